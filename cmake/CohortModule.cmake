@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+# cohort_module(NAME DEPS module... [LIBS library...] [PROTOS file...])
+#
+# One folder is one module: x.cpp is part of it, x_test.cpp of its test program NAME_test, x_bench.cpp
+# of NAME_bench, main.cpp of neither. No file is listed anywhere, so none can be left out.
+set(CMAKE_VERIFY_INTERFACE_HEADER_SETS ON)
+add_custom_target(cohort_generated)
+
+function(cohort_compile_options target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers
+    $<$<BOOL:${COHORT_WERROR}>:-Werror> -ffp-contract=off)
+  if(COHORT_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${COHORT_SANITIZE} -fno-omit-frame-pointer -g1
+      $<$<NOT:$<STREQUAL:${COHORT_SANITIZE},thread>>:-fno-sanitize-recover=all>)
+    target_link_options(${target} PUBLIC -fsanitize=${COHORT_SANITIZE})
+  endif()
+endfunction()
+
+function(cohort_module name)
+  cmake_parse_arguments(ARG "" "" "DEPS;LIBS;PROTOS" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cpp)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS *.h)
+  # A subfolder with a CMakeLists.txt of its own is another module.
+  file(GLOB inner CONFIGURE_DEPENDS */CMakeLists.txt)
+  foreach(list ${inner})
+    get_filename_component(folder ${list} DIRECTORY)
+    list(FILTER sources EXCLUDE REGEX "^${folder}/")
+    list(FILTER headers EXCLUDE REGEX "^${folder}/")
+  endforeach()
+  set(tests ${sources})
+  set(benches ${sources})
+  list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
+  list(FILTER benches INCLUDE REGEX "_bench\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "(_(test|bench|fuzz)|/main)\\.cpp$")
+  if(NOT sources)
+    set(sources ${PROJECT_SOURCE_DIR}/cmake/no_source.cpp)
+  endif()
+  add_library(cohort_${name} STATIC ${sources})
+  # A header set, so that `all_verify_interface_header_sets` compiles each header alone.
+  target_sources(cohort_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/src FILES ${headers})
+  target_include_directories(cohort_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
+  # LibTorch's headers are not ours to keep free of warnings.
+  target_include_directories(cohort_${name} SYSTEM PUBLIC ${TORCH_INCLUDE_DIRS})
+  target_link_libraries(cohort_${name} PUBLIC ${TORCH_LIBRARIES} Threads::Threads PRIVATE ${ARG_LIBS})
+  foreach(dep ${ARG_DEPS})
+    target_link_libraries(cohort_${name} PUBLIC cohort_${dep})
+  endforeach()
+  cohort_compile_options(cohort_${name})
+  set_property(GLOBAL APPEND PROPERTY COHORT_MODULES cohort_${name})
+  if(ARG_PROTOS)
+    cohort_protos(cohort_${name} ${ARG_PROTOS})
+  endif()
+  if(COHORT_TESTS AND tests)
+    cohort_test(${name}_test SOURCES ${tests} LIBS cohort_${name} cohort_testing ${ARG_LIBS})
+  endif()
+  if(COHORT_BENCH AND benches)
+    add_executable(${name}_bench ${benches})
+    target_link_libraries(${name}_bench PRIVATE cohort_${name} benchmark::benchmark_main ${ARG_LIBS})
+    cohort_compile_options(${name}_bench)
+  endif()
+endfunction()
+
+# cohort_test(NAME SOURCES file... LIBS library... [LABELS label...])
+function(cohort_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gmock GTest::gtest_main)
+  cohort_compile_options(${name})
+  target_compile_definitions(${name} PRIVATE COHORT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  set(environment)
+  if(COHORT_SANITIZE)
+    target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/sanitizer_options.cpp)
+    # libgomp is not instrumented either, and its barriers are invisible to ThreadSanitizer.
+    set(environment OMP_NUM_THREADS=1)
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 120
+    PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 240 ENVIRONMENT "${environment}")
+endfunction()
+
+# Links every object of the modules, whether or not something names it. The archives beside them only bring what they
+# link to in turn.
+function(cohort_link_whole target)
+  foreach(module ${ARGN})
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${module}>)
+  endforeach()
+  target_link_libraries(${target} PRIVATE ${ARGN})
+endfunction()
+
+# Generated protobuf and gRPC code; its headers are private to the module.
+function(cohort_protos target)
+  foreach(proto ${ARGN})
+    get_filename_component(stem ${proto} NAME_WE)
+    set(out ${CMAKE_CURRENT_BINARY_DIR}/${stem})
+    add_custom_command(OUTPUT ${out}.pb.cc ${out}.pb.h ${out}.grpc.pb.cc ${out}.grpc.pb.h
+      COMMAND protobuf::protoc --proto_path=${CMAKE_CURRENT_SOURCE_DIR} --cpp_out=${CMAKE_CURRENT_BINARY_DIR}
+              --grpc_out=${CMAKE_CURRENT_BINARY_DIR} --plugin=protoc-gen-grpc=${COHORT_GRPC_PLUGIN}
+              ${CMAKE_CURRENT_SOURCE_DIR}/${proto}
+      DEPENDS ${proto} VERBATIM)
+    set_source_files_properties(${out}.pb.cc ${out}.grpc.pb.cc PROPERTIES COMPILE_OPTIONS -w)
+    target_sources(${target} PRIVATE ${out}.pb.cc ${out}.grpc.pb.cc ${out}.pb.h ${out}.grpc.pb.h)
+    add_custom_target(${target}_${stem}_generated DEPENDS ${out}.pb.h ${out}.grpc.pb.h)
+    add_dependencies(${target} ${target}_${stem}_generated)
+    add_dependencies(cohort_generated ${target}_${stem}_generated)
+  endforeach()
+  target_include_directories(${target} SYSTEM PRIVATE ${CMAKE_CURRENT_BINARY_DIR})
+endfunction()

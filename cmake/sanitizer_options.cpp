@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sanitizers' settings, linked into every test so that they hold however it is started.
+//
+// LibTorch, OpenBLAS and gRPC are not instrumented: ThreadSanitizer sees their accesses but not
+// their locks, so what comes from within them is left out.
+extern "C" {
+
+const char* __tsan_default_options() {
+  return "ignore_noninstrumented_modules=1:halt_on_error=1:second_deadlock_stack=1:history_size=4";
+}
+
+const char* __asan_default_options() { return "detect_stack_use_after_return=1:detect_leaks=0"; }
+
+const char* __ubsan_default_options() { return "print_stacktrace=1"; }
+
+}  // extern "C"

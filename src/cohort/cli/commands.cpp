@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/cli/commands.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cohort/core/error.h"
+
+namespace cohort::cli {
+namespace {
+
+constexpr int kUsage = 64;
+
+struct Row {
+  const char* name;
+  const char* summary;
+  std::unique_ptr<Command> (*make)();
+};
+
+constexpr Row kCommands[] = {
+    {"launch", "run a program as a cluster on this host: coordinator, workers, parameter servers",
+     make_launch_command},
+    {"server", "serve as the worker or parameter server that TF_CONFIG names", make_server_command},
+};
+
+// What the reader can do about an error of this exit code.
+const char* remedy_of(int exit_code) {
+  switch (exit_code) {
+    case 64:
+      return "Correct what the message names; `cohort COMMAND --help` lists the options.";
+    case 69:
+      return "See whether the named task runs and its address can be reached.";
+    case 75:
+      return "Try again; nothing is wrong with the configuration.";
+    default:
+      return "This is a fault of Cohort; please report it with this message.";
+  }
+}
+
+int report(const Error& error, bool is_json) {
+  const int exit_code = exit_code_of(error);
+  if (is_json) {
+    const nlohmann::json line = {{"error", error.what()},
+                                 {"code", std::string(name_of(error.code()))},
+                                 {"remedy", remedy_of(exit_code)},
+                                 {"exit_code", exit_code}};
+    std::printf("%s\n",
+                line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  } else {
+    std::fprintf(stderr, "cohort: %s\n%s\n", error.what(), remedy_of(exit_code));
+  }
+  return exit_code;
+}
+
+// One parsed command line: its sub-commands with their options. Used only from run().
+class CommandLine {
+ public:
+  CommandLine() : app_("Distributed training for LibTorch.", "cohort") {
+    app_.set_version_flag("--version", COHORT_VERSION);
+    app_.require_subcommand(1);
+    for (const Row& row : kCommands) {
+      CLI::App* sub = app_.add_subcommand(row.name, row.summary);
+      commands_.push_back(row.make());
+      sub->add_flag("--json", commands_.back()->is_json,
+                    "print the result, or the error, as one line of JSON");
+      commands_.back()->declare(*sub);
+    }
+  }
+
+  int run(std::vector<std::string> words) {
+    // What follows "--" is another program's command line.
+    const auto split = std::find(words.begin(), words.end(), "--");
+    const std::vector<std::string> program(split == words.end() ? split : split + 1, words.end());
+    words.erase(split, words.end());
+    std::reverse(words.begin(), words.end());  // the order in which CLI11 takes them
+    try {
+      app_.parse(words);
+    } catch (const CLI::ParseError& error) {
+      return app_.exit(error) == 0 ? 0 : kUsage;
+    }
+    Command& command = *commands_[chosen()];
+    try {
+      return command.run(program);
+    } catch (...) {
+      return report(current_error(), command.is_json);
+    }
+  }
+
+ private:
+  std::size_t chosen() const {
+    for (std::size_t i = 0; i < std::size(kCommands); ++i) {
+      if (app_.got_subcommand(kCommands[i].name)) return i;
+    }
+    return 0;
+  }
+
+  CLI::App app_;
+  std::vector<std::unique_ptr<Command>> commands_;
+};
+
+}  // namespace
+
+int run(int argc, const char* const* argv) {
+  return CommandLine().run({argv + std::min(argc, 1), argv + argc});
+}
+
+}  // namespace cohort::cli

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/cli/commands.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+namespace cohort::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+struct Outcome {
+  int exit_code;
+  std::string out;
+  std::string err;
+};
+
+Outcome cohort(std::vector<const char*> words) {
+  words.insert(words.begin(), "cohort");
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  const int exit_code = run(static_cast<int>(words.size()), words.data());
+  std::string out = ::testing::internal::GetCapturedStdout();
+  return {exit_code, std::move(out), ::testing::internal::GetCapturedStderr()};
+}
+
+TEST(Commands, HelpListsTheSubCommands) {
+  const Outcome outcome = cohort({"--help"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("launch"), HasSubstr("server")));
+}
+
+TEST(Commands, EachSubCommandHasHelp) {
+  EXPECT_THAT(cohort({"launch", "--help"}).out,
+              AllOf(HasSubstr("--workers"), HasSubstr("--json"), HasSubstr("Exit code")));
+  EXPECT_THAT(cohort({"server", "--help"}).out, AllOf(HasSubstr("--data"), HasSubstr("TF_CONFIG")));
+}
+
+TEST(Commands, VersionIsOneLine) {
+  EXPECT_EQ(cohort({"--version"}).out, std::string(COHORT_VERSION) + "\n");
+}
+
+TEST(Commands, BadUsageIs64) {
+  EXPECT_EQ(cohort({}).exit_code, 64);
+  EXPECT_EQ(cohort({"dance"}).exit_code, 64);
+  EXPECT_EQ(cohort({"launch", "--workers", "many", "--", "true"}).exit_code, 64);
+  EXPECT_EQ(cohort({"launch", "--speed", "2", "--", "true"}).exit_code, 64);
+}
+
+TEST(Commands, LaunchPassesTheProgramsOwnOptionsOn) {
+  EXPECT_EQ(cohort({"launch", "--workers", "1", "--", "sh", "-c", "exit 9", "--help"}).exit_code,
+            9);
+}
+
+TEST(Commands, LaunchWithoutAProgramSaysWhereToWriteIt) {
+  const Outcome outcome = cohort({"launch", "--workers", "1"});
+  EXPECT_EQ(outcome.exit_code, 64);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("write it after --"), HasSubstr("--help")));
+}
+
+TEST(Commands, ErrorsAsJsonAreOneLineOnStdout) {
+  const Outcome outcome = cohort({"launch", "--json", "--kill", "worker:1", "--", "true"});
+  const auto line = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(line.at("exit_code"), 64);
+  EXPECT_EQ(line.at("code"), "INVALID_ARGUMENT");
+  EXPECT_THAT(line.at("error").get<std::string>(), HasSubstr("TASK@SECONDS"));
+}
+
+TEST(Commands, LaunchReportsTheTasksAsJson) {
+  const Outcome outcome =
+      cohort({"launch", "--json", "--workers", "1", "--ps", "1", "--", "sh", "-c", "exit 0"});
+  const auto line = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(line.at("exit_code"), 0);
+  EXPECT_EQ(line.at("tasks").size(), 3u);
+  EXPECT_EQ(line.at("tasks").back().at("task"), "chief:0");
+}
+
+TEST(Commands, KillTakesATaskAndSeconds) {
+  for (const char* text :
+       {"worker:0", "worker:0@", "worker:0@soon", "worker:0@-1", "worker:0@1x", "@1", "worker@1"}) {
+    EXPECT_EQ(cohort({"launch", "--kill", text, "--", "true"}).exit_code, 64) << text;
+  }
+}
+
+TEST(Commands, DryRunPrintsALineATask) {
+  const Outcome outcome =
+      cohort({"launch", "--workers", "1", "--ps", "1", "--dry-run", "--", "true"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 3);
+  EXPECT_THAT(outcome.out, HasSubstr("TF_CONFIG='{\"cluster\":"));
+}
+
+TEST(Commands, ServerWithoutATaskSaysWhatIsMissing) {
+  ::unsetenv("TF_CONFIG");
+  const Outcome outcome = cohort({"server"});
+  EXPECT_EQ(outcome.exit_code, 64);
+  EXPECT_THAT(outcome.err, HasSubstr("TF_CONFIG"));
+}
+
+}  // namespace
+}  // namespace cohort::cli

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/cli/launch.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+
+#include "cohort/cli/internal/launch_loop.h"
+#include "cohort/cli/internal/task_environment.h"
+#include "cohort/cli/local_cluster.h"
+#include "cohort/core/error.h"
+
+namespace cohort::cli {
+namespace {
+
+// Ports are chosen again this often when another program takes one first.
+constexpr int kStartsMax = 4;
+constexpr int kTryAgain = 75;
+
+std::string absolute(const std::string& directory) {
+  char resolved[PATH_MAX];
+  struct stat status {};
+  COHORT_CHECK(::realpath(directory.c_str(), resolved) != nullptr &&
+                   ::stat(resolved, &status) == 0 && S_ISDIR(status.st_mode),
+               ErrorCode::invalid_argument, "[cli.launch] expected a directory, got '", directory,
+               "' (--data); create it or correct the path");
+  // COHORT_DATA_DIRS is split there.
+  COHORT_CHECK(directory.find(':') == std::string::npos, ErrorCode::invalid_argument,
+               "[cli.launch] expected a directory without ':' in its name, got '", directory,
+               "' (--data)");
+  return resolved;
+}
+
+void check(LaunchOptions& options) {
+  COHORT_CHECK(!options.program.empty(), ErrorCode::invalid_argument,
+               "[cli.launch] expected a program, got none; write it after --, as: cohort launch "
+               "--workers 2 --ps 2 -- "
+               "./program");
+  COHORT_CHECK(options.workers >= 1 && options.workers <= 1000, ErrorCode::invalid_argument,
+               "[cli.launch] expected 1 to 1000 workers, got ", options.workers, " (--workers)");
+  COHORT_CHECK(options.ps >= 1 && options.ps <= 1000, ErrorCode::invalid_argument,
+               "[cli.launch] expected 1 to 1000 parameter servers, got ", options.ps, " (--ps)");
+  COHORT_CHECK(find_program(options.program.front()), ErrorCode::invalid_argument,
+               "[cli.launch] expected a program that can be run, got '", options.program.front(),
+               "'; write its path, as ./program");
+  for (const PlannedKill& kill : options.kills) {
+    const int count = kill.task.job == "worker" ? options.workers
+                      : kill.task.job == "ps"   ? options.ps
+                                                : 0;
+    COHORT_CHECK(kill.task.index >= 0 && kill.task.index < count, ErrorCode::invalid_argument,
+                 "[cli.launch] expected a worker or ps of this cluster, got '",
+                 kill.task.to_string(), "' (--kill)");
+  }
+  for (std::string& directory : options.data_dirs) directory = absolute(directory);
+}
+
+}  // namespace
+
+Launch::Launch(LaunchOptions options) : options_(std::move(options)) {
+  check(options_);
+  COHORT_CHECK(::pipe2(stop_fds_, O_CLOEXEC | O_NONBLOCK) == 0, ErrorCode::resource_exhausted,
+               "[cli.launch] expected a pipe, got: ", std::strerror(errno));
+}
+
+Launch::~Launch() {
+  for (const int fd : stop_fds_) ::close(fd);
+}
+
+void Launch::request_stop(int signal) noexcept {
+  const auto byte = static_cast<unsigned char>(signal);
+  [[maybe_unused]] const ssize_t written = ::write(stop_fds_[1], &byte, 1);
+}
+
+LaunchResult Launch::run() {
+  for (int start = 1;; ++start) {
+    LaunchLoop loop(options_, LocalCluster(options_.workers, options_.ps), stop_fds_[0]);
+    LaunchResult result = loop.run();
+    if (!loop.lost_port()) return result;
+    result.exit_code = kTryAgain;
+    if (start == kStartsMax) return result;
+  }
+}
+
+std::vector<std::string> Launch::shell_lines(const LaunchOptions& given) {
+  LaunchOptions options = given;
+  check(options);
+  const LocalCluster cluster(options.workers, options.ps);
+  std::vector<TaskId> tasks = cluster.servers();
+  tasks.push_back(LocalCluster::chief());
+  std::vector<std::string> lines;
+  for (const TaskId& task : tasks) lines.push_back(shell_line(options, cluster, task));
+  return lines;
+}
+
+}  // namespace cohort::cli

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// cohort launch: options into a Launch, signals into request_stop().
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cohort/cli/commands.h"
+#include "cohort/cli/launch.h"
+#include "cohort/core/error.h"
+
+namespace cohort::cli {
+namespace {
+
+std::atomic<Launch*> launch_of_signals{nullptr};
+
+void on_signal(int signal) {
+  if (Launch* launch = launch_of_signals) launch->request_stop(signal);
+}
+
+// Hands SIGINT, SIGTERM and SIGHUP to a launch while it lives. Used only from the main thread.
+class SignalRoute {
+ public:
+  explicit SignalRoute(Launch& launch) {
+    launch_of_signals = &launch;
+    struct sigaction action {};
+    action.sa_handler = on_signal;
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(signal, &action, nullptr);
+    // A reader of our output that goes away is no reason to leave tasks behind.
+    std::signal(SIGPIPE, SIG_IGN);
+  }
+  ~SignalRoute() { launch_of_signals = nullptr; }
+  SignalRoute(const SignalRoute&) = delete;
+  SignalRoute& operator=(const SignalRoute&) = delete;
+};
+
+std::chrono::milliseconds from_seconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
+// "worker:1@2.5"
+PlannedKill parse_kill(const std::string& text) {
+  const std::size_t at = text.find('@');
+  char* end = nullptr;
+  const double seconds = at == std::string::npos ? -1 : std::strtod(text.c_str() + at + 1, &end);
+  COHORT_CHECK(end != nullptr && end != text.c_str() + at + 1 && *end == '\0' && seconds >= 0 &&
+                   seconds < 1e9,
+               ErrorCode::invalid_argument,
+               "[cli.launch] expected TASK@SECONDS, as worker:1@2.5, got '", text, "' (--kill)");
+  return {TaskId::parse(text.substr(0, at)), from_seconds(seconds)};
+}
+
+std::pair<std::string, std::string> parse_variable(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  COHORT_CHECK(equals != std::string::npos && equals > 0, ErrorCode::invalid_argument,
+               "[cli.launch] expected NAME=VALUE, got '", text, "' (--chief-env)");
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+nlohmann::json to_json(const LaunchResult& result) {
+  nlohmann::json tasks = nlohmann::json::array();
+  for (const TaskReport& task : result.tasks) {
+    tasks.push_back({{"task", task.task.to_string()},
+                     {"exit_code", task.last_exit.shell_code()},
+                     {"starts", task.starts},
+                     {"kills", task.kills}});
+  }
+  return {{"exit_code", result.exit_code}, {"tasks", tasks}};
+}
+
+class LaunchCommand final : public Command {
+ public:
+  void declare(CLI::App& app) override {
+    app.add_option("--workers", options_.workers, "worker tasks")->capture_default_str();
+    app.add_option("--ps", options_.ps, "parameter servers")->capture_default_str();
+    app.add_option("--data", options_.data_dirs,
+                   "a directory whose files the tasks may open; repeatable")
+        ->allow_extra_args(false);
+    app.add_option("--chief-env", variables_,
+                   "NAME=VALUE in the chief's environment only; repeatable")
+        ->allow_extra_args(false);
+    app.add_option("--kill", kills_,
+                   "TASK@SECONDS: kill a server that long after the start; repeatable")
+        ->allow_extra_args(false);
+    app.add_option("--restart", restart_seconds_,
+                   "start killed servers again after so many seconds")
+        ->check(CLI::Range(0.0, 1e9));
+    app.add_option("--grace", grace_seconds_, "seconds between SIGTERM and SIGKILL at the end")
+        ->check(CLI::Range(0.0, 1e9))
+        ->capture_default_str();
+    app.add_flag("--dry-run", is_dry_run_, "print the line that starts each task by hand, and end");
+    app.footer(
+        "cohort launch [OPTIONS] -- PROGRAM [ARGUMENTS]\n"
+        "Starts PROGRAM once a task with TF_CONFIG and free ports of 127.0.0.1: ps:N and worker:N, "
+        "whose lines\n"
+        "are prefixed, and chief:0, the coordinator. When the chief ends, or on Ctrl-C, all are "
+        "ended.\n"
+        "Exit code: the chief's; 128 + signal when a signal ended it; 64 when a task cannot be "
+        "configured;\n"
+        "75 when ports were lost to other programs.");
+  }
+
+  int run(const std::vector<std::string>& program) override {
+    options_.program = program;
+    for (const std::string& text : kills_) options_.kills.push_back(parse_kill(text));
+    for (const std::string& text : variables_)
+      options_.chief_environment.push_back(parse_variable(text));
+    if (restart_seconds_) options_.restart_after = from_seconds(*restart_seconds_);
+    options_.grace = from_seconds(grace_seconds_);
+    if (is_dry_run_) return print_lines();
+    Launch launch(options_);
+    const SignalRoute route(launch);
+    const LaunchResult result = launch.run();
+    if (is_json) std::printf("%s\n", to_json(result).dump().c_str());
+    return result.exit_code;
+  }
+
+ private:
+  int print_lines() const {
+    const std::vector<std::string> lines = Launch::shell_lines(options_);
+    if (is_json) std::printf("%s\n", nlohmann::json(lines).dump().c_str());
+    for (const std::string& line : lines) {
+      if (!is_json) std::printf("%s\n", line.c_str());
+    }
+    return 0;
+  }
+
+  LaunchOptions options_;
+  std::vector<std::string> kills_;
+  std::vector<std::string> variables_;
+  std::optional<double> restart_seconds_;
+  double grace_seconds_ = 5;
+  bool is_dry_run_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_launch_command() { return std::make_unique<LaunchCommand>(); }
+
+}  // namespace cohort::cli

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/cli/internal/launch_loop.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <utility>
+
+#include "cohort/cli/internal/task_environment.h"
+#include "cohort/core/error.h"
+
+namespace cohort::cli {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// A server that ends with this code can never serve: its configuration is wrong.
+constexpr int kBadConfiguration = 64;
+// How often to look for ended processes where the kernel does not tell.
+constexpr milliseconds kPollPeriod{20};
+
+// Copies what is there now; false at the end of the stream.
+bool drain(int fd, LinePrefixer& lines) {
+  char bytes[16 << 10];
+  for (;;) {
+    const ssize_t count = ::read(fd, bytes, sizeof bytes);
+    if (count <= 0) return count < 0 && (errno == EAGAIN || errno == EINTR);
+    lines.write({bytes, static_cast<std::size_t>(count)});
+  }
+}
+
+// Processes that tasks started and left behind were given to this one by the kernel.
+void end_orphans() {
+  const std::string folder = "/proc/self/task/" + std::to_string(::getpid()) + "/children";
+  for (int round = 0; round < 100; ++round) {
+    std::ifstream children(folder);
+    pid_t child = 0;
+    if (!(children >> child)) return;
+    do {
+      ::kill(child, SIGKILL);
+      ::waitpid(child, nullptr, 0);
+    } while (children >> child);
+  }
+}
+
+std::string seconds(milliseconds time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(time.count()) / 1000);
+  return text;
+}
+
+}  // namespace
+
+struct LaunchLoop::Task {
+  Task(const TaskId& id, const LaunchOptions& options)
+      : report{id, {}, 0, 0},
+        out("[" + id.to_string() + "] ", options.out_fd),
+        err("[" + id.to_string() + "] ", options.err_fd) {}
+
+  bool is_chief() const { return report.task == LocalCluster::chief(); }
+
+  TaskReport report;
+  LinePrefixer out;
+  LinePrefixer err;
+  std::unique_ptr<TaskProcess> process;  // null: not running
+  bool out_is_open = false;
+  bool err_is_open = false;
+  bool is_killed = false;  // by plan; its end is no news
+  std::optional<Time> restart_time;
+};
+
+LaunchLoop::LaunchLoop(const LaunchOptions& options, LocalCluster cluster, int stop_fd)
+    : options_(options), cluster_(std::move(cluster)), stop_fd_(stop_fd), kills_(options.kills) {
+  for (const TaskId& id : cluster_.servers())
+    tasks_.push_back(std::make_unique<Task>(id, options_));
+  tasks_.push_back(std::make_unique<Task>(LocalCluster::chief(), options_));
+}
+
+LaunchLoop::~LaunchLoop() = default;
+
+LaunchResult LaunchLoop::run() {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  for (const auto& task : tasks_) start(*task);
+  start_time_ = steady_clock::now();
+  while (has_running()) turn();
+  end_orphans();
+  for (const PlannedKill& kill : kills_) {
+    if (!lost_port_)
+      say(kill.task.to_string() + " was to be killed after " + seconds(kill.after) +
+          "; all had ended by then");
+  }
+  return result();
+}
+
+void LaunchLoop::start(Task& task) {
+  task.process = std::make_unique<TaskProcess>(ProcessOptions{
+      options_.program, environment_of(options_, cluster_, task.report.task), !task.is_chief()});
+  task.out_is_open = task.err_is_open = !task.is_chief();
+  task.restart_time.reset();
+  task.is_killed = false;
+  ++task.report.starts;
+}
+
+// One round: waits for something to happen and deals with it.
+void LaunchLoop::turn() {
+  wait(next_planned());
+  read_stop_requests();
+  for (const auto& task : tasks_) {
+    if (task->process) collect(*task);
+  }
+  run_planned(steady_clock::now());
+}
+
+void LaunchLoop::wait(std::optional<Time> until) {
+  std::vector<pollfd> events = {{stop_fd_, POLLIN, 0}};
+  int timeout = -1;
+  const auto at_most = [&timeout](milliseconds time) {
+    const int value = static_cast<int>(std::clamp<std::int64_t>(time.count(), 0, 60'000));
+    timeout = timeout < 0 ? value : std::min(timeout, value);
+  };
+  for (const auto& task : tasks_) {
+    if (!task->process) continue;
+    if (task->out_is_open) events.push_back({task->process->stdout_fd(), POLLIN, 0});
+    if (task->err_is_open) events.push_back({task->process->stderr_fd(), POLLIN, 0});
+    if (task->process->exit_fd() >= 0) events.push_back({task->process->exit_fd(), POLLIN, 0});
+    if (task->process->exit_fd() < 0) at_most(kPollPeriod);
+  }
+  if (until) at_most(std::chrono::ceil<milliseconds>(*until - steady_clock::now()));
+  ::poll(events.data(), events.size(), timeout);
+}
+
+void LaunchLoop::read_stop_requests() {
+  unsigned char signal = 0;
+  while (::read(stop_fd_, &signal, 1) == 1) {
+    if (is_ending()) kill_all();
+    // A lost port would mean another start.
+    if (std::exchange(lost_port_, false)) exit_code_ = 128 + signal;
+    end_all(128 + signal, SIGTERM);
+  }
+}
+
+// Passes on what the task wrote and notes its end.
+void LaunchLoop::collect(Task& task) {
+  const auto exit =
+      task.process->poll_exit();  // before the output, so that the last lines are there
+  if (task.out_is_open) task.out_is_open = drain(task.process->stdout_fd(), task.out);
+  if (task.err_is_open) task.err_is_open = drain(task.process->stderr_fd(), task.err);
+  if (!exit) return;
+  task.out.finish();
+  task.err.finish();
+  task.process.reset();
+  task.report.last_exit = *exit;
+  if (task.is_chief()) {
+    chief_ended(*exit);
+  } else if (!is_ending()) {
+    server_ended(task, *exit);
+  }
+}
+
+void LaunchLoop::chief_ended(const ProcessExit& exit) {
+  if (!is_ending() && exit.signal != 0) say("the program was ended by " + exit.to_string());
+  end_all(exit.shell_code(), SIGTERM);
+}
+
+void LaunchLoop::server_ended(Task& task, const ProcessExit& exit) {
+  const TaskId& id = task.report.task;
+  if (task.is_killed) {
+    if (!options_.restart_after) return;
+    task.restart_time = steady_clock::now() + *options_.restart_after;
+  } else if (exit.shell_code() != 0 && task.report.starts == 1 && cluster_.is_taken(id)) {
+    say("the port of " + id.to_string() + " (" + cluster_.address(id) +
+        ") was taken by another program; ending all");
+    lost_port_ = true;
+    end_all(0, SIGKILL);
+  } else if (exit.signal == 0 && exit.code == kBadConfiguration) {
+    say(id.to_string() + " cannot serve (" + exit.to_string() +
+        "; its lines above say why); ending all");
+    end_all(kBadConfiguration, SIGTERM);
+  } else {
+    say(id.to_string() + " ended with " + exit.to_string() + " while the program runs");
+  }
+}
+
+void LaunchLoop::run_planned(Time now) {
+  if (kill_time_ && now >= *kill_time_) kill_all();
+  if (is_ending()) return;
+  std::erase_if(kills_, [&](const PlannedKill& kill) {
+    if (now < start_time_ + kill.after) return false;
+    Task& task = *find(kill.task);
+    if (!task.process) return true;
+    task.process->signal(SIGKILL);
+    task.is_killed = true;
+    ++task.report.kills;
+    say("killed " + kill.task.to_string() + " (SIGKILL) after " + seconds(kill.after) +
+        (options_.restart_after ? "; it starts again in " + seconds(*options_.restart_after)
+                                : "; it stays away"));
+    return true;
+  });
+  for (const auto& task : tasks_) {
+    if (!task->restart_time || now < *task->restart_time) continue;
+    start(*task);
+    say("started " + task->report.task.to_string() + " again");
+  }
+}
+
+std::optional<LaunchLoop::Time> LaunchLoop::next_planned() const {
+  std::optional<Time> next = kill_time_;
+  const auto consider = [&next](Time time) { next = next ? std::min(*next, time) : time; };
+  if (is_ending()) return next;
+  for (const PlannedKill& kill : kills_) consider(start_time_ + kill.after);
+  for (const auto& task : tasks_) {
+    if (task->restart_time) consider(*task->restart_time);
+  }
+  return next;
+}
+
+void LaunchLoop::end_all(int exit_code, int signal) {
+  if (is_ending()) return;
+  exit_code_ = exit_code;
+  kill_time_ = steady_clock::now() + options_.grace;
+  for (const auto& task : tasks_) {
+    if (task->process) task->process->signal(signal);
+  }
+}
+
+void LaunchLoop::kill_all() {
+  kill_time_.reset();
+  for (const auto& task : tasks_) {
+    if (!task->process) continue;
+    say(task->report.task.to_string() + " did not end in time; killed");
+    task->process->signal(SIGKILL);
+  }
+}
+
+bool LaunchLoop::has_running() const {
+  return std::any_of(tasks_.begin(), tasks_.end(),
+                     [](const auto& task) { return task->process != nullptr; });
+}
+
+LaunchLoop::Task* LaunchLoop::find(const TaskId& id) {
+  for (const auto& task : tasks_) {
+    if (task->report.task == id) return task.get();
+  }
+  return nullptr;
+}
+
+void LaunchLoop::say(const std::string& text) const {
+  LinePrefixer line("[launch] ", options_.err_fd);
+  line.write(text + "\n");
+}
+
+LaunchResult LaunchLoop::result() const {
+  LaunchResult result{exit_code_.value_or(0), {}};
+  for (const auto& task : tasks_) result.tasks.push_back(task->report);
+  return result;
+}
+
+}  // namespace cohort::cli

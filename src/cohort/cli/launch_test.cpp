@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/cli/launch.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "cohort/core/error.h"
+
+namespace cohort::cli {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// What every task runs first: who it is, and a way to wait for others by files.
+constexpr const char* kPrelude = R"(
+task=${TF_CONFIG##*\"task\":}
+type=${task##*\"type\":\"}; type=${type%%\"*}
+index=${task##*\"index\":}; index=${index%%[,\}]*}
+await() { for f in "$@"; do until [ -e "$dir/$f" ]; do sleep 0.01; done; done; }
+await_text() { until grep -q "$1" "$dir/err"; do sleep 0.01; done; }
+mark() { : >"$dir/$1"; }
+)";
+
+// Scripts of /bin/sh as the program; what the servers write is in out() and err().
+class LaunchTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = ::testing::TempDir() + "launch_XXXXXX";
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    dir_ = name;
+    ::setenv("dir", dir_.c_str(), 1);
+    ::mkfifo(path("events").c_str(), 0600);
+    options_.out_fd = ::open(path("out").c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+    options_.err_fd = ::open(path("err").c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+    options_.workers = 2;
+    options_.ps = 1;
+  }
+  void TearDown() override {
+    ::close(options_.out_fd);
+    ::close(options_.err_fd);
+    std::filesystem::remove_all(dir_);
+  }
+
+  LaunchOptions& script(const std::string& chief, const std::string& server = "exec sleep 1000") {
+    options_.program = {"/bin/sh", "-c",
+                        std::string(kPrelude) + "if [ $type = chief ]; then\n" + chief +
+                            "\nelse\n" + server + "\nfi"};
+    return options_;
+  }
+  LaunchResult run() { return Launch(options_).run(); }
+  // Runs and asks for a stop once a task has written a line to $dir/events.
+  LaunchResult run_and_stop(int signal) {
+    Launch launch(options_);
+    std::thread stopper([&] {
+      event();
+      launch.request_stop(signal);
+    });
+    const LaunchResult result = launch.run();
+    stopper.join();
+    return result;
+  }
+
+  std::string event() const {
+    std::string line;
+    std::getline(std::ifstream(path("events")) >> std::ws, line);
+    return line;
+  }
+  std::string path(const std::string& name) const { return dir_ + "/" + name; }
+  std::string text(const std::string& name) const {
+    std::ostringstream all;
+    all << std::ifstream(path(name)).rdbuf();
+    return all.str();
+  }
+  std::string out() const { return text("out"); }
+  std::string err() const { return text("err"); }
+  bool runs(const std::string& pid_file) const { return ::kill(std::stoi(text(pid_file)), 0) == 0; }
+  static const TaskReport& report(const LaunchResult& result, const TaskId& task) {
+    for (const TaskReport& report : result.tasks) {
+      if (report.task == task) return report;
+    }
+    throw Error(ErrorCode::not_found, task.to_string());
+  }
+
+  std::string dir_;
+  LaunchOptions options_;
+};
+
+TEST_F(LaunchTest, EachTaskHasItsOwnTfConfigOfOneCluster) {
+  script("await ps0 worker0 worker1; echo \"$TF_CONFIG\" >$dir/chief",
+         "echo \"$TF_CONFIG\" >$dir/config.$type$index; mark $type$index; exec sleep 1000");
+  EXPECT_EQ(run().exit_code, 0);
+  EXPECT_THAT(text("chief"), HasSubstr(R"("task":{"index":0,"type":"chief"})"));
+  EXPECT_THAT(text("config.worker1"), HasSubstr(R"("task":{"index":1,"type":"worker"})"));
+  EXPECT_THAT(text("config.ps0"), HasSubstr(R"("task":{"index":0,"type":"ps"})"));
+  const auto cluster = [&](const std::string& name) {
+    return text(name).substr(0, text(name).find("\"task\""));
+  };
+  EXPECT_EQ(cluster("chief"), cluster("config.worker1"));
+  EXPECT_EQ(cluster("chief"), cluster("config.ps0"));
+}
+
+TEST_F(LaunchTest, LinesOfServersBearTheirTask) {
+  script("await ps0 worker0 worker1",
+         "echo one; printf 'half '; echo two; echo three >&2; printf 'no end'; mark $type$index; "
+         "exec sleep 1000");
+  run();
+  EXPECT_THAT(out(), AllOf(HasSubstr("[ps:0] one\n"), HasSubstr("[worker:1] half two\n"),
+                           HasSubstr("[worker:0] no end\n"), Not(HasSubstr("three"))));
+  EXPECT_THAT(err(), HasSubstr("[worker:1] three\n"));
+}
+
+TEST_F(LaunchTest, DataDirectoriesAndThreadsAreInTheEnvironment) {
+  ::unsetenv("OMP_NUM_THREADS");
+  script("await worker0; echo \"$COLOUR\" >$dir/chief",
+         "echo \"$COHORT_DATA_DIRS:${COLOUR:-none}:$OMP_NUM_THREADS\" >$dir/seen.$type$index; mark "
+         "$type$index; sleep 9");
+  options_.data_dirs = {dir_};
+  options_.chief_environment = {{"COLOUR", "red"}};
+  run();
+  EXPECT_THAT(
+      text("seen.worker0"),
+      ::testing::MatchesRegex(std::filesystem::canonical(dir_).string() + ":none:[1-9][0-9]*\n"));
+  EXPECT_EQ(text("chief"), "red\n");
+}
+
+TEST_F(LaunchTest, ReturnsTheChiefsExitCode) {
+  script("exit 7");
+  const LaunchResult result = run();
+  EXPECT_EQ(result.exit_code, 7);
+  EXPECT_EQ(report(result, {"chief", 0}).last_exit.code, 7);
+}
+
+TEST_F(LaunchTest, AChiefEndedByASignalIs128AndTheSignal) {
+  script("kill -KILL $$");
+  EXPECT_EQ(run().exit_code, 137);
+  EXPECT_THAT(err(), HasSubstr("[launch] the program was ended by signal 9 (Killed)"));
+}
+
+TEST_F(LaunchTest, TheEndOfTheChiefEndsAllOthers) {
+  script("await ps0 worker0 worker1",
+         "echo $$ >$dir/pid.$type$index; mark $type$index; exec sleep 1000");
+  EXPECT_EQ(run().exit_code, 0);
+  for (const char* task : {"pid.ps0", "pid.worker0", "pid.worker1"})
+    EXPECT_FALSE(runs(task)) << task;
+}
+
+TEST_F(LaunchTest, AStopRequestEndsAllTasks) {
+  script("echo $$ >$dir/pid.chief; await worker0; echo ready >$dir/events; exec sleep 1000",
+         "echo $$ >$dir/pid.$type$index; mark $type$index; exec sleep 1000");
+  EXPECT_EQ(run_and_stop(SIGINT).exit_code, 130);
+  EXPECT_FALSE(runs("pid.chief"));
+  EXPECT_FALSE(runs("pid.worker0"));
+}
+
+TEST_F(LaunchTest, ATaskThatWillNotEndIsKilledAfterTheGrace) {
+  script(
+      "await worker0; exit 3",
+      "trap '' TERM; echo $$ >$dir/pid.$type$index; mark $type$index; while :; do sleep 1; done");
+  options_.grace = milliseconds(30);
+  EXPECT_EQ(run().exit_code, 3);
+  EXPECT_THAT(err(), HasSubstr("[launch] worker:0 did not end in time; killed"));
+  EXPECT_FALSE(runs("pid.worker0"));
+}
+
+TEST_F(LaunchTest, NothingThatATaskStartedSurvives) {
+  script("setsid sleep 1000 & echo $! >$dir/pid.a; await worker0",
+         "sleep 1000 & echo $! >$dir/pid.b; mark $type$index; wait");
+  options_.workers = 1;
+  run();
+  EXPECT_FALSE(runs("pid.a"));
+  EXPECT_FALSE(runs("pid.b"));
+}
+
+TEST_F(LaunchTest, AKilledServerStartsAgain) {
+  script("await_text 'started worker:1 again'");
+  options_.kills = {{{"worker", 1}, milliseconds(0)}};
+  options_.restart_after = milliseconds(0);
+  const LaunchResult result = run();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(report(result, {"worker", 1}).starts, 2);
+  EXPECT_EQ(report(result, {"worker", 1}).kills, 1);
+  EXPECT_EQ(report(result, {"worker", 0}).starts, 1);
+}
+
+TEST_F(LaunchTest, AKilledServerStaysAwayWithoutRestart) {
+  script("await_text 'killed worker:0.*it stays away'; exit 4");
+  options_.kills = {{{"worker", 0}, milliseconds(0)}};
+  const LaunchResult result = run();
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_EQ(report(result, {"worker", 0}).starts, 1);
+  EXPECT_EQ(report(result, {"worker", 0}).last_exit.signal, SIGKILL);
+  EXPECT_THAT(err(), Not(HasSubstr("while the program runs")));
+}
+
+TEST_F(LaunchTest, AKillThatCameTooLateIsSaid) {
+  script("exit 0");
+  options_.kills = {{{"ps", 0}, std::chrono::hours(1)}};
+  EXPECT_EQ(run().exit_code, 0);
+  EXPECT_THAT(err(),
+              HasSubstr("[launch] ps:0 was to be killed after 3600.0 s; all had ended by then"));
+}
+
+TEST_F(LaunchTest, AServerWithABadConfigurationEndsAll) {
+  script("exec sleep 1000", "[ $type = ps ] && exit 64; exec sleep 1000");
+  EXPECT_EQ(run().exit_code, 64);
+  EXPECT_THAT(err(), HasSubstr("[launch] ps:0 cannot serve (exit code 64"));
+}
+
+TEST_F(LaunchTest, ACrashedServerIsReportedAndTheProgramGoesOn) {
+  script("await_text 'worker:1 ended with exit code 70 while the program runs'; exit 5",
+         "[ $type$index = worker1 ] && exit 70; exec sleep 1000");
+  EXPECT_EQ(run().exit_code, 5);
+}
+
+// Another program takes the port of ps:0 before it listens: the first time only, or each time.
+class LaunchPortTest : public LaunchTest {
+ protected:
+  void steal_port(const std::string& when) {
+    script("await_text 'never' & await done; exit 6", "if [ $type = ps ] && " + when + R"(; then
+              port=${TF_CONFIG##*\"ps\":\[\"127.0.0.1:}; port=${port%%\"*}; rm -f $dir/listens; echo x >>$dir/thefts
+              setsid python3 -c "import socket, time
+s = socket.create_server(('127.0.0.1', $port)); open('$dir/listens', 'w'); time.sleep(1000)" &
+                                                          await listens;
+           exit 64 fi[$type = ps] && mark done; exec sleep 1000) ");
+  }
+};
+
+TEST_F(LaunchPortTest, ATakenPortStartsAllAgainWithOthers) {
+  steal_port("[ ! -e $dir/thefts ]");
+  EXPECT_EQ(run().exit_code, 6);
+  EXPECT_THAT(err(), HasSubstr("was taken by another program"));
+}
+
+TEST_F(LaunchPortTest, PortsThatAreAlwaysTakenMeanTryAgainLater) {
+  steal_port("true");
+  EXPECT_EQ(run().exit_code, 75);
+  EXPECT_EQ(text("thefts"), "x\nx\nx\nx\n");
+}
+
+TEST_F(LaunchTest, TheTasksDieWithTheLauncher) {
+  script("await worker0 worker1; echo $(cat $dir/pid.worker0) >$dir/events; exec sleep 1000",
+         "echo $$ >$dir/pid.$type$index; mark $type$index; exec sleep 1000");
+  const pid_t launcher = ::fork();
+  if (launcher == 0) ::_exit(run().exit_code);
+  const pid_t worker = std::stoi(event());
+  pollfd ended{static_cast<int>(::syscall(SYS_pidfd_open, worker, 0)), POLLIN, 0};
+  ASSERT_GE(ended.fd, 0);
+  ::kill(launcher, SIGKILL);
+  ::waitpid(launcher, nullptr, 0);
+  EXPECT_EQ(::poll(&ended, 1, 30'000), 1);
+  ::close(ended.fd);
+}
+
+TEST_F(LaunchTest, ShellLinesAreThoseOfFiveShells) {
+  options_.program = {"/bin/echo", "it's", "a b"};
+  options_.ps = 2;
+  const std::vector<std::string> lines = Launch::shell_lines(options_);
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_THAT(lines[0], AllOf(HasSubstr(R"("task":{"index":0,"type":"ps"}})"),
+                              HasSubstr(R"(/bin/echo 'it'\''s' 'a b')")));
+  EXPECT_THAT(lines[4], HasSubstr(R"("task":{"index":0,"type":"chief"}})"));
+}
+
+struct BadOptions {
+  const char* name;
+  void (*spoil)(LaunchOptions&);
+  const char* message;
+};
+class LaunchOptionsTest : public LaunchTest, public ::testing::WithParamInterface<BadOptions> {};
+
+TEST_P(LaunchOptionsTest, AreRefusedWithTheRemedy) {
+  GetParam().spoil(script("exit 0"));
+  try {
+    Launch launch(options_);
+    FAIL() << "nothing thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(exit_code_of(error), 64);
+    EXPECT_THAT(error.message(), HasSubstr(GetParam().message));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Bad, LaunchOptionsTest,
+    ::testing::Values(
+        BadOptions{"NoProgram", [](LaunchOptions& o) { o.program.clear(); }, "write it after --"},
+        BadOptions{"AbsentProgram", [](LaunchOptions& o) { o.program = {"./absent"}; },
+                   "got './absent'"},
+        BadOptions{"DirectoryAsProgram", [](LaunchOptions& o) { o.program = {"/tmp"}; },
+                   "got '/tmp'"},
+        BadOptions{"NoWorkers", [](LaunchOptions& o) { o.workers = 0; }, "got 0 (--workers)"},
+        BadOptions{"TooManyPs", [](LaunchOptions& o) { o.ps = 1001; }, "got 1001 (--ps)"},
+        BadOptions{"KillOfTheChief",
+                   [](LaunchOptions& o) {
+                     o.kills = {{{"chief", 0}, {}}};
+                   },
+                   "got 'chief:0' (--kill)"},
+        BadOptions{"KillOfNobody",
+                   [](LaunchOptions& o) {
+                     o.kills = {{{"worker", 2}, {}}};
+                   },
+                   "got 'worker:2' (--kill)"},
+        BadOptions{"AbsentData", [](LaunchOptions& o) { o.data_dirs = {"/absent"}; },
+                   "got '/absent' (--data)"}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace cohort::cli

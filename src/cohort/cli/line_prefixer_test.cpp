@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/cli/line_prefixer.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+
+namespace cohort::cli {
+namespace {
+
+// What comes out of the other end of a pipe.
+class LinePrefixerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(::pipe2(fds_.data(), O_CLOEXEC | O_NONBLOCK), 0);
+    ::fcntl(fds_[1], F_SETPIPE_SZ, 1 << 18);
+  }
+  void TearDown() override {
+    for (const int fd : fds_) ::close(fd);
+  }
+  LinePrefixer prefixer() { return LinePrefixer("[ps:0] ", fds_[1]); }
+  std::string written() {
+    std::string text(1 << 18, '\0');
+    const ssize_t count = ::read(fds_[0], text.data(), text.size());
+    text.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+    return text;
+  }
+
+  std::array<int, 2> fds_{};
+};
+
+TEST_F(LinePrefixerTest, PrefixesEachLine) {
+  prefixer().write("one\n\ntwo\n");
+  EXPECT_EQ(written(), "[ps:0] one\n[ps:0] \n[ps:0] two\n");
+}
+
+TEST_F(LinePrefixerTest, HoldsAnUnfinishedLineBack) {
+  LinePrefixer lines = prefixer();
+  lines.write("fir");
+  EXPECT_EQ(written(), "");
+  lines.write("st\nsec");
+  EXPECT_EQ(written(), "[ps:0] first\n");
+  lines.finish();
+  EXPECT_EQ(written(), "[ps:0] sec\n");
+}
+
+TEST_F(LinePrefixerTest, FinishWithoutARestWritesNothing) {
+  LinePrefixer lines = prefixer();
+  lines.write("one\n");
+  written();
+  lines.finish();
+  EXPECT_EQ(written(), "");
+}
+
+TEST_F(LinePrefixerTest, CutsALineWithoutEnd) {
+  LinePrefixer lines = prefixer();
+  lines.write(std::string(70'000, 'x'));
+  EXPECT_EQ(written(), "[ps:0] " + std::string(70'000, 'x') + "\n");
+}
+
+}  // namespace
+}  // namespace cohort::cli

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/cli/task_process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+
+#include "cohort/core/error.h"
+
+namespace cohort::cli {
+namespace {
+
+struct Pipe {
+  int read = -1;
+  int write = -1;
+
+  Pipe() {
+    int fds[2];
+    COHORT_CHECK(::pipe2(fds, O_CLOEXEC) == 0, ErrorCode::resource_exhausted,
+                 "[cli.launch] expected a pipe, got: ", std::strerror(errno));
+    read = fds[0];
+    write = fds[1];
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  ~Pipe() {
+    close_write();
+    if (read >= 0) ::close(read);
+  }
+
+  void close_write() {
+    if (write >= 0) ::close(std::exchange(write, -1));
+  }
+  // The reading end, now the caller's.
+  int take_reader() {
+    ::fcntl(read, F_SETFL, O_NONBLOCK);
+    return std::exchange(read, -1);
+  }
+};
+
+// Everything the child needs, made before the fork: after it only system calls are safe.
+struct Prepared {
+  std::string path;
+  std::vector<std::string> environment;
+  std::vector<char*> argv;
+  std::vector<char*> envp;
+};
+
+void prepare(const ProcessOptions& options, Prepared& out) {
+  const auto path = find_program(options.command.front());
+  COHORT_CHECK(path.has_value(), ErrorCode::invalid_argument,
+               "[cli.launch] expected a program that can be run, got '", options.command.front(),
+               "'; write its path, as ./program");
+  out.path = *path;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string name(*entry, std::strcspn(*entry, "="));
+    bool is_replaced = false;
+    for (const auto& [replaced, value] : options.environment) is_replaced |= replaced == name;
+    if (!is_replaced) out.environment.emplace_back(*entry);
+  }
+  for (const auto& [name, value] : options.environment)
+    out.environment.push_back(name + "=" + value);
+  for (const std::string& word : options.command)
+    out.argv.push_back(const_cast<char*>(word.c_str()));
+  for (std::string& entry : out.environment) out.envp.push_back(entry.data());
+  out.argv.push_back(nullptr);
+  out.envp.push_back(nullptr);
+}
+
+// In the child: becomes the program, or writes errno and ends.
+[[noreturn]] void become(const Prepared& program, pid_t parent, int error_fd, int out_fd,
+                         int err_fd) {
+  const bool is_captured = out_fd >= 0;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(127);  // the parent died before the line above
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(number, SIG_DFL);
+  if (is_captured) {
+    ::setpgid(0, 0);
+    const int nothing = ::open("/dev/null", O_RDONLY);
+    ::dup2(nothing, STDIN_FILENO);
+    ::dup2(out_fd, STDOUT_FILENO);
+    ::dup2(err_fd, STDERR_FILENO);
+  }
+  ::execve(program.path.c_str(), program.argv.data(), program.envp.data());
+  const int error = errno;
+  [[maybe_unused]] const ssize_t written = ::write(error_fd, &error, sizeof error);
+  ::_exit(127);
+}
+
+bool is_executable_file(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+         ::access(path.c_str(), X_OK) == 0;
+}
+
+}  // namespace
+
+std::optional<std::string> find_program(const std::string& program) {
+  if (program.find('/') != std::string::npos) {
+    return is_executable_file(program) ? std::optional(program) : std::nullopt;
+  }
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    std::string candidate = (folder.empty() ? "." : folder) + "/" + program;
+    if (!program.empty() && is_executable_file(candidate)) return candidate;
+  }
+  return std::nullopt;
+}
+
+std::string ProcessExit::to_string() const {
+  if (signal == 0) return "exit code " + std::to_string(code);
+  return "signal " + std::to_string(signal) + " (" + ::strsignal(signal) + ")";
+}
+
+TaskProcess::TaskProcess(const ProcessOptions& options) : is_group_(options.is_captured) {
+  Prepared program;
+  prepare(options, program);
+  Pipe failure, out, err;
+  const pid_t parent = ::getpid();
+  pid_ = ::fork();
+  COHORT_CHECK(pid_ >= 0, ErrorCode::resource_exhausted,
+               "[cli.launch] expected a new process, got: ", std::strerror(errno));
+  if (pid_ == 0)
+    become(program, parent, failure.write, is_group_ ? out.write : -1, is_group_ ? err.write : -1);
+  if (is_group_) ::setpgid(pid_, pid_);  // here too: whoever comes first
+  failure.close_write();
+  int error = 0;
+  if (::read(failure.read, &error, sizeof error) > 0) {
+    ::waitpid(pid_, nullptr, 0);
+    internal::throw_error(ErrorCode::invalid_argument,
+                          "[cli.launch] expected a program that can be run, got '", program.path,
+                          "': ", std::strerror(error));
+  }
+  if (is_group_) stdout_fd_ = out.take_reader(), stderr_fd_ = err.take_reader();
+  exit_fd_ = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));
+  if (exit_fd_ >= 0) ::fcntl(exit_fd_, F_SETFD, FD_CLOEXEC);
+}
+
+TaskProcess::~TaskProcess() {
+  if (!poll_exit()) {
+    signal(SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  for (const int fd : {exit_fd_, stdout_fd_, stderr_fd_}) {
+    if (fd >= 0) ::close(fd);
+  }
+}
+
+std::optional<ProcessExit> TaskProcess::poll_exit() {
+  if (exit_) return exit_;
+  siginfo_t info{};
+  if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+      info.si_pid == 0)
+    return {};
+  // What the task itself started ends with it; the group's number is ours until the wait below.
+  if (is_group_) ::kill(-pid_, SIGKILL);
+  int status = 0;
+  ::waitpid(pid_, &status, 0);
+  exit_ = ProcessExit{WIFEXITED(status) ? WEXITSTATUS(status) : 0,
+                      WIFSIGNALED(status) ? WTERMSIG(status) : 0};
+  return exit_;
+}
+
+void TaskProcess::signal(int number) {
+  if (!exit_) ::kill(is_group_ ? -pid_ : pid_, number);
+}
+
+}  // namespace cohort::cli

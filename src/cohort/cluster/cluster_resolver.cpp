@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/cluster/cluster_resolver.h"
+
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include "cohort/core/device.h"
+#include "cohort/core/error.h"
+
+namespace cohort {
+
+std::optional<TaskId> ClusterResolver::task() const {
+  const std::optional<std::string> type = task_type();
+  const std::optional<std::int64_t> index = task_id();
+  if (!type || !index) return std::nullopt;
+  COHORT_CHECK(*index >= 0, ErrorCode::invalid_argument,
+               "[cluster.resolver] expected a task index of 0 or more, got ", *index, " for job \"",
+               *type, "\"; set task.index in TF_CONFIG, or the resolver's task_id");
+  return TaskId{*type, *index};
+}
+
+bool ClusterResolver::is_server() const {
+  const std::optional<std::string> type = task_type();
+  return type == "ps" || type == "worker";
+}
+
+namespace internal {
+
+std::string master_url(const std::string& address, const std::optional<std::string>& rpc_layer) {
+  return rpc_layer.value_or("").empty() ? address : *rpc_layer + "://" + address;
+}
+
+std::map<std::string, int> count_accelerators(const std::vector<std::string>& devices,
+                                              const TaskQuery& query) {
+  const bool is_for_one_task = query.task_type && query.task_id;
+  std::map<std::string, int> counts;
+  for (const std::string& name : devices) {
+    const Device device = Device::parse(name);
+    if (device.type == "CPU" || device.type == "XLA_CPU") continue;
+    // A device without a task is this process's own, whoever asks.
+    const bool is_of_task =
+        device.is_local() || (device.job == query.task_type && device.task == query.task_id);
+    if (!is_for_one_task || is_of_task) ++counts[device.type];
+  }
+  return counts;
+}
+
+std::vector<std::string> local_devices() {
+  std::vector<std::string> names;
+  const auto* gpus =
+      c10::impl::device_guard_impl_registry[static_cast<std::size_t>(c10::DeviceType::CUDA)].load();
+  const int count = gpus == nullptr ? 0 : gpus->deviceCount();
+  for (int i = 0; i < count; ++i) names.push_back("/device:GPU:" + std::to_string(i));
+  return names;
+}
+
+}  // namespace internal
+}  // namespace cohort

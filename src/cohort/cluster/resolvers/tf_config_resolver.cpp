@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/cluster/resolvers/tf_config_resolver.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cohort/cluster/internal/integer_text.h"
+#include "cohort/core/error.h"
+
+namespace cohort {
+namespace {
+
+using Json = nlohmann::json;
+using internal::quote;
+
+constexpr std::string_view kExample =
+    "set it as {\"cluster\": {\"worker\": [\"host:port\", …], \"ps\": [\"host:port\", …]}, "
+    "\"task\": {\"type\": \"worker\", \"index\": 0}}";
+
+[[noreturn]] void fail(ErrorCause cause, std::string_view key, std::string_view expected,
+                       const std::string& got, std::string_view remedy) {
+  std::ostringstream text;
+  text << "[cluster.tf_config] expected " << expected << " for " << key << ", got " << got << "; "
+       << remedy;
+  throw Error(ErrorCode::invalid_argument, text.str(), cause);
+}
+
+// A document remembers what it is called in messages: "TF_CONFIG", "TF_CONFIG key task.index".
+struct Document {
+  std::string name;
+  Json value;
+};
+
+Document load() {
+  const char* text = std::getenv("TF_CONFIG");
+  if (text == nullptr) return {"TF_CONFIG", Json::object()};
+  try {
+    return {"TF_CONFIG", Json::parse(text)};
+  } catch (const Json::exception& error) {
+    std::string got = quote(text);
+    got.append(" (").append(error.what()).append(")");
+    fail(ErrorCause::none, "TF_CONFIG", "a JSON object", got, kExample);
+  }
+}
+
+// Python's `key in container`. Lists and texts are asked too: without the key they count as an
+// object that has not got it, and with it they cannot be indexed.
+bool contains(const Document& document, const std::string& key) {
+  const Json& value = document.value;
+  if (value.is_object()) return value.contains(key);
+  const bool is_absent =
+      (value.is_array() && std::find(value.begin(), value.end(), key) == value.end()) ||
+      (value.is_string() && value.get<std::string>().find(key) == std::string::npos);
+  if (is_absent) return false;
+  fail(ErrorCause::wrong_type, document.name, "a JSON object", quote(value.dump()), kExample);
+}
+
+std::optional<Document> find(const Document& document, const std::string& key) {
+  if (!contains(document, key)) return std::nullopt;
+  const bool is_root = document.name == "TF_CONFIG";
+  return Document{document.name + (is_root ? " key " : ".") + key, document.value.at(key)};
+}
+
+Document task_info() {
+  std::optional<Document> task = find(load(), "task");
+  if (!task) return {"TF_CONFIG key task", Json::object()};
+  return *std::move(task);
+}
+
+std::string python_repr(const Json& value);
+
+std::string python_items(const Json& value) {
+  std::string text;
+  for (const auto& [key, item] : value.items()) {
+    if (!text.empty()) text += ", ";
+    if (value.is_object()) text.append("'").append(key).append("': ");
+    text += python_repr(item);
+  }
+  return text;
+}
+
+std::string python_repr(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::null:
+      return "None";
+    case Json::value_t::boolean:
+      return value.get<bool>() ? "True" : "False";
+    case Json::value_t::string:
+      return std::string("'").append(value.get<std::string>()).append("'");
+    case Json::value_t::array:
+      return std::string("[").append(python_items(value)).append("]");
+    case Json::value_t::object:
+      return std::string("{").append(python_items(value)).append("}");
+    default:
+      return value.dump();
+  }
+}
+
+// Python's str(value).
+std::string text_of(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : python_repr(value);
+}
+
+constexpr std::string_view kIndexRemedy =
+    "write \"index\": 0, 1, … as the task's place in its job's list";
+
+// Python's int(value).
+std::int64_t integer_of(const Document& index) {
+  const Json& value = index.value;
+  constexpr std::string_view kExpected = "a whole number";
+  if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
+  if (value.is_number_unsigned() && value.get<std::uint64_t>() <= INT64_MAX)
+    return value.get<std::int64_t>();
+  if (value.is_number_integer() && !value.is_number_unsigned()) return value.get<std::int64_t>();
+  if (value.is_number_float() && std::abs(value.get<double>()) < 9.2e18) {
+    return static_cast<std::int64_t>(value.get<double>());
+  }
+  if (value.is_string()) {
+    const std::optional<std::int64_t> number = internal::integer_of_text(value.get<std::string>());
+    if (number) return *number;
+  }
+  const bool is_bad_value = value.is_number() || value.is_string();
+  fail(is_bad_value ? ErrorCause::none : ErrorCause::wrong_type, index.name, kExpected,
+       quote(text_of(value)), kIndexRemedy);
+}
+
+// A text, or nothing where the key is absent or null.
+std::optional<std::string> optional_text(const std::string& key) {
+  const std::optional<Document> found = find(load(), key);
+  if (!found || found->value.is_null()) return std::nullopt;
+  if (!found->value.is_string()) {
+    fail(ErrorCause::wrong_type, found->name, "a text", quote(found->value.dump()),
+         "write it in quotes or leave it out");
+  }
+  return found->value.get<std::string>();
+}
+
+bool is_one_task_at_most(const ClusterSpec& spec) {
+  const std::vector<std::string> jobs = spec.jobs();
+  return jobs.empty() || (jobs.size() == 1 && spec.job_tasks(jobs[0]).size() == 1);
+}
+
+}  // namespace
+
+TfConfigResolver::TfConfigResolver() : TfConfigResolver(Options()) {}
+
+TfConfigResolver::TfConfigResolver(Options options) : options_(std::move(options)) {
+  if (!options_.devices) options_.devices = &internal::local_devices;
+}
+
+ClusterSpec TfConfigResolver::cluster_spec() const {
+  const std::optional<Document> cluster = find(load(), "cluster");
+  return cluster ? ClusterSpec::from_json(cluster->value.dump(), cluster->name) : ClusterSpec();
+}
+
+std::optional<std::string> TfConfigResolver::task_type() const {
+  if (options_.task_type) return options_.task_type;
+  const std::optional<Document> type = find(task_info(), "type");
+  if (!type) return std::nullopt;
+  return text_of(type->value);
+}
+
+std::optional<std::int64_t> TfConfigResolver::task_id() const {
+  if (options_.task_id) return options_.task_id;
+  const std::optional<Document> index = find(task_info(), "index");
+  if (!index) return std::nullopt;
+  return integer_of(*index);
+}
+
+std::optional<std::string> TfConfigResolver::rpc_layer() const {
+  return options_.rpc_layer ? options_.rpc_layer : optional_text("rpc_layer");
+}
+
+std::string TfConfigResolver::master(const TaskQuery& query) const {
+  if (const std::optional<std::string> session = optional_text("session_master")) return *session;
+  const ClusterSpec spec = cluster_spec();
+  if (is_one_task_at_most(spec)) return "";
+  const std::optional<std::string> type = query.task_type ? query.task_type : task_type();
+  const std::optional<std::int64_t> index = query.task_id ? query.task_id : task_id();
+  COHORT_CHECK(type && index, ErrorCode::invalid_argument,
+               "[cluster.tf_config] expected TF_CONFIG keys task.type and task.index, got ",
+               type ? quote(*type) : "no type", " and ",
+               index ? std::to_string(*index) : "no index", " with the cluster ", spec.to_string(),
+               "; ", kExample);
+  return internal::master_url(spec.task_address(*type, *index),
+                              query.rpc_layer ? query.rpc_layer : rpc_layer());
+}
+
+std::map<std::string, int> TfConfigResolver::num_accelerators(const TaskQuery& query) const {
+  const TaskQuery wanted{.task_type = query.task_type ? query.task_type : task_type(),
+                         .task_id = query.task_id ? query.task_id : task_id()};
+  // A task that the cluster has not got is an error here, not zero accelerators.
+  master(wanted);
+  return internal::count_accelerators(options_.devices(), wanted);
+}
+
+}  // namespace cohort

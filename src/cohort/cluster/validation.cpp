@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/cluster/validation.h"
+
+#include <array>
+#include <map>
+
+#include "cohort/cluster/task_id.h"
+#include "cohort/core/error.h"
+
+namespace cohort {
+namespace {
+
+using OptionalType = std::optional<std::string>;
+using OptionalIndex = std::optional<std::int64_t>;
+
+constexpr std::array<std::string_view, 4> kJobs = {"chief", "worker", "ps", "evaluator"};
+constexpr std::string_view kJobList = "chief, worker, ps, evaluator";
+
+bool is_job(const std::string& name) {
+  for (const std::string_view job : kJobs) {
+    if (job == name) return true;
+  }
+  return false;
+}
+
+std::int64_t count_of(const ClusterSpec& spec, const std::string& job) {
+  return spec.tasks().contains(job) ? spec.num_tasks(job) : 0;
+}
+
+void check_jobs(const ClusterSpec& spec) {
+  for (const auto& [job, tasks] : spec.tasks()) {
+    COHORT_CHECK(is_job(job), ErrorCode::invalid_argument,
+                 "[cluster.validate] expected only the jobs ", kJobList, ", got \"", job,
+                 "\" in the cluster ", spec.to_string(), "; rename or remove the job");
+  }
+}
+
+void check_own_type(const ClusterSpec& spec, const OptionalType& type) {
+  if (!type) return;
+  COHORT_CHECK(is_job(*type), ErrorCode::invalid_argument, "[cluster.validate] expected one of ",
+               kJobList, " as the own task's type, got \"", *type,
+               "\"; set task.type in TF_CONFIG, or the resolver's task_type");
+  COHORT_CHECK(*type == "evaluator" || spec.tasks().contains(*type), ErrorCode::invalid_argument,
+               "[cluster.validate] expected the own job \"", *type, "\" in the cluster, got ",
+               spec.to_string(), "; add the job to cluster or change task.type");
+}
+
+void check_at_most_one(const ClusterSpec& spec, const std::string& job) {
+  COHORT_CHECK(count_of(spec, job) <= 1, ErrorCode::invalid_argument,
+               "[cluster.validate] expected at most one ", job, " in the cluster, got ",
+               count_of(spec, job), "; keep one address under \"", job, "\"");
+}
+
+void check_own_index(const ClusterSpec& spec, const OptionalType& type,
+                     const OptionalIndex& index) {
+  COHORT_CHECK(!index || *index >= 0, ErrorCode::invalid_argument,
+               "[cluster.validate] expected a task index of 0 or more, got ", index.value_or(0),
+               "; set task.index in TF_CONFIG, or the resolver's task_id");
+  if (!type || !spec.tasks().contains(*type)) return;
+  if (!index) {
+    throw Error(ErrorCode::invalid_argument,
+                "[cluster.validate] expected an index for the own task of job \"" + *type +
+                    "\", got none; set task.index in TF_CONFIG, or the resolver's task_id",
+                ErrorCause::wrong_type);
+  }
+  // tf compares with the number of tasks, which refuses tasks of a job with holes.
+  COHORT_CHECK(spec.has_task(*type, *index), ErrorCode::invalid_argument,
+               "[cluster.validate] expected the own task ", *type, ":", *index,
+               " in the cluster, got ", spec.to_string(),
+               "; add its address to cluster or change task.index");
+}
+
+void check_at_least_one(const ClusterSpec& spec, const std::string& job) {
+  COHORT_CHECK(count_of(spec, job) >= 1, ErrorCode::invalid_argument,
+               "[cluster.validate] expected at least one ", job, " in the cluster, got ",
+               spec.to_string(), "; add \"", job, "\": [\"host:port\"] to cluster");
+}
+
+void check_no_holes(const ClusterSpec& spec, const std::string& job) {
+  COHORT_CHECK(spec.has_task(job, count_of(spec, job) - 1), ErrorCode::invalid_argument,
+               "[cluster.validate] expected the tasks of job \"", job,
+               "\" numbered 0, 1, … without holes, got ", spec.to_string(),
+               "; number them anew or write them as a list");
+}
+
+void check_addresses_differ(const ClusterSpec& spec) {
+  std::map<std::string, TaskId> owners;
+  for (const auto& [job, tasks] : spec.tasks()) {
+    for (const auto& [index, address] : tasks) {
+      const TaskId task{job, index};
+      const auto [owner, is_new] = owners.emplace(address, task);
+      COHORT_CHECK(is_new, ErrorCode::invalid_argument,
+                   "[cluster.validate] expected each task at an address of its own, got \"",
+                   address, "\" for both ", owner->second.to_string(), " and ", task.to_string(),
+                   "; give one of them another port or host");
+    }
+  }
+}
+
+}  // namespace
+
+void validate_cluster(const ClusterSpec& spec, const OptionalType& task_type,
+                      OptionalIndex task_id) {
+  check_jobs(spec);
+  check_own_type(spec, task_type);
+  check_at_most_one(spec, "chief");
+  check_at_most_one(spec, "evaluator");
+  check_own_index(spec, task_type, task_id);
+}
+
+void validate_parameter_server_cluster(const ClusterSpec& spec, const OptionalType& task_type,
+                                       OptionalIndex task_id) {
+  COHORT_CHECK(bool(spec), ErrorCode::invalid_argument,
+               "[cluster.validate] expected a cluster with ps and worker tasks, got an empty one; "
+               "set TF_CONFIG to {\"cluster\": {\"worker\": [\"host:port\", …], \"ps\": "
+               "[\"host:port\", …]}, …}, or start the program with `cohort launch`");
+  validate_cluster(spec, task_type, task_id);
+  check_at_least_one(spec, "ps");
+  check_at_least_one(spec, "worker");
+  check_no_holes(spec, "ps");
+  check_no_holes(spec, "worker");
+  check_addresses_differ(spec);
+}
+
+}  // namespace cohort

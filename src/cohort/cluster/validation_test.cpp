@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/cluster/validation.h"
+
+#include <gmock/gmock.h>
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+namespace {
+
+using ::testing::HasSubstr;
+using Jobs = std::map<std::string, std::vector<std::string>>;
+
+template <class Validate>
+std::string complaint(Validate validate, const ClusterSpec& spec, std::optional<std::string> type,
+                      std::optional<std::int64_t> index) {
+  try {
+    validate(spec, type, index);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    return error.message();
+  }
+  return "accepted";
+}
+
+std::string of_cluster(const Jobs& jobs, std::optional<std::string> type = {},
+                       std::optional<std::int64_t> index = {}) {
+  return complaint(&validate_cluster, ClusterSpec(jobs), type, index);
+}
+
+std::string of_ps(const Jobs& jobs, std::optional<std::string> type = {},
+                  std::optional<std::int64_t> index = {}) {
+  return complaint(&validate_parameter_server_cluster, ClusterSpec(jobs), type, index);
+}
+
+const Jobs kWorkers{{"worker", {"a:1", "b:1"}}};
+const Jobs kPs{{"worker", {"a:1", "b:1"}}, {"ps", {"p:1"}}, {"chief", {"c:1"}}};
+
+TEST(ValidateCluster, TakesEveryTaskOfTheCluster) {
+  EXPECT_EQ(of_cluster(kPs, "worker", 1), "accepted");
+  EXPECT_EQ(of_cluster(kPs, "ps", 0), "accepted");
+  EXPECT_EQ(of_cluster(kPs, "chief", 0), "accepted");
+  EXPECT_EQ(of_cluster(kPs), "accepted");
+  EXPECT_EQ(of_cluster({}), "accepted");
+}
+
+TEST(ValidateCluster, TakesAnyEvaluatorThatIsNotListed) {
+  EXPECT_EQ(of_cluster(kWorkers, "evaluator", 0), "accepted");
+  EXPECT_EQ(of_cluster(kWorkers, "evaluator", 9), "accepted");
+  EXPECT_THAT(of_cluster({{"evaluator", {"e:1"}}}, "evaluator", 1), HasSubstr("evaluator:1"));
+}
+
+TEST(ValidateCluster, RefusesOtherJobs) {
+  EXPECT_THAT(of_cluster({{"master", {"m:1"}}}),
+              HasSubstr("expected only the jobs chief, worker, ps, evaluator, got \"master\""));
+}
+
+TEST(ValidateCluster, RefusesOtherOwnTypes) {
+  EXPECT_THAT(of_cluster(kWorkers, "foo", 0), HasSubstr("got \"foo\"; set task.type"));
+  EXPECT_THAT(of_cluster(kWorkers, "", 0), HasSubstr("got \"\""));
+}
+
+TEST(ValidateCluster, RefusesAnOwnTypeThatIsNotInTheCluster) {
+  EXPECT_THAT(of_cluster(kWorkers, "ps", 0), HasSubstr("expected the own job \"ps\""));
+  EXPECT_THAT(of_cluster(kWorkers, "chief", 0), HasSubstr(R"(got {"worker":["a:1","b:1"]})"));
+}
+
+TEST(ValidateCluster, RefusesSecondChiefsAndEvaluators) {
+  EXPECT_THAT(of_cluster({{"chief", {"c:1", "c:2"}}}), HasSubstr("at most one chief"));
+  EXPECT_THAT(of_cluster({{"evaluator", {"c:1", "c:2"}}}), HasSubstr("at most one evaluator"));
+}
+
+TEST(ValidateCluster, RefusesIndicesOutOfRange) {
+  EXPECT_THAT(of_cluster(kWorkers, "worker", 2),
+              HasSubstr("expected the own task worker:2 in the cluster"));
+  EXPECT_THAT(of_cluster(kWorkers, "worker", -1), HasSubstr("index of 0 or more, got -1"));
+  EXPECT_THAT(of_cluster(kWorkers, "evaluator", -1), HasSubstr("got -1"));
+}
+
+TEST(ValidateCluster, WantsAnIndexWithAType) {
+  EXPECT_THAT(of_cluster(kWorkers, "worker"), HasSubstr("expected an index for the own task"));
+}
+
+TEST(ValidateCluster, LooksForTheOwnIndexNotForTheCount) {
+  const ClusterSpec spec = ClusterSpec::from_tasks({{"worker", {{0, "a:1"}, {2, "c:1"}}}});
+  EXPECT_EQ(complaint(&validate_cluster, spec, "worker", 2), "accepted");
+  EXPECT_THAT(complaint(&validate_cluster, spec, "worker", 1), HasSubstr("worker:1"));
+}
+
+TEST(ValidateCluster, ComplainsInAFixedOrder) {
+  Jobs jobs{{"foo", {}}, {"chief", {"c:1", "c:2"}}, {"evaluator", {"e:1", "e:2"}}};
+  EXPECT_THAT(of_cluster(jobs, "bar", 7), HasSubstr("\"foo\""));
+  jobs.erase("foo");
+  EXPECT_THAT(of_cluster(jobs, "bar", 7), HasSubstr("\"bar\""));
+  EXPECT_THAT(of_cluster(jobs, "ps", 7), HasSubstr("own job \"ps\""));
+  EXPECT_THAT(of_cluster(jobs, "chief", 7), HasSubstr("one chief"));
+  jobs["chief"] = {"c:1"};
+  EXPECT_THAT(of_cluster(jobs, "chief", 7), HasSubstr("one evaluator"));
+  jobs["evaluator"] = {};
+  EXPECT_THAT(of_cluster(jobs, "chief", 7), HasSubstr("chief:7"));
+}
+
+TEST(ValidateParameterServerCluster, TakesAClusterWithPsAndWorkers) {
+  EXPECT_EQ(of_ps(kPs, "chief", 0), "accepted");
+  EXPECT_EQ(of_ps({{"worker", {"a:1"}}, {"ps", {"p:1"}}}), "accepted");
+}
+
+TEST(ValidateParameterServerCluster, ComplainsInTheOrderOfTheOriginal) {
+  EXPECT_THAT(of_ps({}), HasSubstr("got an empty one; set TF_CONFIG"));
+  EXPECT_THAT(of_ps({{"foo", {"f:1"}}}, "bar", 3), HasSubstr("\"foo\""));
+  EXPECT_THAT(of_ps({{"chief", {"c:1"}}}, "chief", 3), HasSubstr("chief:3"));
+  EXPECT_THAT(of_ps({{"chief", {"c:1"}}}, "chief", 0), HasSubstr("at least one ps"));
+  EXPECT_THAT(of_ps({{"ps", {"c:1"}}}), HasSubstr("at least one worker"));
+  EXPECT_THAT(of_ps({{"ps", {}}, {"worker", {"a:1"}}}), HasSubstr("at least one ps"));
+}
+
+TEST(ValidateParameterServerCluster, RefusesOneAddressForTwoTasks) {
+  EXPECT_THAT(of_ps({{"worker", {"a:1", "a:1"}}, {"ps", {"p:1"}}}),
+              HasSubstr("got \"a:1\" for both worker:0 and worker:1; give one"));
+  EXPECT_THAT(of_ps({{"worker", {"a:1"}}, {"ps", {"a:1"}}}),
+              HasSubstr("for both ps:0 and worker:0"));
+}
+
+TEST(ValidateParameterServerCluster, RefusesHoles) {
+  const ClusterSpec spec =
+      ClusterSpec::from_tasks({{"worker", {{0, "a:1"}, {2, "c:1"}}}, {"ps", {{0, "p:1"}}}});
+  EXPECT_THAT(complaint(&validate_parameter_server_cluster, spec, {}, {}),
+              HasSubstr("job \"worker\" numbered 0, 1, … without holes"));
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/cluster_coordinator.h"
+
+#include "cohort/coordinator/internal/runtime.h"
+
+namespace cohort {
+namespace coordinator {
+
+IteratorHandle::~IteratorHandle() {
+  if (const std::shared_ptr<Runtime> runtime = runtime_.lock()) runtime->release_iterator(id_);
+}
+
+}  // namespace coordinator
+
+ClusterCoordinator::ClusterCoordinator(ParameterServerStrategy& strategy, CoordinatorOptions options) {
+  const Lock lock(strategy.coordinator_mutex());
+  runtime_ = std::static_pointer_cast<coordinator::Runtime>(strategy.coordinator_slot().lock());
+  if (runtime_) return;
+  auto made = std::make_shared<coordinator::Runtime>(strategy, options);
+  made->start();
+  // The last handle ends the work, on its own thread, whoever else still refers to the runtime.
+  runtime_ = std::shared_ptr<coordinator::Runtime>(made.get(), [made](coordinator::Runtime* runtime) { runtime->stop(); });
+  strategy.coordinator_slot() = runtime_;
+}
+
+ParameterServerStrategy& ClusterCoordinator::strategy() const { return runtime_->strategy(); }
+
+RemoteValue ClusterCoordinator::schedule_nests(const Function& fn, std::vector<Nest> arguments) {
+  return runtime_->schedule(fn, std::move(arguments));
+}
+
+void ClusterCoordinator::join() { runtime_->join(std::nullopt); }
+bool ClusterCoordinator::join(Duration timeout) { return runtime_->join(timeout); }
+bool ClusterCoordinator::done() { return runtime_->done(); }
+
+Nest ClusterCoordinator::fetch(const Nest& values) {
+  return values.map_leaves([](const Nest& leaf) -> Nest {
+    if (leaf.kind() != Nest::Kind::handle) return leaf;
+    auto state = std::dynamic_pointer_cast<coordinator::RemoteState>(leaf.handle());
+    return state ? RemoteValue(std::move(state)).fetch() : leaf;
+  });
+}
+
+PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(
+    const std::function<Dataset(const InputContext&)>& fn) {
+  const std::int64_t workers = num_workers();
+  std::vector<Bytes> datasets;
+  ElementSpec spec;
+  const Scope scope = strategy().scope();
+  for (std::int64_t i = 0; i < workers; ++i) {
+    const Dataset dataset = fn({.num_input_pipelines = workers, .input_pipeline_id = i, .num_replicas_in_sync = 1});
+    if (i == 0) spec = dataset.element_spec();
+    datasets.push_back(dataset.serialize());
+  }
+  return {std::move(datasets), std::move(spec), runtime_->shared_from_this()};
+}
+
+PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(const Dataset& dataset) {
+  return {{dataset.serialize()}, dataset.element_spec(), runtime_->shared_from_this()};
+}
+
+CoordinatorStatistics ClusterCoordinator::statistics() const { return runtime_->statistics(); }
+std::uint32_t ClusterCoordinator::num_workers() const { return runtime_->strategy().connection().num_workers(); }
+
+PerWorkerDataset::PerWorkerDataset(std::vector<Bytes> datasets, ElementSpec spec,
+                                   std::shared_ptr<coordinator::Runtime> runtime)
+    : datasets_(std::make_shared<const std::vector<Bytes>>(std::move(datasets))),
+      spec_(std::move(spec)),
+      runtime_(std::move(runtime)) {}
+
+PerWorkerIterator PerWorkerDataset::iterator() const {
+  return PerWorkerIterator(runtime_->create_iterator(spec_, datasets_));
+}
+
+PerWorkerIterator::operator Nest() const { return Nest(std::shared_ptr<Handle>(handle_)); }
+const ElementSpec& PerWorkerIterator::element_spec() const { return handle_->spec(); }
+
+}  // namespace cohort

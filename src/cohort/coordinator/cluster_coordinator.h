@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Schedules steps on the workers of a ParameterServerStrategy and survives the loss of workers
+// (tf.distribute.coordinator.ClusterCoordinator).
+//
+//   ClusterCoordinator coordinator(strategy);
+//   for (int i = 0; i < 1000; ++i) coordinator.schedule(step, iterator);
+//   coordinator.join();
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "cohort/coordinator/per_worker.h"
+#include "cohort/coordinator/remote_value.h"
+#include "cohort/data/dataset.h"
+#include "cohort/function/function.h"
+#include "cohort/strategy/parameter_server_strategy.h"
+
+namespace cohort {
+
+struct CoordinatorOptions {
+  std::size_t queue_capacity = 256 * 1024;  // closures that wait; 0: no bound
+  std::size_t in_flight_per_worker = 4;
+};
+
+struct CoordinatorStatistics {
+  std::vector<std::uint64_t> closures;   // ended well, by worker
+  std::uint64_t retries = 0;             // closures sent a second time, or more often
+  std::uint64_t pulled_bytes = 0;
+  std::uint64_t pushed_bytes = 0;
+  std::uint64_t traces = 0;
+};
+
+// A shared handle: a second one for the same strategy is the same coordinator. Thread-safe. The strategy must outlive it.
+class COHORT_API ClusterCoordinator {
+ public:
+  // Connects to every task. Unavailable after the strategy's timeout, naming exactly the tasks that are missing.
+  explicit ClusterCoordinator(ParameterServerStrategy& strategy, CoordinatorOptions options = {});
+
+  ParameterServerStrategy& strategy() const;
+
+  // Queues fn for any worker and returns at once, but for a first trace of its signature, and while the queue is full.
+  // Arguments: tensors, host values, nests of them, PerWorkerIterator. Throws the first application error of what was
+  // scheduled before; then this closure and all that waited are cancelled, and the coordinator is usable again.
+  template <class... A>
+  RemoteValue schedule(const Function& fn, A&&... arguments) {
+    return schedule_nests(fn, {Nest(std::forward<A>(arguments))...});
+  }
+  RemoteValue schedule_nests(const Function& fn, std::vector<Nest> arguments);
+
+  // Waits until everything scheduled has ended. Throws the first application error, once. deadline_exceeded when no
+  // closure has ended for the data timeout, naming the workers that owe one.
+  void join();
+  // The same for at most `timeout`: false when that was too short.
+  bool join(Duration timeout);
+  // Whether everything has ended; throws as join().
+  bool done();
+
+  // The nest with each RemoteValue replaced by its result.
+  Nest fetch(const Nest& values);
+
+  // Calls fn once for each worker, with num_input_pipelines = workers and its own input_pipeline_id: shard by it.
+  PerWorkerDataset create_per_worker_dataset(const std::function<Dataset(const InputContext&)>& fn);
+  // The same dataset on every worker.
+  PerWorkerDataset create_per_worker_dataset(const Dataset& dataset);
+
+  CoordinatorStatistics statistics() const;
+  std::uint32_t num_workers() const;
+
+ private:
+  std::shared_ptr<coordinator::Runtime> runtime_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a failed closure means: a table over (code, origin, cause) of its error. The text of an
+// error is never read.
+//
+// Follows the failure handler of tf's Cluster class, which searches messages for phrases, with two
+// differences: reports of transient failures are forgotten after a while, and an application's own
+// error is never a lost task, whatever its code.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+
+#include "cohort/core/clock.h"
+#include "cohort/core/error.h"
+
+namespace cohort::coordinator {
+
+enum class FailureClass : std::uint8_t {
+  transient_ps,       // a parameter server could not be reached for a moment: run the closure again
+  transient_timeout,  // a deadline passed: run the closure again
+  cancelled_by_job,  // it ended because others were cancelled: run it again, or not at all after an
+                     // error
+  application,       // the closure's own error, for the callers
+  worker_failure,    // the worker is lost: recover it, run the closure elsewhere
+};
+
+struct FailureOptions {
+  // The report that reaches the count is fatal; <= 0: none is ignored.
+  int ps_failures_max = 3;  // of one parameter server
+  int timeouts_max = -1;    // of the whole cluster; -1: workers / 10
+  // Reports older than this are forgotten.
+  Duration window = std::chrono::minutes(10);
+  // Reports of one parameter server less than this after a counted one are the same event: several
+  // closures in flight fail together when a connection breaks. Zero: each counts.
+  Duration same_event = Duration::zero();
+};
+
+// The parameter server that the error blames: its index, or nothing when this is no failure of a
+// server. A server without a known index is -1.
+COHORT_API std::optional<int> failed_ps(const Error& error);
+// Whether the error says that its worker is lost.
+COHORT_API bool is_worker_failure(const Error& error);
+// The same error with the code that callers can rely on for a lost parameter server: unavailable.
+COHORT_API Error as_ps_unavailable(const Error& error);
+
+// Counts transient failures. Used only under its owner's lock.
+class COHORT_API FailurePolicy {
+ public:
+  FailurePolicy(FailureOptions options, std::size_t workers);
+
+  // First match wins; a report is counted by being asked about.
+  FailureClass classify(const Error& error, bool is_cancelling, TimePoint now);
+
+ private:
+  using Reports = std::deque<TimePoint>;
+  // Counts one more and says whether it may still be ignored.
+  bool is_ignored(Reports& reports, int reports_max, Duration same_event, TimePoint now) const;
+
+  FailureOptions options_;
+  std::unordered_map<int, Reports> ps_failures_;
+  Reports timeouts_;
+};
+
+}  // namespace cohort::coordinator

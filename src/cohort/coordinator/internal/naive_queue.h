@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+// The closure queue as one would write it first: lists that are searched from end to end, no clever
+// state. The real one is compared with it event by event. Only tests use it.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cohort/coordinator/internal/queue_script.h"
+
+namespace cohort::coordinator::internal {
+
+// Used only from one test.
+class NaiveQueue {
+ public:
+  enum class Where { queued, running, parked, traced, gone };
+  struct Closure {
+    Where where = Where::queued;
+    std::optional<WorkerId> worker;
+    std::uint32_t starts = 0;
+    // Smaller comes first: put at the tail it is a running number, at the front the negative of
+    // infinity and the id.
+    std::pair<bool, std::uint64_t> rank;  // {is at the tail, number}
+  };
+  struct Worker {
+    bool is_ready = false;
+    std::uint64_t changed = 0;  // when its load was last another one
+  };
+
+  NaiveQueue(QueueOptions options, std::size_t workers) : options_(options), workers_(workers) {}
+
+  std::string put(ClosureId id) {
+    if (!error_ && count(Where::parked) > 0) return "trace";
+    const bool is_again = unanswered_.count(id) > 0;
+    if (!is_again) {
+      if (is_cancelling_ && count(Where::running) > 0) return "wait";
+      if (!error_ && is_full()) return "wait";
+      closures_[id].rank = {true, ++ticks_};
+    }
+    if (!error_) {
+      unanswered_.erase(id);
+      dispatch();
+      return "proceed";
+    }
+    const std::string verdict = cancel_and_raise();
+    verdict == "wait" ? void(unanswered_.insert(id)) : void(unanswered_.erase(id));
+    return verdict;
+  }
+
+  std::string join() { return ask("wait"); }
+  std::string done() { return ask("no"); }
+
+  void ready(WorkerId worker) {
+    if (workers_[worker].is_ready) return;
+    workers_[worker] = {true, ++ticks_};
+    dispatch();
+  }
+
+  void lost(WorkerId worker) {
+    if (!workers_[worker].is_ready) return;
+    lose(worker);
+    dispatch();
+  }
+
+  void ended(ClosureId id, WorkerId worker, Ended::Kind kind, const std::optional<Error>& error,
+             TimePoint now) {
+    const auto found = closures_.find(id);
+    if (found == closures_.end()) return;
+    if (found->second.where != Where::running || found->second.worker != worker) return;
+    workers_[worker].changed = ++ticks_;
+    if (kind == Ended::Kind::ok) finish(id, "complete " + std::to_string(id));
+    if (kind == Ended::Kind::cancelled) retry(id, false);
+    if (kind == Ended::Kind::failed) failed(id, worker, *error, now);
+    if (kind == Ended::Kind::needs_program) {
+      if (is_cancelling_) {
+        retry(id, true);
+      } else {
+        closures_[id].where = Where::parked;
+        say("trace for " + std::to_string(id));
+      }
+    }
+    after();
+    dispatch();
+  }
+
+  void traced(ClosureId id) {
+    const auto found = closures_.find(id);
+    if (found == closures_.end() || found->second.where != Where::parked) return;
+    if (found->second.worker) {
+      found->second.where = Where::traced;
+    } else {
+      put_back(id, true);
+    }
+    dispatch();
+  }
+
+  void not_traced(ClosureId id, const Error& error) {
+    const auto found = closures_.find(id);
+    if (found == closures_.end() || found->second.where != Where::parked) return;
+    application(id, error);
+    dispatch();
+  }
+
+  // All that followed since the last call but wake-ups, sorted.
+  Lines taken() {
+    Lines lines = std::move(lines_);
+    lines_.clear();
+    std::sort(lines.begin(), lines.end());
+    return lines;
+  }
+  std::size_t count(Where where) const {
+    return static_cast<std::size_t>(
+        std::count_if(closures_.begin(), closures_.end(),
+                      [&](const auto& c) { return c.second.where == where; }));
+  }
+  std::size_t in_flight() const {
+    return count(Where::running) + count(Where::parked) + count(Where::traced);
+  }
+  ClosureId low_watermark() const {
+    for (const auto& [id, closure] : closures_) {
+      if (closure.where != Where::gone) return id;
+    }
+    return closures_.empty() ? 0 : closures_.rbegin()->first + 1;
+  }
+  std::vector<ClosureId> at(Where where) const {
+    std::vector<ClosureId> found;
+    for (const auto& [id, closure] : closures_) {
+      if (closure.where == where) found.push_back(id);
+    }
+    return found;
+  }
+  WorkerId worker_of(ClosureId id) const { return *closures_.at(id).worker; }
+  bool is_ready(WorkerId worker) const { return workers_[worker].is_ready; }
+  // What the call would be told now, without making it.
+  bool would_wait_to_put(ClosureId id) const {
+    if (!error_) return count(Where::parked) == 0 && is_full() && !unanswered_.count(id);
+    return count(Where::running) > 0;
+  }
+  bool would_wait_to_join() const {
+    if (error_) return count(Where::running) > 0;
+    return count(Where::parked) == 0 && in_flight() + count(Where::queued) > 0;
+  }
+
+ private:
+  void say(std::string line) { lines_.push_back(std::move(line)); }
+  bool is_full() const { return options_.capacity && count(Where::queued) >= options_.capacity; }
+
+  std::string ask(const std::string& otherwise) {
+    if (error_) return cancel_and_raise();
+    if (count(Where::parked) > 0) return "trace";
+    return in_flight() + count(Where::queued) > 0 ? otherwise : "proceed";
+  }
+
+  std::string cancel_and_raise() {
+    if (!is_cancelling_) {
+      is_cancelling_ = true;
+      for (auto& [id, c] : closures_) {
+        const std::string name = std::to_string(id);
+        if (c.where == Where::running) say("cancel " + name + " on " + std::to_string(*c.worker));
+        if (c.where == Where::parked || c.where == Where::traced)
+          finish(id, "fail " + name + " cancelled");
+      }
+    }
+    after();
+    if (count(Where::running) > 0) return "wait";
+    const std::string verdict = "raise " + error_->message();
+    error_.reset();
+    is_cancelling_ = false;
+    return verdict;
+  }
+
+  // Cancels the queue when nothing runs any more.
+  void after() {
+    if (!is_cancelling_ || count(Where::running) > 0) return;
+    for (const ClosureId id : at(Where::queued))
+      finish(id, "fail " + std::to_string(id) + " cancelled");
+  }
+
+  void finish(ClosureId id, std::string line) {
+    closures_[id].where = Where::gone;
+    say(std::move(line));
+  }
+
+  void application(ClosureId id, const Error& error) {
+    finish(id, "fail " + std::to_string(id) + " " + std::string(name_of(error.code())));
+    if (!error_) error_ = error;
+    after();
+  }
+
+  void put_back(ClosureId id, bool to_front) {
+    if (error_) {
+      finish(id, "fail " + std::to_string(id) + " cancelled");
+    } else {
+      Closure& closure = closures_[id];
+      closure.where = Where::queued;
+      closure.worker.reset();
+      closure.rank = to_front ? std::pair(false, id) : std::pair(true, ++ticks_);
+    }
+    after();
+  }
+
+  void retry(ClosureId id, bool to_front, const Error& why = Error(ErrorCode::cancelled, "")) {
+    if (!error_ && closures_[id].starts >= options_.attempts_max) {
+      application(id, Error(why.code(), "started too often"));
+    } else {
+      put_back(id, to_front);
+    }
+  }
+
+  void lose(WorkerId worker, const Error& why = connection_lost("worker")) {
+    workers_[worker].is_ready = false;
+    for (auto& [id, closure] : closures_) {
+      if (closure.worker != worker) continue;
+      if (closure.where == Where::parked) closure.worker.reset();
+      if (closure.where == Where::running || closure.where == Where::traced) retry(id, true, why);
+    }
+    say("recover " + std::to_string(worker));
+    after();
+  }
+
+  // The errors of the fuzzer are told apart by their origin.
+  void failed(ClosureId id, WorkerId worker, const Error& error, TimePoint now) {
+    if (error.origin() == "ps:0") {
+      ps_reports_.push_back(now);
+      const auto recent = std::count_if(ps_reports_.begin(), ps_reports_.end(), [&](TimePoint t) {
+        return now - t <= options_.transient_window;
+      });
+      if (recent < options_.transient_ps_failures_max) return retry(id, false, error);
+      application(id, error);
+    } else if (error.origin().rfind("worker", 0) == 0) {
+      lose(worker, error);
+    } else {
+      application(id, error);
+    }
+  }
+
+  std::size_t load(WorkerId worker) const {
+    return static_cast<std::size_t>(
+        std::count_if(closures_.begin(), closures_.end(), [&](const auto& c) {
+          return c.second.where == Where::running && c.second.worker == worker;
+        }));
+  }
+
+  void start(ClosureId id, WorkerId worker) {
+    closures_[id].where = Where::running;
+    closures_[id].worker = worker;
+    workers_[worker].changed = ++ticks_;
+    say("dispatch " + std::to_string(id) + " to " + std::to_string(worker));
+  }
+
+  void dispatch() {
+    if (is_cancelling_) return;
+    for (const ClosureId id : at(Where::traced)) {
+      if (load(worker_of(id)) < options_.in_flight_per_worker) start(id, worker_of(id));
+    }
+    while (true) {
+      std::optional<WorkerId> best;
+      const auto key = [&](WorkerId w) { return std::pair(load(w), workers_[w].changed); };
+      for (WorkerId w = 0; w < workers_.size(); ++w) {
+        if (!workers_[w].is_ready || load(w) >= options_.in_flight_per_worker) continue;
+        if (!best || key(w) < key(*best)) best = w;
+      }
+      std::vector<ClosureId> waiting = at(Where::queued);
+      if (!best || waiting.empty()) return;
+      const ClosureId first = *std::min_element(
+          waiting.begin(), waiting.end(),
+          [&](ClosureId a, ClosureId b) { return closures_[a].rank < closures_[b].rank; });
+      ++closures_[first].starts;
+      start(first, *best);
+    }
+  }
+
+  QueueOptions options_;
+  std::vector<Worker> workers_;
+  std::map<ClosureId, Closure> closures_;
+  std::set<ClosureId> unanswered_;
+  std::optional<Error> error_;
+  bool is_cancelling_ = false;
+  std::uint64_t ticks_ = 0;
+  std::vector<TimePoint> ps_reports_;
+  Lines lines_;
+};
+
+}  // namespace cohort::coordinator::internal

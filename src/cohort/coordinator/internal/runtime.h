@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// The coordinator's threads and sockets around the closure queue.
+//
+// Whoever makes an event happen (a caller, a channel's thread, a recovery thread) feeds it to the queue under the lock
+// and carries out the actions; there is no thread of its own to wake on the way of a closure.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "cohort/coordinator/closure_queue.h"
+#include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/coordinator/internal/iterator_handle.h"
+#include "cohort/coordinator/internal/remote_state.h"
+#include "cohort/coordinator/internal/step_function.h"
+#include "cohort/core/mutex.h"
+#include "cohort/rpc/messages.h"
+
+namespace cohort::coordinator {
+
+// Thread-safe.
+class Runtime final : public std::enable_shared_from_this<Runtime> {
+ public:
+  Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options);
+  ~Runtime();
+  void start();
+  // Ends everything: what has not ended is cancelled. After it no thread of the coordinator's runs. Idempotent.
+  void stop() noexcept;
+
+  ParameterServerStrategy& strategy() const { return strategy_; }
+  RemoteValue schedule(const Function& fn, std::vector<Nest> arguments);
+  // False when `timeout` was too short; nullopt: the deadline of architecture's one setting, thrown on expiry.
+  bool join(std::optional<Duration> timeout);
+  bool done();
+  void wait_for(const RemoteState& state, Deadline deadline);
+  std::shared_ptr<IteratorHandle> create_iterator(ElementSpec spec, std::shared_ptr<const std::vector<Bytes>> datasets);
+  void release_iterator(std::uint64_t id) noexcept;
+  CoordinatorStatistics statistics() const;
+
+ private:
+  struct Pending {
+    std::shared_ptr<StepFunction> function;
+    BoundArguments bound;
+    std::vector<at::Tensor> inputs;
+    std::weak_ptr<RemoteState> result;
+    std::vector<at::Tensor> outputs;  // between a worker's report and the queue's word
+    std::vector<at::Tensor> drawn;    // what the traced program must fit
+    std::uint32_t attempts = 0;
+  };
+  struct Worker {
+    ClusterConnection::WorkerLink link;
+    bool is_ready = false;
+    std::uint64_t lost_epoch = 0;  // the newest connection known to be broken
+    rpc::RunBatch outbox;
+    std::vector<std::uint64_t> cancels;
+    bool is_sending = false;
+    bool needs_recovery = false;
+    std::thread recovery;
+    std::uint64_t closures = 0;
+  };
+
+  // Callers.
+  void check_running() const;
+  std::shared_ptr<StepFunction> step_for(const Function& fn, std::span<const Nest> arguments);
+  void trace_first(StepFunction& step, const BoundArguments& bound);
+  void announce(const StepFunction& step);
+  Verdict settle(const std::function<Verdict(Actions&)>& ask, Deadline deadline, bool is_patient);
+  void trace_waiting();
+  void trace_one(ClosureId closure);
+  Deadline progress_deadline() const COHORT_REQUIRES(mutex_);
+  std::string debtors() const COHORT_REQUIRES(mutex_);
+  // Any worker that can answer, waiting for one when all are away.
+  std::uint32_t ready_worker();
+
+  // Actions. carry_out() needs the lock, flush() must not have it.
+  void carry_out(Actions& actions) COHORT_REQUIRES(mutex_);
+  void dispatch(ClosureId closure, std::uint32_t worker) COHORT_REQUIRES(mutex_);
+  void resolve(ClosureId closure, const std::optional<Error>& error) COHORT_REQUIRES(mutex_);
+  void flush();
+  void flush_worker(std::uint32_t worker);
+
+  // Workers' words.
+  void on_frame(std::uint32_t worker, std::uint64_t epoch, rpc::Frame frame);
+  void on_end(std::uint32_t worker, rpc::ClosureEnd end, Actions& actions) COHORT_REQUIRES(mutex_);
+  void on_lost(std::uint32_t worker, std::uint64_t epoch, const Error& reason);
+  void recover(std::uint32_t worker);
+  bool set_up(std::uint32_t worker, const ClusterConnection::WorkerLink& link);
+  void send_functions(const rpc::Connection& connection, const std::vector<std::shared_ptr<StepFunction>>& functions);
+
+  ParameterServerStrategy& strategy_;
+  // A channel's thread may hold the last reference to this object, after the strategy has gone.
+  const std::shared_ptr<void> keeps_connection_;
+  ClusterConnection& connection_;
+  const CoordinatorOptions options_;
+  Mutex turn_;     // one caller in schedule or join at a time (tf's put/wait lock)
+  Mutex tracing_;  // of step functions
+  mutable Mutex mutex_;
+  Condition changed_;
+  ClosureQueue queue_ COHORT_GUARDED_BY(mutex_);
+  ClosureId next_id_ COHORT_GUARDED_BY(mutex_) = 1;  // 0 is no closure
+  std::unordered_map<ClosureId, Pending> pending_ COHORT_GUARDED_BY(mutex_);
+  std::vector<Worker> workers_ COHORT_GUARDED_BY(mutex_);
+  std::vector<std::uint32_t> to_flush_ COHORT_GUARDED_BY(mutex_);
+  std::unordered_map<const Function::State*, std::vector<std::shared_ptr<StepFunction>>> steps_ COHORT_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<StepFunction>> announced_ COHORT_GUARDED_BY(mutex_);  // by id
+  // Counts announcements and iterators, so that a worker that returns misses none.
+  std::uint64_t version_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::unordered_map<std::uint64_t, std::weak_ptr<IteratorHandle>> iterators_ COHORT_GUARDED_BY(mutex_);
+  std::uint64_t next_iterator_ COHORT_GUARDED_BY(mutex_) = 1;
+  TimePoint last_end_ COHORT_GUARDED_BY(mutex_);
+  int waiters_ COHORT_GUARDED_BY(mutex_) = 0;
+  CoordinatorStatistics totals_ COHORT_GUARDED_BY(mutex_);
+  // Of iterators; apart, because the last copy of one may go while the other lock is held.
+  Mutex released_mutex_;
+  std::vector<std::uint64_t> released_ COHORT_GUARDED_BY(released_mutex_);
+  std::atomic<bool> is_stopping_{false};
+};
+
+}  // namespace cohort::coordinator

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Datasets and iterators of which every worker has its own (tf's PerWorkerValues).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "cohort/core/bytes.h"
+#include "cohort/core/nest.h"
+#include "cohort/data/element.h"
+
+namespace cohort {
+
+namespace coordinator {
+class IteratorHandle;  // coordinator/internal/iterator_handle.h
+class Runtime;
+}
+
+// The iterators of one iterator() call, one on each worker; an argument for schedule(). When the last copy goes, the
+// workers forget theirs. Thread-safe.
+class COHORT_API PerWorkerIterator {
+ public:
+  explicit PerWorkerIterator(std::shared_ptr<coordinator::IteratorHandle> handle) : handle_(std::move(handle)) {}
+  operator Nest() const;  // NOLINT: an argument like others
+  const ElementSpec& element_spec() const;
+
+ private:
+  std::shared_ptr<coordinator::IteratorHandle> handle_;
+};
+
+// Thread-safe.
+class COHORT_API PerWorkerDataset {
+ public:
+  // `datasets`: the bytes of each worker's, or one for all.
+  PerWorkerDataset(std::vector<Bytes> datasets, ElementSpec spec, std::shared_ptr<coordinator::Runtime> runtime);
+  // Fresh iterators on every worker; a worker that is away gets its own when it returns.
+  PerWorkerIterator iterator() const;
+  const ElementSpec& element_spec() const { return spec_; }
+
+ private:
+  std::shared_ptr<const std::vector<Bytes>> datasets_;
+  ElementSpec spec_;
+  std::shared_ptr<coordinator::Runtime> runtime_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/remote_value.h"
+
+#include "cohort/coordinator/internal/remote_state.h"
+#include "cohort/coordinator/internal/runtime.h"
+
+namespace cohort {
+namespace coordinator {
+
+void RemoteState::set(Nest value) {
+  const Lock lock(mutex_);
+  if (is_ready_) return;
+  value_ = std::move(value);
+  is_ready_ = true;
+}
+
+void RemoteState::fail(const Error& error) {
+  const Lock lock(mutex_);
+  if (is_ready_) return;
+  error_ = error;
+  is_ready_ = true;
+}
+
+bool RemoteState::is_ready() const {
+  const Lock lock(mutex_);
+  return is_ready_;
+}
+
+Nest RemoteState::get() const {
+  const Lock lock(mutex_);
+  COHORT_ASSERT(is_ready_);
+  if (error_) throw *error_;
+  return value_;
+}
+
+}  // namespace coordinator
+
+RemoteValue::operator Nest() const { return Nest(std::shared_ptr<Handle>(state_)); }
+
+Nest RemoteValue::fetch() const { return fetch(Deadline()); }
+
+Nest RemoteValue::fetch(Deadline deadline) const {
+  if (!state_->is_ready()) {
+    // A coordinator that has gone has ended every closure, so only a living one can be waited for.
+    if (const std::shared_ptr<coordinator::Runtime> runtime = state_->runtime()) {
+      runtime->wait_for(*state_, deadline);
+    }
+  }
+  return state_->get();
+}
+
+bool RemoteValue::is_ready() const { return state_->is_ready(); }
+
+}  // namespace cohort

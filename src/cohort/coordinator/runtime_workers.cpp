@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+// The workers' side: sending closures, hearing of their ends, and bringing lost workers back.
+#include <algorithm>
+
+#include "cohort/coordinator/internal/runtime.h"
+#include "cohort/core/log.h"
+#include "cohort/core/random.h"
+
+namespace cohort::coordinator {
+namespace {
+
+constexpr auto kRecoveryMax = std::chrono::hours(1);
+constexpr auto kRecoveryPause = std::chrono::milliseconds(500);
+
+}  // namespace
+
+void Runtime::start() {
+  const std::weak_ptr<Runtime> self = weak_from_this();
+  ClusterConnection::WorkerHandlers handlers;
+  handlers.on_frame = [self](std::uint32_t worker, std::uint64_t epoch, rpc::Frame frame) {
+    if (const auto runtime = self.lock()) runtime->on_frame(worker, epoch, std::move(frame));
+  };
+  handlers.on_lost = [self](std::uint32_t worker, std::uint64_t epoch, const Error& reason) {
+    if (const auto runtime = self.lock()) runtime->on_lost(worker, epoch, reason);
+  };
+  connection_.connect_workers(handlers);
+  {
+    const Lock lock(mutex_);
+    Actions actions;
+    for (std::uint32_t i = 0; i < workers_.size(); ++i) {
+      workers_[i].link = connection_.worker(i);
+      if (workers_[i].lost_epoch >= workers_[i].link.epoch) {  // lost between the others' answers
+        workers_[i].needs_recovery = true;
+        workers_[i].recovery = std::thread([this, i] { recover(i); });
+        continue;
+      }
+      workers_[i].is_ready = true;
+      queue_.worker_ready(i, Clock::system().now(), actions);
+    }
+    carry_out(actions);
+  }
+  flush();
+}
+
+Runtime::~Runtime() { stop(); }
+
+void Runtime::stop() noexcept {
+  if (is_stopping_.exchange(true)) return;
+  std::vector<std::thread> recoveries;
+  std::vector<std::shared_ptr<rpc::Requester>> links;
+  std::unordered_map<ClosureId, Pending> cancelled;
+  {
+    const Lock lock(mutex_);
+    for (Worker& worker : workers_) {
+      if (worker.recovery.joinable()) recoveries.push_back(std::move(worker.recovery));
+      if (worker.link.connection.data) links.push_back(worker.link.connection.data);
+      worker.is_ready = false;
+    }
+    cancelled.swap(pending_);
+    const Error gone(ErrorCode::cancelled, "[coordinator.destroy] the coordinator was destroyed before the closure ended");
+    for (auto& [id, pending] : cancelled) {
+      if (const auto result = pending.result.lock()) result->fail(gone);
+    }
+  }
+  for (const auto& link : links) link->close();
+  changed_.notify_all();
+  for (std::thread& recovery : recoveries) recovery.join();
+}
+
+void Runtime::carry_out(Actions& actions) {
+  bool must_wake = false;
+  for (Action& action : actions) {
+    switch (action.kind) {
+      case Action::Kind::dispatch:
+        dispatch(action.closure, action.worker);
+        break;
+      case Action::Kind::complete:
+        resolve(action.closure, std::nullopt);
+        break;
+      case Action::Kind::fail:
+        resolve(action.closure, action.error);
+        break;
+      case Action::Kind::cancel:
+        workers_[action.worker].cancels.push_back(action.closure);
+        to_flush_.push_back(action.worker);
+        break;
+      case Action::Kind::recover_worker: {
+        Worker& worker = workers_[action.worker];
+        worker.is_ready = false;
+        worker.outbox.closures.clear();
+        worker.cancels.clear();
+        worker.needs_recovery = true;
+        if (!worker.recovery.joinable() && !is_stopping_) {
+          worker.recovery = std::thread([this, index = action.worker] { recover(index); });
+        }
+        must_wake = true;
+        break;
+      }
+      case Action::Kind::wake_waiters:
+      case Action::Kind::need_program:
+        must_wake = true;
+        break;
+    }
+  }
+  actions.clear();
+  if (must_wake || waiters_ > 0) changed_.notify_all();
+}
+
+void Runtime::dispatch(ClosureId closure, std::uint32_t worker) {
+  const auto found = pending_.find(closure);
+  COHORT_ASSERT(found != pending_.end());
+  Pending& pending = found->second;
+  if (pending.attempts++ > 0 && pending.drawn.empty()) ++totals_.retries;
+  rpc::ClosureCall call{.closure_id = closure,
+                        .function_id = pending.function->id(),
+                        .seed = mix_seed(connection_.options().seed, closure)};
+  for (const Nest& resource : pending.bound.resources) {
+    call.resources.push_back(static_cast<const IteratorHandle&>(*resource.handle()).id());
+  }
+  call.inputs = pending.inputs;
+  workers_[worker].outbox.closures.push_back(std::move(call));
+  to_flush_.push_back(worker);
+}
+
+void Runtime::resolve(ClosureId closure, const std::optional<Error>& error) {
+  const auto found = pending_.find(closure);
+  if (found == pending_.end()) return;
+  if (const std::shared_ptr<RemoteState> result = found->second.result.lock()) {
+    if (error) {
+      result->fail(*error);
+    } else {
+      result->set(found->second.function->result_of(std::move(found->second.outputs)));
+    }
+  }
+  pending_.erase(found);
+}
+
+void Runtime::flush() {
+  std::vector<std::uint32_t> workers;
+  {
+    const Lock lock(mutex_);
+    workers.swap(to_flush_);
+  }
+  std::sort(workers.begin(), workers.end());
+  workers.erase(std::unique(workers.begin(), workers.end()), workers.end());
+  for (const std::uint32_t worker : workers) flush_worker(worker);
+}
+
+// One thread at a time sends to a worker, so frames leave in the order of the queue; what others add meanwhile goes
+// with its next frame.
+void Runtime::flush_worker(std::uint32_t index) {
+  while (true) {
+    rpc::RunBatch batch;
+    rpc::CancelRequest cancel;
+    std::shared_ptr<rpc::Requester> data;
+    {
+      const Lock lock(mutex_);
+      Worker& worker = workers_[index];
+      if (worker.is_sending || (worker.outbox.closures.empty() && worker.cancels.empty())) return;
+      worker.is_sending = true;
+      std::swap(batch, worker.outbox);
+      cancel.closures.swap(worker.cancels);
+      batch.low_watermark = queue_.low_watermark();
+      data = worker.link.connection.data;
+    }
+    try {
+      if (!batch.closures.empty()) data->send_one_way(rpc::to_frame(std::move(batch)));
+      if (!cancel.closures.empty()) data->send_one_way(rpc::to_frame(cancel));
+    } catch (const Error& error) {
+      // Its loss is on the way through on_lost, which takes the closures back.
+      log_debug("sending to worker:", index, " failed: ", error.what());
+    }
+    const Lock lock(mutex_);
+    workers_[index].is_sending = false;
+  }
+}
+
+void Runtime::on_frame(std::uint32_t worker, std::uint64_t epoch, rpc::Frame frame) {
+  if (static_cast<rpc::MessageType>(frame.type) != rpc::MessageType::completed) return;
+  rpc::CompletedBatch batch = rpc::completed_of(std::move(frame));
+  {
+    const Lock lock(mutex_);
+    if (!workers_[worker].is_ready || workers_[worker].link.epoch != epoch) return;
+    Actions actions;
+    for (rpc::ClosureEnd& end : batch.ends) on_end(worker, std::move(end), actions);
+    carry_out(actions);
+  }
+  flush();
+}
+
+void Runtime::on_end(std::uint32_t worker, rpc::ClosureEnd end, Actions& actions) {
+  const auto found = pending_.find(end.closure_id);
+  if (found == pending_.end()) return;
+  Ended ended{.closure = end.closure_id, .worker = worker, .error = end.error};
+  switch (end.status) {
+    case rpc::ClosureEnd::Status::ok:
+      found->second.outputs = std::move(end.tensors);
+      ended.kind = Ended::Kind::ok;
+      ++workers_[worker].closures;
+      last_end_ = Clock::system().now();
+      break;
+    case rpc::ClosureEnd::Status::failed:
+      ended.kind = Ended::Kind::failed;
+      break;
+    case rpc::ClosureEnd::Status::cancelled:
+      ended.kind = Ended::Kind::cancelled;
+      break;
+    case rpc::ClosureEnd::Status::needs_program:
+      found->second.drawn = std::move(end.tensors);
+      ended.kind = Ended::Kind::needs_program;
+      break;
+  }
+  totals_.pulled_bytes += end.pulled_bytes;
+  totals_.pushed_bytes += end.pushed_bytes;
+  queue_.ended(ended, Clock::system().now(), actions);
+}
+
+void Runtime::on_lost(std::uint32_t worker, std::uint64_t epoch, const Error& reason) {
+  if (is_stopping_) return;
+  {
+    const Lock lock(mutex_);
+    Worker& lost = workers_[worker];
+    lost.lost_epoch = std::max(lost.lost_epoch, epoch);
+    if (!lost.is_ready || lost.link.epoch != epoch) return;
+    log_warn("lost worker:", worker, ": ", reason.message(), "; its closures run elsewhere until it returns");
+    lost.is_ready = false;
+    lost.outbox.closures.clear();
+    lost.cancels.clear();
+    Actions actions;
+    queue_.worker_lost(worker, Error(reason).at("worker:" + std::to_string(worker)), Clock::system().now(), actions);
+    carry_out(actions);
+  }
+  flush();
+}
+
+// A worker's own thread, started at its first loss: reconnects, rebuilds what it should have, and hands it back.
+void Runtime::recover(std::uint32_t index) {
+  while (!is_stopping_) {
+    {
+      const Lock lock(mutex_);
+      changed_.wait(mutex_, Deadline(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+        return is_stopping_ || workers_[index].needs_recovery;
+      });
+      if (is_stopping_) return;
+    }
+    try {
+      const auto link = connection_.reconnect_worker(index, Deadline::after(kRecoveryMax),
+                                                     [this] { return is_stopping_.load(); });
+      if (set_up(index, link)) log_warn("worker:", index, " is back");
+    } catch (const Error& error) {
+      if (is_stopping_) return;
+      log_warn("worker:", index, " cannot be used yet: ", error.what());
+      const Lock lock(mutex_);
+      changed_.wait(mutex_, Deadline::after(kRecoveryPause), [this] { return is_stopping_.load(); });
+    }
+  }
+}
+
+// False: it was lost again meanwhile.
+bool Runtime::set_up(std::uint32_t index, const ClusterConnection::WorkerLink& link) {
+  std::size_t functions_sent = 0;
+  std::uint64_t version = 0;
+  while (!is_stopping_) {
+    std::vector<std::shared_ptr<StepFunction>> functions;
+    std::vector<std::shared_ptr<IteratorHandle>> iterators;
+    {
+      const Lock lock(mutex_);
+      if (workers_[index].lost_epoch >= link.epoch) return false;
+      if (functions_sent > 0 && version == version_) break;
+      version = version_;
+      functions = announced_;
+      for (const auto& [id, weak] : iterators_) {
+        if (auto iterator = weak.lock()) iterators.push_back(std::move(iterator));
+      }
+    }
+    send_functions(link.connection, functions);
+    for (const auto& iterator : iterators) {
+      link.connection.control->create_iterator(
+          {iterator->id(), iterator->dataset_of(index), mix_seed(connection_.options().seed, iterator->id())},
+          connection_.control_deadline());
+    }
+    functions_sent = functions.size() + 1;
+  }
+  {
+    const Lock lock(mutex_);
+    if (is_stopping_ || workers_[index].lost_epoch >= link.epoch || version != version_) return false;
+    workers_[index].link = link;
+    workers_[index].is_ready = true;
+    workers_[index].needs_recovery = false;
+    Actions actions;
+    queue_.worker_ready(index, Clock::system().now(), actions);
+    carry_out(actions);
+    changed_.notify_all();
+  }
+  flush();
+  return true;
+}
+
+void Runtime::send_functions(const rpc::Connection& connection,
+                             const std::vector<std::shared_ptr<StepFunction>>& functions) {
+  for (const auto& step : functions) {
+    rpc::FunctionBody body;
+    {
+      const Lock tracing(tracing_);
+      body = step->body();
+    }
+    connection.control->register_function(body, connection_.control_deadline());
+  }
+}
+
+}  // namespace cohort::coordinator

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/core/clock.h"
+
+#include <algorithm>
+
+namespace cohort {
+namespace {
+
+class SystemClock final : public Clock {
+ public:
+  TimePoint now() const override { return std::chrono::steady_clock::now(); }
+
+  bool wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, TimePoint time,
+                  const std::function<bool()>& ready) override {
+    if (time == TimePoint::max()) {
+      changed.wait(lock, ready);
+      return true;
+    }
+    return changed.wait_until(lock, time, ready);
+  }
+};
+
+}  // namespace
+
+Clock& Clock::system() {
+  static SystemClock clock;
+  return clock;
+}
+
+Deadline Deadline::after(Duration duration, const Clock& clock) {
+  const TimePoint now = clock.now();
+  return duration >= TimePoint::max() - now ? Deadline() : Deadline(now + duration);
+}
+
+Duration Deadline::remaining(const Clock& clock) const {
+  if (is_infinite()) return Duration::max();
+  return std::max(Duration::zero(), time_ - clock.now());
+}
+
+}  // namespace cohort

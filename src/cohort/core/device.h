@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The name of a compute device, as tf writes them.
+//
+//   Device::parse("gpu:1").to_string() == "GPU:1"
+//   Device::parse("/job:ps/task:2/CPU:0").task == 2
+#pragma once
+
+#include <compare>
+#include <string>
+#include <string_view>
+
+#include "cohort/core/export.h"
+
+namespace cohort {
+
+// A value type.
+struct COHORT_API Device {
+  std::string type = "CPU";  // upper case
+  int index = 0;
+  // The task it belongs to; an empty job: this process, and `task` is 0.
+  std::string job = {};
+  int task = 0;
+
+  // Takes "CPU", "cpu:1", "/device:GPU:0", "/job:ps/task:2/CPU:0",
+  // "/job:ps/replica:0/task:2/device:CPU:0" and "job:ps/task:2" (its CPU:0). Anything else is
+  // invalid_argument.
+  static Device parse(std::string_view text);
+  bool is_local() const { return job.empty(); }
+  // "GPU:1", or "/job:ps/task:2/CPU:0" for another task's. parse() takes it back.
+  std::string to_string() const;
+
+  auto operator<=>(const Device&) const = default;
+};
+
+}  // namespace cohort

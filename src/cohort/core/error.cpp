@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/core/error.h"
+
+#include <array>
+
+namespace cohort {
+namespace {
+
+constexpr std::array<std::string_view, 17> kCodeNames = {
+    "ok",           "cancelled",           "unknown",        "invalid_argument",
+    "deadline_exceeded", "not_found",      "already_exists", "permission_denied",
+    "resource_exhausted", "failed_precondition", "aborted",  "out_of_range",
+    "unimplemented", "internal",           "unavailable",    "data_loss",
+    "unauthenticated"};
+
+constexpr std::array<std::string_view, 10> kCauseNames = {
+    "none",          "wrong_type",       "peer_lost",     "handle_lost",     "function_missing",
+    "input_binding", "cancelled_by_job", "closure_input", "closure_aborted", "application"};
+
+}  // namespace
+
+std::string_view name_of(ErrorCode code) {
+  const auto index = static_cast<std::size_t>(code);
+  return index < kCodeNames.size() ? kCodeNames[index] : "unknown";
+}
+
+std::string_view name_of(ErrorCause cause) {
+  const auto index = static_cast<std::size_t>(cause);
+  return index < kCauseNames.size() ? kCauseNames[index] : "none";
+}
+
+Error::Error(ErrorCode code, std::string message, ErrorCause cause)
+    : code_(code), cause_(cause), message_(std::move(message)) {
+  compose();
+}
+
+RetryClass Error::retry_class() const {
+  switch (cause_) {
+    case ErrorCause::peer_lost:
+    case ErrorCause::handle_lost:
+    case ErrorCause::function_missing:
+    case ErrorCause::closure_aborted:
+      return RetryClass::elsewhere;
+    case ErrorCause::application:
+      return RetryClass::never;
+    default:
+      break;
+  }
+  switch (code_) {
+    case ErrorCode::unavailable:
+    case ErrorCode::aborted:
+      return RetryClass::elsewhere;
+    case ErrorCode::deadline_exceeded:
+    case ErrorCode::resource_exhausted:
+      return RetryClass::later;
+    default:
+      return RetryClass::never;
+  }
+}
+
+Error&& Error::at(std::string origin, std::uint64_t incarnation) && {
+  origin_ = std::move(origin);
+  incarnation_ = incarnation;
+  compose();
+  return std::move(*this);
+}
+
+Error&& Error::during(std::string operation) && {
+  context_.push_back(std::move(operation));
+  compose();
+  return std::move(*this);
+}
+
+Error&& Error::because(ErrorCause cause) && {
+  cause_ = cause;
+  compose();
+  return std::move(*this);
+}
+
+void Error::compose() {
+  text_ = std::string(name_of(code_));
+  if (!origin_.empty()) text_.append(" from ").append(origin_);
+  text_.append(": ").append(message_);
+  for (const std::string& line : context_) text_.append("\n  while ").append(line);
+}
+
+Error current_error() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::exception& error) {
+    return Error(ErrorCode::unknown, error.what(), ErrorCause::application);
+  } catch (...) {
+    return Error(ErrorCode::unknown, "an exception that is not a std::exception",
+                 ErrorCause::application);
+  }
+}
+
+int exit_code_of(const Error& error) {
+  switch (error.code()) {
+    case ErrorCode::invalid_argument:
+    case ErrorCode::not_found:
+    case ErrorCode::already_exists:
+    case ErrorCode::failed_precondition:
+    case ErrorCode::permission_denied:
+    case ErrorCode::unauthenticated:
+    case ErrorCode::out_of_range:
+    case ErrorCode::unimplemented:
+    case ErrorCode::data_loss:
+      return 64;
+    case ErrorCode::unavailable:
+    case ErrorCode::deadline_exceeded:
+      return 69;
+    case ErrorCode::aborted:
+    case ErrorCode::cancelled:
+    case ErrorCode::resource_exhausted:
+      return 75;
+    case ErrorCode::unknown:
+    case ErrorCode::internal:
+      return 70;
+  }
+  return 70;
+}
+
+namespace internal {
+void throw_assertion(const char* condition, const char* file, int line) {
+  throw_error(ErrorCode::internal, "broken invariant `", condition, "` at ", file, ":", line,
+              "; this is a fault of Cohort, please report it");
+}
+}  // namespace internal
+
+}  // namespace cohort

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// A nested value: tensors, host values and handles in lists, tuples and string-keyed maps
+// (tf.nest).
+//
+//   Nest batch = Nest::tuple({images, labels});
+//   for (const at::Tensor& leaf : batch.flatten_tensors()) …
+//
+// Flatten order: position in lists and tuples, sorted key in maps.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "cohort/core/export.h"
+
+namespace cohort {
+
+// Something that lives elsewhere and travels as a name: an iterator, a remote value, a per-worker
+// value.
+class COHORT_API Handle {
+ public:
+  virtual ~Handle() = default;
+  // "iterator", "remote value", …: for messages.
+  virtual std::string_view handle_kind() const = 0;
+};
+
+// Whether a structure check takes an int where a tensor was (as tf.nest does), or wants the same
+// kind of leaf.
+enum class LeafKinds : std::uint8_t { any, same };
+
+// A value type; copies share tensors. Thread-compatible.
+class COHORT_API Nest {
+ public:
+  enum class Kind : std::uint8_t {
+    null,
+    tensor,
+    integer,
+    real,
+    boolean,
+    text,
+    handle,
+    list,
+    tuple,
+    map
+  };
+  using Items = std::vector<Nest>;
+  using Map = std::map<std::string, Nest>;
+
+  Nest() = default;
+  Nest(at::Tensor tensor);                               // NOLINT: conversions are the point
+  Nest(std::int64_t value);                              // NOLINT
+  Nest(int value) : Nest(std::int64_t{value}) {}         // NOLINT
+  Nest(double value);                                    // NOLINT
+  Nest(bool value);                                      // NOLINT
+  Nest(std::string value);                               // NOLINT
+  Nest(const char* value) : Nest(std::string(value)) {}  // NOLINT
+  Nest(std::shared_ptr<Handle> handle);                  // NOLINT
+  static Nest list(Items items);
+  static Nest tuple(Items items);
+  static Nest map(Map entries);
+
+  Kind kind() const;
+  bool is_leaf() const;
+  bool is_null() const { return kind() == Kind::null; }
+  bool is_tensor() const { return kind() == Kind::tensor; }
+
+  // The content; another kind is invalid_argument and names both kinds.
+  const at::Tensor& tensor() const;
+  std::int64_t integer() const;
+  double real() const;
+  bool boolean() const;
+  const std::string& text() const;
+  const std::shared_ptr<Handle>& handle() const;
+  const Items& items() const;  // of a list or a tuple
+  const Map& entries() const;
+
+  // Leaves in flatten order. A null is a leaf.
+  std::vector<Nest> flatten() const;
+  // The tensor leaves alone.
+  std::vector<at::Tensor> flatten_tensors() const;
+  // The same structure with each leaf replaced by fn(leaf).
+  Nest map_leaves(const std::function<Nest(const Nest&)>& fn) const;
+
+  // "(tensor, {a: int, b: [text]})": structure without values.
+  std::string structure() const;
+  // Throws invalid_argument naming `what`, as "[strategy.run] the value of replica 1", and the path
+  // of the first difference, as "at [1]['b']: expected tuple of 2, got tensor".
+  static void check_same_structure(const Nest& expected, const Nest& actual, std::string_view what,
+                                   LeafKinds leaf_kinds = LeafKinds::any);
+
+ private:
+  struct List {
+    Items items;
+  };
+  struct Tuple {
+    Items items;
+  };
+  std::variant<std::monostate, at::Tensor, std::int64_t, double, bool, std::string,
+               std::shared_ptr<Handle>, List, Tuple, Map>
+      value_;
+};
+
+COHORT_API std::string_view name_of(Nest::Kind kind);
+
+}  // namespace cohort

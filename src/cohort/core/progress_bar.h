@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// One line on a terminal that says how far a job is: steps, rate, loss, time left. Silent when stderr is no terminal.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "cohort/core/clock.h"
+#include "cohort/core/export.h"
+
+namespace cohort {
+
+struct ProgressBarOptions {
+  std::int64_t steps = 0;
+  std::int64_t examples_per_step = 1;
+  std::optional<bool> is_visible;  // none: when stderr is a terminal
+  Clock* clock = nullptr;          // nullptr: the machine's
+};
+
+// Used from one thread.
+class COHORT_API ProgressBar {
+ public:
+  explicit ProgressBar(ProgressBarOptions options);
+  // Clears the line.
+  ~ProgressBar();
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  void show(std::int64_t steps_done, std::optional<double> loss = std::nullopt);
+  // "[=====     ] 468/937  21,034 examples/s  loss 0.312  1 s left"
+  std::string line(std::int64_t steps_done, std::optional<double> loss) const;
+
+ private:
+  ProgressBarOptions options_;
+  Clock& clock_;
+  TimePoint start_;
+  bool is_visible_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dtype and shape of a tensor, or what is known of them (tf.TensorSpec).
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/core/export.h"
+
+namespace at {
+class Tensor;
+}
+
+namespace cohort {
+
+// A value type. A size of -1 is not known; sizes == nullopt: not even the rank is.
+struct COHORT_API TensorSpec {
+  at::ScalarType dtype = at::ScalarType::Float;
+  std::optional<std::vector<std::int64_t>> sizes;
+
+  static TensorSpec of(const at::Tensor& tensor);
+  // Every size is known.
+  bool is_static() const;
+  // A tensor of dtype and sizes `other` could be described by this spec.
+  bool accepts(const TensorSpec& other) const;
+  // The number of elements and bytes; the sizes must be known.
+  std::int64_t element_count() const;
+  std::int64_t byte_count() const;
+  // "float32[64, 784]", "int64[?]", "uint8[...]".
+  std::string to_string() const;
+
+  bool operator==(const TensorSpec&) const = default;
+};
+
+// "float32", "int64", "bool", … as tf names them.
+COHORT_API std::string dtype_name(at::ScalarType dtype);
+
+}  // namespace cohort

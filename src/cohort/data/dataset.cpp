@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/dataset.h"
+
+#include "cohort/core/error.h"
+#include "cohort/data/internal/graph_codec.h"
+#include "cohort/data/internal/node.h"
+#include "cohort/data/internal/stage.h"
+
+namespace cohort {
+
+std::int64_t Dataset::cardinality() const { return node_->cardinality(); }
+
+const ElementSpec& Dataset::element_spec() const { return node_->spec(); }
+
+std::unique_ptr<ElementSource> Dataset::source(const RunOptions& options) const {
+  return node_->start(data::StageContext(options, data::Purpose::run));
+}
+
+Iterator Dataset::iterator(const RunOptions& options) const { return Iterator(source(options)); }
+
+Bytes Dataset::serialize() const { return data::encode_graph(node_); }
+
+Dataset Dataset::deserialize(std::span<const std::byte> bytes) {
+  return Dataset(data::decode_graph(bytes));
+}
+
+Dataset::Pass Dataset::begin() const { return Pass(iterator()); }
+
+Dataset::Pass::Pass(Iterator iterator)
+    : iterator_(std::make_shared<Iterator>(std::move(iterator))) {
+  ++*this;
+}
+
+Dataset::Pass& Dataset::Pass::operator++() {
+  element_ = iterator_->try_next();
+  return *this;
+}
+
+}  // namespace cohort

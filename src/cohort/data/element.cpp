@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/element.h"
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+
+ElementSpec ElementSpec::of(const Nest& element) {
+  ElementSpec spec;
+  spec.structure = element.map_leaves([&spec](const Nest& leaf) {
+    COHORT_CHECK(leaf.is_tensor(), ErrorCode::invalid_argument,
+                 "[data.element] expected tensors in an element, got ", name_of(leaf.kind()),
+                 " for field ", spec.fields.size(), "; make it a tensor");
+    COHORT_CHECK(leaf.tensor().defined() && leaf.tensor().layout() == at::kStrided,
+                 ErrorCode::invalid_argument, "[data.element] expected a dense tensor, got ",
+                 leaf.tensor().toString(), " for field ", spec.fields.size(),
+                 "; sparse and ragged fields are not supported yet");
+    spec.fields.push_back(TensorSpec::of(leaf.tensor()));
+    return Nest(static_cast<std::int64_t>(spec.fields.size()) - 1);
+  });
+  return spec;
+}
+
+ElementSpec ElementSpec::tuple(std::vector<TensorSpec> fields) {
+  if (fields.size() == 1) return {.structure = Nest(std::int64_t{0}), .fields = std::move(fields)};
+  Nest::Items items;
+  for (std::size_t i = 0; i < fields.size(); ++i) items.emplace_back(static_cast<std::int64_t>(i));
+  return {.structure = Nest::tuple(std::move(items)), .fields = std::move(fields)};
+}
+
+Nest ElementSpec::pack(const Fields& values) const {
+  return structure.map_leaves([&values](const Nest& leaf) {
+    const auto index = static_cast<std::size_t>(leaf.integer());
+    COHORT_CHECK(index < values.size(), ErrorCode::invalid_argument,
+                 "[data.element] expected a value for field ", index, ", got ", values.size(),
+                 " fields");
+    return Nest(values[index]);
+  });
+}
+
+std::string ElementSpec::to_string() const {
+  const auto print = [this](const Nest& nest, const auto& self) -> std::string {
+    if (nest.is_leaf()) {
+      return nest.is_null() ? "()"
+                            : fields.at(static_cast<std::size_t>(nest.integer())).to_string();
+    }
+    std::string text;
+    const auto add = [&text](const std::string& part) {
+      text += (text.empty() ? "" : ", ") + part;
+    };
+    if (nest.kind() == Nest::Kind::map) {
+      for (const auto& [key, value] : nest.entries()) add(key + ": " + self(value, self));
+      return "{" + text + "}";
+    }
+    for (const Nest& item : nest.items()) add(self(item, self));
+    return nest.kind() == Nest::Kind::list ? "[" + text + "]" : "(" + text + ")";
+  };
+  return print(structure, print);
+}
+
+}  // namespace cohort

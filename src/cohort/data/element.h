@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// An element of a dataset: a nest whose leaves, its fields, are kept flat in flatten order.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "cohort/core/nest.h"
+#include "cohort/core/tensor_spec.h"
+
+namespace cohort {
+
+using Fields = std::vector<at::Tensor>;
+
+// What is known of every element (tf.data's element_spec). A value type.
+struct COHORT_API ElementSpec {
+  Nest structure;  // leaf i in flatten order is the integer i
+  std::vector<TensorSpec> fields;
+
+  static ElementSpec of(const Nest& element);                // exact specs
+  static ElementSpec tuple(std::vector<TensorSpec> fields);  // a single field: no tuple around it
+  Nest pack(const Fields& values) const;
+  std::string to_string() const;  // "(uint8[28, 28], uint8[])"
+};
+
+}  // namespace cohort

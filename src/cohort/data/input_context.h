@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which part of the input a pipeline is (tf.distribute.InputContext).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cohort/core/export.h"
+
+namespace cohort {
+
+// A value type.
+struct COHORT_API InputContext {
+  std::int64_t num_input_pipelines = 1;
+  std::int64_t input_pipeline_id = 0;
+  std::int64_t num_replicas_in_sync = 1;
+
+  // global / num_replicas_in_sync; invalid_argument when that leaves a remainder.
+  std::int64_t get_per_replica_batch_size(std::int64_t global_batch_size) const;
+  // "tf.distribute.InputContext(input pipeline id 0, total: 2)"
+  std::string to_string() const;
+};
+
+}  // namespace cohort

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stacks elements into memory allocated ahead.
+#pragma once
+
+#include <cstdint>
+
+#include "cohort/data/element.h"
+
+namespace cohort::data {
+
+// Used only from one stage.
+class BatchBuilder {
+ public:
+  explicit BatchBuilder(std::int64_t count_max) : count_max_(count_max) {}
+  // invalid_argument where a field's dtype or shape is not the first element's; the element is not
+  // added.
+  void add(const Fields& element);
+  std::int64_t size() const { return size_; }
+  Fields take() &&;
+
+ private:
+  void grow(const Fields& element);
+
+  std::int64_t count_max_;
+  std::int64_t size_ = 0;
+  std::int64_t capacity_ = 0;
+  Fields batch_;
+};
+
+}  // namespace cohort::data

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// A few elements of a graph, for learning what a function does with them.
+#pragma once
+
+#include <vector>
+
+#include "cohort/data/internal/node.h"
+
+namespace cohort::data {
+
+// One or two elements that `node` really yields, of equal specs; of zeros and ones where none can
+// be drawn and the spec is static. failed_precondition naming the reason where neither is possible.
+std::vector<Fields> draw_examples(const Node& node, Purpose purpose, const RunOptions& options);
+// The same specs, other values.
+Fields with_other_values(const Fields& element);
+// Another element of `spec`: where a size is not known, another size.
+Fields with_other_sizes(const Fields& element, const ElementSpec& spec);
+
+std::vector<TensorSpec> specs_of(const Fields& fields);
+// "(uint8[64, 28, 28], uint8[64])".
+std::string describe(const std::vector<TensorSpec>& specs);
+
+}  // namespace cohort::data

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/graph_codec.h"
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+
+#include "cohort/core/error.h"
+#include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/nest_codec.h"
+#include "cohort/data/internal/op_table.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::uint8_t kMagic[] = {'C', 'H', 'D', 'S'};
+constexpr std::uint8_t kVersion = 1;
+// Running a graph recurses once a level.
+constexpr std::size_t kDepthMax = 500;
+// Stages of one running pipeline: an op used twice runs twice.
+constexpr std::size_t kStagesMax = 100'000;
+
+// Inputs before their users; a node used twice is there once.
+void list_nodes(const NodePtr& node, std::vector<NodePtr>& order,
+                std::unordered_map<const Node*, std::size_t>& position, std::size_t depth) {
+  COHORT_CHECK(depth <= kDepthMax, ErrorCode::invalid_argument,
+               "[data.serialize] expected a graph of at most ", kDepthMax,
+               " ops in a row, got more");
+  if (position.contains(node.get())) return;
+  for (const NodePtr& input : node->inputs()) list_nodes(input, order, position, depth + 1);
+  position.emplace(node.get(), order.size());
+  order.push_back(node);
+}
+
+struct Built {
+  NodePtr node;
+  std::size_t depth = 1;
+  std::size_t stages = 1;
+};
+
+NodePtr make_node(const Op& op, std::vector<NodePtr> inputs, const Attributes& attributes) {
+  try {
+    AttributeReader reader(op.name, attributes);
+    NodePtr node = op.make(std::move(inputs), reader);
+    reader.expect_all_read();
+    return node;
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::data_loss || error.code() == ErrorCode::unimplemented) throw;
+    throw Error(ErrorCode::data_loss, error.message(), error.cause())
+        .during("making op '" + std::string(op.name) + "' of a pipeline");
+  }
+}
+
+Built read_node(ByteReader& reader, const std::vector<Built>& earlier) {
+  const std::string name = reader.text();
+  Built built;
+  std::vector<NodePtr> inputs;
+  for (std::size_t left = reader.count(); left > 0; --left) {
+    const std::uint64_t index = reader.varint();
+    if (index >= earlier.size()) reader.fail("the number of an earlier op");
+    inputs.push_back(earlier[index].node);
+    built.depth = std::max(built.depth, earlier[index].depth + 1);
+    built.stages += earlier[index].stages;
+    if (built.stages > kStagesMax) reader.fail("at most 100000 stages");
+  }
+  if (built.depth > kDepthMax) reader.fail("at most 500 ops in a row");
+  const Nest attributes = read_nest(reader);
+  if (attributes.kind() != Nest::Kind::map) reader.fail("a map of attributes");
+  const Op* op = find_op(name);
+  COHORT_CHECK(op != nullptr, ErrorCode::unimplemented,
+               "[data.deserialize] expected an op of this build, got '", name.substr(0, 64),
+               "'; the sender runs another version of Cohort");
+  if (op->input_count != kAnyInputCount && inputs.size() != op->input_count)
+    reader.fail("the op's number of inputs");
+  built.node = make_node(*op, std::move(inputs), attributes.entries());
+  return built;
+}
+
+}  // namespace
+
+Bytes encode_graph(const NodePtr& sink) {
+  std::vector<NodePtr> order;
+  std::unordered_map<const Node*, std::size_t> position;
+  list_nodes(sink, order, position, 1);
+  ByteWriter writer;
+  for (const std::uint8_t byte : kMagic) writer.u8(byte);
+  writer.u8(kVersion);
+  writer.varint(order.size());
+  for (const NodePtr& node : order) {
+    writer.text(node->op());
+    writer.varint(node->inputs().size());
+    for (const NodePtr& input : node->inputs()) writer.varint(position.at(input.get()));
+    write_nest(writer, Nest::map(node->attributes()));
+  }
+  return writer.take();
+}
+
+NodePtr decode_graph(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes, "pipeline");
+  for (const std::uint8_t byte : kMagic) {
+    if (reader.u8() != byte) reader.fail("a pipeline's magic");
+  }
+  if (reader.u8() != kVersion) reader.fail("version 1");
+  std::vector<Built> built;
+  for (std::size_t left = reader.count(4); left > 0; --left) {
+    built.push_back(read_node(reader, built));
+  }
+  reader.expect_end();
+  if (built.empty()) reader.fail("at least one op");
+  return built.back().node;
+}
+
+}  // namespace cohort::data

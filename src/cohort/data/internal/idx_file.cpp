@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/idx_file.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <optional>
+
+#include "cohort/core/error.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::size_t kMagicBytes = 4;
+constexpr std::size_t kDimensionsMax = 8;
+static_assert(std::endian::native == std::endian::little);
+
+std::optional<at::ScalarType> dtype_of(unsigned code) {
+  switch (code) {
+    case 0x08:
+      return at::ScalarType::Byte;
+    case 0x09:
+      return at::ScalarType::Char;
+    case 0x0b:
+      return at::ScalarType::Short;
+    case 0x0c:
+      return at::ScalarType::Int;
+    case 0x0d:
+      return at::ScalarType::Float;
+    case 0x0e:
+      return at::ScalarType::Double;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::string hexadecimal(std::span<const std::byte> bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const std::byte byte : bytes) {
+    text += kDigits[static_cast<unsigned>(byte) >> 4];
+    text += kDigits[static_cast<unsigned>(byte) & 15];
+  }
+  return text;
+}
+
+std::int64_t big_endian(std::span<const std::byte> bytes) {
+  std::int64_t value = 0;
+  for (const std::byte byte : bytes.first(4)) value = value << 8 | static_cast<std::int64_t>(byte);
+  return value;
+}
+
+void check_magic(const std::string& path, std::span<const std::byte> bytes) {
+  COHORT_CHECK(bytes.size() >= kMagicBytes, ErrorCode::data_loss,
+               "[data.idx] expected an IDX header of at least 4 bytes in '", path, "', got ",
+               bytes.size(), " bytes: the file is truncated");
+  const unsigned dimensions = static_cast<unsigned>(bytes[3]);
+  const bool is_compressed = bytes[0] == std::byte{0x1f} && bytes[1] == std::byte{0x8b};
+  COHORT_CHECK(
+      bytes[0] == std::byte{0} && bytes[1] == std::byte{0} &&
+          dtype_of(static_cast<unsigned>(bytes[2])) && dimensions >= 1 &&
+          dimensions <= kDimensionsMax,
+      ErrorCode::data_loss,
+      "[data.idx] expected the magic 0000TTDD of an IDX file (TT: 08 to 0e, DD: 01 to 08) in '",
+      path, "', got ", hexadecimal(bytes.first(kMagicBytes)),
+      is_compressed ? "; it is gzip-compressed: unpack it first" : "");
+}
+
+// The number of bytes of the values, or nothing if more than `available`.
+std::optional<std::size_t> value_bytes(const TensorSpec& spec, std::size_t available) {
+  std::size_t bytes = c10::elementSize(spec.dtype);
+  if (std::find(spec.sizes->begin(), spec.sizes->end(), 0) != spec.sizes->end()) return 0;
+  for (const std::int64_t size : *spec.sizes) {
+    if (static_cast<std::size_t>(size) > available / bytes) return std::nullopt;
+    bytes *= static_cast<std::size_t>(size);
+  }
+  return bytes;
+}
+
+void swap_values(const std::byte* from, std::size_t width, std::size_t count, std::byte* to) {
+  for (std::size_t i = 0; i < count; ++i) {
+    std::reverse_copy(from + i * width, from + (i + 1) * width, to + i * width);
+  }
+}
+
+}  // namespace
+
+IdxFile IdxFile::open(const std::string& path) {
+  IdxFile file{
+      .path = path, .all = {}, .header_bytes = 0, .content = MappedFile::open(path, "idx")};
+  const std::span<const std::byte> bytes = file.content->bytes();
+  check_magic(path, bytes);
+  const auto dimensions = static_cast<std::size_t>(bytes[3]);
+  file.header_bytes = kMagicBytes + 4 * dimensions;
+  COHORT_CHECK(bytes.size() >= file.header_bytes, ErrorCode::data_loss,
+               "[data.idx] expected a header of ", file.header_bytes, " bytes in '", path,
+               "', got ", bytes.size(), ": the file is truncated");
+  file.all = {*dtype_of(static_cast<unsigned>(bytes[2])), std::vector<std::int64_t>()};
+  for (std::size_t i = 0; i < dimensions; ++i) {
+    file.all.sizes->push_back(big_endian(bytes.subspan(kMagicBytes + 4 * i)));
+  }
+  const std::size_t available = bytes.size() - file.header_bytes;
+  COHORT_CHECK(value_bytes(file.all, available) == available, ErrorCode::data_loss,
+               "[data.idx] expected the values of ", file.all.to_string(),
+               " behind the header of '", path, "', got ", available, " bytes: the file is ",
+               value_bytes(file.all, available) ? "too long" : "truncated");
+  return file;
+}
+
+Column IdxFile::column() const {
+  const std::byte* values = content->bytes().data() + header_bytes;
+  const std::size_t width = c10::elementSize(all.dtype);
+  TensorSpec row{all.dtype, std::vector(all.sizes->begin() + 1, all.sizes->end())};
+  if (width == 1) return {.row = std::move(row), .data = values, .owner = content};
+  const auto swapped = std::make_shared<const at::Tensor>(at::empty(*all.sizes, all.dtype));
+  auto* data = static_cast<std::byte*>(swapped->data_ptr());
+  swap_values(values, width, static_cast<std::size_t>(all.element_count()), data);
+  return {.row = std::move(row), .data = data, .owner = swapped};
+}
+
+}  // namespace cohort::data

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The IDX format of MNIST: 0, 0, type, dimensions, sizes and values, all big-endian.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cohort/core/tensor_spec.h"
+#include "cohort/data/internal/file_access.h"
+#include "cohort/data/internal/row_store.h"
+
+namespace cohort::data {
+
+// What the header says, checked against the file's length. A value type.
+struct IdxFile {
+  std::string path;
+  TensorSpec all;  // static, at least one dimension
+  std::size_t header_bytes = 0;
+  std::shared_ptr<const MappedFile> content;
+
+  // not_found, or data_loss naming file, expected and got.
+  static IdxFile open(const std::string& path);
+  // The rows, without a copy where the machine reads the values as they lie there.
+  Column column() const;
+};
+
+}  // namespace cohort::data

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/map_function.h"
+
+#include <algorithm>
+
+#include "cohort/core/error.h"
+#include "cohort/core/resource_host.h"
+#include "cohort/data/internal/examples.h"
+#include "cohort/data/internal/nest_codec.h"
+#include "cohort/function/prepared_program.h"
+#include "cohort/function/registry.h"
+
+namespace cohort::data {
+namespace {
+
+// A tuple is spread over the parameters; one parameter takes the whole element.
+std::vector<Nest> arguments_of(const Nest& structure, const Fields& fields, std::size_t arity,
+                               const std::string& name) {
+  if (arity == 1 && fields.size() == 1 && structure.is_leaf()) return {Nest(fields[0])};
+  const Nest element = ElementSpec{.structure = structure, .fields = {}}.pack(fields);
+  if (element.kind() == Nest::Kind::tuple && element.items().size() == arity)
+    return element.items();
+  if (arity == 1) return {element};
+  COHORT_CHECK(arity == fields.size(), ErrorCode::invalid_argument, "[data.map] expected '", name,
+               "' to take ", fields.size(), " tensors or one Nest for elements ",
+               element.structure(), ", got a function of ", arity, " parameters");
+  return {fields.begin(), fields.end()};
+}
+
+MapFunction::Result result_of(const Nest& returned, const std::string& name) {
+  MapFunction::Result result;
+  result.structure = returned.map_leaves([&](const Nest& leaf) {
+    COHORT_CHECK(leaf.is_tensor() && leaf.tensor().defined(), ErrorCode::invalid_argument,
+                 "[data.map] expected tensors from '", name, "', got ", name_of(leaf.kind()),
+                 " for field ", result.fields.size(), "; return a tensor");
+    COHORT_CHECK(leaf.tensor().layout() == at::kStrided, ErrorCode::invalid_argument,
+                 "[data.map] expected dense tensors from '", name, "', got ",
+                 leaf.tensor().toString(), " for field ", result.fields.size(),
+                 "; sparse fields are not supported yet");
+    result.fields.push_back(leaf.tensor());
+    return Nest(static_cast<std::int64_t>(result.fields.size()) - 1);
+  });
+  return result;
+}
+
+class LocalFunction final : public MapFunction {
+ public:
+  explicit LocalFunction(Function fn) : fn_(std::move(fn)) {}
+
+  const std::string& name() const override { return fn_.name(); }
+
+  Result call(const Nest& structure, const Fields& fields, std::uint64_t) const override {
+    return result_of(fn_.call(arguments_of(structure, fields, fn_.state()->arity, name())), name());
+  }
+
+  Attributes attributes(const Node& map) const override {
+    Nest::Items programs;
+    for (const Bytes& program : trace_programs(*this, map.input())) {
+      programs.emplace_back(
+          std::string(reinterpret_cast<const char*>(program.data()), program.size()));
+    }
+    return {{"name", name()},
+            {"programs", Nest::list(std::move(programs))},
+            {"spec", nest_of(map.spec())}};
+  }
+
+ private:
+  Function fn_;
+};
+
+// Looked up where the graph runs.
+class RegisteredFunction final : public MapFunction {
+ public:
+  explicit RegisteredFunction(std::string name) : name_(std::move(name)) {}
+
+  const std::string& name() const override { return name_; }
+
+  Result call(const Nest&, const Fields& fields, std::uint64_t) const override {
+    Result result;
+    result.fields = function::registered_function(name_)(fields);
+    result.structure = ElementSpec::tuple(specs_of(result.fields)).structure;
+    return result;
+  }
+
+  Attributes attributes(const Node&) const override { return {{"registered", name_}}; }
+
+ private:
+  std::string name_;
+};
+
+[[noreturn]] void refuse_effect() {
+  internal::throw_error(
+      ErrorCode::failed_precondition,
+      "[data.map] expected a function without effects, got one that draws from an iterator "
+      "or updates a variable");
+}
+
+class NoResources final : public ResourceHost {
+ public:
+  std::vector<at::Tensor> iterator_next(std::int64_t) override { refuse_effect(); }
+  void apply(std::string_view, std::int64_t, at::Tensor, std::span<const at::Tensor>) override {
+    refuse_effect();
+  }
+  void assign(AssignKind, std::int64_t, at::Tensor) override { refuse_effect(); }
+  at::Tensor gather(std::int64_t, const at::Tensor&) override { refuse_effect(); }
+  void scatter_add(std::int64_t, const at::Tensor&, const at::Tensor&) override { refuse_effect(); }
+};
+
+bool takes(const function::ProgramInfo& info, const Fields& fields) {
+  return std::equal(info.inputs.begin(), info.inputs.end(), fields.begin(), fields.end(),
+                    [](const TensorSpec& spec, const at::Tensor& field) {
+                      return spec.dtype == field.scalar_type() &&
+                             at::IntArrayRef(*spec.sizes) == field.sizes();
+                    });
+}
+
+class ProgramFunction final : public MapFunction {
+ public:
+  ProgramFunction(std::string name, std::vector<std::string> bytes, ElementSpec output)
+      : name_(std::move(name)), bytes_(std::move(bytes)), output_(std::move(output)) {
+    COHORT_CHECK(!bytes_.empty(), ErrorCode::data_loss,
+                 "[data.map] expected at least one program of '", name_, "', got none");
+    for (const std::string& program : bytes_) {
+      programs_.push_back(function::PreparedProgram::decode(std::as_bytes(std::span(program))));
+      const function::ProgramInfo& info = programs_.back()->info();
+      COHORT_CHECK(info.variables.empty() && info.draws.empty(), ErrorCode::data_loss,
+                   "[data.map] expected a program without variables and iterators in '", name_,
+                   "', got ", info.variables.size(), " and ", info.draws.size());
+      COHORT_CHECK(info.output_count == output_.fields.size(), ErrorCode::data_loss,
+                   "[data.map] expected programs of ", output_.fields.size(), " outputs in '",
+                   name_, "', got ", info.output_count);
+    }
+  }
+
+  const std::string& name() const override { return name_; }
+
+  Result call(const Nest&, const Fields& fields, std::uint64_t seed) const override {
+    NoResources host;
+    return {.fields = program_for(fields).run(fields, {}, host, seed),
+            .structure = output_.structure};
+  }
+
+  Attributes attributes(const Node&) const override {
+    Nest::Items programs(bytes_.begin(), bytes_.end());
+    return {
+        {"name", name_}, {"programs", Nest::list(std::move(programs))}, {"spec", nest_of(output_)}};
+  }
+
+ private:
+  const function::PreparedProgram& program_for(const Fields& fields) const {
+    for (const auto& program : programs_) {
+      if (takes(program->info(), fields)) return *program;
+    }
+    std::string traced;
+    for (const auto& program : programs_) {
+      traced += (traced.empty() ? "" : " or ") + describe(program->info().inputs);
+    }
+    internal::throw_error(
+        ErrorCode::invalid_argument, "[data.map] expected an element ", traced, ", for which '",
+        name_, "' was traced when the pipeline was shipped, got ", describe(specs_of(fields)),
+        "; make elements of one shape before map(), as with batch(…, {.drop_remainder = true})");
+  }
+
+  std::string name_;
+  std::vector<std::string> bytes_;
+  ElementSpec output_;
+  std::vector<std::shared_ptr<const function::PreparedProgram>> programs_;
+};
+
+}  // namespace
+
+std::shared_ptr<const MapFunction> local_function(Function fn) {
+  if (!fn.state()->registered_name.empty()) {
+    return std::make_shared<RegisteredFunction>(fn.state()->registered_name);
+  }
+  COHORT_CHECK(fn.state()->arity > 0, ErrorCode::invalid_argument, "[data.map] expected '",
+               fn.name(), "' to take the element's fields, got a function without parameters");
+  return std::make_shared<LocalFunction>(std::move(fn));
+}
+
+std::shared_ptr<const MapFunction> read_map_function(AttributeReader& attributes) {
+  if (attributes.has("registered")) {
+    return std::make_shared<RegisteredFunction>(attributes.text("registered"));
+  }
+  return std::make_shared<ProgramFunction>(attributes.text("name"), attributes.texts("programs"),
+                                           attributes.spec("spec"));
+}
+
+}  // namespace cohort::data

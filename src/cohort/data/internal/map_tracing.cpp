@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <c10/core/GradMode.h>
+
+#include "cohort/core/error.h"
+#include "cohort/data/internal/examples.h"
+#include "cohort/data/internal/map_function.h"
+#include "cohort/function/trace.h"
+
+namespace cohort::data {
+namespace {
+
+Bytes trace_for(const MapFunction& fn, const Nest& structure, const std::vector<Fields>& examples) {
+  std::optional<Nest> first_structure;
+  const auto body = [&](const std::vector<at::Tensor>& fields) {
+    const c10::NoGradGuard no_grad;
+    MapFunction::Result result = fn.call(structure, fields, 0);
+    if (!first_structure) first_structure = result.structure;
+    Nest::check_same_structure(*first_structure, result.structure,
+                               "the result of '" + fn.name() + "'");
+    return std::move(result.fields);
+  };
+  function::TraceOptions options;
+  options.name = fn.name();
+  options.variable_of = [](const void*) -> const function::TracedVariable* { return nullptr; };
+  const Fields& other = examples.size() > 1 ? examples[1] : with_other_values(examples[0]);
+  function::Traced traced = function::trace(examples[0], other, body, options);
+  COHORT_CHECK(
+      traced.captured_inputs.empty() && traced.info.variables.empty(), ErrorCode::invalid_argument,
+      "[data.map] expected '", fn.name(),
+      "' to depend on its element alone, got one that reads a variable or a hyperparameter; "
+      "use it in the step instead");
+  return std::move(traced.bytes);
+}
+
+}  // namespace
+
+std::vector<Bytes> trace_programs(const MapFunction& fn, const Node& input) {
+  std::vector<Bytes> programs;
+  try {
+    const std::vector<Fields> examples = draw_examples(input, Purpose::preview, {});
+    programs.push_back(trace_for(fn, input.structure(), examples));
+    if (specs_of(examples[0]) == input.spec().fields) return programs;
+    const std::vector<Fields> short_ones = draw_examples(input, Purpose::short_preview, {});
+    if (specs_of(short_ones[0]) == specs_of(examples[0])) return programs;
+    programs.push_back(trace_for(fn, input.structure(), short_ones));
+  } catch (...) {
+    throw current_error().during("tracing map function '" + fn.name() + "' to ship its pipeline");
+  }
+  return programs;
+}
+
+}  // namespace cohort::data

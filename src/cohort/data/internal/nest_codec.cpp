@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/nest_codec.h"
+
+#include <ATen/ops/empty.h>
+
+#include <cstring>
+
+#include "cohort/core/error.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr int kDepthMax = 64;
+constexpr std::size_t kDimensionsMax = 64;
+
+// Part of the format: never renumber.
+enum Tag : std::uint8_t {
+  kNull = 0,
+  kInteger = 1,
+  kReal = 2,
+  kFalse = 3,
+  kTrue = 4,
+  kText = 5,
+  kTensor = 6,
+  kList = 7,
+  kTuple = 8,
+  kMap = 9,
+};
+
+bool is_known_dtype(std::int64_t code) {
+  return code >= 0 && code <= static_cast<std::int64_t>(at::ScalarType::BFloat16) &&
+         !c10::isQIntType(static_cast<at::ScalarType>(code)) &&
+         static_cast<at::ScalarType>(code) != at::ScalarType::ComplexHalf;
+}
+
+// The bytes of a tensor of these sizes, or nothing if more than `available`.
+std::optional<std::size_t> byte_count(at::ScalarType dtype, const std::vector<std::int64_t>& sizes,
+                                      std::size_t available) {
+  std::size_t bytes = c10::elementSize(dtype);
+  bool is_empty = false;
+  for (const std::int64_t size : sizes) {
+    if (size < 0) return std::nullopt;
+    if (size == 0) is_empty = true;
+  }
+  if (is_empty) return 0;
+  for (const std::int64_t size : sizes) {
+    if (static_cast<std::uint64_t>(size) > available / bytes) return std::nullopt;
+    bytes *= static_cast<std::size_t>(size);
+  }
+  return bytes;
+}
+
+void write_tensor(ByteWriter& writer, const at::Tensor& tensor) {
+  COHORT_CHECK(tensor.defined() && tensor.layout() == at::kStrided && tensor.is_cpu() &&
+                   is_known_dtype(static_cast<std::int64_t>(tensor.scalar_type())),
+               ErrorCode::invalid_argument,
+               "[data.serialize] expected a dense tensor in host memory, got ", tensor.toString());
+  const at::Tensor dense = tensor.contiguous();
+  writer.u8(static_cast<std::uint8_t>(dense.scalar_type()));
+  writer.sizes(std::span(dense.sizes().data(), dense.sizes().size()));
+  writer.blob(std::span(static_cast<const std::byte*>(dense.data_ptr()), dense.nbytes()));
+}
+
+at::Tensor read_tensor(ByteReader& reader) {
+  const std::uint8_t code = reader.u8();
+  if (!is_known_dtype(code)) reader.fail("a dtype");
+  const auto dtype = static_cast<at::ScalarType>(code);
+  const std::vector<std::int64_t> sizes = reader.sizes();
+  if (sizes.size() > kDimensionsMax) reader.fail("a tensor of at most 64 dimensions");
+  const std::span<const std::byte> data = reader.blob();
+  if (byte_count(dtype, sizes, data.size()) != data.size()) reader.fail("a tensor's bytes");
+  const at::Tensor tensor = at::empty(sizes, dtype);
+  if (!data.empty()) std::memcpy(tensor.data_ptr(), data.data(), data.size());
+  return tensor;
+}
+
+void write_items(ByteWriter& writer, Tag tag, const Nest::Items& items) {
+  writer.u8(tag);
+  writer.varint(items.size());
+  for (const Nest& item : items) write_nest(writer, item);
+}
+
+Nest read_at(ByteReader& reader, int depth);
+
+Nest::Items read_items(ByteReader& reader, int depth) {
+  Nest::Items items;
+  for (std::size_t left = reader.count(); left > 0; --left) {
+    items.push_back(read_at(reader, depth + 1));
+  }
+  return items;
+}
+
+Nest read_map(ByteReader& reader, int depth) {
+  Nest::Map entries;
+  for (std::size_t left = reader.count(2); left > 0; --left) {
+    std::string key = reader.text();
+    if (!entries.empty() && key <= entries.rbegin()->first) reader.fail("keys in ascending order");
+    entries.emplace(std::move(key), read_at(reader, depth + 1));
+  }
+  return Nest::map(std::move(entries));
+}
+
+Nest read_at(ByteReader& reader, int depth) {
+  if (depth > kDepthMax) reader.fail("a nest of at most 64 levels");
+  switch (reader.u8()) {
+    case kNull:
+      return Nest();
+    case kInteger:
+      return Nest(reader.zigzag());
+    case kReal:
+      return Nest(reader.f64());
+    case kFalse:
+      return Nest(false);
+    case kTrue:
+      return Nest(true);
+    case kText:
+      return Nest(reader.text());
+    case kTensor:
+      return Nest(read_tensor(reader));
+    case kList:
+      return Nest::list(read_items(reader, depth));
+    case kTuple:
+      return Nest::tuple(read_items(reader, depth));
+    case kMap:
+      return read_map(reader, depth);
+    default:
+      reader.fail("a kind of value");
+  }
+}
+
+[[noreturn]] void broken_spec(const char* expected) {
+  internal::throw_error(ErrorCode::data_loss, "[data.deserialize] expected ", expected,
+                        " in an element spec");
+}
+
+std::int64_t expect_integer(const Nest& nest, const char* what) {
+  if (nest.kind() != Nest::Kind::integer) broken_spec(what);
+  return nest.integer();
+}
+
+Nest nest_of_field(const TensorSpec& field) {
+  Nest sizes;
+  if (field.sizes) {
+    Nest::Items items;
+    for (const std::int64_t size : *field.sizes) items.emplace_back(size);
+    sizes = Nest::list(std::move(items));
+  }
+  return Nest::list({Nest(static_cast<std::int64_t>(field.dtype)), std::move(sizes)});
+}
+
+TensorSpec field_of(const Nest& nest) {
+  if (nest.kind() != Nest::Kind::list || nest.items().size() != 2) broken_spec("[dtype, sizes]");
+  const std::int64_t code = expect_integer(nest.items()[0], "a dtype");
+  if (!is_known_dtype(code)) broken_spec("a dtype");
+  TensorSpec spec{static_cast<at::ScalarType>(code), std::nullopt};
+  const Nest& sizes = nest.items()[1];
+  if (sizes.is_null()) return spec;
+  if (sizes.kind() != Nest::Kind::list || sizes.items().size() > kDimensionsMax) {
+    broken_spec("at most 64 sizes");
+  }
+  spec.sizes.emplace();
+  for (const Nest& size : sizes.items()) {
+    const std::int64_t value = expect_integer(size, "a size");
+    if (value < -1) broken_spec("a size of at least -1");
+    spec.sizes->push_back(value);
+  }
+  return spec;
+}
+
+}  // namespace
+
+void write_nest(ByteWriter& writer, const Nest& nest) {
+  switch (nest.kind()) {
+    case Nest::Kind::null:
+      return writer.u8(kNull);
+    case Nest::Kind::integer:
+      writer.u8(kInteger);
+      return writer.zigzag(nest.integer());
+    case Nest::Kind::real:
+      writer.u8(kReal);
+      return writer.f64(nest.real());
+    case Nest::Kind::boolean:
+      return writer.u8(nest.boolean() ? kTrue : kFalse);
+    case Nest::Kind::text:
+      writer.u8(kText);
+      return writer.text(nest.text());
+    case Nest::Kind::tensor:
+      writer.u8(kTensor);
+      return write_tensor(writer, nest.tensor());
+    case Nest::Kind::list:
+      return write_items(writer, kList, nest.items());
+    case Nest::Kind::tuple:
+      return write_items(writer, kTuple, nest.items());
+    case Nest::Kind::map:
+      writer.u8(kMap);
+      writer.varint(nest.entries().size());
+      for (const auto& [key, value] : nest.entries()) {
+        writer.text(key);
+        write_nest(writer, value);
+      }
+      return;
+    case Nest::Kind::handle:
+      break;
+  }
+  internal::throw_error(ErrorCode::invalid_argument,
+                        "[data.serialize] expected tensors and host values, got a ",
+                        nest.handle()->handle_kind(), ", which cannot leave this process");
+}
+
+Nest read_nest(ByteReader& reader) { return read_at(reader, 0); }
+
+void write_fields(ByteWriter& writer, const Fields& fields) {
+  writer.varint(fields.size());
+  for (const at::Tensor& field : fields) write_tensor(writer, field);
+}
+
+Fields read_fields(ByteReader& reader) {
+  Fields fields;
+  for (std::size_t left = reader.count(3); left > 0; --left) fields.push_back(read_tensor(reader));
+  return fields;
+}
+
+Nest nest_of(const ElementSpec& spec) {
+  Nest::Items fields;
+  for (const TensorSpec& field : spec.fields) fields.push_back(nest_of_field(field));
+  return Nest::map({{"fields", Nest::list(std::move(fields))}, {"structure", spec.structure}});
+}
+
+ElementSpec spec_of(const Nest& nest) {
+  if (nest.kind() != Nest::Kind::map || nest.entries().size() != 2 ||
+      !nest.entries().contains("fields") || !nest.entries().contains("structure")) {
+    broken_spec("fields and structure");
+  }
+  ElementSpec spec;
+  spec.structure = nest.entries().at("structure");
+  std::int64_t expected = 0;
+  for (const Nest& leaf : spec.structure.flatten()) {
+    if (expect_integer(leaf, "field numbers") != expected++) broken_spec("fields in flatten order");
+  }
+  const Nest& fields = nest.entries().at("fields");
+  if (fields.kind() != Nest::Kind::list) broken_spec("a list of fields");
+  for (const Nest& field : fields.items()) spec.fields.push_back(field_of(field));
+  if (expected != static_cast<std::int64_t>(spec.fields.size()))
+    broken_spec("a spec for each field");
+  return spec;
+}
+
+}  // namespace cohort::data

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nests as bytes (docs/formats/pipeline.md): op attributes on the wire, buffered elements of a
+// saved iterator.
+#pragma once
+
+#include "cohort/core/bytes.h"
+#include "cohort/core/nest.h"
+#include "cohort/core/tensor_spec.h"
+#include "cohort/data/element.h"
+
+namespace cohort::data {
+
+// A handle is invalid_argument: it lives in this process. Tensors must be dense and in host memory.
+void write_nest(ByteWriter& writer, const Nest& nest);
+// data_loss for anything that write_nest could not have written.
+Nest read_nest(ByteReader& reader);
+
+void write_fields(ByteWriter& writer, const Fields& fields);
+Fields read_fields(ByteReader& reader);
+
+// A spec as an attribute and back; the latter throws data_loss.
+Nest nest_of(const ElementSpec& spec);
+ElementSpec spec_of(const Nest& nest);
+
+}  // namespace cohort::data

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/node.h"
+
+#include <random>
+
+#include "cohort/core/random.h"
+
+namespace cohort::data {
+namespace {
+
+std::uint64_t drawn_seed() {
+  std::random_device device;
+  return (std::uint64_t{device()} << 32) | device();
+}
+
+}  // namespace
+
+StageContext::StageContext(RunOptions options, Purpose purpose)
+    : options_(std::make_shared<const RunOptions>(std::move(options))),
+      iterations_(std::make_shared<Iterations>()),
+      seed_(options_->seed != 0 ? options_->seed : drawn_seed()),
+      purpose_(purpose) {}
+
+std::uint64_t StageContext::random_seed() const { return mix_seed(mix_seed(seed_, path_), epoch_); }
+
+StageContext StageContext::input(std::size_t i) const {
+  StageContext context = *this;
+  context.path_ = mix_seed(path_, i);
+  return context;
+}
+
+StageContext StageContext::input_in_epoch(std::size_t i, std::uint64_t epoch) const {
+  StageContext context = input(i);
+  if (epoch > 0) context.epoch_ = mix_seed(epoch_, epoch);
+  return context;
+}
+
+const ElementSpec& Node::spec() const {
+  std::call_once(spec_once_, [this] { spec_ = make_spec(); });
+  return spec_;
+}
+
+Nest Node::structure() const {
+  return inputs_.size() == 1 ? input().structure() : spec().structure;
+}
+
+}  // namespace cohort::data

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// One op of a dataset graph, and what it is told when it starts to run.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cohort/core/mutex.h"
+#include "cohort/core/nest.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/element.h"
+
+namespace cohort::data {
+
+class Node;
+class Stage;
+using NodePtr = std::shared_ptr<const Node>;
+// Everything an op is made from besides its inputs: what travels on the wire. No handles.
+using Attributes = Nest::Map;
+
+// Why a graph runs. A preview draws a few elements to learn their specs: it leaves no mark on the
+// graph, starts no thread and shuffles nothing. The short one yields batches of the size of the
+// last, short batch.
+enum class Purpose : std::uint8_t { run, preview, short_preview };
+
+// What the ops of one running pipeline share: which of its iterations each shuffle is in.
+// Thread-safe.
+class Iterations {
+ public:
+  // The number drawn for `node` at `path`; draw() is called the first time.
+  template <class Draw>
+  std::uint64_t of(const Node* node, std::uint64_t path, Draw draw) {
+    const Lock lock(mutex_);
+    const auto [entry, is_new] = numbers_.try_emplace({node, path}, 0);
+    if (is_new) entry->second = draw();
+    return entry->second;
+  }
+  // For an iterator that takes up another's position.
+  void set(const Node* node, std::uint64_t path, std::uint64_t number) {
+    const Lock lock(mutex_);
+    numbers_[{node, path}] = number;
+  }
+
+ private:
+  Mutex mutex_;
+  std::map<std::pair<const Node*, std::uint64_t>, std::uint64_t> numbers_ COHORT_GUARDED_BY(mutex_);
+};
+
+// Where in a running pipeline an op runs. A value type.
+class StageContext {
+ public:
+  StageContext(RunOptions options, Purpose purpose);
+
+  const RunOptions& options() const { return *options_; }
+  Purpose purpose() const { return purpose_; }
+  Iterations& iterations() const { return *iterations_; }
+  // The same for every run of a graph: which op this is.
+  std::uint64_t path() const { return path_; }
+  // The epochs of the repeats around this op; 0 in the first.
+  std::uint64_t epoch() const { return epoch_; }
+  // For random ops: different for each op and epoch, the same in each run with the same
+  // RunOptions::seed (one was drawn if that is 0).
+  std::uint64_t random_seed() const;
+
+  // For the op's i-th input; for that in a repeat's epoch.
+  StageContext input(std::size_t i) const;
+  StageContext input_in_epoch(std::size_t i, std::uint64_t epoch) const;
+
+ private:
+  std::shared_ptr<const RunOptions> options_;
+  std::shared_ptr<Iterations> iterations_;
+  std::uint64_t seed_;
+  std::uint64_t path_ = 0;
+  std::uint64_t epoch_ = 0;
+  Purpose purpose_;
+};
+
+// Immutable but for caches. Thread-safe.
+class Node : public std::enable_shared_from_this<Node> {
+ public:
+  Node(std::string_view op, std::vector<NodePtr> inputs) : op_(op), inputs_(std::move(inputs)) {}
+  virtual ~Node() = default;
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  // The name in ops/table.cpp.
+  std::string_view op() const { return op_; }
+  const std::vector<NodePtr>& inputs() const { return inputs_; }
+  const Node& input() const { return *inputs_.front(); }
+  // Found at the first call: that of a map runs the function.
+  const ElementSpec& spec() const;
+  // ElementSpec::structure, without running anything once an element was made.
+  virtual Nest structure() const;
+  virtual std::int64_t cardinality() const = 0;
+  // May throw where something cannot be shipped (a function that cannot be traced).
+  virtual Attributes attributes() const = 0;
+  virtual std::unique_ptr<Stage> start(const StageContext& context) const = 0;
+
+ protected:
+  virtual ElementSpec make_spec() const { return input().spec(); }
+
+ private:
+  std::string_view op_;
+  std::vector<NodePtr> inputs_;
+  mutable std::once_flag spec_once_;
+  mutable ElementSpec spec_;
+};
+
+}  // namespace cohort::data

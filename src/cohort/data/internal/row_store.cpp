@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/row_store.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace cohort::data {
+namespace {
+
+// How many rows ahead of the copy the memory is asked for; further is no faster.
+constexpr std::size_t kPrefetchRows = 8;
+constexpr std::size_t kCacheLine = 64;
+constexpr std::size_t kPrefetchBytesMax = 512;  // of a row: the hardware follows from there
+
+bool are_consecutive(std::span<const std::int64_t> rows) {
+  if (rows.back() - rows.front() != static_cast<std::int64_t>(rows.size()) - 1) return false;
+  return std::adjacent_find(rows.begin(), rows.end(), [](std::int64_t a, std::int64_t b) {
+           return b != a + 1;
+         }) == rows.end();
+}
+
+template <class Word>
+void copy_words(const std::byte* from, std::span<const std::int64_t> rows, std::byte* to) {
+  const Word* source = reinterpret_cast<const Word*>(from);
+  Word* target = reinterpret_cast<Word*>(to);
+  for (std::size_t i = 0; i < rows.size(); ++i) target[i] = source[rows[i]];
+}
+
+void copy_rows(const std::byte* from, std::size_t row_bytes, std::span<const std::int64_t> rows,
+               std::byte* to) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (i + kPrefetchRows < rows.size()) {
+      const std::byte* ahead = from + static_cast<std::size_t>(rows[i + kPrefetchRows]) * row_bytes;
+      for (std::size_t at = 0; at < std::min(row_bytes, kPrefetchBytesMax); at += kCacheLine) {
+        __builtin_prefetch(ahead + at);
+      }
+    }
+    std::memcpy(to + i * row_bytes, from + static_cast<std::size_t>(rows[i]) * row_bytes,
+                row_bytes);
+  }
+}
+
+void copy(const std::byte* from, std::size_t row_bytes, std::span<const std::int64_t> rows,
+          std::byte* to) {
+  if (row_bytes == 0) return;
+  if (are_consecutive(rows)) {
+    std::memcpy(to, from + static_cast<std::size_t>(rows[0]) * row_bytes, rows.size() * row_bytes);
+    return;
+  }
+  const bool is_aligned = reinterpret_cast<std::uintptr_t>(from) % row_bytes == 0;
+  if (row_bytes == 1) return copy_words<std::uint8_t>(from, rows, to);
+  if (row_bytes == 4 && is_aligned) return copy_words<std::uint32_t>(from, rows, to);
+  if (row_bytes == 8 && is_aligned) return copy_words<std::uint64_t>(from, rows, to);
+  copy_rows(from, row_bytes, rows, to);
+}
+
+}  // namespace
+
+void ColumnStore::element(std::int64_t row, Fields& fields) const {
+  fields.resize(columns_.size());
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    const Column& column = columns_[i];
+    const auto bytes = static_cast<std::size_t>(column.row.byte_count());
+    fields[i] = at::empty(*column.row.sizes, column.row.dtype);
+    if (bytes > 0) {
+      std::memcpy(fields[i].data_ptr(), column.data + static_cast<std::size_t>(row) * bytes, bytes);
+    }
+  }
+}
+
+void ColumnStore::gather(std::span<const std::int64_t> rows, Fields& batch) const {
+  batch.resize(columns_.size());
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    const Column& column = columns_[i];
+    std::vector<std::int64_t> sizes = *column.row.sizes;
+    sizes.insert(sizes.begin(), static_cast<std::int64_t>(rows.size()));
+    batch[i] = at::empty(sizes, column.row.dtype);
+    copy(column.data, static_cast<std::size_t>(column.row.byte_count()), rows,
+         static_cast<std::byte*>(batch[i].data_ptr()));
+  }
+}
+
+}  // namespace cohort::data

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elements by number: rows of arrays in memory or of a mapped file, or values that are computed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cohort/core/tensor_spec.h"
+#include "cohort/data/element.h"
+
+namespace cohort::data {
+
+// Immutable. Thread-safe.
+class RowStore {
+ public:
+  virtual ~RowStore() = default;
+  virtual std::int64_t size() const = 0;
+  // One element, in memory of its own: whoever gets it may write to it.
+  virtual void element(std::int64_t row, Fields& fields) const = 0;
+  // Some elements stacked, in new memory.
+  virtual void gather(std::span<const std::int64_t> rows, Fields& batch) const = 0;
+};
+
+// Contiguous rows of one field.
+struct Column {
+  TensorSpec row;  // static
+  const std::byte* data = nullptr;
+  std::shared_ptr<const void> owner;  // of data
+};
+
+// Rows of contiguous arrays, one a field.
+class ColumnStore final : public RowStore {
+ public:
+  ColumnStore(std::int64_t size, std::vector<Column> columns)
+      : size_(size), columns_(std::move(columns)) {}
+  std::int64_t size() const override { return size_; }
+  void element(std::int64_t row, Fields& fields) const override;
+  void gather(std::span<const std::int64_t> rows, Fields& batch) const override;
+
+ private:
+  std::int64_t size_;
+  std::vector<Column> columns_;
+};
+
+}  // namespace cohort::data

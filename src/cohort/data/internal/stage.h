@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// One running op. There are two kinds: element stages make tensors; row stages hand on the numbers
+// of rows of a store, and nothing is copied until a batch gathers its rows, one memcpy each.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cohort/core/bytes.h"
+#include "cohort/data/internal/node.h"
+#include "cohort/data/internal/row_store.h"
+
+namespace cohort::data {
+
+// A sequence of row numbers. Used only from its stage's thread.
+class RowStream {
+ public:
+  virtual ~RowStream() = default;
+  // The same for every stage a node starts.
+  virtual const RowStore& store() const = 0;
+  // Writes the next rows; returns how many, fewer than asked only at the end.
+  virtual std::size_t next_rows(std::span<std::int64_t> rows) = 0;
+  // Passes over rows; returns how many there were.
+  virtual std::size_t skip_rows(std::size_t count);
+};
+
+// Used from one thread at a time.
+class Stage : public ElementSource {
+ public:
+  explicit Stage(const Node& node) : node_(node.shared_from_this()) {}
+
+  const ElementSpec& spec() const final { return node_->spec(); }
+  Nest pack(const Fields& fields) const final;
+
+  // Stacks the next `count` elements; returns how many there were, 0 at the end. An error in one of
+  // them consumes them all and is thrown in their place.
+  virtual std::int64_t next_batch(std::int64_t count, Fields& batch);
+  // Not null: this stage's elements are these rows, and whoever draws from one draws from the
+  // other.
+  virtual RowStream* rows() { return nullptr; }
+
+  // The position: a stage of an equal node that restores it yields what this one would have yielded
+  // next.
+  virtual void save(ByteWriter& writer) const = 0;
+  virtual void restore(ByteReader& reader) = 0;
+
+ protected:
+  const Node& node() const { return *node_; }
+
+ private:
+  NodePtr node_;
+};
+
+// A stage of rows, for ops that only choose and order elements.
+class RowStage : public Stage, public RowStream {
+ public:
+  using Stage::Stage;
+  bool next(Fields& fields) final;
+  std::int64_t next_batch(std::int64_t count, Fields& batch) final;
+  RowStream* rows() final { return this; }
+
+ private:
+  std::vector<std::int64_t> batch_rows_;
+};
+
+// The rows 0, 1, … of a store, for sources that have one.
+std::unique_ptr<Stage> start_rows(const Node& node, std::shared_ptr<const RowStore> store);
+
+}  // namespace cohort::data

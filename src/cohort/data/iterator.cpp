@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/iterator.h"
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+
+std::optional<Nest> Iterator::try_next() {
+  Fields fields;
+  if (!source_->next(fields)) return std::nullopt;
+  return source_->pack(fields);
+}
+
+Nest Iterator::next_element() {
+  std::optional<Nest> element = try_next();
+  COHORT_CHECK(element.has_value(), ErrorCode::out_of_range, "[data.next] the dataset has ended");
+  return std::move(*element);
+}
+
+Fields Iterator::next_fields(std::size_t expected) {
+  Fields fields;
+  COHORT_CHECK(source_->next(fields), ErrorCode::out_of_range, "[data.next] the dataset has ended");
+  COHORT_CHECK(fields.size() == expected, ErrorCode::invalid_argument,
+               "[data.next] expected elements of ", expected,
+               " fields (the types of next<…>()), got ", fields.size());
+  return fields;
+}
+
+Iterator& function::Argument<Iterator&>::from(const Nest& argument) {
+  auto* iterator = argument.kind() == Nest::Kind::handle
+                       ? dynamic_cast<Iterator*>(argument.handle().get())
+                       : nullptr;
+  if (iterator == nullptr) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        "[function.call] expected an iterator, got " +
+            std::string(argument.kind() == Nest::Kind::handle ? argument.handle()->handle_kind()
+                                                              : name_of(argument.kind())),
+        ErrorCause::wrong_type);
+  }
+  return *iterator;
+}
+
+}  // namespace cohort

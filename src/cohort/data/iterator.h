@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading a dataset element by element.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+
+#include "cohort/core/nest.h"
+#include "cohort/data/element.h"
+#include "cohort/function/function.h"
+
+namespace cohort {
+
+// One running instance of something that yields elements. Used from one thread at a time.
+class COHORT_API ElementSource {
+ public:
+  virtual ~ElementSource() = default;
+  virtual const ElementSpec& spec() const = 0;
+  // False at the end, and ever after. An error consumes at most the offending element; the next
+  // call goes on behind it.
+  virtual bool next(Fields& fields) = 0;
+  // The nest of an element that next() gave.
+  virtual Nest pack(const Fields& fields) const { return spec().pack(fields); }
+};
+
+// A handle for user code: over a running pipeline, or, while a step is traced, over its example
+// elements. Used from one thread at a time.
+class COHORT_API Iterator final : public Handle {
+ public:
+  explicit Iterator(std::unique_ptr<ElementSource> source) : source_(std::move(source)) {}
+  std::string_view handle_kind() const override { return "iterator"; }
+  const ElementSpec& element_spec() const { return source_->spec(); }
+
+  // The next element; nullopt at the end.
+  std::optional<Nest> try_next();
+  // The same; out_of_range at the end (as the original's get_next inside a function).
+  Nest next_element();
+  // Its fields: a tensor for one, a tuple for more. A wrong number of types is invalid_argument.
+  template <class... T>
+  auto next() {
+    static_assert(sizeof...(T) > 0 && (std::is_same_v<T, at::Tensor> && ...),
+                  "next<at::Tensor, …>() takes at::Tensor, one a field");
+    Fields fields = next_fields(sizeof...(T));
+    return [&]<std::size_t... I>(std::index_sequence<I...>) {
+      if constexpr (sizeof...(T) == 1)
+        return std::move(fields[0]);
+      else
+        return std::make_tuple(std::move(fields[I])...);
+    }
+    (std::make_index_sequence<sizeof...(T)>{});
+  }
+
+ private:
+  Fields next_fields(std::size_t expected);
+  std::unique_ptr<ElementSource> source_;
+};
+
+namespace function {
+template <>
+struct Argument<Iterator&> {
+  static Iterator& from(const Nest& argument);
+};
+}  // namespace function
+
+}  // namespace cohort

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// batch: batch_size elements stacked along a new first dimension.
+#include <algorithm>
+
+#include "cohort/core/error.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/stage.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::string_view kName = "batch";
+
+class BatchStage final : public Stage {
+ public:
+  BatchStage(const Node& node, std::unique_ptr<Stage> input, std::int64_t size, bool drop_remainder)
+      : Stage(node), input_(std::move(input)), size_(size), drop_remainder_(drop_remainder) {}
+
+  bool next(Fields& fields) override {
+    const std::int64_t got = input_->next_batch(size_, fields);
+    return got == size_ || (got > 0 && !drop_remainder_);
+  }
+
+  void save(ByteWriter& writer) const override { input_->save(writer); }
+  void restore(ByteReader& reader) override { input_->restore(reader); }
+
+ private:
+  std::unique_ptr<Stage> input_;
+  std::int64_t size_;
+  bool drop_remainder_;
+};
+
+class BatchNode final : public Node {
+ public:
+  BatchNode(NodePtr input, std::int64_t size, BatchOptions options)
+      : Node(kName, {std::move(input)}), size_(size), options_(options) {
+    COHORT_CHECK(size > 0, ErrorCode::invalid_argument,
+                 "[data.batch] expected batch_size > 0, got ", size);
+  }
+
+  std::int64_t cardinality() const override {
+    const std::int64_t n = input().cardinality();
+    return n < 0 ? n : n / size_ + (!options_.drop_remainder && n % size_ != 0 ? 1 : 0);
+  }
+
+  Attributes attributes() const override {
+    return {{"batch_size", size_}, {"drop_remainder", options_.drop_remainder}};
+  }
+
+  std::unique_ptr<Stage> start(const StageContext& context) const override {
+    std::int64_t size = size_;
+    if (context.purpose() == Purpose::short_preview && !options_.drop_remainder) {
+      const std::int64_t n = input().cardinality();
+      if (n > 0 && n % size_ != 0) size = n % size_;
+    }
+    return std::make_unique<BatchStage>(*this, input().start(context.input(0)), size,
+                                        options_.drop_remainder);
+  }
+
+ protected:
+  ElementSpec make_spec() const override {
+    ElementSpec spec = input().spec();
+    for (TensorSpec& field : spec.fields) {
+      if (field.sizes)
+        field.sizes->insert(field.sizes->begin(), options_.drop_remainder ? size_ : -1);
+    }
+    return spec;
+  }
+
+ private:
+  std::int64_t size_;
+  BatchOptions options_;
+};
+
+}  // namespace
+
+NodePtr make_batch(std::vector<NodePtr> inputs, AttributeReader& attributes) {
+  return std::make_shared<BatchNode>(
+      std::move(inputs[0]), attributes.integer("batch_size"),
+      BatchOptions{.drop_remainder = attributes.boolean("drop_remainder")});
+}
+
+}  // namespace cohort::data
+
+namespace cohort {
+
+Dataset Dataset::batch(std::int64_t batch_size, BatchOptions options) const {
+  return Dataset(std::make_shared<data::BatchNode>(node_, batch_size, options));
+}
+
+}  // namespace cohort

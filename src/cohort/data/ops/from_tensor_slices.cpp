@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// from_tensor_slices: element i is row i of every tensor of a nest.
+#include "cohort/core/error.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/stage.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::string_view kName = "from_tensor_slices";
+
+at::Tensor checked(const at::Tensor& tensor, std::int64_t size, std::size_t field) {
+  COHORT_CHECK(tensor.is_cpu(), ErrorCode::invalid_argument,
+               "[data.from_tensor_slices] expected tensors in host memory, got ", tensor.toString(),
+               " for field ", field, "; move it with .cpu()");
+  COHORT_CHECK(tensor.dim() >= 1, ErrorCode::invalid_argument,
+               "[data.from_tensor_slices] expected tensors of at least one dimension, got ",
+               TensorSpec::of(tensor).to_string(), " for field ", field);
+  COHORT_CHECK(tensor.size(0) == size, ErrorCode::invalid_argument,
+               "[data.from_tensor_slices] expected ", size,
+               " rows in every tensor, as in field 0, got ", TensorSpec::of(tensor).to_string(),
+               " for field ", field);
+  return tensor.detach().contiguous();
+}
+
+class SlicesNode final : public Node {
+ public:
+  explicit SlicesNode(const Nest& tensors)
+      : Node(kName, {}), spec_of_all_(ElementSpec::of(tensors)) {
+    const std::vector<at::Tensor> given = tensors.flatten_tensors();
+    COHORT_CHECK(!given.empty(), ErrorCode::invalid_argument,
+                 "[data.from_tensor_slices] expected at least one tensor, got an empty nest");
+    const std::int64_t size = given[0].dim() > 0 ? given[0].size(0) : 0;
+    std::vector<Column> columns;
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      tensors_.push_back(checked(given[i], size, i));
+      const auto owner = std::make_shared<const at::Tensor>(tensors_[i]);
+      columns.push_back({.row = {owner->scalar_type(), owner->sizes().slice(1).vec()},
+                         .data = static_cast<const std::byte*>(owner->data_ptr()),
+                         .owner = owner});
+    }
+    store_ = std::make_shared<ColumnStore>(size, std::move(columns));
+  }
+
+  std::int64_t cardinality() const override { return store_->size(); }
+  Attributes attributes() const override { return {{"tensors", spec_of_all_.pack(tensors_)}}; }
+  std::unique_ptr<Stage> start(const StageContext&) const override {
+    return start_rows(*this, store_);
+  }
+
+ protected:
+  ElementSpec make_spec() const override {
+    ElementSpec spec = spec_of_all_;
+    for (TensorSpec& field : spec.fields) field.sizes->erase(field.sizes->begin());
+    return spec;
+  }
+
+ private:
+  ElementSpec spec_of_all_;
+  Fields tensors_;
+  std::shared_ptr<const ColumnStore> store_;
+};
+
+}  // namespace
+
+NodePtr make_from_tensor_slices(std::vector<NodePtr>, AttributeReader& attributes) {
+  return std::make_shared<SlicesNode>(attributes.nest("tensors"));
+}
+
+}  // namespace cohort::data
+
+namespace cohort {
+
+Dataset Dataset::from_tensor_slices(Nest tensors) {
+  return Dataset(std::make_shared<data::SlicesNode>(tensors));
+}
+
+}  // namespace cohort

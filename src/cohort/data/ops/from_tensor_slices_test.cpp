@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+
+#include "cohort/data/internal/dataset_op_suite.h"
+
+namespace cohort::data {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+at::Tensor numbers(std::int64_t rows, std::int64_t columns) {
+  return at::arange(rows * columns).view({rows, columns});
+}
+
+Dataset nested(std::int64_t rows) {
+  return Dataset::from_tensor_slices(
+      Nest::map({{"x", numbers(rows, 2)},
+                 {"more", Nest::list({at::arange(rows), at::ones({rows, 1, 2}, at::kFloat)})}}));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    FromTensorSlices, DatasetOp,
+    ::testing::Values(
+        DatasetOpCase{"One", [] { return Dataset::from_tensor_slices(numbers(4, 3)); }},
+        DatasetOpCase{"Nested", [] { return nested(3); }},
+        DatasetOpCase{"Empty", [] { return Dataset::from_tensor_slices(numbers(0, 3)); }},
+        DatasetOpCase{"EmptyRows", [] { return Dataset::from_tensor_slices(numbers(3, 0)); }},
+        DatasetOpCase{"Batches", [] { return nested(5).batch(2); }}));
+
+TEST(FromTensorSlices, YieldsRows) {
+  EXPECT_THAT(elements_of(Dataset::from_tensor_slices(numbers(2, 3))),
+              ElementsAre("[0, 1, 2]", "[3, 4, 5]"));
+}
+
+TEST(FromTensorSlices, KeepsTheNest) {
+  EXPECT_EQ(elements_of(nested(1))[0], "{more: (0, [[1, 1]]), x: [0, 1]}");
+  EXPECT_EQ(nested(1).element_spec().to_string(), "{more: [int64[], float32[1, 2]], x: int64[2]}");
+}
+
+TEST(FromTensorSlices, TakesTensorsThatAreNotContiguous) {
+  EXPECT_THAT(elements_of(Dataset::from_tensor_slices(numbers(2, 2).t())),
+              ElementsAre("[0, 2]", "[1, 3]"));
+}
+
+TEST(FromTensorSlices, GivesElementsOfTheirOwn) {
+  const at::Tensor given = numbers(2, 2);
+  const Dataset dataset = Dataset::from_tensor_slices(given);
+  for (Nest& element : dataset) element.tensor().zero_();
+  EXPECT_EQ(show(given), "[[0, 1], [2, 3]]");
+}
+
+TEST(FromTensorSlices, GathersRowsInAnyOrder) {
+  const Dataset dataset =
+      Dataset::from_tensor_slices(numbers(6, 2)).shuffle(6, {.seed = 1}).batch(6);
+  for (const Nest& batch : dataset) {
+    const auto* values = batch.tensor().data_ptr<std::int64_t>();
+    for (int row = 0; row < 6; ++row) EXPECT_EQ(values[2 * row + 1], values[2 * row] + 1);
+  }
+}
+
+TEST(FromTensorSlices, RefusesScalars) {
+  const Error error = error_of([] { Dataset::from_tensor_slices(at::ones({})); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.message(),
+              HasSubstr("expected tensors of at least one dimension, got float32[] for field 0"));
+}
+
+TEST(FromTensorSlices, RefusesUnequalRowCounts) {
+  const Error error = error_of([] {
+    Dataset::from_tensor_slices(Nest::tuple({at::ones({3}), at::ones({2, 5})}));
+  });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(
+      error.message(),
+      HasSubstr("expected 3 rows in every tensor, as in field 0, got float32[2, 5] for field 1"));
+}
+
+TEST(FromTensorSlices, RefusesAnEmptyNest) {
+  EXPECT_EQ(error_of([] { Dataset::from_tensor_slices(Nest::tuple({})); }).code(),
+            ErrorCode::invalid_argument);
+}
+
+TEST(FromTensorSlices, RefusesWhatIsNoTensor) {
+  const Error error = error_of([] {
+    Dataset::from_tensor_slices(Nest::tuple({at::ones({3}), 7}));
+  });
+  EXPECT_THAT(error.message(), HasSubstr("got int for field 1"));
+}
+
+TEST(FromTensorSlices, RefusesSparseTensors) {
+  const Error error = error_of([] { Dataset::from_tensor_slices(at::ones({2, 2}).to_sparse()); });
+  EXPECT_THAT(error.message(), HasSubstr("sparse and ragged fields are not supported yet"));
+}
+
+}  // namespace
+}  // namespace cohort::data

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// map: a function of each element.
+#include <c10/core/GradMode.h>
+
+#include <optional>
+
+#include "cohort/core/error.h"
+#include "cohort/core/mutex.h"
+#include "cohort/core/random.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/internal/examples.h"
+#include "cohort/data/internal/map_function.h"
+#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/stage.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::string_view kName = "map";
+
+// The sizes on which both agree; -1 or nullopt elsewhere.
+TensorSpec common(const TensorSpec& a, const TensorSpec& b, const std::string& name) {
+  COHORT_CHECK(a.dtype == b.dtype, ErrorCode::invalid_argument, "[data.map] expected '", name,
+               "' to return one dtype for every element, got ", dtype_name(a.dtype), " and ",
+               dtype_name(b.dtype));
+  if (!a.sizes || !b.sizes || a.sizes->size() != b.sizes->size()) return {a.dtype, std::nullopt};
+  TensorSpec both = a;
+  for (std::size_t i = 0; i < both.sizes->size(); ++i) {
+    if ((*both.sizes)[i] != (*b.sizes)[i]) (*both.sizes)[i] = -1;
+  }
+  return both;
+}
+
+class MapNode final : public Node {
+ public:
+  enum class Origin { here, wire };
+
+  MapNode(NodePtr input, std::shared_ptr<const MapFunction> function,
+          std::optional<ElementSpec> spec, Origin origin)
+      : Node(kName, {std::move(input)}),
+        function_(std::move(function)),
+        known_spec_(std::move(spec)),
+        origin_(origin) {}
+
+  std::int64_t cardinality() const override { return input().cardinality(); }
+
+  Attributes attributes() const override { return function_->attributes(*this); }
+
+  std::unique_ptr<Stage> start(const StageContext& context) const override;
+
+  Nest structure() const override {
+    {
+      const Lock lock(mutex_);
+      if (structure_) return *structure_;
+    }
+    return spec().structure;
+  }
+
+  const MapFunction& function() const { return *function_; }
+
+  void note_structure(const Nest& structure) const {
+    const Lock lock(mutex_);
+    if (!structure_) structure_ = structure;
+  }
+
+ protected:
+  ElementSpec make_spec() const override {
+    if (known_spec_) return *known_spec_;
+    try {
+      return learned_spec();
+    } catch (...) {
+      throw current_error().during("finding the element spec of map function '" +
+                                   function_->name() + "'");
+    }
+  }
+
+ private:
+  ElementSpec learned_spec() const {
+    const c10::NoGradGuard no_grad;
+    RunOptions options;
+    if (origin_ == Origin::wire)
+      options.data_dirs.emplace();  // a peer's graph opens nothing before it is run
+    const std::vector<Fields> examples = draw_examples(input(), Purpose::preview, options);
+    const Nest structure = input().structure();
+    const MapFunction::Result first = function_->call(structure, examples[0], 0);
+    ElementSpec spec{.structure = first.structure, .fields = specs_of(first.fields)};
+    if (examples.size() > 1) merge(spec, function_->call(structure, examples[1], 0));
+    if (specs_of(examples[0]) == input().spec().fields) return spec;
+    try {
+      merge(spec, function_->call(structure, with_other_sizes(examples[0], input().spec()), 0));
+    } catch (...) {
+      // Made for this size alone: nothing is known of others.
+      for (TensorSpec& field : spec.fields) field.sizes.reset();
+    }
+    return spec;
+  }
+
+  void merge(ElementSpec& spec, const MapFunction::Result& result) const {
+    Nest::check_same_structure(spec.structure, result.structure,
+                               "the result of '" + function_->name() + "'");
+    for (std::size_t i = 0; i < spec.fields.size(); ++i) {
+      spec.fields[i] = common(spec.fields[i], TensorSpec::of(result.fields[i]), function_->name());
+    }
+  }
+
+  std::shared_ptr<const MapFunction> function_;
+  std::optional<ElementSpec> known_spec_;
+  Origin origin_;
+  mutable Mutex mutex_;
+  mutable std::optional<Nest> structure_ COHORT_GUARDED_BY(mutex_);
+};
+
+class MapStage final : public Stage {
+ public:
+  MapStage(const MapNode& node, std::unique_ptr<Stage> input, std::uint64_t seed)
+      : Stage(node), map_(node), input_(std::move(input)), seed_(seed) {}
+
+  bool next(Fields& fields) override {
+    const std::uint64_t index = next_index_++;
+    if (!input_->next(fields)) return false;
+    if (!input_structure_) input_structure_ = map_.input().structure();
+    try {
+      const c10::NoGradGuard no_grad;
+      MapFunction::Result result =
+          map_.function().call(*input_structure_, fields, mix_seed(seed_, index));
+      check(result.structure);
+      fields = std::move(result.fields);
+    } catch (...) {
+      rethrow(index);
+    }
+    return true;
+  }
+
+  void save(ByteWriter& writer) const override {
+    writer.u64(seed_);
+    writer.varint(next_index_);
+    input_->save(writer);
+  }
+
+  void restore(ByteReader& reader) override {
+    seed_ = reader.u64();
+    next_index_ = reader.varint();
+    input_->restore(reader);
+  }
+
+ private:
+  void check(const Nest& structure) {
+    if (structure_) {
+      return Nest::check_same_structure(*structure_, structure,
+                                        "the result of '" + map_.function().name() + "'");
+    }
+    structure_ = structure;
+    map_.note_structure(structure);
+  }
+
+  [[noreturn]] void rethrow(std::uint64_t index) const {
+    Error error = current_error().during("mapping element " + std::to_string(index) + " with '" +
+                                         map_.function().name() + "'");
+    // Must not be taken for the end of the data.
+    if (error.code() == ErrorCode::out_of_range) {
+      throw Error(ErrorCode::invalid_argument, error.message(), error.cause())
+          .during("mapping element " + std::to_string(index) + " with '" + map_.function().name() +
+                  "'");
+    }
+    throw error;
+  }
+
+  const MapNode& map_;
+  std::unique_ptr<Stage> input_;
+  std::uint64_t seed_;
+  std::uint64_t next_index_ = 0;
+  std::optional<Nest> input_structure_;
+  std::optional<Nest> structure_;
+};
+
+std::unique_ptr<Stage> MapNode::start(const StageContext& context) const {
+  return std::make_unique<MapStage>(*this, input().start(context.input(0)), context.random_seed());
+}
+
+}  // namespace
+
+NodePtr make_map(std::vector<NodePtr> inputs, AttributeReader& attributes) {
+  std::shared_ptr<const MapFunction> function = read_map_function(attributes);
+  std::optional<ElementSpec> spec;
+  if (attributes.has("spec")) spec = attributes.spec("spec");
+  return std::make_shared<MapNode>(std::move(inputs[0]), std::move(function), std::move(spec),
+                                   MapNode::Origin::wire);
+}
+
+}  // namespace cohort::data
+
+namespace cohort {
+
+Dataset Dataset::map(Function fn) const {
+  return Dataset(std::make_shared<data::MapNode>(node_, data::local_function(std::move(fn)),
+                                                 std::nullopt, data::MapNode::Origin::here));
+}
+
+}  // namespace cohort

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
+#include <gmock/gmock.h>
+
+#include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/function/registry.h"
+
+namespace cohort::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+at::Tensor twice(at::Tensor x) { return x * 2; }
+
+Dataset pairs(std::int64_t count) {
+  return Dataset::from_tensor_slices(Nest::tuple({at::arange(count), at::arange(count) + 10}));
+}
+
+Dataset shipped(const Dataset& dataset) { return Dataset::deserialize(dataset.serialize()); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Map, DatasetOp,
+    ::testing::Values(
+        DatasetOpCase{"Elements", [] { return rows(5).map(&twice); }},
+        DatasetOpCase{"Batches", [] { return rows(7).batch(3).map(&twice); }},
+        DatasetOpCase{"Nests",
+                      [] {
+                        return pairs(5).map([](at::Tensor x, at::Tensor y) {
+                          return Nest::map({{"sum", x + y}, {"pair", Nest::tuple({y, x})}});
+                        });
+                      }},
+        DatasetOpCase{"InARow",
+                      [] { return rows(7).batch(3).map(&twice).map(&twice).prefetch(2); }},
+        DatasetOpCase{"NoElement", [] { return rows(0).map(&twice); }}));
+
+TEST(Map, TakesTheFieldsOfATuple) {
+  EXPECT_THAT(elements_of(pairs(2).map([](at::Tensor x, at::Tensor y) { return y - x; })),
+              ElementsAre("10", "10"));
+}
+
+TEST(Map, TakesAWholeElement) {
+  const auto swap = [](const Nest& pair) {
+    return Nest::tuple({pair.items()[1], pair.items()[0]});
+  };
+  EXPECT_THAT(elements_of(pairs(2).map(swap)), ElementsAre("(10, 0)", "(11, 1)"));
+}
+
+TEST(Map, TakesTheFieldsOfAMapInFlattenOrder) {
+  const Dataset dataset =
+      Dataset::from_tensor_slices(Nest::map({{"b", at::arange(2)}, {"a", at::arange(2) + 5}}));
+  EXPECT_THAT(elements_of(dataset.map([](at::Tensor a, at::Tensor b) { return a - b; })),
+              ElementsAre("5", "5"));
+}
+
+TEST(Map, ReturnsTuplesVectorsAndNests) {
+  EXPECT_THAT(elements_of(rows(1).map([](at::Tensor x) { return std::make_tuple(x, x + 1); })),
+              ElementsAre("(0, 1)"));
+  EXPECT_THAT(elements_of(rows(1).map([](at::Tensor x) {
+                return std::vector<at::Tensor>{x, x};
+              })),
+              ElementsAre("(0, 0)"));
+  EXPECT_THAT(elements_of(rows(1).map([](at::Tensor x) {
+                return Nest::map({{"a", x}});
+              })),
+              ElementsAre("{a: 0}"));
+}
+
+TEST(Map, KnowsTheSpecOfWhatItReturns) {
+  EXPECT_EQ(rows(3).map([](at::Tensor x) { return at::ones({2}) * x; }).element_spec().to_string(),
+            "float32[2]");
+  EXPECT_EQ(rows(7).batch(3).map(&twice).element_spec().to_string(), "int64[?]");
+  EXPECT_EQ(rows(7).batch(3, {.drop_remainder = true}).map(&twice).element_spec().to_string(),
+            "int64[3]");
+}
+
+TEST(Map, SaysNothingOfSizesWhereItsFunctionFitsOneSizeAlone) {
+  const Dataset dataset = rows(8).batch(4).map([](at::Tensor x) { return x.view({2, 2}); });
+  EXPECT_EQ(dataset.element_spec().to_string(), "int64[...]");
+}
+
+TEST(Map, RunsNothingBeforeItIsAsked) {
+  int calls = 0;
+  const Dataset dataset = rows(3).map([&calls](at::Tensor x) { return ++calls, x; });
+  EXPECT_EQ(dataset.cardinality(), 3);
+  EXPECT_EQ(calls, 0);
+  elements_of(dataset.batch(2).repeat(2));
+  EXPECT_EQ(calls, 6);
+}
+
+TEST(Map, LosesOnlyTheElementThatFails) {
+  const Dataset failing = rows(4).map([](at::Tensor x) {
+    COHORT_CHECK(x.item<std::int64_t>() != 2, ErrorCode::data_loss, "two");
+    return x;
+  });
+  EXPECT_THAT(elements_of(failing), ElementsAre("0", "1", "error data_loss", "3"));
+}
+
+TEST(Map, NamesTheElementThatFails) {
+  const Dataset failing =
+      rows(4).map([](at::Tensor x) { return x.item<std::int64_t>() == 1 ? x.view({7}) : x; });
+  Iterator iterator = failing.iterator();
+  iterator.next_element();
+  EXPECT_THAT(error_of([&] { iterator.next_element(); }).what(),
+              HasSubstr("mapping element 1 with 'map function'"));
+}
+
+TEST(Map, CannotEndTheData) {
+  const Dataset failing = rows(1).map([](at::Tensor x) {
+    COHORT_CHECK(false, ErrorCode::out_of_range, "I am not the end");
+    return x;
+  });
+  EXPECT_THAT(elements_of(failing), ElementsAre("error invalid_argument"));
+}
+
+TEST(Map, RefusesFunctionsOfTheWrongArity) {
+  const Dataset dataset = pairs(2).map([](at::Tensor x, at::Tensor, at::Tensor) { return x; });
+  const Error error = error_of([&] { dataset.iterator().next_element(); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.message(), HasSubstr("to take 2 tensors or one Nest for elements (tensor, "
+                                         "tensor), got a function of 3 parameters"));
+}
+
+TEST(Map, RefusesResultsThatAreNoTensors) {
+  const Dataset dataset = rows(2).map([](at::Tensor) { return 1.5; });
+  EXPECT_THAT(error_of([&] { dataset.iterator().next_element(); }).message(),
+              HasSubstr("got float for field 0; return a tensor"));
+}
+
+TEST(Map, RefusesAResultOfAnotherStructure) {
+  const Dataset dataset = rows(2).map([](at::Tensor x) {
+    return x.item<std::int64_t>() == 0 ? Nest(x) : Nest::tuple({x, x});
+  });
+  EXPECT_THAT(elements_of(dataset), ElementsAre("0", "error invalid_argument"));
+}
+
+TEST(Map, BuildsNoGradients) {
+  const at::Tensor weight = at::ones({1}).requires_grad_();
+  const Dataset dataset = rows(1).map([weight](at::Tensor x) { return x * weight; });
+  EXPECT_FALSE(dataset.iterator().next_element().tensor().requires_grad());
+}
+
+TEST(ShippedMap, RunsWithoutItsSource) {
+  const Dataset dataset =
+      shipped(rows(4).batch(2).map([](at::Tensor x) { return x.to(at::kFloat) / 4; }));
+  EXPECT_THAT(elements_of(dataset), ElementsAre("[0, 0.25]", "[0.5, 0.75]"));
+}
+
+TEST(ShippedMap, TakesTheLastShortBatchToo) {
+  EXPECT_THAT(elements_of(shipped(rows(5).batch(2).map(&twice).map(&twice))),
+              ElementsAre("[0, 4]", "[8, 12]", "[16]"));
+  EXPECT_THAT(elements_of(shipped(rows(5).repeat(2).batch(4).map(&twice))),
+              ElementsAre("[0, 2, 4, 6]", "[8, 0, 2, 4]", "[6, 8]"));
+}
+
+// Only the number of elements tells how long the last batch is; varying lengths make it unknown.
+TEST(ShippedMap, NamesBothSpecsWhereItWasNotTracedForAnElement) {
+  const auto ones = [](const std::vector<at::Tensor>& in) {
+    return std::vector{at::ones({in[0].item<std::int64_t>() + 1})};
+  };
+  if (!function::is_registered_function("test_growing"))
+    function::register_function("test_growing", ones);
+  const Dataset dataset = shipped(rows(3).map(Function::registered("test_growing")).map(&twice));
+  Iterator iterator = dataset.iterator();
+  EXPECT_EQ(show(iterator.next_element()), "[2]");
+  const Error error = error_of([&] { iterator.next_element(); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.message(), AllOf(HasSubstr("expected an element float32[1]"),
+                                     HasSubstr("got float32[2]"), HasSubstr("drop_remainder")));
+}
+
+TEST(ShippedMap, IsFoundByNameWhereItRuns) {
+  const auto negated = [](const std::vector<at::Tensor>& in) { return std::vector{-in[0], in[0]}; };
+  if (!function::is_registered_function("test_negate"))
+    function::register_function("test_negate", negated);
+  const Dataset dataset = rows(2).map(Function::registered("test_negate"));
+  EXPECT_THAT(elements_of(shipped(dataset)), ElementsAre("(0, 0)", "(-1, 1)"));
+  EXPECT_EQ(shipped(dataset).element_spec().to_string(), "(int64[], int64[])");
+}
+
+TEST(ShippedMap, MayBeUnknownWhereItIsBuilt) {
+  const Dataset arrived = shipped(rows(2).map(Function::registered("test_unknown")).batch(2));
+  EXPECT_EQ(error_of([&] { arrived.iterator().next_element(); }).code(), ErrorCode::not_found);
+}
+
+TEST(ShippedMap, IsRefusedWhereItCannotBeTraced) {
+  const Dataset dataset = rows(3).map(
+      Function([](at::Tensor x) { return x.item<std::int64_t>() > 1 ? x : -x; }, {.name = "fold"}));
+  const Error error = error_of([&] { dataset.serialize(); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.what(), HasSubstr("tracing map function 'fold' to ship its pipeline"));
+}
+
+TEST(ShippedMap, DrawsOtherNumbersForEachElementButTheSameForEachRun) {
+  const Dataset dataset = shipped(rows(3).map([](at::Tensor x) { return at::rand({2}) + x * 0; }));
+  const auto run = [&](std::uint64_t seed) {
+    Iterator iterator = dataset.iterator({.seed = seed, .data_dirs = std::nullopt});
+    return drain(iterator);
+  };
+  EXPECT_EQ(run(1), run(1));
+  EXPECT_NE(run(1), run(2));
+  EXPECT_NE(run(1)[0], run(1)[1]);
+}
+
+TEST(ShippedMap, LeavesNoMarkOnThePipeline) {
+  const Dataset dataset = rows(40).shuffle(40, {.seed = 1}).map(&twice);
+  dataset.serialize();
+  EXPECT_EQ(elements_of(dataset), elements_of(rows(40).shuffle(40, {.seed = 1}).map(&twice)));
+}
+
+}  // namespace
+}  // namespace cohort::data

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// prefetch: a thread of its own that keeps some elements ready.
+#include <deque>
+#include <exception>
+#include <optional>
+#include <thread>
+
+#include "cohort/core/error.h"
+#include "cohort/core/mutex.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/nest_codec.h"
+#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/stage.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::string_view kName = "prefetch";
+constexpr std::int64_t kTunedElements = 8;  // for buffer_size -1
+// Whatever buffer_size says, no more than this is made ahead (but always one element).
+constexpr std::size_t kBytesMax = 256 << 20;
+
+std::size_t bytes_of(const Fields& fields) {
+  std::size_t bytes = 0;
+  for (const at::Tensor& field : fields) bytes += field.nbytes();
+  return bytes;
+}
+
+// Owns its thread, which alone touches the input while it runs. Used from one thread at a time.
+class PrefetchStage final : public Stage {
+ public:
+  PrefetchStage(const Node& node, std::unique_ptr<Stage> input, std::size_t elements_max)
+      : Stage(node), input_(std::move(input)), elements_max_(elements_max) {}
+
+  ~PrefetchStage() override { stop(); }
+
+  bool next(Fields& fields) override {
+    if (!thread_.joinable()) start();
+    std::exception_ptr error;
+    {
+      const Lock lock(mutex_);
+      changed_.wait(mutex_, Deadline(),
+                    [this]() COHORT_REQUIRES(mutex_) { return !ready_.empty() || is_at_end_; });
+      if (ready_.empty()) return false;
+      Item item = std::move(ready_.front());
+      ready_.pop_front();
+      bytes_ -= item.bytes;
+      fields = std::move(item.fields);
+      error = item.error;
+    }
+    changed_.notify_all();
+    if (error) std::rethrow_exception(error);
+    return true;
+  }
+
+  // Stops the thread: what it made is saved with the input's position, and it goes on at the next
+  // next().
+  void save(ByteWriter& writer) const override {
+    stop();
+    const Lock lock(mutex_);
+    std::size_t count = 0;
+    for (const Item& item : ready_) count += item.error ? 0 : 1;
+    writer.u8(is_at_end_ ? 1 : 0);
+    writer.varint(count);
+    for (const Item& item : ready_) {
+      if (!item.error) write_fields(writer, item.fields);
+    }
+    input_->save(writer);
+  }
+
+  void restore(ByteReader& reader) override {
+    stop();
+    const Lock lock(mutex_);
+    ready_.clear();
+    bytes_ = 0;
+    is_at_end_ = reader.u8() != 0;
+    for (std::size_t left = reader.count(); left > 0; --left) push({.fields = read_fields(reader)});
+    input_->restore(reader);
+  }
+
+ private:
+  // An element, or the error in its place.
+  struct Item {
+    Fields fields;
+    std::exception_ptr error = nullptr;
+    std::size_t bytes = 0;
+  };
+
+  void push(Item item) COHORT_REQUIRES(mutex_) {
+    item.bytes = bytes_of(item.fields);
+    bytes_ += item.bytes;
+    ready_.push_back(std::move(item));
+  }
+
+  void start() {
+    {
+      const Lock lock(mutex_);
+      must_stop_ = false;
+      if (is_at_end_) return;
+    }
+    thread_ = std::thread([this] { produce(); });
+  }
+
+  void stop() const {
+    {
+      const Lock lock(mutex_);
+      must_stop_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  bool has_room() const COHORT_REQUIRES(mutex_) {
+    return ready_.empty() || (ready_.size() < elements_max_ && bytes_ < kBytesMax);
+  }
+
+  bool wait_for_room() {
+    const Lock lock(mutex_);
+    changed_.wait(mutex_, Deadline(),
+                  [this]() COHORT_REQUIRES(mutex_) { return must_stop_ || has_room(); });
+    return !must_stop_;
+  }
+
+  void produce() {
+    while (wait_for_room()) {
+      Item item;
+      bool has_item = true;
+      try {
+        has_item = input_->next(item.fields);
+      } catch (...) {
+        item.error = std::current_exception();
+      }
+      {
+        const Lock lock(mutex_);
+        if (has_item) push(std::move(item));
+        is_at_end_ = !has_item;
+      }
+      changed_.notify_all();
+      if (!has_item) return;
+    }
+  }
+
+  std::unique_ptr<Stage> input_;
+  std::size_t elements_max_;
+  mutable Mutex mutex_;
+  mutable Condition changed_;
+  std::deque<Item> ready_ COHORT_GUARDED_BY(mutex_);
+  std::size_t bytes_ COHORT_GUARDED_BY(mutex_) = 0;
+  bool is_at_end_ COHORT_GUARDED_BY(mutex_) = false;
+  mutable bool must_stop_ COHORT_GUARDED_BY(mutex_) = false;
+  mutable std::thread thread_;
+};
+
+class PrefetchNode final : public Node {
+ public:
+  PrefetchNode(NodePtr input, std::int64_t buffer_size)
+      : Node(kName, {std::move(input)}), buffer_size_(buffer_size) {
+    COHORT_CHECK(buffer_size >= -1, ErrorCode::invalid_argument,
+                 "[data.prefetch] expected buffer_size >= -1 (-1: tuned, 0: none), got ",
+                 buffer_size);
+  }
+
+  std::int64_t cardinality() const override { return input().cardinality(); }
+  Attributes attributes() const override { return {{"buffer_size", buffer_size_}}; }
+
+  std::unique_ptr<Stage> start(const StageContext& context) const override {
+    std::unique_ptr<Stage> from = input().start(context.input(0));
+    // Row numbers cost less than handing them over.
+    if (context.purpose() != Purpose::run || buffer_size_ == 0 || from->rows() != nullptr)
+      return from;
+    const std::int64_t elements = buffer_size_ < 0 ? kTunedElements : buffer_size_;
+    return std::make_unique<PrefetchStage>(*this, std::move(from),
+                                           static_cast<std::size_t>(elements));
+  }
+
+ private:
+  std::int64_t buffer_size_;
+};
+
+}  // namespace
+
+NodePtr make_prefetch(std::vector<NodePtr> inputs, AttributeReader& attributes) {
+  return std::make_shared<PrefetchNode>(std::move(inputs[0]), attributes.integer("buffer_size"));
+}
+
+}  // namespace cohort::data
+
+namespace cohort {
+
+Dataset Dataset::prefetch(std::int64_t buffer_size) const {
+  return Dataset(std::make_shared<data::PrefetchNode>(node_, buffer_size));
+}
+
+}  // namespace cohort

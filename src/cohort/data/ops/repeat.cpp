@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// repeat: the input again and again.
+#include <limits>
+
+#include "cohort/core/error.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/stage.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::string_view kName = "repeat";
+
+// The epoch that runs. Used only from a repeat's stage.
+class Epochs {
+ public:
+  Epochs(const Node& input, StageContext context, std::int64_t count)
+      : input_(input), context_(std::move(context)), count_(count) {
+    if (count != 0) start();
+  }
+
+  // nullptr: all epochs are done.
+  Stage* current() const { return stage_.get(); }
+  void note_yield() { has_yielded_ = true; }
+  // After the end of an epoch. One that yielded nothing is the last: an empty input repeated for
+  // ever must not spin.
+  void advance() {
+    ++epoch_;
+    stage_.reset();
+    if (has_yielded_ && (count_ < 0 || epoch_ < count_)) start();
+  }
+
+  void save(ByteWriter& writer) const {
+    writer.zigzag(epoch_);
+    writer.u8(stage_ != nullptr ? 1 : 0);
+    writer.u8(has_yielded_ ? 1 : 0);
+    if (stage_) stage_->save(writer);
+  }
+
+  void restore(ByteReader& reader) {
+    epoch_ = reader.zigzag();
+    if (epoch_ < 0) reader.fail("an epoch");
+    const bool is_running = reader.u8() != 0;
+    const bool has_yielded = reader.u8() != 0;
+    stage_.reset();
+    if (is_running) {
+      start();
+      stage_->restore(reader);
+    }
+    has_yielded_ = has_yielded;
+  }
+
+ private:
+  void start() {
+    stage_ = input_.start(context_.input_in_epoch(0, static_cast<std::uint64_t>(epoch_)));
+    has_yielded_ = false;
+  }
+
+  const Node& input_;
+  StageContext context_;
+  std::int64_t count_;
+  std::int64_t epoch_ = 0;
+  bool has_yielded_ = false;
+  std::unique_ptr<Stage> stage_;
+};
+
+class RowRepeat final : public RowStage {
+ public:
+  RowRepeat(const Node& node, Epochs epochs)
+      : RowStage(node), epochs_(std::move(epochs)), store_(&epochs_.current()->rows()->store()) {}
+
+  const RowStore& store() const override { return *store_; }
+
+  std::size_t next_rows(std::span<std::int64_t> rows) override {
+    std::size_t filled = 0;
+    while (filled < rows.size() && epochs_.current() != nullptr) {
+      const std::size_t got = epochs_.current()->rows()->next_rows(rows.subspan(filled));
+      if (got > 0) epochs_.note_yield();
+      filled += got;
+      if (filled < rows.size()) epochs_.advance();
+    }
+    return filled;
+  }
+
+  void save(ByteWriter& writer) const override { epochs_.save(writer); }
+  void restore(ByteReader& reader) override { epochs_.restore(reader); }
+
+ private:
+  Epochs epochs_;
+  const RowStore* store_;  // one for all stages of a node, which owns it
+};
+
+class ElementRepeat final : public Stage {
+ public:
+  ElementRepeat(const Node& node, Epochs epochs) : Stage(node), epochs_(std::move(epochs)) {}
+
+  bool next(Fields& fields) override {
+    while (epochs_.current() != nullptr) {
+      try {
+        if (epochs_.current()->next(fields)) {
+          epochs_.note_yield();
+          return true;
+        }
+      } catch (...) {
+        epochs_.note_yield();
+        throw;
+      }
+      epochs_.advance();
+    }
+    return false;
+  }
+
+  void save(ByteWriter& writer) const override { epochs_.save(writer); }
+  void restore(ByteReader& reader) override { epochs_.restore(reader); }
+
+ private:
+  Epochs epochs_;
+};
+
+class RepeatNode final : public Node {
+ public:
+  RepeatNode(NodePtr input, std::int64_t count) : Node(kName, {std::move(input)}), count_(count) {}
+
+  std::int64_t cardinality() const override {
+    const std::int64_t n = input().cardinality();
+    if (n == 0 || count_ == 0) return 0;
+    if (count_ < 0) return kInfiniteCardinality;
+    if (n < 0) return n;
+    std::int64_t product = 0;
+    return __builtin_mul_overflow(n, count_, &product) ? std::numeric_limits<std::int64_t>::max()
+                                                       : product;
+  }
+
+  Attributes attributes() const override { return {{"count", count_}}; }
+
+  std::unique_ptr<Stage> start(const StageContext& context) const override {
+    Epochs epochs(input(), context, count_);
+    if (epochs.current() != nullptr && epochs.current()->rows() != nullptr) {
+      return std::make_unique<RowRepeat>(*this, std::move(epochs));
+    }
+    return std::make_unique<ElementRepeat>(*this, std::move(epochs));
+  }
+
+ private:
+  std::int64_t count_;
+};
+
+}  // namespace
+
+NodePtr make_repeat(std::vector<NodePtr> inputs, AttributeReader& attributes) {
+  return std::make_shared<RepeatNode>(std::move(inputs[0]), attributes.integer("count"));
+}
+
+}  // namespace cohort::data
+
+namespace cohort {
+
+Dataset Dataset::repeat(std::int64_t count) const {
+  return Dataset(std::make_shared<data::RepeatNode>(node_, count));
+}
+
+}  // namespace cohort

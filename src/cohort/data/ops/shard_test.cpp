@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "cohort/data/internal/dataset_op_suite.h"
+
+namespace cohort::data {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+INSTANTIATE_TEST_SUITE_P(
+    Shard, DatasetOp,
+    ::testing::Values(DatasetOpCase{"Rows", [] { return rows(11).shard(3, 1); }},
+                      DatasetOpCase{"Tensors", [] { return tensors(11).shard(3, 1); }},
+                      DatasetOpCase{"OfShuffled",
+                                    [] {
+                                      return rows(11)
+                                          .shuffle(4,
+                                                   {.seed = 1, .reshuffle_each_iteration = false})
+                                          .shard(2, 1);
+                                    }},
+                      DatasetOpCase{"NoElement", [] { return rows(2).shard(3, 2); }}));
+
+class ShardOfBothKinds : public ::testing::TestWithParam<bool> {
+ protected:
+  static Dataset numbers(std::int64_t count) { return GetParam() ? rows(count) : tensors(count); }
+};
+INSTANTIATE_TEST_SUITE_P(Shard, ShardOfBothKinds, ::testing::Bool());
+
+TEST_P(ShardOfBothKinds, KeepsEveryNthElement) {
+  EXPECT_THAT(scalars_of(numbers(10).shard(3, 0)), ElementsAre(0, 3, 6, 9));
+  EXPECT_THAT(scalars_of(numbers(10).shard(3, 2)), ElementsAre(2, 5, 8));
+  EXPECT_THAT(scalars_of(numbers(10).shard(1, 0)), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9));
+}
+
+TEST_P(ShardOfBothKinds, MayBeSharded) {
+  EXPECT_THAT(scalars_of(numbers(16).shard(2, 1).shard(3, 1)), ElementsAre(3, 9, 15));
+}
+
+TEST(Shard, CountsItsElements) {
+  EXPECT_EQ(rows(10).shard(3, 0).cardinality(), 4);
+  EXPECT_EQ(rows(10).shard(3, 1).cardinality(), 3);
+  EXPECT_EQ(rows(10).repeat().shard(3, 1).cardinality(), kInfiniteCardinality);
+}
+
+TEST(Shard, TakesThePartOfItsInputPipeline) {
+  const InputContext input{
+      .num_input_pipelines = 2, .input_pipeline_id = 1, .num_replicas_in_sync = 2};
+  EXPECT_THAT(scalars_of(rows(5).shard(input)), ElementsAre(1, 3));
+}
+
+// An error is where its element was, also in an element of another shard, and the rhythm is kept.
+TEST(Shard, KeepsItsElementsBehindAnError) {
+  const Dataset failing = rows(8).map([](at::Tensor x) {
+    COHORT_CHECK(x.item<std::int64_t>() != 2, ErrorCode::invalid_argument, "two");
+    return x;
+  });
+  EXPECT_THAT(elements_of(failing.shard(2, 1)),
+              ElementsAre("1", "error invalid_argument", "3", "5", "7"));
+}
+
+TEST(Shard, RefusesNumbersThatAreNoShard) {
+  EXPECT_THAT(error_of([] { rows(3).shard(0, 0); }).message(),
+              HasSubstr("[data.shard] expected num_shards > 0, got 0"));
+  EXPECT_THAT(error_of([] { rows(3).shard(2, 2); }).message(),
+              HasSubstr("[data.shard] expected 0 <= index < num_shards = 2, got 2"));
+  EXPECT_EQ(error_of([] { rows(3).shard(2, -1); }).code(), ErrorCode::invalid_argument);
+}
+
+}  // namespace
+}  // namespace cohort::data

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// shuffle: emits a random one of the next buffer_size elements, again and again.
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <random>
+
+#include "cohort/core/error.h"
+#include "cohort/core/random.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/nest_codec.h"
+#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/stage.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::string_view kName = "shuffle";
+constexpr std::size_t kRowsAtOnce = 4096;
+
+// Uniform numbers that depend on a seed and on how many were drawn. A value type.
+class Draws {
+ public:
+  explicit Draws(std::uint64_t seed) : seed_(seed) {}
+
+  std::size_t below(std::size_t bound) {
+    __extension__ using Wide = unsigned __int128;
+    return static_cast<std::size_t>((Wide{mix_seed(seed_, count_++)} * bound) >> 64);
+  }
+
+  void save(ByteWriter& writer) const {
+    writer.u64(seed_);
+    writer.varint(count_);
+  }
+
+  void restore(ByteReader& reader) {
+    seed_ = reader.u64();
+    count_ = reader.varint();
+  }
+
+ private:
+  std::uint64_t seed_;
+  std::uint64_t count_ = 0;
+};
+
+class ShuffleNode final : public Node {
+ public:
+  ShuffleNode(NodePtr input, std::int64_t buffer_size, const ShuffleOptions& options)
+      : Node(kName, {std::move(input)}), buffer_size_(buffer_size), options_(options) {
+    COHORT_CHECK(
+        buffer_size > 0 || buffer_size == kUnknownCardinality, ErrorCode::invalid_argument,
+        "[data.shuffle] expected buffer_size > 0, or kUnknownCardinality for the whole input, got ",
+        buffer_size);
+    COHORT_CHECK(
+        buffer_size > 0 || this->input().cardinality() != kInfiniteCardinality,
+        ErrorCode::invalid_argument,
+        "[data.shuffle] expected a finite input to shuffle as a whole, got an infinite one; "
+        "shuffle() before repeat()");
+    std::random_device device;
+    process_seed_ = (std::uint64_t{device()} << 32) | device();
+  }
+
+  std::int64_t cardinality() const override { return input().cardinality(); }
+
+  Attributes attributes() const override {
+    return {{"buffer_size", buffer_size_},
+            {"seed", options_.seed ? Nest(*options_.seed) : Nest()},
+            {"reshuffle_each_iteration", options_.reshuffle_each_iteration}};
+  }
+
+  std::unique_ptr<Stage> start(const StageContext& context) const override;
+
+  std::size_t buffer_size() const {
+    return buffer_size_ > 0 ? static_cast<std::size_t>(buffer_size_)
+                            : std::numeric_limits<std::size_t>::max();
+  }
+
+  // Which of this op's iterations the pipeline is; epochs of a repeat around it count apart.
+  std::uint64_t iteration(const StageContext& context) const {
+    return context.iterations().of(this, context.path(), [this] { return iterations_++; });
+  }
+
+  void set_iteration(const StageContext& context, std::uint64_t number) const {
+    context.iterations().set(this, context.path(), number);
+  }
+
+  std::uint64_t order_seed(const StageContext& context) const {
+    std::uint64_t seed = process_seed_;
+    if (options_.seed) {
+      seed = static_cast<std::uint64_t>(*options_.seed);
+    } else if (context.options().seed != 0) {
+      seed = mix_seed(context.options().seed, context.path());
+    }
+    if (!options_.reshuffle_each_iteration) return seed;
+    return mix_seed(mix_seed(seed, iteration(context)), context.epoch());
+  }
+
+ private:
+  std::int64_t buffer_size_;
+  ShuffleOptions options_;
+  std::uint64_t process_seed_;
+  // How many pipelines began to run: each shuffles in another order.
+  mutable std::atomic<std::uint64_t> iterations_ = 0;
+};
+
+// What both kinds of stages know. Used only from their thread.
+class ShuffleState {
+ public:
+  ShuffleState(const ShuffleNode& node, StageContext context, std::unique_ptr<Stage> from)
+      : input(std::move(from)),
+        draws(node.order_seed(context)),
+        node_(node),
+        context_(std::move(context)) {}
+
+  void save(ByteWriter& writer) const {
+    draws.save(writer);
+    writer.u64(node_.iteration(context_));
+    writer.u8(is_at_end ? 1 : 0);
+    input->save(writer);
+  }
+
+  void restore(ByteReader& reader) {
+    draws.restore(reader);
+    node_.set_iteration(context_, reader.u64());
+    is_at_end = reader.u8() != 0;
+    input->restore(reader);
+  }
+
+  std::unique_ptr<Stage> input;
+  Draws draws;
+  bool is_at_end = false;
+
+ private:
+  const ShuffleNode& node_;
+  StageContext context_;
+};
+
+class RowShuffle final : public RowStage {
+ public:
+  RowShuffle(const ShuffleNode& node, const StageContext& context, std::unique_ptr<Stage> from)
+      : RowStage(node), state_(node, context, std::move(from)), capacity_(node.buffer_size()) {}
+
+  const RowStore& store() const override { return state_.input->rows()->store(); }
+
+  std::size_t next_rows(std::span<std::int64_t> rows) override {
+    fill();
+    // Read at once what takes the place of the rows given out now.
+    refills_.resize(rows.size());
+    refills_.resize(read(refills_));
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (buffer_.empty()) return i;
+      std::int64_t& slot = buffer_[state_.draws.below(buffer_.size())];
+      rows[i] = slot;
+      if (i < refills_.size()) {
+        slot = refills_[i];
+      } else {
+        slot = buffer_.back();
+        buffer_.pop_back();
+      }
+    }
+    return rows.size();
+  }
+
+  void save(ByteWriter& writer) const override {
+    state_.save(writer);
+    writer.sizes(buffer_);
+  }
+
+  void restore(ByteReader& reader) override {
+    state_.restore(reader);
+    buffer_ = reader.sizes();
+    for (const std::int64_t row : buffer_) {
+      if (row < 0 || row >= store().size()) reader.fail("a row of the source");
+    }
+  }
+
+ private:
+  std::size_t read(std::span<std::int64_t> rows) {
+    if (state_.is_at_end) return 0;
+    const std::size_t got = state_.input->rows()->next_rows(rows);
+    state_.is_at_end = got < rows.size();
+    return got;
+  }
+
+  void fill() {
+    while (buffer_.size() < capacity_ && !state_.is_at_end) {
+      const std::size_t filled = buffer_.size();
+      const std::size_t wanted = std::min(kRowsAtOnce, capacity_ - filled);
+      if (buffer_.capacity() < filled + wanted) reserve(filled + wanted);
+      buffer_.resize(filled + wanted);
+      buffer_.resize(filled + read(std::span(buffer_).subspan(filled)));
+    }
+  }
+
+  // In steps of an eighth: a large buffer must not take twice its size.
+  void reserve(std::size_t at_least) {
+    buffer_.reserve(std::min(std::max(at_least, buffer_.size() + buffer_.size() / 8), capacity_));
+  }
+
+  ShuffleState state_;
+  std::size_t capacity_;
+  std::vector<std::int64_t> buffer_;
+  std::vector<std::int64_t> refills_;
+};
+
+class ElementShuffle final : public Stage {
+ public:
+  ElementShuffle(const ShuffleNode& node, const StageContext& context, std::unique_ptr<Stage> from)
+      : Stage(node), state_(node, context, std::move(from)), capacity_(node.buffer_size()) {}
+
+  // An error of the input is thrown when it is read, before any element behind it is given out.
+  bool next(Fields& fields) override {
+    refill_hole();
+    Fields element;
+    while (buffer_.size() < capacity_ && read(element)) buffer_.push_back(std::move(element));
+    if (buffer_.empty()) return false;
+    hole_ = static_cast<std::int64_t>(state_.draws.below(buffer_.size()));
+    fields = std::move(buffer_[static_cast<std::size_t>(hole_)]);
+    return true;
+  }
+
+  void save(ByteWriter& writer) const override {
+    state_.save(writer);
+    writer.zigzag(hole_);
+    writer.varint(buffer_.size());
+    for (const Fields& element : buffer_) write_fields(writer, element);
+  }
+
+  void restore(ByteReader& reader) override {
+    state_.restore(reader);
+    hole_ = reader.zigzag();
+    buffer_.clear();
+    for (std::size_t left = reader.count(); left > 0; --left)
+      buffer_.push_back(read_fields(reader));
+    if (hole_ < -1 || hole_ >= static_cast<std::int64_t>(buffer_.size()))
+      reader.fail("a place in the buffer");
+  }
+
+ private:
+  bool read(Fields& fields) {
+    if (!state_.is_at_end) state_.is_at_end = !state_.input->next(fields);
+    return !state_.is_at_end;
+  }
+
+  // The element given out last is replaced by the next of the input, as in RowShuffle.
+  void refill_hole() {
+    if (hole_ < 0) return;
+    Fields& slot = buffer_[static_cast<std::size_t>(hole_)];
+    if (!read(slot)) {
+      slot = std::move(buffer_.back());
+      buffer_.pop_back();
+    }
+    hole_ = -1;
+  }
+
+  ShuffleState state_;
+  std::size_t capacity_;
+  std::vector<Fields> buffer_;
+  std::int64_t hole_ = -1;
+};
+
+std::unique_ptr<Stage> ShuffleNode::start(const StageContext& context) const {
+  std::unique_ptr<Stage> from = input().start(context.input(0));
+  if (context.purpose() != Purpose::run) return from;
+  if (from->rows() != nullptr) return std::make_unique<RowShuffle>(*this, context, std::move(from));
+  return std::make_unique<ElementShuffle>(*this, context, std::move(from));
+}
+
+}  // namespace
+
+NodePtr make_shuffle(std::vector<NodePtr> inputs, AttributeReader& attributes) {
+  ShuffleOptions options{
+      .seed = std::nullopt,
+      .reshuffle_each_iteration = attributes.boolean("reshuffle_each_iteration")};
+  if (!attributes.nest("seed").is_null()) options.seed = attributes.integer("seed");
+  return std::make_shared<ShuffleNode>(std::move(inputs[0]), attributes.integer("buffer_size"),
+                                       options);
+}
+
+}  // namespace cohort::data
+
+namespace cohort {
+
+Dataset Dataset::shuffle(std::int64_t buffer_size, ShuffleOptions options) const {
+  return Dataset(std::make_shared<data::ShuffleNode>(node_, buffer_size, options));
+}
+
+}  // namespace cohort

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// All dataset ops. A new one adds its prototype and its row (README.md, "Adding an op").
+#include <algorithm>
+#include <array>
+
+#include "cohort/data/internal/op_table.h"
+
+namespace cohort::data {
+
+NodePtr make_batch(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_from_tensor_slices(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_idx(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_map(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_prefetch(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_range(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_repeat(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_shard(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_shuffle(std::vector<NodePtr> inputs, AttributeReader& attributes);
+
+std::span<const Op> op_table() {
+  static constexpr std::array kOps{
+      Op{"batch", ShardRule::pass_through, make_batch, 1},
+      Op{"from_tensor_slices", ShardRule::source, make_from_tensor_slices, 0},
+      Op{"idx", ShardRule::source, make_idx, 0},
+      Op{"map", ShardRule::pass_through, make_map, 1},
+      Op{"prefetch", ShardRule::pass_through, make_prefetch, 1},
+      Op{"range", ShardRule::source, make_range, 0},
+      Op{"repeat", ShardRule::pass_through, make_repeat, 1},
+      Op{"shard", ShardRule::pass_through, make_shard, 1},
+      Op{"shuffle", ShardRule::pass_through, make_shuffle, 1},
+  };
+  return kOps;
+}
+
+const Op* find_op(std::string_view name) {
+  const std::span<const Op> ops = op_table();
+  const auto found =
+      std::find_if(ops.begin(), ops.end(), [&](const Op& op) { return op.name == name; });
+  return found == ops.end() ? nullptr : &*found;
+}
+
+}  // namespace cohort::data

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/function/internal/interpreter/effect_ops.h"
+
+#include <torch/csrc/jit/frontend/function_schema_parser.h>
+
+#include <vector>
+
+namespace cohort::function {
+namespace {
+
+using torch::jit::parseSchema;
+
+// A row an operator; `variable` and `resource` are positions in the program's own tables.
+std::vector<EffectOp> make_table() {
+  return {
+      {Effect::iterator_next, parseSchema("cohort::iterator_next(int resource) -> Tensor[]")},
+      {Effect::apply,
+       parseSchema("cohort::apply(str rule, int variable, Tensor gradient, Tensor[] hyper) -> ()")},
+      {Effect::assign, parseSchema("cohort::assign(int variable, Tensor value) -> ()")},
+      {Effect::assign_add, parseSchema("cohort::assign_add(int variable, Tensor value) -> ()")},
+      {Effect::assign_sub, parseSchema("cohort::assign_sub(int variable, Tensor value) -> ()")},
+      {Effect::gather,
+       parseSchema("cohort::gather(Tensor handle, int variable, Tensor ids) -> Tensor")},
+      {Effect::scatter_add,
+       parseSchema("cohort::scatter_add(int variable, Tensor ids, Tensor rows) -> ()")},
+  };
+}
+
+}  // namespace
+
+const EffectOp* find_effect_op(std::string_view name) {
+  static const std::vector<EffectOp> table = make_table();
+  for (const EffectOp& op : table) {
+    if (op.schema.name() == name) return &op;
+  }
+  return nullptr;
+}
+
+}  // namespace cohort::function

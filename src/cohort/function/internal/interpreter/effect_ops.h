@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cohort:: operators: not dispatched to kernels but asked of the ResourceHost.
+#pragma once
+
+#include <ATen/core/function_schema.h>
+
+#include <string_view>
+
+namespace cohort::function {
+
+enum class Effect : std::uint8_t {
+  none,  // an ATen operator
+  iterator_next,
+  apply,
+  assign,
+  assign_add,
+  assign_sub,
+  gather,
+  scatter_add
+};
+
+struct EffectOp {
+  Effect effect;
+  c10::FunctionSchema schema;
+};
+
+// nullptr: no such operator. `name` with its namespace, as "cohort::apply".
+const EffectOp* find_effect_op(std::string_view name);
+
+}  // namespace cohort::function

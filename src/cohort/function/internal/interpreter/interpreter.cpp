@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/function/internal/interpreter/interpreter.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/stack.h>
+#include <ATen/ops/clone.h>
+#include <ATen/ops/zeros.h>
+
+#include <new>
+
+#include "cohort/core/error.h"
+#include "cohort/function/internal/wire.h"
+
+namespace cohort::function {
+namespace {
+
+void check_spec(const TensorSpec& expected, const at::Tensor& value, std::string_view what,
+                std::size_t index, std::string_view name) {
+  const auto fits = [&] {
+    if (value.scalar_type() != expected.dtype) return false;
+    return !expected.sizes || value.sizes() == at::IntArrayRef(*expected.sizes);
+  };
+  if (value.defined() && fits()) return;
+  internal::throw_error(ErrorCode::invalid_argument, "[function.run] expected ", what, " #", index,
+                        name, " of ", expected.to_string(), ", got ",
+                        value.defined() ? TensorSpec::of(value).to_string() : "an undefined tensor",
+                        "; another shape or dtype needs its own trace");
+}
+
+bool shares_memory(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.defined() || !b.defined()) return false;
+  if (a.unsafeGetTensorImpl() == b.unsafeGetTensorImpl()) return true;
+  return a.has_storage() && b.has_storage() && a.storage().data() != nullptr &&
+         a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl();
+}
+
+bool shares_memory(const at::Tensor& value, std::span<const at::Tensor> others) {
+  for (const at::Tensor& other : others) {
+    if (shares_memory(value, other)) return true;
+  }
+  return false;
+}
+
+// One execution of a plan. Used only from the thread that called run().
+class Run {
+ public:
+  Run(const Plan& plan, ResourceHost& host, std::uint64_t seed)
+      : plan_(plan), host_(host), registers_(static_cast<std::size_t>(plan.value_count)) {
+    if (plan.has_generator) generator_ = at::detail::createCPUGenerator(seed);
+  }
+
+  std::vector<at::Tensor> execute(std::span<const at::Tensor> inputs,
+                                  std::span<const at::Tensor> variables) {
+    bind(inputs, variables);
+    for (number_ = 0; number_ < plan_.ops.size(); ++number_) step(plan_.ops[number_]);
+    std::vector<at::Tensor> outputs;
+    outputs.reserve(plan_.outputs.size());
+    for (const PlannedOutput& output : plan_.outputs) {
+      outputs.push_back(output.id == -1 ? at::Tensor() : own(output, inputs, variables));
+    }
+    return outputs;
+  }
+
+ private:
+  at::Tensor& at(int id) { return registers_[static_cast<std::size_t>(id)]; }
+
+  void bind(std::span<const at::Tensor> inputs, std::span<const at::Tensor> variables) {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const PlannedInput& planned = plan_.inputs[i];
+      at(planned.id) = planned.is_copied ? inputs[i].clone() : inputs[i];
+    }
+    for (std::size_t i = 0; i < variables.size(); ++i) {
+      const PlannedVariable& planned = plan_.variables[i];
+      at(planned.id) = variables[i];
+      if (planned.needs_stand_in && !variables[i].defined()) {
+        const TensorSpec& spec = plan_.info.variables[i].spec;
+        at(planned.id) = at::zeros({1}, spec.dtype).expand(*spec.sizes);
+      }
+    }
+    for (const PlannedConstant& constant : plan_.constants) {
+      at(constant.id) = constant.is_copied ? constant.value.clone() : constant.value;
+    }
+  }
+
+  void step(const PlannedOp& op) {
+    stack_.clear();
+    for (const Source& source : op.sources) push(source);
+    if (op.effect == Effect::none) {
+      call(op);
+    } else {
+      act(op);
+    }
+    for (const int id : op.dead) at(id).reset();
+  }
+
+  void push(const Source& source) {
+    switch (source.kind) {
+      case Source::Kind::constant:
+        stack_.push_back(source.constant);
+        break;
+      case Source::Kind::value:
+        if (source.is_moved) {
+          stack_.emplace_back(std::move(at(source.id)));
+        } else {
+          stack_.emplace_back(at(source.id));
+        }
+        break;
+      case Source::Kind::list: {
+        c10::List<at::Tensor> values;
+        values.reserve(source.ids.size());
+        for (const int id : source.ids) values.push_back(at(id));
+        stack_.emplace_back(std::move(values));
+        break;
+      }
+      case Source::Kind::optional_list: {
+        c10::List<c10::optional<at::Tensor>> values;
+        values.reserve(source.ids.size());
+        for (const int id : source.ids) {
+          values.push_back(id == -1 ? c10::optional<at::Tensor>()
+                                    : c10::optional<at::Tensor>(at(id)));
+        }
+        stack_.emplace_back(std::move(values));
+        break;
+      }
+      case Source::Kind::generator:
+        stack_.emplace_back(generator_);
+        break;
+    }
+  }
+
+  [[noreturn]] void fail(const PlannedOp& op, ErrorCode code, std::string_view reason) const {
+    throw Error(code,
+                "[function.run] op #" + std::to_string(number_) + " " + op.name +
+                    " failed: " + std::string(reason),
+                ErrorCause::application);
+  }
+
+  void call(const PlannedOp& op) {
+    try {
+      op.kernel->callBoxed(&stack_);
+    } catch (const Error&) {
+      throw;
+    } catch (const c10::Error& error) {
+      fail(op, ErrorCode::invalid_argument, error.what_without_backtrace());
+    } catch (const std::bad_alloc&) {
+      fail(op, ErrorCode::resource_exhausted, "out of memory");
+    } catch (const std::exception& error) {
+      fail(op, ErrorCode::internal, error.what());
+    }
+    for (std::size_t i = 0; i < op.outs.size(); ++i) {
+      const Out& out = op.outs[i];
+      if (out.is_list) {
+        store_list(op, out, stack_[i].toTensorVector());
+      } else if (out.ids[0] != -1) {
+        store(op, out.ids[0], std::move(stack_[i]).toTensor());
+      }
+    }
+  }
+
+  void store(const PlannedOp& op, int id, at::Tensor value) {
+    if (!value.defined()) fail(op, ErrorCode::internal, "a result is undefined that the trace had");
+    at(id) = op.copies_results ? value.clone() : std::move(value);
+  }
+
+  void store_list(const PlannedOp& op, const Out& out, std::vector<at::Tensor> values) {
+    if (values.size() != out.ids.size()) {
+      fail(op, ErrorCode::internal,
+           "it gave " + std::to_string(values.size()) + " tensors, the trace had " +
+               std::to_string(out.ids.size()));
+    }
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (out.ids[i] != -1) store(op, out.ids[i], std::move(values[i]));
+    }
+  }
+
+  at::Tensor take(std::size_t index) { return std::move(stack_[index]).toTensor(); }
+  std::int64_t integer(std::size_t index) const { return stack_[index].toInt(); }
+
+  void act(const PlannedOp& op) {
+    switch (op.effect) {
+      case Effect::none:
+        break;
+      case Effect::iterator_next:
+        draw(op);
+        break;
+      case Effect::apply: {
+        const std::vector<at::Tensor> hyper = stack_[3].toTensorVector();
+        host_.apply(stack_[0].toStringRef(), integer(1), take(2), hyper);
+        break;
+      }
+      case Effect::assign:
+        host_.assign(AssignKind::assign, integer(0), take(1));
+        break;
+      case Effect::assign_add:
+        host_.assign(AssignKind::add, integer(0), take(1));
+        break;
+      case Effect::assign_sub:
+        host_.assign(AssignKind::sub, integer(0), take(1));
+        break;
+      case Effect::gather: {
+        at::Tensor rows = host_.gather(integer(1), take(2));
+        if (!op.outs.empty() && op.outs[0].ids[0] != -1)
+          store(op, op.outs[0].ids[0], std::move(rows));
+        break;
+      }
+      case Effect::scatter_add:
+        host_.scatter_add(integer(0), take(1), take(2));
+        break;
+    }
+  }
+
+  void draw(const PlannedOp& op) {
+    std::vector<at::Tensor> fields = host_.iterator_next(integer(0));
+    const std::vector<TensorSpec>& expected = plan_.info.draws[draw_++].fields;
+    COHORT_CHECK(fields.size() == expected.size(), ErrorCode::invalid_argument,
+                 "[function.run] expected an element of ", expected.size(), " fields, got ",
+                 fields.size(), " (op #", number_, ")");
+    for (std::size_t i = 0; i < fields.size(); ++i)
+      check_spec(expected[i], fields[i], "field", i, "");
+    store_list(op, op.outs[0], std::move(fields));
+  }
+
+  // The output as memory that nobody else holds.
+  at::Tensor own(const PlannedOutput& output, std::span<const at::Tensor> inputs,
+                 std::span<const at::Tensor> variables) {
+    const at::Tensor& value = at(output.id);
+    // A sparse tensor may hold an input as its values.
+    bool is_foreign = output.is_from_host || !value.has_storage();
+    is_foreign = is_foreign || shares_memory(value, inputs) || shares_memory(value, variables);
+    for (const PlannedConstant& constant : plan_.constants) {
+      is_foreign = is_foreign || shares_memory(value, constant.value);
+    }
+    return is_foreign ? value.clone() : value;
+  }
+
+  const Plan& plan_;
+  ResourceHost& host_;
+  std::vector<at::Tensor> registers_;
+  torch::jit::Stack stack_;
+  at::Generator generator_;
+  std::size_t number_ = 0;  // of the op at hand
+  std::size_t draw_ = 0;
+};
+
+}  // namespace
+
+std::vector<at::Tensor> Interpreter::run(std::span<const at::Tensor> inputs,
+                                         std::span<const at::Tensor> variables, ResourceHost& host,
+                                         std::uint64_t seed) const {
+  COHORT_CHECK(inputs.size() == plan_.inputs.size(), ErrorCode::invalid_argument,
+               "[function.run] expected ", plan_.inputs.size(), " inputs, got ", inputs.size());
+  COHORT_CHECK(variables.size() == plan_.variables.size(), ErrorCode::invalid_argument,
+               "[function.run] expected ", plan_.variables.size(), " variables, got ",
+               variables.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    check_spec(plan_.inputs[i].spec, inputs[i], "input", i, "");
+  for (std::size_t i = 0; i < variables.size(); ++i) {
+    const ProgramInfo::Variable& variable = plan_.info.variables[i];
+    if (!variables[i].defined() && !plan_.variables[i].is_required) continue;
+    check_spec(variable.spec, variables[i], "variable", i, " '" + variable.name + "'");
+  }
+  // No graph is recorded, but kernels that look at the grad mode see the one they were traced with.
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const at::AutoGradMode grad_mode(true);
+  return Run(plan_, host, seed).execute(inputs, variables);
+}
+
+std::shared_ptr<const PreparedProgram> prepare(Program program, std::string identity) {
+  return std::make_shared<Interpreter>(make_plan(std::move(program), std::move(identity)));
+}
+
+std::shared_ptr<const PreparedProgram> PreparedProgram::decode(std::span<const std::byte> bytes) {
+  return prepare(decode_program(bytes), identity_of(bytes));
+}
+
+}  // namespace cohort::function

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/function/internal/interpreter/plan.h"
+
+#include <ATen/core/jit_type.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "cohort/core/error.h"
+#include "cohort/function/internal/allow_list.h"
+#include "cohort/function/internal/interpreter/aliases.h"
+#include "cohort/function/internal/verify.h"
+
+namespace cohort::function {
+namespace {
+
+constexpr std::size_t kForever = std::numeric_limits<std::size_t>::max();
+
+std::string full_name(const Op& op) {
+  return op.overload.empty() ? op.name : op.name + "." + op.overload;
+}
+
+template <class Visit>
+void for_each_taken(const Op& op, Visit visit) {
+  for (const Arg& arg : op.args) {
+    if (arg.kind == Arg::Kind::value) visit(arg.id);
+    for (const int id : arg.ids) {
+      if (id != -1) visit(id);
+    }
+  }
+}
+
+template <class Visit>
+void for_each_given(const Op& op, Visit visit) {
+  for (const Out& out : op.outs) {
+    for (const int id : out.ids) {
+      if (id != -1) visit(id);
+    }
+  }
+}
+
+std::string_view name_of(Arg::Kind kind) {
+  switch (kind) {
+    case Arg::Kind::none:
+      return "nothing";
+    case Arg::Kind::value:
+      return "a tensor";
+    case Arg::Kind::values:
+      return "a list of tensors";
+    case Arg::Kind::integer:
+      return "an integer";
+    case Arg::Kind::real:
+      return "a real number";
+    case Arg::Kind::boolean_false:
+    case Arg::Kind::boolean_true:
+      return "a boolean";
+    case Arg::Kind::complex:
+      return "a complex number";
+    case Arg::Kind::text:
+      return "a text";
+    case Arg::Kind::device:
+      return "a device";
+    case Arg::Kind::integers:
+      return "a list of integers";
+    case Arg::Kind::reals:
+      return "a list of real numbers";
+    case Arg::Kind::booleans:
+      return "a list of booleans";
+    case Arg::Kind::scalars:
+      return "a list of numbers";
+  }
+  return "an unknown kind";
+}
+
+// Makes one plan. Used only inside make_plan().
+class Planner {
+ public:
+  Planner(Program program, std::string identity)
+      : program_(std::move(program)), aliases_(program_.value_count) {
+    plan_.identity = std::move(identity);
+    plan_.value_count = program_.value_count;
+  }
+
+  Plan make() {
+    find_lifetimes();
+    note_variables();
+    for (number_ = 0; number_ < program_.ops.size(); ++number_) plan_op(program_.ops[number_]);
+    plan_memory();
+    fill_info();
+    return std::move(plan_);
+  }
+
+ private:
+  template <class... Parts>
+  [[noreturn]] void refuse(const Op& op, const Parts&... parts) const {
+    internal::throw_error(ErrorCode::unimplemented,
+                          "[function.prepare] cannot run the function: operator '", full_name(op),
+                          "' (op #", number_, ") ", parts..., "; this task runs LibTorch ",
+                          TORCH_VERSION, ", the function was traced with ",
+                          program_.producer.empty() ? TORCH_VERSION : program_.producer.c_str());
+  }
+
+  template <class... Parts>
+  void require(bool condition, const Op& op, const Parts&... parts) const {
+    COHORT_CHECK(condition, ErrorCode::data_loss, "[function.prepare] broken program: op #",
+                 number_, " ", op.name, " ", parts...);
+  }
+
+  void find_lifetimes() {
+    last_mentions_.resize(static_cast<std::size_t>(program_.value_count), 0);
+    for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+      const auto mention = [&](int id) { last_mentions_[static_cast<std::size_t>(id)] = i; };
+      for_each_taken(program_.ops[i], mention);
+      for_each_given(program_.ops[i], mention);
+    }
+    for (const int id : program_.outputs) {
+      if (id != -1) last_mentions_[static_cast<std::size_t>(id)] = kForever;
+    }
+  }
+
+  void note_variables() {
+    variable_of_.resize(static_cast<std::size_t>(program_.value_count), -1);
+    for (std::size_t i = 0; i < program_.variables.size(); ++i) {
+      const ProgramVariable& variable = program_.variables[i];
+      variable_of_[static_cast<std::size_t>(variable.id)] = static_cast<int>(i);
+      plan_.info.variables.push_back(
+          {variable.name, variable.spec, variable.is_read, false, variable.is_handle_only});
+      plan_.variables.push_back({variable.id, variable.is_read && !variable.is_handle_only, false});
+    }
+  }
+
+  void plan_op(const Op& op) {
+    if (!is_allowed_op(op.name)) refuse(op, "is not on the list of those that a server runs");
+    PlannedOp planned;
+    planned.name = full_name(op);
+    if (const EffectOp* effect = find_effect_op(op.name)) {
+      if (!op.overload.empty()) refuse(op, "does not exist");
+      planned.effect = effect->effect;
+      add_sources(op, effect->schema, planned);
+      note_effect(op, *effect);
+    } else {
+      const auto kernel = c10::Dispatcher::singleton().findSchema({op.name, op.overload});
+      if (!kernel) refuse(op, "does not exist");
+      planned.kernel = *kernel;
+      add_sources(op, planned.kernel->schema(), planned);
+      aliases_.add(op, *planned.kernel);
+      has_computed_ = true;
+    }
+    check_reads(op, planned.effect);
+    planned.outs = op.outs;
+    plan_lifetimes(op, planned);
+    plan_.ops.push_back(std::move(planned));
+  }
+
+  void add_sources(const Op& op, const c10::FunctionSchema& schema, PlannedOp& planned) const {
+    const auto& arguments = schema.arguments();
+    if (op.args.size() > arguments.size()) {
+      refuse(op, "takes ", arguments.size(), " arguments, got ", op.args.size());
+    }
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      const bool is_given = i < op.args.size();
+      auto source = is_given ? source_of(op.args[i], arguments[i]) : default_source(arguments[i]);
+      if (!source && !is_given) refuse(op, "needs argument '", arguments[i].name(), "'");
+      if (!source) {
+        refuse(op, "argument '", arguments[i].name(), "' of type ", arguments[i].type()->str(),
+               " got ", name_of(op.args[i].kind));
+      }
+      planned.sources.push_back(std::move(*source));
+    }
+    const auto& returns = schema.returns();
+    if (op.outs.size() > returns.size()) {
+      refuse(op, "gives ", returns.size(), " results, the program wants ", op.outs.size());
+    }
+    for (std::size_t i = 0; i < returns.size(); ++i) check_return(op, i, *returns[i].type());
+  }
+
+  void check_return(const Op& op, std::size_t index, const c10::Type& type) const {
+    const bool is_list = type.isSubtypeOf(*c10::ListType::ofTensors());
+    if (!is_list && !type.isSubtypeOf(*c10::TensorType::get())) {
+      refuse(op, "gives a result of type ", type.str(), ", and programs hold tensors only");
+    }
+    if (index < op.outs.size() && op.outs[index].is_list != is_list) {
+      refuse(op, "result ", index, " of type ", type.str(), " is not what the program wants");
+    }
+  }
+
+  void note_effect(const Op& op, const EffectOp& effect) {
+    const auto& arguments = effect.schema.arguments();
+    for (std::size_t i = 0; i < op.args.size(); ++i) {
+      if (arguments[i].name() == "variable") {
+        const std::int64_t variable = op.args[i].constant.toInt();
+        require(variable >= 0 && variable < static_cast<std::int64_t>(program_.variables.size()),
+                op, "names variable ", variable, " of ", program_.variables.size());
+        if (effect.effect != Effect::gather) {
+          plan_.info.variables[static_cast<std::size_t>(variable)].is_updated = true;
+        }
+      }
+    }
+    if (effect.effect != Effect::iterator_next) return;
+    require(!has_computed_, op, "draws an element after other operators have run");
+    const std::int64_t resource = op.args[0].constant.toInt();
+    require(resource >= 0, op, "names resource ", resource);
+    plan_.info.draws.push_back({resource, program_.draws[plan_.info.draws.size()].fields});
+  }
+
+  // The value of a variable that is not pulled cannot be read; a handle's shape can.
+  void check_reads(const Op& op, Effect effect) {
+    bool is_first = true;
+    for_each_taken(op, [&](int id) {
+      const bool is_handle = effect == Effect::gather && is_first;
+      is_first = false;
+      const int index = variable_of_[static_cast<std::size_t>(id)];
+      if (index < 0 || is_handle) return;
+      const ProgramVariable& variable = program_.variables[static_cast<std::size_t>(index)];
+      require(variable.is_read || variable.is_handle_only, op, "reads variable '", variable.name,
+              "', whose value is not pulled");
+      plan_.variables[static_cast<std::size_t>(index)].needs_stand_in = variable.is_handle_only;
+    });
+  }
+
+  // A value whose last mention is this one argument moves to the stack, so that kernels see the
+  // only reference, as in eager execution; every other value that ends here is dropped after the
+  // op.
+  void plan_lifetimes(const Op& op, PlannedOp& planned) const {
+    std::vector<int> ending;
+    const auto note = [&](int id) {
+      if (last_mentions_[static_cast<std::size_t>(id)] == number_) ending.push_back(id);
+    };
+    for_each_taken(op, note);
+    for_each_given(op, note);
+    for (Source& source : planned.sources) {
+      if (source.kind != Source::Kind::value) continue;
+      source.is_moved = std::count(ending.begin(), ending.end(), source.id) == 1;
+      if (source.is_moved) std::erase(ending, source.id);
+    }
+    std::sort(ending.begin(), ending.end());
+    ending.erase(std::unique(ending.begin(), ending.end()), ending.end());
+    planned.dead = std::move(ending);
+  }
+
+  // Memory that is not the run's own (inputs, constants, what the host gave) is copied before
+  // anything writes to it. Only when all operators are known.
+  void plan_memory() {
+    for (const ProgramInput& input : program_.inputs) {
+      plan_.inputs.push_back({input.id, input.spec, aliases_.is_written(input.id)});
+    }
+    for (const ProgramConstant& constant : program_.constants) {
+      if (constant.is_wrapped_number)
+        constant.value.unsafeGetTensorImpl()->set_wrapped_number(true);
+      plan_.constants.push_back({constant.id, constant.value, aliases_.is_written(constant.id)});
+    }
+    std::vector<int> from_host;
+    for (PlannedOp& op : plan_.ops) {
+      if (op.effect != Effect::iterator_next && op.effect != Effect::gather) continue;
+      for (const Out& out : op.outs) {
+        for (const int id : out.ids) {
+          if (id == -1) continue;
+          from_host.push_back(aliases_.class_of(id));
+          if (aliases_.is_written(id)) op.copies_results = true;
+        }
+      }
+    }
+    std::sort(from_host.begin(), from_host.end());
+    for (const int id : program_.outputs) {
+      plan_.outputs.push_back(
+          {id, id != -1 &&
+                   std::binary_search(from_host.begin(), from_host.end(), aliases_.class_of(id))});
+    }
+  }
+
+  void fill_info() {
+    ProgramInfo& info = plan_.info;
+    for (const ProgramInput& input : program_.inputs) info.inputs.push_back(input.spec);
+    for (const int id : program_.outputs) require_output(id);
+    info.output_count = program_.outputs.size();
+    info.op_count = program_.ops.size();
+    for (const PlannedOp& op : plan_.ops) {
+      for (const Source& source : op.sources) {
+        if (source.kind == Source::Kind::generator) plan_.has_generator = true;
+      }
+    }
+    info.is_random = program_.is_random || plan_.has_generator;
+  }
+
+  void require_output(int id) const {
+    const int index = id == -1 ? -1 : variable_of_[static_cast<std::size_t>(id)];
+    if (index < 0) return;
+    const ProgramVariable& variable = program_.variables[static_cast<std::size_t>(index)];
+    COHORT_CHECK(variable.is_read && !variable.is_handle_only, ErrorCode::data_loss,
+                 "[function.prepare] broken program: variable '", variable.name,
+                 "' is an output, but its value is not pulled");
+  }
+
+  Program program_;
+  Plan plan_;
+  AliasClasses aliases_;
+  std::size_t number_ = 0;                  // of the op at hand
+  std::vector<std::size_t> last_mentions_;  // by value: the last op that takes or gives it
+  std::vector<int> variable_of_;            // by value: -1 or the variable's position
+  bool has_computed_ = false;
+};
+
+}  // namespace
+
+Plan make_plan(Program program, std::string identity) {
+  verify(program);
+  return Planner(std::move(program), std::move(identity)).make();
+}
+
+}  // namespace cohort::function

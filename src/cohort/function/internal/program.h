@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The op list in memory: what the tracer makes, the wire format carries and the interpreter runs.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cohort/core/tensor_spec.h"
+
+namespace cohort::function {
+
+// One argument of an op. Values are numbers of the program's value table; everything else is by
+// value.
+struct Arg {
+  enum class Kind : std::uint8_t {
+    none,
+    value,
+    values,
+    integer,
+    real,
+    boolean_false,
+    boolean_true,
+    complex,
+    text,
+    device,
+    integers,
+    reals,
+    booleans,
+    scalars
+  };
+  Kind kind = Kind::none;
+  int id = -1;           // value
+  std::vector<int> ids;  // values; -1 where absent
+  c10::IValue constant;  // everything else
+};
+
+// One entry per schema return: a tensor or a list of tensors; -1 where undefined.
+struct Out {
+  bool is_list = false;
+  std::vector<int> ids;
+};
+
+struct Op {
+  enum Flag : std::uint8_t { writes = 1, random = 2, effect = 4 };
+  std::string name;      // "aten::mm", "cohort::apply"
+  std::string overload;  // "", "Tensor", …
+  std::vector<Arg> args;
+  std::vector<Out> outs;
+  std::uint8_t flags = 0;
+};
+
+struct ProgramInput {
+  int id;
+  TensorSpec spec;
+};
+
+struct ProgramVariable {
+  int id;
+  std::string name;
+  TensorSpec spec;
+  bool is_read = true;          // its value is needed to run (an update alone needs none)
+  bool is_handle_only = false;  // stands for a table whose rows are gathered
+};
+
+struct ProgramConstant {
+  int id;
+  at::Tensor value;
+  bool is_wrapped_number = false;
+};
+
+// The specs an iterator_next op was traced with. Draw i belongs to the i-th iterator_next op, whose
+// outputs are its fields.
+struct ProgramDraw {
+  std::vector<TensorSpec> fields;
+};
+
+// cohort:: ops, in the order of ResourceHost:
+//   iterator_next(int resource) -> Tensor[]            first in the list, one a draw
+//   apply(str rule, int variable, Tensor gradient, Tensor[] hyper) -> ()
+//   assign | assign_add | assign_sub(int variable, Tensor value) -> ()
+//   gather(Tensor handle, int variable, Tensor ids) -> Tensor
+//   scatter_add(int variable, Tensor ids, Tensor rows) -> ()
+// `variable` indexes `variables`, `resource` is the position among the function's resource
+// arguments.
+struct Program {
+  std::vector<ProgramInput> inputs;
+  std::vector<ProgramVariable> variables;
+  std::vector<ProgramDraw> draws;
+  std::vector<ProgramConstant> constants;
+  std::vector<Op> ops;
+  std::vector<int> outputs;  // -1: undefined
+  int value_count = 0;
+  bool is_random = false;
+  std::string producer;  // LibTorch version it was traced with; empty: this process's
+};
+
+}  // namespace cohort::function

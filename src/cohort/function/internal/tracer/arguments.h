@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// One argument of a boxed call in the program's form.
+#pragma once
+
+#include <ATen/core/function_schema.h>
+#include <ATen/core/ivalue.h>
+
+#include <functional>
+
+#include "cohort/function/internal/program.h"
+
+namespace cohort::function {
+
+// The value number of a defined tensor.
+using NumberOf = std::function<int(const at::Tensor&)>;
+
+// Throws Refusal naming the argument where a program cannot carry its kind.
+Arg encode_argument(const c10::Argument& argument, const c10::IValue& value,
+                    const NumberOf& number_of);
+// The defined tensors of an argument: one, those of a list, or none.
+void for_each_tensor(const c10::IValue& value, const std::function<void(const at::Tensor&)>& visit);
+
+// Arguments that the tracer writes itself.
+Arg value_argument(int id);
+Arg values_argument(std::vector<int> ids);
+Arg integer_argument(std::int64_t value);
+Arg integers_argument(const std::vector<std::int64_t>& values);
+Arg boolean_argument(bool value);
+Arg text_argument(std::string value);
+
+}  // namespace cohort::function

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// The recorder's part that decides what a tensor is: a value of the program, a variable, or a
+// constant.
+#include <ATen/ops/as_strided.h>
+
+#include <cstring>
+
+#include "cohort/function/internal/tracer/arguments.h"
+#include "cohort/function/internal/tracer/key.h"
+#include "cohort/function/internal/tracer/recorder.h"
+
+namespace cohort::function {
+namespace {
+
+// What memory of aten::empty holds in a trace until somebody writes there. Differs from byte to
+// byte, so that no usual content equals it.
+std::byte filler(std::size_t index) { return static_cast<std::byte>(0xa7 ^ (index * 0x3b)); }
+
+std::int64_t byte_count(const at::Tensor& tensor) {
+  return tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
+}
+
+bool covers_its_memory(const at::Tensor& tensor) {
+  return byte_count(tensor) == static_cast<std::int64_t>(tensor.storage().nbytes()) &&
+         tensor.is_non_overlapping_and_dense();
+}
+
+// The values of a small contiguous tensor and all that matters of its kind, as a key.
+std::string key_of(const at::Tensor& number, bool is_wrapped) {
+  std::string key(static_cast<const char*>(number.data_ptr()), number.nbytes());
+  key += static_cast<char>(number.scalar_type());
+  key += is_wrapped ? 'w' : 't';
+  return key;
+}
+
+}  // namespace
+
+int Recorder::value_of(const at::Tensor& tensor) {
+  int id = values_.find(tensor);
+  if (id < 0) {
+    const TracedMemory* memory = values_.memory_of(tensor);
+    if (memory == nullptr || memory->origin == Origin::constant) {
+      id = capture(tensor);
+    } else if (int base = values_.find_base(tensor); base >= 0) {
+      id = view_of(tensor, base);
+    } else {
+      refuse("it reads the memory of a traced tensor as ", TensorSpec::of(tensor).to_string(),
+             ", through code that the trace did not see");
+    }
+  }
+  note_read(tensor);
+  return id;
+}
+
+int Recorder::view_of(const at::Tensor& tensor, int base) {
+  Op op;
+  op.name = "aten::as_strided";
+  op.args = {value_argument(base), integers_argument(tensor.sizes().vec()),
+             integers_argument(tensor.strides().vec()), integer_argument(tensor.storage_offset())};
+  int id = values_.add(tensor, Origin::result);
+  op.outs = {{.is_list = false, .ids = {id}}};
+  program_.ops.push_back(std::move(op));
+  return id;
+}
+
+int Recorder::capture(const at::Tensor& tensor) {
+  if (tensor.has_storage() && options_.variable_of) {
+    const TracedVariable* traced = options_.variable_of(tensor.storage().unsafeGetStorageImpl());
+    if (traced != nullptr) {
+      add_variable(*traced, tensor);
+      return value_of(tensor);
+    }
+  }
+  expect_freezable(tensor);
+  Untraced untraced;
+  return tensor.dim() == 0 ? add_number(tensor) : add_constant(tensor);
+}
+
+void Recorder::expect_freezable(const at::Tensor& tensor) const {
+  std::string spec = TensorSpec::of(tensor).to_string();
+  if (tensor.layout() != c10::kStrided) {
+    refuse("it reads a tensor of layout ", tensor.layout(), " made outside the function (", spec,
+           "); only strided ones can be constants");
+  }
+  if (!tensor.device().is_cpu()) {
+    refuse("it reads a tensor on ", tensor.device(), " made outside the function (", spec,
+           "); pass it as an argument or make it a variable");
+  }
+  if (tensor.dim() > 0 && memory_->is_young(tensor.data_ptr())) {
+    refuse("it reads a tensor (", spec,
+           ") made during the trace by code that calls no LibTorch operator the trace "
+           "could see; its value would be frozen");
+  }
+  if (tensor.requires_grad()) {
+    refuse("it reads a tensor (", spec,
+           ") that requires a gradient but is no registered variable: the parameter "
+           "would be frozen. Create its module with the strategy's replicate(), or pass it as an "
+           "argument");
+  }
+  expect_small(tensor);
+}
+
+void Recorder::expect_small(const at::Tensor& tensor) const {
+  if (byte_count(tensor) <= options_.constant_bytes_max) return;
+  refuse("it reads a tensor (", TensorSpec::of(tensor).to_string(), ", ", byte_count(tensor),
+         " bytes) whose values "
+         "do not come from the function's arguments or variables; such constants have at most ",
+         options_.constant_bytes_max, " bytes: larger ones must be arguments or variables");
+}
+
+int Recorder::add_number(const at::Tensor& tensor) {
+  bool is_wrapped = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  at::Tensor copy = tensor.detach().clone().resolve_conj().resolve_neg();
+  auto [known, is_new] = numbers_.try_emplace(key_of(copy, is_wrapped), -1);
+  if (is_new) {
+    known->second = values_.add(tensor, Origin::constant);
+    program_.constants.push_back({known->second, copy, is_wrapped});
+  } else {
+    values_.add_copy(tensor, Origin::constant);
+  }
+  return known->second;
+}
+
+int Recorder::add_constant(const at::Tensor& tensor) {
+  at::Tensor copy = tensor.detach().resolve_conj().resolve_neg().clone();
+  if (copy.is_contiguous()) {
+    int id = values_.add(tensor, Origin::constant);
+    program_.constants.push_back({id, copy, false});
+    return id;
+  }
+  // The wire carries values in order; kernels may add up in the order of the strides.
+  at::Tensor flat = at::as_strided(copy, {copy.numel()}, {1}, 0);
+  int flat_id = values_.add(flat, Origin::constant);
+  program_.constants.push_back({flat_id, flat.clone(), false});
+  Op op;
+  op.name = "aten::as_strided";
+  op.args = {value_argument(flat_id), integers_argument(copy.sizes().vec()),
+             integers_argument(copy.strides().vec()), integer_argument(0)};
+  int id = values_.add(tensor, Origin::constant);
+  op.outs = {{.is_list = false, .ids = {id}}};
+  program_.ops.push_back(std::move(op));
+  return id;
+}
+
+int Recorder::add_variable(const TracedVariable& traced, const at::Tensor& tensor) {
+  const at::Tensor& whole = traced.tensor.defined() ? traced.tensor : tensor;
+  if (!traced.is_handle_only && !(whole.is_contiguous() && whole.storage_offset() == 0)) {
+    refuse("variable '", traced.name,
+           "' is not contiguous or is part of another tensor's memory; register "
+           "tensor.contiguous().clone()");
+  }
+  COHORT_ASSERT(whole.storage().unsafeGetStorageImpl() == tensor.storage().unsafeGetStorageImpl());
+  auto index = static_cast<int>(program_.variables.size());
+  int id = values_.add(whole, Origin::variable);
+  values_.memory_of(whole)->variable = index;
+  program_.variables.push_back({.id = id,
+                                .name = traced.name,
+                                .spec = TensorSpec::of(whole),
+                                .is_read = false,
+                                .is_handle_only = traced.is_handle_only});
+  variables_.push_back({&traced, whole});
+  state_.hide_gradient(whole);
+  state_.keep_memory(whole);
+  return index;
+}
+
+void Recorder::note_read(const at::Tensor& tensor) {
+  const TracedMemory* memory = values_.memory_of(tensor);
+  if (memory == nullptr || memory->origin != Origin::variable) return;
+  ProgramVariable& variable = program_.variables[static_cast<std::size_t>(memory->variable)];
+  variable.is_read = !variable.is_handle_only;
+  state_.hide_gradient(tensor);
+}
+
+void Recorder::note_write(const at::Tensor& tensor) {
+  const TracedMemory* memory = values_.memory_of(tensor);
+  if (memory == nullptr) return;
+  switch (memory->origin) {
+    case Origin::argument:
+      refuse("it writes into an argument of the function; clone() it first");
+    case Origin::captured_input:
+      refuse("it writes into a tensor that every call reads anew, as a learning rate");
+    case Origin::constant:
+      refuse(
+          "it writes into a tensor that was made outside the function and is no registered "
+          "variable; register "
+          "parameters and buffers (running_mean, num_batches_tracked), keep optimizer state in "
+          "variables");
+    case Origin::variable:
+      break;
+    case Origin::draw:
+    case Origin::result:
+      return;
+  }
+  VariableUse& use = variables_[static_cast<std::size_t>(memory->variable)];
+  if (use.traced->is_handle_only || (use.traced->is_remote && use.traced->is_trainable)) {
+    refuse("it writes in place into variable '", use.traced->name,
+           "', which lives on a server: only a copy would change. Use assign/assign_add or an "
+           "optimizer");
+  }
+  use.is_written = true;
+  state_.save_contents(tensor);
+}
+
+void Recorder::mark_unwritten(const at::Tensor& tensor, int id) {
+  TracedMemory* memory = values_.memory_of(tensor);
+  if (memory == nullptr || !tensor.has_storage() || !tensor.device().is_cpu()) return;
+  std::size_t bytes = tensor.storage().nbytes();
+  if (bytes == 0) return;
+  auto* data = static_cast<std::byte*>(tensor.data_ptr());
+  for (std::size_t i = 0; i < bytes; ++i) data[i] = filler(i);
+  memory->unwritten_value = id;
+}
+
+bool Recorder::was_written_by_host(const at::Tensor& tensor) const {
+  const std::byte* data =
+      static_cast<const std::byte*>(tensor.data_ptr()) -
+      tensor.storage_offset() * static_cast<std::int64_t>(tensor.element_size());
+  std::size_t bytes = tensor.storage().nbytes();
+  for (std::size_t i = 0; i < bytes; ++i) {
+    if (data[i] != filler(i)) return true;
+  }
+  return false;
+}
+
+// torch::tensor({1, 2}) and writes through data_ptr() fill what aten::empty made without an op: the
+// content becomes a constant that is copied there before `tensor` is used.
+void Recorder::note_content_use(const at::Tensor& tensor, bool is_written, bool is_overwritten) {
+  TracedMemory* memory = values_.memory_of(tensor);
+  if (memory == nullptr || memory->unwritten_value < 0) return;
+  int base = memory->unwritten_value;
+  bool is_all_lost = is_overwritten && covers_its_memory(tensor);
+  if (is_all_lost || !was_written_by_host(tensor)) {
+    if (is_written) memory->unwritten_value = -1;
+    return;
+  }
+  memory->unwritten_value = -1;
+  Untraced untraced;
+  const Geometry geometry = values_.geometry(base);
+  at::Tensor flat = whole_memory(tensor).view(geometry.dtype);
+  at::Tensor content = at::as_strided(flat, geometry.sizes, geometry.strides, geometry.offset)
+                           .clone(at::MemoryFormat::Contiguous);
+  expect_small(content);
+  int constant = values_.add(content, Origin::constant);
+  program_.constants.push_back({constant, content, false});
+  Op copy;
+  copy.name = "aten::copy_";
+  copy.args = {value_argument(base), value_argument(constant), boolean_argument(false)};
+  copy.outs = {{.is_list = false, .ids = {base}}};
+  copy.flags = Op::writes;
+  program_.ops.push_back(std::move(copy));
+}
+
+}  // namespace cohort::function

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// The recorder's part that ATen has no operators for: draws, updates of variables, inputs, and the
+// end of a pass.
+#include <ATen/ops/clone.h>
+
+#include <algorithm>
+
+#include "cohort/function/internal/tracer/arguments.h"
+#include "cohort/function/internal/tracer/key.h"
+#include "cohort/function/internal/tracer/recorder.h"
+
+namespace cohort::function {
+namespace {
+
+constexpr const char* name_of_op(AssignKind kind) {
+  switch (kind) {
+    case AssignKind::assign:
+      return "cohort::assign";
+    case AssignKind::add:
+      return "cohort::assign_add";
+    case AssignKind::sub:
+      return "cohort::assign_sub";
+  }
+  return "";
+}
+
+// The same values in memory of their own, in the order in which a server will hold them.
+at::Tensor private_copy(const at::Tensor& tensor) {
+  return tensor.detach().clone(at::MemoryFormat::Contiguous).requires_grad_(tensor.requires_grad());
+}
+
+}  // namespace
+
+std::vector<at::Tensor> Recorder::add_arguments(const std::vector<at::Tensor>& arguments) {
+  std::vector<at::Tensor> copies;
+  for (const at::Tensor& argument : arguments) {
+    copies.push_back(private_copy(argument));
+    int id = values_.add(copies.back(), Origin::argument);
+    program_.inputs.push_back({id, TensorSpec::of(argument)});
+  }
+  return copies;
+}
+
+std::vector<at::Tensor> Recorder::iterator_next(std::int64_t resource) {
+  if (failure_) throw *failure_;
+  Untraced untraced;
+  guarded("cohort::iterator_next", [&] {
+    if (!options_.draw) refuse("this function has no iterators among its arguments");
+  });
+  std::vector<at::Tensor> fields;
+  Out out{.is_list = true, .ids = {}};
+  ProgramDraw draw;
+  for (const at::Tensor& field : options_.draw(resource, draw_counts_[resource]++, pass_)) {
+    fields.push_back(private_copy(field));
+    draw.fields.push_back(TensorSpec::of(field));
+    out.ids.push_back(values_.add(fields.back(), Origin::draw));
+  }
+  Op op;
+  op.name = "cohort::iterator_next";
+  op.args = {integer_argument(resource)};
+  op.outs = {std::move(out)};
+  op.flags = Op::effect;
+  draws_.push_back(std::move(op));
+  program_.draws.push_back(std::move(draw));
+  return fields;
+}
+
+int Recorder::variable_index(const at::Tensor& variable) {
+  const TracedMemory* memory = values_.memory_of(variable);
+  if (memory == nullptr && variable.has_storage() && options_.variable_of) {
+    const TracedVariable* traced = options_.variable_of(variable.storage().unsafeGetStorageImpl());
+    if (traced != nullptr) return add_variable(*traced, variable);
+  }
+  if (memory == nullptr || memory->origin != Origin::variable) {
+    refuse("the tensor to update (", TensorSpec::of(variable).to_string(),
+           ") is no registered variable");
+  }
+  return memory->variable;
+}
+
+int Recorder::content_of(const at::Tensor& tensor) {
+  int id = value_of(tensor);
+  note_content_use(tensor, false, false);
+  return id;
+}
+
+int Recorder::hyper_value(const at::Tensor& hyper) {
+  const TracedMemory* memory = values_.memory_of(hyper);
+  if (memory == nullptr || memory->origin == Origin::constant) {
+    refuse(
+        "a hyperparameter is a number of the host, which would be frozen; capture_input() its "
+        "tensor first");
+  }
+  if (hyper.dim() != 0) refuse("a hyperparameter has ", hyper.dim(), " dimensions, expected 0");
+  return content_of(hyper);
+}
+
+void Recorder::add_effect(std::string name, int variable, std::vector<Arg> args) {
+  variables_[static_cast<std::size_t>(variable)].is_updated = true;
+  Op op;
+  op.name = std::move(name);
+  op.args = std::move(args);
+  op.flags = Op::effect;
+  program_.ops.push_back(std::move(op));
+}
+
+void Recorder::apply(std::string_view rule, const at::Tensor& variable, const at::Tensor& gradient,
+                     std::span<const at::Tensor> hyper) {
+  if (failure_) throw *failure_;
+  Untraced untraced;
+  guarded("cohort::apply", [&] {
+    int index = variable_index(variable);
+    const ProgramVariable& declared = program_.variables[static_cast<std::size_t>(index)];
+    if (!gradient.defined()) {
+      refuse("variable '", declared.name, "' has no gradient; does the loss depend on it?");
+    }
+    if (gradient.sizes() != variable.sizes()) {
+      refuse("the gradient ", TensorSpec::of(gradient).to_string(), " does not fit variable '",
+             declared.name, "' ", declared.spec.to_string());
+    }
+    std::vector<int> ids;
+    for (const at::Tensor& one : hyper) ids.push_back(hyper_value(one));
+    int value = content_of(gradient);
+    add_effect("cohort::apply", index,
+               {text_argument(std::string(rule)), integer_argument(index), value_argument(value),
+                values_argument(std::move(ids))});
+  });
+}
+
+void Recorder::assign(AssignKind kind, const at::Tensor& variable, const at::Tensor& value) {
+  if (failure_) throw *failure_;
+  Untraced untraced;
+  guarded(name_of_op(kind), [&] {
+    int index = variable_index(variable);
+    const ProgramVariable& declared = program_.variables[static_cast<std::size_t>(index)];
+    if (!value.defined() || value.sizes() != variable.sizes()) {
+      refuse("expected ", declared.spec.to_string(), " for variable '", declared.name, "', got ",
+             value.defined() ? TensorSpec::of(value).to_string() : "an undefined tensor");
+    }
+    int id = content_of(value);
+    add_effect(name_of_op(kind), index, {integer_argument(index), value_argument(id)});
+  });
+}
+
+void Recorder::capture_input(const at::Tensor& value) {
+  if (failure_) throw *failure_;
+  guarded("capture_input", [&] {
+    const TracedMemory* memory = values_.memory_of(value);
+    if (memory != nullptr && memory->origin == Origin::captured_input) return;
+    if (memory != nullptr) refuse("the tensor was used before it was captured; capture it first");
+    if (!value.is_contiguous() || value.storage_offset() != 0)
+      refuse("the tensor is part of another one's memory");
+    int id = values_.add(value, Origin::captured_input);
+    program_.inputs.push_back({id, TensorSpec::of(value)});
+    captured_inputs_.push_back(value);
+  });
+}
+
+void Recorder::finish(const std::vector<at::Tensor>& outputs) {
+  if (failure_) throw *failure_;
+  Untraced untraced;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    std::string what = "the returned value " + std::to_string(i);
+    guarded(what, [&] {
+      program_.outputs.push_back(outputs[i].defined() ? content_of(outputs[i]) : -1);
+    });
+  }
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    const VariableUse& use = variables_[i];
+    const ProgramVariable& variable = program_.variables[i];
+    guarded("cohort::assign", [&] {
+      if (values_.geometry(variable.id) != Geometry::of(use.tensor)) {
+        refuse("variable '", variable.name,
+               "' got other memory or another shape inside the function; copy_() or "
+               "assign the new values");
+      }
+      if (!use.is_written || !use.traced->is_remote) return;
+      auto index = static_cast<int>(i);
+      add_effect("cohort::assign", index, {integer_argument(index), value_argument(variable.id)});
+    });
+  }
+  program_.ops.insert(program_.ops.begin(), draws_.begin(), draws_.end());
+  program_.value_count = values_.count();
+}
+
+ProgramInfo Recorder::info() const {
+  ProgramInfo info;
+  for (const ProgramInput& input : program_.inputs) info.inputs.push_back(input.spec);
+  for (std::size_t i = 0; i < program_.variables.size(); ++i) {
+    const ProgramVariable& variable = program_.variables[i];
+    info.variables.push_back({.name = variable.name,
+                              .spec = variable.spec,
+                              .is_read = variable.is_read,
+                              .is_updated = variables_[i].is_updated,
+                              .is_handle_only = variable.is_handle_only});
+  }
+  for (std::size_t i = 0; i < draws_.size(); ++i) {
+    info.draws.push_back({draws_[i].args.front().constant.toInt(), program_.draws[i].fields});
+  }
+  info.output_count = program_.outputs.size();
+  info.op_count = program_.ops.size();
+  info.is_random = program_.is_random;
+  return info;
+}
+
+std::vector<at::Tensor> Recorder::detached(const std::vector<at::Tensor>& outputs) {
+  std::vector<at::Tensor> results;
+  for (const at::Tensor& output : outputs) {
+    const TracedMemory* memory = output.defined() ? values_.memory_of(output) : nullptr;
+    bool is_kept = memory == nullptr || memory->origin == Origin::result;
+    results.push_back(!output.defined() ? output
+                      : is_kept         ? output.detach()
+                                        : output.detach().clone());
+  }
+  return results;
+}
+
+}  // namespace cohort::function

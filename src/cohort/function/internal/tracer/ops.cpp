@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/function/internal/tracer/ops.h"
+
+#include <ATen/core/enum_tag.h>
+#include <ATen/core/jit_type.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <array>
+
+namespace cohort::function {
+namespace {
+
+using c10::DispatchKey;
+
+constexpr std::array<std::string_view, 20> kMetadataQueries = {
+    "aten::is_same_size",  "aten::is_pinned",
+    "aten::can_cast",      "aten::is_coalesced",
+    "aten::sparse_dim",    "aten::dense_dim",
+    "aten::_dimI",         "aten::_dimV",
+    "aten::is_set_to",     "aten::result_type",
+    "aten::is_complex",    "aten::is_floating_point",
+    "aten::is_signed",     "aten::is_inference",
+    "aten::is_conj",       "aten::is_neg",
+    "aten::_version",      "aten::_is_zerotensor",
+    "aten::promote_types", "aten::_has_compatible_shallow_copy_type"};
+
+// Older versions tag only some of these with dynamic_output_shape.
+constexpr std::array<std::string_view, 8> kDynamicShapes = {
+    "aten::nonzero",  "aten::masked_select", "aten::_unique", "aten::_unique2",
+    "aten::bincount", "aten::unique_dim",    "aten::_nnz",    "aten::unique_consecutive"};
+
+constexpr std::array<std::string_view, 12> kOverwriters = {
+    "aten::fill_",    "aten::zero_",      "aten::copy_",       "aten::normal_",
+    "aten::uniform_", "aten::bernoulli_", "aten::random_",     "aten::exponential_",
+    "aten::cauchy_",  "aten::geometric_", "aten::log_normal_", "aten::eye_"};
+
+constexpr std::array<std::string_view, 3> kBatchNorms = {
+    "aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"};
+
+template <std::size_t N>
+bool contains(const std::array<std::string_view, N>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool has_generator_argument(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  return std::any_of(arguments.begin(), arguments.end(),
+                     [](const c10::Argument& argument) { return argument.name() == "generator"; });
+}
+
+bool is_mask(const c10::IValue& value) {
+  if (!value.isTensor() || !value.toTensor().defined()) return false;
+  auto dtype = value.toTensor().scalar_type();
+  return dtype == c10::kBool || dtype == c10::kByte;
+}
+
+bool is_seeded(const c10::OperatorHandle& op) {
+  return op.hasTag(at::Tag::nondeterministic_seeded);
+}
+
+}  // namespace
+
+bool decomposes(const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
+  // Random ops without a generator argument (rand, randperm) draw through one that has it; recorded
+  // like that, the seed of a run reaches them.
+  if (is_seeded(op) && !has_generator_argument(op.schema())) return true;
+  auto backend = keys.highestBackendKey();
+  if (backend == c10::BackendComponent::InvalidBit) backend = c10::BackendComponent::CPUBit;
+  // The dispatcher's own precedence. A kernel under the alias Autograd does not count.
+  auto own = c10::toRuntimePerBackendFunctionalityKey(DispatchKey::Dense, backend);
+  auto autograd =
+      c10::toRuntimePerBackendFunctionalityKey(DispatchKey::AutogradFunctionality, backend);
+  return op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&
+         !op.hasKernelForDispatchKey(own) && !op.hasKernelForDispatchKey(autograd) &&
+         !op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
+}
+
+bool run_without_checks(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  if (op.operator_name().name != "aten::one_hot") return false;
+  std::int64_t classes = torch::jit::peek(stack, 1, 2).toInt();
+  if (classes <= 0) return false;
+  at::Tensor labels = torch::jit::peek(stack, 0, 2).toTensor();
+  std::vector<std::int64_t> sizes = labels.sizes().vec();
+  sizes.push_back(classes);
+  at::Tensor result = at::zeros(sizes, labels.options());
+  result.scatter_(-1, labels.unsqueeze(-1), 1);
+  torch::jit::drop(stack, 2);
+  torch::jit::push(stack, std::move(result));
+  return true;
+}
+
+bool is_metadata_query(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments) {
+  const std::string& name = op.operator_name().name;
+  if (name != "aten::equal") return contains(kMetadataQueries, name);
+  // torch::nn's attention asks whether its query is its key: one tensor, whatever it holds.
+  const at::Tensor& first = arguments[0].toTensor();
+  const at::Tensor& second = arguments[1].toTensor();
+  return first.is_same(second) || first.sizes() != second.sizes();
+}
+
+bool returns_host_value(const c10::FunctionSchema& schema) {
+  const auto& returns = schema.returns();
+  return std::any_of(returns.begin(), returns.end(), [](const c10::Argument& result) {
+    return !result.type()->isSubtypeOf(*c10::TensorType::get()) &&
+           !result.type()->isSubtypeOf(*c10::ListType::ofTensors());
+  });
+}
+
+bool has_dynamic_shape(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments) {
+  const std::string& name = op.operator_name().name;
+  if (name == "aten::index" && arguments.size() > 1 && arguments[1].isList()) {
+    auto indices = arguments[1].toListRef();
+    return std::any_of(indices.begin(), indices.end(), is_mask);
+  }
+  return contains(kDynamicShapes, name) || op.hasTag(at::Tag::dynamic_output_shape);
+}
+
+bool is_random(const c10::OperatorHandle& op) {
+  return is_seeded(op) || has_generator_argument(op.schema());
+}
+
+bool writes_argument(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments,
+                     std::size_t index) {
+  const c10::AliasInfo* alias = op.schema().arguments()[index].alias_info();
+  if (alias != nullptr && alias->isWrite()) return true;
+  if (index != 3 && index != 4) return false;
+  return contains(kBatchNorms, op.operator_name().name) && arguments.size() > 5 &&
+         arguments[5].isBool() && arguments[5].toBool();
+}
+
+bool only_views_argument(const c10::OperatorHandle& op, std::size_t index) {
+  const c10::AliasInfo* alias = op.schema().arguments()[index].alias_info();
+  return alias != nullptr && !alias->isWrite();
+}
+
+bool overwrites_argument(const c10::OperatorHandle& op, std::size_t index) {
+  if (op.schema().arguments()[index].is_out()) return true;
+  return index == 0 && contains(kOverwriters, op.operator_name().name);
+}
+
+bool makes_unwritten_memory(std::string_view name) {
+  return name.starts_with("aten::empty") || name.starts_with("aten::new_empty");
+}
+
+void canonicalise(Op& op) {
+  if (op.name == "aten::_reshape_alias" && op.args.size() == 3) {
+    op.name = "aten::view";
+    op.args.pop_back();
+  } else if (op.name == "aten::_index_put_impl_" && op.args.size() == 5) {
+    op.name = "aten::index_put_";
+    op.args.pop_back();
+  }
+}
+
+}  // namespace cohort::function

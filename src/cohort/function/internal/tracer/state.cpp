@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/function/internal/tracer/state.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/empty.h>
+
+#include "cohort/core/log.h"
+#include "cohort/function/internal/tracer/key.h"
+
+namespace cohort::function {
+
+at::Tensor whole_memory(const at::Tensor& tensor) {
+  auto bytes = static_cast<std::int64_t>(tensor.storage().nbytes());
+  auto element = static_cast<std::int64_t>(tensor.element_size());
+  at::Tensor flat = at::empty({0}, tensor.options().requires_grad(false));
+  return flat.set_(tensor.storage(), 0, {bytes / element}, {1});
+}
+
+StateKeeper::StateKeeper() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  std::lock_guard<std::mutex> lock(generator.mutex());
+  generator_state_ = generator.clone();
+}
+
+StateKeeper::~StateKeeper() {
+  // Nothing here allocates or can meet a wrong shape; a failure would leave the state of a failed
+  // trace behind.
+  try {
+    Untraced untraced;
+    for (const auto& [tensor, memory] : memories_) {
+      if (!tensor.is_alias_of(memory)) tensor.set_data(memory);
+    }
+    for (const Contents& saved : contents_) saved.memory.copy_(saved.copy);
+    for (const Gradient& hidden : gradients_) hidden.leaf.mutable_grad() = hidden.gradient;
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    std::lock_guard<std::mutex> lock(generator.mutex());
+    generator.set_state(generator_state_.get_state());
+  } catch (const std::exception& error) {
+    log_error("[function.trace] could not put the state back: ", error.what());
+  }
+}
+
+void StateKeeper::save_contents(const at::Tensor& tensor) {
+  const void* storage = tensor.storage().unsafeGetStorageImpl();
+  if (!seen_.insert(storage).second) return;
+  Untraced untraced;
+  at::Tensor memory = whole_memory(tensor);
+  contents_.push_back({memory, memory.clone()});
+}
+
+void StateKeeper::keep_memory(const at::Tensor& tensor) {
+  Untraced untraced;
+  memories_.emplace_back(tensor, tensor.detach());
+}
+
+void StateKeeper::hide_gradient(const at::Tensor& leaf) {
+  if (!seen_.insert(leaf.unsafeGetTensorImpl()).second) return;
+  if (!leaf.requires_grad() || !leaf.is_leaf()) return;
+  gradients_.push_back({leaf, leaf.grad()});
+  leaf.mutable_grad() = at::Tensor();
+}
+
+}  // namespace cohort::function

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a trace puts back: it runs the step for real.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace cohort::function {
+
+// Remembers contents, gradients and the default generator, and puts them back when it goes. Used
+// only from the thread that traces, with the trace's dispatch key off or excluded.
+class StateKeeper {
+ public:
+  // Saves the state of the default generator.
+  StateKeeper();
+  ~StateKeeper();
+  StateKeeper(const StateKeeper&) = delete;
+  StateKeeper& operator=(const StateKeeper&) = delete;
+
+  // Before the first write to a tensor that outlives the trace: its whole memory.
+  void save_contents(const at::Tensor& tensor);
+  // For a tensor whose memory set_data() might replace.
+  void keep_memory(const at::Tensor& tensor);
+  // At the first sight of a leaf: takes its gradient away, which would else be captured.
+  void hide_gradient(const at::Tensor& leaf);
+
+ private:
+  struct Contents {
+    at::Tensor memory;  // all bytes of a storage
+    at::Tensor copy;
+  };
+  struct Gradient {
+    at::Tensor leaf;
+    at::Tensor gradient;
+  };
+
+  at::Generator generator_state_;
+  std::vector<Contents> contents_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> memories_;  // tensor, alias of its memory
+  std::vector<Gradient> gradients_;
+  std::unordered_set<const void*> seen_;
+};
+
+// The memory of `tensor` as a flat tensor that shares it.
+at::Tensor whole_memory(const at::Tensor& tensor);
+
+}  // namespace cohort::function

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/function/internal/tracer/values.h"
+
+#include <ATen/SparseTensorImpl.h>
+
+#include <algorithm>
+
+namespace cohort::function {
+namespace {
+
+// The tensor whose storage stands for `tensor`; undefined for layouts without one.
+at::Tensor tensor_with_storage(const at::Tensor& tensor) {
+  if (tensor.layout() == c10::kSparse) {
+    return static_cast<at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl())->values();
+  }
+  return tensor.has_storage() ? tensor : at::Tensor();
+}
+
+}  // namespace
+
+Geometry Geometry::of(const at::Tensor& tensor) {
+  Geometry geometry;
+  geometry.sizes = tensor.sizes().vec();
+  geometry.dtype = tensor.scalar_type();
+  geometry.layout = tensor.layout();
+  at::Tensor dense = tensor_with_storage(tensor);
+  if (!dense.defined()) return geometry;
+  geometry.storage = dense.storage().unsafeGetStorageImpl();
+  if (geometry.layout != c10::kStrided) return geometry;
+  geometry.offset = tensor.storage_offset();
+  geometry.strides = tensor.strides().vec();
+  geometry.is_conjugated = tensor.is_conj();
+  geometry.is_negated = tensor.is_neg();
+  return geometry;
+}
+
+bool Geometry::is_view_of(const Geometry& other) const {
+  return layout == c10::kStrided && other.layout == c10::kStrided && storage == other.storage &&
+         dtype == other.dtype && is_conjugated == other.is_conjugated &&
+         is_negated == other.is_negated;
+}
+
+int ValueTable::add(const at::Tensor& tensor, Origin origin) {
+  int id = count();
+  geometries_.push_back(Geometry::of(tensor));
+  know(tensor, id);
+  place(tensor, id, origin);
+  return id;
+}
+
+int ValueTable::find_same(const at::Tensor& tensor) const {
+  auto found = tensors_.find(tensor.unsafeGetTensorImpl());
+  return found == tensors_.end() ? -1 : found->second.id;
+}
+
+int ValueTable::find(const at::Tensor& tensor) {
+  Geometry wanted = Geometry::of(tensor);
+  int same = find_same(tensor);
+  // A number stands for one register: after t_ on another TensorImpl of that number this one needs
+  // its own.
+  if (same >= 0 && geometry(same) == wanted) return same;
+  auto memory = memories_.find(wanted.storage);
+  if (memory == memories_.end()) return -1;
+  const std::vector<int>& values = memory->second.values;
+  auto equal =
+      std::find_if(values.rbegin(), values.rend(), [&](int id) { return geometry(id) == wanted; });
+  if (equal == values.rend()) return -1;
+  know(tensor, *equal);
+  return *equal;
+}
+
+int ValueTable::find_base(const at::Tensor& tensor) const {
+  Geometry wanted = Geometry::of(tensor);
+  auto memory = memories_.find(wanted.storage);
+  if (memory == memories_.end()) return -1;
+  for (int id : memory->second.values) {
+    if (wanted.is_view_of(geometry(id))) return id;
+  }
+  return -1;
+}
+
+void ValueTable::refresh(const at::Tensor& tensor) {
+  int id = find_same(tensor);
+  if (id < 0) return;
+  Geometry now = Geometry::of(tensor);
+  if (now == geometry(id)) return;
+  geometries_[static_cast<std::size_t>(id)] = now;
+  place(tensor, id, Origin::result);
+}
+
+TracedMemory* ValueTable::memory_of(const at::Tensor& tensor) {
+  at::Tensor dense = tensor_with_storage(tensor);
+  if (!dense.defined()) return nullptr;
+  auto found = memories_.find(dense.storage().unsafeGetStorageImpl());
+  return found == memories_.end() ? nullptr : &found->second;
+}
+
+void ValueTable::know(const at::Tensor& tensor, int id) {
+  Known known{
+      c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>(tensor.getIntrusivePtr()),
+      id};
+  tensors_.insert_or_assign(tensor.unsafeGetTensorImpl(), std::move(known));
+}
+
+void ValueTable::place(const at::Tensor& tensor, int id, Origin origin) {
+  TracedMemory* home = memory(tensor, origin);
+  if (home == nullptr) return;
+  std::vector<int>& values = home->values;
+  if (std::find(values.begin(), values.end(), id) == values.end()) values.push_back(id);
+}
+
+TracedMemory* ValueTable::memory(const at::Tensor& tensor, Origin origin) {
+  at::Tensor dense = tensor_with_storage(tensor);
+  if (!dense.defined()) return nullptr;
+  const c10::StorageImpl* storage = dense.storage().unsafeGetStorageImpl();
+  auto found = memories_.find(storage);
+  if (found == memories_.end()) {
+    TracedMemory fresh{dense.storage().getWeakStorageImpl(), origin, -1, -1, {}};
+    found = memories_.emplace(storage, std::move(fresh)).first;
+  }
+  return &found->second;
+}
+
+}  // namespace cohort::function

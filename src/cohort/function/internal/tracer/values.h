@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// The numbers of a trace's tensors: which value of the program a tensor is.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+namespace cohort::function {
+
+// Where the memory of a tensor comes from.
+enum class Origin : std::uint8_t { argument, captured_input, draw, variable, constant, result };
+
+// What tells apart the tensors of one memory. A value type.
+struct Geometry {
+  const c10::StorageImpl* storage = nullptr;
+  std::int64_t offset = 0;
+  std::vector<std::int64_t> sizes;
+  std::vector<std::int64_t> strides;
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
+  c10::Layout layout = c10::kStrided;
+  bool is_conjugated = false;
+  bool is_negated = false;
+
+  // Of a strided or sparse COO tensor (whose memory is that of its values); other layouts have no
+  // storage.
+  static Geometry of(const at::Tensor& tensor);
+  // as_strided makes one out of the other.
+  bool is_view_of(const Geometry& other) const;
+  bool operator==(const Geometry&) const = default;
+};
+
+// One storage that the trace has met. A value type.
+struct TracedMemory {
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+  Origin origin = Origin::result;
+  // The program's variable, where origin is variable.
+  int variable = -1;
+  // The value that aten::empty made of it, while no recorded op has written there; else -1.
+  int unwritten_value = -1;
+  // The values in this memory, oldest first.
+  std::vector<int> values;
+};
+
+// Tensors are known by their TensorImpl and their StorageImpl, held weakly: addresses cannot be
+// used again, and reference counts are as without a trace (autograd steals a gradient that nobody
+// else holds). Thread-compatible.
+class ValueTable {
+ public:
+  int count() const { return static_cast<int>(geometries_.size()); }
+  // Gives `tensor` the next number. `origin` counts where its memory was not known before.
+  int add(const at::Tensor& tensor, Origin origin);
+  // `tensor` has the content of a value that is in the program already, in memory of its own.
+  void add_copy(const at::Tensor& tensor, Origin origin) { memory(tensor, origin); }
+  // The number of exactly this TensorImpl, whatever became of its geometry; -1 when it was never
+  // seen.
+  int find_same(const at::Tensor& tensor) const;
+  // The number of the value that `tensor` reads: itself, or one with equal memory and geometry
+  // (autograd unpacks saved tensors into new TensorImpls; data() and detach() copy shallowly). -1
+  // when there is none.
+  int find(const at::Tensor& tensor);
+  // A value from which as_strided makes `tensor`; -1 when there is none.
+  int find_base(const at::Tensor& tensor) const;
+  // An op may have changed the geometry of `tensor` in place (t_, squeeze_, out=).
+  void refresh(const at::Tensor& tensor);
+  // nullptr where the trace has not met the memory.
+  TracedMemory* memory_of(const at::Tensor& tensor);
+  const Geometry& geometry(int id) const { return geometries_[static_cast<std::size_t>(id)]; }
+
+ private:
+  struct Known {
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
+    int id;
+  };
+  void know(const at::Tensor& tensor, int id);
+  void place(const at::Tensor& tensor, int id, Origin origin);
+  TracedMemory* memory(const at::Tensor& tensor, Origin origin);
+
+  std::vector<Geometry> geometries_;
+  std::unordered_map<const c10::TensorImpl*, Known> tensors_;
+  std::unordered_map<const c10::StorageImpl*, TracedMemory> memories_;
+};
+
+}  // namespace cohort::function

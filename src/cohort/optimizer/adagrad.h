@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "cohort/optimizer/optimizer.h"
+
+namespace cohort {
+
+struct AdagradOptions {
+  double learning_rate = 0.001;
+  double initial_accumulator = 0.1;  // > 0; read when a variable gets its first gradient
+};
+
+// a += g*g, p -= lr*g/sqrt(a); a starts at initial_accumulator
+// (tf.compat.v1.train.AdagradOptimizer).
+class COHORT_API Adagrad : public Optimizer {
+ public:
+  explicit Adagrad(std::vector<Variable> variables, AdagradOptions options = {});
+};
+
+namespace optimizer {
+COHORT_API const UpdateRule& adagrad_rule();
+}  // namespace optimizer
+
+}  // namespace cohort

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "cohort/optimizer/optimizer.h"
+
+namespace cohort {
+
+struct AdamOptions {
+  double learning_rate = 0.001;
+  double beta_1 = 0.9;
+  double beta_2 = 0.999;
+  double epsilon = 1e-7;
+};
+
+// m = b1*m + (1-b1)*g, v = b2*v + (1-b2)*g*g, p -= lr*sqrt(1-b2^t)/(1-b1^t) * m/(sqrt(v)+eps).
+// epsilon is not bias-corrected (tf.keras.optimizers.Adam; torch::optim::Adam corrects it). t
+// counts the steps of each variable and is kept beside it.
+class COHORT_API Adam : public Optimizer {
+ public:
+  explicit Adam(std::vector<Variable> variables, AdamOptions options = {});
+};
+
+namespace optimizer {
+COHORT_API const UpdateRule& adam_rule();
+}  // namespace optimizer
+
+}  // namespace cohort

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/optimizer/adam.h"
+
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "cohort/testing/throws_error.h"
+
+namespace cohort {
+namespace {
+
+using testing::throws_error;
+
+class AdamTest : public ::testing::Test {
+ protected:
+  static at::Tensor scalar(double value) {
+    return at::full({}, value, at::TensorOptions(at::kDouble));
+  }
+  static auto making(AdamOptions options) {
+    return [options] { Adam({local_variable("w", scalar(1))}, options); };
+  }
+};
+
+// sqrt(1-b2)/(1-b1) * (1-b1)*g / (sqrt((1-b2)*g*g) + eps) is sign(g), were it not for epsilon.
+TEST_F(AdamTest, TheFirstStepIsOneLearningRateLong) {
+  const Variable variable = local_variable("w", scalar(1));
+  const Adam adam({variable}, {.learning_rate = 0.125, .epsilon = 1e-15});
+  adam.apply_gradients({{scalar(300), variable}});
+  EXPECT_NEAR(variable.read().item<double>(), 1 - 0.125, 1e-12);
+}
+
+// torch::optim::Adam's epsilon would give 2/(2 + 1).
+TEST_F(AdamTest, EpsilonIsNotBiasCorrected) {
+  const Variable variable = local_variable("w", scalar(0));
+  const Adam adam({variable}, {.learning_rate = 1, .beta_1 = 0, .beta_2 = 0.75, .epsilon = 1});
+  adam.apply_gradients({{scalar(2), variable}});
+  EXPECT_DOUBLE_EQ(variable.read().item<double>(), -0.5 * 2 / (1 + 1));
+}
+
+TEST_F(AdamTest, CountsTheStepsOfAVariableInASlot) {
+  const UpdateRule& rule = update_rule_of("adam");
+  at::Tensor value = scalar(1);
+  const std::array hyper{0.1, 0.9, 0.999, 1e-7};
+  auto slots = rule.create_slots(value, hyper);
+  for (int i = 0; i < 3; ++i) rule.update(value, value, slots, scalar(1), hyper);
+  EXPECT_EQ(rule.slot_names()[2], "step");
+  EXPECT_EQ(slots[2].item<std::int64_t>(), 3);
+}
+
+TEST_F(AdamTest, HasTensorFlowsDefaults) {
+  const Adam adam({local_variable("w", scalar(1))});
+  EXPECT_EQ(adam.learning_rate(), 0.001);
+  EXPECT_EQ(adam.hyper("beta_1"), 0.9);
+  EXPECT_EQ(adam.hyper("beta_2"), 0.999);
+  EXPECT_EQ(adam.hyper("epsilon"), 1e-7);
+}
+
+TEST_F(AdamTest, RefusesImpossibleOptions) {
+  EXPECT_THAT(making({.learning_rate = -1}),
+              throws_error(ErrorCode::invalid_argument, "finite learning_rate >= 0"));
+  EXPECT_THAT(making({.beta_1 = 1}),
+              throws_error(ErrorCode::invalid_argument, "expected beta_1 in [0, 1), got 1"));
+  EXPECT_THAT(making({.beta_2 = -0.5}),
+              throws_error(ErrorCode::invalid_argument, "expected beta_2 in [0, 1)"));
+  EXPECT_THAT(making({.epsilon = 0}),
+              throws_error(ErrorCode::invalid_argument, "expected a finite epsilon > 0"));
+}
+
+}  // namespace
+}  // namespace cohort

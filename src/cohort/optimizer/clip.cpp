@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/optimizer/clip.h"
+
+#include <ATen/ops/mul.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+
+ClippedGradients clip_by_global_norm(const std::vector<at::Tensor>& gradients, double norm_max) {
+  COHORT_CHECK(std::isfinite(norm_max) && norm_max > 0.0, ErrorCode::invalid_argument,
+               "[optimizer.clip] expected a finite norm_max > 0, got ", norm_max);
+  at::Tensor squares;
+  for (const at::Tensor& gradient : gradients) {
+    if (!gradient.defined()) continue;
+    const at::Tensor square = at::sum(at::mul(gradient, gradient));
+    squares = squares.defined() ? squares.add(square) : square;
+  }
+  ClippedGradients result;
+  result.gradients = gradients;
+  if (!squares.defined()) {
+    result.global_norm = at::zeros({});
+    return result;
+  }
+  result.global_norm = squares.sqrt();
+  const at::Tensor scale = result.global_norm.clamp_min(norm_max).reciprocal().mul(norm_max);
+  for (at::Tensor& gradient : result.gradients) {
+    if (gradient.defined()) gradient = at::mul(gradient, scale);
+  }
+  return result;
+}
+
+std::vector<std::pair<at::Tensor, Variable>> clip_by_global_norm(
+    std::vector<std::pair<at::Tensor, Variable>> gradients, double norm_max) {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(gradients.size());
+  for (const auto& [gradient, variable] : gradients) tensors.push_back(gradient);
+  ClippedGradients clipped = clip_by_global_norm(tensors, norm_max);
+  for (std::size_t i = 0; i < gradients.size(); ++i)
+    gradients[i].first = std::move(clipped.gradients[i]);
+  return gradients;
+}
+
+}  // namespace cohort

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradient clipping with tensors alone, so that a traced step can hold it
+// (torch::nn::utils::clip_grad_norm_ reads the norm on the host).
+//
+//   auto gradients = optimizer.compute_gradients(loss);
+//   optimizer.apply_gradients(cohort::clip_by_global_norm(gradients, 1.0));
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+#include <vector>
+
+#include "cohort/core/export.h"
+#include "cohort/variable/variable.h"
+
+namespace cohort {
+
+// g * norm_max / max(norm, norm_max) with the norm of all of them together, a 0-dim tensor
+// (tf.clip_by_global_norm). Undefined gradients stay so; a norm that is not finite gives NaN.
+struct ClippedGradients {
+  std::vector<at::Tensor> gradients;
+  at::Tensor global_norm;
+};
+COHORT_API ClippedGradients clip_by_global_norm(const std::vector<at::Tensor>& gradients,
+                                                double norm_max);
+
+// The same for what compute_gradients() gives.
+COHORT_API std::vector<std::pair<at::Tensor, Variable>> clip_by_global_norm(
+    std::vector<std::pair<at::Tensor, Variable>> gradients, double norm_max);
+
+}  // namespace cohort

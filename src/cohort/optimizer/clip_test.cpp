@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/optimizer/clip.h"
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "cohort/optimizer/sgd.h"
+#include "cohort/testing/throws_error.h"
+
+namespace cohort {
+namespace {
+
+// A norm of 5 over both.
+const std::vector<at::Tensor>& three_and_four() {
+  static const std::vector<at::Tensor> kGradients{at::tensor({3.0, 0.0}), at::tensor({4.0})};
+  return kGradients;
+}
+
+TEST(ClipByGlobalNorm, ScalesAllByOneFactor) {
+  const auto [clipped, norm] = clip_by_global_norm(three_and_four(), 2.5);
+  EXPECT_EQ(norm.item<double>(), 5);
+  EXPECT_TRUE(at::equal(clipped[0], at::tensor({1.5, 0.0})));
+  EXPECT_TRUE(at::equal(clipped[1], at::tensor({2.0})));
+}
+
+TEST(ClipByGlobalNorm, LeavesSmallGradients) {
+  const auto [clipped, norm] = clip_by_global_norm(three_and_four(), 8);
+  EXPECT_TRUE(at::equal(clipped[0], three_and_four()[0]));
+  EXPECT_TRUE(at::equal(clipped[1], three_and_four()[1]));
+}
+
+TEST(ClipByGlobalNorm, LeavesZeroGradientsZero) {
+  const auto [clipped, norm] = clip_by_global_norm({at::tensor({0.0, 0.0})}, 1);
+  EXPECT_TRUE(at::equal(clipped[0], at::tensor({0.0, 0.0})));
+}
+
+TEST(ClipByGlobalNorm, PassesUndefinedGradientsThrough) {
+  const auto [clipped, norm] = clip_by_global_norm({at::Tensor(), at::tensor({4.0})}, 2);
+  EXPECT_FALSE(clipped[0].defined());
+  EXPECT_EQ(clipped[1].item<double>(), 2);
+  EXPECT_EQ(clip_by_global_norm(std::vector<at::Tensor>(2), 2).global_norm.item<double>(), 0);
+}
+
+TEST(ClipByGlobalNorm, ANormThatIsNotFiniteGivesNaN) {
+  const auto [clipped, norm] =
+      clip_by_global_norm({at::tensor({std::numeric_limits<double>::infinity()})}, 2);
+  EXPECT_TRUE(std::isnan(clipped[0].item<double>()));
+}
+
+TEST(ClipByGlobalNorm, TakesWhatComputeGradientsGives) {
+  const Variable variable = local_variable("w", at::tensor({3.0, 4.0}));
+  const Sgd sgd({variable}, {.learning_rate = 1});
+  const auto gradients = sgd.compute_gradients(variable.tensor().square().sum().div(2));
+  sgd.apply_gradients(clip_by_global_norm(gradients, 2.5));
+  EXPECT_TRUE(at::equal(variable.read(), at::tensor({1.5, 2.0})));
+}
+
+TEST(ClipByGlobalNorm, RefusesANormThatIsNotPositive) {
+  EXPECT_THAT([] { clip_by_global_norm(three_and_four(), 0); },
+              testing::throws_error(ErrorCode::invalid_argument,
+                                    "[optimizer.clip] expected a finite norm_max > 0"));
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loop of every update rule: one pass over value, slots and gradient, bound by memory.
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string_view>
+
+#include "cohort/core/error.h"
+#include "cohort/core/tensor_spec.h"
+
+namespace cohort::optimizer {
+
+// Below this a second thread costs more than it brings.
+inline constexpr std::int64_t kParallelElements = std::int64_t{1} << 20;
+
+// fn(i) for each element. fn may read and write element i of its tensors and nothing else: that is
+// why it can be vectorised although new_value may be value itself, and why splitting changes no
+// bit.
+template <class Fn>
+void for_each_element(std::int64_t count, const Fn& fn) {
+  at::parallel_for(0, count, kParallelElements, [&fn](std::int64_t begin, std::int64_t end) {
+    const Fn element = fn;  // its pointers in registers
+#if defined(__clang__)
+#pragma clang loop vectorize(assume_safety)
+#else
+#pragma GCC ivdep
+#endif
+    for (std::int64_t i = begin; i < end; ++i) element(i);
+  });
+}
+
+// fn(T{}) with the C type of `value`'s dtype.
+template <class Fn>
+void with_element_type(const at::Tensor& value, std::string_view rule, const Fn& fn) {
+  switch (value.scalar_type()) {
+    case at::ScalarType::Float:
+      return fn(float{});
+    case at::ScalarType::Double:
+      return fn(double{});
+    default:
+      COHORT_CHECK(false, ErrorCode::unimplemented,
+                   "[optimizer.update] expected a variable of float32 or float64, got ",
+                   dtype_name(value.scalar_type()), " (rule '", rule, "')");
+  }
+}
+
+}  // namespace cohort::optimizer

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/optimizer/optimizer.h"
+
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_set>
+
+#include "cohort/core/error.h"
+#include "cohort/function/trace.h"
+#include "cohort/variable/hyperparameter.h"
+
+namespace cohort {
+namespace {
+
+using GradientList = std::vector<std::pair<at::Tensor, Variable>>;
+
+// "'w', 'b' and 3 more"
+std::string names_of(const std::vector<Variable>& variables) {
+  constexpr std::size_t kShown = 4;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kShown, variables.size()); ++i) {
+    if (i > 0) text += ", ";
+    text += "'" + variables[i].name() + "'";
+  }
+  if (variables.size() > kShown)
+    text += " and " + std::to_string(variables.size() - kShown) + " more";
+  return text;
+}
+
+void check_variables(std::string_view rule, const std::vector<Variable>& variables) {
+  COHORT_CHECK(
+      !variables.empty(), ErrorCode::invalid_argument, "[optimizer.", rule,
+      "] expected variables to train, got an empty list; give it the model's parameters()");
+  std::unordered_set<const VariableImpl*> seen;
+  for (const Variable& variable : variables) {
+    COHORT_CHECK(seen.insert(variable.impl().get()).second, ErrorCode::invalid_argument,
+                 "[optimizer.", rule, "] expected every variable once, got '", variable.name(),
+                 "' twice");
+  }
+  COHORT_CHECK(std::any_of(variables.begin(), variables.end(),
+                           [](const Variable& v) { return v.is_trainable(); }),
+               ErrorCode::invalid_argument, "[optimizer.", rule,
+               "] expected a trainable variable, got only ", names_of(variables),
+               ", which are not trainable");
+}
+
+void check_loss(const at::Tensor& loss, const std::vector<Variable>& variables) {
+  COHORT_CHECK(
+      loss.defined(), ErrorCode::invalid_argument,
+      "[optimizer.minimize] expected a floating-point scalar as loss, got an undefined tensor");
+  COHORT_CHECK(loss.numel() == 1 && loss.is_floating_point(), ErrorCode::invalid_argument,
+               "[optimizer.minimize] expected a floating-point scalar as loss, got ",
+               TensorSpec::of(loss).to_string(), "; reduce it with mean() or average_loss()");
+  COHORT_CHECK(
+      loss.requires_grad(), ErrorCode::invalid_argument,
+      "[optimizer.minimize] expected a loss that depends on ", names_of(variables),
+      ", got one without a gradient; compute it from the variables' tensors in the same step, with "
+      "gradients enabled and nothing detached");
+}
+
+// As the update rules take it.
+at::Tensor dense_gradient(const at::Tensor& gradient, const Variable& variable) {
+  COHORT_CHECK(gradient.layout() == at::kStrided, ErrorCode::unimplemented,
+               "[optimizer.minimize] expected a dense gradient, got a sparse one (variable '",
+               variable.name(), "'); make the embedding without sparse(true)");
+  const at::Tensor constant = gradient.requires_grad() ? gradient.detach() : gradient;
+  return constant.to(variable.spec().dtype).contiguous();
+}
+
+}  // namespace
+
+struct Optimizer::State {
+  std::vector<Variable> variables;
+  const UpdateRule& rule;
+  std::vector<at::Tensor> hyper;  // in the rule's order; the tensors never change, their values do
+
+  const at::Tensor& find(std::string_view name) const {
+    const auto names = rule.hyper_names();
+    std::string known;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (names[i] == name) return hyper[i];
+      known += (i == 0 ? "'" : ", '") + std::string(names[i]) + "'";
+    }
+    COHORT_CHECK(false, ErrorCode::not_found, "[optimizer.", rule.name(), "] expected one of ",
+                 known, ", got '", name, "' (name of a hyperparameter)");
+    COHORT_ASSERT(false);
+  }
+
+  bool has(const Variable& variable) const {
+    return std::find(variables.begin(), variables.end(), variable) != variables.end();
+  }
+};
+
+Optimizer::Optimizer(std::vector<Variable> variables, const UpdateRule& rule,
+                     const std::vector<double>& hyper) {
+  COHORT_ASSERT(hyper.size() == rule.hyper_names().size());
+  check_variables(rule.name(), variables);
+  state_ = std::make_shared<State>(State{std::move(variables), rule, {}});
+  for (const double value : hyper) state_->hyper.push_back(make_hyperparameter(value));
+}
+
+void Optimizer::minimize(const at::Tensor& loss) const { apply_gradients(compute_gradients(loss)); }
+
+std::vector<std::pair<at::Tensor, Variable>> Optimizer::compute_gradients(
+    const at::Tensor& loss) const {
+  check_loss(loss, state_->variables);
+  GradientList gradients;
+  torch::autograd::variable_list inputs;
+  for (const Variable& variable : state_->variables) {
+    // A parameter can be frozen for a while by requires_grad_(false).
+    if (!variable.is_trainable() || !variable.tensor().requires_grad()) continue;
+    inputs.push_back(variable.tensor());
+    gradients.emplace_back(at::Tensor(), variable);
+  }
+  COHORT_CHECK(!inputs.empty(), ErrorCode::invalid_argument,
+               "[optimizer.minimize] expected a variable that requires ", "a gradient, got ",
+               names_of(state_->variables), ", all frozen by requires_grad_(false)");
+  const auto results = torch::autograd::grad({loss}, inputs, {}, /*retain_graph=*/c10::nullopt,
+                                             /*create_graph=*/false, /*allow_unused=*/true);
+  bool is_any_defined = false;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    gradients[i].first = results[i];
+    is_any_defined = is_any_defined || results[i].defined();
+  }
+  COHORT_CHECK(is_any_defined, ErrorCode::invalid_argument,
+               "[optimizer.minimize] expected a loss that depends on ", names_of(state_->variables),
+               ", got one that depends on none of them; was it computed with another ",
+               "model, or from copies (clone, read) of the variables?");
+  return gradients;
+}
+
+void Optimizer::apply_gradients(const GradientList& gradients) const {
+  // Every check before the first update, so that a failure leaves no variable ahead of the others.
+  GradientList dense;
+  for (const auto& [gradient, variable] : gradients) {
+    COHORT_CHECK(
+        state_->has(variable) && variable.is_trainable(), ErrorCode::invalid_argument,
+        "[optimizer.apply_gradients] expected trainable variables of this optimizer, got '",
+        variable.name(), "'");
+    if (!gradient.defined()) continue;
+    dense.emplace_back(dense_gradient(gradient, variable), variable);
+    check_gradient(state_->rule, variable.tensor(), dense.back().first, variable.name());
+  }
+  COHORT_CHECK(!dense.empty(), ErrorCode::invalid_argument,
+               "[optimizer.apply_gradients] expected gradients, got none that is defined");
+  if (auto* trace = function::Trace::current()) {
+    for (const at::Tensor& value : state_->hyper) trace->capture_input(value);
+  }
+  for (const auto& [gradient, variable] : dense)
+    variable.impl()->apply(state_->rule, gradient, state_->hyper);
+}
+
+double Optimizer::hyper(std::string_view name) const {
+  return hyperparameter_value(state_->find(name));
+}
+
+void Optimizer::set_hyper(std::string_view name, double value) {
+  const at::Tensor& hyperparameter = state_->find(name);
+  COHORT_CHECK(std::isfinite(value) && value >= 0.0, ErrorCode::invalid_argument, "[optimizer.",
+               state_->rule.name(), "] expected a finite ", name, " >= 0, got ", value);
+  set_hyperparameter(hyperparameter, value);
+}
+
+const std::vector<Variable>& Optimizer::variables() const { return state_->variables; }
+
+const UpdateRule& Optimizer::rule() const { return state_->rule; }
+
+}  // namespace cohort

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimizers: gradients by autograd, then one update rule on each variable, where the variable is.
+//
+//   cohort::Adam optimizer(model.parameters(), {.learning_rate = 1e-3});
+//   optimizer.minimize(loss);      // inside a step
+// Formulas and slots follow TensorFlow's, not torch::optim's.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cohort/core/export.h"
+#include "cohort/variable/variable.h"
+
+namespace cohort {
+
+// A shared handle; copies are the same optimizer. Thread-safe: steps may run and be scheduled while
+// another thread sets a hyperparameter.
+class COHORT_API Optimizer {
+ public:
+  // Gradients of a scalar `loss` for every trainable variable, applied; a variable without one is
+  // left alone. Throws invalid_argument when loss is not a floating-point scalar or depends on none
+  // of the variables.
+  void minimize(const at::Tensor& loss) const;
+  // Its first half: (gradient, variable) for each trainable variable, undefined where loss does not
+  // depend on it (tf's compute_gradients); to change gradients before they are applied.
+  std::vector<std::pair<at::Tensor, Variable>> compute_gradients(const at::Tensor& loss) const;
+  // Its second half; an undefined gradient is left out.
+  void apply_gradients(const std::vector<std::pair<at::Tensor, Variable>>& gradients) const;
+
+  double learning_rate() const { return hyper("learning_rate"); }
+  // From the next scheduled step on; no new trace.
+  void set_learning_rate(double value) { set_hyper("learning_rate", value); }
+  // By the rule's name for it; not_found for another, with the list.
+  double hyper(std::string_view name) const;
+  void set_hyper(std::string_view name, double value);
+  const std::vector<Variable>& variables() const;
+  const UpdateRule& rule() const;
+
+ protected:
+  // `hyper` in the rule's order, checked by the subclass.
+  Optimizer(std::vector<Variable> variables, const UpdateRule& rule,
+            const std::vector<double>& hyper);
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+// "sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam"; not_found for another name, with the
+// list.
+COHORT_API const UpdateRule& update_rule_of(std::string_view name);
+COHORT_API std::vector<std::string_view> update_rule_names();
+
+}  // namespace cohort

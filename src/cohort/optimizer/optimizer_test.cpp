@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/optimizer/optimizer.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "cohort/optimizer/sgd.h"
+#include "cohort/testing/throws_error.h"
+
+namespace cohort {
+namespace {
+
+using testing::throws_error;
+
+class OptimizerTest : public ::testing::Test {
+ protected:
+  static Variable make(const std::string& name, double value, bool is_trainable = true) {
+    return local_variable(name, filled(value), is_trainable);
+  }
+  static at::Tensor filled(double value) {
+    return at::full({2}, value, at::TensorOptions(at::kDouble));
+  }
+  static double first(const Variable& variable) { return variable.read()[0].item<double>(); }
+  // d(loss)/dw = 3, d(loss)/db = 1
+  at::Tensor loss() const { return (weight_.tensor() * 3 + bias_.tensor()).sum(); }
+
+  Variable weight_ = make("w", 1);
+  Variable bias_ = make("b", 1);
+  Variable unused_ = make("unused", 1);
+  Sgd sgd_{{weight_, bias_, unused_}, {.learning_rate = 0.5}};
+};
+
+TEST_F(OptimizerTest, MinimizeStepsEachVariableTheLossDependsOn) {
+  sgd_.minimize(loss());
+  EXPECT_EQ(first(weight_), 1 - 0.5 * 3);
+  EXPECT_EQ(first(bias_), 1 - 0.5 * 1);
+  EXPECT_EQ(first(unused_), 1);
+}
+
+TEST_F(OptimizerTest, ASecondMinimizeStartsFromFreshGradients) {
+  sgd_.minimize(loss());
+  sgd_.minimize(loss());
+  EXPECT_EQ(first(weight_), 1 - 2 * 0.5 * 3);
+  EXPECT_FALSE(weight_.tensor().grad().defined());
+}
+
+TEST_F(OptimizerTest, GradientsMayBeChangedBeforeTheyAreApplied) {
+  auto gradients = sgd_.compute_gradients(loss());
+  ASSERT_EQ(gradients.size(), 3U);
+  EXPECT_FALSE(gradients[2].first.defined());
+  gradients[0].first = gradients[0].first * 2;
+  sgd_.apply_gradients(gradients);
+  EXPECT_EQ(first(weight_), 1 - 0.5 * 6);
+}
+
+TEST_F(OptimizerTest, AGradientOfAnotherDtypeIsCast) {
+  sgd_.apply_gradients({{filled(2).to(at::kFloat), weight_}});
+  EXPECT_EQ(first(weight_), 1 - 0.5 * 2);
+}
+
+TEST_F(OptimizerTest, AGradientThatIsAViewIsApplied) {
+  sgd_.apply_gradients({{at::full({1}, 2.0, at::TensorOptions(at::kDouble)).expand({2}), weight_}});
+  EXPECT_EQ(first(weight_), 1 - 0.5 * 2);
+}
+
+TEST_F(OptimizerTest, TheLearningRateHoldsFromTheNextStepOn) {
+  sgd_.set_learning_rate(0.25);
+  sgd_.minimize(loss());
+  EXPECT_EQ(sgd_.learning_rate(), 0.25);
+  EXPECT_EQ(first(bias_), 1 - 0.25);
+}
+
+TEST_F(OptimizerTest, CopiesShareTheirHyperparameters) {
+  Optimizer copy = sgd_;
+  copy.set_learning_rate(0.125);
+  EXPECT_EQ(sgd_.learning_rate(), 0.125);
+}
+
+TEST_F(OptimizerTest, NonTrainableVariablesAreLeftOut) {
+  const Variable mean = make("mean", 1, false);
+  const Sgd sgd({weight_, mean}, {.learning_rate = 0.5});
+  sgd.minimize((weight_.tensor() * mean.tensor()).sum());
+  EXPECT_EQ(first(mean), 1);
+  EXPECT_EQ(first(weight_), 0.5);
+}
+
+TEST_F(OptimizerTest, AFrozenVariableIsLeftAlone) {
+  const at::Tensor frozen = bias_.tensor();
+  frozen.set_requires_grad(false);
+  sgd_.minimize(loss());
+  EXPECT_EQ(first(bias_), 1);
+  EXPECT_EQ(first(weight_), -0.5);
+}
+
+TEST_F(OptimizerTest, RefusesALossThatIsNoFloatingPointScalar) {
+  EXPECT_THAT([&] { sgd_.minimize(weight_.tensor() * 2); },
+              throws_error(ErrorCode::invalid_argument, "got float64[2]; reduce it with mean()"));
+  EXPECT_THAT(
+      [&] { sgd_.minimize(loss().detach().to(at::kLong)); },
+      throws_error(ErrorCode::invalid_argument, "floating-point scalar as loss, got int64[]"));
+  EXPECT_THAT([&] { sgd_.minimize(at::Tensor()); },
+              throws_error(ErrorCode::invalid_argument, "undefined"));
+}
+
+TEST_F(OptimizerTest, RefusesALossWithoutGradient) {
+  const c10::NoGradGuard no_grad;
+  EXPECT_THAT(
+      [&] { sgd_.minimize(loss()); },
+      throws_error(
+          ErrorCode::invalid_argument,
+          "expected a loss that depends on 'w', 'b', 'unused', got one without a gradient"));
+}
+
+TEST_F(OptimizerTest, RefusesALossOfOtherVariables) {
+  const Variable other = make("other", 1);
+  EXPECT_THAT([&] { sgd_.minimize(other.tensor().sum()); },
+              throws_error(ErrorCode::invalid_argument,
+                           "depends on none of them; was it computed with another model"));
+}
+
+TEST_F(OptimizerTest, RefusesToMinimizeWhenAllIsFrozen) {
+  for (const Variable& variable : sgd_.variables()) variable.tensor().set_requires_grad(false);
+  const Variable other = make("other", 1);
+  EXPECT_THAT([&] { sgd_.minimize(other.tensor().sum()); },
+              throws_error(ErrorCode::invalid_argument, "all frozen by requires_grad_(false)"));
+}
+
+TEST_F(OptimizerTest, AFailedApplyChangesNoVariable) {
+  const at::Tensor wrong = at::full({3}, 1.0, at::TensorOptions(at::kDouble));
+  EXPECT_THAT(
+      [&] {
+        sgd_.apply_gradients({{filled(1), weight_}, {wrong, bias_}});
+      },
+      throws_error(ErrorCode::invalid_argument,
+                   "expected a gradient of float64[2], got float64[3]"));
+  EXPECT_EQ(first(weight_), 1);
+}
+
+TEST_F(OptimizerTest, RefusesGradientsOfOtherVariablesAndOfNone) {
+  EXPECT_THAT(
+      [&] {
+        sgd_.apply_gradients({{filled(1), make("other", 1)}});
+      },
+      throws_error(ErrorCode::invalid_argument, "variables of this optimizer, got 'other'"));
+  EXPECT_THAT([&] { sgd_.apply_gradients({}); },
+              throws_error(ErrorCode::invalid_argument, "none that is defined"));
+  EXPECT_THAT(
+      [&] {
+        sgd_.apply_gradients({{at::Tensor(), weight_}});
+      },
+      throws_error(ErrorCode::invalid_argument, "none that is defined"));
+}
+
+TEST_F(OptimizerTest, RefusesSparseGradients) {
+  EXPECT_THAT(
+      [&] {
+        sgd_.apply_gradients({{filled(1).to_sparse(), weight_}});
+      },
+      throws_error(ErrorCode::unimplemented, "got a sparse one (variable 'w'"));
+}
+
+TEST_F(OptimizerTest, RefusesListsItCannotTrain) {
+  EXPECT_THAT([] { Sgd({}); },
+              throws_error(ErrorCode::invalid_argument, "got an empty list; give it the model's"));
+  EXPECT_THAT(
+      [&] {
+        Sgd({weight_, bias_, weight_});
+      },
+      throws_error(ErrorCode::invalid_argument, "got 'w' twice"));
+  EXPECT_THAT(
+      [&] { Sgd({make("mean", 1, false)}); },
+      throws_error(ErrorCode::invalid_argument, "got only 'mean', which are not trainable"));
+}
+
+TEST_F(OptimizerTest, RefusesUnknownAndImpossibleHyperparameters) {
+  EXPECT_THAT(
+      [&] { sgd_.hyper("momentum"); },
+      throws_error(ErrorCode::not_found, "expected one of 'learning_rate', got 'momentum'"));
+  EXPECT_THAT([&] { sgd_.set_learning_rate(-1); },
+              throws_error(ErrorCode::invalid_argument, "learning_rate >= 0"));
+  EXPECT_THAT(
+      [&] { sgd_.set_learning_rate(std::numeric_limits<double>::infinity()); },
+      throws_error(ErrorCode::invalid_argument, "expected a finite learning_rate >= 0, got inf"));
+  EXPECT_EQ(sgd_.learning_rate(), 0.5);
+}
+
+}  // namespace
+}  // namespace cohort

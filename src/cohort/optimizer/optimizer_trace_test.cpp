@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimizers inside a trace: the program that ships equals the step run here, bit for bit.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+
+#include "cohort/function/trace.h"
+#include "cohort/optimizer/adagrad.h"
+#include "cohort/optimizer/adam.h"
+#include "cohort/optimizer/clip.h"
+#include "cohort/optimizer/rmsprop.h"
+#include "cohort/optimizer/sgd.h"
+#include "cohort/testing/throws_error.h"
+#include "cohort/variable/hyperparameter.h"
+#include "cohort/variable/variable_table.h"
+
+namespace cohort {
+namespace {
+
+constexpr int kSteps = 100;
+
+using MakeOptimizer = std::function<Optimizer(std::vector<Variable>)>;
+
+// The parameters of a small network, with its loss.
+struct Network {
+  explicit Network(std::uint64_t seed) {
+    at::Generator generator = at::detail::createCPUGenerator(seed);
+    for (const auto& [name, sizes] : std::vector<std::pair<std::string, std::vector<std::int64_t>>>{
+             {"w1", {5, 7}}, {"b1", {7}}, {"w2", {7, 3}}, {"b2", {3}}}) {
+      variables.push_back(
+          local_variable(name, at::randn(sizes, generator, at::TensorOptions(at::kFloat))));
+    }
+  }
+  at::Tensor loss(const at::Tensor& x) const {
+    const auto& v = variables;
+    const at::Tensor hidden = x.matmul(v[0].tensor()).add(v[1].tensor()).tanh();
+    return hidden.matmul(v[2].tensor()).add(v[3].tensor()).square().mean();
+  }
+  std::vector<Variable> variables;
+};
+
+// A parameter server in this process: applies rules by their names to its own values.
+class OwningHost final : public ResourceHost {
+ public:
+  std::vector<Variable> variables;
+
+  std::vector<at::Tensor> iterator_next(std::int64_t) override { return {}; }
+  void apply(std::string_view rule, std::int64_t variable, at::Tensor gradient,
+             std::span<const at::Tensor> hyper) override {
+    variables.at(static_cast<std::size_t>(variable))
+        .impl()
+        ->apply(update_rule_of(rule), gradient, hyper);
+  }
+  void assign(AssignKind, std::int64_t, at::Tensor) override {}
+  at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }
+  void scatter_add(std::int64_t, const at::Tensor&, const at::Tensor&) override {}
+};
+
+// A traced step of a Network with its variables elsewhere.
+class Shipped {
+ public:
+  using Step = std::function<at::Tensor(const at::Tensor& x)>;
+
+  Shipped(const Network& here, const Step& step) {
+    VariableTable table;
+    for (const Variable& variable : here.variables) table.add(variable);
+    function::TraceOptions options;
+    options.variable_of = table.lookup();
+    const auto body = [&](const std::vector<at::Tensor>& inputs) {
+      return std::vector{step(inputs[0])};
+    };
+    traced_ = function::trace({batch(1)}, {batch(2)}, body, options);
+    program_ = function::PreparedProgram::decode(traced_.bytes);
+    for (const auto& variable : traced_.info.variables) {
+      const auto* entry = table.find(variable.name);
+      host_.variables.push_back(local_variable(variable.name, entry->variable.read()));
+    }
+  }
+  at::Tensor run(const at::Tensor& x) {
+    std::vector<at::Tensor> inputs{x};
+    for (const at::Tensor& captured : traced_.captured_inputs)
+      inputs.push_back(hyperparameter_snapshot(captured));
+    std::vector<at::Tensor> values;
+    for (const Variable& variable : host_.variables) values.push_back(variable.read());
+    return program_->run(inputs, values, host_, 0).at(0);
+  }
+  at::Tensor value(std::string_view name) const {
+    for (const Variable& variable : host_.variables) {
+      if (variable.name() == name) return variable.read();
+    }
+    return {};
+  }
+  static at::Tensor batch(std::uint64_t seed) {
+    return at::randn({4, 5}, at::detail::createCPUGenerator(seed), at::TensorOptions(at::kFloat));
+  }
+
+ private:
+  function::Traced traced_;
+  std::shared_ptr<const function::PreparedProgram> program_;
+  OwningHost host_;
+};
+
+class OptimizerInATrace : public ::testing::TestWithParam<MakeOptimizer> {
+ protected:
+  void expect_shipped_equals_here() const {
+    for (const Variable& variable : here_.variables) {
+      EXPECT_TRUE(at::equal(shipped_.value(variable.name()), variable.read())) << variable.name();
+    }
+  }
+  Network here_{7};
+  Optimizer optimizer_ = GetParam()(here_.variables);
+  Shipped::Step step_ = [this](const at::Tensor& x) {
+    const at::Tensor loss = here_.loss(x);
+    optimizer_.minimize(loss);
+    return loss;
+  };
+  Shipped shipped_{here_, step_};
+};
+
+TEST_P(OptimizerInATrace, AHundredStepsEqualThoseRunHere) {
+  for (int i = 0; i < kSteps; ++i) {
+    const at::Tensor x = Shipped::batch(std::uint64_t(i) + 100);
+    ASSERT_TRUE(at::equal(shipped_.run(x), step_(x).detach())) << "loss of step " << i;
+  }
+  expect_shipped_equals_here();
+}
+
+TEST_P(OptimizerInATrace, ANewLearningRateNeedsNoNewTrace) {
+  for (const double rate : {0.5, 0.125, 0.0}) {
+    optimizer_.set_learning_rate(rate);
+    shipped_.run(Shipped::batch(3));
+    step_(Shipped::batch(3));
+    expect_shipped_equals_here();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Optimizers, OptimizerInATrace,
+    ::testing::Values([](auto v) -> Optimizer { return Sgd(v, {.learning_rate = 0.1}); },
+                      [](auto v) -> Optimizer {
+                        return Sgd(v, {.learning_rate = 0.1, .momentum = 0.9});
+                      },
+                      [](auto v) -> Optimizer {
+                        return Sgd(v, {.learning_rate = 0.1, .momentum = 0.9, .nesterov = true});
+                      },
+                      [](auto v) -> Optimizer { return Adagrad(v, {.learning_rate = 0.1}); },
+                      [](auto v) -> Optimizer { return Rmsprop(v, {.learning_rate = 0.01}); },
+                      [](auto v) -> Optimizer { return Adam(v, {.learning_rate = 0.01}); }));
+
+TEST(ClippingInATrace, EqualsClippingHere) {
+  Network here(7);
+  const Sgd sgd(here.variables, {.learning_rate = 0.1});
+  const auto step = [&](const at::Tensor& x) {
+    const at::Tensor loss = here.loss(x);
+    sgd.apply_gradients(clip_by_global_norm(sgd.compute_gradients(loss), 0.1));
+    return loss;
+  };
+  Shipped shipped(here, step);
+  for (int i = 0; i < 5; ++i) {
+    const at::Tensor x = Shipped::batch(std::uint64_t(i) + 100);
+    EXPECT_TRUE(at::equal(shipped.run(x), step(x).detach())) << "loss of step " << i;
+  }
+}
+
+TEST(OptimizersInATrace, ALossOfNoVariableIsRefusedAtTheTrace) {
+  Network here(7);
+  const Network other(8);
+  const Sgd sgd(here.variables);
+  const auto step = [&](const at::Tensor& x) {
+    sgd.minimize(other.loss(x));
+    return x;
+  };
+  EXPECT_THAT(([&] { Shipped(here, step); }),
+              testing::throws_error(ErrorCode::invalid_argument, ""));
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/optimizer/rmsprop.h"
+
+#include <ATen/ops/ones_like.h>
+
+#include <array>
+#include <cmath>
+
+#include "cohort/optimizer/internal/arguments.h"
+#include "cohort/optimizer/internal/kernel.h"
+
+namespace cohort {
+namespace optimizer {
+namespace {
+
+class RmspropRule final : public UpdateRule {
+ public:
+  std::string_view name() const override { return "rmsprop"; }
+  std::span<const std::string_view> hyper_names() const override {
+    static constexpr std::array<std::string_view, 3> kNames{"learning_rate", "decay", "epsilon"};
+    return kNames;
+  }
+  std::span<const std::string_view> slot_names() const override {
+    static constexpr std::array<std::string_view, 1> kNames{"mean_square"};
+    return kNames;
+  }
+  std::vector<at::Tensor> create_slots(const at::Tensor& variable,
+                                       std::span<const double>) const override {
+    return {at::ones_like(variable.detach())};
+  }
+
+  void update(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
+              const at::Tensor& gradient, std::span<const double> hyper) const override {
+    with_element_type(value, name(), [&]<class T>(T) {
+      const T rate = static_cast<T>(hyper[0]);
+      const T decay = static_cast<T>(hyper[1]);
+      const T rest = static_cast<T>(1.0 - hyper[1]);
+      const T epsilon = static_cast<T>(hyper[2]);
+      const T* p = value.data_ptr<T>();
+      const T* g = gradient.data_ptr<T>();
+      T* r = slots[0].data_ptr<T>();
+      T* out = new_value.data_ptr<T>();
+      for_each_element(value.numel(), [=](std::int64_t i) {
+        const T mean_square = decay * r[i] + rest * g[i] * g[i];
+        r[i] = mean_square;
+        out[i] = p[i] - rate * g[i] / std::sqrt(mean_square + epsilon);
+      });
+    });
+  }
+};
+
+RmspropOptions checked(const RmspropOptions& options) {
+  check_not_negative("rmsprop", "learning_rate", options.learning_rate);
+  check_fraction("rmsprop", "decay", options.decay);
+  // With 0 a mean square that has decayed to 0 would be 0/0.
+  check_positive("rmsprop", "epsilon", options.epsilon);
+  return options;
+}
+
+}  // namespace
+
+const UpdateRule& rmsprop_rule() {
+  static const RmspropRule kRule;
+  return kRule;
+}
+
+}  // namespace optimizer
+
+Rmsprop::Rmsprop(std::vector<Variable> variables, RmspropOptions options)
+    : Optimizer(std::move(variables), optimizer::rmsprop_rule(),
+                {optimizer::checked(options).learning_rate, options.decay, options.epsilon}) {}
+
+}  // namespace cohort

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "cohort/optimizer/optimizer.h"
+
+namespace cohort {
+
+struct RmspropOptions {
+  double learning_rate = 0.001;
+  double decay = 0.9;
+  double epsilon = 1e-10;
+};
+
+// r = d*r + (1-d)*g*g, p -= lr*g/sqrt(r + eps); r starts at 1 (tf.compat.v1.train.RMSPropOptimizer
+// without momentum).
+class COHORT_API Rmsprop : public Optimizer {
+ public:
+  explicit Rmsprop(std::vector<Variable> variables, RmspropOptions options = {});
+};
+
+namespace optimizer {
+COHORT_API const UpdateRule& rmsprop_rule();
+}  // namespace optimizer
+
+}  // namespace cohort

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "cohort/optimizer/optimizer.h"
+
+namespace cohort {
+
+struct SgdOptions {
+  double learning_rate = 0.01;
+  double momentum = 0.0;  // 0: plain, with no slot
+  bool nesterov = false;  // needs momentum
+};
+
+// p -= lr*g; with momentum a = m*a + g, p -= lr*a; with nesterov p -= lr*(g + m*a).
+// tf.compat.v1.train.MomentumOptimizer; tf.keras.optimizers.SGD gives the same as long as the
+// learning rate stays (it keeps lr inside of a).
+class COHORT_API Sgd : public Optimizer {
+ public:
+  explicit Sgd(std::vector<Variable> variables, SgdOptions options = {});
+};
+
+namespace optimizer {
+COHORT_API const UpdateRule& sgd_rule();
+COHORT_API const UpdateRule& momentum_rule();
+COHORT_API const UpdateRule& nesterov_rule();
+}  // namespace optimizer
+
+}  // namespace cohort

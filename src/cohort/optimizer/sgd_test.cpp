@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/optimizer/sgd.h"
+
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include "cohort/testing/throws_error.h"
+
+namespace cohort {
+namespace {
+
+using testing::throws_error;
+
+class SgdTest : public ::testing::Test {
+ protected:
+  // The value of a variable that starts at 1 after a step with each of the gradients.
+  static double trained(SgdOptions options, const std::vector<double>& gradients) {
+    const Variable variable = local_variable("w", scalar(1));
+    const Sgd sgd({variable}, options);
+    for (const double gradient : gradients) sgd.apply_gradients({{scalar(gradient), variable}});
+    return variable.read().item<double>();
+  }
+  static at::Tensor scalar(double value) {
+    return at::full({}, value, at::TensorOptions(at::kDouble));
+  }
+  static auto making(SgdOptions options) {
+    return [options] { Sgd({local_variable("w", scalar(1))}, options); };
+  }
+};
+
+TEST_F(SgdTest, StepsAgainstTheGradient) {
+  EXPECT_EQ(trained({.learning_rate = 0.5}, {2, 4}), 1 - 0.5 * (2 + 4));
+}
+
+TEST_F(SgdTest, MomentumAccumulatesGradients) {
+  // a: 2, 0.5*2 + 4 = 5
+  EXPECT_EQ(trained({.learning_rate = 0.5, .momentum = 0.5}, {2, 4}), 1 - 0.5 * (2 + 5));
+}
+
+TEST_F(SgdTest, NesterovLooksAhead) {
+  // a: 2, 5; steps: 2 + 0.5*2, 4 + 0.5*5
+  EXPECT_EQ(trained({.learning_rate = 0.5, .momentum = 0.5, .nesterov = true}, {2, 4}),
+            1 - 0.5 * (3 + 6.5));
+}
+
+TEST_F(SgdTest, TakesTheRuleThatTheOptionsAskFor) {
+  const std::vector<Variable> variables{local_variable("w", scalar(1))};
+  EXPECT_EQ(Sgd(variables).rule().name(), "sgd");
+  EXPECT_EQ(Sgd(variables, {.momentum = 0.9}).rule().name(), "momentum");
+  EXPECT_EQ(Sgd(variables, {.momentum = 0.9, .nesterov = true}).rule().name(), "nesterov");
+}
+
+TEST_F(SgdTest, HasTensorFlowsDefaults) {
+  const Sgd sgd({local_variable("w", scalar(1))});
+  EXPECT_EQ(sgd.learning_rate(), 0.01);
+}
+
+TEST_F(SgdTest, RefusesImpossibleOptions) {
+  EXPECT_THAT(making({.learning_rate = -1}),
+              throws_error(ErrorCode::invalid_argument,
+                           "[optimizer.sgd] expected a finite learning_rate >= 0, got -1"));
+  EXPECT_THAT(making({.momentum = 1}),
+              throws_error(ErrorCode::invalid_argument,
+                           "[optimizer.sgd] expected momentum in [0, 1), got 1"));
+  EXPECT_THAT(making({.nesterov = true}),
+              throws_error(ErrorCode::invalid_argument,
+                           "expected momentum > 0 with nesterov, got 0; set .momentum"));
+}
+
+}  // namespace
+}  // namespace cohort

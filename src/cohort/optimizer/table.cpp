@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every update rule there is: one row each.
+#include <array>
+
+#include "cohort/core/error.h"
+#include "cohort/optimizer/adagrad.h"
+#include "cohort/optimizer/adam.h"
+#include "cohort/optimizer/rmsprop.h"
+#include "cohort/optimizer/sgd.h"
+
+namespace cohort {
+namespace {
+
+constexpr std::array kRules{
+    &optimizer::sgd_rule,     &optimizer::momentum_rule, &optimizer::nesterov_rule,
+    &optimizer::adagrad_rule, &optimizer::rmsprop_rule,  &optimizer::adam_rule,
+};
+
+}  // namespace
+
+std::vector<std::string_view> update_rule_names() {
+  std::vector<std::string_view> names;
+  for (const auto rule : kRules) names.push_back(rule().name());
+  return names;
+}
+
+const UpdateRule& update_rule_of(std::string_view name) {
+  for (const auto rule : kRules) {
+    if (rule().name() == name) return rule();
+  }
+  std::string known;
+  for (const std::string_view each : update_rule_names()) {
+    known += known.empty() ? "'" : ", '";
+    known += std::string(each) + "'";
+  }
+  COHORT_CHECK(false, ErrorCode::not_found, "[optimizer.rule] expected one of ", known, ", got '",
+               name, "'");
+  COHORT_ASSERT(false);
+}
+
+}  // namespace cohort

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "cohort/optimizer/optimizer.h"
+#include "cohort/testing/throws_error.h"
+
+namespace cohort {
+namespace {
+
+TEST(UpdateRules, AreFoundByTheirOwnName) {
+  for (const std::string_view name : update_rule_names())
+    EXPECT_EQ(update_rule_of(name).name(), name);
+}
+
+TEST(UpdateRules, HaveDifferentNames) {
+  const auto names = update_rule_names();
+  EXPECT_EQ(std::set<std::string_view>(names.begin(), names.end()).size(), names.size());
+}
+
+TEST(UpdateRules, AnUnknownNameIsNotFoundAndListsTheKnownOnes) {
+  EXPECT_THAT(
+      [] { update_rule_of("adamw"); },
+      testing::throws_error(ErrorCode::not_found, "'adagrad', 'rmsprop', 'adam', got 'adamw'"));
+}
+
+TEST(UpdateRules, CallTheirFirstHyperparameterLearningRate) {
+  for (const std::string_view name : update_rule_names()) {
+    EXPECT_EQ(update_rule_of(name).hyper_names().front(), "learning_rate") << name;
+  }
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/rpc/backends/grpc/grpc_backend.h"
+
+#include <thread>
+#include <utility>
+
+#include "cohort/rpc/backends/grpc/grpc_connection.h"
+#include "cohort/rpc/internal/grpc_setup.h"
+#include "frames.grpc.pb.h"
+
+namespace cohort::rpc::backends {
+namespace {
+
+using internal::PeerName;
+
+// Either of gRPC's stream classes.
+template <class Stream, class Context>
+class ByteStreamOf : public ByteStream {
+ public:
+  ByteStreamOf(Stream& stream, Context& context) : stream_(stream), context_(context) {}
+
+  bool read(std::string& bytes) override {
+    if (!stream_.Read(&chunk_)) return false;
+    bytes.swap(*chunk_.mutable_data());
+    return true;
+  }
+  bool write(std::string bytes) override {
+    proto::Chunk chunk;
+    chunk.set_data(std::move(bytes));
+    return stream_.Write(chunk);
+  }
+  void cancel() noexcept override { context_.TryCancel(); }
+
+ private:
+  Stream& stream_;
+  Context& context_;
+  proto::Chunk chunk_;
+};
+
+using ServerStream = grpc::ServerReaderWriter<proto::Chunk, proto::Chunk>;
+using ClientStream = grpc::ClientReaderWriter<proto::Chunk, proto::Chunk>;
+
+// Thread-safe. Its connection runs on a thread of its own, or on gRPC's where it was accepted.
+class GrpcChannel final : public Channel {
+ public:
+  explicit GrpcChannel(std::shared_ptr<GrpcConnection> connection) : connection_(std::move(connection)) {}
+
+  ~GrpcChannel() override {
+    connection_->close();
+    connection_->wait_done();
+    if (!thread_.joinable()) return;
+    if (connection_->end().is_own_thread()) {
+      thread_.detach();
+    } else {
+      thread_.join();
+    }
+  }
+
+  void start(std::shared_ptr<grpc::Channel> transport) {
+    thread_ = internal::start_thread([connection = connection_, transport] {
+      grpc::ClientContext context;
+      const std::unique_ptr<proto::Frames::Stub> stub = proto::Frames::NewStub(transport);
+      const std::unique_ptr<ClientStream> stream = stub->Exchange(&context);
+      ByteStreamOf<ClientStream, grpc::ClientContext> bytes(*stream, context);
+      connection->run(bytes);
+      stream->Finish();
+    });
+  }
+
+  void send(Frame frame) override { connection_->send(std::move(frame)); }
+  void close() noexcept override { connection_->close(); }
+  std::size_t queued_bytes() const override { return connection_->queued_bytes(); }
+  const std::string& peer() const override { return connection_->end().text(); }
+
+ private:
+  std::shared_ptr<GrpcConnection> connection_;  // shared with the thread that runs it
+  std::thread thread_;
+};
+
+// "ipv4:127.0.0.1:5000" as gRPC names peers, without the family.
+std::string address_of(const std::string& grpc_peer) {
+  const std::size_t colon = grpc_peer.find(':');
+  return colon == std::string::npos ? grpc_peer : grpc_peer.substr(colon + 1);
+}
+
+// Thread-safe.
+class FramesService final : public proto::Frames::Service {
+ public:
+  FramesService(std::size_t frame_bytes_max, AcceptHandler accept)
+      : frame_bytes_max_(frame_bytes_max), accept_(std::move(accept)) {}
+
+  void close_all() noexcept { accepted_.close_all(); }
+
+ private:
+  // The channel's thread: returns when it is closed.
+  grpc::Status Exchange(grpc::ServerContext* context, ServerStream* stream) override {
+    PeerName peer{"", address_of(context->peer()), "grpc"};
+    auto connection = std::make_shared<GrpcConnection>(std::move(peer), frame_bytes_max_);
+    connection->end().enter_thread();
+    auto channel = std::make_shared<GrpcChannel>(connection);
+    accepted_.add(channel);
+    auto handlers = internal::ask_acceptor(accept_, channel);
+    if (!handlers) return grpc::Status(grpc::StatusCode::ABORTED, "refused");
+    connection->end().set_handlers(std::move(*handlers));
+    channel.reset();
+    ByteStreamOf<ServerStream, grpc::ServerContext> bytes(*stream, *context);
+    connection->run(bytes);
+    return grpc::Status::OK;
+  }
+
+  const std::size_t frame_bytes_max_;
+  const AcceptHandler accept_;
+  internal::AcceptedChannels accepted_;
+};
+
+// Thread-safe.
+class GrpcListener final : public Listener {
+ public:
+  GrpcListener(const ListenOptions& options, AcceptHandler accept)
+      : service_(options.frame_bytes_max, std::move(accept)),
+        address_(options.address),
+        server_(internal::start_grpc_server(address_, service_)) {}
+
+  ~GrpcListener() override {
+    service_.close_all();
+    server_->Shutdown(internal::grpc_time(Deadline::after(Duration::zero())));
+  }
+
+  const std::string& address() const override { return address_; }
+
+ private:
+  FramesService service_;
+  std::string address_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// Thread-safe.
+class GrpcBackend final : public Backend {
+ public:
+  std::string_view name() const override { return "grpc"; }
+
+  std::unique_ptr<Listener> listen(const ListenOptions& options, AcceptHandler accept) override {
+    return std::make_unique<GrpcListener>(options, std::move(accept));
+  }
+
+  std::shared_ptr<Channel> connect(const ConnectOptions& options, Channel::Handlers handlers) override {
+    PeerName peer{options.peer, options.address, "grpc"};
+    std::shared_ptr<grpc::Channel> transport = internal::open_grpc_channel(options.address);
+    switch (internal::wait_connected(*transport, options.deadline)) {
+      case internal::GrpcConnect::connected: break;
+      case internal::GrpcConnect::refused: throw internal::refused_error(peer, "no connection");
+      case internal::GrpcConnect::expired: throw internal::expired_error(peer);
+    }
+    auto connection = std::make_shared<GrpcConnection>(std::move(peer), options.frame_bytes_max);
+    connection->end().set_handlers(std::move(handlers));
+    auto channel = std::make_shared<GrpcChannel>(connection);
+    channel->start(std::move(transport));
+    return channel;
+  }
+};
+
+}  // namespace
+
+Backend& grpc_backend() {
+  static GrpcBackend& backend = *new GrpcBackend;
+  return backend;
+}
+
+}  // namespace cohort::rpc::backends

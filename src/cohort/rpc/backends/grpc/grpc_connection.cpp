@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/rpc/backends/grpc/grpc_connection.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "cohort/core/log.h"
+
+namespace cohort::rpc::backends {
+namespace {
+
+constexpr std::size_t kChunkBytesMax = std::size_t{512} << 10;
+
+}  // namespace
+
+GrpcConnection::GrpcConnection(internal::PeerName peer, std::size_t frame_bytes_max)
+    : end_(std::move(peer)), decoder_(frame_bytes_max) {}
+
+void GrpcConnection::send(Frame frame) {
+  internal::Segments bytes;
+  bytes.append(std::move(frame));
+  end_.check_open();
+  Lock lock(mutex_);
+  queued_bytes_.fetch_add(bytes.size_bytes(), std::memory_order_relaxed);
+  queue_.append(std::move(bytes));
+  changed_.notify_all();
+}
+
+void GrpcConnection::run(ByteStream& stream) noexcept {
+  end_.enter_thread();
+  {
+    Lock lock(mutex_);
+    stream_ = &stream;
+  }
+  try {
+    std::thread writer = internal::start_thread([this, &stream] { write_all(stream); });
+    try {
+      read_all(stream);
+    } catch (...) {
+      Error error = current_error();
+      log_warn("closing ", end_.text(), ": ", error.message());
+      close_with(std::move(error).at(end_.name().task).because(ErrorCause::peer_lost));
+    }
+    close_with(internal::lost_error(end_.name(), "it closed the connection"));
+    wake_writer();  // a handler that threw has closed without
+    stream.cancel();
+    writer.join();
+  } catch (...) {
+    close_with(current_error());
+  }
+  {
+    Lock lock(mutex_);
+    stream_ = nullptr;
+    queue_ = internal::Segments();
+    queued_bytes_.store(0, std::memory_order_relaxed);
+  }
+  end_.finish();
+  Lock lock(mutex_);
+  is_done_ = true;
+  changed_.notify_all();
+}
+
+void GrpcConnection::wait_done() {
+  if (end_.is_own_thread()) return;
+  Lock lock(mutex_);
+  changed_.wait(mutex_, Deadline(), [this] { return is_done_; });
+}
+
+void GrpcConnection::read_all(ByteStream& stream) {
+  const auto sink = [this](Frame frame) { end_.deliver(std::move(frame)); };
+  std::string bytes;
+  while (!end_.is_closed() && stream.read(bytes)) {
+    decoder_.feed(std::as_bytes(std::span(bytes.data(), bytes.size())), sink);
+  }
+}
+
+void GrpcConnection::write_all(ByteStream& stream) noexcept {
+  try {
+    std::string chunk;
+    while (next_chunk(chunk)) {
+      const std::size_t size = chunk.size();
+      if (!stream.write(std::move(chunk))) return;  // the reader sees the end too
+      queued_bytes_.fetch_sub(size, std::memory_order_relaxed);
+    }
+  } catch (...) {
+    close_with(current_error());
+  }
+}
+
+// The next bytes to write, once there are some; false when closed.
+bool GrpcConnection::next_chunk(std::string& chunk) {
+  chunk.clear();
+  Lock lock(mutex_);
+  changed_.wait(mutex_, Deadline(), [this] { return !queue_.is_empty() || end_.is_closed(); });
+  if (end_.is_closed()) return false;
+  std::array<std::span<const std::byte>, 16> parts;
+  const std::size_t count = queue_.front(parts);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t size = std::min(parts[i].size(), kChunkBytesMax - chunk.size());
+    chunk.append(reinterpret_cast<const char*>(parts[i].data()), size);
+  }
+  queue_.consume(chunk.size());
+  return true;
+}
+
+void GrpcConnection::wake_writer() {
+  Lock lock(mutex_);
+  changed_.notify_all();
+}
+
+void GrpcConnection::close_with(Error reason) noexcept {
+  if (!end_.set_closed(std::move(reason))) return;
+  Lock lock(mutex_);
+  if (stream_ != nullptr) stream_->cancel();
+  changed_.notify_all();
+}
+
+}  // namespace cohort::rpc::backends

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames over a two-way gRPC stream, either end of it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "cohort/rpc/internal/channel_end.h"
+#include "cohort/rpc/internal/frame_decoder.h"
+#include "cohort/rpc/internal/segments.h"
+
+namespace cohort::rpc::backends {
+
+// A run of bytes each way. One reader and one writer at a time; cancel() from anywhere.
+class ByteStream {
+ public:
+  virtual ~ByteStream() = default;
+  // Blocks; false at the end.
+  virtual bool read(std::string& bytes) = 0;
+  virtual bool write(std::string bytes) = 0;
+  // Ends both, now and for ever.
+  virtual void cancel() noexcept = 0;
+};
+
+// Shared by the channel's handle and its threads: one reads and runs the handlers, one writes. Thread-safe, but for
+// run().
+class GrpcConnection {
+ public:
+  GrpcConnection(internal::PeerName peer, std::size_t frame_bytes_max);
+
+  internal::ChannelEnd& end() { return end_; }
+  void send(Frame frame);
+  void close() noexcept { close_with(end_.cancelled()); }
+  std::size_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
+  // Reads and calls the handlers until closed; the writer lives as long. `stream` is not used after it.
+  void run(ByteStream& stream) noexcept;
+  // Returns when run() is over, or is running the caller.
+  void wait_done();
+
+ private:
+  void read_all(ByteStream& stream);
+  void write_all(ByteStream& stream) noexcept;
+  bool next_chunk(std::string& chunk);
+  void wake_writer();
+  void close_with(Error reason) noexcept;
+
+  internal::ChannelEnd end_;
+  internal::FrameDecoder decoder_;
+  std::atomic<std::size_t> queued_bytes_{0};
+  Mutex mutex_;
+  Condition changed_;
+  internal::Segments queue_ COHORT_GUARDED_BY(mutex_);
+  ByteStream* stream_ COHORT_GUARDED_BY(mutex_) = nullptr;  // while run() is running
+  bool is_done_ COHORT_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace cohort::rpc::backends

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the backends over the network promise beyond the conformance suite.
+#include <ATen/ops/ones.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <thread>
+
+#include "cohort/rpc/internal/frame_codec.h"
+#include "cohort/testing/channel_fixture.h"
+#include "cohort/testing/raw_socket.h"
+
+namespace cohort::rpc {
+namespace {
+
+using cohort::testing::ChannelPair;
+using cohort::testing::DeadAddress;
+using cohort::testing::patience;
+using cohort::testing::RawSocket;
+using cohort::testing::Recorder;
+using ::testing::HasSubstr;
+
+class SocketBackendTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  Backend& backend() { return backend_of(GetParam()); }
+
+  Error error_of_connecting(const std::string& address, Deadline deadline = patience()) {
+    try {
+      backend().connect({.address = address, .peer = "ps:3", .deadline = deadline}, {});
+    } catch (const Error& error) {
+      return error;
+    }
+    return Error(ErrorCode::unknown, "connected");
+  }
+
+  Error error_of_listening(const std::string& address) {
+    try {
+      backend().listen({.address = address}, {});
+    } catch (const Error& error) {
+      return error;
+    }
+    return Error(ErrorCode::unknown, "listens");
+  }
+};
+
+TEST_P(SocketBackendTest, AnAddressThatNeverAnswersMeetsTheDeadlineAndIsNamed) {
+  const DeadAddress dead;
+  const Error error = error_of_connecting(dead.address(), Deadline::after(std::chrono::milliseconds(100)));
+  EXPECT_EQ(error.code(), ErrorCode::deadline_exceeded);
+  EXPECT_EQ(error.origin(), "ps:3");
+  EXPECT_THAT(error.message(), HasSubstr("ps:3 (" + dead.address() + ", " + GetParam() + ")"));
+}
+
+TEST_P(SocketBackendTest, MalformedAddressesAreRefused) {
+  for (const char* address : {"", "localhost", ":80", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "::1:80"}) {
+    EXPECT_EQ(error_of_connecting(address).code(), ErrorCode::invalid_argument) << address;
+    EXPECT_EQ(error_of_listening(address).code(), ErrorCode::invalid_argument) << address;
+  }
+}
+
+TEST_P(SocketBackendTest, AnotherMachinesAddressIsNotListenedOn) {
+  const Error error = error_of_listening("192.0.2.1:0");  // reserved for documents
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.message(), HasSubstr("192.0.2.1:0"));
+}
+
+TEST_P(SocketBackendTest, APortTakenByAnotherProgramIsRefused) {
+  RawSocket other;
+  const std::string address = other.listen();
+  const Error error = error_of_listening(address);
+  EXPECT_EQ(error.code(), ErrorCode::already_exists);
+  EXPECT_THAT(error.message(), HasSubstr(address));
+}
+
+TEST_P(SocketBackendTest, HostNamesWork) {
+  Recorder far;
+  std::shared_ptr<Channel> kept;
+  const auto listener = backend().listen({.address = "localhost:0"}, [&](std::shared_ptr<Channel> channel) {
+    kept = std::move(channel);
+    return far.handlers();
+  });
+  EXPECT_THAT(listener->address(), HasSubstr("localhost:"));
+  const auto near = backend().connect({.address = listener->address(), .deadline = patience()}, {});
+  near->send({.id = 1});
+  EXPECT_EQ(far.wait_frames(1).at(0).id, 1U);
+}
+
+TEST_P(SocketBackendTest, AFrameAboveTheReceiversLimitClosesTheChannel) {
+  ChannelPair pair(GetParam(), {}, {}, 100'000);
+  pair.near->send({.id = 1, .tensors = {at::ones({1000})}});
+  pair.near->send({.id = 2, .tensors = {at::ones({100'000})}});
+  EXPECT_EQ(pair.at_far.wait_frames(1).at(0).id, 1U);
+  EXPECT_EQ(pair.at_far.wait_closed().code(), ErrorCode::data_loss);
+  EXPECT_EQ(pair.at_near.wait_closed().cause(), ErrorCause::peer_lost);
+}
+
+TEST_P(SocketBackendTest, AStrangerDoesNotHarmTheListener) {
+  ChannelPair pair(GetParam());
+  RawSocket stranger = RawSocket::connected(pair.listener->address());
+  const std::string request = "GET / HTTP/1.1\r\nHost: example\r\nUser-Agent: somebody\r\n\r\n";
+  stranger.write(std::as_bytes(std::span(request)));
+  pair.near->send({.id = 1});
+  EXPECT_EQ(pair.at_far.wait_frames(1).at(0).id, 1U);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SocketBackendTest, ::testing::Values("stream", "grpc"),
+                         [](const auto& each) { return each.param; });
+
+// A stream listener whose channels are recorded, and a bare socket to it.
+class StreamPeerTest : public ::testing::Test {
+ protected:
+  StreamPeerTest()
+      : listener_(backend_of("stream").listen({.address = "127.0.0.1:0"},
+                                              [this](std::shared_ptr<Channel> channel) {
+                                                accepted_.set(std::move(channel));
+                                                return far_.handlers();
+                                              })),
+        socket_(RawSocket::connected(listener_->address())),
+        channel_(accepted_.wait()) {}
+
+  void write(const internal::FrameHeader& header) { socket_.write(std::as_bytes(std::span(&header, 1))); }
+
+  Recorder far_;
+  cohort::testing::Promised<std::shared_ptr<Channel>> accepted_;
+  std::unique_ptr<Listener> listener_;
+  RawSocket socket_;
+  std::shared_ptr<Channel> channel_;
+};
+
+TEST_F(StreamPeerTest, AResetConnectionIsALostPeer) {
+  write({.id = 5});
+  far_.wait_frames(1);
+  socket_.reset();
+  EXPECT_EQ(far_.wait_closed().cause(), ErrorCause::peer_lost);
+}
+
+TEST_F(StreamPeerTest, AConnectionThatEndsInsideAFrameDeliversNothingOfIt) {
+  write({.id = 1});
+  write({.id = 2, .metadata_bytes = 1000});
+  socket_ = RawSocket();
+  EXPECT_EQ(far_.wait_closed().cause(), ErrorCause::peer_lost);
+  EXPECT_EQ(far_.wait_frames(1).size(), 1U);
+}
+
+TEST_F(StreamPeerTest, BrokenBytesCloseWithDataLoss) {
+  write({.magic = 0x12345678});
+  const Error error = far_.wait_closed();
+  EXPECT_EQ(error.code(), ErrorCode::data_loss);
+  EXPECT_EQ(error.cause(), ErrorCause::peer_lost);
+}
+
+TEST_F(StreamPeerTest, AClaimedPayloadBeyondAllMemoryIsRefused) {
+  ByteWriter table;
+  table.varint(1);
+  table.u8(0);
+  table.sizes(std::vector<std::int64_t>{1LL << 62});
+  write({.table_bytes = static_cast<std::uint32_t>(table.bytes().size()), .payload_bytes = 1ULL << 62});
+  socket_.write(table.bytes());
+  EXPECT_EQ(far_.wait_closed().code(), ErrorCode::data_loss);
+}
+
+TEST_F(StreamPeerTest, SendingToALostPeerNeverRaisesSigpipe) {
+  signal(SIGPIPE, SIG_DFL);
+  socket_.reset();
+  const Deadline end = patience();
+  try {
+    while (!end.has_expired()) channel_->send({.tensors = {at::ones({1000})}});
+    FAIL() << "still open";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::unavailable);
+  }
+}
+
+TEST(StreamBackendTest, ASpinningChannelDeliversAsAnyOther) {
+  ChannelPair pair("stream");
+  Recorder near;
+  const auto spinning =
+      pair.backend.connect({.address = pair.listener->address(), .spin = std::chrono::microseconds(200)}, near.handlers());
+  const auto far = pair.accepted.take();
+  for (std::uint64_t i = 0; i < 100; ++i) far->send({.id = i});
+  EXPECT_EQ(near.wait_frames(100).back().id, 99U);
+  spinning->close();
+  EXPECT_EQ(near.wait_closed().code(), ErrorCode::cancelled);
+}
+
+TEST(BackendTable, EachBackendKnowsItsName) {
+  EXPECT_THAT(backend_names(), ::testing::ElementsAre("inprocess", "stream", "grpc"));
+  for (const std::string& name : backend_names()) EXPECT_EQ(backend_of(name).name(), name);
+}
+
+TEST(BackendTable, AnUnknownBackendIsRefusedWithTheKnownOnes) {
+  try {
+    backend_of("carrier_pigeon");
+    FAIL() << "found";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::unimplemented);
+    EXPECT_THAT(error.message(), HasSubstr("inprocess stream grpc, got 'carrier_pigeon'"));
+  }
+}
+
+}  // namespace
+}  // namespace cohort::rpc

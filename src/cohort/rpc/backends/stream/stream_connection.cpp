@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/rpc/backends/stream/stream_connection.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <array>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "cohort/core/log.h"
+
+namespace cohort::rpc::backends {
+namespace {
+
+constexpr std::size_t kPartsMax = 64;
+// How often a sender writes before it leaves the rest to the channel's thread, which may be others' frames only.
+constexpr int kSenderRounds = 16;
+// How often the channel's thread writes before it looks for incoming bytes again.
+constexpr int kThreadRounds = 4;
+constexpr int kReceiveRounds = 16;
+
+std::string text_of_errno(int error) { return std::generic_category().message(error); }
+
+}  // namespace
+
+StreamConnection::StreamConnection(internal::FileDescriptor socket, internal::PeerName peer, StreamOptions options)
+    : end_(std::move(peer)),
+      socket_(std::move(socket)),
+      options_(options),
+      decoder_(options.frame_bytes_max),
+      sink_([this](Frame frame) { end_.deliver(std::move(frame)); }) {
+  internal::tune(socket_.get());
+}
+
+void StreamConnection::send(Frame frame) {
+  internal::Segments bytes;
+  bytes.append(std::move(frame));
+  end_.check_open();
+  {
+    Lock lock(mutex_);
+    queued_bytes_.fetch_add(bytes.size_bytes(), std::memory_order_relaxed);
+    queue_.append(std::move(bytes));
+    if (std::exchange(is_writing_, true)) return;
+  }
+  // The answers to frames that came together leave together.
+  if (end_.is_own_thread()) return leave_to_thread();
+  flush(kSenderRounds);
+}
+
+// For the writer: sends until nothing is left (and is the writer no more), the socket is full, or the rounds are over.
+void StreamConnection::flush(int rounds_max) {
+  for (int round = 0; round < rounds_max; ++round) {
+    if (sending_.is_empty() && !take_queue()) return;
+    switch (write_some()) {
+      case Written::some: break;
+      case Written::nothing: return leave_to_thread();
+      case Written::failed:  // stays the writer: nobody shall try again
+        sending_ = internal::Segments();
+        return;
+    }
+  }
+  leave_to_thread();
+}
+
+bool StreamConnection::take_queue() {
+  Lock lock(mutex_);
+  if (queue_.is_empty()) {
+    is_writing_ = false;
+    is_thread_writing_.store(false, std::memory_order_relaxed);
+    return false;
+  }
+  sending_.append(std::move(queue_));
+  return true;
+}
+
+StreamConnection::Written StreamConnection::write_some() {
+  std::array<std::span<const std::byte>, kPartsMax> parts;
+  std::array<iovec, kPartsMax> vectors;
+  const std::size_t count = sending_.front(parts);
+  for (std::size_t i = 0; i < count; ++i) {
+    vectors[i] = {const_cast<std::byte*>(parts[i].data()), parts[i].size()};
+  }
+  msghdr message{};
+  message.msg_iov = vectors.data();
+  message.msg_iovlen = count;
+  const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent >= 0) {
+    queued_bytes_.fetch_sub(static_cast<std::size_t>(sent), std::memory_order_relaxed);
+    sending_.consume(static_cast<std::size_t>(sent));
+    return Written::some;
+  }
+  if (errno == EAGAIN || errno == EWOULDBLOCK) return Written::nothing;
+  if (errno == EINTR) return Written::some;
+  fail(internal::lost_error(end_.name(), text_of_errno(errno)));
+  return Written::failed;
+}
+
+void StreamConnection::leave_to_thread() {
+  // Releases sending_ to the thread, which acquires it with this flag.
+  is_thread_writing_.store(true, std::memory_order_release);
+  if (!end_.is_own_thread()) waker_.wake();
+}
+
+void StreamConnection::run() noexcept {
+  end_.enter_thread();
+  try {
+    serve();
+  } catch (...) {
+    Error error = current_error();
+    log_warn("closing ", end_.text(), ": ", error.message());
+    end_.set_closed(std::move(error).at(end_.name().task).because(ErrorCause::peer_lost));
+  }
+  shut_down();
+  drop_queue();
+  end_.finish();
+}
+
+void StreamConnection::serve() {
+  while (!end_.is_closed()) {
+    const short events = wait();
+    if (events & (POLLIN | POLLHUP | POLLERR)) receive();
+    if (is_thread_writing_.load(std::memory_order_acquire) && !end_.is_closed()) {
+      flush(kThreadRounds);
+    }
+  }
+}
+
+// The socket's events; 0 when something else woke the thread.
+short StreamConnection::wait() {
+  const bool is_writer = is_thread_writing_.load(std::memory_order_acquire);
+  const auto interest = static_cast<short>(is_writer ? POLLIN | POLLOUT : POLLIN);
+  std::array<pollfd, 2> entries{pollfd{socket_.get(), interest, 0}, pollfd{waker_.fd(), POLLIN, 0}};
+  int count = 0;
+  if (options_.spin > Duration::zero()) {
+    const Deadline end = Deadline::after(options_.spin);
+    do {
+      count = poll(entries.data(), entries.size(), 0);
+    } while (count == 0 && !end.has_expired());
+  }
+  if (count == 0) count = poll(entries.data(), entries.size(), -1);
+  if (count < 0) return 0;  // EINTR: look again
+  if (entries[1].revents != 0) waker_.drain();
+  return entries[0].revents;
+}
+
+void StreamConnection::receive() {
+  for (int round = 0; round < kReceiveRounds && !end_.is_closed(); ++round) {
+    std::array<iovec, 2> vectors;
+    std::size_t asked = 0;
+    std::size_t count = 0;
+    for (const std::span<std::byte> place : decoder_.space()) {
+      asked += place.size();
+      if (!place.empty()) vectors[count++] = {place.data(), place.size()};
+    }
+    msghdr message{};
+    message.msg_iov = vectors.data();
+    message.msg_iovlen = count;
+    const ssize_t got = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
+    if (got == 0) return fail(internal::lost_error(end_.name(), "it closed the connection"));
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+      return fail(internal::lost_error(end_.name(), text_of_errno(errno)));
+    }
+    decoder_.commit(static_cast<std::size_t>(got), sink_);
+    if (static_cast<std::size_t>(got) < asked || is_thread_writing_.load(std::memory_order_relaxed)) return;
+  }
+}
+
+void StreamConnection::close() noexcept { fail(end_.cancelled()); }
+
+void StreamConnection::fail(Error reason) noexcept {
+  if (end_.set_closed(std::move(reason))) shut_down();
+}
+
+// Also ends a poll() of the channel's thread.
+void StreamConnection::shut_down() noexcept {
+  ::shutdown(socket_.get(), SHUT_RDWR);
+  waker_.wake();
+}
+
+// Lets go of the tensors that were not sent; a sender that is just writing some lets go of them itself.
+void StreamConnection::drop_queue() noexcept {
+  Lock lock(mutex_);
+  queue_ = internal::Segments();
+  if (is_thread_writing_.load(std::memory_order_acquire)) sending_ = internal::Segments();
+  queued_bytes_.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace cohort::rpc::backends

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// One TCP connection that carries frames, and the body of the thread that serves it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+
+#include "cohort/rpc/internal/channel_end.h"
+#include "cohort/rpc/internal/frame_decoder.h"
+#include "cohort/rpc/internal/segments.h"
+#include "cohort/rpc/internal/socket.h"
+
+namespace cohort::rpc::backends {
+
+struct StreamOptions {
+  std::size_t frame_bytes_max = 0;
+  Duration spin{};
+};
+
+// Shared by the channel's handle and its thread. Thread-safe, but for run(), which is the thread's body.
+//
+// One thread at a time is the writer: a sender while the socket takes its bytes, else the channel's thread. Others
+// only queue; the writer takes all of the queue at once, so that small frames leave together.
+class StreamConnection {
+ public:
+  StreamConnection(internal::FileDescriptor socket, internal::PeerName peer, StreamOptions options);
+
+  internal::ChannelEnd& end() { return end_; }
+  void send(Frame frame);
+  void close() noexcept;
+  std::size_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
+  // Reads, writes what senders left, and calls the handlers, until closed.
+  void run() noexcept;
+
+ private:
+  enum class Written { some, nothing, failed };
+
+  void serve();
+  short wait();
+  void receive();
+  void flush(int rounds_max);
+  bool take_queue();
+  Written write_some();
+  void leave_to_thread();
+  void fail(Error reason) noexcept;
+  void shut_down() noexcept;
+  void drop_queue() noexcept;
+
+  internal::ChannelEnd end_;
+  const internal::FileDescriptor socket_;
+  internal::Waker waker_;
+  const StreamOptions options_;
+  internal::FrameDecoder decoder_;
+  internal::FrameDecoder::Sink sink_;
+
+  std::atomic<std::size_t> queued_bytes_{0};
+  Mutex mutex_;
+  internal::Segments queue_ COHORT_GUARDED_BY(mutex_);
+  bool is_writing_ COHORT_GUARDED_BY(mutex_) = false;
+  // The channel's thread is the writer, and waits for the socket to take more.
+  std::atomic<bool> is_thread_writing_{false};
+  internal::Segments sending_;  // the writer's
+};
+
+}  // namespace cohort::rpc::backends

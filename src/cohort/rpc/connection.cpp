@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/rpc/connection.h"
+
+#include <torch/version.h>
+
+#include <algorithm>
+#include <random>
+#include <thread>
+
+#include "cohort/core/log.h"
+#include "cohort/core/mutex.h"
+#include "cohort/core/random.h"
+#include "cohort/rpc/messages.h"
+
+namespace cohort::rpc {
+namespace {
+
+constexpr auto kAttempt = std::chrono::seconds(2);
+constexpr auto kPause = std::chrono::milliseconds(50);
+
+const Endpoint& choose_endpoint(const HandshakeReply& reply, const ConnectionOptions& options) {
+  for (const Endpoint& endpoint : reply.endpoints) {
+    if (options.backend.empty() || endpoint.backend == options.backend) return endpoint;
+  }
+  std::string offered;
+  for (const Endpoint& endpoint : reply.endpoints) offered += " " + endpoint.backend;
+  throw Error(ErrorCode::unimplemented, "[rpc.connect] expected data backend '" + options.backend + "' at " +
+                                            options.task + ", which offers:" + offered);
+}
+
+// Keeps an attempt's own failures from the caller: on_closed is for connections that were handed out.
+class ClosedGate {
+ public:
+  explicit ClosedGate(std::function<void(const Error&)> on_closed) : on_closed_(std::move(on_closed)) {}
+
+  void closed(const Error& reason) {
+    {
+      const Lock lock(mutex_);
+      is_closed_ = true;
+      if (!is_open_) return;
+    }
+    if (on_closed_) on_closed_(reason);
+  }
+  // False: it has closed already.
+  bool open() {
+    const Lock lock(mutex_);
+    is_open_ = !is_closed_;
+    return is_open_;
+  }
+
+ private:
+  const std::function<void(const Error&)> on_closed_;
+  Mutex mutex_;
+  bool is_open_ COHORT_GUARDED_BY(mutex_) = false;
+  bool is_closed_ COHORT_GUARDED_BY(mutex_) = false;
+};
+
+Connection attempt(const ConnectionOptions& options) {
+  Connection made;
+  made.control = control_client(options.address, options.task);
+  const Deadline deadline(std::min(options.deadline.time(), Deadline::after(kAttempt).time()));
+  const HandshakeReply reply =
+      made.control->handshake({options.caller, options.task, options.coordinator_incarnation}, deadline);
+  const std::string problem = disagreement(options.caller, reply.server);
+  COHORT_CHECK(problem.empty(), ErrorCode::failed_precondition, "[rpc.connect] ", options.task, " at ",
+               options.address, " does not fit this job: ", problem);
+  made.incarnation = reply.server.incarnation;
+  const Endpoint& endpoint = choose_endpoint(reply, options);
+  const auto gate = std::make_shared<ClosedGate>(options.on_closed);
+  made.data = Requester::connect(backend_of(endpoint.backend),
+                                 {.address = endpoint.address, .peer = options.task, .deadline = deadline},
+                                 options.on_one_way, [gate](const Error& reason) { gate->closed(reason); });
+  made.data->call(to_frame(Hello{options.caller.task, options.caller.job_id, options.coordinator_incarnation,
+                                 made.incarnation}),
+                  deadline, "greeting " + options.task);
+  if (!gate->open()) {
+    throw Error(ErrorCode::unavailable, "[rpc.connect] the connection closed at once", ErrorCause::peer_lost);
+  }
+  log_info("connected to ", options.task, " at ", options.address, " over ", endpoint.backend);
+  return made;
+}
+
+// Nobody answered yet: the task may still be starting.
+bool may_come_up(const Error& error) {
+  return error.cause() == ErrorCause::peer_lost || error.code() == ErrorCode::deadline_exceeded;
+}
+
+}  // namespace
+
+Connection connect_task(const ConnectionOptions& options) {
+  while (true) {
+    try {
+      return attempt(options);
+    } catch (const Error& error) {
+      const bool is_stopped = options.should_stop && options.should_stop();
+      if (!may_come_up(error) || options.deadline.has_expired() || is_stopped) {
+        throw Error(error).at(options.task).during("connecting to " + options.task + " at " + options.address);
+      }
+    }
+    std::this_thread::sleep_for(std::min<Duration>(kPause, options.deadline.remaining()));
+  }
+}
+
+Identity identity_of_process(const std::string& task, const std::string& job_id, std::uint64_t incarnation) {
+  return {task, job_id, incarnation, kProtocolVersion, TORCH_VERSION};
+}
+
+std::string disagreement(const Identity& self, const Identity& other) {
+  if (self.job_id != other.job_id) {
+    return "it belongs to job '" + other.job_id + "', not to '" + self.job_id +
+           "'; give every task the same cluster in TF_CONFIG, or the same job id";
+  }
+  if (self.protocol_version != other.protocol_version) {
+    return "it speaks protocol version " + std::to_string(other.protocol_version) + ", this process " +
+           std::to_string(self.protocol_version) + "; run the same Cohort on every task";
+  }
+  if (self.torch_version != other.torch_version) {
+    return "it runs LibTorch " + other.torch_version + ", this process " + self.torch_version +
+           "; run the same LibTorch on every task";
+  }
+  return "";
+}
+
+std::uint64_t new_incarnation() {
+  std::random_device device;
+  return (static_cast<std::uint64_t>(device()) << 32) | device() | 1;
+}
+
+std::string default_job_id(const std::string& cluster_text) {
+  return "job-" + std::to_string(mix_seed(0, cluster_text));
+}
+
+}  // namespace cohort::rpc

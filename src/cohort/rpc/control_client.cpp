@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/core/error.h"
+#include "cohort/rpc/control.h"
+#include "cohort/rpc/internal/control_codec.h"
+#include "cohort/rpc/internal/grpc_setup.h"
+#include "cohort/rpc/internal/grpc_status.h"
+#include "control.grpc.pb.h"
+
+namespace cohort::rpc {
+namespace {
+
+using internal::from_proto;
+using internal::to_proto;
+using Stub = proto::Control::Stub;
+
+// Thread-safe.
+class GrpcControlClient final : public ControlClient {
+ public:
+  GrpcControlClient(const std::string& address, const std::string& task)
+      : address_(address), task_(task), channel_(internal::open_grpc_channel(address)), stub_(channel_) {}
+
+  HandshakeReply handshake(const HandshakeRequest& request, Deadline deadline) override {
+    return from_proto(call(&Stub::Handshake, to_proto(request), deadline, "handshake with "));
+  }
+  Health health(Deadline deadline) override {
+    return from_proto(call(&Stub::GetHealth, proto::HealthRequest(), deadline, "asking the health of "));
+  }
+  void register_function(const FunctionBody& body, Deadline deadline) override {
+    call(&Stub::RegisterFunction, to_proto(body), deadline, "registering function '" + body.name + "' on ");
+  }
+  void create_variables(const std::vector<VariableSpec>& variables, Deadline deadline) override {
+    call(&Stub::CreateVariables, to_proto(variables), deadline, "creating variables on ");
+  }
+  void create_iterator(const IteratorSpec& iterator, Deadline deadline) override {
+    call(&Stub::CreateIterator, to_proto(iterator), deadline, "creating an iterator on ");
+  }
+  void release(const std::vector<std::uint64_t>& resources, Deadline deadline) override {
+    call(&Stub::Release, to_proto(resources), deadline, "releasing resources of ");
+  }
+  void shutdown(std::chrono::milliseconds grace, Deadline deadline) override {
+    call(&Stub::Shutdown, to_proto(grace), deadline, "shutting down ");
+  }
+
+ private:
+  template <class Request, class Reply>
+  using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Reply*);
+
+  template <class Request, class Reply>
+  Reply call(Method<Request, Reply> method, const Request& request, Deadline deadline, const std::string& operation) {
+    internal::forget_failure(*channel_, deadline);
+    grpc::ClientContext context;
+    if (!deadline.is_infinite()) context.set_deadline(internal::grpc_time(deadline));
+    Reply reply;
+    const grpc::Status status = (stub_.*method)(&context, request, &reply);
+    if (!status.ok()) throw internal::error_of(status, {task_, address_, operation + task_});
+    return reply;
+  }
+
+  const std::string address_;
+  const std::string task_;
+  std::shared_ptr<grpc::Channel> channel_;
+  Stub stub_;
+};
+
+}  // namespace
+
+std::unique_ptr<ControlClient> control_client(const std::string& address, const std::string& task) {
+  return std::make_unique<GrpcControlClient>(address, task);
+}
+
+}  // namespace cohort::rpc

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/rpc/control.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "cohort/core/error.h"
+#include "cohort/testing/channel_fixture.h"
+#include "cohort/testing/raw_socket.h"
+
+namespace cohort::rpc {
+namespace {
+
+using cohort::testing::DeadAddress;
+using cohort::testing::patience;
+using cohort::testing::Promised;
+using cohort::testing::RawSocket;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Remembers what it was asked; throws what a test gives it. Thread-safe as far as the tests go.
+struct RecordingService : ControlService {
+  HandshakeReply handshake(const HandshakeRequest& request) override {
+    asked = request;
+    return reply;
+  }
+  Health health() override {
+    entered.set(true);
+    if (blocker != nullptr) blocker->wait();
+    if (failure) throw Error(*failure);
+    return {1, 2, 3, 4, 5, 6};
+  }
+  void register_function(const FunctionBody& given) override { body = given; }
+  void create_variables(const std::vector<VariableSpec>& given) override { variables = given; }
+  void create_iterator(const IteratorSpec& given) override { iterator = given; }
+  void release(const std::vector<std::uint64_t>& given) override { released = given; }
+  void shutdown(std::chrono::milliseconds given) override { grace = given; }
+
+  HandshakeRequest asked;
+  HandshakeReply reply;
+  std::optional<Error> failure;
+  Promised<bool> entered;
+  Promised<bool>* blocker = nullptr;
+  FunctionBody body;
+  std::vector<VariableSpec> variables;
+  IteratorSpec iterator;
+  std::vector<std::uint64_t> released;
+  std::chrono::milliseconds grace{};
+};
+
+class ControlTest : public ::testing::Test {
+ protected:
+  ControlTest() : server_(serve_control("127.0.0.1:0", service_)), client_(control_client(server_->address(), "ps:1")) {}
+
+  static Error error_of_health(ControlClient& client, Deadline deadline = patience()) {
+    try {
+      client.health(deadline);
+    } catch (const Error& error) {
+      return error;
+    }
+    return Error(ErrorCode::unknown, "healthy");
+  }
+
+  static Error error_of_serving(const std::string& address) {
+    RecordingService service;
+    try {
+      serve_control(address, service);
+    } catch (const Error& error) {
+      return error;
+    }
+    return Error(ErrorCode::unknown, "serves");
+  }
+
+  RecordingService service_;
+  std::unique_ptr<ControlServer> server_;
+  std::unique_ptr<ControlClient> client_;
+};
+
+TEST_F(ControlTest, AHandshakeCarriesBothIdentities) {
+  service_.reply = {{"ps:1", "job", ~0ULL, 9, "2.0"}, {{"stream", "127.0.0.1:1"}, {"grpc", "127.0.0.1:2"}}};
+  const HandshakeReply reply = client_->handshake({{"chief:0", "job", 5, 1, "1.13"}, "ps:1", 77}, patience());
+  EXPECT_EQ(service_.asked.caller.task, "chief:0");
+  EXPECT_EQ(service_.asked.caller.job_id, "job");
+  EXPECT_EQ(service_.asked.caller.incarnation, 5U);
+  EXPECT_EQ(service_.asked.caller.protocol_version, 1U);
+  EXPECT_EQ(service_.asked.caller.torch_version, "1.13");
+  EXPECT_EQ(service_.asked.expected_task, "ps:1");
+  EXPECT_EQ(service_.asked.coordinator_incarnation, 77U);
+  EXPECT_EQ(reply.server.task, "ps:1");
+  EXPECT_EQ(reply.server.incarnation, ~0ULL);
+  ASSERT_EQ(reply.endpoints.size(), 2U);
+  EXPECT_EQ(reply.endpoints[1].backend, "grpc");
+  EXPECT_EQ(reply.endpoints[1].address, "127.0.0.1:2");
+}
+
+TEST_F(ControlTest, HealthHasEachCount) {
+  const Health health = client_->health(patience());
+  EXPECT_EQ(health.incarnation, 1U);
+  EXPECT_EQ(health.closures_run, 2U);
+  EXPECT_EQ(health.pushes_applied, 3U);
+  EXPECT_EQ(health.pushes_dropped, 4U);
+  EXPECT_EQ(health.pulled_bytes, 5U);
+  EXPECT_EQ(health.pushed_bytes, 6U);
+}
+
+TEST_F(ControlTest, AFunctionArrivesWithProgramsAndPlacements) {
+  const Bytes program{std::byte{0}, std::byte{255}};
+  client_->register_function({.id = 3, .name = "step", .registered_name = "", .programs = {program, {}},
+                              .placements = {{"model/weight", 1ULL << 40, 2}}}, patience());
+  EXPECT_EQ(service_.body.id, 3U);
+  EXPECT_EQ(service_.body.name, "step");
+  EXPECT_THAT(service_.body.programs, ElementsAre(program, Bytes()));
+  ASSERT_EQ(service_.body.placements.size(), 1U);
+  EXPECT_EQ(service_.body.placements[0].variable, "model/weight");
+  EXPECT_EQ(service_.body.placements[0].id, 1ULL << 40);
+  EXPECT_EQ(service_.body.placements[0].ps, 2U);
+}
+
+TEST_F(ControlTest, AProgramOfManyMegabytesArrives) {
+  client_->register_function({.programs = {Bytes(20'000'000, std::byte{7})}}, patience());
+  EXPECT_EQ(service_.body.programs.at(0).size(), 20'000'000U);
+}
+
+TEST_F(ControlTest, VariablesArriveWithTheirSpecs) {
+  client_->create_variables({{1, "a", {at::kFloat, {{2, -1}}}, true}, {2, "b", {at::kLong, std::nullopt}, false},
+                             {3, "c", {at::kBool, std::vector<std::int64_t>{}}, true}},
+                            patience());
+  ASSERT_EQ(service_.variables.size(), 3U);
+  EXPECT_EQ(service_.variables[0].name, "a");
+  EXPECT_EQ(service_.variables[0].spec, (TensorSpec{at::kFloat, {{2, -1}}}));
+  EXPECT_EQ(service_.variables[1].spec, (TensorSpec{at::kLong, std::nullopt}));
+  EXPECT_FALSE(service_.variables[1].is_trainable);
+  EXPECT_EQ(service_.variables[2].spec, (TensorSpec{at::kBool, std::vector<std::int64_t>{}}));
+}
+
+TEST_F(ControlTest, IteratorReleaseAndShutdownArrive) {
+  client_->create_iterator({.id = 4, .dataset = {std::byte{1}}, .seed = 9}, patience());
+  client_->release({5, 6}, patience());
+  client_->shutdown(std::chrono::milliseconds(1500), patience());
+  EXPECT_EQ(service_.iterator.id, 4U);
+  EXPECT_EQ(service_.iterator.dataset, Bytes{std::byte{1}});
+  EXPECT_EQ(service_.iterator.seed, 9U);
+  EXPECT_THAT(service_.released, ElementsAre(5, 6));
+  EXPECT_EQ(service_.grace, std::chrono::milliseconds(1500));
+}
+
+TEST_F(ControlTest, AServicesErrorComesBackWhole) {
+  service_.failure = Error(ErrorCode::aborted, "gone\nfor good", ErrorCause::handle_lost).at("worker:4", 12).during("x");
+  const Error error = error_of_health(*client_);
+  EXPECT_EQ(error.code(), ErrorCode::aborted);
+  EXPECT_EQ(error.cause(), ErrorCause::handle_lost);
+  EXPECT_EQ(error.message(), "gone\nfor good");
+  EXPECT_EQ(error.origin(), "worker:4");
+  EXPECT_EQ(error.incarnation(), 12U);
+  EXPECT_THAT(error.context(), ElementsAre("x", "asking the health of ps:1"));
+}
+
+TEST_F(ControlTest, EachCodeComesBackWithTheTaskAsOrigin) {
+  for (int code = 1; code <= 16; ++code) {
+    service_.failure = Error(ErrorCode(code), "no");
+    const Error error = error_of_health(*client_);
+    EXPECT_EQ(int(error.code()), code);
+    EXPECT_EQ(error.origin(), "ps:1");
+    EXPECT_EQ(error.message(), "no");
+  }
+}
+
+TEST_F(ControlTest, ALongErrorIsShortenedNotLost) {
+  service_.failure = Error(ErrorCode::not_found, std::string(1'000'000, 'x'));
+  const Error error = error_of_health(*client_);
+  EXPECT_EQ(error.code(), ErrorCode::not_found);
+  EXPECT_GT(error.message().size(), 10'000U);
+}
+
+TEST_F(ControlTest, AnUnreachableTaskIsLostAndNamed) {
+  const std::string address = server_->address();
+  server_.reset();
+  for (int call = 0; call < 3; ++call) {
+    const Error error = error_of_health(*client_);
+    EXPECT_EQ(error.code(), ErrorCode::unavailable);
+    EXPECT_EQ(error.cause(), ErrorCause::peer_lost);
+    EXPECT_EQ(error.origin(), "ps:1");
+    EXPECT_THAT(error.message(), HasSubstr("ps:1 (" + address + ")"));
+  }
+}
+
+TEST_F(ControlTest, ATaskThatNeverAnswersMeetsTheDeadlineAndIsNamed) {
+  Promised<bool> may_go;
+  service_.blocker = &may_go;
+  const Error error = error_of_health(*client_, Deadline::after(std::chrono::milliseconds(50)));
+  EXPECT_EQ(error.code(), ErrorCode::deadline_exceeded);
+  EXPECT_EQ(error.origin(), "ps:1");
+  EXPECT_THAT(error.what(), HasSubstr("asking the health of ps:1"));
+  may_go.set(true);
+}
+
+TEST_F(ControlTest, ADeadAddressMeetsTheDeadline) {
+  const DeadAddress dead;
+  const auto client = control_client(dead.address(), "ps:2");
+  EXPECT_EQ(error_of_health(*client, Deadline::after(std::chrono::milliseconds(100))).code(),
+            ErrorCode::deadline_exceeded);
+}
+
+TEST_F(ControlTest, ATaskThatStartsLateIsReachedByTheSameClient) {
+  const std::string address = server_->address();
+  server_.reset();
+  for (int call = 0; call < 5; ++call) error_of_health(*client_);  // its pauses between attempts grow
+  server_ = serve_control(address, service_);
+  // The first call may still find the attempt that failed; the second makes one of its own.
+  error_of_health(*client_);
+  EXPECT_EQ(error_of_health(*client_).message(), "healthy");
+}
+
+TEST_F(ControlTest, StopLetsRunningCallsFinish) {
+  Promised<bool> may_go;
+  service_.blocker = &may_go;
+  Promised<std::string> answer;
+  std::thread caller([&] { answer.set(error_of_health(*client_).message()); });
+  service_.entered.wait();
+  std::thread stopper([&] { server_->stop(patience()); });
+  may_go.set(true);
+  EXPECT_EQ(answer.wait(), "healthy");
+  stopper.join();
+  caller.join();
+  EXPECT_EQ(error_of_health(*client_).cause(), ErrorCause::peer_lost);
+}
+
+TEST_F(ControlTest, StopCancelsCallsThatOutlastTheDeadline) {
+  Promised<bool> may_go;
+  service_.blocker = &may_go;
+  Promised<int> cause;
+  std::thread caller([&] { cause.set(int(error_of_health(*client_).cause())); });
+  service_.entered.wait();
+  std::thread stopper([&] { server_->stop(Deadline::after(std::chrono::milliseconds(20))); });
+  EXPECT_EQ(cause.wait(), int(ErrorCause::peer_lost));
+  may_go.set(true);
+  stopper.join();
+  caller.join();
+}
+
+TEST_F(ControlTest, ATakenPortIsRefusedByName) {
+  EXPECT_EQ(error_of_serving(server_->address()).code(), ErrorCode::already_exists);
+  RawSocket other;
+  const std::string address = other.listen();
+  const Error error = error_of_serving(address);
+  EXPECT_EQ(error.code(), ErrorCode::already_exists);
+  EXPECT_THAT(error.message(), HasSubstr(address));
+}
+
+TEST_F(ControlTest, AnAddressOfAnotherMachineIsRefused) {
+  EXPECT_EQ(error_of_serving("192.0.2.1:0").code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(error_of_serving("nonsense").code(), ErrorCode::invalid_argument);
+}
+
+TEST_F(ControlTest, CallsFromManyThreadsAreServed) {
+  std::atomic<int> healthy{0};
+  std::vector<std::thread> callers;
+  for (int thread = 0; thread < 4; ++thread) {
+    callers.emplace_back([&] {
+      for (int i = 0; i < 20; ++i) healthy += client_->health(patience()).pushed_bytes == 6;
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(healthy, 80);
+}
+
+}  // namespace
+}  // namespace cohort::rpc

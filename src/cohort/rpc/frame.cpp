@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/rpc/frame.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace cohort::rpc {
+namespace {
+
+// A later version may know more codes and causes than this one.
+ErrorCode code_of(std::uint8_t byte) {
+  const bool is_known = byte >= 1 && byte <= static_cast<std::uint8_t>(ErrorCode::unauthenticated);
+  return is_known ? static_cast<ErrorCode>(byte) : ErrorCode::unknown;
+}
+
+ErrorCause cause_of(std::uint8_t byte) {
+  const bool is_known = byte <= static_cast<std::uint8_t>(ErrorCause::application);
+  return is_known ? static_cast<ErrorCause>(byte) : ErrorCause::none;
+}
+
+}  // namespace
+
+void write_error(ByteWriter& out, const Error& error) {
+  out.u8(static_cast<std::uint8_t>(error.code()));
+  out.u8(static_cast<std::uint8_t>(error.cause()));
+  out.text(error.message());
+  out.text(error.origin());
+  out.u64(error.incarnation());
+  out.varint(error.context().size());
+  for (const std::string& line : error.context()) out.text(line);
+}
+
+Error read_error(ByteReader& in) {
+  const ErrorCode code = code_of(in.u8());
+  const ErrorCause cause = cause_of(in.u8());
+  Error error(code, in.text(), cause);
+  std::string origin = in.text();
+  const std::uint64_t incarnation = in.u64();
+  // The builders change `error` in place; what they return is the same object.
+  std::move(error).at(std::move(origin), incarnation);
+  for (std::size_t lines = in.count(); lines > 0; --lines) std::move(error).during(in.text());
+  return error;
+}
+
+Frame error_frame(std::uint64_t id, const Error& error) {
+  ByteWriter out;
+  write_error(out, error);
+  return {.role = Frame::Role::error, .id = id, .metadata = out.take()};
+}
+
+Error error_of(const Frame& frame) {
+  ByteReader in(frame.metadata, "error frame");
+  Error error = read_error(in);
+  in.expect_end();
+  return error;
+}
+
+}  // namespace cohort::rpc

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of received tensors. Memory fresh from the system is written at a tenth of the speed of memory used before,
+// so large blocks are kept and handed out again.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace cohort::rpc::internal {
+
+// A counted piece of memory, 64-byte aligned. The last owner gives it back to the pool. Thread-safe.
+class Block {
+ public:
+  static constexpr std::size_t kAlignment = 64;
+
+  std::byte* data() { return reinterpret_cast<std::byte*>(this) + kAlignment; }
+  std::size_t capacity() const { return capacity_; }
+  void retain() { owners_.fetch_add(1, std::memory_order_relaxed); }
+  void release() noexcept;
+
+ private:
+  friend class BlockPool;
+  explicit Block(std::size_t capacity) : capacity_(capacity) {}
+
+  std::size_t capacity_;
+  std::atomic<std::uint64_t> owners_{1};
+};
+
+// Owns one count of a block. Thread-compatible.
+class BlockRef {
+ public:
+  BlockRef() = default;
+  explicit BlockRef(Block* block) : block_(block) {}
+  BlockRef(BlockRef&& other) noexcept : block_(std::exchange(other.block_, nullptr)) {}
+  BlockRef& operator=(BlockRef&& other) noexcept {
+    std::swap(block_, other.block_);
+    return *this;
+  }
+  ~BlockRef() {
+    if (block_ != nullptr) block_->release();
+  }
+  Block* get() const { return block_; }
+  Block* operator->() const { return block_; }
+  explicit operator bool() const { return block_ != nullptr; }
+
+ private:
+  Block* block_ = nullptr;
+};
+
+// A block of at least `bytes`; resource_exhausted when there is no memory. Thread-safe.
+BlockRef acquire_block(std::size_t bytes);
+
+// Bytes kept for later, and the most that are.
+std::size_t idle_block_bytes();
+std::size_t idle_block_bytes_max();
+
+}  // namespace cohort::rpc::internal

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/rpc/internal/channel_end.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "cohort/core/log.h"
+
+namespace cohort::rpc::internal {
+
+std::string PeerName::to_string() const {
+  if (task.empty()) return address + " (" + std::string(backend) + ")";
+  return task + " (" + address + ", " + std::string(backend) + ")";
+}
+
+Error lost_error(const PeerName& peer, const std::string& what) {
+  return Error(ErrorCode::unavailable, "[rpc.channel] lost " + peer.to_string() + ": " + what,
+               ErrorCause::peer_lost)
+      .at(peer.task);
+}
+
+Error refused_error(const PeerName& peer, const std::string& what) {
+  return Error(ErrorCode::unavailable,
+               "[rpc.connect] expected " + peer.to_string() + " to accept, got: " + what +
+                   "; is the task running, and is this its address?",
+               ErrorCause::peer_lost)
+      .at(peer.task);
+}
+
+Error expired_error(const PeerName& peer) {
+  return Error(ErrorCode::deadline_exceeded,
+               "[rpc.connect] expected an answer from " + peer.to_string() +
+                   " before the deadline, got none; is its host up and reachable?")
+      .at(peer.task);
+}
+
+void ChannelEnd::deliver(Frame frame) {
+  if (is_closed() || !handlers_.on_frame) return;
+  try {
+    handlers_.on_frame(std::move(frame));
+  } catch (...) {
+    const Error error = current_error();
+    log_error("handler of ", text_, " failed, closing: ", error.what());
+    set_closed(error);
+  }
+}
+
+void ChannelEnd::finish() {
+  Channel::Handlers handlers = std::exchange(handlers_, {});
+  try {
+    if (handlers.on_closed) handlers.on_closed(reason());
+  } catch (...) {
+    log_error("on_closed of ", text_, " failed: ", current_error().what());
+  }
+}
+
+bool ChannelEnd::set_closed(Error reason) {
+  Lock lock(mutex_);
+  if (reason_) return false;
+  reason_ = std::move(reason);
+  is_closed_.store(true, std::memory_order_release);
+  return true;
+}
+
+Error ChannelEnd::reason() const {
+  Lock lock(mutex_);
+  return reason_ ? *reason_ : lost_error(name_, "closed");
+}
+
+Error ChannelEnd::cancelled() const {
+  return Error(ErrorCode::cancelled, "[rpc.channel] the channel to " + text_ + " was closed here");
+}
+
+void ChannelEnd::check_open() const {
+  if (!is_closed()) return;
+  const Error why = reason();
+  throw Error(ErrorCode::unavailable,
+              "[rpc.send] expected an open channel to " + text_ + ", got a closed one: " +
+                  why.message(),
+              why.code() == ErrorCode::cancelled ? ErrorCause::none : ErrorCause::peer_lost)
+      .at(name_.task);
+}
+
+std::thread start_thread(std::function<void()> body) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    std::thread thread(std::move(body));
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return thread;
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+}
+
+void AcceptedChannels::add(const std::shared_ptr<Channel>& channel) {
+  {
+    Lock lock(mutex_);
+    std::erase_if(channels_, [](const auto& known) { return known.expired(); });
+    if (!is_closed_) return channels_.push_back(channel);
+  }
+  channel->close();
+}
+
+void AcceptedChannels::close_all() noexcept {
+  std::vector<std::weak_ptr<Channel>> channels;
+  {
+    Lock lock(mutex_);
+    is_closed_ = true;
+    channels.swap(channels_);
+  }
+  for (const auto& known : channels) {
+    if (const auto channel = known.lock()) channel->close();
+  }
+}
+
+std::optional<Channel::Handlers> ask_acceptor(const AcceptHandler& accept,
+                                              const std::shared_ptr<Channel>& channel) {
+  try {
+    return accept(channel);
+  } catch (...) {
+    log_error("refused ", channel->peer(), ": ", current_error().what());
+    return std::nullopt;
+  }
+}
+
+}  // namespace cohort::rpc::internal

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/rpc/internal/control_codec.h"
+
+#include "cohort/core/error.h"
+
+namespace cohort::rpc::internal {
+namespace {
+
+std::string to_string(const Bytes& bytes) {
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+Bytes to_bytes(const std::string& text) {
+  const auto* begin = reinterpret_cast<const std::byte*>(text.data());
+  return Bytes(begin, begin + text.size());
+}
+
+void write(proto::Identity& message, const Identity& identity) {
+  message.set_task(identity.task);
+  message.set_job_id(identity.job_id);
+  message.set_incarnation(identity.incarnation);
+  message.set_protocol_version(identity.protocol_version);
+  message.set_torch_version(identity.torch_version);
+}
+
+Identity read(const proto::Identity& message) {
+  return {.task = message.task(),
+          .job_id = message.job_id(),
+          .incarnation = message.incarnation(),
+          .protocol_version = message.protocol_version(),
+          .torch_version = message.torch_version()};
+}
+
+void write(proto::TensorSpec& message, const TensorSpec& spec) {
+  message.set_dtype(static_cast<int>(spec.dtype));
+  message.set_has_rank(spec.sizes.has_value());
+  if (!spec.sizes) return;
+  for (const std::int64_t size : *spec.sizes) message.add_sizes(size);
+}
+
+TensorSpec read(const proto::TensorSpec& message) {
+  constexpr int kDtypes = static_cast<int>(at::ScalarType::NumOptions);
+  COHORT_CHECK(message.dtype() >= 0 && message.dtype() < kDtypes, ErrorCode::data_loss,
+               "[rpc.control] broken tensor spec: expected a dtype below ", kDtypes, ", got ", message.dtype());
+  TensorSpec spec{.dtype = static_cast<at::ScalarType>(message.dtype()), .sizes = std::nullopt};
+  if (!message.has_rank()) return spec;
+  spec.sizes.emplace(message.sizes().begin(), message.sizes().end());
+  for (const std::int64_t size : *spec.sizes) {
+    COHORT_CHECK(size >= -1, ErrorCode::data_loss, "[rpc.control] broken tensor spec: expected sizes of at least -1, got ",
+                 size);
+  }
+  return spec;
+}
+
+}  // namespace
+
+proto::HandshakeRequest to_proto(const HandshakeRequest& request) {
+  proto::HandshakeRequest message;
+  write(*message.mutable_caller(), request.caller);
+  message.set_expected_task(request.expected_task);
+  message.set_coordinator_incarnation(request.coordinator_incarnation);
+  return message;
+}
+
+HandshakeRequest from_proto(const proto::HandshakeRequest& message) {
+  return {.caller = read(message.caller()),
+          .expected_task = message.expected_task(),
+          .coordinator_incarnation = message.coordinator_incarnation()};
+}
+
+proto::HandshakeReply to_proto(const HandshakeReply& reply) {
+  proto::HandshakeReply message;
+  write(*message.mutable_server(), reply.server);
+  for (const Endpoint& endpoint : reply.endpoints) {
+    proto::Endpoint& added = *message.add_endpoints();
+    added.set_backend(endpoint.backend);
+    added.set_address(endpoint.address);
+  }
+  return message;
+}
+
+HandshakeReply from_proto(const proto::HandshakeReply& message) {
+  HandshakeReply reply{.server = read(message.server()), .endpoints = {}};
+  for (const proto::Endpoint& endpoint : message.endpoints()) {
+    reply.endpoints.push_back({endpoint.backend(), endpoint.address()});
+  }
+  return reply;
+}
+
+proto::Health to_proto(const Health& health) {
+  proto::Health message;
+  message.set_incarnation(health.incarnation);
+  message.set_closures_run(health.closures_run);
+  message.set_pushes_applied(health.pushes_applied);
+  message.set_pushes_dropped(health.pushes_dropped);
+  message.set_pulled_bytes(health.pulled_bytes);
+  message.set_pushed_bytes(health.pushed_bytes);
+  return message;
+}
+
+Health from_proto(const proto::Health& message) {
+  return {.incarnation = message.incarnation(),
+          .closures_run = message.closures_run(),
+          .pushes_applied = message.pushes_applied(),
+          .pushes_dropped = message.pushes_dropped(),
+          .pulled_bytes = message.pulled_bytes(),
+          .pushed_bytes = message.pushed_bytes()};
+}
+
+proto::FunctionBody to_proto(const FunctionBody& body) {
+  proto::FunctionBody message;
+  message.set_id(body.id);
+  message.set_name(body.name);
+  message.set_registered_name(body.registered_name);
+  for (const Bytes& program : body.programs) message.add_programs(to_string(program));
+  for (const FunctionBody::Placement& placement : body.placements) {
+    proto::FunctionBody::Placement& added = *message.add_placements();
+    added.set_variable(placement.variable);
+    added.set_id(placement.id);
+    added.set_ps(placement.ps);
+  }
+  return message;
+}
+
+FunctionBody from_proto(const proto::FunctionBody& message) {
+  FunctionBody body;
+  body.id = message.id();
+  body.name = message.name();
+  body.registered_name = message.registered_name();
+  for (const std::string& program : message.programs()) body.programs.push_back(to_bytes(program));
+  for (const auto& placement : message.placements()) {
+    body.placements.push_back({placement.variable(), placement.id(), placement.ps()});
+  }
+  return body;
+}
+
+proto::Variables to_proto(const std::vector<VariableSpec>& variables) {
+  proto::Variables message;
+  for (const VariableSpec& variable : variables) {
+    proto::VariableSpec& added = *message.add_variables();
+    added.set_id(variable.id);
+    added.set_name(variable.name);
+    write(*added.mutable_spec(), variable.spec);
+    added.set_is_trainable(variable.is_trainable);
+  }
+  return message;
+}
+
+std::vector<VariableSpec> from_proto(const proto::Variables& message) {
+  std::vector<VariableSpec> variables;
+  for (const proto::VariableSpec& variable : message.variables()) {
+    variables.push_back({.id = variable.id(),
+                         .name = variable.name(),
+                         .spec = read(variable.spec()),
+                         .is_trainable = variable.is_trainable()});
+  }
+  return variables;
+}
+
+proto::IteratorSpec to_proto(const IteratorSpec& iterator) {
+  proto::IteratorSpec message;
+  message.set_id(iterator.id);
+  message.set_dataset(to_string(iterator.dataset));
+  message.set_seed(iterator.seed);
+  return message;
+}
+
+IteratorSpec from_proto(const proto::IteratorSpec& message) {
+  return {.id = message.id(), .dataset = to_bytes(message.dataset()), .seed = message.seed()};
+}
+
+proto::ReleaseRequest to_proto(const std::vector<std::uint64_t>& resources) {
+  proto::ReleaseRequest message;
+  for (const std::uint64_t resource : resources) message.add_resources(resource);
+  return message;
+}
+
+std::vector<std::uint64_t> from_proto(const proto::ReleaseRequest& message) {
+  return {message.resources().begin(), message.resources().end()};
+}
+
+proto::ShutdownRequest to_proto(std::chrono::milliseconds grace) {
+  proto::ShutdownRequest message;
+  message.set_grace_milliseconds(grace.count());
+  return message;
+}
+
+std::chrono::milliseconds from_proto(const proto::ShutdownRequest& message) {
+  return std::chrono::milliseconds(message.grace_milliseconds());
+}
+
+}  // namespace cohort::rpc::internal

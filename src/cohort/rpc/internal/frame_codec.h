@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// A frame as bytes (docs/formats/frame.md): 32 bytes of header, the metadata, a table of tensors, their payload.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cohort/rpc/frame.h"
+#include "cohort/rpc/internal/block_pool.h"
+
+namespace cohort::rpc::internal {
+
+inline constexpr std::uint32_t kFrameMagic = 0x46484f43;  // "COHF"
+inline constexpr std::uint8_t kFrameVersion = 1;
+
+// Little-endian, as it stands on the wire.
+struct FrameHeader {
+  std::uint32_t magic = kFrameMagic;
+  std::uint8_t version = kFrameVersion;
+  std::uint8_t role = 0;
+  std::uint16_t type = 0;
+  std::uint64_t id = 0;
+  std::uint32_t metadata_bytes = 0;
+  std::uint32_t table_bytes = 0;
+  std::uint64_t payload_bytes = 0;
+
+  std::size_t head_bytes() const;  // all before the payload
+};
+inline constexpr std::size_t kHeaderBytes = 32;
+static_assert(sizeof(FrameHeader) == kHeaderBytes);
+
+// A tensor's place in the payload.
+struct TensorSlot {
+  at::ScalarType dtype;
+  std::vector<std::int64_t> sizes;
+  std::size_t offset;
+  std::size_t bytes;
+};
+
+// Makes the tensors of a frame to be sent dense, contiguous and plain; invalid_argument for what is not a CPU tensor.
+void prepare_tensors(std::vector<at::Tensor>& tensors);
+// The table for prepared tensors.
+Bytes encode_table(const std::vector<at::Tensor>& tensors);
+// The header for them; invalid_argument when the metadata or the table passes 4 GiB.
+FrameHeader header_of(const Frame& frame, std::size_t table_bytes);
+// Where the tensor after `end` begins.
+std::size_t aligned(std::size_t end);
+
+// Checks each field; data_loss, with the field, for a frame that is broken or larger than `frame_bytes_max`.
+FrameHeader decode_header(std::span<const std::byte> bytes, std::size_t frame_bytes_max);
+// Total: data_loss unless the table's tensors fill exactly `payload_bytes`.
+std::vector<TensorSlot> decode_table(std::span<const std::byte> bytes, std::size_t payload_bytes);
+// Views of the block, which they keep; small ones of a large block are copied, so as not to keep it.
+std::vector<at::Tensor> make_tensors(const std::vector<TensorSlot>& slots, Block* payload);
+// What a receiver of prepared tensors would get: copies in one block.
+std::vector<at::Tensor> copy_tensors(const std::vector<at::Tensor>& tensors);
+
+}  // namespace cohort::rpc::internal

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/rpc/internal/frame_codec.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/complex.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <random>
+
+#include "cohort/rpc/internal/frame_decoder.h"
+#include "cohort/rpc/internal/segments.h"
+
+namespace cohort::rpc::internal {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The frame as it goes over the wire.
+Bytes encoded(Frame frame) {
+  Segments segments;
+  segments.append(std::move(frame));
+  Bytes bytes;
+  while (!segments.is_empty()) {
+    std::array<std::span<const std::byte>, 3> parts;
+    const std::size_t count = segments.front(parts);
+    std::size_t size = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      bytes.insert(bytes.end(), parts[i].begin(), parts[i].end());
+      size += parts[i].size();
+    }
+    segments.consume(size);
+  }
+  return bytes;
+}
+
+std::vector<Frame> decoded(std::span<const std::byte> bytes, std::size_t piece_bytes = 1 << 30,
+                           std::size_t frame_bytes_max = std::size_t{1} << 40) {
+  std::vector<Frame> frames;
+  FrameDecoder decoder(frame_bytes_max);
+  while (!bytes.empty()) {
+    const std::size_t size = std::min(piece_bytes, bytes.size());
+    decoder.feed(bytes.first(size), [&](Frame frame) { frames.push_back(std::move(frame)); });
+    bytes = bytes.subspan(size);
+  }
+  return frames;
+}
+
+Error error_of_decoding(std::span<const std::byte> bytes, std::size_t frame_bytes_max = std::size_t{1} << 40) {
+  try {
+    decoded(bytes, 1 << 30, frame_bytes_max);
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error(ErrorCode::unknown, "decoded");
+}
+
+Frame sample() {
+  return {.role = Frame::Role::request,
+          .type = 3,
+          .id = 77,
+          .metadata = Bytes(10, std::byte{9}),
+          .tensors = {at::arange(100'000), at::ones({3, 4}), at::zeros({0}), at::ones({}, at::kBool)}};
+}
+
+void expect_sample(const Frame& frame) {
+  const Frame expected = sample();
+  EXPECT_EQ(frame.role, expected.role);
+  EXPECT_EQ(frame.type, expected.type);
+  EXPECT_EQ(frame.id, expected.id);
+  EXPECT_EQ(frame.metadata, expected.metadata);
+  ASSERT_EQ(frame.tensors.size(), expected.tensors.size());
+  for (std::size_t i = 0; i < frame.tensors.size(); ++i) {
+    EXPECT_TRUE(at::equal(frame.tensors[i], expected.tensors[i]));
+  }
+}
+
+// A frame of one float tensor whose header or table can be broken.
+struct Wire {
+  Bytes bytes = encoded({.tensors = {at::ones({4})}});
+
+  template <class Value>
+  Wire with(std::size_t offset, Value value) const {
+    Wire wire = *this;
+    std::memcpy(wire.bytes.data() + offset, &value, sizeof(value));
+    return wire;
+  }
+  Error error(std::size_t frame_bytes_max = std::size_t{1} << 40) const {
+    return error_of_decoding(bytes, frame_bytes_max);
+  }
+};
+
+TEST(FrameCodec, TheBytesAreTheDocumentedOnes) {
+  const Bytes bytes = encoded({.role = Frame::Role::response,
+                               .type = 0x0102,
+                               .id = 0x1122334455667788,
+                               .metadata = Bytes(2, std::byte{0xaa}),
+                               .tensors = {at::ones({2}, at::kByte), at::ones({1}, at::kShort)}});
+  const std::vector<int> expected = {
+      'C', 'O', 'H', 'F', 1, 2, 2, 1, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,  // magic … id
+      2, 0, 0, 0, 7, 0, 0, 0, 66, 0, 0, 0, 0, 0, 0, 0,                                 // lengths
+      0xaa, 0xaa, 2, 0, 1, 4, 2, 1, 2, 1, 1};                                          // metadata, table, payload
+  ASSERT_EQ(bytes.size(), 32U + 2 + 7 + 66);
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(int(bytes[i]), expected[i]) << i;
+  EXPECT_EQ(int(bytes[41 + 64]), 1);
+}
+
+TEST(FrameCodec, FramesSurviveEveryCut) {
+  Bytes bytes = encoded(sample());
+  const Bytes again = bytes;
+  bytes.insert(bytes.end(), again.begin(), again.end());
+  for (const std::size_t piece : {1UL << 30, 300'000UL, 4096UL, 1000UL, 61UL}) {
+    const std::vector<Frame> frames = decoded(bytes, piece);
+    ASSERT_EQ(frames.size(), 2U) << piece;
+    for (const Frame& frame : frames) expect_sample(frame);
+  }
+}
+
+TEST(FrameCodec, SmallFramesSurviveSingleBytes) {
+  Bytes bytes;
+  for (std::uint64_t i = 0; i < 50; ++i) {
+    const Bytes one = encoded({.id = i, .metadata = Bytes(i), .tensors = {at::ones({std::int64_t(i)})}});
+    bytes.insert(bytes.end(), one.begin(), one.end());
+  }
+  const std::vector<Frame> frames = decoded(bytes, 1);
+  ASSERT_EQ(frames.size(), 50U);
+  for (std::uint64_t i = 0; i < 50; ++i) {
+    EXPECT_EQ(frames[i].id, i);
+    EXPECT_EQ(frames[i].tensors.at(0).numel(), std::int64_t(i));
+  }
+}
+
+TEST(FrameCodec, ConjugateViewsAreResolved) {
+  const at::Tensor value = at::complex(at::ones({3}), at::ones({3}));
+  const std::vector<Frame> frames = decoded(encoded({.tensors = {value.conj()}}));
+  EXPECT_TRUE(at::equal(frames.at(0).tensors.at(0), value.conj().resolve_conj()));
+}
+
+TEST(FrameCodec, BrokenHeadersAreRefused) {
+  const Wire wire;
+  EXPECT_THAT(wire.with(0, 'X').error().message(), HasSubstr("magic"));
+  EXPECT_THAT(wire.with(4, std::uint8_t{2}).error().message(), HasSubstr("version 1, got 2"));
+  EXPECT_THAT(wire.with(5, std::uint8_t{4}).error().message(), HasSubstr("role of at most 3, got 4"));
+  EXPECT_EQ(wire.with(0, 'X').error().code(), ErrorCode::data_loss);
+  EXPECT_EQ(wire.error().message(), "decoded");
+}
+
+TEST(FrameCodec, LengthsAreCheckedBeforeAnythingIsAllocated) {
+  const Wire wire;
+  constexpr std::uint64_t kPetabyte = std::uint64_t{1} << 50;
+  EXPECT_THAT(wire.with(24, kPetabyte).error().message(), HasSubstr("payload in bytes of at most"));
+  EXPECT_THAT(wire.with(24, ~std::uint64_t{0}).error().message(), HasSubstr("payload in bytes of at most"));
+  EXPECT_THAT(wire.with(16, ~std::uint32_t{0}).error(1 << 20).message(), HasSubstr("frame in bytes of at most"));
+  EXPECT_THAT(wire.with(24, std::uint64_t{1} << 39).error().message(), HasSubstr("payload in bytes of 16"));
+  EXPECT_THAT(wire.with(20, std::uint32_t{0}).error().message(), HasSubstr("without tensors"));
+}
+
+TEST(FrameCodec, AFrameAtTheLimitPassesAndOneAboveDoesNot) {
+  const Bytes bytes = encoded({.tensors = {at::ones({1000})}});
+  EXPECT_EQ(error_of_decoding(bytes, bytes.size()).message(), "decoded");
+  EXPECT_EQ(error_of_decoding(bytes, bytes.size() - 1).code(), ErrorCode::data_loss);
+}
+
+// The table begins behind the header with: count 1, dtype float, one size, 4.
+TEST(FrameCodec, BrokenTablesAreRefused) {
+  const Wire wire;
+  EXPECT_THAT(wire.with(32, std::uint8_t{100}).error().message(), HasSubstr("count that fits"));
+  EXPECT_THAT(wire.with(32, std::uint8_t{0}).error().message(), HasSubstr("the end"));
+  EXPECT_THAT(wire.with(33, std::uint8_t{99}).error().message(), HasSubstr("a known dtype"));
+  EXPECT_THAT(wire.with(34, std::uint8_t{2}).error().message(), HasSubstr("count that fits"));
+  EXPECT_THAT(wire.with(35, std::uint8_t{7}).error().message(), HasSubstr("sizes of at least 0"));
+  EXPECT_THAT(wire.with(35, std::uint8_t{10}).error().message(), HasSubstr("fit the payload"));
+  EXPECT_THAT(wire.with(35, std::uint8_t{6}).error().message(), HasSubstr("payload in bytes of 12, got 16"));
+}
+
+TEST(FrameCodec, SizesWhoseProductOverflowsAreRefused) {
+  ByteWriter table;
+  table.varint(1);
+  table.u8(6);
+  table.sizes(std::vector<std::int64_t>{1LL << 31, 1LL << 31, 4});
+  EXPECT_THROW(decode_table(table.bytes(), 0), Error);
+  ByteWriter empty;
+  empty.varint(1);
+  empty.u8(6);
+  empty.sizes(std::vector<std::int64_t>{0, 1LL << 62, 1LL << 62});
+  EXPECT_THROW(decode_table(empty.bytes(), 0), Error);
+}
+
+TEST(FrameCodec, BytesFlippedAtRandomGiveFramesOrDataLoss) {
+  const unsigned seed = std::random_device()();
+  std::mt19937 random(seed);
+  const Bytes good = encoded({.metadata = Bytes(5), .tensors = {at::ones({4}), at::ones({2, 3}, at::kLong)}});
+  for (int round = 0; round < 5000; ++round) {
+    Bytes bytes = good;
+    for (int i = 0; i < 3; ++i) bytes[random() % bytes.size()] = std::byte(random());
+    try {
+      decoded(bytes, 1 + random() % 50, 1 << 20);
+    } catch (const Error& error) {
+      ASSERT_EQ(error.code(), ErrorCode::data_loss) << "seed " << seed << ": " << error.what();
+    }
+  }
+}
+
+TEST(FrameCodec, ASmallTensorDoesNotKeepALargeBlock) {
+  std::vector<Frame> frames = decoded(encoded({.tensors = {at::ones({1'000'000}), at::ones({3})}}));
+  const at::Tensor small = frames.at(0).tensors.at(1);
+  const std::size_t before = idle_block_bytes();
+  frames.clear();
+  EXPECT_GT(idle_block_bytes(), before);
+}
+
+TEST(BlockPool, ALargeBlockIsUsedAgain) {
+  const std::byte* first = acquire_block(5'000'000)->data();
+  const BlockRef second = acquire_block(5'000'000);
+  EXPECT_EQ(second->data(), first);
+  EXPECT_NE(acquire_block(5'000'000)->data(), first);
+}
+
+TEST(BlockPool, IdleBytesStayBounded) {
+  std::vector<BlockRef> blocks;
+  const std::size_t each = idle_block_bytes_max() / 3;
+  for (int i = 0; i < 5; ++i) blocks.push_back(acquire_block(each));
+  blocks.clear();
+  EXPECT_LE(idle_block_bytes(), idle_block_bytes_max());
+  EXPECT_GT(idle_block_bytes(), 0U);
+}
+
+TEST(BlockPool, NoMemoryIsAnError) {
+  try {
+    acquire_block(std::size_t{1} << 62);
+    FAIL() << "acquired";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::resource_exhausted);
+  }
+}
+
+TEST(Segments, LargeTensorsAreNotCopied) {
+  const at::Tensor large = at::ones({10'000});
+  Segments segments;
+  segments.append({.tensors = {at::ones({2}), large, at::ones({2})}});
+  std::array<std::span<const std::byte>, 8> parts;
+  ASSERT_EQ(segments.front(parts), 3U);
+  EXPECT_EQ(parts[1].data(), large.data_ptr());
+}
+
+TEST(Segments, SmallFramesAreJoined) {
+  Segments queue;
+  for (int i = 0; i < 10; ++i) {
+    Segments one;
+    one.append(Frame{.tensors = {at::ones({4})}});
+    queue.append(std::move(one));
+  }
+  std::array<std::span<const std::byte>, 8> parts;
+  EXPECT_EQ(queue.front(parts), 1U);
+  EXPECT_EQ(parts[0].size(), queue.size_bytes());
+}
+
+}  // namespace
+}  // namespace cohort::rpc::internal

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/rpc/internal/frame_decoder.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace cohort::rpc::internal {
+namespace {
+
+constexpr std::size_t kStagingBytes = std::size_t{256} << 10;
+// A begun head of this size is moved to the front at once, to leave much room for the next piece.
+constexpr std::size_t kMovedBytesMax = 4096;
+
+}  // namespace
+
+FrameDecoder::FrameDecoder(std::size_t frame_bytes_max)
+    : frame_bytes_max_(frame_bytes_max), staging_(kStagingBytes) {}
+
+std::span<std::byte> FrameDecoder::payload_rest() {
+  if (!partial_->payload) return {};
+  return {partial_->payload->data() + partial_->filled_bytes,
+          partial_->payload_bytes - partial_->filled_bytes};
+}
+
+std::array<std::span<std::byte>, 2> FrameDecoder::space() {
+  const auto free = std::span(staging_).subspan(end_);
+  if (partial_) return {payload_rest(), free};
+  return {free, std::span<std::byte>()};
+}
+
+void FrameDecoder::commit(std::size_t count, const Sink& sink) {
+  if (partial_) {
+    const std::size_t own = std::min(count, payload_rest().size());
+    partial_->filled_bytes += own;
+    count -= own;
+    if (payload_rest().empty()) deliver(sink);
+  }
+  end_ += count;
+  decode_staged(sink);
+}
+
+void FrameDecoder::feed(std::span<const std::byte> bytes, const Sink& sink) {
+  while (!bytes.empty()) {
+    std::size_t written = 0;
+    for (const std::span<std::byte> place : space()) {
+      const std::size_t count = std::min(place.size(), bytes.size());
+      if (count > 0) std::memcpy(place.data(), bytes.data(), count);
+      bytes = bytes.subspan(count);
+      written += count;
+    }
+    commit(written, sink);
+  }
+}
+
+void FrameDecoder::decode_staged(const Sink& sink) {
+  while (!partial_ && decode_one(sink)) {
+  }
+  if (begin_ != end_) return;
+  begin_ = end_ = 0;
+  if (staging_.size() > kStagingBytes) std::vector<std::byte>(kStagingBytes).swap(staging_);
+}
+
+// Takes one frame, or its beginning, from the staged bytes; false where they do not hold its whole head.
+bool FrameDecoder::decode_one(const Sink& sink) {
+  const auto staged = std::span<const std::byte>(staging_).subspan(begin_, end_ - begin_);
+  if (staged.size() < kHeaderBytes) {
+    make_room(kHeaderBytes);
+    return false;
+  }
+  const FrameHeader header = decode_header(staged, frame_bytes_max_);
+  if (staged.size() < header.head_bytes()) {
+    make_room(header.head_bytes());
+    return false;
+  }
+  open_frame(header);
+  const auto rest = payload_rest();
+  const std::size_t own = std::min(rest.size(), end_ - begin_);
+  if (own > 0) std::memcpy(rest.data(), staging_.data() + begin_, own);
+  begin_ += own;
+  partial_->filled_bytes = own;
+  if (own == rest.size()) deliver(sink);
+  return true;
+}
+
+void FrameDecoder::open_frame(const FrameHeader& header) {
+  const auto body = std::span<const std::byte>(staging_).subspan(begin_ + kHeaderBytes);
+  const auto metadata = body.first(header.metadata_bytes);
+  Partial partial;
+  partial.frame = {.role = static_cast<Frame::Role>(header.role),
+                   .type = header.type,
+                   .id = header.id,
+                   .metadata = Bytes(metadata.begin(), metadata.end())};
+  partial.slots = decode_table(body.subspan(header.metadata_bytes, header.table_bytes),
+                               header.payload_bytes);
+  partial.payload_bytes = header.payload_bytes;
+  if (header.payload_bytes > 0) partial.payload = acquire_block(header.payload_bytes);
+  begin_ += header.head_bytes();
+  partial_ = std::move(partial);
+}
+
+void FrameDecoder::deliver(const Sink& sink) {
+  Partial partial = std::move(*partial_);
+  partial_.reset();
+  partial.frame.tensors = make_tensors(partial.slots, partial.payload.get());
+  // The tensors keep what they need; a frame of none must not keep a block while it is handled.
+  partial.payload = BlockRef();
+  sink(std::move(partial.frame));
+}
+
+// Moves the begun head to the front, and grows only when what came fills everything.
+void FrameDecoder::make_room(std::size_t head_bytes) {
+  const bool is_dear = end_ - begin_ > kMovedBytesMax;
+  if (is_dear && staging_.size() - begin_ >= head_bytes && end_ < staging_.size()) return;
+  std::memmove(staging_.data(), staging_.data() + begin_, end_ - begin_);
+  end_ -= begin_;
+  begin_ = 0;
+  if (end_ == staging_.size()) staging_.resize(std::min(2 * end_, std::max(head_bytes, end_ + 1)));
+}
+
+}  // namespace cohort::rpc::internal

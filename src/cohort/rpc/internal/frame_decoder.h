@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames out of a run of bytes that comes in arbitrary pieces.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cohort/rpc/internal/frame_codec.h"
+
+namespace cohort::rpc::internal {
+
+// Many small frames come in one piece, a large payload goes straight to its block. Nothing is allocated for a length
+// that was not checked, nor more than twice what came for metadata. Used only from one thread.
+class FrameDecoder {
+ public:
+  using Sink = std::function<void(Frame frame)>;
+
+  explicit FrameDecoder(std::size_t frame_bytes_max);
+
+  // Where the next bytes belong, in this order; the second place may be empty.
+  std::array<std::span<std::byte>, 2> space();
+  // That many bytes were written there. Calls `sink` for each frame that became whole. Throws data_loss for broken
+  // bytes, and what `sink` throws; the decoder must not be used after that.
+  void commit(std::size_t count, const Sink& sink);
+  // For bytes that are somewhere already.
+  void feed(std::span<const std::byte> bytes, const Sink& sink);
+
+ private:
+  // A frame whose payload is not whole.
+  struct Partial {
+    Frame frame;
+    std::vector<TensorSlot> slots;
+    BlockRef payload;
+    std::size_t payload_bytes = 0;
+    std::size_t filled_bytes = 0;
+  };
+
+  std::span<std::byte> payload_rest();
+  void decode_staged(const Sink& sink);
+  bool decode_one(const Sink& sink);
+  void open_frame(const FrameHeader& header);
+  void deliver(const Sink& sink);
+  void make_room(std::size_t head_bytes);
+
+  std::size_t frame_bytes_max_;
+  std::vector<std::byte> staging_;
+  std::size_t begin_ = 0;  // of the bytes in staging_ that were not looked at
+  std::size_t end_ = 0;
+  std::optional<Partial> partial_;
+};
+
+}  // namespace cohort::rpc::internal

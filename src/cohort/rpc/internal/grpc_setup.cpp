@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/rpc/internal/grpc_setup.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server_builder.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "cohort/rpc/internal/socket.h"
+
+namespace cohort::rpc::internal {
+namespace {
+
+constexpr int kErrorBytesMax = 256 << 10;  // an error with its context travels as a header
+constexpr int kKeepaliveMilliseconds = 20'000;
+constexpr auto kFreshAttemptMax = std::chrono::seconds(1);
+
+std::shared_ptr<grpc::ServerCredentials> server_credentials() { return grpc::InsecureServerCredentials(); }
+
+}  // namespace
+
+gpr_timespec grpc_time(Deadline deadline) {
+  if (deadline.is_infinite()) return gpr_inf_future(GPR_CLOCK_MONOTONIC);
+  const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.remaining());
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(left.count(), GPR_TIMESPAN));
+}
+
+std::unique_ptr<grpc::Server> start_grpc_server(std::string& address, grpc::Service& service) {
+  HostPort where = parse_address(address);
+  // gRPC does not say why it could not bind, and logs it on its own.
+  check_can_listen(address);
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(address, server_credentials(), &port);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kErrorBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kKeepaliveMilliseconds / 2);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
+  builder.SetMaxReceiveMessageSize(-1);
+  builder.SetMaxSendMessageSize(-1);
+  builder.RegisterService(&service);
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr || port == 0) {
+    check_can_listen(address);  // somebody was quicker
+    throw Error(ErrorCode::internal, "[rpc.listen] expected gRPC to serve on " + address + ", got a failure");
+  }
+  where.port = std::to_string(port);
+  address = where.to_string();
+  return server;
+}
+
+std::shared_ptr<grpc::Channel> open_grpc_channel(const std::string& address) {
+  parse_address(address);
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);  // in truth the time an attempt is given
+  arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kErrorBytesMax);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxSendMessageSize(-1);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+void forget_failure(grpc::Channel& channel, Deadline deadline) {
+  if (channel.GetState(false) != GRPC_CHANNEL_TRANSIENT_FAILURE) return;
+  grpc::experimental::ChannelResetConnectionBackoff(&channel);
+  const Deadline end(std::min(deadline.time(), Deadline::after(kFreshAttemptMax).time()));
+  channel.WaitForStateChange(GRPC_CHANNEL_TRANSIENT_FAILURE, grpc_time(end));
+}
+
+GrpcConnect wait_connected(grpc::Channel& channel, Deadline deadline) {
+  grpc_connectivity_state state = channel.GetState(true);
+  while (state != GRPC_CHANNEL_READY) {
+    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE) return GrpcConnect::refused;
+    if (!channel.WaitForStateChange(state, grpc_time(deadline))) return GrpcConnect::expired;
+    state = channel.GetState(true);
+  }
+  return GrpcConnect::connected;
+}
+
+}  // namespace cohort::rpc::internal

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/rpc/internal/socket.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <system_error>
+
+namespace cohort::rpc::internal {
+namespace {
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+std::string text_of_errno(int error) { return std::generic_category().message(error); }
+
+[[noreturn]] void fail(const char* call, int error) {
+  throw Error(ErrorCode::internal, std::string("[rpc.socket] ") + call + " failed: " + text_of_errno(error));
+}
+
+void set_option(int fd, int level, int name, int value) {
+  // An option that the system lacks costs comfort, not correctness.
+  setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+// The addresses behind a name; nullptr and the reason in `problem` when there are none.
+AddressList resolve(const HostPort& where, bool is_for_listening, std::string& problem) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | (is_for_listening ? AI_PASSIVE : 0);
+  addrinfo* found = nullptr;
+  const int result = getaddrinfo(where.host.c_str(), where.port.c_str(), &hints, &found);
+  if (result != 0) problem = gai_strerror(result);
+  return AddressList(result == 0 ? found : nullptr, &freeaddrinfo);
+}
+
+FileDescriptor open_socket(int family) {
+  FileDescriptor fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.is_open()) fail("socket", errno);
+  return fd;
+}
+
+[[noreturn]] void fail_listen(const std::string& address, int error) {
+  if (error == EADDRINUSE) {
+    throw Error(ErrorCode::already_exists, "[rpc.listen] expected a free port, got " + address +
+                                               ", which is taken; end the process that holds it or choose another");
+  }
+  if (error == EADDRNOTAVAIL) {
+    throw Error(ErrorCode::invalid_argument, "[rpc.listen] expected an address of this machine, got " + address);
+  }
+  if (error == EACCES) {
+    throw Error(ErrorCode::permission_denied,
+                "[rpc.listen] expected a port this user may use, got " + address + "; choose one above 1023");
+  }
+  fail("bind", error);
+}
+
+HostPort local_address(int fd, HostPort where) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof(storage);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) fail("getsockname", errno);
+  const std::uint16_t port = storage.ss_family == AF_INET6
+                                 ? reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port
+                                 : reinterpret_cast<const sockaddr_in*>(&storage)->sin_port;
+  where.port = std::to_string(ntohs(port));
+  return where;
+}
+
+FileDescriptor bind_to(const HostPort& where) {
+  std::string problem;
+  const AddressList addresses = resolve(where, true, problem);
+  COHORT_CHECK(addresses != nullptr, ErrorCode::invalid_argument,
+               "[rpc.listen] expected an address of this machine, got ", where.to_string(), ": ", problem);
+  FileDescriptor fd = open_socket(addresses->ai_family);
+  set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // the port of a task that just ended
+  if (bind(fd.get(), addresses->ai_addr, addresses->ai_addrlen) != 0) fail_listen(where.to_string(), errno);
+  return fd;
+}
+
+// A connection from a port of ours to the same port is ourselves: the kernel joins both ends when it happens to choose
+// the port that nobody listens on.
+bool is_self_connected(int fd) {
+  sockaddr_storage own{};
+  sockaddr_storage other{};
+  socklen_t own_size = sizeof(own);
+  socklen_t other_size = sizeof(other);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_size) != 0) return false;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&other), &other_size) != 0) return false;
+  return own_size == other_size && std::memcmp(&own, &other, own_size) == 0;
+}
+
+// Waits for a started connect(); 0 or its errno, nothing when the deadline came first.
+std::optional<int> wait_connected(int fd, Deadline deadline) {
+  pollfd entry{fd, POLLOUT, 0};
+  int count = 0;
+  do {
+    count = poll(&entry, 1, poll_milliseconds(deadline));
+  } while (count < 0 ? errno == EINTR : count == 0 && !deadline.has_expired());
+  if (count == 0) return std::nullopt;
+  if (count < 0) return errno;
+  int error = 0;
+  socklen_t size = sizeof(error);
+  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) return errno;
+  if (error == 0 && is_self_connected(fd)) return ECONNREFUSED;
+  return error;
+}
+
+std::optional<int> connect_one(int fd, const addrinfo& address, Deadline deadline) {
+  if (::connect(fd, address.ai_addr, address.ai_addrlen) == 0) {
+    return is_self_connected(fd) ? ECONNREFUSED : 0;
+  }
+  return errno == EINPROGRESS || errno == EINTR ? wait_connected(fd, deadline) : errno;
+}
+
+}  // namespace
+
+FileDescriptor::~FileDescriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+Waker::Waker() : event_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  if (!event_.is_open()) fail("eventfd", errno);
+}
+
+void Waker::wake() noexcept {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(event_.get(), &one, sizeof(one));
+}
+
+void Waker::drain() noexcept {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const auto size = ::read(event_.get(), &count, sizeof(count));
+}
+
+std::string HostPort::to_string() const {
+  const bool is_v6 = host.find(':') != std::string::npos;
+  return (is_v6 ? "[" + host + "]" : host) + ":" + port;
+}
+
+HostPort parse_address(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  HostPort parsed;
+  if (colon != std::string::npos) {
+    parsed = {address.substr(0, colon), address.substr(colon + 1)};
+    const bool has_brackets = parsed.host.size() > 2 && parsed.host.front() == '[' && parsed.host.back() == ']';
+    if (has_brackets) parsed.host = parsed.host.substr(1, parsed.host.size() - 2);
+    if (!has_brackets && parsed.host.find(':') != std::string::npos) parsed.host.clear();
+  }
+  const bool is_number = !parsed.port.empty() && parsed.port.size() <= 5 &&
+                         parsed.port.find_first_not_of("0123456789") == std::string::npos;
+  COHORT_CHECK(!parsed.host.empty() && is_number && std::stoi(parsed.port) <= 65535,
+               ErrorCode::invalid_argument, "[rpc.address] expected \"host:port\", got \"", address, "\"");
+  return parsed;
+}
+
+FileDescriptor listen_on(std::string& address) {
+  const HostPort where = parse_address(address);
+  FileDescriptor fd = bind_to(where);
+  if (listen(fd.get(), SOMAXCONN) != 0) fail_listen(address, errno);
+  address = local_address(fd.get(), where).to_string();
+  return fd;
+}
+
+void check_can_listen(const std::string& address) {
+  std::string unused = address;
+  listen_on(unused);
+}
+
+FileDescriptor connect_to(const PeerName& peer, Deadline deadline) {
+  const HostPort where = parse_address(peer.address);
+  std::string problem;
+  const AddressList addresses = resolve(where, false, problem);
+  for (const addrinfo* one = addresses.get(); one != nullptr; one = one->ai_next) {
+    FileDescriptor fd = open_socket(one->ai_family);
+    const std::optional<int> error = connect_one(fd.get(), *one, deadline);
+    if (!error) throw expired_error(peer);
+    if (*error == 0) return fd;
+    problem = text_of_errno(*error);
+  }
+  throw refused_error(peer, problem);
+}
+
+void tune(int fd) {
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 15);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 4);
+  // Also ends a connection whose peer lives but reads nothing for so long.
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 60'000);
+}
+
+std::string remote_address(int fd) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof(storage);
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  auto* address = reinterpret_cast<sockaddr*>(&storage);
+  if (getpeername(fd, address, &size) != 0) return "a peer that left";
+  if (getnameinfo(address, size, host.data(), host.size(), port.data(), port.size(), NI_NUMERICHOST | NI_NUMERICSERV)) {
+    return "a peer";
+  }
+  return HostPort{host.data(), port.data()}.to_string();
+}
+
+int poll_milliseconds(Deadline deadline) {
+  if (deadline.is_infinite()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()).count();
+  return static_cast<int>(std::min<std::int64_t>(left, std::numeric_limits<int>::max()));
+}
+
+}  // namespace cohort::rpc::internal

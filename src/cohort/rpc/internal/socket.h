@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// TCP sockets: addresses, listening, connecting. All are non-blocking and closed on exec.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "cohort/core/clock.h"
+#include "cohort/rpc/internal/channel_end.h"
+
+namespace cohort::rpc::internal {
+
+// Owns a file descriptor. Thread-compatible.
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~FileDescriptor();
+  int get() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+// Wakes a thread that polls. Thread-safe.
+class Waker {
+ public:
+  Waker();
+  int fd() const { return event_.get(); }
+  void wake() noexcept;
+  void drain() noexcept;
+
+ private:
+  FileDescriptor event_;
+};
+
+struct HostPort {
+  std::string host;  // without brackets
+  std::string port;
+
+  std::string to_string() const;
+};
+// "127.0.0.1:4711", "[::1]:4711", "host:4711"; invalid_argument for anything else.
+HostPort parse_address(const std::string& address);
+
+// Listens on exactly this address; puts the chosen port into `address`. already_exists when the port is taken,
+// invalid_argument when the address is not this machine's.
+FileDescriptor listen_on(std::string& address);
+// Throws what listen_on() would, without keeping the address.
+void check_can_listen(const std::string& address);
+
+// unavailable and peer_lost, or deadline_exceeded; both name the peer.
+FileDescriptor connect_to(const PeerName& peer, Deadline deadline);
+// No delay for small frames; a vanished host is noticed within a minute.
+void tune(int fd);
+// "127.0.0.1:51344", the other end's.
+std::string remote_address(int fd);
+
+// For poll(): -1 when infinite, rounded up.
+int poll_milliseconds(Deadline deadline);
+
+}  // namespace cohort::rpc::internal

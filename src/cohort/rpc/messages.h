@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the frames between coordinator, workers and parameter servers say. Each struct turns into a frame and back;
+// broken bytes are data_loss.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/core/resource_host.h"
+#include "cohort/rpc/frame.h"
+
+namespace cohort::rpc {
+
+enum class MessageType : std::uint16_t {
+  hello = 1,      // first on every channel, answered
+  pull = 2,       // values of variables
+  push = 3,       // updates of variables
+  run = 4,        // closures for a worker, one way
+  completed = 5,  // their ends, one way back
+  peek = 6,       // elements of an iterator, not consumed
+  cancel = 7,     // closures that should not start any more, one way
+};
+
+// Who opens this channel; refused when job or coordinator are not the server's.
+struct Hello {
+  std::string task;                        // "chief:0", "worker:1"
+  std::string job_id;
+  std::uint64_t coordinator_incarnation = 0;
+  std::uint64_t server_incarnation = 0;    // whom the caller means to reach
+};
+
+struct PullRequest {
+  std::vector<std::uint64_t> variables;
+};  // answered by a frame whose tensors are the values in this order
+
+struct Effect {
+  enum class Kind : std::uint8_t { apply, assign, assign_add, assign_sub, scatter_add };
+  Kind kind = Kind::assign;
+  std::uint64_t variable = 0;
+  std::string rule;                 // apply only
+  std::vector<double> hyper;        // apply only
+  std::vector<at::Tensor> tensors;  // gradient | value | ids, rows
+};
+
+// All updates of one closure for one server, in order.
+struct PushRequest {
+  std::uint64_t closure_id = 0;      // 0: not from a closure, always applied
+  std::uint64_t low_watermark = 0;   // every closure id below it is retired: drop what comes late
+  std::uint8_t phase = 0;            // reserved for a two-step commit
+  std::vector<Effect> effects;
+};
+
+struct PushReply {
+  bool was_applied = true;  // false: this closure's push had come before
+};
+
+struct ClosureCall {
+  std::uint64_t closure_id = 0;
+  std::uint32_t function_id = 0;
+  std::uint64_t seed = 0;
+  std::vector<std::uint64_t> resources;  // the worker's resource ids, in argument order
+  std::vector<at::Tensor> inputs;
+};
+struct RunBatch {
+  std::uint64_t low_watermark = 0;
+  std::vector<ClosureCall> closures;
+};
+
+struct ClosureEnd {
+  enum class Status : std::uint8_t { ok, failed, cancelled, needs_program };
+  std::uint64_t closure_id = 0;
+  Status status = Status::ok;
+  std::vector<at::Tensor> tensors;  // ok: outputs; needs_program: the elements drawn, field by field
+  std::optional<Error> error;       // failed
+  std::uint64_t pulled_bytes = 0;
+  std::uint64_t pushed_bytes = 0;
+};
+struct CompletedBatch {
+  std::vector<ClosureEnd> ends;
+};
+
+// Those that have not started end as cancelled; the others end as they do.
+struct CancelRequest {
+  std::vector<std::uint64_t> closures;
+};
+
+struct PeekRequest {
+  std::uint64_t resource = 0;
+  std::uint32_t count = 2;
+};
+// Answered by a frame: fields of the first element, then of the second…; fewer at the end of the data.
+struct PeekReply {
+  std::uint32_t fields = 0;
+  std::vector<at::Tensor> tensors;
+};
+
+COHORT_API Frame to_frame(const Hello& message);
+COHORT_API Frame to_frame(const PullRequest& message);
+COHORT_API Frame to_frame(PushRequest message);
+COHORT_API Frame to_frame(const PushReply& message);
+COHORT_API Frame to_frame(RunBatch message);
+COHORT_API Frame to_frame(CompletedBatch message);
+COHORT_API Frame to_frame(const PeekRequest& message);
+COHORT_API Frame to_frame(const CancelRequest& message);
+COHORT_API Frame to_frame(PeekReply message);
+
+COHORT_API Hello hello_of(const Frame& frame);
+COHORT_API PullRequest pull_of(const Frame& frame);
+COHORT_API PushRequest push_of(Frame frame);
+COHORT_API PushReply push_reply_of(const Frame& frame);
+COHORT_API RunBatch run_of(Frame frame);
+COHORT_API CompletedBatch completed_of(Frame frame);
+COHORT_API PeekRequest peek_of(const Frame& frame);
+COHORT_API CancelRequest cancel_of(const Frame& frame);
+COHORT_API PeekReply peek_reply_of(Frame frame);
+
+}  // namespace cohort::rpc

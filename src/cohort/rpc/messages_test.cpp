@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/rpc/messages.h"
+
+#include <ATen/ops/full.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace cohort::rpc {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+at::Tensor number(double value) { return at::full({}, value); }
+
+std::vector<double> numbers(const std::vector<at::Tensor>& tensors) {
+  std::vector<double> values;
+  for (const at::Tensor& tensor : tensors) values.push_back(tensor.item<double>());
+  return values;
+}
+
+PushRequest sample_push() {
+  PushRequest push{.closure_id = 9, .low_watermark = 4, .phase = 1};
+  push.effects.push_back(
+      {.kind = Effect::Kind::apply, .variable = 11, .rule = "adam", .hyper = {0.1, 0.9}, .tensors = {number(1)}});
+  push.effects.push_back({.kind = Effect::Kind::scatter_add, .variable = 12, .tensors = {number(2), number(3)}});
+  push.effects.push_back({.kind = Effect::Kind::assign, .variable = 13});
+  return push;
+}
+
+template <class Decode>
+void expect_broken_at_each_cut(Frame frame, Decode decode) {
+  const Bytes whole = frame.metadata;
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    frame.metadata.assign(whole.begin(), whole.begin() + std::ptrdiff_t(size));
+    try {
+      decode(frame);
+      FAIL() << "decoded " << size << " bytes of " << whole.size();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::data_loss);
+    }
+  }
+}
+
+TEST(Messages, HelloComesBack) {
+  const Hello hello = hello_of(to_frame(Hello{"worker:1", "job", 7, ~std::uint64_t{0}}));
+  EXPECT_EQ(hello.task, "worker:1");
+  EXPECT_EQ(hello.job_id, "job");
+  EXPECT_EQ(hello.coordinator_incarnation, 7U);
+  EXPECT_EQ(hello.server_incarnation, ~std::uint64_t{0});
+}
+
+TEST(Messages, PullComesBack) {
+  EXPECT_THAT(pull_of(to_frame(PullRequest{{3, 1, 1ULL << 60}})).variables, ElementsAre(3, 1, 1ULL << 60));
+}
+
+TEST(Messages, PushComesBackWithEachEffectsTensors) {
+  const PushRequest push = push_of(to_frame(sample_push()));
+  EXPECT_EQ(push.closure_id, 9U);
+  EXPECT_EQ(push.low_watermark, 4U);
+  EXPECT_EQ(push.phase, 1U);
+  ASSERT_EQ(push.effects.size(), 3U);
+  EXPECT_EQ(push.effects[0].kind, Effect::Kind::apply);
+  EXPECT_EQ(push.effects[0].variable, 11U);
+  EXPECT_EQ(push.effects[0].rule, "adam");
+  EXPECT_THAT(push.effects[0].hyper, ElementsAre(0.1, 0.9));
+  EXPECT_THAT(numbers(push.effects[0].tensors), ElementsAre(1));
+  EXPECT_THAT(numbers(push.effects[1].tensors), ElementsAre(2, 3));
+  EXPECT_TRUE(push.effects[2].tensors.empty());
+}
+
+TEST(Messages, EachKindOfEffectComesBack) {
+  for (const auto kind : {Effect::Kind::apply, Effect::Kind::assign, Effect::Kind::assign_add,
+                          Effect::Kind::assign_sub, Effect::Kind::scatter_add}) {
+    PushRequest push;
+    push.effects.push_back({.kind = kind});
+    EXPECT_EQ(push_of(to_frame(std::move(push))).effects.at(0).kind, kind);
+  }
+}
+
+TEST(Messages, PushReplyComesBack) {
+  EXPECT_TRUE(push_reply_of(to_frame(PushReply{true})).was_applied);
+  EXPECT_FALSE(push_reply_of(to_frame(PushReply{false})).was_applied);
+}
+
+TEST(Messages, RunComesBackWithEachClosuresInputs) {
+  RunBatch batch{.low_watermark = 5, .closures = {}};
+  batch.closures.push_back(
+      {.closure_id = 6, .function_id = 2, .seed = ~0ULL, .resources = {8, 9}, .inputs = {number(1), number(2)}});
+  batch.closures.push_back({.closure_id = 7, .function_id = 0xffffffff, .inputs = {number(3)}});
+  const RunBatch back = run_of(to_frame(std::move(batch)));
+  EXPECT_EQ(back.low_watermark, 5U);
+  ASSERT_EQ(back.closures.size(), 2U);
+  EXPECT_EQ(back.closures[0].closure_id, 6U);
+  EXPECT_EQ(back.closures[0].function_id, 2U);
+  EXPECT_EQ(back.closures[0].seed, ~0ULL);
+  EXPECT_THAT(back.closures[0].resources, ElementsAre(8, 9));
+  EXPECT_THAT(numbers(back.closures[0].inputs), ElementsAre(1, 2));
+  EXPECT_EQ(back.closures[1].function_id, 0xffffffffU);
+  EXPECT_THAT(numbers(back.closures[1].inputs), ElementsAre(3));
+}
+
+TEST(Messages, CompletedComesBackWithOutputsAndErrors) {
+  CompletedBatch batch;
+  batch.ends.push_back({.closure_id = 1, .tensors = {number(4)}, .pulled_bytes = 10, .pushed_bytes = 20});
+  batch.ends.push_back({.closure_id = 2,
+                        .status = ClosureEnd::Status::failed,
+                        .error = Error(ErrorCode::out_of_range, "end of data").at("worker:0", 5).during("closure 2")});
+  batch.ends.push_back({.closure_id = 3, .status = ClosureEnd::Status::needs_program, .tensors = {number(5), number(6)}});
+  const CompletedBatch back = completed_of(to_frame(std::move(batch)));
+  ASSERT_EQ(back.ends.size(), 3U);
+  EXPECT_THAT(numbers(back.ends[0].tensors), ElementsAre(4));
+  EXPECT_EQ(back.ends[0].pulled_bytes, 10U);
+  EXPECT_EQ(back.ends[0].pushed_bytes, 20U);
+  EXPECT_EQ(back.ends[1].status, ClosureEnd::Status::failed);
+  EXPECT_EQ(back.ends[1].error->code(), ErrorCode::out_of_range);
+  EXPECT_EQ(back.ends[1].error->origin(), "worker:0");
+  EXPECT_FALSE(back.ends[2].error.has_value());
+  EXPECT_THAT(numbers(back.ends[2].tensors), ElementsAre(5, 6));
+}
+
+TEST(Messages, PeekComesBack) {
+  const PeekRequest request = peek_of(to_frame(PeekRequest{.resource = 4, .count = 3}));
+  EXPECT_EQ(request.resource, 4U);
+  EXPECT_EQ(request.count, 3U);
+  const PeekReply reply = peek_reply_of(to_frame(PeekReply{.fields = 2, .tensors = {number(1), number(2)}}));
+  EXPECT_EQ(reply.fields, 2U);
+  EXPECT_THAT(numbers(reply.tensors), ElementsAre(1, 2));
+}
+
+TEST(Messages, EachCutOfAMessageIsDataLoss) {
+  expect_broken_at_each_cut(to_frame(Hello{"a", "b", 1, 2}), hello_of);
+  expect_broken_at_each_cut(to_frame(PullRequest{{1, 300}}), pull_of);
+  expect_broken_at_each_cut(to_frame(sample_push()), push_of);
+  expect_broken_at_each_cut(to_frame(PushReply{}), push_reply_of);
+  expect_broken_at_each_cut(to_frame(RunBatch{.closures = {{.resources = {5}, .inputs = {number(1)}}}}), run_of);
+  expect_broken_at_each_cut(to_frame(CompletedBatch{.ends = {{.error = Error(ErrorCode::internal, "x")}}}),
+                            completed_of);
+  expect_broken_at_each_cut(to_frame(PeekRequest{}), peek_of);
+  expect_broken_at_each_cut(to_frame(PeekReply{}), peek_reply_of);
+}
+
+TEST(Messages, AMissingOrExtraTensorIsDataLoss) {
+  Frame frame = to_frame(sample_push());
+  frame.tensors.push_back(number(0));
+  EXPECT_THROW(push_of(frame), Error);
+  frame.tensors.resize(2);
+  EXPECT_THROW(push_of(frame), Error);
+}
+
+TEST(Messages, APeekReplyHasWholeElements) {
+  EXPECT_THROW(peek_reply_of(to_frame(PeekReply{.fields = 2, .tensors = {number(1)}})), Error);
+  EXPECT_THROW(peek_reply_of(to_frame(PeekReply{.fields = 0, .tensors = {number(1)}})), Error);
+}
+
+TEST(Messages, AnotherTypeIsNamed) {
+  try {
+    push_of(to_frame(PullRequest{}));
+    FAIL() << "decoded";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.message(), HasSubstr("expected a push message (type 3), got a frame of type 2"));
+  }
+}
+
+TEST(Frames, EachPartOfAnErrorComesBack) {
+  const Error sent =
+      Error(ErrorCode::aborted, "text", ErrorCause::handle_lost).at("ps:1", 1ULL << 63).during("inner").during("outer");
+  const Frame frame = error_frame(12, sent);
+  EXPECT_EQ(frame.role, Frame::Role::error);
+  EXPECT_EQ(frame.id, 12U);
+  const Error back = error_of(frame);
+  EXPECT_EQ(back.code(), ErrorCode::aborted);
+  EXPECT_EQ(back.cause(), ErrorCause::handle_lost);
+  EXPECT_EQ(back.origin(), "ps:1");
+  EXPECT_EQ(back.incarnation(), 1ULL << 63);
+  EXPECT_THAT(back.context(), ElementsAre("inner", "outer"));
+  EXPECT_STREQ(back.what(), sent.what());
+}
+
+TEST(Frames, EachCodeAndCauseComesBackAndLaterOnesAreUnknown) {
+  for (int code = 1; code <= 16; ++code) {
+    EXPECT_EQ(static_cast<int>(error_of(error_frame(0, Error(ErrorCode(code), ""))).code()), code);
+  }
+  for (int cause = 0; cause <= 9; ++cause) {
+    const Error error(ErrorCode::internal, "", ErrorCause(cause));
+    EXPECT_EQ(static_cast<int>(error_of(error_frame(0, error)).cause()), cause);
+  }
+  Frame later = error_frame(0, Error(ErrorCode::internal, ""));
+  later.metadata[0] = std::byte{40};
+  later.metadata[1] = std::byte{41};
+  EXPECT_EQ(error_of(later).code(), ErrorCode::unknown);
+  EXPECT_EQ(error_of(later).cause(), ErrorCause::none);
+}
+
+}  // namespace
+}  // namespace cohort::rpc

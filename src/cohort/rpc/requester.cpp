@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/rpc/requester.h"
+
+#include <optional>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "cohort/core/log.h"
+
+namespace cohort::rpc {
+
+// Shared with the channel's handlers. Thread-safe.
+struct Requester::State {
+  // Used only from the channel's thread; they may hold the requester, so finish() lets go of them.
+  std::function<void(Frame)> on_one_way;
+  std::function<void(const Error&)> on_closed;
+  std::string task;
+
+  Mutex mutex;
+  Condition changed;
+  std::shared_ptr<Channel> channel COHORT_GUARDED_BY(mutex);
+  std::unordered_map<std::uint64_t, OnAnswer> waiting COHORT_GUARDED_BY(mutex);
+  std::uint64_t last_id COHORT_GUARDED_BY(mutex) = 0;
+  std::optional<Error> closed COHORT_GUARDED_BY(mutex);  // no request is taken after this
+  bool is_finished COHORT_GUARDED_BY(mutex) = false;     // on_closed ran
+  std::thread::id thread COHORT_GUARDED_BY(mutex);       // the channel's, until finished
+
+  std::uint64_t request(Frame frame, OnAnswer on_answer);
+  void receive(Frame frame);
+  void finish(const Error& reason);
+  OnAnswer take(std::uint64_t id);
+  std::uint64_t add(OnAnswer& on_answer);
+  void note_thread();
+  bool is_own_thread();
+  std::shared_ptr<Channel> open_channel();
+};
+
+void Requester::State::note_thread() {
+  Lock lock(mutex);
+  thread = std::this_thread::get_id();
+}
+
+bool Requester::State::is_own_thread() {
+  Lock lock(mutex);
+  return thread == std::this_thread::get_id();
+}
+
+Requester::OnAnswer Requester::State::take(std::uint64_t id) {
+  Lock lock(mutex);
+  const auto it = waiting.find(id);
+  if (it == waiting.end()) return {};
+  OnAnswer on_answer = std::move(it->second);
+  waiting.erase(it);
+  return on_answer;
+}
+
+// The request's id; 0, and `on_answer` stays, when the channel is closed.
+std::uint64_t Requester::State::add(OnAnswer& on_answer) {
+  Lock lock(mutex);
+  if (closed) return 0;
+  const std::uint64_t id = ++last_id;
+  waiting.emplace(id, std::move(on_answer));
+  return id;
+}
+
+std::uint64_t Requester::State::request(Frame frame, OnAnswer on_answer) {
+  const std::uint64_t id = add(on_answer);
+  frame.role = Frame::Role::request;
+  frame.id = id;
+  std::optional<Error> refused;
+  try {
+    open_channel()->send(std::move(frame));
+    return id;
+  } catch (...) {
+    refused = current_error();
+  }
+  // Added, it is answered here unless finish() did so meanwhile.
+  if (id != 0) on_answer = take(id);
+  if (on_answer) on_answer(std::move(*refused));
+  return id;
+}
+
+void Requester::State::receive(Frame frame) {
+  note_thread();
+  if (frame.role != Frame::Role::response && frame.role != Frame::Role::error) {
+    if (on_one_way) on_one_way(std::move(frame));
+    return;
+  }
+  const OnAnswer on_answer = take(frame.id);
+  if (!on_answer) return;  // nobody waits any more
+  if (frame.role == Frame::Role::response) return on_answer(std::move(frame));
+  Error error = error_of(frame);
+  if (error.origin().empty()) std::move(error).at(task);
+  on_answer(std::move(error));
+}
+
+void Requester::State::finish(const Error& reason) {
+  note_thread();
+  const auto one_way = std::exchange(on_one_way, {});
+  const auto last = std::exchange(on_closed, {});
+  std::unordered_map<std::uint64_t, OnAnswer> left;
+  {
+    Lock lock(mutex);
+    if (!closed) closed = reason;
+    left.swap(waiting);
+  }
+  const auto guarded = [this](const auto& handler) {
+    try {
+      handler();
+    } catch (...) {
+      log_error("a handler of the end of ", task, " failed: ", current_error().what());
+    }
+  };
+  for (auto& [id, on_answer] : left) guarded([&] { on_answer(reason); });
+  if (last) guarded([&] { last(reason); });
+  Lock lock(mutex);
+  thread = {};
+  is_finished = true;
+  changed.notify_all();
+}
+
+// Throws the reason when closed.
+std::shared_ptr<Channel> Requester::State::open_channel() {
+  Lock lock(mutex);
+  if (closed) throw Error(*closed);
+  return channel;
+}
+
+std::shared_ptr<Requester> Requester::connect(Backend& backend, const ConnectOptions& options,
+                                              std::function<void(Frame)> on_one_way,
+                                              std::function<void(const Error&)> on_closed) {
+  auto state = std::make_shared<State>();
+  state->on_one_way = std::move(on_one_way);
+  state->on_closed = std::move(on_closed);
+  state->task = options.peer;
+  auto channel = backend.connect(
+      options, {.on_frame = [state](Frame frame) { state->receive(std::move(frame)); },
+                .on_closed = [state](const Error& reason) { state->finish(reason); }});
+  std::string peer = channel->peer();
+  {
+    Lock lock(state->mutex);
+    state->channel = std::move(channel);
+  }
+  return std::shared_ptr<Requester>(new Requester(std::move(state), std::move(peer)));
+}
+
+Requester::Requester(std::shared_ptr<State> state, std::string peer)
+    : state_(std::move(state)), peer_(std::move(peer)) {}
+
+Requester::~Requester() {
+  close();
+  std::shared_ptr<Channel> channel;  // let go of without the lock: that joins its thread
+  Lock lock(state_->mutex);
+  if (state_->thread != std::this_thread::get_id()) {
+    state_->changed.wait(state_->mutex, Deadline(), [this] { return state_->is_finished; });
+  }
+  channel = std::move(state_->channel);
+}
+
+void Requester::request(Frame frame, OnAnswer on_answer) {
+  state_->request(std::move(frame), std::move(on_answer));
+}
+
+Frame Requester::call(Frame frame, Deadline deadline, std::string_view operation) {
+  COHORT_CHECK(!state_->is_own_thread(), ErrorCode::failed_precondition, "[rpc.call] expected another thread than ",
+               "that of the channel to ", peer_, ", which would wait for itself; use request()");
+  struct Slot {
+    Mutex mutex;
+    Condition changed;
+    std::optional<Answer> answer;
+  };
+  auto slot = std::make_shared<Slot>();  // a late answer may come after we left
+  const std::uint64_t id = state_->request(std::move(frame), [slot](Answer answer) {
+    Lock lock(slot->mutex);
+    slot->answer = std::move(answer);
+    slot->changed.notify_one();
+  });
+  Lock lock(slot->mutex);
+  if (!slot->changed.wait(slot->mutex, deadline, [&] { return slot->answer.has_value(); })) {
+    state_->take(id);
+    throw Error(ErrorCode::deadline_exceeded,
+                "[rpc.call] expected an answer from " + peer_ + " before the deadline, got none")
+        .at(state_->task)
+        .during(std::string(operation));
+  }
+  if (auto* error = std::get_if<Error>(&*slot->answer)) {
+    throw std::move(*error).during(std::string(operation));
+  }
+  return std::get<Frame>(std::move(*slot->answer));
+}
+
+void Requester::send_one_way(Frame frame) {
+  frame.role = Frame::Role::one_way;
+  state_->open_channel()->send(std::move(frame));
+}
+
+void Requester::close() noexcept {
+  std::shared_ptr<Channel> channel;
+  {
+    Lock lock(state_->mutex);
+    if (!state_->closed) {
+      state_->closed = Error(ErrorCode::cancelled, "[rpc.request] the channel to " + peer_ + " was closed here");
+    }
+    channel = state_->channel;
+  }
+  if (channel != nullptr) channel->close();
+}
+
+bool Requester::is_open() const {
+  Lock lock(state_->mutex);
+  return !state_->closed;
+}
+
+const std::string& Requester::peer() const { return peer_; }
+
+}  // namespace cohort::rpc

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests and responses over one channel: ids, deadlines, and an answer for every request.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "cohort/core/mutex.h"
+#include "cohort/rpc/channel.h"
+
+namespace cohort::rpc {
+
+// The response, or why there is none: the peer's own error, peer_lost, or deadline_exceeded.
+using Answer = std::variant<Frame, Error>;
+
+// The client end. Thread-safe.
+class COHORT_API Requester {
+ public:
+  using OnAnswer = std::function<void(Answer answer)>;
+
+  // `on_one_way` receives frames that answer nothing; `on_closed` as Channel's, after every request was answered.
+  static std::shared_ptr<Requester> connect(Backend& backend, const ConnectOptions& options,
+                                            std::function<void(Frame)> on_one_way = {},
+                                            std::function<void(const Error&)> on_closed = {});
+  // Closes, and waits until no handler runs (except when called from one).
+  ~Requester();
+
+  // Sets role and id, sends, returns. `on_answer` runs exactly once, on the channel's thread (or the caller's when the
+  // channel is closed already).
+  void request(Frame frame, OnAnswer on_answer);
+  // The same and waits; throws the error. On expiry: deadline_exceeded naming the peer and `operation`.
+  Frame call(Frame frame, Deadline deadline, std::string_view operation);
+  void send_one_way(Frame frame);
+  void close() noexcept;
+  bool is_open() const;
+  const std::string& peer() const;
+
+ private:
+  struct State;
+  Requester(std::shared_ptr<State> state, std::string peer);
+  std::shared_ptr<State> state_;  // shared with the channel's handlers
+  std::string peer_;
+};
+
+}  // namespace cohort::rpc

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/server/internal/closure_runner.h"
+
+#include <algorithm>
+
+#include "cohort/core/log.h"
+
+namespace cohort::server {
+namespace {
+
+// Closures shorter than this are reported several at a time.
+constexpr auto kShortClosure = std::chrono::microseconds(50);
+
+std::uint64_t bytes_of(const std::vector<at::Tensor>& tensors) {
+  std::uint64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors) bytes += tensor.nbytes();
+  return bytes;
+}
+
+// Waits for the answers of several requests sent at once.
+class AnswerGroup {
+ public:
+  explicit AnswerGroup(std::size_t count) : answers_(count), missing_(count) {}
+
+  void put(std::size_t index, rpc::Answer answer) {
+    {
+      const Lock lock(mutex_);
+      if (index >= answers_.size()) return;  // too late: the waiter has gone
+      answers_[index] = std::move(answer);
+      --missing_;
+    }
+    changed_.notify_one();
+  }
+
+  std::vector<std::optional<rpc::Answer>> wait(Deadline deadline) {
+    const Lock lock(mutex_);
+    changed_.wait(mutex_, deadline, [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return missing_ == 0; });
+    return std::move(answers_);
+  }
+
+ private:
+  Mutex mutex_;
+  Condition changed_;
+  std::vector<std::optional<rpc::Answer>> answers_ COHORT_GUARDED_BY(mutex_);
+  std::size_t missing_ COHORT_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+// Ends its closure when the last reference to an unfinished push is gone.
+struct ClosureRunner::Running {
+  rpc::ClosureEnd end;
+  std::shared_ptr<CompletionSender> sender;
+  std::string task;
+  TimePoint started = Clock::system().now();
+  bool more_follow = false;
+  std::atomic<std::size_t> unacknowledged{1};  // one for the runner itself
+  Mutex mutex;
+
+  void fail(const Error& error) {
+    const Lock lock(mutex);
+    if (end.status == rpc::ClosureEnd::Status::failed) return;
+    end.status = rpc::ClosureEnd::Status::failed;
+    end.tensors.clear();
+    end.error = error.origin().empty() ? Error(error).at(task) : error;
+  }
+
+  void release() {
+    if (--unacknowledged != 0) return;
+    const bool is_short = Clock::system().now() - started < kShortClosure;
+    sender->end(std::move(end), more_follow && is_short);
+  }
+};
+
+ClosureRunner::ClosureRunner(Options options, FunctionTable& functions, IteratorTable& iterators,
+                             ParameterLinks& links)
+    : options_(std::move(options)), functions_(functions), iterators_(iterators), links_(links) {
+  thread_ = std::thread([this] { loop(); });
+}
+
+ClosureRunner::~ClosureRunner() {
+  {
+    const Lock lock(mutex_);
+    is_stopping_ = true;
+    inbox_.clear();
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void ClosureRunner::enqueue(rpc::RunBatch batch, const std::shared_ptr<CompletionSender>& sender) {
+  {
+    const Lock lock(mutex_);
+    for (rpc::ClosureCall& call : batch.closures) inbox_.push_back({std::move(call), batch.low_watermark, sender});
+  }
+  changed_.notify_one();
+}
+
+void ClosureRunner::cancel(const std::vector<std::uint64_t>& closures) {
+  std::vector<Item> cancelled;
+  {
+    const Lock lock(mutex_);
+    const auto is_named = [&](const Item& item) {
+      return std::find(closures.begin(), closures.end(), item.call.closure_id) != closures.end();
+    };
+    const auto kept = std::stable_partition(inbox_.begin(), inbox_.end(), [&](const Item& i) { return !is_named(i); });
+    std::move(kept, inbox_.end(), std::back_inserter(cancelled));
+    inbox_.erase(kept, inbox_.end());
+  }
+  for (Item& item : cancelled) {
+    item.sender->end({.closure_id = item.call.closure_id, .status = rpc::ClosureEnd::Status::cancelled}, false);
+  }
+}
+
+void ClosureRunner::loop() {
+  Item item;
+  bool more_follow = false;
+  while (take(item, more_follow)) run(std::move(item), more_follow);
+}
+
+bool ClosureRunner::take(Item& item, bool& more_follow) {
+  const Lock lock(mutex_);
+  changed_.wait(mutex_, Deadline(),
+                [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return is_stopping_ || !inbox_.empty(); });
+  if (is_stopping_) return false;
+  item = std::move(inbox_.front());
+  inbox_.pop_front();
+  more_follow = !inbox_.empty();
+  return true;
+}
+
+void ClosureRunner::run(Item item, bool more_follow) {
+  const auto running = std::make_shared<Running>();
+  running->end.closure_id = item.call.closure_id;
+  running->sender = item.sender;
+  running->task = options_.task;
+  running->more_follow = more_follow;
+  try {
+    const std::shared_ptr<const WorkerFunction> function = functions_.find(item.call.function_id);
+    if (function->registered) {
+      running->end.tensors = function->registered(std::move(item.call.inputs));
+    } else {
+      run_program(item, *function, running);
+    }
+    ++closures_run_;
+  } catch (...) {
+    running->fail(current_error());
+  }
+  running->release();
+}
+
+void ClosureRunner::run_program(Item& item, const WorkerFunction& function,
+                                const std::shared_ptr<Running>& running) {
+  Draws draws = draw(item, function);
+  const auto placed = std::find_if(function.programs.begin(), function.programs.end(),
+                                   [&](const PlacedProgram& p) { return p.fits(item.call.inputs, draws); });
+  if (placed == function.programs.end()) {
+    running->end.status = rpc::ClosureEnd::Status::needs_program;
+    for (const Fields& fields : draws) {
+      running->end.tensors.insert(running->end.tensors.end(), fields.begin(), fields.end());
+    }
+    park(item, std::move(draws));
+    return;
+  }
+  const std::vector<at::Tensor> variables = pull(*placed, *running);
+  PushCollector collector(*placed, std::move(draws));
+  running->end.tensors = placed->program->run(item.call.inputs, variables, collector, item.call.seed);
+  push(collector, item.low_watermark, running);
+}
+
+ClosureRunner::Draws ClosureRunner::draw(const Item& item, const WorkerFunction& function) {
+  const auto parked = parked_.find(item.call.closure_id);
+  if (parked != parked_.end()) {
+    Draws draws = std::move(parked->second);
+    parked_.erase(parked);
+    return draws;
+  }
+  Draws draws;
+  for (const std::int64_t resource : function.draws) {
+    COHORT_CHECK(resource >= 0 && static_cast<std::size_t>(resource) < item.call.resources.size(),
+                 ErrorCode::invalid_argument, "[server.run] function '", function.name, "' draws from resource ",
+                 resource, ", got ", item.call.resources.size(), " resources");
+    draws.push_back(iterators_.find(item.call.resources[static_cast<std::size_t>(resource)])->next());
+  }
+  return draws;
+}
+
+void ClosureRunner::park(const Item& item, Draws draws) {
+  std::erase_if(parked_, [&](const auto& entry) { return entry.first < item.low_watermark; });
+  parked_[item.call.closure_id] = std::move(draws);
+}
+
+std::vector<at::Tensor> ClosureRunner::pull(const PlacedProgram& placed, Running& running) {
+  std::vector<at::Tensor> variables(placed.places.size());
+  const auto group = std::make_shared<AnswerGroup>(placed.pulls.size());
+  for (std::size_t i = 0; i < placed.pulls.size(); ++i) {
+    links_.get(placed.pulls[i].ps)
+        ->request(rpc::to_frame(rpc::PullRequest{placed.pulls[i].ids}),
+                  [group, i](rpc::Answer answer) { group->put(i, std::move(answer)); });
+  }
+  std::vector<std::optional<rpc::Answer>> answers = group->wait(Deadline::after(options_.data_timeout));
+  for (std::size_t i = 0; i < placed.pulls.size(); ++i) {
+    const PlacedProgram::Pull& plan = placed.pulls[i];
+    const std::string ps = "ps:" + std::to_string(plan.ps);
+    if (i >= answers.size() || !answers[i]) {
+      throw Error(ErrorCode::deadline_exceeded, "[server.pull] no answer from " + ps + " in time").at(ps);
+    }
+    if (Error* error = std::get_if<Error>(&*answers[i])) throw Error(*error).at(ps).during("pulling variables from " + ps);
+    rpc::Frame& frame = std::get<rpc::Frame>(*answers[i]);
+    COHORT_CHECK(frame.tensors.size() == plan.ids.size(), ErrorCode::data_loss, "[server.pull] expected ",
+                 plan.ids.size(), " values from ", ps, ", got ", frame.tensors.size());
+    running.end.pulled_bytes += bytes_of(frame.tensors);
+    for (std::size_t k = 0; k < plan.ids.size(); ++k) variables[plan.positions[k]] = std::move(frame.tensors[k]);
+  }
+  return variables;
+}
+
+void ClosureRunner::push(PushCollector& collected, std::uint64_t low_watermark,
+                         const std::shared_ptr<Running>& running) {
+  std::vector<PushCollector::Push> pushes = collected.take();
+  for (PushCollector::Push& push : pushes) {
+    push.request.closure_id = running->end.closure_id;
+    push.request.low_watermark = low_watermark;
+    for (const rpc::Effect& effect : push.request.effects) running->end.pushed_bytes += bytes_of(effect.tensors);
+  }
+  for (PushCollector::Push& push : pushes) {
+    const std::string ps = "ps:" + std::to_string(push.ps);
+    const std::shared_ptr<rpc::Requester> link = links_.get(push.ps);
+    ++running->unacknowledged;
+    link->request(rpc::to_frame(std::move(push.request)), [running, ps](rpc::Answer answer) {
+      if (const Error* error = std::get_if<Error>(&answer)) {
+        running->fail(Error(*error).at(ps).during("pushing updates to " + ps));
+      }
+      running->release();
+    });
+  }
+}
+
+}  // namespace cohort::server

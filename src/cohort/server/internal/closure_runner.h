@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs closures on a worker: draw, pull, interpret, push, report.
+//
+// One thread takes them in order, so draws from an iterator follow the order of the closures. It does not wait for a
+// push to be acknowledged: a later pull on the same connection is answered after it.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "cohort/core/mutex.h"
+#include "cohort/rpc/messages.h"
+#include "cohort/server/internal/completion_sender.h"
+#include "cohort/server/internal/function_table.h"
+#include "cohort/server/internal/iterator_table.h"
+#include "cohort/server/internal/parameter_links.h"
+#include "cohort/server/internal/push_collector.h"
+
+namespace cohort::server {
+
+// Thread-safe.
+class ClosureRunner {
+ public:
+  struct Options {
+    std::string task;  // "worker:1": the origin of errors
+    Duration data_timeout = std::chrono::minutes(5);
+  };
+  ClosureRunner(Options options, FunctionTable& functions, IteratorTable& iterators, ParameterLinks& links);
+  // Drops what is queued and waits for the closure that runs.
+  ~ClosureRunner();
+
+  void enqueue(rpc::RunBatch batch, const std::shared_ptr<CompletionSender>& sender);
+  // Those that have not started end as cancelled.
+  void cancel(const std::vector<std::uint64_t>& closures);
+  std::uint64_t closures_run() const { return closures_run_; }
+
+ private:
+  using Draws = std::vector<Fields>;
+  struct Item {
+    rpc::ClosureCall call;
+    std::uint64_t low_watermark;
+    std::shared_ptr<CompletionSender> sender;
+  };
+  struct Running;  // what a closure's end needs until its pushes are acknowledged
+
+  void loop();
+  bool take(Item& item, bool& more_follow);
+  void run(Item item, bool more_follow);
+  void run_program(Item& item, const WorkerFunction& function, const std::shared_ptr<Running>& running);
+  Draws draw(const Item& item, const WorkerFunction& function);
+  void park(const Item& item, Draws draws);
+  std::vector<at::Tensor> pull(const PlacedProgram& placed, Running& running);
+  void push(PushCollector& collected, std::uint64_t low_watermark, const std::shared_ptr<Running>& running);
+
+  const Options options_;
+  FunctionTable& functions_;
+  IteratorTable& iterators_;
+  ParameterLinks& links_;
+  Mutex mutex_;
+  Condition changed_;
+  std::deque<Item> inbox_ COHORT_GUARDED_BY(mutex_);
+  bool is_stopping_ COHORT_GUARDED_BY(mutex_) = false;
+  // Elements drawn by closures that wait for a program. Used only from the runner's thread.
+  std::unordered_map<std::uint64_t, Draws> parked_;
+  std::atomic<std::uint64_t> closures_run_{0};
+  std::thread thread_;
+};
+
+}  // namespace cohort::server

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reports the ends of closures to their coordinator, many in one frame when they come fast.
+#pragma once
+
+#include <memory>
+
+#include "cohort/core/mutex.h"
+#include "cohort/rpc/channel.h"
+#include "cohort/rpc/messages.h"
+
+namespace cohort::server {
+
+// Thread-safe. After the channel closed, ends are dropped: the coordinator has taken its closures back.
+class CompletionSender {
+ public:
+  explicit CompletionSender(std::weak_ptr<rpc::Channel> channel) : channel_(std::move(channel)) {}
+  // `more_follow`: another end will come within microseconds, so this one may wait for it.
+  void end(rpc::ClosureEnd end, bool more_follow);
+  void flush();
+
+ private:
+  static constexpr std::size_t kBatchMax = 64;
+
+  std::weak_ptr<rpc::Channel> channel_;
+  Mutex mutex_;
+  rpc::CompletedBatch batch_ COHORT_GUARDED_BY(mutex_);
+};
+
+}  // namespace cohort::server

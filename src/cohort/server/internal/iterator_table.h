@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The iterators of one worker, by resource id.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cohort/core/error.h"
+#include "cohort/core/mutex.h"
+#include "cohort/data/dataset.h"
+#include "cohort/rpc/control.h"
+
+namespace cohort::server {
+
+// A running pipeline, with elements that were peeked at and not yet taken. Thread-safe.
+class WorkerIterator {
+ public:
+  // A pipeline that cannot be built is kept as the error every use of it throws (closure_input).
+  WorkerIterator(const rpc::IteratorSpec& spec, const RunOptions& options);
+
+  // Throws out_of_range at the end.
+  Fields next();
+  // Up to `count` elements, which next() will still give. Fewer at the end.
+  std::vector<Fields> peek(std::size_t count);
+
+ private:
+  bool draw(Fields& fields) COHORT_REQUIRES(mutex_);
+
+  Mutex mutex_;
+  std::unique_ptr<ElementSource> source_ COHORT_GUARDED_BY(mutex_);
+  std::optional<Error> broken_;
+  std::deque<Fields> peeked_ COHORT_GUARDED_BY(mutex_);
+};
+
+// Thread-safe.
+class IteratorTable {
+ public:
+  void create(const rpc::IteratorSpec& spec, const RunOptions& options);
+  // handle_lost when there is none of that id.
+  std::shared_ptr<WorkerIterator> find(std::uint64_t id) const;
+  void release(const std::vector<std::uint64_t>& ids);
+  std::size_t size() const;
+
+ private:
+  mutable Mutex mutex_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<WorkerIterator>> iterators_ COHORT_GUARDED_BY(mutex_);
+};
+
+}  // namespace cohort::server

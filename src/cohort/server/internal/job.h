@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything one start of a coordinator has made on this task. A new coordinator gets a new one.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "cohort/core/mutex.h"
+#include "cohort/rpc/channel.h"
+#include "cohort/server/internal/closure_runner.h"
+#include "cohort/server/internal/function_table.h"
+#include "cohort/server/internal/iterator_table.h"
+#include "cohort/server/internal/parameter_links.h"
+#include "cohort/server/internal/parameter_store.h"
+
+namespace cohort::server {
+
+struct JobOptions {
+  rpc::Identity self;
+  std::uint64_t coordinator_incarnation = 0;
+  std::vector<std::string> ps_addresses;
+  std::vector<std::string> data_dirs;
+  std::string backend;
+};
+
+// Thread-safe.
+class Job {
+ public:
+  explicit Job(JobOptions options);
+  ~Job();
+
+  std::uint64_t coordinator_incarnation() const { return options_.coordinator_incarnation; }
+  ParameterStore& store() { return store_; }
+  FunctionTable& functions() { return functions_; }
+  void create_iterator(const rpc::IteratorSpec& iterator);
+  void release(const std::vector<std::uint64_t>& resources) { iterators_.release(resources); }
+  // A frame after the hello. Throws what the peer should hear.
+  void handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,
+              const std::shared_ptr<CompletionSender>& sender);
+  rpc::Health health() const;
+
+ private:
+  rpc::Frame peek(const rpc::PeekRequest& request);
+
+  const JobOptions options_;
+  ParameterStore store_;
+  FunctionTable functions_;
+  IteratorTable iterators_;
+  ParameterLinks links_;
+  ClosureRunner runner_;
+};
+
+}  // namespace cohort::server

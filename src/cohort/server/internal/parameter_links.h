@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// A worker's connections to the parameter servers, made at first use and again after a loss.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/core/mutex.h"
+#include "cohort/rpc/connection.h"
+
+namespace cohort::server {
+
+struct ParameterLinkOptions {
+  std::vector<std::string> addresses;  // of ps:0, ps:1, …
+  rpc::Identity self;
+  std::uint64_t coordinator_incarnation = 0;
+  std::string backend;
+  Duration connect_timeout = std::chrono::seconds(10);
+};
+
+// Thread-safe.
+class ParameterLinks {
+ public:
+  explicit ParameterLinks(ParameterLinkOptions options);
+  // Connects when needed; throws with origin "ps:i" when it cannot.
+  std::shared_ptr<rpc::Requester> get(std::uint32_t ps);
+  void close() noexcept;
+
+ private:
+  struct Link {
+    Mutex mutex;
+    std::shared_ptr<rpc::Requester> requester COHORT_GUARDED_BY(mutex);
+  };
+  const ParameterLinkOptions options_;
+  std::vector<std::unique_ptr<Link>> links_;
+};
+
+}  // namespace cohort::server

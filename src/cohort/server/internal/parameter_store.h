@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The variables of one parameter server: pulls, and pushes applied once a closure.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <shared_mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "cohort/rpc/messages.h"
+#include "cohort/server/internal/applied_closures.h"
+#include "cohort/server/internal/stored_variable.h"
+
+namespace cohort::server {
+
+// Thread-safe.
+class ParameterStore {
+ public:
+  struct Counters {
+    std::atomic<std::uint64_t> pushes_applied{0};
+    std::atomic<std::uint64_t> pushes_dropped{0};
+    std::atomic<std::uint64_t> pulled_bytes{0};
+    std::atomic<std::uint64_t> pushed_bytes{0};
+  };
+
+  // Creating one again with the same spec is nothing; with another it is already_exists.
+  void create(const std::vector<rpc::VariableSpec>& variables);
+  std::vector<at::Tensor> pull(const rpc::PullRequest& request);
+  // All effects or none: they are checked before the first is applied.
+  rpc::PushReply push(const rpc::PushRequest& request);
+  const Counters& counters() const { return counters_; }
+
+ private:
+  StoredVariable& find(std::uint64_t id) const;
+  void check(const rpc::Effect& effect) const;
+  void apply(const rpc::Effect& effect) const;
+
+  mutable std::shared_mutex mutex_;  // of the table; entries are never removed
+  std::unordered_map<std::uint64_t, std::unique_ptr<StoredVariable>> variables_;
+  AppliedClosures applied_;
+  Counters counters_;
+};
+
+}  // namespace cohort::server

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The resources of one run of a program: elements drawn before, and effects gathered into one push a server.
+#pragma once
+
+#include <vector>
+
+#include "cohort/core/resource_host.h"
+#include "cohort/data/element.h"
+#include "cohort/rpc/messages.h"
+#include "cohort/server/internal/function_table.h"
+
+namespace cohort::server {
+
+// Used only from the thread that runs the program.
+class PushCollector final : public ResourceHost {
+ public:
+  PushCollector(const PlacedProgram& placed, std::vector<Fields> draws) : placed_(placed), draws_(std::move(draws)) {}
+
+  std::vector<at::Tensor> iterator_next(std::int64_t resource) override;
+  void apply(std::string_view rule, std::int64_t variable, at::Tensor gradient,
+             std::span<const at::Tensor> hyper) override;
+  void assign(AssignKind kind, std::int64_t variable, at::Tensor value) override;
+  at::Tensor gather(std::int64_t variable, const at::Tensor& ids) override;
+  void scatter_add(std::int64_t variable, const at::Tensor& ids, const at::Tensor& rows) override;
+
+  struct Push {
+    std::uint32_t ps;
+    rpc::PushRequest request;
+  };
+  std::vector<Push> take() { return std::move(pushes_); }
+
+ private:
+  void add(std::int64_t variable, rpc::Effect effect);
+
+  const PlacedProgram& placed_;
+  std::vector<Fields> draws_;
+  std::size_t next_draw_ = 0;
+  std::vector<Push> pushes_;
+};
+
+}  // namespace cohort::server

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/server/internal/parameter_links.h"
+
+namespace cohort::server {
+
+ParameterLinks::ParameterLinks(ParameterLinkOptions options) : options_(std::move(options)) {
+  for (std::size_t i = 0; i < options_.addresses.size(); ++i) links_.push_back(std::make_unique<Link>());
+}
+
+std::shared_ptr<rpc::Requester> ParameterLinks::get(std::uint32_t ps) {
+  COHORT_CHECK(ps < links_.size(), ErrorCode::invalid_argument, "[server.pull] expected a ps index below ",
+               links_.size(), ", got ", ps, "; the worker's cluster spec differs from the coordinator's");
+  Link& link = *links_[ps];
+  const Lock lock(link.mutex);
+  if (link.requester && link.requester->is_open()) return link.requester;
+  link.requester = rpc::connect_task({.address = options_.addresses[ps],
+                                      .task = "ps:" + std::to_string(ps),
+                                      .caller = options_.self,
+                                      .coordinator_incarnation = options_.coordinator_incarnation,
+                                      .backend = options_.backend,
+                                      .deadline = Deadline::after(options_.connect_timeout)})
+                       .data;
+  return link.requester;
+}
+
+void ParameterLinks::close() noexcept {
+  for (const auto& link : links_) {
+    const Lock lock(link->mutex);
+    if (link->requester) link->requester->close();
+  }
+}
+
+}  // namespace cohort::server

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/server/internal/push_collector.h"
+
+#include <algorithm>
+
+#include "cohort/core/error.h"
+
+namespace cohort::server {
+
+std::vector<at::Tensor> PushCollector::iterator_next(std::int64_t) {
+  COHORT_ASSERT(next_draw_ < draws_.size());
+  return std::move(draws_[next_draw_++]);
+}
+
+void PushCollector::apply(std::string_view rule, std::int64_t variable, at::Tensor gradient,
+                          std::span<const at::Tensor> hyper) {
+  rpc::Effect effect{.kind = rpc::Effect::Kind::apply, .rule = std::string(rule)};
+  for (const at::Tensor& value : hyper) effect.hyper.push_back(*value.data_ptr<double>());
+  effect.tensors.push_back(std::move(gradient));
+  add(variable, std::move(effect));
+}
+
+void PushCollector::assign(AssignKind kind, std::int64_t variable, at::Tensor value) {
+  constexpr rpc::Effect::Kind kKinds[] = {rpc::Effect::Kind::assign, rpc::Effect::Kind::assign_add,
+                                          rpc::Effect::Kind::assign_sub};
+  rpc::Effect effect{.kind = kKinds[static_cast<std::size_t>(kind)]};
+  effect.tensors.push_back(std::move(value));
+  add(variable, std::move(effect));
+}
+
+at::Tensor PushCollector::gather(std::int64_t variable, const at::Tensor&) {
+  internal::throw_error(ErrorCode::unimplemented, "[server.gather] rows of '",
+                        placed_.program->info().variables.at(static_cast<std::size_t>(variable)).name,
+                        "' cannot be gathered: tables on parameter servers are not supported yet; read the variable");
+}
+
+void PushCollector::scatter_add(std::int64_t variable, const at::Tensor& ids, const at::Tensor& rows) {
+  add(variable, {.kind = rpc::Effect::Kind::scatter_add, .tensors = {ids, rows}});
+}
+
+void PushCollector::add(std::int64_t variable, rpc::Effect effect) {
+  const auto& place = placed_.places.at(static_cast<std::size_t>(variable));
+  effect.variable = place.id;
+  auto push = std::find_if(pushes_.begin(), pushes_.end(), [&](const Push& p) { return p.ps == place.ps; });
+  if (push == pushes_.end()) {
+    pushes_.push_back({place.ps, {}});
+    push = std::prev(pushes_.end());
+  }
+  push->request.effects.push_back(std::move(effect));
+}
+
+}  // namespace cohort::server

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/server/server.h"
+
+#include <ATen/Parallel.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <sstream>
+#include <thread>
+
+#include "cohort/cluster/validation.h"
+#include "cohort/core/log.h"
+#include "cohort/rpc/connection.h"
+#include "cohort/server/internal/channel_table.h"
+
+namespace cohort {
+namespace {
+
+std::string host_of(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+std::vector<std::string> data_dirs_of_environment() {
+  std::vector<std::string> dirs;
+  const char* text = std::getenv("COHORT_DATA_DIRS");
+  std::istringstream parts(text == nullptr ? "" : text);
+  for (std::string dir; std::getline(parts, dir, ':');) {
+    if (!dir.empty()) dirs.push_back(dir);
+  }
+  return dirs;
+}
+
+// All tasks of one host share its cores.
+int default_intra_op_threads(const ClusterSpec& spec, const std::string& host) {
+  int tasks = 0;
+  for (const std::string& job : spec.jobs()) {
+    for (const auto& address : spec.job_tasks(job)) tasks += address && host_of(*address) == host ? 1 : 0;
+  }
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, tasks));
+}
+
+std::atomic<int> signal_received{0};
+
+extern "C" void note_signal(int number) { signal_received = number; }
+
+// Takes SIGTERM and SIGINT while it lives, unless the program handles them itself.
+class SignalScope {
+ public:
+  SignalScope() {
+    for (const int number : {SIGTERM, SIGINT}) {
+      struct sigaction now {};
+      sigaction(number, nullptr, &now);
+      if (now.sa_handler != SIG_DFL) continue;
+      struct sigaction ours {};
+      ours.sa_handler = &note_signal;
+      sigaction(number, &ours, nullptr);
+      taken_.push_back(number);
+    }
+  }
+  ~SignalScope() {
+    for (const int number : taken_) signal(number, SIG_DFL);
+  }
+  SignalScope(const SignalScope&) = delete;
+  SignalScope& operator=(const SignalScope&) = delete;
+
+ private:
+  std::vector<int> taken_;
+};
+
+}  // namespace
+
+class Server::Task final : public rpc::ControlService {
+ public:
+  Task(const ClusterResolver& resolver, ServerOptions options);
+  ~Task() override { stop(); }
+
+  rpc::HandshakeReply handshake(const rpc::HandshakeRequest& request) override;
+  rpc::Health health() override;
+  void register_function(const rpc::FunctionBody& body) override { job()->functions().put(body); }
+  void create_variables(const std::vector<rpc::VariableSpec>& variables) override { job()->store().create(variables); }
+  void create_iterator(const rpc::IteratorSpec& iterator) override { job()->create_iterator(iterator); }
+  void release(const std::vector<std::uint64_t>& resources) override { job()->release(resources); }
+  void shutdown(std::chrono::milliseconds grace) override;
+
+  int join();
+  const std::string& address() const { return control_->address(); }
+
+ private:
+  static constexpr auto kSignalPoll = std::chrono::milliseconds(100);
+
+  std::shared_ptr<server::Job> job() const;
+  std::shared_ptr<server::Job> greet(const rpc::Hello& hello) const;
+  void check_caller(const rpc::HandshakeRequest& request) const;
+  void stop();
+
+  ServerOptions options_;
+  ClusterSpec spec_;
+  rpc::Identity self_;
+  std::vector<std::string> ps_addresses_;
+  mutable Mutex mutex_;
+  Condition changed_;
+  std::shared_ptr<server::Job> job_ COHORT_GUARDED_BY(mutex_);
+  bool is_ending_ COHORT_GUARDED_BY(mutex_) = false;
+  Deadline end_by_ COHORT_GUARDED_BY(mutex_);
+  server::ChannelTable channels_;
+  std::vector<rpc::Endpoint> endpoints_;
+  std::vector<std::unique_ptr<rpc::Listener>> listeners_;
+  std::unique_ptr<rpc::ControlServer> control_;  // last: it answers from its first moment on
+};
+
+Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
+    : options_(std::move(options)),
+      spec_(resolver.cluster_spec()),
+      channels_([this](const rpc::Hello& hello) { return greet(hello); }) {
+  const std::optional<std::string> type = resolver.task_type();
+  const std::optional<std::int64_t> index = resolver.task_id();
+  COHORT_CHECK(type && index, ErrorCode::invalid_argument,
+               "[server.construct] expected a task type and index, got none; set \"task\": {\"type\": …, \"index\": …} in TF_CONFIG");
+  validate_parameter_server_cluster(spec_, type, index);
+  const std::string address = spec_.task_address(*type, *index);
+  set_log_task(*type + ":" + std::to_string(*index));
+  if (options_.job_id.empty()) options_.job_id = rpc::default_job_id(spec_.to_json());
+  if (options_.data_dirs.empty()) options_.data_dirs = data_dirs_of_environment();
+  self_ = rpc::identity_of_process(*type + ":" + std::to_string(*index), options_.job_id, rpc::new_incarnation());
+  for (const auto& ps : spec_.job_tasks("ps")) ps_addresses_.push_back(ps.value_or(""));
+  const int threads = options_.intra_op_threads > 0 ? options_.intra_op_threads
+                                                    : default_intra_op_threads(spec_, host_of(address));
+  at::set_num_threads(threads);
+  for (const std::string& backend : options_.backends) {
+    listeners_.push_back(rpc::backend_of(backend).listen(
+        {.address = host_of(address) + ":0"},
+        [this](std::shared_ptr<rpc::Channel> channel) { return channels_.accept(std::move(channel)); }));
+    endpoints_.push_back({backend, listeners_.back()->address()});
+  }
+  control_ = rpc::serve_control(address, *this);
+  log_info("serving at ", control_->address(), ", job ", options_.job_id, ", ", threads, " intra-op threads");
+}
+
+rpc::HandshakeReply Server::Task::handshake(const rpc::HandshakeRequest& request) {
+  check_caller(request);
+  const bool is_coordinator = request.caller.incarnation == request.coordinator_incarnation;
+  if (is_coordinator) {
+    std::shared_ptr<server::Job> old;  // ends outside the lock
+    const Lock lock(mutex_);
+    if (!job_ || job_->coordinator_incarnation() != request.coordinator_incarnation) {
+      old = std::move(job_);
+      job_ = std::make_shared<server::Job>(server::JobOptions{.self = self_,
+                                                              .coordinator_incarnation = request.coordinator_incarnation,
+                                                              .ps_addresses = ps_addresses_,
+                                                              .data_dirs = options_.data_dirs,
+                                                              .backend = options_.backends.front()});
+    }
+  }
+  return {self_, endpoints_};
+}
+
+void Server::Task::check_caller(const rpc::HandshakeRequest& request) const {
+  COHORT_CHECK(request.expected_task == self_.task, ErrorCode::failed_precondition,
+               "[server.handshake] this is ", self_.task, ", but ", request.caller.task, " expected ",
+               request.expected_task, " at this address; give every task the same cluster in TF_CONFIG");
+  const std::string problem = rpc::disagreement(self_, request.caller);
+  COHORT_CHECK(problem.empty(), ErrorCode::failed_precondition, "[server.handshake] ", self_.task, " refuses ",
+               request.caller.task, ": ", problem);
+}
+
+std::shared_ptr<server::Job> Server::Task::job() const {
+  const Lock lock(mutex_);
+  COHORT_CHECK(job_ != nullptr, ErrorCode::failed_precondition, "[server.job] ", self_.task,
+               " has met no coordinator yet; the handshake comes first");
+  return job_;
+}
+
+std::shared_ptr<server::Job> Server::Task::greet(const rpc::Hello& hello) const {
+  COHORT_CHECK(hello.job_id == self_.job_id, ErrorCode::failed_precondition, "[server.greet] ", self_.task,
+               " belongs to job '", self_.job_id, "', not to '", hello.job_id, "'");
+  std::shared_ptr<server::Job> current = job();
+  COHORT_CHECK(current->coordinator_incarnation() == hello.coordinator_incarnation, ErrorCode::aborted,
+               "[server.greet] ", self_.task, " serves another start of the coordinator now");
+  return current;
+}
+
+rpc::Health Server::Task::health() {
+  rpc::Health health;
+  {
+    const Lock lock(mutex_);
+    if (job_) health = job_->health();
+  }
+  health.incarnation = self_.incarnation;
+  return health;
+}
+
+void Server::Task::shutdown(std::chrono::milliseconds grace) {
+  {
+    const Lock lock(mutex_);
+    is_ending_ = true;
+    end_by_ = Deadline::after(grace);
+  }
+  changed_.notify_all();
+}
+
+int Server::Task::join() {
+  const bool handle_signals = options_.handle_signals;
+  std::optional<SignalScope> signals;
+  if (handle_signals) signals.emplace();
+  signal_received = 0;
+  const Lock lock(mutex_);
+  const auto is_over = [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+    return is_ending_ || (handle_signals && signal_received != 0);
+  };
+  while (!changed_.wait(mutex_, Deadline::after(kSignalPoll), is_over)) {
+  }
+  return 0;
+}
+
+void Server::Task::stop() {
+  Deadline grace;
+  {
+    const Lock lock(mutex_);
+    grace = is_ending_ ? end_by_ : Deadline::after(std::chrono::milliseconds(0));
+  }
+  if (control_) control_->stop(grace);
+  listeners_.clear();
+  channels_.close_all();
+  const Lock lock(mutex_);
+  job_.reset();
+}
+
+Server::Server(const ClusterResolver& resolver, ServerOptions options)
+    : task_(std::make_unique<Task>(resolver, std::move(options))) {}
+Server::~Server() = default;
+int Server::join() { return task_->join(); }
+void Server::shutdown(std::chrono::milliseconds grace) { task_->shutdown(grace); }
+const std::string& Server::address() const { return task_->address(); }
+rpc::Health Server::health() const { return task_->health(); }
+
+}  // namespace cohort

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// A standard server (tf.distribute.Server): hosts variables as a parameter server and runs closures as a worker. It
+// knows no user code but the functions registered by name in its binary.
+//
+//   if (resolver.is_server()) return cohort::Server(resolver).join();
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/core/export.h"
+#include "cohort/rpc/control.h"
+
+namespace cohort {
+
+struct ServerOptions {
+  // Empty: a hash of the cluster spec, the same on every task that was given the same one.
+  std::string job_id;
+  // Directories whose files a pipeline sent by the coordinator may open. Empty: those of COHORT_DATA_DIRS (split at
+  // ':'); none there either: no file at all.
+  std::vector<std::string> data_dirs;
+  // Backends of the data plane, in order of preference.
+  std::vector<std::string> backends = {"stream"};
+  // LibTorch's intra-op threads; 0: cores / tasks on this host.
+  int intra_op_threads = 0;
+  // SIGTERM and SIGINT end join() while it runs.
+  bool handle_signals = true;
+};
+
+// Thread-safe.
+class COHORT_API Server {
+ public:
+  // Listens at once. Throws invalid_argument for a bad spec, task or address, already_exists when the port is taken.
+  explicit Server(const ClusterResolver& resolver, ServerOptions options = {});
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Blocks until shutdown() or a signal, with no deadline. Returns the exit code: 0.
+  int join();
+  // Lets running closures finish for `grace`, then ends join(). Any thread.
+  void shutdown(std::chrono::milliseconds grace = std::chrono::seconds(5));
+  // "127.0.0.1:2222": where the control plane listens.
+  const std::string& address() const;
+  // What this task has done: closures, pushes applied and dropped, bytes.
+  rpc::Health health() const;
+
+ private:
+  class Task;
+  std::unique_ptr<Task> task_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Variables on parameter servers, steps on workers, scheduled by a ClusterCoordinator
+// (tf.distribute.ParameterServerStrategy, version 2).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/core/export.h"
+#include "cohort/strategy/cluster_connection.h"
+#include "cohort/strategy/replicated.h"
+#include "cohort/strategy/strategy.h"
+#include "cohort/variable/variable.h"
+#include "cohort/variable/variable_table.h"
+
+namespace cohort {
+
+struct ParameterServerOptions {
+  ClusterOptions cluster;
+};
+struct ReplicateOptions {
+  std::string name = "model";  // "<name>/<path in the module>" are the variables' names
+};
+struct VariableOptions {
+  bool is_trainable = true;
+  // Live where this one lives; does not count in the round robin.
+  std::optional<Variable> colocate_with;
+};
+
+// Thread-safe. The coordinator made for it shares its state and may outlive it.
+class COHORT_API ParameterServerStrategy final : public Strategy {
+ public:
+  // Only validates (spec: jobs chief, worker, ps, evaluator; at least one ps and one worker): connects at first need.
+  explicit ParameterServerStrategy(const ClusterResolver& resolver, ParameterServerOptions options = {});
+  ~ParameterServerStrategy() override;
+
+  std::string_view name() const override { return "parameter_server"; }
+  int num_replicas_in_sync() const override { return 1; }
+
+  // A variable on the next parameter server, round robin. Connects; blocks until the value is there.
+  Variable variable(std::string name, const at::Tensor& initial_value, VariableOptions options = {});
+
+  // Runs factory once, under the strategy's seed, and puts the module's parameters and buffers on the servers. The
+  // module is used through the handle inside steps. factory: () -> a torch::nn module, or a holder of one.
+  template <class Factory>
+  auto replicate(Factory factory, ReplicateOptions options = {}) {
+    using M = std::invoke_result_t<Factory&>;
+    const auto guard = internal::seed_default_generator(seed());
+    auto shared = std::make_shared<typename Replicated<M>::Shared>(
+        typename Replicated<M>::Shared{factory(), factory, {}, {}, {}});
+    std::vector<internal::NamedTensor> tensors = internal::tensors_of(internal::module_of(shared->module));
+    shared->variables = create_variables(options.name, tensors);
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i].is_trainable) shared->parameters.push_back(shared->variables[i]);
+    }
+    shared->home = home();
+    return Replicated<M>(std::move(shared));
+  }
+
+  // A value that is not distributed is its own reduction, whatever the operation.
+  Nest reduce(const Nest& value) const;
+
+  // "/job:ps/task:0", …
+  std::vector<std::string> parameter_devices() const;
+
+  // For the coordinator: the shared state of strategy and coordinator.
+  ClusterConnection& connection();
+  // Keeps connection() alive.
+  std::shared_ptr<void> shared_state() const;
+  const VariableTable& variables() const;
+  // Keeps the one coordinator of this strategy findable.
+  std::weak_ptr<void>& coordinator_slot();
+  Mutex& coordinator_mutex();
+
+ protected:
+  void run_replicas(const std::function<void(ReplicaContext&)>& body) override;
+
+ private:
+  class Home;
+  std::uint64_t seed() const;
+  std::shared_ptr<internal::ModuleHome> home() const;
+  std::vector<Variable> create_variables(const std::string& name, const std::vector<internal::NamedTensor>& tensors);
+  std::shared_ptr<Home> home_;
+};
+
+}  // namespace cohort

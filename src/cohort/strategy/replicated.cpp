@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/strategy/replicated.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <mutex>
+
+namespace cohort::internal {
+namespace {
+
+// Puts the default generator's state back.
+class GeneratorState {
+ public:
+  explicit GeneratorState(std::uint64_t seed) : generator_(at::detail::getDefaultCPUGenerator()) {
+    const std::lock_guard lock(generator_.mutex());
+    state_ = generator_.get_state();
+    generator_.set_current_seed(seed);
+  }
+  ~GeneratorState() {
+    const std::lock_guard lock(generator_.mutex());
+    generator_.set_state(state_);
+  }
+  GeneratorState(const GeneratorState&) = delete;
+  GeneratorState& operator=(const GeneratorState&) = delete;
+
+ private:
+  at::Generator generator_;
+  at::Tensor state_;
+};
+
+}  // namespace
+
+std::shared_ptr<void> seed_default_generator(std::uint64_t seed) { return std::make_shared<GeneratorState>(seed); }
+
+}  // namespace cohort::internal

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// An ordinary torch::nn module whose parameters and buffers are a strategy's variables.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/core/export.h"
+#include "cohort/variable/variable.h"
+
+namespace cohort {
+
+namespace internal {
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+  bool is_trainable;
+};
+
+// What a replicated module asks of its strategy. Thread-safe.
+class COHORT_API ModuleHome {
+ public:
+  virtual ~ModuleHome() = default;
+  // failed_precondition outside a replica and a trace, naming snapshot() as the way.
+  virtual void check_use() const = 0;
+  // The current values, one pull a server.
+  virtual std::vector<at::Tensor> read(const std::vector<Variable>& variables) const = 0;
+};
+
+// Seeds LibTorch's default CPU generator until the object goes, then puts its state back.
+COHORT_API std::shared_ptr<void> seed_default_generator(std::uint64_t seed);
+
+// A TORCH_MODULE holder, a (smart) pointer, or the module itself -> the module.
+template <class M>
+auto& module_of(M& module) {
+  if constexpr (requires { module.ptr(); }) return *module.ptr();
+  else if constexpr (requires { *module; }) return *module;
+  else return module;
+}
+
+template <class Module>
+std::vector<NamedTensor> tensors_of(Module& module) {
+  std::vector<NamedTensor> tensors;
+  for (const auto& entry : module.named_parameters()) {
+    tensors.push_back({entry.key(), entry.value(), entry.value().requires_grad()});
+  }
+  for (const auto& entry : module.named_buffers()) tensors.push_back({entry.key(), entry.value(), false});
+  return tensors;
+}
+
+}  // namespace internal
+
+// A shared handle. Its module may be used inside steps only; variables and snapshot() from any thread.
+template <class M>
+class Replicated {
+ public:
+  struct Shared {
+    M module;
+    std::function<M()> factory;
+    std::vector<Variable> variables;   // of every parameter and buffer, in the module's order
+    std::vector<Variable> parameters;  // the trainable ones
+    std::shared_ptr<internal::ModuleHome> home;
+  };
+  explicit Replicated(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+
+  // The module, inside a replica or a trace; elsewhere failed_precondition.
+  auto* operator->() const {
+    shared_->home->check_use();
+    return &internal::module_of(shared_->module);
+  }
+  auto& operator*() const { return *operator->(); }
+
+  const std::vector<Variable>& parameters() const { return shared_->parameters; }
+  const std::vector<Variable>& variables() const { return shared_->variables; }
+
+  // An ordinary module of its own with the current values: for evaluation and saving.
+  M snapshot() const {
+    const auto guard = internal::seed_default_generator(0);
+    M copy = shared_->factory();
+    const std::vector<at::Tensor> values = shared_->home->read(shared_->variables);
+    const std::vector<internal::NamedTensor> tensors = internal::tensors_of(internal::module_of(copy));
+    for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].tensor.data().copy_(values.at(i));
+    return copy;
+  }
+
+ private:
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/strategy/strategy.h"
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+namespace {
+
+struct Mode {
+  Strategy* strategy;
+  ReplicaContext* replica;  // nullptr: cross-replica
+};
+
+class DefaultStrategy final : public Strategy {
+ public:
+  std::string_view name() const override { return "default"; }
+  int num_replicas_in_sync() const override { return 1; }
+
+ protected:
+  void run_replicas(const std::function<void(ReplicaContext&)>& body) override {
+    internal::in_replica_context(*this, 0, body);
+  }
+};
+
+ReplicaContext& default_replica() {
+  static ReplicaContext context(default_strategy(), 0);
+  return context;
+}
+
+thread_local std::vector<Mode> mode_stack;
+
+Mode current_mode() {
+  return mode_stack.empty() ? Mode{&default_strategy(), &default_replica()} : mode_stack.back();
+}
+
+// Pops what it pushed, also when an error passes.
+class PushedMode {
+ public:
+  PushedMode(Strategy* strategy, ReplicaContext* replica) { mode_stack.push_back({strategy, replica}); }
+  ~PushedMode() { mode_stack.pop_back(); }
+  PushedMode(const PushedMode&) = delete;
+  PushedMode& operator=(const PushedMode&) = delete;
+};
+
+[[noreturn]] void refuse_mixing(std::string_view what, const Strategy& wanted, const Strategy& current) {
+  internal::throw_error(ErrorCode::failed_precondition, "[strategy.", what, "] mixing strategies: expected '",
+                        wanted.name(), "' or none to be current, got '", current.name(),
+                        "'; leave its scope first");
+}
+
+}  // namespace
+
+Scope::Scope(Strategy& strategy) : strategy_(strategy), has_pushed_(&strategy != &default_strategy()) {
+  const Mode mode = current_mode();
+  const bool is_default = mode.strategy == &default_strategy();
+  if (!has_pushed_) {
+    COHORT_CHECK(mode_stack.empty(), ErrorCode::failed_precondition,
+                 "[strategy.scope] mixing strategies: the default strategy's scope cannot be entered inside that of '",
+                 mode.strategy->name(), "'");
+    return;
+  }
+  if (mode.strategy != &strategy && !is_default) refuse_mixing("scope", strategy, *mode.strategy);
+  COHORT_CHECK(mode.replica == nullptr || is_default, ErrorCode::failed_precondition, "[strategy.scope] '",
+               strategy.name(),
+               "' is in a replica context; its scope needs cross-replica context: use merge_call");
+  mode_stack.push_back({&strategy, nullptr});
+}
+
+Scope::~Scope() {
+  if (has_pushed_) mode_stack.pop_back();
+}
+
+int ReplicaContext::num_replicas_in_sync() const { return strategy_.num_replicas_in_sync(); }
+
+Nest ReplicaContext::merge_call(
+    const std::function<Nest(Strategy& strategy, const std::vector<Nest>& arguments)>& merge_fn,
+    const std::vector<Nest>& arguments) {
+  const Mode mode = current_mode();
+  COHORT_CHECK(mode.replica != nullptr, ErrorCode::failed_precondition,
+               "[strategy.merge_call] expected a replica context, got cross-replica context of '",
+               mode.strategy->name(), "'");
+  COHORT_CHECK(mode.strategy == &strategy_, ErrorCode::failed_precondition,
+               "[strategy.merge_call] this context belongs to strategy '", strategy_.name(), "', the current one to '",
+               mode.strategy->name(), "'");
+  COHORT_CHECK(mode.replica == this, ErrorCode::failed_precondition,
+               "[strategy.merge_call] this is another replica context of '", strategy_.name(),
+               "'; take the current one from get_replica_context()");
+  const PushedMode cross(&strategy_, nullptr);
+  return merge_fn(strategy_, arguments);
+}
+
+Strategy& get_strategy() { return *current_mode().strategy; }
+bool has_strategy() { return current_mode().strategy != &default_strategy(); }
+bool in_cross_replica_context() { return current_mode().replica == nullptr; }
+ReplicaContext* get_replica_context() { return current_mode().replica; }
+
+Strategy& default_strategy() {
+  static DefaultStrategy strategy;
+  return strategy;
+}
+
+namespace internal {
+
+void in_replica_context(Strategy& strategy, int replica_id, const std::function<void(ReplicaContext&)>& body) {
+  const Mode mode = current_mode();
+  const bool is_default = mode.strategy == &default_strategy();
+  if (mode.strategy != &strategy && !is_default) refuse_mixing("run", strategy, *mode.strategy);
+  COHORT_CHECK(mode.replica == nullptr || is_default, ErrorCode::failed_precondition, "[strategy.run] run() of '",
+               strategy.name(), "' inside one of its replicas: use merge_call");
+  if (&strategy == &default_strategy()) return body(default_replica());
+  ReplicaContext context(strategy, replica_id);
+  const PushedMode replica(&strategy, &context);
+  body(context);
+}
+
+void check_cross_replica_or_default(const Strategy& strategy, std::string_view method) {
+  const Mode mode = current_mode();
+  const bool is_default = mode.strategy == &default_strategy();
+  if (mode.strategy != &strategy && !is_default) refuse_mixing(method, strategy, *mode.strategy);
+  COHORT_CHECK(mode.replica == nullptr || is_default, ErrorCode::failed_precondition, "[strategy.", method, "] ",
+               method, "() of '", strategy.name(), "' inside one of its replicas: use merge_call");
+}
+
+}  // namespace internal
+
+}  // namespace cohort

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/testing/cluster/test_cluster.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cohort/cluster/task_id.h"
+#include "cohort/core/error.h"
+
+namespace cohort::testing {
+namespace {
+
+constexpr auto kCallTimeout = std::chrono::seconds(20);
+
+std::vector<std::string> default_command() {
+  const char* binary = std::getenv("COHORT_TEST_SERVER");
+  if (binary != nullptr) return {binary};
+  return {"cohort", "server"};
+}
+
+ClusterSpec make_spec(const TestClusterOptions& options) {
+  std::map<std::string, std::vector<std::string>> jobs;
+  const auto add = [&jobs](const std::string& job, int count) {
+    for (int i = 0; i < count; ++i) jobs[job].push_back("127.0.0.1:" + std::to_string(free_port()));
+  };
+  add("chief", 1);
+  add("worker", options.workers);
+  add("ps", options.ps);
+  return ClusterSpec(jobs);
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> made;
+  for (std::string& text : texts) made.push_back(text.data());
+  made.push_back(nullptr);
+  return made;
+}
+
+std::vector<std::string> environment_with(const std::vector<std::string>& additions) {
+  std::vector<std::string> variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    if (text.rfind("TF_CONFIG=", 0) != 0 && text.rfind("COHORT_DATA_DIRS=", 0) != 0) variables.push_back(text);
+  }
+  variables.insert(variables.end(), additions.begin(), additions.end());
+  return variables;
+}
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ":") + part;
+  return text;
+}
+
+}  // namespace
+
+int free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  COHORT_CHECK(fd >= 0, ErrorCode::resource_exhausted, "[testing.free_port] no socket");
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  const bool is_bound = ::bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                        ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  ::close(fd);
+  COHORT_CHECK(is_bound, ErrorCode::resource_exhausted, "[testing.free_port] no free port");
+  return ntohs(address.sin_port);
+}
+
+TestCluster::TestCluster(TestClusterOptions options) : options_(std::move(options)), spec_(make_spec(options_)) {
+  if (options_.command.empty()) options_.command = default_command();
+  std::string pattern = std::filesystem::temp_directory_path() / "cohort-test-XXXXXX";
+  COHORT_CHECK(::mkdtemp(pattern.data()) != nullptr, ErrorCode::resource_exhausted, "[testing.cluster] no temporary folder");
+  folder_ = pattern;
+  for (const auto& [job, count] : {std::pair("ps", options_.ps), std::pair("worker", options_.workers)}) {
+    for (int i = 0; i < count; ++i) {
+      const std::string task = job + (":" + std::to_string(i));
+      const auto& skipped = options_.not_started;
+      if (std::find(skipped.begin(), skipped.end(), task) == skipped.end()) start(task);
+    }
+  }
+}
+
+TestCluster::~TestCluster() {
+  for (const auto& [task, pid] : pids_) ::kill(pid, SIGKILL);
+  for (const auto& [task, pid] : pids_) ::waitpid(pid, nullptr, 0);
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_, ignored);
+}
+
+SimpleResolver TestCluster::resolver() const {
+  return SimpleResolver(spec_, {.task_type = "chief", .task_id = 0});
+}
+
+std::string TestCluster::tf_config(const std::string& task) const {
+  const TaskId id = TaskId::parse(task);
+  nlohmann::json config;
+  config["cluster"] = nlohmann::json::parse(spec_.to_json());
+  config["task"] = {{"type", id.job}, {"index", id.index}};
+  return config.dump();
+}
+
+void TestCluster::start(const std::string& task) {
+  std::vector<std::string> command = options_.command;
+  std::vector<std::string> environment =
+      environment_with({"TF_CONFIG=" + tf_config(task), "COHORT_DATA_DIRS=" + joined(options_.data_dirs)});
+  const std::vector<char*> argv = pointers(command);
+  const std::vector<char*> envp = pointers(environment);
+  const std::string log = folder_ + "/" + task + ".log";
+  const int parent = ::getpid();
+  const int pid = ::fork();
+  COHORT_CHECK(pid >= 0, ErrorCode::resource_exhausted, "[testing.cluster] cannot fork");
+  if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(127);
+    const int fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    ::dup2(fd, STDOUT_FILENO);
+    ::dup2(fd, STDERR_FILENO);
+    ::execvpe(argv[0], argv.data(), envp.data());
+    ::_exit(127);
+  }
+  pids_[task] = pid;
+}
+
+int TestCluster::pid_of(const std::string& task) const {
+  const auto found = pids_.find(task);
+  COHORT_CHECK(found != pids_.end(), ErrorCode::not_found, "[testing.cluster] no running task '", task, "'");
+  return found->second;
+}
+
+void TestCluster::kill(const std::string& task) {
+  const int pid = pid_of(task);
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  pids_.erase(task);
+}
+
+void TestCluster::restart(const std::string& task) {
+  if (pids_.contains(task)) kill(task);
+  start(task);
+}
+
+void TestCluster::stop(const std::string& task) { ::kill(pid_of(task), SIGSTOP); }
+void TestCluster::resume(const std::string& task) { ::kill(pid_of(task), SIGCONT); }
+
+int TestCluster::wait_for_exit(const std::string& task) {
+  const int pid = pid_of(task);
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  pids_.erase(task);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+rpc::Health TestCluster::health(const std::string& task) const {
+  const TaskId id = TaskId::parse(task);
+  return rpc::control_client(spec_.task_address(id.job, id.index), task)->health(Deadline::after(kCallTimeout));
+}
+
+std::string TestCluster::output(const std::string& task) const {
+  std::ifstream file(folder_ + "/" + task + ".log");
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+}  // namespace cohort::testing

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// A cluster on this machine for tests: real server processes on loopback ports that the system chose, and faults.
+//
+//   TestCluster cluster({.workers = 2, .ps = 2});
+//   ParameterServerStrategy strategy(cluster.resolver());
+//   cluster.kill("worker:1"); … cluster.restart("worker:1");
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cohort/cluster/resolvers/simple_resolver.h"
+#include "cohort/rpc/control.h"
+
+namespace cohort::testing {
+
+struct TestClusterOptions {
+  int workers = 1;
+  int ps = 1;
+  // What each server runs; empty: $COHORT_TEST_SERVER, or else `cohort server`.
+  std::vector<std::string> command;
+  std::vector<std::string> data_dirs;
+  std::vector<std::string> not_started;  // tasks that never appear: "worker:1"
+};
+
+// Used from one thread. No process outlives it.
+class TestCluster {
+ public:
+  explicit TestCluster(TestClusterOptions options = {});
+  ~TestCluster();
+  TestCluster(const TestCluster&) = delete;
+  TestCluster& operator=(const TestCluster&) = delete;
+
+  // For the coordinator: chief:0 of this cluster.
+  SimpleResolver resolver() const;
+  const ClusterSpec& spec() const { return spec_; }
+  // What a task finds in TF_CONFIG.
+  std::string tf_config(const std::string& task) const;
+
+  void start(const std::string& task);
+  void kill(const std::string& task);     // SIGKILL, and gone when this returns
+  void restart(const std::string& task);  // on the same address
+  void stop(const std::string& task);     // SIGSTOP: alive, silent
+  void resume(const std::string& task);
+  // Waits for its end; the exit code, or -signal.
+  int wait_for_exit(const std::string& task);
+  // As the task itself counts: closures, pushes applied and dropped.
+  rpc::Health health(const std::string& task) const;
+  // All that it printed.
+  std::string output(const std::string& task) const;
+
+ private:
+  int pid_of(const std::string& task) const;
+
+  TestClusterOptions options_;
+  std::string folder_;
+  ClusterSpec spec_;
+  std::map<std::string, int> pids_;
+};
+
+// A port nobody listens on just now.
+int free_port();
+
+}  // namespace cohort::testing

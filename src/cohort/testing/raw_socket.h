@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// A bare TCP socket on loopback, for peers that misbehave.
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cohort::testing {
+
+// Thread-compatible.
+class RawSocket {
+ public:
+  RawSocket() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {}
+  RawSocket(RawSocket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  RawSocket& operator=(RawSocket&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~RawSocket() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  static RawSocket connected(const std::string& address) {
+    RawSocket socket;
+    const sockaddr_in where = loopback(port_of(address));
+    [[maybe_unused]] const int result =
+        ::connect(socket.fd_, reinterpret_cast<const sockaddr*>(&where), sizeof(where));
+    return socket;
+  }
+
+  // Takes connections into its queue and never answers; returns its address.
+  std::string listen(int backlog = 16) {
+    sockaddr_in where = loopback(0);
+    socklen_t size = sizeof(where);
+    auto* address = reinterpret_cast<sockaddr*>(&where);
+    ::bind(fd_, address, size);
+    ::listen(fd_, backlog);
+    ::getsockname(fd_, address, &size);
+    return "127.0.0.1:" + std::to_string(ntohs(where.sin_port));
+  }
+
+  void write(std::span<const std::byte> bytes) { ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
+
+  // Ends the connection as a crash does.
+  void reset() {
+    const linger now{1, 0};
+    ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+    ::close(std::exchange(fd_, -1));
+  }
+
+ private:
+  static std::uint16_t port_of(const std::string& address) {
+    return static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+  }
+  static sockaddr_in loopback(std::uint16_t port) {
+    sockaddr_in where{};
+    where.sin_family = AF_INET;
+    where.sin_port = htons(port);
+    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return where;
+  }
+
+  int fd_;
+};
+
+// An address whose connections are neither taken nor refused: a listener with a full queue.
+class DeadAddress {
+ public:
+  DeadAddress() : address_(listener_.listen(0)) {
+    // One connection fills a queue of length 0; later ones are not answered.
+    waiting_.push_back(RawSocket::connected(address_));
+  }
+  const std::string& address() const { return address_; }
+
+ private:
+  RawSocket listener_;
+  std::string address_;
+  std::vector<RawSocket> waiting_;
+};
+
+}  // namespace cohort::testing

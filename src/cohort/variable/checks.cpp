@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/variable/internal/checks.h"
+
+#include "cohort/core/error.h"
+#include "cohort/variable/hyperparameter.h"
+
+namespace cohort::variable {
+
+void check_tensor(std::string_view name, const at::Tensor& tensor, bool is_trainable) {
+  COHORT_CHECK(!name.empty(), ErrorCode::invalid_argument,
+               "[variable.create] expected a name, got an empty one");
+  COHORT_CHECK(tensor.defined(), ErrorCode::invalid_argument,
+               "[variable.create] expected a tensor, got an undefined one (variable '", name, "')");
+  COHORT_CHECK(
+      tensor.layout() == at::kStrided && tensor.is_contiguous() && tensor.device().is_cpu(),
+      ErrorCode::invalid_argument,
+      "[variable.create] expected a dense contiguous tensor on the CPU, got ",
+      TensorSpec::of(tensor).to_string(), " on ", tensor.device().str(), " (variable '", name,
+      "'); call contiguous() and to(at::kCPU) first");
+  if (!is_trainable) return;
+  COHORT_CHECK(tensor.is_floating_point(), ErrorCode::invalid_argument,
+               "[variable.create] expected a floating-point tensor, got ",
+               TensorSpec::of(tensor).to_string(), " (trainable variable '", name,
+               "'); only those have gradients: set is_trainable to false");
+  COHORT_CHECK(tensor.is_leaf() && tensor.requires_grad(), ErrorCode::invalid_argument,
+               "[variable.create] expected a leaf tensor that requires a gradient, got ",
+               tensor.is_leaf() ? "one that does not require it" : "the result of a computation",
+               " (trainable variable '", name, "'); use value.detach().requires_grad_()");
+}
+
+void check_assign(std::string_view name, const TensorSpec& expected, const at::Tensor& value) {
+  COHORT_CHECK(value.defined(), ErrorCode::invalid_argument, "[variable.assign] expected ",
+               expected.to_string(), ", got an undefined tensor (variable '", name, "')");
+  const TensorSpec got = TensorSpec::of(value);
+  COHORT_CHECK(expected == got && value.layout() == at::kStrided, ErrorCode::invalid_argument,
+               "[variable.assign] expected ", expected.to_string(), ", got ",
+               value.layout() == at::kStrided ? "" : "a sparse ", got.to_string(), " (variable '",
+               name, "'); assign a value of the variable's own dtype and shape");
+}
+
+std::vector<double> values_of(std::span<const at::Tensor> hyper) {
+  std::vector<double> values;
+  values.reserve(hyper.size());
+  for (const at::Tensor& value : hyper) values.push_back(hyperparameter_value(value));
+  return values;
+}
+
+}  // namespace cohort::variable

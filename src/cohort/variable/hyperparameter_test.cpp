@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/variable/hyperparameter.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "cohort/testing/throws_error.h"
+
+namespace cohort {
+namespace {
+
+using testing::throws_error;
+
+TEST(Hyperparameter, IsAScalarOfFloat64) {
+  const at::Tensor rate = make_hyperparameter(0.1);
+  EXPECT_EQ(rate.dim(), 0);
+  EXPECT_EQ(rate.scalar_type(), at::kDouble);
+  EXPECT_EQ(rate.item<double>(), 0.1);
+}
+
+TEST(Hyperparameter, ASnapshotKeepsTheValueItWasTakenAt) {
+  const at::Tensor rate = make_hyperparameter(0.1);
+  const at::Tensor before = hyperparameter_snapshot(rate);
+  set_hyperparameter(rate, 0.5);
+  EXPECT_EQ(hyperparameter_value(before), 0.1);
+  EXPECT_EQ(hyperparameter_value(rate), 0.5);
+}
+
+TEST(Hyperparameter, ASnapshotOfAnotherTensorIsACopy) {
+  at::Tensor batch = at::ones({2});
+  const at::Tensor before = hyperparameter_snapshot(batch);
+  batch.zero_();
+  EXPECT_EQ(before.sum().item<double>(), 2);
+}
+
+TEST(Hyperparameter, ScalarsOfOtherDtypesAreRead) {
+  EXPECT_EQ(hyperparameter_value(at::full({}, 3, at::TensorOptions(at::kLong))), 3.0);
+  EXPECT_EQ(hyperparameter_value(at::full({}, 0.5, at::TensorOptions(at::kFloat))), 0.5);
+}
+
+TEST(Hyperparameter, ATensorThatIsNoScalarIsRefused) {
+  EXPECT_THAT([] { hyperparameter_value(at::ones({2})); },
+              throws_error(ErrorCode::invalid_argument,
+                           "expected hyperparameters as scalar tensors, got float32[2]"));
+  EXPECT_THAT([] { hyperparameter_value(at::Tensor()); },
+              throws_error(ErrorCode::invalid_argument, "undefined"));
+}
+
+// Seen by ThreadSanitizer: the writer and the readers share no lock.
+TEST(Hyperparameter, IsReadWhileItIsWritten) {
+  const at::Tensor rate = make_hyperparameter(1);
+  std::thread writer([&] {
+    for (int i = 0; i < 1000; ++i) set_hyperparameter(rate, i % 2 == 0 ? 2 : 1);
+  });
+  bool is_whole = true;
+  for (int i = 0; i < 1000; ++i) {
+    const double value = hyperparameter_value(hyperparameter_snapshot(rate));
+    is_whole = is_whole && (value == 1 || value == 2);
+  }
+  writer.join();
+  EXPECT_TRUE(is_whole);
+}
+
+}  // namespace
+}  // namespace cohort

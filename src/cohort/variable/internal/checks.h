@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every kind of variable asks of its arguments.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "cohort/core/tensor_spec.h"
+#include "cohort/variable/update_rule.h"
+
+namespace cohort::variable {
+
+// The tensor a variable is made with: dense, contiguous, on the CPU, and when it is trainable a
+// floating-point leaf that requires a gradient.
+void check_tensor(std::string_view name, const at::Tensor& tensor, bool is_trainable);
+void check_assign(std::string_view name, const TensorSpec& expected, const at::Tensor& value);
+std::vector<double> values_of(std::span<const at::Tensor> hyper);
+
+}  // namespace cohort::variable

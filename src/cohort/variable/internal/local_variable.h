@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// A variable whose value and slots are in this process.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cohort/core/mutex.h"
+#include "cohort/variable/variable.h"
+
+namespace cohort::variable {
+
+// read, assign and apply are Thread-safe among each other; a step that computes with tensor() must
+// not run beside an update, as it would see half of it.
+class LocalVariable final : public VariableImpl {
+ public:
+  LocalVariable(std::string name, at::Tensor value, bool is_trainable);
+
+  const std::string& name() const override { return name_; }
+  const TensorSpec& spec() const override { return spec_; }
+  bool is_trainable() const override { return is_trainable_; }
+  const at::Tensor& tensor() const override { return value_; }
+  at::Tensor read() const override;
+  void assign(AssignKind kind, const at::Tensor& value) override;
+  void apply(const UpdateRule& rule, const at::Tensor& gradient,
+             std::span<const at::Tensor> hyper) override;
+
+ private:
+  const std::string name_;
+  const TensorSpec spec_;
+  const bool is_trainable_;
+  mutable Mutex mutex_;
+  // The handle never changes; the mutex guards what it refers to.
+  at::Tensor value_;
+  std::map<std::string, std::vector<at::Tensor>, std::less<>> slots_ COHORT_GUARDED_BY(mutex_);
+};
+
+}  // namespace cohort::variable

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros_like.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "cohort/testing/throws_error.h"
+#include "cohort/variable/hyperparameter.h"
+#include "cohort/variable/variable.h"
+
+namespace cohort {
+namespace {
+
+using testing::throws_error;
+
+// sum += g; value -= rate*sum: one slot, so that lost slots show.
+class SummingRule final : public UpdateRule {
+ public:
+  std::string_view name() const override { return "summing"; }
+  std::span<const std::string_view> hyper_names() const override { return kHyper; }
+  std::span<const std::string_view> slot_names() const override { return kSlots; }
+  std::vector<at::Tensor> create_slots(const at::Tensor& variable,
+                                       std::span<const double>) const override {
+    ++slots_created;
+    return {at::zeros_like(variable.detach())};
+  }
+  void update(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
+              const at::Tensor& gradient, std::span<const double> hyper) const override {
+    slots[0].add_(gradient);
+    new_value.detach().copy_(value.detach() - slots[0] * hyper[0]);
+  }
+  mutable int slots_created = 0;
+
+ private:
+  static constexpr std::array<std::string_view, 1> kHyper{"rate"};
+  static constexpr std::array<std::string_view, 1> kSlots{"sum"};
+};
+
+class LocalVariableTest : public ::testing::Test {
+ protected:
+  static at::Tensor filled(double value, std::vector<std::int64_t> sizes = {2}) {
+    return at::full(sizes, value, at::TensorOptions(at::kFloat));
+  }
+  static double first(const at::Tensor& tensor) { return tensor.flatten()[0].item<double>(); }
+  void apply(double gradient, double rate = 1) {
+    const std::array hyper{make_hyperparameter(rate)};
+    variable_.impl()->apply(rule_, filled(gradient), hyper);
+  }
+  at::Tensor tensor_ = filled(1);
+  Variable variable_ = local_variable("w", tensor_);
+  SummingRule rule_;
+};
+
+TEST_F(LocalVariableTest, IsTheTensorItWasMadeWith) {
+  EXPECT_TRUE(variable_.tensor().is_same(tensor_));
+  EXPECT_TRUE(variable_.tensor().requires_grad());
+  EXPECT_EQ(variable_.spec().to_string(), "float32[2]");
+  EXPECT_EQ(variable_.name(), "w");
+}
+
+TEST_F(LocalVariableTest, ReadGivesACopyWithoutHistory) {
+  const at::Tensor before = variable_.read();
+  variable_.assign(filled(5));
+  EXPECT_EQ(first(before), 1);
+  EXPECT_FALSE(before.requires_grad());
+}
+
+TEST_F(LocalVariableTest, AssignsInPlace) {
+  variable_.assign(filled(5));
+  EXPECT_EQ(first(tensor_), 5);
+  variable_.assign_add(filled(2));
+  EXPECT_EQ(first(tensor_), 7);
+  variable_.assign_sub(filled(4));
+  EXPECT_EQ(first(tensor_), 3);
+}
+
+TEST_F(LocalVariableTest, AssigningAnotherSpecNamesVariableExpectedAndGot) {
+  EXPECT_THAT([&] { variable_.assign(filled(0, {3})); },
+              throws_error(ErrorCode::invalid_argument,
+                           "expected float32[2], got float32[3] (variable 'w')"));
+  EXPECT_THAT([&] { variable_.assign_add(filled(0).to(at::kLong)); },
+              throws_error(ErrorCode::invalid_argument,
+                           "expected float32[2], got int64[2] (variable 'w')"));
+  EXPECT_THAT([&] { variable_.assign(at::Tensor()); },
+              throws_error(ErrorCode::invalid_argument, "undefined"));
+  EXPECT_EQ(first(tensor_), 1);
+}
+
+TEST_F(LocalVariableTest, CreatesSlotsOnceAndKeepsThem) {
+  apply(1);
+  apply(1);
+  EXPECT_EQ(rule_.slots_created, 1);
+  EXPECT_EQ(first(tensor_), 1 - 1 - 2);
+}
+
+TEST_F(LocalVariableTest, AFailedStepChangesNothing) {
+  const std::array hyper{make_hyperparameter(1)};
+  EXPECT_THAT([&] { variable_.impl()->apply(rule_, filled(1, {3}), hyper); },
+              throws_error(ErrorCode::invalid_argument, "variable 'w', rule 'summing'"));
+  EXPECT_EQ(rule_.slots_created, 0);
+  EXPECT_EQ(first(tensor_), 1);
+}
+
+TEST_F(LocalVariableTest, ABackwardThroughAnUpdatedValueIsNoticed) {
+  const at::Tensor loss = (tensor_ * tensor_).sum();
+  apply(1);
+  EXPECT_THROW(loss.backward(), c10::Error);
+}
+
+TEST_F(LocalVariableTest, CopiesOfTheHandleAreTheSameVariable) {
+  const Variable copy = variable_;
+  EXPECT_TRUE(copy == variable_);
+  EXPECT_FALSE(copy == local_variable("w", filled(1)));
+}
+
+TEST_F(LocalVariableTest, ATrainableOneMustBeFloatingPoint) {
+  EXPECT_THAT(
+      [] { local_variable("count", filled(0).to(at::kLong)); },
+      throws_error(ErrorCode::invalid_argument, "got int64[2] (trainable variable 'count')"));
+  const Variable count = local_variable("count", filled(0).to(at::kLong), false);
+  EXPECT_FALSE(count.is_trainable());
+  EXPECT_FALSE(count.tensor().requires_grad());
+}
+
+TEST_F(LocalVariableTest, RefusesTensorsThatCannotHoldAVariable) {
+  EXPECT_THAT([] { local_variable("w", at::Tensor()); },
+              throws_error(ErrorCode::invalid_argument, "undefined"));
+  EXPECT_THAT(
+      [] {
+        local_variable("w", filled(1, {2, 3}).t());
+      },
+      throws_error(ErrorCode::invalid_argument, "dense contiguous"));
+  EXPECT_THAT([&] { local_variable("w", tensor_ * 2); },
+              throws_error(ErrorCode::invalid_argument, "the result of a computation"));
+  EXPECT_THAT([] { local_variable("", filled(1)); },
+              throws_error(ErrorCode::invalid_argument, "expected a name"));
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/variable/remote_variable.h"
+
+#include "cohort/core/error.h"
+#include "cohort/function/trace.h"
+#include "cohort/rpc/messages.h"
+#include "cohort/variable/internal/checks.h"
+
+namespace cohort {
+namespace {
+
+using function::Trace;
+
+rpc::Effect::Kind effect_kind(AssignKind kind) {
+  switch (kind) {
+    case AssignKind::assign:
+      return rpc::Effect::Kind::assign;
+    case AssignKind::add:
+      return rpc::Effect::Kind::assign_add;
+    case AssignKind::sub:
+      return rpc::Effect::Kind::assign_sub;
+  }
+  COHORT_ASSERT(false);
+}
+
+// One request and its answer. What goes wrong names the server and the variable.
+rpc::Frame call(const RemotePlacement& placement, rpc::Frame frame, const std::string& operation) {
+  COHORT_ASSERT(placement.requester && placement.deadline);
+  const std::string task = "ps:" + std::to_string(placement.ps);
+  try {
+    return placement.requester()->call(std::move(frame), placement.deadline(), operation);
+  } catch (Error& error) {
+    if (error.origin().empty()) throw std::move(error).at(task).during(operation);
+    throw std::move(error).during(operation);
+  }
+}
+
+void push(const RemotePlacement& placement, rpc::Effect effect, const std::string& operation) {
+  rpc::PushRequest request;
+  request.effects.push_back(std::move(effect));
+  rpc::push_reply_of(call(placement, rpc::to_frame(std::move(request)), operation));
+}
+
+}  // namespace
+
+RemoteVariable::RemoteVariable(std::string name, at::Tensor stand_in, bool is_trainable,
+                               RemotePlacement placement)
+    : name_(std::move(name)),
+      stand_in_(std::move(stand_in)),
+      is_trainable_(is_trainable),
+      placement_(std::move(placement)) {
+  variable::check_tensor(name_, stand_in_, is_trainable_);
+  spec_ = TensorSpec::of(stand_in_);
+}
+
+at::Tensor RemoteVariable::read() const {
+  if (Trace::current() != nullptr) return stand_in_.detach().clone();
+  rpc::PullRequest request;
+  request.variables.push_back(placement_.id);
+  const rpc::Frame reply =
+      call(placement_, rpc::to_frame(request), "pull of variable '" + name_ + "'");
+  COHORT_CHECK(reply.tensors.size() == 1 && TensorSpec::of(reply.tensors[0]) == spec_,
+               ErrorCode::data_loss, "[variable.read] expected ", spec_.to_string(), ", got ",
+               reply.tensors.empty() ? "nothing" : TensorSpec::of(reply.tensors[0]).to_string(),
+               " (variable '", name_, "' on ps:", placement_.ps, ")");
+  return reply.tensors[0];
+}
+
+void RemoteVariable::assign(AssignKind kind, const at::Tensor& value) {
+  variable::check_assign(name_, spec_, value);
+  if (Trace* trace = Trace::current()) {
+    trace->assign(kind, stand_in_, value);
+    return;
+  }
+  rpc::Effect effect;
+  effect.kind = effect_kind(kind);
+  effect.variable = placement_.id;
+  effect.tensors.push_back(value.detach().contiguous());
+  push(placement_, std::move(effect), "assign to variable '" + name_ + "'");
+}
+
+void RemoteVariable::apply(const UpdateRule& rule, const at::Tensor& gradient,
+                           std::span<const at::Tensor> hyper) {
+  if (Trace* trace = Trace::current()) {
+    check_gradient(rule, stand_in_, gradient, name_);
+    trace->apply(rule.name(), stand_in_, gradient, hyper);
+    return;
+  }
+  rpc::Effect effect;
+  effect.kind = rpc::Effect::Kind::apply;
+  effect.variable = placement_.id;
+  effect.rule = rule.name();
+  effect.hyper = variable::values_of(hyper);
+  check_update(rule, stand_in_, gradient, effect.hyper, name_);
+  effect.tensors.push_back(gradient.detach().contiguous());
+  push(placement_, std::move(effect), "'" + effect.rule + "' step of variable '" + name_ + "'");
+}
+
+}  // namespace cohort

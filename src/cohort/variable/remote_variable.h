@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// A variable on a parameter server, as the coordinator and its traces see it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "cohort/core/clock.h"
+#include "cohort/rpc/requester.h"
+#include "cohort/variable/variable.h"
+
+namespace cohort {
+
+// Where it lives and how to get there. `requester` reconnects as needed and throws unavailable when
+// it cannot.
+struct RemotePlacement {
+  std::uint64_t id = 0;
+  std::uint32_t ps = 0;
+  std::function<std::shared_ptr<rpc::Requester>()> requester;
+  std::function<Deadline()> deadline;
+};
+
+// Outside a trace reads and writes are calls to the server; inside one they are recorded.
+// Thread-safe.
+class COHORT_API RemoteVariable final : public VariableImpl {
+ public:
+  // `stand_in` is a real tensor of the right spec (requires_grad when trainable); its content is
+  // the initial value.
+  RemoteVariable(std::string name, at::Tensor stand_in, bool is_trainable,
+                 RemotePlacement placement);
+
+  const std::string& name() const override { return name_; }
+  const TensorSpec& spec() const override { return spec_; }
+  bool is_trainable() const override { return is_trainable_; }
+  const at::Tensor& tensor() const override { return stand_in_; }
+  at::Tensor read() const override;
+  void assign(AssignKind kind, const at::Tensor& value) override;
+  void apply(const UpdateRule& rule, const at::Tensor& gradient,
+             std::span<const at::Tensor> hyper) override;
+  const RemotePlacement& placement() const { return placement_; }
+
+ private:
+  std::string name_;
+  TensorSpec spec_;
+  at::Tensor stand_in_;
+  bool is_trainable_;
+  RemotePlacement placement_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/variable/update_rule.h"
+
+#include <cmath>
+
+#include "cohort/core/error.h"
+#include "cohort/core/tensor_spec.h"
+
+namespace cohort {
+namespace {
+
+std::string names_of(std::span<const std::string_view> names) {
+  std::string text;
+  for (const std::string_view name : names) {
+    if (!text.empty()) text += ", ";
+    text += name;
+  }
+  return text;
+}
+
+}  // namespace
+
+void check_gradient(const UpdateRule& rule, const at::Tensor& value, const at::Tensor& gradient,
+                    std::string_view variable_name) {
+  const at::ScalarType dtype = value.scalar_type();
+  COHORT_CHECK(dtype == at::ScalarType::Float || dtype == at::ScalarType::Double,
+               ErrorCode::unimplemented,
+               "[variable.apply] expected a variable of float32 or float64, got ",
+               dtype_name(dtype), " (variable '", variable_name, "', rule '", rule.name(),
+               "'); keep the variable in float32 and cast its value in the ", "step");
+  COHORT_CHECK(gradient.defined(), ErrorCode::invalid_argument,
+               "[variable.apply] expected a gradient, got an ", "undefined tensor (variable '",
+               variable_name, "', rule '", rule.name(), "'); leave out variables that have none");
+  COHORT_CHECK(gradient.layout() == at::kStrided, ErrorCode::invalid_argument,
+               "[variable.apply] expected a dense gradient, got a sparse one (variable '",
+               variable_name, "', rule '", rule.name(), "'); make it dense with to_dense()");
+  const TensorSpec expected = TensorSpec::of(value);
+  const TensorSpec got = TensorSpec::of(gradient);
+  COHORT_CHECK(expected == got, ErrorCode::invalid_argument,
+               "[variable.apply] expected a gradient of ", expected.to_string(), ", got ",
+               got.to_string(), " (variable '", variable_name, "', rule '", rule.name(),
+               "'); a gradient has its variable's dtype and shape");
+  COHORT_CHECK(gradient.device().is_cpu(), ErrorCode::unimplemented,
+               "[variable.apply] expected a gradient on the CPU, got one on ",
+               gradient.device().str(), " (variable '", variable_name,
+               "'); move it with to(at::kCPU)");
+}
+
+void check_hyper(const UpdateRule& rule, std::span<const double> hyper,
+                 std::string_view variable_name) {
+  const auto names = rule.hyper_names();
+  COHORT_CHECK(hyper.size() == names.size(), ErrorCode::invalid_argument,
+               "[variable.apply] expected ", names.size(), " hyperparameters (", names_of(names),
+               "), got ", hyper.size(), " (variable '", variable_name, "', rule '", rule.name(),
+               "')");
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    COHORT_CHECK(std::isfinite(hyper[i]), ErrorCode::invalid_argument,
+                 "[variable.apply] expected a finite ", names[i], ", got ", hyper[i],
+                 " (variable '", variable_name, "', rule '", rule.name(), "')");
+  }
+}
+
+void check_update(const UpdateRule& rule, const at::Tensor& value, const at::Tensor& gradient,
+                  std::span<const double> hyper, std::string_view variable_name) {
+  check_gradient(rule, value, gradient, variable_name);
+  check_hyper(rule, hyper, variable_name);
+}
+
+}  // namespace cohort

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// A value with an identity that steps read and update (tf.Variable), wherever it lives.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/core/export.h"
+#include "cohort/core/resource_host.h"
+#include "cohort/core/tensor_spec.h"
+#include "cohort/variable/update_rule.h"
+
+namespace cohort {
+
+// One kind of variable: local, remote, and later mirrored, sync-on-read, sharded. Thread-safe.
+class COHORT_API VariableImpl {
+ public:
+  virtual ~VariableImpl() = default;
+  virtual const std::string& name() const = 0;
+  virtual const TensorSpec& spec() const = 0;
+  virtual bool is_trainable() const = 0;
+  // The tensor that steps compute with: the value itself, or a stand-in on the coordinator. Always
+  // the same tensor.
+  virtual const at::Tensor& tensor() const = 0;
+  // The current value, a copy.
+  virtual at::Tensor read() const = 0;
+  virtual void assign(AssignKind kind, const at::Tensor& value) = 0;
+  // One step of `rule`. Inside a trace: recorded. `hyper`: 0-dim float64 tensors, read at every
+  // call of a traced step.
+  virtual void apply(const UpdateRule& rule, const at::Tensor& gradient,
+                     std::span<const at::Tensor> hyper) = 0;
+};
+
+// A shared handle; copies are the same variable.
+class COHORT_API Variable {
+ public:
+  explicit Variable(std::shared_ptr<VariableImpl> impl) : impl_(std::move(impl)) {}
+
+  const std::string& name() const { return impl_->name(); }
+  const TensorSpec& spec() const { return impl_->spec(); }
+  bool is_trainable() const { return impl_->is_trainable(); }
+  at::Tensor read() const { return impl_->read(); }
+  // Inside a traced step: the value as this step reads it. Elsewhere read() is meant.
+  const at::Tensor& tensor() const { return impl_->tensor(); }
+  void assign(const at::Tensor& value) { impl_->assign(AssignKind::assign, value); }
+  void assign_add(const at::Tensor& value) { impl_->assign(AssignKind::add, value); }
+  void assign_sub(const at::Tensor& value) { impl_->assign(AssignKind::sub, value); }
+  const std::shared_ptr<VariableImpl>& impl() const { return impl_; }
+  bool operator==(const Variable& other) const { return impl_ == other.impl_; }
+
+ private:
+  std::shared_ptr<VariableImpl> impl_;
+};
+
+// A variable in this process, with its slots.
+COHORT_API Variable local_variable(std::string name, at::Tensor value, bool is_trainable = true);
+
+}  // namespace cohort

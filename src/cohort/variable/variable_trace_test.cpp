@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Variables inside a trace: nothing happens, all is recorded. One suite for every kind of variable.
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <tuple>
+
+#include "cohort/function/trace.h"
+#include "cohort/testing/throws_error.h"
+#include "cohort/variable/hyperparameter.h"
+#include "cohort/variable/remote_variable.h"
+#include "cohort/variable/variable_table.h"
+
+namespace cohort {
+namespace {
+
+using testing::throws_error;
+
+class PlainRule final : public UpdateRule {
+ public:
+  std::string_view name() const override { return "plain"; }
+  std::span<const std::string_view> hyper_names() const override {
+    static constexpr std::array<std::string_view, 1> kNames{"rate"};
+    return kNames;
+  }
+  std::span<const std::string_view> slot_names() const override { return {}; }
+  std::vector<at::Tensor> create_slots(const at::Tensor&, std::span<const double>) const override {
+    return {};
+  }
+  void update(at::Tensor&, const at::Tensor&, std::span<at::Tensor>, const at::Tensor&,
+              std::span<const double>) const override {
+    ADD_FAILURE() << "a rule ran inside a trace";
+  }
+};
+
+// What the effects of a program asked for.
+class RecordingHost final : public ResourceHost {
+ public:
+  struct Assign {
+    AssignKind kind;
+    at::Tensor value;
+  };
+  struct Apply {
+    std::string rule;
+    at::Tensor gradient;
+    double rate;
+  };
+  std::vector<Assign> assigns;
+  std::vector<Apply> applies;
+
+  std::vector<at::Tensor> iterator_next(std::int64_t) override { return {}; }
+  void apply(std::string_view rule, std::int64_t, at::Tensor gradient,
+             std::span<const at::Tensor> hyper) override {
+    applies.push_back({std::string(rule), std::move(gradient), hyper[0].item<double>()});
+  }
+  void assign(AssignKind kind, std::int64_t, at::Tensor value) override {
+    assigns.push_back({kind, std::move(value)});
+  }
+  at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }
+  void scatter_add(std::int64_t, const at::Tensor&, const at::Tensor&) override {}
+};
+
+at::Tensor filled(double value, std::vector<std::int64_t> sizes = {2}) {
+  return at::full(sizes, value, at::TensorOptions(at::kFloat));
+}
+
+Variable make_local() { return local_variable("w", filled(1)); }
+// Whoever sends anything fails.
+Variable make_remote() {
+  RemotePlacement placement{.requester = []() -> std::shared_ptr<rpc::Requester> {
+                              throw Error(ErrorCode::internal, "sent in a trace");
+                            },
+                            .deadline = [] { return Deadline(); }};
+  return Variable(std::make_shared<RemoteVariable>("w", filled(1).requires_grad_(), true,
+                                                   std::move(placement)));
+}
+
+class VariableInATrace : public ::testing::TestWithParam<Variable (*)()> {
+ protected:
+  VariableInATrace() { table_.add(variable_); }
+
+  // Traces body(x), for a float32[2], then runs the program with this x and a variable of 10.
+  std::vector<at::Tensor> trace_and_run(const std::function<at::Tensor(const at::Tensor&)>& body,
+                                        double x = 3) {
+    const auto wrapped = [&](const std::vector<at::Tensor>& inputs) {
+      return std::vector{body(inputs[0])};
+    };
+    function::TraceOptions options;
+    options.variable_of = table_.lookup();
+    const auto traced = function::trace({filled(1)}, {filled(2)}, wrapped, options);
+    std::vector<at::Tensor> inputs{filled(x)};
+    for (const at::Tensor& captured : traced.captured_inputs)
+      inputs.push_back(hyperparameter_snapshot(captured));
+    const std::vector<at::Tensor> values(traced.info.variables.size(), filled(10));
+    return function::PreparedProgram::decode(traced.bytes)->run(inputs, values, host_, 0);
+  }
+
+  Variable variable_ = GetParam()();
+  VariableTable table_;
+  RecordingHost host_;
+  at::Tensor rate_ = make_hyperparameter(0.5);
+};
+
+TEST_P(VariableInATrace, ReadIsTheValueOfTheCall) {
+  const auto outputs = trace_and_run([&](const at::Tensor& x) { return variable_.read().add(x); });
+  EXPECT_TRUE(at::equal(outputs.at(0), filled(13)));
+}
+
+TEST_P(VariableInATrace, AssignmentsAreRecordedWithTheirKinds) {
+  trace_and_run([&](const at::Tensor& x) {
+    variable_.assign(x);
+    variable_.assign_add(x.mul(2));
+    variable_.assign_sub(x.mul(3));
+    return x.clone();
+  });
+  ASSERT_EQ(host_.assigns.size(), 3U);
+  EXPECT_EQ(host_.assigns[0].kind, AssignKind::assign);
+  EXPECT_EQ(host_.assigns[1].kind, AssignKind::add);
+  EXPECT_EQ(host_.assigns[2].kind, AssignKind::sub);
+  EXPECT_TRUE(at::equal(host_.assigns[2].value, filled(9)));
+}
+
+TEST_P(VariableInATrace, AStepIsRecordedAndReadsItsNumbersAtEveryCall) {
+  const auto body = [&](const at::Tensor& x) {
+    function::Trace::current()->capture_input(rate_);
+    variable_.impl()->apply(PlainRule(), x.mul(2), std::array{rate_});
+    return x.clone();
+  };
+  set_hyperparameter(rate_, 0.25);
+  trace_and_run(body);
+  ASSERT_EQ(host_.applies.size(), 1U);
+  EXPECT_EQ(host_.applies[0].rule, "plain");
+  EXPECT_EQ(host_.applies[0].rate, 0.25);
+  EXPECT_TRUE(at::equal(host_.applies[0].gradient, filled(6)));
+}
+
+TEST_P(VariableInATrace, ATraceLeavesTheValue) {
+  trace_and_run([&](const at::Tensor& x) {
+    variable_.assign(x);
+    return x.clone();
+  });
+  EXPECT_TRUE(at::equal(variable_.tensor().detach(), filled(1)));
+}
+
+TEST_P(VariableInATrace, WrongSpecsAreRefusedAtTheTrace) {
+  EXPECT_THAT(([&] {
+                trace_and_run([&](const at::Tensor& x) {
+                  variable_.assign(at::zeros({3}));
+                  return x;
+                });
+              }),
+              throws_error(ErrorCode::invalid_argument,
+                           "expected float32[2], got float32[3] (variable 'w')"));
+  EXPECT_THAT(
+      ([&] {
+        trace_and_run([&](const at::Tensor& x) {
+          variable_.impl()->apply(PlainRule(), at::zeros({3}), std::array{rate_});
+          return x;
+        });
+      }),
+      throws_error(ErrorCode::invalid_argument, "got float32[3] (variable 'w', rule 'plain')"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, VariableInATrace, ::testing::Values(&make_local, &make_remote),
+                         [](const auto& test) { return test.index == 0 ? "Local" : "Remote"; });
+
+}  // namespace
+}  // namespace cohort

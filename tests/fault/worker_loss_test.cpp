@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers that die while a job runs.
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/testing/cluster/test_cluster.h"
+
+namespace cohort {
+namespace {
+
+using testing::TestCluster;
+
+constexpr auto kPatience = std::chrono::seconds(60);
+
+class WorkerLossTest : public ::testing::Test {
+ protected:
+  WorkerLossTest()
+      : cluster({.workers = 2, .ps = 2, .command = {COHORT_COMMAND, "server"}}),
+        strategy(cluster.resolver()),
+        coordinator(strategy),
+        a(strategy.variable("a", at::zeros({2}))),
+        b(strategy.variable("b", at::zeros({2}))),
+        // A millisecond or so of work, and one update on each parameter server.
+        step([this] {
+          const at::Tensor x = at::ones({400, 400});
+          a.assign_add(at::ones({2}));
+          b.assign_add(at::mm(x, x).slice(0, 0, 2).select(1, 0).div(400));
+        }) {}
+
+  std::uint64_t completed() const {
+    const auto closures = coordinator.statistics().closures;
+    return closures[0] + closures[1];
+  }
+  // Joins for a moment at a time, so that this thread can trace what closures wait for.
+  void run_until(std::uint64_t count) {
+    const Deadline deadline = Deadline::after(kPatience);
+    while (completed() < count && !deadline.has_expired()) coordinator.join(std::chrono::milliseconds(1));
+    ASSERT_GE(completed(), count);
+  }
+  std::uint64_t pushes_applied() const {
+    return cluster.health("ps:0").pushes_applied + cluster.health("ps:1").pushes_applied;
+  }
+  void expect_each_update_once(double count) {
+    EXPECT_TRUE(a.read().eq(count).all().item<bool>()) << a.read();
+    EXPECT_TRUE(b.read().eq(count).all().item<bool>()) << b.read();
+  }
+
+  TestCluster cluster;
+  ParameterServerStrategy strategy;
+  ClusterCoordinator coordinator;
+  Variable a, b;
+  Function step;
+};
+
+TEST_F(WorkerLossTest, EveryClosureEndsAndIsAppliedOnceWhenAWorkerIsKilledAndReturns) {
+  const std::uint64_t before = pushes_applied();
+  std::vector<RemoteValue> results;
+  for (int i = 0; i < 600; ++i) results.push_back(coordinator.schedule(step));
+  run_until(100);
+  cluster.kill("worker:1");
+  run_until(200);
+  const auto at_restart = coordinator.statistics().closures[1];
+  cluster.restart("worker:1");
+  coordinator.join();
+  const Deadline deadline = Deadline::after(kPatience);
+  while (coordinator.statistics().closures[1] == at_restart && !deadline.has_expired()) {
+    results.push_back(coordinator.schedule(step));
+    results.push_back(coordinator.schedule(step));
+    coordinator.join();
+  }
+  EXPECT_GT(coordinator.statistics().closures[1], at_restart) << "the worker never came back";
+  for (const RemoteValue& result : results) EXPECT_TRUE(result.is_ready());
+  expect_each_update_once(static_cast<double>(results.size()));
+  EXPECT_EQ(pushes_applied() - before, 2 * results.size());
+}
+
+TEST_F(WorkerLossTest, TheRestFinishWhenAWorkerNeverReturns) {
+  for (int i = 0; i < 300; ++i) coordinator.schedule(step);
+  run_until(50);
+  cluster.kill("worker:0");
+  coordinator.join();
+  EXPECT_EQ(completed(), 300U);
+  expect_each_update_once(300);
+}
+
+TEST_F(WorkerLossTest, ResultsSurviveTheWorkerThatMadeThem) {
+  Function make([] { return at::ones({2}); });
+  const RemoteValue value = coordinator.schedule(make);
+  coordinator.join();
+  cluster.kill("worker:0");
+  cluster.kill("worker:1");
+  EXPECT_TRUE(value.fetch().tensor().eq(1).all().item<bool>());
+}
+
+TEST_F(WorkerLossTest, BothWorkersMayDieAndReturn) {
+  for (int i = 0; i < 200; ++i) coordinator.schedule(step);
+  run_until(20);
+  cluster.kill("worker:0");
+  cluster.kill("worker:1");
+  EXPECT_TRUE(a.read().defined()) << "a parameter server answers while no worker is there";
+  cluster.restart("worker:0");
+  cluster.restart("worker:1");
+  coordinator.join();
+  expect_each_update_once(200);
+}
+
+TEST_F(WorkerLossTest, IteratorsAreRebuiltOnAWorkerThatReturns) {
+  auto data = coordinator.create_per_worker_dataset(Dataset::range(8).repeat().batch(4));
+  auto iterator = data.iterator();
+  Function draw([this](Iterator& it) { a.assign_add(it.next<at::Tensor>().gt(-1).sum().div(4).expand({2})); });
+  for (int i = 0; i < 50; ++i) coordinator.schedule(draw, iterator);
+  coordinator.join();
+  cluster.kill("worker:0");
+  cluster.kill("worker:1");
+  cluster.restart("worker:0");
+  for (int i = 0; i < 50; ++i) coordinator.schedule(draw, iterator);
+  coordinator.join();
+  EXPECT_TRUE(a.read().eq(100).all().item<bool>()) << a.read();
+}
+
+TEST_F(WorkerLossTest, ALostParameterServerIsAnErrorThatNamesIt) {
+  cluster.kill("ps:1");
+  try {
+    for (int i = 0; i < 100; ++i) coordinator.schedule(step);
+    coordinator.join();
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.origin(), "ps:1") << error.what();
+    EXPECT_EQ(error.code(), ErrorCode::unavailable) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// A coordinator in this process, standard servers in others.
+#include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/function/registry.h"
+#include "cohort/optimizer/sgd.h"
+#include "cohort/testing/cluster/test_cluster.h"
+
+namespace cohort {
+namespace {
+
+using testing::TestCluster;
+
+class ParameterServerTest : public ::testing::Test {
+ protected:
+  ParameterServerTest()
+      : cluster({.workers = 2, .ps = 2, .command = {COHORT_COMMAND, "server"}}),
+        strategy(cluster.resolver()),
+        coordinator(strategy) {}
+
+  TestCluster cluster;
+  ParameterServerStrategy strategy;
+  ClusterCoordinator coordinator;
+};
+
+template <class F>
+Error error_of(F&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error(ErrorCode::unknown, "nothing was thrown");
+}
+
+TEST_F(ParameterServerTest, RunsAClosureThatReadsAVariable) {
+  Variable v = strategy.variable("v", at::full({3}, 2.F));
+  const Function triple([&] { return v.tensor().mul(3); });
+  const Nest result = coordinator.schedule(triple).fetch();
+  EXPECT_TRUE(result.tensor().eq(6).all().item<bool>());
+}
+
+TEST_F(ParameterServerTest, FetchesTheStructureThatTheFunctionReturns) {
+  const Function fn([](at::Tensor x) {
+    return Nest::map({{"a", Nest::tuple({x.add(1), x.add(2)})}, {"n", 7}});
+  });
+  const Nest result = coordinator.fetch(coordinator.schedule(fn, at::zeros({})));
+  EXPECT_EQ(result.structure(), "{a: (tensor, tensor), n: int}");
+  EXPECT_EQ(result.entries().at("a").items()[1].tensor().item<float>(), 2);
+}
+
+TEST_F(ParameterServerTest, AppliesEveryUpdateOnce) {
+  Variable v = strategy.variable("v", at::zeros({4}));
+  Function step([&] { v.assign_add(at::ones({4})); });
+  for (int i = 0; i < 500; ++i) coordinator.schedule(step);
+  coordinator.join();
+  EXPECT_TRUE(v.read().eq(500).all().item<bool>()) << v.read();
+  EXPECT_TRUE(coordinator.done());
+}
+
+TEST_F(ParameterServerTest, PlacesVariablesRoundRobin) {
+  for (int i = 0; i < 4; ++i) strategy.variable("v" + std::to_string(i), at::zeros({1}));
+  EXPECT_EQ(cluster.health("ps:0").pushes_applied, 2U);
+  EXPECT_EQ(cluster.health("ps:1").pushes_applied, 2U);
+}
+
+TEST_F(ParameterServerTest, MinimizesALossOnTheWorkers) {
+  Variable w = strategy.variable("w", at::full({2}, 4.F));
+  Sgd optimizer({w}, {.learning_rate = 0.25});
+  Function step([&] {
+    auto loss = w.tensor().mul(w.tensor()).sum();
+    optimizer.minimize(loss);
+    return loss;
+  });
+  EXPECT_EQ(coordinator.schedule(step).fetch().tensor().item<float>(), 32);
+  EXPECT_TRUE(w.read().eq(2).all().item<bool>());
+  optimizer.set_learning_rate(0.5);
+  coordinator.schedule(step);
+  coordinator.join();
+  EXPECT_TRUE(w.read().eq(0).all().item<bool>()) << "the new rate counts without another trace";
+  EXPECT_EQ(coordinator.statistics().traces, 1U);
+}
+
+TEST_F(ParameterServerTest, DrawsFromEachWorkersOwnPartOfTheData) {
+  Variable sum = strategy.variable("sum", at::zeros({}, at::kLong), {.is_trainable = false});
+  auto data = coordinator.create_per_worker_dataset(
+      [](const InputContext& input) { return Dataset::range(10).shard(input).repeat().batch(5); });
+  auto iterator = data.iterator();
+  Function step([&](Iterator& it) { sum.assign_add(it.next<at::Tensor>().sum()); });
+  for (int i = 0; i < 20; ++i) coordinator.schedule(step, iterator);
+  coordinator.join();
+  const auto closures = coordinator.statistics().closures;
+  EXPECT_EQ(sum.read().item<std::int64_t>(),
+            static_cast<std::int64_t>(closures[0] * 20 + closures[1] * 25));
+}
+
+TEST_F(ParameterServerTest, TracesAgainForAShortLastBatch) {
+  Variable sum = strategy.variable("sum", at::zeros({}, at::kLong), {.is_trainable = false});
+  auto data = coordinator.create_per_worker_dataset(Dataset::range(7).batch(4).repeat());
+  auto iterator = data.iterator();
+  Function step([&](Iterator& it) {
+    auto x = it.next<at::Tensor>();
+    sum.assign_add(x.sum());
+    return at::full({}, x.size(0), at::kLong);
+  });
+  std::vector<RemoteValue> sizes;
+  for (int i = 0; i < 20; ++i) sizes.push_back(coordinator.schedule(step, iterator));
+  coordinator.join();
+  std::int64_t elements = 0;
+  for (const RemoteValue& size : sizes) elements += size.fetch().tensor().item<std::int64_t>();
+  const auto closures = coordinator.statistics().closures;
+  const auto batches = [](std::uint64_t n) { return static_cast<std::int64_t>(n / 2 * 7 + n % 2 * 4); };
+  EXPECT_EQ(elements, batches(closures[0]) + batches(closures[1]));
+  EXPECT_EQ(coordinator.statistics().traces, 2U);
+}
+
+TEST_F(ParameterServerTest, RaisesTheFirstApplicationErrorOnceAndGoesOn) {
+  auto data = coordinator.create_per_worker_dataset(Dataset::range(2).batch(1));
+  auto iterator = data.iterator();
+  Function step([](Iterator& it) { return it.next<at::Tensor>(); });
+  const Error error = error_of([&] {
+    for (int i = 0; i < 50; ++i) coordinator.schedule(step, iterator);
+    coordinator.join();
+  });
+  EXPECT_EQ(error.code(), ErrorCode::out_of_range) << error.what();
+  EXPECT_EQ(error.origin().substr(0, 7), "worker:");
+  coordinator.join();
+  Function fine([] { return at::ones({}); });
+  EXPECT_EQ(coordinator.schedule(fine).fetch().tensor().item<float>(), 1);
+}
+
+TEST_F(ParameterServerTest, ABrokenDatasetFailsTheClosureThatUsesIt) {
+  function::register_function("only_here", [](std::vector<at::Tensor> fields) { return fields; });
+  auto data = coordinator.create_per_worker_dataset(Dataset::range(4).map(Function::registered("only_here")).batch(2));
+  auto iterator = data.iterator();
+  Function step([](Iterator& it) { return it.next<at::Tensor>(); });
+  const Error error = error_of([&] { coordinator.schedule(step, iterator), coordinator.join(); });
+  EXPECT_EQ(error.cause(), ErrorCause::closure_input) << error.what();
+}
+
+TEST_F(ParameterServerTest, RefusesARemoteValueAsArgument) {
+  Function make([] { return at::ones({}); });
+  Function take([](at::Tensor x) { return x; });
+  const RemoteValue value = coordinator.schedule(make);
+  EXPECT_EQ(error_of([&] { coordinator.schedule(take, value); }).code(), ErrorCode::invalid_argument);
+}
+
+TEST_F(ParameterServerTest, ASecondCoordinatorIsTheSame) {
+  ClusterCoordinator again(strategy);
+  Function fn([] { return at::ones({}); });
+  again.schedule(fn);
+  coordinator.join();
+  EXPECT_EQ(coordinator.statistics().closures[0] + coordinator.statistics().closures[1], 1U);
+}
+
+TEST(ParameterServerStart, NamesExactlyTheTasksThatNeverAppear) {
+  TestCluster cluster({.workers = 2, .ps = 2, .command = {COHORT_COMMAND, "server"}, .not_started = {"ps:1", "worker:0"}});
+  ParameterServerStrategy strategy(cluster.resolver(), {.cluster = {.timeout = std::chrono::seconds(3)}});
+  const Error error = error_of([&] { ClusterCoordinator coordinator(strategy); });
+  EXPECT_EQ(error.code(), ErrorCode::unavailable);
+  EXPECT_NE(error.message().find("ps:1 ("), std::string::npos) << error.what();
+  EXPECT_NE(error.message().find("worker:0 ("), std::string::npos) << error.what();
+  EXPECT_EQ(error.message().find("worker:1"), std::string::npos) << error.what();
+}
+
+TEST(ParameterServerStart, ATaskOfAnotherJobIsRefused) {
+  TestCluster cluster({.workers = 1, .ps = 1, .command = {COHORT_COMMAND, "server"}});
+  ParameterServerStrategy strategy(cluster.resolver(), {.cluster = {.job_id = "another"}});
+  const Error error = error_of([&] { ClusterCoordinator coordinator(strategy); });
+  EXPECT_EQ(error.code(), ErrorCode::failed_precondition) << error.what();
+  EXPECT_EQ(exit_code_of(error), 64);
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,352 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""House rules that a machine can check: layers, includes, calls, sizes, links (docs/STYLE.md).
+
+    tools/tidy.py [--root DIR] [--compile-commands FILE]
+
+One line a finding, `path:line: [rule] text`; exit code 1 when there is one.
+"""
+
+import argparse
+import collections
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+FUNCTION_LINES = 70
+HEADER_LINES = 400
+SOURCE_LINES = 600
+README_LINES = 60
+FOLDER_FILES = 40
+CODE = (".h", ".cpp")
+LICENSED = (".h", ".cpp", ".py", ".proto", ".cmake")
+TEST_FILE = re.compile(r"_(test|bench|fuzz)\.cpp$")
+
+Finding = collections.namedtuple("Finding", "path line rule text")
+
+
+class Source:
+    """One file: its text, its lines, and for C++ the code without comments and literals."""
+
+    def __init__(self, root, path):
+        self.path = path
+        self.text = (root / path).read_text(encoding="utf-8", errors="replace")
+        self.lines = self.text.splitlines()
+        self.is_code = path.endswith(CODE)
+        self.code = without_comments(self.text) if self.is_code else ""
+        self.code_lines = self.code.splitlines()
+        parts = path.split("/")
+        self.module = parts[2] if path.startswith("src/cohort/") and len(parts) > 3 else None
+        self.is_test = bool(TEST_FILE.search(path)) or parts[0] in ("tests", "bench")
+        self.is_header = path.endswith(".h")
+        self.is_public = (self.is_header and self.module not in (None, "testing", "cli")
+                          and not {"internal", "backends"} & set(parts))
+
+    def includes(self):
+        """(line number, name as written) of each include; literals are blanked in `code`, so read the text."""
+        for number, (line, code) in enumerate(zip(self.lines, self.code_lines), 1):
+            found = re.match(r'\s*#\s*include\s*([<"][^>"]+[>"])', line)
+            if found and code.lstrip().startswith("#"):
+                yield number, found.group(1)
+
+    def matches(self, pattern):
+        """(line number, match) of each match of a pattern in the code; it may span lines."""
+        for found in re.finditer(pattern, self.code, re.MULTILINE):
+            yield self.code.count("\n", 0, found.start()) + 1, found
+
+
+def without_comments(text):
+    """C++ with comments and the contents of literals turned into blanks, lines kept."""
+    token = re.compile(
+        r'//[^\n]*|/\*.*?\*/|R"(?P<d>[^(\s]*)\(.*?\)(?P=d)"|"(?:\\.|[^"\\\n])*"'
+        r"|(?<![0-9A-Fa-f])'(?:\\.|[^'\\\n])+'", re.DOTALL)
+
+    def blank(found):
+        word = found.group(0)
+        keep = word[0] if word[0] in "\"'" else ""
+        return keep + "\n" * word.count("\n") + keep if keep or "\n" in word else " "
+
+    return token.sub(blank, text)
+
+
+# --- rules: each takes the tree and yields findings -----------------------------------------------
+def layers(tree):
+    allowed = {}
+    for line in tree.read("tools/layers.txt").splitlines():
+        line = line.split("#")[0].strip()
+        if line:
+            module, _, deps = line.partition(":")
+            allowed[module.strip()] = set(deps.split())
+    for source in tree.code():
+        for number, name in source.includes():
+            parts = name.strip('<>"').split("/")
+            if parts[0] != "cohort" or len(parts) < 3:
+                continue
+            for text in refused_include(source, parts, allowed):
+                yield Finding(source.path, number, "layers", f"{text} ({name})")
+
+
+def refused_include(source, parts, allowed):
+    target = parts[1]
+    own = source.module == target
+    if source.module is not None and source.module not in allowed:
+        yield f"module '{source.module}' has no line in tools/layers.txt"
+    elif source.module and not own and target != "testing":
+        if not {target, "*"} & allowed[source.module]:
+            yield f"'{source.module}' may not use '{target}'"
+    if target == "testing" and not (own or source.is_test):
+        yield "only tests and benchmarks may use 'testing'"
+    if "internal" in parts and not own:
+        yield f"'internal' belongs to '{target}' alone"
+
+
+def banned_includes(tree):
+    everywhere = re.compile(r"[<\"](torch/torch\.h|ATen/ATen\.h|iostream)[>\"]")
+    allowed = re.compile(r'<[a-z_0-9]+>$|<(ATen/core/Tensor\.h|c10/.*)>$|"cohort/.*"$')
+    for source in tree.code():
+        for number, name in source.includes():
+            if source.is_header and everywhere.match(name):
+                yield Finding(source.path, number, "includes", f"{name} is too costly for a header")
+            elif source.is_public and not allowed.match(name):
+                yield Finding(source.path, number, "includes",
+                              f"a public header includes only ATen/core/Tensor.h, c10, std and cohort, not {name}")
+            elif name.startswith('"') and not name.startswith('"cohort/') and not name.endswith('.pb.h"'):
+                yield Finding(source.path, number, "includes", f'write the whole path, "cohort/…", not {name}')
+
+
+BANNED_CALLS = [  # (where, pattern, what to do)
+    ("library", r"what\(\)[^;]*\.\s*(find|rfind|compare|starts_with|ends_with|contains)\s*\(",
+     "decide by code(), origin() and cause(), never by the text of an error"),
+    ("library", r"\b(strstr|strcmp|regex_search|regex_match)\s*\([^;]*what\(\)",
+     "decide by code(), origin() and cause(), never by the text of an error"),
+    ("library", r"std::(exit|abort|terminate|quick_exit)\s*\(|(^|[;{}])\s*(::)?(exit|abort)\s*\(",
+     "nothing in the library ends the process; throw cohort::Error"),
+    ("test", r"\b(sleep_for|sleep_until|usleep|nanosleep)\s*\(",
+     "wait for an event or poll with a deadline; no sleeps in tests"),
+    ("all", r"(?<![\w.>:])(LOG|CHECK)\s*\(|#\s*define\s+(LOG|CHECK)\b",
+     "LibTorch defines LOG and CHECK; use log_info and COHORT_CHECK"),
+]
+
+
+def banned_calls(tree):
+    for source in tree.code():
+        is_library = source.path.startswith("src/") and not source.is_test
+        for where, pattern, remedy in BANNED_CALLS:
+            if where == "library" and not is_library or where == "test" and not source.is_test:
+                continue
+            for number, found in source.matches(pattern):
+                first = found.group(0).strip(" ;{}\n").splitlines()[0]
+                number += found.group(0)[: len(found.group(0)) - len(found.group(0).lstrip(" ;{}\n"))].count("\n")
+                yield Finding(source.path, number, "calls", f"'{first}': {remedy}")
+
+
+def functions(code):
+    """(name, first line, last line) of each function body in blanked code. Heads are read, not parsed:
+    a brace outside a function opens one when its head has a parameter list."""
+    stack, head, start, line = [], "", 1, 1
+    code = re.sub(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", lambda f: "\n" * f.group(0).count("\n"), code, flags=re.M)
+    for at, char in enumerate(code):
+        if char == "\n":
+            line += 1
+        inside = bool(stack) and stack[-1][0] in ("function", "other")
+        if char == "{":
+            kind = "other" if inside else kind_of(head)
+            stack.append((kind, head, start))
+            if kind != "initialiser":
+                head, start = "", line
+        elif char == "}" and stack:
+            kind, opened_head, opened = stack.pop()
+            if kind == "function":
+                yield name_of(opened_head), opened, line
+            if kind == "initialiser" or kind == "other" and inside_head(code, at):
+                head, start = opened_head + "{}", opened
+            else:
+                head, start = "", line
+        elif char == ";" and not inside:
+            head, start = "", line
+        elif not inside:
+            if not head.strip() and not char.isspace():
+                start = line
+            head += char
+
+
+def inside_head(code, at):
+    return bool(re.match(r"\s*[,{)]", code[at + 1 : at + 200]))
+
+
+def kind_of(head):
+    text = re.sub(r"\s+", " ", head).strip()
+    text = re.sub(r"^(public|private|protected) ?: ?", "", text)
+    if re.search(r"\b(namespace|extern)\b", text) and "(" not in text:
+        return "scope"
+    if re.match(r"(template ?<.*> ?)?(class|struct|union|enum)\b", text) and not text.endswith(")"):
+        return "scope"
+    if "(" not in text or re.search(r"(=|return)$", text) or text.count("(") != text.count(")"):
+        return "other"
+    if re.search(r"\) ?(noexcept)? ?:[^:].*[\w>]$", text):  # a constructor's list: `: first_{`
+        return "initialiser"
+    return "function"
+
+
+def name_of(head):
+    found = re.search(r"([\w:~]+|operator[^\w\s(]+) ?\(", head)
+    return found.group(1) if found else "?"
+
+
+def function_lengths(tree):
+    ratchet = {}
+    for entry in tree.read("tools/long_functions.txt").splitlines():
+        if entry.strip() and not entry.startswith("#"):
+            path, name, lines = entry.split()
+            ratchet[path, name] = int(lines)
+    for source in tree.code():
+        for name, first, last in functions(source.code):
+            length, limit = last - first + 1, ratchet.pop((source.path, name), FUNCTION_LINES)
+            if length > limit:
+                yield Finding(source.path, first, "length", f"{name} has {length} lines; at most {limit}")
+            elif FUNCTION_LINES < limit and length < limit:
+                yield Finding(source.path, first, "length",
+                              f"{name} shrank to {length} lines: lower or remove it in tools/long_functions.txt")
+    for path, name in ratchet:
+        yield Finding("tools/long_functions.txt", 1, "length", f"{path} {name} is no more: remove the line")
+
+
+def file_sizes(tree):
+    folders = collections.Counter()
+    for source in tree.sources:
+        limit = HEADER_LINES if source.is_header else SOURCE_LINES
+        if source.is_code and len(source.lines) > limit:
+            yield Finding(source.path, limit, "size", f"{len(source.lines)} lines; split at {limit}")
+        if source.module and source.path.endswith("/README.md") and len(source.lines) > README_LINES:
+            yield Finding(source.path, README_LINES, "size", f"a module's README has at most {README_LINES} lines")
+        folders[str(pathlib.PurePosixPath(source.path).parent)] += source.is_code
+    for folder, count in folders.items():
+        if count > FOLDER_FILES:
+            yield Finding(folder, 1, "size", f"{count} source files; split at {FOLDER_FILES}")
+
+
+def names(tree):
+    for source in tree.code():
+        stem = pathlib.PurePosixPath(source.path).stem
+        if re.search(r"(^|_)(utils?|common|helpers?|misc|managers?)(_|$)", stem):
+            yield Finding(source.path, 1, "names", "name the one thing it holds")
+        if not re.fullmatch(r"[a-z0-9_]+", stem):
+            yield Finding(source.path, 1, "names", "files are in snake_case")
+
+
+def licence_heads(tree):
+    for source in tree.sources:
+        if not source.path.endswith(LICENSED) or not source.lines:
+            continue
+        first = source.lines[1 if source.lines[0].startswith("#!") and len(source.lines) > 1 else 0]
+        if "SPDX-License-Identifier: Apache-2.0" not in first:
+            yield Finding(source.path, 1, "licence", "the first line is the SPDX line, Apache-2.0")
+
+
+def unreached_files(tree):
+    """Sources that no target compiles and headers that nothing includes."""
+    built = tree.compiled()
+    included = {name.strip('<>"') for source in tree.code() for _, name in source.includes()}
+    for source in tree.code():
+        if not source.path.startswith("src/"):
+            continue
+        if source.is_header:
+            installed = source.path[len("src/"):]
+            if installed not in included and installed != "cohort/cohort.h":
+                yield Finding(source.path, 1, "unreached", "nothing includes this header")
+        elif built is not None and source.path not in built and not re.search(r"_(bench|fuzz)\.cpp$", source.path):
+            yield Finding(source.path, 1, "unreached", "no target compiles this file")
+        elif not tree.has_build_file(source.path):
+            yield Finding(source.path, 1, "unreached", "no CMakeLists.txt above it makes a module of it")
+
+
+def markdown_links(tree):
+    for source in tree.sources:
+        if not source.path.endswith(".md"):
+            continue
+        text = re.sub(r"```.*?```", lambda f: "\n" * f.group(0).count("\n"), source.text, flags=re.DOTALL)
+        for found in re.finditer(r"\]\(([^)\s]+)\)", text):
+            link = found.group(1)
+            if re.match(r"[a-z+]+:|#", link):
+                continue
+            target = tree.root / pathlib.PurePosixPath(source.path).parent / link.split("#")[0]
+            if not target.exists():
+                yield Finding(source.path, text.count("\n", 0, found.start()) + 1, "links", f"no file '{link}'")
+
+
+def stray_words(tree):
+    marks = re.compile(r"\b(FIX" r"ME|X" r"XX)\b|\bTO" r"DO\b(?!\([a-z]+\):)")
+    machine = re.compile(r"(?<![\w.$}~-])/(work|home/\w+|root|tmp/(b|w))/")
+    for source in tree.sources:
+        for number, line in enumerate(source.lines, 1):
+            if marks.search(line) and not source.path.endswith(".md"):
+                yield Finding(source.path, number, "words", "a mark without a kind; write TODO(kind): or do it")
+            if machine.search(line):
+                yield Finding(source.path, number, "words", "a path of one machine")
+
+
+RULES = (layers, banned_includes, banned_calls, function_lengths, file_sizes, names, licence_heads,
+         unreached_files, markdown_links, stray_words)
+
+
+class Tree:
+    """The files of a checkout (what git would not ignore; without git, everything but build folders)."""
+
+    TEXT = (*LICENSED, ".md", ".txt", ".json", ".yaml", ".yml", ".in")
+
+    def __init__(self, root, compile_commands=None):
+        self.root = pathlib.Path(root).resolve()
+        self.compile_commands = compile_commands
+        self.sources = [Source(self.root, path) for path in sorted(self.paths())]
+
+    def paths(self):
+        listing = subprocess.run(["git", "-C", self.root, "ls-files", "-co", "--exclude-standard", "-z"],
+                                 capture_output=True, text=True) if (self.root / ".git").exists() else None
+        if listing and listing.returncode == 0:
+            found = listing.stdout.split("\0")
+        else:
+            found = [path.relative_to(self.root).as_posix() for path in self.root.rglob("*")
+                     if not {"build", ".git", ".cache"} & set(path.relative_to(self.root).parts)]
+        wanted = lambda path: path.endswith(self.TEXT) or path in ("dev", ".ci/run")
+        return [path for path in set(found) if path and wanted(path) and (self.root / path).is_file()]
+
+    def code(self):
+        return (source for source in self.sources if source.is_code)
+
+    def read(self, path):
+        file = self.root / path
+        return file.read_text() if file.exists() else ""
+
+    def compiled(self):
+        if not self.compile_commands:
+            return None
+        entries = json.loads(pathlib.Path(self.compile_commands).read_text())
+        files = [pathlib.Path(entry["directory"], entry["file"]).resolve() for entry in entries]
+        return {file.relative_to(self.root).as_posix() for file in files if file.is_relative_to(self.root)}
+
+    def has_build_file(self, path):
+        folders = pathlib.PurePosixPath(path).parents
+        return any("cohort_module(" in self.read(folder / "CMakeLists.txt") for folder in folders)
+
+
+def findings(tree):
+    return sorted(finding for rule in RULES for finding in rule(tree))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--root", default=pathlib.Path(__file__).resolve().parent.parent)
+    parser.add_argument("--compile-commands", help="also check that each source is in this file")
+    arguments = parser.parse_args()
+    found = findings(Tree(arguments.root, arguments.compile_commands))
+    for finding in found:
+        print(f"{finding.path}:{finding.line}: [{finding.rule}] {finding.text}")
+    if found:
+        print(f"tidy: {len(found)} findings; docs/STYLE.md has the reasons", file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Each rule of tidy.py finds what it is for, and leaves alone what is right."""
+
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import tidy  # noqa: E402
+
+HEAD = "// SPDX-License-Identifier: Apache-2.0\n"
+LAYERS = "core:\nrpc: core\nserver: core rpc\ntesting: *\n"
+
+
+class Rules(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        self.write("tools/layers.txt", LAYERS)
+        for module in ("core", "rpc", "server", "testing"):
+            self.write(f"src/cohort/{module}/CMakeLists.txt", f"cohort_module({module})\n")
+
+    def write(self, path, text):
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def found(self, path, text, rule=None):
+        """The rules that a file breaks."""
+        self.write(path, text)
+        findings = tidy.findings(tidy.Tree(self.root))
+        return [f.text for f in findings if f.rule == rule] if rule else [f.rule for f in findings]
+
+    def test_right_code_has_no_finding(self):
+        self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD + '#include "cohort/core/b.h"\nint f() { return 1; }\n'
+                                    '// what() is never searched: what().find("x"), std::exit(1)\n'
+                                    'const char* text = "std::abort() LOG(1)";\n'), [])
+
+    def test_layers(self):
+        refused = self.found("src/cohort/core/a.cpp", HEAD + '#include "cohort/rpc/b.h"\n', "layers")
+        self.assertEqual(refused, ["'core' may not use 'rpc' (\"cohort/rpc/b.h\")"])
+
+    def test_an_include_in_a_comment_is_none(self):
+        self.assertEqual(self.found("src/cohort/core/a.cpp", HEAD + '// #include "cohort/rpc/b.h"\n'), [])
+
+    def test_a_module_without_a_line(self):
+        self.assertIn("layers", self.found("src/cohort/new/a.cpp", HEAD + '#include "cohort/core/b.h"\n'))
+
+    def test_internal_belongs_to_its_module(self):
+        include = HEAD + '#include "cohort/rpc/internal/b.h"\n'
+        self.assertEqual(self.found("src/cohort/server/a.cpp", include), ["layers"])
+        self.assertNotIn("layers", self.found("src/cohort/server/a.cpp", HEAD) +
+                         self.found("src/cohort/rpc/a.cpp", include))
+
+    def test_only_tests_use_testing(self):
+        include = HEAD + '#include "cohort/testing/fake_clock.h"\n'
+        self.assertEqual(self.found("src/cohort/rpc/a.cpp", include), ["layers"])
+        self.write("src/cohort/rpc/a.cpp", HEAD)
+        self.assertEqual(self.found("src/cohort/rpc/a_test.cpp", include), [])
+        self.assertEqual(self.found("tests/multiprocess/a_test.cpp", include), [])
+
+    def test_includes_of_a_public_header(self):
+        self.write("src/cohort/rpc/user.cpp", HEAD + '#include "cohort/rpc/a.h"\n')
+        good = "#include <ATen/core/Tensor.h>\n#include <c10/core/Device.h>\n#include <vector>\n"
+        self.assertEqual(self.found("src/cohort/rpc/a.h", HEAD + good), [])
+        for name in ("torch/torch.h", "ATen/ATen.h", "iostream", "grpcpp/grpcpp.h", "nlohmann/json.hpp"):
+            self.assertEqual(self.found("src/cohort/rpc/a.h", HEAD + f"#include <{name}>\n"), ["includes"], name)
+
+    def test_an_internal_header_may_use_libraries_but_not_torch(self):
+        self.write("src/cohort/rpc/user.cpp", HEAD + '#include "cohort/rpc/internal/a.h"\n')
+        self.assertEqual(self.found("src/cohort/rpc/internal/a.h", HEAD + "#include <grpcpp/grpcpp.h>\n"), [])
+        self.assertEqual(self.found("src/cohort/rpc/internal/a.h", HEAD + "#include <torch/torch.h>\n"), ["includes"])
+
+    def test_calls(self):
+        bad = ('if (std::string(error.what()).find("x") != 0) {}', "strstr(e.what(), text);", "std::exit(1);",
+               "  exit(1);", "std::abort();", "LOG(INFO);", "CHECK(x);")
+        for call in bad:
+            self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD + f"void f() {{\n{call}\n}}\n"), ["calls"], call)
+        for call in ("queue.abort();", "COHORT_CHECK(x);", "_exit(127);", "request_exit(1);", "print(e.what());"):
+            self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD + f"void f() {{\n{call}\n}}\n"), [], call)
+
+    def test_the_line_of_a_call(self):
+        self.write("src/cohort/rpc/a.cpp", HEAD + "void f() {\n\n  exit(1);\n}\n")
+        self.assertEqual([f.line for f in tidy.findings(tidy.Tree(self.root))], [4])
+
+    def test_no_sleep_in_tests(self):
+        sleep = HEAD + "void f() { std::this_thread::sleep_for(delay); }\n"
+        self.assertEqual(self.found("src/cohort/rpc/a.cpp", sleep), [])
+        self.assertEqual(self.found("src/cohort/rpc/a_test.cpp", sleep), ["calls"])
+
+    def test_long_functions(self):
+        body = "".join(f"  if (x == {i}) {{ y(); }}\n" for i in range(80))
+        long = f"namespace n {{\nclass A {{\n int f(int x) const {{\n{body} }}\n}};\n}}\n"
+        self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD + long, "length"), ["f has 82 lines; at most 70"])
+        self.write("tools/long_functions.txt", "src/cohort/rpc/a.cpp f 82\n")
+        self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD + long), [])
+        shrunk = long.replace("  if (x == 7) { y(); }\n", "")
+        self.assertIn("shrank", self.found("src/cohort/rpc/a.cpp", HEAD + shrunk, "length")[0])
+        self.assertIn("is no more", self.found("src/cohort/rpc/a.cpp", HEAD, "length")[0])
+
+    def test_what_counts_as_a_function(self):
+        code = tidy.without_comments(
+            "A::A(int x) : x_{x}, y_(g({1, 2})) {\n run();\n}\n"
+            "const std::vector<int> table = {\n 1, f(2),\n};\n"
+            "enum class E { a, b };\n"
+            'extern "C" {\nint g() {\n return 1; }\n}\n'
+            "template <class T>\nstruct S {\n bool operator==(const S& o) const { return true; }\n};\n")
+        self.assertEqual([(n, b - a + 1) for n, a, b in tidy.functions(code)],
+                         [("A::A", 3), ("g", 2), ("operator==", 1)])
+
+    def test_sizes(self):
+        self.write("src/cohort/rpc/user.cpp", HEAD + '#include "cohort/rpc/a.h"\n')
+        self.assertEqual(self.found("src/cohort/rpc/a.h", HEAD + "\n" * 400), ["size"])
+        self.assertEqual(self.found("src/cohort/rpc/a.h", HEAD + "\n" * 399), [])
+        self.assertEqual(self.found("src/cohort/rpc/b.cpp", HEAD + "\n" * 600), ["size"])
+        self.write("src/cohort/rpc/b.cpp", HEAD)
+        self.assertEqual(self.found("src/cohort/rpc/README.md", "x\n" * 61), ["size"])
+
+    def test_names(self):
+        for name in ("utils", "string_helpers", "task_manager", "CamelCase"):
+            self.write(f"src/cohort/rpc/{name}.cpp", HEAD)
+        self.assertEqual(self.found("src/cohort/rpc/manager_free.cpp", HEAD).count("names"), 5)
+
+    def test_licence(self):
+        self.assertEqual(self.found("src/cohort/rpc/a.cpp", "int x;\n"), ["licence"])
+        self.write("src/cohort/rpc/a.cpp", HEAD)
+        self.assertEqual(self.found("tools/a.py", "#!/usr/bin/env python3\n# SPDX-License-Identifier: Apache-2.0\n"), [])
+
+    def test_unreached(self):
+        self.assertEqual(self.found("src/cohort/rpc/alone.h", HEAD), ["unreached"])
+        (self.root / "src/cohort/rpc/alone.h").unlink()
+        self.assertEqual(self.found("src/stray.cpp", HEAD), ["unreached"])
+        (self.root / "src/stray.cpp").unlink()
+        self.write("src/cohort/rpc/a.cpp", HEAD)
+        self.write("compile_commands.json", "[]")
+        tree = tidy.Tree(self.root, self.root / "compile_commands.json")
+        self.assertEqual([f.rule for f in tidy.findings(tree)], ["unreached"])
+
+    def test_links(self):
+        self.write("docs/b.md", "# B\n")
+        self.assertEqual(self.found("docs/a.md", "[b](b.md#B) [w](https://x.y) [h](#here)\n```\n[c](d)\n```\n"), [])
+        self.assertEqual(self.found("docs/a.md", "see [c](c.md)\n", "links"), ["no file 'c.md'"])
+
+    def test_words(self):
+        self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD + "// FIX" "ME\n"), ["words"])
+        self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD + "// TO" "DO: later\n"), ["words"])
+        self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD + "// TO" "DO(perf): later\n"), [])
+        self.assertEqual(self.found("docs/a.md", "in /wo" "rk/main/x\n"), ["words"])
+
+
+if __name__ == "__main__":
+    unittest.main()
