@@ -35,6 +35,7 @@ list(JOIN torch_include_flags " " torch_include_flags)
 if(NOT torch_libdir IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES)
   set(torch_library_flags "-L${torch_libdir} -Wl,-rpath,${torch_libdir}")
 endif()
+file(RELATIVE_PATH prefix_from_pkgconfig /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(${PROJECT_SOURCE_DIR}/cmake/cohort.pc.in ${PROJECT_BINARY_DIR}/cohort.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/CohortConfig.cmake ${PROJECT_BINARY_DIR}/CohortConfigVersion.cmake
   DESTINATION ${package_dir})

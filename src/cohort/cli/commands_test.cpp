@@ -66,7 +66,7 @@ TEST(Commands, ErrorsAsJsonAreOneLineOnStdout) {
   const Outcome outcome = cohort({"launch", "--json", "--kill", "worker:1", "--", "true"});
   const auto line = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(line.at("exit_code"), 64);
-  EXPECT_EQ(line.at("code"), "INVALID_ARGUMENT");
+  EXPECT_EQ(line.at("code"), "invalid_argument");
   EXPECT_THAT(line.at("error").get<std::string>(), HasSubstr("TASK@SECONDS"));
 }
 

@@ -231,12 +231,18 @@ TEST_F(LaunchTest, ACrashedServerIsReportedAndTheProgramGoesOn) {
 class LaunchPortTest : public LaunchTest {
  protected:
   void steal_port(const std::string& when) {
-    script("await_text 'never' & await done; exit 6", "if [ $type = ps ] && " + when + R"(; then
-              port=${TF_CONFIG##*\"ps\":\[\"127.0.0.1:}; port=${port%%\"*}; rm -f $dir/listens; echo x >>$dir/thefts
-              setsid python3 -c "import socket, time
-s = socket.create_server(('127.0.0.1', $port)); open('$dir/listens', 'w'); time.sleep(1000)" &
-                                                          await listens;
-           exit 64 fi[$type = ps] && mark done; exec sleep 1000) ");
+    script("await served; exit 6", "if [ $type = ps ] && " + when + R"sh(; then
+  port=${TF_CONFIG##*\"ps\":[\"127.0.0.1:}; port=${port%%\"*}
+  echo x >>$dir/thefts; rm -f $dir/listens
+  setsid python3 -c "
+import socket, time
+server = socket.create_server(('127.0.0.1', $port))
+open('$dir/listens', 'w').close()
+time.sleep(1000)" &
+  await listens; exit 64
+fi
+[ $type = ps ] && mark served
+exec sleep 1000)sh");
   }
 };
 
@@ -316,7 +322,7 @@ INSTANTIATE_TEST_SUITE_P(
                    "got 'worker:2' (--kill)"},
         BadOptions{"AbsentData", [](LaunchOptions& o) { o.data_dirs = {"/absent"}; },
                    "got '/absent' (--data)"}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& bad) { return bad.param.name; });
 
 }  // namespace
 }  // namespace cohort::cli

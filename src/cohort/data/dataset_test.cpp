@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/dataset.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <random>
 
 #include "cohort/data/internal/dataset_op_suite.h"
@@ -150,7 +152,7 @@ void compare_with_model(std::mt19937& random) {
   Dataset dataset = is_rows ? rows(count) : tensors(count);
   Model model{.values = scalars_of(rows(count))};
   std::string built = (is_rows ? "rows " : "tensors ") + std::to_string(count);
-  for (unsigned left = random() % 4; left > 0; --left) {
+  for (auto left = random() % 4; left > 0; --left) {
     const std::int64_t n = 1 + random() % 4;
     switch (random() % 3) {
       case 0: {

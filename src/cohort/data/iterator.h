@@ -62,7 +62,7 @@ class COHORT_API Iterator final : public Handle {
 
 namespace function {
 template <>
-struct Argument<Iterator&> {
+struct COHORT_API Argument<Iterator&> {
   static Iterator& from(const Nest& argument);
 };
 }  // namespace function

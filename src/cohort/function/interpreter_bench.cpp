@@ -80,7 +80,8 @@ class Mlp {
  private:
   void add(const at::Tensor& weight) {
     weights.push_back(weight.detach().requires_grad_());
-    variables_.push_back({.name = "w" + std::to_string(variables_.size()), .is_remote = false});
+    variables_.push_back(
+        {.name = std::string("w").append(std::to_string(variables_.size())), .is_remote = false});
   }
 
   std::vector<TracedVariable> variables_;

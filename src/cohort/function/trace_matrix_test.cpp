@@ -180,6 +180,24 @@ const std::vector<OpCase> kForward = {
        for (int i = 0; i < 3; ++i) t.data_ptr<float>()[i] = static_cast<float>(i);
        return x + t.view({3, 1});
      }},
+    {"HostFilledZeros",
+     {3},
+     [](at::Tensor x) {
+       auto t = torch::zeros({3});
+       t.accessor<float, 1>()[1] = 5;
+       auto y = x + t;
+       t.accessor<float, 1>()[2] = 6;
+       return y * t;
+     }},
+    {"HostFilledThenWritten",
+     {3},
+     [](at::Tensor x) {
+       auto t = torch::ones({3});
+       t.accessor<float, 1>()[1] = 5;
+       t.mul_(x);
+       t.slice(0, 0, 1).add_(1);
+       return t;
+     }},
     {"FilledPieceByPiece",
      {4, 3},
      [](at::Tensor x) {
@@ -439,6 +457,16 @@ const std::vector<OpCase> kBackward = {
        z.mul_(y.sin());
        z.select(0, 1).mul_(y.sum());
        return gradient_of(y, z.pow(2).sum());
+     }},
+    {"OfActivationsInPlace",
+     {4, 3},
+     [](at::Tensor x) {
+       auto y = leaf(x);
+       auto z = y * 2;
+       torch::relu_(z);
+       auto w = y.exp();
+       w.tanh_().clamp_(-1, 0.5);
+       return gradient_of(y, (z * w).sum());
      }},
     {"OfPowerInPlace",
      {4, 3},

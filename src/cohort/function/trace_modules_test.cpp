@@ -269,6 +269,169 @@ TEST_F(TraceModules, Activations) {
                         }));
 }
 
+struct LayerCase {
+  const char* name;
+  std::vector<std::int64_t> sizes;
+  std::function<nn::AnyModule()> make;
+};
+
+void PrintTo(const LayerCase& one, std::ostream* out) { *out << one.name; }
+
+class TraceLayers : public TraceModules, public ::testing::WithParamInterface<LayerCase> {};
+
+// Its value, the gradient of its input and those of its parameters.
+TEST_P(TraceLayers, EqualEager) {
+  auto layer = GetParam().make();
+  auto module = layer.ptr();
+  register_local(*module);
+  auto inputs = [](std::uint64_t seed) { return Tensors{normal(GetParam().sizes, seed)}; };
+  expect_equal_to_eager(inputs, [&](const Tensors& in) {
+    at::Tensor x = in[0].clone().requires_grad_();
+    at::Tensor y = layer.forward(x);
+    std::vector<at::Tensor> wanted = module->parameters();
+    wanted.insert(wanted.begin(), x);
+    Tensors outputs = torch::autograd::grad({y.pow(2).sum()}, wanted);
+    outputs.push_back(y.detach());
+    return outputs;
+  });
+}
+
+template <class Layer, class Options>
+std::function<nn::AnyModule()> layer(Options options) {
+  return [options] { return nn::AnyModule(Layer(options)); };
+}
+
+const std::vector<LayerCase> kLayers = {
+    {"Conv1d", {2, 3, 8}, layer<nn::Conv1d>(nn::Conv1dOptions(3, 4, 3).padding(1).stride(2))},
+    {"Conv2dGrouped",
+     {2, 4, 6, 6},
+     layer<nn::Conv2d>(nn::Conv2dOptions(4, 4, 3).groups(2).dilation(2))},
+    {"Conv2dReflect",
+     {2, 2, 6, 6},
+     layer<nn::Conv2d>(nn::Conv2dOptions(2, 2, 3).padding(1).padding_mode(torch::kReflect))},
+    {"Conv2dCircular",
+     {2, 2, 6, 6},
+     layer<nn::Conv2d>(nn::Conv2dOptions(2, 2, 3).padding(1).padding_mode(torch::kCircular))},
+    {"Conv3d", {1, 2, 4, 4, 4}, layer<nn::Conv3d>(nn::Conv3dOptions(2, 3, 3))},
+    {"ConvTranspose1d",
+     {2, 3, 8},
+     layer<nn::ConvTranspose1d>(nn::ConvTranspose1dOptions(3, 4, 3).stride(2))},
+    {"ConvTranspose2d",
+     {2, 3, 5, 5},
+     layer<nn::ConvTranspose2d>(nn::ConvTranspose2dOptions(3, 2, 3))},
+    {"MaxPool1d", {2, 3, 8}, layer<nn::MaxPool1d>(nn::MaxPool1dOptions(2))},
+    {"MaxPool3d", {1, 2, 4, 4, 4}, layer<nn::MaxPool3d>(nn::MaxPool3dOptions(2))},
+    {"AvgPool1d", {2, 3, 8}, layer<nn::AvgPool1d>(nn::AvgPool1dOptions(2))},
+    {"AvgPool3d", {1, 2, 4, 4, 4}, layer<nn::AvgPool3d>(nn::AvgPool3dOptions(2))},
+    {"AdaptiveMaxPool2d",
+     {2, 3, 7, 7},
+     layer<nn::AdaptiveMaxPool2d>(nn::AdaptiveMaxPool2dOptions({3, 2}))},
+    {"AdaptiveAvgPool1d", {2, 3, 7}, layer<nn::AdaptiveAvgPool1d>(nn::AdaptiveAvgPool1dOptions(3))},
+    {"AdaptiveAvgPool3d",
+     {1, 2, 5, 5, 5},
+     layer<nn::AdaptiveAvgPool3d>(nn::AdaptiveAvgPool3dOptions({2, 2, 2}))},
+    {"FractionalMaxPool2d",
+     {1, 2, 8, 8},
+     layer<nn::FractionalMaxPool2d>(nn::FractionalMaxPool2dOptions(2).output_size(3))},
+    {"LpPool2d", {1, 2, 8, 8}, layer<nn::LPPool2d>(nn::LPPool2dOptions(2, 2))},
+    {"ReflectionPad2d", {1, 2, 4, 4}, layer<nn::ReflectionPad2d>(nn::ReflectionPad2dOptions(1))},
+    {"ReplicationPad3d",
+     {1, 2, 4, 4, 4},
+     layer<nn::ReplicationPad3d>(nn::ReplicationPad3dOptions(1))},
+    {"ConstantPad1d", {1, 2, 4}, layer<nn::ConstantPad1d>(nn::ConstantPad1dOptions(1, 3.5))},
+    {"BatchNorm3d", {2, 3, 2, 2, 2}, layer<nn::BatchNorm3d>(nn::BatchNormOptions(3))},
+    {"InstanceNorm2d",
+     {2, 3, 4, 4},
+     layer<nn::InstanceNorm2d>(
+         nn::InstanceNorm2dOptions(3).affine(true).track_running_stats(true))},
+    {"GroupNorm", {2, 4, 3, 3}, layer<nn::GroupNorm>(nn::GroupNormOptions(2, 4))},
+    {"LocalResponseNorm",
+     {2, 4, 3, 3},
+     layer<nn::LocalResponseNorm>(nn::LocalResponseNormOptions(2))},
+    {"CrossMapLRN", {2, 4, 3, 3}, layer<nn::LocalResponseNorm>(nn::LocalResponseNormOptions(3))},
+    {"Prelu", {2, 4, 3}, layer<nn::PReLU>(nn::PReLUOptions().num_parameters(4))},
+    {"Rrelu", {2, 4, 3}, layer<nn::RReLU>(nn::RReLUOptions())},
+    {"Relu6", {4, 3}, layer<nn::ReLU6>(nn::ReLU6Options())},
+    {"Elu", {4, 3}, layer<nn::ELU>(nn::ELUOptions())},
+    {"Celu", {4, 3}, layer<nn::CELU>(nn::CELUOptions())},
+    {"Softshrink", {4, 3}, layer<nn::Softshrink>(nn::SoftshrinkOptions())},
+    {"Threshold", {4, 3}, layer<nn::Threshold>(nn::ThresholdOptions(0.1, 2))},
+    {"Dropout2d", {4, 3, 2, 2}, layer<nn::Dropout2d>(nn::Dropout2dOptions(0.3))},
+    {"AlphaDropout", {4, 3}, layer<nn::AlphaDropout>(nn::AlphaDropoutOptions(0.3))},
+    {"UpsampleNearest",
+     {1, 2, 4, 4},
+     layer<nn::Upsample>(nn::UpsampleOptions().scale_factor(std::vector<double>{2, 2}))},
+    {"UpsampleBilinear",
+     {1, 2, 4, 4},
+     layer<nn::Upsample>(nn::UpsampleOptions()
+                             .size(std::vector<std::int64_t>{7, 7})
+                             .mode(torch::kBilinear)
+                             .align_corners(false))},
+    {"UpsampleBicubic",
+     {1, 2, 4, 4},
+     layer<nn::Upsample>(nn::UpsampleOptions()
+                             .size(std::vector<std::int64_t>{7, 7})
+                             .mode(torch::kBicubic)
+                             .align_corners(true))},
+    {"UpsampleLinear",
+     {1, 2, 4},
+     layer<nn::Upsample>(nn::UpsampleOptions()
+                             .size(std::vector<std::int64_t>{7})
+                             .mode(torch::kLinear)
+                             .align_corners(false))},
+    {"UpsampleTrilinear",
+     {1, 2, 3, 3, 3},
+     layer<nn::Upsample>(nn::UpsampleOptions()
+                             .size(std::vector<std::int64_t>{4, 4, 4})
+                             .mode(torch::kTrilinear)
+                             .align_corners(false))},
+    {"PixelShuffle", {1, 4, 3, 3}, layer<nn::PixelShuffle>(nn::PixelShuffleOptions(2))},
+    {"Unfold", {1, 2, 5, 5}, layer<nn::Unfold>(nn::UnfoldOptions(3))},
+    {"Fold", {1, 8, 9}, layer<nn::Fold>(nn::FoldOptions({4, 4}, {2, 2}))},
+    {"Softmin", {4, 3}, layer<nn::Softmin>(nn::SoftminOptions(1))},
+    {"Flatten", {4, 3, 2}, layer<nn::Flatten>(nn::FlattenOptions())},
+};
+
+INSTANTIATE_TEST_SUITE_P(Layers, TraceLayers, ::testing::ValuesIn(kLayers),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_F(TraceModules, MoreLosses) {
+  nn::Linear module(6, 5);
+  expect_equal_to_eager(
+      batches({4, 6}, 5), gradients<nn::Linear>(module, [](nn::Linear& one, const Tensors& in) {
+        at::Tensor y = one->forward(in[0]);
+        at::Tensor sign = (in[1] > 2).to(torch::kFloat) * 2 - 1;
+        auto lengths = torch::full({1}, 2, torch::kLong);
+        return F::triplet_margin_loss(y, y.flip(0), y.roll(1, 0)) +
+               F::poisson_nll_loss(y, y.detach().abs()) +
+               F::hinge_embedding_loss(y.select(1, 0), sign) +
+               F::margin_ranking_loss(y.select(1, 0), y.select(1, 1), sign) +
+               F::cosine_embedding_loss(y, y.flip(0), sign) +
+               F::multilabel_soft_margin_loss(y, (y.detach() > 0).to(torch::kFloat)) +
+               F::binary_cross_entropy(y.sigmoid(), (y.detach() > 0).to(torch::kFloat)) +
+               F::pairwise_distance(y, y.flip(0)).sum() + F::cosine_similarity(y, y.flip(0)).sum() +
+               F::normalize(y).sum() + torch::cdist(y, y.flip(0)).sum() +
+               torch::ctc_loss(y.unsqueeze(1).log_softmax(2), torch::tensor({{1, 2}}),
+                               at::IntArrayRef{4}, at::IntArrayRef{2}) +
+               F::bilinear(y, y.flip(0), torch::ones({2, 5, 5}), torch::zeros({2})).sum() +
+               lengths.sum();
+      }));
+}
+
+TEST_F(TraceModules, LinearAlgebra) {
+  expect_equal_to_eager({4, 4}, [](at::Tensor x) {
+    at::Tensor y = x.clone().requires_grad_();
+    at::Tensor s = y.matmul(y.t()) + 4 * torch::eye(4);
+    at::Tensor value =
+        torch::linalg_cholesky(s).sum() + torch::linalg_inv(s).sum() + torch::logdet(s) +
+        torch::linalg_solve(s, y).sum() + std::get<0>(torch::linalg_eigh(s)).sum() +
+        std::get<1>(torch::linalg_svd(s)).sum() + torch::linalg_det(s) + torch::trace(s) +
+        std::get<0>(torch::linalg_qr(s)).sum() + torch::matrix_exp(y * 0.1).sum() +
+        torch::bmm(s.unsqueeze(0), s.unsqueeze(0)).sum();
+    return torch::autograd::grad({value}, {y})[0];
+  });
+}
+
 TEST_F(TraceModules, AutocastToBfloat16) {
   nn::Linear module(6, 5);
   auto inner = gradients<nn::Linear>(module, [](nn::Linear& one, const Tensors& in) {

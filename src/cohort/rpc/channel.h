@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two-way connections that carry frames. A backend is one way to move them: inprocess, stream (TCP), grpc.
+// Two-way connections that carry frames. A backend is one way to move them: inprocess, stream
+// (TCP), grpc.
 //
-// Frames of one channel arrive whole, in the order they were sent, or the channel closes: none is lost in between.
+// Frames of one channel arrive whole, in the order they were sent, or the channel closes: none is
+// lost in between.
 #pragma once
 
 #include <cstddef>
@@ -20,15 +22,17 @@ namespace cohort::rpc {
 // One end of a connection. Thread-safe.
 class COHORT_API Channel {
  public:
-  // Both run on the channel's own thread, never two at once, on_closed last and exactly once (also after close()).
-  // They must not block for long: they hold up this channel, and no other.
+  // Both run on the channel's own thread, never two at once, on_closed last and exactly once (also
+  // after close()). They must not block for long: they hold up this channel, and no other.
   struct Handlers {
     std::function<void(Frame frame)> on_frame{};
-    std::function<void(const Error& reason)> on_closed{};  // peer_lost, or cancelled after a close() here
+    std::function<void(const Error& reason)>
+        on_closed{};  // peer_lost, or cancelled after a close() here
   };
   // Closes, and waits until no handler runs (except when called from one).
   virtual ~Channel() = default;
-  // Queues and returns; sends at once from the caller's thread where that does not block. Unavailable when closed.
+  // Queues and returns; sends at once from the caller's thread where that does not block.
+  // Unavailable when closed.
   virtual void send(Frame frame) = 0;
   // What is still queued is dropped.
   virtual void close() noexcept = 0;
@@ -38,7 +42,8 @@ class COHORT_API Channel {
   virtual const std::string& peer() const = 0;
 };
 
-// Accepts connections until destroyed, which also closes the channels it accepted; not from a handler. Thread-safe.
+// Accepts connections until destroyed, which also closes the channels it accepted; not from a
+// handler. Thread-safe.
 class COHORT_API Listener {
  public:
   virtual ~Listener() = default;
@@ -46,8 +51,9 @@ class COHORT_API Listener {
   virtual const std::string& address() const = 0;
 };
 
-// Called on a listener thread for each new connection; returns the handlers of its channel. The channel must be kept
-// (in the handlers, for one: they are released after on_closed); it closes with its last owner.
+// Called on a listener thread for each new connection; returns the handlers of its channel. The
+// channel must be kept (in the handlers, for one: they are released after on_closed); it closes
+// with its last owner.
 using AcceptHandler = std::function<Channel::Handlers(std::shared_ptr<Channel> channel)>;
 
 struct ListenOptions {
@@ -69,13 +75,17 @@ class COHORT_API Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
-  // A taken port is already_exists, an address that is not this machine's invalid_argument: both name the address.
+  // A taken port is already_exists, an address that is not this machine's invalid_argument: both
+  // name the address.
   virtual std::unique_ptr<Listener> listen(const ListenOptions& options, AcceptHandler accept) = 0;
-  // Unavailable (peer_lost) when nobody listens, deadline_exceeded when nobody answers; both name peer and address.
-  virtual std::shared_ptr<Channel> connect(const ConnectOptions& options, Channel::Handlers handlers) = 0;
+  // Unavailable (peer_lost) when nobody listens, deadline_exceeded when nobody answers; both name
+  // peer and address.
+  virtual std::shared_ptr<Channel> connect(const ConnectOptions& options,
+                                           Channel::Handlers handlers) = 0;
 };
 
-// "inprocess", "stream", "grpc"; unimplemented for another name, with the list of known ones. Never destroyed.
+// "inprocess", "stream", "grpc"; unimplemented for another name, with the list of known ones. Never
+// destroyed.
 COHORT_API Backend& backend_of(std::string_view name);
 COHORT_API std::vector<std::string> backend_names();
 

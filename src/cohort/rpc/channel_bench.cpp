@@ -30,7 +30,8 @@ class Rig {
             channel->send(std::move(frame));
           }};
         });
-    requester = Requester::connect(backend_of(backend), {.address = listener_->address(), .spin = spin});
+    requester =
+        Requester::connect(backend_of(backend), {.address = listener_->address(), .spin = spin});
   }
   ~Rig() { requester->close(); }
 
@@ -49,7 +50,8 @@ void report_bytes(benchmark::State& state, std::int64_t each) {
   state.SetBytesProcessed(state.iterations() * each);
 }
 
-// One request at a time, answered with the same bytes; the last argument is the spin in microseconds.
+// One request at a time, answered with the same bytes; the last argument is the spin in
+// microseconds.
 void BM_RoundTrip(benchmark::State& state) {
   Rig rig(kBackends[state.range(0)], true, std::chrono::microseconds(state.range(2)));
   const Frame frame = frame_with(state.range(1));
@@ -66,7 +68,8 @@ void BM_PipelinedRequests(benchmark::State& state) {
   for (auto _ : state) {
     while (asked - answered.load(std::memory_order_acquire) >= 16) std::this_thread::yield();
     ++asked;
-    rig.requester->request(frame, [&](const Answer&) { answered.fetch_add(1, std::memory_order_release); });
+    rig.requester->request(
+        frame, [&](const Answer&) { answered.fetch_add(1, std::memory_order_release); });
   }
   while (answered.load() != asked) std::this_thread::yield();
   state.SetLabel(kBackends[state.range(0)]);

@@ -87,7 +87,8 @@ TEST_P(ChannelConformance, BothEndsSend) {
 TEST_P(ChannelConformance, ManySmallFramesKeepTheirOrder) {
   constexpr std::uint64_t kCount = 20'000;
   ChannelPair pair(GetParam());
-  for (std::uint64_t i = 0; i < kCount; ++i) pair.near->send(numbered(i, {at::full({}, double(i))}));
+  for (std::uint64_t i = 0; i < kCount; ++i)
+    pair.near->send(numbered(i, {at::full({}, double(i))}));
   const std::vector<Frame> frames = pair.at_far.wait_frames(kCount);
   for (std::uint64_t i = 0; i < kCount; ++i) {
     ASSERT_EQ(frames[i].id, i);
@@ -100,7 +101,9 @@ TEST_P(ChannelConformance, SmallAndLargeFramesKeepTheirOrder) {
   std::vector<at::Tensor> tensors;
   for (std::int64_t i = 0; i < 60; ++i) {
     tensors.push_back(at::randint(1000, {i % 3 == 0 ? 100'000 + i : i}));
-    pair.near->send({.id = std::uint64_t(i), .metadata = Bytes(std::size_t(i) * 300), .tensors = {tensors.back()}});
+    pair.near->send({.id = std::uint64_t(i),
+                     .metadata = Bytes(std::size_t(i) * 300),
+                     .tensors = {tensors.back()}});
   }
   const std::vector<Frame> frames = pair.at_far.wait_frames(60);
   for (std::size_t i = 0; i < 60; ++i) {
@@ -154,18 +157,21 @@ TEST_P(ChannelConformance, AThousandTensorsInAFrameArrive) {
 }
 
 TEST_P(ChannelConformance, EmptyAndZeroDimensionalTensorsKeepTheirShape) {
-  const std::vector<at::Tensor> tensors = {at::empty({0}), at::empty({3, 0, 2}, at::kLong), at::full({}, 2.5),
-                                           at::ones({1, 1}), at::empty({0, 1LL << 40})};
+  const std::vector<at::Tensor> tensors = {at::empty({0}), at::empty({3, 0, 2}, at::kLong),
+                                           at::full({}, 2.5), at::ones({1, 1}),
+                                           at::empty({0, 1LL << 40})};
   ChannelPair pair(GetParam());
   pair.near->send(numbered(1, tensors));
   const Frame frame = pair.at_far.wait_frames(1).at(0);
   ASSERT_EQ(frame.tensors.size(), tensors.size());
-  for (std::size_t i = 0; i < tensors.size(); ++i) EXPECT_TRUE(is_equal(frame.tensors[i], tensors[i]));
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    EXPECT_TRUE(is_equal(frame.tensors[i], tensors[i]));
 }
 
 TEST_P(ChannelConformance, NonContiguousTensorsArriveContiguous) {
   const at::Tensor matrix = at::rand({300, 200});
-  for (const at::Tensor& view : {matrix.t(), matrix.slice(1, 3, 190, 2), matrix.select(0, 4).expand({5, 200})}) {
+  for (const at::Tensor& view :
+       {matrix.t(), matrix.slice(1, 3, 190, 2), matrix.select(0, 4).expand({5, 200})}) {
     const at::Tensor arrived = sent(view);
     EXPECT_TRUE(is_equal(arrived, view));
     EXPECT_TRUE(arrived.is_contiguous());
@@ -181,8 +187,8 @@ TEST_P(ChannelConformance, AViewIntoALargerTensorArrivesAlone) {
 
 TEST_P(ChannelConformance, EachTypeArrives) {
   for (const at::ScalarType type :
-       {at::kByte, at::kChar, at::kShort, at::kInt, at::kLong, at::kHalf, at::kFloat, at::kDouble, at::kComplexFloat,
-        at::kComplexDouble, at::kBool, at::kBFloat16}) {
+       {at::kByte, at::kChar, at::kShort, at::kInt, at::kLong, at::kHalf, at::kFloat, at::kDouble,
+        at::kComplexFloat, at::kComplexDouble, at::kBool, at::kBFloat16}) {
     const at::Tensor tensor = at::arange(5000).remainder(100).to(type);
     EXPECT_TRUE(is_equal(sent(tensor), tensor)) << type;
     EXPECT_TRUE(is_equal(sent(tensor.slice(0, 1, 4)), tensor.slice(0, 1, 4))) << type;
@@ -191,7 +197,8 @@ TEST_P(ChannelConformance, EachTypeArrives) {
 
 TEST_P(ChannelConformance, ArrivedTensorsAreAlignedAndWritable) {
   ChannelPair pair(GetParam());
-  pair.near->send(numbered(1, {at::ones({3}), at::ones({100'000}), at::ones({5}, at::kByte), at::ones({70'000})}));
+  pair.near->send(numbered(
+      1, {at::ones({3}), at::ones({100'000}), at::ones({5}, at::kByte), at::ones({70'000})}));
   const Frame frame = pair.at_far.wait_frames(1).at(0);
   for (at::Tensor tensor : frame.tensors) {
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(tensor.data_ptr()) % 64, 0U);
@@ -240,7 +247,8 @@ TEST_P(ChannelConformance, ConcurrentSendersKeepTheirOwnOrder) {
     senders.emplace_back([&, thread] {
       for (std::uint64_t i = 0; i < kEach; ++i) {
         const auto size = static_cast<std::int64_t>(i % 100 == 0 ? 50'000 : 3);
-        pair.near->send({.type = std::uint16_t(thread), .id = i, .tensors = {at::full({size}, double(i))}});
+        pair.near->send(
+            {.type = std::uint16_t(thread), .id = i, .tensors = {at::full({size}, double(i))}});
       }
     });
   }
@@ -254,7 +262,8 @@ TEST_P(ChannelConformance, ConcurrentSendersKeepTheirOwnOrder) {
 
 TEST_P(ChannelConformance, RepliesFromTheHandlerArrive) {
   ChannelPair pair(GetParam(), {}, [](std::shared_ptr<Channel> channel) {
-    return Channel::Handlers{.on_frame = [channel](Frame frame) { channel->send(std::move(frame)); }};
+    return Channel::Handlers{
+        .on_frame = [channel](Frame frame) { channel->send(std::move(frame)); }};
   });
   for (std::uint64_t i = 0; i < 500; ++i) pair.near->send(numbered(i, {at::ones({20'000})}));
   EXPECT_EQ(pair.at_near.wait_frames(500).back().id, 499U);
@@ -296,7 +305,8 @@ TEST_P(ChannelConformance, TheLostPeerIsTheOrigin) {
   const Error lost = pair.at_near.wait_closed();
   EXPECT_EQ(lost.cause(), ErrorCause::peer_lost);
   EXPECT_EQ(lost.origin(), "worker:1");
-  EXPECT_THAT(lost.what(), HasSubstr("worker:1 (" + pair.listener->address() + ", " + GetParam() + ")"));
+  EXPECT_THAT(lost.what(),
+              HasSubstr("worker:1 (" + pair.listener->address() + ", " + GetParam() + ")"));
 }
 
 TEST_P(ChannelConformance, OnClosedComesExactlyOnce) {
@@ -432,7 +442,8 @@ TEST_P(ChannelConformance, AnAcceptHandlerThatThrowsRefuses) {
   Recorder near;
   std::shared_ptr<Channel> channel;
   try {
-    channel = backend().connect({.address = listener->address(), .deadline = patience()}, near.handlers());
+    channel = backend().connect({.address = listener->address(), .deadline = patience()},
+                                near.handlers());
   } catch (const Error& error) {
     EXPECT_EQ(error.cause(), ErrorCause::peer_lost);
   }
@@ -445,22 +456,24 @@ TEST_P(ChannelConformance, AListenerTakesManyConnectionsAndClosesThemInItsEnd) {
   Recorder far;
   std::vector<std::shared_ptr<Channel>> kept;
   Mutex mutex;
-  auto listener = backend().listen({.address = any_address(GetParam())}, [&](std::shared_ptr<Channel> channel) {
-    Lock lock(mutex);
-    kept.push_back(std::move(channel));
-    return far.handlers();
-  });
+  auto listener =
+      backend().listen({.address = any_address(GetParam())}, [&](std::shared_ptr<Channel> channel) {
+        Lock lock(mutex);
+        kept.push_back(std::move(channel));
+        return far.handlers();
+      });
   std::vector<std::unique_ptr<Recorder>> near;
   std::vector<std::shared_ptr<Channel>> channels;
   for (std::uint64_t i = 0; i < 10; ++i) {
     near.push_back(std::make_unique<Recorder>());
-    channels.push_back(
-        backend().connect({.address = listener->address(), .deadline = patience()}, near.back()->handlers()));
+    channels.push_back(backend().connect({.address = listener->address(), .deadline = patience()},
+                                         near.back()->handlers()));
     channels.back()->send(numbered(i));
   }
   far.wait_frames(10);
   listener.reset();
-  for (const auto& recorder : near) EXPECT_EQ(recorder->wait_closed().cause(), ErrorCause::peer_lost);
+  for (const auto& recorder : near)
+    EXPECT_EQ(recorder->wait_closed().cause(), ErrorCause::peer_lost);
 }
 
 TEST_P(ChannelConformance, ConnectingWhereNobodyListensNamesPeerAndAddress) {

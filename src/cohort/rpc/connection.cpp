@@ -85,6 +85,13 @@ bool may_come_up(const Error& error) {
   return error.cause() == ErrorCause::peer_lost || error.code() == ErrorCode::deadline_exceeded;
 }
 
+// The last attempt may have had no time left to be refused: that nobody is there is the same either way.
+Error final_error(const Error& error, const ConnectionOptions& options) {
+  const std::string operation = "connecting to " + options.task + " at " + options.address;
+  if (error.code() != ErrorCode::deadline_exceeded) return Error(error).at(options.task).during(operation);
+  return Error(ErrorCode::unavailable, error.message(), ErrorCause::peer_lost).at(options.task).during(operation);
+}
+
 }  // namespace
 
 Connection connect_task(const ConnectionOptions& options) {
@@ -94,7 +101,7 @@ Connection connect_task(const ConnectionOptions& options) {
     } catch (const Error& error) {
       const bool is_stopped = options.should_stop && options.should_stop();
       if (!may_come_up(error) || options.deadline.has_expired() || is_stopped) {
-        throw Error(error).at(options.task).during("connecting to " + options.task + " at " + options.address);
+        throw final_error(error, options);
       }
     }
     std::this_thread::sleep_for(std::min<Duration>(kPause, options.deadline.remaining()));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control plane: who is there, what exists on it, and the end. Slow path; gRPC behind it, none of it here.
+// The control plane: who is there, what exists on it, and the end. Slow path; gRPC behind it, none
+// of it here.
 #pragma once
 
 #include <chrono>
@@ -27,8 +28,9 @@ struct Identity {
 
 struct HandshakeRequest {
   Identity caller;
-  std::string expected_task;                  // refused with failed_precondition when the server is another
-  std::uint64_t coordinator_incarnation = 0;  // from a coordinator: a new one drops what the old one made
+  std::string expected_task;  // refused with failed_precondition when the server is another
+  std::uint64_t coordinator_incarnation =
+      0;  // from a coordinator: a new one drops what the old one made
 };
 struct Endpoint {
   std::string backend;  // "stream"
@@ -43,7 +45,7 @@ struct HandshakeReply {
 struct FunctionBody {
   std::uint32_t id = 0;
   std::string name;
-  std::string registered_name;   // not empty: run the function registered under it, no programs
+  std::string registered_name;  // not empty: run the function registered under it, no programs
   std::vector<Bytes> programs;
   // For each variable of the programs, by name: where it lives.
   struct Placement {
@@ -72,12 +74,13 @@ struct Health {
   std::uint64_t incarnation = 0;
   std::uint64_t closures_run = 0;
   std::uint64_t pushes_applied = 0;
-  std::uint64_t pushes_dropped = 0;   // came a second time, or after their closure was retired
+  std::uint64_t pushes_dropped = 0;  // came a second time, or after their closure was retired
   std::uint64_t pulled_bytes = 0;
   std::uint64_t pushed_bytes = 0;
 };
 
-// What a server answers; implemented by the server, free of gRPC. Called from several threads at once.
+// What a server answers; implemented by the server, free of gRPC. Called from several threads at
+// once.
 class COHORT_API ControlService {
  public:
   virtual ~ControlService() = default;
@@ -99,10 +102,13 @@ class COHORT_API ControlServer {
   // Waits for running calls until the deadline, then cancels them.
   virtual void stop(Deadline deadline) = 0;
 };
-// A taken port is already_exists, an address that is not this machine's invalid_argument. `service` must outlive it.
-COHORT_API std::unique_ptr<ControlServer> serve_control(const std::string& address, ControlService& service);
+// A taken port is already_exists, an address that is not this machine's invalid_argument. `service`
+// must outlive it.
+COHORT_API std::unique_ptr<ControlServer> serve_control(const std::string& address,
+                                                        ControlService& service);
 
-// Calls a remote ControlService. Errors carry the task as origin; peer_lost when it cannot be reached. Thread-safe.
+// Calls a remote ControlService. Errors carry the task as origin; peer_lost when it cannot be
+// reached. Thread-safe.
 class COHORT_API ControlClient {
  public:
   virtual ~ControlClient() = default;
@@ -115,6 +121,7 @@ class COHORT_API ControlClient {
   virtual void shutdown(std::chrono::milliseconds grace, Deadline deadline) = 0;
 };
 // Does not connect yet. `task` names the peer in errors.
-COHORT_API std::unique_ptr<ControlClient> control_client(const std::string& address, const std::string& task);
+COHORT_API std::unique_ptr<ControlClient> control_client(const std::string& address,
+                                                         const std::string& task);
 
 }  // namespace cohort::rpc

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/core/error.h"
+#include "cohort/core/mutex.h"
 #include "cohort/rpc/control.h"
 #include "cohort/rpc/internal/control_codec.h"
 #include "cohort/rpc/internal/grpc_setup.h"
@@ -17,16 +18,18 @@ using Stub = proto::Control::Stub;
 class GrpcControlClient final : public ControlClient {
  public:
   GrpcControlClient(const std::string& address, const std::string& task)
-      : address_(address), task_(task), channel_(internal::open_grpc_channel(address)), stub_(channel_) {}
+      : address_(address), task_(task), connection_(std::make_shared<Connection>(address)) {}
 
   HandshakeReply handshake(const HandshakeRequest& request, Deadline deadline) override {
     return from_proto(call(&Stub::Handshake, to_proto(request), deadline, "handshake with "));
   }
   Health health(Deadline deadline) override {
-    return from_proto(call(&Stub::GetHealth, proto::HealthRequest(), deadline, "asking the health of "));
+    return from_proto(
+        call(&Stub::GetHealth, proto::HealthRequest(), deadline, "asking the health of "));
   }
   void register_function(const FunctionBody& body, Deadline deadline) override {
-    call(&Stub::RegisterFunction, to_proto(body), deadline, "registering function '" + body.name + "' on ");
+    call(&Stub::RegisterFunction, to_proto(body), deadline,
+         "registering function '" + body.name + "' on ");
   }
   void create_variables(const std::vector<VariableSpec>& variables, Deadline deadline) override {
     call(&Stub::CreateVariables, to_proto(variables), deadline, "creating variables on ");
@@ -42,24 +45,43 @@ class GrpcControlClient final : public ControlClient {
   }
 
  private:
+  struct Connection {
+    explicit Connection(const std::string& address)
+        : channel(internal::open_grpc_channel(address)), stub(channel) {}
+    std::shared_ptr<grpc::Channel> channel;
+    Stub stub;
+  };
+
+  // A call makes an attempt of its own, where gRPC would repeat the last one's failure until its
+  // pause is over.
+  std::shared_ptr<Connection> connection() {
+    Lock lock(mutex_);
+    if (connection_->channel->GetState(false) == GRPC_CHANNEL_TRANSIENT_FAILURE) {
+      connection_ = std::make_shared<Connection>(address_);
+    }
+    return connection_;
+  }
+
   template <class Request, class Reply>
   using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Reply*);
 
   template <class Request, class Reply>
-  Reply call(Method<Request, Reply> method, const Request& request, Deadline deadline, const std::string& operation) {
-    internal::forget_failure(*channel_, deadline);
+  Reply call(Method<Request, Reply> method, const Request& request, Deadline deadline,
+             const std::string& operation) {
+    const std::shared_ptr<Connection> used = connection();
     grpc::ClientContext context;
     if (!deadline.is_infinite()) context.set_deadline(internal::grpc_time(deadline));
     Reply reply;
-    const grpc::Status status = (stub_.*method)(&context, request, &reply);
+    const grpc::Status status = (used->stub.*method)(&context, request, &reply);
     if (!status.ok()) throw internal::error_of(status, {task_, address_, operation + task_});
     return reply;
   }
 
   const std::string address_;
   const std::string task_;
-  std::shared_ptr<grpc::Channel> channel_;
-  Stub stub_;
+  Mutex mutex_;
+  std::shared_ptr<Connection> connection_
+      COHORT_GUARDED_BY(mutex_);  // shared with the calls that use it
 };
 
 }  // namespace

@@ -32,22 +32,28 @@ class Adapter final : public proto::Control::Service {
                          proto::HandshakeReply* out) override {
     return guarded([&] { *out = to_proto(service_.handshake(from_proto(*in))); });
   }
-  grpc::Status GetHealth(grpc::ServerContext*, const proto::HealthRequest*, proto::Health* out) override {
+  grpc::Status GetHealth(grpc::ServerContext*, const proto::HealthRequest*,
+                         proto::Health* out) override {
     return guarded([&] { *out = to_proto(service_.health()); });
   }
-  grpc::Status RegisterFunction(grpc::ServerContext*, const proto::FunctionBody* in, proto::Done*) override {
+  grpc::Status RegisterFunction(grpc::ServerContext*, const proto::FunctionBody* in,
+                                proto::Done*) override {
     return guarded([&] { service_.register_function(from_proto(*in)); });
   }
-  grpc::Status CreateVariables(grpc::ServerContext*, const proto::Variables* in, proto::Done*) override {
+  grpc::Status CreateVariables(grpc::ServerContext*, const proto::Variables* in,
+                               proto::Done*) override {
     return guarded([&] { service_.create_variables(from_proto(*in)); });
   }
-  grpc::Status CreateIterator(grpc::ServerContext*, const proto::IteratorSpec* in, proto::Done*) override {
+  grpc::Status CreateIterator(grpc::ServerContext*, const proto::IteratorSpec* in,
+                              proto::Done*) override {
     return guarded([&] { service_.create_iterator(from_proto(*in)); });
   }
-  grpc::Status Release(grpc::ServerContext*, const proto::ReleaseRequest* in, proto::Done*) override {
+  grpc::Status Release(grpc::ServerContext*, const proto::ReleaseRequest* in,
+                       proto::Done*) override {
     return guarded([&] { service_.release(from_proto(*in)); });
   }
-  grpc::Status Shutdown(grpc::ServerContext*, const proto::ShutdownRequest* in, proto::Done*) override {
+  grpc::Status Shutdown(grpc::ServerContext*, const proto::ShutdownRequest* in,
+                        proto::Done*) override {
     return guarded([&] { service_.shutdown(from_proto(*in)); });
   }
 
@@ -58,9 +64,13 @@ class Adapter final : public proto::Control::Service {
 class GrpcControlServer final : public ControlServer {
  public:
   GrpcControlServer(std::string address, ControlService& service)
-      : adapter_(service), address_(std::move(address)), server_(internal::start_grpc_server(address_, adapter_)) {}
+      : adapter_(service),
+        address_(std::move(address)),
+        server_(internal::start_grpc_server(address_, adapter_)) {}
 
-  ~GrpcControlServer() override { server_->Shutdown(internal::grpc_time(Deadline::after(Duration::zero()))); }
+  ~GrpcControlServer() override {
+    server_->Shutdown(internal::grpc_time(Deadline::after(Duration::zero())));
+  }
 
   const std::string& address() const override { return address_; }
   void stop(Deadline deadline) override { server_->Shutdown(internal::grpc_time(deadline)); }

@@ -16,11 +16,11 @@ namespace cohort::rpc {
 struct Frame {
   enum class Role : std::uint8_t { one_way = 0, request = 1, response = 2, error = 3 };
   Role role = Role::one_way;
-  std::uint16_t type = 0;   // a MessageType
-  std::uint64_t id = 0;     // ties a response to its request
+  std::uint16_t type = 0;  // a MessageType
+  std::uint64_t id = 0;    // ties a response to its request
   Bytes metadata{};
-  // Dense CPU tensors. Sent from their own memory, which must not change until they were sent (the frame holds them);
-  // received in place, as views of one block a frame.
+  // Dense CPU tensors. Sent from their own memory, which must not change until they were sent (the
+  // frame holds them); received in place, as views of one block a frame.
   std::vector<at::Tensor> tensors{};
 };
 

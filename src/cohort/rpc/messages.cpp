@@ -298,8 +298,8 @@ PeekReply peek_reply_of(Frame frame) {
   PeekReply message;
   message.fields = read_u32(in);
   in.expect_end();
-  const bool is_whole = message.fields == 0 ? frame.tensors.empty()
-                                            : frame.tensors.size() % message.fields == 0;
+  const bool is_whole =
+      message.fields == 0 ? frame.tensors.empty() : frame.tensors.size() % message.fields == 0;
   COHORT_CHECK(is_whole, ErrorCode::data_loss, "[rpc.messages] broken peek reply: expected a ",
                "multiple of ", message.fields, " tensors, got ", frame.tensors.size());
   message.tensors = std::move(frame.tensors);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the frames between coordinator, workers and parameter servers say. Each struct turns into a frame and back;
-// broken bytes are data_loss.
+// What the frames between coordinator, workers and parameter servers say. Each struct turns into a
+// frame and back; broken bytes are data_loss.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,10 +27,10 @@ enum class MessageType : std::uint16_t {
 
 // Who opens this channel; refused when job or coordinator are not the server's.
 struct Hello {
-  std::string task;                        // "chief:0", "worker:1"
+  std::string task;  // "chief:0", "worker:1"
   std::string job_id;
   std::uint64_t coordinator_incarnation = 0;
-  std::uint64_t server_incarnation = 0;    // whom the caller means to reach
+  std::uint64_t server_incarnation = 0;  // whom the caller means to reach
 };
 
 struct PullRequest {
@@ -48,9 +48,9 @@ struct Effect {
 
 // All updates of one closure for one server, in order.
 struct PushRequest {
-  std::uint64_t closure_id = 0;      // 0: not from a closure, always applied
-  std::uint64_t low_watermark = 0;   // every closure id below it is retired: drop what comes late
-  std::uint8_t phase = 0;            // reserved for a two-step commit
+  std::uint64_t closure_id = 0;     // 0: not from a closure, always applied
+  std::uint64_t low_watermark = 0;  // every closure id below it is retired: drop what comes late
+  std::uint8_t phase = 0;           // reserved for a two-step commit
   std::vector<Effect> effects;
 };
 
@@ -74,8 +74,9 @@ struct ClosureEnd {
   enum class Status : std::uint8_t { ok, failed, cancelled, needs_program };
   std::uint64_t closure_id = 0;
   Status status = Status::ok;
-  std::vector<at::Tensor> tensors;  // ok: outputs; needs_program: the elements drawn, field by field
-  std::optional<Error> error;       // failed
+  std::vector<at::Tensor>
+      tensors;                 // ok: outputs; needs_program: the elements drawn, field by field
+  std::optional<Error> error;  // failed
   std::uint64_t pulled_bytes = 0;
   std::uint64_t pushed_bytes = 0;
 };
@@ -92,7 +93,8 @@ struct PeekRequest {
   std::uint64_t resource = 0;
   std::uint32_t count = 2;
 };
-// Answered by a frame: fields of the first element, then of the second…; fewer at the end of the data.
+// Answered by a frame: fields of the first element, then of the second…; fewer at the end of the
+// data.
 struct PeekReply {
   std::uint32_t fields = 0;
   std::vector<at::Tensor> tensors;

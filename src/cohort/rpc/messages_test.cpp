@@ -23,9 +23,13 @@ std::vector<double> numbers(const std::vector<at::Tensor>& tensors) {
 
 PushRequest sample_push() {
   PushRequest push{.closure_id = 9, .low_watermark = 4, .phase = 1};
+  push.effects.push_back({.kind = Effect::Kind::apply,
+                          .variable = 11,
+                          .rule = "adam",
+                          .hyper = {0.1, 0.9},
+                          .tensors = {number(1)}});
   push.effects.push_back(
-      {.kind = Effect::Kind::apply, .variable = 11, .rule = "adam", .hyper = {0.1, 0.9}, .tensors = {number(1)}});
-  push.effects.push_back({.kind = Effect::Kind::scatter_add, .variable = 12, .tensors = {number(2), number(3)}});
+      {.kind = Effect::Kind::scatter_add, .variable = 12, .tensors = {number(2), number(3)}});
   push.effects.push_back({.kind = Effect::Kind::assign, .variable = 13});
   return push;
 }
@@ -53,7 +57,8 @@ TEST(Messages, HelloComesBack) {
 }
 
 TEST(Messages, PullComesBack) {
-  EXPECT_THAT(pull_of(to_frame(PullRequest{{3, 1, 1ULL << 60}})).variables, ElementsAre(3, 1, 1ULL << 60));
+  EXPECT_THAT(pull_of(to_frame(PullRequest{{3, 1, 1ULL << 60}})).variables,
+              ElementsAre(3, 1, 1ULL << 60));
 }
 
 TEST(Messages, PushComesBackWithEachEffectsTensors) {
@@ -87,8 +92,11 @@ TEST(Messages, PushReplyComesBack) {
 
 TEST(Messages, RunComesBackWithEachClosuresInputs) {
   RunBatch batch{.low_watermark = 5, .closures = {}};
-  batch.closures.push_back(
-      {.closure_id = 6, .function_id = 2, .seed = ~0ULL, .resources = {8, 9}, .inputs = {number(1), number(2)}});
+  batch.closures.push_back({.closure_id = 6,
+                            .function_id = 2,
+                            .seed = ~0ULL,
+                            .resources = {8, 9},
+                            .inputs = {number(1), number(2)}});
   batch.closures.push_back({.closure_id = 7, .function_id = 0xffffffff, .inputs = {number(3)}});
   const RunBatch back = run_of(to_frame(std::move(batch)));
   EXPECT_EQ(back.low_watermark, 5U);
@@ -104,11 +112,16 @@ TEST(Messages, RunComesBackWithEachClosuresInputs) {
 
 TEST(Messages, CompletedComesBackWithOutputsAndErrors) {
   CompletedBatch batch;
-  batch.ends.push_back({.closure_id = 1, .tensors = {number(4)}, .pulled_bytes = 10, .pushed_bytes = 20});
-  batch.ends.push_back({.closure_id = 2,
-                        .status = ClosureEnd::Status::failed,
-                        .error = Error(ErrorCode::out_of_range, "end of data").at("worker:0", 5).during("closure 2")});
-  batch.ends.push_back({.closure_id = 3, .status = ClosureEnd::Status::needs_program, .tensors = {number(5), number(6)}});
+  batch.ends.push_back(
+      {.closure_id = 1, .tensors = {number(4)}, .pulled_bytes = 10, .pushed_bytes = 20});
+  batch.ends.push_back(
+      {.closure_id = 2,
+       .status = ClosureEnd::Status::failed,
+       .error =
+           Error(ErrorCode::out_of_range, "end of data").at("worker:0", 5).during("closure 2")});
+  batch.ends.push_back({.closure_id = 3,
+                        .status = ClosureEnd::Status::needs_program,
+                        .tensors = {number(5), number(6)}});
   const CompletedBatch back = completed_of(to_frame(std::move(batch)));
   ASSERT_EQ(back.ends.size(), 3U);
   EXPECT_THAT(numbers(back.ends[0].tensors), ElementsAre(4));
@@ -125,7 +138,8 @@ TEST(Messages, PeekComesBack) {
   const PeekRequest request = peek_of(to_frame(PeekRequest{.resource = 4, .count = 3}));
   EXPECT_EQ(request.resource, 4U);
   EXPECT_EQ(request.count, 3U);
-  const PeekReply reply = peek_reply_of(to_frame(PeekReply{.fields = 2, .tensors = {number(1), number(2)}}));
+  const PeekReply reply =
+      peek_reply_of(to_frame(PeekReply{.fields = 2, .tensors = {number(1), number(2)}}));
   EXPECT_EQ(reply.fields, 2U);
   EXPECT_THAT(numbers(reply.tensors), ElementsAre(1, 2));
 }
@@ -135,9 +149,10 @@ TEST(Messages, EachCutOfAMessageIsDataLoss) {
   expect_broken_at_each_cut(to_frame(PullRequest{{1, 300}}), pull_of);
   expect_broken_at_each_cut(to_frame(sample_push()), push_of);
   expect_broken_at_each_cut(to_frame(PushReply{}), push_reply_of);
-  expect_broken_at_each_cut(to_frame(RunBatch{.closures = {{.resources = {5}, .inputs = {number(1)}}}}), run_of);
-  expect_broken_at_each_cut(to_frame(CompletedBatch{.ends = {{.error = Error(ErrorCode::internal, "x")}}}),
-                            completed_of);
+  expect_broken_at_each_cut(
+      to_frame(RunBatch{.closures = {{.resources = {5}, .inputs = {number(1)}}}}), run_of);
+  expect_broken_at_each_cut(
+      to_frame(CompletedBatch{.ends = {{.error = Error(ErrorCode::internal, "x")}}}), completed_of);
   expect_broken_at_each_cut(to_frame(PeekRequest{}), peek_of);
   expect_broken_at_each_cut(to_frame(PeekReply{}), peek_reply_of);
 }
@@ -160,13 +175,16 @@ TEST(Messages, AnotherTypeIsNamed) {
     push_of(to_frame(PullRequest{}));
     FAIL() << "decoded";
   } catch (const Error& error) {
-    EXPECT_THAT(error.message(), HasSubstr("expected a push message (type 3), got a frame of type 2"));
+    EXPECT_THAT(error.message(),
+                HasSubstr("expected a push message (type 3), got a frame of type 2"));
   }
 }
 
 TEST(Frames, EachPartOfAnErrorComesBack) {
-  const Error sent =
-      Error(ErrorCode::aborted, "text", ErrorCause::handle_lost).at("ps:1", 1ULL << 63).during("inner").during("outer");
+  const Error sent = Error(ErrorCode::aborted, "text", ErrorCause::handle_lost)
+                         .at("ps:1", 1ULL << 63)
+                         .during("inner")
+                         .during("outer");
   const Frame frame = error_frame(12, sent);
   EXPECT_EQ(frame.role, Frame::Role::error);
   EXPECT_EQ(frame.id, 12U);

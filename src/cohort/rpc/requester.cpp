@@ -163,8 +163,9 @@ void Requester::request(Frame frame, OnAnswer on_answer) {
 }
 
 Frame Requester::call(Frame frame, Deadline deadline, std::string_view operation) {
-  COHORT_CHECK(!state_->is_own_thread(), ErrorCode::failed_precondition, "[rpc.call] expected another thread than ",
-               "that of the channel to ", peer_, ", which would wait for itself; use request()");
+  COHORT_CHECK(!state_->is_own_thread(), ErrorCode::failed_precondition,
+               "[rpc.call] expected another thread than ", "that of the channel to ", peer_,
+               ", which would wait for itself; use request()");
   struct Slot {
     Mutex mutex;
     Condition changed;
@@ -200,7 +201,8 @@ void Requester::close() noexcept {
   {
     Lock lock(state_->mutex);
     if (!state_->closed) {
-      state_->closed = Error(ErrorCode::cancelled, "[rpc.request] the channel to " + peer_ + " was closed here");
+      state_->closed =
+          Error(ErrorCode::cancelled, "[rpc.request] the channel to " + peer_ + " was closed here");
     }
     channel = state_->channel;
   }

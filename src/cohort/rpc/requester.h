@@ -22,17 +22,19 @@ class COHORT_API Requester {
  public:
   using OnAnswer = std::function<void(Answer answer)>;
 
-  // `on_one_way` receives frames that answer nothing; `on_closed` as Channel's, after every request was answered.
+  // `on_one_way` receives frames that answer nothing; `on_closed` as Channel's, after every request
+  // was answered.
   static std::shared_ptr<Requester> connect(Backend& backend, const ConnectOptions& options,
                                             std::function<void(Frame)> on_one_way = {},
                                             std::function<void(const Error&)> on_closed = {});
   // Closes, and waits until no handler runs (except when called from one).
   ~Requester();
 
-  // Sets role and id, sends, returns. `on_answer` runs exactly once, on the channel's thread (or the caller's when the
-  // channel is closed already).
+  // Sets role and id, sends, returns. `on_answer` runs exactly once, on the channel's thread (or
+  // the caller's when the channel is closed already).
   void request(Frame frame, OnAnswer on_answer);
-  // The same and waits; throws the error. On expiry: deadline_exceeded naming the peer and `operation`.
+  // The same and waits; throws the error. On expiry: deadline_exceeded naming the peer and
+  // `operation`.
   Frame call(Frame frame, Deadline deadline, std::string_view operation);
   void send_one_way(Frame frame);
   void close() noexcept;

@@ -25,20 +25,24 @@ enum : std::uint16_t { kEcho, kFail, kFailFromElsewhere, kSilent, kHangUp, kGree
 class RequesterTest : public ::testing::TestWithParam<std::string> {
  protected:
   RequesterTest() {
-    listener_ = backend().listen({.address = any_address(GetParam())}, [this](std::shared_ptr<Channel> channel) {
-      return Channel::Handlers{.on_frame = [this, channel](Frame frame) { serve(*channel, std::move(frame)); }};
-    });
+    listener_ = backend().listen(
+        {.address = any_address(GetParam())}, [this](std::shared_ptr<Channel> channel) {
+          return Channel::Handlers{
+              .on_frame = [this, channel](Frame frame) { serve(*channel, std::move(frame)); }};
+        });
   }
 
   Backend& backend() { return backend_of(GetParam()); }
 
   std::shared_ptr<Requester> connect(std::function<void(Frame)> on_one_way = {},
                                      std::function<void(const Error&)> on_closed = {}) {
-    return Requester::connect(backend(), {.address = listener_->address(), .peer = "ps:0", .deadline = patience()},
-                              std::move(on_one_way), std::move(on_closed));
+    return Requester::connect(
+        backend(), {.address = listener_->address(), .peer = "ps:0", .deadline = patience()},
+        std::move(on_one_way), std::move(on_closed));
   }
 
-  static Error error_of_call(Requester& requester, std::uint16_t type, Deadline deadline = patience()) {
+  static Error error_of_call(Requester& requester, std::uint16_t type,
+                             Deadline deadline = patience()) {
     try {
       requester.call({.type = type}, deadline, "testing ps:0");
     } catch (const Error& error) {
@@ -59,19 +63,25 @@ class RequesterTest : public ::testing::TestWithParam<std::string> {
         if (frame.role != Frame::Role::request) return;
         frame.role = Frame::Role::response;
         return channel.send(std::move(frame));
-      case kFail: return channel.send(error_frame(id, Error(ErrorCode::not_found, "no such variable")));
+      case kFail:
+        return channel.send(error_frame(id, Error(ErrorCode::not_found, "no such variable")));
       case kFailFromElsewhere:
-        return channel.send(error_frame(id, Error(ErrorCode::aborted, "lost").at("ps:7", 3).during("pulling")));
-      case kHangUp: return channel.close();
-      case kGreet: return channel.send({.type = 99});
-      default: return;
+        return channel.send(
+            error_frame(id, Error(ErrorCode::aborted, "lost").at("ps:7", 3).during("pulling")));
+      case kHangUp:
+        return channel.close();
+      case kGreet:
+        return channel.send({.type = 99});
+      default:
+        return;
     }
   }
 };
 
 TEST_P(RequesterTest, ACallReturnsItsResponse) {
   const auto requester = connect();
-  const Frame frame = requester->call({.type = kEcho, .tensors = {at::full({3}, 4)}}, patience(), "echo");
+  const Frame frame =
+      requester->call({.type = kEcho, .tensors = {at::full({3}, 4)}}, patience(), "echo");
   EXPECT_EQ(frame.role, Frame::Role::response);
   EXPECT_EQ(frame.tensors.at(0).sum().item<int>(), 12);
 }
@@ -96,7 +106,8 @@ TEST_P(RequesterTest, AnErrorKeepsTheOriginItCameWith) {
 
 TEST_P(RequesterTest, AnExpiredCallNamesPeerAndOperationAndTheChannelStaysOpen) {
   const auto requester = connect();
-  const Error error = error_of_call(*requester, kSilent, Deadline::after(std::chrono::milliseconds(30)));
+  const Error error =
+      error_of_call(*requester, kSilent, Deadline::after(std::chrono::milliseconds(30)));
   EXPECT_EQ(error.code(), ErrorCode::deadline_exceeded);
   EXPECT_EQ(error.origin(), "ps:0");
   EXPECT_THAT(error.what(), HasSubstr("ps:0 (" + listener_->address()));
@@ -138,7 +149,8 @@ TEST_P(RequesterTest, CallsFromManyThreadsGetTheirOwnAnswers) {
     callers.emplace_back([&, thread] {
       for (int i = 0; i < 200; ++i) {
         const int value = thread * 1000 + i;
-        const Frame frame = requester->call({.type = kEcho, .tensors = {at::full({}, value)}}, patience(), "echo");
+        const Frame frame =
+            requester->call({.type = kEcho, .tensors = {at::full({}, value)}}, patience(), "echo");
         wrong += frame.tensors.at(0).item<int>() != value;
       }
     });
@@ -172,7 +184,8 @@ TEST_P(RequesterTest, ACallInFlightEndsWhenThePeerIsLost) {
 TEST_P(RequesterTest, ClosingAnswersWithCancelled) {
   const auto requester = connect();
   Promised<int> code;
-  requester->request({.type = kSilent}, [&](const Answer& answer) { code.set(int(std::get<Error>(answer).code())); });
+  requester->request({.type = kSilent},
+                     [&](const Answer& answer) { code.set(int(std::get<Error>(answer).code())); });
   requester->close();
   EXPECT_EQ(code.wait(), int(ErrorCode::cancelled));
 }
@@ -204,7 +217,8 @@ TEST_P(RequesterTest, RequestsFromAnAnswerWork) {
   const auto requester = connect();
   Promised<int> done;
   std::function<void(int)> next = [&](int left) {
-    requester->request({.type = kEcho}, [&, left](const Answer&) { left == 0 ? done.set(1) : next(left - 1); });
+    requester->request({.type = kEcho},
+                       [&, left](const Answer&) { left == 0 ? done.set(1) : next(left - 1); });
   };
   next(100);
   EXPECT_EQ(done.wait(), 1);
@@ -213,7 +227,9 @@ TEST_P(RequesterTest, RequestsFromAnAnswerWork) {
 TEST_P(RequesterTest, ACallFromAHandlerIsRefusedInsteadOfWaitingForItself) {
   Promised<int> code;
   std::shared_ptr<Requester> requester = connect();
-  requester->request({.type = kEcho}, [&](const Answer&) { code.set(int(error_of_call(*requester, kEcho).code())); });
+  requester->request({.type = kEcho}, [&](const Answer&) {
+    code.set(int(error_of_call(*requester, kEcho).code()));
+  });
   EXPECT_EQ(code.wait(), int(ErrorCode::failed_precondition));
 }
 

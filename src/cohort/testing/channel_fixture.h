@@ -42,7 +42,8 @@ class Recorder {
   // Everything so far, once that many frames came.
   std::vector<rpc::Frame> wait_frames(std::size_t count) {
     Lock lock(mutex_);
-    const bool is_there = changed_.wait(mutex_, patience(), [&] { return frames_.size() >= count; });
+    const bool is_there =
+        changed_.wait(mutex_, patience(), [&] { return frames_.size() >= count; });
     EXPECT_TRUE(is_there) << "got " << frames_.size() << " frames of " << count;
     return frames_;
   }
@@ -99,26 +100,32 @@ class Promised {
   bool is_set_ COHORT_GUARDED_BY(mutex_) = false;
 };
 
-inline std::string any_address(std::string_view backend) { return backend == "inprocess" ? "" : "127.0.0.1:0"; }
+inline std::string any_address(std::string_view backend) {
+  return backend == "inprocess" ? "" : "127.0.0.1:0";
+}
 
-// A listener and one connection to it. Members die in reverse order: channels before what their handlers use.
+// A listener and one connection to it. Members die in reverse order: channels before what their
+// handlers use.
 struct ChannelPair {
   using MakeHandlers = std::function<rpc::Channel::Handlers(std::shared_ptr<rpc::Channel>)>;
 
   // Handlers of the ends default to the recorders.
   explicit ChannelPair(std::string_view backend_name, rpc::Channel::Handlers near_handlers = {},
-                       MakeHandlers far_handlers = {}, std::size_t frame_bytes_max = std::size_t{1} << 40)
+                       MakeHandlers far_handlers = {},
+                       std::size_t frame_bytes_max = std::size_t{1} << 40)
       : backend(rpc::backend_of(backend_name)) {
     if (!near_handlers.on_frame) near_handlers.on_frame = at_near.handlers().on_frame;
     if (!near_handlers.on_closed) near_handlers.on_closed = at_near.handlers().on_closed;
-    listener = backend.listen({.address = any_address(backend_name), .frame_bytes_max = frame_bytes_max},
-                              [this, far_handlers](std::shared_ptr<rpc::Channel> channel) {
-                                auto handlers = far_handlers ? far_handlers(channel) : at_far.handlers();
-                                accepted.set(channel);
-                                return handlers;
-                              });
-    near = backend.connect({.address = listener->address(), .peer = "worker:1", .deadline = patience()},
-                           std::move(near_handlers));
+    listener =
+        backend.listen({.address = any_address(backend_name), .frame_bytes_max = frame_bytes_max},
+                       [this, far_handlers](std::shared_ptr<rpc::Channel> channel) {
+                         auto handlers = far_handlers ? far_handlers(channel) : at_far.handlers();
+                         accepted.set(channel);
+                         return handlers;
+                       });
+    near = backend.connect(
+        {.address = listener->address(), .peer = "worker:1", .deadline = patience()},
+        std::move(near_handlers));
     far = accepted.take();
   }
 

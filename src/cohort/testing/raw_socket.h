@@ -49,7 +49,9 @@ class RawSocket {
     return "127.0.0.1:" + std::to_string(ntohs(where.sin_port));
   }
 
-  void write(std::span<const std::byte> bytes) { ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
+  void write(std::span<const std::byte> bytes) {
+    ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
 
   // Ends the connection as a crash does.
   void reset() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/graph_codec.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <gmock/gmock.h>
 
@@ -159,7 +160,7 @@ TEST(GraphCodec, KeepsEveryKindOfValue) {
 
 // One mutation of a valid graph: bytes changed, cut out or doubled.
 Bytes mutated(Bytes bytes, std::mt19937& random) {
-  for (unsigned left = 1 + random() % 3; left > 0 && !bytes.empty(); --left) {
+  for (auto left = 1 + random() % 3; left > 0 && !bytes.empty(); --left) {
     const auto at = static_cast<std::ptrdiff_t>(random() % bytes.size());
     const auto end = std::min<std::ptrdiff_t>(at + 1 + random() % 8, std::ssize(bytes));
     switch (random() % 4) {

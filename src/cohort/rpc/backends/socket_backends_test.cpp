@@ -46,14 +46,16 @@ class SocketBackendTest : public ::testing::TestWithParam<std::string> {
 
 TEST_P(SocketBackendTest, AnAddressThatNeverAnswersMeetsTheDeadlineAndIsNamed) {
   const DeadAddress dead;
-  const Error error = error_of_connecting(dead.address(), Deadline::after(std::chrono::milliseconds(100)));
+  const Error error =
+      error_of_connecting(dead.address(), Deadline::after(std::chrono::milliseconds(100)));
   EXPECT_EQ(error.code(), ErrorCode::deadline_exceeded);
   EXPECT_EQ(error.origin(), "ps:3");
   EXPECT_THAT(error.message(), HasSubstr("ps:3 (" + dead.address() + ", " + GetParam() + ")"));
 }
 
 TEST_P(SocketBackendTest, MalformedAddressesAreRefused) {
-  for (const char* address : {"", "localhost", ":80", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "::1:80"}) {
+  for (const char* address :
+       {"", "localhost", ":80", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "::1:80"}) {
     EXPECT_EQ(error_of_connecting(address).code(), ErrorCode::invalid_argument) << address;
     EXPECT_EQ(error_of_listening(address).code(), ErrorCode::invalid_argument) << address;
   }
@@ -76,10 +78,11 @@ TEST_P(SocketBackendTest, APortTakenByAnotherProgramIsRefused) {
 TEST_P(SocketBackendTest, HostNamesWork) {
   Recorder far;
   std::shared_ptr<Channel> kept;
-  const auto listener = backend().listen({.address = "localhost:0"}, [&](std::shared_ptr<Channel> channel) {
-    kept = std::move(channel);
-    return far.handlers();
-  });
+  const auto listener =
+      backend().listen({.address = "localhost:0"}, [&](std::shared_ptr<Channel> channel) {
+        kept = std::move(channel);
+        return far.handlers();
+      });
   EXPECT_THAT(listener->address(), HasSubstr("localhost:"));
   const auto near = backend().connect({.address = listener->address(), .deadline = patience()}, {});
   near->send({.id = 1});
@@ -119,7 +122,9 @@ class StreamPeerTest : public ::testing::Test {
         socket_(RawSocket::connected(listener_->address())),
         channel_(accepted_.wait()) {}
 
-  void write(const internal::FrameHeader& header) { socket_.write(std::as_bytes(std::span(&header, 1))); }
+  void write(const internal::FrameHeader& header) {
+    socket_.write(std::as_bytes(std::span(&header, 1)));
+  }
 
   Recorder far_;
   cohort::testing::Promised<std::shared_ptr<Channel>> accepted_;
@@ -155,7 +160,8 @@ TEST_F(StreamPeerTest, AClaimedPayloadBeyondAllMemoryIsRefused) {
   table.varint(1);
   table.u8(0);
   table.sizes(std::vector<std::int64_t>{1LL << 62});
-  write({.table_bytes = static_cast<std::uint32_t>(table.bytes().size()), .payload_bytes = 1ULL << 62});
+  write({.table_bytes = static_cast<std::uint32_t>(table.bytes().size()),
+         .payload_bytes = 1ULL << 62});
   socket_.write(table.bytes());
   EXPECT_EQ(far_.wait_closed().code(), ErrorCode::data_loss);
 }
@@ -175,8 +181,9 @@ TEST_F(StreamPeerTest, SendingToALostPeerNeverRaisesSigpipe) {
 TEST(StreamBackendTest, ASpinningChannelDeliversAsAnyOther) {
   ChannelPair pair("stream");
   Recorder near;
-  const auto spinning =
-      pair.backend.connect({.address = pair.listener->address(), .spin = std::chrono::microseconds(200)}, near.handlers());
+  const auto spinning = pair.backend.connect(
+      {.address = pair.listener->address(), .spin = std::chrono::microseconds(200)},
+      near.handlers());
   const auto far = pair.accepted.take();
   for (std::uint64_t i = 0; i < 100; ++i) far->send({.id = i});
   EXPECT_EQ(near.wait_frames(100).back().id, 99U);

@@ -24,7 +24,9 @@ constexpr std::size_t kHugeBytesMin = std::size_t{4} << 20;
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 constexpr std::size_t kIdleBlocksMax = 256;
 
-std::size_t round_up(std::size_t value, std::size_t step) { return (value + step - 1) / step * step; }
+std::size_t round_up(std::size_t value, std::size_t step) {
+  return (value + step - 1) / step * step;
+}
 
 // Eight sizes between two powers of two, so that frames of nearly the same size share blocks.
 std::size_t capacity_for(std::size_t bytes) {

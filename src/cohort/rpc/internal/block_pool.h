@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of received tensors. Memory fresh from the system is written at a tenth of the speed of memory used before,
-// so large blocks are kept and handed out again.
+// Memory of received tensors. Memory fresh from the system is written at a tenth of the speed of
+// memory used before, so large blocks are kept and handed out again.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,8 @@
 
 namespace cohort::rpc::internal {
 
-// A counted piece of memory, 64-byte aligned. The last owner gives it back to the pool. Thread-safe.
+// A counted piece of memory, 64-byte aligned. The last owner gives it back to the pool.
+// Thread-safe.
 class Block {
  public:
   static constexpr std::size_t kAlignment = 64;

@@ -77,10 +77,10 @@ Error ChannelEnd::cancelled() const {
 void ChannelEnd::check_open() const {
   if (!is_closed()) return;
   const Error why = reason();
-  throw Error(ErrorCode::unavailable,
-              "[rpc.send] expected an open channel to " + text_ + ", got a closed one: " +
-                  why.message(),
-              why.code() == ErrorCode::cancelled ? ErrorCause::none : ErrorCause::peer_lost)
+  throw Error(
+      ErrorCode::unavailable,
+      "[rpc.send] expected an open channel to " + text_ + ", got a closed one: " + why.message(),
+      why.code() == ErrorCode::cancelled ? ErrorCause::none : ErrorCause::peer_lost)
       .at(name_.task);
 }
 

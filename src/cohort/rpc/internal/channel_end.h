@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ends of all backends share: the handlers' rules, the first reason to close, names for messages.
+// What the ends of all backends share: the handlers' rules, the first reason to close, names for
+// messages.
 #pragma once
 
 #include <atomic>
@@ -15,7 +16,7 @@ namespace cohort::rpc::internal {
 
 // Who is at the other end.
 struct PeerName {
-  std::string task;     // "worker:1"; empty for an accepted connection
+  std::string task;  // "worker:1"; empty for an accepted connection
   std::string address;
   std::string_view backend;
 
@@ -28,8 +29,8 @@ Error lost_error(const PeerName& peer, const std::string& what);
 Error refused_error(const PeerName& peer, const std::string& what);
 Error expired_error(const PeerName& peer);
 
-// One end's handlers and state. deliver() and finish() are used only from the channel's thread; the rest is
-// thread-safe.
+// One end's handlers and state. deliver() and finish() are used only from the channel's thread; the
+// rest is thread-safe.
 class ChannelEnd {
  public:
   explicit ChannelEnd(PeerName peer) : name_(std::move(peer)), text_(name_.to_string()) {}
@@ -38,7 +39,8 @@ class ChannelEnd {
   const std::string& text() const { return text_; }
   void set_handlers(Channel::Handlers handlers) { handlers_ = std::move(handlers); }
 
-  // Hands a frame to its handler, unless closed. What the handler throws becomes the reason to close.
+  // Hands a frame to its handler, unless closed. What the handler throws becomes the reason to
+  // close.
   void deliver(Frame frame);
   // Reports the end to its handler and lets go of both.
   void finish();

@@ -41,13 +41,14 @@ void write(proto::TensorSpec& message, const TensorSpec& spec) {
 TensorSpec read(const proto::TensorSpec& message) {
   constexpr int kDtypes = static_cast<int>(at::ScalarType::NumOptions);
   COHORT_CHECK(message.dtype() >= 0 && message.dtype() < kDtypes, ErrorCode::data_loss,
-               "[rpc.control] broken tensor spec: expected a dtype below ", kDtypes, ", got ", message.dtype());
+               "[rpc.control] broken tensor spec: expected a dtype below ", kDtypes, ", got ",
+               message.dtype());
   TensorSpec spec{.dtype = static_cast<at::ScalarType>(message.dtype()), .sizes = std::nullopt};
   if (!message.has_rank()) return spec;
   spec.sizes.emplace(message.sizes().begin(), message.sizes().end());
   for (const std::int64_t size : *spec.sizes) {
-    COHORT_CHECK(size >= -1, ErrorCode::data_loss, "[rpc.control] broken tensor spec: expected sizes of at least -1, got ",
-                 size);
+    COHORT_CHECK(size >= -1, ErrorCode::data_loss,
+                 "[rpc.control] broken tensor spec: expected sizes of at least -1, got ", size);
   }
   return spec;
 }

@@ -36,9 +36,10 @@ bool is_known(at::ScalarType dtype) {
 }
 
 [[noreturn]] void refuse(const at::Tensor& tensor, const std::string& problem) {
-  ::cohort::internal::throw_error(ErrorCode::invalid_argument, "[rpc.send] expected dense CPU tensors, got ",
-                        tensor.defined() ? TensorSpec::of(tensor).to_string() : "an empty handle",
-                        problem, "; move or convert it before sending");
+  ::cohort::internal::throw_error(
+      ErrorCode::invalid_argument, "[rpc.send] expected dense CPU tensors, got ",
+      tensor.defined() ? TensorSpec::of(tensor).to_string() : "an empty handle", problem,
+      "; move or convert it before sending");
 }
 
 at::Tensor prepare(const at::Tensor& tensor) {
@@ -51,8 +52,8 @@ at::Tensor prepare(const at::Tensor& tensor) {
 }
 
 [[noreturn]] void broken(std::string_view field, std::uint64_t expected, std::uint64_t got) {
-  ::cohort::internal::throw_error(ErrorCode::data_loss, "[rpc.receive] broken frame: expected ", field,
-                        expected, ", got ", got);
+  ::cohort::internal::throw_error(ErrorCode::data_loss, "[rpc.receive] broken frame: expected ",
+                                  field, expected, ", got ", got);
 }
 
 // The bytes of a tensor of these sizes. No product passes 63 bits, whatever the sizes are.
@@ -162,7 +163,8 @@ std::vector<TensorSlot> decode_table(std::span<const std::byte> bytes, std::size
     const std::size_t size = checked_bytes(sizes, dtype, in);
     const std::size_t offset = size == 0 ? 0 : aligned(end);
     if (size > 0) {
-      if (offset > payload_bytes || size > payload_bytes - offset) in.fail("tensors that fit the payload");
+      if (offset > payload_bytes || size > payload_bytes - offset)
+        in.fail("tensors that fit the payload");
       end = offset + size;
     }
     slots.push_back({dtype, std::move(sizes), offset, size});

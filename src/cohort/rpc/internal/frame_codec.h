@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A frame as bytes (docs/formats/frame.md): 32 bytes of header, the metadata, a table of tensors, their payload.
+// A frame as bytes (docs/formats/frame.md): 32 bytes of header, the metadata, a table of tensors,
+// their payload.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +40,8 @@ struct TensorSlot {
   std::size_t bytes;
 };
 
-// Makes the tensors of a frame to be sent dense, contiguous and plain; invalid_argument for what is not a CPU tensor.
+// Makes the tensors of a frame to be sent dense, contiguous and plain; invalid_argument for what is
+// not a CPU tensor.
 void prepare_tensors(std::vector<at::Tensor>& tensors);
 // The table for prepared tensors.
 Bytes encode_table(const std::vector<at::Tensor>& tensors);
@@ -48,11 +50,13 @@ FrameHeader header_of(const Frame& frame, std::size_t table_bytes);
 // Where the tensor after `end` begins.
 std::size_t aligned(std::size_t end);
 
-// Checks each field; data_loss, with the field, for a frame that is broken or larger than `frame_bytes_max`.
+// Checks each field; data_loss, with the field, for a frame that is broken or larger than
+// `frame_bytes_max`.
 FrameHeader decode_header(std::span<const std::byte> bytes, std::size_t frame_bytes_max);
 // Total: data_loss unless the table's tensors fill exactly `payload_bytes`.
 std::vector<TensorSlot> decode_table(std::span<const std::byte> bytes, std::size_t payload_bytes);
-// Views of the block, which they keep; small ones of a large block are copied, so as not to keep it.
+// Views of the block, which they keep; small ones of a large block are copied, so as not to keep
+// it.
 std::vector<at::Tensor> make_tensors(const std::vector<TensorSlot>& slots, Block* payload);
 // What a receiver of prepared tensors would get: copies in one block.
 std::vector<at::Tensor> copy_tensors(const std::vector<at::Tensor>& tensors);

@@ -51,7 +51,8 @@ std::vector<Frame> decoded(std::span<const std::byte> bytes, std::size_t piece_b
   return frames;
 }
 
-Error error_of_decoding(std::span<const std::byte> bytes, std::size_t frame_bytes_max = std::size_t{1} << 40) {
+Error error_of_decoding(std::span<const std::byte> bytes,
+                        std::size_t frame_bytes_max = std::size_t{1} << 40) {
   try {
     decoded(bytes, 1 << 30, frame_bytes_max);
   } catch (const Error& error) {
@@ -61,11 +62,12 @@ Error error_of_decoding(std::span<const std::byte> bytes, std::size_t frame_byte
 }
 
 Frame sample() {
-  return {.role = Frame::Role::request,
-          .type = 3,
-          .id = 77,
-          .metadata = Bytes(10, std::byte{9}),
-          .tensors = {at::arange(100'000), at::ones({3, 4}), at::zeros({0}), at::ones({}, at::kBool)}};
+  return {
+      .role = Frame::Role::request,
+      .type = 3,
+      .id = 77,
+      .metadata = Bytes(10, std::byte{9}),
+      .tensors = {at::arange(100'000), at::ones({3, 4}), at::zeros({0}), at::ones({}, at::kBool)}};
 }
 
 void expect_sample(const Frame& frame) {
@@ -102,9 +104,11 @@ TEST(FrameCodec, TheBytesAreTheDocumentedOnes) {
                                .metadata = Bytes(2, std::byte{0xaa}),
                                .tensors = {at::ones({2}, at::kByte), at::ones({1}, at::kShort)}});
   const std::vector<int> expected = {
-      'C', 'O', 'H', 'F', 1, 2, 2, 1, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,  // magic … id
-      2, 0, 0, 0, 7, 0, 0, 0, 66, 0, 0, 0, 0, 0, 0, 0,                                 // lengths
-      0xaa, 0xaa, 2, 0, 1, 4, 2, 1, 2, 1, 1};                                          // metadata, table, payload
+      'C',  'O',  'H',  'F',  1,    2, 2, 1, 0x88, 0x77, 0x66,
+      0x55, 0x44, 0x33, 0x22, 0x11,  // magic … id
+      2,    0,    0,    0,    7,    0, 0, 0, 66,   0,    0,
+      0,    0,    0,    0,    0,                              // lengths
+      0xaa, 0xaa, 2,    0,    1,    4, 2, 1, 2,    1,    1};  // metadata, table, payload
   ASSERT_EQ(bytes.size(), 32U + 2 + 7 + 66);
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(int(bytes[i]), expected[i]) << i;
   EXPECT_EQ(int(bytes[41 + 64]), 1);
@@ -124,7 +128,8 @@ TEST(FrameCodec, FramesSurviveEveryCut) {
 TEST(FrameCodec, SmallFramesSurviveSingleBytes) {
   Bytes bytes;
   for (std::uint64_t i = 0; i < 50; ++i) {
-    const Bytes one = encoded({.id = i, .metadata = Bytes(i), .tensors = {at::ones({std::int64_t(i)})}});
+    const Bytes one =
+        encoded({.id = i, .metadata = Bytes(i), .tensors = {at::ones({std::int64_t(i)})}});
     bytes.insert(bytes.end(), one.begin(), one.end());
   }
   const std::vector<Frame> frames = decoded(bytes, 1);
@@ -145,7 +150,8 @@ TEST(FrameCodec, BrokenHeadersAreRefused) {
   const Wire wire;
   EXPECT_THAT(wire.with(0, 'X').error().message(), HasSubstr("magic"));
   EXPECT_THAT(wire.with(4, std::uint8_t{2}).error().message(), HasSubstr("version 1, got 2"));
-  EXPECT_THAT(wire.with(5, std::uint8_t{4}).error().message(), HasSubstr("role of at most 3, got 4"));
+  EXPECT_THAT(wire.with(5, std::uint8_t{4}).error().message(),
+              HasSubstr("role of at most 3, got 4"));
   EXPECT_EQ(wire.with(0, 'X').error().code(), ErrorCode::data_loss);
   EXPECT_EQ(wire.error().message(), "decoded");
 }
@@ -154,9 +160,12 @@ TEST(FrameCodec, LengthsAreCheckedBeforeAnythingIsAllocated) {
   const Wire wire;
   constexpr std::uint64_t kPetabyte = std::uint64_t{1} << 50;
   EXPECT_THAT(wire.with(24, kPetabyte).error().message(), HasSubstr("payload in bytes of at most"));
-  EXPECT_THAT(wire.with(24, ~std::uint64_t{0}).error().message(), HasSubstr("payload in bytes of at most"));
-  EXPECT_THAT(wire.with(16, ~std::uint32_t{0}).error(1 << 20).message(), HasSubstr("frame in bytes of at most"));
-  EXPECT_THAT(wire.with(24, std::uint64_t{1} << 39).error().message(), HasSubstr("payload in bytes of 16"));
+  EXPECT_THAT(wire.with(24, ~std::uint64_t{0}).error().message(),
+              HasSubstr("payload in bytes of at most"));
+  EXPECT_THAT(wire.with(16, ~std::uint32_t{0}).error(1 << 20).message(),
+              HasSubstr("frame in bytes of at most"));
+  EXPECT_THAT(wire.with(24, std::uint64_t{1} << 39).error().message(),
+              HasSubstr("payload in bytes of 16"));
   EXPECT_THAT(wire.with(20, std::uint32_t{0}).error().message(), HasSubstr("without tensors"));
 }
 
@@ -175,7 +184,8 @@ TEST(FrameCodec, BrokenTablesAreRefused) {
   EXPECT_THAT(wire.with(34, std::uint8_t{2}).error().message(), HasSubstr("count that fits"));
   EXPECT_THAT(wire.with(35, std::uint8_t{7}).error().message(), HasSubstr("sizes of at least 0"));
   EXPECT_THAT(wire.with(35, std::uint8_t{10}).error().message(), HasSubstr("fit the payload"));
-  EXPECT_THAT(wire.with(35, std::uint8_t{6}).error().message(), HasSubstr("payload in bytes of 12, got 16"));
+  EXPECT_THAT(wire.with(35, std::uint8_t{6}).error().message(),
+              HasSubstr("payload in bytes of 12, got 16"));
 }
 
 TEST(FrameCodec, SizesWhoseProductOverflowsAreRefused) {
@@ -194,7 +204,8 @@ TEST(FrameCodec, SizesWhoseProductOverflowsAreRefused) {
 TEST(FrameCodec, BytesFlippedAtRandomGiveFramesOrDataLoss) {
   const unsigned seed = std::random_device()();
   std::mt19937 random(seed);
-  const Bytes good = encoded({.metadata = Bytes(5), .tensors = {at::ones({4}), at::ones({2, 3}, at::kLong)}});
+  const Bytes good =
+      encoded({.metadata = Bytes(5), .tensors = {at::ones({4}), at::ones({2, 3}, at::kLong)}});
   for (int round = 0; round < 5000; ++round) {
     Bytes bytes = good;
     for (int i = 0; i < 3; ++i) bytes[random() % bytes.size()] = std::byte(random());

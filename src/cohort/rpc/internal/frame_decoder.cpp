@@ -61,7 +61,8 @@ void FrameDecoder::decode_staged(const Sink& sink) {
   if (staging_.size() > kStagingBytes) std::vector<std::byte>(kStagingBytes).swap(staging_);
 }
 
-// Takes one frame, or its beginning, from the staged bytes; false where they do not hold its whole head.
+// Takes one frame, or its beginning, from the staged bytes; false where they do not hold its whole
+// head.
 bool FrameDecoder::decode_one(const Sink& sink) {
   const auto staged = std::span<const std::byte>(staging_).subspan(begin_, end_ - begin_);
   if (staged.size() < kHeaderBytes) {
@@ -91,8 +92,8 @@ void FrameDecoder::open_frame(const FrameHeader& header) {
                    .type = header.type,
                    .id = header.id,
                    .metadata = Bytes(metadata.begin(), metadata.end())};
-  partial.slots = decode_table(body.subspan(header.metadata_bytes, header.table_bytes),
-                               header.payload_bytes);
+  partial.slots =
+      decode_table(body.subspan(header.metadata_bytes, header.table_bytes), header.payload_bytes);
   partial.payload_bytes = header.payload_bytes;
   if (header.payload_bytes > 0) partial.payload = acquire_block(header.payload_bytes);
   begin_ += header.head_bytes();

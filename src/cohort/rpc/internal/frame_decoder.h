@@ -13,8 +13,9 @@
 
 namespace cohort::rpc::internal {
 
-// Many small frames come in one piece, a large payload goes straight to its block. Nothing is allocated for a length
-// that was not checked, nor more than twice what came for metadata. Used only from one thread.
+// Many small frames come in one piece, a large payload goes straight to its block. Nothing is
+// allocated for a length that was not checked, nor more than twice what came for metadata. Used
+// only from one thread.
 class FrameDecoder {
  public:
   using Sink = std::function<void(Frame frame)>;
@@ -23,8 +24,8 @@ class FrameDecoder {
 
   // Where the next bytes belong, in this order; the second place may be empty.
   std::array<std::span<std::byte>, 2> space();
-  // That many bytes were written there. Calls `sink` for each frame that became whole. Throws data_loss for broken
-  // bytes, and what `sink` throws; the decoder must not be used after that.
+  // That many bytes were written there. Calls `sink` for each frame that became whole. Throws
+  // data_loss for broken bytes, and what `sink` throws; the decoder must not be used after that.
   void commit(std::size_t count, const Sink& sink);
   // For bytes that are somewhere already.
   void feed(std::span<const std::byte> bytes, const Sink& sink);

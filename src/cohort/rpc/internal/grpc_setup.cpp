@@ -6,7 +6,6 @@
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 
-#include <algorithm>
 #include <chrono>
 
 #include "cohort/rpc/internal/socket.h"
@@ -16,16 +15,18 @@ namespace {
 
 constexpr int kErrorBytesMax = 256 << 10;  // an error with its context travels as a header
 constexpr int kKeepaliveMilliseconds = 20'000;
-constexpr auto kFreshAttemptMax = std::chrono::seconds(1);
 
-std::shared_ptr<grpc::ServerCredentials> server_credentials() { return grpc::InsecureServerCredentials(); }
+std::shared_ptr<grpc::ServerCredentials> server_credentials() {
+  return grpc::InsecureServerCredentials();
+}
 
 }  // namespace
 
 gpr_timespec grpc_time(Deadline deadline) {
   if (deadline.is_infinite()) return gpr_inf_future(GPR_CLOCK_MONOTONIC);
   const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.remaining());
-  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(left.count(), GPR_TIMESPAN));
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_nanos(left.count(), GPR_TIMESPAN));
 }
 
 std::unique_ptr<grpc::Server> start_grpc_server(std::string& address, grpc::Service& service) {
@@ -37,7 +38,8 @@ std::unique_ptr<grpc::Server> start_grpc_server(std::string& address, grpc::Serv
   builder.AddListeningPort(address, server_credentials(), &port);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kErrorBytesMax);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kKeepaliveMilliseconds / 2);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             kKeepaliveMilliseconds / 2);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
   builder.SetMaxReceiveMessageSize(-1);
   builder.SetMaxSendMessageSize(-1);
@@ -45,7 +47,8 @@ std::unique_ptr<grpc::Server> start_grpc_server(std::string& address, grpc::Serv
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
     check_can_listen(address);  // somebody was quicker
-    throw Error(ErrorCode::internal, "[rpc.listen] expected gRPC to serve on " + address + ", got a failure");
+    throw Error(ErrorCode::internal,
+                "[rpc.listen] expected gRPC to serve on " + address + ", got a failure");
   }
   where.port = std::to_string(port);
   address = where.to_string();
@@ -59,19 +62,13 @@ std::shared_ptr<grpc::Channel> open_grpc_channel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);  // in truth the time an attempt is given
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+                   5000);  // in truth the time an attempt is given
   arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kErrorBytesMax);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-}
-
-void forget_failure(grpc::Channel& channel, Deadline deadline) {
-  if (channel.GetState(false) != GRPC_CHANNEL_TRANSIENT_FAILURE) return;
-  grpc::experimental::ChannelResetConnectionBackoff(&channel);
-  const Deadline end(std::min(deadline.time(), Deadline::after(kFreshAttemptMax).time()));
-  channel.WaitForStateChange(GRPC_CHANNEL_TRANSIENT_FAILURE, grpc_time(end));
 }
 
 GrpcConnect wait_connected(grpc::Channel& channel, Deadline deadline) {

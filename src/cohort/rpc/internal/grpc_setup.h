@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How our gRPC servers and clients are set up: no port sharing, no proxies, no size limit, quick to try again.
+// How our gRPC servers and clients are set up: no port sharing, no proxies, no size limit, quick to
+// try again.
 #pragma once
 
 #include <grpc/support/time.h>
@@ -14,14 +15,12 @@
 
 namespace cohort::rpc::internal {
 
-// Serves on exactly this address and puts the chosen port into it. already_exists when the port is taken,
-// invalid_argument when the address is not this machine's.
+// Serves on exactly this address and puts the chosen port into it. already_exists when the port is
+// taken, invalid_argument when the address is not this machine's.
 std::unique_ptr<grpc::Server> start_grpc_server(std::string& address, grpc::Service& service);
 
 // Shares its connection with no other; does not connect yet.
 std::shared_ptr<grpc::Channel> open_grpc_channel(const std::string& address);
-// Lets the next call make an attempt of its own, where the last one failed and its pause is not over.
-void forget_failure(grpc::Channel& channel, Deadline deadline);
 
 enum class GrpcConnect { connected, refused, expired };
 // Waits for one attempt.

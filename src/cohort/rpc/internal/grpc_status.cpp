@@ -47,15 +47,17 @@ Error transport_error(const grpc::Status& status, const GrpcCall& call) {
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
     case grpc::StatusCode::CANCELLED:  // by the server's end: nobody here cancels
-      return make_error(ErrorCode::unavailable, ErrorCause::peer_lost, "[rpc.control] expected ", call.task, " (",
-                        call.address, ") to answer, got: ", status.error_message(),
+      return make_error(ErrorCode::unavailable, ErrorCause::peer_lost, "[rpc.control] expected ",
+                        call.task, " (", call.address, ") to answer, got: ", status.error_message(),
                         "; is the task running, and is this its address?");
     case grpc::StatusCode::DEADLINE_EXCEEDED:
-      return make_error(ErrorCode::deadline_exceeded, ErrorCause::none, "[rpc.control] expected an answer from ",
-                        call.task, " (", call.address, ") before the deadline, got none");
+      return make_error(ErrorCode::deadline_exceeded, ErrorCause::none,
+                        "[rpc.control] expected an answer from ", call.task, " (", call.address,
+                        ") before the deadline, got none");
     default:
-      return make_error(static_cast<ErrorCode>(status.error_code()), ErrorCause::none, "[rpc.control] expected ",
-                        call.task, " (", call.address, ") to be a Cohort task, got: ", status.error_message());
+      return make_error(static_cast<ErrorCode>(status.error_code()), ErrorCause::none,
+                        "[rpc.control] expected ", call.task, " (", call.address,
+                        ") to be a Cohort task, got: ", status.error_message());
   }
 }
 
@@ -66,7 +68,8 @@ grpc::Status status_of(const Error& error) {
   ByteWriter details;
   write_error(details, sent);
   const Bytes& bytes = details.bytes();
-  return grpc::Status(static_cast<grpc::StatusCode>(sent.code()), sent.message().substr(0, kStatusTextBytesMax),
+  return grpc::Status(static_cast<grpc::StatusCode>(sent.code()),
+                      sent.message().substr(0, kStatusTextBytesMax),
                       std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
 }
 

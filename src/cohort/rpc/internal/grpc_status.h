@@ -20,8 +20,9 @@ struct GrpcCall {
   std::string_view address;
   std::string_view operation;
 };
-// The error the peer threw, or what its absence means: unavailable and peer_lost when it could not be reached,
-// deadline_exceeded when it did not answer. The origin is the task, unless the peer named another.
+// The error the peer threw, or what its absence means: unavailable and peer_lost when it could not
+// be reached, deadline_exceeded when it did not answer. The origin is the task, unless the peer
+// named another.
 Error error_of(const grpc::Status& status, const GrpcCall& call);
 
 }  // namespace cohort::rpc::internal

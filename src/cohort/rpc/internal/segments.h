@@ -21,8 +21,8 @@ struct Segment {
 // A first-in first-out run of bytes. Thread-compatible.
 class Segments {
  public:
-  // Small parts of a frame are copied together, large ones are only referred to. invalid_argument for a frame that
-  // cannot travel; nothing is added then.
+  // Small parts of a frame are copied together, large ones are only referred to. invalid_argument
+  // for a frame that cannot travel; nothing is added then.
   void append(Frame frame);
   // Moves everything from `other` behind what is here, joining small pieces.
   void append(Segments&& other);

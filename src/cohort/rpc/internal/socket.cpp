@@ -27,7 +27,8 @@ using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 std::string text_of_errno(int error) { return std::generic_category().message(error); }
 
 [[noreturn]] void fail(const char* call, int error) {
-  throw Error(ErrorCode::internal, std::string("[rpc.socket] ") + call + " failed: " + text_of_errno(error));
+  throw Error(ErrorCode::internal,
+              std::string("[rpc.socket] ") + call + " failed: " + text_of_errno(error));
 }
 
 void set_option(int fd, int level, int name, int value) {
@@ -55,15 +56,18 @@ FileDescriptor open_socket(int family) {
 
 [[noreturn]] void fail_listen(const std::string& address, int error) {
   if (error == EADDRINUSE) {
-    throw Error(ErrorCode::already_exists, "[rpc.listen] expected a free port, got " + address +
-                                               ", which is taken; end the process that holds it or choose another");
+    throw Error(ErrorCode::already_exists,
+                "[rpc.listen] expected a free port, got " + address +
+                    ", which is taken; end the process that holds it or choose another");
   }
   if (error == EADDRNOTAVAIL) {
-    throw Error(ErrorCode::invalid_argument, "[rpc.listen] expected an address of this machine, got " + address);
+    throw Error(ErrorCode::invalid_argument,
+                "[rpc.listen] expected an address of this machine, got " + address);
   }
   if (error == EACCES) {
     throw Error(ErrorCode::permission_denied,
-                "[rpc.listen] expected a port this user may use, got " + address + "; choose one above 1023");
+                "[rpc.listen] expected a port this user may use, got " + address +
+                    "; choose one above 1023");
   }
   fail("bind", error);
 }
@@ -71,7 +75,8 @@ FileDescriptor open_socket(int family) {
 HostPort local_address(int fd, HostPort where) {
   sockaddr_storage storage{};
   socklen_t size = sizeof(storage);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) fail("getsockname", errno);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0)
+    fail("getsockname", errno);
   const std::uint16_t port = storage.ss_family == AF_INET6
                                  ? reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port
                                  : reinterpret_cast<const sockaddr_in*>(&storage)->sin_port;
@@ -83,15 +88,17 @@ FileDescriptor bind_to(const HostPort& where) {
   std::string problem;
   const AddressList addresses = resolve(where, true, problem);
   COHORT_CHECK(addresses != nullptr, ErrorCode::invalid_argument,
-               "[rpc.listen] expected an address of this machine, got ", where.to_string(), ": ", problem);
+               "[rpc.listen] expected an address of this machine, got ", where.to_string(), ": ",
+               problem);
   FileDescriptor fd = open_socket(addresses->ai_family);
   set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // the port of a task that just ended
-  if (bind(fd.get(), addresses->ai_addr, addresses->ai_addrlen) != 0) fail_listen(where.to_string(), errno);
+  if (bind(fd.get(), addresses->ai_addr, addresses->ai_addrlen) != 0)
+    fail_listen(where.to_string(), errno);
   return fd;
 }
 
-// A connection from a port of ours to the same port is ourselves: the kernel joins both ends when it happens to choose
-// the port that nobody listens on.
+// A connection from a port of ours to the same port is ourselves: the kernel joins both ends when
+// it happens to choose the port that nobody listens on.
 bool is_self_connected(int fd) {
   sockaddr_storage own{};
   sockaddr_storage other{};
@@ -155,14 +162,16 @@ HostPort parse_address(const std::string& address) {
   HostPort parsed;
   if (colon != std::string::npos) {
     parsed = {address.substr(0, colon), address.substr(colon + 1)};
-    const bool has_brackets = parsed.host.size() > 2 && parsed.host.front() == '[' && parsed.host.back() == ']';
+    const bool has_brackets =
+        parsed.host.size() > 2 && parsed.host.front() == '[' && parsed.host.back() == ']';
     if (has_brackets) parsed.host = parsed.host.substr(1, parsed.host.size() - 2);
     if (!has_brackets && parsed.host.find(':') != std::string::npos) parsed.host.clear();
   }
   const bool is_number = !parsed.port.empty() && parsed.port.size() <= 5 &&
                          parsed.port.find_first_not_of("0123456789") == std::string::npos;
   COHORT_CHECK(!parsed.host.empty() && is_number && std::stoi(parsed.port) <= 65535,
-               ErrorCode::invalid_argument, "[rpc.address] expected \"host:port\", got \"", address, "\"");
+               ErrorCode::invalid_argument, "[rpc.address] expected \"host:port\", got \"", address,
+               "\"");
   return parsed;
 }
 
@@ -210,7 +219,8 @@ std::string remote_address(int fd) {
   std::array<char, NI_MAXSERV> port{};
   auto* address = reinterpret_cast<sockaddr*>(&storage);
   if (getpeername(fd, address, &size) != 0) return "a peer that left";
-  if (getnameinfo(address, size, host.data(), host.size(), port.data(), port.size(), NI_NUMERICHOST | NI_NUMERICSERV)) {
+  if (getnameinfo(address, size, host.data(), host.size(), port.data(), port.size(),
+                  NI_NUMERICHOST | NI_NUMERICSERV)) {
     return "a peer";
   }
   return HostPort{host.data(), port.data()}.to_string();

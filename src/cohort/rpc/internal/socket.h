@@ -49,8 +49,8 @@ struct HostPort {
 // "127.0.0.1:4711", "[::1]:4711", "host:4711"; invalid_argument for anything else.
 HostPort parse_address(const std::string& address);
 
-// Listens on exactly this address; puts the chosen port into `address`. already_exists when the port is taken,
-// invalid_argument when the address is not this machine's.
+// Listens on exactly this address; puts the chosen port into `address`. already_exists when the
+// port is taken, invalid_argument when the address is not this machine's.
 FileDescriptor listen_on(std::string& address);
 // Throws what listen_on() would, without keeping the address.
 void check_can_listen(const std::string& address);

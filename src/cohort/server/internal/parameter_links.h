@@ -17,7 +17,7 @@ struct ParameterLinkOptions {
   rpc::Identity self;
   std::uint64_t coordinator_incarnation = 0;
   std::string backend;
-  Duration connect_timeout = std::chrono::seconds(10);
+  Duration connect_timeout = std::chrono::seconds(1);  // the coordinator has met them all
 };
 
 // Thread-safe.

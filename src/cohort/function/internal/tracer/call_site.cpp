@@ -42,7 +42,8 @@ std::string path_of(const Dl_info& info) {
   return length > 0 ? std::string(path.data(), static_cast<std::size_t>(length)) : name;
 }
 
-bool is_library_of_torch(std::string_view path) {
+bool is_library_of_torch(const char* name) {
+  std::string_view path = name == nullptr ? "" : name;
   std::string_view file = path.substr(path.rfind('/') + 1);
   for (std::string_view prefix :
        {"libtorch", "libc10", "libc.so", "libc-", "libstdc++", "libgomp"}) {

@@ -12,9 +12,27 @@
 namespace cohort::function {
 namespace {
 
-// What memory of aten::empty holds in a trace until somebody writes there. Differs from byte to
-// byte, so that no usual content equals it.
-std::byte filler(std::size_t index) { return static_cast<std::byte>(0xa7 ^ (index * 0x3b)); }
+// The bytes of a tensor's memory.
+std::span<std::byte> bytes_of(const at::Tensor& tensor) {
+  auto* data = static_cast<std::byte*>(tensor.data_ptr());
+  return {data - tensor.storage_offset() * static_cast<std::int64_t>(tensor.element_size()),
+          tensor.storage().nbytes()};
+}
+
+// FNV-1a over words.
+std::uint64_t hash(std::span<const std::byte> bytes) {
+  constexpr std::uint64_t kPrime = 0x100000001b3;
+  std::uint64_t value = 0xcbf29ce484222325;
+  while (!bytes.empty()) {
+    std::uint64_t word = 0;
+    std::size_t count = std::min(bytes.size(), sizeof(word));
+    std::memcpy(&word, bytes.data(), count);
+    value = (value ^ word) * kPrime;
+    value ^= value >> 29;
+    bytes = bytes.subspan(count);
+  }
+  return value;
+}
 
 std::int64_t byte_count(const at::Tensor& tensor) {
   return tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
@@ -202,39 +220,34 @@ void Recorder::note_write(const at::Tensor& tensor) {
   state_.save_contents(tensor);
 }
 
-void Recorder::mark_unwritten(const at::Tensor& tensor, int id) {
+void Recorder::watch_memory(const at::Tensor& tensor, int id, bool is_unwritten) {
   TracedMemory* memory = values_.memory_of(tensor);
   if (memory == nullptr || !tensor.has_storage() || !tensor.device().is_cpu()) return;
-  std::size_t bytes = tensor.storage().nbytes();
-  if (bytes == 0) return;
-  auto* data = static_cast<std::byte*>(tensor.data_ptr());
-  for (std::size_t i = 0; i < bytes; ++i) data[i] = filler(i);
-  memory->unwritten_value = id;
-}
-
-bool Recorder::was_written_by_host(const at::Tensor& tensor) const {
-  const std::byte* data =
-      static_cast<const std::byte*>(tensor.data_ptr()) -
-      tensor.storage_offset() * static_cast<std::int64_t>(tensor.element_size());
-  std::size_t bytes = tensor.storage().nbytes();
-  for (std::size_t i = 0; i < bytes; ++i) {
-    if (data[i] != filler(i)) return true;
+  std::span<std::byte> bytes = bytes_of(tensor);
+  if (bytes.empty()) return;
+  if (is_unwritten) {
+    // Differs from byte to byte, so that no usual content equals it.
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] = static_cast<std::byte>(0xa7 ^ (i * 0x3b));
   }
-  return false;
+  memory->factory_value = id;
+  memory->factory_hash = hash(bytes);
 }
 
-// torch::tensor({1, 2}) and writes through data_ptr() fill what aten::empty made without an op: the
-// content becomes a constant that is copied there before `tensor` is used.
+// torch::tensor({1, 2}) and writes through data_ptr() fill what a factory op made without an op:
+// the content becomes a constant that is copied there before `tensor` is used.
 void Recorder::note_content_use(const at::Tensor& tensor, bool is_written, bool is_overwritten) {
   TracedMemory* memory = values_.memory_of(tensor);
-  if (memory == nullptr || memory->unwritten_value < 0) return;
-  int base = memory->unwritten_value;
+  if (memory == nullptr || memory->factory_value < 0) return;
+  int base = memory->factory_value;
   bool is_all_lost = is_overwritten && covers_its_memory(tensor);
-  if (is_all_lost || !was_written_by_host(tensor)) {
-    if (is_written) memory->unwritten_value = -1;
-    return;
-  }
-  memory->unwritten_value = -1;
+  bool is_filled_by_host = !is_all_lost && hash(bytes_of(tensor)) != memory->factory_hash;
+  if (is_filled_by_host) memory->factory_hash = hash(bytes_of(tensor));
+  if (is_written) memory->factory_value = -1;
+  if (is_filled_by_host) add_host_content(tensor, base);
+}
+
+void Recorder::add_host_content(const at::Tensor& tensor, int base) {
   Untraced untraced;
   const Geometry geometry = values_.geometry(base);
   at::Tensor flat = whole_memory(tensor).view(geometry.dtype);

@@ -35,8 +35,30 @@ constexpr std::array<std::string_view, 12> kOverwriters = {
     "aten::uniform_", "aten::bernoulli_", "aten::random_",     "aten::exponential_",
     "aten::cauchy_",  "aten::geometric_", "aten::log_normal_", "aten::eye_"};
 
-constexpr std::array<std::string_view, 3> kBatchNorms = {
-    "aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"};
+constexpr std::array<std::string_view, 12> kFillable = {
+    "aten::zeros",    "aten::zeros_like", "aten::ones",     "aten::ones_like",
+    "aten::full",     "aten::full_like",  "aten::new_full", "aten::new_zeros",
+    "aten::new_ones", "aten::eye",        "aten::arange",   "aten::scalar_tensor"};
+
+// Writes that schemas do not mention: argument `written`, where argument `flag` is true (-1:
+// always).
+struct HiddenWrite {
+  std::string_view name;
+  std::size_t written;
+  int flag;
+};
+constexpr std::array<HiddenWrite, 10> kHiddenWrites = {{
+    {"aten::native_batch_norm", 3, 5},
+    {"aten::native_batch_norm", 4, 5},
+    {"aten::cudnn_batch_norm", 3, 5},
+    {"aten::cudnn_batch_norm", 4, 5},
+    {"aten::miopen_batch_norm", 3, 5},
+    {"aten::miopen_batch_norm", 4, 5},
+    {"aten::batch_norm_update_stats", 1, -1},
+    {"aten::batch_norm_update_stats", 2, -1},
+    {"aten::rrelu_with_noise", 1, 4},
+    {"aten::rrelu_with_noise_", 1, 4},
+}};
 
 template <std::size_t N>
 bool contains(const std::array<std::string_view, N>& names, std::string_view name) {
@@ -124,9 +146,13 @@ bool writes_argument(const c10::OperatorHandle& op, std::span<const c10::IValue>
                      std::size_t index) {
   const c10::AliasInfo* alias = op.schema().arguments()[index].alias_info();
   if (alias != nullptr && alias->isWrite()) return true;
-  if (index != 3 && index != 4) return false;
-  return contains(kBatchNorms, op.operator_name().name) && arguments.size() > 5 &&
-         arguments[5].isBool() && arguments[5].toBool();
+  const std::string& name = op.operator_name().name;
+  return std::any_of(kHiddenWrites.begin(), kHiddenWrites.end(), [&](const HiddenWrite& hidden) {
+    if (hidden.written != index || hidden.name != name) return false;
+    if (hidden.flag < 0) return true;
+    const c10::IValue& flag = arguments[static_cast<std::size_t>(hidden.flag)];
+    return flag.isBool() && flag.toBool();
+  });
 }
 
 bool only_views_argument(const c10::OperatorHandle& op, std::size_t index) {
@@ -141,6 +167,10 @@ bool overwrites_argument(const c10::OperatorHandle& op, std::size_t index) {
 
 bool makes_unwritten_memory(std::string_view name) {
   return name.starts_with("aten::empty") || name.starts_with("aten::new_empty");
+}
+
+bool makes_memory_to_fill(std::string_view name) {
+  return makes_unwritten_memory(name) || contains(kFillable, name);
 }
 
 void canonicalise(Op& op) {

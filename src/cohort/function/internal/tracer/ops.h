@@ -37,6 +37,9 @@ bool only_views_argument(const c10::OperatorHandle& op, std::size_t index);
 bool overwrites_argument(const c10::OperatorHandle& op, std::size_t index);
 // The result's memory holds nothing yet (aten::empty and its kin).
 bool makes_unwritten_memory(std::string_view name);
+// The result is memory that people fill by hand: unwritten, or of known content (zeros, full,
+// arange).
+bool makes_memory_to_fill(std::string_view name);
 // Rewrites ops that depend on this LibTorch or skip checks into ones that every server runs with
 // equal results.
 void canonicalise(Op& op);

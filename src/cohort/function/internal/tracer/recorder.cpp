@@ -65,6 +65,7 @@ std::span<const c10::IValue> arguments_of(const c10::OperatorHandle& op,
 
 Recorder::Recorder(const TraceOptions& options, int pass, std::shared_ptr<MemoryWatch> memory)
     : options_(options), pass_(pass), memory_(std::move(memory)) {
+  if (pass > 0) state_.reseed_default_generator();
   for (const at::Tensor& leaf : options.leaves) state_.hide_gradient(leaf);
 }
 
@@ -152,8 +153,10 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   for (const at::Tensor& tensor : written) values_.refresh(tensor);
   recorded.outs = number_results(op.schema().returns().size(), *stack);
   if (!written.empty()) recorded.flags |= Op::writes;
-  if (makes_unwritten_memory(name))
-    mark_unwritten(stack->back().toTensor(), recorded.outs.back().ids.back());
+  if (makes_memory_to_fill(name)) {
+    watch_memory(stack->back().toTensor(), recorded.outs.back().ids.back(),
+                 makes_unwritten_memory(name));
+  }
   program_.ops.push_back(std::move(recorded));
 }
 

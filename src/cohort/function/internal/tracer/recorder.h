@@ -87,9 +87,9 @@ class Recorder final : public Trace {
   int add_variable(const TracedVariable& traced, const at::Tensor& tensor);
   void note_read(const at::Tensor& tensor);
   void note_write(const at::Tensor& tensor);
-  void mark_unwritten(const at::Tensor& tensor, int id);
+  void watch_memory(const at::Tensor& tensor, int id, bool is_unwritten);
+  void add_host_content(const at::Tensor& tensor, int base);
   void note_content_use(const at::Tensor& tensor, bool is_written, bool is_overwritten);
-  bool was_written_by_host(const at::Tensor& tensor) const;
 
   // trace_effects.cpp
   int variable_index(const at::Tensor& variable);

@@ -40,6 +40,12 @@ StateKeeper::~StateKeeper() {
   }
 }
 
+void StateKeeper::reseed_default_generator() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_current_seed(generator.current_seed() + 0x9e3779b97f4a7c15);
+}
+
 void StateKeeper::save_contents(const at::Tensor& tensor) {
   const void* storage = tensor.storage().unsafeGetStorageImpl();
   if (!seen_.insert(storage).second) return;

@@ -21,6 +21,8 @@ class StateKeeper {
   StateKeeper(const StateKeeper&) = delete;
   StateKeeper& operator=(const StateKeeper&) = delete;
 
+  // Random numbers that reach a program in spite of everything should differ between passes.
+  void reseed_default_generator();
   // Before the first write to a tensor that outlives the trace: its whole memory.
   void save_contents(const at::Tensor& tensor);
   // For a tensor whose memory set_data() might replace.

@@ -115,7 +115,7 @@ TracedMemory* ValueTable::memory(const at::Tensor& tensor, Origin origin) {
   const c10::StorageImpl* storage = dense.storage().unsafeGetStorageImpl();
   auto found = memories_.find(storage);
   if (found == memories_.end()) {
-    TracedMemory fresh{dense.storage().getWeakStorageImpl(), origin, -1, -1, {}};
+    TracedMemory fresh{dense.storage().getWeakStorageImpl(), origin, -1, -1, 0, {}};
     found = memories_.emplace(storage, std::move(fresh)).first;
   }
   return &found->second;

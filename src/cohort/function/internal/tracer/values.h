@@ -41,8 +41,11 @@ struct TracedMemory {
   Origin origin = Origin::result;
   // The program's variable, where origin is variable.
   int variable = -1;
-  // The value that aten::empty made of it, while no recorded op has written there; else -1.
-  int unwritten_value = -1;
+  // The value of the factory op (empty, zeros, …) that made it, while no recorded op has written
+  // there; else -1.
+  int factory_value = -1;
+  // A hash of what the factory op left there.
+  std::uint64_t factory_hash = 0;
   // The values in this memory, oldest first.
   std::vector<int> values;
 };

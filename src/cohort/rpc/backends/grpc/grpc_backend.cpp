@@ -43,7 +43,8 @@ using ClientStream = grpc::ClientReaderWriter<proto::Chunk, proto::Chunk>;
 // Thread-safe. Its connection runs on a thread of its own, or on gRPC's where it was accepted.
 class GrpcChannel final : public Channel {
  public:
-  explicit GrpcChannel(std::shared_ptr<GrpcConnection> connection) : connection_(std::move(connection)) {}
+  explicit GrpcChannel(std::shared_ptr<GrpcConnection> connection)
+      : connection_(std::move(connection)) {}
 
   ~GrpcChannel() override {
     connection_->close();
@@ -143,13 +144,17 @@ class GrpcBackend final : public Backend {
     return std::make_unique<GrpcListener>(options, std::move(accept));
   }
 
-  std::shared_ptr<Channel> connect(const ConnectOptions& options, Channel::Handlers handlers) override {
+  std::shared_ptr<Channel> connect(const ConnectOptions& options,
+                                   Channel::Handlers handlers) override {
     PeerName peer{options.peer, options.address, "grpc"};
     std::shared_ptr<grpc::Channel> transport = internal::open_grpc_channel(options.address);
     switch (internal::wait_connected(*transport, options.deadline)) {
-      case internal::GrpcConnect::connected: break;
-      case internal::GrpcConnect::refused: throw internal::refused_error(peer, "no connection");
-      case internal::GrpcConnect::expired: throw internal::expired_error(peer);
+      case internal::GrpcConnect::connected:
+        break;
+      case internal::GrpcConnect::refused:
+        throw internal::refused_error(peer, "no connection");
+      case internal::GrpcConnect::expired:
+        throw internal::expired_error(peer);
     }
     auto connection = std::make_shared<GrpcConnection>(std::move(peer), options.frame_bytes_max);
     connection->end().set_handlers(std::move(handlers));

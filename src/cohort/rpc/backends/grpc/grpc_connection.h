@@ -24,8 +24,8 @@ class ByteStream {
   virtual void cancel() noexcept = 0;
 };
 
-// Shared by the channel's handle and its threads: one reads and runs the handlers, one writes. Thread-safe, but for
-// run().
+// Shared by the channel's handle and its threads: one reads and runs the handlers, one writes.
+// Thread-safe, but for run().
 class GrpcConnection {
  public:
   GrpcConnection(internal::PeerName peer, std::size_t frame_bytes_max);
@@ -34,7 +34,8 @@ class GrpcConnection {
   void send(Frame frame);
   void close() noexcept { close_with(end_.cancelled()); }
   std::size_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
-  // Reads and calls the handlers until closed; the writer lives as long. `stream` is not used after it.
+  // Reads and calls the handlers until closed; the writer lives as long. `stream` is not used after
+  // it.
   void run(ByteStream& stream) noexcept;
   // Returns when run() is over, or is running the caller.
   void wait_done();

@@ -15,8 +15,8 @@ namespace {
 
 using internal::PeerName;
 
-// One end: an inbox and the body of the thread that empties it. Shared by the channel's handle, its thread, and weakly
-// by the other end. Thread-safe, but for run().
+// One end: an inbox and the body of the thread that empties it. Shared by the channel's handle, its
+// thread, and weakly by the other end. Thread-safe, but for run().
 class End {
  public:
   explicit End(PeerName peer) : end_(std::move(peer)) {}
@@ -73,7 +73,8 @@ class End {
   // Nothing once closed here, or by the peer and everything it sent was taken.
   std::optional<Frame> next() {
     Lock lock(mutex_);
-    changed_.wait(mutex_, Deadline(), [this] { return !inbox_.empty() || is_peer_closed_ || end_.is_closed(); });
+    changed_.wait(mutex_, Deadline(),
+                  [this] { return !inbox_.empty() || is_peer_closed_ || end_.is_closed(); });
     if (end_.is_closed() || inbox_.empty()) return std::nullopt;
     Frame frame = std::move(inbox_.front());
     inbox_.pop_front();
@@ -176,8 +177,8 @@ class Ports {
       address = (address.empty() ? "inprocess" : address) + ":" + std::to_string(++last_);
     }
     const bool is_new = ports_.emplace(address, std::move(port)).second;
-    COHORT_CHECK(is_new, ErrorCode::already_exists, "[rpc.listen] expected a free address, got ", address,
-                 ", which is taken; choose another");
+    COHORT_CHECK(is_new, ErrorCode::already_exists, "[rpc.listen] expected a free address, got ",
+                 address, ", which is taken; choose another");
     return address;
   }
 
@@ -228,12 +229,15 @@ class InprocessBackend final : public Backend {
     return std::make_unique<InprocessListener>(ports_, options, std::move(accept));
   }
 
-  std::shared_ptr<Channel> connect(const ConnectOptions& options, Channel::Handlers handlers) override {
+  std::shared_ptr<Channel> connect(const ConnectOptions& options,
+                                   Channel::Handlers handlers) override {
     const PeerName peer{options.peer, options.address, "inprocess"};
     const std::shared_ptr<Port> port = ports_.find(options.address);
-    if (port == nullptr) throw internal::refused_error(peer, "nobody listens there in this process");
+    if (port == nullptr)
+      throw internal::refused_error(peer, "nobody listens there in this process");
     auto near = std::make_shared<End>(peer);
-    auto far = std::make_shared<End>(PeerName{"", options.address + "#" + std::to_string(++last_), "inprocess"});
+    auto far = std::make_shared<End>(
+        PeerName{"", options.address + "#" + std::to_string(++last_), "inprocess"});
     near->join(far);
     far->join(near);
     auto channel = std::make_shared<InprocessChannel>(near);

@@ -23,13 +23,15 @@ using internal::PeerName;
 class StreamChannel final : public Channel {
  public:
   StreamChannel(FileDescriptor socket, PeerName peer, StreamOptions options)
-      : connection_(std::make_shared<StreamConnection>(std::move(socket), std::move(peer), options)) {}
+      : connection_(
+            std::make_shared<StreamConnection>(std::move(socket), std::move(peer), options)) {}
 
   ~StreamChannel() override {
     connection_->close();
     if (!thread_.joinable()) return;
     if (connection_->end().is_own_thread()) {
-      thread_.detach();  // it owns the connection, and ends after the handler that we are called from
+      thread_
+          .detach();  // it owns the connection, and ends after the handler that we are called from
     } else {
       thread_.join();
     }
@@ -55,7 +57,9 @@ class StreamChannel final : public Channel {
 class StreamListener final : public Listener {
  public:
   StreamListener(const ListenOptions& options, AcceptHandler accept)
-      : options_(options), accept_(std::move(accept)), socket_(internal::listen_on(options_.address)) {
+      : options_(options),
+        accept_(std::move(accept)),
+        socket_(internal::listen_on(options_.address)) {
     thread_ = internal::start_thread([this] { run(); });
   }
 
@@ -71,7 +75,8 @@ class StreamListener final : public Listener {
  private:
   void run() noexcept {
     while (!is_stopped_) {
-      std::array<pollfd, 2> entries{pollfd{socket_.get(), POLLIN, 0}, pollfd{waker_.fd(), POLLIN, 0}};
+      std::array<pollfd, 2> entries{pollfd{socket_.get(), POLLIN, 0},
+                                    pollfd{waker_.fd(), POLLIN, 0}};
       if (poll(entries.data(), entries.size(), -1) <= 0 || is_stopped_) continue;
       try {
         accept_one();
@@ -85,14 +90,15 @@ class StreamListener final : public Listener {
     FileDescriptor socket(accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.is_open()) return wait_after_failure(errno);
     PeerName peer{"", internal::remote_address(socket.get()), "stream"};
-    auto channel = std::make_shared<StreamChannel>(std::move(socket), std::move(peer),
-                                                   StreamOptions{options_.frame_bytes_max, options_.spin});
+    auto channel = std::make_shared<StreamChannel>(
+        std::move(socket), std::move(peer), StreamOptions{options_.frame_bytes_max, options_.spin});
     accepted_.add(channel);
     auto handlers = internal::ask_acceptor(accept_, channel);
     if (handlers) channel->start(std::move(*handlers));
   }
 
-  // A connection that is gone again is nothing; without descriptors or memory, trying at once would only burn a core.
+  // A connection that is gone again is nothing; without descriptors or memory, trying at once would
+  // only burn a core.
   void wait_after_failure(int error) {
     if (error == EAGAIN || error == ECONNABORTED || error == EINTR) return;
     log_warn("cannot accept on ", options_.address, ": error ", error);
@@ -118,11 +124,12 @@ class StreamBackend final : public Backend {
     return std::make_unique<StreamListener>(options, std::move(accept));
   }
 
-  std::shared_ptr<Channel> connect(const ConnectOptions& options, Channel::Handlers handlers) override {
+  std::shared_ptr<Channel> connect(const ConnectOptions& options,
+                                   Channel::Handlers handlers) override {
     PeerName peer{options.peer, options.address, "stream"};
     FileDescriptor socket = internal::connect_to(peer, options.deadline);
-    auto channel = std::make_shared<StreamChannel>(std::move(socket), std::move(peer),
-                                                   StreamOptions{options.frame_bytes_max, options.spin});
+    auto channel = std::make_shared<StreamChannel>(
+        std::move(socket), std::move(peer), StreamOptions{options.frame_bytes_max, options.spin});
     channel->start(std::move(handlers));
     return channel;
   }

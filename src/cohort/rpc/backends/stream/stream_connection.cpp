@@ -16,7 +16,8 @@ namespace cohort::rpc::backends {
 namespace {
 
 constexpr std::size_t kPartsMax = 64;
-// How often a sender writes before it leaves the rest to the channel's thread, which may be others' frames only.
+// How often a sender writes before it leaves the rest to the channel's thread, which may be others'
+// frames only.
 constexpr int kSenderRounds = 16;
 // How often the channel's thread writes before it looks for incoming bytes again.
 constexpr int kThreadRounds = 4;
@@ -26,7 +27,8 @@ std::string text_of_errno(int error) { return std::generic_category().message(er
 
 }  // namespace
 
-StreamConnection::StreamConnection(internal::FileDescriptor socket, internal::PeerName peer, StreamOptions options)
+StreamConnection::StreamConnection(internal::FileDescriptor socket, internal::PeerName peer,
+                                   StreamOptions options)
     : end_(std::move(peer)),
       socket_(std::move(socket)),
       options_(options),
@@ -50,13 +52,16 @@ void StreamConnection::send(Frame frame) {
   flush(kSenderRounds);
 }
 
-// For the writer: sends until nothing is left (and is the writer no more), the socket is full, or the rounds are over.
+// For the writer: sends until nothing is left (and is the writer no more), the socket is full, or
+// the rounds are over.
 void StreamConnection::flush(int rounds_max) {
   for (int round = 0; round < rounds_max; ++round) {
     if (sending_.is_empty() && !take_queue()) return;
     switch (write_some()) {
-      case Written::some: break;
-      case Written::nothing: return leave_to_thread();
+      case Written::some:
+        break;
+      case Written::nothing:
+        return leave_to_thread();
       case Written::failed:  // stays the writer: nobody shall try again
         sending_ = internal::Segments();
         return;
@@ -166,7 +171,8 @@ void StreamConnection::receive() {
       return fail(internal::lost_error(end_.name(), text_of_errno(errno)));
     }
     decoder_.commit(static_cast<std::size_t>(got), sink_);
-    if (static_cast<std::size_t>(got) < asked || is_thread_writing_.load(std::memory_order_relaxed)) return;
+    if (static_cast<std::size_t>(got) < asked || is_thread_writing_.load(std::memory_order_relaxed))
+      return;
   }
 }
 
@@ -182,7 +188,8 @@ void StreamConnection::shut_down() noexcept {
   waker_.wake();
 }
 
-// Lets go of the tensors that were not sent; a sender that is just writing some lets go of them itself.
+// Lets go of the tensors that were not sent; a sender that is just writing some lets go of them
+// itself.
 void StreamConnection::drop_queue() noexcept {
   Lock lock(mutex_);
   queue_ = internal::Segments();

@@ -17,10 +17,12 @@ struct StreamOptions {
   Duration spin{};
 };
 
-// Shared by the channel's handle and its thread. Thread-safe, but for run(), which is the thread's body.
+// Shared by the channel's handle and its thread. Thread-safe, but for run(), which is the thread's
+// body.
 //
-// One thread at a time is the writer: a sender while the socket takes its bytes, else the channel's thread. Others
-// only queue; the writer takes all of the queue at once, so that small frames leave together.
+// One thread at a time is the writer: a sender while the socket takes its bytes, else the channel's
+// thread. Others only queue; the writer takes all of the queue at once, so that small frames leave
+// together.
 class StreamConnection {
  public:
   StreamConnection(internal::FileDescriptor socket, internal::PeerName peer, StreamOptions options);

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/strategy/strategy.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "cohort/cluster/resolvers/simple_resolver.h"
+#include "cohort/core/error.h"
+#include "cohort/strategy/parameter_server_strategy.h"
+
+namespace cohort {
+namespace {
+
+// Nothing connects before the first variable, so no such cluster needs to exist.
+SimpleResolver resolver(std::map<std::string, std::vector<std::string>> jobs = {{"worker", {"127.0.0.1:1"}},
+                                                                                {"ps", {"127.0.0.1:2"}}}) {
+  return SimpleResolver(ClusterSpec(std::move(jobs)), {.task_type = "chief", .task_id = 0});
+}
+
+SimpleResolver chief_resolver() {
+  return resolver({{"chief", {"127.0.0.1:3"}}, {"worker", {"127.0.0.1:1"}}, {"ps", {"127.0.0.1:2"}}});
+}
+
+// A strategy of one replica and no cluster.
+class LocalStrategy final : public Strategy {
+ public:
+  std::string_view name() const override { return "local"; }
+  int num_replicas_in_sync() const override { return 1; }
+
+ protected:
+  void run_replicas(const std::function<void(ReplicaContext&)>& body) override {
+    internal::in_replica_context(*this, 0, body);
+  }
+};
+
+class ContextTest : public ::testing::Test {
+ protected:
+  ~ContextTest() override { expect_default(); }
+  void expect_default() {
+    EXPECT_EQ(&get_strategy(), &default_strategy());
+    EXPECT_FALSE(has_strategy());
+    EXPECT_FALSE(in_cross_replica_context());
+    ASSERT_NE(get_replica_context(), nullptr);
+    EXPECT_EQ(get_replica_context()->replica_id_in_sync_group(), 0);
+  }
+  void expect_cross(const Strategy& strategy) {
+    EXPECT_EQ(&get_strategy(), &strategy);
+    EXPECT_TRUE(has_strategy());
+    EXPECT_TRUE(in_cross_replica_context());
+    EXPECT_EQ(get_replica_context(), nullptr);
+  }
+  template <class F>
+  ErrorCode code_of(F&& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return ErrorCode::unknown;
+  }
+  LocalStrategy s;
+  LocalStrategy t;
+};
+
+TEST_F(ContextTest, OutsideAnyScopeTheDefaultStrategyRules) { expect_default(); }
+
+TEST_F(ContextTest, AScopeIsCrossReplicaContextAndEndsWithItsObject) {
+  {
+    const Scope scope = s.scope();
+    expect_cross(s);
+  }
+  expect_default();
+}
+
+TEST_F(ContextTest, AScopeMayBeEnteredAgain) {
+  const Scope outer = s.scope();
+  {
+    const Scope inner = s.scope();
+    expect_cross(s);
+  }
+  expect_cross(s);
+}
+
+TEST_F(ContextTest, AnotherStrategysScopeIsMixing) {
+  const Scope scope = s.scope();
+  EXPECT_EQ(code_of([&] { const Scope other = t.scope(); }), ErrorCode::failed_precondition);
+  EXPECT_EQ(code_of([&] { t.run([] {}); }), ErrorCode::failed_precondition);
+  expect_cross(s);
+}
+
+TEST_F(ContextTest, RunIsReplicaContextInAndOutOfScope) {
+  const auto probe = [&] {
+    EXPECT_EQ(&get_strategy(), &s);
+    EXPECT_FALSE(in_cross_replica_context());
+    return get_replica_context()->replica_id_in_sync_group();
+  };
+  EXPECT_EQ(s.run(probe), 0);
+  const Scope scope = s.scope();
+  EXPECT_EQ(s.run(probe), 0);
+  expect_cross(s);
+}
+
+TEST_F(ContextTest, ScopeAndRunInsideAReplicaAreRefused) {
+  s.run([&] {
+    EXPECT_EQ(code_of([&] { const Scope scope = s.scope(); }), ErrorCode::failed_precondition);
+    EXPECT_EQ(code_of([&] { s.run([] {}); }), ErrorCode::failed_precondition);
+    EXPECT_EQ(code_of([&] { internal::check_cross_replica_or_default(s, "reduce"); }), ErrorCode::failed_precondition);
+  });
+}
+
+TEST_F(ContextTest, MergeCallIsCrossReplicaContextOfItsStrategy) {
+  s.run([&] {
+    const Nest result = get_replica_context()->merge_call(
+        [&](Strategy& strategy, const std::vector<Nest>& arguments) {
+          EXPECT_EQ(&strategy, &s);
+          expect_cross(s);
+          EXPECT_EQ(s.run([] { return 5; }), 5) << "a nested run is allowed here";
+          return Nest(arguments[0].integer() + 1);
+        },
+        {Nest(1)});
+    EXPECT_EQ(result.integer(), 2);
+  });
+}
+
+TEST_F(ContextTest, MergeCallFromTheDefaultReplicaRunsInline) {
+  const Nest result = get_replica_context()->merge_call([](Strategy& strategy, const std::vector<Nest>& arguments) {
+    EXPECT_EQ(&strategy, &default_strategy());
+    EXPECT_TRUE(in_cross_replica_context());
+    EXPECT_FALSE(has_strategy());
+    return arguments[0];
+  }, {Nest("x")});
+  EXPECT_EQ(result.text(), "x");
+}
+
+TEST_F(ContextTest, AReplicaContextWorksOnlyWhileItIsTheCurrentOne) {
+  const auto merge = [](ReplicaContext& context) {
+    context.merge_call([](Strategy&, const std::vector<Nest>&) { return Nest(); });
+  };
+  ReplicaContext& outer = *get_replica_context();
+  s.run([&] {
+    EXPECT_EQ(code_of([&] { merge(outer); }), ErrorCode::failed_precondition) << "another strategy's";
+    ReplicaContext stale(s, 0);
+    EXPECT_EQ(code_of([&] { merge(stale); }), ErrorCode::failed_precondition) << "another context of the same";
+  });
+  const Scope scope = s.scope();
+  EXPECT_EQ(code_of([&] { merge(outer); }), ErrorCode::failed_precondition) << "not in a replica";
+}
+
+TEST_F(ContextTest, TheDefaultScopeChangesNothingAndEndsAtAnother) {
+  {
+    const Scope scope = default_strategy().scope();
+    expect_default();
+  }
+  const Scope scope = s.scope();
+  EXPECT_EQ(code_of([&] { const Scope other = default_strategy().scope(); }), ErrorCode::failed_precondition);
+}
+
+TEST_F(ContextTest, AnErrorInsideRunRestoresTheContext) {
+  EXPECT_THROW(s.run([] { throw Error(ErrorCode::aborted, "x"); }), Error);
+  expect_default();
+}
+
+TEST_F(ContextTest, ModesDoNotLeakToOtherThreads) {
+  const Scope scope = s.scope();
+  std::thread([&] { EXPECT_FALSE(has_strategy()); }).join();
+  expect_cross(s);
+}
+
+TEST_F(ContextTest, TheParameterServerStrategyOnlyValidatesAtFirst) {
+  ParameterServerStrategy strategy(chief_resolver());
+  EXPECT_EQ(strategy.num_replicas_in_sync(), 1);
+  EXPECT_EQ(strategy.parameter_devices(), std::vector<std::string>{"/job:ps/task:0"});
+  const Scope scope = strategy.scope();
+  expect_cross(strategy);
+}
+
+TEST_F(ContextTest, TheParameterServerStrategyRefusesABadCluster) {
+  const auto construct = [&](std::map<std::string, std::vector<std::string>> jobs) {
+    return code_of([&] { ParameterServerStrategy strategy(resolver(std::move(jobs))); });
+  };
+  EXPECT_EQ(construct({}), ErrorCode::invalid_argument);
+  EXPECT_EQ(construct({{"chief", {"a:1"}}, {"worker", {"b:1"}}}), ErrorCode::invalid_argument) << "no ps";
+  EXPECT_EQ(construct({{"chief", {"a:1"}}, {"ps", {"b:1"}}}), ErrorCode::invalid_argument) << "no worker";
+  EXPECT_EQ(construct({{"chief", {"a:1", "c:1"}}, {"worker", {"d:1"}}, {"ps", {"b:1"}}}), ErrorCode::invalid_argument);
+  EXPECT_EQ(construct({{"foo", {"a:1"}}, {"worker", {"d:1"}}, {"ps", {"b:1"}}}), ErrorCode::invalid_argument);
+}
+
+}  // namespace
+}  // namespace cohort
