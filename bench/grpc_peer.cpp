@@ -27,8 +27,8 @@ constexpr int kTakenAtOnce = 64;
 class PeerService final : public grpc::Service {
  public:
   PeerService() {
-    AddMethod(
-        new grpc::internal::RpcServiceMethod(kMethod, grpc::internal::RpcMethod::NORMAL_RPC, nullptr));
+    AddMethod(new grpc::internal::RpcServiceMethod(kMethod, grpc::internal::RpcMethod::NORMAL_RPC,
+                                                   nullptr));
     MarkMethodRaw(0);
   }
   using Writer = grpc::ServerAsyncResponseWriter<grpc::ByteBuffer>;
@@ -138,8 +138,7 @@ void GrpcPeer::call_many(std::size_t count, std::size_t depth,
     call.number = started++;
     call.reader.reset();
     call.context.emplace();
-    call.reader =
-        stub_->PrepareUnaryCall(&*call.context, kMethod, request(call.number), &queue_);
+    call.reader = stub_->PrepareUnaryCall(&*call.context, kMethod, request(call.number), &queue_);
     call.reader->StartCall();
     call.reader->Finish(&call.reply, &call.status, &call);
   };

@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 
 #include "cohort/coordinator/cluster_coordinator.h"
-#include "cohort/function/registry.h"
 #include "cohort/optimizer/sgd.h"
 #include "cohort/testing/cluster/test_cluster.h"
 
@@ -136,12 +135,14 @@ TEST_F(ParameterServerTest, RaisesTheFirstApplicationErrorOnceAndGoesOn) {
 }
 
 TEST_F(ParameterServerTest, ABrokenDatasetFailsTheClosureThatUsesIt) {
-  function::register_function("only_here", [](std::vector<at::Tensor> fields) { return fields; });
-  auto data = coordinator.create_per_worker_dataset(Dataset::range(4).map(Function::registered("only_here")).batch(2));
+  // The servers were given no data directory, so they open no file for a coordinator.
+  const std::string images = COHORT_SOURCE_DIR "/examples/data/digits/t10k-images-idx3-ubyte";
+  auto data = coordinator.create_per_worker_dataset(Dataset::idx({.images = images}).batch(2));
   auto iterator = data.iterator();
   Function step([](Iterator& it) { return it.next<at::Tensor>(); });
   const Error error = error_of([&] { coordinator.schedule(step, iterator), coordinator.join(); });
   EXPECT_EQ(error.cause(), ErrorCause::closure_input) << error.what();
+  EXPECT_EQ(error.code(), ErrorCode::permission_denied) << error.what();
 }
 
 TEST_F(ParameterServerTest, RefusesARemoteValueAsArgument) {

@@ -175,7 +175,7 @@ TEST(OptimizersInATrace, ALossOfNoVariableIsRefusedAtTheTrace) {
     return x;
   };
   EXPECT_THAT(([&] { Shipped(here, step); }),
-              testing::throws_error(ErrorCode::invalid_argument, ""));
+              testing::throws_error(ErrorCode::invalid_argument, "XX"));
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes of value, slots and gradient that a rule touches a second, in place and into another
 // buffer.
-#include <ATen/ops/empty.h>
 #include <ATen/ops/randn.h>
 #include <benchmark/benchmark.h>
 
@@ -15,7 +14,7 @@ void run_rule(benchmark::State& state, std::string_view name, bool is_in_place) 
   const std::vector<double> hyper(rule.hyper_names().size(), 1e-3);
   const at::TensorOptions options(at::kFloat);
   at::Tensor value = at::randn({state.range(0)}, options);
-  at::Tensor other = is_in_place ? value : at::empty({state.range(0)}, options);
+  at::Tensor other = is_in_place ? value : at::randn({state.range(0)}, options);
   const at::Tensor gradient = at::randn({state.range(0)}, options);
   std::vector<at::Tensor> slots = rule.create_slots(value, hyper);
   std::size_t bytes = value.nbytes() + other.nbytes() + gradient.nbytes();

@@ -191,6 +191,18 @@ TEST(StreamBackendTest, ASpinningChannelDeliversAsAnyOther) {
   EXPECT_EQ(near.wait_closed().code(), ErrorCode::cancelled);
 }
 
+TEST(StreamBackendTest, AnAnswerBeforeCloseInAHandlerLeaves) {
+  ChannelPair pair("stream", {}, [](std::shared_ptr<Channel> channel) {
+    return Channel::Handlers{.on_frame = [channel](Frame frame) {
+      channel->send(std::move(frame));
+      channel->close();
+    }};
+  });
+  pair.near->send({.id = 9});
+  EXPECT_EQ(pair.at_near.wait_frames(1).at(0).id, 9U);
+  EXPECT_EQ(pair.at_near.wait_closed().cause(), ErrorCause::peer_lost);
+}
+
 TEST(BackendTable, EachBackendKnowsItsName) {
   EXPECT_THAT(backend_names(), ::testing::ElementsAre("inprocess", "stream", "grpc"));
   for (const std::string& name : backend_names()) EXPECT_EQ(backend_of(name).name(), name);

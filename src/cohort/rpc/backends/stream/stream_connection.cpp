@@ -176,7 +176,16 @@ void StreamConnection::receive() {
   }
 }
 
-void StreamConnection::close() noexcept { fail(end_.cancelled()); }
+void StreamConnection::close() noexcept {
+  try {
+    // What the handler that closes has just answered.
+    if (end_.is_own_thread() && is_thread_writing_.load(std::memory_order_relaxed))
+      flush(kThreadRounds);
+  } catch (...) {
+    log_debug("the last answers to ", end_.text(), " were lost: ", current_error().what());
+  }
+  fail(end_.cancelled());
+}
 
 void StreamConnection::fail(Error reason) noexcept {
   if (end_.set_closed(std::move(reason))) shut_down();
