@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # The main job itself: seconds an epoch of MNIST with two workers, batch 64, as ./dev train runs it.
 #   bench/mnist.sh [ROUNDS] [EPOCHS A ROUND]      (default: 5 1)
-# COHORT, EXAMPLE and DATA_DIR name other binaries and data than those of ./dev train; PS sets the servers.
+# COHORT, EXAMPLE and DATA_DIR name other binaries and data than those of ./dev train; PS sets the servers,
+# MODELS the networks: mlp, cnn or both.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-rounds=${1:-5} epochs=${2:-1} ps=${PS:-1}
+rounds=${1:-5} epochs=${2:-1} ps=${PS:-1} models=${MODELS:-mlp cnn}
 cohort=${COHORT:-build/install/bin/cohort}
 example=${EXAMPLE:-build/examples/mnist_parameter_server}
 data=${DATA_DIR:-$(python3 tools/fetch_mnist.py)}
@@ -26,9 +27,9 @@ before=$(cpu)
 figures=$(mktemp)
 trap 'rm -f "$figures"' EXIT
 for ((round = 0; round < rounds; ++round)); do
-  for model in mlp cnn; do echo "$model $(run "$model")" >>"$figures"; done
+  for model in $models; do echo "$model $(run "$model")" >>"$figures"; done
 done
-for model in mlp cnn; do
+for model in $models; do
   awk -v model=$model -v epochs="$epochs" '$1 == model && NF == 3 {print $2 / epochs, $3}' "$figures" | sort -n |
     awk -v model=$model '{s[NR] = $1; a = $2} END {
       if (NR == 0) {print model ": no run ended well"; exit 1}

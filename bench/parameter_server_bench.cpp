@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A dense step's traffic with one parameter server: 40 x 4 MiB of gradients pushed, SGD done there,
 // 40 x 4 MiB of new values pulled; beside gRPC calls of raw bytes that do the same.
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
 #include <cstring>
 #include <future>
+#include <optional>
 #include <vector>
 
 #include "bench/grpc_peer.h"
@@ -97,6 +96,7 @@ class Ours {
     for (std::size_t i = 0; i < kVariables; ++i) {
       variables_.push_back(strategy_.variable("v" + std::to_string(i), at::zeros({kFloats})));
     }
+    optimizer_.emplace(variables_, SgdOptions{.learning_rate = kRate});
   }
 
   // What a worker does at the end of one step and the start of the next.
@@ -148,11 +148,8 @@ class Ours {
   ClusterCoordinator coordinator_;
   std::vector<Variable> variables_;
   std::vector<at::Tensor> values_;
-  mutable std::optional<Sgd> optimizer_;
-  const Function step_{[this] {
-    if (!optimizer_) optimizer_.emplace(variables_, SgdOptions{.learning_rate = kRate});
-    step();
-  }};
+  std::optional<Sgd> optimizer_;
+  const Function step_{[this] { step(); }};
 };
 
 void check_equal(Ours& ours, Plain& plain, const std::vector<at::Tensor>& gradients) {

@@ -19,8 +19,12 @@ install(TARGETS cohort EXPORT CohortTargets LIBRARY DESTINATION ${CMAKE_INSTALL_
 if(TARGET cohort_command)
   install(TARGETS cohort_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/cohort DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING
-  PATTERN "*.h" PATTERN internal EXCLUDE PATTERN backends EXCLUDE PATTERN testing EXCLUDE PATTERN cli EXCLUDE)
+file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/src/cohort/*.h)
+list(FILTER headers EXCLUDE REGEX "/(internal|backends|testing|cli)/")
+foreach(header ${headers})
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES ${PROJECT_SOURCE_DIR}/src/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
+endforeach()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Cohort)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/CohortConfig.cmake.in

@@ -9,6 +9,11 @@ const char* __tsan_default_options() {
   return "ignore_noninstrumented_modules=1:halt_on_error=1:second_deadlock_stack=1:history_size=4";
 }
 
+// gRPC's memory is made and freed through its inline code too, which is instrumented in our callers.
+const char* __tsan_default_suppressions() {
+  return "race:libgrpc\nrace:libgpr\nrace:libabsl\nrace:grpc_core::\nrace:grpc::\n";
+}
+
 const char* __asan_default_options() { return "detect_stack_use_after_return=1:detect_leaks=0"; }
 
 const char* __ubsan_default_options() { return "print_stacktrace=1"; }

@@ -18,8 +18,12 @@ ClusterCoordinator::ClusterCoordinator(ParameterServerStrategy& strategy, Coordi
   if (runtime_) return;
   auto made = std::make_shared<coordinator::Runtime>(strategy, options);
   made->start();
-  // The last handle ends the work, on its own thread, whoever else still refers to the runtime.
-  runtime_ = std::shared_ptr<coordinator::Runtime>(made.get(), [made](coordinator::Runtime* runtime) { runtime->stop(); });
+  // The last handle ends the work, on its own thread, whoever else still refers to the runtime. It lets go of the
+  // runtime then, as the strategy's weak slot keeps this deleter alive.
+  runtime_ = std::shared_ptr<coordinator::Runtime>(made.get(), [made](coordinator::Runtime* runtime) mutable {
+    runtime->stop();
+    made.reset();
+  });
   strategy.coordinator_slot() = runtime_;
 }
 

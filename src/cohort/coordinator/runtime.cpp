@@ -106,11 +106,9 @@ Verdict Runtime::settle(const std::function<Verdict(Actions&)>& ask, Deadline de
         if (deadline.has_expired()) return verdict;
         const Deadline stalled = is_patient ? progress_deadline() : Deadline();
         const TimePoint before = last_end_;
-        ++waiters_;
         const bool is_woken = changed_.wait(
             mutex_, std::min(deadline.time(), stalled.time()) == TimePoint::max() ? Deadline() : Deadline(std::min(deadline.time(), stalled.time())),
             [&, asked = false]() mutable { return std::exchange(asked, true); });
-        --waiters_;
         COHORT_CHECK(is_woken || !is_patient || last_end_ != before || !stalled.has_expired(),
                      ErrorCode::deadline_exceeded, "[coordinator.join] no closure has ended for ",
                      std::chrono::duration<double>(connection_.options().data_timeout).count(),
@@ -127,7 +125,24 @@ Verdict Runtime::settle(const std::function<Verdict(Actions&)>& ask, Deadline de
   }
 }
 
+// Has every end of a closure wake this thread while it lives.
+class Runtime::FetcherCount {
+ public:
+  explicit FetcherCount(Runtime& runtime) : runtime_(runtime) { add(1); }
+  ~FetcherCount() { add(-1); }
+  FetcherCount(const FetcherCount&) = delete;
+  FetcherCount& operator=(const FetcherCount&) = delete;
+
+ private:
+  void add(int change) {
+    const Lock lock(runtime_.mutex_);
+    runtime_.fetchers_ += change;
+  }
+  Runtime& runtime_;
+};
+
 void Runtime::wait_for(const RemoteState& state, Deadline deadline) {
+  const FetcherCount counted(*this);
   const Verdict verdict = settle(
       [&](Actions&) { return Verdict{state.is_ready() ? Verdict::Kind::proceed : Verdict::Kind::wait, std::nullopt}; },
       deadline, deadline.is_infinite());

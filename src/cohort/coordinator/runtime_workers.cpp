@@ -76,9 +76,11 @@ void Runtime::carry_out(Actions& actions) {
         break;
       case Action::Kind::complete:
         resolve(action.closure, std::nullopt);
+        must_wake = must_wake || fetchers_ > 0;
         break;
       case Action::Kind::fail:
         resolve(action.closure, action.error);
+        must_wake = must_wake || fetchers_ > 0;
         break;
       case Action::Kind::cancel:
         workers_[action.worker].cancels.push_back(action.closure);
@@ -103,7 +105,7 @@ void Runtime::carry_out(Actions& actions) {
     }
   }
   actions.clear();
-  if (must_wake || waiters_ > 0) changed_.notify_all();
+  if (must_wake) changed_.notify_all();
 }
 
 void Runtime::dispatch(ClosureId closure, std::uint32_t worker) {

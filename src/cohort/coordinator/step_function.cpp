@@ -171,9 +171,10 @@ void StepFunction::trace(const DrawFn& draw) {
       options);
   if (has_structure_) {
     Nest::check_same_structure(structure_, first, "the result of '" + name() + "' for another element");
+  } else {  // once: channels' threads read it while later traces run
+    structure_ = first;
+    has_structure_ = true;
   }
-  structure_ = first;
-  has_structure_ = true;
   adopt(std::move(traced));
 }
 

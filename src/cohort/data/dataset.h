@@ -26,7 +26,10 @@ namespace cohort {
 
 namespace data {
 class Node;  // data/internal/node.h
-}
+
+template <class F>
+concept PlainCallable = !std::same_as<std::remove_cvref_t<F>, Function>;
+}  // namespace data
 
 struct IdxFiles {
   std::string images;
@@ -59,6 +62,8 @@ inline constexpr std::int64_t kUnknownCardinality = -2;
 class COHORT_API Dataset {
  public:
   static Dataset range(std::int64_t stop, RangeOptions options = {});
+  // Element i is row i of every tensor. The tensors are kept, not copied: do not write to them
+  // afterwards. Elements have memory of their own.
   static Dataset from_tensor_slices(Nest tensors);
   // IDX files (MNIST's format) as one source of one or two fields, sharded by index.
   static Dataset idx(IdxFiles files);
@@ -67,14 +72,17 @@ class COHORT_API Dataset {
   // traced when the graph is shipped, and runs as it is otherwise. Function::registered(name) is
   // looked up where the graph runs.
   Dataset map(Function fn) const;
-  template <class F>
-  requires(!std::same_as<std::remove_cvref_t<F>, Function>) Dataset map(F fn)
-  const { return map(Function(std::move(fn), {.name = "map function"})); }
+  template <data::PlainCallable F>
+  Dataset map(F fn) const {
+    return map(Function(std::move(fn), {.name = "map function"}));
+  }
   Dataset shuffle(std::int64_t buffer_size, ShuffleOptions options = {}) const;
   Dataset shard(std::int64_t num_shards, std::int64_t index) const;
   Dataset shard(const InputContext& input) const;
   Dataset repeat(std::int64_t count = -1) const;  // < 0: for ever
   Dataset batch(std::int64_t batch_size, BatchOptions options = {}) const;
+  // A thread makes up to buffer_size elements ahead, and no more than 256 MiB (-1: a few, 0: no
+  // thread).
   Dataset prefetch(std::int64_t buffer_size) const;
 
   // Elements, kInfiniteCardinality or kUnknownCardinality; runs no user function and reads no file

@@ -46,6 +46,9 @@ struct TraceOptions {
   // Leaves whose .grad field the body may look at before any op uses them (zero_grad): undefined
   // during the trace, as that of every leaf an op uses.
   std::vector<at::Tensor> leaves;
+  // Errors say where the op was called; finding that takes up to a second in a program with much
+  // debug information.
+  bool names_call_site = true;
 };
 
 struct Traced {

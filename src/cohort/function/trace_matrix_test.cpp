@@ -465,8 +465,10 @@ const std::vector<OpCase> kBackward = {
        auto z = y * 2;
        torch::relu_(z);
        auto w = y.exp();
-       w.tanh_().clamp_(-1, 0.5);
-       return gradient_of(y, (z * w).sum());
+       w.tanh_();
+       auto v = w.mul(1);  // tanh's backward needs its result as it was
+       v.clamp_(-1, 0.5);
+       return gradient_of(y, (z * v).sum());
      }},
     {"OfPowerInPlace",
      {4, 3},

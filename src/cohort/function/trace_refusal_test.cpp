@@ -33,6 +33,7 @@ TEST_F(TraceRefusal, Item) {
 at::Tensor branch_on_data(const at::Tensor& x) { return x.sum().item<float>() > 0 ? x : -x; }
 
 TEST_F(TraceRefusal, NamesTheCallSite) {
+  options_.names_call_site = true;
   std::string text = refusal([](at::Tensor x) { return branch_on_data(x * 2); });
   // Without debug information there is the place in the program file.
   EXPECT_THAT(text, AnyOf(HasSubstr("trace_refusal_test.cpp:"), HasSubstr("+0x")));

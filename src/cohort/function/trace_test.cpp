@@ -91,6 +91,17 @@ TEST_F(TraceTest, PartsAndShallowCopiesOfVariablesAreReadsToo) {
       bits_equal(replay(result, inputs(2))[0], at::full({2, 3}, 5) + 60 + inputs(2)[0].sum()));
 }
 
+TEST_F(TraceTest, PartsOfVariablesDoNotDependOnWhereAServerHoldsThem) {
+  at::Tensor w = parameter("w", {4, 3});
+  at::Tensor part = w.data().slice(0, 1, 3), columns = w.data().t();
+  Traced result = traced([&](const Tensors&) { return Tensors{part * 2, columns * 2}; });
+  at::Tensor held = normal({20}, 5).slice(0, 3, 15).view({4, 3});
+  auto program = PreparedProgram::decode(result.bytes);
+  Tensors outputs = program->run({}, Tensors{held}, host_, 1);
+  EXPECT_TRUE(bits_equal(outputs[0], held.slice(0, 1, 3) * 2));
+  EXPECT_TRUE(bits_equal(outputs[1], held.t() * 2));
+}
+
 TEST_F(TraceTest, ApplyUpdatesWithTheGradientAndTheHyperparameters) {
   at::Tensor w = parameter("w", {3});
   at::Tensor rate = at::scalar_tensor(0.1, at::kDouble);

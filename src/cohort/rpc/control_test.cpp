@@ -129,8 +129,8 @@ TEST_F(ControlTest, AFunctionArrivesWithProgramsAndPlacements) {
 }
 
 TEST_F(ControlTest, AProgramOfManyMegabytesArrives) {
-  client_->register_function({.programs = {Bytes(20'000'000, std::byte{7})}}, patience());
-  EXPECT_EQ(service_.body.programs.at(0).size(), 20'000'000U);
+  client_->register_function({.programs = {Bytes(6'000'000, std::byte{7})}}, patience());
+  EXPECT_EQ(service_.body.programs.at(0).size(), 6'000'000U);
 }
 
 TEST_F(ControlTest, VariablesArriveWithTheirSpecs) {

@@ -153,7 +153,8 @@ Requester::~Requester() {
   std::shared_ptr<Channel> channel;  // let go of without the lock: that joins its thread
   Lock lock(state_->mutex);
   if (state_->thread != std::this_thread::get_id()) {
-    state_->changed.wait(state_->mutex, Deadline(), [this] { return state_->is_finished; });
+    state_->changed.wait(state_->mutex, Deadline(),
+                         [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return state_->is_finished; });
   }
   channel = std::move(state_->channel);
 }

@@ -19,7 +19,12 @@ using cohort::testing::Promised;
 using ::testing::HasSubstr;
 
 // What the far end does with a frame, by its type.
-enum : std::uint16_t { kEcho, kFail, kFailFromElsewhere, kSilent, kHangUp, kGreet };
+constexpr std::uint16_t kEcho = 0;
+constexpr std::uint16_t kFail = 1;
+constexpr std::uint16_t kFailFromElsewhere = 2;
+constexpr std::uint16_t kSilent = 3;
+constexpr std::uint16_t kHangUp = 4;
+constexpr std::uint16_t kGreet = 5;
 
 // A server of the types above, and requesters to it.
 class RequesterTest : public ::testing::TestWithParam<std::string> {
@@ -128,7 +133,7 @@ TEST_P(RequesterTest, RequestsErrorsAndOneWaysMix) {
       right += frame != nullptr && frame->tensors.at(0).item<int>() == i;
       if (--left == 0) done.set(1);
     });
-    requester->send_one_way({.type = i % 2 ? kGreet : kEcho});
+    requester->send_one_way({.type = i % 2 == 0 ? kEcho : kGreet});
     requester->request({.type = kFail}, [&](const Answer& answer) {
       right += std::holds_alternative<Error>(answer);
       if (--left == 0) done.set(1);
@@ -261,7 +266,7 @@ TEST_P(RequesterTest, ManyThreadsAskWhileThePeerHangsUp) {
     std::vector<std::thread> callers;
     for (int thread = 0; thread < 3; ++thread) {
       callers.emplace_back([&] {
-        while (requester->is_open()) {
+        for (int i = 0; i < 500 && requester->is_open(); ++i) {
           ++asked;
           requester->request({.type = kEcho}, [&](const Answer&) { ++answered; });
         }

@@ -42,14 +42,16 @@ class Recorder {
   // Everything so far, once that many frames came.
   std::vector<rpc::Frame> wait_frames(std::size_t count) {
     Lock lock(mutex_);
-    const bool is_there =
-        changed_.wait(mutex_, patience(), [&] { return frames_.size() >= count; });
+    const bool is_there = changed_.wait(mutex_, patience(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+      return frames_.size() >= count;
+    });
     EXPECT_TRUE(is_there) << "got " << frames_.size() << " frames of " << count;
     return frames_;
   }
   Error wait_closed() {
     Lock lock(mutex_);
-    const bool is_there = changed_.wait(mutex_, patience(), [&] { return !closed_.empty(); });
+    const bool is_there = changed_.wait(
+        mutex_, patience(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return !closed_.empty(); });
     EXPECT_TRUE(is_there) << "on_closed never came";
     return is_there ? closed_.front() : Error(ErrorCode::unknown, "never closed");
   }
@@ -81,7 +83,9 @@ class Promised {
   }
   Value wait() {
     Lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait(mutex_, patience(), [&] { return is_set_; })) << "never set";
+    EXPECT_TRUE(changed_.wait(mutex_, patience(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+      return is_set_;
+    })) << "never set";
     return value_;
   }
   // The same, and waits for the next one the next time.

@@ -65,6 +65,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   };
 
   // Callers.
+  class FetcherCount;
   void check_running() const;
   std::shared_ptr<StepFunction> step_for(const Function& fn, std::span<const Nest> arguments);
   void trace_first(StepFunction& step, const BoundArguments& bound);
@@ -113,7 +114,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   std::unordered_map<std::uint64_t, std::weak_ptr<IteratorHandle>> iterators_ COHORT_GUARDED_BY(mutex_);
   std::uint64_t next_iterator_ COHORT_GUARDED_BY(mutex_) = 1;
   TimePoint last_end_ COHORT_GUARDED_BY(mutex_);
-  int waiters_ COHORT_GUARDED_BY(mutex_) = 0;
+  int fetchers_ COHORT_GUARDED_BY(mutex_) = 0;  // callers that wait for one closure's result
   CoordinatorStatistics totals_ COHORT_GUARDED_BY(mutex_);
   // Of iterators; apart, because the last copy of one may go while the other lock is held.
   Mutex released_mutex_;

@@ -6,14 +6,11 @@
 #include "cohort/core/random.h"
 
 namespace cohort::data {
-namespace {
 
 std::uint64_t drawn_seed() {
   std::random_device device;
   return (std::uint64_t{device()} << 32) | device();
 }
-
-}  // namespace
 
 StageContext::StageContext(RunOptions options, Purpose purpose)
     : options_(std::make_shared<const RunOptions>(std::move(options))),

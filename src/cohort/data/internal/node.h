@@ -51,6 +51,9 @@ class Iterations {
   std::map<std::pair<const Node*, std::uint64_t>, std::uint64_t> numbers_ COHORT_GUARDED_BY(mutex_);
 };
 
+// Another number in every process and at every call.
+std::uint64_t drawn_seed();
+
 // Where in a running pipeline an op runs. A value type.
 class StageContext {
  public:

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
-#include <random>
 
 #include "cohort/core/error.h"
 #include "cohort/core/random.h"
@@ -57,8 +56,6 @@ class ShuffleNode final : public Node {
         ErrorCode::invalid_argument,
         "[data.shuffle] expected a finite input to shuffle as a whole, got an infinite one; "
         "shuffle() before repeat()");
-    std::random_device device;
-    process_seed_ = (std::uint64_t{device()} << 32) | device();
   }
 
   std::int64_t cardinality() const override { return input().cardinality(); }
@@ -99,7 +96,7 @@ class ShuffleNode final : public Node {
  private:
   std::int64_t buffer_size_;
   ShuffleOptions options_;
-  std::uint64_t process_seed_;
+  std::uint64_t process_seed_ = drawn_seed();
   // How many pipelines began to run: each shuffles in another order.
   mutable std::atomic<std::uint64_t> iterations_ = 0;
 };

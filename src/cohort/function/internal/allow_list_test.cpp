@@ -58,6 +58,7 @@ TEST(AllowList, HasWhatTrainingNeeds) {
                                       "aten::gelu_backward",
                                       "aten::mse_loss_backward",
                                       "aten::linalg_solve",
+                                      "aten::_linalg_check_errors",
                                       "aten::linalg_qr",
                                       "aten::_sparse_coo_tensor_with_dims_and_tensors",
                                       "aten::_coalesce",

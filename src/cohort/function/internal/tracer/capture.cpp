@@ -71,14 +71,44 @@ int Recorder::value_of(const at::Tensor& tensor) {
 }
 
 int Recorder::view_of(const at::Tensor& tensor, int base) {
+  auto strided = [&](int of, c10::IValue offset) {
+    Arg last;
+    if (!offset.isNone()) last = integer_argument(offset.toInt());
+    return add_op("aten::as_strided", "",
+                  {value_argument(of), integers_argument(tensor.sizes().vec()),
+                   integers_argument(tensor.strides().vec()), last},
+                  values_.add(tensor, Origin::result));
+  };
+  if (values_.memory_of(tensor)->origin == Origin::result) {
+    return strided(base, tensor.storage_offset());
+  }
+  // A server holds inputs and variables wherever it likes in its memory, so offsets count from
+  // their first element.
+  const Geometry whole = values_.geometry(base);
+  std::int64_t count = 1;
+  for (std::int64_t size : whole.sizes) count *= size;
+  std::int64_t begin = tensor.storage_offset() - whole.offset;
+  if (begin == 0) return strided(base, {});
+  if (begin < 0 || begin >= count) {
+    refuse("it reads memory around the tensor ", TensorSpec::of(tensor).to_string());
+  }
+  int flat = add_op("aten::view", "", {value_argument(base), integers_argument({count})},
+                    values_.add_unseen());
+  int part = add_op("aten::slice", "Tensor",
+                    {value_argument(flat), integer_argument(0), integer_argument(begin),
+                     integer_argument(count), integer_argument(1)},
+                    values_.add_unseen());
+  return strided(part, {});
+}
+
+int Recorder::add_op(std::string name, std::string overload, std::vector<Arg> args, int result) {
   Op op;
-  op.name = "aten::as_strided";
-  op.args = {value_argument(base), integers_argument(tensor.sizes().vec()),
-             integers_argument(tensor.strides().vec()), integer_argument(tensor.storage_offset())};
-  int id = values_.add(tensor, Origin::result);
-  op.outs = {{.is_list = false, .ids = {id}}};
+  op.name = std::move(name);
+  op.overload = std::move(overload);
+  op.args = std::move(args);
+  op.outs = {{.is_list = false, .ids = {result}}};
   program_.ops.push_back(std::move(op));
-  return id;
+  return result;
 }
 
 int Recorder::capture(const at::Tensor& tensor) {
@@ -150,14 +180,10 @@ int Recorder::add_constant(const at::Tensor& tensor) {
   at::Tensor flat = at::as_strided(copy, {copy.numel()}, {1}, 0);
   int flat_id = values_.add(flat, Origin::constant);
   program_.constants.push_back({flat_id, flat.clone(), false});
-  Op op;
-  op.name = "aten::as_strided";
-  op.args = {value_argument(flat_id), integers_argument(copy.sizes().vec()),
-             integers_argument(copy.strides().vec()), integer_argument(0)};
-  int id = values_.add(tensor, Origin::constant);
-  op.outs = {{.is_list = false, .ids = {id}}};
-  program_.ops.push_back(std::move(op));
-  return id;
+  return add_op("aten::as_strided", "",
+                {value_argument(flat_id), integers_argument(copy.sizes().vec()),
+                 integers_argument(copy.strides().vec()), integer_argument(0)},
+                values_.add(tensor, Origin::constant));
 }
 
 int Recorder::add_variable(const TracedVariable& traced, const at::Tensor& tensor) {
@@ -256,12 +282,9 @@ void Recorder::add_host_content(const at::Tensor& tensor, int base) {
   expect_small(content);
   int constant = values_.add(content, Origin::constant);
   program_.constants.push_back({constant, content, false});
-  Op copy;
-  copy.name = "aten::copy_";
-  copy.args = {value_argument(base), value_argument(constant), boolean_argument(false)};
-  copy.outs = {{.is_list = false, .ids = {base}}};
-  copy.flags = Op::writes;
-  program_.ops.push_back(std::move(copy));
+  add_op("aten::copy_", "",
+         {value_argument(base), value_argument(constant), boolean_argument(false)}, base);
+  program_.ops.back().flags = Op::writes;
 }
 
 }  // namespace cohort::function

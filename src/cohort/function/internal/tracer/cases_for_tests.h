@@ -94,6 +94,7 @@ class LocalHost final : public ResourceHost {
 class TraceCase : public ::testing::Test {
  protected:
   TraceCase() {
+    options_.names_call_site = false;
     options_.variable_of = [this](const void* storage) -> const TracedVariable* {
       auto found = variables_.find(storage);
       return found == variables_.end() ? nullptr : &found->second;

@@ -81,7 +81,7 @@ void Recorder::fail(std::string_view what, const std::string& reason) {
   text << "; op #" << draws_.size() + program_.ops.size() << " of the trace of '" << options_.name
        << '\'';
   if (!program_.ops.empty()) text << ", after " << program_.ops.back().name;
-  text << call_site(outermost_frame_);
+  if (options_.names_call_site) text << call_site(outermost_frame_);
   failure_ = Error(ErrorCode::invalid_argument, text.str());
   throw *failure_;
 }

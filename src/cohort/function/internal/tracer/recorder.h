@@ -78,6 +78,8 @@ class Recorder final : public Trace {
 
   // trace_capture.cpp
   int value_of(const at::Tensor& tensor);
+  // Appends an op of the tracer's own with one result, and returns that.
+  int add_op(std::string name, std::string overload, std::vector<Arg> args, int result);
   int view_of(const at::Tensor& tensor, int base);
   int capture(const at::Tensor& tensor);
   int add_constant(const at::Tensor& tensor);

@@ -48,6 +48,11 @@ int ValueTable::add(const at::Tensor& tensor, Origin origin) {
   return id;
 }
 
+int ValueTable::add_unseen() {
+  geometries_.emplace_back();
+  return count() - 1;
+}
+
 int ValueTable::find_same(const at::Tensor& tensor) const {
   auto found = tensors_.find(tensor.unsafeGetTensorImpl());
   return found == tensors_.end() ? -1 : found->second.id;

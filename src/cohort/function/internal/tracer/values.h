@@ -58,6 +58,8 @@ class ValueTable {
   int count() const { return static_cast<int>(geometries_.size()); }
   // Gives `tensor` the next number. `origin` counts where its memory was not known before.
   int add(const at::Tensor& tensor, Origin origin);
+  // The next number, for a value that no tensor of the body is.
+  int add_unseen();
   // `tensor` has the content of a value that is in the program already, in memory of its own.
   void add_copy(const at::Tensor& tensor, Origin origin) { memory(tensor, origin); }
   // The number of exactly this TensorImpl, whatever became of its geometry; -1 when it was never

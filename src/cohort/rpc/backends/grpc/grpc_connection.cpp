@@ -64,7 +64,7 @@ void GrpcConnection::run(ByteStream& stream) noexcept {
 void GrpcConnection::wait_done() {
   if (end_.is_own_thread()) return;
   Lock lock(mutex_);
-  changed_.wait(mutex_, Deadline(), [this] { return is_done_; });
+  changed_.wait(mutex_, Deadline(), [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
 }
 
 void GrpcConnection::read_all(ByteStream& stream) {
@@ -92,7 +92,9 @@ void GrpcConnection::write_all(ByteStream& stream) noexcept {
 bool GrpcConnection::next_chunk(std::string& chunk) {
   chunk.clear();
   Lock lock(mutex_);
-  changed_.wait(mutex_, Deadline(), [this] { return !queue_.is_empty() || end_.is_closed(); });
+  changed_.wait(mutex_, Deadline(), [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+    return !queue_.is_empty() || end_.is_closed();
+  });
   if (end_.is_closed()) return false;
   std::array<std::span<const std::byte>, 16> parts;
   const std::size_t count = queue_.front(parts);

@@ -73,8 +73,9 @@ class End {
   // Nothing once closed here, or by the peer and everything it sent was taken.
   std::optional<Frame> next() {
     Lock lock(mutex_);
-    changed_.wait(mutex_, Deadline(),
-                  [this] { return !inbox_.empty() || is_peer_closed_ || end_.is_closed(); });
+    changed_.wait(mutex_, Deadline(), [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+      return !inbox_.empty() || is_peer_closed_ || end_.is_closed();
+    });
     if (end_.is_closed() || inbox_.empty()) return std::nullopt;
     Frame frame = std::move(inbox_.front());
     inbox_.pop_front();
