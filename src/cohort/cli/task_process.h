@@ -32,6 +32,8 @@ struct ProcessOptions {
   // that Ctrl-C on the terminal does not reach it. Otherwise it has this process's streams and
   // group.
   bool is_captured = true;
+  // A descriptor that the program keeps, with its number; -1: none but the standard three.
+  int kept_fd = -1;
 };
 
 // Owns the child: the destructor kills it and waits. The kernel kills it when this process's

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line on a terminal that says how far a job is: steps, rate, loss, time left. Silent when stderr is no terminal.
+// One line on a terminal that says how far a job is: steps, rate, loss, time left. Silent when
+// stderr is no terminal. Under `cohort launch` it also tells the launcher: a byte, 0 to 100, to
+// COHORT_PROGRESS_FD at each new percentage.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +34,14 @@ class COHORT_API ProgressBar {
   std::string line(std::int64_t steps_done, std::optional<double> loss) const;
 
  private:
+  void tell_launcher(std::int64_t steps_done);
+
   ProgressBarOptions options_;
   Clock& clock_;
   TimePoint start_;
   bool is_visible_;
+  int launcher_fd_;
+  std::optional<std::uint8_t> told_percent_;
 };
 
 }  // namespace cohort

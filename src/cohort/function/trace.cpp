@@ -3,6 +3,7 @@
 
 #include <ATen/autocast_mode.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/library.h>
 
@@ -100,12 +101,11 @@ void expect_equal(const Pass& first, const Pass& second, const std::string& name
     if (!first.captured_inputs[i].is_same(second.captured_inputs[i]))
       difference = "the two passes captured other inputs";
   }
-  COHORT_CHECK(
-      difference.empty(), ErrorCode::invalid_argument, "[function.trace] '", name,
-      "' is not the same for other values of its arguments: ", difference,
-      ". State of the host (a counter, a number read through data_ptr() or drawn from std::random, "
-      "something "
-      "made on the first call) would be frozen: pass it as an argument, or make it a variable");
+  COHORT_CHECK(difference.empty(), ErrorCode::invalid_argument, "[function.trace] '", name,
+               "' is not the same for other values of its arguments: ", difference,
+               ". State of the host (a counter, a number read through data_ptr() or drawn from "
+               "std::random, something made on the first call) would be frozen: pass it as an "
+               "argument, or make it a variable");
 }
 
 void expect_same_specs(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& others,
@@ -140,6 +140,9 @@ Traced trace(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor
             std::move(first.outputs)};
   } catch (const Error&) {
     throw;
+  } catch (const c10::Error& error) {
+    throw Error(ErrorCode::unknown, error.what_without_backtrace(), ErrorCause::application)
+        .during("trace of '" + options.name + "'");
   } catch (...) {
     throw current_error().during("trace of '" + options.name + "'");
   }

@@ -84,7 +84,8 @@ class COHORT_API Trace {
   virtual void apply(std::string_view rule, const at::Tensor& variable, const at::Tensor& gradient,
                      std::span<const at::Tensor> hyper) = 0;
   virtual void assign(AssignKind kind, const at::Tensor& variable, const at::Tensor& value) = 0;
-  // Marks `value` as read at every call. Must come before its first use in the body.
+  // Marks `value` as read at every call. Must come before its first use in the body. Both passes
+  // see the value it has: others may be reading it.
   virtual void capture_input(const at::Tensor& value) = 0;
 };
 

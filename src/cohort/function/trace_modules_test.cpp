@@ -393,7 +393,7 @@ const std::vector<LayerCase> kLayers = {
 };
 
 INSTANTIATE_TEST_SUITE_P(Layers, TraceLayers, ::testing::ValuesIn(kLayers),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& one) { return one.param.name; });
 
 TEST_F(TraceModules, MoreLosses) {
   nn::Linear module(6, 5);

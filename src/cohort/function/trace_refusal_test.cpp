@@ -248,6 +248,13 @@ TEST_F(TraceRefusal, VariablesThatArePartsOfOtherTensors) {
               HasSubstr("'w' is not contiguous"));
 }
 
+TEST_F(TraceRefusal, DrawsOfOtherShapes) {
+  options_.draw = [](std::int64_t, int, int pass) { return Tensors{at::ones({2 + pass})}; };
+  EXPECT_THAT(
+      refusal([](at::Tensor x) { return x + Trace::current()->iterator_next(0).at(0).sum(); }),
+      HasSubstr("drew elements of other shapes"));
+}
+
 TEST_F(TraceRefusal, DrawsWithoutIterators) {
   EXPECT_THAT(refusal([](at::Tensor) { return Trace::current()->iterator_next(0).at(0); }),
               HasSubstr("no iterators among its arguments"));

@@ -94,6 +94,7 @@ class Server::Task final : public rpc::ControlService {
   void stop();
 
   ServerOptions options_;
+  std::optional<SignalScope> signals_;  // from before the first answer on: whoever gets one may send a signal
   ClusterSpec spec_;
   rpc::Identity self_;
   std::vector<std::string> ps_addresses_;
@@ -112,6 +113,10 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
     : options_(std::move(options)),
       spec_(resolver.cluster_spec()),
       channels_([this](const rpc::Hello& hello) { return greet(hello); }) {
+  if (options_.handle_signals) {
+    signal_received = 0;
+    signals_.emplace();
+  }
   const std::optional<std::string> type = resolver.task_type();
   const std::optional<std::int64_t> index = resolver.task_id();
   COHORT_CHECK(type && index, ErrorCode::invalid_argument,
@@ -200,9 +205,6 @@ void Server::Task::shutdown(std::chrono::milliseconds grace) {
 
 int Server::Task::join() {
   const bool handle_signals = options_.handle_signals;
-  std::optional<SignalScope> signals;
-  if (handle_signals) signals.emplace();
-  signal_received = 0;
   const Lock lock(mutex_);
   const auto is_over = [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
     return is_ending_ || (handle_signals && signal_received != 0);

@@ -27,7 +27,7 @@ struct ServerOptions {
   std::vector<std::string> backends = {"stream"};
   // LibTorch's intra-op threads; 0: cores / tasks on this host.
   int intra_op_threads = 0;
-  // SIGTERM and SIGINT end join() while it runs.
+  // SIGTERM and SIGINT end join(), from the construction on, unless the program handles them itself.
   bool handle_signals = true;
 };
 

@@ -99,8 +99,8 @@ Arg encode_argument(const c10::Argument& argument, const c10::IValue& value,
   if (value.isGenerator()) {
     if (value.toGenerator() == at::detail::getDefaultCPUGenerator()) return {};
     refuse("argument '", argument.name(),
-           "' is a generator of your own, which a server does not have; use the "
-           "default one: every run of a traced function gets its own seed");
+           "' is a generator of your own, which a server does not have; use the default one: every "
+           "run of a traced function gets its own seed");
   }
   refuse("argument '", argument.name(), "' of type ", argument.real_type()->str(),
          " cannot be part of a program");

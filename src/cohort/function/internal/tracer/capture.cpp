@@ -136,14 +136,13 @@ void Recorder::expect_freezable(const at::Tensor& tensor) const {
   }
   if (tensor.dim() > 0 && memory_->is_young(tensor.data_ptr())) {
     refuse("it reads a tensor (", spec,
-           ") made during the trace by code that calls no LibTorch operator the trace "
-           "could see; its value would be frozen");
+           ") made during the trace by code that calls no LibTorch operator the trace could see; "
+           "its value would be frozen");
   }
   if (tensor.requires_grad()) {
     refuse("it reads a tensor (", spec,
-           ") that requires a gradient but is no registered variable: the parameter "
-           "would be frozen. Create its module with the strategy's replicate(), or pass it as an "
-           "argument");
+           ") that requires a gradient but is no registered variable: the parameter would be "
+           "frozen. Create its module with the strategy's replicate(), or pass it as an argument");
   }
   expect_small(tensor);
 }
@@ -151,8 +150,8 @@ void Recorder::expect_freezable(const at::Tensor& tensor) const {
 void Recorder::expect_small(const at::Tensor& tensor) const {
   if (byte_count(tensor) <= options_.constant_bytes_max) return;
   refuse("it reads a tensor (", TensorSpec::of(tensor).to_string(), ", ", byte_count(tensor),
-         " bytes) whose values "
-         "do not come from the function's arguments or variables; such constants have at most ",
+         " bytes) whose values do not come from the function's arguments or variables; such "
+         "constants have at most ",
          options_.constant_bytes_max, " bytes: larger ones must be arguments or variables");
 }
 
@@ -227,9 +226,8 @@ void Recorder::note_write(const at::Tensor& tensor) {
     case Origin::constant:
       refuse(
           "it writes into a tensor that was made outside the function and is no registered "
-          "variable; register "
-          "parameters and buffers (running_mean, num_batches_tracked), keep optimizer state in "
-          "variables");
+          "variable; register parameters and buffers (running_mean, num_batches_tracked), keep "
+          "optimizer state in variables");
     case Origin::variable:
       break;
     case Origin::draw:

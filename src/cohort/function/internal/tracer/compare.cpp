@@ -168,6 +168,10 @@ std::string first_difference(const Program& first, const Program& second) {
   for (std::size_t i = 0; same_tables && i < first.variables.size(); ++i) {
     same_tables = first.variables[i].name == second.variables[i].name;
   }
+  for (std::size_t i = 0; i < first.draws.size(); ++i) {
+    if (first.draws[i].fields != second.draws[i].fields)
+      return "the two passes drew elements of other shapes";
+  }
   if (!same_tables) return "the two passes used other variables, constants or captured inputs";
   return first.outputs == second.outputs ? "" : "the two passes returned other values";
 }

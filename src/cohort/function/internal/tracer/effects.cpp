@@ -171,8 +171,8 @@ void Recorder::finish(const std::vector<at::Tensor>& outputs) {
     guarded("cohort::assign", [&] {
       if (values_.geometry(variable.id) != Geometry::of(use.tensor)) {
         refuse("variable '", variable.name,
-               "' got other memory or another shape inside the function; copy_() or "
-               "assign the new values");
+               "' got other memory or another shape inside the function; copy_() or assign the new "
+               "values");
       }
       if (!use.is_written || !use.traced->is_remote) return;
       auto index = static_cast<int>(i);

@@ -113,15 +113,13 @@ void Recorder::expect_recordable(const c10::OperatorHandle& op, Arguments argume
   if (returns_host_value(op.schema())) {
     refuse(
         "its result is a host value that depends on tensor data; a traced function cannot branch "
-        "on it or compute "
-        "with it on the host: keep it a tensor (torch::where, clamp), or do this outside the "
-        "function");
+        "on it or compute with it on the host: keep it a tensor (torch::where, clamp), or do this "
+        "outside the function");
   }
   if (has_dynamic_shape(op, arguments)) {
     refuse(
         "the shape of its result depends on tensor data, and a program has fixed shapes; use "
-        "torch::where or "
-        "multiply by the mask");
+        "torch::where or multiply by the mask");
   }
   if (!is_allowed_op(name)) refuse("the operator is not on the list of those that a server runs");
 }
