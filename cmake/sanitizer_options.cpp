@@ -9,7 +9,8 @@ const char* __tsan_default_options() {
   return "ignore_noninstrumented_modules=1:halt_on_error=1:second_deadlock_stack=1:history_size=4";
 }
 
-// gRPC's memory is made and freed through its inline code too, which is instrumented in our callers.
+// gRPC's memory is made and freed through its inline code too, which is instrumented in our
+// callers.
 const char* __tsan_default_suppressions() {
   return "race:libgrpc\nrace:libgpr\nrace:libabsl\nrace:grpc_core::\nrace:grpc::\n";
 }

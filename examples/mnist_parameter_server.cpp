@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a network on MNIST with parameter servers. The same program runs in every task of the cluster that TF_CONFIG
-// describes; `cohort launch --workers 2 --ps 2 -- mnist_parameter_server` starts five of them.
+// Trains a network on MNIST with parameter servers. The same program runs in every task of the
+// cluster that TF_CONFIG describes; `cohort launch --workers 2 --ps 2 -- mnist_parameter_server`
+// starts five of them.
 #include <cohort/cohort.h>
 #include <torch/torch.h>
 
@@ -10,39 +11,50 @@
 
 namespace {
 
-// What the command line says: --model mlp|cnn --data mnist|digits --data-dir DIR --epochs N --batch N --seed N
+// What the command line says: --model mlp|cnn --data mnist|digits --data-dir DIR --epochs N --batch
+// N --seed N
 struct Options {
-  std::map<std::string, std::string> values = {{"--model", "mlp"}, {"--data", "mnist"}, {"--data-dir", "data"},
-                                               {"--epochs", "8"},  {"--batch", "64"},   {"--seed", "1"}};
+  std::map<std::string, std::string> values = {{"--model", "mlp"},     {"--data", "mnist"},
+                                               {"--data-dir", "data"}, {"--epochs", "8"},
+                                               {"--batch", "64"},      {"--seed", "1"}};
 
   explicit Options(const cohort::Arguments& arguments) {
     for (std::size_t i = 0; i < arguments.values.size(); i += 2) {
       const std::string& name = arguments.values[i];
-      COHORT_CHECK(values.contains(name) && i + 1 < arguments.values.size(), cohort::ErrorCode::invalid_argument,
-                   "expected --model mlp|cnn, --data mnist|digits, --data-dir DIR, --epochs N, --batch N or --seed N, "
-                   "each with a value, got '", name, "'");
+      COHORT_CHECK(values.contains(name) && i + 1 < arguments.values.size(),
+                   cohort::ErrorCode::invalid_argument,
+                   "expected --model mlp|cnn, --data mnist|digits, --data-dir DIR, --epochs N, "
+                   "--batch N or --seed N, "
+                   "each with a value, got '",
+                   name, "'");
       values[name] = arguments.values[i + 1];
     }
     one_of("--model", "mlp", "cnn");
     one_of("--data", "mnist", "digits");
     for (const char* name : {"--epochs", "--batch"}) {
-      COHORT_CHECK(number(name) > 0, cohort::ErrorCode::invalid_argument, "expected ", name, " > 0, got ", number(name));
+      COHORT_CHECK(number(name) > 0, cohort::ErrorCode::invalid_argument, "expected ", name,
+                   " > 0, got ", number(name));
     }
   }
   void one_of(const std::string& name, const std::string& a, const std::string& b) const {
-    COHORT_CHECK(values.at(name) == a || values.at(name) == b, cohort::ErrorCode::invalid_argument, "expected ", name,
-                 " to be ", a, " or ", b, ", got '", values.at(name), "'");
+    COHORT_CHECK(values.at(name) == a || values.at(name) == b, cohort::ErrorCode::invalid_argument,
+                 "expected ", name, " to be ", a, " or ", b, ", got '", values.at(name), "'");
   }
   std::int64_t number(const std::string& name) const {
     const std::string& text = values.at(name);
-    COHORT_CHECK(!text.empty() && text.size() < 10 && text.find_first_not_of("0123456789") == std::string::npos,
-                 cohort::ErrorCode::invalid_argument, "expected a number for ", name, ", got '", text, "'");
+    COHORT_CHECK(!text.empty() && text.size() < 10 &&
+                     text.find_first_not_of("0123456789") == std::string::npos,
+                 cohort::ErrorCode::invalid_argument, "expected a number for ", name, ", got '",
+                 text, "'");
     return std::stoll(text);
   }
-  bool is(const std::string& name, const std::string& value) const { return values.at(name) == value; }
+  bool is(const std::string& name, const std::string& value) const {
+    return values.at(name) == value;
+  }
   cohort::Dataset images(const std::string& part) const {
     const std::string stem = values.at("--data-dir") + "/" + part;
-    return cohort::Dataset::idx({.images = stem + "-images-idx3-ubyte", .labels = stem + "-labels-idx1-ubyte"});
+    return cohort::Dataset::idx(
+        {.images = stem + "-images-idx3-ubyte", .labels = stem + "-labels-idx1-ubyte"});
   }
 };
 
@@ -69,20 +81,25 @@ double accuracy(torch::nn::Sequential model, const cohort::Dataset& test) {
   std::int64_t right = 0, total = 0;
   for (auto it = test.batch(1000).map(scale).iterator(); auto element = it.try_next();) {
     const at::Tensor label = element->items()[1].tensor();
-    right += model->forward(element->items()[0].tensor()).argmax(1).eq(label).sum().item<std::int64_t>();
+    right +=
+        model->forward(element->items()[0].tensor()).argmax(1).eq(label).sum().item<std::int64_t>();
     total += label.numel();
   }
   return static_cast<double>(right) / static_cast<double>(total);
 }
 
-void print_summary(const cohort::ClusterCoordinator& coordinator, double seconds, double test_accuracy) {
+void print_summary(const cohort::ClusterCoordinator& coordinator, double seconds,
+                   double test_accuracy) {
   const auto statistics = coordinator.statistics();
   std::printf("test accuracy %.4f after %.1f s\n", test_accuracy, seconds);
   for (std::size_t i = 0; i < statistics.closures.size(); ++i) {
-    std::printf("worker:%zu ran %llu closures\n", i, static_cast<unsigned long long>(statistics.closures[i]));
+    std::printf("worker:%zu ran %llu closures\n", i,
+                static_cast<unsigned long long>(statistics.closures[i]));
   }
-  std::printf("%.1f MB pulled, %.1f MB pushed, %llu retries\n", static_cast<double>(statistics.pulled_bytes) / 1e6,
-              static_cast<double>(statistics.pushed_bytes) / 1e6, static_cast<unsigned long long>(statistics.retries));
+  std::printf("%.1f MB pulled, %.1f MB pushed, %llu retries\n",
+              static_cast<double>(statistics.pulled_bytes) / 1e6,
+              static_cast<double>(statistics.pushed_bytes) / 1e6,
+              static_cast<unsigned long long>(statistics.retries));
 }
 
 }  // namespace
@@ -102,7 +119,11 @@ int main(int argc, char** argv) {
     const std::int64_t batch = options.number("--batch");
     const cohort::Dataset train = options.images("train"), test = options.images("t10k");
     auto data = coordinator.create_per_worker_dataset([&](const cohort::InputContext& input) {
-      return train.shard(input).shuffle(60'000, {.seed = options.number("--seed")}).repeat().batch(batch).map(scale);
+      return train.shard(input)
+          .shuffle(60'000, {.seed = options.number("--seed")})
+          .repeat()
+          .batch(batch)
+          .map(scale);
     });
     auto iterator = data.iterator();
     cohort::Function step([&](cohort::Iterator& it) {
@@ -119,9 +140,11 @@ int main(int argc, char** argv) {
     cohort::ProgressBar bar({.steps = steps, .examples_per_step = batch});
     for (std::size_t done = 0; !coordinator.join(std::chrono::milliseconds(100));) {
       while (done < losses.size() && losses[done].is_ready()) ++done;
-      if (done > 0) bar.show(static_cast<std::int64_t>(done), losses[done - 1].fetch().tensor().item<double>());
+      if (done > 0)
+        bar.show(static_cast<std::int64_t>(done), losses[done - 1].fetch().tensor().item<double>());
     }
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     print_summary(coordinator, seconds, accuracy(model.snapshot(), test));
     return 0;
   });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Included before every source in the clang checks. With the constexpr std::vector of C++20, clang 14
-// (Debian 12's) wants c10::IValue complete within its own definition; here the vector is not constexpr.
+// Included before every source in the clang checks. With the constexpr std::vector of C++20, clang
+// 14 (Debian 12's) wants c10::IValue complete within its own definition; here the vector is not
+// constexpr.
 #pragma once
 
 #include <memory>

@@ -37,7 +37,8 @@ class WorkerLossTest : public ::testing::Test {
   // Joins for a moment at a time, so that this thread can trace what closures wait for.
   void run_until(std::uint64_t count) {
     const Deadline deadline = Deadline::after(kPatience);
-    while (completed() < count && !deadline.has_expired()) coordinator.join(std::chrono::milliseconds(1));
+    while (completed() < count && !deadline.has_expired())
+      coordinator.join(std::chrono::milliseconds(1));
     ASSERT_GE(completed(), count);
   }
   std::uint64_t pushes_applied() const {
@@ -110,7 +111,9 @@ TEST_F(WorkerLossTest, BothWorkersMayDieAndReturn) {
 TEST_F(WorkerLossTest, IteratorsAreRebuiltOnAWorkerThatReturns) {
   auto data = coordinator.create_per_worker_dataset(Dataset::range(8).repeat().batch(4));
   auto iterator = data.iterator();
-  Function draw([this](Iterator& it) { a.assign_add(it.next<at::Tensor>().gt(-1).sum().div(4).expand({2})); });
+  Function draw([this](Iterator& it) {
+    a.assign_add(it.next<at::Tensor>().gt(-1).sum().div(4).expand({2}));
+  });
   for (int i = 0; i < 50; ++i) coordinator.schedule(draw, iterator);
   coordinator.join();
   cluster.kill("worker:0");

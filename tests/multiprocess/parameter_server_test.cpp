@@ -114,7 +114,9 @@ TEST_F(ParameterServerTest, TracesAgainForAShortLastBatch) {
   std::int64_t elements = 0;
   for (const RemoteValue& size : sizes) elements += size.fetch().tensor().item<std::int64_t>();
   const auto closures = coordinator.statistics().closures;
-  const auto batches = [](std::uint64_t n) { return static_cast<std::int64_t>(n / 2 * 7 + n % 2 * 4); };
+  const auto batches = [](std::uint64_t n) {
+    return static_cast<std::int64_t>(n / 2 * 7 + n % 2 * 4);
+  };
   EXPECT_EQ(elements, batches(closures[0]) + batches(closures[1]));
   EXPECT_EQ(coordinator.statistics().traces, 2U);
 }
@@ -149,7 +151,8 @@ TEST_F(ParameterServerTest, RefusesARemoteValueAsArgument) {
   Function make([] { return at::ones({}); });
   Function take([](at::Tensor x) { return x; });
   const RemoteValue value = coordinator.schedule(make);
-  EXPECT_EQ(error_of([&] { coordinator.schedule(take, value); }).code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(error_of([&] { coordinator.schedule(take, value); }).code(),
+            ErrorCode::invalid_argument);
 }
 
 TEST_F(ParameterServerTest, ASecondCoordinatorIsTheSame) {
@@ -161,8 +164,12 @@ TEST_F(ParameterServerTest, ASecondCoordinatorIsTheSame) {
 }
 
 TEST(ParameterServerStart, NamesExactlyTheTasksThatNeverAppear) {
-  TestCluster cluster({.workers = 2, .ps = 2, .command = {COHORT_COMMAND, "server"}, .not_started = {"ps:1", "worker:0"}});
-  ParameterServerStrategy strategy(cluster.resolver(), {.cluster = {.timeout = std::chrono::seconds(3)}});
+  TestCluster cluster({.workers = 2,
+                       .ps = 2,
+                       .command = {COHORT_COMMAND, "server"},
+                       .not_started = {"ps:1", "worker:0"}});
+  ParameterServerStrategy strategy(cluster.resolver(),
+                                   {.cluster = {.timeout = std::chrono::seconds(3)}});
   const Error error = error_of([&] { ClusterCoordinator coordinator(strategy); });
   EXPECT_EQ(error.code(), ErrorCode::unavailable);
   EXPECT_NE(error.message().find("ps:1 ("), std::string::npos) << error.what();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A traced step gives the bits of the eager one: 100 steps, an MLP and a CNN with batch norm, each optimizer. Both sides
-// use our update rules; the traced side runs decoded bytes, as a server would.
+// A traced step gives the bits of the eager one: 100 steps, an MLP and a CNN with batch norm, each
+// optimizer. Both sides use our update rules; the traced side runs decoded bytes, as a server
+// would.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -25,9 +26,9 @@ torch::nn::Sequential mlp() {
 
 torch::nn::Sequential cnn() {
   using namespace torch::nn;
-  return Sequential(Unflatten(UnflattenOptions(1, {1, 8, 8})), Conv2d(Conv2dOptions(1, 8, 3).padding(1)),
-                    BatchNorm2d(8), ReLU(), MaxPool2d(2), Conv2d(Conv2dOptions(8, 8, 3).padding(1)), ReLU(), Flatten(),
-                    Linear(128, 10));
+  return Sequential(Unflatten(UnflattenOptions(1, {1, 8, 8})),
+                    Conv2d(Conv2dOptions(1, 8, 3).padding(1)), BatchNorm2d(8), ReLU(), MaxPool2d(2),
+                    Conv2d(Conv2dOptions(8, 8, 3).padding(1)), ReLU(), Flatten(), Linear(128, 10));
 }
 
 struct Case {
@@ -48,7 +49,8 @@ struct Replica {
       parameters.push_back(local_variable(entry.key(), entry.value()));
       all.push_back(parameters.back());
     }
-    for (const auto& entry : model->named_buffers()) all.push_back(local_variable(entry.key(), entry.value(), false));
+    for (const auto& entry : model->named_buffers())
+      all.push_back(local_variable(entry.key(), entry.value(), false));
     optimizer = std::make_shared<Optimizer>(of.optimizer(parameters));
   }
   at::Tensor step(const at::Tensor& x, const at::Tensor& y) {
@@ -73,7 +75,9 @@ class LocalHost final : public ResourceHost {
     for (const Variable& variable : variables_) values.push_back(variable.read());
     return values;
   }
-  std::vector<at::Tensor> iterator_next(std::int64_t) override { throw Error(ErrorCode::unimplemented, "no data here"); }
+  std::vector<at::Tensor> iterator_next(std::int64_t) override {
+    throw Error(ErrorCode::unimplemented, "no data here");
+  }
   void apply(std::string_view rule, std::int64_t variable, at::Tensor gradient,
              std::span<const at::Tensor> hyper) override {
     at(variable).impl()->apply(update_rule_of(rule), gradient, hyper);
@@ -81,7 +85,9 @@ class LocalHost final : public ResourceHost {
   void assign(AssignKind kind, std::int64_t variable, at::Tensor value) override {
     at(variable).impl()->assign(kind, value);
   }
-  at::Tensor gather(std::int64_t, const at::Tensor&) override { throw Error(ErrorCode::unimplemented, "no tables here"); }
+  at::Tensor gather(std::int64_t, const at::Tensor&) override {
+    throw Error(ErrorCode::unimplemented, "no tables here");
+  }
   void scatter_add(std::int64_t, const at::Tensor&, const at::Tensor&) override {
     throw Error(ErrorCode::unimplemented, "no tables here");
   }
@@ -99,11 +105,15 @@ TEST_P(TracedStepTest, EqualsTheEagerStepBitForBit) {
   VariableTable table;
   for (const Variable& variable : traced.all) table.add(variable);
   torch::manual_seed(7);
-  const auto draw = [] { return std::vector<at::Tensor>{torch::randn({32, 64}), torch::randint(10, {32})}; };
+  const auto draw = [] {
+    return std::vector<at::Tensor>{torch::randn({32, 64}), torch::randint(10, {32})};
+  };
 
   function::TraceOptions options;
   options.variable_of = table.lookup();
-  const auto body = [&](const std::vector<at::Tensor>& in) { return std::vector<at::Tensor>{traced.step(in[0], in[1])}; };
+  const auto body = [&](const std::vector<at::Tensor>& in) {
+    return std::vector<at::Tensor>{traced.step(in[0], in[1])};
+  };
   const function::Traced made = function::trace(draw(), draw(), body, options);
   const auto program = function::PreparedProgram::decode(made.bytes);
 
@@ -112,9 +122,11 @@ TEST_P(TracedStepTest, EqualsTheEagerStepBitForBit) {
     const at::Tensor expected = eager.step(batch[0], batch[1]);
     LocalHost host(traced, program->info());
     std::vector<at::Tensor> inputs = batch;
-    for (const at::Tensor& hyper : made.captured_inputs) inputs.push_back(hyperparameter_snapshot(hyper));
+    for (const at::Tensor& hyper : made.captured_inputs)
+      inputs.push_back(hyperparameter_snapshot(hyper));
     const at::Tensor loss = program->run(inputs, host.values(), host, 0).at(0);
-    ASSERT_TRUE(torch::equal(loss, expected)) << "step " << i << ": " << loss << " instead of " << expected;
+    ASSERT_TRUE(torch::equal(loss, expected))
+        << "step " << i << ": " << loss << " instead of " << expected;
   }
   for (std::size_t i = 0; i < eager.all.size(); ++i) {
     EXPECT_TRUE(torch::equal(traced.all[i].read(), eager.all[i].read())) << eager.all[i].name();
@@ -126,13 +138,15 @@ std::function<Optimizer(std::vector<Variable>)> make(Options options) {
   return [options](std::vector<Variable> variables) { return O(std::move(variables), options); };
 }
 
-const std::vector<std::pair<const char*, std::function<Optimizer(std::vector<Variable>)>>> kOptimizers = {
-    {"Sgd", make<Sgd>(SgdOptions{.learning_rate = 0.05})},
-    {"Momentum", make<Sgd>(SgdOptions{.learning_rate = 0.05, .momentum = 0.9})},
-    {"Nesterov", make<Sgd>(SgdOptions{.learning_rate = 0.05, .momentum = 0.9, .nesterov = true})},
-    {"Adagrad", make<Adagrad>(AdagradOptions{.learning_rate = 0.05})},
-    {"Adam", make<Adam>(AdamOptions{.learning_rate = 0.01})},
-    {"Rmsprop", make<Rmsprop>(RmspropOptions{.learning_rate = 0.01})},
+const std::vector<std::pair<const char*, std::function<Optimizer(std::vector<Variable>)>>>
+    kOptimizers = {
+        {"Sgd", make<Sgd>(SgdOptions{.learning_rate = 0.05})},
+        {"Momentum", make<Sgd>(SgdOptions{.learning_rate = 0.05, .momentum = 0.9})},
+        {"Nesterov",
+         make<Sgd>(SgdOptions{.learning_rate = 0.05, .momentum = 0.9, .nesterov = true})},
+        {"Adagrad", make<Adagrad>(AdagradOptions{.learning_rate = 0.05})},
+        {"Adam", make<Adam>(AdamOptions{.learning_rate = 0.01})},
+        {"Rmsprop", make<Rmsprop>(RmspropOptions{.learning_rate = 0.01})},
 };
 
 std::vector<Case> cases(torch::nn::Sequential (*model)()) {

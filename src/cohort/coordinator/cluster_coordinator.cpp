@@ -12,18 +12,20 @@ IteratorHandle::~IteratorHandle() {
 
 }  // namespace coordinator
 
-ClusterCoordinator::ClusterCoordinator(ParameterServerStrategy& strategy, CoordinatorOptions options) {
+ClusterCoordinator::ClusterCoordinator(ParameterServerStrategy& strategy,
+                                       CoordinatorOptions options) {
   const Lock lock(strategy.coordinator_mutex());
   runtime_ = std::static_pointer_cast<coordinator::Runtime>(strategy.coordinator_slot().lock());
   if (runtime_) return;
   auto made = std::make_shared<coordinator::Runtime>(strategy, options);
   made->start();
-  // The last handle ends the work, on its own thread, whoever else still refers to the runtime. It lets go of the
-  // runtime then, as the strategy's weak slot keeps this deleter alive.
-  runtime_ = std::shared_ptr<coordinator::Runtime>(made.get(), [made](coordinator::Runtime* runtime) mutable {
-    runtime->stop();
-    made.reset();
-  });
+  // The last handle ends the work, on its own thread, whoever else still refers to the runtime. It
+  // lets go of the runtime then, as the strategy's weak slot keeps this deleter alive.
+  runtime_ = std::shared_ptr<coordinator::Runtime>(made.get(),
+                                                   [made](coordinator::Runtime* runtime) mutable {
+                                                     runtime->stop();
+                                                     made.reset();
+                                                   });
   strategy.coordinator_slot() = runtime_;
 }
 
@@ -52,7 +54,8 @@ PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(
   ElementSpec spec;
   const Scope scope = strategy().scope();
   for (std::int64_t i = 0; i < workers; ++i) {
-    const Dataset dataset = fn({.num_input_pipelines = workers, .input_pipeline_id = i, .num_replicas_in_sync = 1});
+    const Dataset dataset =
+        fn({.num_input_pipelines = workers, .input_pipeline_id = i, .num_replicas_in_sync = 1});
     if (i == 0) spec = dataset.element_spec();
     datasets.push_back(dataset.serialize());
   }
@@ -64,7 +67,9 @@ PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(const Dataset& da
 }
 
 CoordinatorStatistics ClusterCoordinator::statistics() const { return runtime_->statistics(); }
-std::uint32_t ClusterCoordinator::num_workers() const { return runtime_->strategy().connection().num_workers(); }
+std::uint32_t ClusterCoordinator::num_workers() const {
+  return runtime_->strategy().connection().num_workers();
+}
 
 PerWorkerDataset::PerWorkerDataset(std::vector<Bytes> datasets, ElementSpec spec,
                                    std::shared_ptr<coordinator::Runtime> runtime)

@@ -28,32 +28,36 @@ struct CoordinatorOptions {
 };
 
 struct CoordinatorStatistics {
-  std::vector<std::uint64_t> closures;   // ended well, by worker
-  std::uint64_t retries = 0;             // closures sent a second time, or more often
+  std::vector<std::uint64_t> closures;  // ended well, by worker
+  std::uint64_t retries = 0;            // closures sent a second time, or more often
   std::uint64_t pulled_bytes = 0;
   std::uint64_t pushed_bytes = 0;
   std::uint64_t traces = 0;
 };
 
-// A shared handle: a second one for the same strategy is the same coordinator. Thread-safe. The strategy must outlive it.
+// A shared handle: a second one for the same strategy is the same coordinator. Thread-safe. The
+// strategy must outlive it.
 class COHORT_API ClusterCoordinator {
  public:
-  // Connects to every task. Unavailable after the strategy's timeout, naming exactly the tasks that are missing.
+  // Connects to every task. Unavailable after the strategy's timeout, naming exactly the tasks that
+  // are missing.
   explicit ClusterCoordinator(ParameterServerStrategy& strategy, CoordinatorOptions options = {});
 
   ParameterServerStrategy& strategy() const;
 
-  // Queues fn for any worker and returns at once, but for a first trace of its signature, and while the queue is full.
-  // Arguments: tensors, host values, nests of them, PerWorkerIterator. Throws the first application error of what was
-  // scheduled before; then this closure and all that waited are cancelled, and the coordinator is usable again.
+  // Queues fn for any worker and returns at once, but for a first trace of its signature, and while
+  // the queue is full. Arguments: tensors, host values, nests of them, PerWorkerIterator. Throws
+  // the first application error of what was scheduled before; then this closure and all that waited
+  // are cancelled, and the coordinator is usable again.
   template <class... A>
   RemoteValue schedule(const Function& fn, A&&... arguments) {
     return schedule_nests(fn, {Nest(std::forward<A>(arguments))...});
   }
   RemoteValue schedule_nests(const Function& fn, std::vector<Nest> arguments);
 
-  // Waits until everything scheduled has ended. Throws the first application error, once. deadline_exceeded when no
-  // closure has ended for the data timeout, naming the workers that owe one.
+  // Waits until everything scheduled has ended. Throws the first application error, once.
+  // deadline_exceeded when no closure has ended for the data timeout, naming the workers that owe
+  // one.
   void join();
   // The same for at most `timeout`: false when that was too short.
   bool join(Duration timeout);
@@ -63,7 +67,8 @@ class COHORT_API ClusterCoordinator {
   // The nest with each RemoteValue replaced by its result.
   Nest fetch(const Nest& values);
 
-  // Calls fn once for each worker, with num_input_pipelines = workers and its own input_pipeline_id: shard by it.
+  // Calls fn once for each worker, with num_input_pipelines = workers and its own
+  // input_pipeline_id: shard by it.
   PerWorkerDataset create_per_worker_dataset(const std::function<Dataset(const InputContext&)>& fn);
   // The same dataset on every worker.
   PerWorkerDataset create_per_worker_dataset(const Dataset& dataset);

@@ -16,13 +16,14 @@ namespace cohort {
 namespace coordinator {
 class IteratorHandle;  // coordinator/internal/iterator_handle.h
 class Runtime;
-}
+}  // namespace coordinator
 
-// The iterators of one iterator() call, one on each worker; an argument for schedule(). When the last copy goes, the
-// workers forget theirs. Thread-safe.
+// The iterators of one iterator() call, one on each worker; an argument for schedule(). When the
+// last copy goes, the workers forget theirs. Thread-safe.
 class COHORT_API PerWorkerIterator {
  public:
-  explicit PerWorkerIterator(std::shared_ptr<coordinator::IteratorHandle> handle) : handle_(std::move(handle)) {}
+  explicit PerWorkerIterator(std::shared_ptr<coordinator::IteratorHandle> handle)
+      : handle_(std::move(handle)) {}
   operator Nest() const;  // NOLINT: an argument like others
   const ElementSpec& element_spec() const;
 
@@ -34,7 +35,8 @@ class COHORT_API PerWorkerIterator {
 class COHORT_API PerWorkerDataset {
  public:
   // `datasets`: the bytes of each worker's, or one for all.
-  PerWorkerDataset(std::vector<Bytes> datasets, ElementSpec spec, std::shared_ptr<coordinator::Runtime> runtime);
+  PerWorkerDataset(std::vector<Bytes> datasets, ElementSpec spec,
+                   std::shared_ptr<coordinator::Runtime> runtime);
   // Fresh iterators on every worker; a worker that is away gets its own when it returns.
   PerWorkerIterator iterator() const;
   const ElementSpec& element_spec() const { return spec_; }

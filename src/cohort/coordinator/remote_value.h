@@ -16,12 +16,14 @@ class RemoteState;  // coordinator/internal/remote_state.h
 // A shared handle. Thread-safe. Dropping it does not cancel the work.
 class COHORT_API RemoteValue {
  public:
-  explicit RemoteValue(std::shared_ptr<coordinator::RemoteState> state) : state_(std::move(state)) {}
+  explicit RemoteValue(std::shared_ptr<coordinator::RemoteState> state)
+      : state_(std::move(state)) {}
   // To be put into a nest for ClusterCoordinator::fetch().
   operator Nest() const;  // NOLINT: a remote value is a leaf
 
-  // Waits, then gives the function's result, or throws its error (as often as asked). Without a deadline it gives up
-  // when no closure of the coordinator has ended for the data timeout: deadline_exceeded, naming the workers.
+  // Waits, then gives the function's result, or throws its error (as often as asked). Without a
+  // deadline it gives up when no closure of the coordinator has ended for the data timeout:
+  // deadline_exceeded, naming the workers.
   Nest fetch() const;
   Nest fetch(Deadline deadline) const;
   bool is_ready() const;

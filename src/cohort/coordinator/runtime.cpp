@@ -15,9 +15,12 @@ constexpr auto kSameEvent = std::chrono::seconds(1);
 
 QueueOptions queue_options(const CoordinatorOptions& options) {
   COHORT_CHECK(options.in_flight_per_worker > 0, ErrorCode::invalid_argument,
-               "[coordinator.construct] expected in_flight_per_worker > 0, got ", options.in_flight_per_worker);
+               "[coordinator.construct] expected in_flight_per_worker > 0, got ",
+               options.in_flight_per_worker);
   if (options.queue_capacity == 0) {
-    log_warn("the coordinator's queue has no bound: a caller that schedules faster than workers run uses ever more memory");
+    log_warn(
+        "the coordinator's queue has no bound: a caller that schedules faster than workers run "
+        "uses ever more memory");
   }
   QueueOptions made;
   made.capacity = options.queue_capacity;
@@ -39,8 +42,8 @@ Runtime::Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options)
 
 RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   COHORT_CHECK(fn.state()->registered_name.empty() ? fn.state()->arity == arguments.size() : true,
-               ErrorCode::invalid_argument, "[coordinator.schedule] '", fn.name(), "' takes ", fn.state()->arity,
-               " arguments, got ", arguments.size());
+               ErrorCode::invalid_argument, "[coordinator.schedule] '", fn.name(), "' takes ",
+               fn.state()->arity, " arguments, got ", arguments.size());
   check_running();
   const std::shared_ptr<StepFunction> step = step_for(fn, arguments);
   Pending pending;
@@ -68,13 +71,15 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
 }
 
 void Runtime::check_running() const {
-  COHORT_CHECK(!is_stopping_, ErrorCode::cancelled, "[coordinator.schedule] the coordinator has been destroyed");
+  COHORT_CHECK(!is_stopping_, ErrorCode::cancelled,
+               "[coordinator.schedule] the coordinator has been destroyed");
 }
 
 bool Runtime::join(std::optional<Duration> timeout) {
   const Lock turn(turn_);
   const Verdict verdict = settle(
-      [&](Actions& actions) COHORT_NO_THREAD_SAFETY_ANALYSIS { return queue_.join(Clock::system().now(), actions); },
+      [&](Actions& actions)
+          COHORT_NO_THREAD_SAFETY_ANALYSIS { return queue_.join(Clock::system().now(), actions); },
       timeout ? Deadline::after(*timeout) : Deadline(), !timeout.has_value());
   if (verdict.kind == Verdict::Kind::raise) throw *verdict.error;
   return verdict.kind == Verdict::Kind::proceed;
@@ -82,15 +87,18 @@ bool Runtime::join(std::optional<Duration> timeout) {
 
 bool Runtime::done() {
   const Verdict verdict = settle(
-      [&](Actions& actions) COHORT_NO_THREAD_SAFETY_ANALYSIS { return queue_.done(Clock::system().now(), actions); },
+      [&](Actions& actions)
+          COHORT_NO_THREAD_SAFETY_ANALYSIS { return queue_.done(Clock::system().now(), actions); },
       Deadline(), true);
   if (verdict.kind == Verdict::Kind::raise) throw *verdict.error;
   return verdict.kind == Verdict::Kind::proceed;
 }
 
-// Asks until the queue has a verdict. Meanwhile it traces what closures wait for, since only callers' threads may. At
-// `deadline` it gives up with `wait`; a patient one gives up with an error when nothing has ended for too long.
-Verdict Runtime::settle(const std::function<Verdict(Actions&)>& ask, Deadline deadline, bool is_patient) {
+// Asks until the queue has a verdict. Meanwhile it traces what closures wait for, since only
+// callers' threads may. At `deadline` it gives up with `wait`; a patient one gives up with an error
+// when nothing has ended for too long.
+Verdict Runtime::settle(const std::function<Verdict(Actions&)>& ask, Deadline deadline,
+                        bool is_patient) {
   while (true) {
     Verdict verdict;
     bool must_trace = false;
@@ -99,20 +107,25 @@ Verdict Runtime::settle(const std::function<Verdict(Actions&)>& ask, Deadline de
       Actions actions;
       verdict = ask(actions);
       carry_out(actions);
-      const bool is_final = verdict.kind == Verdict::Kind::proceed || verdict.kind == Verdict::Kind::no ||
+      const bool is_final = verdict.kind == Verdict::Kind::proceed ||
+                            verdict.kind == Verdict::Kind::no ||
                             verdict.kind == Verdict::Kind::raise;
       must_trace = !queue_.waiting_for_program().empty();
       if (!is_final && !must_trace && to_flush_.empty()) {
         if (deadline.has_expired()) return verdict;
         const Deadline stalled = is_patient ? progress_deadline() : Deadline();
         const TimePoint before = last_end_;
-        const bool is_woken = changed_.wait(
-            mutex_, std::min(deadline.time(), stalled.time()) == TimePoint::max() ? Deadline() : Deadline(std::min(deadline.time(), stalled.time())),
-            [&, asked = false]() mutable { return std::exchange(asked, true); });
+        const bool is_woken =
+            changed_.wait(mutex_,
+                          std::min(deadline.time(), stalled.time()) == TimePoint::max()
+                              ? Deadline()
+                              : Deadline(std::min(deadline.time(), stalled.time())),
+                          [&, asked = false]() mutable { return std::exchange(asked, true); });
         COHORT_CHECK(is_woken || !is_patient || last_end_ != before || !stalled.has_expired(),
                      ErrorCode::deadline_exceeded, "[coordinator.join] no closure has ended for ",
                      std::chrono::duration<double>(connection_.options().data_timeout).count(),
-                     " s; still waiting for ", debtors(), "; raise ClusterOptions::data_timeout for longer steps");
+                     " s; still waiting for ", debtors(),
+                     "; raise ClusterOptions::data_timeout for longer steps");
       }
       if (is_final) must_trace = false;
     }
@@ -144,24 +157,32 @@ class Runtime::FetcherCount {
 void Runtime::wait_for(const RemoteState& state, Deadline deadline) {
   const FetcherCount counted(*this);
   const Verdict verdict = settle(
-      [&](Actions&) { return Verdict{state.is_ready() ? Verdict::Kind::proceed : Verdict::Kind::wait, std::nullopt}; },
+      [&](Actions&) {
+        return Verdict{state.is_ready() ? Verdict::Kind::proceed : Verdict::Kind::wait,
+                       std::nullopt};
+      },
       deadline, deadline.is_infinite());
-  COHORT_CHECK(verdict.kind == Verdict::Kind::proceed, ErrorCode::deadline_exceeded,
-               "[coordinator.fetch] the closure has not ended in time; still waiting for its worker");
+  COHORT_CHECK(
+      verdict.kind == Verdict::Kind::proceed, ErrorCode::deadline_exceeded,
+      "[coordinator.fetch] the closure has not ended in time; still waiting for its worker");
 }
 
-Deadline Runtime::progress_deadline() const { return Deadline(last_end_ + connection_.options().data_timeout); }
+Deadline Runtime::progress_deadline() const {
+  return Deadline(last_end_ + connection_.options().data_timeout);
+}
 
 std::string Runtime::debtors() const {
   std::string names;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
-    names += (names.empty() ? "worker:" : ", worker:") + std::to_string(i) + (workers_[i].is_ready ? "" : " (away)");
+    names += (names.empty() ? "worker:" : ", worker:") + std::to_string(i) +
+             (workers_[i].is_ready ? "" : " (away)");
   }
   return names + "; " + std::to_string(queue_.in_flight()) + " closures in flight, " +
          std::to_string(queue_.queued()) + " queued";
 }
 
-std::shared_ptr<StepFunction> Runtime::step_for(const Function& fn, std::span<const Nest> arguments) {
+std::shared_ptr<StepFunction> Runtime::step_for(const Function& fn,
+                                                std::span<const Nest> arguments) {
   const auto find = [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS -> std::shared_ptr<StepFunction> {
     const auto found = steps_.find(fn.state().get());
     if (found == steps_.end()) return nullptr;
@@ -202,15 +223,17 @@ void Runtime::trace_first(StepFunction& step, const BoundArguments& bound) {
     const std::uint32_t worker = ready_worker();
     const rpc::Connection link = connection_.worker(worker).connection;
     const std::string task = "worker:" + std::to_string(worker);
-    const rpc::PeekReply reply = rpc::peek_reply_of(link.data->call(
-        rpc::to_frame(rpc::PeekRequest{iterator.id(), 2}), connection_.control_deadline(), "peeking at the data of " + task));
-    COHORT_CHECK(reply.fields > 0, ErrorCode::out_of_range, "[coordinator.schedule] cannot trace '", step.name(),
-                 "': the dataset of ", task, " is empty");
+    const rpc::PeekReply reply = rpc::peek_reply_of(
+        link.data->call(rpc::to_frame(rpc::PeekRequest{iterator.id(), 2}),
+                        connection_.control_deadline(), "peeking at the data of " + task));
+    COHORT_CHECK(reply.fields > 0, ErrorCode::out_of_range, "[coordinator.schedule] cannot trace '",
+                 step.name(), "': the dataset of ", task, " is empty");
     const auto begin = reply.tensors.begin();
     const auto width = static_cast<std::ptrdiff_t>(reply.fields);
     elements.emplace_back(begin, begin + width);
     const bool has_second = reply.tensors.size() >= 2 * static_cast<std::size_t>(reply.fields);
-    Fields second = has_second ? Fields(begin + width, begin + 2 * width) : rotated(elements.back());
+    Fields second =
+        has_second ? Fields(begin + width, begin + 2 * width) : rotated(elements.back());
     for (std::size_t i = 0; i < second.size(); ++i) {
       if (TensorSpec::of(second[i]) == TensorSpec::of(elements.back()[i])) continue;
       second = rotated(elements.back());
@@ -267,8 +290,8 @@ void Runtime::trace_one(ClosureId closure) {
   flush();
 }
 
-// Every worker that is there gets the function before a closure can name it. One that fails to take it for want of a
-// connection will get it when it returns.
+// Every worker that is there gets the function before a closure can name it. One that fails to take
+// it for want of a connection will get it when it returns.
 void Runtime::announce(const StepFunction& step) {
   const rpc::FunctionBody body = step.body();
   for (std::uint32_t i = 0; i < connection_.num_workers(); ++i) {
@@ -281,7 +304,8 @@ void Runtime::announce(const StepFunction& step) {
     try {
       link.connection.control->register_function(body, connection_.control_deadline());
     } catch (const Error& error) {
-      if (error.cause() != ErrorCause::peer_lost && error.code() != ErrorCode::deadline_exceeded) throw;
+      if (error.cause() != ErrorCause::peer_lost && error.code() != ErrorCode::deadline_exceeded)
+        throw;
       log_warn("worker:", i, " did not take function '", step.name(), "': ", error.what());
       link.connection.data->close();
     }
@@ -291,19 +315,20 @@ void Runtime::announce(const StepFunction& step) {
 std::uint32_t Runtime::ready_worker() {
   const Lock lock(mutex_);
   std::uint32_t worker = 0;
-  const bool is_found = changed_.wait(mutex_, connection_.control_deadline(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
-    for (worker = 0; worker < workers_.size(); ++worker) {
-      if (workers_[worker].is_ready) return true;
-    }
-    return false;
-  });
-  COHORT_CHECK(is_found, ErrorCode::unavailable, "[coordinator.schedule] no worker is there to look at its data: ",
-               debtors());
+  const bool is_found =
+      changed_.wait(mutex_, connection_.control_deadline(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+        for (worker = 0; worker < workers_.size(); ++worker) {
+          if (workers_[worker].is_ready) return true;
+        }
+        return false;
+      });
+  COHORT_CHECK(is_found, ErrorCode::unavailable,
+               "[coordinator.schedule] no worker is there to look at its data: ", debtors());
   return worker;
 }
 
-std::shared_ptr<IteratorHandle> Runtime::create_iterator(ElementSpec spec,
-                                                         std::shared_ptr<const std::vector<Bytes>> datasets) {
+std::shared_ptr<IteratorHandle> Runtime::create_iterator(
+    ElementSpec spec, std::shared_ptr<const std::vector<Bytes>> datasets) {
   check_running();
   std::shared_ptr<IteratorHandle> handle;
   std::vector<std::uint64_t> released;
@@ -315,7 +340,8 @@ std::shared_ptr<IteratorHandle> Runtime::create_iterator(ElementSpec spec,
   {
     const Lock lock(mutex_);
     for (const std::uint64_t id : released) iterators_.erase(id);
-    handle = std::make_shared<IteratorHandle>(next_iterator_++, std::move(spec), std::move(datasets), weak_from_this());
+    handle = std::make_shared<IteratorHandle>(next_iterator_++, std::move(spec),
+                                              std::move(datasets), weak_from_this());
     iterators_[handle->id()] = handle;
     ++version_;
     for (std::uint32_t i = 0; i < workers_.size(); ++i) {
@@ -325,11 +351,12 @@ std::shared_ptr<IteratorHandle> Runtime::create_iterator(ElementSpec spec,
   for (auto& [worker, connection] : present) {
     try {
       if (!released.empty()) connection.control->release(released, connection_.control_deadline());
-      connection.control->create_iterator(
-          {handle->id(), handle->dataset_of(worker), mix_seed(connection_.options().seed, handle->id())},
-          connection_.control_deadline());
+      connection.control->create_iterator({handle->id(), handle->dataset_of(worker),
+                                           mix_seed(connection_.options().seed, handle->id())},
+                                          connection_.control_deadline());
     } catch (const Error& error) {
-      if (error.cause() != ErrorCause::peer_lost && error.code() != ErrorCode::deadline_exceeded) throw;
+      if (error.cause() != ErrorCause::peer_lost && error.code() != ErrorCode::deadline_exceeded)
+        throw;
       connection.data->close();
     }
   }

@@ -57,7 +57,9 @@ void Runtime::stop() noexcept {
       worker.is_ready = false;
     }
     cancelled.swap(pending_);
-    const Error gone(ErrorCode::cancelled, "[coordinator.destroy] the coordinator was destroyed before the closure ended");
+    const Error gone(
+        ErrorCode::cancelled,
+        "[coordinator.destroy] the coordinator was destroyed before the closure ended");
     for (auto& [id, pending] : cancelled) {
       if (const auto result = pending.result.lock()) result->fail(gone);
     }
@@ -148,8 +150,8 @@ void Runtime::flush() {
   for (const std::uint32_t worker : workers) flush_worker(worker);
 }
 
-// One thread at a time sends to a worker, so frames leave in the order of the queue; what others add meanwhile goes
-// with its next frame.
+// One thread at a time sends to a worker, so frames leave in the order of the queue; what others
+// add meanwhile goes with its next frame.
 void Runtime::flush_worker(std::uint32_t index) {
   while (true) {
     rpc::RunBatch batch;
@@ -224,18 +226,21 @@ void Runtime::on_lost(std::uint32_t worker, std::uint64_t epoch, const Error& re
     Worker& lost = workers_[worker];
     lost.lost_epoch = std::max(lost.lost_epoch, epoch);
     if (!lost.is_ready || lost.link.epoch != epoch) return;
-    log_warn("lost worker:", worker, ": ", reason.message(), "; its closures run elsewhere until it returns");
+    log_warn("lost worker:", worker, ": ", reason.message(),
+             "; its closures run elsewhere until it returns");
     lost.is_ready = false;
     lost.outbox.closures.clear();
     lost.cancels.clear();
     Actions actions;
-    queue_.worker_lost(worker, Error(reason).at("worker:" + std::to_string(worker)), Clock::system().now(), actions);
+    queue_.worker_lost(worker, Error(reason).at("worker:" + std::to_string(worker)),
+                       Clock::system().now(), actions);
     carry_out(actions);
   }
   flush();
 }
 
-// A worker's own thread, started at its first loss: reconnects, rebuilds what it should have, and hands it back.
+// A worker's own thread, started at its first loss: reconnects, rebuilds what it should have, and
+// hands it back.
 void Runtime::recover(std::uint32_t index) {
   while (!is_stopping_) {
     {
@@ -253,7 +258,8 @@ void Runtime::recover(std::uint32_t index) {
       if (is_stopping_) return;
       log_warn("worker:", index, " cannot be used yet: ", error.what());
       const Lock lock(mutex_);
-      changed_.wait(mutex_, Deadline::after(kRecoveryPause), [this] { return is_stopping_.load(); });
+      changed_.wait(mutex_, Deadline::after(kRecoveryPause),
+                    [this] { return is_stopping_.load(); });
     }
   }
 }
@@ -278,14 +284,16 @@ bool Runtime::set_up(std::uint32_t index, const ClusterConnection::WorkerLink& l
     send_functions(link.connection, functions);
     for (const auto& iterator : iterators) {
       link.connection.control->create_iterator(
-          {iterator->id(), iterator->dataset_of(index), mix_seed(connection_.options().seed, iterator->id())},
+          {iterator->id(), iterator->dataset_of(index),
+           mix_seed(connection_.options().seed, iterator->id())},
           connection_.control_deadline());
     }
     functions_sent = functions.size() + 1;
   }
   {
     const Lock lock(mutex_);
-    if (is_stopping_ || workers_[index].lost_epoch >= link.epoch || version != version_) return false;
+    if (is_stopping_ || workers_[index].lost_epoch >= link.epoch || version != version_)
+      return false;
     workers_[index].link = link;
     workers_[index].is_ready = true;
     workers_[index].needs_recovery = false;

@@ -21,16 +21,22 @@ bool same_leaf(const Nest& pattern, const Nest& leaf) {
     case Nest::Kind::tensor:
       return pattern.tensor().scalar_type() == leaf.tensor().scalar_type() &&
              pattern.tensor().sizes() == leaf.tensor().sizes();
-    case Nest::Kind::integer: return pattern.integer() == leaf.integer();
-    case Nest::Kind::real: return pattern.real() == leaf.real();
-    case Nest::Kind::boolean: return pattern.boolean() == leaf.boolean();
-    case Nest::Kind::text: return pattern.text() == leaf.text();
+    case Nest::Kind::integer:
+      return pattern.integer() == leaf.integer();
+    case Nest::Kind::real:
+      return pattern.real() == leaf.real();
+    case Nest::Kind::boolean:
+      return pattern.boolean() == leaf.boolean();
+    case Nest::Kind::text:
+      return pattern.text() == leaf.text();
     case Nest::Kind::handle: {
       const auto& a = dynamic_cast<const IteratorHandle&>(*pattern.handle()).spec();
       const auto& b = dynamic_cast<const IteratorHandle&>(*leaf.handle()).spec();
-      return &a == &b || (a.fields == b.fields && a.structure.structure() == b.structure.structure());
+      return &a == &b ||
+             (a.fields == b.fields && a.structure.structure() == b.structure.structure());
     }
-    default: return true;
+    default:
+      return true;
   }
 }
 
@@ -43,27 +49,32 @@ bool same_nest(const Nest& pattern, const Nest& nest) {
                         return a.first == b.first && same_nest(a.second, b.second);
                       });
   }
-  return std::equal(pattern.items().begin(), pattern.items().end(), nest.items().begin(), nest.items().end(),
-                    same_nest);
+  return std::equal(pattern.items().begin(), pattern.items().end(), nest.items().begin(),
+                    nest.items().end(), same_nest);
 }
 
 void check_leaf(const Nest& leaf) {
   if (leaf.kind() != Nest::Kind::handle) return;
-  COHORT_CHECK(dynamic_cast<const IteratorHandle*>(leaf.handle().get()) != nullptr, ErrorCode::invalid_argument,
-               "[coordinator.schedule] expected tensors, host values and per-worker iterators as arguments, got a ",
-               leaf.handle()->handle_kind(),
-               "; fetch() a remote value first, and pass create_per_worker_dataset(…).iterator() for data");
+  COHORT_CHECK(
+      dynamic_cast<const IteratorHandle*>(leaf.handle().get()) != nullptr,
+      ErrorCode::invalid_argument,
+      "[coordinator.schedule] expected tensors, host values and per-worker iterators as arguments, "
+      "got a ",
+      leaf.handle()->handle_kind(),
+      "; fetch() a remote value first, and pass create_per_worker_dataset(…).iterator() for data");
 }
 
 // Stands for a worker's iterator while a step is traced.
 class TracedElements final : public ElementSource {
  public:
-  TracedElements(std::int64_t resource, ElementSpec spec) : resource_(resource), spec_(std::move(spec)) {}
+  TracedElements(std::int64_t resource, ElementSpec spec)
+      : resource_(resource), spec_(std::move(spec)) {}
   const ElementSpec& spec() const override { return spec_; }
   bool next(Fields& fields) override {
     function::Trace* trace = function::Trace::current();
     COHORT_CHECK(trace != nullptr, ErrorCode::failed_precondition,
-                 "[coordinator.iterator] a worker's iterator can be read inside the scheduled function only");
+                 "[coordinator.iterator] a worker's iterator can be read inside the scheduled "
+                 "function only");
     fields = trace->iterator_next(resource_);
     return true;
   }
@@ -92,7 +103,8 @@ bool CallSignature::matches(std::span<const Nest> arguments) const {
   for (const Nest& argument : arguments) {
     for (const Nest& leaf : argument.flatten()) check_leaf(leaf);
   }
-  return std::equal(pattern_.begin(), pattern_.end(), arguments.begin(), arguments.end(), same_nest);
+  return std::equal(pattern_.begin(), pattern_.end(), arguments.begin(), arguments.end(),
+                    same_nest);
 }
 
 BoundArguments bind_arguments(std::span<const Nest> arguments) {
@@ -116,13 +128,17 @@ std::vector<at::Tensor> rotated(const std::vector<at::Tensor>& tensors) {
 
 StepFunction::StepFunction(std::uint32_t id, Function function, CallSignature signature,
                            ParameterServerStrategy& strategy)
-    : id_(id), function_(std::move(function)), signature_(std::move(signature)), strategy_(strategy) {
+    : id_(id),
+      function_(std::move(function)),
+      signature_(std::move(signature)),
+      strategy_(strategy) {
   for (const Nest& resource : bind_arguments(signature_.pattern()).resources) {
     resource_specs_.push_back(dynamic_cast<const IteratorHandle&>(*resource.handle()).spec());
   }
 }
 
-void StepFunction::trace_first(const std::vector<Fields>& elements, const std::vector<Fields>& others) {
+void StepFunction::trace_first(const std::vector<Fields>& elements,
+                               const std::vector<Fields>& others) {
   trace([&](std::int64_t resource, int, int pass) {
     return (pass == 0 ? elements : others).at(static_cast<std::size_t>(resource));
   });
@@ -141,7 +157,8 @@ void StepFunction::trace_drawn(const std::vector<at::Tensor>& drawn) {
     }
     const auto& from = pass == 0 ? drawn : others;
     const std::size_t count = resource_specs_.at(static_cast<std::size_t>(resource)).fields.size();
-    COHORT_CHECK(offset + count <= from.size(), ErrorCode::invalid_argument, "[coordinator.trace] '", name(),
+    COHORT_CHECK(offset + count <= from.size(), ErrorCode::invalid_argument,
+                 "[coordinator.trace] '", name(),
                  "' draws more elements for this element than for the first; draw unconditionally");
     return std::vector<at::Tensor>(from.begin() + static_cast<std::ptrdiff_t>(offset),
                                    from.begin() + static_cast<std::ptrdiff_t>(offset + count));
@@ -163,14 +180,17 @@ void StepFunction::trace(const DrawFn& draw) {
       [&](const std::vector<at::Tensor>& inputs) {
         Nest structure;
         std::vector<at::Tensor> outputs = call(inputs, structure);
-        if (!is_first) Nest::check_same_structure(first, structure, "the result of '" + name() + "' on its second trace");
+        if (!is_first)
+          Nest::check_same_structure(first, structure,
+                                     "the result of '" + name() + "' on its second trace");
         if (is_first) first = structure;
         is_first = false;
         return outputs;
       },
       options);
   if (has_structure_) {
-    Nest::check_same_structure(structure_, first, "the result of '" + name() + "' for another element");
+    Nest::check_same_structure(structure_, first,
+                               "the result of '" + name() + "' for another element");
   } else {  // once: channels' threads read it while later traces run
     structure_ = first;
     has_structure_ = true;
@@ -178,8 +198,10 @@ void StepFunction::trace(const DrawFn& draw) {
   adopt(std::move(traced));
 }
 
-// Runs the user's function on traced tensors; `structure` becomes its result with tensors replaced by their numbers.
-std::vector<at::Tensor> StepFunction::call(const std::vector<at::Tensor>& inputs, Nest& structure) const {
+// Runs the user's function on traced tensors; `structure` becomes its result with tensors replaced
+// by their numbers.
+std::vector<at::Tensor> StepFunction::call(const std::vector<at::Tensor>& inputs,
+                                           Nest& structure) const {
   std::size_t next_tensor = 0;
   std::int64_t next_resource = 0;
   std::vector<Nest> arguments;
@@ -203,7 +225,8 @@ std::vector<at::Tensor> StepFunction::call(const std::vector<at::Tensor>& inputs
 
 void StepFunction::adopt(function::Traced traced) {
   std::vector<TensorSpec> drawn;
-  for (const auto& draw : traced.info.draws) drawn.insert(drawn.end(), draw.fields.begin(), draw.fields.end());
+  for (const auto& draw : traced.info.draws)
+    drawn.insert(drawn.end(), draw.fields.begin(), draw.fields.end());
   if (programs_.empty()) {
     draws_ = traced.info.draws;
     captured_ = std::move(traced.captured_inputs);
@@ -219,7 +242,8 @@ void StepFunction::adopt(function::Traced traced) {
   programs_.push_back(std::move(traced.bytes));
   if (programs_.size() == kTracesBeforeWarning) {
     log_warn("function '", name(), "' was traced ", programs_.size(),
-             " times, each for elements of other shapes; batch with drop_remainder, or pad, to save time");
+             " times, each for elements of other shapes; batch with drop_remainder, or pad, to "
+             "save time");
   }
 }
 
@@ -257,7 +281,8 @@ Nest StepFunction::result_of(std::vector<at::Tensor> outputs) const {
     }
     Nest::Items items;
     for (const Nest& item : part.items()) items.push_back(fill(item));
-    return part.kind() == Nest::Kind::list ? Nest::list(std::move(items)) : Nest::tuple(std::move(items));
+    return part.kind() == Nest::Kind::list ? Nest::list(std::move(items))
+                                           : Nest::tuple(std::move(items));
   };
   return fill(structure_);
 }

@@ -41,8 +41,8 @@ void ByteWriter::sizes(std::span<const std::int64_t> values) {
 }
 
 void ByteReader::fail(std::string_view expected) const {
-  internal::throw_error(ErrorCode::data_loss, "[core.bytes] broken ", what_, ": expected ", expected, " at byte ",
-                        offset_, " of ", bytes_.size());
+  internal::throw_error(ErrorCode::data_loss, "[core.bytes] broken ", what_, ": expected ",
+                        expected, " at byte ", offset_, " of ", bytes_.size());
 }
 
 std::uint8_t ByteReader::u8() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Little-endian byte strings with LEB128 integers: the alphabet of every format of ours.
-// The reader checks each length against the bytes left; anything wrong is data_loss with the offset.
+// The reader checks each length against the bytes left; anything wrong is data_loss with the
+// offset.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +25,9 @@ class COHORT_API ByteWriter {
   void zigzag(std::int64_t value);
   void u64(std::uint64_t value);  // 8 bytes, for values that are usually large
   void f64(double value);
-  void text(std::string_view value);                  // length, bytes
-  void blob(std::span<const std::byte> value);        // length, bytes
-  void sizes(std::span<const std::int64_t> values);   // count, zigzags
+  void text(std::string_view value);                 // length, bytes
+  void blob(std::span<const std::byte> value);       // length, bytes
+  void sizes(std::span<const std::int64_t> values);  // count, zigzags
   Bytes take() { return std::move(bytes_); }
   const Bytes& bytes() const { return bytes_; }
 
@@ -37,7 +38,8 @@ class COHORT_API ByteWriter {
 // Thread-compatible. `what` names the format in errors, as "push message".
 class COHORT_API ByteReader {
  public:
-  ByteReader(std::span<const std::byte> bytes, std::string_view what) : bytes_(bytes), what_(what) {}
+  ByteReader(std::span<const std::byte> bytes, std::string_view what)
+      : bytes_(bytes), what_(what) {}
   std::uint8_t u8();
   std::uint64_t varint();
   std::int64_t zigzag();

@@ -10,8 +10,8 @@ class SystemClock final : public Clock {
  public:
   TimePoint now() const override { return std::chrono::steady_clock::now(); }
 
-  bool wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, TimePoint time,
-                  const std::function<bool()>& ready) override {
+  bool wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
+                  TimePoint time, const std::function<bool()>& ready) override {
     if (time == TimePoint::max()) {
       changed.wait(lock, ready);
       return true;

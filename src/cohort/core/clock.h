@@ -19,9 +19,10 @@ class COHORT_API Clock {
  public:
   virtual ~Clock() = default;
   virtual TimePoint now() const = 0;
-  // Waits on `changed` until `ready()` or the time has come; returns ready(). `lock` is held on entry and return.
-  virtual bool wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, TimePoint time,
-                          const std::function<bool()>& ready) = 0;
+  // Waits on `changed` until `ready()` or the time has come; returns ready(). `lock` is held on
+  // entry and return.
+  virtual bool wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
+                          TimePoint time, const std::function<bool()>& ready) = 0;
   // The machine's monotonic clock.
   static Clock& system();
 };

@@ -7,11 +7,10 @@ namespace cohort {
 namespace {
 
 constexpr std::array<std::string_view, 17> kCodeNames = {
-    "ok",           "cancelled",           "unknown",        "invalid_argument",
-    "deadline_exceeded", "not_found",      "already_exists", "permission_denied",
-    "resource_exhausted", "failed_precondition", "aborted",  "out_of_range",
-    "unimplemented", "internal",           "unavailable",    "data_loss",
-    "unauthenticated"};
+    "ok",        "cancelled",      "unknown",           "invalid_argument",   "deadline_exceeded",
+    "not_found", "already_exists", "permission_denied", "resource_exhausted", "failed_precondition",
+    "aborted",   "out_of_range",   "unimplemented",     "internal",           "unavailable",
+    "data_loss", "unauthenticated"};
 
 constexpr std::array<std::string_view, 10> kCauseNames = {
     "none",          "wrong_type",       "peer_lost",     "handle_lost",     "function_missing",

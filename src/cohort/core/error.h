@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one error type of the library. Thrown inside a process, turned into a status at its edge.
 //
-//   COHORT_CHECK(count > 0, ErrorCode::invalid_argument, "[data.batch] expected batch_size > 0, got ", count);
+//   COHORT_CHECK(count > 0, ErrorCode::invalid_argument, "[data.batch] expected batch_size > 0, got
+//   ", count);
 //
 // What to do about an error follows from code(), origin() and cause(), never from its text.
 #pragma once
@@ -42,15 +43,15 @@ enum class ErrorCode : std::uint8_t {
 // of the coordinator is a table over (code, origin, cause).
 enum class ErrorCause : std::uint8_t {
   none = 0,
-  wrong_type = 1,            // tf's TypeError: a wrong kind of argument, a subtype of invalid_argument
-  peer_lost = 2,             // the connection to origin() broke or was refused
-  handle_lost = 3,           // origin() restarted and does not know the resource any more
-  function_missing = 4,      // origin() has not (or no longer) got the function
-  input_binding = 5,         // the arguments of a closure could not be bound on origin()
-  cancelled_by_job = 6,      // cancelled because another closure of the job failed
-  closure_input = 7,         // tf's ClosureInputError: an input resource of the closure is broken
-  closure_aborted = 8,       // tf's ClosureAbortedError: the value was lost with its worker
-  application = 9,           // thrown by user code
+  wrong_type = 1,        // tf's TypeError: a wrong kind of argument, a subtype of invalid_argument
+  peer_lost = 2,         // the connection to origin() broke or was refused
+  handle_lost = 3,       // origin() restarted and does not know the resource any more
+  function_missing = 4,  // origin() has not (or no longer) got the function
+  input_binding = 5,     // the arguments of a closure could not be bound on origin()
+  cancelled_by_job = 6,  // cancelled because another closure of the job failed
+  closure_input = 7,     // tf's ClosureInputError: an input resource of the closure is broken
+  closure_aborted = 8,   // tf's ClosureAbortedError: the value was lost with its worker
+  application = 9,       // thrown by user code
 };
 
 // Whether the same call may succeed: never, later at the same task, or at another task.
@@ -95,11 +96,12 @@ class COHORT_API Error : public std::exception {
   std::string text_;
 };
 
-// The error in flight as an Error: ours unchanged, LibTorch's and std exceptions as application errors.
-// Only inside a catch block.
+// The error in flight as an Error: ours unchanged, LibTorch's and std exceptions as application
+// errors. Only inside a catch block.
 COHORT_API Error current_error();
 
-// Exit codes of programs (sysexits): 64 configuration, 69 peer unavailable, 70 internal, 75 try again.
+// Exit codes of programs (sysexits): 64 configuration, 69 peer unavailable, 70 internal, 75 try
+// again.
 COHORT_API int exit_code_of(const Error& error);
 
 namespace internal {

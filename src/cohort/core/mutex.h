@@ -49,7 +49,8 @@ class COHORT_SCOPED_CAPABILITY Lock {
   Mutex& mutex_;
 };
 
-// A condition variable for Mutex. Waits take a deadline and a predicate; they return the predicate's value.
+// A condition variable for Mutex. Waits take a deadline and a predicate; they return the
+// predicate's value.
 class Condition {
  public:
   void notify_one() { condition_.notify_one(); }

@@ -22,13 +22,15 @@ class COHORT_API ResourceHost {
   virtual ~ResourceHost() = default;
   // The fields of the next element; out_of_range at the end of the data.
   virtual std::vector<at::Tensor> iterator_next(std::int64_t resource) = 0;
-  // One step of an update rule, as "sgd", next to the variable. `hyper` are 0-dim float64 tensors in the rule's order.
+  // One step of an update rule, as "sgd", next to the variable. `hyper` are 0-dim float64 tensors
+  // in the rule's order.
   virtual void apply(std::string_view rule, std::int64_t variable, at::Tensor gradient,
                      std::span<const at::Tensor> hyper) = 0;
   virtual void assign(AssignKind kind, std::int64_t variable, at::Tensor value) = 0;
   // Rows of a table: [ids..., width].
   virtual at::Tensor gather(std::int64_t variable, const at::Tensor& ids) = 0;
-  virtual void scatter_add(std::int64_t variable, const at::Tensor& ids, const at::Tensor& rows) = 0;
+  virtual void scatter_add(std::int64_t variable, const at::Tensor& ids,
+                           const at::Tensor& rows) = 0;
 };
 
 }  // namespace cohort

@@ -10,7 +10,8 @@ namespace cohort {
 
 int run_main(int argc, char** argv, const std::function<int(Arguments)>& program) {
   try {
-    return program({argc > 0 ? argv[0] : "", std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc)});
+    return program({argc > 0 ? argv[0] : "",
+                    std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc)});
   } catch (...) {
     const Error error = current_error();
     std::fprintf(stderr, "error: %s\n", internal::one_line(error.what()).c_str());

@@ -52,19 +52,32 @@ std::string TensorSpec::to_string() const {
 
 std::string dtype_name(at::ScalarType dtype) {
   switch (dtype) {
-    case at::ScalarType::Byte: return "uint8";
-    case at::ScalarType::Char: return "int8";
-    case at::ScalarType::Short: return "int16";
-    case at::ScalarType::Int: return "int32";
-    case at::ScalarType::Long: return "int64";
-    case at::ScalarType::Half: return "float16";
-    case at::ScalarType::Float: return "float32";
-    case at::ScalarType::Double: return "float64";
-    case at::ScalarType::Bool: return "bool";
-    case at::ScalarType::BFloat16: return "bfloat16";
-    case at::ScalarType::ComplexFloat: return "complex64";
-    case at::ScalarType::ComplexDouble: return "complex128";
-    default: return c10::toString(dtype);
+    case at::ScalarType::Byte:
+      return "uint8";
+    case at::ScalarType::Char:
+      return "int8";
+    case at::ScalarType::Short:
+      return "int16";
+    case at::ScalarType::Int:
+      return "int32";
+    case at::ScalarType::Long:
+      return "int64";
+    case at::ScalarType::Half:
+      return "float16";
+    case at::ScalarType::Float:
+      return "float32";
+    case at::ScalarType::Double:
+      return "float64";
+    case at::ScalarType::Bool:
+      return "bool";
+    case at::ScalarType::BFloat16:
+      return "bfloat16";
+    case at::ScalarType::ComplexFloat:
+      return "complex64";
+    case at::ScalarType::ComplexDouble:
+      return "complex128";
+    default:
+      return c10::toString(dtype);
   }
 }
 

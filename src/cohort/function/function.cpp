@@ -4,7 +4,8 @@
 namespace cohort {
 
 Function Function::registered(std::string name) {
-  COHORT_CHECK(!name.empty(), ErrorCode::invalid_argument, "[function.registered] expected a name, got an empty one");
+  COHORT_CHECK(!name.empty(), ErrorCode::invalid_argument,
+               "[function.registered] expected a name, got an empty one");
   auto state = std::make_shared<State>();
   state->name = name;
   state->registered_name = std::move(name);

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step that can run anywhere (tf.function): a C++ callable traced once a signature, or a function registered by name.
+// A step that can run anywhere (tf.function): a C++ callable traced once a signature, or a function
+// registered by name.
 //
-//   cohort::Function step([&](cohort::Iterator& it) { auto [x, y] = it.next<at::Tensor, at::Tensor>(); … return loss; });
+//   cohort::Function step([&](cohort::Iterator& it) { auto [x, y] = it.next<at::Tensor,
+//   at::Tensor>(); … return loss; });
 //
-// Parameters may be at::Tensor, double, std::int64_t, bool, std::string, Nest and cohort::Iterator&; host values are part
-// of the signature and thus frozen in the program. The result is void, a tensor, a host value, a Nest, or a tuple,
-// pair or vector of those. A lambda that captures by reference must outlive the last join().
+// Parameters may be at::Tensor, double, std::int64_t, bool, std::string, Nest and
+// cohort::Iterator&; host values are part of the signature and thus frozen in the program. The
+// result is void, a tensor, a host value, a Nest, or a tuple, pair or vector of those. A lambda
+// that captures by reference must outlive the last join().
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -35,31 +38,67 @@ namespace function {
 // How a parameter of type T is taken from an argument. Iterator adds its own in data/iterator.h.
 template <class T>
 struct Argument;
-template <> struct Argument<at::Tensor> { static const at::Tensor& from(const Nest& n) { return n.tensor(); } };
-template <> struct Argument<const at::Tensor&> : Argument<at::Tensor> {};
-template <> struct Argument<double> { static double from(const Nest& n) { return n.real(); } };
-template <> struct Argument<std::int64_t> { static std::int64_t from(const Nest& n) { return n.integer(); } };
-template <> struct Argument<int> { static int from(const Nest& n) { return static_cast<int>(n.integer()); } };
-template <> struct Argument<bool> { static bool from(const Nest& n) { return n.boolean(); } };
-template <> struct Argument<std::string> { static const std::string& from(const Nest& n) { return n.text(); } };
-template <> struct Argument<const std::string&> : Argument<std::string> {};
-template <> struct Argument<Nest> { static const Nest& from(const Nest& n) { return n; } };
-template <> struct Argument<const Nest&> : Argument<Nest> {};
+template <>
+struct Argument<at::Tensor> {
+  static const at::Tensor& from(const Nest& n) { return n.tensor(); }
+};
+template <>
+struct Argument<const at::Tensor&> : Argument<at::Tensor> {};
+template <>
+struct Argument<double> {
+  static double from(const Nest& n) { return n.real(); }
+};
+template <>
+struct Argument<std::int64_t> {
+  static std::int64_t from(const Nest& n) { return n.integer(); }
+};
+template <>
+struct Argument<int> {
+  static int from(const Nest& n) { return static_cast<int>(n.integer()); }
+};
+template <>
+struct Argument<bool> {
+  static bool from(const Nest& n) { return n.boolean(); }
+};
+template <>
+struct Argument<std::string> {
+  static const std::string& from(const Nest& n) { return n.text(); }
+};
+template <>
+struct Argument<const std::string&> : Argument<std::string> {};
+template <>
+struct Argument<Nest> {
+  static const Nest& from(const Nest& n) { return n; }
+};
+template <>
+struct Argument<const Nest&> : Argument<Nest> {};
 
 // What a callable takes and gives; not for generic lambdas, whose operator() has no one signature.
-template <class F> struct Signature : Signature<decltype(&F::operator())> {};
-template <class R, class... A> struct Signature<R (*)(A...)> { using Result = R; using Arguments = std::tuple<A...>; };
-template <class R, class C, class... A> struct Signature<R (C::*)(A...)> : Signature<R (*)(A...)> {};
-template <class R, class C, class... A> struct Signature<R (C::*)(A...) const> : Signature<R (*)(A...)> {};
 template <class F>
-concept HasOneSignature = std::is_pointer_v<F> || requires { &F::operator(); };
+struct Signature : Signature<decltype(&F::operator())> {};
+template <class R, class... A>
+struct Signature<R (*)(A...)> {
+  using Result = R;
+  using Arguments = std::tuple<A...>;
+};
+template <class R, class C, class... A>
+struct Signature<R (C::*)(A...)> : Signature<R (*)(A...)> {};
+template <class R, class C, class... A>
+struct Signature<R (C::*)(A...) const> : Signature<R (*)(A...)> {};
+template <class F>
+concept HasOneSignature = std::is_pointer_v<F> || requires {
+  &F::operator();
+};
 
 template <class R>
 Nest result_of(R&& value) {
   using T = std::remove_cvref_t<R>;
   if constexpr (std::is_constructible_v<Nest, T>) {
     return Nest(std::forward<R>(value));
-  } else if constexpr (requires { value.begin(); value.end(); }) {
+  } else if constexpr (requires {
+                         value.begin();
+                         value.end();
+                       }) {
     Nest::Items items;
     for (auto& item : value) items.push_back(result_of(item));
     return Nest::list(std::move(items));
@@ -76,22 +115,24 @@ Body erase(F fn) {
   using Arguments = typename Signature<F>::Arguments;
   return [fn = std::move(fn)](std::span<const Nest> arguments) mutable -> Nest {
     constexpr std::size_t kArity = std::tuple_size_v<Arguments>;
-    COHORT_CHECK(arguments.size() == kArity, ErrorCode::invalid_argument, "[function.call] expected ", kArity,
-                 " arguments, got ", arguments.size());
-    return [&]<std::size_t... I>(std::index_sequence<I...>) -> Nest {
+    COHORT_CHECK(arguments.size() == kArity, ErrorCode::invalid_argument,
+                 "[function.call] expected ", kArity, " arguments, got ", arguments.size());
+    return [&]<std::size_t... I>(std::index_sequence<I...>)->Nest {
       if constexpr (std::is_void_v<typename Signature<F>::Result>) {
         fn(Argument<std::tuple_element_t<I, Arguments>>::from(arguments[I])...);
         return Nest();
       } else {
         return result_of(fn(Argument<std::tuple_element_t<I, Arguments>>::from(arguments[I])...));
       }
-    }(std::make_index_sequence<kArity>{});
+    }
+    (std::make_index_sequence<kArity>{});
   };
 }
 
 }  // namespace function
 
-// A shared handle; copies are the same function. Thread-safe but for operator(), which runs the callable as it is.
+// A shared handle; copies are the same function. Thread-safe but for operator(), which runs the
+// callable as it is.
 class COHORT_API Function {
  public:
   struct State {
@@ -102,17 +143,19 @@ class COHORT_API Function {
   };
 
   template <class F>
-    requires(!std::same_as<std::remove_cvref_t<F>, Function>)
-  explicit Function(F fn, FunctionOptions options = {}) {
+  requires(!std::same_as<std::remove_cvref_t<F>, Function>) explicit Function(
+      F fn, FunctionOptions options = {}) {
     static_assert(function::HasOneSignature<F>,
-                  "cohort::Function needs parameters with types: a generic lambda ([](auto x) …) cannot be traced; write at::Tensor");
+                  "cohort::Function needs parameters with types: a generic lambda ([](auto x) …) "
+                  "cannot be traced; write at::Tensor");
     auto state = std::make_shared<State>();
     state->name = options.name.empty() ? "function" : std::move(options.name);
     state->arity = std::tuple_size_v<typename function::Signature<F>::Arguments>;
     state->body = function::erase(std::move(fn));
     state_ = std::move(state);
   }
-  // A function the servers know by name (function/registry.h): the way out for code that cannot be traced.
+  // A function the servers know by name (function/registry.h): the way out for code that cannot be
+  // traced.
   static Function registered(std::string name);
 
   // Runs it here and now, untraced.

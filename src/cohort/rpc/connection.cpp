@@ -24,14 +24,16 @@ const Endpoint& choose_endpoint(const HandshakeReply& reply, const ConnectionOpt
   }
   std::string offered;
   for (const Endpoint& endpoint : reply.endpoints) offered += " " + endpoint.backend;
-  throw Error(ErrorCode::unimplemented, "[rpc.connect] expected data backend '" + options.backend + "' at " +
-                                            options.task + ", which offers:" + offered);
+  throw Error(ErrorCode::unimplemented, "[rpc.connect] expected data backend '" + options.backend +
+                                            "' at " + options.task + ", which offers:" + offered);
 }
 
-// Keeps an attempt's own failures from the caller: on_closed is for connections that were handed out.
+// Keeps an attempt's own failures from the caller: on_closed is for connections that were handed
+// out.
 class ClosedGate {
  public:
-  explicit ClosedGate(std::function<void(const Error&)> on_closed) : on_closed_(std::move(on_closed)) {}
+  explicit ClosedGate(std::function<void(const Error&)> on_closed)
+      : on_closed_(std::move(on_closed)) {}
 
   void closed(const Error& reason) {
     {
@@ -59,22 +61,24 @@ Connection attempt(const ConnectionOptions& options) {
   Connection made;
   made.control = control_client(options.address, options.task);
   const Deadline deadline(std::min(options.deadline.time(), Deadline::after(kAttempt).time()));
-  const HandshakeReply reply =
-      made.control->handshake({options.caller, options.task, options.coordinator_incarnation}, deadline);
+  const HandshakeReply reply = made.control->handshake(
+      {options.caller, options.task, options.coordinator_incarnation}, deadline);
   const std::string problem = disagreement(options.caller, reply.server);
-  COHORT_CHECK(problem.empty(), ErrorCode::failed_precondition, "[rpc.connect] ", options.task, " at ",
-               options.address, " does not fit this job: ", problem);
+  COHORT_CHECK(problem.empty(), ErrorCode::failed_precondition, "[rpc.connect] ", options.task,
+               " at ", options.address, " does not fit this job: ", problem);
   made.incarnation = reply.server.incarnation;
   const Endpoint& endpoint = choose_endpoint(reply, options);
   const auto gate = std::make_shared<ClosedGate>(options.on_closed);
-  made.data = Requester::connect(backend_of(endpoint.backend),
-                                 {.address = endpoint.address, .peer = options.task, .deadline = deadline},
-                                 options.on_one_way, [gate](const Error& reason) { gate->closed(reason); });
-  made.data->call(to_frame(Hello{options.caller.task, options.caller.job_id, options.coordinator_incarnation,
-                                 made.incarnation}),
+  made.data =
+      Requester::connect(backend_of(endpoint.backend),
+                         {.address = endpoint.address, .peer = options.task, .deadline = deadline},
+                         options.on_one_way, [gate](const Error& reason) { gate->closed(reason); });
+  made.data->call(to_frame(Hello{options.caller.task, options.caller.job_id,
+                                 options.coordinator_incarnation, made.incarnation}),
                   deadline, "greeting " + options.task);
   if (!gate->open()) {
-    throw Error(ErrorCode::unavailable, "[rpc.connect] the connection closed at once", ErrorCause::peer_lost);
+    throw Error(ErrorCode::unavailable, "[rpc.connect] the connection closed at once",
+                ErrorCause::peer_lost);
   }
   log_info("connected to ", options.task, " at ", options.address, " over ", endpoint.backend);
   return made;
@@ -85,11 +89,15 @@ bool may_come_up(const Error& error) {
   return error.cause() == ErrorCause::peer_lost || error.code() == ErrorCode::deadline_exceeded;
 }
 
-// The last attempt may have had no time left to be refused: that nobody is there is the same either way.
+// The last attempt may have had no time left to be refused: that nobody is there is the same either
+// way.
 Error final_error(const Error& error, const ConnectionOptions& options) {
   const std::string operation = "connecting to " + options.task + " at " + options.address;
-  if (error.code() != ErrorCode::deadline_exceeded) return Error(error).at(options.task).during(operation);
-  return Error(ErrorCode::unavailable, error.message(), ErrorCause::peer_lost).at(options.task).during(operation);
+  if (error.code() != ErrorCode::deadline_exceeded)
+    return Error(error).at(options.task).during(operation);
+  return Error(ErrorCode::unavailable, error.message(), ErrorCause::peer_lost)
+      .at(options.task)
+      .during(operation);
 }
 
 }  // namespace
@@ -108,7 +116,8 @@ Connection connect_task(const ConnectionOptions& options) {
   }
 }
 
-Identity identity_of_process(const std::string& task, const std::string& job_id, std::uint64_t incarnation) {
+Identity identity_of_process(const std::string& task, const std::string& job_id,
+                             std::uint64_t incarnation) {
   return {task, job_id, incarnation, kProtocolVersion, TORCH_VERSION};
 }
 
@@ -118,8 +127,9 @@ std::string disagreement(const Identity& self, const Identity& other) {
            "'; give every task the same cluster in TF_CONFIG, or the same job id";
   }
   if (self.protocol_version != other.protocol_version) {
-    return "it speaks protocol version " + std::to_string(other.protocol_version) + ", this process " +
-           std::to_string(self.protocol_version) + "; run the same Cohort on every task";
+    return "it speaks protocol version " + std::to_string(other.protocol_version) +
+           ", this process " + std::to_string(self.protocol_version) +
+           "; run the same Cohort on every task";
   }
   if (self.torch_version != other.torch_version) {
     return "it runs LibTorch " + other.torch_version + ", this process " + self.torch_version +

@@ -13,15 +13,15 @@
 namespace cohort::rpc {
 
 struct ConnectionOptions {
-  std::string address;                        // of the control plane
-  std::string task;                           // who should be there: "ps:0"
+  std::string address;  // of the control plane
+  std::string task;     // who should be there: "ps:0"
   Identity caller;
   std::uint64_t coordinator_incarnation = 0;
-  std::string backend;                        // of the data plane; empty: the server's first choice
+  std::string backend;  // of the data plane; empty: the server's first choice
   Deadline deadline;
   std::function<void(Frame)> on_one_way;
   std::function<void(const Error&)> on_closed;
-  std::function<bool()> should_stop;          // polled between attempts; may be empty
+  std::function<bool()> should_stop;  // polled between attempts; may be empty
 };
 
 // One task, reached. Thread-safe.
@@ -31,12 +31,14 @@ struct COHORT_API Connection {
   std::uint64_t incarnation = 0;
 };
 
-// Tries until the deadline while nobody answers (peer_lost); every other error is final at once. Refuses a task of
-// another name, job, protocol or LibTorch version with failed_precondition that names both sides.
+// Tries until the deadline while nobody answers (peer_lost); every other error is final at once.
+// Refuses a task of another name, job, protocol or LibTorch version with failed_precondition that
+// names both sides.
 COHORT_API Connection connect_task(const ConnectionOptions& options);
 
 // The identity of this process as `task` of `job_id`.
-COHORT_API Identity identity_of_process(const std::string& task, const std::string& job_id, std::uint64_t incarnation);
+COHORT_API Identity identity_of_process(const std::string& task, const std::string& job_id,
+                                        std::uint64_t incarnation);
 
 // What is wrong with `other` in the eyes of `self`, in words; empty: nothing.
 COHORT_API std::string disagreement(const Identity& self, const Identity& other);

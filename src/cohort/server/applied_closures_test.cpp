@@ -23,7 +23,8 @@ TEST(AppliedClosures, AppliesEachClosureOnce) {
 TEST(AppliedClosures, DropsWhatComesBelowTheWatermark) {
   AppliedClosures applied;
   EXPECT_EQ(applied.begin(20, 15), Verdict::apply);
-  EXPECT_EQ(applied.begin(14, 3), Verdict::retired) << "an older message must not lower the watermark";
+  EXPECT_EQ(applied.begin(14, 3), Verdict::retired)
+      << "an older message must not lower the watermark";
 }
 
 TEST(AppliedClosures, MayBeTriedAgainAfterAFailure) {

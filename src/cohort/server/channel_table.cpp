@@ -46,8 +46,8 @@ void ChannelTable::receive(Peer& peer, rpc::Frame frame) {
       return;
     }
     COHORT_CHECK(static_cast<rpc::MessageType>(frame.type) == rpc::MessageType::hello,
-                 ErrorCode::failed_precondition, "[server.receive] expected a hello first, got message type ",
-                 frame.type);
+                 ErrorCode::failed_precondition,
+                 "[server.receive] expected a hello first, got message type ", frame.type);
     peer.job = greet_(rpc::hello_of(frame));
     rpc::Frame welcome;
     welcome.role = rpc::Frame::Role::response;

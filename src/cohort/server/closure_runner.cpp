@@ -34,7 +34,8 @@ class AnswerGroup {
 
   std::vector<std::optional<rpc::Answer>> wait(Deadline deadline) {
     const Lock lock(mutex_);
-    changed_.wait(mutex_, deadline, [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return missing_ == 0; });
+    changed_.wait(mutex_, deadline,
+                  [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return missing_ == 0; });
     return std::move(answers_);
   }
 
@@ -91,7 +92,8 @@ ClosureRunner::~ClosureRunner() {
 void ClosureRunner::enqueue(rpc::RunBatch batch, const std::shared_ptr<CompletionSender>& sender) {
   {
     const Lock lock(mutex_);
-    for (rpc::ClosureCall& call : batch.closures) inbox_.push_back({std::move(call), batch.low_watermark, sender});
+    for (rpc::ClosureCall& call : batch.closures)
+      inbox_.push_back({std::move(call), batch.low_watermark, sender});
   }
   changed_.notify_one();
 }
@@ -103,12 +105,14 @@ void ClosureRunner::cancel(const std::vector<std::uint64_t>& closures) {
     const auto is_named = [&](const Item& item) {
       return std::find(closures.begin(), closures.end(), item.call.closure_id) != closures.end();
     };
-    const auto kept = std::stable_partition(inbox_.begin(), inbox_.end(), [&](const Item& i) { return !is_named(i); });
+    const auto kept = std::stable_partition(inbox_.begin(), inbox_.end(),
+                                            [&](const Item& i) { return !is_named(i); });
     std::move(kept, inbox_.end(), std::back_inserter(cancelled));
     inbox_.erase(kept, inbox_.end());
   }
   for (Item& item : cancelled) {
-    item.sender->end({.closure_id = item.call.closure_id, .status = rpc::ClosureEnd::Status::cancelled}, false);
+    item.sender->end(
+        {.closure_id = item.call.closure_id, .status = rpc::ClosureEnd::Status::cancelled}, false);
   }
 }
 
@@ -120,8 +124,9 @@ void ClosureRunner::loop() {
 
 bool ClosureRunner::take(Item& item, bool& more_follow) {
   const Lock lock(mutex_);
-  changed_.wait(mutex_, Deadline(),
-                [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return is_stopping_ || !inbox_.empty(); });
+  changed_.wait(mutex_, Deadline(), [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+    return is_stopping_ || !inbox_.empty();
+  });
   if (is_stopping_) return false;
   item = std::move(inbox_.front());
   inbox_.pop_front();
@@ -152,8 +157,9 @@ void ClosureRunner::run(Item item, bool more_follow) {
 void ClosureRunner::run_program(Item& item, const WorkerFunction& function,
                                 const std::shared_ptr<Running>& running) {
   Draws draws = draw(item, function);
-  const auto placed = std::find_if(function.programs.begin(), function.programs.end(),
-                                   [&](const PlacedProgram& p) { return p.fits(item.call.inputs, draws); });
+  const auto placed =
+      std::find_if(function.programs.begin(), function.programs.end(),
+                   [&](const PlacedProgram& p) { return p.fits(item.call.inputs, draws); });
   if (placed == function.programs.end()) {
     running->end.status = rpc::ClosureEnd::Status::needs_program;
     for (const Fields& fields : draws) {
@@ -164,7 +170,8 @@ void ClosureRunner::run_program(Item& item, const WorkerFunction& function,
   }
   const std::vector<at::Tensor> variables = pull(*placed, *running);
   PushCollector collector(*placed, std::move(draws));
-  running->end.tensors = placed->program->run(item.call.inputs, variables, collector, item.call.seed);
+  running->end.tensors =
+      placed->program->run(item.call.inputs, variables, collector, item.call.seed);
   push(collector, item.low_watermark, running);
 }
 
@@ -178,9 +185,11 @@ ClosureRunner::Draws ClosureRunner::draw(const Item& item, const WorkerFunction&
   Draws draws;
   for (const std::int64_t resource : function.draws) {
     COHORT_CHECK(resource >= 0 && static_cast<std::size_t>(resource) < item.call.resources.size(),
-                 ErrorCode::invalid_argument, "[server.run] function '", function.name, "' draws from resource ",
-                 resource, ", got ", item.call.resources.size(), " resources");
-    draws.push_back(iterators_.find(item.call.resources[static_cast<std::size_t>(resource)])->next());
+                 ErrorCode::invalid_argument, "[server.run] function '", function.name,
+                 "' draws from resource ", resource, ", got ", item.call.resources.size(),
+                 " resources");
+    draws.push_back(
+        iterators_.find(item.call.resources[static_cast<std::size_t>(resource)])->next());
   }
   return draws;
 }
@@ -198,19 +207,24 @@ std::vector<at::Tensor> ClosureRunner::pull(const PlacedProgram& placed, Running
         ->request(rpc::to_frame(rpc::PullRequest{placed.pulls[i].ids}),
                   [group, i](rpc::Answer answer) { group->put(i, std::move(answer)); });
   }
-  std::vector<std::optional<rpc::Answer>> answers = group->wait(Deadline::after(options_.data_timeout));
+  std::vector<std::optional<rpc::Answer>> answers =
+      group->wait(Deadline::after(options_.data_timeout));
   for (std::size_t i = 0; i < placed.pulls.size(); ++i) {
     const PlacedProgram::Pull& plan = placed.pulls[i];
     const std::string ps = "ps:" + std::to_string(plan.ps);
     if (i >= answers.size() || !answers[i]) {
-      throw Error(ErrorCode::deadline_exceeded, "[server.pull] no answer from " + ps + " in time").at(ps);
+      throw Error(ErrorCode::deadline_exceeded, "[server.pull] no answer from " + ps + " in time")
+          .at(ps);
     }
-    if (Error* error = std::get_if<Error>(&*answers[i])) throw Error(*error).at(ps).during("pulling variables from " + ps);
+    if (Error* error = std::get_if<Error>(&*answers[i]))
+      throw Error(*error).at(ps).during("pulling variables from " + ps);
     rpc::Frame& frame = std::get<rpc::Frame>(*answers[i]);
-    COHORT_CHECK(frame.tensors.size() == plan.ids.size(), ErrorCode::data_loss, "[server.pull] expected ",
-                 plan.ids.size(), " values from ", ps, ", got ", frame.tensors.size());
+    COHORT_CHECK(frame.tensors.size() == plan.ids.size(), ErrorCode::data_loss,
+                 "[server.pull] expected ", plan.ids.size(), " values from ", ps, ", got ",
+                 frame.tensors.size());
     running.end.pulled_bytes += bytes_of(frame.tensors);
-    for (std::size_t k = 0; k < plan.ids.size(); ++k) variables[plan.positions[k]] = std::move(frame.tensors[k]);
+    for (std::size_t k = 0; k < plan.ids.size(); ++k)
+      variables[plan.positions[k]] = std::move(frame.tensors[k]);
   }
   return variables;
 }
@@ -221,7 +235,8 @@ void ClosureRunner::push(PushCollector& collected, std::uint64_t low_watermark,
   for (PushCollector::Push& push : pushes) {
     push.request.closure_id = running->end.closure_id;
     push.request.low_watermark = low_watermark;
-    for (const rpc::Effect& effect : push.request.effects) running->end.pushed_bytes += bytes_of(effect.tensors);
+    for (const rpc::Effect& effect : push.request.effects)
+      running->end.pushed_bytes += bytes_of(effect.tensors);
   }
   for (PushCollector::Push& push : pushes) {
     const std::string ps = "ps:" + std::to_string(push.ps);

@@ -9,9 +9,11 @@
 namespace cohort::server {
 namespace {
 
-const rpc::FunctionBody::Placement& place_of(const std::string& variable, const rpc::FunctionBody& body) {
-  const auto found = std::find_if(body.placements.begin(), body.placements.end(),
-                                  [&](const auto& placement) { return placement.variable == variable; });
+const rpc::FunctionBody::Placement& place_of(const std::string& variable,
+                                             const rpc::FunctionBody& body) {
+  const auto found =
+      std::find_if(body.placements.begin(), body.placements.end(),
+                   [&](const auto& placement) { return placement.variable == variable; });
   COHORT_CHECK(found != body.placements.end(), ErrorCode::invalid_argument,
                "[server.register_function] function '", body.name, "' uses variable '", variable,
                "', whose parameter server was not named");
@@ -21,7 +23,8 @@ const rpc::FunctionBody::Placement& place_of(const std::string& variable, const 
 bool specs_match(const std::vector<TensorSpec>& specs, std::span<const at::Tensor> tensors) {
   if (specs.size() != tensors.size()) return false;
   for (std::size_t i = 0; i < specs.size(); ++i) {
-    if (tensors[i].scalar_type() != specs[i].dtype || tensors[i].sizes() != at::IntArrayRef(*specs[i].sizes)) {
+    if (tensors[i].scalar_type() != specs[i].dtype ||
+        tensors[i].sizes() != at::IntArrayRef(*specs[i].sizes)) {
       return false;
     }
   }
@@ -37,7 +40,8 @@ PlacedProgram::PlacedProgram(std::shared_ptr<const function::PreparedProgram> pr
   for (std::size_t i = 0; i < variables.size(); ++i) {
     const auto& place = places.emplace_back(place_of(variables[i].name, body));
     if (!variables[i].is_read || variables[i].is_handle_only) continue;
-    auto pull = std::find_if(pulls.begin(), pulls.end(), [&](const Pull& p) { return p.ps == place.ps; });
+    auto pull =
+        std::find_if(pulls.begin(), pulls.end(), [&](const Pull& p) { return p.ps == place.ps; });
     if (pull == pulls.end()) {
       pulls.push_back({.ps = place.ps, .ids = {}, .positions = {}});
       pull = std::prev(pulls.end());
@@ -62,15 +66,16 @@ WorkerFunction::WorkerFunction(const rpc::FunctionBody& body) : name(body.name) 
     registered = function::registered_function(body.registered_name);
     return;
   }
-  COHORT_CHECK(!body.programs.empty(), ErrorCode::invalid_argument, "[server.register_function] function '", name,
-               "' came without a program");
+  COHORT_CHECK(!body.programs.empty(), ErrorCode::invalid_argument,
+               "[server.register_function] function '", name, "' came without a program");
   for (const Bytes& bytes : body.programs) {
     programs.emplace_back(function::PreparedProgram::decode(bytes), body);
     std::vector<std::int64_t> order;
     for (const auto& draw : programs.back().program->info().draws) order.push_back(draw.resource);
     if (programs.size() == 1) draws = order;
-    COHORT_CHECK(order == draws, ErrorCode::invalid_argument, "[server.register_function] function '", name,
-                 "' draws from its iterators in another order for another element; draw unconditionally");
+    COHORT_CHECK(
+        order == draws, ErrorCode::invalid_argument, "[server.register_function] function '", name,
+        "' draws from its iterators in another order for another element; draw unconditionally");
   }
 }
 
@@ -84,7 +89,8 @@ std::shared_ptr<const WorkerFunction> FunctionTable::find(std::uint32_t id) cons
   const Lock lock(mutex_);
   const auto found = functions_.find(id);
   if (found == functions_.end()) {
-    throw Error(ErrorCode::not_found, "[server.find_function] no function " + std::to_string(id) + " here",
+    throw Error(ErrorCode::not_found,
+                "[server.find_function] no function " + std::to_string(id) + " here",
                 ErrorCause::function_missing);
   }
   return found->second;

@@ -7,7 +7,9 @@ WorkerIterator::WorkerIterator(const rpc::IteratorSpec& spec, const RunOptions& 
   try {
     source_ = Dataset::deserialize(spec.dataset).source(options);
   } catch (...) {
-    broken_ = current_error().during("building the iterator's pipeline").because(ErrorCause::closure_input);
+    broken_ = current_error()
+                  .during("building the iterator's pipeline")
+                  .because(ErrorCause::closure_input);
   }
 }
 
@@ -25,7 +27,8 @@ Fields WorkerIterator::next() {
     return fields;
   }
   COHORT_CHECK(draw(fields), ErrorCode::out_of_range,
-               "[server.iterator_next] the data has ended; repeat() the dataset and schedule a fixed number of steps");
+               "[server.iterator_next] the data has ended; repeat() the dataset and schedule a "
+               "fixed number of steps");
   return fields;
 }
 

@@ -28,7 +28,8 @@ Job::~Job() {
 }
 
 void Job::create_iterator(const rpc::IteratorSpec& iterator) {
-  iterators_.create(iterator, {.seed = mix_seed(iterator.seed, options_.self.task), .data_dirs = options_.data_dirs});
+  iterators_.create(iterator, {.seed = mix_seed(iterator.seed, options_.self.task),
+                               .data_dirs = options_.data_dirs});
 }
 
 void Job::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,
@@ -49,7 +50,8 @@ void Job::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,
     case rpc::MessageType::cancel:
       return runner_.cancel(rpc::cancel_of(frame).closures);
     default:
-      internal::throw_error(ErrorCode::unimplemented, "[server.handle] unknown message type ", frame.type);
+      internal::throw_error(ErrorCode::unimplemented, "[server.handle] unknown message type ",
+                            frame.type);
   }
 }
 

@@ -4,12 +4,14 @@
 namespace cohort::server {
 
 ParameterLinks::ParameterLinks(ParameterLinkOptions options) : options_(std::move(options)) {
-  for (std::size_t i = 0; i < options_.addresses.size(); ++i) links_.push_back(std::make_unique<Link>());
+  for (std::size_t i = 0; i < options_.addresses.size(); ++i)
+    links_.push_back(std::make_unique<Link>());
 }
 
 std::shared_ptr<rpc::Requester> ParameterLinks::get(std::uint32_t ps) {
-  COHORT_CHECK(ps < links_.size(), ErrorCode::invalid_argument, "[server.pull] expected a ps index below ",
-               links_.size(), ", got ", ps, "; the worker's cluster spec differs from the coordinator's");
+  COHORT_CHECK(ps < links_.size(), ErrorCode::invalid_argument,
+               "[server.pull] expected a ps index below ", links_.size(), ", got ", ps,
+               "; the worker's cluster spec differs from the coordinator's");
   Link& link = *links_[ps];
   const Lock lock(link.mutex);
   if (link.requester && link.requester->is_open()) return link.requester;

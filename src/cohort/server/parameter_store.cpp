@@ -25,17 +25,17 @@ void ParameterStore::create(const std::vector<rpc::VariableSpec>& variables) {
   const std::unique_lock lock(mutex_);
   for (const rpc::VariableSpec& variable : variables) {
     COHORT_CHECK(variable.spec.is_static(), ErrorCode::invalid_argument,
-                 "[server.create_variables] expected known sizes, got ", variable.spec.to_string(), " (variable '",
-                 variable.name, "')");
+                 "[server.create_variables] expected known sizes, got ", variable.spec.to_string(),
+                 " (variable '", variable.name, "')");
     const auto found = variables_.find(variable.id);
     if (found == variables_.end()) {
       variables_.emplace(variable.id, std::make_unique<StoredVariable>(variable));
       continue;
     }
     COHORT_CHECK(found->second->name() == variable.name && found->second->spec() == variable.spec,
-                 ErrorCode::already_exists, "[server.create_variables] variable ", variable.id, " is '",
-                 found->second->name(), "' ", found->second->spec().to_string(), " already; got '", variable.name,
-                 "' ", variable.spec.to_string());
+                 ErrorCode::already_exists, "[server.create_variables] variable ", variable.id,
+                 " is '", found->second->name(), "' ", found->second->spec().to_string(),
+                 " already; got '", variable.name, "' ", variable.spec.to_string());
   }
 }
 
@@ -49,7 +49,8 @@ std::vector<at::Tensor> ParameterStore::pull(const rpc::PullRequest& request) {
 
 rpc::PushReply ParameterStore::push(const rpc::PushRequest& request) {
   const bool is_from_closure = request.closure_id != 0;
-  if (is_from_closure && applied_.begin(request.closure_id, request.low_watermark) != AppliedClosures::Verdict::apply) {
+  if (is_from_closure && applied_.begin(request.closure_id, request.low_watermark) !=
+                             AppliedClosures::Verdict::apply) {
     ++counters_.pushes_dropped;
     return {.was_applied = false};
   }
@@ -83,8 +84,9 @@ StoredVariable& ParameterStore::find(std::uint64_t id) const {
 void ParameterStore::check(const rpc::Effect& effect) const {
   const StoredVariable& variable = find(effect.variable);
   const std::size_t expected = effect.kind == rpc::Effect::Kind::scatter_add ? 2 : 1;
-  COHORT_CHECK(effect.tensors.size() == expected, ErrorCode::invalid_argument, "[server.push] expected ", expected,
-               " tensors for an update of '", variable.name(), "', got ", effect.tensors.size());
+  COHORT_CHECK(effect.tensors.size() == expected, ErrorCode::invalid_argument,
+               "[server.push] expected ", expected, " tensors for an update of '", variable.name(),
+               "', got ", effect.tensors.size());
   switch (effect.kind) {
     case rpc::Effect::Kind::apply:
       variable.check_apply(update_rule_of(effect.rule), effect.tensors[0], effect.hyper);

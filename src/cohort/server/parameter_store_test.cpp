@@ -31,7 +31,9 @@ class ParameterStoreTest : public ::testing::Test {
     return request;
   }
   at::Tensor value(std::uint64_t id = 1) { return store.pull({{id}})[0]; }
-  void expect_value(double expected) { EXPECT_TRUE(value().eq(expected).all().item<bool>()) << value(); }
+  void expect_value(double expected) {
+    EXPECT_TRUE(value().eq(expected).all().item<bool>()) << value();
+  }
   ErrorCode code_of(const rpc::PushRequest& request) {
     try {
       store.push(request);
@@ -82,12 +84,14 @@ TEST_F(ParameterStoreTest, AFaultyEffectLeavesAllAsItWas) {
   request.effects.push_back({.kind = Kind::assign, .variable = 2, .tensors = {at::ones({4})}});
   EXPECT_EQ(code_of(request), ErrorCode::invalid_argument);
   expect_value(0);
-  EXPECT_TRUE(store.push(push(4, Kind::assign_add, {at::ones({4})})).was_applied) << "the closure may try again";
+  EXPECT_TRUE(store.push(push(4, Kind::assign_add, {at::ones({4})})).was_applied)
+      << "the closure may try again";
 }
 
 TEST_F(ParameterStoreTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(code_of(push(0, Kind::assign, {at::ones({5})})), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of(push(0, Kind::assign, {at::ones({4}, at::kDouble)})), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of(push(0, Kind::assign, {at::ones({4}, at::kDouble)})),
+            ErrorCode::invalid_argument);
   EXPECT_EQ(code_of(push(0, Kind::assign, {})), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of(push(0, Kind::scatter_add, {at::tensor({3}, at::kLong), at::ones({1, 2})}, 2)),
             ErrorCode::out_of_range);
@@ -96,12 +100,14 @@ TEST_F(ParameterStoreTest, RefusesWhatDoesNotFit) {
 
 TEST_F(ParameterStoreTest, CreatingAgainIsNothingUnlessTheSpecDiffers) {
   store.create({{.id = 1, .name = "w", .spec = {at::ScalarType::Float, {{4}}}}});
-  EXPECT_THROW(store.create({{.id = 1, .name = "w", .spec = {at::ScalarType::Float, {{5}}}}}), Error);
+  EXPECT_THROW(store.create({{.id = 1, .name = "w", .spec = {at::ScalarType::Float, {{5}}}}}),
+               Error);
 }
 
 TEST_F(ParameterStoreTest, ReadersAndWritersAtOnceSeeWholeVersions) {
   std::thread writer([&] {
-    for (std::uint64_t id = 1; id <= 500; ++id) store.push(push(id, Kind::assign_add, {at::ones({4})}));
+    for (std::uint64_t id = 1; id <= 500; ++id)
+      store.push(push(id, Kind::assign_add, {at::ones({4})}));
   });
   for (int i = 0; i < 500; ++i) {
     const at::Tensor seen = value();

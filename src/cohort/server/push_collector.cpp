@@ -29,19 +29,22 @@ void PushCollector::assign(AssignKind kind, std::int64_t variable, at::Tensor va
 }
 
 at::Tensor PushCollector::gather(std::int64_t variable, const at::Tensor&) {
-  internal::throw_error(ErrorCode::unimplemented, "[server.gather] rows of '",
-                        placed_.program->info().variables.at(static_cast<std::size_t>(variable)).name,
-                        "' cannot be gathered: tables on parameter servers are not supported yet; read the variable");
+  internal::throw_error(
+      ErrorCode::unimplemented, "[server.gather] rows of '",
+      placed_.program->info().variables.at(static_cast<std::size_t>(variable)).name,
+      "' cannot be gathered: tables on parameter servers are not supported yet; read the variable");
 }
 
-void PushCollector::scatter_add(std::int64_t variable, const at::Tensor& ids, const at::Tensor& rows) {
+void PushCollector::scatter_add(std::int64_t variable, const at::Tensor& ids,
+                                const at::Tensor& rows) {
   add(variable, {.kind = rpc::Effect::Kind::scatter_add, .tensors = {ids, rows}});
 }
 
 void PushCollector::add(std::int64_t variable, rpc::Effect effect) {
   const auto& place = placed_.places.at(static_cast<std::size_t>(variable));
   effect.variable = place.id;
-  auto push = std::find_if(pushes_.begin(), pushes_.end(), [&](const Push& p) { return p.ps == place.ps; });
+  auto push =
+      std::find_if(pushes_.begin(), pushes_.end(), [&](const Push& p) { return p.ps == place.ps; });
   if (push == pushes_.end()) {
     pushes_.push_back({place.ps, {}});
     push = std::prev(pushes_.end());

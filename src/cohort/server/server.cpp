@@ -34,7 +34,8 @@ std::vector<std::string> data_dirs_of_environment() {
 int default_intra_op_threads(const ClusterSpec& spec, const std::string& host) {
   int tasks = 0;
   for (const std::string& job : spec.jobs()) {
-    for (const auto& address : spec.job_tasks(job)) tasks += address && host_of(*address) == host ? 1 : 0;
+    for (const auto& address : spec.job_tasks(job))
+      tasks += address && host_of(*address) == host ? 1 : 0;
   }
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, tasks));
 }
@@ -77,8 +78,12 @@ class Server::Task final : public rpc::ControlService {
   rpc::HandshakeReply handshake(const rpc::HandshakeRequest& request) override;
   rpc::Health health() override;
   void register_function(const rpc::FunctionBody& body) override { job()->functions().put(body); }
-  void create_variables(const std::vector<rpc::VariableSpec>& variables) override { job()->store().create(variables); }
-  void create_iterator(const rpc::IteratorSpec& iterator) override { job()->create_iterator(iterator); }
+  void create_variables(const std::vector<rpc::VariableSpec>& variables) override {
+    job()->store().create(variables);
+  }
+  void create_iterator(const rpc::IteratorSpec& iterator) override {
+    job()->create_iterator(iterator);
+  }
   void release(const std::vector<std::uint64_t>& resources) override { job()->release(resources); }
   void shutdown(std::chrono::milliseconds grace) override;
 
@@ -94,7 +99,8 @@ class Server::Task final : public rpc::ControlService {
   void stop();
 
   ServerOptions options_;
-  std::optional<SignalScope> signals_;  // from before the first answer on: whoever gets one may send a signal
+  std::optional<SignalScope>
+      signals_;  // from before the first answer on: whoever gets one may send a signal
   ClusterSpec spec_;
   rpc::Identity self_;
   std::vector<std::string> ps_addresses_;
@@ -120,25 +126,30 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
   const std::optional<std::string> type = resolver.task_type();
   const std::optional<std::int64_t> index = resolver.task_id();
   COHORT_CHECK(type && index, ErrorCode::invalid_argument,
-               "[server.construct] expected a task type and index, got none; set \"task\": {\"type\": …, \"index\": …} in TF_CONFIG");
+               "[server.construct] expected a task type and index, got none; set \"task\": "
+               "{\"type\": …, \"index\": …} in TF_CONFIG");
   validate_parameter_server_cluster(spec_, type, index);
   const std::string address = spec_.task_address(*type, *index);
   set_log_task(*type + ":" + std::to_string(*index));
   if (options_.job_id.empty()) options_.job_id = rpc::default_job_id(spec_.to_json());
   if (options_.data_dirs.empty()) options_.data_dirs = data_dirs_of_environment();
-  self_ = rpc::identity_of_process(*type + ":" + std::to_string(*index), options_.job_id, rpc::new_incarnation());
+  self_ = rpc::identity_of_process(*type + ":" + std::to_string(*index), options_.job_id,
+                                   rpc::new_incarnation());
   for (const auto& ps : spec_.job_tasks("ps")) ps_addresses_.push_back(ps.value_or(""));
-  const int threads = options_.intra_op_threads > 0 ? options_.intra_op_threads
-                                                    : default_intra_op_threads(spec_, host_of(address));
+  const int threads = options_.intra_op_threads > 0
+                          ? options_.intra_op_threads
+                          : default_intra_op_threads(spec_, host_of(address));
   at::set_num_threads(threads);
   for (const std::string& backend : options_.backends) {
     listeners_.push_back(rpc::backend_of(backend).listen(
-        {.address = host_of(address) + ":0"},
-        [this](std::shared_ptr<rpc::Channel> channel) { return channels_.accept(std::move(channel)); }));
+        {.address = host_of(address) + ":0"}, [this](std::shared_ptr<rpc::Channel> channel) {
+          return channels_.accept(std::move(channel));
+        }));
     endpoints_.push_back({backend, listeners_.back()->address()});
   }
   control_ = rpc::serve_control(address, *this);
-  log_info("serving at ", control_->address(), ", job ", options_.job_id, ", ", threads, " intra-op threads");
+  log_info("serving at ", control_->address(), ", job ", options_.job_id, ", ", threads,
+           " intra-op threads");
 }
 
 rpc::HandshakeReply Server::Task::handshake(const rpc::HandshakeRequest& request) {
@@ -149,11 +160,12 @@ rpc::HandshakeReply Server::Task::handshake(const rpc::HandshakeRequest& request
     const Lock lock(mutex_);
     if (!job_ || job_->coordinator_incarnation() != request.coordinator_incarnation) {
       old = std::move(job_);
-      job_ = std::make_shared<server::Job>(server::JobOptions{.self = self_,
-                                                              .coordinator_incarnation = request.coordinator_incarnation,
-                                                              .ps_addresses = ps_addresses_,
-                                                              .data_dirs = options_.data_dirs,
-                                                              .backend = options_.backends.front()});
+      job_ = std::make_shared<server::Job>(
+          server::JobOptions{.self = self_,
+                             .coordinator_incarnation = request.coordinator_incarnation,
+                             .ps_addresses = ps_addresses_,
+                             .data_dirs = options_.data_dirs,
+                             .backend = options_.backends.front()});
     }
   }
   return {self_, endpoints_};
@@ -161,11 +173,12 @@ rpc::HandshakeReply Server::Task::handshake(const rpc::HandshakeRequest& request
 
 void Server::Task::check_caller(const rpc::HandshakeRequest& request) const {
   COHORT_CHECK(request.expected_task == self_.task, ErrorCode::failed_precondition,
-               "[server.handshake] this is ", self_.task, ", but ", request.caller.task, " expected ",
-               request.expected_task, " at this address; give every task the same cluster in TF_CONFIG");
+               "[server.handshake] this is ", self_.task, ", but ", request.caller.task,
+               " expected ", request.expected_task,
+               " at this address; give every task the same cluster in TF_CONFIG");
   const std::string problem = rpc::disagreement(self_, request.caller);
-  COHORT_CHECK(problem.empty(), ErrorCode::failed_precondition, "[server.handshake] ", self_.task, " refuses ",
-               request.caller.task, ": ", problem);
+  COHORT_CHECK(problem.empty(), ErrorCode::failed_precondition, "[server.handshake] ", self_.task,
+               " refuses ", request.caller.task, ": ", problem);
 }
 
 std::shared_ptr<server::Job> Server::Task::job() const {
@@ -176,11 +189,12 @@ std::shared_ptr<server::Job> Server::Task::job() const {
 }
 
 std::shared_ptr<server::Job> Server::Task::greet(const rpc::Hello& hello) const {
-  COHORT_CHECK(hello.job_id == self_.job_id, ErrorCode::failed_precondition, "[server.greet] ", self_.task,
-               " belongs to job '", self_.job_id, "', not to '", hello.job_id, "'");
+  COHORT_CHECK(hello.job_id == self_.job_id, ErrorCode::failed_precondition, "[server.greet] ",
+               self_.task, " belongs to job '", self_.job_id, "', not to '", hello.job_id, "'");
   std::shared_ptr<server::Job> current = job();
-  COHORT_CHECK(current->coordinator_incarnation() == hello.coordinator_incarnation, ErrorCode::aborted,
-               "[server.greet] ", self_.task, " serves another start of the coordinator now");
+  COHORT_CHECK(current->coordinator_incarnation() == hello.coordinator_incarnation,
+               ErrorCode::aborted, "[server.greet] ", self_.task,
+               " serves another start of the coordinator now");
   return current;
 }
 

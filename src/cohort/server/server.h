@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A standard server (tf.distribute.Server): hosts variables as a parameter server and runs closures as a worker. It
-// knows no user code but the functions registered by name in its binary.
+// A standard server (tf.distribute.Server): hosts variables as a parameter server and runs closures
+// as a worker. It knows no user code but the functions registered by name in its binary.
 //
 //   if (resolver.is_server()) return cohort::Server(resolver).join();
 #pragma once
@@ -20,21 +20,24 @@ namespace cohort {
 struct ServerOptions {
   // Empty: a hash of the cluster spec, the same on every task that was given the same one.
   std::string job_id;
-  // Directories whose files a pipeline sent by the coordinator may open. Empty: those of COHORT_DATA_DIRS (split at
+  // Directories whose files a pipeline sent by the coordinator may open. Empty: those of
+  // COHORT_DATA_DIRS (split at
   // ':'); none there either: no file at all.
   std::vector<std::string> data_dirs;
   // Backends of the data plane, in order of preference.
   std::vector<std::string> backends = {"stream"};
   // LibTorch's intra-op threads; 0: cores / tasks on this host.
   int intra_op_threads = 0;
-  // SIGTERM and SIGINT end join(), from the construction on, unless the program handles them itself.
+  // SIGTERM and SIGINT end join(), from the construction on, unless the program handles them
+  // itself.
   bool handle_signals = true;
 };
 
 // Thread-safe.
 class COHORT_API Server {
  public:
-  // Listens at once. Throws invalid_argument for a bad spec, task or address, already_exists when the port is taken.
+  // Listens at once. Throws invalid_argument for a bad spec, task or address, already_exists when
+  // the port is taken.
   explicit Server(const ClusterResolver& resolver, ServerOptions options = {});
   ~Server();
   Server(const Server&) = delete;

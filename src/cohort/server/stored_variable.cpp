@@ -33,27 +33,31 @@ void StoredVariable::check_apply(const UpdateRule& rule, const at::Tensor& gradi
 
 void StoredVariable::check_assign(const at::Tensor& value) const {
   const TensorSpec got = TensorSpec::of(value);
-  COHORT_CHECK(got == spec_, ErrorCode::invalid_argument, "[server.assign] expected ", spec_.to_string(), ", got ",
-               got.to_string(), " (variable '", name_, "'); assign a value of the variable's own dtype and shape");
+  COHORT_CHECK(got == spec_, ErrorCode::invalid_argument, "[server.assign] expected ",
+               spec_.to_string(), ", got ", got.to_string(), " (variable '", name_,
+               "'); assign a value of the variable's own dtype and shape");
 }
 
 void StoredVariable::check_rows(const at::Tensor& ids, const at::Tensor& rows) const {
   std::vector<std::int64_t> expected = *spec_.sizes;
-  const bool is_table = !expected.empty() && ids.dim() == 1 && ids.scalar_type() == at::ScalarType::Long;
+  const bool is_table =
+      !expected.empty() && ids.dim() == 1 && ids.scalar_type() == at::ScalarType::Long;
   if (is_table) expected[0] = ids.numel();
   COHORT_CHECK(is_table && rows.sizes().vec() == expected && rows.scalar_type() == spec_.dtype,
-               ErrorCode::invalid_argument, "[server.scatter_add] expected int64 ids [n] and rows of ",
-               spec_.to_string(), ", got ids ", TensorSpec::of(ids).to_string(), " and rows ",
+               ErrorCode::invalid_argument,
+               "[server.scatter_add] expected int64 ids [n] and rows of ", spec_.to_string(),
+               ", got ids ", TensorSpec::of(ids).to_string(), " and rows ",
                TensorSpec::of(rows).to_string(), " (variable '", name_, "')");
   const std::int64_t* id = ids.data_ptr<std::int64_t>();
   for (std::int64_t i = 0; i < ids.numel(); ++i) {
     COHORT_CHECK(id[i] >= 0 && id[i] < (*spec_.sizes)[0], ErrorCode::out_of_range,
-                 "[server.scatter_add] expected row ids in [0, ", (*spec_.sizes)[0], "), got ", id[i], " (variable '",
-                 name_, "')");
+                 "[server.scatter_add] expected row ids in [0, ", (*spec_.sizes)[0], "), got ",
+                 id[i], " (variable '", name_, "')");
   }
 }
 
-void StoredVariable::apply(const UpdateRule& rule, const at::Tensor& gradient, std::span<const double> hyper) {
+void StoredVariable::apply(const UpdateRule& rule, const at::Tensor& gradient,
+                           std::span<const double> hyper) {
   const Lock lock(mutex_);
   auto found = slots_.find(rule.name());
   if (found == slots_.end()) {
@@ -73,9 +77,15 @@ void StoredVariable::assign(AssignKind kind, const at::Tensor& value) {
   const Lock lock(mutex_);
   at::Tensor next = is_shared() ? take_spare() : value_;
   switch (kind) {
-    case AssignKind::assign: next.copy_(value); break;
-    case AssignKind::add: at::add_out(next, value_, value); break;
-    case AssignKind::sub: at::sub_out(next, value_, value); break;
+    case AssignKind::assign:
+      next.copy_(value);
+      break;
+    case AssignKind::add:
+      at::add_out(next, value_, value);
+      break;
+    case AssignKind::sub:
+      at::sub_out(next, value_, value);
+      break;
   }
   if (!next.is_same(value_)) replace(std::move(next));
 }

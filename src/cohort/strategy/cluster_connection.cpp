@@ -18,12 +18,14 @@ std::string address_of(const ClusterSpec& spec, const std::string& job, std::uin
 
 }  // namespace
 
-ClusterConnection::ClusterConnection(ClusterSpec spec, std::string self_task, ClusterOptions options)
+ClusterConnection::ClusterConnection(ClusterSpec spec, std::string self_task,
+                                     ClusterOptions options)
     : options_(std::move(options)),
       num_workers_(static_cast<std::uint32_t>(spec.num_tasks("worker"))),
       num_ps_(static_cast<std::uint32_t>(spec.num_tasks("ps"))),
       self_(rpc::identity_of_process(
-          self_task, options_.job_id.empty() ? rpc::default_job_id(spec.to_json()) : options_.job_id,
+          self_task,
+          options_.job_id.empty() ? rpc::default_job_id(spec.to_json()) : options_.job_id,
           rpc::new_incarnation())) {
   for (std::uint32_t i = 0; i < num_workers_; ++i) {
     workers_.push_back({"worker:" + std::to_string(i), address_of(spec, "worker", i), {}});
@@ -109,20 +111,21 @@ void ClusterConnection::connect(const TaskList& missing) {
   std::string names;
   for (std::size_t i = 0; i < missing.size(); ++i) {
     if (!errors[i]) continue;
-    const bool may_come =
-        errors[i]->cause() == ErrorCause::peer_lost || errors[i]->code() == ErrorCode::deadline_exceeded;
+    const bool may_come = errors[i]->cause() == ErrorCause::peer_lost ||
+                          errors[i]->code() == ErrorCode::deadline_exceeded;
     if (!may_come) throw *errors[i];
     names += (names.empty() ? "" : ", ") + missing[i]->name + " (" + missing[i]->address + ")";
   }
   if (names.empty()) return;
   throw Error(ErrorCode::unavailable,
-              "[strategy.connect] no answer within " + std::to_string(seconds_of(options_.timeout)) + " s from " +
-                  names + "; start these tasks, or correct their addresses in TF_CONFIG",
+              "[strategy.connect] no answer within " +
+                  std::to_string(seconds_of(options_.timeout)) + " s from " + names +
+                  "; start these tasks, or correct their addresses in TF_CONFIG",
               ErrorCause::peer_lost);
 }
 
-ClusterConnection::WorkerLink ClusterConnection::reconnect_worker(std::uint32_t worker, Deadline deadline,
-                                                                  const std::function<bool()>& should_stop) {
+ClusterConnection::WorkerLink ClusterConnection::reconnect_worker(
+    std::uint32_t worker, Deadline deadline, const std::function<bool()>& should_stop) {
   Task& task = workers_.at(worker);
   std::uint64_t epoch = 0;
   {

@@ -15,17 +15,20 @@
 namespace cohort {
 
 struct ClusterOptions {
-  Duration timeout = std::chrono::seconds(60);       // of control calls; and until every task must have appeared
-  Duration data_timeout = std::chrono::minutes(5);   // of pulls and pushes; and between two closures' ends in join()
-  std::string job_id;                                // empty: a hash of the cluster spec
-  std::uint64_t seed = 0;                            // of initial values and of every closure's randomness
-  std::string backend;                               // of the data plane; empty: the servers' first choice
+  Duration timeout =
+      std::chrono::seconds(60);  // of control calls; and until every task must have appeared
+  Duration data_timeout =
+      std::chrono::minutes(5);  // of pulls and pushes; and between two closures' ends in join()
+  std::string job_id;           // empty: a hash of the cluster spec
+  std::uint64_t seed = 0;       // of initial values and of every closure's randomness
+  std::string backend;          // of the data plane; empty: the servers' first choice
 };
 
 // Thread-safe.
 class COHORT_API ClusterConnection {
  public:
-  // A worker's connections are numbered, so that what a lost one still says can be told from its successor's words.
+  // A worker's connections are numbered, so that what a lost one still says can be told from its
+  // successor's words.
   struct WorkerLink {
     rpc::Connection connection;
     std::uint64_t epoch = 0;
@@ -45,12 +48,14 @@ class COHORT_API ClusterConnection {
   Deadline control_deadline() const { return Deadline::after(options_.timeout); }
   Deadline data_deadline() const { return Deadline::after(options_.data_timeout); }
 
-  // Connects to every parameter server, once. Unavailable after `timeout`, naming exactly the tasks that are missing.
+  // Connects to every parameter server, once. Unavailable after `timeout`, naming exactly the tasks
+  // that are missing.
   void connect_ps();
   // The same for the workers and what is missing of the parameter servers, all at once.
   void connect_workers(const WorkerHandlers& handlers);
   // Connects to a lost worker again; tries until `deadline` or should_stop.
-  WorkerLink reconnect_worker(std::uint32_t worker, Deadline deadline, const std::function<bool()>& should_stop);
+  WorkerLink reconnect_worker(std::uint32_t worker, Deadline deadline,
+                              const std::function<bool()>& should_stop);
   WorkerLink worker(std::uint32_t worker) const;
   // Connects again after a loss. handle_lost when the server was restarted: its variables are gone.
   rpc::Connection ps(std::uint32_t ps);
@@ -63,15 +68,16 @@ class COHORT_API ClusterConnection {
     std::uint64_t epoch = 0;
   };
   using TaskList = std::vector<Task*>;
-  rpc::ConnectionOptions options_for(const Task& task, std::uint64_t epoch, Deadline deadline) const;
+  rpc::ConnectionOptions options_for(const Task& task, std::uint64_t epoch,
+                                     Deadline deadline) const;
   void connect(const TaskList& missing);
 
   const ClusterOptions options_;
   std::uint32_t num_workers_;
   std::uint32_t num_ps_;
   rpc::Identity self_;
-  Mutex connecting_;      // one start-up or reconnection of a ps at a time
-  mutable Mutex mutex_;   // of the connections
+  Mutex connecting_;     // one start-up or reconnection of a ps at a time
+  mutable Mutex mutex_;  // of the connections
   std::vector<Task> workers_;
   std::vector<Task> ps_;
   WorkerHandlers handlers_;

@@ -25,7 +25,8 @@ std::string task_of(const ClusterResolver& resolver) {
 
 const RemoteVariable& remote_of(const Variable& variable) {
   const auto* remote = dynamic_cast<const RemoteVariable*>(variable.impl().get());
-  COHORT_CHECK(remote != nullptr, ErrorCode::invalid_argument, "[strategy.variable] expected a variable of a parameter server, got '",
+  COHORT_CHECK(remote != nullptr, ErrorCode::invalid_argument,
+               "[strategy.variable] expected a variable of a parameter server, got '",
                variable.name(), "', which is not");
   return *remote;
 }
@@ -39,22 +40,29 @@ ClusterSpec validated(const ClusterResolver& resolver) {
 }  // namespace
 
 // What strategy, replicated modules and coordinator share; the last of them ends it.
-class ParameterServerStrategy::Home final : public internal::ModuleHome, public std::enable_shared_from_this<Home> {
+class ParameterServerStrategy::Home final : public internal::ModuleHome,
+                                            public std::enable_shared_from_this<Home> {
  public:
-  Home(const ParameterServerStrategy* strategy, const ClusterResolver& resolver, ParameterServerOptions given)
-      : owner(strategy), options(std::move(given)), connection(validated(resolver), task_of(resolver), options.cluster) {}
+  Home(const ParameterServerStrategy* strategy, const ClusterResolver& resolver,
+       ParameterServerOptions given)
+      : owner(strategy),
+        options(std::move(given)),
+        connection(validated(resolver), task_of(resolver), options.cluster) {}
 
   void check_use() const override {
     const ReplicaContext* replica = get_replica_context();
     const bool is_in_replica = replica != nullptr && &replica->strategy() == owner;
-    COHORT_CHECK(function::Trace::current() != nullptr || is_in_replica, ErrorCode::failed_precondition,
-                 "[strategy.replicate] the module lives on the parameter servers and can be used inside a step only; "
+    COHORT_CHECK(function::Trace::current() != nullptr || is_in_replica,
+                 ErrorCode::failed_precondition,
+                 "[strategy.replicate] the module lives on the parameter servers and can be used "
+                 "inside a step only; "
                  "call snapshot() for an ordinary local module with the current values");
   }
 
   std::vector<at::Tensor> read(const std::vector<Variable>& wanted) const override;
   void upload(const std::vector<Variable>& fresh) const;
-  Variable create(const std::string& name, const at::Tensor& value, bool is_trainable, std::uint32_t ps);
+  Variable create(const std::string& name, const at::Tensor& value, bool is_trainable,
+                  std::uint32_t ps);
   std::uint32_t next_ps() { return static_cast<std::uint32_t>(created++ % connection.num_ps()); }
 
   const ParameterServerStrategy* const owner;
@@ -68,31 +76,38 @@ class ParameterServerStrategy::Home final : public internal::ModuleHome, public 
   std::weak_ptr<void> coordinator;
 };
 
-std::vector<at::Tensor> ParameterServerStrategy::Home::read(const std::vector<Variable>& wanted) const {
+std::vector<at::Tensor> ParameterServerStrategy::Home::read(
+    const std::vector<Variable>& wanted) const {
   std::map<std::uint32_t, std::vector<std::size_t>> by_ps;
-  for (std::size_t i = 0; i < wanted.size(); ++i) by_ps[remote_of(wanted[i]).placement().ps].push_back(i);
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    by_ps[remote_of(wanted[i]).placement().ps].push_back(i);
   std::vector<at::Tensor> values(wanted.size());
   for (const auto& [ps, positions] : by_ps) {
     rpc::PullRequest request;
-    for (const std::size_t i : positions) request.variables.push_back(remote_of(wanted[i]).placement().id);
+    for (const std::size_t i : positions)
+      request.variables.push_back(remote_of(wanted[i]).placement().id);
     const std::string task = "ps:" + std::to_string(ps);
-    rpc::Frame reply = connection.ps(ps).data->call(rpc::to_frame(request), connection.data_deadline(),
-                                                    "reading variables of " + task);
-    COHORT_CHECK(reply.tensors.size() == positions.size(), ErrorCode::data_loss, "[strategy.read] expected ",
-                 positions.size(), " values from ", task, ", got ", reply.tensors.size());
-    for (std::size_t k = 0; k < positions.size(); ++k) values[positions[k]] = std::move(reply.tensors[k]);
+    rpc::Frame reply = connection.ps(ps).data->call(
+        rpc::to_frame(request), connection.data_deadline(), "reading variables of " + task);
+    COHORT_CHECK(reply.tensors.size() == positions.size(), ErrorCode::data_loss,
+                 "[strategy.read] expected ", positions.size(), " values from ", task, ", got ",
+                 reply.tensors.size());
+    for (std::size_t k = 0; k < positions.size(); ++k)
+      values[positions[k]] = std::move(reply.tensors[k]);
   }
   return values;
 }
 
 void ParameterServerStrategy::Home::upload(const std::vector<Variable>& fresh) const {
   std::map<std::uint32_t, std::vector<const RemoteVariable*>> by_ps;
-  for (const Variable& variable : fresh) by_ps[remote_of(variable).placement().ps].push_back(&remote_of(variable));
+  for (const Variable& variable : fresh)
+    by_ps[remote_of(variable).placement().ps].push_back(&remote_of(variable));
   for (const auto& [ps, remotes] : by_ps) {
     std::vector<rpc::VariableSpec> specs;
     rpc::PushRequest push;
     for (const RemoteVariable* remote : remotes) {
-      specs.push_back({remote->placement().id, remote->name(), remote->spec(), remote->is_trainable()});
+      specs.push_back(
+          {remote->placement().id, remote->name(), remote->spec(), remote->is_trainable()});
       rpc::Effect effect{.kind = rpc::Effect::Kind::assign, .variable = remote->placement().id};
       effect.tensors.push_back(remote->tensor().detach());
       push.effects.push_back(std::move(effect));
@@ -104,24 +119,29 @@ void ParameterServerStrategy::Home::upload(const std::vector<Variable>& fresh) c
   }
 }
 
-Variable ParameterServerStrategy::Home::create(const std::string& name, const at::Tensor& value, bool is_trainable,
-                                               std::uint32_t ps) {
+Variable ParameterServerStrategy::Home::create(const std::string& name, const at::Tensor& value,
+                                               bool is_trainable, std::uint32_t ps) {
   RemotePlacement placement{.id = ++ids, .ps = ps};
   // Weak: a variable must not keep the connections of a strategy that has gone.
   std::weak_ptr<Home> home = weak_from_this();
   placement.requester = [home, ps] {
     const std::shared_ptr<Home> alive = home.lock();
     COHORT_CHECK(alive != nullptr, ErrorCode::failed_precondition,
-                 "[strategy.variable] the variable's strategy has been destroyed; keep it as long as its variables");
+                 "[strategy.variable] the variable's strategy has been destroyed; keep it as long "
+                 "as its variables");
     return alive->connection.ps(ps).data;
   };
-  placement.deadline = [timeout = options.cluster.data_timeout] { return Deadline::after(timeout); };
-  const Variable variable(std::make_shared<RemoteVariable>(name, value, is_trainable, std::move(placement)));
+  placement.deadline = [timeout = options.cluster.data_timeout] {
+    return Deadline::after(timeout);
+  };
+  const Variable variable(
+      std::make_shared<RemoteVariable>(name, value, is_trainable, std::move(placement)));
   variables.add(variable);
   return variable;
 }
 
-ParameterServerStrategy::ParameterServerStrategy(const ClusterResolver& resolver, ParameterServerOptions options)
+ParameterServerStrategy::ParameterServerStrategy(const ClusterResolver& resolver,
+                                                 ParameterServerOptions options)
     : home_(std::make_shared<Home>(this, resolver, std::move(options))) {}
 
 ParameterServerStrategy::~ParameterServerStrategy() = default;
@@ -129,7 +149,8 @@ ParameterServerStrategy::~ParameterServerStrategy() = default;
 Variable ParameterServerStrategy::variable(std::string name, const at::Tensor& initial_value,
                                            VariableOptions options) {
   COHORT_CHECK(initial_value.defined(), ErrorCode::invalid_argument,
-               "[strategy.variable] expected an initial value, got an undefined tensor (variable '", name, "')");
+               "[strategy.variable] expected an initial value, got an undefined tensor (variable '",
+               name, "')");
   home_->connection.connect_ps();
   const std::uint32_t ps =
       options.colocate_with ? remote_of(*options.colocate_with).placement().ps : home_->next_ps();
@@ -140,8 +161,8 @@ Variable ParameterServerStrategy::variable(std::string name, const at::Tensor& i
   return made;
 }
 
-std::vector<Variable> ParameterServerStrategy::create_variables(const std::string& name,
-                                                                const std::vector<internal::NamedTensor>& tensors) {
+std::vector<Variable> ParameterServerStrategy::create_variables(
+    const std::string& name, const std::vector<internal::NamedTensor>& tensors) {
   home_->connection.connect_ps();
   std::vector<Variable> made;
   for (const internal::NamedTensor& entry : tensors) {
@@ -159,15 +180,17 @@ Nest ParameterServerStrategy::reduce(const Nest& value) const {
 
 std::vector<std::string> ParameterServerStrategy::parameter_devices() const {
   std::vector<std::string> devices;
-  for (std::uint32_t i = 0; i < home_->connection.num_ps(); ++i) devices.push_back("/job:ps/task:" + std::to_string(i));
+  for (std::uint32_t i = 0; i < home_->connection.num_ps(); ++i)
+    devices.push_back("/job:ps/task:" + std::to_string(i));
   return devices;
 }
 
 void ParameterServerStrategy::run_replicas(const std::function<void(ReplicaContext&)>& body) {
   if (function::Trace::current() == nullptr) {
     if (!home_->has_warned.exchange(true)) {
-      log_warn("ParameterServerStrategy::run outside a scheduled function runs on the coordinator; "
-               "use ClusterCoordinator::schedule to run on the workers");
+      log_warn(
+          "ParameterServerStrategy::run outside a scheduled function runs on the coordinator; "
+          "use ClusterCoordinator::schedule to run on the workers");
     }
     const std::vector<Variable> all = home_->variables.variables();
     const std::vector<at::Tensor> values = home_->read(all);

@@ -38,25 +38,31 @@ struct VariableOptions {
 // Thread-safe. The coordinator made for it shares its state and may outlive it.
 class COHORT_API ParameterServerStrategy final : public Strategy {
  public:
-  // Only validates (spec: jobs chief, worker, ps, evaluator; at least one ps and one worker): connects at first need.
-  explicit ParameterServerStrategy(const ClusterResolver& resolver, ParameterServerOptions options = {});
+  // Only validates (spec: jobs chief, worker, ps, evaluator; at least one ps and one worker):
+  // connects at first need.
+  explicit ParameterServerStrategy(const ClusterResolver& resolver,
+                                   ParameterServerOptions options = {});
   ~ParameterServerStrategy() override;
 
   std::string_view name() const override { return "parameter_server"; }
   int num_replicas_in_sync() const override { return 1; }
 
-  // A variable on the next parameter server, round robin. Connects; blocks until the value is there.
-  Variable variable(std::string name, const at::Tensor& initial_value, VariableOptions options = {});
+  // A variable on the next parameter server, round robin. Connects; blocks until the value is
+  // there.
+  Variable variable(std::string name, const at::Tensor& initial_value,
+                    VariableOptions options = {});
 
-  // Runs factory once, under the strategy's seed, and puts the module's parameters and buffers on the servers. The
-  // module is used through the handle inside steps. factory: () -> a torch::nn module, or a holder of one.
+  // Runs factory once, under the strategy's seed, and puts the module's parameters and buffers on
+  // the servers. The module is used through the handle inside steps. factory: () -> a torch::nn
+  // module, or a holder of one.
   template <class Factory>
   auto replicate(Factory factory, ReplicateOptions options = {}) {
     using M = std::invoke_result_t<Factory&>;
     const auto guard = internal::seed_default_generator(seed());
     auto shared = std::make_shared<typename Replicated<M>::Shared>(
         typename Replicated<M>::Shared{factory(), factory, {}, {}, {}});
-    std::vector<internal::NamedTensor> tensors = internal::tensors_of(internal::module_of(shared->module));
+    std::vector<internal::NamedTensor> tensors =
+        internal::tensors_of(internal::module_of(shared->module));
     shared->variables = create_variables(options.name, tensors);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       if (tensors[i].is_trainable) shared->parameters.push_back(shared->variables[i]);
@@ -87,7 +93,8 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   class Home;
   std::uint64_t seed() const;
   std::shared_ptr<internal::ModuleHome> home() const;
-  std::vector<Variable> create_variables(const std::string& name, const std::vector<internal::NamedTensor>& tensors);
+  std::vector<Variable> create_variables(const std::string& name,
+                                         const std::vector<internal::NamedTensor>& tensors);
   std::shared_ptr<Home> home_;
 };
 

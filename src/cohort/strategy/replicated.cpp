@@ -30,6 +30,8 @@ class GeneratorState {
 
 }  // namespace
 
-std::shared_ptr<void> seed_default_generator(std::uint64_t seed) { return std::make_shared<GeneratorState>(seed); }
+std::shared_ptr<void> seed_default_generator(std::uint64_t seed) {
+  return std::make_shared<GeneratorState>(seed);
+}
 
 }  // namespace cohort::internal

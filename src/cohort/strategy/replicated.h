@@ -39,9 +39,12 @@ COHORT_API std::shared_ptr<void> seed_default_generator(std::uint64_t seed);
 // A TORCH_MODULE holder, a (smart) pointer, or the module itself -> the module.
 template <class M>
 auto& module_of(M& module) {
-  if constexpr (requires { module.ptr(); }) return *module.ptr();
-  else if constexpr (requires { *module; }) return *module;
-  else return module;
+  if constexpr (requires { module.ptr(); })
+    return *module.ptr();
+  else if constexpr (requires { *module; })
+    return *module;
+  else
+    return module;
 }
 
 template <class Module>
@@ -50,13 +53,15 @@ std::vector<NamedTensor> tensors_of(Module& module) {
   for (const auto& entry : module.named_parameters()) {
     tensors.push_back({entry.key(), entry.value(), entry.value().requires_grad()});
   }
-  for (const auto& entry : module.named_buffers()) tensors.push_back({entry.key(), entry.value(), false});
+  for (const auto& entry : module.named_buffers())
+    tensors.push_back({entry.key(), entry.value(), false});
   return tensors;
 }
 
 }  // namespace internal
 
-// A shared handle. Its module may be used inside steps only; variables and snapshot() from any thread.
+// A shared handle. Its module may be used inside steps only; variables and snapshot() from any
+// thread.
 template <class M>
 class Replicated {
  public:
@@ -84,7 +89,8 @@ class Replicated {
     const auto guard = internal::seed_default_generator(0);
     M copy = shared_->factory();
     const std::vector<at::Tensor> values = shared_->home->read(shared_->variables);
-    const std::vector<internal::NamedTensor> tensors = internal::tensors_of(internal::module_of(copy));
+    const std::vector<internal::NamedTensor> tensors =
+        internal::tensors_of(internal::module_of(copy));
     for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].tensor.data().copy_(values.at(i));
     return copy;
   }

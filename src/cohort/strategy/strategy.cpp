@@ -36,32 +36,37 @@ Mode current_mode() {
 // Pops what it pushed, also when an error passes.
 class PushedMode {
  public:
-  PushedMode(Strategy* strategy, ReplicaContext* replica) { mode_stack.push_back({strategy, replica}); }
+  PushedMode(Strategy* strategy, ReplicaContext* replica) {
+    mode_stack.push_back({strategy, replica});
+  }
   ~PushedMode() { mode_stack.pop_back(); }
   PushedMode(const PushedMode&) = delete;
   PushedMode& operator=(const PushedMode&) = delete;
 };
 
-[[noreturn]] void refuse_mixing(std::string_view what, const Strategy& wanted, const Strategy& current) {
-  internal::throw_error(ErrorCode::failed_precondition, "[strategy.", what, "] mixing strategies: expected '",
-                        wanted.name(), "' or none to be current, got '", current.name(),
-                        "'; leave its scope first");
+[[noreturn]] void refuse_mixing(std::string_view what, const Strategy& wanted,
+                                const Strategy& current) {
+  internal::throw_error(
+      ErrorCode::failed_precondition, "[strategy.", what, "] mixing strategies: expected '",
+      wanted.name(), "' or none to be current, got '", current.name(), "'; leave its scope first");
 }
 
 }  // namespace
 
-Scope::Scope(Strategy& strategy) : strategy_(strategy), has_pushed_(&strategy != &default_strategy()) {
+Scope::Scope(Strategy& strategy)
+    : strategy_(strategy), has_pushed_(&strategy != &default_strategy()) {
   const Mode mode = current_mode();
   const bool is_default = mode.strategy == &default_strategy();
   if (!has_pushed_) {
     COHORT_CHECK(mode_stack.empty(), ErrorCode::failed_precondition,
-                 "[strategy.scope] mixing strategies: the default strategy's scope cannot be entered inside that of '",
+                 "[strategy.scope] mixing strategies: the default strategy's scope cannot be "
+                 "entered inside that of '",
                  mode.strategy->name(), "'");
     return;
   }
   if (mode.strategy != &strategy && !is_default) refuse_mixing("scope", strategy, *mode.strategy);
-  COHORT_CHECK(mode.replica == nullptr || is_default, ErrorCode::failed_precondition, "[strategy.scope] '",
-               strategy.name(),
+  COHORT_CHECK(mode.replica == nullptr || is_default, ErrorCode::failed_precondition,
+               "[strategy.scope] '", strategy.name(),
                "' is in a replica context; its scope needs cross-replica context: use merge_call");
   mode_stack.push_back({&strategy, nullptr});
 }
@@ -80,8 +85,8 @@ Nest ReplicaContext::merge_call(
                "[strategy.merge_call] expected a replica context, got cross-replica context of '",
                mode.strategy->name(), "'");
   COHORT_CHECK(mode.strategy == &strategy_, ErrorCode::failed_precondition,
-               "[strategy.merge_call] this context belongs to strategy '", strategy_.name(), "', the current one to '",
-               mode.strategy->name(), "'");
+               "[strategy.merge_call] this context belongs to strategy '", strategy_.name(),
+               "', the current one to '", mode.strategy->name(), "'");
   COHORT_CHECK(mode.replica == this, ErrorCode::failed_precondition,
                "[strategy.merge_call] this is another replica context of '", strategy_.name(),
                "'; take the current one from get_replica_context()");
@@ -101,12 +106,14 @@ Strategy& default_strategy() {
 
 namespace internal {
 
-void in_replica_context(Strategy& strategy, int replica_id, const std::function<void(ReplicaContext&)>& body) {
+void in_replica_context(Strategy& strategy, int replica_id,
+                        const std::function<void(ReplicaContext&)>& body) {
   const Mode mode = current_mode();
   const bool is_default = mode.strategy == &default_strategy();
   if (mode.strategy != &strategy && !is_default) refuse_mixing("run", strategy, *mode.strategy);
-  COHORT_CHECK(mode.replica == nullptr || is_default, ErrorCode::failed_precondition, "[strategy.run] run() of '",
-               strategy.name(), "' inside one of its replicas: use merge_call");
+  COHORT_CHECK(mode.replica == nullptr || is_default, ErrorCode::failed_precondition,
+               "[strategy.run] run() of '", strategy.name(),
+               "' inside one of its replicas: use merge_call");
   if (&strategy == &default_strategy()) return body(default_replica());
   ReplicaContext context(strategy, replica_id);
   const PushedMode replica(&strategy, &context);
@@ -117,8 +124,9 @@ void check_cross_replica_or_default(const Strategy& strategy, std::string_view m
   const Mode mode = current_mode();
   const bool is_default = mode.strategy == &default_strategy();
   if (mode.strategy != &strategy && !is_default) refuse_mixing(method, strategy, *mode.strategy);
-  COHORT_CHECK(mode.replica == nullptr || is_default, ErrorCode::failed_precondition, "[strategy.", method, "] ",
-               method, "() of '", strategy.name(), "' inside one of its replicas: use merge_call");
+  COHORT_CHECK(mode.replica == nullptr || is_default, ErrorCode::failed_precondition, "[strategy.",
+               method, "] ", method, "() of '", strategy.name(),
+               "' inside one of its replicas: use merge_call");
 }
 
 }  // namespace internal

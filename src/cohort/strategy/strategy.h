@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every strategy has: a scope, replicas, and the context in which code runs (tf.distribute.Strategy).
+// What every strategy has: a scope, replicas, and the context in which code runs
+// (tf.distribute.Strategy).
 //
-// Each thread has a stack of modes. An empty one is the default strategy's replica context; scope() pushes
-// cross-replica context, run() replica context, merge_call() cross-replica context again.
+// Each thread has a stack of modes. An empty one is the default strategy's replica context; scope()
+// pushes cross-replica context, run() replica context, merge_call() cross-replica context again.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -25,16 +26,19 @@ class Strategy;
 // Where replica code runs. Used only from the thread of its replica, while it runs.
 class COHORT_API ReplicaContext {
  public:
-  ReplicaContext(Strategy& strategy, int replica_id) : strategy_(strategy), replica_id_(replica_id) {}
+  ReplicaContext(Strategy& strategy, int replica_id)
+      : strategy_(strategy), replica_id_(replica_id) {}
   ReplicaContext(const ReplicaContext&) = delete;
   ReplicaContext& operator=(const ReplicaContext&) = delete;
 
   Strategy& strategy() const { return strategy_; }
   int replica_id_in_sync_group() const { return replica_id_; }
   int num_replicas_in_sync() const;
-  // Runs merge_fn once in cross-replica context. failed_precondition when this context is not the current one.
-  Nest merge_call(const std::function<Nest(Strategy& strategy, const std::vector<Nest>& arguments)>& merge_fn,
-                  const std::vector<Nest>& arguments = {});
+  // Runs merge_fn once in cross-replica context. failed_precondition when this context is not the
+  // current one.
+  Nest merge_call(
+      const std::function<Nest(Strategy& strategy, const std::vector<Nest>& arguments)>& merge_fn,
+      const std::vector<Nest>& arguments = {});
 
  private:
   Strategy& strategy_;
@@ -64,7 +68,8 @@ class COHORT_API Strategy {
 
   virtual std::string_view name() const = 0;
   virtual int num_replicas_in_sync() const = 0;
-  // Cross-replica context of this strategy, until the object goes. failed_precondition inside another strategy's scope
+  // Cross-replica context of this strategy, until the object goes. failed_precondition inside
+  // another strategy's scope
   // ("mixing strategies") and in a replica context ("use merge_call").
   [[nodiscard]] Scope scope() { return Scope(*this); }
 
@@ -98,8 +103,10 @@ COHORT_API Strategy& default_strategy();
 
 namespace internal {
 // Runs body in a replica context of `strategy` on this thread.
-COHORT_API void in_replica_context(Strategy& strategy, int replica_id, const std::function<void(ReplicaContext&)>& body);
-// Checks that a cross-replica method of `strategy` may run here: its own scope, or the default mode.
+COHORT_API void in_replica_context(Strategy& strategy, int replica_id,
+                                   const std::function<void(ReplicaContext&)>& body);
+// Checks that a cross-replica method of `strategy` may run here: its own scope, or the default
+// mode.
 COHORT_API void check_cross_replica_or_default(const Strategy& strategy, std::string_view method);
 }  // namespace internal
 

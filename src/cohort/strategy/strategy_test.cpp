@@ -13,13 +13,14 @@ namespace cohort {
 namespace {
 
 // Nothing connects before the first variable, so no such cluster needs to exist.
-SimpleResolver resolver(std::map<std::string, std::vector<std::string>> jobs = {{"worker", {"127.0.0.1:1"}},
-                                                                                {"ps", {"127.0.0.1:2"}}}) {
+SimpleResolver resolver(std::map<std::string, std::vector<std::string>> jobs = {
+                            {"worker", {"127.0.0.1:1"}}, {"ps", {"127.0.0.1:2"}}}) {
   return SimpleResolver(ClusterSpec(std::move(jobs)), {.task_type = "chief", .task_id = 0});
 }
 
 SimpleResolver chief_resolver() {
-  return resolver({{"chief", {"127.0.0.1:3"}}, {"worker", {"127.0.0.1:1"}}, {"ps", {"127.0.0.1:2"}}});
+  return resolver(
+      {{"chief", {"127.0.0.1:3"}}, {"worker", {"127.0.0.1:1"}}, {"ps", {"127.0.0.1:2"}}});
 }
 
 // A strategy of one replica and no cluster.
@@ -105,7 +106,8 @@ TEST_F(ContextTest, ScopeAndRunInsideAReplicaAreRefused) {
   s.run([&] {
     EXPECT_EQ(code_of([&] { const Scope scope = s.scope(); }), ErrorCode::failed_precondition);
     EXPECT_EQ(code_of([&] { s.run([] {}); }), ErrorCode::failed_precondition);
-    EXPECT_EQ(code_of([&] { internal::check_cross_replica_or_default(s, "reduce"); }), ErrorCode::failed_precondition);
+    EXPECT_EQ(code_of([&] { internal::check_cross_replica_or_default(s, "reduce"); }),
+              ErrorCode::failed_precondition);
   });
 }
 
@@ -124,12 +126,14 @@ TEST_F(ContextTest, MergeCallIsCrossReplicaContextOfItsStrategy) {
 }
 
 TEST_F(ContextTest, MergeCallFromTheDefaultReplicaRunsInline) {
-  const Nest result = get_replica_context()->merge_call([](Strategy& strategy, const std::vector<Nest>& arguments) {
-    EXPECT_EQ(&strategy, &default_strategy());
-    EXPECT_TRUE(in_cross_replica_context());
-    EXPECT_FALSE(has_strategy());
-    return arguments[0];
-  }, {Nest("x")});
+  const Nest result = get_replica_context()->merge_call(
+      [](Strategy& strategy, const std::vector<Nest>& arguments) {
+        EXPECT_EQ(&strategy, &default_strategy());
+        EXPECT_TRUE(in_cross_replica_context());
+        EXPECT_FALSE(has_strategy());
+        return arguments[0];
+      },
+      {Nest("x")});
   EXPECT_EQ(result.text(), "x");
 }
 
@@ -139,9 +143,11 @@ TEST_F(ContextTest, AReplicaContextWorksOnlyWhileItIsTheCurrentOne) {
   };
   ReplicaContext& outer = *get_replica_context();
   s.run([&] {
-    EXPECT_EQ(code_of([&] { merge(outer); }), ErrorCode::failed_precondition) << "another strategy's";
+    EXPECT_EQ(code_of([&] { merge(outer); }), ErrorCode::failed_precondition)
+        << "another strategy's";
     ReplicaContext stale(s, 0);
-    EXPECT_EQ(code_of([&] { merge(stale); }), ErrorCode::failed_precondition) << "another context of the same";
+    EXPECT_EQ(code_of([&] { merge(stale); }), ErrorCode::failed_precondition)
+        << "another context of the same";
   });
   const Scope scope = s.scope();
   EXPECT_EQ(code_of([&] { merge(outer); }), ErrorCode::failed_precondition) << "not in a replica";
@@ -153,7 +159,8 @@ TEST_F(ContextTest, TheDefaultScopeChangesNothingAndEndsAtAnother) {
     expect_default();
   }
   const Scope scope = s.scope();
-  EXPECT_EQ(code_of([&] { const Scope other = default_strategy().scope(); }), ErrorCode::failed_precondition);
+  EXPECT_EQ(code_of([&] { const Scope other = default_strategy().scope(); }),
+            ErrorCode::failed_precondition);
 }
 
 TEST_F(ContextTest, AnErrorInsideRunRestoresTheContext) {
@@ -180,10 +187,14 @@ TEST_F(ContextTest, TheParameterServerStrategyRefusesABadCluster) {
     return code_of([&] { ParameterServerStrategy strategy(resolver(std::move(jobs))); });
   };
   EXPECT_EQ(construct({}), ErrorCode::invalid_argument);
-  EXPECT_EQ(construct({{"chief", {"a:1"}}, {"worker", {"b:1"}}}), ErrorCode::invalid_argument) << "no ps";
-  EXPECT_EQ(construct({{"chief", {"a:1"}}, {"ps", {"b:1"}}}), ErrorCode::invalid_argument) << "no worker";
-  EXPECT_EQ(construct({{"chief", {"a:1", "c:1"}}, {"worker", {"d:1"}}, {"ps", {"b:1"}}}), ErrorCode::invalid_argument);
-  EXPECT_EQ(construct({{"foo", {"a:1"}}, {"worker", {"d:1"}}, {"ps", {"b:1"}}}), ErrorCode::invalid_argument);
+  EXPECT_EQ(construct({{"chief", {"a:1"}}, {"worker", {"b:1"}}}), ErrorCode::invalid_argument)
+      << "no ps";
+  EXPECT_EQ(construct({{"chief", {"a:1"}}, {"ps", {"b:1"}}}), ErrorCode::invalid_argument)
+      << "no worker";
+  EXPECT_EQ(construct({{"chief", {"a:1", "c:1"}}, {"worker", {"d:1"}}, {"ps", {"b:1"}}}),
+            ErrorCode::invalid_argument);
+  EXPECT_EQ(construct({{"foo", {"a:1"}}, {"worker", {"d:1"}}, {"ps", {"b:1"}}}),
+            ErrorCode::invalid_argument);
 }
 
 }  // namespace

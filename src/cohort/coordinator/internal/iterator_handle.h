@@ -14,9 +14,12 @@ namespace cohort::coordinator {
 // One iterator on every worker. Thread-safe.
 class IteratorHandle final : public Handle {
  public:
-  IteratorHandle(std::uint64_t id, ElementSpec spec, std::shared_ptr<const std::vector<Bytes>> datasets,
-                 std::weak_ptr<Runtime> runtime)
-      : id_(id), spec_(std::move(spec)), datasets_(std::move(datasets)), runtime_(std::move(runtime)) {}
+  IteratorHandle(std::uint64_t id, ElementSpec spec,
+                 std::shared_ptr<const std::vector<Bytes>> datasets, std::weak_ptr<Runtime> runtime)
+      : id_(id),
+        spec_(std::move(spec)),
+        datasets_(std::move(datasets)),
+        runtime_(std::move(runtime)) {}
   ~IteratorHandle() override;
   IteratorHandle(const IteratorHandle&) = delete;
   IteratorHandle& operator=(const IteratorHandle&) = delete;
@@ -24,7 +27,9 @@ class IteratorHandle final : public Handle {
   std::string_view handle_kind() const override { return "per-worker iterator"; }
   std::uint64_t id() const { return id_; }
   const ElementSpec& spec() const { return spec_; }
-  const Bytes& dataset_of(std::uint32_t worker) const { return (*datasets_)[worker % datasets_->size()]; }
+  const Bytes& dataset_of(std::uint32_t worker) const {
+    return (*datasets_)[worker % datasets_->size()];
+  }
 
  private:
   const std::uint64_t id_;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator's threads and sockets around the closure queue.
 //
-// Whoever makes an event happen (a caller, a channel's thread, a recovery thread) feeds it to the queue under the lock
-// and carries out the actions; there is no thread of its own to wake on the way of a closure.
+// Whoever makes an event happen (a caller, a channel's thread, a recovery thread) feeds it to the
+// queue under the lock and carries out the actions; there is no thread of its own to wake on the
+// way of a closure.
 #pragma once
 
 #include <atomic>
@@ -29,16 +30,19 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options);
   ~Runtime();
   void start();
-  // Ends everything: what has not ended is cancelled. After it no thread of the coordinator's runs. Idempotent.
+  // Ends everything: what has not ended is cancelled. After it no thread of the coordinator's runs.
+  // Idempotent.
   void stop() noexcept;
 
   ParameterServerStrategy& strategy() const { return strategy_; }
   RemoteValue schedule(const Function& fn, std::vector<Nest> arguments);
-  // False when `timeout` was too short; nullopt: the deadline of architecture's one setting, thrown on expiry.
+  // False when `timeout` was too short; nullopt: the deadline of architecture's one setting, thrown
+  // on expiry.
   bool join(std::optional<Duration> timeout);
   bool done();
   void wait_for(const RemoteState& state, Deadline deadline);
-  std::shared_ptr<IteratorHandle> create_iterator(ElementSpec spec, std::shared_ptr<const std::vector<Bytes>> datasets);
+  std::shared_ptr<IteratorHandle> create_iterator(
+      ElementSpec spec, std::shared_ptr<const std::vector<Bytes>> datasets);
   void release_iterator(std::uint64_t id) noexcept;
   CoordinatorStatistics statistics() const;
 
@@ -91,7 +95,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   void on_lost(std::uint32_t worker, std::uint64_t epoch, const Error& reason);
   void recover(std::uint32_t worker);
   bool set_up(std::uint32_t worker, const ClusterConnection::WorkerLink& link);
-  void send_functions(const rpc::Connection& connection, const std::vector<std::shared_ptr<StepFunction>>& functions);
+  void send_functions(const rpc::Connection& connection,
+                      const std::vector<std::shared_ptr<StepFunction>>& functions);
 
   ParameterServerStrategy& strategy_;
   // A channel's thread may hold the last reference to this object, after the strategy has gone.
@@ -107,11 +112,13 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   std::unordered_map<ClosureId, Pending> pending_ COHORT_GUARDED_BY(mutex_);
   std::vector<Worker> workers_ COHORT_GUARDED_BY(mutex_);
   std::vector<std::uint32_t> to_flush_ COHORT_GUARDED_BY(mutex_);
-  std::unordered_map<const Function::State*, std::vector<std::shared_ptr<StepFunction>>> steps_ COHORT_GUARDED_BY(mutex_);
+  std::unordered_map<const Function::State*, std::vector<std::shared_ptr<StepFunction>>> steps_
+      COHORT_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<StepFunction>> announced_ COHORT_GUARDED_BY(mutex_);  // by id
   // Counts announcements and iterators, so that a worker that returns misses none.
   std::uint64_t version_ COHORT_GUARDED_BY(mutex_) = 0;
-  std::unordered_map<std::uint64_t, std::weak_ptr<IteratorHandle>> iterators_ COHORT_GUARDED_BY(mutex_);
+  std::unordered_map<std::uint64_t, std::weak_ptr<IteratorHandle>> iterators_
+      COHORT_GUARDED_BY(mutex_);
   std::uint64_t next_iterator_ COHORT_GUARDED_BY(mutex_) = 1;
   TimePoint last_end_ COHORT_GUARDED_BY(mutex_);
   int fetchers_ COHORT_GUARDED_BY(mutex_) = 0;  // callers that wait for one closure's result

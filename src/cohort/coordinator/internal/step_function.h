@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One function for one signature: its programs for the elements met so far, and how to bind its arguments.
+// One function for one signature: its programs for the elements met so far, and how to bind its
+// arguments.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,8 @@ BoundArguments bind_arguments(std::span<const Nest> arguments);
 class StepFunction {
  public:
   // `id`: on the wire.
-  StepFunction(std::uint32_t id, Function function, CallSignature signature, ParameterServerStrategy& strategy);
+  StepFunction(std::uint32_t id, Function function, CallSignature signature,
+               ParameterServerStrategy& strategy);
 
   std::uint32_t id() const { return id_; }
   const CallSignature& signature() const { return signature_; }
@@ -49,9 +51,11 @@ class StepFunction {
   // The specs of the elements of its iterators, in flatten order of the arguments.
   const std::vector<ElementSpec>& resource_specs() const { return resource_specs_; }
 
-  // Traces with these elements, one for each resource, in two versions of equal specs and different values.
+  // Traces with these elements, one for each resource, in two versions of equal specs and different
+  // values.
   void trace_first(const std::vector<Fields>& elements, const std::vector<Fields>& others);
-  // Traces for what a worker drew: the fields of every draw, one after the other. Nothing when that is there already.
+  // Traces for what a worker drew: the fields of every draw, one after the other. Nothing when that
+  // is there already.
   void trace_drawn(const std::vector<at::Tensor>& drawn);
   // Registered functions need none.
   bool has_program() const { return is_registered() || !programs_.empty(); }
@@ -76,11 +80,12 @@ class StepFunction {
   ParameterServerStrategy& strategy_;
   std::vector<ElementSpec> resource_specs_;
   std::vector<Bytes> programs_;
-  std::vector<std::vector<TensorSpec>> drawn_specs_;    // of each program, flat
-  std::vector<function::ProgramInfo::Draw> draws_;      // of the first program: the order for all
+  std::vector<std::vector<TensorSpec>> drawn_specs_;  // of each program, flat
+  std::vector<function::ProgramInfo::Draw> draws_;    // of the first program: the order for all
   std::vector<rpc::FunctionBody::Placement> placements_;
   std::vector<at::Tensor> captured_;
-  Nest structure_;  // of the result: a tensor leaf is its number, as an integer inside a map {"": i}
+  Nest
+      structure_;  // of the result: a tensor leaf is its number, as an integer inside a map {"": i}
   bool has_structure_ = false;
 };
 

@@ -14,8 +14,8 @@ class AppliedClosures {
  public:
   enum class Verdict : std::uint8_t { apply, applied_before, retired };
 
-  // `apply`: the caller must apply and then call finish() (or forget() when it could not). Waits while another thread
-  // applies a push of the same closure.
+  // `apply`: the caller must apply and then call finish() (or forget() when it could not). Waits
+  // while another thread applies a push of the same closure.
   Verdict begin(std::uint64_t closure_id, std::uint64_t low_watermark);
   void finish(std::uint64_t closure_id);
   void forget(std::uint64_t closure_id);

@@ -28,7 +28,8 @@ class ChannelTable {
 
   const Greet greet_;
   Mutex mutex_;
-  std::unordered_map<const rpc::Channel*, std::shared_ptr<rpc::Channel>> channels_ COHORT_GUARDED_BY(mutex_);
+  std::unordered_map<const rpc::Channel*, std::shared_ptr<rpc::Channel>> channels_
+      COHORT_GUARDED_BY(mutex_);
 };
 
 }  // namespace cohort::server

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs closures on a worker: draw, pull, interpret, push, report.
 //
-// One thread takes them in order, so draws from an iterator follow the order of the closures. It does not wait for a
-// push to be acknowledged: a later pull on the same connection is answered after it.
+// One thread takes them in order, so draws from an iterator follow the order of the closures. It
+// does not wait for a push to be acknowledged: a later pull on the same connection is answered
+// after it.
 #pragma once
 
 #include <atomic>
@@ -29,7 +30,8 @@ class ClosureRunner {
     std::string task;  // "worker:1": the origin of errors
     Duration data_timeout = std::chrono::minutes(5);
   };
-  ClosureRunner(Options options, FunctionTable& functions, IteratorTable& iterators, ParameterLinks& links);
+  ClosureRunner(Options options, FunctionTable& functions, IteratorTable& iterators,
+                ParameterLinks& links);
   // Drops what is queued and waits for the closure that runs.
   ~ClosureRunner();
 
@@ -50,11 +52,13 @@ class ClosureRunner {
   void loop();
   bool take(Item& item, bool& more_follow);
   void run(Item item, bool more_follow);
-  void run_program(Item& item, const WorkerFunction& function, const std::shared_ptr<Running>& running);
+  void run_program(Item& item, const WorkerFunction& function,
+                   const std::shared_ptr<Running>& running);
   Draws draw(const Item& item, const WorkerFunction& function);
   void park(const Item& item, Draws draws);
   std::vector<at::Tensor> pull(const PlacedProgram& placed, Running& running);
-  void push(PushCollector& collected, std::uint64_t low_watermark, const std::shared_ptr<Running>& running);
+  void push(PushCollector& collected, std::uint64_t low_watermark,
+            const std::shared_ptr<Running>& running);
 
   const Options options_;
   FunctionTable& functions_;

@@ -10,7 +10,8 @@
 
 namespace cohort::server {
 
-// Thread-safe. After the channel closed, ends are dropped: the coordinator has taken its closures back.
+// Thread-safe. After the channel closed, ends are dropped: the coordinator has taken its closures
+// back.
 class CompletionSender {
  public:
   explicit CompletionSender(std::weak_ptr<rpc::Channel> channel) : channel_(std::move(channel)) {}

@@ -27,9 +27,11 @@ struct PlacedProgram {
   std::vector<rpc::FunctionBody::Placement> places;  // of each of the program's variables
   std::vector<Pull> pulls;
 
-  PlacedProgram(std::shared_ptr<const function::PreparedProgram> prepared, const rpc::FunctionBody& body);
+  PlacedProgram(std::shared_ptr<const function::PreparedProgram> prepared,
+                const rpc::FunctionBody& body);
   // It was traced for these arguments and elements.
-  bool fits(std::span<const at::Tensor> inputs, std::span<const std::vector<at::Tensor>> draws) const;
+  bool fits(std::span<const at::Tensor> inputs,
+            std::span<const std::vector<at::Tensor>> draws) const;
 };
 
 // Immutable once in the table; a body with more programs replaces it.
@@ -37,9 +39,9 @@ struct WorkerFunction {
   using Registered = std::function<std::vector<at::Tensor>(std::vector<at::Tensor>)>;
 
   std::string name;
-  Registered registered;                        // runs in place of programs
+  Registered registered;  // runs in place of programs
   std::vector<PlacedProgram> programs;
-  std::vector<std::int64_t> draws;              // resource arguments in draw order; the same in every program
+  std::vector<std::int64_t> draws;  // resource arguments in draw order; the same in every program
 
   explicit WorkerFunction(const rpc::FunctionBody& body);
 };
@@ -53,7 +55,8 @@ class FunctionTable {
 
  private:
   mutable Mutex mutex_;
-  std::unordered_map<std::uint32_t, std::shared_ptr<const WorkerFunction>> functions_ COHORT_GUARDED_BY(mutex_);
+  std::unordered_map<std::uint32_t, std::shared_ptr<const WorkerFunction>> functions_
+      COHORT_GUARDED_BY(mutex_);
 };
 
 }  // namespace cohort::server

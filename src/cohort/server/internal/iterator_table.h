@@ -48,7 +48,8 @@ class IteratorTable {
 
  private:
   mutable Mutex mutex_;
-  std::unordered_map<std::uint64_t, std::shared_ptr<WorkerIterator>> iterators_ COHORT_GUARDED_BY(mutex_);
+  std::unordered_map<std::uint64_t, std::shared_ptr<WorkerIterator>> iterators_
+      COHORT_GUARDED_BY(mutex_);
 };
 
 }  // namespace cohort::server

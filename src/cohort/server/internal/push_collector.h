@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The resources of one run of a program: elements drawn before, and effects gathered into one push a server.
+// The resources of one run of a program: elements drawn before, and effects gathered into one push
+// a server.
 #pragma once
 
 #include <vector>
@@ -14,7 +15,8 @@ namespace cohort::server {
 // Used only from the thread that runs the program.
 class PushCollector final : public ResourceHost {
  public:
-  PushCollector(const PlacedProgram& placed, std::vector<Fields> draws) : placed_(placed), draws_(std::move(draws)) {}
+  PushCollector(const PlacedProgram& placed, std::vector<Fields> draws)
+      : placed_(placed), draws_(std::move(draws)) {}
 
   std::vector<at::Tensor> iterator_next(std::int64_t resource) override;
   void apply(std::string_view rule, std::int64_t variable, at::Tensor gradient,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One variable of a parameter server with its slots.
 //
-// A pull takes a reference to the value and sends from it with no lock and no copy; an update that finds the value
-// referenced writes into a spare buffer instead, so a reader always sees one whole version.
+// A pull takes a reference to the value and sends from it with no lock and no copy; an update that
+// finds the value referenced writes into a spare buffer instead, so a reader always sees one whole
+// version.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,7 +30,8 @@ class StoredVariable {
   // A version that never changes.
   at::Tensor snapshot() const;
   // Throws before anything changes when the arguments do not fit.
-  void check_apply(const UpdateRule& rule, const at::Tensor& gradient, std::span<const double> hyper) const;
+  void check_apply(const UpdateRule& rule, const at::Tensor& gradient,
+                   std::span<const double> hyper) const;
   void check_assign(const at::Tensor& value) const;
   void check_rows(const at::Tensor& ids, const at::Tensor& rows) const;
   void apply(const UpdateRule& rule, const at::Tensor& gradient, std::span<const double> hyper);
@@ -47,8 +49,10 @@ class StoredVariable {
   const TensorSpec spec_;
   mutable Mutex mutex_;
   at::Tensor value_ COHORT_GUARDED_BY(mutex_);
-  std::vector<at::Tensor> retired_ COHORT_GUARDED_BY(mutex_);  // old buffers, perhaps still being sent
-  std::map<std::string, std::vector<at::Tensor>, std::less<>> slots_ COHORT_GUARDED_BY(mutex_);  // by rule
+  std::vector<at::Tensor> retired_
+      COHORT_GUARDED_BY(mutex_);  // old buffers, perhaps still being sent
+  std::map<std::string, std::vector<at::Tensor>, std::less<>> slots_
+      COHORT_GUARDED_BY(mutex_);  // by rule
 };
 
 }  // namespace cohort::server

@@ -52,7 +52,8 @@ std::vector<std::string> environment_with(const std::vector<std::string>& additi
   std::vector<std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
-    if (text.rfind("TF_CONFIG=", 0) != 0 && text.rfind("COHORT_DATA_DIRS=", 0) != 0) variables.push_back(text);
+    if (text.rfind("TF_CONFIG=", 0) != 0 && text.rfind("COHORT_DATA_DIRS=", 0) != 0)
+      variables.push_back(text);
   }
   variables.insert(variables.end(), additions.begin(), additions.end());
   return variables;
@@ -80,12 +81,15 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-TestCluster::TestCluster(TestClusterOptions options) : options_(std::move(options)), spec_(make_spec(options_)) {
+TestCluster::TestCluster(TestClusterOptions options)
+    : options_(std::move(options)), spec_(make_spec(options_)) {
   if (options_.command.empty()) options_.command = default_command();
   std::string pattern = std::filesystem::temp_directory_path() / "cohort-test-XXXXXX";
-  COHORT_CHECK(::mkdtemp(pattern.data()) != nullptr, ErrorCode::resource_exhausted, "[testing.cluster] no temporary folder");
+  COHORT_CHECK(::mkdtemp(pattern.data()) != nullptr, ErrorCode::resource_exhausted,
+               "[testing.cluster] no temporary folder");
   folder_ = pattern;
-  for (const auto& [job, count] : {std::pair("ps", options_.ps), std::pair("worker", options_.workers)}) {
+  for (const auto& [job, count] :
+       {std::pair("ps", options_.ps), std::pair("worker", options_.workers)}) {
     for (int i = 0; i < count; ++i) {
       const std::string task = job + (":" + std::to_string(i));
       const auto& skipped = options_.not_started;
@@ -115,8 +119,8 @@ std::string TestCluster::tf_config(const std::string& task) const {
 
 void TestCluster::start(const std::string& task) {
   std::vector<std::string> command = options_.command;
-  std::vector<std::string> environment =
-      environment_with({"TF_CONFIG=" + tf_config(task), "COHORT_DATA_DIRS=" + joined(options_.data_dirs)});
+  std::vector<std::string> environment = environment_with(
+      {"TF_CONFIG=" + tf_config(task), "COHORT_DATA_DIRS=" + joined(options_.data_dirs)});
   const std::vector<char*> argv = pointers(command);
   const std::vector<char*> envp = pointers(environment);
   const std::string log = folder_ + "/" + task + ".log";
@@ -137,7 +141,8 @@ void TestCluster::start(const std::string& task) {
 
 int TestCluster::pid_of(const std::string& task) const {
   const auto found = pids_.find(task);
-  COHORT_CHECK(found != pids_.end(), ErrorCode::not_found, "[testing.cluster] no running task '", task, "'");
+  COHORT_CHECK(found != pids_.end(), ErrorCode::not_found, "[testing.cluster] no running task '",
+               task, "'");
   return found->second;
 }
 
@@ -166,7 +171,8 @@ int TestCluster::wait_for_exit(const std::string& task) {
 
 rpc::Health TestCluster::health(const std::string& task) const {
   const TaskId id = TaskId::parse(task);
-  return rpc::control_client(spec_.task_address(id.job, id.index), task)->health(Deadline::after(kCallTimeout));
+  return rpc::control_client(spec_.task_address(id.job, id.index), task)
+      ->health(Deadline::after(kCallTimeout));
 }
 
 std::string TestCluster::output(const std::string& task) const {

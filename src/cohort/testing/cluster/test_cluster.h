@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cluster on this machine for tests: real server processes on loopback ports that the system chose, and faults.
+// A cluster on this machine for tests: real server processes on loopback ports that the system
+// chose, and faults.
 //
 //   TestCluster cluster({.workers = 2, .ps = 2});
 //   ParameterServerStrategy strategy(cluster.resolver());
