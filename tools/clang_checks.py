@@ -16,10 +16,22 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def wanted(words):
+    """Of a command line, what says how to parse: without what only g++ understands."""
+    kept = []
+    for before, word in zip([""] + words, words):
+        if before == "-isystem":
+            kept += [before, word]
+        elif word.startswith(("-D", "-I", "-std=")):
+            kept.append(word)
+    return kept
 
 
 def sources(build):
@@ -29,7 +41,7 @@ def sources(build):
         if not file.is_relative_to(ROOT) or file.is_relative_to(build) or file.suffix != ".cpp":
             continue
         if "verify_interface_header_sets" not in entry["command"]:
-            yield file, re.findall(r"(?:-D|-I|-isystem |-std=)\S+", entry["command"])
+            yield file, wanted(shlex.split(entry["command"]))
 
 
 def includes_of(file, known):
@@ -56,7 +68,7 @@ def digest(file, arguments, known):
 def run_one(file, arguments):
     command = ["clang-tidy", "--quiet", str(file), "--", "-x", "c++", "-Wno-everything", "-Wthread-safety",
                "-include", str(ROOT / "tools/clang_prelude.h"),
-               *(word for argument in arguments for word in argument.split())]
+               *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, stdin=subprocess.DEVNULL)
     return done.returncode, done.stdout + ("" if done.returncode == 0 else done.stderr)
 

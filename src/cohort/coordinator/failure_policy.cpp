@@ -85,7 +85,7 @@ Error as_ps_unavailable(const Error& error) {
   if (error.code() == ErrorCode::unavailable) return error;
   Error unavailable = Error(ErrorCode::unavailable, error.message(), error.cause())
                           .at(error.origin(), error.incarnation());
-  for (const std::string& line : error.context()) std::move(unavailable).during(line);
+  for (const std::string& line : error.context()) unavailable = Error(unavailable).during(line);
   return unavailable;
 }
 

@@ -15,16 +15,16 @@ constexpr std::size_t kDimensionsMax = 64;
 
 // Part of the format: never renumber.
 enum Tag : std::uint8_t {
-  kNull = 0,
-  kInteger = 1,
-  kReal = 2,
-  kFalse = 3,
-  kTrue = 4,
-  kText = 5,
-  kTensor = 6,
-  kList = 7,
-  kTuple = 8,
-  kMap = 9,
+  null = 0,
+  integer = 1,
+  real = 2,
+  boolean_false = 3,
+  boolean_true = 4,
+  text = 5,
+  tensor = 6,
+  list = 7,
+  tuple = 8,
+  map = 9,
 };
 
 bool is_known_dtype(std::int64_t code) {
@@ -103,25 +103,25 @@ Nest read_map(ByteReader& reader, int depth) {
 Nest read_at(ByteReader& reader, int depth) {
   if (depth > kDepthMax) reader.fail("a nest of at most 64 levels");
   switch (reader.u8()) {
-    case kNull:
+    case null:
       return Nest();
-    case kInteger:
+    case integer:
       return Nest(reader.zigzag());
-    case kReal:
+    case real:
       return Nest(reader.f64());
-    case kFalse:
+    case boolean_false:
       return Nest(false);
-    case kTrue:
+    case boolean_true:
       return Nest(true);
-    case kText:
+    case text:
       return Nest(reader.text());
-    case kTensor:
+    case tensor:
       return Nest(read_tensor(reader));
-    case kList:
+    case list:
       return Nest::list(read_items(reader, depth));
-    case kTuple:
+    case tuple:
       return Nest::tuple(read_items(reader, depth));
-    case kMap:
+    case map:
       return read_map(reader, depth);
     default:
       reader.fail("a kind of value");
@@ -172,27 +172,27 @@ TensorSpec field_of(const Nest& nest) {
 void write_nest(ByteWriter& writer, const Nest& nest) {
   switch (nest.kind()) {
     case Nest::Kind::null:
-      return writer.u8(kNull);
+      return writer.u8(null);
     case Nest::Kind::integer:
-      writer.u8(kInteger);
+      writer.u8(integer);
       return writer.zigzag(nest.integer());
     case Nest::Kind::real:
-      writer.u8(kReal);
+      writer.u8(real);
       return writer.f64(nest.real());
     case Nest::Kind::boolean:
-      return writer.u8(nest.boolean() ? kTrue : kFalse);
+      return writer.u8(nest.boolean() ? boolean_true : boolean_false);
     case Nest::Kind::text:
-      writer.u8(kText);
+      writer.u8(text);
       return writer.text(nest.text());
     case Nest::Kind::tensor:
-      writer.u8(kTensor);
+      writer.u8(tensor);
       return write_tensor(writer, nest.tensor());
     case Nest::Kind::list:
-      return write_items(writer, kList, nest.items());
+      return write_items(writer, list, nest.items());
     case Nest::Kind::tuple:
-      return write_items(writer, kTuple, nest.items());
+      return write_items(writer, tuple, nest.items());
     case Nest::Kind::map:
-      writer.u8(kMap);
+      writer.u8(map);
       writer.varint(nest.entries().size());
       for (const auto& [key, value] : nest.entries()) {
         writer.text(key);
