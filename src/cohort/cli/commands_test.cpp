@@ -80,8 +80,8 @@ TEST(Commands, LaunchReportsTheTasksAsJson) {
 }
 
 TEST(Commands, KillTakesATaskAndSeconds) {
-  for (const char* text :
-       {"worker:0", "worker:0@", "worker:0@soon", "worker:0@-1", "worker:0@1x", "@1", "worker@1"}) {
+  for (const char* text : {"worker:0", "worker:0@", "worker:0@soon", "worker:0@-1", "worker:0@1x",
+                           "worker:0@101%", "worker:0@%", "@1", "worker@1"}) {
     EXPECT_EQ(cohort({"launch", "--kill", text, "--", "true"}).exit_code, 64) << text;
   }
 }

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/cli/launch.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <climits>
+#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 
 #include "cohort/cli/internal/launch_loop.h"
+#include "cohort/cli/internal/pipe.h"
 #include "cohort/cli/internal/task_environment.h"
 #include "cohort/cli/local_cluster.h"
 #include "cohort/core/error.h"
@@ -61,24 +60,31 @@ void check(LaunchOptions& options) {
 
 }  // namespace
 
-Launch::Launch(LaunchOptions options) : options_(std::move(options)) {
-  check(options_);
-  COHORT_CHECK(::pipe2(stop_fds_, O_CLOEXEC | O_NONBLOCK) == 0, ErrorCode::resource_exhausted,
-               "[cli.launch] expected a pipe, got: ", std::strerror(errno));
+std::string PlannedKill::to_string() const {
+  if (at_percent > 0)
+    return task.to_string() + " at " + std::to_string(at_percent) + " % of the steps";
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.1f", static_cast<double>(after.count()) / 1000);
+  return task.to_string() + " after " + seconds + " s";
 }
 
-Launch::~Launch() {
-  for (const int fd : stop_fds_) ::close(fd);
+Launch::Launch(LaunchOptions options)
+    : options_(std::move(options)), stop_(std::make_unique<Pipe>()) {
+  check(options_);
+  stop_->make_reader_nonblocking();
+  stop_->make_writer_nonblocking();
 }
+
+Launch::~Launch() = default;
 
 void Launch::request_stop(int signal) noexcept {
   const auto byte = static_cast<unsigned char>(signal);
-  [[maybe_unused]] const ssize_t written = ::write(stop_fds_[1], &byte, 1);
+  [[maybe_unused]] const ssize_t written = ::write(stop_->writer(), &byte, 1);
 }
 
 LaunchResult Launch::run() {
   for (int start = 1;; ++start) {
-    LaunchLoop loop(options_, LocalCluster(options_.workers, options_.ps), stop_fds_[0]);
+    LaunchLoop loop(options_, LocalCluster(options_.workers, options_.ps), stop_->reader());
     LaunchResult result = loop.run();
     if (!loop.lost_port()) return result;
     result.exit_code = kTryAgain;

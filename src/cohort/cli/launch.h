@@ -20,10 +20,15 @@
 
 namespace cohort::cli {
 
-// A fault to show that the cluster survives it: SIGKILL, `after` the start of the chief.
+class Pipe;
+
+// A fault to show that the cluster survives it: SIGKILL, once both have come.
 struct PlannedKill {
   TaskId task;
-  std::chrono::milliseconds after{0};
+  std::chrono::milliseconds after{0};  // since the start of the chief
+  int at_percent = 0;                  // of its steps, as its progress bar tells
+
+  std::string to_string() const;
 };
 
 struct LaunchOptions {
@@ -37,7 +42,7 @@ struct LaunchOptions {
   std::vector<PlannedKill> kills;
   // Killed servers are started again after this time; nullopt: never.
   std::optional<std::chrono::milliseconds> restart_after;
-  std::chrono::milliseconds grace{5000};
+  std::chrono::milliseconds grace{10'000};
   // Where the servers' lines go.
   int out_fd = 1;
   int err_fd = 2;
@@ -72,7 +77,7 @@ class Launch {
 
  private:
   LaunchOptions options_;
-  int stop_fds_[2] = {-1, -1};
+  std::unique_ptr<Pipe> stop_;
 };
 
 }  // namespace cohort::cli

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "cohort/cli/commands.h"
@@ -39,16 +41,22 @@ std::chrono::milliseconds from_seconds(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
-// "worker:1@2.5"
+// "worker:1@2.5": seconds; "worker:1@50%": of the chief's steps.
 PlannedKill parse_kill(const std::string& text) {
   const std::size_t at = text.find('@');
   char* end = nullptr;
-  const double seconds = at == std::string::npos ? -1 : std::strtod(text.c_str() + at + 1, &end);
-  COHORT_CHECK(end != nullptr && end != text.c_str() + at + 1 && *end == '\0' && seconds >= 0 &&
-                   seconds < 1e9,
-               ErrorCode::invalid_argument,
-               "[cli.launch] expected TASK@SECONDS, as worker:1@2.5, got '", text, "' (--kill)");
-  return {TaskId::parse(text.substr(0, at)), from_seconds(seconds)};
+  const double number = at == std::string::npos ? -1 : std::strtod(text.c_str() + at + 1, &end);
+  const bool is_percent = end != nullptr && std::strcmp(end, "%") == 0;
+  COHORT_CHECK(
+      end != nullptr && end != text.c_str() + at + 1 && (is_percent || *end == '\0') &&
+          number >= 0 && number <= (is_percent ? 100 : 1e9),
+      ErrorCode::invalid_argument,
+      "[cli.launch] expected TASK@SECONDS or TASK@PERCENT%, as worker:1@2.5 or worker:1@50%, got '",
+      text, "' (--kill)");
+  PlannedKill kill{.task = TaskId::parse(text.substr(0, at))};
+  if (is_percent) kill.at_percent = static_cast<int>(number);
+  if (!is_percent) kill.after = from_seconds(number);
+  return kill;
 }
 
 std::pair<std::string, std::string> parse_variable(const std::string& text) {
@@ -81,7 +89,8 @@ class LaunchCommand final : public Command {
                    "NAME=VALUE in the chief's environment only; repeatable")
         ->allow_extra_args(false);
     app.add_option("--kill", kills_,
-                   "TASK@SECONDS: kill a server that long after the start; repeatable")
+                   "TASK@SECONDS or TASK@PERCENT%: kill a server that long after the start, or "
+                   "when the program's progress bar has come that far; repeatable")
         ->allow_extra_args(false);
     app.add_option("--restart", restart_seconds_,
                    "start killed servers again after so many seconds")
@@ -130,7 +139,7 @@ class LaunchCommand final : public Command {
   std::vector<std::string> kills_;
   std::vector<std::string> variables_;
   std::optional<double> restart_seconds_;
-  double grace_seconds_ = 5;
+  double grace_seconds_ = 10;
   bool is_dry_run_ = false;
 };
 

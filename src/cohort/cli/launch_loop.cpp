@@ -51,12 +51,6 @@ void end_orphans() {
   }
 }
 
-std::string seconds(milliseconds time) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(time.count()) / 1000);
-  return text;
-}
-
 }  // namespace
 
 struct LaunchLoop::Task {
@@ -79,6 +73,7 @@ struct LaunchLoop::Task {
 
 LaunchLoop::LaunchLoop(const LaunchOptions& options, LocalCluster cluster, int stop_fd)
     : options_(options), cluster_(std::move(cluster)), stop_fd_(stop_fd), kills_(options.kills) {
+  progress_.make_reader_nonblocking();
   for (const TaskId& id : cluster_.servers())
     tasks_.push_back(std::make_unique<Task>(id, options_));
   tasks_.push_back(std::make_unique<Task>(LocalCluster::chief(), options_));
@@ -93,16 +88,19 @@ LaunchResult LaunchLoop::run() {
   while (has_running()) turn();
   end_orphans();
   for (const PlannedKill& kill : kills_) {
-    if (!lost_port_)
-      say(kill.task.to_string() + " was to be killed after " + seconds(kill.after) +
-          "; all had ended by then");
+    if (!lost_port_) say("all ended before the planned kill of " + kill.to_string());
   }
   return result();
 }
 
 void LaunchLoop::start(Task& task) {
-  task.process = std::make_unique<TaskProcess>(ProcessOptions{
-      options_.program, environment_of(options_, cluster_, task.report.task), !task.is_chief()});
+  ProcessOptions options{options_.program, environment_of(options_, cluster_, task.report.task),
+                         !task.is_chief()};
+  if (task.is_chief()) {
+    options.kept_fd = progress_.writer();
+    options.environment.emplace_back("COHORT_PROGRESS_FD", std::to_string(options.kept_fd));
+  }
+  task.process = std::make_unique<TaskProcess>(options);
   task.out_is_open = task.err_is_open = !task.is_chief();
   task.restart_time.reset();
   task.is_killed = false;
@@ -113,6 +111,7 @@ void LaunchLoop::start(Task& task) {
 void LaunchLoop::turn() {
   wait(next_planned());
   read_stop_requests();
+  read_progress();
   for (const auto& task : tasks_) {
     if (task->process) collect(*task);
   }
@@ -120,7 +119,7 @@ void LaunchLoop::turn() {
 }
 
 void LaunchLoop::wait(std::optional<Time> until) {
-  std::vector<pollfd> events = {{stop_fd_, POLLIN, 0}};
+  std::vector<pollfd> events = {{stop_fd_, POLLIN, 0}, {progress_.reader(), POLLIN, 0}};
   int timeout = -1;
   const auto at_most = [&timeout](milliseconds time) {
     const int value = static_cast<int>(std::clamp<std::int64_t>(time.count(), 0, 60'000));
@@ -145,6 +144,11 @@ void LaunchLoop::read_stop_requests() {
     if (std::exchange(lost_port_, false)) exit_code_ = 128 + signal;
     end_all(128 + signal, SIGTERM);
   }
+}
+
+void LaunchLoop::read_progress() {
+  unsigned char percent = 0;
+  while (::read(progress_.reader(), &percent, 1) == 1) percent_ = percent;
 }
 
 // Passes on what the task wrote and notes its end.
@@ -192,18 +196,7 @@ void LaunchLoop::server_ended(Task& task, const ProcessExit& exit) {
 void LaunchLoop::run_planned(Time now) {
   if (kill_time_ && now >= *kill_time_) kill_all();
   if (is_ending()) return;
-  std::erase_if(kills_, [&](const PlannedKill& kill) {
-    if (now < start_time_ + kill.after) return false;
-    Task& task = *find(kill.task);
-    if (!task.process) return true;
-    task.process->signal(SIGKILL);
-    task.is_killed = true;
-    ++task.report.kills;
-    say("killed " + kill.task.to_string() + " (SIGKILL) after " + seconds(kill.after) +
-        (options_.restart_after ? "; it starts again in " + seconds(*options_.restart_after)
-                                : "; it stays away"));
-    return true;
-  });
+  std::erase_if(kills_, [&](const PlannedKill& kill) { return run_kill(kill, now); });
   for (const auto& task : tasks_) {
     if (!task->restart_time || now < *task->restart_time) continue;
     start(*task);
@@ -211,11 +204,25 @@ void LaunchLoop::run_planned(Time now) {
   }
 }
 
+bool LaunchLoop::run_kill(const PlannedKill& kill, Time now) {
+  if (now < start_time_ + kill.after || percent_ < kill.at_percent) return false;
+  Task& task = *find(kill.task);
+  if (!task.process) return true;
+  task.process->signal(SIGKILL);
+  task.is_killed = true;
+  ++task.report.kills;
+  say("killed " + kill.to_string() +
+      (options_.restart_after ? "; it starts again soon" : "; it stays away"));
+  return true;
+}
+
 std::optional<LaunchLoop::Time> LaunchLoop::next_planned() const {
   std::optional<Time> next = kill_time_;
   const auto consider = [&next](Time time) { next = next ? std::min(*next, time) : time; };
   if (is_ending()) return next;
-  for (const PlannedKill& kill : kills_) consider(start_time_ + kill.after);
+  for (const PlannedKill& kill : kills_) {
+    if (percent_ >= kill.at_percent) consider(start_time_ + kill.after);
+  }
   for (const auto& task : tasks_) {
     if (task->restart_time) consider(*task->restart_time);
   }

@@ -207,12 +207,22 @@ TEST_F(LaunchTest, AKilledServerStaysAwayWithoutRestart) {
   EXPECT_THAT(err(), Not(HasSubstr("while the program runs")));
 }
 
+TEST_F(LaunchTest, AKillCanWaitForTheProgressOfTheChief) {
+  script(R"(printf '\061' >&$COHORT_PROGRESS_FD; await worker0; printf '\062' >&$COHORT_PROGRESS_FD
+            await_text 'killed worker:0 at 50 % of the steps')",
+         "mark $type$index; exec sleep 1000");
+  options_.kills = {{.task = {"worker", 0}, .at_percent = 50}};  // '\062' is 50
+  const LaunchResult result = run();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(report(result, {"worker", 0}).kills, 1);
+}
+
 TEST_F(LaunchTest, AKillThatCameTooLateIsSaid) {
   script("exit 0");
   options_.kills = {{{"ps", 0}, std::chrono::hours(1)}};
   EXPECT_EQ(run().exit_code, 0);
   EXPECT_THAT(err(),
-              HasSubstr("[launch] ps:0 was to be killed after 3600.0 s; all had ended by then"));
+              HasSubstr("[launch] all ended before the planned kill of ps:0 after 3600.0 s"));
 }
 
 TEST_F(LaunchTest, AServerWithABadConfigurationEndsAll) {

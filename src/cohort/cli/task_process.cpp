@@ -15,38 +15,11 @@
 #include <cstring>
 #include <sstream>
 
+#include "cohort/cli/internal/pipe.h"
 #include "cohort/core/error.h"
 
 namespace cohort::cli {
 namespace {
-
-struct Pipe {
-  int read = -1;
-  int write = -1;
-
-  Pipe() {
-    int fds[2];
-    COHORT_CHECK(::pipe2(fds, O_CLOEXEC) == 0, ErrorCode::resource_exhausted,
-                 "[cli.launch] expected a pipe, got: ", std::strerror(errno));
-    read = fds[0];
-    write = fds[1];
-  }
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
-  ~Pipe() {
-    close_write();
-    if (read >= 0) ::close(read);
-  }
-
-  void close_write() {
-    if (write >= 0) ::close(std::exchange(write, -1));
-  }
-  // The reading end, now the caller's.
-  int take_reader() {
-    ::fcntl(read, F_SETFL, O_NONBLOCK);
-    return std::exchange(read, -1);
-  }
-};
 
 // Everything the child needs, made before the fork: after it only system calls are safe.
 struct Prepared {
@@ -78,16 +51,16 @@ void prepare(const ProcessOptions& options, Prepared& out) {
 }
 
 // In the child: becomes the program, or writes errno and ends.
-[[noreturn]] void become(const Prepared& program, pid_t parent, int error_fd, int out_fd,
-                         int err_fd) {
-  const bool is_captured = out_fd >= 0;
+[[noreturn]] void become(const Prepared& program, pid_t parent, const ProcessOptions& options,
+                         int error_fd, int out_fd, int err_fd) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // the parent died before the line above
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(number, SIG_DFL);
-  if (is_captured) {
+  if (options.kept_fd >= 0) ::fcntl(options.kept_fd, F_SETFD, 0);
+  if (options.is_captured) {
     ::setpgid(0, 0);
     const int nothing = ::open("/dev/null", O_RDONLY);
     ::dup2(nothing, STDIN_FILENO);
@@ -134,18 +107,21 @@ TaskProcess::TaskProcess(const ProcessOptions& options) : is_group_(options.is_c
   pid_ = ::fork();
   COHORT_CHECK(pid_ >= 0, ErrorCode::resource_exhausted,
                "[cli.launch] expected a new process, got: ", std::strerror(errno));
-  if (pid_ == 0)
-    become(program, parent, failure.write, is_group_ ? out.write : -1, is_group_ ? err.write : -1);
+  if (pid_ == 0) become(program, parent, options, failure.writer(), out.writer(), err.writer());
   if (is_group_) ::setpgid(pid_, pid_);  // here too: whoever comes first
-  failure.close_write();
+  failure.close_writer();
   int error = 0;
-  if (::read(failure.read, &error, sizeof error) > 0) {
+  if (::read(failure.reader(), &error, sizeof error) > 0) {
     ::waitpid(pid_, nullptr, 0);
     internal::throw_error(ErrorCode::invalid_argument,
                           "[cli.launch] expected a program that can be run, got '", program.path,
                           "': ", std::strerror(error));
   }
-  if (is_group_) stdout_fd_ = out.take_reader(), stderr_fd_ = err.take_reader();
+  if (is_group_) {
+    for (Pipe* pipe : {&out, &err}) pipe->make_reader_nonblocking();
+    stdout_fd_ = out.release_reader();
+    stderr_fd_ = err.release_reader();
+  }
   exit_fd_ = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));
   if (exit_fd_ >= 0) ::fcntl(exit_fd_, F_SETFD, FD_CLOEXEC);
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/cli/internal/pipe.h"
 #include "cohort/cli/launch.h"
 #include "cohort/cli/line_prefixer.h"
 #include "cohort/cli/local_cluster.h"
@@ -35,10 +36,13 @@ class LaunchLoop {
   void turn();
   void wait(std::optional<Time> until);
   void read_stop_requests();
+  void read_progress();
   void collect(Task& task);
   void chief_ended(const ProcessExit& exit);
   void server_ended(Task& task, const ProcessExit& exit);
   void run_planned(Time now);
+  // Whether the kill was due, and so is over.
+  bool run_kill(const PlannedKill& kill, Time now);
   std::optional<Time> next_planned() const;
   // Begins the end of all with this exit code; a later call changes nothing.
   void end_all(int exit_code, int signal);
@@ -55,6 +59,8 @@ class LaunchLoop {
   std::vector<std::unique_ptr<Task>> tasks_;  // the chief last
   Time start_time_{};
   std::vector<PlannedKill> kills_;  // those to come
+  Pipe progress_;
+  int percent_ = 0;  // of the chief's steps
   std::optional<int> exit_code_;
   std::optional<Time> kill_time_;
   bool lost_port_ = false;

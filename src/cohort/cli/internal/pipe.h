@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// A pipe that closes itself.
+#pragma once
+
+namespace cohort::cli {
+
+// Both ends of a pipe; programs that this process starts do not inherit them. Thread-compatible.
+class Pipe {
+ public:
+  Pipe();
+  ~Pipe();
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  int reader() const { return reader_; }
+  int writer() const { return writer_; }
+  void close_writer();
+  // The reading end, now the caller's.
+  int release_reader();
+  void make_reader_nonblocking();
+  void make_writer_nonblocking();
+
+ private:
+  int reader_ = -1;
+  int writer_ = -1;
+};
+
+}  // namespace cohort::cli
