@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "cohort/core/export.h"
+#include "cohort/core/string_tensor.h"
 
 namespace cohort {
 
@@ -55,14 +56,15 @@ class COHORT_API Nest {
   using Map = std::map<std::string, Nest>;
 
   Nest() = default;
-  Nest(at::Tensor tensor);                               // NOLINT: conversions are the point
-  Nest(std::int64_t value);                              // NOLINT
-  Nest(int value) : Nest(std::int64_t{value}) {}         // NOLINT
-  Nest(double value);                                    // NOLINT
-  Nest(bool value);                                      // NOLINT
-  Nest(std::string value);                               // NOLINT
-  Nest(const char* value) : Nest(std::string(value)) {}  // NOLINT
-  Nest(std::shared_ptr<Handle> handle);                  // NOLINT
+  Nest(at::Tensor tensor);  // NOLINT: conversions are the point
+  Nest(const StringTensor& strings) : Nest(strings.tensor()) {}  // NOLINT
+  Nest(std::int64_t value);                                      // NOLINT
+  Nest(int value) : Nest(std::int64_t{value}) {}                 // NOLINT
+  Nest(double value);                                            // NOLINT
+  Nest(bool value);                                              // NOLINT
+  Nest(std::string value);                                       // NOLINT
+  Nest(const char* value) : Nest(std::string(value)) {}          // NOLINT
+  Nest(std::shared_ptr<Handle> handle);                          // NOLINT
   static Nest list(Items items);
   static Nest tuple(Items items);
   static Nest map(Map entries);
@@ -74,6 +76,7 @@ class COHORT_API Nest {
 
   // The content; another kind is invalid_argument and names both kinds.
   const at::Tensor& tensor() const;
+  StringTensor strings() const { return StringTensor::of(tensor()); }
   std::int64_t integer() const;
   double real() const;
   bool boolean() const;

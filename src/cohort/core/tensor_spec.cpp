@@ -76,6 +76,8 @@ std::string dtype_name(at::ScalarType dtype) {
       return "complex64";
     case at::ScalarType::ComplexDouble:
       return "complex128";
+    case kString:
+      return "string";
     default:
       return c10::toString(dtype);
   }

@@ -17,6 +17,9 @@ class Tensor;
 
 namespace cohort {
 
+// The dtype of byte strings (StringTensor), for which LibTorch has none.
+inline constexpr at::ScalarType kString = at::ScalarType::Undefined;
+
 // A value type. A size of -1 is not known; sizes == nullopt: not even the rank is.
 struct COHORT_API TensorSpec {
   at::ScalarType dtype = at::ScalarType::Float;

@@ -12,6 +12,8 @@ std::int64_t Dataset::cardinality() const { return node_->cardinality(); }
 
 const ElementSpec& Dataset::element_spec() const { return node_->spec(); }
 
+DatasetOptions Dataset::options() const { return node_->options(); }
+
 std::unique_ptr<ElementSource> Dataset::source(const RunOptions& options) const {
   return node_->start(data::StageContext(options, data::Purpose::run));
 }

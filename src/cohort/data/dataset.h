@@ -9,6 +9,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,6 +19,8 @@
 
 #include "cohort/core/bytes.h"
 #include "cohort/core/nest.h"
+#include "cohort/core/string_tensor.h"
+#include "cohort/data/dataset_options.h"
 #include "cohort/data/element.h"
 #include "cohort/data/input_context.h"
 #include "cohort/data/iterator.h"
@@ -24,11 +28,22 @@
 
 namespace cohort {
 
+class Dataset;
+
 namespace data {
-class Node;  // data/internal/node.h
+class Node;             // data/internal/node.h
+class DatasetFunction;  // data/internal/dataset_function.h
 
 template <class F>
 concept PlainCallable = !std::same_as<std::remove_cvref_t<F>, Function>;
+
+// A function from an element to a dataset. Its parameters may be at::Tensor, StringTensor,
+// std::string and Nest.
+using DatasetBody = std::function<Dataset(std::span<const Nest> arguments)>;
+COHORT_API std::shared_ptr<const DatasetFunction> make_dataset_function(DatasetBody body,
+                                                                        std::size_t arity);
+template <class F>
+std::shared_ptr<const DatasetFunction> make_dataset_function(F fn);
 }  // namespace data
 
 struct IdxFiles {
@@ -44,15 +59,84 @@ struct ShuffleOptions {
   std::optional<std::int64_t> seed;  // none: random for each process
   bool reshuffle_each_iteration = true;
 };
+// Whether the order of elements may depend on which call ends first; nullopt: as the dataset's
+// option `deterministic` says.
+using Determinism = std::optional<bool>;
+inline constexpr std::int64_t kAutotune = -1;
+// The number of shards of a shard() that auto-sharding by hint fills in.
+inline constexpr std::int64_t kShardHint = -1;
+
+struct MapOptions {
+  std::int64_t num_parallel_calls = 0;  // 0: in the caller's thread; kAutotune: found while it runs
+  Determinism deterministic = {};
+  // What fn returns. Given, it need not be tried on an element to find it.
+  std::optional<ElementSpec> output_spec = {};
+};
+struct InterleaveOptions {
+  std::int64_t cycle_length = kAutotune;  // kAutotune: the number of processors
+  std::int64_t block_length = 1;
+  std::int64_t num_parallel_calls = 0;  // at most cycle_length
+  Determinism deterministic = {};
+};
 struct BatchOptions {
   bool drop_remainder = false;
+  std::int64_t num_parallel_calls = 0;
+  Determinism deterministic = {};
 };
+struct PaddedBatchOptions {
+  // The sizes of each field after padding, a list of integers a field (-1: the longest of its
+  // batch), in the element's structure or one for all fields; null: all -1.
+  Nest padded_shapes = {};
+  // A scalar a field, or one for all; null: 0, "" or false.
+  Nest padding_values = {};
+  bool drop_remainder = false;
+};
+struct RebatchOptions {
+  bool drop_remainder = false;
+};
+struct ListFilesOptions {
+  bool shuffle = true;
+  std::optional<std::int64_t> seed = {};
+};
+enum class Compression : std::uint8_t { none, zlib, gzip };
+// "", "ZLIB" or "GZIP", as tf names them; anything else is invalid_argument.
+COHORT_API Compression parse_compression(std::string_view name);
+
+struct FileOptions {
+  Compression compression = Compression::none;
+  std::int64_t num_parallel_reads = 0;  // n > 0: as interleave of n files, block 1
+  std::int64_t buffer_bytes = 256 << 10;
+};
+struct FixedLengthOptions {
+  std::int64_t record_bytes = 0;  // required
+  std::int64_t header_bytes = 0;
+  std::int64_t footer_bytes = 0;
+  FileOptions file = {};
+};
+// A column of a CSV file: required where it has no default.
+struct CsvColumn {
+  at::ScalarType dtype = at::ScalarType::Float;  // or kString
+  std::optional<Nest> default_value = {};        // a number or a text
+};
+struct CsvOptions {
+  std::vector<CsvColumn> columns;  // of the selected ones
+  bool header = false;
+  char delimiter = ',';
+  std::string na_value = {};
+  std::vector<std::int64_t> select_columns = {};  // empty: all
+  FileOptions file = {};
+};
+// Fills the next element in and returns true, or returns false at the end. What it throws takes the
+// element's place, and it is called again after it.
+using Generator = std::function<bool(Nest& element)>;
+
 // What running a graph needs to know of the place it runs in.
 struct RunOptions {
   std::uint64_t seed = 0;  // mixed into ops that were given none
   // Files may be opened only under these directories; nullopt: anywhere (a graph of this process's
   // own user).
   std::optional<std::vector<std::string>> data_dirs;
+  bool collect_stats = false;  // for Iterator::stats()
 };
 
 inline constexpr std::int64_t kInfiniteCardinality = -1;
@@ -67,20 +151,83 @@ class COHORT_API Dataset {
   static Dataset from_tensor_slices(Nest tensors);
   // IDX files (MNIST's format) as one source of one or two fields, sharded by index.
   static Dataset idx(IdxFiles files);
+  // The whole nest, once.
+  static Dataset from_tensors(Nest element);
+  // What a generator yields, which `make` makes anew for each iteration. Items are converted to the
+  // spec's dtypes; one that does not fit is invalid_argument in its place. It runs here alone: it
+  // can be neither shipped nor saved.
+  static Dataset from_generator(std::function<Generator()> make, ElementSpec output_spec);
+  // The names that match glob patterns, in the order of their bytes or shuffled; found now.
+  // invalid_argument when there is none.
+  static Dataset list_files(const std::vector<std::string>& patterns,
+                            ListFilesOptions options = {});
+  // The records, lines or chunks of files one after the other: strings. A missing file is
+  // not_found, bad bytes are data_loss, once each, and the next file follows.
+  static Dataset tf_record(const Dataset& files, FileOptions options = {});
+  static Dataset tf_record(StringTensor files, FileOptions options = {});
+  static Dataset text_line(const Dataset& files, FileOptions options = {});
+  static Dataset text_line(StringTensor files, FileOptions options = {});
+  static Dataset fixed_length_record(const Dataset& files, FixedLengthOptions options);
+  static Dataset fixed_length_record(StringTensor files, FixedLengthOptions options);
+  // Rows of CSV files as tuples of scalars, one a column. A bad row is an error in its place.
+  static Dataset csv(StringTensor files, CsvOptions options);
+  // Tuples, or maps, of one element of each; ends with the shortest.
+  static Dataset zip(const std::vector<Dataset>& datasets);
+  static Dataset zip(const std::map<std::string, Dataset>& datasets);
 
   // fn takes the fields as at::Tensor parameters and returns a tensor, tuple, vector or Nest. It is
   // traced when the graph is shipped, and runs as it is otherwise. Function::registered(name) is
   // looked up where the graph runs.
-  Dataset map(Function fn) const;
+  Dataset map(Function fn, MapOptions options = {}) const;
   template <data::PlainCallable F>
-  Dataset map(F fn) const {
-    return map(Function(std::move(fn), {.name = "map function"}));
+  Dataset map(F fn, MapOptions options = {}) const {
+    return map(Function(std::move(fn), {.name = "map function"}), std::move(options));
+  }
+  // Elements for which the predicate returns a true scalar bool.
+  Dataset filter(Function predicate) const;
+  template <data::PlainCallable F>
+  Dataset filter(F predicate) const {
+    return filter(Function(std::move(predicate), {.name = "filter predicate"}));
+  }
+  // The elements of the datasets that fn makes of each element, one dataset after the other.
+  template <class F>
+  Dataset flat_map(F fn) const {
+    return flat_map_with(data::make_dataset_function(std::move(fn)));
+  }
+  // The same with cycle_length datasets open at a time, block_length elements of each in turn.
+  template <class F>
+  Dataset interleave(F fn, InterleaveOptions options = {}) const {
+    return interleave_with(data::make_dataset_function(std::move(fn)), options);
   }
   Dataset shuffle(std::int64_t buffer_size, ShuffleOptions options = {}) const;
+  // num_shards = kShardHint: a place holder for auto-sharding by hint.
   Dataset shard(std::int64_t num_shards, std::int64_t index) const;
   Dataset shard(const InputContext& input) const;
   Dataset repeat(std::int64_t count = -1) const;  // < 0: for ever
   Dataset batch(std::int64_t batch_size, BatchOptions options = {}) const;
+  // Batches of elements whose shapes may differ, each field padded to the longest of its batch.
+  Dataset padded_batch(std::int64_t batch_size, PaddedBatchOptions options = {}) const;
+  // The rows of batches as elements.
+  Dataset unbatch() const;
+  // The stream of rows cut anew into batches of sizes[0], sizes[1], …, cyclically, across the
+  // borders of the incoming ones.
+  Dataset rebatch(std::vector<std::int64_t> sizes, RebatchOptions options = {}) const;
+  // Each incoming batch in `parts` parts, as equal as can be; the last may be empty.
+  Dataset rebatch_split(std::int64_t parts) const;
+  Dataset take(std::int64_t count) const;  // < 0: all
+  Dataset skip(std::int64_t count) const;  // < 0: all
+  Dataset concatenate(const Dataset& other) const;
+  // (index, element), counting from start.
+  Dataset enumerate(std::int64_t start = 0) const;
+  // Every different scalar once.
+  Dataset unique() const;
+  // Elements of the first complete pass are kept, in memory or in files that begin with `file`.
+  Dataset cache(std::string file = {}) const;
+  Dataset assert_cardinality(std::int64_t cardinality) const;
+  // Passes over errors.
+  Dataset ignore_errors() const;
+  Dataset with_options(const DatasetOptions& options) const;
+
   // A thread makes up to buffer_size elements ahead, and no more than 256 MiB (-1: a few, 0: no
   // thread).
   Dataset prefetch(std::int64_t buffer_size) const;
@@ -89,6 +236,8 @@ class COHORT_API Dataset {
   // beyond its header.
   std::int64_t cardinality() const;
   const ElementSpec& element_spec() const;
+  // Of this dataset and all its inputs.
+  DatasetOptions options() const;
   Iterator iterator(const RunOptions& options = {}) const;
   std::unique_ptr<ElementSource> source(const RunOptions& options) const;
 
@@ -107,8 +256,30 @@ class COHORT_API Dataset {
   const std::shared_ptr<const data::Node>& node() const { return node_; }
 
  private:
+  Dataset flat_map_with(std::shared_ptr<const data::DatasetFunction> fn) const;
+  Dataset interleave_with(std::shared_ptr<const data::DatasetFunction> fn,
+                          InterleaveOptions options) const;
+
   std::shared_ptr<const data::Node> node_;
 };
+
+namespace data {
+
+template <class F>
+std::shared_ptr<const DatasetFunction> make_dataset_function(F fn) {
+  using Arguments = typename function::Signature<F>::Arguments;
+  constexpr std::size_t kArity = std::tuple_size_v<Arguments>;
+  return make_dataset_function(
+      [fn = std::move(fn)](std::span<const Nest> arguments) mutable -> Dataset {
+        return [&]<std::size_t... I>(std::index_sequence<I...>)->Dataset {
+          return fn(function::Argument<std::tuple_element_t<I, Arguments>>::from(arguments[I])...);
+        }
+        (std::make_index_sequence<kArity>{});
+      },
+      kArity);
+}
+
+}  // namespace data
 
 // An input iterator over one pass.
 class COHORT_API Dataset::Pass {

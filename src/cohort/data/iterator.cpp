@@ -5,6 +5,38 @@
 
 namespace cohort {
 
+void ElementSource::save(ByteWriter&) const {
+  internal::throw_error(ErrorCode::unimplemented,
+                        "[data.save] expected a source of elements whose position can be saved");
+}
+
+void ElementSource::restore(ByteReader&) {
+  internal::throw_error(ErrorCode::unimplemented,
+                        "[data.restore] expected a source of elements that can take up a position");
+}
+
+Optional Iterator::next_as_optional() {
+  std::optional<Nest> element = try_next();
+  return element ? Optional::from_value(std::move(*element)) : Optional::empty(element_spec());
+}
+
+Bytes Iterator::save() const {
+  ByteWriter writer;
+  writer.text(element_spec().to_string());
+  source_->save(writer);
+  return writer.take();
+}
+
+void Iterator::restore(std::span<const std::byte> position) {
+  ByteReader reader(position, "iterator position");
+  const std::string spec = reader.text();
+  COHORT_CHECK(spec == element_spec().to_string(), ErrorCode::invalid_argument,
+               "[data.restore] expected a position in a dataset of ", element_spec().to_string(),
+               ", got one of ", spec, "; build the pipeline as when it was saved");
+  source_->restore(reader);
+  reader.expect_end();
+}
+
 std::optional<Nest> Iterator::try_next() {
   Fields fields;
   if (!source_->next(fields)) return std::nullopt;

@@ -6,12 +6,15 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
 
+#include "cohort/core/bytes.h"
 #include "cohort/core/nest.h"
 #include "cohort/data/element.h"
+#include "cohort/data/optional.h"
 #include "cohort/function/function.h"
 
 namespace cohort {
@@ -26,6 +29,9 @@ class COHORT_API ElementSource {
   virtual bool next(Fields& fields) = 0;
   // The nest of an element that next() gave.
   virtual Nest pack(const Fields& fields) const { return spec().pack(fields); }
+  // The position, and taking it up in a source made alike; unimplemented where there is none.
+  virtual void save(ByteWriter& writer) const;
+  virtual void restore(ByteReader& reader);
 };
 
 // A handle for user code: over a running pipeline, or, while a step is traced, over its example
@@ -40,6 +46,14 @@ class COHORT_API Iterator final : public Handle {
   std::optional<Nest> try_next();
   // The same; out_of_range at the end (as the original's get_next inside a function).
   Nest next_element();
+  // The next element, or an empty one at the end and ever after (get_next_as_optional).
+  Optional next_as_optional();
+  // The position as bytes; another iterator of an identically built dataset that restores them
+  // yields what this one would have yielded next. invalid_argument for bytes of another pipeline,
+  // failed_precondition where an op cannot be saved (from_generator).
+  Bytes save() const;
+  void restore(std::span<const std::byte> position);
+
   // Its fields: a tensor for one, a tuple for more. A wrong number of types is invalid_argument.
   template <class... T>
   auto next() {

@@ -62,10 +62,19 @@ struct Argument<bool> {
 };
 template <>
 struct Argument<std::string> {
-  static const std::string& from(const Nest& n) { return n.text(); }
+  // An element's scalar string comes as a tensor.
+  static std::string from(const Nest& n) {
+    return n.is_tensor() ? std::string(n.strings().value()) : n.text();
+  }
 };
 template <>
 struct Argument<const std::string&> : Argument<std::string> {};
+template <>
+struct Argument<StringTensor> {
+  static StringTensor from(const Nest& n) { return n.strings(); }
+};
+template <>
+struct Argument<const StringTensor&> : Argument<StringTensor> {};
 template <>
 struct Argument<Nest> {
   static const Nest& from(const Nest& n) { return n; }

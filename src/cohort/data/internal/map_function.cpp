@@ -13,20 +13,6 @@
 namespace cohort::data {
 namespace {
 
-// A tuple is spread over the parameters; one parameter takes the whole element.
-std::vector<Nest> arguments_of(const Nest& structure, const Fields& fields, std::size_t arity,
-                               const std::string& name) {
-  if (arity == 1 && fields.size() == 1 && structure.is_leaf()) return {Nest(fields[0])};
-  const Nest element = ElementSpec{.structure = structure, .fields = {}}.pack(fields);
-  if (element.kind() == Nest::Kind::tuple && element.items().size() == arity)
-    return element.items();
-  if (arity == 1) return {element};
-  COHORT_CHECK(arity == fields.size(), ErrorCode::invalid_argument, "[data.map] expected '", name,
-               "' to take ", fields.size(), " tensors or one Nest for elements ",
-               element.structure(), ", got a function of ", arity, " parameters");
-  return {fields.begin(), fields.end()};
-}
-
 MapFunction::Result result_of(const Nest& returned, const std::string& name) {
   MapFunction::Result result;
   result.structure = returned.map_leaves([&](const Nest& leaf) {
@@ -168,6 +154,19 @@ class ProgramFunction final : public MapFunction {
 };
 
 }  // namespace
+
+std::vector<Nest> arguments_of(const Nest& structure, const Fields& fields, std::size_t arity,
+                               const std::string& name) {
+  if (arity == 1 && fields.size() == 1 && structure.is_leaf()) return {Nest(fields[0])};
+  const Nest element = ElementSpec{.structure = structure, .fields = {}}.pack(fields);
+  if (element.kind() == Nest::Kind::tuple && element.items().size() == arity)
+    return element.items();
+  if (arity == 1) return {element};
+  COHORT_CHECK(arity == fields.size(), ErrorCode::invalid_argument, "[data.map] expected '", name,
+               "' to take ", fields.size(), " tensors or one Nest for elements ",
+               element.structure(), ", got a function of ", arity, " parameters");
+  return {fields.begin(), fields.end()};
+}
 
 std::shared_ptr<const MapFunction> local_function(Function fn) {
   if (!fn.state()->registered_name.empty()) {

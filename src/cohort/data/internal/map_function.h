@@ -29,6 +29,11 @@ class MapFunction {
   virtual Attributes attributes(const Node& map) const = 0;
 };
 
+// The arguments for a function of `arity` parameters: a tuple is spread over them, one parameter
+// takes the whole element. invalid_argument naming the function where they do not fit.
+std::vector<Nest> arguments_of(const Nest& structure, const Fields& fields, std::size_t arity,
+                               const std::string& name);
+
 // invalid_argument where its parameters cannot take such elements.
 std::shared_ptr<const MapFunction> local_function(Function fn);
 std::shared_ptr<const MapFunction> read_map_function(AttributeReader& attributes);

@@ -25,6 +25,7 @@ enum Tag : std::uint8_t {
   list = 7,
   tuple = 8,
   map = 9,
+  strings = 10,
 };
 
 bool is_known_dtype(std::int64_t code) {
@@ -50,6 +51,26 @@ std::optional<std::size_t> byte_count(at::ScalarType dtype, const std::vector<st
   return bytes;
 }
 
+void write_strings(ByteWriter& writer, const StringTensor& strings) {
+  const std::vector<std::int64_t> sizes = strings.sizes();
+  writer.sizes(sizes);
+  for (std::int64_t i = 0; i < strings.numel(); ++i) writer.text(strings[i]);
+}
+
+StringTensor read_strings(ByteReader& reader) {
+  std::vector<std::int64_t> sizes = reader.sizes();
+  if (sizes.size() > kDimensionsMax) reader.fail("a tensor of at most 64 dimensions");
+  std::size_t count = 1;
+  for (const std::int64_t size : sizes) {
+    if (size < 0 || __builtin_mul_overflow(count, static_cast<std::size_t>(size), &count)) {
+      reader.fail("sizes of a string tensor");
+    }
+  }
+  std::vector<std::string> values;
+  for (; count > 0; --count) values.push_back(reader.text());
+  return {std::move(sizes), values};
+}
+
 void write_tensor(ByteWriter& writer, const at::Tensor& tensor) {
   COHORT_CHECK(tensor.defined() && tensor.layout() == at::kStrided && tensor.is_cpu() &&
                    is_known_dtype(static_cast<std::int64_t>(tensor.scalar_type())),
@@ -72,6 +93,24 @@ at::Tensor read_tensor(ByteReader& reader) {
   const at::Tensor tensor = at::empty(sizes, dtype);
   if (!data.empty()) std::memcpy(tensor.data_ptr(), data.data(), data.size());
   return tensor;
+}
+
+void write_leaf(ByteWriter& writer, const at::Tensor& leaf) {
+  const bool is_string = StringTensor::is(leaf);
+  writer.u8(is_string ? strings : tensor);
+  if (is_string) return write_strings(writer, StringTensor::of(leaf));
+  write_tensor(writer, leaf);
+}
+
+at::Tensor read_leaf(ByteReader& reader) {
+  switch (reader.u8()) {
+    case tensor:
+      return read_tensor(reader);
+    case strings:
+      return read_strings(reader);
+    default:
+      reader.fail("a tensor");
+  }
 }
 
 void write_items(ByteWriter& writer, Tag tag, const Nest::Items& items) {
@@ -117,6 +156,8 @@ Nest read_at(ByteReader& reader, int depth) {
       return Nest(reader.text());
     case tensor:
       return Nest(read_tensor(reader));
+    case strings:
+      return Nest(read_strings(reader));
     case list:
       return Nest::list(read_items(reader, depth));
     case tuple:
@@ -151,7 +192,7 @@ Nest nest_of_field(const TensorSpec& field) {
 TensorSpec field_of(const Nest& nest) {
   if (nest.kind() != Nest::Kind::list || nest.items().size() != 2) broken_spec("[dtype, sizes]");
   const std::int64_t code = expect_integer(nest.items()[0], "a dtype");
-  if (!is_known_dtype(code)) broken_spec("a dtype");
+  if (!is_known_dtype(code) && code != static_cast<std::int64_t>(kString)) broken_spec("a dtype");
   TensorSpec spec{static_cast<at::ScalarType>(code), std::nullopt};
   const Nest& sizes = nest.items()[1];
   if (sizes.is_null()) return spec;
@@ -185,8 +226,7 @@ void write_nest(ByteWriter& writer, const Nest& nest) {
       writer.u8(text);
       return writer.text(nest.text());
     case Nest::Kind::tensor:
-      writer.u8(tensor);
-      return write_tensor(writer, nest.tensor());
+      return write_leaf(writer, nest.tensor());
     case Nest::Kind::list:
       return write_items(writer, list, nest.items());
     case Nest::Kind::tuple:
@@ -211,12 +251,12 @@ Nest read_nest(ByteReader& reader) { return read_at(reader, 0); }
 
 void write_fields(ByteWriter& writer, const Fields& fields) {
   writer.varint(fields.size());
-  for (const at::Tensor& field : fields) write_tensor(writer, field);
+  for (const at::Tensor& field : fields) write_leaf(writer, field);
 }
 
 Fields read_fields(ByteReader& reader) {
   Fields fields;
-  for (std::size_t left = reader.count(3); left > 0; --left) fields.push_back(read_tensor(reader));
+  for (std::size_t left = reader.count(3); left > 0; --left) fields.push_back(read_leaf(reader));
   return fields;
 }
 

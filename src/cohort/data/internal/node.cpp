@@ -4,6 +4,7 @@
 #include <random>
 
 #include "cohort/core/random.h"
+#include "cohort/data/internal/stage.h"
 
 namespace cohort::data {
 
@@ -35,6 +36,16 @@ StageContext StageContext::input_in_epoch(std::size_t i, std::uint64_t epoch) co
 const ElementSpec& Node::spec() const {
   std::call_once(spec_once_, [this] { spec_ = make_spec(); });
   return spec_;
+}
+
+std::unique_ptr<Stage> Node::start(const StageContext& context) const {
+  return make_stage(context);
+}
+
+DatasetOptions Node::options() const {
+  DatasetOptions all;
+  for (const NodePtr& input : inputs_) all = all.merged(input->options());
+  return all;
 }
 
 Nest Node::structure() const {

@@ -102,9 +102,17 @@ class Node : public std::enable_shared_from_this<Node> {
   virtual std::int64_t cardinality() const = 0;
   // May throw where something cannot be shipped (a function that cannot be traced).
   virtual Attributes attributes() const = 0;
-  virtual std::unique_ptr<Stage> start(const StageContext& context) const = 0;
+  // Its running form, measured where context.options().collect_stats says so.
+  std::unique_ptr<Stage> start(const StageContext& context) const;
+  // The same op over other inputs, as many as it has: how rewrites build graphs.
+  virtual NodePtr with_inputs(std::vector<NodePtr> inputs) const = 0;
+  // Those of the inputs in order, each over the ones before.
+  virtual DatasetOptions options() const;
+  // Not null: the op makes a dataset of each element.
+  virtual const DatasetFunction* dataset_function() const { return nullptr; }
 
  protected:
+  virtual std::unique_ptr<Stage> make_stage(const StageContext& context) const = 0;
   virtual ElementSpec make_spec() const { return input().spec(); }
 
  private:

@@ -11,11 +11,22 @@
 
 namespace cohort::data {
 
-// Where the graph may be cut into shards of files (the FILE walk of auto-shard), seen from the
-// sink.
+// What the FILE walk of auto-shard does at an op, seen from the sink (spec 3.5.2).
 enum class ShardRule : std::uint8_t {
-  source,        // no files to deal out: its elements are dealt out by index
-  pass_through,  // look further at its one input
+  source,            // no files to deal out: its elements are dealt out by index
+  pass_through,      // looks further at its first input
+  all_inputs,        // looks at every input; one without files fails the whole
+  dataset_function,  // shards its input, where the function of an element reads files
+  reader,            // shards its input, the names of files; without one: as a source
+  remove,            // takes it out and looks further at its input
+  refuse,            // its order or count would change: only DATA or OFF
+};
+// What the global batch size is, seen from the sink (spec 3.3).
+enum class BatchRule : std::uint8_t {
+  unknown,       // -1
+  pass_through,  // that of its input
+  own,           // its attribute batch_size
+  common,        // that of all inputs, where they agree
 };
 
 inline constexpr std::size_t kAnyInputCount = static_cast<std::size_t>(-1);
@@ -23,6 +34,7 @@ inline constexpr std::size_t kAnyInputCount = static_cast<std::size_t>(-1);
 struct Op {
   std::string_view name;
   ShardRule shard_rule;
+  BatchRule batch_rule;
   // Throws data_loss or invalid_argument for attributes no such op has. May open no file: paths of
   // a peer are looked at when the graph runs, against RunOptions::data_dirs.
   NodePtr (*make)(std::vector<NodePtr> inputs, AttributeReader& attributes);

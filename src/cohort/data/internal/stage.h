@@ -43,8 +43,8 @@ class Stage : public ElementSource {
 
   // The position: a stage of an equal node that restores it yields what this one would have yielded
   // next.
-  virtual void save(ByteWriter& writer) const = 0;
-  virtual void restore(ByteReader& reader) = 0;
+  void save(ByteWriter& writer) const override = 0;
+  void restore(ByteReader& reader) override = 0;
 
  protected:
   const Node& node() const { return *node_; }

@@ -49,7 +49,11 @@ class BatchNode final : public Node {
     return {{"batch_size", size_}, {"drop_remainder", options_.drop_remainder}};
   }
 
-  std::unique_ptr<Stage> start(const StageContext& context) const override {
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<BatchNode>(std::move(inputs[0]), size_, options_);
+  }
+
+  std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
     std::int64_t size = size_;
     if (context.purpose() == Purpose::short_preview && !options_.drop_remainder) {
       const std::int64_t n = input().cardinality();

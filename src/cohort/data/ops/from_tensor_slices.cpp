@@ -46,7 +46,9 @@ class SlicesNode final : public Node {
 
   std::int64_t cardinality() const override { return store_->size(); }
   Attributes attributes() const override { return {{"tensors", spec_of_all_.pack(tensors_)}}; }
-  std::unique_ptr<Stage> start(const StageContext&) const override {
+  NodePtr with_inputs(std::vector<NodePtr>) const override { return shared_from_this(); }
+
+  std::unique_ptr<Stage> make_stage(const StageContext&) const override {
     return start_rows(*this, store_);
   }
 

@@ -70,7 +70,9 @@ class IdxNode final : public Node {
   }
 
   // Every run asks whether the files may be opened; the first that may opens them for all.
-  std::unique_ptr<Stage> start(const StageContext& context) const override {
+  NodePtr with_inputs(std::vector<NodePtr>) const override { return shared_from_this(); }
+
+  std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
     std::vector<std::string> paths;
     for (const std::string& path : paths_)
       paths.push_back(allowed_path(path, context.options(), kName));

@@ -46,7 +46,11 @@ class MapNode final : public Node {
 
   Attributes attributes() const override { return function_->attributes(*this); }
 
-  std::unique_ptr<Stage> start(const StageContext& context) const override;
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<MapNode>(std::move(inputs[0]), function_, known_spec_, origin_);
+  }
+
+  std::unique_ptr<Stage> make_stage(const StageContext& context) const override;
 
   Nest structure() const override {
     {
@@ -173,7 +177,7 @@ class MapStage final : public Stage {
   std::optional<Nest> structure_;
 };
 
-std::unique_ptr<Stage> MapNode::start(const StageContext& context) const {
+std::unique_ptr<Stage> MapNode::make_stage(const StageContext& context) const {
   return std::make_unique<MapStage>(*this, input().start(context.input(0)), context.random_seed());
 }
 
@@ -191,9 +195,10 @@ NodePtr make_map(std::vector<NodePtr> inputs, AttributeReader& attributes) {
 
 namespace cohort {
 
-Dataset Dataset::map(Function fn) const {
+Dataset Dataset::map(Function fn, MapOptions options) const {
   return Dataset(std::make_shared<data::MapNode>(node_, data::local_function(std::move(fn)),
-                                                 std::nullopt, data::MapNode::Origin::here));
+                                                 std::move(options.output_spec),
+                                                 data::MapNode::Origin::here));
 }
 
 }  // namespace cohort

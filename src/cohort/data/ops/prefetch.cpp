@@ -23,7 +23,7 @@ constexpr std::size_t kBytesMax = 256 << 20;
 
 std::size_t bytes_of(const Fields& fields) {
   std::size_t bytes = 0;
-  for (const at::Tensor& field : fields) bytes += field.nbytes();
+  for (const at::Tensor& field : fields) bytes += byte_count(field);
   return bytes;
 }
 
@@ -164,7 +164,11 @@ class PrefetchNode final : public Node {
   std::int64_t cardinality() const override { return input().cardinality(); }
   Attributes attributes() const override { return {{"buffer_size", buffer_size_}}; }
 
-  std::unique_ptr<Stage> start(const StageContext& context) const override {
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<PrefetchNode>(std::move(inputs[0]), buffer_size_);
+  }
+
+  std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
     std::unique_ptr<Stage> from = input().start(context.input(0));
     // Row numbers cost less than handing them over.
     if (context.purpose() != Purpose::run || buffer_size_ == 0 || from->rows() != nullptr)

@@ -106,7 +106,9 @@ class RangeNode final : public Node {
             {"dtype", static_cast<std::int64_t>(options_.dtype)}};
   }
 
-  std::unique_ptr<Stage> start(const StageContext&) const override {
+  NodePtr with_inputs(std::vector<NodePtr>) const override { return shared_from_this(); }
+
+  std::unique_ptr<Stage> make_stage(const StageContext&) const override {
     return start_rows(*this, store_);
   }
 

@@ -135,7 +135,11 @@ class RepeatNode final : public Node {
 
   Attributes attributes() const override { return {{"count", count_}}; }
 
-  std::unique_ptr<Stage> start(const StageContext& context) const override {
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<RepeatNode>(std::move(inputs[0]), count_);
+  }
+
+  std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
     Epochs epochs(input(), context, count_);
     if (epochs.current() != nullptr && epochs.current()->rows() != nullptr) {
       return std::make_unique<RowRepeat>(*this, std::move(epochs));

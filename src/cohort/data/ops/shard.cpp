@@ -100,7 +100,11 @@ class ShardNode final : public Node {
     return {{"num_shards", shard_.count}, {"index", shard_.index}};
   }
 
-  std::unique_ptr<Stage> start(const StageContext& context) const override {
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<ShardNode>(std::move(inputs[0]), shard_);
+  }
+
+  std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
     std::unique_ptr<Stage> from = input().start(context.input(0));
     if (from->rows() != nullptr) return std::make_unique<RowShard>(*this, std::move(from), shard_);
     return std::make_unique<ElementShard>(*this, std::move(from), shard_);

@@ -66,7 +66,11 @@ class ShuffleNode final : public Node {
             {"reshuffle_each_iteration", options_.reshuffle_each_iteration}};
   }
 
-  std::unique_ptr<Stage> start(const StageContext& context) const override;
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<ShuffleNode>(std::move(inputs[0]), buffer_size_, options_);
+  }
+
+  std::unique_ptr<Stage> make_stage(const StageContext& context) const override;
 
   std::size_t buffer_size() const {
     return buffer_size_ > 0 ? static_cast<std::size_t>(buffer_size_)
@@ -257,7 +261,7 @@ class ElementShuffle final : public Stage {
   std::int64_t hole_ = -1;
 };
 
-std::unique_ptr<Stage> ShuffleNode::start(const StageContext& context) const {
+std::unique_ptr<Stage> ShuffleNode::make_stage(const StageContext& context) const {
   std::unique_ptr<Stage> from = input().start(context.input(0));
   if (context.purpose() != Purpose::run) return from;
   if (from->rows() != nullptr) return std::make_unique<RowShuffle>(*this, context, std::move(from));

@@ -11,6 +11,7 @@ NodePtr make_batch(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_from_tensor_slices(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_idx(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_map(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_options(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_prefetch(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_range(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_repeat(std::vector<NodePtr> inputs, AttributeReader& attributes);
@@ -19,15 +20,16 @@ NodePtr make_shuffle(std::vector<NodePtr> inputs, AttributeReader& attributes);
 
 std::span<const Op> op_table() {
   static constexpr std::array kOps{
-      Op{"batch", ShardRule::pass_through, make_batch, 1},
-      Op{"from_tensor_slices", ShardRule::source, make_from_tensor_slices, 0},
-      Op{"idx", ShardRule::source, make_idx, 0},
-      Op{"map", ShardRule::pass_through, make_map, 1},
-      Op{"prefetch", ShardRule::pass_through, make_prefetch, 1},
-      Op{"range", ShardRule::source, make_range, 0},
-      Op{"repeat", ShardRule::pass_through, make_repeat, 1},
-      Op{"shard", ShardRule::pass_through, make_shard, 1},
-      Op{"shuffle", ShardRule::pass_through, make_shuffle, 1},
+      Op{"batch", ShardRule::pass_through, BatchRule::own, make_batch, 1},
+      Op{"from_tensor_slices", ShardRule::source, BatchRule::unknown, make_from_tensor_slices, 0},
+      Op{"idx", ShardRule::source, BatchRule::unknown, make_idx, 0},
+      Op{"map", ShardRule::pass_through, BatchRule::unknown, make_map, 1},
+      Op{"options", ShardRule::pass_through, BatchRule::pass_through, make_options, 1},
+      Op{"prefetch", ShardRule::pass_through, BatchRule::pass_through, make_prefetch, 1},
+      Op{"range", ShardRule::source, BatchRule::unknown, make_range, 0},
+      Op{"repeat", ShardRule::pass_through, BatchRule::pass_through, make_repeat, 1},
+      Op{"shard", ShardRule::pass_through, BatchRule::pass_through, make_shard, 1},
+      Op{"shuffle", ShardRule::pass_through, BatchRule::pass_through, make_shuffle, 1},
   };
   return kOps;
 }

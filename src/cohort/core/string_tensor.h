@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Byte strings in the shape of a tensor (tf.string): file names, records, lines of text.
+//
+//   StringTensor names({2}, {"a.tfrecord", "b.tfrecord"});
+//   names[1] == "b.tfrecord"
+//
+// It travels as an at::Tensor without a dtype and without numbers, so that whatever hands tensors
+// on (nests, elements, iterators) hands strings on too; ATen's operators refuse it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/core/export.h"
+
+namespace cohort {
+
+// Immutable; copies share the bytes. Thread-safe.
+class COHORT_API StringTensor {
+ public:
+  // A scalar.
+  explicit StringTensor(std::string value);
+  // Row-major; a number of values other than that of the sizes is invalid_argument.
+  StringTensor(std::vector<std::int64_t> sizes, std::span<const std::string> values);
+  StringTensor(std::vector<std::int64_t> sizes, std::initializer_list<std::string> values);
+  // Of one dimension.
+  explicit StringTensor(std::span<const std::string> values);
+  // All values one behind the other in `bytes`; value i ends before ends[i].
+  StringTensor(std::vector<std::int64_t> sizes, std::string bytes, std::vector<std::uint64_t> ends);
+
+  static bool is(const at::Tensor& tensor);
+  // invalid_argument for a tensor of numbers.
+  static StringTensor of(const at::Tensor& tensor);
+
+  std::int64_t dim() const { return tensor_.dim(); }
+  std::vector<std::int64_t> sizes() const { return tensor_.sizes().vec(); }
+  std::int64_t numel() const { return tensor_.numel(); }
+  // Value i in row-major order, for as long as a copy of this lives.
+  std::string_view operator[](std::int64_t i) const;
+  // Of a scalar or a tensor with one value; another number is invalid_argument.
+  std::string_view value() const;
+  std::vector<std::string> values() const;
+  // Memory held, in bytes.
+  std::size_t byte_count() const;
+
+  // Rows [begin, end) of the first dimension; all rows in another order or choice.
+  StringTensor narrow(std::int64_t begin, std::int64_t end) const;
+  StringTensor select(std::int64_t row) const;
+  StringTensor reshaped(std::vector<std::int64_t> sizes) const;
+  // Tensors of one shape along a new first dimension.
+  static StringTensor stack(std::span<const at::Tensor> rows);
+  // Along the first dimension.
+  static StringTensor concatenate(std::span<const at::Tensor> parts);
+
+  const at::Tensor& tensor() const { return tensor_; }
+  operator at::Tensor() const { return tensor_; }  // NOLINT: it is one
+
+  // Shapes and values.
+  bool operator==(const StringTensor& other) const;
+
+ private:
+  struct Storage;
+  StringTensor(at::Tensor tensor, const Storage& storage)
+      : tensor_(std::move(tensor)), storage_(&storage) {}
+  static at::Tensor make(std::vector<std::int64_t> sizes, std::shared_ptr<const Storage> storage);
+  static const Storage* find(const at::Tensor& tensor);
+  void attach(std::vector<std::int64_t> sizes, std::shared_ptr<const Storage> storage);
+
+  at::Tensor tensor_;  // owns the storage
+  const Storage* storage_ = nullptr;
+};
+
+// Memory of a tensor's values in bytes, strings included.
+COHORT_API std::size_t byte_count(const at::Tensor& tensor);
+
+}  // namespace cohort

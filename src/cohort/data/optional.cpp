@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/optional.h"
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+
+Optional Optional::from_value(Nest value) {
+  ElementSpec spec = ElementSpec::of(value);
+  return {std::move(spec), std::move(value)};
+}
+
+Optional Optional::empty(ElementSpec element_spec) {
+  return {std::move(element_spec), std::nullopt};
+}
+
+const Nest& Optional::get_value() const {
+  COHORT_CHECK(value_.has_value(), ErrorCode::invalid_argument,
+               "[data.optional] expected an optional with a value, got an empty one of ",
+               spec_.to_string(), "; ask has_value() first");
+  return *value_;
+}
+
+bool Optional::is_compatible_with(const ElementSpec& other) const {
+  if (spec_.fields.size() != other.fields.size() ||
+      spec_.structure.structure() != other.structure.structure()) {
+    return false;
+  }
+  for (std::size_t i = 0; i < spec_.fields.size(); ++i) {
+    if (!spec_.fields[i].accepts(other.fields[i])) return false;
+  }
+  return true;
+}
+
+}  // namespace cohort

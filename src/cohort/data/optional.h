@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// An element, or none, of a known spec (tf.experimental.Optional).
+#pragma once
+
+#include <optional>
+
+#include "cohort/core/export.h"
+#include "cohort/core/nest.h"
+#include "cohort/data/element.h"
+
+namespace cohort {
+
+// A value type; copies share tensors.
+class COHORT_API Optional {
+ public:
+  static Optional from_value(Nest value);
+  static Optional empty(ElementSpec element_spec);
+
+  bool has_value() const { return value_.has_value(); }
+  // invalid_argument when there is none.
+  const Nest& get_value() const;
+  const ElementSpec& element_spec() const { return spec_; }
+  // Values of `other` could stand here: equal structure and dtypes, shapes that this spec takes.
+  bool is_compatible_with(const ElementSpec& other) const;
+
+ private:
+  Optional(ElementSpec spec, std::optional<Nest> value)
+      : spec_(std::move(spec)), value_(std::move(value)) {}
+  ElementSpec spec_;
+  std::optional<Nest> value_;
+};
+
+}  // namespace cohort
