@@ -103,6 +103,14 @@ void range_map_batch(benchmark::State& state) {
 }
 BENCHMARK(range_map_batch);
 
+// The same with a function of numbers.
+void range_typed_map_batch(benchmark::State& state) {
+  draw(state,
+       Dataset::range(10'000'000).map([](std::int64_t x) { return x + 1; }).repeat().batch(128),
+       128);
+}
+BENCHMARK(range_typed_map_batch);
+
 void vectors_shuffle_batch_prefetch(benchmark::State& state) {
   const at::Tensor vectors = at::rand({1 << 18, 64});
   draw(state, Dataset::from_tensor_slices(vectors).shuffle(1 << 16).repeat().batch(128).prefetch(2),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/batch_builder.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -82,6 +83,29 @@ Fields BatchBuilder::take() && {
     if (size_ < capacity_) field = field.narrow(0, 0, size_).clone();
   }
   return std::move(batch_);
+}
+
+Fields concatenated(std::vector<Fields> batches) {
+  if (batches.size() == 1) return std::move(batches[0]);
+  Fields all;
+  for (std::size_t i = 0; i < batches[0].size(); ++i) {
+    std::vector<at::Tensor> parts;
+    for (const Fields& batch : batches) {
+      COHORT_CHECK(batch.size() == batches[0].size() &&
+                       batch[i].scalar_type() == batches[0][i].scalar_type() &&
+                       batch[i].sizes().slice(1) == batches[0][i].sizes().slice(1),
+                   ErrorCode::invalid_argument, "[data.batch] expected rows of one shape: field ",
+                   i, " was ", TensorSpec::of(batches[0][i]).to_string(), ", got ",
+                   TensorSpec::of(batch[i]).to_string());
+      parts.push_back(batch[i]);
+    }
+    if (StringTensor::is(parts[0])) {
+      all.push_back(StringTensor::concatenate(parts));
+    } else {
+      all.push_back(at::cat(parts));
+    }
+  }
+  return all;
 }
 
 }  // namespace cohort::data

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "cohort/data/element.h"
 
@@ -26,5 +27,8 @@ class BatchBuilder {
   std::int64_t capacity_ = 0;
   Fields batch_;
 };
+
+// Batches one behind the other; invalid_argument where their rows differ in dtype or shape.
+Fields concatenated(std::vector<Fields> batches);
 
 }  // namespace cohort::data

@@ -5,6 +5,7 @@
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/batch_builder.h"
 #include "cohort/data/internal/op_table.h"
 #include "cohort/data/internal/stage.h"
 
@@ -110,6 +111,30 @@ class ElementRepeat final : public Stage {
       epochs_.advance();
     }
     return false;
+  }
+
+  // A whole batch of one epoch goes through untouched.
+  std::int64_t next_batch(std::int64_t count, Fields& batch) override {
+    std::vector<Fields> parts;
+    std::int64_t filled = 0;
+    while (filled < count && epochs_.current() != nullptr) {
+      Fields part;
+      std::int64_t got = 0;
+      try {
+        got = epochs_.current()->next_batch(count - filled, part);
+      } catch (...) {
+        epochs_.note_yield();
+        throw;
+      }
+      if (got > 0) {
+        epochs_.note_yield();
+        parts.push_back(std::move(part));
+      }
+      filled += got;
+      if (filled < count) epochs_.advance();
+    }
+    if (filled > 0) batch = concatenated(std::move(parts));
+    return filled;
   }
 
   void save(ByteWriter& writer) const override { epochs_.save(writer); }

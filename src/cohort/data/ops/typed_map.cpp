@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// typed_map: a C++ function of numbers over scalar fields, a batch at a time.
+#include <ATen/ops/empty.h>
+
+#include "cohort/core/error.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/internal/stage.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::string_view kName = "typed_map";
+
+void check(const TypedFunction& function, const ElementSpec& spec) {
+  COHORT_CHECK(function.inputs.size() == spec.fields.size(), ErrorCode::invalid_argument,
+               "[data.map] expected a function of ", spec.fields.size(), " numbers for elements ",
+               spec.to_string(), ", got one of ", function.inputs.size(), " parameters");
+  for (std::size_t i = 0; i < spec.fields.size(); ++i) {
+    const TensorSpec wanted{function.inputs[i], std::vector<std::int64_t>{}};
+    COHORT_CHECK(spec.fields[i] == wanted, ErrorCode::invalid_argument, "[data.map] expected ",
+                 wanted.to_string(), " for parameter ", i, " of a function of numbers, got ",
+                 spec.fields[i].to_string(),
+                 "; take at::Tensor for other elements, or change the parameter's type");
+  }
+}
+
+class TypedMapStage final : public Stage {
+ public:
+  TypedMapStage(const Node& node, const TypedFunction& function, std::unique_ptr<Stage> input)
+      : Stage(node), function_(function), input_(std::move(input)) {}
+
+  bool next(Fields& fields) override {
+    if (!input_->next(fields)) {
+      return false;
+    }
+    run(fields, {}, 1);
+    return true;
+  }
+
+  std::int64_t next_batch(std::int64_t count, Fields& batch) override {
+    const std::int64_t got = input_->next_batch(count, batch);
+    if (got > 0) run(batch, got, got);
+    return got;
+  }
+
+  void save(ByteWriter& writer) const override {
+    writer.varint(next_index_);
+    input_->save(writer);
+  }
+
+  void restore(ByteReader& reader) override {
+    next_index_ = reader.varint();
+    input_->restore(reader);
+  }
+
+ private:
+  void run(Fields& fields, at::OptionalIntArrayRef sizes, std::int64_t count) {
+    in_.clear();
+    out_.clear();
+    for (const at::Tensor& field : fields) in_.push_back(field.data_ptr());
+    results_.clear();
+    for (std::size_t i = 0; i < function_.outputs.size(); ++i) {
+      // A column of the input's type takes its result: the batch is ours alone.
+      const bool is_free = i < fields.size() && function_.inputs[i] == function_.outputs[i] &&
+                           function_.outputs.size() == 1;
+      results_.push_back(is_free ? fields[i]
+                         : sizes ? at::empty({count}, function_.outputs[i])
+                                 : at::empty({}, function_.outputs[i]));
+      out_.push_back(results_.back().data_ptr());
+    }
+    const std::uint64_t first = next_index_;
+    next_index_ += static_cast<std::uint64_t>(count);
+    std::int64_t at = 0;
+    try {
+      function_.loop(in_.data(), out_.data(), count, &at);
+    } catch (...) {
+      const std::string during = "mapping element " + std::to_string(first + at);
+      Error error = current_error().during(during);
+      // Must not be taken for the end of the data.
+      if (error.code() == ErrorCode::out_of_range) {
+        throw Error(ErrorCode::invalid_argument, error.message(), error.cause()).during(during);
+      }
+      throw error;
+    }
+    std::swap(fields, results_);
+  }
+
+  const TypedFunction& function_;
+  std::unique_ptr<Stage> input_;
+  std::uint64_t next_index_ = 0;
+  std::vector<const void*> in_;
+  std::vector<void*> out_;
+  Fields results_;
+};
+
+class TypedMapNode final : public Node {
+ public:
+  TypedMapNode(NodePtr from, std::shared_ptr<const TypedFunction> function)
+      : Node(kName, {std::move(from)}), function_(std::move(function)) {
+    check(*function_, input().spec());
+  }
+
+  std::int64_t cardinality() const override { return input().cardinality(); }
+
+  Attributes attributes() const override {
+    internal::throw_error(
+        ErrorCode::unimplemented,
+        "[data.serialize] expected map functions that can be traced, got a C++ function of "
+        "numbers; take and return at::Tensor, or use Function::registered(name)");
+  }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<TypedMapNode>(std::move(inputs[0]), function_);
+  }
+
+  Nest structure() const override { return spec().structure; }
+
+ protected:
+  std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
+    return std::make_unique<TypedMapStage>(*this, *function_, input().start(context.input(0)));
+  }
+
+  ElementSpec make_spec() const override {
+    std::vector<TensorSpec> fields;
+    for (const c10::ScalarType type : function_->outputs) {
+      fields.push_back({type, std::vector<std::int64_t>{}});
+    }
+    if (!function_->returns_tuple || fields.size() > 1) return ElementSpec::tuple(fields);
+    return {.structure = Nest::tuple({Nest(0)}), .fields = std::move(fields)};
+  }
+
+ private:
+  std::shared_ptr<const TypedFunction> function_;
+};
+
+}  // namespace
+}  // namespace cohort::data
+
+namespace cohort {
+
+Dataset Dataset::map_typed(data::TypedFunction function) const {
+  return Dataset(std::make_shared<data::TypedMapNode>(
+      node_, std::make_shared<const data::TypedFunction>(std::move(function))));
+}
+
+}  // namespace cohort
