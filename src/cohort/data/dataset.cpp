@@ -15,7 +15,7 @@ const ElementSpec& Dataset::element_spec() const { return node_->spec(); }
 DatasetOptions Dataset::options() const { return node_->options(); }
 
 std::unique_ptr<ElementSource> Dataset::source(const RunOptions& options) const {
-  return node_->start(data::StageContext(options, data::Purpose::run));
+  return node_->start(data::StageContext(options, data::Purpose::run, node_->options()));
 }
 
 Iterator Dataset::iterator(const RunOptions& options) const { return Iterator(source(options)); }

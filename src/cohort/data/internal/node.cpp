@@ -13,8 +13,10 @@ std::uint64_t drawn_seed() {
   return (std::uint64_t{device()} << 32) | device();
 }
 
-StageContext::StageContext(RunOptions options, Purpose purpose)
+StageContext::StageContext(RunOptions options, Purpose purpose,
+                           const DatasetOptions& dataset_options)
     : options_(std::make_shared<const RunOptions>(std::move(options))),
+      dataset_options_(std::make_shared<const DatasetOptions>(dataset_options)),
       iterations_(std::make_shared<Iterations>()),
       seed_(options_->seed != 0 ? options_->seed : drawn_seed()),
       purpose_(purpose) {}
@@ -30,6 +32,18 @@ StageContext StageContext::input(std::size_t i) const {
 StageContext StageContext::input_in_epoch(std::size_t i, std::uint64_t epoch) const {
   StageContext context = input(i);
   if (epoch > 0) context.epoch_ = mix_seed(epoch_, epoch);
+  return context;
+}
+
+StageContext StageContext::made_of(std::uint64_t element, const DatasetOptions& made) const {
+  StageContext context = *this;
+  context.path_ = mix_seed(mix_seed(path_, "made of"), element);
+  // The nodes live no longer than the stage: their iterations must not outlast them.
+  context.iterations_ = std::make_shared<Iterations>();
+  if (made != DatasetOptions()) {
+    context.dataset_options_ =
+        std::make_shared<const DatasetOptions>(dataset_options_->merged(made));
+  }
   return context;
 }
 

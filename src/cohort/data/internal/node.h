@@ -57,9 +57,15 @@ std::uint64_t drawn_seed();
 // Where in a running pipeline an op runs. A value type.
 class StageContext {
  public:
-  StageContext(RunOptions options, Purpose purpose);
+  StageContext(RunOptions options, Purpose purpose, const DatasetOptions& dataset_options = {});
 
   const RunOptions& options() const { return *options_; }
+  // Those of the dataset that runs, wherever in it this op stands.
+  const DatasetOptions& dataset_options() const { return *dataset_options_; }
+  // What a call's `deterministic` comes to here.
+  bool is_deterministic(const Determinism& of_call) const {
+    return of_call.value_or(dataset_options_->deterministic.value_or(true));
+  }
   Purpose purpose() const { return purpose_; }
   Iterations& iterations() const { return *iterations_; }
   // The same for every run of a graph: which op this is.
@@ -73,9 +79,12 @@ class StageContext {
   // For the op's i-th input; for that in a repeat's epoch.
   StageContext input(std::size_t i) const;
   StageContext input_in_epoch(std::size_t i, std::uint64_t epoch) const;
+  // For a dataset that the op makes of its input's element number `element`.
+  StageContext made_of(std::uint64_t element, const DatasetOptions& made) const;
 
  private:
   std::shared_ptr<const RunOptions> options_;
+  std::shared_ptr<const DatasetOptions> dataset_options_;
   std::shared_ptr<Iterations> iterations_;
   std::uint64_t seed_;
   std::uint64_t path_ = 0;

@@ -2,6 +2,7 @@
 // map: a function of each element.
 #include <c10/core/GradMode.h>
 
+#include <mutex>
 #include <optional>
 
 #include "cohort/core/error.h"
@@ -11,6 +12,7 @@
 #include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/map_function.h"
 #include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/parallel_calls.h"
 #include "cohort/data/internal/stage.h"
 
 namespace cohort::data {
@@ -35,19 +37,28 @@ class MapNode final : public Node {
  public:
   enum class Origin { here, wire };
 
-  MapNode(NodePtr input, std::shared_ptr<const MapFunction> function,
-          std::optional<ElementSpec> spec, Origin origin)
+  MapNode(NodePtr input, std::shared_ptr<const MapFunction> function, MapOptions options,
+          Origin origin)
       : Node(kName, {std::move(input)}),
         function_(std::move(function)),
-        known_spec_(std::move(spec)),
-        origin_(origin) {}
+        options_(std::move(options)),
+        origin_(origin) {
+    check_parallel_calls(options_.num_parallel_calls, kName);
+  }
 
   std::int64_t cardinality() const override { return input().cardinality(); }
 
-  Attributes attributes() const override { return function_->attributes(*this); }
+  Attributes attributes() const override {
+    Attributes all = function_->attributes(*this);
+    if (options_.num_parallel_calls != 0) {
+      all.emplace("num_parallel_calls", options_.num_parallel_calls);
+    }
+    if (options_.deterministic) all.emplace("deterministic", *options_.deterministic);
+    return all;
+  }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<MapNode>(std::move(inputs[0]), function_, known_spec_, origin_);
+    return std::make_shared<MapNode>(std::move(inputs[0]), function_, options_, origin_);
   }
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override;
@@ -69,7 +80,7 @@ class MapNode final : public Node {
 
  protected:
   ElementSpec make_spec() const override {
-    if (known_spec_) return *known_spec_;
+    if (options_.output_spec) return *options_.output_spec;
     try {
       return learned_spec();
     } catch (...) {
@@ -108,30 +119,70 @@ class MapNode final : public Node {
   }
 
   std::shared_ptr<const MapFunction> function_;
-  std::optional<ElementSpec> known_spec_;
+  MapOptions options_;
   Origin origin_;
   mutable Mutex mutex_;
   mutable std::optional<Nest> structure_ COHORT_GUARDED_BY(mutex_);
 };
 
-class MapStage final : public Stage {
+// The function as the stages of one iteration call it. Thread-safe.
+class MapCalls {
  public:
-  MapStage(const MapNode& node, std::unique_ptr<Stage> input, std::uint64_t seed)
-      : Stage(node), map_(node), input_(std::move(input)), seed_(seed) {}
+  explicit MapCalls(const MapNode& node) : map_(node) {}
 
-  bool next(Fields& fields) override {
-    const std::uint64_t index = next_index_++;
-    if (!input_->next(fields)) return false;
-    if (!input_structure_) input_structure_ = map_.input().structure();
+  void operator()(Fields& fields, std::uint64_t index, std::uint64_t stage_seed) {
     try {
       const c10::NoGradGuard no_grad;
+      std::call_once(input_once_, [this] { input_structure_ = map_.input().structure(); });
       MapFunction::Result result =
-          map_.function().call(*input_structure_, fields, mix_seed(seed_, index));
+          map_.function().call(input_structure_, fields, mix_seed(stage_seed, index));
       check(result.structure);
       fields = std::move(result.fields);
     } catch (...) {
       rethrow(index);
     }
+  }
+
+ private:
+  void check(const Nest& structure) {
+    bool is_first = false;
+    std::call_once(once_, [&] {
+      structure_ = structure;
+      map_.note_structure(structure);
+      is_first = true;
+    });
+    if (is_first) return;
+    Nest::check_same_structure(structure_, structure,
+                               "the result of '" + map_.function().name() + "'");
+  }
+
+  [[noreturn]] void rethrow(std::uint64_t index) const {
+    const std::string where =
+        "mapping element " + std::to_string(index) + " with '" + map_.function().name() + "'";
+    Error error = current_error();
+    // Must not be taken for the end of the data.
+    if (error.code() == ErrorCode::out_of_range) {
+      error = Error(ErrorCode::invalid_argument, error.message(), error.cause());
+    }
+    throw std::move(error).during(where);
+  }
+
+  const MapNode& map_;  // kept by the stage
+  std::once_flag input_once_;
+  Nest input_structure_;
+  std::once_flag once_;
+  Nest structure_;
+};
+
+class MapStage final : public Stage {
+ public:
+  MapStage(const MapNode& node, std::unique_ptr<Stage> input, std::uint64_t seed)
+      : Stage(node), calls_(node), input_(std::move(input)), seed_(seed) {}
+
+  bool next(Fields& fields) override {
+    const std::uint64_t index = next_index_++;
+    if (!input_->next(fields)) return false;
+    calls_(fields, index, seed_);
     return true;
   }
 
@@ -148,46 +199,40 @@ class MapStage final : public Stage {
   }
 
  private:
-  void check(const Nest& structure) {
-    if (structure_) {
-      return Nest::check_same_structure(*structure_, structure,
-                                        "the result of '" + map_.function().name() + "'");
-    }
-    structure_ = structure;
-    map_.note_structure(structure);
-  }
-
-  [[noreturn]] void rethrow(std::uint64_t index) const {
-    Error error = current_error().during("mapping element " + std::to_string(index) + " with '" +
-                                         map_.function().name() + "'");
-    // Must not be taken for the end of the data.
-    if (error.code() == ErrorCode::out_of_range) {
-      throw Error(ErrorCode::invalid_argument, error.message(), error.cause())
-          .during("mapping element " + std::to_string(index) + " with '" + map_.function().name() +
-                  "'");
-    }
-    throw error;
-  }
-
-  const MapNode& map_;
+  MapCalls calls_;
   std::unique_ptr<Stage> input_;
   std::uint64_t seed_;
   std::uint64_t next_index_ = 0;
-  std::optional<Nest> input_structure_;
-  std::optional<Nest> structure_;
 };
 
 std::unique_ptr<Stage> MapNode::make_stage(const StageContext& context) const {
-  return std::make_unique<MapStage>(*this, input().start(context.input(0)), context.random_seed());
+  std::unique_ptr<Stage> from = input().start(context.input(0));
+  if (options_.num_parallel_calls == 0 || context.purpose() != Purpose::run) {
+    return std::make_unique<MapStage>(*this, std::move(from), context.random_seed());
+  }
+  const auto calls = std::make_shared<MapCalls>(*this);  // std::function copies
+  return start_parallel_calls(
+      *this, std::move(from),
+      [calls](Fields& fields, std::uint64_t index, std::uint64_t seed) {
+        (*calls)(fields, index, seed);
+      },
+      {.calls = options_.num_parallel_calls,
+       .is_deterministic = context.is_deterministic(options_.deterministic),
+       .seed = context.random_seed()},
+      parallel_calls_max(context.dataset_options()));
 }
 
 }  // namespace
 
 NodePtr make_map(std::vector<NodePtr> inputs, AttributeReader& attributes) {
   std::shared_ptr<const MapFunction> function = read_map_function(attributes);
-  std::optional<ElementSpec> spec;
-  if (attributes.has("spec")) spec = attributes.spec("spec");
-  return std::make_shared<MapNode>(std::move(inputs[0]), std::move(function), std::move(spec),
+  MapOptions options;
+  if (attributes.has("spec")) options.output_spec = attributes.spec("spec");
+  if (attributes.has("num_parallel_calls")) {
+    options.num_parallel_calls = attributes.integer("num_parallel_calls");
+  }
+  if (attributes.has("deterministic")) options.deterministic = attributes.boolean("deterministic");
+  return std::make_shared<MapNode>(std::move(inputs[0]), std::move(function), std::move(options),
                                    MapNode::Origin::wire);
 }
 
@@ -197,8 +242,7 @@ namespace cohort {
 
 Dataset Dataset::map(Function fn, MapOptions options) const {
   return Dataset(std::make_shared<data::MapNode>(node_, data::local_function(std::move(fn)),
-                                                 std::move(options.output_spec),
-                                                 data::MapNode::Origin::here));
+                                                 std::move(options), data::MapNode::Origin::here));
 }
 
 }  // namespace cohort

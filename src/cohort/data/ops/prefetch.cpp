@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // prefetch: a thread of its own that keeps some elements ready.
 #include <deque>
-#include <exception>
-#include <optional>
 #include <thread>
 
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
-#include "cohort/data/internal/nest_codec.h"
+#include "cohort/data/internal/item.h"
 #include "cohort/data/internal/op_table.h"
 #include "cohort/data/internal/stage.h"
 
@@ -21,12 +19,6 @@ constexpr std::int64_t kTunedElements = 8;  // for buffer_size -1
 // Whatever buffer_size says, no more than this is made ahead (but always one element).
 constexpr std::size_t kBytesMax = 256 << 20;
 
-std::size_t bytes_of(const Fields& fields) {
-  std::size_t bytes = 0;
-  for (const at::Tensor& field : fields) bytes += byte_count(field);
-  return bytes;
-}
-
 // Owns its thread, which alone touches the input while it runs. Used from one thread at a time.
 class PrefetchStage final : public Stage {
  public:
@@ -37,20 +29,18 @@ class PrefetchStage final : public Stage {
 
   bool next(Fields& fields) override {
     if (!thread_.joinable()) start();
-    std::exception_ptr error;
+    Item item;
     {
       const Lock lock(mutex_);
       changed_.wait(mutex_, Deadline(),
                     [this]() COHORT_REQUIRES(mutex_) { return !ready_.empty() || is_at_end_; });
       if (ready_.empty()) return false;
-      Item item = std::move(ready_.front());
+      item = std::move(ready_.front());
       ready_.pop_front();
-      bytes_ -= item.bytes;
-      fields = std::move(item.fields);
-      error = item.error;
+      bytes_ -= item.byte_count();
     }
     changed_.notify_all();
-    if (error) std::rethrow_exception(error);
+    fields = std::move(item).take();
     return true;
   }
 
@@ -59,13 +49,9 @@ class PrefetchStage final : public Stage {
   void save(ByteWriter& writer) const override {
     stop();
     const Lock lock(mutex_);
-    std::size_t count = 0;
-    for (const Item& item : ready_) count += item.error ? 0 : 1;
     writer.u8(is_at_end_ ? 1 : 0);
-    writer.varint(count);
-    for (const Item& item : ready_) {
-      if (!item.error) write_fields(writer, item.fields);
-    }
+    writer.varint(ready_.size());
+    for (const Item& item : ready_) write_item(writer, item);
     input_->save(writer);
   }
 
@@ -75,21 +61,13 @@ class PrefetchStage final : public Stage {
     ready_.clear();
     bytes_ = 0;
     is_at_end_ = reader.u8() != 0;
-    for (std::size_t left = reader.count(); left > 0; --left) push({.fields = read_fields(reader)});
+    for (std::size_t left = reader.count(2); left > 0; --left) push(read_item(reader));
     input_->restore(reader);
   }
 
  private:
-  // An element, or the error in its place.
-  struct Item {
-    Fields fields;
-    std::exception_ptr error = nullptr;
-    std::size_t bytes = 0;
-  };
-
   void push(Item item) COHORT_REQUIRES(mutex_) {
-    item.bytes = bytes_of(item.fields);
-    bytes_ += item.bytes;
+    bytes_ += item.byte_count();
     ready_.push_back(std::move(item));
   }
 

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/parallel_calls.h"
+
+#include <algorithm>
+#include <deque>
+#include <thread>
+
+#include "cohort/core/error.h"
+#include "cohort/core/mutex.h"
+#include "cohort/data/internal/degree_tuner.h"
+#include "cohort/data/internal/item.h"
+
+namespace cohort::data {
+namespace {
+
+// Whatever the degree, no more results than this wait to be taken (but always one).
+constexpr std::size_t kBytesMax = 256 << 20;
+// Whatever number a graph asks for.
+constexpr std::int64_t kThreadsMax = 256;
+
+// Owns its threads: one of them at a time reads the input, and each calls the function for what it
+// read. Used from one thread at a time.
+class ParallelCalls final : public Stage {
+ public:
+  ParallelCalls(const Node& node, std::unique_ptr<Stage> input, ElementFunction function,
+                const ParallelCallsOptions& options, std::size_t threads_max)
+      : Stage(node),
+        input_(std::move(input)),
+        function_(std::move(function)),
+        options_(options),
+        tuner_(threads_max) {}
+
+  ~ParallelCalls() override { stop(); }
+
+  bool next(Fields& fields) override {
+    Item item;
+    {
+      const Lock lock(mutex_);
+      start_missing_threads();
+      const bool has_to_wait = !can_take();
+      if (has_to_wait) {
+        done_.wait(mutex_, Deadline(), [this]() COHORT_REQUIRES(mutex_) { return can_take(); });
+      }
+      if (calls_.empty()) return false;
+      item = take();
+      if (options_.calls == kAutotune) {
+        tuner_.note_result(Clock::system().now(), has_to_wait);
+      }
+    }
+    room_.notify_one();
+    fields = std::move(item).take();
+    return true;
+  }
+
+  // Ends the calls that run: their results are saved with the input's position. The threads start
+  // again at the next next().
+  void save(ByteWriter& writer) const override {
+    stop();
+    const Lock lock(mutex_);
+    writer.u64(options_.seed);
+    writer.varint(next_index_);
+    writer.u8(is_at_end_ ? 1 : 0);
+    writer.varint(calls_.size());
+    for (const auto& call : calls_) write_item(writer, call->item);
+    input_->save(writer);
+  }
+
+  void restore(ByteReader& reader) override {
+    stop();
+    const Lock lock(mutex_);
+    options_.seed = reader.u64();
+    next_index_ = reader.varint();
+    is_at_end_ = reader.u8() != 0;
+    calls_.clear();
+    bytes_ = 0;
+    for (std::size_t left = reader.count(2); left > 0; --left) {
+      calls_.push_back(std::make_shared<Call>());
+      finish(*calls_.back(), read_item(reader));
+    }
+    input_->restore(reader);
+  }
+
+ private:
+  struct Call {
+    std::uint64_t index = 0;
+    bool is_done = false;
+    std::size_t bytes = 0;
+    Item item;  // the call's own until it is done
+  };
+
+  std::size_t degree() const COHORT_REQUIRES(mutex_) {
+    return options_.calls == kAutotune
+               ? tuner_.degree()
+               : static_cast<std::size_t>(std::min(options_.calls, kThreadsMax));
+  }
+
+  // Threads beyond the first begin where the tuner asks for them.
+  void start_missing_threads() COHORT_REQUIRES(mutex_) {
+    must_stop_ = false;
+    while (!is_at_end_ && threads_.size() < degree()) threads_.emplace_back([this] { work(); });
+  }
+
+  void stop() const {
+    {
+      const Lock lock(mutex_);
+      must_stop_ = true;
+    }
+    room_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+
+  std::deque<std::shared_ptr<Call>>::const_iterator takeable() const COHORT_REQUIRES(mutex_) {
+    if (options_.is_deterministic) {
+      return !calls_.empty() && calls_.front()->is_done ? calls_.begin() : calls_.end();
+    }
+    return std::find_if(calls_.begin(), calls_.end(),
+                        [](const auto& call) { return call->is_done; });
+  }
+
+  bool can_take() const COHORT_REQUIRES(mutex_) {
+    return takeable() != calls_.end() || (is_at_end_ && calls_.empty());
+  }
+
+  Item take() COHORT_REQUIRES(mutex_) {
+    const auto found = takeable();
+    Item item = std::move((*found)->item);
+    bytes_ -= (*found)->bytes;
+    calls_.erase(found);
+    return item;
+  }
+
+  void finish(Call& call, Item item) COHORT_REQUIRES(mutex_) {
+    call.item = std::move(item);
+    call.bytes = call.item.byte_count();
+    call.is_done = true;
+    bytes_ += call.bytes;
+  }
+
+  bool may_read() const COHORT_REQUIRES(mutex_) {
+    return !is_reading_ && running_ < degree() &&
+           (calls_.empty() || (calls_.size() < 2 * degree() && bytes_ < kBytesMax));
+  }
+
+  // The turn to read the input, or false where this thread is not needed any more.
+  bool wait_for_turn() {
+    const Lock lock(mutex_);
+    room_.wait(mutex_, Deadline(),
+               [this]() COHORT_REQUIRES(mutex_) { return must_stop_ || is_at_end_ || may_read(); });
+    if (must_stop_ || is_at_end_) return false;
+    is_reading_ = true;
+    ++running_;
+    return true;
+  }
+
+  // Gives the turn on; nullptr at the end.
+  std::shared_ptr<Call> read() {
+    auto call = std::make_shared<Call>();
+    bool has_element = true;
+    try {
+      has_element = input_->next(call->item.fields);
+    } catch (...) {
+      call->item.error = std::current_exception();
+    }
+    const Lock lock(mutex_);
+    is_reading_ = false;
+    call->index = next_index_++;
+    if (has_element) {
+      calls_.push_back(call);
+      room_.notify_one();
+      return call;
+    }
+    is_at_end_ = true;
+    --running_;
+    room_.notify_all();
+    done_.notify_all();
+    return nullptr;
+  }
+
+  void work() {
+    while (wait_for_turn()) {
+      const std::shared_ptr<Call> call = read();
+      if (!call) return;
+      Item item = std::move(call->item);
+      try {
+        if (!item.error) function_(item.fields, call->index, options_.seed);
+      } catch (...) {
+        item = {.error = std::current_exception()};
+      }
+      {
+        const Lock lock(mutex_);
+        finish(*call, std::move(item));
+        --running_;
+      }
+      done_.notify_one();
+      room_.notify_one();
+    }
+  }
+
+  std::unique_ptr<Stage> input_;  // of the thread whose turn it is
+  ElementFunction function_;
+  ParallelCallsOptions options_;
+  mutable Mutex mutex_;
+  mutable Condition room_;                                             // for the threads
+  Condition done_;                                                     // for next()
+  std::deque<std::shared_ptr<Call>> calls_ COHORT_GUARDED_BY(mutex_);  // in the input's order
+  std::uint64_t next_index_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::size_t bytes_ COHORT_GUARDED_BY(mutex_) = 0;  // of finished calls
+  std::size_t running_ COHORT_GUARDED_BY(mutex_) = 0;
+  bool is_reading_ COHORT_GUARDED_BY(mutex_) = false;
+  bool is_at_end_ COHORT_GUARDED_BY(mutex_) = false;
+  mutable bool must_stop_ COHORT_GUARDED_BY(mutex_) = false;
+  DegreeTuner tuner_ COHORT_GUARDED_BY(mutex_);
+  mutable std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+std::size_t parallel_calls_max(const DatasetOptions& options) {
+  std::int64_t most = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
+  if (options.private_threadpool_size.value_or(0) > 0) most = *options.private_threadpool_size;
+  if (options.autotune_cpu_budget.value_or(0) > 0) {
+    most = std::min(most, *options.autotune_cpu_budget);
+  }
+  return static_cast<std::size_t>(most);
+}
+
+void check_parallel_calls(std::int64_t calls, std::string_view op) {
+  COHORT_CHECK(calls >= 0 || calls == kAutotune, ErrorCode::invalid_argument, "[data.", op,
+               "] expected num_parallel_calls >= 0 or kAutotune, got ", calls);
+}
+
+std::unique_ptr<Stage> start_parallel_calls(const Node& node, std::unique_ptr<Stage> input,
+                                            ElementFunction function,
+                                            const ParallelCallsOptions& options,
+                                            std::size_t threads_max) {
+  return std::make_unique<ParallelCalls>(node, std::move(input), std::move(function), options,
+                                         threads_max);
+}
+
+}  // namespace cohort::data
