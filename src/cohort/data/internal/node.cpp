@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/node.h"
 
+#include <algorithm>
+#include <array>
 #include <random>
 
 #include "cohort/core/random.h"
@@ -25,7 +27,18 @@ std::uint64_t StageContext::random_seed() const { return mix_seed(mix_seed(seed_
 
 StageContext StageContext::input(std::size_t i) const {
   StageContext context = *this;
-  context.path_ = mix_seed(path_, i);
+  if (!keeps_path_ || i > 0) context.path_ = mix_seed(path_, i);
+  return context;
+}
+
+StageContext StageContext::inside(std::string_view op) const {
+  // Not random themselves, and put in or exchanged by rebatching and sharding: random ops behind
+  // them keep their orders, whatever the number of workers.
+  static constexpr std::array<std::string_view, 8> kTransparent{
+      "batch", "options", "prefetch", "rebatch", "rebatch_split", "shard", "share", "with_spec"};
+  StageContext context = *this;
+  context.keeps_path_ =
+      std::find(kTransparent.begin(), kTransparent.end(), op) != kTransparent.end();
   return context;
 }
 
@@ -53,7 +66,7 @@ const ElementSpec& Node::spec() const {
 }
 
 std::unique_ptr<Stage> Node::start(const StageContext& context) const {
-  return make_stage(context);
+  return make_stage(context.inside(op_));
 }
 
 DatasetOptions Node::options() const {

@@ -68,7 +68,8 @@ class StageContext {
   }
   Purpose purpose() const { return purpose_; }
   Iterations& iterations() const { return *iterations_; }
-  // The same for every run of a graph: which op this is.
+  // The same for every run of a graph: which op this is. What sharding and rebatching add to a graph
+  // does not change it.
   std::uint64_t path() const { return path_; }
   // The epochs of the repeats around this op; 0 in the first.
   std::uint64_t epoch() const { return epoch_; }
@@ -78,6 +79,8 @@ class StageContext {
 
   // For the op's i-th input; for that in a repeat's epoch.
   StageContext input(std::size_t i) const;
+  // The same place as seen by `op`.
+  StageContext inside(std::string_view op) const;
   StageContext input_in_epoch(std::size_t i, std::uint64_t epoch) const;
   // For a dataset that the op makes of its input's element number `element`.
   StageContext made_of(std::uint64_t element, const DatasetOptions& made) const;
@@ -89,6 +92,7 @@ class StageContext {
   std::uint64_t seed_;
   std::uint64_t path_ = 0;
   std::uint64_t epoch_ = 0;
+  bool keeps_path_ = false;  // of input 0
   Purpose purpose_;
 };
 

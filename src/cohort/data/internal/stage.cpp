@@ -82,6 +82,18 @@ std::int64_t Stage::next_batch(std::int64_t count, Fields& batch) {
   return size;
 }
 
+std::int64_t Stage::skip(std::int64_t count) {
+  Fields fields;
+  for (std::int64_t i = 0; i < count; ++i) {
+    try {
+      if (!next(fields)) return i;
+    } catch (const std::exception&) {
+      continue;  // whoever skips an element does not miss it
+    }
+  }
+  return count;
+}
+
 bool RowStage::next(Fields& fields) {
   std::int64_t row = 0;
   if (next_rows(std::span(&row, 1)) == 0) return false;
@@ -101,6 +113,10 @@ std::int64_t RowStage::next_batch(std::int64_t count, Fields& batch) {
   }
   if (!batch_rows_.empty()) store().gather(batch_rows_, batch);
   return static_cast<std::int64_t>(batch_rows_.size());
+}
+
+std::int64_t RowStage::skip(std::int64_t count) {
+  return static_cast<std::int64_t>(skip_rows(static_cast<std::size_t>(count)));
 }
 
 std::unique_ptr<Stage> start_rows(const Node& node, std::shared_ptr<const RowStore> store) {

@@ -37,6 +37,9 @@ class Stage : public ElementSource {
   // Stacks the next `count` elements; returns how many there were, 0 at the end. An error in one of
   // them consumes them all and is thrown in their place.
   virtual std::int64_t next_batch(std::int64_t count, Fields& batch);
+  // Passes over elements, without making them where it can; returns how many there were. An element
+  // that would have failed counts.
+  virtual std::int64_t skip(std::int64_t count);
   // Not null: this stage's elements are these rows, and whoever draws from one draws from the
   // other.
   virtual RowStream* rows() { return nullptr; }
@@ -59,6 +62,7 @@ class RowStage : public Stage, public RowStream {
   using Stage::Stage;
   bool next(Fields& fields) final;
   std::int64_t next_batch(std::int64_t count, Fields& batch) final;
+  std::int64_t skip(std::int64_t count) final;
   RowStream* rows() final { return this; }
 
  private:

@@ -186,6 +186,13 @@ class MapStage final : public Stage {
     return true;
   }
 
+  // Without calling the function.
+  std::int64_t skip(std::int64_t count) override {
+    const std::int64_t skipped = input_->skip(count);
+    next_index_ += static_cast<std::uint64_t>(skipped);
+    return skipped;
+  }
+
   void save(ByteWriter& writer) const override {
     writer.u64(seed_);
     writer.varint(next_index_);

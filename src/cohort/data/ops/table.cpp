@@ -16,7 +16,10 @@ NodePtr make_prefetch(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_range(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_repeat(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_shard(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_share(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_shuffle(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_typed_map(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_with_spec(std::vector<NodePtr> inputs, AttributeReader& attributes);
 
 std::span<const Op> op_table() {
   static constexpr std::array kOps{
@@ -29,7 +32,10 @@ std::span<const Op> op_table() {
       Op{"range", ShardRule::source, BatchRule::unknown, make_range, 0},
       Op{"repeat", ShardRule::pass_through, BatchRule::pass_through, make_repeat, 1},
       Op{"shard", ShardRule::pass_through, BatchRule::pass_through, make_shard, 1},
+      Op{"share", ShardRule::refuse, BatchRule::unknown, make_share, 1},
       Op{"shuffle", ShardRule::pass_through, BatchRule::pass_through, make_shuffle, 1},
+      Op{"typed_map", ShardRule::pass_through, BatchRule::unknown, make_typed_map, 1},
+      Op{"with_spec", ShardRule::pass_through, BatchRule::pass_through, make_with_spec, 1},
   };
   return kOps;
 }

@@ -4,6 +4,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
+#include "cohort/data/internal/op_table.h"
 #include "cohort/data/internal/stage.h"
 
 namespace cohort::data {
@@ -41,6 +42,13 @@ class TypedMapStage final : public Stage {
     const std::int64_t got = input_->next_batch(count, batch);
     if (got > 0) run(batch, got, got);
     return got;
+  }
+
+  // Without calling the function.
+  std::int64_t skip(std::int64_t count) override {
+    const std::int64_t skipped = input_->skip(count);
+    next_index_ += static_cast<std::uint64_t>(skipped);
+    return skipped;
   }
 
   void save(ByteWriter& writer) const override {
@@ -134,6 +142,13 @@ class TypedMapNode final : public Node {
 };
 
 }  // namespace
+
+NodePtr make_typed_map(std::vector<NodePtr>, AttributeReader&) {
+  internal::throw_error(ErrorCode::data_loss,
+                        "[data.deserialize] expected ops that can be shipped, got a map function "
+                        "of numbers");
+}
+
 }  // namespace cohort::data
 
 namespace cohort {

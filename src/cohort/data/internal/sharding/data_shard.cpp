@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/sharding/data_shard.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/data/internal/nest_codec.h"
+#include "cohort/data/internal/sharding/graph_edit.h"
+
+namespace cohort::data {
+namespace {
+
+template <std::size_t N>
+bool is_one_of(const Node& node, const std::array<std::string_view, N>& ops) {
+  return std::find(ops.begin(), ops.end(), node.op()) != ops.end();
+}
+
+// A graph that passes over elements without making them, and knows how many there are.
+bool is_seekable(const Node& node) {
+  static constexpr std::array<std::string_view, 5> kElementWise{"map", "typed_map", "options",
+                                                                "with_spec", "zip"};
+  if (is_rows(node)) return true;
+  return is_one_of(node, kElementWise) &&
+         std::all_of(node.inputs().begin(), node.inputs().end(),
+                     [](const NodePtr& input) { return is_seekable(*input); });
+}
+
+bool is_static(const Node& node) {
+  const std::vector<TensorSpec>& fields = node.spec().fields;
+  return std::all_of(fields.begin(), fields.end(),
+                     [](const TensorSpec& field) { return field.is_static(); });
+}
+
+// What both specs say.
+ElementSpec common(ElementSpec spec, const ElementSpec& other) {
+  for (std::size_t i = 0; i < spec.fields.size(); ++i) {
+    auto& sizes = spec.fields[i].sizes;
+    const auto& others = other.fields[i].sizes;
+    if (!sizes || !others || sizes->size() != others->size()) {
+      sizes.reset();
+      continue;
+    }
+    for (std::size_t d = 0; d < sizes->size(); ++d) {
+      if ((*sizes)[d] != (*others)[d]) (*sizes)[d] = -1;
+    }
+  }
+  return spec;
+}
+
+// A graph's end as the op `share` does it: its input, its attributes, and what stands between the
+// batch and its split.
+struct Sharing {
+  NodePtr input;
+  Attributes attributes;
+  std::vector<NodePtr> between;  // outermost first
+};
+
+Sharing elements_of(NodePtr input) {
+  return {.input = std::move(input),
+          .attributes = {{"batch_size", 0}, {"drop_remainder", false}, {"parts", 1}},
+          .between = {}};
+}
+
+std::optional<Sharing> batches_of(const NodePtr& body) {
+  static constexpr std::array<std::string_view, 3> kBetween{"options", "prefetch", "repeat"};
+  Sharing sharing;
+  std::int64_t parts = 1;
+  NodePtr node = body;
+  if (node->op() == "rebatch_split") {
+    const auto found = find_integer(*node, "parts");
+    if (!found) return std::nullopt;
+    parts = *found;
+    node = node->inputs().front();
+  }
+  while (is_one_of(*node, kBetween)) {
+    sharing.between.push_back(node);
+    node = node->inputs().front();
+  }
+  if (node->op() != "batch") return std::nullopt;
+  sharing.input = node->inputs().front();
+  sharing.attributes = node->attributes();
+  sharing.attributes.emplace("parts", parts);
+  return sharing;
+}
+
+// Whether dealing out one pass of the batches is dealing out all passes.
+bool may_repeat(const Sharing& sharing, std::int64_t minibatches, std::int64_t num_shards) {
+  const bool repeats = std::any_of(sharing.between.begin(), sharing.between.end(),
+                                   [](const NodePtr& node) { return node->op() == "repeat"; });
+  return !repeats || minibatches < 0 || minibatches % num_shards == 0;
+}
+
+NodePtr share_of(const Sharing& sharing, std::int64_t num_shards, std::int64_t index) {
+  Attributes attributes = sharing.attributes;
+  attributes.insert_or_assign("num_shards", num_shards);
+  attributes.insert_or_assign("index", index);
+  return make_node("share", {sharing.input}, attributes);
+}
+
+// nullptr: only the plain way gives the same elements, or it is as good.
+NodePtr by_index(const NodePtr& body, const DataShardOptions& options) {
+  std::optional<Sharing> sharing = batches_of(body);
+  if (!sharing && is_rows(*body)) return nullptr;  // a shard of rows draws no others
+  if (!sharing) sharing = elements_of(body);
+  if (!is_seekable(*sharing->input) || sharing->input->cardinality() == kUnknownCardinality) {
+    return nullptr;
+  }
+  if (sharing->attributes.at("parts").integer() > 1 && !is_static(*sharing->input)) return nullptr;
+  const std::int64_t all = share_of(*sharing, 1, 0)->cardinality();
+  // With fewer mini-batches than shards, the shard is what says so.
+  if (all >= 0 && all < options.num_shards) return nullptr;
+  if (!may_repeat(*sharing, all, options.num_shards)) return nullptr;
+  const Tail tail{.nodes = sharing->between, .body = nullptr};
+  return tail.over(share_of(*sharing, options.num_shards, options.index));
+}
+
+}  // namespace
+
+bool is_rows(const Node& node) {
+  static constexpr std::array<std::string_view, 3> kStores{"from_tensor_slices", "idx", "range"};
+  static constexpr std::array<std::string_view, 7> kRowOps{"options", "prefetch", "repeat", "shard",
+                                                           "shuffle", "skip",     "take"};
+  return is_one_of(node, kStores) || (is_one_of(node, kRowOps) && is_rows(node.input()));
+}
+
+DataShards shard_data(const NodePtr& sink, const DataShardOptions& options) {
+  DataShards shards;
+  const Tail tail = tail_of(sink);
+  NodePtr body = tail.body;
+  if (body->op() == "rebatch" && options.rebatch != RebatchMode::sized) {
+    COHORT_CHECK(options.num_replicas >= 1, ErrorCode::invalid_argument,
+                 "[data.auto_shard] expected num_replicas >= 1 to split rebatched batches into, "
+                 "got ",
+                 options.num_replicas);
+    body = make_node("rebatch_split", {body->inputs().front()}, {{"parts", options.num_replicas}});
+    shards.is_split = true;
+  }
+  NodePtr dealt;
+  if (options.num_shards == 1) {
+    dealt = body;
+  } else if (options.allow_by_index) {
+    dealt = by_index(body, options);
+    shards.is_by_index = dealt != nullptr || is_rows(*body);
+  }
+  if (dealt == nullptr) dealt = sharded(body, options.num_shards, options.index);
+  if (shards.is_split) {
+    // The user keeps the spec that was seen, as far as it is still true.
+    const ElementSpec seen = common(tail.body->spec(), dealt->spec());
+    if (seen.fields != dealt->spec().fields) {
+      dealt = make_node("with_spec", {dealt}, {{"spec", nest_of(seen)}});
+    }
+  }
+  shards.graph = tail.over(std::move(dealt));
+  return shards;
+}
+
+}  // namespace cohort::data

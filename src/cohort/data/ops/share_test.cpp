@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ops/mul.h>
+#include <gmock/gmock.h>
+
+#include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/data/internal/sharding/graph_edit.h"
+
+namespace cohort::data {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+
+struct Parts {
+  std::int64_t batch_size = 0;
+  std::int64_t parts = 1;
+  std::int64_t num_shards = 1;
+  std::int64_t index = 0;
+  bool drop_remainder = false;
+};
+
+Dataset share(const Dataset& input, Parts of) {
+  return Dataset(make_node("share", {input.node()},
+                           {{"batch_size", of.batch_size},
+                            {"drop_remainder", of.drop_remainder},
+                            {"parts", of.parts},
+                            {"num_shards", of.num_shards},
+                            {"index", of.index}}));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Share, DatasetOp,
+    ::testing::Values(
+        DatasetOpCase{"Elements", [] { return share(tensors(7), {.num_shards = 3, .index = 1}); }},
+        DatasetOpCase{
+            "Batches",
+            [] { return share(rows(11), {.batch_size = 2, .num_shards = 2, .index = 1}); }},
+        DatasetOpCase{"Parts",
+                      [] {
+                        return share(tensors(11).map([](at::Tensor x) { return at::mul(x, 2); }),
+                                     {.batch_size = 4, .parts = 3, .num_shards = 2});
+                      }},
+        DatasetOpCase{"Shuffled", [] {
+                        return share(
+                            rows(9).shuffle(4, {.seed = 3, .reshuffle_each_iteration = false}),
+                            {.batch_size = 4, .parts = 2, .num_shards = 2});
+                      }}));
+
+TEST(Share, MakesThisWorkersMiniBatchesAlone) {
+  EXPECT_THAT(elements_of(share(rows(8), {.batch_size = 4, .parts = 3, .num_shards = 3})),
+              ElementsAre("[0, 1]", "[4, 5]"));
+  EXPECT_THAT(
+      elements_of(share(rows(8), {.batch_size = 4, .parts = 3, .num_shards = 3, .index = 2})),
+      ElementsAre("[]", "[]"));
+}
+
+TEST(Share, SplitsAShortLastBatchAnew) {
+  EXPECT_THAT(elements_of(share(rows(6), {.batch_size = 4, .parts = 2, .num_shards = 2})),
+              ElementsAre("[0, 1]", "[4]"));
+  EXPECT_THAT(elements_of(share(
+                  rows(6), {.batch_size = 4, .parts = 2, .num_shards = 2, .drop_remainder = true})),
+              ElementsAre("[0, 1]"));
+}
+
+TEST(Share, DoesNotEndWhereTheInputDoesNot) {
+  EXPECT_THAT(elements_of(share(rows(3).repeat(), {.batch_size = 2, .num_shards = 2}), 3),
+              ElementsAre("[0, 1]", "[1, 2]", "[2, 0]"));
+}
+
+TEST(Share, CallsAMapForItsOwnElementsAlone) {
+  auto called = std::make_shared<std::vector<std::int64_t>>();
+  const Dataset mapped = rows(6).map(
+      [called](at::Tensor x) {
+        called->push_back(x.item<std::int64_t>());
+        return x;
+      },
+      {.output_spec = rows(6).element_spec()});
+  elements_of(share(mapped, {.batch_size = 4, .parts = 2, .num_shards = 2, .index = 1}));
+  EXPECT_THAT(*called, ElementsAre(2, 3, 5));
+}
+
+TEST(Share, LetsAnErrorTakeTheMiniBatchsPlace) {
+  const Dataset failing = rows(6).map([](at::Tensor x) {
+    COHORT_CHECK(x.item<std::int64_t>() != 1, ErrorCode::data_loss, "one");
+    return x;
+  });
+  EXPECT_THAT(elements_of(share(failing, {.batch_size = 2, .num_shards = 2})),
+              ElementsAre("error data_loss", "[4, 5]"));
+  EXPECT_THAT(elements_of(share(failing, {.batch_size = 2, .num_shards = 2, .index = 1})),
+              ElementsAre("[2, 3]"));
+}
+
+TEST(Share, KnowsItsSpec) {
+  const Parts even{.batch_size = 4, .parts = 2, .drop_remainder = true};
+  EXPECT_EQ(share(rows(8), even).element_spec().to_string(), "int64[2]");
+  EXPECT_EQ(share(rows(8), {.batch_size = 4, .parts = 2}).element_spec().to_string(), "int64[?]");
+}
+
+// rebatch_split(parts) and shard() over batch(), element by element.
+std::vector<std::string> naive(std::int64_t count, Parts of) {
+  std::vector<std::string> all;
+  for (std::int64_t first = 0; first < count; first += of.batch_size) {
+    const std::int64_t length = std::min(of.batch_size, count - first);
+    if (of.drop_remainder && length < of.batch_size) break;
+    const std::int64_t step = (length + of.parts - 1) / of.parts;
+    for (std::int64_t part = 0; part < of.parts; ++part) {
+      std::string text;
+      for (std::int64_t i = part * step; i < std::min((part + 1) * step, length); ++i) {
+        text += (text.empty() ? "" : ", ") + std::to_string(first + i);
+      }
+      all.push_back("[" + text + "]");
+    }
+  }
+  std::vector<std::string> ours;
+  for (std::size_t i = of.index; i < all.size(); i += of.num_shards) ours.push_back(all[i]);
+  return ours;
+}
+
+class ShareOfAll : public ::testing::TestWithParam<Parts> {};
+
+TEST_P(ShareOfAll, IsThatOfTheThreeOps) {
+  for (std::int64_t count = 0; count < 12; ++count) {
+    EXPECT_THAT(elements_of(share(rows(count), GetParam())),
+                ElementsAreArray(naive(count, GetParam())))
+        << "of " << count;
+    EXPECT_EQ(share(rows(count), GetParam()).cardinality(),
+              static_cast<std::int64_t>(naive(count, GetParam()).size()));
+  }
+}
+
+std::vector<Parts> all_parts() {
+  std::vector<Parts> all;
+  for (std::int64_t batch_size = 1; batch_size <= 5; ++batch_size) {
+    for (std::int64_t parts = 1; parts <= 4; ++parts) {
+      for (std::int64_t num_shards = 1; num_shards <= 3; ++num_shards) {
+        for (std::int64_t index = 0; index < num_shards; ++index) {
+          all.push_back({batch_size, parts, num_shards, index, (batch_size + parts) % 2 == 0});
+        }
+      }
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Share, ShareOfAll, ::testing::ValuesIn(all_parts()));
+
+}  // namespace
+}  // namespace cohort::data
