@@ -4,6 +4,17 @@
 #include "cohort/core/error.h"
 
 namespace cohort {
+namespace {
+
+TensorSpec common_sizes(TensorSpec a, const TensorSpec& b) {
+  if (!a.sizes || !b.sizes || a.sizes->size() != b.sizes->size()) return {a.dtype, std::nullopt};
+  for (std::size_t i = 0; i < a.sizes->size(); ++i) {
+    if ((*a.sizes)[i] != (*b.sizes)[i]) (*a.sizes)[i] = -1;
+  }
+  return a;
+}
+
+}  // namespace
 
 ElementSpec ElementSpec::of(const Nest& element) {
   ElementSpec spec;
@@ -36,6 +47,20 @@ Nest ElementSpec::pack(const Fields& values) const {
                  " fields");
     return Nest(values[index]);
   });
+}
+
+ElementSpec ElementSpec::common_with(const ElementSpec& other) const {
+  COHORT_CHECK(structure.structure() == other.structure.structure(), ErrorCode::invalid_argument,
+               "[data.element] expected elements of one structure, got ", to_string(), " and ",
+               other.to_string());
+  ElementSpec both = *this;
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    COHORT_CHECK(fields[i].dtype == other.fields[i].dtype, ErrorCode::invalid_argument,
+                 "[data.element] expected one dtype in field ", i, ", got ", to_string(), " and ",
+                 other.to_string());
+    both.fields[i] = common_sizes(fields[i], other.fields[i]);
+  }
+  return both;
 }
 
 std::string ElementSpec::to_string() const {

@@ -22,6 +22,9 @@ struct COHORT_API ElementSpec {
   static ElementSpec of(const Nest& element);                // exact specs
   static ElementSpec tuple(std::vector<TensorSpec> fields);  // a single field: no tuple around it
   Nest pack(const Fields& values) const;
+  // What describes the elements of both: sizes that differ are not known. invalid_argument where
+  // structure or dtypes differ.
+  ElementSpec common_with(const ElementSpec& other) const;
   std::string to_string() const;  // "(uint8[28, 28], uint8[])"
 };
 

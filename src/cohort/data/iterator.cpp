@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/iterator.h"
 
+#include <algorithm>
+
 #include "cohort/core/error.h"
 
 namespace cohort {
@@ -22,6 +24,7 @@ Optional Iterator::next_as_optional() {
 
 Bytes Iterator::save() const {
   ByteWriter writer;
+  writer.text(source_->pipeline());
   writer.text(element_spec().to_string());
   source_->save(writer);
   return writer.take();
@@ -29,12 +32,25 @@ Bytes Iterator::save() const {
 
 void Iterator::restore(std::span<const std::byte> position) {
   ByteReader reader(position, "iterator position");
+  const std::string pipeline = reader.text();
+  COHORT_CHECK(pipeline == source_->pipeline(), ErrorCode::invalid_argument,
+               "[data.restore] expected a position in the pipeline '", source_->pipeline(),
+               "', got one in '", pipeline, "'; build the pipeline as when it was saved");
   const std::string spec = reader.text();
   COHORT_CHECK(spec == element_spec().to_string(), ErrorCode::invalid_argument,
                "[data.restore] expected a position in a dataset of ", element_spec().to_string(),
                ", got one of ", spec, "; build the pipeline as when it was saved");
   source_->restore(reader);
   reader.expect_end();
+}
+
+std::string Iterator::bottleneck() const {
+  const std::vector<StageStats> all = stats();
+  const auto worst =
+      std::max_element(all.begin(), all.end(), [](const StageStats& a, const StageStats& b) {
+        return a.seconds_exclusive < b.seconds_exclusive;
+      });
+  return worst == all.end() ? std::string() : worst->op + " at " + worst->place;
 }
 
 std::optional<Nest> Iterator::try_next() {

@@ -7,9 +7,11 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <vector>
 
 #include "cohort/core/bytes.h"
 #include "cohort/core/nest.h"
@@ -18,6 +20,16 @@
 #include "cohort/function/function.h"
 
 namespace cohort {
+
+// What one op of a running pipeline did and took so far. A value type.
+struct COHORT_API StageStats {
+  std::string op;
+  std::string place;          // "/" for the sink, "/1/0" for the first input of its second
+  std::int64_t elements = 0;  // handed on
+  double seconds = 0;         // in its calls, with those of its inputs in them
+  double seconds_exclusive =
+      0;  // its own in all its threads, without its inputs' and without waiting
+};
 
 // One running instance of something that yields elements. Used from one thread at a time.
 class COHORT_API ElementSource {
@@ -32,6 +44,10 @@ class COHORT_API ElementSource {
   // The position, and taking it up in a source made alike; unimplemented where there is none.
   virtual void save(ByteWriter& writer) const;
   virtual void restore(ByteReader& reader);
+  // The names of its ops, as in a saved position; empty where there are none.
+  virtual std::string pipeline() const { return {}; }
+  // What its stages took, from the sink on; empty unless RunOptions::collect_stats.
+  virtual std::vector<StageStats> stats() const { return {}; }
 };
 
 // A handle for user code: over a running pipeline, or, while a step is traced, over its example
@@ -53,6 +69,11 @@ class COHORT_API Iterator final : public Handle {
   // failed_precondition where an op cannot be saved (from_generator).
   Bytes save() const;
   void restore(std::span<const std::byte> position);
+
+  // What each op took so far, from the sink on, for RunOptions::collect_stats; empty without.
+  std::vector<StageStats> stats() const { return source_->stats(); }
+  // The op that took most time of its own, as "map at /0/0"; empty without stats.
+  std::string bottleneck() const;
 
   // Its fields: a tensor for one, a tuple for more. A wrong number of types is invalid_argument.
   template <class... T>

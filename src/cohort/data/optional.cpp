@@ -1,9 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/optional.h"
 
+#include <algorithm>
+
 #include "cohort/core/error.h"
 
 namespace cohort {
+namespace {
+
+bool are_compatible(const TensorSpec& a, const TensorSpec& b) {
+  if (a.dtype != b.dtype) return false;
+  if (!a.sizes || !b.sizes) return true;
+  return std::equal(a.sizes->begin(), a.sizes->end(), b.sizes->begin(), b.sizes->end(),
+                    [](std::int64_t x, std::int64_t y) { return x < 0 || y < 0 || x == y; });
+}
+
+}  // namespace
 
 Optional Optional::from_value(Nest value) {
   ElementSpec spec = ElementSpec::of(value);
@@ -27,7 +39,7 @@ bool Optional::is_compatible_with(const ElementSpec& other) const {
     return false;
   }
   for (std::size_t i = 0; i < spec_.fields.size(); ++i) {
-    if (!spec_.fields[i].accepts(other.fields[i])) return false;
+    if (!are_compatible(spec_.fields[i], other.fields[i])) return false;
   }
   return true;
 }

@@ -20,7 +20,8 @@ class COHORT_API Optional {
   // invalid_argument when there is none.
   const Nest& get_value() const;
   const ElementSpec& element_spec() const { return spec_; }
-  // Values of `other` could stand here: equal structure and dtypes, shapes that this spec takes.
+  // A value of `other` may stand here: equal structure and dtypes, and no size that is known in
+  // both and differs.
   bool is_compatible_with(const ElementSpec& other) const;
 
  private:

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "cohort/core/error.h"
+#include "cohort/core/string_tensor.h"
 #include "cohort/core/tensor_spec.h"
 
 namespace cohort::data {
@@ -17,57 +18,72 @@ namespace {
 constexpr std::int64_t kFirstBytesMax = 16 << 20;
 constexpr std::int64_t kFirstElementsMax = 4096;
 
-TensorSpec row_spec(const at::Tensor& batch) {
-  return {batch.scalar_type(), batch.sizes().slice(1).vec()};
+bool fits(const TensorSpec& row, const at::Tensor& field) {
+  return field.defined() && field.is_cpu() && field.scalar_type() == row.dtype &&
+         field.sizes() == at::IntArrayRef(*row.sizes);
 }
 
-bool fits(const at::Tensor& batch, const at::Tensor& row) {
-  return row.is_cpu() && row.scalar_type() == batch.scalar_type() &&
-         row.sizes() == batch.sizes().slice(1);
-}
-
-std::int64_t bytes_of(const Fields& fields) {
+std::int64_t bytes_of(const std::vector<TensorSpec>& rows) {
   std::int64_t bytes = 0;
-  for (const at::Tensor& field : fields) bytes += static_cast<std::int64_t>(field.nbytes());
+  for (const TensorSpec& row : rows) bytes += row.dtype == kString ? 0 : row.byte_count();
   return bytes;
 }
 
 }  // namespace
 
-void BatchBuilder::grow(const Fields& element) {
+void BatchBuilder::begin(const Fields& element) {
+  rows_.clear();
   for (std::size_t i = 0; i < element.size(); ++i) {
-    COHORT_CHECK(element[i].defined() && element[i].is_cpu() && element[i].layout() == at::kStrided,
+    COHORT_CHECK(StringTensor::is(element[i]) || (element[i].defined() && element[i].is_cpu() &&
+                                                  element[i].layout() == at::kStrided),
                  ErrorCode::invalid_argument,
-                 "[data.batch] expected dense tensors in host memory, got ", element[i].toString(),
-                 " in field ", i);
+                 "[data.batch] expected strings or dense tensors in host memory, got ",
+                 element[i].toString(), " in component ", i);
+    rows_.push_back(TensorSpec::of(element[i]));
   }
+  batch_.resize(element.size());
+  strings_.resize(element.size());
+}
+
+void BatchBuilder::check(const Fields& element) const {
+  COHORT_CHECK(rows_.size() == element.size(), ErrorCode::invalid_argument,
+               "[data.batch] expected ", rows_.size(), " fields as in the first element, got ",
+               element.size(), " in element ", size_, " of the batch");
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    COHORT_CHECK(fits(rows_[i], element[i]), ErrorCode::invalid_argument,
+                 "[data.batch] expected elements of one shape: component ", i, " of the first is ",
+                 rows_[i].to_string(), ", got ",
+                 element[i].defined() ? TensorSpec::of(element[i]).to_string() : "nothing",
+                 " in element ", size_,
+                 " of the batch; map() them to one shape before batch(), or use padded_batch()");
+  }
+}
+
+void BatchBuilder::grow() {
   const std::int64_t first = std::clamp<std::int64_t>(
-      kFirstBytesMax / std::max<std::int64_t>(1, bytes_of(element)), 1, kFirstElementsMax);
+      kFirstBytesMax / std::max<std::int64_t>(1, bytes_of(rows_)), 1, kFirstElementsMax);
   capacity_ = std::min(count_max_, capacity_ == 0 ? first : 2 * capacity_);
-  Fields grown;
-  for (std::size_t i = 0; i < element.size(); ++i) {
-    std::vector<std::int64_t> sizes = element[i].sizes().vec();
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    if (rows_[i].dtype == kString) continue;
+    std::vector<std::int64_t> sizes = *rows_[i].sizes;
     sizes.insert(sizes.begin(), capacity_);
-    grown.push_back(at::empty(sizes, element[i].scalar_type()));
+    at::Tensor grown = at::empty(sizes, rows_[i].dtype);
     if (size_ > 0 && batch_[i].nbytes() > 0) {
-      std::memcpy(grown[i].data_ptr(), batch_[i].data_ptr(), batch_[i].nbytes());
+      std::memcpy(grown.data_ptr(), batch_[i].data_ptr(), batch_[i].nbytes());
     }
+    batch_[i] = std::move(grown);
   }
-  batch_ = std::move(grown);
 }
 
 void BatchBuilder::add(const Fields& element) {
-  COHORT_CHECK(batch_.empty() || batch_.size() == element.size(), ErrorCode::invalid_argument,
-               "[data.batch] expected ", batch_.size(), " fields as in the first element, got ",
-               element.size(), " in element ", size_, " of the batch");
-  for (std::size_t i = 0; i < batch_.size(); ++i) {
-    COHORT_CHECK(fits(batch_[i], element[i]), ErrorCode::invalid_argument,
-                 "[data.batch] expected elements of one shape: field ", i, " of the first is ",
-                 row_spec(batch_[i]).to_string(), ", got ", TensorSpec::of(element[i]).to_string(),
-                 " in element ", size_, " of the batch; map() them to one shape before batch()");
-  }
-  if (size_ == capacity_) grow(element);
-  for (std::size_t i = 0; i < batch_.size(); ++i) {
+  if (size_ == 0) begin(element);
+  check(element);
+  if (size_ == capacity_) grow();
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    if (rows_[i].dtype == kString) {
+      strings_[i].push_back(element[i]);
+      continue;
+    }
     const at::Tensor row = element[i].contiguous();
     if (row.nbytes() == 0) continue;
     std::memcpy(static_cast<std::byte*>(batch_[i].data_ptr()) +
@@ -78,9 +94,13 @@ void BatchBuilder::add(const Fields& element) {
 }
 
 Fields BatchBuilder::take() && {
-  for (at::Tensor& field : batch_) {
-    // A short batch gets memory of its own size: it may be kept or sent.
-    if (size_ < capacity_) field = field.narrow(0, 0, size_).clone();
+  for (std::size_t i = 0; i < batch_.size(); ++i) {
+    if (rows_[i].dtype == kString) {
+      batch_[i] = StringTensor::stack(strings_[i]);
+    } else if (size_ < capacity_) {
+      // A short batch gets memory of its own size: it may be kept or sent.
+      batch_[i] = batch_[i].narrow(0, 0, size_).clone();
+    }
   }
   return std::move(batch_);
 }

@@ -20,12 +20,16 @@ class BatchBuilder {
   Fields take() &&;
 
  private:
-  void grow(const Fields& element);
+  void begin(const Fields& element);
+  void check(const Fields& element) const;
+  void grow();
 
   std::int64_t count_max_;
   std::int64_t size_ = 0;
   std::int64_t capacity_ = 0;
-  Fields batch_;
+  std::vector<TensorSpec> rows_;  // of the first element's fields
+  Fields batch_;                  // of numbers; undefined for strings
+  std::vector<Fields> strings_;   // the rows of each field of strings
 };
 
 // Batches one behind the other; invalid_argument where their rows differ in dtype or shape.

@@ -16,7 +16,7 @@
 
 namespace cohort::data {
 
-// "3", "[0, 1]", "([[1.5], [2]], {a: 7})".
+// "3", "[0, 1]", "([[1.5], [2]], {a: 7})", "['x', 'y']".
 std::string show(const Nest& element);
 // The next elements up to the end, or `count_max`. An error is one item: "error invalid_argument".
 std::vector<std::string> drain(Iterator& iterator, std::size_t count_max = 10'000);
@@ -31,11 +31,18 @@ Error error_of(const std::function<void()>& call);
 Dataset rows(std::int64_t count);
 Dataset tensors(std::int64_t count);
 
+// The numbers 0, 1, … where `bad` is an error, data_loss.
+Dataset failing_at(std::int64_t bad, std::int64_t count);
+// A generator of these items, made anew for each iteration.
+Dataset generated(std::vector<Nest> items, ElementSpec spec);
+Dataset shipped(const Dataset& dataset);
+
 struct DatasetOpCase {
   std::string name;
   // Builds the pipeline anew; two of them yield the same elements.
   std::function<Dataset()> make;
   bool can_ship = true;
+  bool can_save = true;
 };
 
 inline void PrintTo(const DatasetOpCase& op, std::ostream* out) { *out << op.name; }

@@ -4,14 +4,16 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/flip.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/logical_not.h>
-#include <ATen/ops/ones.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
+#include <string>
 
 #include "cohort/core/error.h"
+#include "cohort/data/internal/field_rows.h"
 #include "cohort/data/internal/stage.h"
 
 namespace cohort::data {
@@ -24,10 +26,20 @@ bool is_static(const ElementSpec& spec) {
                      [](const TensorSpec& field) { return field.is_static(); });
 }
 
-template <class Fill>
-Fields filled(const ElementSpec& spec, Fill fill) {
+// Strings of `text`, numbers of `number`.
+at::Tensor filled(const std::vector<std::int64_t>& sizes, at::ScalarType dtype, double number,
+                  const std::string& text) {
+  if (dtype != kString) return at::full(sizes, number, dtype);
+  std::int64_t count = 1;
+  for (const std::int64_t size : sizes) count *= size;
+  return StringTensor(sizes, std::vector<std::string>(static_cast<std::size_t>(count), text));
+}
+
+Fields filled(const ElementSpec& spec, double number, const std::string& text) {
   Fields fields;
-  for (const TensorSpec& field : spec.fields) fields.push_back(fill(*field.sizes, field.dtype));
+  for (const TensorSpec& field : spec.fields) {
+    fields.push_back(filled(*field.sizes, field.dtype, number, text));
+  }
   return fields;
 }
 
@@ -60,8 +72,7 @@ std::vector<Fields> draw_examples(const Node& node, Purpose purpose, const RunOp
   std::vector<Fields> examples = drawn(node, purpose, options, error);
   if (!examples.empty()) return examples;
   if (is_static(node.spec())) {
-    return {filled(node.spec(), [](auto& sizes, auto dtype) { return at::zeros(sizes, dtype); }),
-            filled(node.spec(), [](auto& sizes, auto dtype) { return at::ones(sizes, dtype); })};
+    return {filled(node.spec(), 0, ""), filled(node.spec(), 1, "1")};
   }
   internal::throw_error(ErrorCode::failed_precondition,
                         "[data.map] expected an example element from '", node.op(),
@@ -69,10 +80,25 @@ std::vector<Fields> draw_examples(const Node& node, Purpose purpose, const RunOp
                         ", got none: ", error ? error->what() : "the dataset is empty");
 }
 
+std::optional<Fields> zeros_of(const ElementSpec& spec) {
+  Fields fields;
+  for (const TensorSpec& field : spec.fields) {
+    if (!field.sizes) return std::nullopt;
+    std::vector<std::int64_t> sizes = *field.sizes;
+    std::replace(sizes.begin(), sizes.end(), std::int64_t{-1}, std::int64_t{1});
+    fields.push_back(filled(sizes, field.dtype, 0, ""));
+  }
+  return fields;
+}
+
 Fields with_other_values(const Fields& element) {
   Fields other;
   for (const at::Tensor& field : element) {
-    if (field.dim() > 0 && field.size(0) > 1) {
+    if (StringTensor::is(field)) {
+      std::vector<std::string> values = StringTensor::of(field).values();
+      for (std::string& value : values) value += "1";
+      other.push_back(StringTensor(field.sizes().vec(), values));
+    } else if (field.dim() > 0 && field.size(0) > 1) {
       other.push_back(at::flip(field, {0}).contiguous());
     } else if (field.scalar_type() == at::ScalarType::Bool) {
       other.push_back(at::logical_not(field));
@@ -90,6 +116,13 @@ Fields with_other_sizes(const Fields& element, const ElementSpec& spec) {
     for (std::int64_t dim = 0; dim < other[i].dim(); ++dim) {
       if (sizes && (*sizes)[static_cast<std::size_t>(dim)] >= 0) continue;
       const std::int64_t size = other[i].size(dim);
+      if (StringTensor::is(other[i])) {
+        // Strings are cut and joined along the first dimension alone.
+        if (dim > 0) continue;
+        other[i] = size > 1 ? narrow_rows(other[i], 0, (size + 1) / 2)
+                            : join_rows(std::array{other[i], other[i]});
+        continue;
+      }
       other[i] = size > 1 ? other[i].narrow(dim, 0, (size + 1) / 2).contiguous()
                           : at::cat({other[i], other[i]}, dim);
     }

@@ -2,6 +2,7 @@
 // A few elements of a graph, for learning what a function does with them.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "cohort/data/internal/node.h"
@@ -11,6 +12,9 @@ namespace cohort::data {
 // One or two elements that `node` really yields, of equal specs; of zeros and ones where none can
 // be drawn and the spec is static. failed_precondition naming the reason where neither is possible.
 std::vector<Fields> draw_examples(const Node& node, Purpose purpose, const RunOptions& options);
+// An element of zeros and empty strings, of size 1 where a size is not known; nullopt where a rank
+// is not.
+std::optional<Fields> zeros_of(const ElementSpec& spec);
 // The same specs, other values.
 Fields with_other_values(const Fields& element);
 // Another element of `spec`: where a size is not known, another size.

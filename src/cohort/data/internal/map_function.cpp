@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/map_function.h"
 
+#include <ATen/ops/scalar_tensor.h>
+
 #include <algorithm>
 
 #include "cohort/core/error.h"
@@ -15,7 +17,11 @@ namespace {
 
 MapFunction::Result result_of(const Nest& returned, const std::string& name) {
   MapFunction::Result result;
-  result.structure = returned.map_leaves([&](const Nest& leaf) {
+  result.structure = returned.map_leaves([&](const Nest& returned_leaf) {
+    // A predicate's comparison of host values.
+    const Nest leaf = returned_leaf.kind() == Nest::Kind::boolean
+                          ? Nest(at::scalar_tensor(returned_leaf.boolean(), at::kBool))
+                          : returned_leaf;
     COHORT_CHECK(leaf.is_tensor() && leaf.tensor().defined(), ErrorCode::invalid_argument,
                  "[data.map] expected tensors from '", name, "', got ", name_of(leaf.kind()),
                  " for field ", result.fields.size(), "; return a tensor");

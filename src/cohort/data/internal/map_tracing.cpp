@@ -19,6 +19,11 @@ Bytes trace_for(const MapFunction& fn, const Nest& structure, const std::vector<
                                "the result of '" + fn.name() + "'");
     return std::move(result.fields);
   };
+  for (const at::Tensor& field : examples[0]) {
+    COHORT_CHECK(!StringTensor::is(field), ErrorCode::invalid_argument, "[data.map] expected '",
+                 fn.name(), "' to take tensors of numbers, got ", describe(specs_of(examples[0])),
+                 "; strings cannot be traced: ship it with Function::registered(name)");
+  }
   function::TraceOptions options;
   options.name = fn.name();
   options.variable_of = [](const void*) -> const function::TracedVariable* { return nullptr; };

@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <random>
+#include <unordered_set>
 
+#include "cohort/core/error.h"
 #include "cohort/core/random.h"
 #include "cohort/data/internal/stage.h"
+#include "cohort/data/internal/stage_book.h"
 
 namespace cohort::data {
 
@@ -21,13 +24,17 @@ StageContext::StageContext(RunOptions options, Purpose purpose,
       dataset_options_(std::make_shared<const DatasetOptions>(dataset_options)),
       iterations_(std::make_shared<Iterations>()),
       seed_(options_->seed != 0 ? options_->seed : drawn_seed()),
-      purpose_(purpose) {}
+      purpose_(purpose) {
+  if (options_->collect_stats && purpose == Purpose::run) book_ = std::make_shared<StageBook>();
+}
 
 std::uint64_t StageContext::random_seed() const { return mix_seed(mix_seed(seed_, path_), epoch_); }
 
 StageContext StageContext::input(std::size_t i) const {
   StageContext context = *this;
   if (!keeps_path_ || i > 0) context.path_ = mix_seed(path_, i);
+  if (context.place_.size() > 1) context.place_ += '/';
+  context.place_ += std::to_string(i);
   return context;
 }
 
@@ -66,7 +73,35 @@ const ElementSpec& Node::spec() const {
 }
 
 std::unique_ptr<Stage> Node::start(const StageContext& context) const {
-  return make_stage(context.inside(op_));
+  std::unique_ptr<Stage> stage = make_stage(context.inside(op_));
+  return context.book() != nullptr ? measured(std::move(stage), *this, context) : std::move(stage);
+}
+
+const ElementSpec* Node::known_spec() const {
+  try {
+    return &spec();
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+namespace {
+
+void list_ops(const Node& node, std::unordered_set<const Node*>& seen, std::string& text) {
+  if (!seen.insert(&node).second) return;
+  for (const NodePtr& input : node.inputs()) list_ops(*input, seen, text);
+  if (!text.empty()) text += ' ';
+  text += node.op();
+  if (node.inputs().size() > 1) text += "/" + std::to_string(node.inputs().size());
+}
+
+}  // namespace
+
+std::string Node::pipeline() const {
+  std::unordered_set<const Node*> seen;
+  std::string text;
+  list_ops(*this, seen, text);
+  return text;
 }
 
 DatasetOptions Node::options() const {

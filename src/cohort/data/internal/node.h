@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@ namespace cohort::data {
 
 class Node;
 class Stage;
+class StageBook;  // internal/stage_book.h
 using NodePtr = std::shared_ptr<const Node>;
 // Everything an op is made from besides its inputs: what travels on the wire. No handles.
 using Attributes = Nest::Map;
@@ -68,11 +70,16 @@ class StageContext {
   }
   Purpose purpose() const { return purpose_; }
   Iterations& iterations() const { return *iterations_; }
-  // The same for every run of a graph: which op this is. What sharding and rebatching add to a graph
-  // does not change it.
+  // The same for every run of a graph: which op this is. What sharding and rebatching add to a
+  // graph does not change it.
   std::uint64_t path() const { return path_; }
   // The epochs of the repeats around this op; 0 in the first.
   std::uint64_t epoch() const { return epoch_; }
+  // Where below the sink this op is, for people: "/" for the sink, "/1/0" for the first input of
+  // its second.
+  const std::string& place() const { return place_; }
+  // Null unless RunOptions::collect_stats.
+  const std::shared_ptr<StageBook>& book() const { return book_; }
   // For random ops: different for each op and epoch, the same in each run with the same
   // RunOptions::seed (one was drawn if that is 0).
   std::uint64_t random_seed() const;
@@ -90,6 +97,8 @@ class StageContext {
   std::shared_ptr<const DatasetOptions> dataset_options_;
   std::shared_ptr<Iterations> iterations_;
   std::uint64_t seed_;
+  std::shared_ptr<StageBook> book_;
+  std::string place_ = "/";
   std::uint64_t path_ = 0;
   std::uint64_t epoch_ = 0;
   bool keeps_path_ = false;  // of input 0
@@ -110,6 +119,9 @@ class Node : public std::enable_shared_from_this<Node> {
   const Node& input() const { return *inputs_.front(); }
   // Found at the first call: that of a map runs the function.
   const ElementSpec& spec() const;
+  // The same, or nullptr where it cannot be found now (a map whose function fails): a check when
+  // the graph is built is then left to the run.
+  const ElementSpec* known_spec() const;
   // ElementSpec::structure, without running anything once an element was made.
   virtual Nest structure() const;
   virtual std::int64_t cardinality() const = 0;
@@ -121,6 +133,9 @@ class Node : public std::enable_shared_from_this<Node> {
   virtual NodePtr with_inputs(std::vector<NodePtr> inputs) const = 0;
   // Those of the inputs in order, each over the ones before.
   virtual DatasetOptions options() const;
+  // The names of this op and all before it, inputs first, as "range range zip/2": what a saved
+  // position must come from.
+  std::string pipeline() const;
   // Not null: the op makes a dataset of each element.
   virtual const DatasetFunction* dataset_function() const { return nullptr; }
 

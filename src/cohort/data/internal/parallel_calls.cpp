@@ -9,6 +9,7 @@
 #include "cohort/core/mutex.h"
 #include "cohort/data/internal/degree_tuner.h"
 #include "cohort/data/internal/item.h"
+#include "cohort/data/internal/stage_book.h"
 
 namespace cohort::data {
 namespace {
@@ -39,6 +40,7 @@ class ParallelCalls final : public Stage {
       start_missing_threads();
       const bool has_to_wait = !can_take();
       if (has_to_wait) {
+        const Waiting waiting;
         done_.wait(mutex_, Deadline(), [this]() COHORT_REQUIRES(mutex_) { return can_take(); });
       }
       if (calls_.empty()) return false;

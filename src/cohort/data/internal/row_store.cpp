@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <utility>
 
 namespace cohort::data {
 namespace {
@@ -80,6 +82,68 @@ void ColumnStore::gather(std::span<const std::int64_t> rows, Fields& batch) cons
     copy(column.data, static_cast<std::size_t>(column.row.byte_count()), rows,
          static_cast<std::byte*>(batch[i].data_ptr()));
   }
+}
+
+void StringStore::element(std::int64_t row, Fields& fields) const {
+  fields.assign(1, strings_.select(row));
+}
+
+void StringStore::gather(std::span<const std::int64_t> rows, Fields& batch) const {
+  std::vector<std::int64_t> sizes = strings_.sizes();
+  const std::int64_t width = sizes[0] == 0 ? 0 : strings_.numel() / sizes[0];
+  std::string bytes;
+  std::vector<std::uint64_t> ends;
+  ends.reserve(rows.size() * static_cast<std::size_t>(width));
+  for (const std::int64_t row : rows) {
+    for (std::int64_t i = row * width; i < (row + 1) * width; ++i) {
+      bytes += strings_[i];
+      ends.push_back(bytes.size());
+    }
+  }
+  sizes[0] = static_cast<std::int64_t>(rows.size());
+  batch.assign(1, StringTensor(std::move(sizes), std::move(bytes), std::move(ends)));
+}
+
+void JoinedStore::element(std::int64_t row, Fields& fields) const {
+  fields.clear();
+  Fields part;
+  for (const auto& store : parts_) {
+    store->element(row, part);
+    for (at::Tensor& field : part) fields.push_back(std::move(field));
+  }
+}
+
+void JoinedStore::gather(std::span<const std::int64_t> rows, Fields& batch) const {
+  batch.clear();
+  Fields part;
+  for (const auto& store : parts_) {
+    store->gather(rows, part);
+    for (at::Tensor& field : part) batch.push_back(std::move(field));
+  }
+}
+
+std::shared_ptr<const RowStore> rows_of(const Fields& tensors) {
+  const std::int64_t size = tensors[0].size(0);
+  std::vector<std::shared_ptr<const RowStore>> parts;
+  std::vector<Column> columns;  // neighbours share a store
+  const auto close = [&] {
+    if (!columns.empty()) {
+      parts.push_back(std::make_shared<ColumnStore>(size, std::exchange(columns, {})));
+    }
+  };
+  for (const at::Tensor& tensor : tensors) {
+    if (StringTensor::is(tensor)) {
+      close();
+      parts.push_back(std::make_shared<StringStore>(StringTensor::of(tensor)));
+      continue;
+    }
+    const auto owner = std::make_shared<const at::Tensor>(tensor);
+    columns.push_back({.row = {owner->scalar_type(), owner->sizes().slice(1).vec()},
+                       .data = static_cast<const std::byte*>(owner->data_ptr()),
+                       .owner = owner});
+  }
+  close();
+  return parts.size() == 1 ? parts[0] : std::make_shared<JoinedStore>(std::move(parts));
 }
 
 }  // namespace cohort::data

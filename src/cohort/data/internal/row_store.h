@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "cohort/core/string_tensor.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/data/element.h"
 
@@ -44,5 +45,33 @@ class ColumnStore final : public RowStore {
   std::int64_t size_;
   std::vector<Column> columns_;
 };
+
+// The rows of a tensor of strings.
+class StringStore final : public RowStore {
+ public:
+  explicit StringStore(StringTensor strings) : strings_(std::move(strings)) {}
+  std::int64_t size() const override { return strings_.tensor().size(0); }
+  void element(std::int64_t row, Fields& fields) const override;
+  void gather(std::span<const std::int64_t> rows, Fields& batch) const override;
+
+ private:
+  StringTensor strings_;
+};
+
+// Stores of one size side by side: the fields of each behind those of the one before.
+class JoinedStore final : public RowStore {
+ public:
+  explicit JoinedStore(std::vector<std::shared_ptr<const RowStore>> parts)
+      : parts_(std::move(parts)) {}
+  std::int64_t size() const override { return parts_.front()->size(); }
+  void element(std::int64_t row, Fields& fields) const override;
+  void gather(std::span<const std::int64_t> rows, Fields& batch) const override;
+
+ private:
+  std::vector<std::shared_ptr<const RowStore>> parts_;
+};
+
+// Rows of contiguous tensors in host memory, strings among them, of one first dimension.
+std::shared_ptr<const RowStore> rows_of(const Fields& tensors);
 
 }  // namespace cohort::data

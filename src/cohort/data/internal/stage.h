@@ -26,13 +26,14 @@ class RowStream {
   virtual std::size_t skip_rows(std::size_t count);
 };
 
-// Used from one thread at a time.
+// Used from one thread at a time. Each of its virtuals is forwarded in stage_book.cpp.
 class Stage : public ElementSource {
  public:
   explicit Stage(const Node& node) : node_(node.shared_from_this()) {}
 
   const ElementSpec& spec() const final { return node_->spec(); }
   Nest pack(const Fields& fields) const final;
+  std::string pipeline() const final { return node_->pipeline(); }
 
   // Stacks the next `count` elements; returns how many there were, 0 at the end. An error in one of
   // them consumes them all and is thrown in their place.

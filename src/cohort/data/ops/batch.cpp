@@ -12,6 +12,8 @@ namespace cohort::data {
 namespace {
 
 constexpr std::string_view kName = "batch";
+// With num_parallel_calls. An op of its own as in tf, whose rewrites do not see its batch size.
+constexpr std::string_view kParallelName = "parallel_batch";
 
 class BatchStage final : public Stage {
  public:
@@ -35,9 +37,15 @@ class BatchStage final : public Stage {
 class BatchNode final : public Node {
  public:
   BatchNode(NodePtr input, std::int64_t size, BatchOptions options)
-      : Node(kName, {std::move(input)}), size_(size), options_(options) {
+      : Node(options.num_parallel_calls == 0 ? kName : kParallelName, {std::move(input)}),
+        size_(size),
+        options_(options) {
     COHORT_CHECK(size > 0, ErrorCode::invalid_argument,
                  "[data.batch] expected batch_size > 0, got ", size);
+    COHORT_CHECK(options.num_parallel_calls >= 0 || options.num_parallel_calls == kAutotune,
+                 ErrorCode::invalid_argument,
+                 "[data.batch] expected num_parallel_calls >= 0 or kAutotune, got ",
+                 options.num_parallel_calls);
   }
 
   std::int64_t cardinality() const override {
@@ -46,7 +54,12 @@ class BatchNode final : public Node {
   }
 
   Attributes attributes() const override {
-    return {{"batch_size", size_}, {"drop_remainder", options_.drop_remainder}};
+    Attributes all = {{"batch_size", size_}, {"drop_remainder", options_.drop_remainder}};
+    if (options_.num_parallel_calls != 0) {
+      all.emplace("num_parallel_calls", options_.num_parallel_calls);
+      if (options_.deterministic) all.emplace("deterministic", *options_.deterministic);
+    }
+    return all;
   }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
@@ -84,6 +97,16 @@ NodePtr make_batch(std::vector<NodePtr> inputs, AttributeReader& attributes) {
   return std::make_shared<BatchNode>(
       std::move(inputs[0]), attributes.integer("batch_size"),
       BatchOptions{.drop_remainder = attributes.boolean("drop_remainder")});
+}
+
+NodePtr make_parallel_batch(std::vector<NodePtr> inputs, AttributeReader& attributes) {
+  BatchOptions options{.drop_remainder = attributes.boolean("drop_remainder"),
+                       .num_parallel_calls = attributes.integer("num_parallel_calls")};
+  COHORT_CHECK(options.num_parallel_calls != 0, ErrorCode::invalid_argument,
+               "[data.batch] expected num_parallel_calls != 0 of a parallel batch, got 0");
+  if (attributes.has("deterministic")) options.deterministic = attributes.boolean("deterministic");
+  return std::make_shared<BatchNode>(std::move(inputs[0]), attributes.integer("batch_size"),
+                                     options);
 }
 
 }  // namespace cohort::data

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/data/internal/node.h"
 
 namespace cohort::data {
 namespace {
@@ -13,23 +14,17 @@ using ::testing::HasSubstr;
 
 INSTANTIATE_TEST_SUITE_P(
     Batch, DatasetOp,
-    ::testing::Values(DatasetOpCase{"Rows", [] { return rows(10).batch(4); }},
-                      DatasetOpCase{"Tensors", [] { return tensors(10).batch(4); }},
-                      DatasetOpCase{"Dropped",
-                                    [] { return tensors(10).batch(4, {.drop_remainder = true}); }},
-                      DatasetOpCase{"OfBatches", [] { return rows(8).batch(2).batch(3); }},
-                      DatasetOpCase{"Larger", [] { return rows(3).batch(1'000'000'000'000); }}));
+    ::testing::Values(
+        DatasetOpCase{"Rows", [] { return rows(10).batch(4); }},
+        DatasetOpCase{"Tensors", [] { return tensors(10).batch(4); }},
+        DatasetOpCase{"Dropped", [] { return tensors(10).batch(4, {.drop_remainder = true}); }},
+        DatasetOpCase{"Parallel", [] { return tensors(5).batch(2, {.num_parallel_calls = 2}); }},
+        DatasetOpCase{"OfBatches", [] { return rows(8).batch(2).batch(3); }},
+        DatasetOpCase{"Larger", [] { return rows(3).batch(1'000'000'000'000); }}));
 
 // Element i is a vector of i ones.
 Dataset growing(std::int64_t count) {
   return rows(count).map([](at::Tensor x) { return at::ones({x.item<std::int64_t>()}); });
-}
-
-Dataset failing_at(std::int64_t bad, std::int64_t count) {
-  return rows(count).map([bad](at::Tensor x) {
-    COHORT_CHECK(x.item<std::int64_t>() != bad, ErrorCode::invalid_argument, "bad");
-    return x;
-  });
 }
 
 TEST(Batch, KeepsTheLastShortBatch) {
@@ -82,27 +77,56 @@ TEST(Batch, NamesTheElementOfAnotherShape) {
   EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
   EXPECT_THAT(
       error.message(),
-      HasSubstr("field 0 of the first is float32[0], got float32[1] in element 1 of the batch"));
+      HasSubstr(
+          "component 0 of the first is float32[0], got float32[1] in element 1 of the batch"));
   EXPECT_FALSE(iterator.try_next().has_value());
 }
 
 // One failing element takes its batch with it, once; what follows stays in step.
 TEST(Batch, ReportsAnErrorInPlaceOfItsBatch) {
   EXPECT_THAT(elements_of(failing_at(2, 7).batch(2)),
-              ElementsAre("[0, 1]", "error invalid_argument", "[4, 5]", "[6]"));
+              ElementsAre("[0, 1]", "error data_loss", "[4, 5]", "[6]"));
   EXPECT_THAT(elements_of(failing_at(3, 5).batch(1)),
-              ElementsAre("[0]", "[1]", "[2]", "error invalid_argument", "[4]"));
+              ElementsAre("[0]", "[1]", "[2]", "error data_loss", "[4]"));
 }
 
 TEST(Batch, ReportsAnErrorInTheLastShortBatch) {
   EXPECT_THAT(elements_of(failing_at(4, 5).batch(2)),
-              ElementsAre("[0, 1]", "[2, 3]", "error invalid_argument"));
+              ElementsAre("[0, 1]", "[2, 3]", "error data_loss"));
 }
 
 TEST(Batch, RefusesSizesThatAreNone) {
   EXPECT_THAT(error_of([] { rows(3).batch(0); }).message(),
               HasSubstr("[data.batch] expected batch_size > 0, got 0"));
   EXPECT_EQ(error_of([] { rows(3).batch(-2); }).code(), ErrorCode::invalid_argument);
+}
+
+TEST(Batch, NamesComponentShapesAndElement) {
+  const std::vector<Nest> items{at::ones({3}), at::ones({3}), at::ones({4}), at::ones({4})};
+  const Dataset dataset = generated(items, ElementSpec::tuple({{at::kFloat, {{-1}}}}));
+  Iterator iterator = dataset.batch(3).iterator();
+  const std::string message = error_of([&] { iterator.try_next(); }).message();
+  for (const char* part : {"component 0", "[3]", "element 2", "[4]"}) {
+    EXPECT_THAT(message, HasSubstr(part));
+  }
+  EXPECT_EQ(show(*iterator.try_next()), "[[1, 1, 1, 1]]");
+}
+
+TEST(Batch, StacksStrings) {
+  const Dataset names = Dataset::from_tensor_slices(StringTensor({3}, {"a", "bb", ""}));
+  const Dataset elements = generated({"x", "yy"}, names.element_spec());
+  EXPECT_THAT(elements_of(names.batch(2)), ElementsAre("['a', 'bb']", "['']"));
+  EXPECT_THAT(elements_of(elements.batch(2).batch(1)), ElementsAre("[['x', 'yy']]"));
+  EXPECT_EQ(names.batch(2).element_spec().to_string(), "string[?]");
+}
+
+TEST(Batch, MayBeAParallelOne) {
+  const Dataset dataset = rows(5).batch(2, {.num_parallel_calls = kAutotune});
+  EXPECT_THAT(elements_of(dataset), ElementsAre("[0, 1]", "[2, 3]", "[4]"));
+  EXPECT_EQ(dataset.node()->op(), "parallel_batch");
+  EXPECT_EQ(shipped(dataset).node()->attributes().at("num_parallel_calls").integer(), kAutotune);
+  EXPECT_EQ(error_of([] { rows(5).batch(2, {.num_parallel_calls = -2}); }).code(),
+            ErrorCode::invalid_argument);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ at::Tensor checked(const at::Tensor& tensor, std::int64_t size, std::size_t fiel
                "[data.from_tensor_slices] expected ", size,
                " rows in every tensor, as in field 0, got ", TensorSpec::of(tensor).to_string(),
                " for field ", field);
-  return tensor.detach().contiguous();
+  return StringTensor::is(tensor) ? tensor : tensor.detach().contiguous();
 }
 
 class SlicesNode final : public Node {
@@ -33,15 +33,8 @@ class SlicesNode final : public Node {
     COHORT_CHECK(!given.empty(), ErrorCode::invalid_argument,
                  "[data.from_tensor_slices] expected at least one tensor, got an empty nest");
     const std::int64_t size = given[0].dim() > 0 ? given[0].size(0) : 0;
-    std::vector<Column> columns;
-    for (std::size_t i = 0; i < given.size(); ++i) {
-      tensors_.push_back(checked(given[i], size, i));
-      const auto owner = std::make_shared<const at::Tensor>(tensors_[i]);
-      columns.push_back({.row = {owner->scalar_type(), owner->sizes().slice(1).vec()},
-                         .data = static_cast<const std::byte*>(owner->data_ptr()),
-                         .owner = owner});
-    }
-    store_ = std::make_shared<ColumnStore>(size, std::move(columns));
+    for (std::size_t i = 0; i < given.size(); ++i) tensors_.push_back(checked(given[i], size, i));
+    store_ = rows_of(tensors_);
   }
 
   std::int64_t cardinality() const override { return store_->size(); }
@@ -62,7 +55,7 @@ class SlicesNode final : public Node {
  private:
   ElementSpec spec_of_all_;
   Fields tensors_;
-  std::shared_ptr<const ColumnStore> store_;
+  std::shared_ptr<const RowStore> store_;
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -22,6 +23,16 @@ Dataset nested(std::int64_t rows) {
                  {"more", Nest::list({at::arange(rows), at::ones({rows, 1, 2}, at::kFloat)})}}));
 }
 
+// A number, a string, a vector of two strings, a number.
+Dataset named(std::int64_t rows) {
+  std::vector<std::string> names;
+  for (std::int64_t i = 0; i < 3 * rows; ++i) names.push_back("n" + std::to_string(i));
+  const StringTensor all(names);
+  return Dataset::from_tensor_slices(
+      Nest::tuple({at::arange(rows), all.narrow(0, rows),
+                   all.narrow(rows, 3 * rows).reshaped({rows, 2}), at::arange(rows) + 7}));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     FromTensorSlices, DatasetOp,
     ::testing::Values(
@@ -29,6 +40,7 @@ INSTANTIATE_TEST_SUITE_P(
         DatasetOpCase{"Nested", [] { return nested(3); }},
         DatasetOpCase{"Empty", [] { return Dataset::from_tensor_slices(numbers(0, 3)); }},
         DatasetOpCase{"EmptyRows", [] { return Dataset::from_tensor_slices(numbers(3, 0)); }},
+        DatasetOpCase{"Strings", [] { return named(4).skip(1).batch(2); }},
         DatasetOpCase{"Batches", [] { return nested(5).batch(2); }}));
 
 TEST(FromTensorSlices, YieldsRows) {
@@ -39,6 +51,14 @@ TEST(FromTensorSlices, YieldsRows) {
 TEST(FromTensorSlices, KeepsTheNest) {
   EXPECT_EQ(elements_of(nested(1))[0], "{more: (0, [[1, 1]]), x: [0, 1]}");
   EXPECT_EQ(nested(1).element_spec().to_string(), "{more: [int64[], float32[1, 2]], x: int64[2]}");
+}
+
+TEST(FromTensorSlices, YieldsStrings) {
+  EXPECT_THAT(elements_of(named(2)),
+              ElementsAre("(0, 'n0', ['n2', 'n3'], 7)", "(1, 'n1', ['n4', 'n5'], 8)"));
+  EXPECT_EQ(named(2).element_spec().to_string(), "(int64[], string[], string[2], int64[])");
+  EXPECT_THAT(elements_of(named(3).skip(1).batch(5)),
+              ElementsAre("([1, 2], ['n1', 'n2'], [['n5', 'n6'], ['n7', 'n8']], [8, 9])"));
 }
 
 TEST(FromTensorSlices, TakesTensorsThatAreNotContiguous) {

@@ -14,6 +14,7 @@
 #include "cohort/data/internal/op_table.h"
 #include "cohort/data/internal/parallel_calls.h"
 #include "cohort/data/internal/stage.h"
+#include "cohort/data/internal/stage_book.h"
 
 namespace cohort::data {
 namespace {
@@ -220,7 +221,9 @@ std::unique_ptr<Stage> MapNode::make_stage(const StageContext& context) const {
   const auto calls = std::make_shared<MapCalls>(*this);  // std::function copies
   return start_parallel_calls(
       *this, std::move(from),
-      [calls](Fields& fields, std::uint64_t index, std::uint64_t seed) {
+      [calls, entry = entry_of(*this, context)](Fields& fields, std::uint64_t index,
+                                                std::uint64_t seed) {
+        const Working working(entry);
         (*calls)(fields, index, seed);
       },
       {.calls = options_.num_parallel_calls,

@@ -22,8 +22,6 @@ Dataset pairs(std::int64_t count) {
   return Dataset::from_tensor_slices(Nest::tuple({at::arange(count), at::arange(count) + 10}));
 }
 
-Dataset shipped(const Dataset& dataset) { return Dataset::deserialize(dataset.serialize()); }
-
 INSTANTIATE_TEST_SUITE_P(
     Map, DatasetOp,
     ::testing::Values(

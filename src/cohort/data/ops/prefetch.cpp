@@ -10,6 +10,7 @@
 #include "cohort/data/internal/item.h"
 #include "cohort/data/internal/op_table.h"
 #include "cohort/data/internal/stage.h"
+#include "cohort/data/internal/stage_book.h"
 
 namespace cohort::data {
 namespace {
@@ -32,6 +33,7 @@ class PrefetchStage final : public Stage {
     Item item;
     {
       const Lock lock(mutex_);
+      const Waiting waiting;
       changed_.wait(mutex_, Deadline(),
                     [this]() COHORT_REQUIRES(mutex_) { return !ready_.empty() || is_at_end_; });
       if (ready_.empty()) return false;

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // shard: every num_shards-th element, beginning with number `index`.
+#include <deque>
+#include <exception>
+
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/item.h"
 #include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/shard_node.h"
 #include "cohort/data/internal/stage.h"
 
 namespace cohort::data {
@@ -11,15 +16,22 @@ namespace {
 
 constexpr std::string_view kName = "shard";
 
-struct Shard {
-  std::int64_t count;
-  std::int64_t index;
-};
+[[noreturn]] void refuse_too_few(const Shard& shard, std::int64_t got) {
+  internal::throw_error(
+      ErrorCode::invalid_argument, "[data.shard] expected at least ", shard.count,
+      " elements (files, or batches) for the required ", shard.count, " shards, got ", got,
+      " (shard ", shard.index,
+      "); use more files, or AutoShardPolicy::data for few files, or AutoShardPolicy::off");
+}
 
 class RowShard final : public RowStage {
  public:
   RowShard(const Node& node, std::unique_ptr<Stage> input, Shard shard)
-      : RowStage(node), input_(std::move(input)), shard_(shard), gap_(shard.index) {}
+      : RowStage(node),
+        input_(std::move(input)),
+        shard_(shard),
+        gap_(shard.index),
+        must_look_ahead_(shard.require_non_empty) {}
 
   const RowStore& store() const override { return input_->rows()->store(); }
 
@@ -28,26 +40,39 @@ class RowShard final : public RowStage {
     for (std::size_t i = 0; i < rows.size(); ++i) {
       input.skip_rows(static_cast<std::size_t>(gap_));
       if (input.next_rows(rows.subspan(i, 1)) == 0) return i;
-      gap_ = shard_.count - 1;
+      gap_ = must_look_ahead_ ? look_ahead() : shard_.count - 1;
     }
     return rows.size();
   }
 
   void save(ByteWriter& writer) const override {
     writer.zigzag(gap_);
+    writer.u8(must_look_ahead_ ? 1 : 0);
     input_->save(writer);
   }
 
   void restore(ByteReader& reader) override {
     gap_ = reader.zigzag();
     if (gap_ != shard_.index && gap_ != shard_.count - 1) reader.fail("a shard's gap");
+    must_look_ahead_ = reader.u8() != 0;
     input_->restore(reader);
   }
 
  private:
+  // Behind the first row: to the end of the first round. Returns the gap before the next row.
+  std::int64_t look_ahead() {
+    must_look_ahead_ = false;
+    const std::int64_t others = shard_.count - 1 - shard_.index;
+    const auto got =
+        static_cast<std::int64_t>(input_->rows()->skip_rows(static_cast<std::size_t>(others)));
+    if (got < others) refuse_too_few(shard_, shard_.index + 1 + got);
+    return shard_.index;
+  }
+
   std::unique_ptr<Stage> input_;
   Shard shard_;
   std::int64_t gap_;  // elements of other shards before the next of this one
+  bool must_look_ahead_;
 };
 
 class ElementShard final : public Stage {
@@ -56,34 +81,64 @@ class ElementShard final : public Stage {
       : Stage(node), input_(std::move(input)), shard_(shard) {}
 
   bool next(Fields& fields) override {
+    if (!pending_.empty()) {
+      const Item error = std::move(pending_.front());
+      pending_.pop_front();
+      std::rethrow_exception(error.error);
+    }
     while (true) {
       const bool is_ours = position_ % shard_.count == shard_.index;
       ++position_;  // also where next() throws: the error takes the element's place
       if (!input_->next(fields)) return false;
-      if (is_ours) return true;
+      if (is_ours) break;
     }
+    if (shard_.require_non_empty) look_ahead();
+    return true;
   }
 
   void save(ByteWriter& writer) const override {
     writer.zigzag(position_);
+    writer.varint(pending_.size());
+    for (const Item& error : pending_) write_item(writer, error);
     input_->save(writer);
   }
 
   void restore(ByteReader& reader) override {
     position_ = reader.zigzag();
     if (position_ < 0) reader.fail("a shard's position");
+    pending_.clear();
+    for (std::size_t left = reader.count(); left > 0; --left) {
+      pending_.push_back(read_item(reader));
+      if (!pending_.back().error) reader.fail("an error");
+    }
     input_->restore(reader);
   }
 
  private:
+  // Behind the first element: to the end of the first round.
+  void look_ahead() {
+    Fields unused;
+    for (; position_ < shard_.count; ++position_) {
+      bool has_next = true;
+      try {
+        has_next = input_->next(unused);
+      } catch (...) {
+        pending_.push_back({.error = std::current_exception()});
+      }
+      if (!has_next) refuse_too_few(shard_, position_);
+    }
+  }
+
   std::unique_ptr<Stage> input_;
   Shard shard_;
   std::int64_t position_ = 0;
+  std::deque<Item> pending_;  // of elements passed over by look_ahead()
 };
 
 class ShardNode final : public Node {
  public:
   ShardNode(NodePtr input, Shard shard) : Node(kName, {std::move(input)}), shard_(shard) {
+    if (is_hint()) return;
     COHORT_CHECK(shard.count > 0, ErrorCode::invalid_argument,
                  "[data.shard] expected num_shards > 0, got ", shard.count);
     COHORT_CHECK(shard.index >= 0 && shard.index < shard.count, ErrorCode::invalid_argument,
@@ -91,13 +146,18 @@ class ShardNode final : public Node {
                  shard.index);
   }
 
+  bool is_hint() const { return shard_.count == kShardHint; }
+
   std::int64_t cardinality() const override {
+    if (is_hint()) return kUnknownCardinality;
     const std::int64_t n = input().cardinality();
     return n < 0 ? n : n / shard_.count + (shard_.index < n % shard_.count ? 1 : 0);
   }
 
   Attributes attributes() const override {
-    return {{"num_shards", shard_.count}, {"index", shard_.index}};
+    Attributes all = {{"num_shards", shard_.count}, {"index", shard_.index}};
+    if (shard_.require_non_empty) all.emplace("require_non_empty", true);
+    return all;
   }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
@@ -105,7 +165,11 @@ class ShardNode final : public Node {
   }
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
+    COHORT_CHECK(!is_hint() || context.purpose() != Purpose::run, ErrorCode::failed_precondition,
+                 "[data.shard] expected a number of shards, got the place holder "
+                 "shard(kShardHint, …); distribute the dataset with AutoShardPolicy::hint");
     std::unique_ptr<Stage> from = input().start(context.input(0));
+    if (is_hint() || shard_.count == 1) return from;
     if (from->rows() != nullptr) return std::make_unique<RowShard>(*this, std::move(from), shard_);
     return std::make_unique<ElementShard>(*this, std::move(from), shard_);
   }
@@ -116,10 +180,21 @@ class ShardNode final : public Node {
 
 }  // namespace
 
+NodePtr shard_node(NodePtr input, Shard shard) {
+  return std::make_shared<ShardNode>(std::move(input), shard);
+}
+
+bool is_shard_hint(const Node& node) {
+  const auto* shard = dynamic_cast<const ShardNode*>(&node);
+  return shard != nullptr && shard->is_hint();
+}
+
 NodePtr make_shard(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  return std::make_shared<ShardNode>(
-      std::move(inputs[0]),
-      Shard{.count = attributes.integer("num_shards"), .index = attributes.integer("index")});
+  Shard shard{.count = attributes.integer("num_shards"), .index = attributes.integer("index")};
+  if (attributes.has("require_non_empty")) {
+    shard.require_non_empty = attributes.boolean("require_non_empty");
+  }
+  return shard_node(std::move(inputs[0]), shard);
 }
 
 }  // namespace cohort::data
@@ -127,8 +202,7 @@ NodePtr make_shard(std::vector<NodePtr> inputs, AttributeReader& attributes) {
 namespace cohort {
 
 Dataset Dataset::shard(std::int64_t num_shards, std::int64_t index) const {
-  return Dataset(
-      std::make_shared<data::ShardNode>(node_, data::Shard{.count = num_shards, .index = index}));
+  return Dataset(data::shard_node(node_, {.count = num_shards, .index = index}));
 }
 
 Dataset Dataset::shard(const InputContext& input) const {

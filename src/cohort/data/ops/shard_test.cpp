@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/data/internal/shard_node.h"
 
 namespace cohort::data {
 namespace {
@@ -19,6 +20,18 @@ INSTANTIATE_TEST_SUITE_P(
                                           .shuffle(4,
                                                    {.seed = 1, .reshuffle_each_iteration = false})
                                           .shard(2, 1);
+                                    }},
+                      DatasetOpCase{"NonEmpty",
+                                    [] {
+                                      return Dataset(shard_node(
+                                          tensors(11).node(),
+                                          {.count = 3, .index = 1, .require_non_empty = true}));
+                                    }},
+                      DatasetOpCase{"NonEmptyRows",
+                                    [] {
+                                      return Dataset(shard_node(
+                                          rows(11).node(),
+                                          {.count = 3, .index = 1, .require_non_empty = true}));
                                     }},
                       DatasetOpCase{"NoElement", [] { return rows(2).shard(3, 2); }}));
 
@@ -58,6 +71,57 @@ TEST(Shard, KeepsItsElementsBehindAnError) {
   });
   EXPECT_THAT(elements_of(failing.shard(2, 1)),
               ElementsAre("1", "error invalid_argument", "3", "5", "7"));
+}
+
+TEST(Shard, IsAPlaceHolderByHint) {
+  const Dataset dataset = rows(10).shard(kShardHint, 0);
+  EXPECT_EQ(dataset.cardinality(), kUnknownCardinality);
+  EXPECT_EQ(error_of([&] { dataset.iterator(); }).code(), ErrorCode::failed_precondition);
+  EXPECT_TRUE(is_shard_hint(*shipped(dataset).node()));
+  EXPECT_FALSE(is_shard_hint(*rows(10).shard(2, 0).node()));
+  const auto same = [](at::Tensor x) { return x; };
+  EXPECT_EQ(dataset.map(same).element_spec().to_string(), "int64[]");
+}
+
+class ShardOfTooFew : public ::testing::TestWithParam<bool> {
+ protected:
+  static Dataset shard(std::int64_t elements, Shard shard) {
+    shard.require_non_empty = true;
+    return Dataset(shard_node((GetParam() ? rows(elements) : tensors(elements)).node(), shard));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Shard, ShardOfTooFew, ::testing::Bool());
+
+TEST_P(ShardOfTooFew, FailsAtItsFirstElementNamingTheCounts) {
+  for (const std::int64_t index : {0, 1}) {
+    Iterator iterator = shard(2, {.count = 4, .index = index}).iterator();
+    const Error error = error_of([&] { iterator.try_next(); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error.message(), HasSubstr("for the required 4 shards, got 2"));
+    EXPECT_FALSE(iterator.try_next().has_value());
+  }
+}
+
+TEST_P(ShardOfTooFew, IsSilentlyEmptyWhereItHasNoElement) {
+  EXPECT_THAT(scalars_of(shard(2, {.count = 4, .index = 2})), ElementsAre());
+  EXPECT_THAT(scalars_of(shard(2, {.count = 4, .index = 3})), ElementsAre());
+  EXPECT_THAT(scalars_of(shard(0, {.count = 4, .index = 0})), ElementsAre());
+}
+
+TEST_P(ShardOfTooFew, IsAnyShardWhereThereAreEnough) {
+  for (std::int64_t elements = 3; elements < 9; ++elements) {
+    for (std::int64_t index = 0; index < 3; ++index) {
+      EXPECT_EQ(scalars_of(shard(elements, {.count = 3, .index = index})),
+                scalars_of(rows(elements).shard(3, index)));
+    }
+  }
+}
+
+// The look ahead passes over an element of another shard: its error comes next.
+TEST(Shard, ReportsAnErrorFoundWhileLookingAhead) {
+  const Dataset dataset(
+      shard_node(failing_at(1, 6).node(), {.count = 3, .index = 0, .require_non_empty = true}));
+  EXPECT_THAT(elements_of(dataset), ElementsAre("0", "error data_loss", "3"));
 }
 
 TEST(Shard, RefusesNumbersThatAreNoShard) {

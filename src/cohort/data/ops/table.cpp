@@ -7,36 +7,65 @@
 
 namespace cohort::data {
 
+NodePtr make_assertion(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_batch(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_concatenate(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_filter(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_from_generator(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_from_tensor_slices(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_from_tensors(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_idx(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_ignore_errors(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_map(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_options(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_parallel_batch(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_prefetch(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_range(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_repeat(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_shard(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_share(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_shuffle(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_skip(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_take(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_typed_map(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_unbatch(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_unique(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_with_spec(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_zip(std::vector<NodePtr> inputs, AttributeReader& attributes);
 
 std::span<const Op> op_table() {
-  static constexpr std::array kOps{
-      Op{"batch", ShardRule::pass_through, BatchRule::own, make_batch, 1},
-      Op{"from_tensor_slices", ShardRule::source, BatchRule::unknown, make_from_tensor_slices, 0},
-      Op{"idx", ShardRule::source, BatchRule::unknown, make_idx, 0},
-      Op{"map", ShardRule::pass_through, BatchRule::unknown, make_map, 1},
-      Op{"options", ShardRule::pass_through, BatchRule::pass_through, make_options, 1},
-      Op{"prefetch", ShardRule::pass_through, BatchRule::pass_through, make_prefetch, 1},
-      Op{"range", ShardRule::source, BatchRule::unknown, make_range, 0},
-      Op{"repeat", ShardRule::pass_through, BatchRule::pass_through, make_repeat, 1},
-      Op{"shard", ShardRule::pass_through, BatchRule::pass_through, make_shard, 1},
-      Op{"share", ShardRule::refuse, BatchRule::unknown, make_share, 1},
-      Op{"shuffle", ShardRule::pass_through, BatchRule::pass_through, make_shuffle, 1},
-      Op{"typed_map", ShardRule::pass_through, BatchRule::unknown, make_typed_map, 1},
-      Op{"with_spec", ShardRule::pass_through, BatchRule::pass_through, make_with_spec, 1},
-  };
+  static constexpr std::array kOps{1},
+      Op{
+          "assert_cardinality",
+          ShardRule::remove,
+          BatchRule::pass_through,
+          make_assertion,
+          Op{"batch", ShardRule::pass_through, BatchRule::own, make_batch, 1},
+          Op{"concatenate", ShardRule::all_inputs, BatchRule::common, make_concatenate, 2},
+          Op{"filter", ShardRule::pass_through, BatchRule::pass_through, make_filter, 1},
+          Op{"from_generator", ShardRule::source, BatchRule::unknown, make_from_generator, 0},
+          Op{"from_tensor_slices", ShardRule::source, BatchRule::unknown, make_from_tensor_slices,
+             0},
+          Op{"from_tensors", ShardRule::source, BatchRule::unknown, make_from_tensors, 0},
+          Op{"idx", ShardRule::source, BatchRule::unknown, make_idx, 0},
+          Op{"ignore_errors", ShardRule::refuse, BatchRule::unknown, make_ignore_errors, 1},
+          Op{"map", ShardRule::pass_through, BatchRule::unknown, make_map, 1},
+          Op{"options", ShardRule::pass_through, BatchRule::pass_through, make_options, 1},
+          Op{"parallel_batch", ShardRule::pass_through, BatchRule::unknown, make_parallel_batch, 1},
+          Op{"prefetch", ShardRule::pass_through, BatchRule::pass_through, make_prefetch, 1},
+          Op{"range", ShardRule::source, BatchRule::unknown, make_range, 0},
+          Op{"repeat", ShardRule::pass_through, BatchRule::pass_through, make_repeat, 1},
+          Op{"shard", ShardRule::pass_through, BatchRule::pass_through, make_shard, 1},
+          Op{"share", ShardRule::refuse, BatchRule::unknown, make_share, 1},
+          Op{"shuffle", ShardRule::pass_through, BatchRule::pass_through, make_shuffle, 1},
+          Op{"skip", ShardRule::pass_through, BatchRule::pass_through, make_skip, 1},
+          Op{"take", ShardRule::pass_through, BatchRule::pass_through, make_take, 1},
+          Op{"typed_map", ShardRule::pass_through, BatchRule::unknown, make_typed_map, 1},
+          Op{"unbatch", ShardRule::pass_through, BatchRule::unknown, make_unbatch, 1},
+          Op{"unique", ShardRule::refuse, BatchRule::unknown, make_unique, 1},
+          Op{"with_spec", ShardRule::pass_through, BatchRule::pass_through, make_with_spec, 1},
+          Op{"zip", ShardRule::all_inputs, BatchRule::common, make_zip, kAnyInputCount},
+      };
   return kOps;
 }
 

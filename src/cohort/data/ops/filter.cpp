@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// filter: the elements for which a predicate is true.
+#include <c10/core/GradMode.h>
+
+#include <optional>
+
+#include "cohort/core/error.h"
+#include "cohort/core/random.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/internal/examples.h"
+#include "cohort/data/internal/map_function.h"
+#include "cohort/data/internal/nest_codec.h"
+#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/stage.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::string_view kName = "filter";
+
+void check(const MapFunction::Result& result, const std::string& name) {
+  COHORT_CHECK(result.fields.size() == 1 && result.structure.is_leaf() &&
+                   result.fields[0].scalar_type() == at::kBool && result.fields[0].dim() == 0,
+               ErrorCode::invalid_argument, "[data.filter] expected a scalar bool from '", name,
+               "', got ", describe(specs_of(result.fields)));
+}
+
+class FilterNode final : public Node {
+ public:
+  FilterNode(NodePtr input, std::shared_ptr<const MapFunction> predicate)
+      : Node(kName, {std::move(input)}), predicate_(std::move(predicate)) {}
+
+  std::int64_t cardinality() const override { return kUnknownCardinality; }
+
+  Attributes attributes() const override {
+    Attributes all = predicate_->attributes(*this);
+    // The spec of a function's attributes is that of its result.
+    if (all.contains("spec")) {
+      all["spec"] = nest_of(ElementSpec::tuple({{at::kBool, std::vector<std::int64_t>{}}}));
+    }
+    return all;
+  }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<FilterNode>(std::move(inputs[0]), predicate_);
+  }
+
+  std::unique_ptr<Stage> make_stage(const StageContext& context) const override;
+
+  // Tries the predicate on an element of zeros. What it throws, other than for its result, may be
+  // for the zeros and is left to the run.
+  void check_predicate() const {
+    const ElementSpec* elements = input().known_spec();
+    if (elements == nullptr) return;
+    MapFunction::Result result;
+    try {
+      const c10::NoGradGuard no_grad;
+      const std::optional<Fields> example = zeros_of(*elements);
+      if (!example) return;
+      result = predicate_->call(elements->structure, *example, 0);
+    } catch (...) {
+      return;
+    }
+    check(result, predicate_->name());
+  }
+
+  const MapFunction& predicate() const { return *predicate_; }
+
+ private:
+  std::shared_ptr<const MapFunction> predicate_;
+};
+
+class FilterStage final : public Stage {
+ public:
+  FilterStage(const FilterNode& node, std::unique_ptr<Stage> input, std::uint64_t seed)
+      : Stage(node), filter_(node), input_(std::move(input)), seed_(seed) {}
+
+  bool next(Fields& fields) override {
+    while (true) {
+      const std::uint64_t index = next_index_++;
+      if (!input_->next(fields)) return false;
+      if (keeps(fields, index)) return true;
+    }
+  }
+
+  void save(ByteWriter& writer) const override {
+    writer.u64(seed_);
+    writer.varint(next_index_);
+    input_->save(writer);
+  }
+
+  void restore(ByteReader& reader) override {
+    seed_ = reader.u64();
+    next_index_ = reader.varint();
+    input_->restore(reader);
+  }
+
+ private:
+  bool keeps(const Fields& fields, std::uint64_t index) {
+    if (!structure_) structure_ = filter_.input().structure();
+    try {
+      const c10::NoGradGuard no_grad;
+      const MapFunction::Result result =
+          filter_.predicate().call(*structure_, fields, mix_seed(seed_, index));
+      check(result, filter_.predicate().name());
+      return result.fields[0].item<bool>();
+    } catch (...) {
+      Error error = current_error();
+      // Must not be taken for the end of the data.
+      if (error.code() == ErrorCode::out_of_range) {
+        error = Error(ErrorCode::invalid_argument, error.message(), error.cause());
+      }
+      throw std::move(error).during("filtering element " + std::to_string(index) + " with '" +
+                                    filter_.predicate().name() + "'");
+    }
+  }
+
+  const FilterNode& filter_;
+  std::unique_ptr<Stage> input_;
+  std::uint64_t seed_;
+  std::uint64_t next_index_ = 0;
+  std::optional<Nest> structure_;
+};
+
+std::unique_ptr<Stage> FilterNode::make_stage(const StageContext& context) const {
+  return std::make_unique<FilterStage>(*this, input().start(context.input(0)),
+                                       context.random_seed());
+}
+
+}  // namespace
+
+NodePtr make_filter(std::vector<NodePtr> inputs, AttributeReader& attributes) {
+  return std::make_shared<FilterNode>(std::move(inputs[0]), read_map_function(attributes));
+}
+
+}  // namespace cohort::data
+
+namespace cohort {
+
+Dataset Dataset::filter(Function predicate) const {
+  const auto node =
+      std::make_shared<data::FilterNode>(node_, data::local_function(std::move(predicate)));
+  node->check_predicate();
+  return Dataset(node);
+}
+
+}  // namespace cohort

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// from_generator: what the user's code yields.
+#include "cohort/core/error.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/host_values.h"
+#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/stage.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::string_view kName = "from_generator";
+
+using MakeGenerator = std::function<Generator()>;
+
+void check(const ElementSpec& spec) {
+  std::int64_t expected = 0;
+  for (const Nest& leaf : spec.structure.flatten()) {
+    COHORT_CHECK(leaf.kind() == Nest::Kind::integer && leaf.integer() == expected,
+                 ErrorCode::invalid_argument, "[data.from_generator] expected the number ",
+                 expected, " at that leaf of the spec's structure, got ", leaf.structure());
+    ++expected;
+  }
+  COHORT_CHECK(expected > 0 && expected == static_cast<std::int64_t>(spec.fields.size()),
+               ErrorCode::invalid_argument, "[data.from_generator] expected a spec of ", expected,
+               " fields, at least 1, got ", spec.fields.size());
+}
+
+class GeneratorStage final : public Stage {
+ public:
+  GeneratorStage(const Node& node, MakeGenerator make) : Stage(node), make_(std::move(make)) {}
+
+  bool next(Fields& fields) override {
+    if (is_at_end_) return false;
+    const std::uint64_t index = next_index_++;
+    try {
+      if (!generator_) generator_ = made();
+      Nest item;
+      if (generator_(item)) {
+        fields = fields_of(item, spec());
+        return true;
+      }
+    } catch (...) {
+      rethrow(index);
+    }
+    is_at_end_ = true;
+    generator_ = nullptr;  // what it holds is released
+    return false;
+  }
+
+  void save(ByteWriter&) const override { refuse("save"); }
+  void restore(ByteReader&) override { refuse("restore"); }
+
+ private:
+  Generator made() const {
+    Generator generator = make_();
+    COHORT_CHECK(generator != nullptr, ErrorCode::invalid_argument,
+                 "[data.from_generator] expected a generator, got an empty function");
+    return generator;
+  }
+
+  // Must not be taken for the end of the data.
+  [[noreturn]] static void rethrow(std::uint64_t index) {
+    Error error = current_error();
+    if (error.code() == ErrorCode::out_of_range) {
+      error = Error(ErrorCode::invalid_argument, error.message(), error.cause());
+    }
+    throw std::move(error).during("generating element " + std::to_string(index));
+  }
+
+  [[noreturn]] static void refuse(std::string_view what) {
+    internal::throw_error(ErrorCode::failed_precondition, "[data.", what,
+                          "] expected a pipeline of ops whose position is known, got "
+                          "from_generator, which runs code of the user's; read the data with an "
+                          "op, or begin anew");
+  }
+
+  MakeGenerator make_;
+  Generator generator_;
+  std::uint64_t next_index_ = 0;
+  bool is_at_end_ = false;
+};
+
+class GeneratorNode final : public Node {
+ public:
+  GeneratorNode(MakeGenerator make, ElementSpec spec)
+      : Node(kName, {}), make_(std::move(make)), spec_(std::move(spec)) {
+    COHORT_CHECK(make_ != nullptr, ErrorCode::invalid_argument,
+                 "[data.from_generator] expected a function that makes a generator, got an empty "
+                 "one");
+    check(spec_);
+  }
+
+  std::int64_t cardinality() const override { return kUnknownCardinality; }
+
+  Attributes attributes() const override {
+    internal::throw_error(ErrorCode::failed_precondition,
+                          "[data.serialize] expected ops that can run elsewhere, got "
+                          "from_generator of ",
+                          spec_.to_string(),
+                          ", which runs code of this process; build the pipeline where it runs");
+  }
+
+  NodePtr with_inputs(std::vector<NodePtr>) const override { return shared_from_this(); }
+
+  std::unique_ptr<Stage> make_stage(const StageContext&) const override {
+    return std::make_unique<GeneratorStage>(*this, make_);
+  }
+
+ protected:
+  ElementSpec make_spec() const override { return spec_; }
+
+ private:
+  MakeGenerator make_;
+  ElementSpec spec_;
+};
+
+}  // namespace
+
+NodePtr make_from_generator(std::vector<NodePtr>, AttributeReader&) {
+  internal::throw_error(ErrorCode::data_loss,
+                        "[data.deserialize] expected ops that can be shipped, got from_generator");
+}
+
+}  // namespace cohort::data
+
+namespace cohort {
+
+Dataset Dataset::from_generator(std::function<Generator()> make, ElementSpec output_spec) {
+  return Dataset(std::make_shared<data::GeneratorNode>(std::move(make), std::move(output_spec)));
+}
+
+}  // namespace cohort

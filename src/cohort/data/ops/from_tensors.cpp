@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// from_tensors: a whole nest, once.
+#include "cohort/core/error.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/host_values.h"
+#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/stage.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::string_view kName = "from_tensors";
+
+// The value as a tensor of one row.
+at::Tensor as_row(const at::Tensor& tensor, std::size_t field) {
+  COHORT_CHECK(tensor.is_cpu(), ErrorCode::invalid_argument,
+               "[data.from_tensors] expected tensors in host memory, got ", tensor.toString(),
+               " for field ", field, "; move it with .cpu()");
+  if (!StringTensor::is(tensor)) return tensor.detach().contiguous().unsqueeze(0);
+  std::vector<std::int64_t> sizes = tensor.sizes().vec();
+  sizes.insert(sizes.begin(), 1);
+  return StringTensor::of(tensor).reshaped(std::move(sizes));
+}
+
+class TensorsNode final : public Node {
+ public:
+  explicit TensorsNode(const Nest& element)
+      : Node(kName, {}), element_(with_tensors(element)), spec_(ElementSpec::of(element_)) {
+    COHORT_CHECK(!spec_.fields.empty(), ErrorCode::invalid_argument,
+                 "[data.from_tensors] expected at least one tensor, got an empty nest");
+    Fields fields;
+    for (const at::Tensor& tensor : element_.flatten_tensors()) {
+      fields.push_back(as_row(tensor, fields.size()));
+    }
+    store_ = rows_of(fields);
+  }
+
+  std::int64_t cardinality() const override { return 1; }
+  Attributes attributes() const override { return {{"element", element_}}; }
+  NodePtr with_inputs(std::vector<NodePtr>) const override { return shared_from_this(); }
+
+  std::unique_ptr<Stage> make_stage(const StageContext&) const override {
+    return start_rows(*this, store_);
+  }
+
+ protected:
+  ElementSpec make_spec() const override { return spec_; }
+
+ private:
+  Nest element_;
+  ElementSpec spec_;
+  std::shared_ptr<const RowStore> store_;
+};
+
+}  // namespace
+
+NodePtr make_from_tensors(std::vector<NodePtr>, AttributeReader& attributes) {
+  return std::make_shared<TensorsNode>(attributes.nest("element"));
+}
+
+}  // namespace cohort::data
+
+namespace cohort {
+
+Dataset Dataset::from_tensors(Nest element) {
+  return Dataset(std::make_shared<data::TensorsNode>(element));
+}
+
+}  // namespace cohort

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// ignore_errors: the elements that came without an error.
+#include "cohort/core/error.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/stage.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::string_view kName = "ignore_errors";
+
+class IgnoreErrorsStage final : public Stage {
+ public:
+  IgnoreErrorsStage(const Node& node, std::unique_ptr<Stage> input)
+      : Stage(node), input_(std::move(input)) {}
+
+  bool next(Fields& fields) override {
+    while (true) {
+      try {
+        return input_->next(fields);
+      } catch (...) {
+        const ErrorCode code = current_error().code();
+        // Neither who ends the work nor our own mistakes are bad data.
+        if (code == ErrorCode::cancelled || code == ErrorCode::internal) throw;
+      }
+    }
+  }
+
+  void save(ByteWriter& writer) const override { input_->save(writer); }
+  void restore(ByteReader& reader) override { input_->restore(reader); }
+
+ private:
+  std::unique_ptr<Stage> input_;
+};
+
+class IgnoreErrorsNode final : public Node {
+ public:
+  explicit IgnoreErrorsNode(NodePtr input) : Node(kName, {std::move(input)}) {}
+
+  std::int64_t cardinality() const override {
+    return input().cardinality() == kInfiniteCardinality ? kInfiniteCardinality
+                                                         : kUnknownCardinality;
+  }
+
+  Attributes attributes() const override { return {}; }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<IgnoreErrorsNode>(std::move(inputs[0]));
+  }
+
+  std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
+    std::unique_ptr<Stage> from = input().start(context.input(0));
+    if (from->rows() != nullptr) return from;  // rows have none
+    return std::make_unique<IgnoreErrorsStage>(*this, std::move(from));
+  }
+};
+
+}  // namespace
+
+NodePtr make_ignore_errors(std::vector<NodePtr> inputs, AttributeReader&) {
+  return std::make_shared<IgnoreErrorsNode>(std::move(inputs[0]));
+}
+
+}  // namespace cohort::data
+
+namespace cohort {
+
+Dataset Dataset::ignore_errors() const {
+  return Dataset(std::make_shared<data::IgnoreErrorsNode>(node_));
+}
+
+}  // namespace cohort

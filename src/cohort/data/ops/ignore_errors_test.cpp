@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "cohort/data/internal/dataset_op_suite.h"
+
+namespace cohort::data {
+namespace {
+
+using ::testing::ElementsAre;
+
+INSTANTIATE_TEST_SUITE_P(
+    IgnoreErrors, DatasetOp,
+    ::testing::Values(DatasetOpCase{"Rows", [] { return rows(4).ignore_errors(); }},
+                      DatasetOpCase{"Tensors", [] { return tensors(4).ignore_errors(); }},
+                      DatasetOpCase{"Failing", [] { return failing_at(2, 4).ignore_errors(); },
+                                    /*can_ship=*/false}));
+
+TEST(IgnoreErrors, PassesOverElementsThatFail) {
+  EXPECT_THAT(scalars_of(failing_at(1, 4).ignore_errors()), ElementsAre(0, 2, 3));
+  EXPECT_THAT(elements_of(failing_at(1, 6).batch(2).ignore_errors()),
+              ElementsAre("[2, 3]", "[4, 5]"));
+  EXPECT_THAT(elements_of(failing_at(1, 4).ignore_errors().batch(2)), ElementsAre("[0, 2]", "[3]"));
+}
+
+TEST(IgnoreErrors, DoesNotKnowItsCardinality) {
+  EXPECT_EQ(rows(4).ignore_errors().cardinality(), kUnknownCardinality);
+  EXPECT_EQ(rows(4).repeat().ignore_errors().cardinality(), kInfiniteCardinality);
+}
+
+TEST(IgnoreErrors, DoesNotPassOverAnEndOfTheWork) {
+  const Dataset dataset = rows(2).map([](at::Tensor x) {
+    COHORT_CHECK(false, ErrorCode::cancelled, "stop");
+    return x;
+  });
+  Iterator iterator = dataset.ignore_errors().iterator();
+  EXPECT_EQ(error_of([&] { iterator.try_next(); }).code(), ErrorCode::cancelled);
+}
+
+}  // namespace
+}  // namespace cohort::data

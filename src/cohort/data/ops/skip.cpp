@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// skip: what follows the first `count` elements.
+#include <algorithm>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/stage.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::string_view kName = "skip";
+
+std::int64_t read_left(ByteReader& reader) {
+  const std::int64_t left = reader.zigzag();
+  if (left < 0) reader.fail("how many elements are left to skip");
+  return left;
+}
+
+class RowSkip final : public RowStage {
+ public:
+  RowSkip(const Node& node, std::unique_ptr<Stage> input, std::int64_t count)
+      : RowStage(node), input_(std::move(input)), left_(count) {}
+
+  const RowStore& store() const override { return input_->rows()->store(); }
+
+  std::size_t next_rows(std::span<std::int64_t> rows) override {
+    skip();
+    return input_->rows()->next_rows(rows);
+  }
+
+  std::size_t skip_rows(std::size_t count) override {
+    skip();
+    return input_->rows()->skip_rows(count);
+  }
+
+  void save(ByteWriter& writer) const override {
+    writer.zigzag(left_);
+    input_->save(writer);
+  }
+
+  void restore(ByteReader& reader) override {
+    left_ = read_left(reader);
+    input_->restore(reader);
+  }
+
+ private:
+  void skip() {
+    if (left_ > 0) input_->rows()->skip_rows(static_cast<std::size_t>(left_));
+    left_ = 0;
+  }
+
+  std::unique_ptr<Stage> input_;
+  std::int64_t left_;
+};
+
+class ElementSkip final : public Stage {
+ public:
+  ElementSkip(const Node& node, std::unique_ptr<Stage> input, std::int64_t count)
+      : Stage(node), input_(std::move(input)), left_(count) {}
+
+  // An error in an element that is passed over is thrown: nothing is lost silently.
+  bool next(Fields& fields) override {
+    while (left_ > 0) {
+      --left_;
+      if (!input_->next(fields)) left_ = 0;
+    }
+    return input_->next(fields);
+  }
+
+  std::int64_t next_batch(std::int64_t count, Fields& batch) override {
+    return left_ > 0 ? Stage::next_batch(count, batch) : input_->next_batch(count, batch);
+  }
+
+  std::int64_t skip(std::int64_t count) override {
+    if (left_ > 0) input_->skip(std::exchange(left_, 0));
+    return input_->skip(count);
+  }
+
+  void save(ByteWriter& writer) const override {
+    writer.zigzag(left_);
+    input_->save(writer);
+  }
+
+  void restore(ByteReader& reader) override {
+    left_ = read_left(reader);
+    input_->restore(reader);
+  }
+
+ private:
+  std::unique_ptr<Stage> input_;
+  std::int64_t left_;
+};
+
+// Of skip(-1): the input, which may be infinite, is not read.
+class NoElements final : public Stage {
+ public:
+  using Stage::Stage;
+  bool next(Fields&) override { return false; }
+  void save(ByteWriter&) const override {}
+  void restore(ByteReader&) override {}
+};
+
+class SkipNode final : public Node {
+ public:
+  SkipNode(NodePtr input, std::int64_t count) : Node(kName, {std::move(input)}), count_(count) {}
+
+  std::int64_t cardinality() const override {
+    const std::int64_t n = input().cardinality();
+    if (n < 0) return n;
+    return count_ < 0 ? 0 : n - std::min(n, count_);
+  }
+
+  Attributes attributes() const override { return {{"count", count_}}; }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<SkipNode>(std::move(inputs[0]), count_);
+  }
+
+  std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
+    if (count_ < 0) return std::make_unique<NoElements>(*this);
+    std::unique_ptr<Stage> from = input().start(context.input(0));
+    if (count_ == 0) return from;
+    if (from->rows() != nullptr) return std::make_unique<RowSkip>(*this, std::move(from), count_);
+    return std::make_unique<ElementSkip>(*this, std::move(from), count_);
+  }
+
+ private:
+  std::int64_t count_;
+};
+
+}  // namespace
+
+NodePtr make_skip(std::vector<NodePtr> inputs, AttributeReader& attributes) {
+  return std::make_shared<SkipNode>(std::move(inputs[0]), attributes.integer("count"));
+}
+
+}  // namespace cohort::data
+
+namespace cohort {
+
+Dataset Dataset::skip(std::int64_t count) const {
+  return Dataset(std::make_shared<data::SkipNode>(node_, count));
+}
+
+}  // namespace cohort

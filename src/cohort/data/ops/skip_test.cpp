@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "cohort/data/internal/dataset_op_suite.h"
+
+namespace cohort::data {
+namespace {
+
+using ::testing::ElementsAre;
+
+INSTANTIATE_TEST_SUITE_P(
+    Skip, DatasetOp,
+    ::testing::Values(DatasetOpCase{"Rows", [] { return rows(9).skip(4); }},
+                      DatasetOpCase{"Tensors", [] { return tensors(9).skip(4); }},
+                      DatasetOpCase{"More", [] { return tensors(3).skip(5); }},
+                      DatasetOpCase{"Nothing", [] { return tensors(3).skip(0); }},
+                      DatasetOpCase{"All", [] { return rows(3).skip(-1); }},
+                      DatasetOpCase{"Batched", [] { return tensors(9).skip(2).batch(3); }}));
+
+class SkipOfBothKinds : public ::testing::TestWithParam<bool> {
+ protected:
+  static Dataset numbers(std::int64_t count) { return GetParam() ? rows(count) : tensors(count); }
+};
+INSTANTIATE_TEST_SUITE_P(Skip, SkipOfBothKinds, ::testing::Bool());
+
+TEST_P(SkipOfBothKinds, YieldsWhatFollows) {
+  EXPECT_THAT(scalars_of(numbers(5).skip(3)), ElementsAre(3, 4));
+  EXPECT_THAT(scalars_of(numbers(3).skip(3)), ElementsAre());
+  EXPECT_THAT(scalars_of(numbers(3).skip(7)), ElementsAre());
+  EXPECT_THAT(scalars_of(numbers(3).skip(-5)), ElementsAre());
+  EXPECT_THAT(elements_of(numbers(5).skip(2).batch(2)), ElementsAre("[2, 3]", "[4]"));
+}
+
+TEST_P(SkipOfBothKinds, IsTheOtherPartOfTake) {
+  EXPECT_THAT(scalars_of(numbers(9).skip(2).take(3).shard(2, 0)), ElementsAre(2, 4));
+}
+
+TEST(Skip, CountsItsElements) {
+  EXPECT_EQ(rows(5).skip(2).cardinality(), 3);
+  EXPECT_EQ(rows(5).skip(8).cardinality(), 0);
+  EXPECT_EQ(rows(5).skip(-1).cardinality(), 0);
+  EXPECT_EQ(rows(5).repeat().skip(2).cardinality(), kInfiniteCardinality);
+  EXPECT_EQ(rows(5).ignore_errors().skip(2).cardinality(), kUnknownCardinality);
+}
+
+TEST(Skip, DoesNotReadAnEndlessInputToItsEnd) {
+  EXPECT_THAT(scalars_of(rows(5).repeat().skip(-1)), ElementsAre());
+}
+
+TEST(Skip, ReportsAnErrorInWhatItPassesOver) {
+  EXPECT_THAT(elements_of(failing_at(1, 5).skip(3)), ElementsAre("error data_loss", "3", "4"));
+}
+
+}  // namespace
+}  // namespace cohort::data

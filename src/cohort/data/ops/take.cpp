@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// take: the first `count` elements.
+#include <algorithm>
+
+#include "cohort/core/error.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/stage.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::string_view kName = "take";
+
+std::int64_t read_left(ByteReader& reader) {
+  const std::int64_t left = reader.zigzag();
+  if (left < 0) reader.fail("how many elements are left to take");
+  return left;
+}
+
+class RowTake final : public RowStage {
+ public:
+  RowTake(const Node& node, std::unique_ptr<Stage> input, std::int64_t count)
+      : RowStage(node), input_(std::move(input)), left_(count) {}
+
+  const RowStore& store() const override { return input_->rows()->store(); }
+
+  std::size_t next_rows(std::span<std::int64_t> rows) override {
+    const std::size_t wanted = std::min(rows.size(), static_cast<std::size_t>(left_));
+    return took(wanted, input_->rows()->next_rows(rows.first(wanted)));
+  }
+
+  std::size_t skip_rows(std::size_t count) override {
+    const std::size_t wanted = std::min(count, static_cast<std::size_t>(left_));
+    return took(wanted, input_->rows()->skip_rows(wanted));
+  }
+
+  void save(ByteWriter& writer) const override {
+    writer.zigzag(left_);
+    input_->save(writer);
+  }
+
+  void restore(ByteReader& reader) override {
+    left_ = read_left(reader);
+    input_->restore(reader);
+  }
+
+ private:
+  std::size_t took(std::size_t wanted, std::size_t got) {
+    left_ = got < wanted ? 0 : left_ - static_cast<std::int64_t>(got);
+    return got;
+  }
+
+  std::unique_ptr<Stage> input_;
+  std::int64_t left_;
+};
+
+class ElementTake final : public Stage {
+ public:
+  ElementTake(const Node& node, std::unique_ptr<Stage> input, std::int64_t count)
+      : Stage(node), input_(std::move(input)), left_(count) {}
+
+  bool next(Fields& fields) override {
+    if (left_ == 0) return false;
+    --left_;  // also where next() throws: the error takes the element's place
+    if (input_->next(fields)) return true;
+    left_ = 0;
+    return false;
+  }
+
+  std::int64_t next_batch(std::int64_t count, Fields& batch) override {
+    const std::int64_t wanted = std::min(count, left_);
+    if (wanted == 0) return 0;
+    left_ -= wanted;
+    const std::int64_t got = input_->next_batch(wanted, batch);
+    if (got < wanted) left_ = 0;
+    return got;
+  }
+
+  std::int64_t skip(std::int64_t count) override {
+    const std::int64_t wanted = std::min(count, left_);
+    const std::int64_t got = input_->skip(wanted);
+    left_ = got < wanted ? 0 : left_ - got;
+    return got;
+  }
+
+  void save(ByteWriter& writer) const override {
+    writer.zigzag(left_);
+    input_->save(writer);
+  }
+
+  void restore(ByteReader& reader) override {
+    left_ = read_left(reader);
+    input_->restore(reader);
+  }
+
+ private:
+  std::unique_ptr<Stage> input_;
+  std::int64_t left_;
+};
+
+class TakeNode final : public Node {
+ public:
+  TakeNode(NodePtr input, std::int64_t count) : Node(kName, {std::move(input)}), count_(count) {}
+
+  std::int64_t cardinality() const override {
+    const std::int64_t n = input().cardinality();
+    if (count_ < 0 || n == kUnknownCardinality) return n;
+    return n == kInfiniteCardinality ? count_ : std::min(n, count_);
+  }
+
+  Attributes attributes() const override { return {{"count", count_}}; }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<TakeNode>(std::move(inputs[0]), count_);
+  }
+
+  std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
+    std::unique_ptr<Stage> from = input().start(context.input(0));
+    if (count_ < 0) return from;
+    if (from->rows() != nullptr) return std::make_unique<RowTake>(*this, std::move(from), count_);
+    return std::make_unique<ElementTake>(*this, std::move(from), count_);
+  }
+
+ private:
+  std::int64_t count_;
+};
+
+}  // namespace
+
+NodePtr make_take(std::vector<NodePtr> inputs, AttributeReader& attributes) {
+  return std::make_shared<TakeNode>(std::move(inputs[0]), attributes.integer("count"));
+}
+
+}  // namespace cohort::data
+
+namespace cohort {
+
+Dataset Dataset::take(std::int64_t count) const {
+  return Dataset(std::make_shared<data::TakeNode>(node_, count));
+}
+
+}  // namespace cohort

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "cohort/data/internal/dataset_op_suite.h"
+
+namespace cohort::data {
+namespace {
+
+using ::testing::ElementsAre;
+
+INSTANTIATE_TEST_SUITE_P(
+    Take, DatasetOp,
+    ::testing::Values(DatasetOpCase{"Rows", [] { return rows(9).take(5); }},
+                      DatasetOpCase{"Tensors", [] { return tensors(9).take(5); }},
+                      DatasetOpCase{"More", [] { return tensors(3).take(5); }},
+                      DatasetOpCase{"All", [] { return rows(3).take(-1); }},
+                      DatasetOpCase{"OfAnEndlessOne", [] { return rows(3).repeat().take(7); }},
+                      DatasetOpCase{"Batched", [] { return tensors(9).take(7).batch(3); }}));
+
+class TakeOfBothKinds : public ::testing::TestWithParam<bool> {
+ protected:
+  static Dataset numbers(std::int64_t count) { return GetParam() ? rows(count) : tensors(count); }
+};
+INSTANTIATE_TEST_SUITE_P(Take, TakeOfBothKinds, ::testing::Bool());
+
+TEST_P(TakeOfBothKinds, YieldsTheFirstElements) {
+  EXPECT_THAT(scalars_of(numbers(5).take(2)), ElementsAre(0, 1));
+  EXPECT_THAT(scalars_of(numbers(3).take(8)), ElementsAre(0, 1, 2));
+  EXPECT_THAT(scalars_of(numbers(3).take(0)), ElementsAre());
+  EXPECT_THAT(scalars_of(numbers(3).take(-5)), ElementsAre(0, 1, 2));
+}
+
+TEST_P(TakeOfBothKinds, FillsBatchesUpToItsCount) {
+  EXPECT_THAT(elements_of(numbers(9).take(5).batch(3)), ElementsAre("[0, 1, 2]", "[3, 4]"));
+  EXPECT_THAT(elements_of(numbers(4).take(9).batch(3)), ElementsAre("[0, 1, 2]", "[3]"));
+}
+
+TEST_P(TakeOfBothKinds, MayBeSharded) {
+  EXPECT_THAT(scalars_of(numbers(20).take(7).shard(3, 1)), ElementsAre(1, 4));
+}
+
+TEST(Take, CountsItsElements) {
+  EXPECT_EQ(rows(5).take(2).cardinality(), 2);
+  EXPECT_EQ(rows(5).take(8).cardinality(), 5);
+  EXPECT_EQ(rows(3).take(-5).cardinality(), 3);
+  EXPECT_EQ(rows(5).repeat().take(2).cardinality(), 2);
+  EXPECT_EQ(rows(5).repeat().take(-1).cardinality(), kInfiniteCardinality);
+  EXPECT_EQ(rows(5).ignore_errors().take(2).cardinality(), kUnknownCardinality);
+}
+
+TEST(Take, CountsAnErrorAsItsElement) {
+  EXPECT_THAT(elements_of(failing_at(1, 5).take(3)), ElementsAre("0", "error data_loss", "2"));
+  EXPECT_THAT(elements_of(failing_at(1, 9).take(4).batch(2)),
+              ElementsAre("error data_loss", "[2, 3]"));
+}
+
+}  // namespace
+}  // namespace cohort::data

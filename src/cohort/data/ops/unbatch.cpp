@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// unbatch: the rows of batches as elements.
+#include <algorithm>
+#include <exception>
+#include <limits>
+
+#include "cohort/core/error.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/field_rows.h"
+#include "cohort/data/internal/nest_codec.h"
+#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/stage.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::string_view kName = "unbatch";
+
+class UnbatchStage final : public Stage {
+ public:
+  UnbatchStage(const Node& node, std::unique_ptr<Stage> input)
+      : Stage(node), input_(std::move(input)) {}
+
+  bool next(Fields& fields) override {
+    if (!find_batch()) return false;
+    fields.resize(batch_.size());
+    for (std::size_t i = 0; i < batch_.size(); ++i) fields[i] = select_row(batch_[i], row_);
+    ++row_;
+    return true;
+  }
+
+  std::int64_t skip(std::int64_t count) override {
+    std::int64_t skipped = 0;
+    while (skipped < count) {
+      try {
+        if (!find_batch()) break;
+      } catch (const std::exception&) {
+        ++skipped;  // an error is one element
+        continue;
+      }
+      const std::int64_t rows = std::min(count - skipped, count_ - row_);
+      row_ += rows;
+      skipped += rows;
+    }
+    return skipped;
+  }
+
+  void save(ByteWriter& writer) const override {
+    Fields left;
+    if (row_ < count_) {
+      for (const at::Tensor& field : batch_) left.push_back(narrow_rows(field, row_, count_));
+    }
+    write_fields(writer, left);
+    input_->save(writer);
+  }
+
+  void restore(ByteReader& reader) override {
+    set_batch(read_fields(reader));
+    input_->restore(reader);
+  }
+
+ private:
+  // A batch with a row left, or false at the end. A batch of unequal fields is lost with its error.
+  bool find_batch() {
+    while (row_ == count_) {
+      set_batch({});
+      Fields batch;
+      if (!input_->next(batch)) return false;
+      set_batch(std::move(batch));
+    }
+    return true;
+  }
+
+  void set_batch(Fields batch) {
+    row_ = 0;
+    count_ = 0;
+    batch_.clear();
+    count_ = row_count(batch, kName);
+    for (at::Tensor& field : batch) {
+      batch_.push_back(StringTensor::is(field) ? field : field.contiguous());
+    }
+  }
+
+  std::unique_ptr<Stage> input_;
+  Fields batch_;
+  std::int64_t row_ = 0;
+  std::int64_t count_ = 0;
+};
+
+class UnbatchNode final : public Node {
+ public:
+  // The number of rows of every batch, or -1 where it is not known.
+  UnbatchNode(NodePtr input, std::int64_t batch_size)
+      : Node(kName, {std::move(input)}), batch_size_(batch_size) {
+    COHORT_CHECK(batch_size >= -1, ErrorCode::invalid_argument,
+                 "[data.unbatch] expected batch_size >= -1, got ", batch_size);
+  }
+
+  std::int64_t cardinality() const override {
+    const std::int64_t n = input().cardinality();
+    if (n < 0) return n;
+    if (batch_size_ < 0) return kUnknownCardinality;
+    std::int64_t product = 0;
+    return __builtin_mul_overflow(n, batch_size_, &product)
+               ? std::numeric_limits<std::int64_t>::max()
+               : product;
+  }
+
+  Attributes attributes() const override { return {{"batch_size", batch_size_}}; }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<UnbatchNode>(std::move(inputs[0]), batch_size_);
+  }
+
+  std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
+    return std::make_unique<UnbatchStage>(*this, input().start(context.input(0)));
+  }
+
+  // The static number of rows, or -1.
+  static std::int64_t checked_rows(const ElementSpec& spec) {
+    std::int64_t rows = -1;
+    for (std::size_t i = 0; i < spec.fields.size(); ++i) {
+      const auto& sizes = spec.fields[i].sizes;
+      if (!sizes) continue;
+      COHORT_CHECK(!sizes->empty(), ErrorCode::invalid_argument,
+                   "[data.unbatch] expected batches, got elements ", spec.to_string(),
+                   " with a scalar in field ", i, "; batch() first");
+      const std::int64_t size = sizes->front();
+      COHORT_CHECK(rows < 0 || size < 0 || size == rows, ErrorCode::invalid_argument,
+                   "[data.unbatch] expected one number of rows in every field, got elements ",
+                   spec.to_string());
+      if (size >= 0) rows = size;
+    }
+    return rows;
+  }
+
+ protected:
+  ElementSpec make_spec() const override {
+    ElementSpec spec = input().spec();
+    checked_rows(spec);
+    for (TensorSpec& field : spec.fields) {
+      if (field.sizes) field.sizes->erase(field.sizes->begin());
+    }
+    return spec;
+  }
+
+ private:
+  std::int64_t batch_size_;
+};
+
+}  // namespace
+
+NodePtr make_unbatch(std::vector<NodePtr> inputs, AttributeReader& attributes) {
+  return std::make_shared<UnbatchNode>(std::move(inputs[0]), attributes.integer("batch_size"));
+}
+
+}  // namespace cohort::data
+
+namespace cohort {
+
+Dataset Dataset::unbatch() const {
+  const ElementSpec* spec = node_->known_spec();
+  const std::int64_t batch_size = spec != nullptr ? data::UnbatchNode::checked_rows(*spec) : -1;
+  return Dataset(std::make_shared<data::UnbatchNode>(node_, batch_size));
+}
+
+}  // namespace cohort

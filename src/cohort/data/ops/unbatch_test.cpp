@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ops/arange.h>
+#include <gmock/gmock.h>
+
+#include "cohort/data/internal/dataset_op_suite.h"
+
+namespace cohort::data {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Dataset names() { return Dataset::from_tensor_slices(StringTensor({3}, {"a", "b", "c"})); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Unbatch, DatasetOp,
+    ::testing::Values(
+        DatasetOpCase{"Batches", [] { return rows(7).batch(3).unbatch(); }},
+        DatasetOpCase{"Static",
+                      [] { return rows(7).batch(3, {.drop_remainder = true}).unbatch(); }},
+        DatasetOpCase{"Nests", [] { return tensors(5).enumerate().batch(2).unbatch(); }},
+        DatasetOpCase{"Strings", [] { return names().batch(2).unbatch(); }},
+        DatasetOpCase{"Twice", [] { return rows(8).batch(2).batch(3).unbatch().unbatch(); }}));
+
+TEST(Unbatch, YieldsTheRowsOfBatches) {
+  EXPECT_THAT(scalars_of(rows(5).batch(2).unbatch()), ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(elements_of(Dataset::from_tensors(at::arange(4).view({2, 2})).unbatch()),
+              ElementsAre("[0, 1]", "[2, 3]"));
+  EXPECT_THAT(elements_of(names().batch(2).unbatch()), ElementsAre("'a'", "'b'", "'c'"));
+}
+
+TEST(Unbatch, LosesTheLeadingSize) {
+  EXPECT_EQ(rows(8).batch(2).batch(3).unbatch().element_spec().to_string(), "int64[?]");
+}
+
+TEST(Unbatch, CountsItsElementsWhereTheBatchSizeIsStatic) {
+  EXPECT_EQ(rows(6).batch(2, {.drop_remainder = true}).unbatch().cardinality(), 6);
+  EXPECT_EQ(rows(6).batch(2).unbatch().cardinality(), kUnknownCardinality);
+  EXPECT_EQ(rows(6).repeat().batch(2).unbatch().cardinality(), kInfiniteCardinality);
+}
+
+TEST(Unbatch, GivesElementsOfTheirOwn) {
+  const Dataset dataset = Dataset::from_tensors(at::arange(3)).unbatch();
+  for (Nest& element : dataset) element.tensor().zero_();
+  EXPECT_THAT(scalars_of(dataset), ElementsAre(0, 1, 2));
+}
+
+TEST(Unbatch, RefusesScalarsAtOnce) {
+  const Error error = error_of([] { rows(3).unbatch(); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.message(), HasSubstr("[data.unbatch] expected batches, got elements int64[]"));
+}
+
+TEST(Unbatch, LosesOnlyABatchOfUnequalFields) {
+  const TensorSpec any{at::kLong, {{-1}}};
+  const Dataset dataset = generated(
+      {Nest::tuple({at::arange(2), at::arange(2)}), Nest::tuple({at::arange(2), at::arange(1)}),
+       Nest::tuple({at::arange(1), at::arange(1)})},
+      ElementSpec::tuple({any, any}));
+  EXPECT_THAT(elements_of(dataset.unbatch()),
+              ElementsAre("(0, 0)", "(1, 1)", "error invalid_argument", "(0, 0)"));
+}
+
+TEST(Unbatch, PassesOverEmptyBatches) {
+  const Dataset dataset = generated({at::arange(0), at::arange(2), at::arange(0)},
+                                    ElementSpec::tuple({{at::kLong, {{-1}}}}));
+  EXPECT_THAT(scalars_of(dataset.unbatch()), ElementsAre(0, 1));
+}
+
+}  // namespace
+}  // namespace cohort::data

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// unique: every different scalar, where it comes first.
+#include <unordered_set>
+
+#include "cohort/core/error.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/stage.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::string_view kName = "unique";
+
+bool is_scalar(const TensorSpec& spec) {
+  const bool is_comparable = spec.dtype == kString || spec.dtype == at::kBool ||
+                             c10::isIntegralType(spec.dtype, /*includeBool=*/false);
+  return is_comparable && (!spec.sizes || spec.sizes->empty());
+}
+
+void check(const ElementSpec& spec) {
+  COHORT_CHECK(spec.fields.size() == 1 && is_scalar(spec.fields[0]), ErrorCode::invalid_argument,
+               "[data.unique] expected elements that are one integer or one string, got ",
+               spec.to_string());
+}
+
+// A scalar's bytes.
+std::string key_of(const Fields& fields) {
+  check(ElementSpec::tuple({TensorSpec::of(fields.at(0))}));
+  if (StringTensor::is(fields[0])) return std::string(StringTensor::of(fields[0]).value());
+  return {static_cast<const char*>(fields[0].data_ptr()), fields[0].nbytes()};
+}
+
+class UniqueStage final : public Stage {
+ public:
+  UniqueStage(const Node& node, std::unique_ptr<Stage> input)
+      : Stage(node), input_(std::move(input)) {}
+
+  bool next(Fields& fields) override {
+    while (input_->next(fields)) {
+      if (seen_.insert(key_of(fields)).second) return true;
+    }
+    return false;
+  }
+
+  void save(ByteWriter& writer) const override {
+    writer.varint(seen_.size());
+    for (const std::string& key : seen_) writer.text(key);
+    input_->save(writer);
+  }
+
+  void restore(ByteReader& reader) override {
+    seen_.clear();
+    for (std::size_t left = reader.count(); left > 0; --left) seen_.insert(reader.text());
+    input_->restore(reader);
+  }
+
+ private:
+  std::unique_ptr<Stage> input_;
+  std::unordered_set<std::string> seen_;
+};
+
+class UniqueNode final : public Node {
+ public:
+  explicit UniqueNode(NodePtr input) : Node(kName, {std::move(input)}) {}
+
+  std::int64_t cardinality() const override { return kUnknownCardinality; }
+  Attributes attributes() const override { return {}; }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<UniqueNode>(std::move(inputs[0]));
+  }
+
+  std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
+    return std::make_unique<UniqueStage>(*this, input().start(context.input(0)));
+  }
+};
+
+}  // namespace
+
+NodePtr make_unique(std::vector<NodePtr> inputs, AttributeReader&) {
+  return std::make_shared<UniqueNode>(std::move(inputs[0]));
+}
+
+}  // namespace cohort::data
+
+namespace cohort {
+
+Dataset Dataset::unique() const {
+  if (const ElementSpec* spec = node_->known_spec()) data::check(*spec);
+  return Dataset(std::make_shared<data::UniqueNode>(node_));
+}
+
+}  // namespace cohort

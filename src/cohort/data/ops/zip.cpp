@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// zip: tuples, or maps, of one element of each input; and enumerate, which zips with a range.
+#include <algorithm>
+#include <exception>
+#include <limits>
+
+#include "cohort/core/error.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/field_rows.h"
+#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/stage.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::string_view kName = "zip";
+
+using Stages = std::vector<std::unique_ptr<Stage>>;
+
+class ZipStage final : public Stage {
+ public:
+  ZipStage(const Node& node, Stages inputs)
+      : Stage(node),
+        inputs_(std::move(inputs)),
+        has_rows_(std::all_of(inputs_.begin(), inputs_.end(),
+                              [](const auto& input) { return input->rows() != nullptr; })) {}
+
+  // An error of one input costs the others their element too, so that they stay in step.
+  bool next(Fields& fields) override {
+    fields.clear();
+    std::exception_ptr error;
+    for (const auto& input : inputs_) {
+      if (is_at_end_) break;
+      try {
+        Fields part;
+        is_at_end_ = !input->next(part);
+        for (at::Tensor& field : part) fields.push_back(std::move(field));
+      } catch (...) {
+        if (!error) error = std::current_exception();
+      }
+    }
+    if (error) std::rethrow_exception(error);
+    return !is_at_end_;
+  }
+
+  // Whole batches of rows, which cannot fail half-way.
+  std::int64_t next_batch(std::int64_t count, Fields& batch) override {
+    if (!has_rows_) return Stage::next_batch(count, batch);
+    if (is_at_end_) return 0;
+    batch.clear();
+    std::int64_t got = count;
+    for (const auto& input : inputs_) {
+      Fields part;
+      got = std::min(got, input->next_batch(got, part));
+      is_at_end_ = got < count;
+      if (got == 0) return 0;
+      for (at::Tensor& field : part) batch.push_back(std::move(field));
+    }
+    for (at::Tensor& field : batch) {
+      if (field.size(0) > got) field = narrow_rows(field, 0, got).contiguous();
+    }
+    return got;
+  }
+
+  std::int64_t skip(std::int64_t count) override {
+    if (is_at_end_) return 0;
+    std::int64_t skipped = count;
+    for (const auto& input : inputs_) skipped = std::min(skipped, input->skip(count));
+    is_at_end_ = skipped < count;
+    return skipped;
+  }
+
+  void save(ByteWriter& writer) const override {
+    writer.u8(is_at_end_ ? 1 : 0);
+    for (const auto& input : inputs_) input->save(writer);
+  }
+
+  void restore(ByteReader& reader) override {
+    is_at_end_ = reader.u8() != 0;
+    for (const auto& input : inputs_) input->restore(reader);
+  }
+
+ private:
+  Stages inputs_;
+  bool has_rows_;
+  bool is_at_end_ = false;
+};
+
+class ZipNode final : public Node {
+ public:
+  // `keys` are those of a map, in their order; none: a tuple.
+  ZipNode(std::vector<NodePtr> inputs, std::vector<std::string> keys)
+      : Node(kName, std::move(inputs)), keys_(std::move(keys)) {
+    COHORT_CHECK(!this->inputs().empty(), ErrorCode::invalid_argument,
+                 "[data.zip] expected at least one dataset, got none");
+    COHORT_CHECK(keys_.empty() || (keys_.size() == this->inputs().size() &&
+                                   std::is_sorted(keys_.begin(), keys_.end()) &&
+                                   std::adjacent_find(keys_.begin(), keys_.end()) == keys_.end()),
+                 ErrorCode::invalid_argument, "[data.zip] expected ", this->inputs().size(),
+                 " different keys in order, got ", keys_.size());
+  }
+
+  std::int64_t cardinality() const override {
+    std::int64_t least = kInfiniteCardinality;
+    for (const NodePtr& input : inputs()) {
+      const std::int64_t n = input->cardinality();
+      if (n == kUnknownCardinality) return n;
+      if (n >= 0) least = least < 0 ? n : std::min(least, n);
+    }
+    return least;
+  }
+
+  Attributes attributes() const override {
+    return {{"keys", Nest::list(Nest::Items(keys_.begin(), keys_.end()))}};
+  }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<ZipNode>(std::move(inputs), keys_);
+  }
+
+  Nest structure() const override {
+    Nest::Items structures;
+    for (const NodePtr& input : inputs()) structures.push_back(input->structure());
+    return joined(std::move(structures));
+  }
+
+  std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
+    Stages stages;
+    for (std::size_t i = 0; i < inputs().size(); ++i) {
+      stages.push_back(inputs()[i]->start(context.input(i)));
+    }
+    return std::make_unique<ZipStage>(*this, std::move(stages));
+  }
+
+ protected:
+  ElementSpec make_spec() const override {
+    ElementSpec spec;
+    Nest::Items structures;
+    for (const NodePtr& input : inputs()) {
+      structures.push_back(input->spec().structure);
+      spec.fields.insert(spec.fields.end(), input->spec().fields.begin(),
+                         input->spec().fields.end());
+    }
+    spec.structure = joined(std::move(structures));
+    return spec;
+  }
+
+ private:
+  // The inputs' structures around one numbering of the fields.
+  Nest joined(Nest::Items structures) const {
+    std::int64_t field = 0;
+    const auto number = [&field](const Nest&) { return Nest(field++); };
+    for (Nest& structure : structures) structure = structure.map_leaves(number);
+    if (keys_.empty()) return Nest::tuple(std::move(structures));
+    Nest::Map entries;
+    for (std::size_t i = 0; i < keys_.size(); ++i) entries.emplace(keys_[i], structures[i]);
+    return Nest::map(std::move(entries));
+  }
+
+  std::vector<std::string> keys_;
+};
+
+}  // namespace
+
+NodePtr make_zip(std::vector<NodePtr> inputs, AttributeReader& attributes) {
+  return std::make_shared<ZipNode>(std::move(inputs), attributes.texts("keys"));
+}
+
+}  // namespace cohort::data
+
+namespace cohort {
+
+Dataset Dataset::zip(const std::vector<Dataset>& datasets) {
+  std::vector<data::NodePtr> inputs;
+  for (const Dataset& dataset : datasets) inputs.push_back(dataset.node());
+  return Dataset(std::make_shared<data::ZipNode>(std::move(inputs), std::vector<std::string>()));
+}
+
+Dataset Dataset::zip(const std::map<std::string, Dataset>& datasets) {
+  std::vector<data::NodePtr> inputs;
+  std::vector<std::string> keys;
+  for (const auto& [key, dataset] : datasets) {
+    keys.push_back(key);
+    inputs.push_back(dataset.node());
+  }
+  return Dataset(std::make_shared<data::ZipNode>(std::move(inputs), std::move(keys)));
+}
+
+// As tf: nothing else knows of this op. An infinite input thus counts what an int64 can.
+Dataset Dataset::enumerate(std::int64_t start) const {
+  const Dataset indices = range(std::numeric_limits<std::int64_t>::max(), {.start = start});
+  return zip(std::vector<Dataset>{indices, *this});
+}
+
+}  // namespace cohort
