@@ -221,10 +221,10 @@ def file_sizes(tree):
             yield Finding(source.path, limit, "size", f"{len(source.lines)} lines; split at {limit}")
         if source.module and source.path.endswith("/README.md") and len(source.lines) > README_LINES:
             yield Finding(source.path, README_LINES, "size", f"a module's README has at most {README_LINES} lines")
-        folders[str(pathlib.PurePosixPath(source.path).parent)] += source.is_code
+        folders[str(pathlib.PurePosixPath(source.path).parent)] += source.is_code and not source.is_test
     for folder, count in folders.items():
         if count > FOLDER_FILES:
-            yield Finding(folder, 1, "size", f"{count} source files; split at {FOLDER_FILES}")
+            yield Finding(folder, 1, "size", f"{count} source files without tests; split at {FOLDER_FILES}")
 
 
 def names(tree):
