@@ -20,6 +20,7 @@
 #include "cohort/core/bytes.h"
 #include "cohort/core/nest.h"
 #include "cohort/core/string_tensor.h"
+#include "cohort/data/compression.h"
 #include "cohort/data/dataset_options.h"
 #include "cohort/data/element.h"
 #include "cohort/data/input_context.h"
@@ -99,10 +100,6 @@ struct ListFilesOptions {
   bool shuffle = true;
   std::optional<std::int64_t> seed = {};
 };
-enum class Compression : std::uint8_t { none, zlib, gzip };
-// "", "ZLIB" or "GZIP", as tf names them; anything else is invalid_argument.
-COHORT_API Compression parse_compression(std::string_view name);
-
 struct FileOptions {
   Compression compression = Compression::none;
   std::int64_t num_parallel_reads = 0;  // n > 0: as interleave of n files, block 1

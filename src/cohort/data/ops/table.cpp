@@ -12,6 +12,7 @@ NodePtr make_batch(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_concatenate(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_filter(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_from_generator(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_fixed_length_record(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_from_tensor_slices(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_from_tensors(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_idx(std::vector<NodePtr> inputs, AttributeReader& attributes);
@@ -32,40 +33,41 @@ NodePtr make_unbatch(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_unique(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_with_spec(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_zip(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_text_line(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_tf_record(std::vector<NodePtr> inputs, AttributeReader& attributes);
 
 std::span<const Op> op_table() {
-  static constexpr std::array kOps{1},
-      Op{
-          "assert_cardinality",
-          ShardRule::remove,
-          BatchRule::pass_through,
-          make_assertion,
-          Op{"batch", ShardRule::pass_through, BatchRule::own, make_batch, 1},
-          Op{"concatenate", ShardRule::all_inputs, BatchRule::common, make_concatenate, 2},
-          Op{"filter", ShardRule::pass_through, BatchRule::pass_through, make_filter, 1},
-          Op{"from_generator", ShardRule::source, BatchRule::unknown, make_from_generator, 0},
-          Op{"from_tensor_slices", ShardRule::source, BatchRule::unknown, make_from_tensor_slices,
-             0},
-          Op{"from_tensors", ShardRule::source, BatchRule::unknown, make_from_tensors, 0},
-          Op{"idx", ShardRule::source, BatchRule::unknown, make_idx, 0},
-          Op{"ignore_errors", ShardRule::refuse, BatchRule::unknown, make_ignore_errors, 1},
-          Op{"map", ShardRule::pass_through, BatchRule::unknown, make_map, 1},
-          Op{"options", ShardRule::pass_through, BatchRule::pass_through, make_options, 1},
-          Op{"parallel_batch", ShardRule::pass_through, BatchRule::unknown, make_parallel_batch, 1},
-          Op{"prefetch", ShardRule::pass_through, BatchRule::pass_through, make_prefetch, 1},
-          Op{"range", ShardRule::source, BatchRule::unknown, make_range, 0},
-          Op{"repeat", ShardRule::pass_through, BatchRule::pass_through, make_repeat, 1},
-          Op{"shard", ShardRule::pass_through, BatchRule::pass_through, make_shard, 1},
-          Op{"share", ShardRule::refuse, BatchRule::unknown, make_share, 1},
-          Op{"shuffle", ShardRule::pass_through, BatchRule::pass_through, make_shuffle, 1},
-          Op{"skip", ShardRule::pass_through, BatchRule::pass_through, make_skip, 1},
-          Op{"take", ShardRule::pass_through, BatchRule::pass_through, make_take, 1},
-          Op{"typed_map", ShardRule::pass_through, BatchRule::unknown, make_typed_map, 1},
-          Op{"unbatch", ShardRule::pass_through, BatchRule::unknown, make_unbatch, 1},
-          Op{"unique", ShardRule::refuse, BatchRule::unknown, make_unique, 1},
-          Op{"with_spec", ShardRule::pass_through, BatchRule::pass_through, make_with_spec, 1},
-          Op{"zip", ShardRule::all_inputs, BatchRule::common, make_zip, kAnyInputCount},
-      };
+  static constexpr std::array kOps{
+      Op{"assert_cardinality", ShardRule::remove, BatchRule::pass_through, make_assertion, 1},
+      Op{"batch", ShardRule::pass_through, BatchRule::own, make_batch, 1},
+      Op{"concatenate", ShardRule::all_inputs, BatchRule::common, make_concatenate, 2},
+      Op{"filter", ShardRule::pass_through, BatchRule::pass_through, make_filter, 1},
+      Op{"fixed_length_record", ShardRule::reader, BatchRule::unknown, make_fixed_length_record,
+         kAnyInputCount},
+      Op{"from_generator", ShardRule::source, BatchRule::unknown, make_from_generator, 0},
+      Op{"from_tensor_slices", ShardRule::source, BatchRule::unknown, make_from_tensor_slices, 0},
+      Op{"from_tensors", ShardRule::source, BatchRule::unknown, make_from_tensors, 0},
+      Op{"idx", ShardRule::source, BatchRule::unknown, make_idx, 0},
+      Op{"ignore_errors", ShardRule::refuse, BatchRule::unknown, make_ignore_errors, 1},
+      Op{"map", ShardRule::pass_through, BatchRule::unknown, make_map, 1},
+      Op{"options", ShardRule::pass_through, BatchRule::pass_through, make_options, 1},
+      Op{"parallel_batch", ShardRule::pass_through, BatchRule::unknown, make_parallel_batch, 1},
+      Op{"prefetch", ShardRule::pass_through, BatchRule::pass_through, make_prefetch, 1},
+      Op{"range", ShardRule::source, BatchRule::unknown, make_range, 0},
+      Op{"repeat", ShardRule::pass_through, BatchRule::pass_through, make_repeat, 1},
+      Op{"shard", ShardRule::pass_through, BatchRule::pass_through, make_shard, 1},
+      Op{"share", ShardRule::refuse, BatchRule::unknown, make_share, 1},
+      Op{"shuffle", ShardRule::pass_through, BatchRule::pass_through, make_shuffle, 1},
+      Op{"skip", ShardRule::pass_through, BatchRule::pass_through, make_skip, 1},
+      Op{"take", ShardRule::pass_through, BatchRule::pass_through, make_take, 1},
+      Op{"text_line", ShardRule::reader, BatchRule::unknown, make_text_line, kAnyInputCount},
+      Op{"tf_record", ShardRule::reader, BatchRule::unknown, make_tf_record, kAnyInputCount},
+      Op{"typed_map", ShardRule::pass_through, BatchRule::unknown, make_typed_map, 1},
+      Op{"unbatch", ShardRule::pass_through, BatchRule::unknown, make_unbatch, 1},
+      Op{"unique", ShardRule::refuse, BatchRule::unknown, make_unique, 1},
+      Op{"with_spec", ShardRule::pass_through, BatchRule::pass_through, make_with_spec, 1},
+      Op{"zip", ShardRule::all_inputs, BatchRule::common, make_zip, kAnyInputCount},
+  };
   return kOps;
 }
 

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/files/byte_window.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace cohort::data {
+namespace {
+
+constexpr std::int64_t kBufferBytesMin = 4 << 10;
+constexpr std::int64_t kBufferBytesMax = 64 << 20;
+
+}  // namespace
+
+ByteWindow::ByteWindow(std::unique_ptr<FileStream> stream, std::int64_t buffer_bytes)
+    : stream_(std::move(stream)),
+      capacity_(
+          static_cast<std::size_t>(std::clamp(buffer_bytes, kBufferBytesMin, kBufferBytesMax))) {}
+
+void ByteWindow::make_room(std::size_t count) {
+  const auto kept = static_cast<std::size_t>(end_ - begin_);
+  // A length may be a lie: the buffer at most doubles for what has been read.
+  const std::size_t wanted = std::max(capacity_, std::min(count, 2 * kept));
+  if (!buffer_ || wanted > capacity_) {
+    auto grown = std::make_unique_for_overwrite<char[]>(wanted);
+    if (kept > 0) std::memcpy(grown.get(), begin_, kept);
+    buffer_ = std::move(grown);
+    capacity_ = wanted;
+  } else if (kept > 0) {
+    std::memmove(buffer_.get(), begin_, kept);
+  }
+  begin_ = buffer_.get();
+  end_ = begin_ + kept;
+}
+
+void ByteWindow::fill(std::size_t count) {
+  while (static_cast<std::size_t>(end_ - begin_) < count) {
+    make_room(count);
+    const auto kept = static_cast<std::size_t>(end_ - begin_);
+    const std::size_t got = stream_->read({buffer_.get() + kept, capacity_ - kept});
+    if (got == 0) return;
+    end_ += got;
+    end_offset_ += got;
+  }
+}
+
+std::uint64_t ByteWindow::skip(std::uint64_t count) {
+  const auto here = static_cast<std::uint64_t>(end_ - begin_);
+  if (count <= here) {
+    advance(count);
+    return count;
+  }
+  if (const auto size = stream_->size()) {
+    const std::uint64_t from = offset();
+    const std::uint64_t to = std::max(from, from + std::min(count, *size - std::min(*size, from)));
+    seek(to);
+    return to - from;
+  }
+  std::uint64_t skipped = 0;
+  while (skipped < count) {
+    const std::size_t got = peek(1).size();
+    if (got == 0) break;
+    const std::uint64_t step = std::min<std::uint64_t>(got, count - skipped);
+    advance(step);
+    skipped += step;
+  }
+  return skipped;
+}
+
+void ByteWindow::seek(std::uint64_t offset) {
+  const std::uint64_t buffered_from =
+      end_offset_ - static_cast<std::uint64_t>(end_ - buffer_.get());
+  if (buffer_ && offset >= buffered_from && offset <= end_offset_) {
+    begin_ = end_ - (end_offset_ - offset);
+    return;
+  }
+  stream_->seek(offset);
+  begin_ = end_ = buffer_.get();
+  end_offset_ = offset;
+}
+
+}  // namespace cohort::data

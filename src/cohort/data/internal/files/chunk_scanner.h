@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file as chunks of equal length between a header and a footer.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "cohort/data/internal/files/byte_window.h"
+#include "cohort/data/internal/files/file_scanner.h"
+
+namespace cohort::data {
+
+struct ChunkLayout {
+  std::uint64_t header_bytes = 0;
+  std::uint64_t chunk_bytes = 0;
+  std::uint64_t footer_bytes = 0;
+
+  // How many there are in a file of this size; invalid_argument where they do not fill it.
+  std::uint64_t count(std::uint64_t file_bytes, const std::string& path, std::string_view op) const;
+};
+
+// Looks at the file's size before its first chunk: a packed file is unpacked once for it. Used from
+// one thread at a time.
+class ChunkScanner final : public FileScanner {
+ public:
+  ChunkScanner(ByteWindow window, ChunkLayout layout, std::string path, std::string_view op)
+      : window_(std::move(window)), layout_(layout), path_(std::move(path)), op_(op) {}
+
+  bool next(std::string_view& chunk) override;
+  std::uint64_t offset() const override { return window_.offset(); }
+  void seek(std::uint64_t offset) override { window_.seek(offset); }
+
+ private:
+  void find_end();
+
+  ByteWindow window_;
+  ChunkLayout layout_;
+  std::string path_;
+  std::string op_;
+  std::uint64_t end_ = 0;  // of the last chunk; 0: not known yet
+};
+
+}  // namespace cohort::data

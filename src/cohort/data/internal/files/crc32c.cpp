@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/files/crc32c.h"
+
+#include <array>
+#include <cstddef>
+#include <cstring>
+
+#if defined(COHORT_HAS_ISAL)
+#include <isa-l/crc.h>
+
+#include <limits>
+#endif
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#endif
+
+namespace cohort::data {
+namespace {
+
+constexpr std::uint32_t kPolynomial = 0x82F63B78;  // reflected
+
+constexpr std::array<std::uint32_t, 256> make_table() {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    std::uint32_t crc = byte;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? kPolynomial : 0);
+    table[byte] = crc;
+  }
+  return table;
+}
+
+std::uint32_t by_table(std::string_view bytes) {
+  static constexpr std::array<std::uint32_t, 256> kTable = make_table();
+  std::uint32_t crc = ~0U;
+  for (const char byte : bytes) {
+    crc = (crc >> 8) ^ kTable[(crc ^ static_cast<unsigned char>(byte)) & 0xFF];
+  }
+  return ~crc;
+}
+
+#if defined(__x86_64__)
+// The processor's own instruction: a call of the library costs more than a short record.
+__attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::string_view bytes) {
+  std::uint64_t crc = ~0U;
+  const char* data = bytes.data();
+  std::size_t left = bytes.size();
+  for (; left >= 8; left -= 8, data += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, data, 8);
+    crc = _mm_crc32_u64(crc, word);
+  }
+  auto narrow = static_cast<std::uint32_t>(crc);
+  for (; left > 0; --left, ++data) {
+    narrow = _mm_crc32_u8(narrow, static_cast<unsigned char>(*data));
+  }
+  return ~narrow;
+}
+
+bool has_instruction() {
+  static const bool found = __builtin_cpu_supports("sse4.2") != 0;
+  return found;
+}
+#endif
+
+std::uint32_t short_crc32c(std::string_view bytes) {
+#if defined(__x86_64__)
+  if (has_instruction()) return by_instruction(bytes);
+#endif
+  return by_table(bytes);
+}
+
+#if defined(COHORT_HAS_ISAL)
+// Where folding 16 bytes and more at once begins to win.
+constexpr std::size_t kFoldBytesMin = 256;
+
+std::uint32_t by_folding(std::string_view bytes) {
+  std::uint32_t crc = ~0U;
+  while (!bytes.empty()) {
+    const std::size_t piece =
+        std::min<std::size_t>(bytes.size(), std::numeric_limits<int>::max() & ~0xFF);
+    // The library takes bytes it does not write to as not constant.
+    auto* data = reinterpret_cast<unsigned char*>(const_cast<char*>(bytes.data()));
+    crc = ::crc32_iscsi(data, static_cast<int>(piece), crc);
+    bytes.remove_prefix(piece);
+  }
+  return ~crc;
+}
+#endif
+
+}  // namespace
+
+std::uint32_t crc32c(std::string_view bytes) {
+#if defined(COHORT_HAS_ISAL)
+  if (bytes.size() >= kFoldBytesMin) return by_folding(bytes);
+#endif
+  return short_crc32c(bytes);
+}
+
+}  // namespace cohort::data

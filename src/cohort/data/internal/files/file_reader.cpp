@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/files/file_reader.h"
+
+#include <algorithm>
+#include <array>
+#include <thread>
+
+#include "cohort/core/error.h"
+#include "cohort/data/internal/file_access.h"
+#include "cohort/data/internal/files/file_reader_stage.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::int64_t kParallelReadsMax = 1024;
+constexpr std::int64_t kRowFilesMax = 1 << 20;
+
+// Whether a dataset of names yields the same names in every run, so that all may be asked for at
+// once.
+bool is_fixed_list(const Node& node) {
+  static constexpr std::array<std::string_view, 4> kKeepOrder{"shard", "take", "skip", "options"};
+  if (node.op() == "from_tensor_slices") return true;
+  return std::find(kKeepOrder.begin(), kKeepOrder.end(), node.op()) != kKeepOrder.end() &&
+         is_fixed_list(node.input());
+}
+
+NodePtr slices_of(const std::vector<std::string>& names) {
+  return Dataset::from_tensor_slices(StringTensor(names)).node();
+}
+
+std::vector<NodePtr> inputs_of(const FileNames& names) {
+  return names.dataset ? std::vector<NodePtr>{names.dataset} : std::vector<NodePtr>{};
+}
+
+}  // namespace
+
+FileNames FileNames::of(const Dataset& names, std::string_view op) {
+  const ElementSpec& spec = names.element_spec();
+  COHORT_CHECK(spec.fields.size() == 1 && spec.fields[0].dtype == kString &&
+                   (!spec.fields[0].sizes || spec.fields[0].sizes->empty()),
+               ErrorCode::invalid_argument, "[data.", op,
+               "] expected file names as scalar strings, got a dataset of ", spec.to_string());
+  return {names.node(), {}};
+}
+
+FileNames FileNames::of(const StringTensor& names) { return {slices_of(names.values()), {}}; }
+
+FileNames FileNames::from(std::vector<NodePtr> inputs, AttributeReader& attributes,
+                          std::string_view op) {
+  if (attributes.has("files")) {
+    COHORT_CHECK(inputs.empty(), ErrorCode::data_loss, "[data.", op,
+                 "] expected no input beside a list of files, got ", inputs.size());
+    return {nullptr, attributes.texts("files")};
+  }
+  COHORT_CHECK(inputs.size() == 1, ErrorCode::data_loss, "[data.", op,
+               "] expected one input, the names of files, got ", inputs.size());
+  return {std::move(inputs[0]), {}};
+}
+
+FileOptions file_options_from(AttributeReader& attributes) {
+  return {.compression = parse_compression(attributes.text("compression")),
+          .num_parallel_reads = attributes.integer("num_parallel_reads"),
+          .buffer_bytes = attributes.integer("buffer_bytes")};
+}
+
+FileReaderNode::FileReaderNode(std::string_view op, FileNames names, FileOptions options)
+    : Node(op, inputs_of(names)), list_(std::move(names.list)), options_(options) {
+  COHORT_CHECK(
+      options.num_parallel_reads >= kAutotune && options.num_parallel_reads <= kParallelReadsMax,
+      ErrorCode::invalid_argument, "[data.", op, "] expected num_parallel_reads of 0 to ",
+      kParallelReadsMax, " or kAutotune, got ", options.num_parallel_reads);
+  COHORT_CHECK(options.buffer_bytes > 0, ErrorCode::invalid_argument, "[data.", op,
+               "] expected buffer_bytes > 0, got ", options.buffer_bytes);
+  if (inputs().empty()) list_source_ = slices_of(list_);
+}
+
+Attributes FileReaderNode::attributes() const {
+  Attributes all{{"compression", std::string(name_of(options_.compression))},
+                 {"num_parallel_reads", options_.num_parallel_reads},
+                 {"buffer_bytes", options_.buffer_bytes}};
+  if (list_source_) {
+    Nest::Items files;
+    for (const std::string& name : list_) files.emplace_back(name);
+    all.emplace("files", Nest::list(std::move(files)));
+  }
+  return all;
+}
+
+FileNames FileReaderNode::names_in(std::vector<NodePtr> inputs) const {
+  return {inputs.empty() ? nullptr : std::move(inputs[0]), list_};
+}
+
+std::unique_ptr<Stage> FileReaderNode::make_stage(const StageContext& context) const {
+  if (const std::shared_ptr<const RowStore> store = rows(context)) return start_rows(*this, store);
+  std::int64_t open_files = options_.num_parallel_reads;
+  if (open_files == kAutotune) open_files = std::thread::hardware_concurrency();
+  const Node& names = list_source_ ? *list_source_ : input();
+  return std::make_unique<FileReaderStage>(*this, context, names.start(context.input(0)),
+                                           std::max<std::size_t>(1, open_files));
+}
+
+std::vector<std::string> FileReaderNode::all_paths(const StageContext& context) const {
+  const Node& names = list_source_ ? *list_source_ : input();
+  const std::unique_ptr<Stage> stage = names.start(context.input(0));
+  std::vector<std::string> paths;
+  for (Fields name; stage->next(name);) {
+    paths.push_back(
+        allowed_path(std::string(StringTensor::of(name.at(0)).value()), context.options(), op()));
+  }
+  return paths;
+}
+
+std::shared_ptr<const RowStore> FileReaderNode::rows(const StageContext& context) const {
+  const Node& names = list_source_ ? *list_source_ : input();
+  if (options_.compression != Compression::none || options_.num_parallel_reads > 1 ||
+      !is_fixed_list(names)) {
+    return nullptr;
+  }
+  const std::int64_t count = names.cardinality();
+  if (count < 0 || count > kRowFilesMax) return nullptr;
+  const Lock lock(mutex_);
+  // Every run asks whether the files may be opened. Once there are rows, they stay: stages of one
+  // node share them.
+  if (rows_) {
+    all_paths(context);
+    return rows_;
+  }
+  try {
+    rows_ = open_rows(all_paths(context));
+  } catch (const Error&) {
+    // Reading in order meets the same error where it belongs.
+    return nullptr;
+  }
+  return rows_;
+}
+
+std::shared_ptr<const RowStore> FileReaderNode::open_rows(const std::vector<std::string>&) const {
+  return nullptr;
+}
+
+void FileReaderNode::make_element(std::string_view value, Fields& fields) const {
+  fields.assign(1, StringTensor(std::string(value)));
+}
+
+ElementSpec FileReaderNode::make_spec() const {
+  return ElementSpec::tuple({TensorSpec{kString, std::vector<std::int64_t>{}}});
+}
+
+}  // namespace cohort::data

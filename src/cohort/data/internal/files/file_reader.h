@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ops that read files share: tf_record, text_line, fixed_length_record, csv.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/core/mutex.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/files/file_scanner.h"
+#include "cohort/data/internal/node.h"
+#include "cohort/data/internal/row_store.h"
+
+namespace cohort::data {
+
+// Where the names of files come from: a dataset, or a list in the op itself, which auto-sharding by
+// file does not divide.
+struct FileNames {
+  NodePtr dataset;                // of scalar strings
+  std::vector<std::string> list;  // where `dataset` is null
+
+  // invalid_argument unless the elements are scalar strings, as far as their spec says.
+  static FileNames of(const Dataset& names, std::string_view op);
+  // One after the other, whatever their shape.
+  static FileNames of(const StringTensor& names);
+  static FileNames from(std::vector<NodePtr> inputs, AttributeReader& attributes,
+                        std::string_view op);
+};
+
+FileOptions file_options_from(AttributeReader& attributes);
+
+// Reads the files of its input one after the other, or num_parallel_reads of them in turn. A file
+// that cannot be opened or read on is one error, and the next file follows. Thread-safe.
+class FileReaderNode : public Node {
+ public:
+  FileReaderNode(std::string_view op, FileNames names, FileOptions options);
+
+  std::int64_t cardinality() const override { return kUnknownCardinality; }
+  Attributes attributes() const override;
+  std::unique_ptr<Stage> make_stage(const StageContext& context) const override;
+
+  // One of its files, opened at its front.
+  virtual std::unique_ptr<FileScanner> open(const std::string& path) const = 0;
+  // What a scanner's value becomes. What it throws takes the value's place alone.
+  virtual void make_element(std::string_view value, Fields& fields) const;
+  // Whether make_element() makes a scalar string of each value.
+  virtual bool makes_strings() const { return true; }
+
+ protected:
+  ElementSpec make_spec() const override;
+  // The elements of these files by number; null where they must be read in order.
+  virtual std::shared_ptr<const RowStore> open_rows(const std::vector<std::string>& paths) const;
+
+  const FileOptions& file_options() const { return options_; }
+  FileNames names() const { return {inputs().empty() ? nullptr : inputs()[0], list_}; }
+  // What with_inputs() makes its copy from.
+  FileNames names_in(std::vector<NodePtr> inputs) const;
+
+ private:
+  std::shared_ptr<const RowStore> rows(const StageContext& context) const;
+  std::vector<std::string> all_paths(const StageContext& context) const;
+
+  std::vector<std::string> list_;
+  NodePtr list_source_;  // the list as a dataset
+  FileOptions options_;
+  mutable Mutex mutex_;
+  mutable std::shared_ptr<const RowStore> rows_ COHORT_GUARDED_BY(mutex_);
+};
+
+// The low-level readers over a list of names of their own: sources that auto-sharding by file
+// refuses.
+Dataset raw_tf_record(const StringTensor& files, FileOptions options = {});
+Dataset raw_text_line(const StringTensor& files, FileOptions options = {});
+Dataset raw_fixed_length_record(const StringTensor& files, FixedLengthOptions options);
+
+}  // namespace cohort::data

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/files/file_reader_stage.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "cohort/core/error.h"
+#include "cohort/data/internal/file_access.h"
+
+namespace cohort::data {
+namespace {
+
+// Room made ahead for a batch, whatever size was asked for.
+constexpr std::int64_t kFirstElementsMax = 4096;
+
+}  // namespace
+
+FileReaderStage::FileReaderStage(const FileReaderNode& node, StageContext context,
+                                 std::unique_ptr<Stage> names, std::size_t open_files)
+    : Stage(node),
+      reader_(node),
+      context_(std::move(context)),
+      names_(std::move(names)),
+      slots_(open_files) {}
+
+bool FileReaderStage::take_name(Slot& slot) {
+  Fields name;
+  if (!names_->next(name)) {
+    names_have_ended_ = true;
+    return false;
+  }
+  COHORT_CHECK(name.size() == 1 && StringTensor::is(name[0]) && name[0].numel() == 1,
+               ErrorCode::invalid_argument, "[data.", node().op(),
+               "] expected file names as scalar strings, got elements of ", name.size(),
+               " fields, the first ", name.empty() ? "none" : TensorSpec::of(name[0]).to_string());
+  slot.path = StringTensor::of(name[0]).value();
+  slot.resume_at = 0;
+  slot.is_taken = true;
+  ++taken_count_;
+  return true;
+}
+
+void FileReaderStage::release(Slot& slot) {
+  slot.scanner.reset();
+  slot.is_taken = false;
+  --taken_count_;
+}
+
+bool FileReaderStage::next_in_slot(Slot& slot, std::string_view& value) {
+  if (!slot.scanner) {
+    slot.scanner = reader_.open(allowed_path(slot.path, context_.options(), node().op()));
+    if (slot.resume_at > 0) slot.scanner->seek(slot.resume_at);
+  }
+  return slot.scanner->next(value);
+}
+
+bool FileReaderStage::next_value(std::string_view& value) {
+  while (taken_count_ > 0 || !names_have_ended_) {
+    Slot& slot = slots_[turn_];
+    if (!slot.is_taken && (names_have_ended_ || !take_name(slot))) {
+      next_turn();
+      continue;
+    }
+    try {
+      if (next_in_slot(slot, value)) {
+        next_turn();
+        return true;
+      }
+    } catch (...) {
+      release(slot);
+      next_turn();
+      throw;
+    }
+    release(slot);
+    next_turn();
+  }
+  return false;
+}
+
+bool FileReaderStage::next(Fields& fields) {
+  std::string_view value;
+  if (!next_value(value)) return false;
+  reader_.make_element(value, fields);
+  return true;
+}
+
+std::int64_t FileReaderStage::next_batch(std::int64_t count, Fields& batch) {
+  if (!reader_.makes_strings()) return Stage::next_batch(count, batch);
+  std::string bytes;
+  std::vector<std::uint64_t> ends;
+  bytes.reserve(batch_bytes_);
+  ends.reserve(static_cast<std::size_t>(std::min(count, kFirstElementsMax)));
+  std::exception_ptr first_error;
+  std::string_view value;
+  for (std::int64_t i = 0; i < count; ++i) {
+    try {
+      if (!next_value(value)) break;
+    } catch (...) {
+      if (!first_error) first_error = std::current_exception();
+      continue;
+    }
+    if (first_error) continue;
+    bytes.append(value);
+    ends.push_back(bytes.size());
+  }
+  if (first_error) std::rethrow_exception(first_error);
+  if (ends.empty()) return 0;
+  batch_bytes_ = bytes.size() + bytes.size() / 16;
+  const auto size = static_cast<std::int64_t>(ends.size());
+  batch.assign(1, StringTensor({size}, std::move(bytes), std::move(ends)));
+  return size;
+}
+
+void FileReaderStage::save(ByteWriter& writer) const {
+  names_->save(writer);
+  writer.u8(names_have_ended_ ? 1 : 0);
+  writer.varint(turn_);
+  writer.varint(taken_count_);
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = slots_[i];
+    if (!slot.is_taken) continue;
+    writer.varint(i);
+    writer.text(slot.path);
+    writer.varint(slot.scanner ? slot.scanner->offset() : slot.resume_at);
+  }
+}
+
+void FileReaderStage::restore(ByteReader& reader) {
+  names_->restore(reader);
+  names_have_ended_ = reader.u8() != 0;
+  turn_ = reader.varint();
+  if (turn_ >= slots_.size()) reader.fail("the number of an open file");
+  for (Slot& slot : slots_) slot = {};
+  taken_count_ = reader.count(3);
+  for (std::size_t i = 0; i < taken_count_; ++i) {
+    const std::uint64_t number = reader.varint();
+    if (number >= slots_.size() || slots_[number].is_taken) reader.fail("an open file");
+    Slot& slot = slots_[number];
+    slot.is_taken = true;
+    slot.path = reader.text();
+    slot.resume_at = reader.varint();
+  }
+}
+
+}  // namespace cohort::data

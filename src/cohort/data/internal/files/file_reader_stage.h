@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// A running reader of files.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/data/internal/files/file_reader.h"
+#include "cohort/data/internal/stage.h"
+
+namespace cohort::data {
+
+// Used from one thread at a time.
+class FileReaderStage final : public Stage {
+ public:
+  // As many files open at a time as `open_files`, one element of each in turn.
+  FileReaderStage(const FileReaderNode& node, StageContext context, std::unique_ptr<Stage> names,
+                  std::size_t open_files);
+
+  bool next(Fields& fields) override;
+  std::int64_t next_batch(std::int64_t count, Fields& batch) override;
+  void save(ByteWriter& writer) const override;
+  void restore(ByteReader& reader) override;
+
+ private:
+  // One of the files that are read in turn.
+  struct Slot {
+    bool is_taken = false;
+    std::string path;
+    std::uint64_t resume_at = 0;           // where it is opened at
+    std::unique_ptr<FileScanner> scanner;  // null until the slot's turn comes
+  };
+
+  bool next_value(std::string_view& value);
+  bool next_in_slot(Slot& slot, std::string_view& value);
+  bool take_name(Slot& slot);
+  void release(Slot& slot);
+  void next_turn() { turn_ = turn_ + 1 == slots_.size() ? 0 : turn_ + 1; }
+
+  const FileReaderNode& reader_;
+  StageContext context_;
+  std::unique_ptr<Stage> names_;
+  bool names_have_ended_ = false;
+  std::vector<Slot> slots_;
+  std::size_t taken_count_ = 0;
+  std::size_t turn_ = 0;
+  std::size_t batch_bytes_ = 0;  // of the last batch: what the next will take
+};
+
+}  // namespace cohort::data

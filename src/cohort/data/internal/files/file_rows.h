@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Byte strings of files by number: only those that are wanted are read.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/core/mutex.h"
+#include "cohort/data/internal/files/file_stream.h"
+#include "cohort/data/internal/row_store.h"
+
+namespace cohort::data {
+
+// Where the rows of one file lie: `count` of `row_bytes` behind `first`, or as `offsets` say.
+struct RowFile {
+  std::string path;
+  std::uint64_t file_bytes = 0;
+  std::uint64_t first = 0;
+  std::uint64_t row_bytes = 0;
+  std::uint64_t count = 0;
+  std::vector<std::uint64_t> offsets = {};  // of each row, when not empty
+
+  std::uint64_t begin(std::uint64_t row) const {
+    return offsets.empty() ? first + row * row_bytes : offsets[row];
+  }
+  std::uint64_t end(std::uint64_t row) const {
+    if (offsets.empty()) return begin(row) + row_bytes;
+    return row + 1 < count ? offsets[row + 1] : file_bytes;
+  }
+};
+
+// Immutable but for open files. Thread-safe.
+class FileRows : public RowStore {
+ public:
+  FileRows(std::vector<RowFile> files, std::string_view op);
+
+  std::int64_t size() const final { return starts_.back(); }
+  void element(std::int64_t row, Fields& fields) const final;
+  void gather(std::span<const std::int64_t> rows, Fields& batch) const final;
+
+ protected:
+  // What of a row's bytes is its value; data_loss where they are bad.
+  virtual std::string_view decode(std::string_view bytes, std::uint64_t offset,
+                                  const std::string& path) const = 0;
+  const std::string& op() const { return op_; }
+
+ private:
+  struct Run;  // rows that lie one behind the other in a file
+  Run run_at(std::span<const std::int64_t> rows) const;
+  void read(const Run& run, std::string& bytes) const;
+  std::shared_ptr<const FileDescriptor> open(std::size_t file) const;
+
+  std::vector<RowFile> files_;
+  std::vector<std::int64_t> starts_;  // of each file's rows; the last entry is the size
+  std::string op_;
+  mutable Mutex mutex_;
+  mutable std::map<std::size_t, std::shared_ptr<const FileDescriptor>> open_
+      COHORT_GUARDED_BY(mutex_);
+};
+
+}  // namespace cohort::data

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/files/file_sink.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+#define ZLIB_CONST
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "cohort/core/error.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::size_t kBufferBytes = 256 << 10;
+
+class PlainSink final : public FileSink {
+ public:
+  PlainSink(const std::string& path, std::string_view op)
+      : file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)),
+        path_(path),
+        op_(op) {
+    if (file_ < 0) fail("to create");
+    buffer_.reserve(kBufferBytes);
+  }
+  ~PlainSink() override {
+    if (file_ >= 0) ::close(file_);
+  }
+
+  void write(std::string_view bytes) override {
+    if (buffer_.size() + bytes.size() > kBufferBytes) flush();
+    if (bytes.size() >= kBufferBytes) {
+      write_now(bytes);
+    } else {
+      buffer_ += bytes;
+    }
+  }
+
+  void flush() override {
+    write_now(buffer_);
+    buffer_.clear();
+  }
+
+  void close() override {
+    flush();
+    // Some file systems say only here that the disk is full.
+    if (::close(std::exchange(file_, -1)) != 0) fail("to close");
+  }
+
+ private:
+  void write_now(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t done = ::write(file_, bytes.data(), bytes.size());
+      if (done < 0 && errno == EINTR) continue;
+      if (done < 0) fail("to write");
+      bytes.remove_prefix(static_cast<std::size_t>(done));
+    }
+  }
+
+  [[noreturn]] void fail(std::string_view action) const {
+    const int code = errno;
+    const ErrorCode kind = code == ENOENT || code == ENOTDIR  ? ErrorCode::not_found
+                           : code == EACCES || code == EROFS  ? ErrorCode::permission_denied
+                           : code == ENOSPC || code == EDQUOT ? ErrorCode::resource_exhausted
+                                                              : ErrorCode::failed_precondition;
+    cohort::internal::throw_error(kind, "[data.", op_, "] expected ", action, " file '", path_,
+                                  "', got: ", std::strerror(code));
+  }
+
+  int file_;
+  std::string path_;
+  std::string op_;
+  std::string buffer_;
+};
+
+class DeflateSink final : public FileSink {
+ public:
+  DeflateSink(const std::string& path, Compression compression, std::string_view op)
+      : file_(path, op), packed_(kBufferBytes) {
+    const int window_bits = MAX_WBITS + (compression == Compression::gzip ? 16 : 0);
+    constexpr int kMemoryLevel = 8;  // zlib's default
+    COHORT_CHECK(::deflateInit2(&zlib_, Z_DEFAULT_COMPRESSION, Z_DEFLATED, window_bits,
+                                kMemoryLevel, Z_DEFAULT_STRATEGY) == Z_OK,
+                 ErrorCode::resource_exhausted, "[data.", op, "] expected memory for packing '",
+                 path, "', got none");
+  }
+  ~DeflateSink() override { ::deflateEnd(&zlib_); }
+
+  void write(std::string_view bytes) override {
+    while (!bytes.empty()) {
+      const std::size_t piece =
+          std::min<std::size_t>(bytes.size(), std::numeric_limits<uInt>::max());
+      deflate(bytes.substr(0, piece), Z_NO_FLUSH);
+      bytes.remove_prefix(piece);
+    }
+  }
+  void flush() override {
+    deflate({}, Z_SYNC_FLUSH);
+    file_.flush();
+  }
+  void close() override {
+    deflate({}, Z_FINISH);
+    file_.close();
+  }
+
+ private:
+  void deflate(std::string_view bytes, int mode) {
+    zlib_.next_in = reinterpret_cast<const Bytef*>(bytes.data());
+    zlib_.avail_in = static_cast<uInt>(bytes.size());
+    do {
+      zlib_.next_out = reinterpret_cast<Bytef*>(packed_.data());
+      zlib_.avail_out = static_cast<uInt>(packed_.size());
+      // It cannot fail: the stream is in order, and there is room.
+      COHORT_ASSERT(::deflate(&zlib_, mode) != Z_STREAM_ERROR);
+      file_.write({packed_.data(), packed_.size() - zlib_.avail_out});
+    } while (zlib_.avail_out == 0);
+  }
+
+  PlainSink file_;
+  z_stream zlib_{};
+  std::vector<char> packed_;
+};
+
+}  // namespace
+
+std::unique_ptr<FileSink> create_file(const std::string& path, Compression compression,
+                                      std::string_view op) {
+  if (compression == Compression::none) return std::make_unique<PlainSink>(path, op);
+  return std::make_unique<DeflateSink>(path, compression, op);
+}
+
+}  // namespace cohort::data

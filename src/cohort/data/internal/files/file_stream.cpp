@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/files/file_stream.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#define ZLIB_CONST
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+
+Compression parse_compression(std::string_view name) {
+  for (const Compression known : {Compression::none, Compression::zlib, Compression::gzip}) {
+    if (name == name_of(known)) return known;
+  }
+  internal::throw_error(ErrorCode::invalid_argument,
+                        "[data.compression] expected \"\", \"ZLIB\" or \"GZIP\", got \"", name,
+                        "\"; unpack the file with its own tool first");
+}
+
+std::string_view name_of(Compression compression) {
+  switch (compression) {
+    case Compression::none:
+      return "";
+    case Compression::zlib:
+      return "ZLIB";
+    case Compression::gzip:
+      return "GZIP";
+  }
+  return "unknown";
+}
+
+}  // namespace cohort
+
+namespace cohort::data {
+namespace {
+
+[[noreturn]] void fail_to_read(const std::string& path, std::string_view op, int code) {
+  const ErrorCode kind = code == ENOENT || code == ENOTDIR ? ErrorCode::not_found
+                         : code == EACCES                  ? ErrorCode::permission_denied
+                                                           : ErrorCode::failed_precondition;
+  internal::throw_error(kind, "[data.", op, "] expected to read file '", path,
+                        "', got: ", std::strerror(code));
+}
+
+class PlainStream final : public FileStream {
+ public:
+  explicit PlainStream(FileDescriptor file) : file_(std::move(file)) {}
+
+  std::size_t read(std::span<char> buffer) override {
+    const std::size_t got = file_.read_at(offset_, buffer);
+    offset_ += got;
+    return got;
+  }
+  void seek(std::uint64_t offset) override { offset_ = offset; }
+  std::optional<std::uint64_t> size() const override { return file_.size(); }
+
+ private:
+  FileDescriptor file_;
+  std::uint64_t offset_ = 0;
+};
+
+class MemoryStream final : public FileStream {
+ public:
+  explicit MemoryStream(std::string_view bytes) : bytes_(bytes) {}
+
+  std::size_t read(std::span<char> buffer) override {
+    if (offset_ >= bytes_.size()) return 0;
+    const std::size_t count = bytes_.copy(buffer.data(), buffer.size(), offset_);
+    offset_ += count;
+    return count;
+  }
+  void seek(std::uint64_t offset) override { offset_ = offset; }
+  std::optional<std::uint64_t> size() const override { return bytes_.size(); }
+
+ private:
+  std::string_view bytes_;
+  std::uint64_t offset_ = 0;
+};
+
+constexpr std::size_t kPackedBytes = 256 << 10;
+
+class InflateStream final : public FileStream {
+ public:
+  InflateStream(FileDescriptor file, Compression compression)
+      : file_(std::move(file)), compression_(compression) {
+    packed_.resize(std::min<std::size_t>(kPackedBytes, std::max<std::uint64_t>(1, file_.size())));
+    // 16 asks for gzip's header and trailer instead of zlib's.
+    const int window_bits = MAX_WBITS + (compression == Compression::gzip ? 16 : 0);
+    COHORT_CHECK(::inflateInit2(&zlib_, window_bits) == Z_OK, ErrorCode::resource_exhausted,
+                 "[data.", file_.op(), "] expected memory for unpacking '", file_.path(),
+                 "', got none");
+  }
+  ~InflateStream() override { ::inflateEnd(&zlib_); }
+
+  std::size_t read(std::span<char> buffer) override {
+    const std::size_t wanted =
+        std::min<std::size_t>(buffer.size(), std::numeric_limits<uInt>::max());
+    zlib_.next_out = reinterpret_cast<Bytef*>(buffer.data());
+    zlib_.avail_out = static_cast<uInt>(wanted);
+    while (zlib_.avail_out == wanted && has_more_input()) inflate_some();
+    const std::size_t got = wanted - zlib_.avail_out;
+    offset_ += got;
+    return got;
+  }
+
+  void seek(std::uint64_t offset) override {
+    if (offset < offset_) rewind();
+    std::vector<char> passed(std::min<std::uint64_t>(offset - offset_, kPackedBytes));
+    while (offset_ < offset) {
+      const std::size_t step = std::min<std::uint64_t>(offset - offset_, passed.size());
+      if (read(std::span(passed).first(step)) == 0) return;
+    }
+  }
+
+  std::optional<std::uint64_t> size() const override { return std::nullopt; }
+
+ private:
+  void rewind() {
+    ::inflateReset(&zlib_);
+    zlib_.avail_in = 0;
+    packed_offset_ = offset_ = 0;
+    is_between_streams_ = true;
+  }
+
+  // False at the clean end of the file.
+  bool has_more_input() {
+    if (zlib_.avail_in == 0) {
+      const std::size_t got = file_.read_at(packed_offset_, packed_);
+      packed_offset_ += got;
+      zlib_.next_in = reinterpret_cast<const Bytef*>(packed_.data());
+      zlib_.avail_in = static_cast<uInt>(got);
+    }
+    if (zlib_.avail_in > 0) return true;
+    if (!is_between_streams_) fail("the compressed stream is cut off");
+    return false;
+  }
+
+  void inflate_some() {
+    // Several gzip files one behind the other are one.
+    if (is_between_streams_ && packed_offset_ > zlib_.avail_in) {
+      if (compression_ == Compression::zlib) fail("bytes follow the end of the stream");
+      ::inflateReset(&zlib_);
+    }
+    is_between_streams_ = false;
+    const uInt room = zlib_.avail_out;
+    const int result = ::inflate(&zlib_, Z_NO_FLUSH);
+    if (result == Z_STREAM_END) {
+      is_between_streams_ = true;
+    } else if (result != Z_OK && result != Z_BUF_ERROR && zlib_.avail_out == room) {
+      // Where it gave something first, the next call says the same.
+      fail(zlib_.msg != nullptr ? zlib_.msg : "it cannot be unpacked");
+    }
+  }
+
+  [[noreturn]] void fail(std::string_view problem) const {
+    internal::throw_error(ErrorCode::data_loss, "[data.", file_.op(), "] expected ",
+                          name_of(compression_), " data in '", file_.path(),
+                          "', got bad bytes before byte ", packed_offset_ - zlib_.avail_in,
+                          " of the file: ", problem, "; is its compression ", name_of(compression_),
+                          "?");
+  }
+
+  FileDescriptor file_;
+  Compression compression_;
+  z_stream zlib_{};
+  std::vector<char> packed_;
+  std::uint64_t packed_offset_ = 0;  // behind what is in packed_
+  std::uint64_t offset_ = 0;
+  bool is_between_streams_ = true;
+};
+
+}  // namespace
+
+FileDescriptor FileDescriptor::open(const std::string& path, std::string_view op) {
+  // O_NONBLOCK: opening a pipe must not wait for a writer.
+  const int value = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (value < 0) fail_to_read(path, op, errno);
+  FileDescriptor file(value, path, op);
+  struct stat status {};
+  if (::fstat(value, &status) != 0) fail_to_read(path, op, errno);
+  COHORT_CHECK(S_ISREG(status.st_mode), ErrorCode::invalid_argument, "[data.", op,
+               "] expected a regular file, got '", path, "', which is none");
+  file.size_ = static_cast<std::uint64_t>(status.st_size);
+  return file;
+}
+
+FileDescriptor::~FileDescriptor() {
+  if (value_ >= 0) ::close(value_);
+}
+
+std::size_t FileDescriptor::read_at(std::uint64_t offset, std::span<char> buffer) const {
+  if (offset > static_cast<std::uint64_t>(std::numeric_limits<off_t>::max())) return 0;
+  std::size_t done = 0;
+  while (done < buffer.size()) {
+    const ssize_t got = ::pread(value_, buffer.data() + done, buffer.size() - done,
+                                static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    COHORT_CHECK(got >= 0, ErrorCode::data_loss, "[data.", op_, "] expected to read byte ",
+                 offset + done, " of file '", path_, "', got: ", std::strerror(errno));
+    if (got == 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  return done;
+}
+
+std::unique_ptr<FileStream> open_stream(const std::string& path, Compression compression,
+                                        std::string_view op) {
+  FileDescriptor file = FileDescriptor::open(path, op);
+  if (compression == Compression::none) return std::make_unique<PlainStream>(std::move(file));
+  return std::make_unique<InflateStream>(std::move(file), compression);
+}
+
+std::unique_ptr<FileStream> memory_stream(std::string_view bytes) {
+  return std::make_unique<MemoryStream>(bytes);
+}
+
+}  // namespace cohort::data

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bytes of a file from front to back, unpacked. Free of LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "cohort/data/compression.h"
+
+namespace cohort::data {
+
+// A descriptor that closes itself. Used only from its owner.
+class FileDescriptor {
+ public:
+  // not_found, permission_denied, …; invalid_argument where it is not a regular file. `op` is for
+  // messages.
+  static FileDescriptor open(const std::string& path, std::string_view op);
+  ~FileDescriptor();
+  FileDescriptor(FileDescriptor&& other) noexcept
+      : value_(std::exchange(other.value_, -1)),
+        size_(other.size_),
+        path_(std::move(other.path_)),
+        op_(std::move(other.op_)) {}
+  FileDescriptor& operator=(FileDescriptor&&) = delete;
+
+  int value() const { return value_; }
+  std::uint64_t size() const { return size_; }  // when it was opened
+  const std::string& path() const { return path_; }
+  const std::string& op() const { return op_; }
+  // Up to buffer.size() bytes at `offset`; fewer only at the end. data_loss where the disk fails.
+  std::size_t read_at(std::uint64_t offset, std::span<char> buffer) const;
+
+ private:
+  FileDescriptor(int value, std::string path, std::string_view op)
+      : value_(value), path_(std::move(path)), op_(op) {}
+  int value_;
+  std::uint64_t size_ = 0;
+  std::string path_;
+  std::string op_;
+};
+
+// Used from one thread at a time.
+class FileStream {
+ public:
+  virtual ~FileStream() = default;
+  // Up to buffer.size() bytes; how many, 0 only at the end. data_loss, naming the byte of the file,
+  // where it cannot be unpacked.
+  virtual std::size_t read(std::span<char> buffer) = 0;
+  // Goes on at this byte of the unpacked file; at or behind its end, the next read is the end.
+  virtual void seek(std::uint64_t offset) = 0;
+  // Of the unpacked file, where that is known without reading it.
+  virtual std::optional<std::uint64_t> size() const = 0;
+};
+
+// Names path and op in every error.
+std::unique_ptr<FileStream> open_stream(const std::string& path, Compression compression,
+                                        std::string_view op);
+// Bytes that are in memory, for tests.
+std::unique_ptr<FileStream> memory_stream(std::string_view bytes);
+
+}  // namespace cohort::data

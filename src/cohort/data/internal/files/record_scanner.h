@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The records of a TFRecord file, checksums verified.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "cohort/data/internal/files/byte_window.h"
+#include "cohort/data/internal/files/file_scanner.h"
+
+namespace cohort::data {
+
+inline constexpr std::size_t kRecordHeaderBytes = 12;  // length, its checksum
+inline constexpr std::size_t kRecordFooterBytes = 4;   // the data's checksum
+
+// Of the data behind a record's header. False: the header's checksum does not fit.
+bool decode_record_header(std::string_view header, std::uint64_t& length);
+void encode_record_header(std::uint64_t length, char* header);
+// `data` with the checksum behind it.
+bool is_intact(std::string_view data_and_footer);
+void encode_record_footer(std::string_view data, char* footer);
+
+// data_loss: "corrupted" or "truncated" record at `offset`.
+[[noreturn]] void fail_at_record(std::string_view kind, std::uint64_t offset,
+                                 const std::string& path, std::string_view op);
+
+// A failed call leaves the position where it was. Used from one thread at a time.
+class RecordScanner final : public FileScanner {
+ public:
+  RecordScanner(ByteWindow window, std::string path, std::string_view op)
+      : window_(std::move(window)), path_(std::move(path)), op_(op) {}
+
+  bool next(std::string_view& record) override;
+  // Passes over records by their headers; how many there were.
+  std::size_t skip(std::size_t count);
+  std::uint64_t offset() const override { return window_.offset(); }
+  void seek(std::uint64_t offset) override { window_.seek(offset); }
+
+ private:
+  // The length of the next record's data; false at the end.
+  bool next_length(std::uint64_t& length);
+
+  ByteWindow window_;
+  std::string path_;
+  std::string op_;
+};
+
+}  // namespace cohort::data

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// text_line: the lines of text files.
+#include "cohort/core/error.h"
+#include "cohort/data/internal/files/file_reader.h"
+#include "cohort/data/internal/files/line_scanner.h"
+#include "cohort/data/internal/op_table.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::string_view kName = "text_line";
+
+class TextLineNode final : public FileReaderNode {
+ public:
+  TextLineNode(FileNames names, FileOptions options)
+      : FileReaderNode(kName, std::move(names), options) {}
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<TextLineNode>(names_in(std::move(inputs)), file_options());
+  }
+
+  std::unique_ptr<FileScanner> open(const std::string& path) const override {
+    return std::make_unique<LineScanner>(ByteWindow(
+        open_stream(path, file_options().compression, kName), file_options().buffer_bytes));
+  }
+};
+
+}  // namespace
+
+NodePtr make_text_line(std::vector<NodePtr> inputs, AttributeReader& attributes) {
+  return std::make_shared<TextLineNode>(FileNames::from(std::move(inputs), attributes, kName),
+                                        file_options_from(attributes));
+}
+
+Dataset raw_text_line(const StringTensor& files, FileOptions options) {
+  return Dataset(std::make_shared<TextLineNode>(FileNames{nullptr, files.values()}, options));
+}
+
+}  // namespace cohort::data
+
+namespace cohort {
+
+Dataset Dataset::text_line(const Dataset& files, FileOptions options) {
+  return Dataset(
+      std::make_shared<data::TextLineNode>(data::FileNames::of(files, data::kName), options));
+}
+
+Dataset Dataset::text_line(StringTensor files, FileOptions options) {
+  return Dataset(std::make_shared<data::TextLineNode>(data::FileNames::of(files), options));
+}
+
+}  // namespace cohort
