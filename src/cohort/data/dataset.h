@@ -131,6 +131,8 @@ using Generator = std::function<bool(Nest& element)>;
 // What running a graph needs to know of the place it runs in.
 struct RunOptions {
   std::uint64_t seed = 0;  // mixed into ops that were given none
+  // Which pass over the dataset this is, for its shuffles; nullopt: they count.
+  std::optional<std::uint64_t> iteration = {};
   // Files may be opened only under these directories; nullopt: anywhere (a graph of this process's
   // own user).
   std::optional<std::vector<std::string>> data_dirs;

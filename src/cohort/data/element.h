@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "cohort/core/bytes.h"
+#include "cohort/core/export.h"
 #include "cohort/core/nest.h"
 #include "cohort/core/tensor_spec.h"
 
@@ -27,5 +29,12 @@ struct COHORT_API ElementSpec {
   ElementSpec common_with(const ElementSpec& other) const;
   std::string to_string() const;  // "(uint8[28, 28], uint8[])"
 };
+
+namespace data {
+// The fields of one element as bytes, for saved positions (docs/formats/pipeline.md). Tensors must
+// be dense and in host memory; reading throws data_loss for anything else than was written.
+COHORT_API void write_fields(ByteWriter& writer, const Fields& fields);
+COHORT_API Fields read_fields(ByteReader& reader);
+}  // namespace data
 
 }  // namespace cohort

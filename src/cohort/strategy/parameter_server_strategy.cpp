@@ -185,6 +185,13 @@ std::vector<std::string> ParameterServerStrategy::parameter_devices() const {
   return devices;
 }
 
+std::shared_ptr<const InputHost> ParameterServerStrategy::input_host() {
+  internal::throw_error(ErrorCode::unimplemented,
+                        "[strategy.input] expected a synchronous strategy, got 'parameter_server', "
+                        "whose workers read "
+                        "their own input: use ClusterCoordinator::create_per_worker_dataset()");
+}
+
 void ParameterServerStrategy::run_replicas(const std::function<void(ReplicaContext&)>& body) {
   if (function::Trace::current() == nullptr) {
     if (!home_->has_warned.exchange(true)) {

@@ -73,6 +73,7 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
 
   // A value that is not distributed is its own reduction, whatever the operation.
   Nest reduce(const Nest& value) const;
+  using Strategy::reduce;
 
   // "/job:ps/task:0", …
   std::vector<std::string> parameter_devices() const;
@@ -88,6 +89,8 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
 
  protected:
   void run_replicas(const std::function<void(ReplicaContext&)>& body) override;
+  // unimplemented: its input is ClusterCoordinator::create_per_worker_dataset().
+  std::shared_ptr<const InputHost> input_host() override;
 
  private:
   class Home;

@@ -20,6 +20,11 @@ class DefaultStrategy final : public Strategy {
   void run_replicas(const std::function<void(ReplicaContext&)>& body) override {
     internal::in_replica_context(*this, 0, body);
   }
+  std::shared_ptr<const InputHost> input_host() override {
+    static const auto host = std::make_shared<const InputHost>(
+        InputHost{.passes_through = true, .handles_partial_batches = false, .wraps_values = false});
+    return host;
+  }
 };
 
 ReplicaContext& default_replica() {
@@ -90,6 +95,9 @@ Nest ReplicaContext::merge_call(
   COHORT_CHECK(mode.replica == this, ErrorCode::failed_precondition,
                "[strategy.merge_call] this is another replica context of '", strategy_.name(),
                "'; take the current one from get_replica_context()");
+  COHORT_CHECK(strategy_.num_replicas_in_sync() == 1, ErrorCode::unimplemented,
+               "[strategy.merge_call] expected a strategy of one replica, got '", strategy_.name(),
+               "' with ", strategy_.num_replicas_in_sync(), "; merging replicas comes later");
   const PushedMode cross(&strategy_, nullptr);
   return merge_fn(strategy_, arguments);
 }
@@ -107,7 +115,7 @@ Strategy& default_strategy() {
 namespace internal {
 
 void in_replica_context(Strategy& strategy, int replica_id,
-                        const std::function<void(ReplicaContext&)>& body) {
+                        const std::function<void(ReplicaContext&)>& body, int local_replica_id) {
   const Mode mode = current_mode();
   const bool is_default = mode.strategy == &default_strategy();
   if (mode.strategy != &strategy && !is_default) refuse_mixing("run", strategy, *mode.strategy);
@@ -115,9 +123,21 @@ void in_replica_context(Strategy& strategy, int replica_id,
                "[strategy.run] run() of '", strategy.name(),
                "' inside one of its replicas: use merge_call");
   if (&strategy == &default_strategy()) return body(default_replica());
-  ReplicaContext context(strategy, replica_id);
+  ReplicaContext context(strategy, replica_id, local_replica_id);
   const PushedMode replica(&strategy, &context);
   body(context);
+}
+
+void in_replica_contexts(Strategy& strategy, int first, int count,
+                         const std::function<void(ReplicaContext&)>& body) {
+  for (int i = 0; i < count; ++i) {
+    try {
+      in_replica_context(strategy, first + i, body, i);
+    } catch (Error& error) {
+      if (count == 1) throw;
+      throw std::move(error).during("while running replica " + std::to_string(first + i));
+    }
+  }
 }
 
 void check_cross_replica_or_default(const Strategy& strategy, std::string_view method) {

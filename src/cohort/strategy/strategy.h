@@ -18,6 +18,8 @@
 
 #include "cohort/core/export.h"
 #include "cohort/core/nest.h"
+#include "cohort/input/distributed_dataset.h"
+#include "cohort/strategy/replica_call.h"
 
 namespace cohort {
 
@@ -26,13 +28,15 @@ class Strategy;
 // Where replica code runs. Used only from the thread of its replica, while it runs.
 class COHORT_API ReplicaContext {
  public:
-  ReplicaContext(Strategy& strategy, int replica_id)
-      : strategy_(strategy), replica_id_(replica_id) {}
+  // `replica_id` counts all replicas in sync, `local_replica_id` those of this worker.
+  ReplicaContext(Strategy& strategy, int replica_id, int local_replica_id = 0)
+      : strategy_(strategy), replica_id_(replica_id), local_replica_id_(local_replica_id) {}
   ReplicaContext(const ReplicaContext&) = delete;
   ReplicaContext& operator=(const ReplicaContext&) = delete;
 
   Strategy& strategy() const { return strategy_; }
   int replica_id_in_sync_group() const { return replica_id_; }
+  int local_replica_id() const { return local_replica_id_; }
   int num_replicas_in_sync() const;
   // Runs merge_fn once in cross-replica context. failed_precondition when this context is not the
   // current one.
@@ -43,6 +47,7 @@ class COHORT_API ReplicaContext {
  private:
   Strategy& strategy_;
   int replica_id_;
+  int local_replica_id_;
 };
 
 // Leaves its strategy's scope when it goes. Used only from the thread that entered it.
@@ -57,6 +62,9 @@ class COHORT_API Scope {
   Strategy& strategy_;
   bool has_pushed_;
 };
+
+// How a value of several replicas becomes one.
+enum class ReduceOp : std::uint8_t { sum, mean };
 
 // Base of all strategies. Never copied. Thread-safe unless said otherwise.
 class COHORT_API Strategy {
@@ -73,22 +81,58 @@ class COHORT_API Strategy {
   // ("mixing strategies") and in a replica context ("use merge_call").
   [[nodiscard]] Scope scope() { return Scope(*this); }
 
-  // Runs fn once a replica, each in its own replica context; one replica's result comes as it is.
+  // A dataset of global batches, each cut into mini-batches for all replicas and dealt out as the
+  // dataset's options say (experimental_distribute_dataset).
+  DistributedDataset distribute_dataset(const Dataset& dataset, const InputOptions& options = {});
+  // fn makes a dataset of per-replica batches for each pipeline, once, now.
+  DistributedDataset distribute_datasets_from_function(const DatasetFunctionOfContext& fn,
+                                                       const InputOptions& options = {});
+  // What value_fn makes for each local replica.
+  PerReplica<Nest> distribute_values_from_function(const ValueFunction& value_fn);
+
+  // Runs fn once for each local replica, each in its own replica context and with its own component
+  // of the arguments that have such. The one argument of a function may be an element, whose tuple
+  // is spread over as many parameters. An error ends the run, with the replica in its context.
   template <class F, class... A>
   auto run(F&& fn, A&&... arguments) {
-    using Result = std::invoke_result_t<F&, A&...>;
+    using Result = internal::ReplicaResult<F, A...>;
     if constexpr (std::is_void_v<Result>) {
-      run_replicas([&](ReplicaContext&) { fn(arguments...); });
+      std::size_t count = 0;
+      run_replicas([&](ReplicaContext& context) {
+        internal::call_for(fn, static_cast<std::size_t>(context.local_replica_id()), arguments...);
+        count += 1;
+      });
+      return PerReplica<void>(count);
     } else {
-      std::optional<Result> result;
-      run_replicas([&](ReplicaContext&) { result.emplace(fn(arguments...)); });
-      return std::move(*result);
+      std::vector<Result> results;
+      run_replicas([&](ReplicaContext& context) {
+        results.push_back(internal::call_for(
+            fn, static_cast<std::size_t>(context.local_replica_id()), arguments...));
+      });
+      if (num_replicas_in_sync() == 1) return PerReplica<Result>::bare(std::move(results[0]));
+      return PerReplica<Result>(std::move(results));
     }
   }
 
+  // The components of this worker's replicas; a value that is not distributed alone.
+  template <class T>
+  std::vector<T> local_results(const PerReplica<T>& value) const {
+    return value.local_results();
+  }
+  std::vector<Nest> local_results(const Nest& value) const { return {value}; }
+  // Over all replicas in sync, element by element; equal on all workers.
+  at::Tensor reduce(ReduceOp op, const PerReplica<at::Tensor>& value);
+  Nest reduce(ReduceOp op, const PerReplica<Nest>& value);
+  // The components of all replicas in sync, one behind the other along dimension `axis`.
+  at::Tensor gather(const PerReplica<at::Tensor>& value, std::int64_t axis);
+  Nest gather(const PerReplica<Nest>& value, std::int64_t axis);
+
  protected:
-  // Runs body for the strategy's replicas; run() has no more than this from its strategy.
+  // Runs body for the local replicas, one after the other; run() has no more than this from its
+  // strategy.
   virtual void run_replicas(const std::function<void(ReplicaContext&)>& body) = 0;
+  // Where its input goes; unimplemented for a strategy that has its input elsewhere.
+  virtual std::shared_ptr<const InputHost> input_host() = 0;
   friend class ReplicaContext;
 };
 
@@ -104,7 +148,12 @@ COHORT_API Strategy& default_strategy();
 namespace internal {
 // Runs body in a replica context of `strategy` on this thread.
 COHORT_API void in_replica_context(Strategy& strategy, int replica_id,
-                                   const std::function<void(ReplicaContext&)>& body);
+                                   const std::function<void(ReplicaContext&)>& body,
+                                   int local_replica_id = 0);
+// The same for each of `count` local replicas in turn; `first` is the id of the first of them in
+// the sync group.
+COHORT_API void in_replica_contexts(Strategy& strategy, int first, int count,
+                                    const std::function<void(ReplicaContext&)>& body);
 // Checks that a cross-replica method of `strategy` may run here: its own scope, or the default
 // mode.
 COHORT_API void check_cross_replica_or_default(const Strategy& strategy, std::string_view method);

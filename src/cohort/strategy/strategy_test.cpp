@@ -33,6 +33,9 @@ class LocalStrategy final : public Strategy {
   void run_replicas(const std::function<void(ReplicaContext&)>& body) override {
     internal::in_replica_context(*this, 0, body);
   }
+  std::shared_ptr<const InputHost> input_host() override {
+    return std::make_shared<const InputHost>();
+  }
 };
 
 class ContextTest : public ::testing::Test {

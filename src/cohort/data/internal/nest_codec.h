@@ -15,9 +15,6 @@ void write_nest(ByteWriter& writer, const Nest& nest);
 // data_loss for anything that write_nest could not have written.
 Nest read_nest(ByteReader& reader);
 
-void write_fields(ByteWriter& writer, const Fields& fields);
-Fields read_fields(ByteReader& reader);
-
 // A spec as an attribute and back; the latter throws data_loss.
 Nest nest_of(const ElementSpec& spec);
 ElementSpec spec_of(const Nest& nest);

@@ -22,7 +22,7 @@ StageContext::StageContext(RunOptions options, Purpose purpose,
                            const DatasetOptions& dataset_options)
     : options_(std::make_shared<const RunOptions>(std::move(options))),
       dataset_options_(std::make_shared<const DatasetOptions>(dataset_options)),
-      iterations_(std::make_shared<Iterations>()),
+      iterations_(std::make_shared<Iterations>(options_->iteration)),
       seed_(options_->seed != 0 ? options_->seed : drawn_seed()),
       purpose_(purpose) {
   if (options_->collect_stats && purpose == Purpose::run) book_ = std::make_shared<StageBook>();

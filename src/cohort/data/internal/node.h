@@ -34,12 +34,13 @@ enum class Purpose : std::uint8_t { run, preview, short_preview };
 // Thread-safe.
 class Iterations {
  public:
+  explicit Iterations(std::optional<std::uint64_t> all) : all_(all) {}
   // The number drawn for `node` at `path`; draw() is called the first time.
   template <class Draw>
   std::uint64_t of(const Node* node, std::uint64_t path, Draw draw) {
     const Lock lock(mutex_);
     const auto [entry, is_new] = numbers_.try_emplace({node, path}, 0);
-    if (is_new) entry->second = draw();
+    if (is_new) entry->second = all_ ? *all_ : draw();
     return entry->second;
   }
   // For an iterator that takes up another's position.
@@ -49,6 +50,7 @@ class Iterations {
   }
 
  private:
+  const std::optional<std::uint64_t> all_;  // RunOptions::iteration
   Mutex mutex_;
   std::map<std::pair<const Node*, std::uint64_t>, std::uint64_t> numbers_ COHORT_GUARDED_BY(mutex_);
 };

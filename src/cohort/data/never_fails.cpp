@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/never_fails.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "cohort/data/internal/node.h"
+
+namespace cohort::data {
+namespace {
+
+bool has_static_spec(const Node& node) {
+  const std::vector<TensorSpec>& fields = node.spec().fields;
+  return std::all_of(fields.begin(), fields.end(),
+                     [](const TensorSpec& field) { return field.is_static(); });
+}
+
+bool never_fails(const Node& node) {
+  static constexpr std::array<std::string_view, 16> kSafe{
+      "range",  "from_tensor_slices", "from_tensors", "zip",    "enumerate", "shuffle",
+      "repeat", "shard",              "take",         "skip",   "batch",     "concatenate",
+      "share",  "prefetch",           "options",      "with_spec"};
+  if (std::find(kSafe.begin(), kSafe.end(), node.op()) == kSafe.end()) return false;
+  if (node.op() == "batch" && !has_static_spec(node.input())) return false;
+  return std::all_of(node.inputs().begin(), node.inputs().end(),
+                     [](const NodePtr& input) { return never_fails(*input); });
+}
+
+}  // namespace
+
+bool never_fails(const Dataset& dataset) { return never_fails(*dataset.node()); }
+
+}  // namespace cohort::data

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/input/distributed_iterator.h"
+
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/input/internal/pass.h"
+
+namespace cohort {
+
+std::string DistributedSpec::to_string() const {
+  if (!is_wrapped) return component.to_string();
+  std::string text = "PerReplica(";
+  for (std::size_t i = 0; i < num_components; ++i) {
+    text += (i > 0 ? ", " : "") + component.to_string();
+  }
+  return text + ")";
+}
+
+const DistributedElement& DistributedOptional::get_value() const {
+  COHORT_CHECK(value_.has_value(), ErrorCode::invalid_argument,
+               "[input.optional] expected an optional with a value, got an empty one of ",
+               spec_.to_string());
+  return *value_;
+}
+
+DistributedIterator::DistributedIterator(std::unique_ptr<input::Pass> pass)
+    : pass_(std::move(pass)) {}
+DistributedIterator::~DistributedIterator() = default;
+DistributedIterator::DistributedIterator(DistributedIterator&&) noexcept = default;
+DistributedIterator& DistributedIterator::operator=(DistributedIterator&&) noexcept = default;
+
+const DistributedSpec& DistributedIterator::element_spec() const { return pass_->plan().spec(); }
+
+std::optional<DistributedElement> DistributedIterator::try_next() {
+  return pass_->next(/*hands_out_all=*/false);
+}
+
+DistributedElement DistributedIterator::get_next() {
+  std::optional<DistributedElement> element = try_next();
+  COHORT_CHECK(element.has_value(), ErrorCode::out_of_range,
+               "[input.get_next] the distributed dataset has ended");
+  return std::move(*element);
+}
+
+DistributedOptional DistributedIterator::get_next_as_optional() {
+  return {element_spec(), pass_->next(/*hands_out_all=*/true)};
+}
+
+Bytes DistributedIterator::save() const { return pass_->save(); }
+
+void DistributedIterator::restore(std::span<const std::byte> position) { pass_->restore(position); }
+
+}  // namespace cohort

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// One pass over a distributed dataset, a step at a time.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cohort/core/bytes.h"
+#include "cohort/core/export.h"
+#include "cohort/data/element.h"
+#include "cohort/input/per_replica.h"
+
+namespace cohort {
+
+namespace input {
+class Pass;  // input/internal/pass.h
+}
+
+// The spec of every component, and how many there are. A value type.
+struct COHORT_API DistributedSpec {
+  ElementSpec component;
+  std::size_t num_components = 1;
+  bool is_wrapped = true;
+
+  std::string to_string() const;  // "PerReplica(int64[?], int64[?])"
+};
+
+// A step, or none.
+class COHORT_API DistributedOptional {
+ public:
+  DistributedOptional(DistributedSpec spec, std::optional<DistributedElement> value)
+      : spec_(std::move(spec)), value_(std::move(value)) {}
+  bool has_value() const { return value_.has_value(); }
+  // invalid_argument when there is none.
+  const DistributedElement& get_value() const;
+  const DistributedSpec& element_spec() const { return spec_; }
+
+ private:
+  DistributedSpec spec_;
+  std::optional<DistributedElement> value_;
+};
+
+// Where there are several workers, all make the same calls in the same order; an error of one is
+// thrown on all, with its worker as origin. Calls inside a replica function are invalid_argument.
+// Used from one thread at a time.
+class COHORT_API DistributedIterator {
+ public:
+  explicit DistributedIterator(std::unique_ptr<input::Pass> pass);
+  ~DistributedIterator();
+  DistributedIterator(DistributedIterator&&) noexcept;
+  DistributedIterator& operator=(DistributedIterator&&) noexcept;
+
+  const DistributedSpec& element_spec() const;
+  // The next step; nullopt at the end and ever after. An error uses up no replica's turn; the next
+  // call goes on behind it.
+  std::optional<DistributedElement> try_next();
+  // The same; out_of_range at the end.
+  DistributedElement get_next();
+  // The same, and every element of an uneven last step is handed out: with a dataset of static
+  // shapes, get_next() leaves such a step out as the original does.
+  DistributedOptional get_next_as_optional();
+
+  // The position of all workers, as of the last step handed out; each gets the same bytes.
+  Bytes save() const;
+  // Goes on from a position of an equally built distributed dataset, on the same number of workers
+  // with the very next step, on another number with every remaining sample once.
+  void restore(std::span<const std::byte> position);
+
+ private:
+  std::unique_ptr<input::Pass> pass_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cohort/input/internal/input_fixture.h"
+#include "cohort/testing/throws_error.h"
+
+namespace cohort::input {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::throws_error;
+
+// Nobody needs to try the function to find out.
+const MapOptions kNumbers{.output_spec = ElementSpec::tuple({{at::ScalarType::Long, {{}}}})};
+
+class FromFunction : public ::testing::Test {
+ protected:
+  DistributedDataset distribute(const std::shared_ptr<InputHost>& host, const Dataset& dataset,
+                                const InputOptions& options = {}) {
+    return DistributedDataset::from_function(
+        host,
+        [this, dataset](const InputContext& context) {
+          contexts.push_back(context.to_string() + " of " +
+                             std::to_string(context.num_replicas_in_sync));
+          return dataset;
+        },
+        options);
+  }
+  static InputOptions per_replica() {
+    return {.fetch_to_device = false, .replication_mode = ReplicationMode::per_replica};
+  }
+  std::vector<std::string> contexts;
+};
+
+TEST_F(FromFunction, ReplicasTakeConsecutiveElementsAndTheLastStepIsFilledUp) {
+  const DistributedDataset dataset = distribute(mirrored(2), Dataset::range(9).batch(2));
+  EXPECT_TRUE(dataset.handles_partial_batches());
+  EXPECT_EQ(dataset.element_spec().to_string(), "PerReplica(int64[?], int64[?])");
+  EXPECT_EQ(drained(dataset), "([0,1] | [2,3]); ([4,5] | [6,7]); ([8] | []); end");
+  EXPECT_THAT(contexts,
+              ElementsAre("tf.distribute.InputContext(input pipeline id 0, total: 1) of 2"));
+}
+
+TEST_F(FromFunction, AStaticSpecLosesAnUnevenLastStepInGetNextOnly) {
+  const DistributedDataset dataset =
+      distribute(mirrored(2), Dataset::range(6).batch(2, {.drop_remainder = true}));
+  EXPECT_FALSE(dataset.handles_partial_batches());
+  EXPECT_EQ(drained(dataset), "([0,1] | [2,3]); end");
+  DistributedIterator iterator = dataset.iterator();
+  iterator.get_next();
+  const DistributedOptional last = iterator.get_next_as_optional();
+  EXPECT_EQ(text_of(last.get_value()), "([4,5] | [])");
+  EXPECT_FALSE(iterator.get_next_as_optional().has_value());
+  EXPECT_THAT([&] { iterator.get_next_as_optional().get_value(); },
+              throws_error(ErrorCode::invalid_argument, "empty one"));
+  EXPECT_THAT([&] { iterator.get_next(); }, throws_error(ErrorCode::out_of_range, "has ended"));
+}
+
+TEST_F(FromFunction, DummiesAreTellableFromDataAndCountNothing) {
+  DistributedIterator iterator = distribute(mirrored(3), Dataset::range(4)).iterator();
+  iterator.get_next();
+  const DistributedElement last = iterator.get_next_as_optional().get_value();
+  EXPECT_EQ(text_of(last), "(3 | 0 | 0)");
+  EXPECT_TRUE(last.has_data(0));
+  EXPECT_FALSE(last.has_data(1));
+  EXPECT_EQ(last.num_examples(0), 1);
+  EXPECT_EQ(last.num_examples(2), 0);
+  EXPECT_EQ(last.global_num_examples(), 1);
+}
+
+TEST_F(FromFunction, OneReplicaInAllGetsBareElements) {
+  EXPECT_EQ(drained(distribute(mirrored(1), Dataset::range(5).batch(2))), "[0,1]; [2,3]; [4]; end");
+}
+
+TEST_F(FromFunction, APipelineAReplicaIsAskedForWithItsOwnContext) {
+  const DistributedDataset dataset = DistributedDataset::from_function(
+      mirrored(2),
+      [](const InputContext& context) { return Dataset::range(5).batch(2).shard(context); },
+      per_replica());
+  EXPECT_EQ(drained(dataset), "([0,1] | [2,3]); ([4] | []); end");
+}
+
+TEST_F(FromFunction, OptionsThatDoNotGoTogetherAreRefused) {
+  const auto distributing = [this](InputOptions options) {
+    return [this, options] { distribute(mirrored(2), Dataset::range(4), options); };
+  };
+  EXPECT_THAT(distributing({.place_dataset_on_device = true}),
+              throws_error(ErrorCode::invalid_argument, "got per_worker"));
+  EXPECT_THAT(distributing({.fetch_to_device = true,
+                            .replication_mode = ReplicationMode::per_replica,
+                            .place_dataset_on_device = true}),
+              throws_error(ErrorCode::invalid_argument, "fetch_to_device = false"));
+  EXPECT_THAT(distributing({.per_replica_buffer_size = -1}),
+              throws_error(ErrorCode::invalid_argument, "per_replica_buffer_size >= 0, got -1"));
+  EXPECT_TRUE(contexts.empty());
+}
+
+TEST_F(FromFunction, WhatIsNoDatasetIsRefused) {
+  EXPECT_THAT([this] { distribute(mirrored(2), Dataset(nullptr)); },
+              throws_error(ErrorCode::invalid_argument, "to return a dataset"));
+}
+
+TEST_F(FromFunction, AnErrorUsesUpNoReplicasTurn) {
+  const auto fail_at_one = [](const at::Tensor& x) {
+    COHORT_CHECK(x.item().toLong() != 1, ErrorCode::invalid_argument, "one");
+    return x;
+  };
+  const DistributedDataset dataset = distribute(
+      mirrored(2), Dataset::range(5)
+                       .map(Function([&](at::Tensor x) { return fail_at_one(x); }), kNumbers)
+                       .batch(1));
+  EXPECT_EQ(drained(dataset), "!invalid_argument; ([0] | [2]); ([3] | [4]); end");
+}
+
+TEST_F(FromFunction, EveryPassBeginsAnewAndTwoAreIndependent) {
+  const DistributedDataset dataset = distribute(mirrored(2), Dataset::range(4).batch(1));
+  DistributedIterator first = dataset.iterator();
+  first.get_next();
+  DistributedIterator second = dataset.iterator();
+  EXPECT_EQ(text_of(second.get_next()), "([0] | [1])");
+  EXPECT_EQ(text_of(first.get_next()), "([2] | [3])");
+  EXPECT_EQ(contexts.size(), 1U);
+}
+
+TEST_F(FromFunction, ALoopAndAReductionSeeEveryStep) {
+  const DistributedDataset dataset = distribute(mirrored(2), Dataset::range(5).batch(1));
+  std::string seen;
+  for (const auto& batch : dataset) seen += text_of(batch);
+  EXPECT_EQ(seen, "([0] | [1])([2] | [3])([4] | [])");
+  const std::int64_t sum =
+      dataset.reduce(std::int64_t{0}, [](std::int64_t total, const auto& step) {
+        for (const Nest& x : step.local_results()) total += x.tensor().sum().item().toLong();
+        return total;
+      });
+  EXPECT_EQ(sum, 10);
+}
+
+TEST_F(FromFunction, APositionGoesOnWithTheVeryNextStep) {
+  const DistributedDataset dataset = distribute(mirrored(2), Dataset::range(12).batch(2));
+  DistributedIterator first = dataset.iterator();
+  first.get_next();
+  const Bytes position = first.save();
+  first.get_next();
+  DistributedIterator second = dataset.iterator();
+  second.restore(position);
+  EXPECT_EQ(drained(second), "([4,5] | [6,7]); ([8,9] | [10,11]); end");
+  const Bytes end = second.save();
+  first.restore(end);
+  EXPECT_EQ(drained(first), "end");
+}
+
+class FromFunctionOnWorkers : public ::testing::Test {
+ protected:
+  // What each worker sees of the dataset its function makes.
+  static std::vector<std::string> seen(int workers, int replicas,
+                                       const std::function<Dataset(std::int64_t)>& make) {
+    const InProcessWorkers group(workers);
+    return on_workers<std::string>(workers, [&](int worker) {
+      return drained(DistributedDataset::from_function(
+          worker_of(group, worker, replicas),
+          [&](const InputContext& context) { return make(context.input_pipeline_id); }, {}));
+    });
+  }
+};
+
+TEST_F(FromFunctionOnWorkers, AWorkerThatRunsDryGoesOnWithDummies) {
+  EXPECT_THAT(seen(2, 1, [](std::int64_t id) { return Dataset::range(8 + id).batch(2); }),
+              ElementsAre("([0,1]); ([2,3]); ([4,5]); ([6,7]); ([]); end",
+                          "([0,1]); ([2,3]); ([4,5]); ([6,7]); ([8]); end"));
+}
+
+TEST_F(FromFunctionOnWorkers, AnErrorOnOneIsRaisedOnAllAndNoneWaits) {
+  const auto make = [](std::int64_t id) {
+    return Dataset::range(4)
+        .map(Function([id](at::Tensor x) {
+               COHORT_CHECK(id == 0 || x.item().toLong() != 1, ErrorCode::data_loss, "bad");
+               return x;
+             }),
+             kNumbers)
+        .batch(1);
+  };
+  EXPECT_THAT(seen(2, 1, make), ElementsAre("([0]); !data_loss; ([1]); ([2]); ([3]); end",
+                                            "([0]); !data_loss; ([2]); ([3]); ([]); end"));
+}
+
+TEST_F(FromFunctionOnWorkers, TheErrorNamesItsWorker) {
+  const InProcessWorkers group(2);
+  const auto origins = on_workers<std::string>(2, [&](int worker) -> std::string {
+    DistributedIterator iterator =
+        DistributedDataset::from_function(
+            worker_of(group, worker, 1),
+            [&](const InputContext&) {
+              return Dataset::range(2).map(Function([worker](at::Tensor x) {
+                                             COHORT_CHECK(worker == 0, ErrorCode::data_loss, "bad");
+                                             return x;
+                                           }),
+                                           kNumbers);
+            },
+            {})
+            .iterator();
+    try {
+      iterator.get_next();
+    } catch (const Error& error) {
+      return error.origin();
+    }
+    return "no error";
+  });
+  EXPECT_THAT(origins, ElementsAre("worker:1", "worker:1"));
+}
+
+TEST_F(FromFunctionOnWorkers, AWorkerThatLeavesIsNamedByTheOthers) {
+  const InProcessWorkers group(2);
+  const auto what = on_workers<std::string>(2, [&](int worker) -> std::string {
+    DistributedIterator iterator =
+        DistributedDataset::from_function(
+            worker_of(group, worker, 1),
+            [](const InputContext&) {
+              return Dataset::range(9).map(Function([](at::Tensor x) { return x; }));
+            },
+            {})
+            .iterator();
+    iterator.get_next();
+    if (worker == 1) return "left";
+    try {
+      iterator.get_next();
+    } catch (const Error& error) {
+      return std::string(name_of(error.code())) + " " + error.origin();
+    }
+    return "no error";
+  });
+  EXPECT_THAT(what, ElementsAre("aborted worker:1", "left"));
+}
+
+TEST_F(FromFunctionOnWorkers, AWorkerThatFailsBeforeItStartsIsNotWaitedFor) {
+  const InProcessWorkers group(2);
+  const auto what = on_workers<std::string>(2, [&](int worker) -> std::string {
+    const auto host = worker_of(group, worker, 1);
+    if (worker == 1) return "gone";
+    try {
+      drained(DistributedDataset::from_function(
+          host, [](const InputContext&) { return Dataset::range(9); }, {}));
+    } catch (const Error& error) {
+      return std::string(name_of(error.code())) + " " + error.origin();
+    }
+    return "no error";
+  });
+  EXPECT_THAT(what, ElementsAre("aborted worker:1", "gone"));
+}
+
+}  // namespace
+}  // namespace cohort::input

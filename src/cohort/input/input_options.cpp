@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/input/input_options.h"
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+
+void InputOptions::validate() const {
+  COHORT_CHECK(per_replica_buffer_size >= 0, ErrorCode::invalid_argument,
+               "[input.options] expected per_replica_buffer_size >= 0, got ",
+               per_replica_buffer_size);
+  if (!place_dataset_on_device) return;
+  COHORT_CHECK(replication_mode == ReplicationMode::per_replica, ErrorCode::invalid_argument,
+               "[input.options] expected replication_mode per_replica with "
+               "place_dataset_on_device, got per_worker");
+  COHORT_CHECK(!fetch_to_device.value_or(true), ErrorCode::invalid_argument,
+               "[input.options] expected fetch_to_device = false with place_dataset_on_device, got "
+               "true: what a device makes itself is not fetched to it");
+}
+
+}  // namespace cohort

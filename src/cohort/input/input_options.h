@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a distributed dataset hands its elements to replicas (tf.distribute.InputOptions).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "cohort/core/export.h"
+
+namespace cohort {
+
+enum class ReplicationMode : std::uint8_t {
+  per_worker,   // one pipeline feeds all replicas of a worker
+  per_replica,  // one pipeline a replica: distribute_datasets_from_function() of one worker only
+};
+
+// A value type.
+struct COHORT_API InputOptions {
+  // Mini-batches are copied ahead into the memory of each replica's device; false: they stay in
+  // host memory. nullopt: true. For CPU devices both are the same, and nothing is copied.
+  std::optional<bool> fetch_to_device = {};
+  ReplicationMode replication_mode = ReplicationMode::per_worker;
+  // The pipeline itself runs on the replica's device: needs per_replica and fetch_to_device =
+  // false. Pipelines run on the host here, so the values do not differ.
+  bool place_dataset_on_device = false;
+  // How many mini-batches are copied ahead for each replica; 0: each when asked for.
+  std::int64_t per_replica_buffer_size = 1;
+
+  // Throws invalid_argument for fields that do not go together.
+  void validate() const;
+};
+
+}  // namespace cohort

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who reads what: what a distributed dataset knows before any pass begins.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/input/distributed_dataset.h"
+#include "cohort/input/internal/cutter.h"
+
+namespace cohort::input {
+
+// What the pipelines of the workers have to do with each other. Part of the format of positions:
+// never renumber.
+enum class Dealing : std::uint8_t {
+  by_data = 0,      // every worker runs the whole dataset and takes its parts of each batch
+  by_graph = 1,     // every worker runs a graph of its own, which makes its mini-batches alone
+  everything = 2,   // the same, but each makes all mini-batches: no policy keeps them apart
+  by_function = 3,  // every pipeline is one that the user's function made
+};
+
+// Which pipeline of which job.
+struct PipelineId {
+  std::int64_t num = 1;  // pipelines of the job
+  std::int64_t index = 0;
+  std::int64_t num_replicas = 1;  // of the job
+
+  bool operator==(const PipelineId&) const = default;
+};
+
+// Thread-safe.
+class Plan {
+ public:
+  static std::shared_ptr<Plan> of_dataset(std::shared_ptr<const InputHost> host,
+                                          const Dataset& dataset, const InputOptions& options);
+  static std::shared_ptr<Plan> of_function(std::shared_ptr<const InputHost> host,
+                                           const DatasetFunctionOfContext& fn,
+                                           const InputOptions& options);
+
+  const InputHost& host() const { return *host_; }
+  const InputOptions& options() const { return options_; }
+  Dealing dealing() const { return dealing_; }
+  // Of this worker, as the user wrote it.
+  std::int64_t cardinality() const { return datasets_.front().cardinality(); }
+  const DistributedSpec& spec() const { return spec_; }
+  std::string user_spec() const { return datasets_.front().element_spec().to_string(); }
+  bool handles_partial_batches() const { return handles_partial_batches_; }
+  // One a local replica, or one for all.
+  std::size_t num_feeds() const { return num_feeds_; }
+
+  std::unique_ptr<ElementSource> open(Dealing dealing, const PipelineId& id,
+                                      const RunOptions& run) const;
+  // That of feed i of this worker.
+  PipelineId own_pipeline(Dealing dealing, std::size_t feed) const;
+  // For pipelines of this job, and for those taken over from a job of other numbers.
+  std::unique_ptr<Cutter> own_cutter(Dealing dealing) const;
+  std::unique_ptr<Cutter> cutter_of_others(Dealing dealing) const;
+  // The latter cuts rows anew: mini-batches of another job may go through it.
+  bool recuts(Dealing dealing) const;
+
+  // Steps of this worker in a whole pass, where they are known exactly.
+  std::optional<std::int64_t> num_steps() const;
+  // No element can fail.
+  bool never_fails() const;
+
+  std::uint64_t seed() const { return seed_; }
+  std::uint64_t next_pass() { return passes_++; }
+  // "the whole dataset, of each batch parts 0, 2 of 4": for the line of a pass.
+  std::string describe(Dealing dealing) const;
+
+ private:
+  Plan(std::shared_ptr<const InputHost> host, InputOptions options);
+  void set_spec(ElementSpec component);
+  std::vector<std::int64_t> own_parts() const;
+  bool is_reading_ahead() const;
+  // The user's function, asked for a pipeline.
+  Dataset call(const PipelineId& id) const;
+  // Of distribute_dataset() alone.
+  void choose_dealing();
+  ElementSpec cut_spec(ElementSpec spec) const;
+  Dataset graph(const PipelineId& id) const;
+
+  std::shared_ptr<const InputHost> host_;
+  InputOptions options_;
+  Dealing dealing_ = Dealing::by_function;
+  std::size_t num_feeds_ = 1;
+  std::int64_t global_batch_size_ = -1;  // -1: not known
+  bool handles_partial_batches_ = false;
+  DistributedSpec spec_;
+  // The user's; of a function, one a feed.
+  std::vector<Dataset> datasets_;
+  std::optional<Dataset> own_graph_;  // by_graph, everything
+  DatasetFunctionOfContext fn_;
+  std::string reason_;  // of the policy, for the line of a pass
+  std::uint64_t seed_;
+  std::atomic<std::uint64_t> passes_ = 0;
+};
+
+}  // namespace cohort::input

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans of distribute_dataset(): cutting global batches, and which policy keeps workers apart.
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/input/internal/plan.h"
+#if __has_include("cohort/data/auto_shard.h")
+#include "cohort/data/auto_shard.h"
+#include "cohort/data/rebatch.h"
+
+namespace cohort::input {
+namespace {
+
+RebatchPlan rebatch_plan(const PipelineId& id, const Dataset& dataset) {
+  return {.workers = id.num,
+          .worker = id.index,
+          .replicas_per_worker = id.num_replicas / id.num,
+          .too_few_files = dataset.options().too_few_files,
+          .prefetch = false};
+}
+
+AutoShardOptions shard_options(const PipelineId& id, const Dataset& dataset) {
+  return {.num_workers = id.num,
+          .index = id.index,
+          .num_replicas = id.num_replicas,
+          .too_few_files = dataset.options().too_few_files};
+}
+
+}  // namespace
+
+std::shared_ptr<Plan> Plan::of_dataset(std::shared_ptr<const InputHost> host,
+                                       const Dataset& dataset, const InputOptions& options) {
+  COHORT_CHECK(options.replication_mode == ReplicationMode::per_worker, ErrorCode::unimplemented,
+               "[input.distribute_dataset] expected replication_mode per_worker, got per_replica: "
+               "that is for distribute_datasets_from_function()");
+  COHORT_CHECK(dataset.node() != nullptr, ErrorCode::invalid_argument,
+               "[input.distribute_dataset] expected a dataset, got none");
+  std::shared_ptr<Plan> plan(new Plan(std::move(host), options));
+  plan->datasets_.push_back(dataset);
+  plan->choose_dealing();
+  plan->set_spec(plan->cut_spec(dataset.element_spec()));
+  return plan;
+}
+
+// Where every worker would run the whole dataset anyway, its batches are cut here: then a position
+// is one of the user's dataset, and any number of workers can go on from it.
+void Plan::choose_dealing() {
+  dealing_ = Dealing::by_data;
+  if (host_->passes_through) return;
+  const Dataset& dataset = datasets_.front();
+  const PipelineId id = own_pipeline(Dealing::by_graph, 0);
+  if (id.num_replicas > 1) global_batch_size_ = infer_batch_size(dataset);
+  const Dataset cut = rebatch_for(dataset, rebatch_plan(id, dataset));
+  const ShardDecision decision = shard_decision(cut, shard_options(id, dataset));
+  reason_ = decision.to_string();
+  const bool is_whole = decision.taken == AutoShardPolicy::data && !decision.is_by_index &&
+                        dataset.options().rebatch != RebatchMode::sized;
+  if (is_whole) return;
+  const bool is_off = decision.taken == AutoShardPolicy::off;
+  dealing_ = is_off ? Dealing::everything : Dealing::by_graph;
+  own_graph_ = graph(id);
+}
+
+Dataset Plan::graph(const PipelineId& id) const {
+  if (own_graph_ && id == own_pipeline(dealing_, 0)) return *own_graph_;
+  const Dataset& dataset = datasets_.front();
+  const Dataset dealt =
+      auto_shard(rebatch_for(dataset, rebatch_plan(id, dataset)), shard_options(id, dataset));
+  return is_reading_ahead() ? dealt.prefetch(id.num_replicas / id.num) : dealt;
+}
+
+std::unique_ptr<Cutter> Plan::cutter_of_others(Dealing dealing) const {
+  if (!recuts(dealing)) return own_cutter(dealing);
+  return sized_batches(rebatch_sizes(global_batch_size_, host_->num_workers(),
+                                     host_->num_local_replicas(), host_->worker()),
+                       spec_.component);
+}
+
+ElementSpec Plan::cut_spec(ElementSpec spec) const {
+  const std::int64_t replicas = host_->num_replicas_in_sync();
+  if (replicas == 1) return spec;
+  const bool is_split =
+      global_batch_size_ <= 0 || datasets_.front().options().rebatch == RebatchMode::split;
+  for (TensorSpec& field : spec.fields) {
+    if (!field.sizes || field.sizes->empty()) continue;
+    std::int64_t& rows = field.sizes->front();
+    if (rows < 0) continue;
+    const bool is_even = is_split ? rows % replicas == 0
+                                  : global_batch_size_ % replicas == 0 &&
+                                        rows % (global_batch_size_ / replicas) == 0;
+    const std::int64_t each = is_split ? rows / replicas : global_batch_size_ / replicas;
+    rows = is_even ? each : -1;
+  }
+  return spec;
+}
+
+}  // namespace cohort::input
+#else
+namespace cohort::input {
+std::shared_ptr<Plan> Plan::of_dataset(std::shared_ptr<const InputHost>, const Dataset&,
+                                       const InputOptions&) {
+  throw Error(ErrorCode::unimplemented, "[input.distribute_dataset] needs auto_shard");
+}
+std::unique_ptr<Cutter> Plan::cutter_of_others(Dealing dealing) const {
+  return own_cutter(dealing);
+}
+Dataset Plan::graph(const PipelineId&) const { return datasets_.front(); }
+}  // namespace cohort::input
+#endif

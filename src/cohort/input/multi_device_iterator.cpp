@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/input/multi_device_iterator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+
+MultiDeviceIterator::MultiDeviceIterator(std::unique_ptr<ElementSource> source,
+                                         std::vector<Device> devices, MultiDeviceOptions options)
+    : source_(std::move(source)),
+      devices_(std::move(devices)),
+      options_(std::move(options)),
+      queues_(devices_.size()) {
+  COHORT_CHECK(!devices_.empty(), ErrorCode::invalid_argument,
+               "[input.multi_device] expected at least one device, got none");
+  COHORT_CHECK(options_.buffer_size >= 0, ErrorCode::invalid_argument,
+               "[input.multi_device] expected buffer_size >= 0, got ", options_.buffer_size);
+  for (const Device& device : devices_) {
+    is_fetching_.push_back(options_.fetch_to_device && !options_.memory->is_host(device));
+  }
+}
+
+MultiDeviceIterator::MultiDeviceIterator(const Dataset& dataset, std::vector<Device> devices,
+                                         MultiDeviceOptions options)
+    : MultiDeviceIterator(dataset.source({}), std::move(devices), std::move(options)) {}
+
+bool MultiDeviceIterator::deal_one() {
+  if (is_at_end_) return false;
+  Item item{.number = num_dealt_, .host = {}};
+  if (!source_->next(item.host)) {
+    is_at_end_ = true;
+    return false;
+  }
+  queues_[num_dealt_ % devices_.size()].push_back(std::move(item));
+  num_dealt_ += 1;
+  return true;
+}
+
+bool MultiDeviceIterator::fill(std::size_t i) {
+  while (queues_[i].empty()) {
+    if (error_ahead_) std::rethrow_exception(std::exchange(error_ahead_, nullptr));
+    if (!deal_one()) return false;
+  }
+  return true;
+}
+
+void MultiDeviceIterator::fetch(std::size_t i, Item& item) const {
+  if (item.is_fetched) return;
+  item.is_fetched = true;
+  for (const at::Tensor& field : item.host) {
+    item.device.push_back(StringTensor::is(field) ? field
+                                                  : options_.memory->copy(field, devices_[i]));
+  }
+}
+
+// Deals and copies what device i will ask for next, so that the copying runs beside its work.
+void MultiDeviceIterator::fetch_ahead(std::size_t i) {
+  if (!is_fetching_[i]) return;
+  const auto wanted = static_cast<std::size_t>(options_.buffer_size);
+  try {
+    while (queues_[i].size() < wanted && !error_ahead_ && deal_one()) {
+    }
+  } catch (...) {
+    error_ahead_ = std::current_exception();
+  }
+  for (std::size_t k = 0; k < std::min(wanted, queues_[i].size()); ++k) fetch(i, queues_[i][k]);
+}
+
+const Fields* MultiDeviceIterator::front(std::size_t i) {
+  COHORT_CHECK(i < devices_.size(), ErrorCode::invalid_argument,
+               "[input.multi_device] expected a device below ", devices_.size(), ", got ", i);
+  if (!fill(i)) return nullptr;
+  Item& item = queues_[i].front();
+  if (!is_fetching_[i]) return &item.host;
+  fetch(i, item);
+  return &item.device;
+}
+
+void MultiDeviceIterator::pop(std::size_t i) {
+  COHORT_ASSERT(!queues_[i].empty());
+  queues_[i].pop_front();
+  fetch_ahead(i);
+}
+
+std::optional<Nest> MultiDeviceIterator::next(std::size_t i) {
+  const Fields* fields = front(i);
+  if (fields == nullptr) return std::nullopt;
+  Nest element = source_->pack(*fields);
+  pop(i);
+  return element;
+}
+
+Optional MultiDeviceIterator::next_as_optional(std::size_t i) {
+  std::optional<Nest> element = next(i);
+  return element ? Optional::from_value(std::move(*element)) : Optional::empty(element_spec());
+}
+
+std::vector<const MultiDeviceIterator::Item*> MultiDeviceIterator::in_order() const {
+  std::vector<const Item*> items;
+  for (const std::deque<Item>& queue : queues_) {
+    for (const Item& item : queue) items.push_back(&item);
+  }
+  std::sort(items.begin(), items.end(),
+            [](const Item* a, const Item* b) { return a->number < b->number; });
+  return items;
+}
+
+std::vector<Fields> MultiDeviceIterator::undelivered() const {
+  std::vector<Fields> elements;
+  for (const Item* item : in_order()) elements.push_back(item->host);
+  return elements;
+}
+
+void MultiDeviceIterator::requeue(std::vector<Fields> elements) {
+  for (std::deque<Item>& queue : queues_) queue.clear();
+  error_ahead_ = nullptr;
+  is_at_end_ = false;
+  num_dealt_ = 0;
+  for (Fields& fields : elements) {
+    queues_[num_dealt_ % devices_.size()].push_back(
+        {.number = num_dealt_, .host = std::move(fields)});
+    num_dealt_ += 1;
+  }
+}
+
+void MultiDeviceIterator::save(ByteWriter& writer) const {
+  const std::vector<const Item*> items = in_order();
+  writer.varint(devices_.size());
+  writer.varint(num_dealt_);
+  writer.u8(is_at_end_ ? 1 : 0);
+  writer.varint(items.size());
+  for (const Item* item : items) {
+    writer.varint(item->number);
+    data::write_fields(writer, item->host);
+  }
+  source_->save(writer);
+}
+
+void MultiDeviceIterator::restore(ByteReader& reader) {
+  const std::uint64_t devices = reader.varint();
+  COHORT_CHECK(devices == devices_.size(), ErrorCode::invalid_argument,
+               "[input.multi_device] expected a position of ", devices_.size(),
+               " devices, got one of ", devices);
+  requeue({});
+  num_dealt_ = reader.varint();
+  is_at_end_ = reader.u8() != 0;
+  for (std::size_t left = reader.count(); left > 0; --left) {
+    const std::uint64_t number = reader.varint();
+    queues_[number % devices_.size()].push_back(
+        {.number = number, .host = data::read_fields(reader)});
+  }
+  source_->restore(reader);
+}
+
+}  // namespace cohort

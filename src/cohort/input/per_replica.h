@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// A value with one component for each of this worker's replicas, in the order of their devices
+// (tf.distribute's PerReplica), and elements of a distributed dataset, which are such values.
+//
+//   auto losses = strategy.run(step, batch);      // PerReplica<at::Tensor>
+//   for (const at::Tensor& loss : losses.local_results()) …
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <utility>
+#include <vector>
+
+#include "cohort/core/error.h"
+#include "cohort/core/export.h"
+#include "cohort/core/nest.h"
+
+namespace cohort {
+
+// A value type; copies share tensors. Bare where there is only one replica in the whole job: then
+// it prints, compares and converts as its value.
+template <class T = Nest>
+class PerReplica {
+ public:
+  using Components = std::vector<T>;
+  using Reference = typename Components::const_reference;
+
+  PerReplica() = default;
+  explicit PerReplica(Components components) : components_(std::move(components)) {}
+  static PerReplica bare(T value) {
+    PerReplica result;
+    result.components_.push_back(std::move(value));
+    result.is_wrapped_ = false;
+    return result;
+  }
+
+  bool is_wrapped() const { return is_wrapped_; }
+  std::size_t size() const { return components_.size(); }
+  // That of local replica i; another number is invalid_argument.
+  Reference operator[](std::size_t i) const {
+    COHORT_CHECK(i < components_.size(), ErrorCode::invalid_argument,
+                 "[input.per_replica] expected a replica below ", components_.size(), ", got ", i);
+    return components_[i];
+  }
+  const Components& local_results() const { return components_; }
+  // The one component; failed_precondition if there are more.
+  Reference value() const {
+    COHORT_CHECK(components_.size() == 1, ErrorCode::failed_precondition,
+                 "[input.per_replica] expected a value of one replica, got one of ",
+                 components_.size(), "; take local_results(), or reduce() it");
+    return components_.front();
+  }
+  operator T() const { return value(); }  // NOLINT: a value of one replica is that value
+
+ private:
+  Components components_;
+  bool is_wrapped_ = true;
+};
+
+// What run() of a function without a result gives. A value type.
+template <>
+class PerReplica<void> {
+ public:
+  explicit PerReplica(std::size_t size = 0) : size_(size) {}
+  std::size_t size() const { return size_; }
+
+ private:
+  std::size_t size_;
+};
+
+// "PerReplica:{0: 1, 1: 2}"; a bare one as its value.
+template <class T>
+requires requires(std::ostream& out, const T& value) { out << value; }
+std::ostream& operator<<(std::ostream& out, const PerReplica<T>& value) {
+  if (!value.is_wrapped()) return out << value.value();
+  out << "PerReplica:{";
+  for (std::size_t i = 0; i < value.size(); ++i)
+    out << (i > 0 ? ", " : "") << i << ": " << value[i];
+  return out << "}";
+}
+
+// The mini-batches of one step. A replica for which there is no data left gets a dummy: no rows,
+// the right dtypes and shapes; counts tell it from data. A value type; copies share tensors.
+class COHORT_API DistributedElement : public PerReplica<Nest> {
+ public:
+  struct Counts {
+    std::vector<std::int64_t> examples;               // of each local replica, -1: a dummy
+    std::optional<std::int64_t> global_num_examples;  // of all workers, where they told each other
+  };
+  DistributedElement(PerReplica<Nest> components, Counts counts)
+      : PerReplica<Nest>(std::move(components)), counts_(std::move(counts)) {}
+
+  // Whether local replica i has data. An empty mini-batch of the pipeline's own is data.
+  bool has_data(std::size_t i) const { return counts_.examples.at(i) >= 0; }
+  // Rows of its first field, 1 if that is a scalar, 0 for a dummy.
+  std::int64_t num_examples(std::size_t i) const { return has_data(i) ? counts_.examples[i] : 0; }
+  std::int64_t local_num_examples() const;
+  // Of all replicas in sync, to weigh uneven data exactly; nullopt where the workers exchange no
+  // message in a step and cannot know it.
+  std::optional<std::int64_t> global_num_examples() const { return counts_.global_num_examples; }
+
+ private:
+  Counts counts_;
+};
+
+}  // namespace cohort

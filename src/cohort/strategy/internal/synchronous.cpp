@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/strategy/internal/synchronous.h"
+
+#include <torch/cuda.h>
+
+#include <algorithm>
+
+#include "cohort/core/error.h"
+#include "cohort/strategy/strategy.h"
+
+namespace cohort::internal {
+
+std::vector<Device> replica_devices(const std::vector<std::string>& names,
+                                    std::string_view strategy) {
+  std::vector<Device> devices;
+  for (const std::string& name : names) {
+    const Device device = Device::parse(name);
+    COHORT_CHECK(device.is_local(), ErrorCode::invalid_argument, "[strategy.", strategy,
+                 "] expected devices of this process, got ", device.to_string());
+    COHORT_CHECK(std::find(devices.begin(), devices.end(), device) == devices.end(),
+                 ErrorCode::invalid_argument, "[strategy.", strategy,
+                 "] expected each device once, got ", device.to_string(), " twice");
+    devices.push_back(device);
+  }
+  if (!devices.empty()) return devices;
+  const int gpus = static_cast<int>(torch::cuda::device_count());
+  for (int i = 0; i < gpus; ++i) devices.push_back({.type = "GPU", .index = i});
+  if (devices.empty()) devices.emplace_back();
+  return devices;
+}
+
+void check_outside_replicas(std::string_view method) {
+  const ReplicaContext* replica = get_replica_context();
+  COHORT_CHECK(replica == nullptr || &replica->strategy() == &default_strategy(),
+               ErrorCode::invalid_argument, "[input.", method,
+               "] expected cross-replica context, got replica ",
+               replica->replica_id_in_sync_group(), " of '", replica->strategy().name(),
+               "': draw from a distributed iterator outside run() and hand the element in");
+}
+
+}  // namespace cohort::internal

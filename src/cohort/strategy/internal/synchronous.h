@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the synchronous strategies share.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/core/device.h"
+
+namespace cohort::internal {
+
+// Empty: all GPUs, or CPU:0. `strategy` is for messages.
+std::vector<Device> replica_devices(const std::vector<std::string>& names,
+                                    std::string_view strategy);
+// invalid_argument inside a replica of a strategy.
+void check_outside_replicas(std::string_view method);
+
+}  // namespace cohort::internal

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Synchronous replicas on the devices of one process (tf.distribute.MirroredStrategy).
+//
+//   MirroredStrategy strategy({"CPU:0", "CPU:1"});
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/core/export.h"
+#include "cohort/strategy/strategy.h"
+
+namespace cohort {
+
+// Replicas run one after the other on the caller's thread. Thread-safe.
+class COHORT_API MirroredStrategy final : public Strategy {
+ public:
+  // Empty: all GPUs, or CPU:0 where there is none. A device that is listed twice or belongs to
+  // another task is invalid_argument.
+  explicit MirroredStrategy(const std::vector<std::string>& devices = {});
+
+  std::string_view name() const override { return "mirrored"; }
+  int num_replicas_in_sync() const override { return host_->num_replicas_in_sync(); }
+  const std::vector<Device>& devices() const { return host_->devices; }
+
+ protected:
+  void run_replicas(const std::function<void(ReplicaContext&)>& body) override;
+  std::shared_ptr<const InputHost> input_host() override { return host_; }
+
+ private:
+  std::shared_ptr<const InputHost> host_;
+};
+
+}  // namespace cohort

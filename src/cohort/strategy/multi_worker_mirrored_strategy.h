@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Synchronous replicas on the devices of several workers, each of which runs the program
+// (tf.distribute.MultiWorkerMirroredStrategy).
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/core/export.h"
+#include "cohort/input/step_agreement.h"
+#include "cohort/strategy/strategy.h"
+
+namespace cohort {
+
+struct MultiWorkerMirroredOptions {
+  // Of this worker; every worker has equally many. Empty: all GPUs, or CPU:0.
+  std::vector<std::string> devices = {};
+  Duration timeout = std::chrono::minutes(5);  // of each wait for other workers
+};
+
+// Thread-safe.
+class COHORT_API MultiWorkerMirroredStrategy final : public Strategy {
+ public:
+  // Workers that can talk to each other, as threads of one process (InProcessWorkers).
+  explicit MultiWorkerMirroredStrategy(std::shared_ptr<WorkerGroup> group,
+                                       const MultiWorkerMirroredOptions& options = {});
+  // unimplemented: workers in processes of their own need collectives, which come later.
+  explicit MultiWorkerMirroredStrategy(const ClusterResolver& resolver,
+                                       const MultiWorkerMirroredOptions& options = {});
+
+  std::string_view name() const override { return "multi_worker_mirrored"; }
+  int num_replicas_in_sync() const override { return host_->num_replicas_in_sync(); }
+  int num_workers() const { return host_->num_workers(); }
+  int worker() const { return host_->worker(); }
+
+ protected:
+  void run_replicas(const std::function<void(ReplicaContext&)>& body) override;
+  std::shared_ptr<const InputHost> input_host() override { return host_; }
+
+ private:
+  std::shared_ptr<const InputHost> host_;
+};
+
+}  // namespace cohort

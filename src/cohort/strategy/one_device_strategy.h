@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything on one device (tf.distribute.OneDeviceStrategy): programs for many replicas, tried on
+// one.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "cohort/core/export.h"
+#include "cohort/strategy/strategy.h"
+
+namespace cohort {
+
+// Thread-safe.
+class COHORT_API OneDeviceStrategy final : public Strategy {
+ public:
+  explicit OneDeviceStrategy(const std::string& device = "CPU:0");
+
+  std::string_view name() const override { return "one_device"; }
+  int num_replicas_in_sync() const override { return 1; }
+
+ protected:
+  void run_replicas(const std::function<void(ReplicaContext&)>& body) override;
+  std::shared_ptr<const InputHost> input_host() override { return host_; }
+
+ private:
+  std::shared_ptr<const InputHost> host_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Input of a strategy, and plain values of its replicas as one.
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/true_divide.h>
+
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/data/element.h"
+#include "cohort/strategy/strategy.h"
+
+namespace cohort {
+namespace {
+
+// Row i: the leaves of a component. Of all workers, in the order of their replicas.
+using Leaves = std::vector<Fields>;
+
+Leaves of_all_workers(const InputHost& host, Leaves own, std::string_view what) {
+  if (host.num_workers() == 1) return own;
+  ByteWriter writer;
+  writer.varint(own.size());
+  for (Fields& fields : own) {
+    for (at::Tensor& field : fields) {
+      if (!StringTensor::is(field)) field = field.detach().cpu();
+    }
+    data::write_fields(writer, fields);
+  }
+  const std::unique_ptr<StepAgreement> talk = host.group->start(what);
+  Leaves all;
+  for (const Bytes& bytes : talk->exchange(writer.take(), what, Deadline::after(host.timeout))) {
+    ByteReader reader(bytes, what);
+    for (std::size_t left = reader.count(); left > 0; --left) {
+      all.push_back(data::read_fields(reader));
+    }
+  }
+  return all;
+}
+
+Fields tensors_of(const Nest& component, std::string_view method) {
+  Fields fields;
+  for (const Nest& leaf : component.flatten()) {
+    COHORT_CHECK(leaf.is_tensor(), ErrorCode::invalid_argument, "[strategy.", method,
+                 "] expected tensors, got ", name_of(leaf.kind()));
+    fields.push_back(leaf.tensor());
+  }
+  return fields;
+}
+
+Nest packed(const Nest& like, Fields fields) {
+  std::size_t i = 0;
+  return like.map_leaves([&](const Nest&) { return Nest(std::move(fields[i++])); });
+}
+
+at::Tensor reduced(ReduceOp op, const Leaves& all, std::size_t leaf) {
+  at::Tensor sum = all.front()[leaf];
+  COHORT_CHECK(!StringTensor::is(sum), ErrorCode::invalid_argument,
+               "[strategy.reduce] expected numbers, got strings");
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    const at::Tensor& next = all[i][leaf];
+    COHORT_CHECK(next.sizes() == sum.sizes() && next.scalar_type() == sum.scalar_type(),
+                 ErrorCode::invalid_argument,
+                 "[strategy.reduce] expected components of one shape and dtype, got ",
+                 TensorSpec::of(sum).to_string(), " and ", TensorSpec::of(next).to_string(),
+                 " of replica ", i, "; sum them inside run() first");
+    sum = at::add(sum, next.to(sum.device()));
+  }
+  return op == ReduceOp::sum ? sum : at::true_divide(sum, static_cast<double>(all.size()));
+}
+
+at::Tensor gathered(const Leaves& all, std::size_t leaf, std::int64_t axis) {
+  std::vector<at::Tensor> parts;
+  for (const Fields& fields : all) parts.push_back(fields[leaf]);
+  const at::Tensor& first = parts.front();
+  COHORT_CHECK(axis >= 0 && axis < first.dim(), ErrorCode::invalid_argument,
+               "[strategy.gather] expected an axis of ", TensorSpec::of(first).to_string(),
+               ", got ", axis);
+  if (StringTensor::is(first)) {
+    COHORT_CHECK(axis == 0, ErrorCode::unimplemented,
+                 "[strategy.gather] expected axis 0 for strings, got ", axis);
+    return StringTensor::concatenate(parts);
+  }
+  for (at::Tensor& part : parts) part = part.to(first.device());
+  return at::cat(parts, axis);
+}
+
+PerReplica<Nest> as_nests(const PerReplica<at::Tensor>& value) {
+  return PerReplica<Nest>(
+      std::vector<Nest>(value.local_results().begin(), value.local_results().end()));
+}
+
+}  // namespace
+
+DistributedDataset Strategy::distribute_dataset(const Dataset& dataset,
+                                                const InputOptions& options) {
+  internal::check_cross_replica_or_default(*this, "distribute_dataset");
+  return DistributedDataset::from_dataset(input_host(), dataset, options);
+}
+
+DistributedDataset Strategy::distribute_datasets_from_function(const DatasetFunctionOfContext& fn,
+                                                               const InputOptions& options) {
+  internal::check_cross_replica_or_default(*this, "distribute_datasets_from_function");
+  return DistributedDataset::from_function(input_host(), fn, options);
+}
+
+PerReplica<Nest> Strategy::distribute_values_from_function(const ValueFunction& value_fn) {
+  internal::check_cross_replica_or_default(*this, "distribute_values_from_function");
+  return distributed_values(*input_host(), value_fn);
+}
+
+Nest Strategy::reduce(ReduceOp op, const PerReplica<Nest>& value) {
+  internal::check_cross_replica_or_default(*this, "reduce");
+  Leaves own;
+  for (const Nest& component : value.local_results()) {
+    own.push_back(tensors_of(component, "reduce"));
+  }
+  const Leaves all = of_all_workers(*input_host(), std::move(own), "values to reduce");
+  Fields results;
+  for (std::size_t leaf = 0; leaf < all.front().size(); ++leaf) {
+    results.push_back(reduced(op, all, leaf));
+  }
+  return packed(value[0], std::move(results));
+}
+
+at::Tensor Strategy::reduce(ReduceOp op, const PerReplica<at::Tensor>& value) {
+  return reduce(op, as_nests(value)).tensor();
+}
+
+Nest Strategy::gather(const PerReplica<Nest>& value, std::int64_t axis) {
+  internal::check_cross_replica_or_default(*this, "gather");
+  Leaves own;
+  for (const Nest& component : value.local_results()) {
+    own.push_back(tensors_of(component, "gather"));
+  }
+  const Leaves all = of_all_workers(*input_host(), std::move(own), "values to gather");
+  Fields results;
+  for (std::size_t leaf = 0; leaf < all.front().size(); ++leaf) {
+    results.push_back(gathered(all, leaf, axis));
+  }
+  return packed(value[0], std::move(results));
+}
+
+at::Tensor Strategy::gather(const PerReplica<at::Tensor>& value, std::int64_t axis) {
+  return gather(as_nests(value), axis).tensor();
+}
+
+}  // namespace cohort
