@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+
+namespace cohort::conformance {
+
+using Json = nlohmann::json;
+
+// The case cannot be run as it is written: an unknown op, function, kind, … It fails the case
+// whatever the case expects. Not an Error, so that no expected error can hide it.
+class CaseFault : public std::runtime_error {
+ public:
+  explicit CaseFault(const std::string& text) : std::runtime_error(text) {}
+};
+
+// The member `key`; a fault naming it where there is none.
+const Json& member(const Json& object, const char* key);
+// The member `key` as T, or `otherwise` where it is absent or null.
+template <class T>
+T member_or(const Json& object, const char* key, T otherwise) {
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? std::move(otherwise) : found->get<T>();
+}
+// At most `limit` characters of its compact text.
+std::string brief(const Json& json, std::size_t limit = 300);
+
+}  // namespace cohort::conformance

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <optional>
+
+#include "tests/conformance/kinds.h"
+#include "tests/conformance/pipeline.h"
+#include "tests/conformance/script.h"
+#include "tests/conformance/values.h"
+
+namespace cohort::conformance {
+
+Json run_dataset(const Json& test_case) {
+  const auto state = std::make_shared<CaseState>(member_or(test_case, "files", Json()));
+  Json outcome = Json::object();
+  std::optional<Dataset> dataset;
+  try {
+    dataset = build_pipeline(member(test_case, "pipeline"), state);
+  } catch (...) {
+    return {{"build_error", caught_error()}};
+  }
+  const std::unique_ptr<Subject> subject = subject_of(*dataset);
+  subject->describe(outcome);
+  if (member_or(test_case, "report_options", false)) {
+    outcome["options"] = json_of(dataset->options());
+  }
+  run_actions(test_case, *subject, *state, outcome);
+  return state->directory.without_path(outcome);
+}
+
+}  // namespace cohort::conformance

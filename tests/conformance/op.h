@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// One op of a pipeline: its fields with what depends on the InputContext filled in.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/data/input_context.h"
+#include "tests/conformance/case_state.h"
+#include "tests/conformance/json.h"
+
+namespace cohort::conformance {
+
+// {"ctx": …} and {"by_pipeline": […]} replaced, at any depth.
+Json resolved(const Json& json, const InputContext& context);
+
+// Thread-compatible.
+class Op {
+ public:
+  Op(const Json& fields, std::shared_ptr<CaseState> state, const InputContext& context);
+
+  const std::string& name() const { return name_; }
+  bool has(const char* key) const;
+  // null where it is absent.
+  const Json& json(const char* key) const;
+  // A fault where it is absent or not a T.
+  template <class T>
+  T get(const char* key) const {
+    if (!has(key)) fail(key);
+    return convert<T>(key);
+  }
+  template <class T>
+  T get_or(const char* key, T otherwise) const {
+    return has(key) ? convert<T>(key) : std::move(otherwise);
+  }
+  template <class T>
+  std::optional<T> maybe(const char* key) const {
+    return has(key) ? std::optional<T>(convert<T>(key)) : std::nullopt;
+  }
+  // A list of names, or one, as paths of the case's directory.
+  std::vector<std::string> paths(const char* key) const;
+  // A fault where there is a field beside these.
+  void allow_only(const std::vector<std::string>& keys) const;
+
+  const std::shared_ptr<CaseState>& state() const { return state_; }
+  const InputContext& context() const { return context_; }
+
+ private:
+  template <class T>
+  T convert(const char* key) const {
+    try {
+      return fields_.at(key).get<T>();
+    } catch (const Json::exception&) {
+      fail(key);
+    }
+  }
+  [[noreturn]] void fail(const char* key) const;
+
+  Json fields_;
+  std::string name_;
+  std::shared_ptr<CaseState> state_;
+  InputContext context_;
+};
+
+}  // namespace cohort::conformance

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a script drives: iterators of a dataset or of a distributed one, elements as JSON.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "cohort/core/bytes.h"
+#include "cohort/data/dataset.h"
+#include "tests/conformance/json.h"
+
+namespace cohort::conformance {
+
+// One iterator. Used from one thread at a time.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  // nullopt at the end.
+  virtual std::optional<Json> next() = 0;
+  // {"optional": element} or {"optional": null, "get_value": error}.
+  virtual Json next_optional() = 0;
+  virtual Bytes save() const = 0;
+  virtual void restore(const Bytes& position) = 0;
+  // get_next inside a replica function.
+  virtual Json next_in_replica();
+};
+
+// What iterators are made of, as one worker sees it. Used from one thread at a time.
+class Subject {
+ public:
+  virtual ~Subject() = default;
+  // spec, cardinality and what else is known without an iterator.
+  virtual void describe(Json& outcome) const = 0;
+  virtual std::unique_ptr<Stream> iterate() const = 0;
+  // The sum of all values of all elements by the subject's own reduce.
+  virtual Json reduce_sum() const;
+};
+
+// `transform` is applied to each element where it is given.
+std::unique_ptr<Subject> subject_of(Dataset dataset,
+                                    std::function<Nest(const Nest&)> transform = {});
+
+// The item of an Optional.
+Json json_of(const Optional& optional);
+
+}  // namespace cohort::conformance

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values, specs and errors between the library and the JSON of case files (FORMAT.md, 2).
+//
+// Both sides of a comparison are brought into one canonical form: the data of a leaf is flat, its
+// numbers have the precision of its dtype, a text is a JSON string where it can be.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <string_view>
+
+#include "cohort/core/error.h"
+#include "cohort/core/nest.h"
+#include "cohort/data/element.h"
+#include "tests/conformance/json.h"
+
+namespace cohort::conformance {
+
+at::ScalarType dtype_of(const std::string& name);
+// A JSON string, or {"hex": "00ff"}.
+std::string bytes_of(const Json& text);
+Json text_of(std::string_view bytes);
+std::string from_hex(std::string_view hex);
+std::string to_hex(std::string_view bytes);
+
+// [dtype, shape, data] or [dtype, shape].
+bool is_leaf(const Json& json);
+bool is_leaf_spec(const Json& json);
+at::Tensor tensor_of(const Json& leaf);
+Nest nest_of(const Json& value);
+TensorSpec tensor_spec_of(const Json& spec);
+ElementSpec spec_of(const Json& spec);
+
+Json json_of(const at::Tensor& tensor);
+Json json_of(const Nest& value);
+Json json_of(const TensorSpec& spec);
+Json json_of(const ElementSpec& spec);
+// {"error": "InvalidArgument", "message": …}.
+Json json_of(const Error& error);
+// The exception in flight as such an error; a CaseFault flies on. Only inside a catch block.
+Json caught_error();
+
+// The canonical form of what a case file says.
+Json canonical(const Json& json);
+
+}  // namespace cohort::conformance
