@@ -133,8 +133,8 @@ void CaseDirectory::create_set(const Json& set) {
   const Json& per_file = member(set, "per_file");
   std::int64_t running = 0;
   for (std::int64_t f = 0; f < count; ++f) {
-    const auto records =
-        (per_file.is_array() ? per_file.at(static_cast<std::size_t>(f)) : per_file).get<std::int64_t>();
+    const auto records = (per_file.is_array() ? per_file.at(static_cast<std::size_t>(f)) : per_file)
+                             .get<std::int64_t>();
     Json entry = set;
     entry["records"] = Json::array();
     for (std::int64_t r = 0; r < records; ++r) {

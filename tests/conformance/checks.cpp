@@ -36,9 +36,8 @@ class Check {
  private:
   // The stream at a position of out, or the elements; without "end".
   static Json stream(const Json& outcome, const Json& position) {
-    const Json& items = position.is_null()
-                            ? member(outcome, "elements")
-                            : member(outcome, "out").at(position.get<std::size_t>());
+    const Json& items = position.is_null() ? member(outcome, "elements")
+                                           : member(outcome, "out").at(position.get<std::size_t>());
     if (!items.is_array()) throw CaseFault("a check expected a list, got " + brief(items, 120));
     Json result = Json::array();
     for (const Json& item : items) {
@@ -65,7 +64,8 @@ class Check {
   std::vector<std::int64_t> integers() const {
     std::vector<std::int64_t> values;
     for (const Json& scalar : scalars()) {
-      if (!scalar.is_number()) throw CaseFault("a check expected numbers, got " + brief(scalar, 80));
+      if (!scalar.is_number())
+        throw CaseFault("a check expected numbers, got " + brief(scalar, 80));
       values.push_back(scalar.get<std::int64_t>());
     }
     return values;

@@ -109,7 +109,8 @@ class Comparison {
       return compare_multiset(where, expected["multiset"], expected.value("then", Json::array()),
                               got);
     }
-    if (expected.is_object() && expected.contains("any")) return compare_count(where, expected, got);
+    if (expected.is_object() && expected.contains("any"))
+      return compare_count(where, expected, got);
     const bool is_list = expected.is_array() && !is_leaf(expected);
     if (!is_list || !got.is_array()) return compare_value(where, expected, got);
     if (is_free) {
@@ -164,7 +165,8 @@ class Comparison {
     const Json then = expected.value("then", Json::array());
     bool is_same = got.is_array() && got.size() == count + then.size();
     for (std::size_t i = 0; is_same && i < got.size(); ++i) {
-      is_same = i < count ? got[i] != "end" && !is_error(got[i]) : is_equal(then[i - count], got[i]);
+      is_same =
+          i < count ? got[i] != "end" && !is_error(got[i]) : is_equal(then[i - count], got[i]);
     }
     if (!is_same) {
       note_text(where, std::to_string(count) + " elements and then " + brief(then), brief(got));
@@ -175,7 +177,8 @@ class Comparison {
 
   static std::string tail(const Json& items) {
     Json last = Json::array();
-    for (std::size_t i = items.size() - std::min<std::size_t>(items.size(), 2); i < items.size(); ++i) {
+    for (std::size_t i = items.size() - std::min<std::size_t>(items.size(), 2); i < items.size();
+         ++i) {
       last.push_back(items[i]);
     }
     return brief(last);

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
-#include <fstream>
 #include <csignal>
+#include <fstream>
 #include <mutex>
 #include <sstream>
 
@@ -127,8 +127,10 @@ TEST_F(ConformanceRunner, RunsScripts) {
 TEST_F(ConformanceRunner, ComparesUnorderedItemsAsAMultiset) {
   const Json test_case = parsed(R"({"order_free": true})");
   const Json expected = parsed(R"({"elements": {"multiset": [1, 2, 2], "then": ["end"]}})");
-  EXPECT_TRUE(differences(test_case, expected, parsed(R"({"elements": [2, 1, 2, "end"]})")).empty());
-  EXPECT_FALSE(differences(test_case, expected, parsed(R"({"elements": [2, 1, 1, "end"]})")).empty());
+  EXPECT_TRUE(
+      differences(test_case, expected, parsed(R"({"elements": [2, 1, 2, "end"]})")).empty());
+  EXPECT_FALSE(
+      differences(test_case, expected, parsed(R"({"elements": [2, 1, 1, "end"]})")).empty());
   EXPECT_FALSE(differences(test_case, expected, parsed(R"({"elements": [2, 1, 2]})")).empty());
 }
 
@@ -145,7 +147,8 @@ TEST_F(ConformanceRunner, ComparesErrorsByTheirCodeAlone) {
 }
 
 TEST_F(ConformanceRunner, TellsABoolFromANumber) {
-  EXPECT_FALSE(differences({}, parsed(R"({"wrapped": true})"), parsed(R"({"wrapped": 1})")).empty());
+  EXPECT_FALSE(
+      differences({}, parsed(R"({"wrapped": true})"), parsed(R"({"wrapped": 1})")).empty());
 }
 
 TEST_F(ConformanceRunner, ComparesEveryWorker) {
@@ -156,14 +159,19 @@ TEST_F(ConformanceRunner, ComparesEveryWorker) {
 }
 
 TEST_F(ConformanceRunner, HoldsNumbersToThePrecisionOfTheirDtype) {
-  EXPECT_EQ(canonical(parsed(R"(["float32", [1], [0.1]])")), json_of(tensor_of(parsed(R"(["float32", [1], [0.1]])"))));
-  EXPECT_NE(canonical(parsed(R"(["float64", [], 0.1])")), canonical(parsed(R"(["float64", [], 0.1000001])")));
+  EXPECT_EQ(canonical(parsed(R"(["float32", [1], [0.1]])")),
+            json_of(tensor_of(parsed(R"(["float32", [1], [0.1]])"))));
+  EXPECT_NE(canonical(parsed(R"(["float64", [], 0.1])")),
+            canonical(parsed(R"(["float64", [], 0.1000001])")));
   EXPECT_EQ(json_of(tensor_of(parsed(R"(["int64", [], 9223372036854775807])")))[2], INT64_MAX);
-  EXPECT_EQ(json_of(tensor_of(parsed(R"(["float32", [2], ["nan", "-inf"]])")))[2], parsed(R"(["nan", "-inf"])"));
-  EXPECT_EQ(json_of(tensor_of(parsed(R"(["string", [1], [{"hex": "00ff"}]])")))[2], parsed(R"([{"hex": "00ff"}])"));
+  EXPECT_EQ(json_of(tensor_of(parsed(R"(["float32", [2], ["nan", "-inf"]])")))[2],
+            parsed(R"(["nan", "-inf"])"));
+  EXPECT_EQ(json_of(tensor_of(parsed(R"(["string", [1], [{"hex": "00ff"}]])")))[2],
+            parsed(R"([{"hex": "00ff"}])"));
 }
 
-// --- checks ------------------------------------------------------------------------------------------
+// --- checks
+// ------------------------------------------------------------------------------------------
 
 struct CheckRow {
   const char* check;
@@ -176,11 +184,13 @@ class ConformanceCheck : public ::testing::TestWithParam<CheckRow> {
   // Elements of int64 scalars, as elements and as two streams of out.
   static Json outcome(const char* values) {
     Json items = Json::array();
-    for (const Json& value : Json::parse(values)) items.push_back(Json::array({"int64", Json::array(), value}));
+    for (const Json& value : Json::parse(values))
+      items.push_back(Json::array({"int64", Json::array(), value}));
     const auto half = static_cast<std::ptrdiff_t>(items.size() / 2);
     return {{"elements", items},
-            {"out", {Json(std::vector<Json>(items.begin(), items.begin() + half)),
-                     Json(std::vector<Json>(items.begin() + half, items.end()))}}};
+            {"out",
+             {Json(std::vector<Json>(items.begin(), items.begin() + half)),
+              Json(std::vector<Json>(items.begin() + half, items.end()))}}};
   }
   static bool holds(const char* values) {
     const Json test_case = {{"checks", {Json::parse(GetParam().check)}}};
@@ -207,7 +217,8 @@ INSTANTIATE_TEST_SUITE_P(
         CheckRow{R"({"check": "not_sorted"})", "[0, 2, 1]", "[0, 1, 2]"},
         CheckRow{R"({"check": "rebuild_same"})", "[0, 1]", "[1, 0]"}));
 
-// --- many cases ----------------------------------------------------------------------------------------
+// --- many cases
+// ----------------------------------------------------------------------------------------
 
 TEST_F(ConformanceRunner, PrintsFailuresAndClosesWithTotals) {
   const std::string out =
@@ -223,8 +234,8 @@ TEST_F(ConformanceRunner, RunsTheCasesThatTheFilterNames) {
 }
 
 TEST_F(ConformanceRunner, FailsACaseWithoutEnd) {
-  const std::string out = output_of({range_case(parsed(
-      R"({"pipeline": [{"op": "range", "args": [3]}, {"op": "repeat"}]})"))});
+  const std::string out = output_of(
+      {range_case(parsed(R"({"pipeline": [{"op": "range", "args": [3]}, {"op": "repeat"}]})"))});
   EXPECT_THAT(out, HasSubstr("no end after"));
 }
 

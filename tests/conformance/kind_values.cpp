@@ -39,10 +39,10 @@ Json run_input_context(const Json& test_case) {
   if (args.size() > 0) context.num_input_pipelines = args[0];
   if (args.size() > 1) context.input_pipeline_id = args[1];
   if (args.size() > 2) context.num_replicas_in_sync = args[2];
-  Json outcome = {{"fields",
-                   {context.num_input_pipelines, context.input_pipeline_id,
-                    context.num_replicas_in_sync}},
-                  {"text", context.to_string()}};
+  Json outcome = {
+      {"fields",
+       {context.num_input_pipelines, context.input_pipeline_id, context.num_replicas_in_sync}},
+      {"text", context.to_string()}};
   if (test_case.contains("global_batch")) {
     outcome["per_replica_batch"] = result_or_error([&]() -> Json {
       return context.get_per_replica_batch_size(test_case["global_batch"].get<std::int64_t>());

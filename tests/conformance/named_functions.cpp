@@ -116,9 +116,8 @@ std::function<Dataset(const Nest&)> named_dataset(const std::string& name, const
   }
   if (name == "slices") return [](const Nest& x) { return Dataset::from_tensor_slices(x); };
   if (name == "range") {
-    return [](const Nest& x) {
-      return Dataset::range(integer_of(first_tensor(x, "range"), "range"));
-    };
+    return
+        [](const Nest& x) { return Dataset::range(integer_of(first_tensor(x, "range"), "range")); };
   }
   if (name == "range_block") {
     return [k = arg.get<std::int64_t>()](const Nest& x) {
@@ -127,10 +126,14 @@ std::function<Dataset(const Nest&)> named_dataset(const std::string& name, const
     };
   }
   if (name == "tfrecord") {
-    return [](const Nest& x) { return Dataset::tf_record(StringTensor::of(first_tensor(x, "tfrecord"))); };
+    return [](const Nest& x) {
+      return Dataset::tf_record(StringTensor::of(first_tensor(x, "tfrecord")));
+    };
   }
   if (name == "text_line") {
-    return [](const Nest& x) { return Dataset::text_line(StringTensor::of(first_tensor(x, "text_line"))); };
+    return [](const Nest& x) {
+      return Dataset::text_line(StringTensor::of(first_tensor(x, "text_line")));
+    };
   }
   if (name == "generator_repeat_self") return rows_of_generator;
   if (name == "not_a_dataset") return [](const Nest&) { return Dataset(nullptr); };

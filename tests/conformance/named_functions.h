@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions that case files call by name (FORMAT.md, 4). An unknown name is a CaseFault at once;
-// a function that does not fit its element is invalid_argument, as tracing it would be.
+// The functions that case files call by name (FORMAT.md, 4). An unknown name is a CaseFault at
+// once; a function that does not fit its element is invalid_argument, as tracing it would be.
 #pragma once
 
 #include <functional>
@@ -25,8 +25,7 @@ NamedMap named_map(const std::string& name, const Json& arg,
 std::function<at::Tensor(const Nest& element)> named_predicate(const std::string& name,
                                                                const Json& arg);
 
-std::function<Dataset(const Nest& element)> named_dataset(const std::string& name,
-                                                          const Json& arg);
+std::function<Dataset(const Nest& element)> named_dataset(const std::string& name, const Json& arg);
 
 std::function<Nest(const Nest& element)> named_replica_function(const std::string& name);
 

@@ -18,7 +18,8 @@ using Call = std::function<Nest(const Nest&)>;
 using Output = std::function<ElementSpec(const ElementSpec&)>;
 using StatePtr = std::shared_ptr<CaseState>;
 
-// --- specs -----------------------------------------------------------------------------------------
+// --- specs
+// -----------------------------------------------------------------------------------------
 
 // A spec as a nest whose leaves are indices into `fields`, so that parts can be taken out and put
 // together as elements are.
@@ -64,7 +65,8 @@ std::vector<std::int64_t> prepended(std::int64_t size, const at::IntArrayRef res
   return sizes;
 }
 
-// --- arithmetic --------------------------------------------------------------------------------------
+// --- arithmetic
+// --------------------------------------------------------------------------------------
 
 Output scalar_checked(const Json& k, const std::string& name) {
   return checked([=](const TensorSpec& field) { check_scalar(field.dtype, k, name); });
@@ -85,11 +87,10 @@ NamedMap mul(const Json& k, const StatePtr&) {
 }
 
 NamedMap square(const Json&, const StatePtr&) {
-  return {
-      [](const Nest& x) {
-        return each_tensor(x, [](const at::Tensor& t) { return product(t, t); });
-      },
-      checked([](const TensorSpec& field) { check_numbers(field.dtype, "square"); })};
+  return {[](const Nest& x) {
+            return each_tensor(x, [](const at::Tensor& t) { return product(t, t); });
+          },
+          checked([](const TensorSpec& field) { check_numbers(field.dtype, "square"); })};
 }
 
 NamedMap cast(const Json& k, const StatePtr&) {
@@ -129,7 +130,8 @@ NamedMap sum_pair(const Json&, const StatePtr&) {
           }};
 }
 
-// --- structure -----------------------------------------------------------------------------------------
+// --- structure
+// -----------------------------------------------------------------------------------------
 
 // A function that only rearranges leaves acts on a spec as on an element.
 NamedMap rearranging(Call call) { return {call, shaped_by(call)}; }
@@ -194,7 +196,8 @@ NamedMap nest_ab(const Json&, const StatePtr&) {
   });
 }
 
-// --- shapes ----------------------------------------------------------------------------------------------
+// --- shapes
+// ----------------------------------------------------------------------------------------------
 
 Output scalar_only(const std::string& name, std::vector<std::int64_t> sizes) {
   return each_field([=](const TensorSpec& field) {
@@ -243,7 +246,8 @@ NamedMap vec(const Json& k, const StatePtr&) {
           })};
 }
 
-// --- errors, strings, counting ---------------------------------------------------------------------------
+// --- errors, strings, counting
+// ---------------------------------------------------------------------------
 
 NamedMap failing(std::function<bool(const at::Tensor&)> fails, ErrorCode code) {
   return {[=](const Nest& x) {
@@ -256,8 +260,7 @@ NamedMap failing(std::function<bool(const at::Tensor&)> fails, ErrorCode code) {
 }
 
 NamedMap fail_at(const Json& k, const StatePtr&) {
-  return failing([=](const at::Tensor& x) { return has_value(x, k); },
-                 ErrorCode::invalid_argument);
+  return failing([=](const at::Tensor& x) { return has_value(x, k); }, ErrorCode::invalid_argument);
 }
 
 NamedMap out_of_range_at(const Json& k, const StatePtr&) {

@@ -24,7 +24,8 @@ ElementSpec argument_spec(ElementSpec spec) {
   return spec;
 }
 
-// --- functions ---------------------------------------------------------------------------------------
+// --- functions
+// ---------------------------------------------------------------------------------------
 
 Dataset map(const Dataset& input, const Op& op) {
   NamedMap fn = named_map(op.get<std::string>("fn"), op.json("arg"), op.state());
@@ -58,7 +59,8 @@ Dataset interleave(const Dataset& input, const Op& op) {
   return input.interleave(named_dataset(op.get<std::string>("fn"), op.json("arg")), options);
 }
 
-// --- batches --------------------------------------------------------------------------------------------
+// --- batches
+// --------------------------------------------------------------------------------------------
 
 Dataset batch(const Dataset& input, const Op& op) {
   BatchOptions options;
@@ -72,7 +74,8 @@ Nest shapes_of(const Json& shapes) {
   if (shapes.is_null()) return {};
   if (shapes.is_array()) {
     Nest::Items sizes;
-    for (const Json& size : shapes) sizes.emplace_back(size.is_null() ? -1 : size.get<std::int64_t>());
+    for (const Json& size : shapes)
+      sizes.emplace_back(size.is_null() ? -1 : size.get<std::int64_t>());
     return Nest::list(std::move(sizes));
   }
   if (shapes.contains("tuple")) {
@@ -81,7 +84,8 @@ Nest shapes_of(const Json& shapes) {
     return Nest::tuple(std::move(items));
   }
   Nest::Map entries;
-  for (const auto& [key, item] : member(shapes, "dict").items()) entries.emplace(key, shapes_of(item));
+  for (const auto& [key, item] : member(shapes, "dict").items())
+    entries.emplace(key, shapes_of(item));
   return Nest::map(std::move(entries));
 }
 
@@ -103,7 +107,8 @@ Dataset rebatch(const Dataset& input, const Op& op) {
   return input.rebatch(std::move(sizes), {.drop_remainder = op.get_or("drop", false)});
 }
 
-// --- the rest -------------------------------------------------------------------------------------------
+// --- the rest
+// -------------------------------------------------------------------------------------------
 
 Dataset shuffle(const Dataset& input, const Op& op) {
   ShuffleOptions options;
@@ -121,7 +126,8 @@ template <class T>
 T choice(const Op& op, const char* key, const std::map<std::string, T>& choices, T otherwise) {
   if (!op.has(key)) return otherwise;
   const auto found = choices.find(op.get<std::string>(key));
-  if (found == choices.end()) throw CaseFault("unknown value " + op.json(key).dump() + " of " + key);
+  if (found == choices.end())
+    throw CaseFault("unknown value " + op.json(key).dump() + " of " + key);
   return found->second;
 }
 
@@ -190,8 +196,7 @@ const std::map<std::string, Transformation>& transformations() {
       {"map", {map, {"fn", "arg", "parallel", "deterministic"}}},
       {"filter", {filter, {"fn", "arg"}}},
       {"flat_map", {flat_map, {"fn", "arg"}}},
-      {"interleave",
-       {interleave, {"fn", "arg", "cycle", "block", "parallel", "deterministic"}}},
+      {"interleave", {interleave, {"fn", "arg", "cycle", "block", "parallel", "deterministic"}}},
       {"batch", {batch, {"size", "drop", "parallel"}}},
       {"padded_batch", {padded_batch, {"size", "shapes", "value", "drop"}}},
       {"unbatch", {unbatch, {}}},

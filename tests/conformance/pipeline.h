@@ -11,8 +11,8 @@
 
 namespace cohort::conformance {
 
-// Throws what the library throws; a CaseFault for an op, a field of one or a function that FORMAT.md
-// does not have.
+// Throws what the library throws; a CaseFault for an op, a field of one or a function that
+// FORMAT.md does not have.
 Dataset build_pipeline(const Json& ops, const std::shared_ptr<CaseState>& state,
                        const InputContext& context = {});
 

@@ -136,10 +136,9 @@ class Script {
   Json opt(const Json& command) { return optional_item(stream(command)); }
   Json drain_opt(const Json& command) {
     Stream& from = stream(command);
-    return read_all([&] { return optional_item(from); },
-                    [](const Json& item) {
-                      return item.contains("optional") && item["optional"].is_null();
-                    });
+    return read_all(
+        [&] { return optional_item(from); },
+        [](const Json& item) { return item.contains("optional") && item["optional"].is_null(); });
   }
   Json save(const Json& command) {
     positions_[name_in(command, 2)] = stream(command).save();

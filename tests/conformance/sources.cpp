@@ -81,8 +81,8 @@ StringTensor names_of(const Op& op) {
 Dataset numbers_of(const Op& op) {
   const Json& numbers = op.json("numbers");
   if (is_leaf(numbers)) return Dataset::from_tensor_slices(nest_of(numbers));
-  return Dataset::from_tensor_slices(tensor_of(Json::array(
-      {"int64", Json::array({numbers.size()}), numbers})));
+  return Dataset::from_tensor_slices(
+      tensor_of(Json::array({"int64", Json::array({numbers.size()}), numbers})));
 }
 
 Dataset tfrecord(const Op& op) {
@@ -160,8 +160,7 @@ const std::map<std::string, Source>& sources() {
        {fixed_length,
         {"files", "record_bytes", "header_bytes", "footer_bytes", "compression", "parallel_reads",
          "numbers", "raw"}}},
-      {"csv",
-       {csv, {"files", "columns", "header", "delim", "select", "na_value", "compression"}}},
+      {"csv", {csv, {"files", "columns", "header", "delim", "select", "na_value", "compression"}}},
       {"zip", {zip, {"inputs"}}},
       {"ragged_dense_sparse", {ragged_dense_sparse, {"n"}}},
       {"not_a_dataset", {not_a_dataset, {}}}};

@@ -54,7 +54,9 @@ Json Stream::next_in_replica() {
   throw CaseFault("next_in_replica is for distributed iterators alone");
 }
 
-Json Subject::reduce_sum() const { throw CaseFault("reduce_sum is for distributed datasets alone"); }
+Json Subject::reduce_sum() const {
+  throw CaseFault("reduce_sum is for distributed datasets alone");
+}
 
 std::unique_ptr<Subject> subject_of(Dataset dataset, Transform transform) {
   return std::make_unique<DatasetSubject>(std::move(dataset), std::move(transform));

@@ -121,9 +121,7 @@ Json leaf(const std::string& dtype, Json shape, Json data) {
 Json canonical_scalar(at::ScalarType dtype, const Json& value) {
   if (dtype == kString) return text_of(bytes_of(value));
   Json result;
-  with_type(dtype, [&](auto zero) {
-    result = json_of_scalar(scalar_of<decltype(zero)>(value));
-  });
+  with_type(dtype, [&](auto zero) { result = json_of_scalar(scalar_of<decltype(zero)>(value)); });
   return result;
 }
 
@@ -286,7 +284,7 @@ Json json_of(const at::Tensor& tensor) {
     for (std::int64_t i = 0; i < strings.numel(); ++i) data.push_back(text_of(strings[i]));
     return leaf("string", strings.sizes(), std::move(data));
   }
-  
+
   const at::Tensor rows = tensor.detach().cpu().contiguous();
   with_type(rows.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
