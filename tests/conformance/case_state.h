@@ -4,17 +4,21 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "cohort/data/input_context.h"
 #include "tests/conformance/case_directory.h"
 
 namespace cohort::conformance {
 
-// Thread-safe: `directory` is only read.
+// Of one worker, where there are several. Thread-safe.
 struct CaseState {
-  explicit CaseState(const Json& files) : directory(files) {}
+  explicit CaseState(std::shared_ptr<const CaseDirectory> files) : directory(std::move(files)) {}
+  explicit CaseState(const Json& files)
+      : directory(std::make_shared<const CaseDirectory>(files)) {}
 
-  CaseDirectory directory;
+  const std::shared_ptr<const CaseDirectory> directory;
   std::atomic<std::int64_t> calls = 0;  // of the map function count_calls
 };
 

@@ -23,7 +23,7 @@ Json run_dataset(const Json& test_case) {
     outcome["options"] = json_of(dataset->options());
   }
   run_actions(test_case, *subject, *state, outcome);
-  return state->directory.without_path(outcome);
+  return state->directory->without_path(outcome);
 }
 
 }  // namespace cohort::conformance

@@ -279,7 +279,7 @@ NamedMap file_name(const Json& k, const StatePtr& state) {
     std::string name = pattern;
     const std::size_t at = name.find("{}");
     if (at != std::string::npos) name.replace(at, 2, std::to_string(number));
-    return state->directory.path_of(name);
+    return state->directory->path_of(name);
   };
   return {[=](const Nest& x) {
             return each_tensor(x, [&](const at::Tensor& t) -> at::Tensor {

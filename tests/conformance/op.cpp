@@ -64,7 +64,7 @@ std::vector<std::string> Op::paths(const char* key) const {
   } else {
     names = get<std::vector<std::string>>(key);
   }
-  for (std::string& name : names) name = state_->directory.path_of(name);
+  for (std::string& name : names) name = state_->directory->path_of(name);
   return names;
 }
 

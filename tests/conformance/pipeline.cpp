@@ -119,7 +119,7 @@ Dataset shuffle(const Dataset& input, const Op& op) {
 
 Dataset cache(const Dataset& input, const Op& op) {
   const auto file = op.get_or<std::string>("file", "");
-  return input.cache(file.empty() ? file : op.state()->directory.path_of(file));
+  return input.cache(file.empty() ? file : op.state()->directory->path_of(file));
 }
 
 template <class T>
