@@ -15,8 +15,7 @@ namespace cohort::conformance {
 // Of one worker, where there are several. Thread-safe.
 struct CaseState {
   explicit CaseState(std::shared_ptr<const CaseDirectory> files) : directory(std::move(files)) {}
-  explicit CaseState(const Json& files)
-      : directory(std::make_shared<const CaseDirectory>(files)) {}
+  explicit CaseState(const Json& files) : directory(std::make_shared<const CaseDirectory>(files)) {}
 
   const std::shared_ptr<const CaseDirectory> directory;
   std::atomic<std::int64_t> calls = 0;  // of the map function count_calls

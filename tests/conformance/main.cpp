@@ -1,25 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// cohort_conformance DIRECTORY: see tests/conformance/README.md.
+// cohort_conformance [DIRECTORY]: see README.md.
 #include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <filesystem>
 #include <iostream>
 
 #include "cohort/core/log.h"
 #include "tests/conformance/runner.h"
 
+namespace {
+
+// The cases of the environment's choice, else the common ones beside the project, else its own
+// copy.
+std::string default_directory() {
+  if (const char* chosen = std::getenv("COHORT_INPUT_CASES")) return chosen;
+  const std::filesystem::path source = COHORT_SOURCE_DIR;
+  const std::filesystem::path common = source / "../shared/golden/input";
+  return std::filesystem::is_directory(common) ? common.lexically_normal().string()
+                                               : (source / "tests/conformance/input").string();
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace cohort::conformance;
   CLI::App app{"Runs the recorded cases of a directory against the library", "cohort_conformance"};
-  std::string directory;
+  std::string directory = default_directory();
   RunOptions options;
   double seconds = 60;
   app.add_option("directory", directory, "holds cases/*.json or *.json")
-      ->required()
+      ->capture_default_str()
       ->check(CLI::ExistingDirectory);
   app.add_option("--filter", options.filter, "only cases whose id contains TEXT");
   app.add_option("--deadline", seconds, "seconds that one case may take")
       ->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
   options.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+  std::cout << "cases of " << directory << std::endl;
   cohort::set_log_level(cohort::LogLevel::off);
   try {
     return run_cases(read_cases(directory), options, std::cout).failed == 0 ? 0 : 1;
