@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <optional>
 
+#include "cohort/data/rebatch.h"
 #include "tests/conformance/kinds.h"
 #include "tests/conformance/pipeline.h"
 #include "tests/conformance/script.h"
@@ -21,6 +22,13 @@ Json run_dataset(const Json& test_case) {
   subject->describe(outcome);
   if (member_or(test_case, "report_options", false)) {
     outcome["options"] = json_of(dataset->options());
+  }
+  if (member_or(test_case, "report_batch_size", false)) {
+    try {
+      outcome["batch_size"] = infer_batch_size(*dataset);
+    } catch (...) {
+      outcome["batch_size"] = caught_error();
+    }
   }
   run_actions(test_case, *subject, *state, outcome);
   return state->directory->without_path(outcome);

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "cohort/core/error.h"
+#include "cohort/data/auto_shard.h"
 #include "tests/conformance/named_functions.h"
 #include "tests/conformance/op.h"
 #include "tests/conformance/sources.h"
@@ -11,8 +12,6 @@
 
 namespace cohort::conformance {
 namespace {
-
-constexpr std::int64_t kDefaultShardReplicas = 1;
 
 // Elements of one part alone reach a function without the tuple around them.
 ElementSpec argument_spec(ElementSpec spec) {
@@ -179,6 +178,11 @@ Dataset prefetch(const Dataset& input, const Op& op) {
 Dataset shard(const Dataset& input, const Op& op) {
   return input.shard(op.get<std::int64_t>("num"), op.get<std::int64_t>("index"));
 }
+Dataset shard_automatically(const Dataset& input, const Op& op) {
+  return auto_shard(input, {.num_workers = op.get<std::int64_t>("num"),
+                            .index = op.get<std::int64_t>("index"),
+                            .num_replicas = op.get_or<std::int64_t>("replicas", 1)});
+}
 Dataset rebatch_split(const Dataset& input, const Op& op) {
   return input.rebatch_split(op.get<std::int64_t>("n"));
 }
@@ -212,6 +216,7 @@ const std::map<std::string, Transformation>& transformations() {
       {"cache", {cache, {"file"}}},
       {"prefetch", {prefetch, {"size"}}},
       {"shard", {shard, {"num", "index"}}},
+      {"auto_shard", {shard_automatically, {"num", "index", "replicas"}}},
       {"assert_cardinality", {assert_cardinality, {"n"}}},
       {"options",
        {options,
