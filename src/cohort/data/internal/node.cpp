@@ -33,8 +33,10 @@ std::uint64_t StageContext::random_seed() const { return mix_seed(mix_seed(seed_
 StageContext StageContext::input(std::size_t i) const {
   StageContext context = *this;
   if (!keeps_path_ || i > 0) context.path_ = mix_seed(path_, i);
-  if (context.place_.size() > 1) context.place_ += '/';
-  context.place_ += std::to_string(i);
+  if (book_) {
+    if (context.place_.size() > 1) context.place_ += '/';
+    context.place_ += std::to_string(i);
+  }
   return context;
 }
 

@@ -77,7 +77,7 @@ class StageContext {
   std::uint64_t path() const { return path_; }
   // The epochs of the repeats around this op; 0 in the first.
   std::uint64_t epoch() const { return epoch_; }
-  // Where below the sink this op is, for people: "/" for the sink, "/1/0" for the first input of
+  // Where below the sink this op is, for the book: "/" for the sink, "/1/0" for the first input of
   // its second.
   const std::string& place() const { return place_; }
   // Null unless RunOptions::collect_stats.

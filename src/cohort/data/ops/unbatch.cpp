@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <exception>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
@@ -28,6 +30,31 @@ class UnbatchStage final : public Stage {
     for (std::size_t i = 0; i < batch_.size(); ++i) fields[i] = select_row(batch_[i], row_);
     ++row_;
     return true;
+  }
+
+  // Whole runs of rows.
+  std::int64_t next_batch(std::int64_t count, Fields& batch) override {
+    std::vector<Fields> parts;
+    std::exception_ptr first_error;
+    std::int64_t got = 0;
+    while (got < count) {
+      try {
+        if (!find_batch()) break;
+      } catch (...) {
+        if (!first_error) first_error = std::current_exception();
+        ++got;  // an error is one element
+        continue;
+      }
+      parts.resize(batch_.size());
+      const std::int64_t end = row_ + std::min(count - got, count_ - row_);
+      for (std::size_t i = 0; i < batch_.size(); ++i) {
+        parts[i].push_back(narrow_rows(batch_[i], row_, end));
+      }
+      got += end - std::exchange(row_, end);
+    }
+    if (first_error) std::rethrow_exception(first_error);
+    if (got > 0) batch = joined(parts);
+    return got;
   }
 
   std::int64_t skip(std::int64_t count) override {
@@ -61,6 +88,25 @@ class UnbatchStage final : public Stage {
   }
 
  private:
+  static Fields joined(const std::vector<Fields>& parts) {
+    Fields batch;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      std::int64_t row = 0;
+      for (const at::Tensor& part : parts[i]) {
+        COHORT_CHECK(part.scalar_type() == parts[i][0].scalar_type() &&
+                         part.sizes().slice(1) == parts[i][0].sizes().slice(1),
+                     ErrorCode::invalid_argument,
+                     "[data.batch] expected elements of one shape: component ", i,
+                     " of the first is a row of ", TensorSpec::of(parts[i][0]).to_string(),
+                     ", got one of ", TensorSpec::of(part).to_string(), " in element ", row,
+                     " of the batch; map() them to one shape before batch()");
+        row += part.size(0);
+      }
+      batch.push_back(join_rows(parts[i]));
+    }
+    return batch;
+  }
+
   // A batch with a row left, or false at the end. A batch of unequal fields is lost with its error.
   bool find_batch() {
     while (row_ == count_) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ops/arange.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 
 #include "cohort/data/internal/dataset_op_suite.h"
@@ -20,6 +21,7 @@ INSTANTIATE_TEST_SUITE_P(
                       [] { return rows(7).batch(3, {.drop_remainder = true}).unbatch(); }},
         DatasetOpCase{"Nests", [] { return tensors(5).enumerate().batch(2).unbatch(); }},
         DatasetOpCase{"Strings", [] { return names().batch(2).unbatch(); }},
+        DatasetOpCase{"BatchedAnew", [] { return rows(11).batch(3).unbatch().batch(4); }},
         DatasetOpCase{"Twice", [] { return rows(8).batch(2).batch(3).unbatch().unbatch(); }}));
 
 TEST(Unbatch, YieldsTheRowsOfBatches) {
@@ -27,6 +29,22 @@ TEST(Unbatch, YieldsTheRowsOfBatches) {
   EXPECT_THAT(elements_of(Dataset::from_tensors(at::arange(4).view({2, 2})).unbatch()),
               ElementsAre("[0, 1]", "[2, 3]"));
   EXPECT_THAT(elements_of(names().batch(2).unbatch()), ElementsAre("'a'", "'b'", "'c'"));
+}
+
+TEST(Unbatch, IsBatchedAnew) {
+  EXPECT_THAT(elements_of(rows(7).batch(3).unbatch().batch(4)),
+              ElementsAre("[0, 1, 2, 3]", "[4, 5, 6]"));
+  EXPECT_THAT(elements_of(names().batch(1).unbatch().batch(2)), ElementsAre("['a', 'b']", "['c']"));
+  EXPECT_THAT(elements_of(failing_at(3, 10).batch(2).unbatch().batch(3)),
+              ElementsAre("error data_loss", "[4, 5, 6]", "[7, 8, 9]"));
+}
+
+TEST(Unbatch, NamesUnequalRowsWhereTheyAreBatchedAnew) {
+  const Dataset dataset = generated({at::zeros({2, 1}), at::zeros({2, 3})},
+                                    ElementSpec::tuple({{at::kFloat, {{-1, -1}}}}));
+  Iterator iterator = dataset.unbatch().batch(4).iterator();
+  EXPECT_THAT(error_of([&] { iterator.try_next(); }).message(),
+              HasSubstr("a row of float32[2, 1], got one of float32[2, 3] in element 2"));
 }
 
 TEST(Unbatch, LosesTheLeadingSize) {
