@@ -30,13 +30,33 @@ MultiDeviceIterator::MultiDeviceIterator(const Dataset& dataset, std::vector<Dev
 bool MultiDeviceIterator::deal_one() {
   if (is_at_end_) return false;
   Item item{.number = num_dealt_, .host = {}};
-  if (!source_->next(item.host)) {
-    is_at_end_ = true;
-    return false;
+  try {
+    is_at_end_ = !source_->next(item.host);
+  } catch (...) {
+    if (options_.error_takes_round) discard_round();
+    throw;
   }
+  if (is_at_end_) return false;
   queues_[num_dealt_ % devices_.size()].push_back(std::move(item));
   num_dealt_ += 1;
   return true;
+}
+
+// Of the round whose next element was lost.
+void MultiDeviceIterator::discard_round() {
+  const std::uint64_t drawn = num_dealt_ % devices_.size();
+  num_dealt_ -= drawn;
+  for (std::size_t i = 0; i < drawn; ++i) {
+    if (!queues_[i].empty() && queues_[i].back().number == num_dealt_ + i) queues_[i].pop_back();
+  }
+  Fields fields;
+  for (std::uint64_t left = devices_.size() - drawn - 1; left > 0; --left) {
+    try {
+      if (!source_->next(fields)) break;
+    } catch (...) {
+      // Its round is lost already.
+    }
+  }
 }
 
 bool MultiDeviceIterator::fill(std::size_t i) {

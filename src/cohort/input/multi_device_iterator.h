@@ -23,12 +23,15 @@ struct MultiDeviceOptions {
   // Elements copied ahead for each device whose memory is not the host's; 0: when asked for.
   std::int64_t buffer_size = 1;
   bool fetch_to_device = true;
+  // The elements of a round, one a device, belong together: an error takes the place of them all.
+  // Otherwise it uses up no turn.
+  bool error_takes_round = false;
   std::shared_ptr<const DeviceMemory> memory = libtorch_memory();
 };
 
 // Deals on the caller's thread: no thread to wake. Elements of a device that does not ask wait for
-// it. An error uses up no device's turn: the element behind it goes to the device that would have
-// got it. Used from one thread at a time.
+// it. The element behind an error goes to the device that would have got it. Used from one thread
+// at a time.
 class COHORT_API MultiDeviceIterator {
  public:
   // A device listed twice gets two turns.
@@ -67,6 +70,7 @@ class COHORT_API MultiDeviceIterator {
     bool is_fetched = false;
   };
   bool deal_one();
+  void discard_round();
   // Whether device i has an element; deals until it has.
   bool fill(std::size_t i);
   void fetch(std::size_t i, Item& item) const;

@@ -133,6 +133,7 @@ void Pass::open(std::vector<FeedPosition> positions) {
           std::move(feed), std::move(devices),
           MultiDeviceOptions{.buffer_size = plan_->options().per_replica_buffer_size,
                              .fetch_to_device = plan_->options().fetch_to_device.value_or(true),
+                             .error_takes_round = is_own_ && plan_->is_by_index(),
                              .memory = host.memory}));
       feeds_.back()->requeue(std::move(undelivered));
     }
@@ -147,7 +148,8 @@ void Pass::check_all(const std::exception_ptr& error) {
     if (error) std::rethrow_exception(error);
     return;
   }
-  agree({}, error);
+  const StepVerdict verdict = agree({}, error);
+  if (verdict.error) throw Error(*verdict.error);
 }
 
 StepVerdict Pass::agree(StepVote mine, const std::exception_ptr& error) {
@@ -159,7 +161,6 @@ StepVerdict Pass::agree(StepVote mine, const std::exception_ptr& error) {
     }
   }
   StepVerdict verdict = agreement_->vote(mine, deadline());
-  if (verdict.error) throw std::move(*verdict.error);
   return verdict;
 }
 
@@ -169,6 +170,12 @@ const Fields* Pass::front(std::size_t replica) {
 
 void Pass::pop(std::size_t replica) {
   feeds_.size() == 1 ? feeds_.front()->pop(replica) : feeds_[replica]->pop(0);
+}
+
+void Pass::pop_all(const std::vector<const Fields*>& fronts) {
+  for (std::size_t i = 0; i < fronts.size(); ++i) {
+    if (fronts[i] != nullptr) pop(i);
+  }
 }
 
 namespace {
@@ -203,6 +210,10 @@ std::optional<DistributedElement> Pass::next(bool hands_out_all) {
   std::optional<std::int64_t> examples;
   if (votes_) {
     const StepVerdict verdict = agree(mine, error);
+    if (verdict.error) {
+      if (!error && is_own_ && plan_->errors_cost_batch()) pop_all(fronts);
+      throw Error(*verdict.error);
+    }
     components = verdict.components;
     examples = verdict.examples;
   } else if (!agreement_) {
@@ -231,9 +242,7 @@ DistributedElement Pass::take(const std::vector<const Fields*>& fronts,
     components.push_back(fronts[i] != nullptr ? spec.pack(*fronts[i]) : dummy(i));
     counts.examples.push_back(fronts[i] != nullptr ? count_examples(*fronts[i]) : -1);
   }
-  for (std::size_t i = 0; i < fronts.size(); ++i) {
-    if (fronts[i] != nullptr) pop(i);
-  }
+  pop_all(fronts);
   if (steps_left_) *steps_left_ -= 1;
   steps_ += 1;
   if (!plan_->spec().is_wrapped) {

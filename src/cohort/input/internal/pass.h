@@ -44,6 +44,7 @@ class Pass {
   // The next element of a local replica, and taking it away.
   const Fields* front(std::size_t replica);
   void pop(std::size_t replica);
+  void pop_all(const std::vector<const Fields*>& fronts);
   DistributedElement take(const std::vector<const Fields*>& fronts,
                           std::optional<std::int64_t> global_num_examples);
   Nest dummy(std::size_t replica) const;

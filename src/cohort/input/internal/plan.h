@@ -64,6 +64,10 @@ class Plan {
 
   // Steps of this worker in a whole pass, where they are known exactly.
   std::optional<std::int64_t> num_steps() const;
+  // The mini-batches of a step are those of one global batch: an error in it costs all of it, on
+  // all workers, and the next step is the next batch everywhere.
+  bool errors_cost_batch() const { return dealing_ == Dealing::by_data || is_by_index_; }
+  bool is_by_index() const { return is_by_index_; }
   // No element can fail.
   bool never_fails() const;
 
@@ -89,6 +93,7 @@ class Plan {
   Dealing dealing_ = Dealing::by_function;
   std::size_t num_feeds_ = 1;
   std::int64_t global_batch_size_ = -1;  // -1: not known
+  bool is_by_index_ = false;
   bool handles_partial_batches_ = false;
   DistributedSpec spec_;
   // The user's; of a function, one a feed.

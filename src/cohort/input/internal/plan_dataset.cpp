@@ -3,10 +3,9 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/input/internal/plan.h"
-#if __has_include("cohort/data/auto_shard.h")
 #include "cohort/data/auto_shard.h"
 #include "cohort/data/rebatch.h"
+#include "cohort/input/internal/plan.h"
 
 namespace cohort::input {
 namespace {
@@ -58,6 +57,7 @@ void Plan::choose_dealing() {
   if (is_whole) return;
   const bool is_off = decision.taken == AutoShardPolicy::off;
   dealing_ = is_off ? Dealing::everything : Dealing::by_graph;
+  is_by_index_ = decision.is_by_index;
   own_graph_ = graph(id);
 }
 
@@ -95,15 +95,3 @@ ElementSpec Plan::cut_spec(ElementSpec spec) const {
 }
 
 }  // namespace cohort::input
-#else
-namespace cohort::input {
-std::shared_ptr<Plan> Plan::of_dataset(std::shared_ptr<const InputHost>, const Dataset&,
-                                       const InputOptions&) {
-  throw Error(ErrorCode::unimplemented, "[input.distribute_dataset] needs auto_shard");
-}
-std::unique_ptr<Cutter> Plan::cutter_of_others(Dealing dealing) const {
-  return own_cutter(dealing);
-}
-Dataset Plan::graph(const PipelineId&) const { return datasets_.front(); }
-}  // namespace cohort::input
-#endif

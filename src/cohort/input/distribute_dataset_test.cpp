@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cohort/input/internal/input_fixture.h"
+#include "cohort/testing/throws_error.h"
+
+namespace cohort::input {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::throws_error;
+
+// Nobody needs to try the function to find out.
+const MapOptions kNumbers{.output_spec = ElementSpec::tuple({{at::ScalarType::Long, {{}}}})};
+
+Dataset with_policy(const Dataset& dataset, AutoShardPolicy policy) {
+  DatasetOptions options;
+  options.auto_shard_policy = policy;
+  return dataset.with_options(options);
+}
+
+Dataset failing_at(std::int64_t count, std::int64_t at) {
+  return Dataset::range(count).map(Function([at](at::Tensor x) {
+                                     COHORT_CHECK(x.item().toLong() != at, ErrorCode::data_loss,
+                                                  "bad");
+                                     return x;
+                                   }),
+                                   kNumbers);
+}
+
+class DistributeDataset : public ::testing::Test {
+ protected:
+  static DistributedDataset mirror(const Dataset& dataset, int replicas) {
+    return DistributedDataset::from_dataset(mirrored(replicas), dataset, {});
+  }
+  static std::vector<std::string> seen(int workers, int replicas, const Dataset& dataset) {
+    const InProcessWorkers group(workers);
+    return on_workers<std::string>(workers, [&](int worker) {
+      return drained(
+          DistributedDataset::from_dataset(worker_of(group, worker, replicas), dataset, {}));
+    });
+  }
+};
+
+TEST_F(DistributeDataset, BatchesAreSplitForReplicas) {
+  EXPECT_EQ(drained(mirror(Dataset::range(6).batch(4), 2)), "([0,1] | [2,3]); ([4] | [5]); end");
+  EXPECT_EQ(drained(mirror(Dataset::range(8).batch(4), 3)),
+            "([0,1] | [2,3] | []); ([4,5] | [6,7] | []); end");
+}
+
+TEST_F(DistributeDataset, OffCutsTheStreamAnew) {
+  const Dataset dataset = with_policy(Dataset::range(13).batch(5), AutoShardPolicy::off);
+  EXPECT_EQ(
+      drained(mirror(dataset, 4)),
+      "([0,1] | [2] | [3] | [4]); ([5,6] | [7] | [8] | [9]); ([10,11] | [12] | [] | []); end");
+}
+
+TEST_F(DistributeDataset, AnErrorTakesThePlaceOfItsBatch) {
+  EXPECT_EQ(drained(mirror(failing_at(8, 2).batch(2), 2)),
+            "([0] | [1]); !data_loss; ([4] | [5]); ([6] | [7]); end");
+}
+
+TEST_F(DistributeDataset, WhatIsNotBatchedIsRefused) {
+  EXPECT_THAT([] { mirror(Dataset::range(10), 2); },
+              throws_error(ErrorCode::invalid_argument, "batch()"));
+  EXPECT_EQ(drained(mirror(Dataset::range(2), 1)), "0; 1; end");
+}
+
+TEST_F(DistributeDataset, APipelineAReplicaIsForFunctionsOnly) {
+  EXPECT_THAT(
+      [] {
+        DistributedDataset::from_dataset(mirrored(2), Dataset::range(8).batch(2),
+                                         {.replication_mode = ReplicationMode::per_replica});
+      },
+      throws_error(ErrorCode::unimplemented, "per_worker"));
+}
+
+TEST_F(DistributeDataset, StaticSizesStayWhereTheyDivide) {
+  const auto spec_of = [](const Dataset& dataset, int replicas) {
+    return mirror(dataset, replicas).element_spec().to_string();
+  };
+  const Dataset even = Dataset::range(8).batch(4, {.drop_remainder = true});
+  EXPECT_EQ(spec_of(even, 2), "PerReplica(int64[2], int64[2])");
+  EXPECT_EQ(spec_of(even, 3), "PerReplica(int64[?], int64[?], int64[?])");
+  EXPECT_EQ(spec_of(even, 1), "int64[4]");
+}
+
+TEST_F(DistributeDataset, WorkersDealPartsOfEachBatch) {
+  EXPECT_THAT(seen(2, 2, with_policy(Dataset::range(14).batch(7), AutoShardPolicy::data)),
+              ElementsAre("([0,1] | [4,5]); ([7,8] | [11,12]); end",
+                          "([2,3] | [6]); ([9,10] | [13]); end"));
+  EXPECT_THAT(seen(2, 1, Dataset::range(9).batch(2)),
+              ElementsAre("([0]); ([2]); ([4]); ([6]); ([8]); end",
+                          "([1]); ([3]); ([5]); ([7]); ([]); end"));
+}
+
+TEST_F(DistributeDataset, AnErrorInABatchIsRaisedOnAllWorkersOnce) {
+  EXPECT_THAT(seen(2, 1, failing_at(6, 2).batch(2)),
+              ElementsAre("([0]); !data_loss; ([4]); end", "([1]); !data_loss; ([5]); end"));
+  // As many replicas in sync, and the element of another worker.
+  EXPECT_THAT(seen(2, 2, failing_at(12, 6).batch(4)),
+              ElementsAre("([0] | [2]); !data_loss; ([8] | [10]); end",
+                          "([1] | [3]); !data_loss; ([9] | [11]); end"));
+}
+
+TEST_F(DistributeDataset, WorkersShuffleAlikeWithoutASeed) {
+  const auto steps = seen(3, 1, Dataset::range(30).shuffle(30).batch(3));
+  std::multiset<std::string> numbers;
+  for (const std::string& worker : steps) {
+    for (std::size_t at = worker.find('['); at != std::string::npos; at = worker.find('[', at + 1))
+      numbers.insert(worker.substr(at, worker.find(']', at) - at));
+  }
+  EXPECT_EQ(numbers.size(), 30U);
+  for (int i = 0; i < 30; ++i) EXPECT_EQ(numbers.count("[" + std::to_string(i)), 1U) << i;
+}
+
+TEST_F(DistributeDataset, EveryPassShufflesAnewUnlessAskedNotTo) {
+  const auto passes = [](bool reshuffles) {
+    const DistributedDataset dataset = mirror(
+        Dataset::range(50).shuffle(50, {.reshuffle_each_iteration = reshuffles}).batch(50), 2);
+    return std::pair(drained(dataset), drained(dataset));
+  };
+  EXPECT_NE(passes(true).first, passes(true).second);
+  const auto alike = passes(false);
+  EXPECT_EQ(alike.first, alike.second);
+}
+
+TEST_F(DistributeDataset, TheOrderOfASeedDoesNotDependOnTheNumberOfReplicas) {
+  const Dataset dataset = Dataset::range(12).shuffle(12, {.seed = 3}).batch(4);
+  std::string one = drained(mirror(dataset, 1));
+  std::string two = drained(mirror(dataset, 2));
+  for (std::string* text : {&one, &two}) std::erase_if(*text, [](char c) { return !isdigit(c); });
+  EXPECT_EQ(one, two);
+}
+
+}  // namespace
+}  // namespace cohort::input
