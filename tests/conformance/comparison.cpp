@@ -44,21 +44,22 @@ class Comparison {
   explicit Comparison(const Json& test_case) : case_(test_case) {}
 
   void compare(const Json& expected, const Json& got) {
+    for (const char* error : {"build_error", "iter_error"}) {
+      // Says all that there is to say.
+      if (got.contains(error) && !expected.contains(error)) {
+        return note_text(error, "none", brief(got[error]));
+      }
+    }
     for (const auto& [field, value] : expected.items()) {
       const Json* mine = got.contains(field) ? &got[field] : nullptr;
       if (mine == nullptr) {
-        note(field, value, "nothing" + surprise(got));
+        note(field, value, "nothing");
       } else if (field == "elements") {
         compare_stream(field, value, *mine, is_unordered("order_free", -1));
       } else if (field == "out") {
         compare_out(value, *mine);
       } else {
         compare_value(field, value, *mine);
-      }
-    }
-    for (const char* surprising : {"build_error", "iter_error"}) {
-      if (got.contains(surprising) && !expected.contains(surprising)) {
-        note_text(surprising, "none", brief(got[surprising]));
       }
     }
   }
@@ -71,13 +72,6 @@ class Comparison {
   }
   void note_text(std::string where, std::string expected, std::string got) {
     found_.push_back({std::move(where), std::move(expected), std::move(got)});
-  }
-
-  static std::string surprise(const Json& got) {
-    for (const char* error : {"build_error", "iter_error"}) {
-      if (got.contains(error)) return std::string(" but ") + error + " " + brief(got[error]);
-    }
-    return "";
   }
 
   // Whether the case's field (true, or a list of positions of out) says so for a position; -1:

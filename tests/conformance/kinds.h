@@ -14,9 +14,21 @@ namespace cohort::conformance {
 using Kind = Json (*)(const Json& test_case);
 const std::map<std::string, Kind>& kinds();
 
-// One for each kind.
 Json run_dataset(const Json& test_case);
+Json run_distribute(const Json& test_case);
+Json run_multi_device(const Json& test_case);
+Json run_sizes(const Json& test_case);
+Json run_values(const Json& test_case);
+Json run_dummy(const Json& test_case);
 Json run_optional(const Json& test_case);
 Json run_input_context(const Json& test_case);
+Json run_value_context(const Json& test_case);
+Json run_input_options(const Json& test_case);
+Json run_crc(const Json& test_case);
+Json run_tfrecord_write(const Json& test_case);
+Json run_tfrecord_random(const Json& test_case);
+
+// {"error": …} or {"build_error": …}, whichever the case names.
+Json error_outcome(const Json& test_case, Json error);
 
 }  // namespace cohort::conformance
