@@ -94,7 +94,10 @@ void list_ops(const Node& node, std::unordered_set<const Node*>& seen, std::stri
   for (const NodePtr& input : node.inputs()) list_ops(*input, seen, text);
   if (!text.empty()) text += ' ';
   text += node.op();
-  if (node.inputs().size() > 1) text += "/" + std::to_string(node.inputs().size());
+  if (node.inputs().size() > 1) {
+    text += '/';
+    text += std::to_string(node.inputs().size());
+  }
 }
 
 }  // namespace

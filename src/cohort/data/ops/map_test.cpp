@@ -143,6 +143,23 @@ TEST(Map, BuildsNoGradients) {
   EXPECT_FALSE(dataset.iterator().next_element().tensor().requires_grad());
 }
 
+TEST(Map, TakesAndReturnsStrings) {
+  const Dataset names = Dataset::from_tensor_slices(StringTensor({2}, {"a", "b"}));
+  const auto doubled = [](const std::string& name) { return StringTensor(name + name); };
+  EXPECT_THAT(elements_of(names.map(doubled)), ElementsAre("'aa'", "'bb'"));
+  EXPECT_EQ(names.map(doubled).element_spec().to_string(), "string[]");
+  const auto first = [](StringTensor batch) { return batch.narrow(0, 1); };
+  EXPECT_THAT(elements_of(names.batch(2).map(first)), ElementsAre("['a']"));
+  EXPECT_EQ(names.batch(2).map(first).element_spec().to_string(), "string[1]");
+}
+
+TEST(ShippedMap, IsRefusedOverStrings) {
+  const Dataset names = Dataset::from_tensor_slices(StringTensor({2}, {"a", "b"}));
+  const Error error = error_of([&] { names.map([](StringTensor x) { return x; }).serialize(); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.message(), HasSubstr("strings cannot be traced"));
+}
+
 TEST(ShippedMap, RunsWithoutItsSource) {
   const Dataset dataset =
       shipped(rows(4).batch(2).map([](at::Tensor x) { return x.to(at::kFloat) / 4; }));
