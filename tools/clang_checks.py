@@ -40,6 +40,8 @@ def sources(build):
         file = pathlib.Path(entry["file"])
         if not file.is_relative_to(ROOT) or file.is_relative_to(build) or file.suffix != ".cpp":
             continue
+        if not file.exists():  # deleted since the build was configured
+            continue
         if "verify_interface_header_sets" not in entry["command"]:
             yield file, wanted(shlex.split(entry["command"]))
 

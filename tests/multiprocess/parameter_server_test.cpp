@@ -163,27 +163,5 @@ TEST_F(ParameterServerTest, ASecondCoordinatorIsTheSame) {
   EXPECT_EQ(coordinator.statistics().closures[0] + coordinator.statistics().closures[1], 1U);
 }
 
-TEST(ParameterServerStart, NamesExactlyTheTasksThatNeverAppear) {
-  TestCluster cluster({.workers = 2,
-                       .ps = 2,
-                       .command = {COHORT_COMMAND, "server"},
-                       .not_started = {"ps:1", "worker:0"}});
-  ParameterServerStrategy strategy(cluster.resolver(),
-                                   {.cluster = {.timeout = std::chrono::seconds(3)}});
-  const Error error = error_of([&] { ClusterCoordinator coordinator(strategy); });
-  EXPECT_EQ(error.code(), ErrorCode::unavailable);
-  EXPECT_NE(error.message().find("ps:1 ("), std::string::npos) << error.what();
-  EXPECT_NE(error.message().find("worker:0 ("), std::string::npos) << error.what();
-  EXPECT_EQ(error.message().find("worker:1"), std::string::npos) << error.what();
-}
-
-TEST(ParameterServerStart, ATaskOfAnotherJobIsRefused) {
-  TestCluster cluster({.workers = 1, .ps = 1, .command = {COHORT_COMMAND, "server"}});
-  ParameterServerStrategy strategy(cluster.resolver(), {.cluster = {.job_id = "another"}});
-  const Error error = error_of([&] { ClusterCoordinator coordinator(strategy); });
-  EXPECT_EQ(error.code(), ErrorCode::failed_precondition) << error.what();
-  EXPECT_EQ(exit_code_of(error), 64);
-}
-
 }  // namespace
 }  // namespace cohort

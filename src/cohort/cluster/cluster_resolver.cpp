@@ -19,6 +19,7 @@ std::optional<TaskId> ClusterResolver::task() const {
 }
 
 bool ClusterResolver::is_server() const {
+  validate();
   const std::optional<std::string> type = task_type();
   return type == "ps" || type == "worker";
 }

@@ -41,9 +41,13 @@ class COHORT_API ClusterResolver {
   // Devices other than CPUs by type, as {"GPU": 2}.
   virtual std::map<std::string, int> num_accelerators(const TaskQuery& query = {}) const = 0;
 
+  // invalid_argument for what the queries above, which answer as the original's do, pass over:
+  // asked before anything is served or connected.
+  virtual void validate() const {}
+
   // The own task, when type and index are known; a negative index is invalid_argument.
   std::optional<TaskId> task() const;
-  // This process only serves: it should run Server(resolver).join() and nothing else.
+  // This process only serves: it should run Server(resolver).join() and nothing else. Validates.
   bool is_server() const;
 };
 

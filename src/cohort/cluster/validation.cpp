@@ -97,7 +97,52 @@ void check_addresses_differ(const ClusterSpec& spec) {
   }
 }
 
+// "host", "[::1]" and "1234" of an address; empty where it has no such part.
+struct AddressParts {
+  std::string_view host;
+  std::string_view port;
+};
+
+AddressParts split(std::string_view address) {
+  const std::size_t colon = address.rfind(':');
+  if (colon == std::string_view::npos) return {address, {}};
+  return {address.substr(0, colon), address.substr(colon + 1)};
+}
+
+bool is_host(std::string_view host) {
+  const bool has_brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (has_brackets) host = host.substr(1, host.size() - 2);
+  constexpr std::string_view kForbidden = "/[]@ \t\n";  // as in "http://host"
+  return !host.empty() && host.find_first_of(kForbidden) == std::string_view::npos &&
+         (has_brackets || host.find(':') == std::string_view::npos);
+}
+
+bool is_port(std::string_view port) {
+  constexpr std::size_t kDigitsMax = 5;
+  if (port.empty() || port.size() > kDigitsMax ||
+      port.find_first_not_of("0123456789") != std::string_view::npos) {
+    return false;
+  }
+  int number = 0;
+  for (const char digit : port) number = number * 10 + (digit - '0');
+  return number >= 1 && number <= 65535;
+}
+
 }  // namespace
+
+void validate_addresses(const ClusterSpec& spec) {
+  for (const auto& [job, tasks] : spec.tasks()) {
+    if (job != "ps" && job != "worker") continue;
+    for (const auto& [index, address] : tasks) {
+      const AddressParts parts = split(address);
+      COHORT_CHECK(is_host(parts.host) && is_port(parts.port), ErrorCode::invalid_argument,
+                   "[cluster.validate] expected \"host:port\" with a port of 1 to 65535 as the "
+                   "address of ",
+                   TaskId{job, index}.to_string(), ", got \"", address,
+                   "\"; correct it in the cluster of TF_CONFIG, the same on every task");
+    }
+  }
+}
 
 void validate_cluster(const ClusterSpec& spec, const OptionalType& task_type,
                       OptionalIndex task_id) {

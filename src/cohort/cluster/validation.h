@@ -25,4 +25,9 @@ COHORT_API void validate_parameter_server_cluster(const ClusterSpec& spec,
                                                   const std::optional<std::string>& task_type,
                                                   std::optional<std::int64_t> task_id);
 
+// Every ps and worker address is "host:port", as others will connect to it: a host, or an IPv6
+// address in brackets, and a port of 1 to 65535. Not part of the above, for a strategy that never
+// connects may have any names; servers and coordinators ask before their first connection.
+COHORT_API void validate_addresses(const ClusterSpec& spec);
+
 }  // namespace cohort

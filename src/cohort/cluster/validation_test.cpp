@@ -8,6 +8,7 @@
 namespace cohort {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Jobs = std::map<std::string, std::vector<std::string>>;
 
@@ -126,6 +127,37 @@ TEST(ValidateParameterServerCluster, RefusesHoles) {
       ClusterSpec::from_tasks({{"worker", {{0, "a:1"}, {2, "c:1"}}}, {"ps", {{0, "p:1"}}}});
   EXPECT_THAT(complaint(&validate_parameter_server_cluster, spec, {}, {}),
               HasSubstr("job \"worker\" numbered 0, 1, … without holes"));
+}
+
+std::string of_address(const std::string& worker) {
+  try {
+    validate_addresses(ClusterSpec{{"worker", {"a:1", worker}}, {"ps", {"p:1"}}});
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(ValidateAddresses, TakesHostsAndPorts) {
+  for (const char* address : {"host:1", "127.0.0.1:65535", "[::1]:80", "a-b.c_d:08"}) {
+    EXPECT_EQ(of_address(address), "accepted") << address;
+  }
+}
+
+TEST(ValidateAddresses, RefusesWhatNobodyCanConnectTo) {
+  for (const char* address :
+       {"", "host", "host:", ":1", "host:0", "host:65536", "host:123456", "host:http", "host:-1",
+        "host:1 ", "::1:80", "[]:80", "http://host:80", "host:80/path", "a@b:1"}) {
+    EXPECT_THAT(of_address(address),
+                AllOf(HasSubstr("a port of 1 to 65535 as the address of worker:1, got \"" +
+                                std::string(address) + "\""),
+                      HasSubstr("correct it in the cluster of TF_CONFIG")));
+  }
+}
+
+TEST(ValidateAddresses, AsksNothingOfTasksThatServeNobody) {
+  EXPECT_NO_THROW(validate_addresses(
+      ClusterSpec{{"chief", {"x"}}, {"evaluator", {"y"}}, {"worker", {"a:1"}}, {"ps", {"p:1"}}}));
 }
 
 }  // namespace

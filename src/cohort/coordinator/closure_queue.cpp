@@ -219,6 +219,12 @@ void ClosureQueue::worker_lost(WorkerId worker, const Error& error, TimePoint, A
   state_->dispatch(actions);
 }
 
+void ClosureQueue::set_in_flight(WorkerId worker, std::size_t limit, Actions& actions) {
+  COHORT_ASSERT(worker < state_->loads.size() && limit > 0);
+  state_->loads.set_limit(worker, limit);
+  state_->dispatch(actions);
+}
+
 void ClosureQueue::ended(const Ended& end, TimePoint now, Actions& actions) {
   COHORT_ASSERT(end.worker < state_->loads.size());
   COHORT_ASSERT(end.kind != Ended::Kind::failed || end.error);
@@ -269,6 +275,7 @@ void ClosureQueue::stop(Actions& actions) {
 ClosureId ClosureQueue::low_watermark() const { return state_->table.low_watermark(); }
 std::size_t ClosureQueue::queued() const { return state_->table.queued(); }
 std::size_t ClosureQueue::in_flight() const { return state_->table.in_flight(); }
+bool ClosureQueue::has_waiting_for_program() const { return !state_->parked.empty(); }
 
 std::vector<ClosureId> ClosureQueue::waiting_for_program() const {
   std::vector<ClosureId> waiting;

@@ -105,6 +105,9 @@ class COHORT_API ClosureQueue {
   // Its closures go back to the front of the queue, in id order, or are cancelled when an error is
   // set; at most one recovery runs for a worker.
   void worker_lost(WorkerId worker, const Error& error, TimePoint now, Actions& actions);
+  // Another limit than in_flight_per_worker from now on, whether the worker is ready or not. What
+  // it has stays there.
+  void set_in_flight(WorkerId worker, std::size_t limit, Actions& actions);
   // Whatever its kind, the closure's slot on the worker is free again.
   // A ps that cannot be reached ends the job's current work: an application error for the callers,
   // unless transient.
@@ -125,6 +128,7 @@ class COHORT_API ClosureQueue {
   // Running, or with a worker's element waiting for a program or a slot.
   std::size_t in_flight() const;
   std::vector<ClosureId> waiting_for_program() const;
+  bool has_waiting_for_program() const;
 
  private:
   struct State;

@@ -109,7 +109,8 @@ class FuzzRun {
     if (dice < 46) return lost(static_cast<WorkerId>(pick(workers_)));
     if (dice < 52) return trace(pick(6) == 0);
     if (dice < 54) return now_ += std::chrono::minutes(pick(8)), void();
-    if (dice < 57) return end(pick(next_ + 2), static_cast<WorkerId>(pick(workers_)), random_end());
+    if (dice < 56) return limit(static_cast<WorkerId>(pick(workers_)));
+    if (dice < 59) return end(pick(next_ + 2), static_cast<WorkerId>(pick(workers_)), random_end());
     const std::vector<ClosureId> running = model_.at(Where::running);
     if (running.empty()) return;
     const ClosureId closure = one_of(running);
@@ -177,6 +178,13 @@ class FuzzRun {
     model_.lost(worker);
     observer_.lost(worker);
     check("lost");
+  }
+
+  void limit(WorkerId worker) {
+    const std::size_t limit = 1 + pick(options_.in_flight_per_worker);
+    queue_.set_in_flight(worker, limit, actions_);
+    model_.set_in_flight(worker, limit);
+    check("limit");
   }
 
   void end(ClosureId closure, WorkerId worker, Ended end) {

@@ -71,6 +71,30 @@ TEST(ClosureQueueDispatch, AWorkerHasAtMostItsSlotsInFlight) {
   EXPECT_EQ(queue.ok(2, 0), Lines({"complete 2", "dispatch 4 to 0"}));
 }
 
+TEST(ClosureQueueDispatch, AWiderLimitIsFilledAtOnce) {
+  QueueScript queue(1, one_slot());
+  queue.put_all({0, 1, 2, 3});
+  EXPECT_EQ(queue.set_in_flight(0, 3), Lines({"dispatch 1 to 0", "dispatch 2 to 0"}));
+  EXPECT_EQ(queue.ok(0, 0), Lines({"complete 0", "dispatch 3 to 0"}));
+}
+
+TEST(ClosureQueueDispatch, ANarrowerLimitLeavesWhatIsThere) {
+  QueueScript queue(1);
+  queue.put_all({0, 1, 2, 3, 4});
+  EXPECT_EQ(queue.set_in_flight(0, 2), Lines());
+  EXPECT_EQ(queue.ok(0, 0), Lines({"complete 0"}));
+  EXPECT_EQ(queue.ok(1, 0), Lines({"complete 1"}));
+  EXPECT_EQ(queue.ok(2, 0), Lines({"complete 2", "dispatch 4 to 0"}));
+}
+
+TEST(ClosureQueueDispatch, ALimitIsOneWorkersOwn) {
+  QueueScript queue(2, one_slot());
+  queue.set_in_flight(1, 2);
+  queue.put_all({0, 1, 2, 3});
+  EXPECT_EQ(queue.queue().in_flight(), 3);
+  EXPECT_EQ(queue.ok(0, 0), Lines({"complete 0", "dispatch 3 to 0"}));
+}
+
 TEST(ClosureQueueDispatch, AnEndThatIsNotAwaitedIsIgnored) {
   QueueScript queue(2, one_slot());
   queue.put_all({0, 1, 2});

@@ -24,7 +24,8 @@ namespace cohort {
 
 struct CoordinatorOptions {
   std::size_t queue_capacity = 256 * 1024;  // closures that wait; 0: no bound
-  std::size_t in_flight_per_worker = 4;
+  // Closures on a worker at a time. 0: as many as keep it busy for about a millisecond, 4 to 128.
+  std::size_t in_flight_per_worker = 0;
 };
 
 struct CoordinatorStatistics {
@@ -51,7 +52,10 @@ class COHORT_API ClusterCoordinator {
   // are cancelled, and the coordinator is usable again.
   template <class... A>
   RemoteValue schedule(const Function& fn, A&&... arguments) {
-    return schedule_nests(fn, {Nest(std::forward<A>(arguments))...});
+    std::vector<Nest> nests;
+    nests.reserve(sizeof...(arguments));
+    (nests.emplace_back(std::forward<A>(arguments)), ...);
+    return schedule_nests(fn, std::move(nests));
   }
   RemoteValue schedule_nests(const Function& fn, std::vector<Nest> arguments);
 

@@ -11,20 +11,17 @@ void RemoteState::set(Nest value) {
   const Lock lock(mutex_);
   if (is_ready_) return;
   value_ = std::move(value);
-  is_ready_ = true;
+  is_ready_.store(true, std::memory_order_release);
 }
 
 void RemoteState::fail(const Error& error) {
   const Lock lock(mutex_);
   if (is_ready_) return;
   error_ = error;
-  is_ready_ = true;
+  is_ready_.store(true, std::memory_order_release);
 }
 
-bool RemoteState::is_ready() const {
-  const Lock lock(mutex_);
-  return is_ready_;
-}
+bool RemoteState::is_ready() const { return is_ready_.load(std::memory_order_acquire); }
 
 Nest RemoteState::get() const {
   const Lock lock(mutex_);

@@ -12,11 +12,28 @@ namespace {
 
 // Closures in flight together report one lost connection of a parameter server several times.
 constexpr auto kSameEvent = std::chrono::seconds(1);
+// How long a fetch looks for its result before it sleeps, where that helped the last time: waking
+// up takes as long as a short closure.
+constexpr auto kFetchSpin = std::chrono::microseconds(50);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kMaySpin = false;
+#else
+constexpr bool kMaySpin = true;
+#endif
+
+// Yields between looks: on a machine of few cores the result may need this one.
+bool is_ready_within(const RemoteState& state, Duration spin) {
+  static const bool has_cores = std::thread::hardware_concurrency() > 1;
+  if (!kMaySpin || !has_cores) return false;
+  const TimePoint end = Clock::system().now() + spin;
+  do {
+    if (state.is_ready()) return true;
+    std::this_thread::yield();
+  } while (Clock::system().now() < end);
+  return false;
+}
 
 QueueOptions queue_options(const CoordinatorOptions& options) {
-  COHORT_CHECK(options.in_flight_per_worker > 0, ErrorCode::invalid_argument,
-               "[coordinator.construct] expected in_flight_per_worker > 0, got ",
-               options.in_flight_per_worker);
   if (options.queue_capacity == 0) {
     log_warn(
         "the coordinator's queue has no bound: a caller that schedules faster than workers run "
@@ -24,7 +41,9 @@ QueueOptions queue_options(const CoordinatorOptions& options) {
   }
   QueueOptions made;
   made.capacity = options.queue_capacity;
-  made.in_flight_per_worker = options.in_flight_per_worker;
+  made.in_flight_per_worker = options.in_flight_per_worker != 0
+                                  ? options.in_flight_per_worker
+                                  : internal::InFlightWindow::kSizeMin;
   made.same_event = kSameEvent;
   return made;
 }
@@ -38,34 +57,38 @@ Runtime::Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options)
       options_(options),
       queue_(queue_options(options), connection_.num_workers()),
       workers_(connection_.num_workers()),
-      last_end_(Clock::system().now()) {}
+      last_end_(Clock::system().now()) {
+  for (Worker& worker : workers_) {
+    worker.window = internal::InFlightWindow(options.in_flight_per_worker);
+  }
+}
 
 RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   COHORT_CHECK(fn.state()->registered_name.empty() ? fn.state()->arity == arguments.size() : true,
                ErrorCode::invalid_argument, "[coordinator.schedule] '", fn.name(), "' takes ",
                fn.state()->arity, " arguments, got ", arguments.size());
   check_running();
-  const std::shared_ptr<StepFunction> step = step_for(fn, arguments);
+  StepFunction* const step = step_for(fn, arguments);
+  BoundArguments bound = bind_arguments(arguments);
   Pending pending;
   pending.function = step;
-  pending.bound = bind_arguments(arguments);
-  pending.inputs = step->inputs_of(pending.bound);
+  pending.resources = std::move(bound.resources);
+  pending.inputs = step->inputs_of(std::move(bound.tensors));
   const auto result = std::make_shared<RemoteState>(weak_from_this());
   pending.result = result;
 
   const Lock turn(turn_);
   ClosureId id = 0;
-  {
-    const Lock lock(mutex_);
-    if (queue_.in_flight() + queue_.queued() == 0) last_end_ = Clock::system().now();
-    id = next_id_++;
-    pending_.emplace(id, std::move(pending));
-  }
-  const Verdict verdict = settle(
-      [&](Actions& actions) COHORT_NO_THREAD_SAFETY_ANALYSIS {
-        return queue_.put(id, Clock::system().now(), actions);
-      },
-      Deadline(), true);
+  const auto put = [&](Actions& actions) COHORT_NO_THREAD_SAFETY_ANALYSIS {
+    const TimePoint now = Clock::system().now();
+    if (id == 0) {
+      if (queue_.in_flight() + queue_.queued() == 0) last_end_ = now;
+      id = next_id_++;
+      admit(id, std::move(pending));
+    }
+    return queue_.put(id, now, actions);
+  };
+  const Verdict verdict = settle(std::ref(put), Deadline(), true, Flush::batched);
   if (verdict.kind == Verdict::Kind::raise) throw *verdict.error;
   return RemoteValue(result);
 }
@@ -98,19 +121,20 @@ bool Runtime::done() {
 // callers' threads may. At `deadline` it gives up with `wait`; a patient one gives up with an error
 // when nothing has ended for too long.
 Verdict Runtime::settle(const std::function<Verdict(Actions&)>& ask, Deadline deadline,
-                        bool is_patient) {
+                        bool is_patient, Flush last) {
   while (true) {
     Verdict verdict;
     bool must_trace = false;
+    bool is_final = false;
     {
       const Lock lock(mutex_);
-      Actions actions;
+      Actions actions = take_actions();
       verdict = ask(actions);
       carry_out(actions);
-      const bool is_final = verdict.kind == Verdict::Kind::proceed ||
-                            verdict.kind == Verdict::Kind::no ||
-                            verdict.kind == Verdict::Kind::raise;
-      must_trace = !queue_.waiting_for_program().empty();
+      give_back(std::move(actions));
+      is_final = verdict.kind == Verdict::Kind::proceed || verdict.kind == Verdict::Kind::no ||
+                 verdict.kind == Verdict::Kind::raise;
+      must_trace = !is_final && queue_.has_waiting_for_program();
       if (!is_final && !must_trace && to_flush_.empty()) {
         if (deadline.has_expired()) return verdict;
         const Deadline stalled = is_patient ? progress_deadline() : Deadline();
@@ -127,13 +151,9 @@ Verdict Runtime::settle(const std::function<Verdict(Actions&)>& ask, Deadline de
                      " s; still waiting for ", debtors(),
                      "; raise ClusterOptions::data_timeout for longer steps");
       }
-      if (is_final) must_trace = false;
     }
-    flush();
-    if (verdict.kind == Verdict::Kind::proceed || verdict.kind == Verdict::Kind::no ||
-        verdict.kind == Verdict::Kind::raise) {
-      return verdict;
-    }
+    flush(is_final ? last : Flush::all);
+    if (is_final) return verdict;
     if (must_trace) trace_waiting();
   }
 }
@@ -155,6 +175,9 @@ class Runtime::FetcherCount {
 };
 
 void Runtime::wait_for(const RemoteState& state, Deadline deadline) {
+  const TimePoint start = Clock::system().now();
+  if (was_fetch_short_.load(std::memory_order_relaxed) && is_ready_within(state, kFetchSpin))
+    return;
   const FetcherCount counted(*this);
   const Verdict verdict = settle(
       [&](Actions&) {
@@ -162,6 +185,7 @@ void Runtime::wait_for(const RemoteState& state, Deadline deadline) {
                        std::nullopt};
       },
       deadline, deadline.is_infinite());
+  was_fetch_short_.store(Clock::system().now() - start < 4 * kFetchSpin, std::memory_order_relaxed);
   COHORT_CHECK(
       verdict.kind == Verdict::Kind::proceed, ErrorCode::deadline_exceeded,
       "[coordinator.fetch] the closure has not ended in time; still waiting for its worker");
@@ -181,25 +205,24 @@ std::string Runtime::debtors() const {
          std::to_string(queue_.queued()) + " queued";
 }
 
-std::shared_ptr<StepFunction> Runtime::step_for(const Function& fn,
-                                                std::span<const Nest> arguments) {
-  const auto find = [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS -> std::shared_ptr<StepFunction> {
+StepFunction* Runtime::step_for(const Function& fn, std::span<const Nest> arguments) {
+  const auto find = [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS -> StepFunction* {
     const auto found = steps_.find(fn.state().get());
     if (found == steps_.end()) return nullptr;
     for (const auto& step : found->second) {
-      if (step->signature().matches(arguments)) return step;
+      if (step->signature().matches(arguments)) return step.get();
     }
     return nullptr;
   };
   {
     const Lock lock(mutex_);
-    if (auto step = find()) return step;
+    if (StepFunction* step = find()) return step;
   }
   const Lock tracing(tracing_);
   std::uint32_t id = 0;
   {
     const Lock lock(mutex_);
-    if (auto step = find()) return step;
+    if (StepFunction* step = find()) return step;
     id = static_cast<std::uint32_t>(announced_.size());
   }
   const auto step = std::make_shared<StepFunction>(id, fn, CallSignature(arguments), strategy_);
@@ -212,7 +235,7 @@ std::shared_ptr<StepFunction> Runtime::step_for(const Function& fn,
     totals_.traces += step->trace_count();
   }
   announce(*step);
-  return step;
+  return step.get();
 }
 
 void Runtime::trace_first(StepFunction& step, const BoundArguments& bound) {
@@ -255,7 +278,7 @@ void Runtime::trace_waiting() {
 
 void Runtime::trace_one(ClosureId closure) {
   const Lock tracing(tracing_);
-  std::shared_ptr<StepFunction> step;
+  StepFunction* step = nullptr;
   std::vector<at::Tensor> drawn;
   {
     const Lock lock(mutex_);

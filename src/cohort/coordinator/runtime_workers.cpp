@@ -11,6 +11,9 @@ namespace {
 
 constexpr auto kRecoveryMax = std::chrono::hours(1);
 constexpr auto kRecoveryPause = std::chrono::milliseconds(500);
+// Closures that wait for a worker's next report at most.
+constexpr std::size_t kBatchedMax = 16;
+constexpr std::size_t kSparesMax = 1024;
 
 }  // namespace
 
@@ -70,11 +73,13 @@ void Runtime::stop() noexcept {
 }
 
 void Runtime::carry_out(Actions& actions) {
+  if (actions.empty()) return;
+  const TimePoint now = Clock::system().now();
   bool must_wake = false;
   for (Action& action : actions) {
     switch (action.kind) {
       case Action::Kind::dispatch:
-        dispatch(action.closure, action.worker);
+        dispatch(action.closure, action.worker, now);
         break;
       case Action::Kind::complete:
         resolve(action.closure, std::nullopt);
@@ -110,7 +115,23 @@ void Runtime::carry_out(Actions& actions) {
   if (must_wake) changed_.notify_all();
 }
 
-void Runtime::dispatch(ClosureId closure, std::uint32_t worker) {
+void Runtime::give_back(Actions actions) {
+  if (actions.capacity() <= kSparesMax) spare_actions_ = std::move(actions);
+}
+
+void Runtime::admit(ClosureId closure, Pending pending) {
+  if (spare_pending_.empty()) {
+    pending_.emplace(closure, std::move(pending));
+    return;
+  }
+  auto node = std::move(spare_pending_.back());
+  spare_pending_.pop_back();
+  node.key() = closure;
+  node.mapped() = std::move(pending);
+  pending_.insert(std::move(node));
+}
+
+void Runtime::dispatch(ClosureId closure, std::uint32_t worker, TimePoint now) {
   const auto found = pending_.find(closure);
   COHORT_ASSERT(found != pending_.end());
   Pending& pending = found->second;
@@ -118,10 +139,11 @@ void Runtime::dispatch(ClosureId closure, std::uint32_t worker) {
   rpc::ClosureCall call{.closure_id = closure,
                         .function_id = pending.function->id(),
                         .seed = mix_seed(connection_.options().seed, closure)};
-  for (const Nest& resource : pending.bound.resources) {
+  for (const Nest& resource : pending.resources) {
     call.resources.push_back(static_cast<const IteratorHandle&>(*resource.handle()).id());
   }
   call.inputs = pending.inputs;
+  workers_[worker].window.sent(now);
   workers_[worker].outbox.closures.push_back(std::move(call));
   to_flush_.push_back(worker);
 }
@@ -136,14 +158,28 @@ void Runtime::resolve(ClosureId closure, const std::optional<Error>& error) {
       result->set(found->second.function->result_of(std::move(found->second.outputs)));
     }
   }
-  pending_.erase(found);
+  auto node = pending_.extract(found);
+  node.mapped() = {};
+  if (spare_pending_.size() < kSparesMax) spare_pending_.push_back(std::move(node));
 }
 
-void Runtime::flush() {
+// A worker that is busy with closures shorter than a message takes: what is for it can go with its
+// next report, or with more of the same.
+bool Runtime::can_wait(const Worker& worker) const {
+  const std::size_t waiting = worker.outbox.closures.size();
+  return worker.window.is_wide() && worker.cancels.empty() && waiting < kBatchedMax &&
+         worker.window.in_flight() >= waiting + internal::InFlightWindow::kSizeMin;
+}
+
+void Runtime::flush(Flush how) {
   std::vector<std::uint32_t> workers;
   {
     const Lock lock(mutex_);
-    workers.swap(to_flush_);
+    const auto waits = [&](std::uint32_t worker)
+                           COHORT_NO_THREAD_SAFETY_ANALYSIS { return can_wait(workers_[worker]); };
+    const bool can_all_wait =
+        how == Flush::batched && std::all_of(to_flush_.begin(), to_flush_.end(), waits);
+    if (!can_all_wait) workers.swap(to_flush_);
   }
   std::sort(workers.begin(), workers.end());
   workers.erase(std::unique(workers.begin(), workers.end()), workers.end());
@@ -185,14 +221,18 @@ void Runtime::on_frame(std::uint32_t worker, std::uint64_t epoch, rpc::Frame fra
   {
     const Lock lock(mutex_);
     if (!workers_[worker].is_ready || workers_[worker].link.epoch != epoch) return;
-    Actions actions;
-    for (rpc::ClosureEnd& end : batch.ends) on_end(worker, std::move(end), actions);
+    const TimePoint now = Clock::system().now();
+    Actions actions = take_actions();
+    workers_[worker].window.ended(batch.ends.size(), now);
+    queue_.set_in_flight(worker, workers_[worker].window.size(), actions);
+    for (rpc::ClosureEnd& end : batch.ends) on_end(worker, std::move(end), now, actions);
     carry_out(actions);
+    give_back(std::move(actions));
   }
   flush();
 }
 
-void Runtime::on_end(std::uint32_t worker, rpc::ClosureEnd end, Actions& actions) {
+void Runtime::on_end(std::uint32_t worker, rpc::ClosureEnd end, TimePoint now, Actions& actions) {
   const auto found = pending_.find(end.closure_id);
   if (found == pending_.end()) return;
   Ended ended{.closure = end.closure_id, .worker = worker, .error = end.error};
@@ -201,7 +241,7 @@ void Runtime::on_end(std::uint32_t worker, rpc::ClosureEnd end, Actions& actions
       found->second.outputs = std::move(end.tensors);
       ended.kind = Ended::Kind::ok;
       ++workers_[worker].closures;
-      last_end_ = Clock::system().now();
+      last_end_ = now;
       break;
     case rpc::ClosureEnd::Status::failed:
       ended.kind = Ended::Kind::failed;
@@ -216,7 +256,7 @@ void Runtime::on_end(std::uint32_t worker, rpc::ClosureEnd end, Actions& actions
   }
   totals_.pulled_bytes += end.pulled_bytes;
   totals_.pushed_bytes += end.pushed_bytes;
-  queue_.ended(ended, Clock::system().now(), actions);
+  queue_.ended(ended, now, actions);
 }
 
 void Runtime::on_lost(std::uint32_t worker, std::uint64_t epoch, const Error& reason) {
@@ -297,7 +337,9 @@ bool Runtime::set_up(std::uint32_t index, const ClusterConnection::WorkerLink& l
     workers_[index].link = link;
     workers_[index].is_ready = true;
     workers_[index].needs_recovery = false;
+    workers_[index].window.reset();
     Actions actions;
+    queue_.set_in_flight(index, workers_[index].window.size(), actions);
     queue_.worker_ready(index, Clock::system().now(), actions);
     carry_out(actions);
     changed_.notify_all();

@@ -15,6 +15,17 @@ namespace {
 // More traces than this of one function point at a signature that changes all the time.
 constexpr std::size_t kTracesBeforeWarning = 5;
 
+void check_leaf(const Nest& leaf) {
+  if (leaf.kind() != Nest::Kind::handle) return;
+  COHORT_CHECK(
+      dynamic_cast<const IteratorHandle*>(leaf.handle().get()) != nullptr,
+      ErrorCode::invalid_argument,
+      "[coordinator.schedule] expected tensors, host values and per-worker iterators as arguments, "
+      "got a ",
+      leaf.handle()->handle_kind(),
+      "; fetch() a remote value first, and pass create_per_worker_dataset(…).iterator() for data");
+}
+
 bool same_leaf(const Nest& pattern, const Nest& leaf) {
   if (pattern.kind() != leaf.kind()) return false;
   switch (leaf.kind()) {
@@ -30,6 +41,7 @@ bool same_leaf(const Nest& pattern, const Nest& leaf) {
     case Nest::Kind::text:
       return pattern.text() == leaf.text();
     case Nest::Kind::handle: {
+      check_leaf(leaf);
       const auto& a = dynamic_cast<const IteratorHandle&>(*pattern.handle()).spec();
       const auto& b = dynamic_cast<const IteratorHandle&>(*leaf.handle()).spec();
       return &a == &b ||
@@ -53,15 +65,41 @@ bool same_nest(const Nest& pattern, const Nest& nest) {
                     nest.items().end(), same_nest);
 }
 
-void check_leaf(const Nest& leaf) {
-  if (leaf.kind() != Nest::Kind::handle) return;
-  COHORT_CHECK(
-      dynamic_cast<const IteratorHandle*>(leaf.handle().get()) != nullptr,
-      ErrorCode::invalid_argument,
-      "[coordinator.schedule] expected tensors, host values and per-worker iterators as arguments, "
-      "got a ",
-      leaf.handle()->handle_kind(),
-      "; fetch() a remote value first, and pass create_per_worker_dataset(…).iterator() for data");
+// As flatten(), without copies.
+void bind(const Nest& nest, BoundArguments& bound) {
+  switch (nest.kind()) {
+    case Nest::Kind::tensor:
+      return bound.tensors.push_back(nest.tensor());
+    case Nest::Kind::handle:
+      return bound.resources.push_back(nest);
+    case Nest::Kind::map:
+      for (const auto& [key, value] : nest.entries()) bind(value, bound);
+      return;
+    case Nest::Kind::list:
+    case Nest::Kind::tuple:
+      for (const Nest& item : nest.items()) bind(item, bound);
+      return;
+    default:
+      return;
+  }
+}
+
+// The part of a result's structure with the outputs for their numbers.
+Nest filled(const Nest& part, const std::vector<at::Tensor>& outputs) {
+  if (part.is_leaf()) return part;
+  if (part.kind() == Nest::Kind::map) {
+    const auto number = part.entries().find("");
+    if (number != part.entries().end() && part.entries().size() == 1) {
+      return outputs.at(static_cast<std::size_t>(number->second.integer()));
+    }
+    Nest::Map entries;
+    for (const auto& [key, value] : part.entries()) entries.emplace(key, filled(value, outputs));
+    return Nest::map(std::move(entries));
+  }
+  Nest::Items items;
+  for (const Nest& item : part.items()) items.push_back(filled(item, outputs));
+  return part.kind() == Nest::Kind::list ? Nest::list(std::move(items))
+                                         : Nest::tuple(std::move(items));
 }
 
 // Stands for a worker's iterator while a step is traced.
@@ -100,21 +138,13 @@ CallSignature::CallSignature(std::span<const Nest> arguments) {
 }
 
 bool CallSignature::matches(std::span<const Nest> arguments) const {
-  for (const Nest& argument : arguments) {
-    for (const Nest& leaf : argument.flatten()) check_leaf(leaf);
-  }
   return std::equal(pattern_.begin(), pattern_.end(), arguments.begin(), arguments.end(),
                     same_nest);
 }
 
 BoundArguments bind_arguments(std::span<const Nest> arguments) {
   BoundArguments bound;
-  for (const Nest& argument : arguments) {
-    for (const Nest& leaf : argument.flatten()) {
-      if (leaf.is_tensor()) bound.tensors.push_back(leaf.tensor());
-      if (leaf.kind() == Nest::Kind::handle) bound.resources.push_back(leaf);
-    }
-  }
+  for (const Nest& argument : arguments) bind(argument, bound);
   return bound;
 }
 
@@ -255,8 +285,8 @@ rpc::FunctionBody StepFunction::body() const {
           .placements = placements_};
 }
 
-std::vector<at::Tensor> StepFunction::inputs_of(const BoundArguments& bound) const {
-  std::vector<at::Tensor> inputs = bound.tensors;
+std::vector<at::Tensor> StepFunction::inputs_of(std::vector<at::Tensor> arguments) const {
+  std::vector<at::Tensor> inputs = std::move(arguments);
   for (const at::Tensor& value : captured_) inputs.push_back(hyperparameter_snapshot(value));
   return inputs;
 }
@@ -268,23 +298,7 @@ Nest StepFunction::result_of(std::vector<at::Tensor> outputs) const {
     for (at::Tensor& output : outputs) items.push_back(std::move(output));
     return outputs.empty() ? Nest() : Nest::tuple(std::move(items));
   }
-  const std::function<Nest(const Nest&)> fill = [&](const Nest& part) -> Nest {
-    if (part.is_leaf()) return part;
-    if (part.kind() == Nest::Kind::map) {
-      const auto number = part.entries().find("");
-      if (number != part.entries().end() && part.entries().size() == 1) {
-        return outputs.at(static_cast<std::size_t>(number->second.integer()));
-      }
-      Nest::Map entries;
-      for (const auto& [key, value] : part.entries()) entries.emplace(key, fill(value));
-      return Nest::map(std::move(entries));
-    }
-    Nest::Items items;
-    for (const Nest& item : part.items()) items.push_back(fill(item));
-    return part.kind() == Nest::Kind::list ? Nest::list(std::move(items))
-                                           : Nest::tuple(std::move(items));
-  };
-  return fill(structure_);
+  return filled(structure_, outputs);
 }
 
 }  // namespace cohort::coordinator

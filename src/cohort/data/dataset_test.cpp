@@ -91,6 +91,7 @@ TEST(DatasetElementSpec, IsPrintedAsItsNest) {
   EXPECT_EQ(ElementSpec::tuple({spec.fields[0]}).to_string(), "int64[3]");
 }
 
+// CTX-074
 TEST(DatasetInputContext, DividesTheGlobalBatch) {
   const InputContext input{
       .num_input_pipelines = 4, .input_pipeline_id = 2, .num_replicas_in_sync = 8};

@@ -326,6 +326,18 @@ const std::vector<OpCase> kRandom = {
      }},
     {"Multinomial", {8}, [](at::Tensor x) { return torch::multinomial(x.softmax(0), 3); }},
     {"Normal", {8}, [](at::Tensor x) { return at::normal(x, 0.5) + at::normal(0.0, 1.0, {8}); }},
+    {"RreluNoise",
+     {8, 8},
+     [](at::Tensor x) {
+       auto noise = torch::ones_like(x);
+       return torch::rrelu_with_noise(x, noise, 0.1, 0.3, true) + noise;
+     }},
+    {"RreluBackward",
+     {8, 8},
+     [](at::Tensor x) {
+       auto y = x.clone().requires_grad_();
+       return gradient_of(y, torch::rrelu(y, 0.1, 0.3, true).pow(2).sum());
+     }},
     {"FeatureAlphaDropout",
      {4, 3, 2},
      [](at::Tensor x) {

@@ -66,7 +66,7 @@ class TraceModules : public TraceCase {
 // w -= 0.1 gradient, in place.
 void descend(const std::vector<at::Tensor>& parameters) {
   torch::NoGradGuard off;
-  for (at::Tensor one : parameters) {
+  for (const at::Tensor& one : parameters) {
     one.sub_(one.grad(), 0.1);
     one.mutable_grad() = at::Tensor();
   }

@@ -7,6 +7,7 @@
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
+#include <ATen/ops/rrelu_with_noise.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
@@ -103,6 +104,16 @@ TEST_F(TraceRefusal, WritesToUnregisteredBuffers) {
               }),
               AllOf(HasSubstr("'aten::native_batch_norm'"), HasSubstr(reason)));
   EXPECT_TRUE(bits_equal(mean, at::zeros({3})));
+}
+
+TEST_F(TraceRefusal, NoiseThatIsNotTheFunctionsOwn) {
+  at::Tensor noise = at::ones({2, 3});
+  EXPECT_THAT(
+      refusal([&](at::Tensor x) { return at::rrelu_with_noise(x, noise, .1, .3, true); }),
+      AllOf(HasSubstr("'aten::rrelu_with_noise'"), HasSubstr("register parameters and buffers")));
+  EXPECT_THAT(refusal([&](at::Tensor x) { return at::rrelu_with_noise(x, x, .1, .3, true); }),
+              HasSubstr("clone() it first"));
+  EXPECT_TRUE(bits_equal(noise, at::ones({2, 3})));
 }
 
 TEST_F(TraceRefusal, WritesToNumbersThatAreShared) {

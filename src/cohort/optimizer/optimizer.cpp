@@ -96,6 +96,11 @@ struct Optimizer::State {
 Optimizer::Optimizer(std::vector<Variable> variables, const UpdateRule& rule,
                      const std::vector<double>& hyper) {
   COHORT_ASSERT(hyper.size() == rule.hyper_names().size());
+  COHORT_CHECK(
+      function::Trace::current() == nullptr, ErrorCode::failed_precondition, "[optimizer.",
+      rule.name(),
+      "] expected an optimizer made before the step, got one made inside it, whose learning "
+      "rate would be frozen; make it once outside and capture it");
   check_variables(rule.name(), variables);
   state_ = std::make_shared<State>(State{std::move(variables), rule, {}});
   for (const double value : hyper) state_->hyper.push_back(make_hyperparameter(value));

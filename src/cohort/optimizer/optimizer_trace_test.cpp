@@ -177,5 +177,16 @@ TEST(OptimizersInATrace, ALossOfNoVariableIsRefusedAtTheTrace) {
               testing::throws_error(ErrorCode::invalid_argument, "depends on none of them"));
 }
 
+TEST(OptimizersInATrace, OneMadeInsideTheStepIsRefused) {
+  Network here(7);
+  const auto step = [&](const at::Tensor& x) {
+    const at::Tensor loss = here.loss(x);
+    Sgd(here.variables, {.learning_rate = 0.1}).minimize(loss);
+    return loss;
+  };
+  EXPECT_THAT(([&] { Shipped(here, step); }),
+              testing::throws_error(ErrorCode::failed_precondition, "make it once outside"));
+}
+
 }  // namespace
 }  // namespace cohort

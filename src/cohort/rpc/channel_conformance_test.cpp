@@ -200,7 +200,7 @@ TEST_P(ChannelConformance, ArrivedTensorsAreAlignedAndWritable) {
   pair.near->send(numbered(
       1, {at::ones({3}), at::ones({100'000}), at::ones({5}, at::kByte), at::ones({70'000})}));
   const Frame frame = pair.at_far.wait_frames(1).at(0);
-  for (at::Tensor tensor : frame.tensors) {
+  for (const at::Tensor& tensor : frame.tensors) {
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(tensor.data_ptr()) % 64, 0U);
     tensor.add_(1);
     EXPECT_EQ(tensor.sum().item<std::int64_t>(), 2 * tensor.numel());

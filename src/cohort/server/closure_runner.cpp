@@ -10,6 +10,8 @@ namespace {
 
 // Closures shorter than this are reported several at a time.
 constexpr auto kShortClosure = std::chrono::microseconds(50);
+// How long short closures may hold up the channel that brings them.
+constexpr auto kBriefRun = std::chrono::milliseconds(1);
 
 std::uint64_t bytes_of(const std::vector<at::Tensor>& tensors) {
   std::uint64_t bytes = 0;
@@ -52,6 +54,7 @@ class AnswerGroup {
 struct ClosureRunner::Running {
   rpc::ClosureEnd end;
   std::shared_ptr<CompletionSender> sender;
+  std::shared_ptr<OpenCount> open;
   std::string task;
   TimePoint started = Clock::system().now();
   bool more_follow = false;
@@ -70,8 +73,23 @@ struct ClosureRunner::Running {
     if (--unacknowledged != 0) return;
     const bool is_short = Clock::system().now() - started < kShortClosure;
     sender->end(std::move(end), more_follow && is_short);
+    open->add(-1);
   }
 };
+
+void ClosureRunner::OpenCount::add(int change) {
+  {
+    const Lock lock(mutex);
+    count += static_cast<std::size_t>(change);
+  }
+  changed.notify_all();
+}
+
+bool ClosureRunner::OpenCount::wait_for_none(Deadline deadline) {
+  const Lock lock(mutex);
+  return changed.wait(mutex, deadline,
+                      [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return count == 0; });
+}
 
 ClosureRunner::ClosureRunner(Options options, FunctionTable& functions, IteratorTable& iterators,
                              ParameterLinks& links)
@@ -90,12 +108,58 @@ ClosureRunner::~ClosureRunner() {
 }
 
 void ClosureRunner::enqueue(rpc::RunBatch batch, const std::shared_ptr<CompletionSender>& sender) {
+  const std::size_t done = run_brief(batch, sender);
+  if (done == batch.closures.size()) return;
   {
     const Lock lock(mutex_);
-    for (rpc::ClosureCall& call : batch.closures)
-      inbox_.push_back({std::move(call), batch.low_watermark, sender});
+    for (std::size_t i = done; i < batch.closures.size(); ++i)
+      inbox_.push_back({std::move(batch.closures[i]), batch.low_watermark, sender});
+    last_sender_ = sender;
   }
   changed_.notify_one();
+}
+
+// Runs the first closures of the batch here, as far as that is allowed; says how many.
+std::size_t ClosureRunner::run_brief(rpc::RunBatch& batch,
+                                     const std::shared_ptr<CompletionSender>& sender) {
+  std::vector<rpc::ClosureCall>& calls = batch.closures;
+  if (calls.empty() || !functions_.is_brief(calls.front().function_id)) return 0;
+  {
+    const Lock lock(mutex_);
+    if (is_running_ || is_stopping_ || !inbox_.empty()) return 0;
+    is_running_ = true;
+    last_sender_ = sender;
+    open_->add(1);  // for all of them: drain() waits
+  }
+  const Deadline end = Deadline::after(kBriefRun);
+  std::size_t done = 0;
+  do {
+    open_->add(1);
+    const bool more_follow = done + 1 < calls.size();
+    run({std::move(calls[done++]), batch.low_watermark, sender}, more_follow);
+  } while (done < calls.size() && !end.has_expired() &&
+           functions_.is_brief(calls[done].function_id));
+  {
+    const Lock lock(mutex_);
+    is_running_ = false;
+    if (!inbox_.empty()) changed_.notify_one();
+  }
+  open_->add(-1);
+  return done;
+}
+
+bool ClosureRunner::drain(Deadline deadline) {
+  std::shared_ptr<CompletionSender> sender;
+  {
+    const Lock lock(mutex_);
+    is_stopping_ = true;
+    inbox_.clear();
+    sender = last_sender_;
+  }
+  changed_.notify_all();
+  const bool is_done = open_->wait_for_none(deadline);
+  if (sender) sender->flush();  // an end may wait for one that no longer comes
+  return is_done;
 }
 
 void ClosureRunner::cancel(const std::vector<std::uint64_t>& closures) {
@@ -119,18 +183,24 @@ void ClosureRunner::cancel(const std::vector<std::uint64_t>& closures) {
 void ClosureRunner::loop() {
   Item item;
   bool more_follow = false;
-  while (take(item, more_follow)) run(std::move(item), more_follow);
+  while (take(item, more_follow)) {
+    run(std::move(item), more_follow);
+    const Lock lock(mutex_);
+    is_running_ = false;
+  }
 }
 
 bool ClosureRunner::take(Item& item, bool& more_follow) {
   const Lock lock(mutex_);
   changed_.wait(mutex_, Deadline(), [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
-    return is_stopping_ || !inbox_.empty();
+    return is_stopping_ || (!is_running_ && !inbox_.empty());
   });
   if (is_stopping_) return false;
+  is_running_ = true;
   item = std::move(inbox_.front());
   inbox_.pop_front();
   more_follow = !inbox_.empty();
+  open_->add(1);  // under the lock: drain() misses none
   return true;
 }
 
@@ -138,15 +208,19 @@ void ClosureRunner::run(Item item, bool more_follow) {
   const auto running = std::make_shared<Running>();
   running->end.closure_id = item.call.closure_id;
   running->sender = item.sender;
+  running->open = open_;
   running->task = options_.task;
   running->more_follow = more_follow;
   try {
     const std::shared_ptr<const WorkerFunction> function = functions_.find(item.call.function_id);
+    // Ends that wait for this one's would wait for long.
+    if (!function->was_short) item.sender->flush();
     if (function->registered) {
       running->end.tensors = function->registered(std::move(item.call.inputs));
     } else {
       run_program(item, *function, running);
     }
+    function->was_short = Clock::system().now() - running->started < kShortClosure;
     ++closures_run_;
   } catch (...) {
     running->fail(current_error());
@@ -201,6 +275,7 @@ void ClosureRunner::park(const Item& item, Draws draws) {
 
 std::vector<at::Tensor> ClosureRunner::pull(const PlacedProgram& placed, Running& running) {
   std::vector<at::Tensor> variables(placed.places.size());
+  if (placed.pulls.empty()) return variables;
   const auto group = std::make_shared<AnswerGroup>(placed.pulls.size());
   for (std::size_t i = 0; i < placed.pulls.size(); ++i) {
     links_.get(placed.pulls[i].ps)

@@ -77,6 +77,10 @@ WorkerFunction::WorkerFunction(const rpc::FunctionBody& body) : name(body.name) 
         order == draws, ErrorCode::invalid_argument, "[server.register_function] function '", name,
         "' draws from its iterators in another order for another element; draw unconditionally");
   }
+  is_self_contained = draws.empty() && std::all_of(programs.begin(), programs.end(),
+                                                   [](const PlacedProgram& program) {
+                                                     return program.places.empty();
+                                                   });
 }
 
 void FunctionTable::put(const rpc::FunctionBody& body) {
@@ -94,6 +98,12 @@ std::shared_ptr<const WorkerFunction> FunctionTable::find(std::uint32_t id) cons
                 ErrorCause::function_missing);
   }
   return found->second;
+}
+
+bool FunctionTable::is_brief(std::uint32_t id) const {
+  const Lock lock(mutex_);
+  const auto found = functions_.find(id);
+  return found != functions_.end() && found->second->is_self_contained && found->second->was_short;
 }
 
 }  // namespace cohort::server

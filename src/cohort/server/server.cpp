@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "cohort/cluster/validation.h"
+#include "cohort/core/blas.h"
 #include "cohort/core/log.h"
 #include "cohort/rpc/connection.h"
 #include "cohort/server/internal/channel_table.h"
@@ -92,10 +93,16 @@ class Server::Task final : public rpc::ControlService {
 
  private:
   static constexpr auto kSignalPoll = std::chrono::milliseconds(100);
+  static constexpr auto kSignalGrace = std::chrono::seconds(5);
+  // For the last words of a coordinator that has ended and whose successor is here already.
+  static constexpr auto kFarewell = std::chrono::seconds(1);
 
   std::shared_ptr<server::Job> job() const;
   std::shared_ptr<server::Job> greet(const rpc::Hello& hello) const;
   void check_caller(const rpc::HandshakeRequest& request) const;
+  void check_only_coordinator(const rpc::HandshakeRequest& request);
+  void listen(const std::string& address);
+  Deadline grace_of_end() const;
   void stop();
 
   ServerOptions options_;
@@ -123,14 +130,17 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
     signal_received = 0;
     signals_.emplace();
   }
+  resolver.validate();
   const std::optional<std::string> type = resolver.task_type();
   const std::optional<std::int64_t> index = resolver.task_id();
   COHORT_CHECK(type && index, ErrorCode::invalid_argument,
                "[server.construct] expected a task type and index, got none; set \"task\": "
                "{\"type\": …, \"index\": …} in TF_CONFIG");
   validate_parameter_server_cluster(spec_, type, index);
+  validate_addresses(spec_);
   const std::string address = spec_.task_address(*type, *index);
   set_log_task(*type + ":" + std::to_string(*index));
+  warn_of_slow_blas();
   if (options_.job_id.empty()) options_.job_id = rpc::default_job_id(spec_.to_json());
   if (options_.data_dirs.empty()) options_.data_dirs = data_dirs_of_environment();
   self_ = rpc::identity_of_process(*type + ":" + std::to_string(*index), options_.job_id,
@@ -140,28 +150,50 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
                           ? options_.intra_op_threads
                           : default_intra_op_threads(spec_, host_of(address));
   at::set_num_threads(threads);
-  for (const std::string& backend : options_.backends) {
-    listeners_.push_back(rpc::backend_of(backend).listen(
-        {.address = host_of(address) + ":0"}, [this](std::shared_ptr<rpc::Channel> channel) {
-          return channels_.accept(std::move(channel));
-        }));
-    endpoints_.push_back({backend, listeners_.back()->address()});
-  }
-  control_ = rpc::serve_control(address, *this);
+  listen(address);
   log_info("serving at ", control_->address(), ", job ", options_.job_id, ", ", threads,
            " intra-op threads");
+}
+
+// The transport knows addresses; what is to be done about one is said here.
+void Server::Task::listen(const std::string& address) {
+  try {
+    for (const std::string& backend : options_.backends) {
+      listeners_.push_back(rpc::backend_of(backend).listen(
+          {.address = host_of(address) + ":0"}, [this](std::shared_ptr<rpc::Channel> channel) {
+            return channels_.accept(std::move(channel));
+          }));
+      endpoints_.push_back({backend, listeners_.back()->address()});
+    }
+    control_ = rpc::serve_control(address, *this);
+  } catch (const Error& error) {
+    const std::string reason = " (" + error.message() + ")";
+    COHORT_CHECK(
+        error.code() != ErrorCode::invalid_argument, error.code(),
+        "[server.listen] expected an address of this machine for ", self_.task, ", got ", address,
+        "; start the task on that host, or correct its address in the cluster of TF_CONFIG",
+        reason);
+    COHORT_CHECK(
+        error.code() != ErrorCode::already_exists, error.code(),
+        "[server.listen] expected a free port for ", self_.task, ", got ", address,
+        ", which is taken; perhaps the task runs already: end what holds the port, or give "
+        "the task another address in the cluster of TF_CONFIG");
+    throw;
+  }
 }
 
 rpc::HandshakeReply Server::Task::handshake(const rpc::HandshakeRequest& request) {
   check_caller(request);
   const bool is_coordinator = request.caller.incarnation == request.coordinator_incarnation;
   if (is_coordinator) {
+    check_only_coordinator(request);
     std::shared_ptr<server::Job> old;  // ends outside the lock
     const Lock lock(mutex_);
     if (!job_ || job_->coordinator_incarnation() != request.coordinator_incarnation) {
       old = std::move(job_);
       job_ = std::make_shared<server::Job>(
           server::JobOptions{.self = self_,
+                             .coordinator = request.caller.task,
                              .coordinator_incarnation = request.coordinator_incarnation,
                              .ps_addresses = ps_addresses_,
                              .data_dirs = options_.data_dirs,
@@ -179,6 +211,22 @@ void Server::Task::check_caller(const rpc::HandshakeRequest& request) const {
   const std::string problem = rpc::disagreement(self_, request.caller);
   COHORT_CHECK(problem.empty(), ErrorCode::failed_precondition, "[server.handshake] ", self_.task,
                " refuses ", request.caller.task, ": ", problem);
+}
+
+// Two at once would train side by side, each without the other's variables.
+void Server::Task::check_only_coordinator(const rpc::HandshakeRequest& request) {
+  std::shared_ptr<server::Job> current;
+  {
+    const Lock lock(mutex_);
+    current = job_;
+  }
+  if (!current || current->coordinator_incarnation() == request.coordinator_incarnation) return;
+  COHORT_CHECK(channels_.await_gone(current->coordinator(), current->coordinator_incarnation(),
+                                    Deadline::after(kFarewell)),
+               ErrorCode::failed_precondition, "[server.handshake] ", self_.task,
+               " expected one coordinator, got a second start of ", request.caller.task, " while ",
+               current->coordinator(),
+               " is connected; end the first, or give this one a cluster of its own");
 }
 
 std::shared_ptr<server::Job> Server::Task::job() const {
@@ -229,16 +277,24 @@ int Server::Task::join() {
 }
 
 void Server::Task::stop() {
-  Deadline grace;
+  const Deadline grace = grace_of_end();
+  std::shared_ptr<server::Job> last;
   {
     const Lock lock(mutex_);
-    grace = is_ending_ ? end_by_ : Deadline::after(std::chrono::milliseconds(0));
+    last = std::move(job_);
   }
+  if (last) last->drain(Deadline::after(Duration::zero()));  // from here on it starts no more
   if (control_) control_->stop(grace);
+  if (last && !last->drain(grace)) log_warn("closures were still running when the grace was over");
+  channels_.close_all(grace);
   listeners_.clear();
-  channels_.close_all();
+}
+
+Deadline Server::Task::grace_of_end() const {
   const Lock lock(mutex_);
-  job_.reset();
+  if (is_ending_) return end_by_;
+  const bool is_signalled = options_.handle_signals && signal_received != 0;
+  return Deadline::after(is_signalled ? kSignalGrace : std::chrono::seconds(0));
 }
 
 Server::Server(const ClusterResolver& resolver, ServerOptions options)

@@ -3,14 +3,21 @@
 
 #include <atomic>
 #include <optional>
+#include <sstream>
 #include <thread>
 
+#include "cohort/cluster/validation.h"
 #include "cohort/core/log.h"
 
 namespace cohort {
 namespace {
 
-double seconds_of(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+// "60", "0.5"
+std::string seconds_of(Duration duration) {
+  std::ostringstream text;
+  text << std::chrono::duration<double>(duration).count();
+  return text.str();
+}
 
 std::string address_of(const ClusterSpec& spec, const std::string& job, std::uint32_t index) {
   return spec.task_address(job, index);
@@ -21,17 +28,18 @@ std::string address_of(const ClusterSpec& spec, const std::string& job, std::uin
 ClusterConnection::ClusterConnection(ClusterSpec spec, std::string self_task,
                                      ClusterOptions options)
     : options_(std::move(options)),
-      num_workers_(static_cast<std::uint32_t>(spec.num_tasks("worker"))),
-      num_ps_(static_cast<std::uint32_t>(spec.num_tasks("ps"))),
+      spec_(std::move(spec)),
+      num_workers_(static_cast<std::uint32_t>(spec_.num_tasks("worker"))),
+      num_ps_(static_cast<std::uint32_t>(spec_.num_tasks("ps"))),
       self_(rpc::identity_of_process(
           self_task,
-          options_.job_id.empty() ? rpc::default_job_id(spec.to_json()) : options_.job_id,
+          options_.job_id.empty() ? rpc::default_job_id(spec_.to_json()) : options_.job_id,
           rpc::new_incarnation())) {
   for (std::uint32_t i = 0; i < num_workers_; ++i) {
-    workers_.push_back({"worker:" + std::to_string(i), address_of(spec, "worker", i), {}});
+    workers_.push_back({"worker:" + std::to_string(i), address_of(spec_, "worker", i), {}});
   }
   for (std::uint32_t i = 0; i < num_ps_; ++i) {
-    ps_.push_back({"ps:" + std::to_string(i), address_of(spec, "ps", i), {}});
+    ps_.push_back({"ps:" + std::to_string(i), address_of(spec_, "ps", i), {}});
   }
 }
 
@@ -87,6 +95,7 @@ void ClusterConnection::connect_workers(const WorkerHandlers& handlers) {
 
 // All at once; the first error that waiting cannot cure ends the others' attempts.
 void ClusterConnection::connect(const TaskList& missing) {
+  validate_addresses(spec_);
   std::vector<std::optional<Error>> errors(missing.size());
   std::atomic<bool> is_hopeless{false};
   std::vector<std::thread> threads;
@@ -118,9 +127,8 @@ void ClusterConnection::connect(const TaskList& missing) {
   }
   if (names.empty()) return;
   throw Error(ErrorCode::unavailable,
-              "[strategy.connect] no answer within " +
-                  std::to_string(seconds_of(options_.timeout)) + " s from " + names +
-                  "; start these tasks, or correct their addresses in TF_CONFIG",
+              "[strategy.connect] no answer within " + seconds_of(options_.timeout) + " s from " +
+                  names + "; start these tasks, or correct their addresses in TF_CONFIG",
               ErrorCause::peer_lost);
 }
 

@@ -73,6 +73,7 @@ class COHORT_API ClusterConnection {
   void connect(const TaskList& missing);
 
   const ClusterOptions options_;
+  const ClusterSpec spec_;
   std::uint32_t num_workers_;
   std::uint32_t num_ps_;
   rpc::Identity self_;

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "cohort/cluster/validation.h"
+#include "cohort/core/blas.h"
 #include "cohort/core/log.h"
 #include "cohort/function/trace.h"
 #include "cohort/rpc/messages.h"
@@ -32,6 +33,7 @@ const RemoteVariable& remote_of(const Variable& variable) {
 }
 
 ClusterSpec validated(const ClusterResolver& resolver) {
+  resolver.validate();
   ClusterSpec spec = resolver.cluster_spec();
   validate_parameter_server_cluster(spec, resolver.task_type(), resolver.task_id());
   return spec;
@@ -142,7 +144,9 @@ Variable ParameterServerStrategy::Home::create(const std::string& name, const at
 
 ParameterServerStrategy::ParameterServerStrategy(const ClusterResolver& resolver,
                                                  ParameterServerOptions options)
-    : home_(std::make_shared<Home>(this, resolver, std::move(options))) {}
+    : home_(std::make_shared<Home>(this, resolver, std::move(options))) {
+  warn_of_slow_blas();
+}
 
 ParameterServerStrategy::~ParameterServerStrategy() = default;
 

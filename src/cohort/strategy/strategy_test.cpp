@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/strategy/strategy.h"
 
+#include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <thread>
+#include <type_traits>
 
 #include "cohort/cluster/resolvers/simple_resolver.h"
 #include "cohort/core/error.h"
@@ -38,6 +41,9 @@ class LocalStrategy final : public Strategy {
   }
 };
 
+// Named after the recorded cases (context.json) whose rules they check. The others need a strategy
+// of several replicas, set_strategy, creator or device scopes, or update(), which are still to
+// come.
 class ContextTest : public ::testing::Test {
  protected:
   ~ContextTest() override { expect_default(); }
@@ -67,8 +73,10 @@ class ContextTest : public ::testing::Test {
   LocalStrategy t;
 };
 
+// CTX-001
 TEST_F(ContextTest, OutsideAnyScopeTheDefaultStrategyRules) { expect_default(); }
 
+// CTX-002
 TEST_F(ContextTest, AScopeIsCrossReplicaContextAndEndsWithItsObject) {
   {
     const Scope scope = s.scope();
@@ -77,6 +85,7 @@ TEST_F(ContextTest, AScopeIsCrossReplicaContextAndEndsWithItsObject) {
   expect_default();
 }
 
+// CTX-012
 TEST_F(ContextTest, AScopeMayBeEnteredAgain) {
   const Scope outer = s.scope();
   {
@@ -86,6 +95,7 @@ TEST_F(ContextTest, AScopeMayBeEnteredAgain) {
   expect_cross(s);
 }
 
+// CTX-014, CTX-016
 TEST_F(ContextTest, AnotherStrategysScopeIsMixing) {
   const Scope scope = s.scope();
   EXPECT_EQ(code_of([&] { const Scope other = t.scope(); }), ErrorCode::failed_precondition);
@@ -93,6 +103,7 @@ TEST_F(ContextTest, AnotherStrategysScopeIsMixing) {
   expect_cross(s);
 }
 
+// CTX-006, CTX-010
 TEST_F(ContextTest, RunIsReplicaContextInAndOutOfScope) {
   const auto probe = [&] {
     EXPECT_EQ(&get_strategy(), &s);
@@ -105,6 +116,7 @@ TEST_F(ContextTest, RunIsReplicaContextInAndOutOfScope) {
   expect_cross(s);
 }
 
+// CTX-019, CTX-030, CTX-036
 TEST_F(ContextTest, ScopeAndRunInsideAReplicaAreRefused) {
   s.run([&] {
     EXPECT_EQ(code_of([&] { const Scope scope = s.scope(); }), ErrorCode::failed_precondition);
@@ -114,6 +126,7 @@ TEST_F(ContextTest, ScopeAndRunInsideAReplicaAreRefused) {
   });
 }
 
+// CTX-064
 TEST_F(ContextTest, MergeCallIsCrossReplicaContextOfItsStrategy) {
   s.run([&] {
     const Nest result = get_replica_context()->merge_call(
@@ -128,6 +141,7 @@ TEST_F(ContextTest, MergeCallIsCrossReplicaContextOfItsStrategy) {
   });
 }
 
+// CTX-045
 TEST_F(ContextTest, MergeCallFromTheDefaultReplicaRunsInline) {
   const Nest result = get_replica_context()->merge_call(
       [](Strategy& strategy, const std::vector<Nest>& arguments) {
@@ -140,6 +154,7 @@ TEST_F(ContextTest, MergeCallFromTheDefaultReplicaRunsInline) {
   EXPECT_EQ(result.text(), "x");
 }
 
+// CTX-058, CTX-060: a context that is kept beyond its run is gone in C++; a wrong one is refused
 TEST_F(ContextTest, AReplicaContextWorksOnlyWhileItIsTheCurrentOne) {
   const auto merge = [](ReplicaContext& context) {
     context.merge_call([](Strategy&, const std::vector<Nest>&) { return Nest(); });
@@ -156,6 +171,7 @@ TEST_F(ContextTest, AReplicaContextWorksOnlyWhileItIsTheCurrentOne) {
   EXPECT_EQ(code_of([&] { merge(outer); }), ErrorCode::failed_precondition) << "not in a replica";
 }
 
+// CTX-049, CTX-050, CTX-052
 TEST_F(ContextTest, TheDefaultScopeChangesNothingAndEndsAtAnother) {
   {
     const Scope scope = default_strategy().scope();
@@ -166,9 +182,54 @@ TEST_F(ContextTest, TheDefaultScopeChangesNothingAndEndsAtAnother) {
             ErrorCode::failed_precondition);
 }
 
+// CTX-068
 TEST_F(ContextTest, AnErrorInsideRunRestoresTheContext) {
   EXPECT_THROW(s.run([] { throw Error(ErrorCode::aborted, "x"); }), Error);
   expect_default();
+}
+
+// CTX-011
+TEST_F(ContextTest, TheDefaultStrategyRunsInItsReplicaContext) {
+  EXPECT_EQ(default_strategy().run([&] {
+    expect_default();
+    return get_replica_context()->num_replicas_in_sync();
+  }),
+            1);
+}
+
+// CTX-072: what there is of the properties.
+TEST_F(ContextTest, TheDefaultStrategyHasOneReplica) {
+  EXPECT_EQ(default_strategy().num_replicas_in_sync(), 1);
+}
+
+// CTX-053, CTX-054, CTX-057
+TEST_F(ContextTest, StrategiesAreNeverCopiedAndTheDefaultIsOne) {
+  static_assert(!std::is_copy_constructible_v<Strategy> && !std::is_copy_assignable_v<Strategy>);
+  static_assert(!std::is_copy_constructible_v<ParameterServerStrategy>);
+  const Strategy* other = nullptr;
+  std::thread([&] { other = &default_strategy(); }).join();
+  EXPECT_EQ(other, &default_strategy());
+}
+
+// CTX-049, CTX-063
+TEST_F(ContextTest, AVariableIsReadInsideAnotherScope) {
+  std::optional<Variable> v;
+  {
+    const Scope scope = default_strategy().scope();
+    v = local_variable("v", at::full({}, 1.5));
+    EXPECT_EQ(v->read().item<float>(), 1.5F);
+  }
+  const Scope scope = s.scope();
+  EXPECT_EQ(v->read().item<float>(), 1.5F);
+}
+
+// CTX-023, CTX-030: whatever the strategy, and before anything connects.
+TEST_F(ContextTest, ReduceNeedsItsOwnCrossReplicaContext) {
+  ParameterServerStrategy ps(chief_resolver());
+  EXPECT_EQ(ps.reduce(Nest(3)).integer(), 3);
+  ps.run([&] { EXPECT_EQ(code_of([&] { ps.reduce(Nest(1)); }), ErrorCode::failed_precondition); });
+  const Scope scope = s.scope();
+  EXPECT_EQ(code_of([&] { ps.reduce(Nest(1)); }), ErrorCode::failed_precondition);
 }
 
 TEST_F(ContextTest, ModesDoNotLeakToOtherThreads) {
@@ -177,6 +238,7 @@ TEST_F(ContextTest, ModesDoNotLeakToOtherThreads) {
   expect_cross(s);
 }
 
+// CTX-002
 TEST_F(ContextTest, TheParameterServerStrategyOnlyValidatesAtFirst) {
   ParameterServerStrategy strategy(chief_resolver());
   EXPECT_EQ(strategy.num_replicas_in_sync(), 1);
@@ -197,6 +259,13 @@ TEST_F(ContextTest, TheParameterServerStrategyRefusesABadCluster) {
   EXPECT_EQ(construct({{"chief", {"a:1", "c:1"}}, {"worker", {"d:1"}}, {"ps", {"b:1"}}}),
             ErrorCode::invalid_argument);
   EXPECT_EQ(construct({{"foo", {"a:1"}}, {"worker", {"d:1"}}, {"ps", {"b:1"}}}),
+            ErrorCode::invalid_argument);
+}
+
+TEST_F(ContextTest, AddressesAreJudgedOnlyWhenTheyAreNeeded) {
+  ParameterServerStrategy strategy(
+      resolver({{"worker", {"w"}}, {"ps", {"p:0"}}, {"chief", {"c"}}}));
+  EXPECT_EQ(code_of([&] { strategy.variable("v", at::full({}, 1.0)); }),
             ErrorCode::invalid_argument);
 }
 

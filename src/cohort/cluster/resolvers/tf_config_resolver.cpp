@@ -189,6 +189,23 @@ std::string TfConfigResolver::master(const TaskQuery& query) const {
                               query.rpc_layer ? query.rpc_layer : rpc_layer());
 }
 
+void TfConfigResolver::validate() const {
+  const Document root = load();
+  const auto check_object = [](const Document& document) {
+    if (document.value.is_object()) return;
+    fail(ErrorCause::wrong_type, document.name, "a JSON object", quote(document.value.dump()),
+         kExample);
+  };
+  check_object(root);
+  const std::optional<Document> task = find(root, "task");
+  if (!task) return;
+  check_object(*task);
+  COHORT_CHECK(options_.task_type || task->value.contains("type") || !task->value.contains("index"),
+               ErrorCode::invalid_argument,
+               "[cluster.tf_config] expected a type beside the index in TF_CONFIG key task, got ",
+               task->value.dump(), "; ", kExample);
+}
+
 std::map<std::string, int> TfConfigResolver::num_accelerators(const TaskQuery& query) const {
   const TaskQuery wanted{.task_type = query.task_type ? query.task_type : task_type(),
                          .task_id = query.task_id ? query.task_id : task_id()};

@@ -37,6 +37,9 @@ class COHORT_API TfConfigResolver final : public ClusterResolver {
   // address.
   std::string master(const TaskQuery& query = {}) const override;
   std::map<std::string, int> num_accelerators(const TaskQuery& query = {}) const override;
+  // TF_CONFIG and its "task" are objects, and a task with an index has a type: else a mistyped task
+  // would count as the coordinator.
+  void validate() const override;
 
   void set_task_type(std::optional<std::string> type) { options_.task_type = std::move(type); }
   void set_task_id(std::optional<std::int64_t> id) { options_.task_id = id; }

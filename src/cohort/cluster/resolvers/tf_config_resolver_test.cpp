@@ -100,6 +100,27 @@ TEST_F(TfConfig, RefusesAnIndexThatIsNotANumber) {
   }
 }
 
+// The queries answer as the original's: such a task has no type and would count as coordinator.
+TEST_F(TfConfig, ValidatesWhatTheQueriesPassOver) {
+  const std::pair<std::string, const char*> rows[] = {
+      {"[1]", "a JSON object for TF_CONFIG, got \"[1]\""},
+      {R"({"task": [1]})", "a JSON object for TF_CONFIG key task, got \"[1]\""},
+      {R"({"task": "worker"})", "a JSON object for TF_CONFIG key task"},
+      {R"({"task": {"index": 0}})", "a type beside the index in TF_CONFIG key task"},
+      {R"({"task": {"typ": "ps", "index": 0}})", "got {\"index\":0,\"typ\":\"ps\"}; set it as"}};
+  for (const auto& [text, words] : rows) {
+    set(text);
+    EXPECT_THAT(error_of([&] { tf_config.is_server(); }).message(), HasSubstr(words)) << text;
+  }
+}
+
+TEST_F(TfConfig, ValidatesTasksThatMayCoordinate) {
+  for (const char* text : {"{}", R"({"task": {}})", R"({"task": {"type": "chief"}})"}) {
+    set(text);
+    EXPECT_FALSE(tf_config.is_server()) << text;
+  }
+}
+
 TEST_F(TfConfig, RefusesANegativeOwnTask) {
   set_task(R"({"type": "ps", "index": -1})");
   EXPECT_THAT(error_of([&] { tf_config.task(); }).message(), HasSubstr("got -1 for job \"ps\""));

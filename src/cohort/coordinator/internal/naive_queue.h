@@ -28,10 +28,13 @@ class NaiveQueue {
   };
   struct Worker {
     bool is_ready = false;
-    std::uint64_t changed = 0;  // when its load was last another one
+    std::uint64_t changed = 0;  // when its load was last another one, or it got a free slot
+    std::size_t limit = 0;
   };
 
-  NaiveQueue(QueueOptions options, std::size_t workers) : options_(options), workers_(workers) {}
+  NaiveQueue(QueueOptions options, std::size_t workers) : options_(options), workers_(workers) {
+    for (Worker& worker : workers_) worker.limit = options.in_flight_per_worker;
+  }
 
   std::string put(ClosureId id) {
     if (!error_ && count(Where::parked) > 0) return "trace";
@@ -54,9 +57,17 @@ class NaiveQueue {
   std::string join() { return ask("wait"); }
   std::string done() { return ask("no"); }
 
+  void set_in_flight(WorkerId worker, std::size_t limit) {
+    const bool had_slot = has_slot(worker);
+    workers_[worker].limit = limit;
+    if (has_slot(worker) != had_slot) workers_[worker].changed = ++ticks_;
+    dispatch();
+  }
+
   void ready(WorkerId worker) {
     if (workers_[worker].is_ready) return;
-    workers_[worker] = {true, ++ticks_};
+    workers_[worker].is_ready = true;
+    workers_[worker].changed = ++ticks_;
     dispatch();
   }
 
@@ -245,6 +256,8 @@ class NaiveQueue {
         }));
   }
 
+  bool has_slot(WorkerId worker) const { return load(worker) < workers_[worker].limit; }
+
   void start(ClosureId id, WorkerId worker) {
     closures_[id].where = Where::running;
     closures_[id].worker = worker;
@@ -255,13 +268,13 @@ class NaiveQueue {
   void dispatch() {
     if (is_cancelling_) return;
     for (const ClosureId id : at(Where::traced)) {
-      if (load(worker_of(id)) < options_.in_flight_per_worker) start(id, worker_of(id));
+      if (has_slot(worker_of(id))) start(id, worker_of(id));
     }
     while (true) {
       std::optional<WorkerId> best;
       const auto key = [&](WorkerId w) { return std::pair(load(w), workers_[w].changed); };
       for (WorkerId w = 0; w < workers_.size(); ++w) {
-        if (!workers_[w].is_ready || load(w) >= options_.in_flight_per_worker) continue;
+        if (!workers_[w].is_ready || !has_slot(w)) continue;
         if (!best || key(w) < key(*best)) best = w;
       }
       std::vector<ClosureId> waiting = at(Where::queued);

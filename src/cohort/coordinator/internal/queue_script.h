@@ -110,6 +110,9 @@ class QueueScript {
   Lines not_traced(ClosureId closure, const Error& error = bad_value()) {
     return (queue_.program_failed(closure, error, now_, actions_), taken());
   }
+  Lines set_in_flight(WorkerId worker, std::size_t limit) {
+    return (queue_.set_in_flight(worker, limit, actions_), taken());
+  }
   Lines stop() { return (queue_.stop(actions_), taken()); }
   void advance(Duration duration) { now_ += duration; }
 

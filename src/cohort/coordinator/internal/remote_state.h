@@ -2,6 +2,7 @@
 // What a RemoteValue and the coordinator share.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -30,7 +31,7 @@ class RemoteState final : public Handle {
  private:
   const std::weak_ptr<Runtime> runtime_;
   mutable Mutex mutex_;
-  bool is_ready_ COHORT_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> is_ready_{false};  // last, when the others are set
   Nest value_ COHORT_GUARDED_BY(mutex_);
   std::optional<Error> error_ COHORT_GUARDED_BY(mutex_);
 };

@@ -16,6 +16,7 @@
 
 #include "cohort/coordinator/closure_queue.h"
 #include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/coordinator/internal/in_flight_window.h"
 #include "cohort/coordinator/internal/iterator_handle.h"
 #include "cohort/coordinator/internal/remote_state.h"
 #include "cohort/coordinator/internal/step_function.h"
@@ -48,8 +49,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
 
  private:
   struct Pending {
-    std::shared_ptr<StepFunction> function;
-    BoundArguments bound;
+    StepFunction* function = nullptr;  // one of announced_, which keeps all
+    std::vector<Nest> resources;
     std::vector<at::Tensor> inputs;
     std::weak_ptr<RemoteState> result;
     std::vector<at::Tensor> outputs;  // between a worker's report and the queue's word
@@ -58,6 +59,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   };
   struct Worker {
     ClusterConnection::WorkerLink link;
+    internal::InFlightWindow window;
     bool is_ready = false;
     std::uint64_t lost_epoch = 0;  // the newest connection known to be broken
     rpc::RunBatch outbox;
@@ -68,13 +70,17 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
     std::uint64_t closures = 0;
   };
 
+  // Whether a worker that is busy with short closures may get what is for it later, with more.
+  enum class Flush : std::uint8_t { all, batched };
+
   // Callers.
   class FetcherCount;
   void check_running() const;
-  std::shared_ptr<StepFunction> step_for(const Function& fn, std::span<const Nest> arguments);
+  StepFunction* step_for(const Function& fn, std::span<const Nest> arguments);
   void trace_first(StepFunction& step, const BoundArguments& bound);
   void announce(const StepFunction& step);
-  Verdict settle(const std::function<Verdict(Actions&)>& ask, Deadline deadline, bool is_patient);
+  Verdict settle(const std::function<Verdict(Actions&)>& ask, Deadline deadline, bool is_patient,
+                 Flush last = Flush::all);
   void trace_waiting();
   void trace_one(ClosureId closure);
   Deadline progress_deadline() const COHORT_REQUIRES(mutex_);
@@ -84,14 +90,19 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
 
   // Actions. carry_out() needs the lock, flush() must not have it.
   void carry_out(Actions& actions) COHORT_REQUIRES(mutex_);
-  void dispatch(ClosureId closure, std::uint32_t worker) COHORT_REQUIRES(mutex_);
+  Actions take_actions() COHORT_REQUIRES(mutex_) { return std::move(spare_actions_); }
+  void give_back(Actions actions) COHORT_REQUIRES(mutex_);
+  void admit(ClosureId closure, Pending pending) COHORT_REQUIRES(mutex_);
+  void dispatch(ClosureId closure, std::uint32_t worker, TimePoint now) COHORT_REQUIRES(mutex_);
   void resolve(ClosureId closure, const std::optional<Error>& error) COHORT_REQUIRES(mutex_);
-  void flush();
+  bool can_wait(const Worker& worker) const COHORT_REQUIRES(mutex_);
+  void flush(Flush how = Flush::all);
   void flush_worker(std::uint32_t worker);
 
   // Workers' words.
   void on_frame(std::uint32_t worker, std::uint64_t epoch, rpc::Frame frame);
-  void on_end(std::uint32_t worker, rpc::ClosureEnd end, Actions& actions) COHORT_REQUIRES(mutex_);
+  void on_end(std::uint32_t worker, rpc::ClosureEnd end, TimePoint now, Actions& actions)
+      COHORT_REQUIRES(mutex_);
   void on_lost(std::uint32_t worker, std::uint64_t epoch, const Error& reason);
   void recover(std::uint32_t worker);
   bool set_up(std::uint32_t worker, const ClusterConnection::WorkerLink& link);
@@ -110,6 +121,11 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   ClosureQueue queue_ COHORT_GUARDED_BY(mutex_);
   ClosureId next_id_ COHORT_GUARDED_BY(mutex_) = 1;  // 0 is no closure
   std::unordered_map<ClosureId, Pending> pending_ COHORT_GUARDED_BY(mutex_);
+  // Memory to use again: it comes from callers' threads and goes on channels', which allocators pay
+  // for.
+  std::vector<std::unordered_map<ClosureId, Pending>::node_type> spare_pending_
+      COHORT_GUARDED_BY(mutex_);
+  Actions spare_actions_ COHORT_GUARDED_BY(mutex_);
   std::vector<Worker> workers_ COHORT_GUARDED_BY(mutex_);
   std::vector<std::uint32_t> to_flush_ COHORT_GUARDED_BY(mutex_);
   std::unordered_map<const Function::State*, std::vector<std::shared_ptr<StepFunction>>> steps_
@@ -127,6 +143,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   Mutex released_mutex_;
   std::vector<std::uint64_t> released_ COHORT_GUARDED_BY(released_mutex_);
   std::atomic<bool> is_stopping_{false};
+  std::atomic<bool> was_fetch_short_{true};
 };
 
 }  // namespace cohort::coordinator

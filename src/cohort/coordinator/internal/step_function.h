@@ -63,8 +63,8 @@ class StepFunction {
 
   // As the workers want it, with all programs.
   rpc::FunctionBody body() const;
-  // The tensors of a call: arguments, then what the trace captured, as it is now.
-  std::vector<at::Tensor> inputs_of(const BoundArguments& bound) const;
+  // The tensors of a call: `arguments`, then what the trace captured, as it is now.
+  std::vector<at::Tensor> inputs_of(std::vector<at::Tensor> arguments) const;
   // The result of a call from the program's outputs.
   Nest result_of(std::vector<at::Tensor> outputs) const;
 

@@ -1,11 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/coordinator/internal/worker_loads.h"
 
+#include <algorithm>
+
 namespace cohort::coordinator::internal {
 
 WorkerLoads::WorkerLoads(std::size_t workers, std::size_t limit)
-    : workers_(workers), limit_(limit), nodes_(workers + limit + 1) {
-  for (std::size_t node = 0; node < nodes_.size(); ++node) nodes_[node] = {node, node};
+    : workers_(workers), nodes_(workers) {
+  provide_heads(limit);
+  for (std::size_t worker = 0; worker < workers; ++worker) {
+    nodes_[worker] = {.previous = worker, .next = worker, .limit = limit};
+  }
+}
+
+void WorkerLoads::provide_heads(std::size_t limit) {
+  for (std::size_t head = nodes_.size(); head < workers_ + 1 + limit; ++head) {
+    nodes_.push_back({.previous = head, .next = head});
+  }
+}
+
+void WorkerLoads::set_limit(WorkerId worker, std::size_t limit) {
+  if (nodes_[worker].limit == limit) return;
+  provide_heads(limit);
+  const std::size_t before = head_of(nodes_[worker]);
+  nodes_[worker].limit = limit;
+  if (!is_ready(worker) || head_of(nodes_[worker]) == before) return;
+  unlink(worker);
+  link_last(worker);
 }
 
 void WorkerLoads::set_ready(WorkerId worker) {
@@ -33,9 +54,9 @@ void WorkerLoads::remove(WorkerId worker) {
   link_last(worker);
 }
 
-std::optional<WorkerId> WorkerLoads::least_loaded() const {
-  for (std::size_t load = 0; load < limit_; ++load) {
-    const std::size_t first = nodes_[workers_ + load].next;
+std::optional<WorkerId> WorkerLoads::least_loaded() {
+  for (; workers_ + 1 + lowest_ < nodes_.size(); ++lowest_) {
+    const std::size_t first = nodes_[workers_ + 1 + lowest_].next;
     if (first < workers_) return static_cast<WorkerId>(first);
   }
   return std::nullopt;
@@ -49,11 +70,12 @@ void WorkerLoads::unlink(WorkerId worker) {
 
 void WorkerLoads::link_last(WorkerId worker) {
   Node& node = nodes_[worker];
-  const std::size_t head = workers_ + node.load;
+  const std::size_t head = head_of(node);
   node.previous = nodes_[head].previous;
   node.next = head;
   nodes_[node.previous].next = worker;
   nodes_[head].previous = worker;
+  if (head != workers_) lowest_ = std::min(lowest_, node.load);
 }
 
 }  // namespace cohort::coordinator::internal

@@ -11,8 +11,7 @@
 
 namespace cohort::coordinator::internal {
 
-// Every operation but least_loaded takes constant time; that one looks at `limit` loads. Used only
-// from ClosureQueue.
+// Every operation takes constant time, amortised. Used only from ClosureQueue.
 class WorkerLoads {
  public:
   // No worker takes more than `limit` closures.
@@ -20,30 +19,40 @@ class WorkerLoads {
 
   std::size_t size() const { return workers_; }
   bool is_ready(WorkerId worker) const { return nodes_[worker].is_ready; }
-  bool has_slot(WorkerId worker) const { return is_ready(worker) && nodes_[worker].load < limit_; }
+  bool has_slot(WorkerId worker) const {
+    return is_ready(worker) && nodes_[worker].load < nodes_[worker].limit;
+  }
+  // Another limit for one worker; it may have more than that already.
+  void set_limit(WorkerId worker, std::size_t limit);
   void set_ready(WorkerId worker);
   // Forgets its load.
   void set_lost(WorkerId worker);
   void add(WorkerId worker);
   void remove(WorkerId worker);
   // Of the ready workers with a free slot.
-  std::optional<WorkerId> least_loaded() const;
+  std::optional<WorkerId> least_loaded();
 
  private:
-  // The workers of one load form a ring through its head, which is node workers_ + load.
+  // Ready workers of one load form a ring through its head, node workers_ + 1 + load; those without
+  // a free slot one through node workers_.
   struct Node {
     std::size_t previous = 0;
     std::size_t next = 0;
     std::size_t load = 0;
+    std::size_t limit = 0;
     bool is_ready = false;
   };
 
+  std::size_t head_of(const Node& node) const {
+    return node.load < node.limit ? workers_ + 1 + node.load : workers_;
+  }
+  void provide_heads(std::size_t limit);
   void unlink(WorkerId worker);
   void link_last(WorkerId worker);
 
   std::size_t workers_;
-  std::size_t limit_;
   std::vector<Node> nodes_;
+  std::size_t lowest_ = 0;  // no worker with a free slot has a smaller load
 };
 
 }  // namespace cohort::coordinator::internal

@@ -43,7 +43,8 @@ std::string listed(const std::vector<std::string>& directories) {
                          : code == EACCES                  ? ErrorCode::permission_denied
                                                            : ErrorCode::failed_precondition;
   internal::throw_error(kind, "[data.", op, "] expected to read file '", path,
-                        "', got: ", std::strerror(code));
+                        "', got: ", std::strerror(code),
+                        "; correct the path, or make the file readable on this host");
 }
 
 // A file descriptor that closes itself.

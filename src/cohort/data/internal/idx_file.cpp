@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::size_t kMagicBytes = 4;
 constexpr std::size_t kDimensionsMax = 8;
+constexpr std::string_view kFetchAgain = "; fetch or copy it again";
 static_assert(std::endian::native == std::endian::little);
 
 std::optional<at::ScalarType> dtype_of(unsigned code) {
@@ -56,7 +57,7 @@ std::int64_t big_endian(std::span<const std::byte> bytes) {
 void check_magic(const std::string& path, std::span<const std::byte> bytes) {
   COHORT_CHECK(bytes.size() >= kMagicBytes, ErrorCode::data_loss,
                "[data.idx] expected an IDX header of at least 4 bytes in '", path, "', got ",
-               bytes.size(), " bytes: the file is truncated");
+               bytes.size(), " bytes: the file is truncated", kFetchAgain);
   const unsigned dimensions = static_cast<unsigned>(bytes[3]);
   const bool is_compressed = bytes[0] == std::byte{0x1f} && bytes[1] == std::byte{0x8b};
   COHORT_CHECK(
@@ -66,7 +67,8 @@ void check_magic(const std::string& path, std::span<const std::byte> bytes) {
       ErrorCode::data_loss,
       "[data.idx] expected the magic 0000TTDD of an IDX file (TT: 08 to 0e, DD: 01 to 08) in '",
       path, "', got ", hexadecimal(bytes.first(kMagicBytes)),
-      is_compressed ? "; it is gzip-compressed: unpack it first" : "");
+      is_compressed ? "; it is gzip-compressed: unpack it first"
+                    : "; give the path of an IDX file, as MNIST has them");
 }
 
 // The number of bytes of the values, or nothing if more than `available`.
@@ -97,7 +99,7 @@ IdxFile IdxFile::open(const std::string& path) {
   file.header_bytes = kMagicBytes + 4 * dimensions;
   COHORT_CHECK(bytes.size() >= file.header_bytes, ErrorCode::data_loss,
                "[data.idx] expected a header of ", file.header_bytes, " bytes in '", path,
-               "', got ", bytes.size(), ": the file is truncated");
+               "', got ", bytes.size(), ": the file is truncated", kFetchAgain);
   file.all = {*dtype_of(static_cast<unsigned>(bytes[2])), std::vector<std::int64_t>()};
   for (std::size_t i = 0; i < dimensions; ++i) {
     file.all.sizes->push_back(big_endian(bytes.subspan(kMagicBytes + 4 * i)));
@@ -106,7 +108,7 @@ IdxFile IdxFile::open(const std::string& path) {
   COHORT_CHECK(value_bytes(file.all, available) == available, ErrorCode::data_loss,
                "[data.idx] expected the values of ", file.all.to_string(),
                " behind the header of '", path, "', got ", available, " bytes: the file is ",
-               value_bytes(file.all, available) ? "too long" : "truncated");
+               value_bytes(file.all, available) ? "too long" : "truncated", kFetchAgain);
   return file;
 }
 

@@ -29,7 +29,7 @@ void check_labels(const IdxFile& images, const IdxFile& labels) {
   COHORT_CHECK(labels.all.sizes->front() == images.all.sizes->front(), ErrorCode::data_loss,
                "[data.idx] expected ", images.all.sizes->front(), " labels in '", labels.path,
                "', as many as there are images in '", images.path, "', got ",
-               labels.all.sizes->front());
+               labels.all.sizes->front(), "; take both files from one set");
 }
 
 std::vector<IdxFile> open_files(const std::vector<std::string>& paths) {

@@ -3,7 +3,8 @@
 //
 // One thread takes them in order, so draws from an iterator follow the order of the closures. It
 // does not wait for a push to be acknowledged: a later pull on the same connection is answered
-// after it.
+// after it. A closure that asks nothing of others, of a function that was short before, runs on the
+// thread that brings it, when nothing is before it: waking another thread takes longer.
 #pragma once
 
 #include <atomic>
@@ -36,6 +37,9 @@ class ClosureRunner {
   ~ClosureRunner();
 
   void enqueue(rpc::RunBatch batch, const std::shared_ptr<CompletionSender>& sender);
+  // Starts no more closures and waits until those that run have been reported; false at the
+  // deadline. What is queued is dropped: the coordinator takes it back.
+  bool drain(Deadline deadline);
   // Those that have not started end as cancelled.
   void cancel(const std::vector<std::uint64_t>& closures);
   std::uint64_t closures_run() const { return closures_run_; }
@@ -47,8 +51,18 @@ class ClosureRunner {
     std::uint64_t low_watermark;
     std::shared_ptr<CompletionSender> sender;
   };
+  // The closures that have started and not been reported. Outlives the runner in answers to come.
+  struct OpenCount {
+    Mutex mutex;
+    Condition changed;
+    std::size_t count COHORT_GUARDED_BY(mutex) = 0;
+
+    void add(int change);
+    bool wait_for_none(Deadline deadline);
+  };
   struct Running;  // what a closure's end needs until its pushes are acknowledged
 
+  std::size_t run_brief(rpc::RunBatch& batch, const std::shared_ptr<CompletionSender>& sender);
   void loop();
   bool take(Item& item, bool& more_follow);
   void run(Item item, bool more_follow);
@@ -67,8 +81,11 @@ class ClosureRunner {
   Mutex mutex_;
   Condition changed_;
   std::deque<Item> inbox_ COHORT_GUARDED_BY(mutex_);
+  bool is_running_ COHORT_GUARDED_BY(mutex_) = false;  // a closure, on whatever thread
   bool is_stopping_ COHORT_GUARDED_BY(mutex_) = false;
-  // Elements drawn by closures that wait for a program. Used only from the runner's thread.
+  std::shared_ptr<CompletionSender> last_sender_ COHORT_GUARDED_BY(mutex_);
+  const std::shared_ptr<OpenCount> open_ = std::make_shared<OpenCount>();
+  // Elements drawn by closures that wait for a program. Used only by who has set is_running_.
   std::unordered_map<std::uint64_t, Draws> parked_;
   std::atomic<std::uint64_t> closures_run_{0};
   std::thread thread_;

@@ -20,7 +20,7 @@ class CompletionSender {
   void flush();
 
  private:
-  static constexpr std::size_t kBatchMax = 64;
+  static constexpr std::size_t kBatchMax = 32;
 
   std::weak_ptr<rpc::Channel> channel_;
   Mutex mutex_;

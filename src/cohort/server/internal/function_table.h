@@ -2,6 +2,7 @@
 // The functions a worker can run: programs with the place of each of their variables.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -34,7 +35,8 @@ struct PlacedProgram {
             std::span<const std::vector<at::Tensor>> draws) const;
 };
 
-// Immutable once in the table; a body with more programs replaces it.
+// Immutable once in the table, but for what was learnt of it; a body with more programs replaces
+// it.
 struct WorkerFunction {
   using Registered = std::function<std::vector<at::Tensor>(std::vector<at::Tensor>)>;
 
@@ -42,6 +44,10 @@ struct WorkerFunction {
   Registered registered;  // runs in place of programs
   std::vector<PlacedProgram> programs;
   std::vector<std::int64_t> draws;  // resource arguments in draw order; the same in every program
+  // Programs that use neither variables nor data: how long they take depends on the arguments
+  // alone.
+  bool is_self_contained = false;
+  mutable std::atomic<bool> was_short = false;  // when it last ran
 
   explicit WorkerFunction(const rpc::FunctionBody& body);
 };
@@ -52,6 +58,8 @@ class FunctionTable {
   void put(const rpc::FunctionBody& body);
   // function_missing when it was never registered here.
   std::shared_ptr<const WorkerFunction> find(std::uint32_t id) const;
+  // It is self-contained and was short the last time.
+  bool is_brief(std::uint32_t id) const;
 
  private:
   mutable Mutex mutex_;

@@ -18,6 +18,7 @@ namespace cohort::server {
 
 struct JobOptions {
   rpc::Identity self;
+  std::string coordinator;  // its task: "chief:0"
   std::uint64_t coordinator_incarnation = 0;
   std::vector<std::string> ps_addresses;
   std::vector<std::string> data_dirs;
@@ -31,6 +32,7 @@ class Job {
   ~Job();
 
   std::uint64_t coordinator_incarnation() const { return options_.coordinator_incarnation; }
+  const std::string& coordinator() const { return options_.coordinator; }
   ParameterStore& store() { return store_; }
   FunctionTable& functions() { return functions_; }
   void create_iterator(const rpc::IteratorSpec& iterator);
@@ -39,6 +41,8 @@ class Job {
   void handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,
               const std::shared_ptr<CompletionSender>& sender);
   rpc::Health health() const;
+  // Lets the closures that run end, and starts no other; false at the deadline.
+  bool drain(Deadline deadline) { return runner_.drain(deadline); }
 
  private:
   rpc::Frame peek(const rpc::PeekRequest& request);

@@ -5,6 +5,8 @@
 //   TestCluster cluster({.workers = 2, .ps = 2});
 //   ParameterServerStrategy strategy(cluster.resolver());
 //   cluster.kill("worker:1"); … cluster.restart("worker:1");
+//
+// Installed with the library, for the tests of programs that use it; needs no test framework.
 #pragma once
 
 #include <map>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "cohort/cluster/resolvers/simple_resolver.h"
+#include "cohort/core/export.h"
 #include "cohort/rpc/control.h"
 
 namespace cohort::testing {
@@ -26,7 +29,7 @@ struct TestClusterOptions {
 };
 
 // Used from one thread. No process outlives it.
-class TestCluster {
+class COHORT_API TestCluster {
  public:
   explicit TestCluster(TestClusterOptions options = {});
   ~TestCluster();
@@ -61,6 +64,6 @@ class TestCluster {
 };
 
 // A port nobody listens on just now.
-int free_port();
+COHORT_API int free_port();
 
 }  // namespace cohort::testing

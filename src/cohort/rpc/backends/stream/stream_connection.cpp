@@ -19,6 +19,8 @@ constexpr std::size_t kPartsMax = 64;
 // How often a sender writes before it leaves the rest to the channel's thread, which may be others'
 // frames only.
 constexpr int kSenderRounds = 16;
+// The channel's thread keeps answers back up to this size.
+constexpr std::size_t kJoinedBytesMax = 2048;
 // How often the channel's thread writes before it looks for incoming bytes again.
 constexpr int kThreadRounds = 4;
 constexpr int kReceiveRounds = 16;
@@ -41,15 +43,21 @@ void StreamConnection::send(Frame frame) {
   internal::Segments bytes;
   bytes.append(std::move(frame));
   end_.check_open();
+  bool is_writer = false;
   {
     Lock lock(mutex_);
     queued_bytes_.fetch_add(bytes.size_bytes(), std::memory_order_relaxed);
     queue_.append(std::move(bytes));
-    if (std::exchange(is_writing_, true)) return;
+    is_writer = !std::exchange(is_writing_, true);
   }
-  // The answers to frames that came together leave together.
-  if (end_.is_own_thread()) return leave_to_thread();
-  flush(kSenderRounds);
+  if (!end_.is_own_thread()) {
+    if (is_writer) flush(kSenderRounds);
+    return;
+  }
+  if (!is_writer && !is_thread_writing_.load(std::memory_order_acquire)) return;
+  // Small answers to frames that came together leave together.
+  if (queued_bytes() < kJoinedBytesMax) return leave_to_thread();
+  flush(kThreadRounds);
 }
 
 // For the writer: sends until nothing is left (and is the writer no more), the socket is full, or

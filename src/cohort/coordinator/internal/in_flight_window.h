@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many closures may be on one worker at a time
+// (docs/decisions/0004-the-window-follows-the-work.md).
+#pragma once
+
+#include <cstddef>
+
+#include "cohort/core/clock.h"
+#include "cohort/core/export.h"
+
+namespace cohort::coordinator::internal {
+
+// Few while a closure takes long, so that a loss or a slow worker costs little; many while closures
+// are so short that their way there and back takes longer than they do. It follows the time from
+// one report of the worker to the next, while it has work. Used only under its owner's lock.
+class COHORT_API InFlightWindow {
+ public:
+  static constexpr std::size_t kSizeMin = 4;
+  static constexpr std::size_t kSizeMax = 128;
+  // Of the worker's time that waits on it, above the least size.
+  static constexpr Duration kWorkMax = std::chrono::milliseconds(1);
+
+  // `fixed`: the size for ever; 0: automatic.
+  explicit InFlightWindow(std::size_t fixed = 0) : fixed_(fixed) {}
+
+  std::size_t size() const { return fixed_ != 0 ? fixed_ : size_; }
+  std::size_t in_flight() const { return in_flight_; }
+  // Closures are so short that several should travel together.
+  bool is_wide() const { return fixed_ == 0 && size_ > kSizeMin; }
+
+  void sent(TimePoint now);
+  // Reported together.
+  void ended(std::size_t count, TimePoint now);
+  // The worker was lost: it starts again as an unknown one.
+  void reset() { *this = InFlightWindow(fixed_); }
+
+ private:
+  void adapt();
+
+  std::size_t fixed_;
+  std::size_t size_ = kSizeMin;
+  std::size_t in_flight_ = 0;
+  TimePoint since_{};  // the last report, or the first closure after the worker had none
+  // Since the size was last looked at.
+  std::size_t ended_ = 0;
+  Duration busy_{};
+};
+
+}  // namespace cohort::coordinator::internal

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/core/blas.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "cohort/core/log.h"
+
+namespace cohort {
+namespace {
+
+// Folders in which distributions keep other libraries under the name libblas.so.
+constexpr std::array<std::string_view, 6> kFastBlas = {"openblas", "atlas", "blis",
+                                                       "mkl",      "amd",   "armpl"};
+
+}  // namespace
+
+std::string loaded_blas() {
+  const void* symbol = ::dlsym(RTLD_DEFAULT, "sgemm_");
+  Dl_info info{};
+  if (symbol == nullptr || ::dladdr(symbol, &info) == 0 || info.dli_fname == nullptr) return "";
+  std::error_code failed;
+  const std::filesystem::path resolved = std::filesystem::canonical(info.dli_fname, failed);
+  return failed ? info.dli_fname : resolved.string();
+}
+
+bool is_reference_blas(std::string_view file) {
+  const std::filesystem::path path(file);
+  if (!path.filename().string().starts_with("libblas.so")) return false;
+  const std::string folder = path.parent_path().filename().string();
+  return std::none_of(kFastBlas.begin(), kFastBlas.end(), [&](std::string_view fast) {
+    return folder.find(fast) != std::string::npos;
+  });
+}
+
+void warn_of_slow_blas(const std::string& file) {
+  if (!is_reference_blas(file)) return;
+  log_warn("LibTorch uses the reference BLAS (", file,
+           "), which multiplies matrices about twenty times slower than OpenBLAS; install "
+           "libopenblas0-pthread, or choose it with `update-alternatives --config "
+           "libblas.so.3-x86_64-linux-gnu`");
+}
+
+void warn_of_slow_blas() {
+  static const bool kOnce = [] {
+    warn_of_slow_blas(loaded_blas());
+    return true;
+  }();
+  static_cast<void>(kOnce);
+}
+
+}  // namespace cohort

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/server/internal/closure_runner.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "cohort/function/registry.h"
+#include "cohort/function/trace.h"
+#include "cohort/testing/channel_fixture.h"
+
+namespace cohort::server {
+namespace {
+
+using testing::patience;
+using testing::Promised;
+using Tensors = std::vector<at::Tensor>;
+
+enum : std::uint32_t { kConstant, kEcho, kBlocked };
+
+Promised<bool>& gate() {
+  static Promised<bool> gate;
+  return gate;
+}
+
+const bool are_registered = [] {
+  function::register_function("closure_runner_test.echo", [](Tensors inputs) { return inputs; });
+  function::register_function("closure_runner_test.blocked", [](Tensors) {
+    gate().take();
+    return Tensors();
+  });
+  return true;
+}();
+
+Bytes traced_constant() {
+  const Tensors inputs = {at::ones({2})};
+  return function::trace(inputs, {at::full({2}, 3.0)},
+                         [](const Tensors&) { return Tensors{at::full({}, 7, at::kLong)}; }, {})
+      .bytes;
+}
+
+class ClosureRunnerTest : public ::testing::Test {
+ protected:
+  ClosureRunnerTest() {
+    functions_.put({.id = kConstant, .name = "constant", .programs = {traced_constant()}});
+    functions_.put({.id = kEcho, .registered_name = "closure_runner_test.echo"});
+    functions_.put({.id = kBlocked, .registered_name = "closure_runner_test.blocked"});
+  }
+
+  // Closures numbered on from the last ones, in one batch.
+  void enqueue(const std::vector<std::uint32_t>& functions) {
+    rpc::RunBatch batch;
+    for (const std::uint32_t function : functions) {
+      batch.closures.push_back(
+          {.closure_id = ++last_, .function_id = function, .inputs = {at::ones({2})}});
+    }
+    runner_.enqueue(std::move(batch), sender_);
+  }
+  void wait_for_ends(std::size_t count) {
+    const Lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait(mutex_, patience(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+      return ends_.size() >= count;
+    })) << "a closure has not been reported";
+  }
+  int ends_of(std::uint64_t closure) {
+    const Lock lock(mutex_);
+    const auto found = ends_.find(closure);
+    return found == ends_.end() ? 0 : found->second;
+  }
+
+ private:
+  void note(rpc::Frame frame) {
+    const Lock lock(mutex_);
+    for (const rpc::ClosureEnd& end : rpc::completed_of(std::move(frame)).ends) {
+      EXPECT_EQ(end.status, rpc::ClosureEnd::Status::ok);
+      ++ends_[end.closure_id];
+    }
+    changed_.notify_all();
+  }
+
+  Mutex mutex_;
+  Condition changed_;
+  std::map<std::uint64_t, int> ends_ COHORT_GUARDED_BY(mutex_);
+  std::uint64_t last_ = 0;
+  testing::ChannelPair channel_{"inprocess",
+                                {.on_frame = [this](rpc::Frame frame) { note(std::move(frame)); }}};
+  FunctionTable functions_;
+  IteratorTable iterators_;
+  ParameterLinks links_{{}};
+  std::shared_ptr<CompletionSender> sender_ = std::make_shared<CompletionSender>(channel_.far);
+  ClosureRunner runner_{{.task = "worker:0"}, functions_, iterators_, links_};
+};
+
+TEST_F(ClosureRunnerTest, AShortClosureIsReportedWhileTheNextOneRuns) {
+  for (const std::uint32_t brief : {kEcho, kConstant}) {
+    enqueue({kEcho, brief, kBlocked, brief});
+    wait_for_ends(brief == kEcho ? 2 : 6);
+    gate().set(true);
+    wait_for_ends(brief == kEcho ? 4 : 8);
+  }
+}
+
+TEST_F(ClosureRunnerTest, EveryClosureEndsOnceWhereverItRuns) {
+  constexpr std::uint64_t kBatches = 300;
+  for (std::uint64_t i = 0; i < kBatches; ++i)
+    enqueue({kConstant, kConstant, i % 7 ? kConstant : kEcho});
+  wait_for_ends(3 * kBatches);
+  for (std::uint64_t closure = 1; closure <= 3 * kBatches; ++closure) {
+    EXPECT_EQ(ends_of(closure), 1) << closure;
+  }
+}
+
+TEST_F(ClosureRunnerTest, WhatIsBehindABlockedClosureWaitsForIt) {
+  enqueue({kConstant});
+  wait_for_ends(1);
+  enqueue({kBlocked});
+  enqueue({kConstant, kConstant});
+  EXPECT_EQ(ends_of(3), 0);
+  gate().set(true);
+  wait_for_ends(4);
+}
+
+}  // namespace
+}  // namespace cohort::server

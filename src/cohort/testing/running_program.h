@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program as a shell meets it: what it writes, how it ends.
+//
+//   RunningProgram server({"cohort", "server"}, {{"TF_CONFIG", config}});
+//   EXPECT_TRUE(server.await("serves at"));  server.signal(SIGTERM);
+//   EXPECT_EQ(server.wait().to_string(), "exit code 0");
+#pragma once
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/cli/task_process.h"
+
+namespace cohort::testing {
+
+// Killed when it goes. Used only from one thread.
+class RunningProgram {
+ public:
+  explicit RunningProgram(std::vector<std::string> words,
+                          std::vector<std::pair<std::string, std::string>> environment = {})
+      : process_({std::move(words), std::move(environment), true}) {}
+
+  // Reads until `text` has been written to stdout; false at its end.
+  bool await(const std::string& text) {
+    while (out_.find(text) == std::string::npos) {
+      if (!read_more()) return false;
+    }
+    return true;
+  }
+  void signal(int number) { ::kill(process_.pid(), number); }
+  cli::ProcessExit wait() {
+    while (read_more()) {
+    }
+    pollfd ended{process_.exit_fd(), POLLIN, 0};
+    EXPECT_EQ(::poll(&ended, 1, kPatience), 1) << "the program does not end; it wrote:\n"
+                                               << out_ << err_;
+    return process_.poll_exit().value_or(cli::ProcessExit{-1, 0});
+  }
+  const std::string& out() const { return out_; }
+  const std::string& err() const { return err_; }
+
+ private:
+  static constexpr int kPatience = 60'000;  // milliseconds
+
+  // False when both streams have ended, or nothing came for a minute.
+  bool read_more() {
+    pollfd streams[] = {{is_out_open_ ? process_.stdout_fd() : -1, POLLIN, 0},
+                        {is_err_open_ ? process_.stderr_fd() : -1, POLLIN, 0}};
+    if (!(is_out_open_ || is_err_open_) || ::poll(streams, 2, kPatience) <= 0) return false;
+    if (streams[0].revents != 0) is_out_open_ = take(process_.stdout_fd(), out_);
+    if (streams[1].revents != 0) is_err_open_ = take(process_.stderr_fd(), err_);
+    return true;
+  }
+  static bool take(int fd, std::string& text) {
+    char bytes[4096];
+    const ssize_t count = ::read(fd, bytes, sizeof bytes);
+    if (count > 0) text.append(bytes, static_cast<std::size_t>(count));
+    return count > 0;
+  }
+
+  cli::TaskProcess process_;
+  std::string out_;
+  std::string err_;
+  bool is_out_open_ = true;
+  bool is_err_open_ = true;
+};
+
+}  // namespace cohort::testing

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of a worker: closures that run are finished and reported first. Servers in this process,
+// so that a test holds the closure in its hand.
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <thread>
+
+#include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/function/registry.h"
+#include "cohort/server/server.h"
+#include "cohort/testing/cluster/test_cluster.h"
+
+namespace cohort {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(60);
+
+// Holds a closure until it is let go. Thread-safe.
+class Gate {
+ public:
+  void pass() {
+    const Lock lock(mutex_);
+    ++arrived_;
+    changed_.notify_all();
+    changed_.wait(mutex_, Deadline::after(kPatience),
+                  [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return is_open_; });
+  }
+  bool await_arrivals(int count) {
+    const Lock lock(mutex_);
+    return changed_.wait(mutex_, Deadline::after(kPatience),
+                         [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return arrived_ >= count; });
+  }
+  void open() {
+    const Lock lock(mutex_);
+    is_open_ = true;
+    changed_.notify_all();
+  }
+  int arrived() {
+    const Lock lock(mutex_);
+    return arrived_;
+  }
+
+ private:
+  Mutex mutex_;
+  Condition changed_;
+  int arrived_ COHORT_GUARDED_BY(mutex_) = 0;
+  bool is_open_ COHORT_GUARDED_BY(mutex_) = false;
+};
+
+// One gate a test; the functions of a process are never removed.
+Gate* current_gate = nullptr;
+
+const bool kIsRegistered = [] {
+  function::register_function("test.held", [](std::vector<at::Tensor>) {
+    current_gate->pass();
+    return std::vector<at::Tensor>{at::ones({})};
+  });
+  return true;
+}();
+
+class ServerEnd : public ::testing::Test {
+ protected:
+  ServerEnd()
+      : spec({{"worker", {local_address()}}, {"ps", {local_address()}}}),
+        ps(start("ps")),
+        worker(start("worker")),
+        strategy(SimpleResolver(spec)),
+        coordinator(strategy) {
+    current_gate = &gate;
+  }
+  ~ServerEnd() override { gate.open(); }
+
+  static std::string local_address() { return "127.0.0.1:" + std::to_string(testing::free_port()); }
+  std::unique_ptr<Server> start(const char* job) const {
+    return std::make_unique<Server>(SimpleResolver(spec, {.task_type = job, .task_id = 0}),
+                                    ServerOptions{.handle_signals = false});
+  }
+  // On the same address, once its last holder has let go of it.
+  std::unique_ptr<Server> start_again(const char* job) const {
+    const Deadline deadline = Deadline::after(kPatience);
+    while (true) {
+      try {
+        return start(job);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::already_exists || deadline.has_expired()) throw;
+      }
+    }
+  }
+  // Whoever still wants something from the worker's control plane hears that it ends.
+  bool await_refusal() const {
+    const auto client = rpc::control_client(spec.task_address("worker", 0), "worker:0");
+    const Deadline deadline = Deadline::after(kPatience);
+    while (!deadline.has_expired()) {
+      try {
+        client->health(Deadline::after(std::chrono::seconds(1)));
+      } catch (const Error&) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  Gate gate;
+  const ClusterSpec spec;
+  std::unique_ptr<Server> ps, worker;
+  ParameterServerStrategy strategy;
+  ClusterCoordinator coordinator;
+  const Function held = Function::registered("test.held");
+};
+
+TEST_F(ServerEnd, AClosureThatRunsIsFinishedAndReported) {
+  ASSERT_TRUE(kIsRegistered);
+  const RemoteValue result = coordinator.schedule(held);
+  ASSERT_TRUE(gate.await_arrivals(1));
+  worker->shutdown(kPatience);
+  std::thread end([&] {
+    worker->join();
+    worker.reset();
+  });
+  EXPECT_TRUE(await_refusal());
+  gate.open();
+  end.join();
+  coordinator.join(kPatience);
+  EXPECT_TRUE(result.is_ready()) << "the worker has gone: nobody else can have ended it";
+  EXPECT_EQ(gate.arrived(), 1);
+}
+
+TEST_F(ServerEnd, ClosuresThatHaveNotStartedGoToTheNextWorker) {
+  for (int i = 0; i < 4; ++i) coordinator.schedule(held);
+  ASSERT_TRUE(gate.await_arrivals(1));
+  worker->shutdown(kPatience);
+  std::thread end([&] { worker.reset(); });
+  EXPECT_TRUE(await_refusal());
+  gate.open();
+  end.join();
+  EXPECT_EQ(gate.arrived(), 1);
+  worker = start_again("worker");
+  EXPECT_TRUE(coordinator.join(kPatience));
+  EXPECT_EQ(gate.arrived(), 4) << "each ran once";
+}
+
+TEST_F(ServerEnd, TheGraceIsTheLongestThatAnEndWaits) {
+  coordinator.schedule(held);
+  ASSERT_TRUE(gate.await_arrivals(1));
+  worker->shutdown(std::chrono::milliseconds(10));
+  std::thread end([last = std::move(worker)]() mutable { last.reset(); });
+  worker = start_again("worker");
+  ASSERT_TRUE(gate.await_arrivals(2)) << "the closure was not taken back";
+  gate.open();
+  end.join();
+  EXPECT_TRUE(coordinator.join(kPatience));
+  EXPECT_EQ(coordinator.statistics().retries, 1U);
+}
+
+}  // namespace
+}  // namespace cohort
