@@ -8,6 +8,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/random.h"
+#include "cohort/data/internal/sharding/selection.h"
 #include "cohort/data/internal/stage.h"
 #include "cohort/data/internal/stage_book.h"
 
@@ -51,6 +52,12 @@ StageContext StageContext::inside(std::string_view op) const {
   return context;
 }
 
+StageContext StageContext::selecting(std::shared_ptr<const Selection> selection) const {
+  StageContext context = *this;
+  context.selection_ = std::move(selection);
+  return context;
+}
+
 StageContext StageContext::input_in_epoch(std::size_t i, std::uint64_t epoch) const {
   StageContext context = input(i);
   if (epoch > 0) context.epoch_ = mix_seed(epoch_, epoch);
@@ -75,7 +82,11 @@ const ElementSpec& Node::spec() const {
 }
 
 std::unique_ptr<Stage> Node::start(const StageContext& context) const {
-  std::unique_ptr<Stage> stage = make_stage(context.inside(op_));
+  const StageContext here = context.inside(op_);
+  const bool selects = context.selection() != nullptr && !is_element_wise(*this);
+  std::unique_ptr<Stage> stage =
+      selects ? start_selected(*this, make_stage(here.selecting(nullptr)), context.selection())
+              : make_stage(here);
   return context.book() != nullptr ? measured(std::move(stage), *this, context) : std::move(stage);
 }
 

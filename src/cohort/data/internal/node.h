@@ -19,6 +19,7 @@
 namespace cohort::data {
 
 class Node;
+class Selection;  // internal/sharding/selection.h
 class Stage;
 class StageBook;  // internal/stage_book.h
 using NodePtr = std::shared_ptr<const Node>;
@@ -86,6 +87,10 @@ class StageContext {
   // RunOptions::seed (one was drawn if that is 0).
   std::uint64_t random_seed() const;
 
+  // Not null: of this op's elements those alone are drawn, by an op behind it.
+  const std::shared_ptr<const Selection>& selection() const { return selection_; }
+  StageContext selecting(std::shared_ptr<const Selection> selection) const;
+
   // For the op's i-th input; for that in a repeat's epoch.
   StageContext input(std::size_t i) const;
   // The same place as seen by `op`.
@@ -98,6 +103,7 @@ class StageContext {
   std::shared_ptr<const RunOptions> options_;
   std::shared_ptr<const DatasetOptions> dataset_options_;
   std::shared_ptr<Iterations> iterations_;
+  std::shared_ptr<const Selection> selection_;
   std::uint64_t seed_;
   std::shared_ptr<StageBook> book_;
   std::string place_ = "/";

@@ -13,6 +13,7 @@
 #include "cohort/data/internal/map_function.h"
 #include "cohort/data/internal/op_table.h"
 #include "cohort/data/internal/parallel_calls.h"
+#include "cohort/data/internal/sharding/selection.h"
 #include "cohort/data/internal/stage.h"
 #include "cohort/data/internal/stage_book.h"
 
@@ -129,9 +130,12 @@ class MapNode final : public Node {
 // The function as the stages of one iteration call it. Thread-safe.
 class MapCalls {
  public:
-  explicit MapCalls(const MapNode& node) : map_(node) {}
+  MapCalls(const MapNode& node, std::shared_ptr<const Selection> selection)
+      : map_(node), selection_(std::move(selection)) {}
 
-  void operator()(Fields& fields, std::uint64_t index, std::uint64_t stage_seed) {
+  // Of the stage's element `number`.
+  void operator()(Fields& fields, std::uint64_t number, std::uint64_t stage_seed) {
+    const std::uint64_t index = position_of(selection_.get(), number);
     try {
       const c10::NoGradGuard no_grad;
       std::call_once(input_once_, [this] { input_structure_ = map_.input().structure(); });
@@ -169,6 +173,7 @@ class MapCalls {
   }
 
   const MapNode& map_;  // kept by the stage
+  std::shared_ptr<const Selection> selection_;
   std::once_flag input_once_;
   Nest input_structure_;
   std::once_flag once_;
@@ -177,8 +182,11 @@ class MapCalls {
 
 class MapStage final : public Stage {
  public:
-  MapStage(const MapNode& node, std::unique_ptr<Stage> input, std::uint64_t seed)
-      : Stage(node), calls_(node), input_(std::move(input)), seed_(seed) {}
+  MapStage(const MapNode& node, std::unique_ptr<Stage> input, const StageContext& context)
+      : Stage(node),
+        calls_(node, context.selection()),
+        input_(std::move(input)),
+        seed_(context.random_seed()) {}
 
   bool next(Fields& fields) override {
     const std::uint64_t index = next_index_++;
@@ -216,9 +224,10 @@ class MapStage final : public Stage {
 std::unique_ptr<Stage> MapNode::make_stage(const StageContext& context) const {
   std::unique_ptr<Stage> from = input().start(context.input(0));
   if (options_.num_parallel_calls == 0 || context.purpose() != Purpose::run) {
-    return std::make_unique<MapStage>(*this, std::move(from), context.random_seed());
+    return std::make_unique<MapStage>(*this, std::move(from), context);
   }
-  const auto calls = std::make_shared<MapCalls>(*this);  // std::function copies
+  const auto calls =
+      std::make_shared<MapCalls>(*this, context.selection());  // std::function copies
   return start_parallel_calls(
       *this, std::move(from),
       [calls, entry = entry_of(*this, context)](Fields& fields, std::uint64_t index,

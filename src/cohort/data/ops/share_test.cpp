@@ -2,6 +2,8 @@
 #include <ATen/ops/mul.h>
 #include <gmock/gmock.h>
 
+#include <atomic>
+
 #include "cohort/data/internal/dataset_op_suite.h"
 #include "cohort/data/internal/sharding/graph_edit.h"
 
@@ -26,6 +28,26 @@ Dataset share(const Dataset& input, Parts of) {
                             {"parts", of.parts},
                             {"num_shards", of.num_shards},
                             {"index", of.index}}));
+}
+
+// rebatch_split(parts) and shard() over batch(), element by element.
+std::vector<std::string> naive(std::int64_t count, Parts of) {
+  std::vector<std::string> all;
+  for (std::int64_t first = 0; first < count; first += of.batch_size) {
+    const std::int64_t length = std::min(of.batch_size, count - first);
+    if (of.drop_remainder && length < of.batch_size) break;
+    const std::int64_t step = (length + of.parts - 1) / of.parts;
+    for (std::int64_t part = 0; part < of.parts; ++part) {
+      std::string text;
+      for (std::int64_t i = part * step; i < std::min((part + 1) * step, length); ++i) {
+        text += (text.empty() ? "" : ", ") + std::to_string(first + i);
+      }
+      all.push_back("[" + text + "]");
+    }
+  }
+  std::vector<std::string> ours;
+  for (std::size_t i = of.index; i < all.size(); i += of.num_shards) ours.push_back(all[i]);
+  return ours;
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -79,6 +101,31 @@ TEST(Share, CallsAMapForItsOwnElementsAlone) {
   EXPECT_THAT(*called, ElementsAre(2, 3, 5));
 }
 
+TEST(Share, NamesAnElementByItsNumberInTheDataset) {
+  const Dataset failing = rows(6).map([](at::Tensor x) {
+    COHORT_CHECK(x.item<std::int64_t>() != 5, ErrorCode::data_loss, "five");
+    return x;
+  });
+  Iterator iterator =
+      share(failing, {.batch_size = 2, .parts = 2, .num_shards = 2, .index = 1}).iterator();
+  iterator.try_next();
+  iterator.try_next();
+  EXPECT_THAT(error_of([&] { iterator.try_next(); }).what(), ::testing::HasSubstr("element 5"));
+}
+
+TEST(Share, CallsAParallelMapForItsOwnElementsAlone) {
+  auto calls = std::make_shared<std::atomic<int>>(0);
+  const Dataset mapped = rows(90).map(
+      [calls](at::Tensor x) {
+        ++*calls;
+        return x;
+      },
+      {.num_parallel_calls = 2, .output_spec = rows(1).element_spec()});
+  const Parts parts{.batch_size = 6, .parts = 3, .num_shards = 3, .index = 1};
+  EXPECT_THAT(elements_of(share(mapped, parts)), ElementsAreArray(naive(90, parts)));
+  EXPECT_EQ(*calls, 30);
+}
+
 TEST(Share, LetsAnErrorTakeTheMiniBatchsPlace) {
   const Dataset failing = rows(6).map([](at::Tensor x) {
     COHORT_CHECK(x.item<std::int64_t>() != 1, ErrorCode::data_loss, "one");
@@ -96,31 +143,14 @@ TEST(Share, KnowsItsSpec) {
   EXPECT_EQ(share(rows(8), {.batch_size = 4, .parts = 2}).element_spec().to_string(), "int64[?]");
 }
 
-// rebatch_split(parts) and shard() over batch(), element by element.
-std::vector<std::string> naive(std::int64_t count, Parts of) {
-  std::vector<std::string> all;
-  for (std::int64_t first = 0; first < count; first += of.batch_size) {
-    const std::int64_t length = std::min(of.batch_size, count - first);
-    if (of.drop_remainder && length < of.batch_size) break;
-    const std::int64_t step = (length + of.parts - 1) / of.parts;
-    for (std::int64_t part = 0; part < of.parts; ++part) {
-      std::string text;
-      for (std::int64_t i = part * step; i < std::min((part + 1) * step, length); ++i) {
-        text += (text.empty() ? "" : ", ") + std::to_string(first + i);
-      }
-      all.push_back("[" + text + "]");
-    }
-  }
-  std::vector<std::string> ours;
-  for (std::size_t i = of.index; i < all.size(); i += of.num_shards) ours.push_back(all[i]);
-  return ours;
-}
-
 class ShareOfAll : public ::testing::TestWithParam<Parts> {};
 
 TEST_P(ShareOfAll, IsThatOfTheThreeOps) {
   for (std::int64_t count = 0; count < 12; ++count) {
     EXPECT_THAT(elements_of(share(rows(count), GetParam())),
+                ElementsAreArray(naive(count, GetParam())))
+        << "of " << count;
+    EXPECT_THAT(elements_of(share(tensors(count), GetParam())),
                 ElementsAreArray(naive(count, GetParam())))
         << "of " << count;
     EXPECT_EQ(share(rows(count), GetParam()).cardinality(),

@@ -5,6 +5,7 @@
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/sharding/selection.h"
 #include "cohort/data/internal/stage.h"
 
 namespace cohort::data {
@@ -27,8 +28,12 @@ void check(const TypedFunction& function, const ElementSpec& spec) {
 
 class TypedMapStage final : public Stage {
  public:
-  TypedMapStage(const Node& node, const TypedFunction& function, std::unique_ptr<Stage> input)
-      : Stage(node), function_(function), input_(std::move(input)) {}
+  TypedMapStage(const Node& node, const TypedFunction& function, std::unique_ptr<Stage> input,
+                std::shared_ptr<const Selection> selection)
+      : Stage(node),
+        function_(function),
+        input_(std::move(input)),
+        selection_(std::move(selection)) {}
 
   bool next(Fields& fields) override {
     if (!input_->next(fields)) {
@@ -82,7 +87,8 @@ class TypedMapStage final : public Stage {
     try {
       function_.loop(in_.data(), out_.data(), count, &at);
     } catch (...) {
-      const std::string during = "mapping element " + std::to_string(first + at);
+      const std::string during =
+          "mapping element " + std::to_string(position_of(selection_.get(), first + at));
       Error error = current_error().during(during);
       // Must not be taken for the end of the data.
       if (error.code() == ErrorCode::out_of_range) {
@@ -95,6 +101,7 @@ class TypedMapStage final : public Stage {
 
   const TypedFunction& function_;
   std::unique_ptr<Stage> input_;
+  std::shared_ptr<const Selection> selection_;
   std::uint64_t next_index_ = 0;
   std::vector<const void*> in_;
   std::vector<void*> out_;
@@ -125,7 +132,8 @@ class TypedMapNode final : public Node {
 
  protected:
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
-    return std::make_unique<TypedMapStage>(*this, *function_, input().start(context.input(0)));
+    return std::make_unique<TypedMapStage>(*this, *function_, input().start(context.input(0)),
+                                           context.selection());
   }
 
   ElementSpec make_spec() const override {

@@ -10,6 +10,7 @@
 #include "cohort/core/error.h"
 #include "cohort/data/internal/nest_codec.h"
 #include "cohort/data/internal/sharding/graph_edit.h"
+#include "cohort/data/internal/sharding/selection.h"
 
 namespace cohort::data {
 namespace {
@@ -21,10 +22,8 @@ bool is_one_of(const Node& node, const std::array<std::string_view, N>& ops) {
 
 // A graph that passes over elements without making them, and knows how many there are.
 bool is_seekable(const Node& node) {
-  static constexpr std::array<std::string_view, 5> kElementWise{"map", "typed_map", "options",
-                                                                "with_spec", "zip"};
   if (is_rows(node)) return true;
-  return is_one_of(node, kElementWise) &&
+  return is_element_wise(node) &&
          std::all_of(node.inputs().begin(), node.inputs().end(),
                      [](const NodePtr& input) { return is_seekable(*input); });
 }
