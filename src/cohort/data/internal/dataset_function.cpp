@@ -3,6 +3,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/internal/examples.h"
+#include "cohort/data/internal/graph_template.h"
 #include "cohort/data/internal/map_function.h"
 
 namespace cohort::data {
@@ -18,12 +19,70 @@ NodePtr DatasetFunction::call(const Nest& structure, const Fields& fields) const
   return body_(arguments).node();
 }
 
+RunOptions DatasetFunction::preview_options() const {
+  RunOptions options;
+  if (origin_ == Origin::wire) options.data_dirs.emplace();  // opens nothing before it is run
+  return options;
+}
+
+ElementSpec DatasetFunction::element_spec(const Node& input) const {
+  const std::vector<Fields> examples = draw_examples(input, Purpose::preview, preview_options());
+  const Nest structure = input.structure();
+  const auto made_of = [&](const Fields& element) { return call(structure, element)->spec(); };
+  ElementSpec spec = made_of(examples[0]);
+  if (examples.size() > 1) spec = spec.common_with(made_of(examples[1]));
+  if (specs_of(examples[0]) == input.spec().fields) return spec;
+  try {
+    return spec.common_with(made_of(with_other_sizes(examples[0], input.spec())));
+  } catch (...) {
+    // Made for this size alone: nothing is known of others.
+    for (TensorSpec& field : spec.fields) field.sizes.reset();
+  }
+  return spec;
+}
+
 const Node& DatasetFunction::example(const Node& input) const {
   std::call_once(example_once_, [&] {
-    const std::vector<Fields> examples = draw_examples(input, Purpose::preview, {});
+    const std::vector<Fields> examples = draw_examples(input, Purpose::preview, preview_options());
     example_ = call(input.structure(), examples[0]);
   });
   return *example_;
+}
+
+Attributes DatasetFunction::attributes(const Node& input, std::string_view op) const {
+  try {
+    return {{"function", GraphTemplate::of(*this, input).to_nest()}};
+  } catch (...) {
+    throw current_error().during("shipping the function of " + std::string(op));
+  }
+}
+
+namespace {
+
+// Makes its graphs of one that came over the wire.
+class ShippedFunction final : public DatasetFunction {
+ public:
+  explicit ShippedFunction(std::shared_ptr<const GraphTemplate> graph)
+      : DatasetFunction(
+            [graph](std::span<const Nest> element) {
+              return Dataset(graph->graph_of(element[0].flatten_tensors()));
+            },
+            1, Origin::wire),
+        graph_(std::move(graph)) {}
+
+  Attributes attributes(const Node&, std::string_view) const override {
+    return {{"function", graph_->to_nest()}};
+  }
+
+ private:
+  std::shared_ptr<const GraphTemplate> graph_;  // shared with the body
+};
+
+}  // namespace
+
+std::shared_ptr<const DatasetFunction> read_dataset_function(AttributeReader& attributes) {
+  return std::make_shared<ShippedFunction>(
+      std::make_shared<const GraphTemplate>(GraphTemplate::read(attributes.nest("function"))));
 }
 
 }  // namespace cohort::data
