@@ -7,6 +7,40 @@
 #include "cohort/data/internal/map_function.h"
 
 namespace cohort::data {
+namespace {
+
+// A scalar whose dtype `fits`; `expected` names it.
+template <class Fits>
+c10::Scalar scalar_in(const Nest& argument, const char* expected, Fits fits) {
+  const bool is_scalar = argument.is_tensor() && argument.tensor().defined() &&
+                         !StringTensor::is(argument.tensor()) && argument.tensor().dim() == 0;
+  COHORT_CHECK(
+      is_scalar && fits(argument.tensor().scalar_type()), ErrorCode::invalid_argument,
+      "[data.flat_map] expected ", expected, " for a parameter of the function, got ",
+      argument.is_tensor() ? TensorSpec::of(argument.tensor()).to_string() : argument.structure(),
+      "; give the parameter the type of the element's field");
+  return argument.tensor().item();
+}
+
+}  // namespace
+
+std::int64_t integer_in(const Nest& scalar) {
+  return scalar_in(scalar, "an integer scalar",
+                   [](at::ScalarType dtype) { return c10::isIntegralType(dtype, false); })
+      .toLong();
+}
+
+double real_in(const Nest& scalar) {
+  return scalar_in(scalar, "a floating-point scalar",
+                   [](at::ScalarType dtype) { return c10::isFloatingType(dtype); })
+      .toDouble();
+}
+
+bool boolean_in(const Nest& scalar) {
+  return scalar_in(scalar, "a bool scalar",
+                   [](at::ScalarType dtype) { return dtype == at::ScalarType::Bool; })
+      .toBool();
+}
 
 std::shared_ptr<const DatasetFunction> make_dataset_function(DatasetBody body, std::size_t arity) {
   COHORT_CHECK(arity > 0, ErrorCode::invalid_argument,

@@ -10,6 +10,7 @@
 #include "cohort/data/internal/made_datasets.h"
 #include "cohort/data/internal/nest_codec.h"
 #include "cohort/data/internal/parallel_calls.h"
+#include "cohort/data/internal/stage_book.h"
 
 namespace cohort::data {
 namespace {
@@ -47,7 +48,8 @@ class ParallelInterleave final : public Stage {
         elements_max_(
             static_cast<std::size_t>(std::clamp(order.block_length, kElementsMin, kElementsMax))),
         opener_(node, context),
-        input_(node.input().start(context.input(0))) {}
+        input_(node.input().start(context.input(0))),
+        entry_(entry_of(node, context)) {}
 
   ~ParallelInterleave() override { stop(); }
 
@@ -115,7 +117,9 @@ class ParallelInterleave final : public Stage {
 
   template <class Ready>
   void wait_until(Ready ready) COHORT_REQUIRES(mutex_) {
-    if (!ready()) made_.wait(mutex_, Deadline(), ready);
+    if (ready()) return;
+    const Waiting waiting;
+    made_.wait(mutex_, Deadline(), ready);
   }
 
   void leave() COHORT_REQUIRES(mutex_) {
@@ -296,6 +300,7 @@ class ParallelInterleave final : public Stage {
   }
 
   void read_elements(Source& source) {
+    const Working working(entry_);
     std::vector<Item> items;
     bool is_open = source.dataset != nullptr;
     bool has_ended = false;
@@ -372,6 +377,7 @@ class ParallelInterleave final : public Stage {
   std::size_t elements_max_;
   DatasetOpener opener_;
   std::unique_ptr<Stage> input_;  // of the thread that reads it
+  StageBook::Entry* entry_;
   mutable Mutex mutex_;
   mutable Condition room_;  // for the threads
   Condition made_;          // for next()

@@ -75,7 +75,8 @@ TEST(FlatMap, CountsNothing) {
 
 TEST(FlatMap, ReportsErrorsOfItsInputFunctionAndDatasetsInTheirPlace) {
   const auto fail_at = [](std::int64_t bad) {
-    return [bad](std::int64_t x) {
+    return [bad](at::Tensor element) {
+      const auto x = element.item<std::int64_t>();
       COHORT_CHECK(x != bad, ErrorCode::data_loss, "bad");
       return at::full({}, x, at::kLong);
     };

@@ -175,7 +175,8 @@ TEST(Interleave, HandsOnWhatIsReadyWhereTheOrderIsFree) {
     bool is_open COHORT_GUARDED_BY(mutex) = false;
   };
   const auto gate = std::make_shared<Gate>();
-  const auto wait = [gate](std::int64_t x) {
+  const auto wait = [gate](at::Tensor element) {
+    const auto x = element.item<std::int64_t>();
     const Lock lock(gate->mutex);
     gate->changed.wait(gate->mutex, Deadline::after(std::chrono::seconds(30)),
                        [&]() COHORT_REQUIRES(gate->mutex) { return x > 0 || gate->is_open; });
@@ -200,7 +201,8 @@ TEST(Interleave, HandsOnWhatIsReadyWhereTheOrderIsFree) {
 
 Dataset failing(std::int64_t calls) {
   const auto fail_at = [](std::int64_t bad) {
-    return Function([bad](std::int64_t x) {
+    return Function([bad](at::Tensor element) {
+      const auto x = element.item<std::int64_t>();
       COHORT_CHECK(x != bad, ErrorCode::data_loss, "bad");
       return at::full({}, x, at::kLong);
     });

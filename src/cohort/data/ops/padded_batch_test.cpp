@@ -14,13 +14,15 @@ using ::testing::HasSubstr;
 
 // Element x is x times x.
 Dataset vectors(std::vector<std::int64_t> lengths) {
-  return Dataset::from_tensor_slices(at::tensor(lengths)).map([](std::int64_t x) {
+  return Dataset::from_tensor_slices(at::tensor(lengths)).map([](at::Tensor element) {
+    const auto x = element.item<std::int64_t>();
     return at::full({x}, x, at::kLong);
   });
 }
 
 Dataset words() {
-  return rows(3).map([](std::int64_t x) {
+  return rows(3).map([](at::Tensor element) {
+    const auto x = element.item<std::int64_t>();
     return StringTensor({x}, std::vector<std::string>(static_cast<std::size_t>(x), "w"));
   });
 }
@@ -59,7 +61,8 @@ TEST(PaddedBatch, PadsToTheGivenShape) {
 }
 
 TEST(PaddedBatch, PadsEveryDimensionWithTheGivenValue) {
-  const Dataset matrices = rows(2).map([](std::int64_t x) {
+  const Dataset matrices = rows(2).map([](at::Tensor element) {
+    const auto x = element.item<std::int64_t>();
     return at::full({x + 1, 2 - x}, x, at::kLong);
   });
   EXPECT_THAT(elements_of(matrices.padded_batch(2, {.padding_values = 9})),
@@ -75,7 +78,8 @@ TEST(PaddedBatch, PadsStrings) {
 }
 
 TEST(PaddedBatch, TakesAShapeAndAValueForEachField) {
-  const Dataset dataset = rows(2).map([](std::int64_t x) {
+  const Dataset dataset = rows(2).map([](at::Tensor element) {
+    const auto x = element.item<std::int64_t>();
     return Nest::map({{"a", at::full({x}, x, at::kLong)},
                       {"b", Nest::tuple({at::full({x + 1}, 0.5, at::kFloat),
                                          at::scalar_tensor(x, at::kLong)})}});
@@ -99,7 +103,8 @@ TEST(PaddedBatch, ReportsElementsThatAreTooLongInPlaceOfTheirBatch) {
 }
 
 TEST(PaddedBatch, ReportsElementsOfAnotherRank) {
-  const Dataset dataset = rows(2).map([](std::int64_t x) {
+  const Dataset dataset = rows(2).map([](at::Tensor element) {
+    const auto x = element.item<std::int64_t>();
     return x == 0 ? at::full({1}, x, at::kLong) : at::full({1, 1}, x, at::kLong);
   });
   EXPECT_THAT(elements_of(dataset.padded_batch(2, {.padded_shapes = shape({-1})})),

@@ -24,7 +24,8 @@ Dataset names(std::int64_t count) {
 Dataset batches(std::vector<std::int64_t> sizes) {
   return rows(static_cast<std::int64_t>(sizes.size()))
       .map(
-          [sizes](std::int64_t i) {
+          [sizes](at::Tensor element) {
+            const auto i = element.item<std::int64_t>();
             std::int64_t begin = 0;
             for (std::int64_t j = 0; j < i; ++j) begin += sizes[static_cast<std::size_t>(j)];
             return at::arange(begin, begin + sizes[static_cast<std::size_t>(i)], at::kLong);
@@ -120,14 +121,17 @@ TEST(Rebatch, KnowsASizeWhereEveryBatchHasIt) {
 }
 
 TEST(Rebatch, ReportsFieldsOfDifferentLengthsOnceAndGoesOn) {
-  const Dataset dataset = rows(3).map(
-      [](std::int64_t i) { return std::make_tuple(at::arange(2), at::arange(i == 1 ? 3 : 2)); });
+  const Dataset dataset = rows(3).map([](at::Tensor element) {
+    const auto i = element.item<std::int64_t>();
+    return std::make_tuple(at::arange(2), at::arange(i == 1 ? 3 : 2));
+  });
   EXPECT_THAT(elements_of(dataset.rebatch({2})),
               ElementsAre("([0, 1], [0, 1])", "error invalid_argument", "([0, 1], [0, 1])"));
 }
 
 TEST(Rebatch, ReportsRowsOfAnotherShapeOnceAndKeepsThoseItHas) {
-  const Dataset dataset = rows(3).map([](std::int64_t i) {
+  const Dataset dataset = rows(3).map([](at::Tensor element) {
+    const auto i = element.item<std::int64_t>();
     return at::full({1, i == 1 ? 2 : 1}, i, at::kLong);
   });
   EXPECT_THAT(elements_of(dataset.rebatch({2})),
@@ -135,7 +139,8 @@ TEST(Rebatch, ReportsRowsOfAnotherShapeOnceAndKeepsThoseItHas) {
 }
 
 TEST(Rebatch, LosesOnlyTheBatchThatFails) {
-  const Dataset failing = rows(3).map([](std::int64_t i) {
+  const Dataset failing = rows(3).map([](at::Tensor element) {
+    const auto i = element.item<std::int64_t>();
     COHORT_CHECK(i != 1, ErrorCode::data_loss, "one");
     return at::full({2}, i, at::kLong);
   });
@@ -198,7 +203,8 @@ TEST(RebatchSplit, KnowsASizeWhereItDivides) {
 TEST(RebatchSplit, ReportsScalarsOfUnknownRank) {
   const ElementSpec unknown = ElementSpec::tuple({{at::kLong, std::nullopt}});
   const Dataset dataset = rows(3).map(
-      [](std::int64_t i) {
+      [](at::Tensor element) {
+        const auto i = element.item<std::int64_t>();
         return i == 1 ? at::full({}, i, at::kLong) : at::full({2}, i, at::kLong);
       },
       {.output_spec = unknown});
