@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -39,8 +40,8 @@ class DatasetFunction;  // data/internal/dataset_function.h
 template <class F>
 concept PlainCallable = !std::same_as<std::remove_cvref_t<F>, Function> && !TypedCallable<F>;
 
-// A function from an element to a dataset. Its parameters may be at::Tensor, StringTensor,
-// std::string and Nest.
+// A function from an element to a dataset. Its parameters may be at::Tensor, StringTensor, Nest
+// and, for scalars, std::string, std::int64_t, double and bool.
 using DatasetBody = std::function<Dataset(std::span<const Nest> arguments)>;
 COHORT_API std::shared_ptr<const DatasetFunction> make_dataset_function(DatasetBody body,
                                                                         std::size_t arity);
@@ -272,6 +273,25 @@ class COHORT_API Dataset {
 
 namespace data {
 
+// The number in a scalar; invalid_argument for another kind of number or another shape.
+COHORT_API std::int64_t integer_in(const Nest& scalar);
+COHORT_API double real_in(const Nest& scalar);
+COHORT_API bool boolean_in(const Nest& scalar);
+
+template <class T>
+decltype(auto) argument_of(const Nest& argument) {
+  using Value = std::remove_cvref_t<T>;
+  if constexpr (std::same_as<Value, bool>) {
+    return boolean_in(argument);
+  } else if constexpr (std::integral<Value>) {
+    return static_cast<Value>(integer_in(argument));
+  } else if constexpr (std::floating_point<Value>) {
+    return static_cast<Value>(real_in(argument));
+  } else {
+    return function::Argument<T>::from(argument);
+  }
+}
+
 template <class F>
 std::shared_ptr<const DatasetFunction> make_dataset_function(F fn) {
   using Arguments = typename function::Signature<F>::Arguments;
@@ -279,7 +299,7 @@ std::shared_ptr<const DatasetFunction> make_dataset_function(F fn) {
   return make_dataset_function(
       [fn = std::move(fn)](std::span<const Nest> arguments) mutable -> Dataset {
         return [&]<std::size_t... I>(std::index_sequence<I...>)->Dataset {
-          return fn(function::Argument<std::tuple_element_t<I, Arguments>>::from(arguments[I])...);
+          return fn(argument_of<std::tuple_element_t<I, Arguments>>(arguments[I])...);
         }
         (std::make_index_sequence<kArity>{});
       },

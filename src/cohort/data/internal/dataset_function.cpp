@@ -3,9 +3,44 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/internal/examples.h"
+#include "cohort/data/internal/graph_template.h"
 #include "cohort/data/internal/map_function.h"
 
 namespace cohort::data {
+namespace {
+
+// A scalar whose dtype `fits`; `expected` names it.
+template <class Fits>
+c10::Scalar scalar_in(const Nest& argument, const char* expected, Fits fits) {
+  const bool is_scalar = argument.is_tensor() && argument.tensor().defined() &&
+                         !StringTensor::is(argument.tensor()) && argument.tensor().dim() == 0;
+  COHORT_CHECK(
+      is_scalar && fits(argument.tensor().scalar_type()), ErrorCode::invalid_argument,
+      "[data.flat_map] expected ", expected, " for a parameter of the function, got ",
+      argument.is_tensor() ? TensorSpec::of(argument.tensor()).to_string() : argument.structure(),
+      "; give the parameter the type of the element's field");
+  return argument.tensor().item();
+}
+
+}  // namespace
+
+std::int64_t integer_in(const Nest& scalar) {
+  return scalar_in(scalar, "an integer scalar",
+                   [](at::ScalarType dtype) { return c10::isIntegralType(dtype, false); })
+      .toLong();
+}
+
+double real_in(const Nest& scalar) {
+  return scalar_in(scalar, "a floating-point scalar",
+                   [](at::ScalarType dtype) { return c10::isFloatingType(dtype); })
+      .toDouble();
+}
+
+bool boolean_in(const Nest& scalar) {
+  return scalar_in(scalar, "a bool scalar",
+                   [](at::ScalarType dtype) { return dtype == at::ScalarType::Bool; })
+      .toBool();
+}
 
 std::shared_ptr<const DatasetFunction> make_dataset_function(DatasetBody body, std::size_t arity) {
   COHORT_CHECK(arity > 0, ErrorCode::invalid_argument,
@@ -18,12 +53,70 @@ NodePtr DatasetFunction::call(const Nest& structure, const Fields& fields) const
   return body_(arguments).node();
 }
 
+RunOptions DatasetFunction::preview_options() const {
+  RunOptions options;
+  if (origin_ == Origin::wire) options.data_dirs.emplace();  // opens nothing before it is run
+  return options;
+}
+
+ElementSpec DatasetFunction::element_spec(const Node& input) const {
+  const std::vector<Fields> examples = draw_examples(input, Purpose::preview, preview_options());
+  const Nest structure = input.structure();
+  const auto made_of = [&](const Fields& element) { return call(structure, element)->spec(); };
+  ElementSpec spec = made_of(examples[0]);
+  if (examples.size() > 1) spec = spec.common_with(made_of(examples[1]));
+  if (specs_of(examples[0]) == input.spec().fields) return spec;
+  try {
+    return spec.common_with(made_of(with_other_sizes(examples[0], input.spec())));
+  } catch (...) {
+    // Made for this size alone: nothing is known of others.
+    for (TensorSpec& field : spec.fields) field.sizes.reset();
+  }
+  return spec;
+}
+
 const Node& DatasetFunction::example(const Node& input) const {
   std::call_once(example_once_, [&] {
-    const std::vector<Fields> examples = draw_examples(input, Purpose::preview, {});
+    const std::vector<Fields> examples = draw_examples(input, Purpose::preview, preview_options());
     example_ = call(input.structure(), examples[0]);
   });
   return *example_;
+}
+
+Attributes DatasetFunction::attributes(const Node& input, std::string_view op) const {
+  try {
+    return {{"function", GraphTemplate::of(*this, input).to_nest()}};
+  } catch (...) {
+    throw current_error().during("shipping the function of " + std::string(op));
+  }
+}
+
+namespace {
+
+// Makes its graphs of one that came over the wire.
+class ShippedFunction final : public DatasetFunction {
+ public:
+  explicit ShippedFunction(std::shared_ptr<const GraphTemplate> graph)
+      : DatasetFunction(
+            [graph](std::span<const Nest> element) {
+              return Dataset(graph->graph_of(element[0].flatten_tensors()));
+            },
+            1, Origin::wire),
+        graph_(std::move(graph)) {}
+
+  Attributes attributes(const Node&, std::string_view) const override {
+    return {{"function", graph_->to_nest()}};
+  }
+
+ private:
+  std::shared_ptr<const GraphTemplate> graph_;  // shared with the body
+};
+
+}  // namespace
+
+std::shared_ptr<const DatasetFunction> read_dataset_function(AttributeReader& attributes) {
+  return std::make_shared<ShippedFunction>(
+      std::make_shared<const GraphTemplate>(GraphTemplate::read(attributes.nest("function"))));
 }
 
 }  // namespace cohort::data

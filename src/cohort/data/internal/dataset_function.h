@@ -3,18 +3,26 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <string_view>
 
 #include "cohort/data/dataset.h"
 #include "cohort/data/element.h"
+#include "cohort/data/internal/attribute_reader.h"
 #include "cohort/data/internal/node.h"
 
 namespace cohort::data {
 
-// Thread-safe; the user's code is called as it is, in the pipeline's thread.
+// Thread-safe; the user's code is called as it is, from several threads where the pipeline has
+// some.
 class DatasetFunction {
  public:
-  DatasetFunction(DatasetBody body, std::size_t arity) : body_(std::move(body)), arity_(arity) {}
+  // Whether it came in a peer's graph.
+  enum class Origin : std::uint8_t { here, wire };
+
+  DatasetFunction(DatasetBody body, std::size_t arity, Origin origin = Origin::here)
+      : body_(std::move(body)), arity_(arity), origin_(origin) {}
   virtual ~DatasetFunction() = default;
 
   // The dataset of an element. invalid_argument where the parameters do not fit the element.
@@ -22,12 +30,21 @@ class DatasetFunction {
   // That of an example element of `input`, kept: for specs and for rewrites that look inside.
   // Throws what draw_examples() or the function throws.
   const Node& example(const Node& input) const;
+  // What is common to the elements of the datasets it makes of a few elements of `input`.
+  ElementSpec element_spec(const Node& input) const;
+  // What ships it as the function of the op `op` over `input`. Throws where that cannot be.
+  virtual Attributes attributes(const Node& input, std::string_view op) const;
 
  private:
+  RunOptions preview_options() const;
+
   DatasetBody body_;
   std::size_t arity_;
+  Origin origin_;
   mutable std::once_flag example_once_;
   mutable NodePtr example_;
 };
+
+std::shared_ptr<const DatasetFunction> read_dataset_function(AttributeReader& attributes);
 
 }  // namespace cohort::data

@@ -69,6 +69,7 @@ StageContext StageContext::made_of(std::uint64_t element, const DatasetOptions& 
   context.path_ = mix_seed(mix_seed(path_, "made of"), element);
   // The nodes live no longer than the stage: their iterations must not outlast them.
   context.iterations_ = std::make_shared<Iterations>(options_->iteration);
+  context.book_.reset();  // what it takes is the op's own
   if (made != DatasetOptions()) {
     context.dataset_options_ =
         std::make_shared<const DatasetOptions>(dataset_options_->merged(made));

@@ -16,8 +16,6 @@ namespace {
 
 // Whatever the degree, no more results than this wait to be taken (but always one).
 constexpr std::size_t kBytesMax = 256 << 20;
-// Whatever number a graph asks for.
-constexpr std::int64_t kThreadsMax = 256;
 
 // Owns its threads: one of them at a time reads the input, and each calls the function for what it
 // read. Used from one thread at a time.

@@ -22,6 +22,9 @@ struct ParallelCallsOptions {
   std::uint64_t seed = 0;          // handed to the function; saved with the position
 };
 
+// Threads of a stage, whatever number a graph asks for.
+inline constexpr std::int64_t kThreadsMax = 256;
+
 // How many threads kAutotune may come to.
 std::size_t parallel_calls_max(const DatasetOptions& options);
 

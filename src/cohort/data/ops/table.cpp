@@ -9,19 +9,25 @@ namespace cohort::data {
 
 NodePtr make_assertion(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_batch(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_cache(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_concatenate(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_filter(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_flat_map(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_from_generator(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_fixed_length_record(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_from_tensor_slices(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_from_tensors(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_idx(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_ignore_errors(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_interleave(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_map(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_options(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_padded_batch(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_parallel_batch(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_prefetch(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_range(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_rebatch(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_rebatch_split(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_repeat(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_shard(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_share(std::vector<NodePtr> inputs, AttributeReader& attributes);
@@ -40,20 +46,26 @@ std::span<const Op> op_table() {
   static constexpr std::array kOps{
       Op{"assert_cardinality", ShardRule::remove, BatchRule::pass_through, make_assertion, 1},
       Op{"batch", ShardRule::pass_through, BatchRule::own, make_batch, 1},
+      Op{"cache", ShardRule::pass_through, BatchRule::pass_through, make_cache, 1},
       Op{"concatenate", ShardRule::all_inputs, BatchRule::common, make_concatenate, 2},
       Op{"filter", ShardRule::pass_through, BatchRule::pass_through, make_filter, 1},
       Op{"fixed_length_record", ShardRule::reader, BatchRule::unknown, make_fixed_length_record,
          kAnyInputCount},
+      Op{"flat_map", ShardRule::dataset_function, BatchRule::unknown, make_flat_map, 1},
       Op{"from_generator", ShardRule::source, BatchRule::unknown, make_from_generator, 0},
       Op{"from_tensor_slices", ShardRule::source, BatchRule::unknown, make_from_tensor_slices, 0},
       Op{"from_tensors", ShardRule::source, BatchRule::unknown, make_from_tensors, 0},
       Op{"idx", ShardRule::source, BatchRule::unknown, make_idx, 0},
       Op{"ignore_errors", ShardRule::refuse, BatchRule::unknown, make_ignore_errors, 1},
+      Op{"interleave", ShardRule::dataset_function, BatchRule::unknown, make_interleave, 1},
       Op{"map", ShardRule::pass_through, BatchRule::unknown, make_map, 1},
       Op{"options", ShardRule::pass_through, BatchRule::pass_through, make_options, 1},
+      Op{"padded_batch", ShardRule::pass_through, BatchRule::own, make_padded_batch, 1},
       Op{"parallel_batch", ShardRule::pass_through, BatchRule::unknown, make_parallel_batch, 1},
       Op{"prefetch", ShardRule::pass_through, BatchRule::pass_through, make_prefetch, 1},
       Op{"range", ShardRule::source, BatchRule::unknown, make_range, 0},
+      Op{"rebatch", ShardRule::pass_through, BatchRule::unknown, make_rebatch, 1},
+      Op{"rebatch_split", ShardRule::pass_through, BatchRule::unknown, make_rebatch_split, 1},
       Op{"repeat", ShardRule::pass_through, BatchRule::pass_through, make_repeat, 1},
       Op{"shard", ShardRule::pass_through, BatchRule::pass_through, make_shard, 1},
       Op{"share", ShardRule::refuse, BatchRule::unknown, make_share, 1},

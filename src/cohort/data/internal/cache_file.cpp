@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/cache_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "cohort/core/error.h"
+#include "cohort/data/internal/nest_codec.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::string_view kMagic = "CHDC";
+constexpr std::uint8_t kVersion = 1;
+
+// Of a record: part of the format.
+enum Kind : std::uint8_t { header = 0, element = 1, end = 2 };
+
+std::string_view text_of(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+Bytes header_record(const std::string& spec) {
+  ByteWriter writer;
+  writer.u8(header);
+  for (const char letter : kMagic) writer.u8(static_cast<std::uint8_t>(letter));
+  writer.u8(kVersion);
+  writer.text(spec);
+  return writer.take();
+}
+
+[[noreturn]] void fail_to_write(const std::string& path) {
+  internal::throw_error(ErrorCode::failed_precondition, "[data.cache] expected to write file '",
+                        path, "', got: ", std::strerror(errno));
+}
+
+}  // namespace
+
+std::string cache_path(const std::string& prefix) { return prefix + ".cache"; }
+
+std::string partial_cache_path(const std::string& prefix) { return prefix + ".cache.partial"; }
+
+// The right to write a partial file. It ends with the process that has it.
+class CacheFileWriter::FileLock {
+ public:
+  explicit FileLock(std::string path) : path_(std::move(path)) {
+    while (!try_lock()) {
+    }
+  }
+  ~FileLock() { ::close(file_); }
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+ private:
+  // False: whoever had the file until now finished or removed it, and this is another one.
+  bool try_lock() {
+    file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (file_ < 0) fail_to_write(path_);
+    if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
+      const int code = errno;
+      ::close(file_);
+      errno = code;
+      if (code != EWOULDBLOCK) fail_to_write(path_);
+      internal::throw_error(ErrorCode::already_exists,
+                            "[data.cache] expected to be the only one that fills this cache, got "
+                            "another iterator that writes '",
+                            path_, "'; wait for its end, or give each dataset files of its own");
+    }
+    struct stat mine {};
+    struct stat named {};
+    const bool is_named = ::fstat(file_, &mine) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+                          mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
+    if (!is_named) ::close(file_);
+    return is_named;
+  }
+
+  std::string path_;
+  int file_ = -1;
+};
+
+CacheFileWriter::CacheFileWriter(std::string prefix, const std::string& spec)
+    : prefix_(std::move(prefix)),
+      lock_(std::make_unique<FileLock>(partial_cache_path(prefix_))),
+      writer_(std::make_unique<RecordWriter>(partial_cache_path(prefix_))) {
+  writer_->write(text_of(header_record(spec)));
+}
+
+CacheFileWriter::~CacheFileWriter() {
+  if (writer_) ::unlink(partial_cache_path(prefix_).c_str());
+}
+
+void CacheFileWriter::add(const Fields& fields) {
+  ByteWriter writer;
+  writer.u8(element);
+  write_fields(writer, fields);
+  writer_->write(text_of(writer.bytes()));
+  ++count_;
+}
+
+void CacheFileWriter::finish() {
+  ByteWriter writer;
+  writer.u8(end);
+  writer.u64(count_);
+  writer_->write(text_of(writer.bytes()));
+  writer_->close();
+  if (::rename(partial_cache_path(prefix_).c_str(), cache_path(prefix_).c_str()) != 0) {
+    fail_to_write(cache_path(prefix_));
+  }
+  writer_.reset();
+  lock_.reset();
+}
+
+std::unique_ptr<CacheFileReader> CacheFileReader::open(const std::string& prefix,
+                                                       const std::string& spec) {
+  const std::string path = cache_path(prefix);
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return nullptr;
+  std::unique_ptr<CacheFileReader> reader(new CacheFileReader(path));
+  reader->check_header(spec);
+  return reader;
+}
+
+std::string_view CacheFileReader::record() {
+  const std::optional<std::string_view> found = reader_.next();
+  COHORT_CHECK(found && !found->empty(), ErrorCode::data_loss,
+               "[data.cache] expected a whole cache, got its end at byte ", reader_.offset(),
+               " of '", path_, "'; remove the file, and it is filled anew");
+  return *found;
+}
+
+void CacheFileReader::check_header(const std::string& spec) {
+  ByteReader reader(bytes_of(record()), "header of cache file '" + path_ + "'");
+  if (reader.u8() != header) reader.fail("a header");
+  for (const char letter : kMagic) {
+    if (reader.u8() != static_cast<std::uint8_t>(letter)) reader.fail("a cache's magic");
+  }
+  if (reader.u8() != kVersion) reader.fail("version 1");
+  const std::string found = reader.text();
+  reader.expect_end();
+  COHORT_CHECK(found == spec || found.empty() || spec.empty(), ErrorCode::failed_precondition,
+               "[data.cache] expected a cache of elements ", spec, " in '", path_, "', got one of ",
+               found, "; remove the file, or give each pipeline files of its own");
+}
+
+bool CacheFileReader::next(Fields& fields) {
+  const std::uint64_t begin = reader_.offset();
+  ByteReader reader(bytes_of(record()),
+                    "record at byte " + std::to_string(begin) + " of cache file '" + path_ + "'");
+  const std::uint8_t kind = reader.u8();
+  if (kind == end) {
+    const std::uint64_t count = reader.u64();
+    reader.expect_end();
+    if (count != position_) reader.fail(std::to_string(position_) + " elements before its end");
+    return false;
+  }
+  if (kind != element) reader.fail("an element");
+  fields = read_fields(reader);
+  reader.expect_end();
+  ++position_;
+  return true;
+}
+
+void CacheFileReader::seek(std::uint64_t offset, std::uint64_t position) {
+  reader_.seek(offset);
+  position_ = position;
+}
+
+}  // namespace cohort::data

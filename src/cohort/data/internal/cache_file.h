@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// The files of a cache (docs/formats/cache.md): the elements of one complete pass.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "cohort/data/element.h"
+#include "cohort/data/record_io.h"
+
+namespace cohort::data {
+
+// `spec` is the elements' ElementSpec::to_string() everywhere here, empty where it is not known.
+
+// Where a cache with this prefix has its elements, and where it collects them.
+std::string cache_path(const std::string& prefix);
+std::string partial_cache_path(const std::string& prefix);
+
+// Collects the elements of a pass; the file appears with finish(), and nothing is left without it.
+// Used from one thread at a time.
+class CacheFileWriter {
+ public:
+  // already_exists while another process or iterator collects elements for this prefix.
+  CacheFileWriter(std::string prefix, const std::string& spec);
+  ~CacheFileWriter();
+  CacheFileWriter(const CacheFileWriter&) = delete;
+  CacheFileWriter& operator=(const CacheFileWriter&) = delete;
+
+  void add(const Fields& element);
+  std::uint64_t count() const { return count_; }
+  void finish();
+
+ private:
+  class FileLock;
+  std::string prefix_;
+  std::unique_ptr<FileLock> lock_;
+  std::unique_ptr<RecordWriter> writer_;
+  std::uint64_t count_ = 0;
+};
+
+// Used from one thread at a time.
+class CacheFileReader {
+ public:
+  // nullptr where there is none; failed_precondition for that of a pipeline of another spec.
+  static std::unique_ptr<CacheFileReader> open(const std::string& prefix, const std::string& spec);
+
+  // False at the end. data_loss for a damaged file.
+  bool next(Fields& element);
+  // Before the next element.
+  std::uint64_t offset() const { return reader_.offset(); }
+  std::uint64_t position() const { return position_; }
+  void seek(std::uint64_t offset, std::uint64_t position);
+
+ private:
+  explicit CacheFileReader(const std::string& path) : path_(path), reader_(path) {}
+  void check_header(const std::string& spec);
+  std::string_view record();
+
+  std::string path_;
+  RecordReader reader_;
+  std::uint64_t position_ = 0;
+};
+
+}  // namespace cohort::data

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/graph_template.h"
+
+#include <algorithm>
+
+#include "cohort/core/error.h"
+#include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/graph_probes.h"
+#include "cohort/data/internal/op_table.h"
+
+namespace cohort::data {
+namespace {
+
+// Running a graph recurses once a level; an op used twice runs twice.
+constexpr std::size_t kDepthMax = 500;
+constexpr std::size_t kStagesMax = 100'000;
+
+[[noreturn]] void refuse(const Node& node, const std::string& what) {
+  internal::throw_error(
+      ErrorCode::failed_precondition,
+      "[data.serialize] expected a dataset function whose datasets differ in the values of their "
+      "elements alone, got one whose op '",
+      node.op(), "' has ", what,
+      "; hand the element's own tensors to a source and compute with them in map(), or run the "
+      "pipeline where it was built");
+}
+
+// Tracing a map may need elements that a made-up file does not have: nullopt then.
+std::optional<Attributes> attributes_if_any(const Node& node) {
+  try {
+    return node.attributes();
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// The attributes of node `position` of every probe as one map with holes.
+Nest common_attributes(const std::vector<GraphProbe>& probes, std::size_t position) {
+  const Node& first = *probes[0].nodes[position];
+  std::vector<Attributes> attributes{first.attributes()};
+  std::vector<const Fields*> elements{&probes[0].element};
+  for (std::size_t i = 1; i < probes.size(); ++i) {
+    const std::optional<Attributes> found = attributes_if_any(*probes[i].nodes[position]);
+    if (!found) continue;
+    attributes.push_back(*found);
+    elements.push_back(&probes[i].element);
+  }
+  if (attributes.size() < 2) {
+    refuse(first,
+           "attributes that can be found for no made-up element (a map function that needs "
+           "elements of a file to be traced)");
+  }
+  Nest::Map common;
+  for (const auto& [name, unused] : attributes[0]) {
+    std::vector<Nest> values;
+    for (const Attributes& all : attributes) {
+      const auto found = all.find(name);
+      if (found != all.end()) values.push_back(found->second);
+    }
+    std::optional<Nest> value;
+    if (values.size() == attributes.size()) value = common_value(values, elements);
+    if (!value) refuse(first, "an attribute '" + name + "' that depends on the element otherwise");
+    common.emplace(name, std::move(*value));
+  }
+  return Nest::map(std::move(common));
+}
+
+void check_same_ops(const std::vector<GraphProbe>& probes) {
+  const GraphProbe& first = probes[0];
+  for (const GraphProbe& other : probes) {
+    if (other.nodes.size() != first.nodes.size() || other.inputs != first.inputs) {
+      refuse(*first.nodes.back(), "other ops before it for another element");
+    }
+    for (std::size_t i = 0; i < first.nodes.size(); ++i) {
+      if (other.nodes[i]->op() != first.nodes[i]->op()) {
+        refuse(*first.nodes[i], "another op, '" + std::string(other.nodes[i]->op()) +
+                                    "', in its place for another element");
+      }
+    }
+  }
+}
+
+Nest filled(const Nest& nest, const Fields& element) {
+  if (is_hole(nest)) return filled_hole(nest, element);
+  if (nest.is_leaf()) return nest;
+  if (nest.kind() == Nest::Kind::map) {
+    Nest::Map entries;
+    for (const auto& [key, value] : nest.entries()) entries.emplace(key, filled(value, element));
+    return Nest::map(std::move(entries));
+  }
+  Nest::Items items;
+  for (const Nest& item : nest.items()) items.push_back(filled(item, element));
+  return nest.kind() == Nest::Kind::list ? Nest::list(std::move(items))
+                                         : Nest::tuple(std::move(items));
+}
+
+[[noreturn]] void fail(const char* expected) {
+  internal::throw_error(ErrorCode::data_loss, "[data.deserialize] expected ", expected,
+                        " in a dataset function's graph");
+}
+
+}  // namespace
+
+GraphTemplate GraphTemplate::of(const DatasetFunction& function, const Node& input) {
+  const std::vector<GraphProbe> probes = probe_graphs(function, input);
+  check_same_ops(probes);
+  GraphTemplate made;
+  for (std::size_t i = 0; i < probes[0].nodes.size(); ++i) {
+    made.steps_.push_back({.op = std::string(probes[0].nodes[i]->op()),
+                           .inputs = probes[0].inputs[i],
+                           .attributes = common_attributes(probes, i)});
+  }
+  return made;
+}
+
+GraphTemplate GraphTemplate::read(const Nest& wire) {
+  GraphTemplate made;
+  for (const Nest& step : wire.items()) {
+    if (step.items().size() != 3) fail("[op, inputs, attributes]");
+    Step& read = made.steps_.emplace_back();
+    read.op = step.items()[0].text();
+    for (const Nest& index : step.items()[1].items()) {
+      if (index.integer() < 0 ||
+          index.integer() >= static_cast<std::int64_t>(made.steps_.size()) - 1) {
+        fail("the number of an earlier op");
+      }
+      read.inputs.push_back(static_cast<std::size_t>(index.integer()));
+    }
+    read.attributes = step.items()[2];
+    if (read.attributes.kind() != Nest::Kind::map) fail("a map of attributes");
+  }
+  made.check();
+  return made;
+}
+
+void GraphTemplate::check() const {
+  if (steps_.empty()) fail("at least one op");
+  std::vector<std::size_t> depths;
+  std::vector<std::size_t> stages;
+  for (const Step& step : steps_) {
+    const Op* op = find_op(step.op);
+    COHORT_CHECK(op != nullptr, ErrorCode::unimplemented,
+                 "[data.deserialize] expected an op of this build, got '", step.op.substr(0, 64),
+                 "'; the sender runs another version of Cohort");
+    if (op->input_count != kAnyInputCount && step.inputs.size() != op->input_count) {
+      fail("the op's number of inputs");
+    }
+    std::size_t depth = 1;
+    std::size_t count = 1;
+    for (const std::size_t input : step.inputs) {
+      depth = std::max(depth, depths[input] + 1);
+      count = std::min(count + stages[input], kStagesMax + 1);
+    }
+    if (depth > kDepthMax || count > kStagesMax) fail("at most 500 ops in a row, 100000 stages");
+    depths.push_back(depth);
+    stages.push_back(count);
+  }
+}
+
+Nest GraphTemplate::to_nest() const {
+  Nest::Items steps;
+  for (const Step& step : steps_) {
+    Nest::Items inputs;
+    for (const std::size_t input : step.inputs)
+      inputs.emplace_back(static_cast<std::int64_t>(input));
+    steps.push_back(Nest::list({step.op, Nest::list(std::move(inputs)), step.attributes}));
+  }
+  return Nest::list(std::move(steps));
+}
+
+NodePtr GraphTemplate::graph_of(const Fields& element) const {
+  std::vector<NodePtr> nodes;
+  for (const Step& step : steps_) {
+    std::vector<NodePtr> inputs;
+    for (const std::size_t input : step.inputs) inputs.push_back(nodes[input]);
+    const Nest attributes = filled(step.attributes, element);
+    AttributeReader reader(step.op, attributes.entries());
+    nodes.push_back(find_op(step.op)->make(std::move(inputs), reader));
+    reader.expect_all_read();
+  }
+  return nodes.back();
+}
+
+}  // namespace cohort::data

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+// cache: the elements of the first complete pass, again in each later one.
+#include <algorithm>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/batch_builder.h"
+#include "cohort/data/internal/cache_file.h"
+#include "cohort/data/internal/file_access.h"
+#include "cohort/data/internal/memory_cache.h"
+#include "cohort/data/internal/nest_codec.h"
+#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/stage.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::string_view kName = "cache";
+
+Fields copy_of(const Fields& element) {
+  Fields copies;
+  for (const at::Tensor& field : element) {
+    copies.push_back(StringTensor::is(field) ? field : field.clone(at::MemoryFormat::Contiguous));
+  }
+  return copies;
+}
+
+void write_cached(ByteWriter& writer, const Fields& element) { write_fields(writer, element); }
+void write_cached(ByteWriter& writer, std::int64_t row) { writer.zigzag(row); }
+void read_cached(ByteReader& reader, Fields& element) { element = read_fields(reader); }
+void read_cached(ByteReader& reader, std::int64_t& row) { row = reader.zigzag(); }
+
+class CacheNode final : public Node {
+ public:
+  CacheNode(NodePtr input, std::string file)
+      : Node(kName, {std::move(input)}), file_(std::move(file)) {}
+
+  std::int64_t cardinality() const override { return input().cardinality(); }
+  Attributes attributes() const override { return {{"file", file_}}; }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<CacheNode>(std::move(inputs[0]), file_);
+  }
+
+  const std::string& file() const { return file_; }
+
+  template <class T>
+  MemoryCache<T>& memory() const {
+    if constexpr (std::is_same_v<T, Fields>) {
+      return elements_;
+    } else {
+      return rows_;
+    }
+  }
+
+ protected:
+  std::unique_ptr<Stage> make_stage(const StageContext& context) const override;
+
+ private:
+  std::string file_;  // empty: in memory
+  mutable MemoryCache<Fields> elements_;
+  mutable MemoryCache<std::int64_t> rows_;
+};
+
+// Where a pass of a cache in memory is: it reads what an earlier one kept, or keeps its own. Used
+// only from its stage.
+template <class T>
+class MemoryPass {
+ public:
+  explicit MemoryPass(const CacheNode& node) : node_(node) {}
+
+  // The kept items; nullptr while there are none and this pass has to make them.
+  const std::vector<T>* kept() {
+    if (!pass_ && !is_filling_) {
+      pass_ = node_.memory<T>().pass();
+      is_filling_ = pass_ == nullptr;
+    }
+    return pass_ ? &pass_->items : nullptr;
+  }
+
+  std::size_t position() const { return position_; }
+  std::size_t left() const { return pass_->items.size() - position_; }
+  void advance(std::size_t count) { position_ += count; }
+
+  void keep(T item) {
+    if (!is_filling_) return;  // there are more than the input said
+    filled_.push_back(std::move(item));
+    // Whoever takes that many elements may never ask for the end.
+    if (static_cast<std::int64_t>(filled_.size()) == node_.input().cardinality()) complete();
+  }
+
+  // The pass is over.
+  void complete() {
+    position_ = filled_.size();
+    install(drawn_seed(), std::move(filled_));
+  }
+
+  void save(ByteWriter& writer) const {
+    writer.u8(static_cast<std::uint8_t>((pass_ ? 1 : 0) + (is_filling_ ? 2 : 0)));
+    writer.varint(position_);
+    if (pass_) writer.u64(pass_->id);
+    const std::vector<T>& items = pass_ ? pass_->items : filled_;
+    writer.varint(items.size());
+    for (const T& item : items) write_cached(writer, item);
+  }
+
+  void restore(ByteReader& reader) {
+    const std::uint8_t state = reader.u8();
+    if (state > 2) reader.fail("a cache's state");
+    position_ = reader.varint();
+    const std::uint64_t id = state == 1 ? reader.u64() : 0;
+    std::vector<T> items;
+    for (std::size_t left = reader.count(); left > 0; --left) {
+      read_cached(reader, items.emplace_back());
+    }
+    if (position_ > items.size()) reader.fail("a position in the cache");
+    pass_.reset();
+    filled_.clear();
+    is_filling_ = state == 2;
+    if (state == 1) {
+      install(id, std::move(items));
+    } else {
+      filled_ = std::move(items);
+    }
+  }
+
+ private:
+  // Shared where the node has the same one.
+  void install(std::uint64_t id, std::vector<T> items) {
+    is_filling_ = false;
+    pass_ = node_.memory<T>().pass();
+    if (pass_ && pass_->id == id) return;
+    pass_ = std::make_shared<const CachedPass<T>>(CachedPass<T>{id, std::move(items)});
+    node_.memory<T>().offer(pass_);
+  }
+
+  const CacheNode& node_;
+  typename MemoryCache<T>::Pass pass_;
+  std::vector<T> filled_;
+  std::size_t position_ = 0;
+  bool is_filling_ = false;
+};
+
+class MemoryCacheStage final : public Stage {
+ public:
+  MemoryCacheStage(const CacheNode& node, std::unique_ptr<Stage> input)
+      : Stage(node), pass_(node), input_(std::move(input)) {}
+
+  bool next(Fields& fields) override {
+    if (const std::vector<Fields>* kept = pass_.kept()) {
+      if (pass_.left() == 0) return false;
+      fields = copy_of((*kept)[pass_.position()]);
+      pass_.advance(1);
+      return true;
+    }
+    if (!input_->next(fields)) {
+      pass_.complete();
+      return false;
+    }
+    pass_.keep(copy_of(fields));
+    return true;
+  }
+
+  std::int64_t next_batch(std::int64_t count, Fields& batch) override {
+    const std::vector<Fields>* kept = pass_.kept();
+    if (kept == nullptr) return Stage::next_batch(count, batch);
+    const std::size_t begin = pass_.position();
+    const std::int64_t got = skip(count);
+    BatchBuilder builder(got);
+    for (std::size_t i = begin; i < pass_.position(); ++i) builder.add((*kept)[i]);
+    if (got > 0) batch = std::move(builder).take();
+    return got;
+  }
+
+  std::int64_t skip(std::int64_t count) override {
+    if (pass_.kept() == nullptr) return Stage::skip(count);
+    const auto skipped = std::min(static_cast<std::size_t>(count), pass_.left());
+    pass_.advance(skipped);
+    return static_cast<std::int64_t>(skipped);
+  }
+
+  void save(ByteWriter& writer) const override {
+    pass_.save(writer);
+    input_->save(writer);
+  }
+
+  void restore(ByteReader& reader) override {
+    pass_.restore(reader);
+    input_->restore(reader);
+  }
+
+ private:
+  MemoryPass<Fields> pass_;
+  std::unique_ptr<Stage> input_;
+};
+
+// Keeps the numbers of the rows.
+class RowCacheStage final : public RowStage {
+ public:
+  RowCacheStage(const CacheNode& node, std::unique_ptr<Stage> input)
+      : RowStage(node), pass_(node), input_(std::move(input)) {}
+
+  const RowStore& store() const override { return input_->rows()->store(); }
+
+  std::size_t next_rows(std::span<std::int64_t> rows) override {
+    if (const std::vector<std::int64_t>* kept = pass_.kept()) {
+      const std::size_t count = std::min(rows.size(), pass_.left());
+      std::copy_n(kept->begin() + static_cast<std::ptrdiff_t>(pass_.position()), count,
+                  rows.begin());
+      pass_.advance(count);
+      return count;
+    }
+    const std::size_t got = input_->rows()->next_rows(rows);
+    for (std::size_t i = 0; i < got; ++i) pass_.keep(rows[i]);
+    if (got < rows.size() && pass_.kept() == nullptr) pass_.complete();
+    return got;
+  }
+
+  void save(ByteWriter& writer) const override {
+    pass_.save(writer);
+    input_->save(writer);
+  }
+
+  void restore(ByteReader& reader) override {
+    pass_.restore(reader);
+    input_->restore(reader);
+  }
+
+ private:
+  MemoryPass<std::int64_t> pass_;
+  std::unique_ptr<Stage> input_;
+};
+
+// A pass over a cache in files.
+class FileCacheStage final : public Stage {
+ public:
+  FileCacheStage(const CacheNode& node, StageContext context, std::string prefix)
+      : Stage(node), cache_(node), context_(std::move(context)), prefix_(std::move(prefix)) {}
+
+  bool next(Fields& fields) override {
+    if (mode_ == Mode::fresh && !begin()) return false;
+    switch (mode_) {
+      case Mode::reading:
+        return read(fields);
+      case Mode::writing:
+        return write(fields);
+      case Mode::passing:
+        return input_->next(fields);
+      default:
+        return false;
+    }
+  }
+
+  // A pass that writes is saved as one that only hands elements on: the next one fills the cache.
+  void save(ByteWriter& writer) const override {
+    const Mode mode = mode_ == Mode::writing ? Mode::passing : mode_;
+    writer.u8(static_cast<std::uint8_t>(mode));
+    if (mode == Mode::reading) {
+      writer.u64(reader_->offset());
+      writer.u64(reader_->position());
+    }
+    if (mode == Mode::passing) input_->save(writer);
+  }
+
+  void restore(ByteReader& reader) override {
+    const std::uint8_t mode = reader.u8();
+    if (mode > static_cast<std::uint8_t>(Mode::ended)) reader.fail("a cache's state");
+    mode_ = static_cast<Mode>(mode);
+    if (mode_ == Mode::writing) reader.fail("a cache's state");
+    writer_.reset();
+    if (mode_ == Mode::reading) {
+      reader_ = CacheFileReader::open(prefix_, "");
+      COHORT_CHECK(reader_ != nullptr, ErrorCode::not_found,
+                   "[data.cache] expected the cache that the position is in, got no file '",
+                   cache_path(prefix_), "'");
+      const std::uint64_t offset = reader.u64();
+      reader_->seek(offset, reader.u64());
+    }
+    if (mode_ == Mode::passing) {
+      input_ = start_input();
+      input_->restore(reader);
+    }
+  }
+
+ private:
+  // Part of a saved position: never renumber.
+  enum class Mode : std::uint8_t { fresh = 0, reading = 1, writing = 2, passing = 3, ended = 4 };
+
+  std::unique_ptr<Stage> start_input() const { return cache_.input().start(context_.input(0)); }
+
+  // Where another iterator fills the cache, that is thrown once; then this pass is over, unless the
+  // other is done by then. False: it is over.
+  bool begin() {
+    try {
+      open();
+      return true;
+    } catch (...) {
+      if (!std::exchange(was_refused_, true)) throw;
+    }
+    mode_ = Mode::ended;
+    return false;
+  }
+
+  void open() {
+    const ElementSpec* spec = cache_.known_spec();
+    const std::string known = spec == nullptr ? "" : spec->to_string();
+    reader_ = CacheFileReader::open(prefix_, known);
+    if (!reader_) {
+      writer_ = std::make_unique<CacheFileWriter>(prefix_, known);
+      // It may have been completed just before the right to write came free.
+      reader_ = CacheFileReader::open(prefix_, known);
+    }
+    if (reader_) {
+      writer_.reset();
+      mode_ = Mode::reading;
+    } else {
+      input_ = start_input();
+      mode_ = Mode::writing;
+    }
+  }
+
+  bool read(Fields& fields) {
+    try {
+      if (reader_->next(fields)) return true;
+    } catch (...) {
+      end();  // a damaged file: what lies behind is lost
+      throw;
+    }
+    end();
+    return false;
+  }
+
+  bool write(Fields& fields) {
+    if (!input_->next(fields)) {
+      finish();
+      return false;
+    }
+    try {
+      writer_->add(fields);
+      if (static_cast<std::int64_t>(writer_->count()) == cache_.input().cardinality()) finish();
+    } catch (...) {
+      writer_.reset();  // a full disk: the pass goes on without a cache
+      mode_ = Mode::passing;
+      throw;
+    }
+    return true;
+  }
+
+  void finish() {
+    const std::unique_ptr<CacheFileWriter> writer = std::move(writer_);
+    end();
+    writer->finish();
+  }
+
+  void end() {
+    mode_ = Mode::ended;
+    writer_.reset();
+    reader_.reset();
+    input_.reset();
+  }
+
+  const CacheNode& cache_;  // kept by the stage
+  StageContext context_;
+  std::string prefix_;
+  Mode mode_ = Mode::fresh;
+  bool was_refused_ = false;
+  std::unique_ptr<CacheFileReader> reader_;
+  std::unique_ptr<CacheFileWriter> writer_;
+  std::unique_ptr<Stage> input_;  // while it writes or passes
+};
+
+std::unique_ptr<Stage> CacheNode::make_stage(const StageContext& context) const {
+  // A preview leaves no mark.
+  if (context.purpose() != Purpose::run) return input().start(context.input(0));
+  if (!file_.empty()) {
+    allowed_path(cache_path(file_), context.options(), kName);
+    allowed_path(partial_cache_path(file_), context.options(), kName);
+    return std::make_unique<FileCacheStage>(*this, context, file_);
+  }
+  std::unique_ptr<Stage> from = input().start(context.input(0));
+  if (from->rows() != nullptr) return std::make_unique<RowCacheStage>(*this, std::move(from));
+  return std::make_unique<MemoryCacheStage>(*this, std::move(from));
+}
+
+}  // namespace
+
+NodePtr make_cache(std::vector<NodePtr> inputs, AttributeReader& attributes) {
+  return std::make_shared<CacheNode>(std::move(inputs[0]), attributes.text("file"));
+}
+
+}  // namespace cohort::data
+
+namespace cohort {
+
+Dataset Dataset::cache(std::string file) const {
+  return Dataset(std::make_shared<data::CacheNode>(node_, std::move(file)));
+}
+
+}  // namespace cohort

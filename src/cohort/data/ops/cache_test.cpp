@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+
+#include "cohort/data/internal/cache_file.h"
+#include "cohort/data/internal/dataset_op_suite.h"
+
+namespace cohort::data {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A prefix that no other test has.
+std::string new_prefix() {
+  static std::atomic<int> count = 0;
+  const fs::path folder = fs::path(::testing::TempDir()) /
+                          ("cache-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
+  fs::create_directories(folder);
+  return (folder / "c").string();
+}
+
+struct Counted {
+  std::shared_ptr<std::atomic<int>> calls = std::make_shared<std::atomic<int>>(0);
+
+  Dataset dataset(std::int64_t count) const {
+    MapOptions options{.output_spec =
+                           ElementSpec::tuple({{at::kLong, std::vector<std::int64_t>{}}})};
+    return rows(count).map([calls = calls](at::Tensor x) { return ++*calls, x; }, options);
+  }
+};
+
+Dataset names() {
+  return Dataset::from_tensor_slices(
+      Nest::tuple({StringTensor({3}, {"a", "", "ccc"}), at::arange(6).view({3, 2})}));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cache, DatasetOp,
+    ::testing::Values(
+        DatasetOpCase{"Rows", [] { return rows(5).cache(); }},
+        DatasetOpCase{"Tensors", [] { return tensors(5).cache(); }},
+        DatasetOpCase{"RepeatedRows", [] { return rows(4).cache().repeat(3); }},
+        DatasetOpCase{"RepeatedTensors", [] { return tensors(4).cache().repeat(3).batch(3); }},
+        DatasetOpCase{"Shuffled", [] { return rows(6).shuffle(6, {.seed = 3}).cache().repeat(2); }},
+        DatasetOpCase{"Strings", [] { return names().cache().repeat(2); }},
+        DatasetOpCase{"File", [] { return tensors(5).cache(new_prefix()); }},
+        DatasetOpCase{"RepeatedFile",
+                      [] { return names().cache(new_prefix()).repeat(2).batch(2); }},
+        DatasetOpCase{"Nothing", [] { return rows(0).cache().repeat(2); }}));
+
+TEST(Cache, RunsItsInputOnce) {
+  const Counted counted;
+  const Dataset dataset = counted.dataset(4).cache();
+  EXPECT_THAT(scalars_of(dataset), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(scalars_of(dataset.batch(2).repeat(2).unbatch()),
+              ElementsAre(0, 1, 2, 3, 0, 1, 2, 3));
+  EXPECT_EQ(*counted.calls, 4);
+}
+
+TEST(Cache, ForgetsAPassThatStopsEarly) {
+  const Counted counted;
+  const Dataset dataset = counted.dataset(10).cache().take(5).repeat(2);
+  EXPECT_THAT(scalars_of(dataset), ElementsAre(0, 1, 2, 3, 4, 0, 1, 2, 3, 4));
+  EXPECT_EQ(*counted.calls, 10);
+}
+
+TEST(Cache, IsCompleteWithTheLastElementWhereTheirNumberIsKnown) {
+  const Counted counted;
+  EXPECT_EQ(scalars_of(counted.dataset(4).cache().take(4).repeat(2)).size(), 8);
+  EXPECT_EQ(*counted.calls, 4);
+}
+
+TEST(Cache, RepeatsTheOrderOfItsFirstPass) {
+  for (const Dataset& input : {rows(50), tensors(50)}) {
+    const Dataset dataset = input.shuffle(50).cache();
+    EXPECT_EQ(scalars_of(dataset), scalars_of(dataset));
+  }
+}
+
+TEST(Cache, KeepsWhatItHasFromWhoeverWritesToAnElement) {
+  const Dataset dataset = tensors(2).cache().map([](at::Tensor x) { return x.add_(10); });
+  EXPECT_THAT(elements_of(dataset), ElementsAre("10", "11"));
+  EXPECT_THAT(elements_of(dataset), ElementsAre("10", "11"));
+}
+
+TEST(Cache, KeepsElementsAndNotErrors) {
+  const Dataset dataset =
+      rows(4)
+          .map([](at::Tensor x) {
+            COHORT_CHECK(x.item<std::int64_t>() != 1, ErrorCode::data_loss, "one");
+            return x;
+          })
+          .cache();
+  EXPECT_THAT(elements_of(dataset), ElementsAre("0", "error data_loss", "2", "3"));
+  EXPECT_THAT(elements_of(dataset), ElementsAre("0", "2", "3"));
+}
+
+TEST(Cache, GoesOnFillingAfterARestore) {
+  const Counted counted;
+  const Dataset dataset = counted.dataset(5).cache().repeat(2);
+  Iterator original = dataset.iterator();
+  drain(original, 3);
+  const Counted other;
+  const Dataset rebuilt = other.dataset(5).cache().repeat(2);
+  Iterator restored = rebuilt.iterator();
+  restored.restore(original.save());
+  EXPECT_THAT(drain(restored), ElementsAre("3", "4", "0", "1", "2", "3", "4"));
+  EXPECT_EQ(*other.calls, 2);
+}
+
+// A shuffle without a seed draws another order when its pipeline is built anew.
+TEST(Cache, RestoresTheOrderThatWasCached) {
+  const auto built = [] { return tensors(20).shuffle(20).cache().repeat(3); };
+  Iterator original = built().iterator();
+  drain(original, 30);
+  Iterator restored = built().iterator();
+  restored.restore(original.save());
+  EXPECT_EQ(drain(restored), drain(original));
+}
+
+TEST(FileCache, IsReadByLaterPassesOfAnyDataset) {
+  const Counted counted;
+  const std::string prefix = new_prefix();
+  EXPECT_THAT(scalars_of(counted.dataset(4).cache(prefix)), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(scalars_of(counted.dataset(4).cache(prefix).repeat(2)),
+              ElementsAre(0, 1, 2, 3, 0, 1, 2, 3));
+  EXPECT_EQ(*counted.calls, 4);
+}
+
+TEST(FileCache, LeavesNothingOfAPassThatStopsEarly) {
+  const std::string prefix = new_prefix();
+  { Iterator(tensors(4).cache(prefix).iterator()).next_element(); }
+  EXPECT_TRUE(fs::is_empty(fs::path(prefix).parent_path()));
+  scalars_of(tensors(4).cache(prefix));
+  EXPECT_TRUE(fs::exists(cache_path(prefix)));
+  EXPECT_FALSE(fs::exists(partial_cache_path(prefix)));
+}
+
+TEST(FileCache, IsFilledByOneIteratorAtATime) {
+  const Dataset dataset = tensors(4).cache(new_prefix());
+  Iterator a = dataset.iterator();
+  Iterator b = dataset.iterator();
+  EXPECT_THAT(drain(a, 1), ElementsAre("0"));
+  EXPECT_EQ(error_of([&] { b.next_element(); }).code(), ErrorCode::already_exists);
+  EXPECT_THAT(drain(a), ElementsAre("1", "2", "3"));
+  EXPECT_THAT(drain(b), ElementsAre("0", "1", "2", "3"));
+}
+
+TEST(FileCache, EndsThePassOfAnIteratorThatWasRefused) {
+  const Dataset dataset = tensors(4).cache(new_prefix());
+  Iterator a = dataset.iterator();
+  a.next_element();
+  EXPECT_THAT(elements_of(dataset), ElementsAre("error already_exists"));
+}
+
+TEST(FileCache, IsFilledAnewWhereTheLastWriterDied) {
+  const std::string prefix = new_prefix();
+  std::ofstream(partial_cache_path(prefix)) << "half an element";
+  EXPECT_THAT(scalars_of(tensors(3).cache(prefix)), ElementsAre(0, 1, 2));
+  EXPECT_THAT(scalars_of(tensors(3).cache(prefix)), ElementsAre(0, 1, 2));
+}
+
+TEST(FileCache, GoesOnAfterARestoreWhileItIsWritten) {
+  const Dataset dataset = tensors(4).cache(new_prefix()).repeat(2);
+  Iterator original = dataset.iterator();
+  drain(original, 2);
+  const Bytes position = original.save();
+  EXPECT_THAT(drain(original), ElementsAre("2", "3", "0", "1", "2", "3"));
+  Iterator restored = dataset.iterator();
+  restored.restore(position);
+  EXPECT_THAT(drain(restored), ElementsAre("2", "3", "0", "1", "2", "3"));
+}
+
+TEST(FileCache, RefusesTheFilesOfAnotherPipeline) {
+  const std::string prefix = new_prefix();
+  scalars_of(tensors(3).cache(prefix));
+  EXPECT_THAT(error_of([&] {
+                elements_of(names().cache(prefix));
+                names().cache(prefix).iterator().next_element();
+              }).message(),
+              HasSubstr("expected a cache of elements (string[], int64[2]) in"));
+}
+
+TEST(FileCache, ReportsDamageOnce) {
+  const std::string prefix = new_prefix();
+  scalars_of(tensors(3).cache(prefix));
+  fs::resize_file(cache_path(prefix), fs::file_size(cache_path(prefix)) - 30);
+  EXPECT_THAT(elements_of(tensors(3).cache(prefix)), ElementsAre("0", "1", "2", "error data_loss"));
+}
+
+TEST(FileCache, ReportsADirectoryThatIsNotThere) {
+  EXPECT_THAT(elements_of(tensors(3).cache(new_prefix() + "/none/c")),
+              ElementsAre("error failed_precondition"));
+}
+
+TEST(FileCache, KeepsToTheDirectoriesThatAreAllowed) {
+  const std::string prefix = new_prefix();
+  const std::string folder = fs::path(prefix).parent_path().string();
+  const Dataset dataset = tensors(2).cache(prefix);
+  EXPECT_EQ(error_of([&] { dataset.iterator({.data_dirs = {{}}}); }).code(),
+            ErrorCode::permission_denied);
+  Iterator iterator = dataset.iterator({.data_dirs = {{folder}}});
+  EXPECT_THAT(drain(iterator), ElementsAre("0", "1"));
+}
+
+}  // namespace
+}  // namespace cohort::data

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <gmock/gmock.h>
+
+#include "cohort/data/internal/dataset_op_suite.h"
+
+namespace cohort::data {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Dataset repeated(std::int64_t x) {
+  return Dataset::from_tensor_slices(at::full({x}, x, at::kLong));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    FlatMap, DatasetOp,
+    ::testing::Values(
+        DatasetOpCase{"Rows", [] { return rows(5).flat_map(&repeated); }, false},
+        DatasetOpCase{"Tensors", [] { return tensors(5).flat_map(&repeated); }, false},
+        DatasetOpCase{"Repeated", [] { return rows(4).flat_map(&repeated).repeat(2).batch(3); },
+                      false},
+        DatasetOpCase{"Shuffled",
+                      [] {
+                        return rows(3).flat_map([](std::int64_t x) {
+                          return Dataset::range(4, {.start = 4 * x}).shuffle(3, {.seed = 5});
+                        });
+                      },
+                      false},
+        DatasetOpCase{"Nested",
+                      [] {
+                        return rows(4).flat_map([](std::int64_t x) {
+                          return Dataset::range(x).flat_map(&repeated).prefetch(1);
+                        });
+                      },
+                      false},
+        DatasetOpCase{"Nothing", [] { return rows(0).flat_map(&repeated); }, false}));
+
+TEST(FlatMap, YieldsOneDatasetAfterTheOther) {
+  EXPECT_THAT(scalars_of(rows(5).flat_map(&repeated)), ElementsAre(1, 2, 2, 3, 3, 3, 4, 4, 4, 4));
+}
+
+TEST(FlatMap, TakesTheFieldsOfAnElement) {
+  const Dataset pairs =
+      Dataset::from_tensor_slices(Nest::tuple({at::arange(1, 3), at::arange(2) + 10}));
+  const Dataset dataset = pairs.flat_map([](std::int64_t count, at::Tensor x) {
+    return Dataset::range(count).map([x](at::Tensor i) { return std::make_tuple(i, x); });
+  });
+  EXPECT_THAT(elements_of(dataset), ElementsAre("(0, 10)", "(0, 11)", "(1, 11)"));
+}
+
+TEST(FlatMap, TakesSlicesOfItsElement) {
+  const Dataset dataset =
+      Dataset::from_tensor_slices(at::arange(4).view({2, 2})).flat_map([](at::Tensor x) {
+        return Dataset::from_tensor_slices(x);
+      });
+  EXPECT_THAT(scalars_of(dataset), ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(dataset.element_spec().to_string(), "int64[]");
+}
+
+TEST(FlatMap, KnowsTheSpecOfWhatItsDatasetsShare) {
+  const Dataset dataset = rows(4).flat_map(
+      [](std::int64_t x) { return Dataset::range(6).batch(x + 1, {.drop_remainder = true}); });
+  EXPECT_EQ(dataset.element_spec().to_string(), "int64[?]");
+  EXPECT_EQ(rows(0).flat_map(&repeated).element_spec().to_string(), "int64[]");
+}
+
+TEST(FlatMap, CountsNothing) {
+  EXPECT_EQ(rows(5).flat_map(&repeated).cardinality(), kUnknownCardinality);
+  EXPECT_EQ(rows(5).repeat().flat_map(&repeated).cardinality(), kUnknownCardinality);
+}
+
+TEST(FlatMap, ReportsErrorsOfItsInputFunctionAndDatasetsInTheirPlace) {
+  const auto fail_at = [](std::int64_t bad) {
+    return [bad](at::Tensor element) {
+      const auto x = element.item<std::int64_t>();
+      COHORT_CHECK(x != bad, ErrorCode::data_loss, "bad");
+      return at::full({}, x, at::kLong);
+    };
+  };
+  const Dataset dataset = rows(5).map(Function(fail_at(1))).flat_map([&](std::int64_t x) {
+    COHORT_CHECK(x != 3, ErrorCode::out_of_range, "no dataset");
+    return Dataset::range(x).map(Function(fail_at(2)));
+  });
+  EXPECT_THAT(elements_of(dataset),
+              ElementsAre("error data_loss", "0", "1", "error invalid_argument", "0", "1",
+                          "error data_loss", "3"));
+}
+
+TEST(FlatMap, NamesTheElementWhoseDatasetCannotBeMade) {
+  Iterator iterator =
+      rows(3)
+          .flat_map([](std::int64_t x) { return Dataset::range(4).shard(2, x == 1 ? 7 : 0); })
+          .iterator();
+  EXPECT_EQ(drain(iterator, 2).size(), 2);
+  EXPECT_THAT(error_of([&] { iterator.next_element(); }).what(),
+              HasSubstr("opening the dataset of element 1 of flat_map"));
+}
+
+TEST(FlatMap, RefusesDatasetsOfAnotherStructure) {
+  const Dataset dataset = rows(2).flat_map([](std::int64_t x) {
+    return Dataset::range(1).map([x](at::Tensor i) { return x == 0 ? Nest(i) : Nest::list({i}); });
+  });
+  EXPECT_THAT(elements_of(dataset), ElementsAre("0", "error invalid_argument"));
+}
+
+TEST(FlatMap, MakesDatasetsOfAFunctionWithoutParametersInNoWay) {
+  EXPECT_THAT(error_of([] { make_dataset_function([] { return rows(1); }); }).message(),
+              HasSubstr("[data.flat_map] expected a function of the element"));
+}
+
+}  // namespace
+}  // namespace cohort::data

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// interleave: the elements of datasets made of each element, cycle_length datasets taking turns.
+#include <algorithm>
+#include <thread>
+
+#include "cohort/core/error.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/internal/made_datasets.h"
+#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/parallel_calls.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::string_view kName = "interleave";
+
+// The order depends on cycle_length, so that of this machine travels with the graph.
+InterleaveOptions resolved(InterleaveOptions options) {
+  if (options.cycle_length == kAutotune) {
+    options.cycle_length = std::max<std::int64_t>(
+        {1, std::thread::hardware_concurrency(), options.num_parallel_calls});
+  }
+  return options;
+}
+
+class InterleaveNode final : public MadeDatasetsNode {
+ public:
+  InterleaveNode(NodePtr input, DatasetFunctionPtr function, std::optional<ElementSpec> spec,
+                 const InterleaveOptions& options)
+      : MadeDatasetsNode(kName, std::move(input), std::move(function), std::move(spec)),
+        options_(options) {
+    COHORT_CHECK(options.cycle_length > 0, ErrorCode::invalid_argument,
+                 "[data.interleave] expected cycle_length > 0 or kAutotune, got ",
+                 options.cycle_length);
+    COHORT_CHECK(options.block_length > 0, ErrorCode::invalid_argument,
+                 "[data.interleave] expected block_length > 0, got ", options.block_length);
+    check_parallel_calls(options.num_parallel_calls, kName);
+    COHORT_CHECK(options.num_parallel_calls <= options.cycle_length, ErrorCode::invalid_argument,
+                 "[data.interleave] expected num_parallel_calls of at most cycle_length, ",
+                 options.cycle_length, ", got ", options.num_parallel_calls);
+  }
+
+  std::int64_t cardinality() const override {
+    return input().cardinality() == kInfiniteCardinality ? kInfiniteCardinality
+                                                         : kUnknownCardinality;
+  }
+
+  Attributes attributes() const override {
+    Attributes all = function_attributes();
+    all.emplace("cycle_length", options_.cycle_length);
+    all.emplace("block_length", options_.block_length);
+    if (options_.num_parallel_calls != 0) {
+      all.emplace("num_parallel_calls", options_.num_parallel_calls);
+    }
+    if (options_.deterministic) all.emplace("deterministic", *options_.deterministic);
+    return all;
+  }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<InterleaveNode>(std::move(inputs[0]), function(), known_spec(),
+                                            options_);
+  }
+
+ protected:
+  std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
+    const InterleaveOrder order{.cycle_length = options_.cycle_length,
+                                .block_length = options_.block_length};
+    if (options_.num_parallel_calls == 0 || context.purpose() != Purpose::run) {
+      return start_interleave(*this, context, order);
+    }
+    return start_parallel_interleave(
+        *this, context, order,
+        {.calls = options_.num_parallel_calls,
+         .is_deterministic = context.is_deterministic(options_.deterministic)});
+  }
+
+ private:
+  InterleaveOptions options_;
+};
+
+}  // namespace
+
+NodePtr make_interleave(std::vector<NodePtr> inputs, AttributeReader& attributes) {
+  InterleaveOptions options{.cycle_length = attributes.integer("cycle_length"),
+                            .block_length = attributes.integer("block_length")};
+  if (attributes.has("num_parallel_calls")) {
+    options.num_parallel_calls = attributes.integer("num_parallel_calls");
+  }
+  if (attributes.has("deterministic")) options.deterministic = attributes.boolean("deterministic");
+  return std::make_shared<InterleaveNode>(std::move(inputs[0]), read_dataset_function(attributes),
+                                          attributes.spec("spec"), options);
+}
+
+}  // namespace cohort::data
+
+namespace cohort {
+
+Dataset Dataset::interleave_with(std::shared_ptr<const data::DatasetFunction> fn,
+                                 InterleaveOptions options) const {
+  return Dataset(std::make_shared<data::InterleaveNode>(node_, std::move(fn), std::nullopt,
+                                                        data::resolved(options)));
+}
+
+}  // namespace cohort
