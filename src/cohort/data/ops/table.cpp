@@ -10,6 +10,7 @@ namespace cohort::data {
 NodePtr make_assertion(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_batch(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_concatenate(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_csv(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_filter(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_from_generator(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_fixed_length_record(std::vector<NodePtr> inputs, AttributeReader& attributes);
@@ -20,6 +21,7 @@ NodePtr make_ignore_errors(std::vector<NodePtr> inputs, AttributeReader& attribu
 NodePtr make_map(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_options(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_parallel_batch(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_parse_example(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_prefetch(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_range(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_repeat(std::vector<NodePtr> inputs, AttributeReader& attributes);
@@ -41,6 +43,7 @@ std::span<const Op> op_table() {
       Op{"assert_cardinality", ShardRule::remove, BatchRule::pass_through, make_assertion, 1},
       Op{"batch", ShardRule::pass_through, BatchRule::own, make_batch, 1},
       Op{"concatenate", ShardRule::all_inputs, BatchRule::common, make_concatenate, 2},
+      Op{"csv", ShardRule::reader, BatchRule::unknown, make_csv, kAnyInputCount},
       Op{"filter", ShardRule::pass_through, BatchRule::pass_through, make_filter, 1},
       Op{"fixed_length_record", ShardRule::reader, BatchRule::unknown, make_fixed_length_record,
          kAnyInputCount},
@@ -52,6 +55,7 @@ std::span<const Op> op_table() {
       Op{"map", ShardRule::pass_through, BatchRule::unknown, make_map, 1},
       Op{"options", ShardRule::pass_through, BatchRule::pass_through, make_options, 1},
       Op{"parallel_batch", ShardRule::pass_through, BatchRule::unknown, make_parallel_batch, 1},
+      Op{"parse_example", ShardRule::pass_through, BatchRule::pass_through, make_parse_example, 1},
       Op{"prefetch", ShardRule::pass_through, BatchRule::pass_through, make_prefetch, 1},
       Op{"range", ShardRule::source, BatchRule::unknown, make_range, 0},
       Op{"repeat", ShardRule::pass_through, BatchRule::pass_through, make_repeat, 1},
