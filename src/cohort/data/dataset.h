@@ -32,6 +32,7 @@
 namespace cohort {
 
 class Dataset;
+struct FeatureSpec;  // data/example_parser.h
 
 namespace data {
 class Node;             // data/internal/node.h
@@ -231,6 +232,9 @@ class COHORT_API Dataset {
   // Elements of the first complete pass are kept, in memory or in files that begin with `file`.
   Dataset cache(std::string file = {}) const;
   Dataset assert_cardinality(std::int64_t cardinality) const;
+  // The features of serialized tf.train.Examples, one a scalar string or a batch of them, as a map
+  // (example_parser.h). Faster behind batch().
+  Dataset parse_example(const std::map<std::string, FeatureSpec>& features) const;
   // Passes over errors.
   Dataset ignore_errors() const;
   Dataset with_options(const DatasetOptions& options) const;

@@ -11,6 +11,7 @@ NodePtr make_assertion(std::vector<NodePtr> inputs, AttributeReader& attributes)
 NodePtr make_batch(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_cache(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_concatenate(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_csv(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_filter(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_flat_map(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_from_generator(std::vector<NodePtr> inputs, AttributeReader& attributes);
@@ -24,6 +25,7 @@ NodePtr make_map(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_options(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_padded_batch(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_parallel_batch(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_parse_example(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_prefetch(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_range(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_rebatch(std::vector<NodePtr> inputs, AttributeReader& attributes);
@@ -48,6 +50,7 @@ std::span<const Op> op_table() {
       Op{"batch", ShardRule::pass_through, BatchRule::own, make_batch, 1},
       Op{"cache", ShardRule::pass_through, BatchRule::pass_through, make_cache, 1},
       Op{"concatenate", ShardRule::all_inputs, BatchRule::common, make_concatenate, 2},
+      Op{"csv", ShardRule::reader, BatchRule::unknown, make_csv, kAnyInputCount},
       Op{"filter", ShardRule::pass_through, BatchRule::pass_through, make_filter, 1},
       Op{"fixed_length_record", ShardRule::reader, BatchRule::unknown, make_fixed_length_record,
          kAnyInputCount},
@@ -62,6 +65,7 @@ std::span<const Op> op_table() {
       Op{"options", ShardRule::pass_through, BatchRule::pass_through, make_options, 1},
       Op{"padded_batch", ShardRule::pass_through, BatchRule::own, make_padded_batch, 1},
       Op{"parallel_batch", ShardRule::pass_through, BatchRule::unknown, make_parallel_batch, 1},
+      Op{"parse_example", ShardRule::pass_through, BatchRule::pass_through, make_parse_example, 1},
       Op{"prefetch", ShardRule::pass_through, BatchRule::pass_through, make_prefetch, 1},
       Op{"range", ShardRule::source, BatchRule::unknown, make_range, 0},
       Op{"rebatch", ShardRule::pass_through, BatchRule::unknown, make_rebatch, 1},

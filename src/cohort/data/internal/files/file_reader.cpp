@@ -35,11 +35,12 @@ std::vector<NodePtr> inputs_of(const FileNames& names) {
 }  // namespace
 
 FileNames FileNames::of(const Dataset& names, std::string_view op) {
-  const ElementSpec& spec = names.element_spec();
-  COHORT_CHECK(spec.fields.size() == 1 && spec.fields[0].dtype == kString &&
-                   (!spec.fields[0].sizes || spec.fields[0].sizes->empty()),
-               ErrorCode::invalid_argument, "[data.", op,
-               "] expected file names as scalar strings, got a dataset of ", spec.to_string());
+  const ElementSpec* spec = names.node()->known_spec();
+  const bool may_be_names =
+      spec == nullptr || (spec->fields.size() == 1 && spec->fields[0].dtype == kString &&
+                          (!spec->fields[0].sizes || spec->fields[0].sizes->empty()));
+  COHORT_CHECK(may_be_names, ErrorCode::invalid_argument, "[data.", op,
+               "] expected file names as scalar strings, got a dataset of ", spec->to_string());
   return {names.node(), {}};
 }
 

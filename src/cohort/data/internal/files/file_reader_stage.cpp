@@ -63,6 +63,7 @@ bool FileReaderStage::next_value(std::string_view& value) {
     }
     try {
       if (next_in_slot(slot, value)) {
+        last_turn_ = turn_;
         next_turn();
         return true;
       }
@@ -80,8 +81,31 @@ bool FileReaderStage::next_value(std::string_view& value) {
 bool FileReaderStage::next(Fields& fields) {
   std::string_view value;
   if (!next_value(value)) return false;
-  reader_.make_element(value, fields);
+  make_element(value, fields);
   return true;
+}
+
+void FileReaderStage::make_element(std::string_view value, Fields& fields) const {
+  try {
+    reader_.make_element(value, fields);
+  } catch (Error& error) {
+    const Slot& slot = slots_[last_turn_];
+    throw std::move(error).during("reading '" + slot.path + "' before byte " +
+                                  std::to_string(slot.scanner->offset()));
+  }
+}
+
+std::int64_t FileReaderStage::skip(std::int64_t count) {
+  std::int64_t skipped = 0;
+  std::string_view value;
+  for (; skipped < count; ++skipped) {
+    try {
+      if (!next_value(value)) break;
+    } catch (const std::exception&) {
+      // An error is one element.
+    }
+  }
+  return skipped;
 }
 
 std::int64_t FileReaderStage::next_batch(std::int64_t count, Fields& batch) {

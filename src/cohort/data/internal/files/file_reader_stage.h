@@ -21,6 +21,7 @@ class FileReaderStage final : public Stage {
 
   bool next(Fields& fields) override;
   std::int64_t next_batch(std::int64_t count, Fields& batch) override;
+  std::int64_t skip(std::int64_t count) override;
   void save(ByteWriter& writer) const override;
   void restore(ByteReader& reader) override;
 
@@ -34,6 +35,7 @@ class FileReaderStage final : public Stage {
   };
 
   bool next_value(std::string_view& value);
+  void make_element(std::string_view value, Fields& fields) const;
   bool next_in_slot(Slot& slot, std::string_view& value);
   bool take_name(Slot& slot);
   void release(Slot& slot);
@@ -46,6 +48,7 @@ class FileReaderStage final : public Stage {
   std::vector<Slot> slots_;
   std::size_t taken_count_ = 0;
   std::size_t turn_ = 0;
+  std::size_t last_turn_ = 0;    // whose value was handed on
   std::size_t batch_bytes_ = 0;  // of the last batch: what the next will take
 };
 

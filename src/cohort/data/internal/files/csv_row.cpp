@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/internal/files/csv_row.h"
+
+#include <charconv>
+#include <limits>
+
+#include "cohort/core/error.h"
+
+namespace cohort::data {
+namespace {
+
+bool ends_row(char c) { return c == '\n' || c == '\r'; }
+
+// Walks over a row as its fields are cut. A quote that closes nothing leaves the field open, as in
+// the original. Used only from one scan.
+class RowWalk {
+ public:
+  explicit RowWalk(char delimiter) : delimiter_(delimiter) {}
+
+  // Where the row ends in text[from, …); npos if not there.
+  std::size_t find_end(std::string_view text, std::size_t from) {
+    for (std::size_t i = from; i < text.size(); ++i) {
+      const char c = text[i];
+      switch (state_) {
+        case State::field_start:
+        case State::plain:
+          if (ends_row(c)) return i;
+          if (c == delimiter_) {
+            state_ = State::field_start;
+          } else {
+            state_ = c == '"' && state_ == State::field_start ? State::quoted : State::plain;
+          }
+          break;
+        case State::quoted:
+          if (c == '"') state_ = State::quote;
+          break;
+        case State::quote:
+          if (ends_row(c)) return i;
+          state_ = c == delimiter_ ? State::field_start : State::quoted;
+          break;
+      }
+    }
+    return std::string_view::npos;
+  }
+
+ private:
+  // quote: behind a quote in a quoted field, which closes it or stands for one.
+  enum class State : std::uint8_t { field_start, plain, quoted, quote };
+  char delimiter_;
+  State state_ = State::field_start;
+};
+
+[[noreturn]] void fail_in_row(std::string_view row, std::string_view problem) {
+  constexpr std::size_t kShownMax = 80;
+  internal::throw_error(ErrorCode::invalid_argument, "[data.csv] expected fields of RFC 4180, got ",
+                        problem, " in row '", row.substr(0, kShownMax),
+                        row.size() > kShownMax ? "…'" : "'");
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\n\v\f\r";
+  const std::size_t begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
+}
+
+// "+5" is a number, "+-5" is none.
+bool drop_plus(std::string_view& text) {
+  if (!text.starts_with('+')) return true;
+  text.remove_prefix(1);
+  return !text.starts_with('-');
+}
+
+template <class T>
+bool parse_integer(std::string_view text, T& value) {
+  text = trimmed(text);
+  if (!drop_plus(text)) return false;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// Too large a number is infinite, too small a one is 0.
+template <class T>
+T out_of_range_value(std::string_view digits) {
+  const std::size_t exponent = digits.find_first_of("eE");
+  const bool is_small = exponent != std::string_view::npos ? digits.substr(exponent + 1, 1) == "-"
+                                                           : digits.find('.') < 2;
+  return is_small ? T(0) : std::numeric_limits<T>::infinity();
+}
+
+template <class T>
+bool parse_real(std::string_view text, T& value) {
+  text = trimmed(text);
+  if (!drop_plus(text)) return false;
+  const bool is_negative = text.starts_with('-');
+  const std::string_view digits = text.substr(is_negative ? 1 : 0);
+  if (digits.starts_with("0x") || digits.starts_with("0X")) {
+    const auto [end, error] = std::from_chars(digits.data() + 2, digits.data() + digits.size(),
+                                              value, std::chars_format::hex);
+    if (is_negative) value = -value;
+    return error == std::errc() && end == digits.data() + digits.size();
+  }
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (end != text.data() + text.size()) return false;
+  if (error == std::errc::result_out_of_range) {
+    value = out_of_range_value<T>(digits);
+    if (is_negative) value = -value;
+  }
+  return error == std::errc() || error == std::errc::result_out_of_range;
+}
+
+}  // namespace
+
+bool CsvScanner::next_row(std::string_view& row) {
+  std::string_view seen = window_.peek(1);
+  if (seen.empty()) return false;
+  RowWalk walk(delimiter_);
+  std::size_t searched = 0;
+  std::size_t end = walk.find_end(seen, 0);
+  while (end == std::string_view::npos) {
+    searched = seen.size();
+    seen = window_.peek(searched + 1);
+    if (seen.size() == searched) {
+      row = seen;
+      window_.advance(seen.size());
+      return true;
+    }
+    end = walk.find_end(seen, searched);
+  }
+  std::size_t next = end + 1;
+  if (seen[end] == '\r') {
+    seen = window_.peek(end + 2);
+    if (seen.size() > next && seen[next] == '\n') ++next;
+  }
+  row = seen.substr(0, end);
+  window_.advance(next);
+  return true;
+}
+
+bool CsvScanner::next(std::string_view& row) {
+  if (has_header_ && window_.offset() == 0) {
+    COHORT_CHECK(next_row(row), ErrorCode::invalid_argument,
+                 "[data.csv] expected a header in file '", path_, "', got an empty file");
+  }
+  return next_row(row);
+}
+
+std::string_view CsvFields::unescaped(std::string_view quoted) {
+  if (quoted.find('"') == std::string_view::npos) return quoted;
+  std::string text;
+  for (std::size_t i = 0; i < quoted.size(); ++i) {
+    text += quoted[i];
+    if (quoted[i] == '"') ++i;
+  }
+  return texts_.emplace_back(std::move(text));
+}
+
+void CsvFields::parse(std::string_view row, char delimiter) {
+  fields_.clear();
+  texts_.clear();
+  std::size_t begin = 0;
+  while (true) {
+    std::size_t end = 0;
+    if (begin < row.size() && row[begin] == '"') {
+      end = row.find('"', begin + 1);
+      while (end != std::string_view::npos && end + 1 < row.size() && row[end + 1] == '"') {
+        end = row.find('"', end + 2);
+      }
+      if (end == std::string_view::npos) fail_in_row(row, "a quoted field without its end");
+      fields_.push_back(unescaped(row.substr(begin + 1, end - begin - 1)));
+      ++end;
+      if (end < row.size() && row[end] != delimiter) {
+        fail_in_row(row, "a quote inside a quoted field, which must be doubled,");
+      }
+    } else {
+      end = std::min(row.find(delimiter, begin), row.size());
+      const std::string_view field = row.substr(begin, end - begin);
+      if (field.find('"') != std::string_view::npos) {
+        fail_in_row(row, "a quote inside a field without quotes");
+      }
+      fields_.push_back(field);
+    }
+    if (end == row.size()) return;
+    begin = end + 1;
+  }
+}
+
+bool parse_number(std::string_view text, std::int32_t& value) { return parse_integer(text, value); }
+bool parse_number(std::string_view text, std::int64_t& value) { return parse_integer(text, value); }
+bool parse_number(std::string_view text, float& value) { return parse_real(text, value); }
+bool parse_number(std::string_view text, double& value) { return parse_real(text, value); }
+
+}  // namespace cohort::data

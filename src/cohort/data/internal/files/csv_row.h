@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of CSV files and their fields (RFC 4180). Free of LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/data/internal/files/byte_window.h"
+#include "cohort/data/internal/files/file_scanner.h"
+
+namespace cohort::data {
+
+// Rows end in "\n", "\r\n" or "\r"; inside quotes these are text. The last may end with the file.
+// Used from one thread at a time.
+class CsvScanner final : public FileScanner {
+ public:
+  // A header is one row, which must be there.
+  CsvScanner(ByteWindow window, char delimiter, bool has_header, std::string path)
+      : window_(std::move(window)),
+        delimiter_(delimiter),
+        has_header_(has_header),
+        path_(std::move(path)) {}
+
+  bool next(std::string_view& row) override;
+  std::uint64_t offset() const override { return window_.offset(); }
+  void seek(std::uint64_t offset) override { window_.seek(offset); }
+
+ private:
+  bool next_row(std::string_view& row);
+
+  ByteWindow window_;
+  char delimiter_;
+  bool has_header_;
+  std::string path_;
+};
+
+// Cuts a row. A quoted field comes without its quotes. Used only from one reader.
+class CsvFields {
+ public:
+  // invalid_argument where quotes stand in the wrong place.
+  void parse(std::string_view row, char delimiter);
+  std::size_t size() const { return fields_.size(); }
+  // Valid until the next parse, and as long as the row.
+  std::string_view operator[](std::size_t i) const { return fields_[i]; }
+
+ private:
+  std::string_view unescaped(std::string_view quoted);
+
+  std::vector<std::string_view> fields_;
+  std::deque<std::string> texts_;  // of fields with quotes inside
+};
+
+// Blanks around a number do not count. False where it is none or out of range.
+bool parse_number(std::string_view text, std::int32_t& value);
+bool parse_number(std::string_view text, std::int64_t& value);
+bool parse_number(std::string_view text, float& value);
+bool parse_number(std::string_view text, double& value);
+
+}  // namespace cohort::data

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// csv: the rows of CSV files as tuples of scalars.
+#include <ATen/ops/empty.h>
+
+#include <variant>
+
+#include "cohort/core/error.h"
+#include "cohort/data/internal/files/csv_row.h"
+#include "cohort/data/internal/files/file_reader.h"
+#include "cohort/data/internal/nest_codec.h"
+#include "cohort/data/internal/op_table.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::string_view kName = "csv";
+
+void check_default(const CsvColumn& column, std::size_t number) {
+  if (!column.default_value) return;
+  const Nest::Kind kind = column.default_value->kind();
+  const bool is_real =
+      column.dtype == at::ScalarType::Float || column.dtype == at::ScalarType::Double;
+  const bool fits = column.dtype == kString
+                        ? kind == Nest::Kind::text
+                        : kind == Nest::Kind::integer || (is_real && kind == Nest::Kind::real);
+  COHORT_CHECK(fits, ErrorCode::invalid_argument, "[data.csv] expected a default of ",
+               dtype_name(column.dtype), " for column ", number, ", got ", name_of(kind));
+}
+
+void check(const CsvOptions& options) {
+  COHORT_CHECK(!options.columns.empty(), ErrorCode::invalid_argument,
+               "[data.csv] expected at least one column, got none");
+  for (std::size_t i = 0; i < options.columns.size(); ++i) {
+    switch (options.columns[i].dtype) {
+      case at::ScalarType::Int:
+      case at::ScalarType::Long:
+      case at::ScalarType::Float:
+      case at::ScalarType::Double:
+      case kString:
+        break;
+      default:
+        internal::throw_error(ErrorCode::invalid_argument,
+                              "[data.csv] expected int32, int64, float32, float64 or string, got ",
+                              dtype_name(options.columns[i].dtype), " for column ", i);
+    }
+    check_default(options.columns[i], i);
+  }
+  constexpr std::string_view kReserved = "\"\n\r";
+  COHORT_CHECK(kReserved.find(options.delimiter) == std::string_view::npos,
+               ErrorCode::invalid_argument,
+               "[data.csv] expected a delimiter that is no quote and ends no line, got character ",
+               static_cast<int>(options.delimiter));
+  if (options.select_columns.empty()) return;
+  COHORT_CHECK(options.select_columns.size() == options.columns.size(), ErrorCode::invalid_argument,
+               "[data.csv] expected as many columns as select_columns, ",
+               options.select_columns.size(), ", got ", options.columns.size());
+  std::int64_t last = -1;
+  for (const std::int64_t number : options.select_columns) {
+    COHORT_CHECK(number > last, ErrorCode::invalid_argument,
+                 "[data.csv] expected select_columns of at least 0 in ascending order, got ",
+                 number, " behind ", last);
+    last = number;
+  }
+}
+
+// A column's scalar. Used only from one row.
+struct Scalar {
+  const CsvColumn& column;
+  std::size_t number;
+
+  template <class T>
+  at::Tensor of(std::string_view text, bool is_missing) const {
+    const at::Tensor tensor = at::empty({}, column.dtype);
+    T& value = *tensor.data_ptr<T>();
+    if (is_missing) {
+      const Nest& given = *column.default_value;
+      value = given.kind() == Nest::Kind::integer ? static_cast<T>(given.integer())
+                                                  : static_cast<T>(given.real());
+      return tensor;
+    }
+    COHORT_CHECK(parse_number(text, value), ErrorCode::invalid_argument, "[data.csv] expected ",
+                 dtype_name(column.dtype), " in column ", number, ", got '", text.substr(0, 80),
+                 "'");
+    return tensor;
+  }
+
+  at::Tensor make(std::string_view text, const std::string& na_value) const {
+    const bool is_missing = text.empty() || text == na_value;
+    COHORT_CHECK(!is_missing || column.default_value, ErrorCode::invalid_argument,
+                 "[data.csv] expected a value in column ", number, ", which is required, got '",
+                 text, "'; give the column a default");
+    switch (column.dtype) {
+      case at::ScalarType::Int:
+        return of<std::int32_t>(text, is_missing);
+      case at::ScalarType::Long:
+        return of<std::int64_t>(text, is_missing);
+      case at::ScalarType::Float:
+        return of<float>(text, is_missing);
+      case at::ScalarType::Double:
+        return of<double>(text, is_missing);
+      default:
+        return StringTensor(is_missing ? column.default_value->text() : std::string(text));
+    }
+  }
+};
+
+class CsvNode final : public FileReaderNode {
+ public:
+  CsvNode(FileNames names, CsvOptions options)
+      : FileReaderNode(kName, std::move(names), options.file), options_(std::move(options)) {
+    check(options_);
+  }
+
+  Attributes attributes() const override {
+    Attributes all = FileReaderNode::attributes();
+    Nest::Items defaults;
+    for (const CsvColumn& column : options_.columns) {
+      defaults.push_back(column.default_value.value_or(Nest()));
+    }
+    Nest::Items selected(options_.select_columns.begin(), options_.select_columns.end());
+    all.emplace("spec", nest_of(make_spec()));
+    all.emplace("defaults", Nest::list(std::move(defaults)));
+    all.emplace("select_columns", Nest::list(std::move(selected)));
+    all.emplace("header", options_.header);
+    all.emplace("delimiter", std::string(1, options_.delimiter));
+    all.emplace("na_value", options_.na_value);
+    return all;
+  }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<CsvNode>(names_in(std::move(inputs)), options_);
+  }
+
+  std::unique_ptr<FileScanner> open(const std::string& path) const override {
+    return std::make_unique<CsvScanner>(
+        ByteWindow(open_stream(path, file_options().compression, kName),
+                   file_options().buffer_bytes),
+        options_.delimiter, options_.header, path);
+  }
+
+  void make_element(std::string_view row, Fields& fields) const override {
+    thread_local CsvFields texts;  // its memory serves the next row
+    texts.parse(row, options_.delimiter);
+    const bool takes_all = options_.select_columns.empty();
+    const std::size_t wanted = options_.columns.size();
+    COHORT_CHECK(!takes_all || texts.size() == wanted, ErrorCode::invalid_argument,
+                 "[data.csv] expected ", wanted, " fields in a row, got ", texts.size());
+    Fields made;
+    for (std::size_t i = 0; i < wanted; ++i) {
+      const auto number = takes_all ? i : static_cast<std::size_t>(options_.select_columns[i]);
+      COHORT_CHECK(number < texts.size(), ErrorCode::invalid_argument,
+                   "[data.csv] expected at least ", number + 1, " fields in a row, got ",
+                   texts.size());
+      made.push_back(Scalar{options_.columns[i], number}.make(texts[number], options_.na_value));
+    }
+    fields = std::move(made);
+  }
+  bool makes_strings() const override { return false; }
+
+ protected:
+  // A tuple even of one column.
+  ElementSpec make_spec() const override {
+    ElementSpec spec;
+    Nest::Items structure;
+    for (const CsvColumn& column : options_.columns) {
+      structure.emplace_back(static_cast<std::int64_t>(structure.size()));
+      spec.fields.push_back({column.dtype, std::vector<std::int64_t>{}});
+    }
+    spec.structure = Nest::tuple(std::move(structure));
+    return spec;
+  }
+
+ private:
+  CsvOptions options_;
+};
+
+std::vector<CsvColumn> columns_from(AttributeReader& attributes) {
+  const ElementSpec spec = attributes.spec("spec");
+  const Nest::Items& defaults = attributes.nest("defaults").items();
+  COHORT_CHECK(spec.fields.size() == defaults.size(), ErrorCode::data_loss, "[data.csv] expected ",
+               spec.fields.size(), " defaults, got ", defaults.size());
+  std::vector<CsvColumn> columns;
+  for (std::size_t i = 0; i < defaults.size(); ++i) {
+    columns.push_back({.dtype = spec.fields[i].dtype});
+    if (!defaults[i].is_null()) columns.back().default_value = defaults[i];
+  }
+  return columns;
+}
+
+CsvOptions options_from(AttributeReader& attributes) {
+  CsvOptions options{.columns = columns_from(attributes),
+                     .header = attributes.boolean("header"),
+                     .na_value = attributes.text("na_value")};
+  const std::string& delimiter = attributes.text("delimiter");
+  COHORT_CHECK(delimiter.size() == 1, ErrorCode::data_loss,
+               "[data.csv] expected a delimiter of one character, got '", delimiter, "'");
+  options.delimiter = delimiter[0];
+  for (const Nest& number : attributes.nest("select_columns").items()) {
+    options.select_columns.push_back(number.integer());
+  }
+  options.file = file_options_from(attributes);
+  return options;
+}
+
+}  // namespace
+
+NodePtr make_csv(std::vector<NodePtr> inputs, AttributeReader& attributes) {
+  FileNames names = FileNames::from(std::move(inputs), attributes, kName);
+  return std::make_shared<CsvNode>(std::move(names), options_from(attributes));
+}
+
+}  // namespace cohort::data
+
+namespace cohort {
+
+Dataset Dataset::csv(StringTensor files, CsvOptions options) {
+  return Dataset(std::make_shared<data::CsvNode>(data::FileNames::of(files), std::move(options)));
+}
+
+}  // namespace cohort

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// parse_example: the features of serialized tf.train.Examples as tensors.
+#include "cohort/core/error.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/example_parser.h"
+#include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/nest_codec.h"
+#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/stage.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::string_view kName = "parse_example";
+
+class ParseExampleStage final : public Stage {
+ public:
+  ParseExampleStage(const Node& node, std::unique_ptr<Stage> input, const ExampleParser& parser,
+                    bool parses_batches)
+      : Stage(node), input_(std::move(input)), parser_(parser), parses_batches_(parses_batches) {}
+
+  bool next(Fields& fields) override {
+    Fields serialized;
+    if (!input_->next(serialized)) return false;
+    fields = parsed(serialized);
+    return true;
+  }
+
+  // Parses the batch at once, where that is the stack of its elements.
+  std::int64_t next_batch(std::int64_t count, Fields& batch) override {
+    if (!parses_batches_) return Stage::next_batch(count, batch);
+    Fields serialized;
+    const std::int64_t size = input_->next_batch(count, serialized);
+    if (size > 0) batch = parsed(serialized);
+    return size;
+  }
+
+  std::int64_t skip(std::int64_t count) override { return input_->skip(count); }
+  void save(ByteWriter& writer) const override { input_->save(writer); }
+  void restore(ByteReader& reader) override { input_->restore(reader); }
+
+ private:
+  Fields parsed(const Fields& serialized) const {
+    COHORT_CHECK(serialized.size() == 1 && StringTensor::is(serialized[0]),
+                 ErrorCode::invalid_argument,
+                 "[data.parse_example] expected elements of serialized examples, got ",
+                 serialized.size(), " fields");
+    return parser_.parse_fields(StringTensor::of(serialized[0]));
+  }
+
+  std::unique_ptr<Stage> input_;
+  const ExampleParser& parser_;  // the node's
+  bool parses_batches_;
+};
+
+class ParseExampleNode final : public Node {
+ public:
+  ParseExampleNode(NodePtr input, std::shared_ptr<const ExampleParser> parser)
+      : Node(kName, {std::move(input)}), parser_(std::move(parser)) {}
+
+  std::int64_t cardinality() const override { return input().cardinality(); }
+  Nest structure() const override { return parser_->element_spec().structure; }
+
+  Attributes attributes() const override {
+    Nest::Map features;
+    for (const auto& [name, feature] : parser_->features()) {
+      const TensorSpec values{feature.dtype, feature.sizes};
+      features.emplace(name, Nest::map({{"spec", nest_of(ElementSpec::tuple({values}))},
+                                        {"default", feature.default_value.value_or(Nest())},
+                                        {"is_variable", feature.is_variable}}));
+    }
+    return {{"features", Nest::map(std::move(features))}};
+  }
+
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<ParseExampleNode>(std::move(inputs[0]), parser_);
+  }
+
+  std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
+    const FeatureSpecs& features = parser_->features();
+    const bool has_variable = std::any_of(features.begin(), features.end(), [](const auto& entry) {
+      return entry.second.is_variable;
+    });
+    return std::make_unique<ParseExampleStage>(*this, input().start(context.input(0)), *parser_,
+                                               !has_variable && !features.empty());
+  }
+
+ protected:
+  ElementSpec make_spec() const override {
+    ElementSpec spec = parser_->element_spec();
+    const std::optional<std::vector<std::int64_t>>& examples = input().spec().fields.at(0).sizes;
+    for (TensorSpec& field : spec.fields) {
+      if (!examples) {
+        field.sizes.reset();
+      } else {
+        field.sizes->insert(field.sizes->begin(), examples->begin(), examples->end());
+      }
+    }
+    return spec;
+  }
+
+ private:
+  std::shared_ptr<const ExampleParser> parser_;
+};
+
+FeatureSpec feature_from(const std::string& name, const Nest& attributes) {
+  AttributeReader reader(name, attributes.entries());
+  const ElementSpec spec = reader.spec("spec");
+  const Nest& given = reader.nest("default");
+  const bool is_variable = reader.boolean("is_variable");
+  reader.expect_all_read();
+  COHORT_CHECK(spec.fields.size() == 1 && spec.fields[0].sizes, ErrorCode::data_loss,
+               "[data.parse_example] expected one dtype and sizes for feature '", name, "', got ",
+               spec.to_string());
+  return {.dtype = spec.fields[0].dtype,
+          .sizes = *spec.fields[0].sizes,
+          .default_value = given.is_null() ? std::nullopt : std::optional(given),
+          .is_variable = is_variable};
+}
+
+}  // namespace
+
+NodePtr make_parse_example(std::vector<NodePtr> inputs, AttributeReader& attributes) {
+  FeatureSpecs features;
+  for (const auto& [name, feature] : attributes.nest("features").entries()) {
+    features.emplace(name, feature_from(name, feature));
+  }
+  return std::make_shared<ParseExampleNode>(
+      std::move(inputs[0]), std::make_shared<const ExampleParser>(std::move(features)));
+}
+
+}  // namespace cohort::data
+
+namespace cohort {
+
+Dataset Dataset::parse_example(const std::map<std::string, FeatureSpec>& features) const {
+  const ElementSpec* spec = node_->known_spec();
+  const bool may_be_examples =
+      spec == nullptr || (spec->fields.size() == 1 && spec->fields[0].dtype == kString &&
+                          (!spec->fields[0].sizes || spec->fields[0].sizes->size() <= 1));
+  COHORT_CHECK(may_be_examples, ErrorCode::invalid_argument,
+               "[data.parse_example] expected serialized examples, one string or a batch of them "
+               "an element, got ",
+               spec->to_string());
+  return Dataset(std::make_shared<data::ParseExampleNode>(
+      node_, std::make_shared<const ExampleParser>(features)));
+}
+
+}  // namespace cohort
