@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "cohort/data/raw_readers.h"
 #include "tests/conformance/pipeline.h"
 #include "tests/conformance/values.h"
 
@@ -87,11 +88,13 @@ Dataset numbers_of(const Op& op) {
 
 Dataset tfrecord(const Op& op) {
   if (op.has("numbers")) return Dataset::tf_record(numbers_of(op), file_options(op));
+  if (op.get_or("raw", false)) return data::raw_tf_record(names_of(op), file_options(op));
   return Dataset::tf_record(names_of(op), file_options(op));
 }
 
 Dataset text_line(const Op& op) {
   if (op.has("numbers")) return Dataset::text_line(numbers_of(op), file_options(op));
+  if (op.get_or("raw", false)) return data::raw_text_line(names_of(op), file_options(op));
   return Dataset::text_line(names_of(op), file_options(op));
 }
 
@@ -102,6 +105,7 @@ Dataset fixed_length(const Op& op) {
   options.footer_bytes = op.get_or<std::int64_t>("footer_bytes", 0);
   options.file = file_options(op);
   if (op.has("numbers")) return Dataset::fixed_length_record(numbers_of(op), options);
+  if (op.get_or("raw", false)) return data::raw_fixed_length_record(names_of(op), options);
   return Dataset::fixed_length_record(names_of(op), options);
 }
 

@@ -8,6 +8,13 @@
 #include <limits>
 
 namespace cohort::conformance {
+
+Json json_of_number(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return value;
+}
+
 namespace {
 
 struct DtypeName {
@@ -56,12 +63,6 @@ double real_of(const Json& json) {
   throw CaseFault("expected a number, got " + brief(json, 80));
 }
 
-Json json_of_real(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  return value;
-}
-
 template <class T>
 T scalar_of(const Json& json) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -78,7 +79,7 @@ T scalar_of(const Json& json) {
 template <class T>
 Json json_of_scalar(T value) {
   if constexpr (std::is_floating_point_v<T>) {
-    return json_of_real(static_cast<double>(value));
+    return json_of_number(static_cast<double>(value));
   } else if constexpr (std::is_same_v<T, bool>) {
     return value;
   } else {
@@ -302,7 +303,7 @@ Json json_of(const Nest& value) {
       case Nest::Kind::integer:
         return leaf("int64", Json::array(), Json::array({leaf_value.integer()}));
       case Nest::Kind::real:
-        return leaf("float64", Json::array(), Json::array({json_of_real(leaf_value.real())}));
+        return leaf("float64", Json::array(), Json::array({json_of_number(leaf_value.real())}));
       case Nest::Kind::boolean:
         return leaf("bool", Json::array(), Json::array({leaf_value.boolean()}));
       case Nest::Kind::text:

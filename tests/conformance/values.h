@@ -24,6 +24,9 @@ Json text_of(std::string_view bytes);
 std::string from_hex(std::string_view hex);
 std::string to_hex(std::string_view bytes);
 
+// A number, "nan", "inf" or "-inf".
+Json json_of_number(double value);
+
 // [dtype, shape, data] or [dtype, shape].
 bool is_leaf(const Json& json);
 bool is_leaf_spec(const Json& json);

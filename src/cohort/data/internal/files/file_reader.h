@@ -13,6 +13,7 @@
 #include "cohort/data/internal/files/file_scanner.h"
 #include "cohort/data/internal/node.h"
 #include "cohort/data/internal/row_store.h"
+#include "cohort/data/raw_readers.h"
 
 namespace cohort::data {
 
@@ -69,11 +70,5 @@ class FileReaderNode : public Node {
   mutable Mutex mutex_;
   mutable std::shared_ptr<const RowStore> rows_ COHORT_GUARDED_BY(mutex_);
 };
-
-// The low-level readers over a list of names of their own: sources that auto-sharding by file
-// refuses.
-Dataset raw_tf_record(const StringTensor& files, FileOptions options = {});
-Dataset raw_text_line(const StringTensor& files, FileOptions options = {});
-Dataset raw_fixed_length_record(const StringTensor& files, FixedLengthOptions options);
 
 }  // namespace cohort::data
