@@ -73,10 +73,10 @@ decltype(auto) call_for(F& fn, std::size_t i, A&... arguments) {
   if constexpr (!kHasNest) {
     return fn(component_of(arguments, i)...);
   } else {
-    static_assert(function::HasOneSignature<F>,
+    static_assert(function::HasOneSignature<std::remove_cv_t<F>>,
                   "run() spreads an element over the function's parameters: give them types "
                   "(at::Tensor, Nest, …) in place of auto");
-    using Parameters = typename function::Signature<F>::Arguments;
+    using Parameters = typename function::Signature<std::remove_cv_t<F>>::Arguments;
     constexpr std::size_t kArity = std::tuple_size_v<Parameters>;
     return [&]<std::size_t... P>(std::index_sequence<P...>)->decltype(auto) {
       if constexpr (sizeof...(A) == 1) {

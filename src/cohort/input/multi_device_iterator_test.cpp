@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/input/multi_device_iterator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cohort/input/dummy.h"
+#include "cohort/input/internal/input_fixture.h"
+#include "cohort/testing/throws_error.h"
+
+namespace cohort::input {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::throws_error;
+
+class MultiDevice : public ::testing::Test {
+ protected:
+  static std::string round(MultiDeviceIterator& iterator) {
+    std::string text;
+    for (std::size_t i = 0; i < iterator.num_devices(); ++i) {
+      const std::optional<Nest> element = iterator.next(i);
+      text += (i > 0 ? " " : "") + (element ? text_of(*element) : std::string("end"));
+    }
+    return text;
+  }
+};
+
+TEST_F(MultiDevice, DealsInTurnWhicheverAsksFirst) {
+  MultiDeviceIterator iterator(Dataset::range(5), cpus(2));
+  EXPECT_EQ(text_of(*iterator.next(1)), "1");
+  EXPECT_EQ(text_of(*iterator.next(1)), "3");
+  EXPECT_EQ(text_of(*iterator.next(0)), "0");
+  EXPECT_EQ(round(iterator), "2 end");
+  EXPECT_EQ(round(iterator), "4 end");
+  EXPECT_EQ(round(iterator), "end end");
+  EXPECT_FALSE(iterator.next_as_optional(0).has_value());
+}
+
+TEST_F(MultiDevice, ADeviceListedTwiceHasTwoTurns) {
+  MultiDeviceIterator iterator(Dataset::range(6), {Device(), Device(), {.index = 1}});
+  EXPECT_EQ(round(iterator), "0 1 2");
+  EXPECT_EQ(round(iterator), "3 4 5");
+}
+
+TEST_F(MultiDevice, APositionKeepsWhatOneDeviceHasNotTaken) {
+  MultiDeviceIterator first(Dataset::range(7), cpus(2));
+  first.next(1);
+  ByteWriter writer;
+  first.save(writer);
+  MultiDeviceIterator second(Dataset::range(7), cpus(2));
+  ByteReader reader(writer.bytes(), "position");
+  second.restore(reader);
+  EXPECT_EQ(round(second), "0 3");
+  EXPECT_EQ(round(second), "2 5");
+  EXPECT_THAT(
+      [&] {
+        MultiDeviceIterator other(Dataset::range(7), cpus(3));
+        ByteReader again(writer.bytes(), "position");
+        other.restore(again);
+      },
+      throws_error(ErrorCode::invalid_argument, "expected a position of 3 devices, got one of 2"));
+}
+
+TEST_F(MultiDevice, WrongArgumentsAreRefused) {
+  EXPECT_THAT([] { MultiDeviceIterator(Dataset::range(1), {}); },
+              throws_error(ErrorCode::invalid_argument, "at least one device"));
+  EXPECT_THAT([] { MultiDeviceIterator(Dataset::range(1), cpus(1), {.buffer_size = -1}); },
+              throws_error(ErrorCode::invalid_argument, "buffer_size >= 0, got -1"));
+  MultiDeviceIterator iterator(Dataset::range(1), cpus(1));
+  EXPECT_THAT([&] { iterator.next(1); },
+              throws_error(ErrorCode::invalid_argument, "a device below 1, got 1"));
+}
+
+// A device whose memory is not the host's: it remembers which copies were made for it.
+class FakeMemory final : public DeviceMemory {
+ public:
+  bool is_host(const Device& device) const override { return device.type == "CPU"; }
+  at::Tensor copy(const at::Tensor& tensor, const Device& device) const override {
+    at::Tensor copied = tensor.clone();
+    places[copied.unsafeGetTensorImpl()] = device.to_string();
+    kept.push_back(copied);
+    return copied;
+  }
+  std::string place_of(const Nest& nest) const {
+    const auto found = places.find(nest.tensor().unsafeGetTensorImpl());
+    return found == places.end() ? "host" : found->second;
+  }
+  mutable std::map<const void*, std::string> places;
+  mutable std::vector<at::Tensor> kept;
+};
+
+class OnFakeDevices : public ::testing::Test {
+ protected:
+  OnFakeDevices() {
+    host->devices = {{.type = "FAKE", .index = 0}, {.type = "FAKE", .index = 1}};
+    host->memory = memory;
+  }
+  std::string places(const InputOptions& options, int steps = 1) {
+    DistributedIterator iterator =
+        DistributedDataset::from_function(
+            host, [](const InputContext&) { return Dataset::range(5).batch(1); }, options)
+            .iterator();
+    std::string text;
+    for (int i = 0; i < steps; ++i) {
+      const DistributedElement element = iterator.get_next();
+      text += text_of(element) + " on " + memory->place_of(element[0]) + " " +
+              memory->place_of(element[1]) + "; ";
+    }
+    return text;
+  }
+  std::shared_ptr<FakeMemory> memory = std::make_shared<FakeMemory>();
+  std::shared_ptr<InputHost> host = mirrored(2);
+};
+
+TEST_F(OnFakeDevices, MiniBatchesAndDummiesAreFetchedToTheirReplica) {
+  EXPECT_EQ(places({}, 3),
+            "([0] | [1]) on FAKE:0 FAKE:1; ([2] | [3]) on FAKE:0 FAKE:1; "
+            "([4] | []) on FAKE:0 FAKE:1; ");
+  EXPECT_EQ(places({.replication_mode = ReplicationMode::per_replica}),
+            "([0] | [0]) on FAKE:0 FAKE:1; ");
+}
+
+TEST_F(OnFakeDevices, WithoutFetchingTheyStayOnTheHost) {
+  EXPECT_EQ(places({.fetch_to_device = false}), "([0] | [1]) on host host; ");
+}
+
+TEST_F(OnFakeDevices, AsManyAsTheBufferHoldsAreCopiedAhead) {
+  for (const auto& [buffer, copies] : {std::pair{0, 2}, {1, 4}, {2, 5}}) {
+    memory->kept.clear();
+    places({.per_replica_buffer_size = buffer});
+    EXPECT_EQ(static_cast<int>(memory->kept.size()), copies) << buffer;
+  }
+}
+
+TEST_F(OnFakeDevices, WhatWasCopiedAheadIsMadeAgainAfterARestart) {
+  const DistributedDataset dataset =
+      DistributedDataset::from_dataset(host, Dataset::range(9).batch(2), {});
+  DistributedIterator first = dataset.iterator();
+  first.get_next();
+  const Bytes position = first.save();
+  DistributedIterator second = dataset.iterator();
+  second.restore(position);
+  EXPECT_EQ(drained(second), "([2] | [3]); ([4] | [5]); ([6] | [7]); ([8] | []); end");
+}
+
+TEST(Dummies, HaveNoRowsAndTheKnownSizes) {
+  const auto text = [](at::ScalarType dtype, std::optional<std::vector<std::int64_t>> sizes) {
+    return TensorSpec::of(dummy_tensor({dtype, std::move(sizes)})).to_string();
+  };
+  EXPECT_EQ(text(at::kFloat, {{-1, 3}}), "float32[0, 3]");
+  EXPECT_EQ(text(at::kLong, {{2}}), "int64[0]");
+  EXPECT_EQ(text(kString, {{-1, -1}}), "string[0, 0]");
+  EXPECT_EQ(text(at::kFloat, {{8, -1}}), "float32[0, 0]");
+  EXPECT_EQ(text(at::kLong, {{}}), "int64[]");
+  EXPECT_EQ(text(kString, {{}}), "string[]");
+}
+
+TEST(Values, HaveOneStructureOnAllReplicas) {
+  const auto host = mirrored(2);
+  EXPECT_THAT(
+      [&] {
+        distributed_values(*host, [](const ValueContext& context) {
+          return context.replica_id_in_sync_group == 0 ? Nest(1) : Nest::tuple({1, 2});
+        });
+      },
+      throws_error(ErrorCode::invalid_argument, "the value of replica 1"));
+  EXPECT_EQ(ValueContext({.replica_id_in_sync_group = 2, .num_replicas_in_sync = 4}).to_string(),
+            "tf.distribute.ValueContext(replica id 2,  total replicas in sync: 4)");
+}
+
+}  // namespace
+}  // namespace cohort::input

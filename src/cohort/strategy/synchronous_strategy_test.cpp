@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/TensorOperators.h>
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <thread>
+
+#include "cohort/input/in_process_workers.h"
+#include "cohort/strategy/mirrored_strategy.h"
+#include "cohort/strategy/multi_worker_mirrored_strategy.h"
+#include "cohort/strategy/one_device_strategy.h"
+#include "cohort/testing/throws_error.h"
+
+namespace cohort {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::throws_error;
+
+std::int64_t sum_of(const at::Tensor& tensor) { return tensor.sum().item().toLong(); }
+
+std::vector<std::int64_t> sums_of(const PerReplica<at::Tensor>& values) {
+  std::vector<std::int64_t> sums;
+  for (const at::Tensor& value : values.local_results()) sums.push_back(sum_of(value));
+  return sums;
+}
+
+class TwoReplicas : public ::testing::Test {
+ protected:
+  MirroredStrategy strategy{{"CPU:0", "CPU:1"}};
+  DistributedDataset numbers = strategy.distribute_dataset(Dataset::range(10).batch(4));
+};
+
+TEST_F(TwoReplicas, ALoopRunsAFunctionAReplicaAndReduces) {
+  std::vector<std::int64_t> totals;
+  for (const auto& batch : numbers) {
+    const auto sums = strategy.run([](at::Tensor x) { return x.sum(); }, batch);
+    totals.push_back(strategy.reduce(ReduceOp::sum, sums).item().toLong());
+  }
+  EXPECT_THAT(totals, ElementsAre(6, 22, 17));
+}
+
+TEST_F(TwoReplicas, ATupleIsSpreadOverTheParameters) {
+  const DistributedDataset pairs =
+      strategy.distribute_dataset(Dataset::range(4).enumerate(10).batch(4));
+  const auto batch = pairs.iterator().get_next();
+  const auto spread = [](at::Tensor index, at::Tensor x) { return index.sum() + x.sum(); };
+  EXPECT_THAT(sums_of(strategy.run(spread, batch)), ElementsAre(22, 30));
+  const auto whole = [](const Nest& element) { return element.items()[0].tensor().sum(); };
+  EXPECT_THAT(sums_of(strategy.run(whole, batch)), ElementsAre(21, 25));
+  EXPECT_THAT([&] { strategy.run([](at::Tensor x) { return x; }, batch); },
+              throws_error(ErrorCode::invalid_argument, "expected an element of 1 parts"));
+}
+
+TEST_F(TwoReplicas, EachReplicaGetsItsComponentAndItsContext) {
+  const PerReplica<Nest> ids = strategy.distribute_values_from_function(
+      [](const ValueContext& context) { return Nest(context.replica_id_in_sync_group * 10); });
+  const auto result = strategy.run(
+      [](std::int64_t id, int plain) {
+        EXPECT_EQ(get_replica_context()->num_replicas_in_sync(), 2);
+        EXPECT_EQ(&get_replica_context()->strategy(), &get_strategy());
+        return static_cast<int>(id) + get_replica_context()->replica_id_in_sync_group() + plain;
+      },
+      ids, 100);
+  EXPECT_THAT(result.local_results(), ElementsAre(100, 111));
+  EXPECT_EQ(strategy.run([] {}).size(), 2U);
+}
+
+TEST_F(TwoReplicas, ResultsOfOneCallAreArgumentsOfTheNext) {
+  const auto batch = numbers.iterator().get_next();
+  const auto doubled = strategy.run([](at::Tensor x) { return x * 2; }, batch);
+  const auto sums = strategy.run([](const at::Tensor& x) { return x.sum(); }, doubled);
+  EXPECT_THAT(sums_of(sums), ElementsAre(2, 10));
+}
+
+TEST_F(TwoReplicas, DrawingInsideAReplicaIsRefused) {
+  DistributedIterator iterator = numbers.iterator();
+  EXPECT_THAT([&] { strategy.run([&] { iterator.get_next(); }); },
+              throws_error(ErrorCode::invalid_argument, "outside run()"));
+  EXPECT_EQ(sum_of(iterator.get_next()[0].tensor()), 1) << "nothing was lost";
+  strategy.run([&] {
+    EXPECT_THAT([&] { strategy.distribute_dataset(Dataset::range(2).batch(2)); },
+                throws_error(ErrorCode::failed_precondition, "inside one of its replicas"));
+  });
+}
+
+TEST_F(TwoReplicas, AnErrorNamesItsReplica) {
+  const auto failing = [] {
+    if (get_replica_context()->replica_id_in_sync_group() == 1)
+      throw Error(ErrorCode::data_loss, "bad");
+  };
+  try {
+    strategy.run(failing);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.context(), ElementsAre("while running replica 1"));
+  }
+}
+
+TEST_F(TwoReplicas, ValuesReduceAndGather) {
+  const PerReplica<at::Tensor> values({at::full({2, 1}, 1), at::full({2, 1}, 3)});
+  EXPECT_EQ(sum_of(strategy.reduce(ReduceOp::sum, values)), 8);
+  EXPECT_EQ(strategy.reduce(ReduceOp::mean, values)[0].item().toDouble(), 2.0);
+  EXPECT_EQ(strategy.gather(values, 1).sizes().vec(), (std::vector<std::int64_t>{2, 2}));
+  EXPECT_EQ(strategy.gather(values, 0).size(0), 4);
+  EXPECT_THAT([&] { strategy.gather(values, 2); },
+              throws_error(ErrorCode::invalid_argument, "axis"));
+  const PerReplica<at::Tensor> uneven({at::full({1}, 1), at::full({2}, 3)});
+  EXPECT_EQ(strategy.gather(uneven, 0).size(0), 3);
+  EXPECT_THAT([&] { strategy.reduce(ReduceOp::sum, uneven); },
+              throws_error(ErrorCode::invalid_argument, "one shape"));
+}
+
+TEST_F(TwoReplicas, PerReplicaValuesPrintEachComponent) {
+  std::ostringstream text;
+  text << PerReplica<int>({1, 2}) << " " << PerReplica<int>::bare(7);
+  EXPECT_EQ(text.str(), "PerReplica:{0: 1, 1: 2} 7");
+}
+
+TEST_F(TwoReplicas, PipelinesForReplicasLeaveTheStrategyAsItWas) {
+  const DistributedDataset own = strategy.distribute_datasets_from_function(
+      [](const InputContext&) { return Dataset::range(4); },
+      {.fetch_to_device = false, .replication_mode = ReplicationMode::per_replica});
+  own.iterator().get_next();
+  const auto batch = strategy.distribute_dataset(Dataset::range(4).batch(2)).iterator().get_next();
+  EXPECT_EQ(batch.size(), 2U);
+}
+
+TEST(MirroredStrategyTest, TakesEachLocalDeviceOnce) {
+  EXPECT_THAT(
+      [] {
+        MirroredStrategy({"CPU:0", "cpu:0"});
+      },
+      throws_error(ErrorCode::invalid_argument, "CPU:0 twice"));
+  EXPECT_THAT([] { MirroredStrategy({"/job:ps/task:0/CPU:0"}); },
+              throws_error(ErrorCode::invalid_argument, "of this process"));
+  EXPECT_GE(MirroredStrategy().num_replicas_in_sync(), 1);
+}
+
+TEST(OneDeviceStrategyTest, ElementsValuesAndResultsAreBare) {
+  OneDeviceStrategy strategy("CPU:0");
+  const DistributedDataset dataset = strategy.distribute_dataset(Dataset::range(5).batch(2));
+  EXPECT_FALSE(dataset.handles_partial_batches());
+  EXPECT_EQ(dataset.element_spec().to_string(), "int64[?]");
+  const auto batch = dataset.iterator().get_next();
+  const at::Tensor doubled = strategy.run([](at::Tensor x) { return x * 2; }, batch);
+  EXPECT_EQ(sum_of(doubled), 2);
+  const PerReplica<Nest> value =
+      strategy.distribute_values_from_function([](const ValueContext&) { return Nest(7); });
+  EXPECT_FALSE(value.is_wrapped());
+  EXPECT_EQ(value.value().integer(), 7);
+}
+
+TEST(DefaultStrategyTest, HandsTheDatasetOnAsItIs) {
+  const DistributedDataset dataset =
+      default_strategy().distribute_dataset(Dataset::range(3).batch(2));
+  std::int64_t rows = 0;
+  for (const auto& batch : dataset) rows += batch.value().tensor().size(0);
+  EXPECT_EQ(rows, 3);
+}
+
+TEST(MultiWorkerMirroredTest, WorkersReduceTogether) {
+  const InProcessWorkers workers(2);
+  std::vector<std::int64_t> sums(2);
+  std::vector<int> first_ids(2);
+  std::vector<std::thread> threads;
+  for (int worker = 0; worker < 2; ++worker) {
+    threads.emplace_back([&, worker] {
+      MultiWorkerMirroredStrategy strategy(workers.group(worker), {.devices = {"CPU:0", "CPU:1"}});
+      const auto& dataset = strategy.distribute_dataset(Dataset::range(9).batch(4));
+      for (const auto& batch : dataset) {
+        const auto parts = strategy.run([](at::Tensor x) { return x.sum(); }, batch);
+        sums[static_cast<std::size_t>(worker)] += sum_of(strategy.reduce(ReduceOp::sum, parts));
+      }
+      first_ids[static_cast<std::size_t>(worker)] =
+          strategy.run([] { return get_replica_context()->replica_id_in_sync_group(); })[0];
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(sums, ElementsAre(36, 36));
+  EXPECT_THAT(first_ids, ElementsAre(0, 2));
+}
+
+}  // namespace
+}  // namespace cohort
