@@ -111,6 +111,9 @@ class CsvNode final : public FileReaderNode {
     check(options_);
   }
 
+  // Not that of the file names.
+  Nest structure() const override { return spec().structure; }
+
   Attributes attributes() const override {
     Attributes all = FileReaderNode::attributes();
     Nest::Items defaults;

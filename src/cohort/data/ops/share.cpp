@@ -88,7 +88,9 @@ class ShareNode final : public Node {
         share.index, " and ", share.num_shards);
   }
 
+  // As the rebatching it stands for says: sharding must not change what is reported.
   std::int64_t cardinality() const override {
+    if (share_.parts > 1) return kUnknownCardinality;
     const std::int64_t n = input().cardinality();
     const std::int64_t all = n < 0 ? n : ShareLayout(share_, n).minibatches();
     return all < 0 ? all : all / share_.num_shards + (share_.index < all % share_.num_shards);
