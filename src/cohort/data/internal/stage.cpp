@@ -34,6 +34,8 @@ class SequentialRows final : public RowStage {
     return count;
   }
 
+  std::optional<std::int64_t> rows_left() const override { return store_->size() - next_; }
+
   void save(ByteWriter& writer) const override { writer.zigzag(next_); }
 
   void restore(ByteReader& reader) override {

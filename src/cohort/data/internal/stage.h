@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,6 +25,8 @@ class RowStream {
   virtual std::size_t next_rows(std::span<std::int64_t> rows) = 0;
   // Passes over rows; returns how many there were.
   virtual std::size_t skip_rows(std::size_t count);
+  // How many follow, where that is known at once.
+  virtual std::optional<std::int64_t> rows_left() const { return std::nullopt; }
 };
 
 // Used from one thread at a time. Each of its virtuals is forwarded in stage_book.cpp.

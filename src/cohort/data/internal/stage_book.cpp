@@ -66,6 +66,8 @@ class MeasuredRows final : public RowStream {
     return got;
   }
 
+  std::optional<std::int64_t> rows_left() const override { return rows_.rows_left(); }
+
   std::size_t skip_rows(std::size_t count) override {
     Call call(entry_);
     const std::size_t got = rows_.skip_rows(count);

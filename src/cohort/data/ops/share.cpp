@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // share: what batch(batch_size), rebatch_split(parts) and shard(num_shards, index) one behind the
 // other yield, made from this worker's elements alone: all others are passed over unmade, and the
-// global batch never exists. Only rewrites use it, over inputs that know their length.
+// global batch never exists. Where the input's length is not known before it is read, it is the
+// three ops. Only rewrites use it.
 #include <ATen/ops/empty.h>
+
+#include <algorithm>
 
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
 #include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/sharding/graph_edit.h"
 #include "cohort/data/internal/sharding/share_layout.h"
 #include "cohort/data/internal/stage.h"
 
@@ -18,6 +22,12 @@ constexpr std::string_view kName = "share";
 // Bounds for what comes over the wire: products do not overflow, tables stay small.
 constexpr std::int64_t kBatchSizeMax = std::int64_t{1} << 40;
 constexpr std::int64_t kPartsMax = 1 << 20;
+
+// Empty mini-batches are made without an example.
+bool is_static(const ElementSpec& spec) {
+  return std::all_of(spec.fields.begin(), spec.fields.end(),
+                     [](const TensorSpec& field) { return field.is_static(); });
+}
 
 // No rows, of a spec that is static but for the first size.
 Fields no_rows(const ElementSpec& batch_spec) {
@@ -121,13 +131,13 @@ class ShareNode final : public Node {
   }
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
-    std::int64_t n = input().cardinality();
-    COHORT_CHECK(n != kUnknownCardinality, ErrorCode::failed_precondition,
-                 "[data.share] expected an input of known length, got '", input().op(), "'");
-    if (share_.parts > 1) check_static();
-    const bool is_short = context.purpose() == Purpose::short_preview && share_.batch_size > 0 &&
-                          !share_.drop_remainder && n > 0 && n % share_.batch_size != 0;
+    const std::int64_t n = count_of_run(input(), context.input(0));
+    if (n == kUnknownCardinality || (share_.parts > 1 && !is_static(input().spec()))) {
+      return long_way()->start(context);
+    }
     Share share = share_;
+    const bool is_short = context.purpose() == Purpose::short_preview && share.batch_size > 0 &&
+                          !share.drop_remainder && n > 0 && n % share.batch_size != 0;
     if (is_short) share.batch_size = n % share.batch_size;
     auto layout = std::make_shared<const ShareLayout>(share, n);
     std::unique_ptr<Stage> from = input().start(context.input(0).selecting(layout));
@@ -135,13 +145,18 @@ class ShareNode final : public Node {
   }
 
  private:
-  // Empty mini-batches are made without an example.
-  void check_static() const {
-    for (const TensorSpec& field : input().spec().fields) {
-      COHORT_CHECK(field.is_static(), ErrorCode::failed_precondition,
-                   "[data.share] expected elements of static shapes, got ",
-                   input().spec().to_string());
+  // The three ops, for an input that must be read to know its length.
+  NodePtr long_way() const {
+    NodePtr node = inputs().front();
+    if (share_.batch_size > 0) {
+      node =
+          make_node("batch", {std::move(node)},
+                    {{"batch_size", share_.batch_size}, {"drop_remainder", share_.drop_remainder}});
     }
+    if (share_.parts > 1) {
+      node = make_node("rebatch_split", {std::move(node)}, {{"parts", share_.parts}});
+    }
+    return sharded(std::move(node), share_.num_shards, share_.index);
   }
 
   Share share_;

@@ -20,18 +20,19 @@ bool is_one_of(const Node& node, const std::array<std::string_view, N>& ops) {
   return std::find(ops.begin(), ops.end(), node.op()) != ops.end();
 }
 
-// A graph that passes over elements without making them, and knows how many there are.
+// A graph that passes over elements without making them, and knows how many there are, or will when
+// its files are opened.
 bool is_seekable(const Node& node) {
-  if (is_rows(node)) return true;
-  return is_element_wise(node) &&
+  if (is_rows(node) || is_seekable_reader(node)) return true;
+  return (node.op() == "shuffle" || is_element_wise(node)) &&
          std::all_of(node.inputs().begin(), node.inputs().end(),
                      [](const NodePtr& input) { return is_seekable(*input); });
 }
 
 bool is_static(const Node& node) {
-  const std::vector<TensorSpec>& fields = node.spec().fields;
-  return std::all_of(fields.begin(), fields.end(),
-                     [](const TensorSpec& field) { return field.is_static(); });
+  const ElementSpec* spec = node.known_spec();
+  return spec != nullptr && std::all_of(spec->fields.begin(), spec->fields.end(),
+                                        [](const TensorSpec& field) { return field.is_static(); });
 }
 
 // What both specs say.
@@ -105,11 +106,15 @@ NodePtr by_index(const NodePtr& body, const DataShardOptions& options) {
   std::optional<Sharing> sharing = batches_of(body);
   if (!sharing && is_rows(*body)) return nullptr;  // a shard of rows draws no others
   if (!sharing) sharing = elements_of(body);
-  if (!is_seekable(*sharing->input) || sharing->input->cardinality() == kUnknownCardinality) {
-    return nullptr;
+  if (!is_seekable(*sharing->input)) return nullptr;
+  const std::int64_t parts = sharing->attributes.at("parts").integer();
+  if (parts > 1 && !is_static(*sharing->input)) return nullptr;
+  std::int64_t all = share_of(*sharing, 1, 0)->cardinality();
+  if (all == kUnknownCardinality) {
+    // There will be a multiple of the parts.
+    if (parts % options.num_shards != 0) return nullptr;
+    all = parts;
   }
-  if (sharing->attributes.at("parts").integer() > 1 && !is_static(*sharing->input)) return nullptr;
-  const std::int64_t all = share_of(*sharing, 1, 0)->cardinality();
   // With fewer mini-batches than shards, the shard is what says so.
   if (all >= 0 && all < options.num_shards) return nullptr;
   if (!may_repeat(*sharing, all, options.num_shards)) return nullptr;
@@ -143,7 +148,8 @@ DataShards shard_data(const NodePtr& sink, const DataShardOptions& options) {
     dealt = body;
   } else if (options.allow_by_index) {
     dealt = by_index(body, options);
-    shards.is_by_index = dealt != nullptr || is_rows(*body);
+    shards.is_by_index =
+        is_rows(*body) || (dealt != nullptr && dealt->cardinality() != kUnknownCardinality);
   }
   if (dealt == nullptr) dealt = sharded(body, options.num_shards, options.index);
   if (shards.is_split) {

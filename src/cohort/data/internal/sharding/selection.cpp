@@ -116,6 +116,10 @@ bool is_element_wise(const Node& node) {
   return std::find(kOps.begin(), kOps.end(), node.op()) != kOps.end();
 }
 
+bool is_seekable_reader(const Node& node) {
+  return node.op() == "tf_record" || node.op() == "fixed_length_record";
+}
+
 std::unique_ptr<Stage> start_selected(const Node& node, std::unique_ptr<Stage> all,
                                       std::shared_ptr<const Selection> selection) {
   if (all->rows() != nullptr) {

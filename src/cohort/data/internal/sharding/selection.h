@@ -25,6 +25,10 @@ class Selection {
 // of it is selected of its inputs, and the rest is not made.
 bool is_element_wise(const Node& node);
 
+// Whether an op may read its files by number (it does where they have an index, or records of one
+// length).
+bool is_seekable_reader(const Node& node);
+
 // The position of a stage's element number `index`; null: all are drawn.
 inline std::uint64_t position_of(const Selection* selection, std::uint64_t index) {
   if (selection == nullptr) return index;

@@ -2,6 +2,10 @@
 #include "cohort/data/internal/sharding/share_layout.h"
 
 #include <algorithm>
+#include <memory>
+
+#include "cohort/data/dataset.h"
+#include "cohort/data/internal/stage.h"
 
 namespace cohort::data {
 
@@ -59,6 +63,34 @@ Selection::Run ShareLayout::run_in_last_batch(std::int64_t index) const {
     index -= found.length();
   }
   return {};
+}
+
+namespace {
+
+// Of ops whose element number i is made of element number i of every input.
+std::int64_t fewest(const Node& node, const StageContext& context) {
+  std::int64_t count = kInfiniteCardinality;
+  for (const NodePtr& input : node.inputs()) {
+    const std::int64_t of_input = count_of_run(*input, context);
+    if (of_input == kUnknownCardinality) return of_input;
+    if (of_input >= 0 && (count < 0 || of_input < count)) count = of_input;
+  }
+  return count;
+}
+
+std::int64_t count_of_files(const Node& reader, const StageContext& context) {
+  const std::unique_ptr<Stage> stage = reader.start(context.selecting(nullptr));
+  if (stage->rows() == nullptr) return kUnknownCardinality;
+  return stage->rows()->rows_left().value_or(kUnknownCardinality);
+}
+
+}  // namespace
+
+std::int64_t count_of_run(const Node& node, const StageContext& context) {
+  const std::int64_t known = node.cardinality();
+  if (known != kUnknownCardinality) return known;
+  if (node.op() == "shuffle" || is_element_wise(node)) return fewest(node, context);
+  return is_seekable_reader(node) ? count_of_files(node, context) : kUnknownCardinality;
 }
 
 }  // namespace cohort::data

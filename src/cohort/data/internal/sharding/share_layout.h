@@ -52,4 +52,8 @@ class ShareLayout final : public Selection {
   std::int64_t full_elements_ = -1;
 };
 
+// How many elements a run of the graph yields: its cardinality, or what its files say when they are
+// opened, where they are read by number. kUnknownCardinality where only reading tells.
+std::int64_t count_of_run(const Node& node, const StageContext& context);
+
 }  // namespace cohort::data

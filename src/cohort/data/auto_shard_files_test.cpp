@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// auto_shard over files (rows E13-E45 of the behavioural specification).
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "cohort/data/auto_shard.h"
+#include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/data/internal/files/file_fixture.h"
+#include "cohort/data/internal/files/file_reader.h"
+
+namespace cohort::data {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAreArray;
+
+using Strings = std::vector<std::string>;
+
+Dataset read(std::string name) { return Dataset::tf_record(StringTensor(Strings{name})); }
+Dataset read_twice_nested(std::string name) {
+  return Dataset::from_tensor_slices(StringTensor(Strings{name, name})).flat_map(&read);
+}
+
+// "'r1f0'": record 1 of file 0, as show() writes it.
+std::string record(std::int64_t number, std::int64_t file) {
+  return "'r" + std::to_string(number) + "f" + std::to_string(file) + "'";
+}
+
+// Records 0..count-1 of each file, file by file.
+Strings records_of(const std::vector<std::int64_t>& files, std::int64_t count) {
+  Strings all;
+  for (const std::int64_t file : files) {
+    for (std::int64_t i = 0; i < count; ++i) all.push_back(record(i, file));
+  }
+  return all;
+}
+
+Strings alone(const Strings& records) {
+  Strings batches;
+  for (const std::string& text : records) batches.push_back("[" + text + "]");
+  return batches;
+}
+
+Dataset with_policy(const Dataset& dataset, AutoShardPolicy policy) {
+  DatasetOptions options;
+  options.auto_shard_policy = policy;
+  return dataset.with_options(options);
+}
+
+class AutoShardOfFiles : public ::testing::Test {
+ protected:
+  // `count` files of `records` records; their names.
+  Strings write_files(std::int64_t count, std::int64_t records) const {
+    Strings names;
+    for (std::int64_t f = 0; f < count; ++f) {
+      Strings content;
+      for (std::int64_t r = 0; r < records; ++r) {
+        content.push_back("r" + std::to_string(r) + "f" + std::to_string(f));
+      }
+      names.push_back(directory_.write_records("f" + std::to_string(f), content));
+    }
+    return names;
+  }
+  Dataset list(std::int64_t count, std::int64_t records, bool shuffle = false) const {
+    write_files(count, records);
+    return Dataset::list_files({directory_.path() + "/f*"}, {.shuffle = shuffle});
+  }
+  static Strings shard_of(const Dataset& dataset, AutoShardOptions options) {
+    return elements_of(auto_shard(dataset, options));
+  }
+
+  ScratchDirectory directory_;
+};
+
+TEST_F(AutoShardOfFiles, GivesEachWorkerItsFiles) {
+  const Dataset records = Dataset::tf_record(StringTensor(write_files(10, 4)));
+  EXPECT_THAT(shard_of(records, {.num_workers = 2}),
+              ElementsAreArray(records_of({0, 2, 4, 6, 8}, 4)));
+  EXPECT_THAT(shard_of(records, {.num_workers = 2, .index = 1}),
+              ElementsAreArray(records_of({1, 3, 5, 7, 9}, 4)));
+}
+
+TEST_F(AutoShardOfFiles, ShardsBelowTheShuffleOfNames) {
+  const Dataset records = list(10, 10, true).flat_map(&read);
+  EXPECT_THAT(shard_of(records, {.num_workers = 5, .index = 3}),
+              UnorderedElementsAreArray(records_of({3, 8}, 10)));
+}
+
+TEST_F(AutoShardOfFiles, ShardsEveryInputOfAZip) {
+  const Dataset records =
+      list(10, 3).interleave(&read, {.cycle_length = 10, .num_parallel_calls = 2});
+  Strings expected;
+  for (std::int64_t r = 0; r < 3; ++r) {
+    for (const std::int64_t f : {3, 8}) {
+      expected.push_back("(" + record(r, f) + ", " + record(r, f) + ")");
+    }
+  }
+  EXPECT_THAT(shard_of(Dataset::zip({records, records}), {.num_workers = 5, .index = 3}),
+              ElementsAreArray(expected));
+}
+
+TEST_F(AutoShardOfFiles, FallsBackToDataForAListInTheReader) {
+  const Dataset raw = raw_tf_record(StringTensor(write_files(4, 10)));
+  Strings expected;
+  for (std::int64_t f = 0; f < 4; ++f) {
+    expected.insert(expected.end(), {record(0, f), record(5, f)});
+  }
+  EXPECT_THAT(shard_of(raw, {.num_workers = 5}), ElementsAreArray(expected));
+  const Error error =
+      error_of([&] { auto_shard(raw, {.num_workers = 5, .policy = AutoShardPolicy::file}); });
+  EXPECT_EQ(error.code(), ErrorCode::not_found);
+}
+
+TEST_F(AutoShardOfFiles, FallsBackToDataWhereFileCannotPass) {
+  const Dataset records = list(2, 4).flat_map(&read);
+  const Strings expected{record(0, 0), record(2, 0), record(0, 1), record(2, 1)};
+  EXPECT_THAT(shard_of(records.unique(), {.num_workers = 2}), ElementsAreArray(expected));
+  EXPECT_EQ(shard_decision(records.unique(), {.num_workers = 2}).refused_by, "unique");
+  EXPECT_EQ(shard_decision(records.enumerate(), {.num_workers = 2}).refused_by, "range");
+  EXPECT_EQ(shard_decision(records.ignore_errors(), {.num_workers = 2}).refused_by,
+            "ignore_errors");
+}
+
+TEST_F(AutoShardOfFiles, LeavesNothingBehindWhereItFallsBack) {
+  const Dataset pairs =
+      Dataset::zip({Dataset::tf_record(StringTensor(write_files(4, 2))), Dataset::range(8)});
+  const Strings all = elements_of(pairs);
+  EXPECT_THAT(shard_of(pairs, {.num_workers = 2}), ElementsAre(all[0], all[2], all[4], all[6]));
+  EXPECT_THAT(shard_of(pairs, {.num_workers = 2, .index = 1}),
+              ElementsAre(all[1], all[3], all[5], all[7]));
+}
+
+TEST_F(AutoShardOfFiles, FindsReadersInsideNestedFunctions) {
+  const Dataset records = list(4, 1).interleave(&read_twice_nested, {.cycle_length = 1});
+  EXPECT_THAT(shard_of(records, {.num_workers = 2, .index = 1}),
+              ElementsAre(record(0, 1), record(0, 1), record(0, 3), record(0, 3)));
+}
+
+TEST_F(AutoShardOfFiles, PassesFunctionsThatReadNothing) {
+  const Dataset records = list(4, 2).flat_map(&read).batch(2).interleave(
+      [](StringTensor rows) { return Dataset::from_tensor_slices(rows); },
+      {.cycle_length = 1, .block_length = 2});
+  EXPECT_THAT(shard_of(with_policy(records, AutoShardPolicy::file), {.num_workers = 2, .index = 1}),
+              ElementsAreArray(records_of({1, 3}, 2)));
+}
+
+TEST_F(AutoShardOfFiles, IsEmptyWithoutAFileAndFailsWithOne) {
+  const Dataset records = list(3, 10).flat_map(&read).batch(5);
+  EXPECT_THAT(shard_of(records, {.num_workers = 50, .index = 49}), IsEmpty());
+  EXPECT_THAT(shard_of(records, {.num_workers = 50, .index = 3}), IsEmpty());
+  EXPECT_THAT(shard_of(records, {.num_workers = 50, .index = 0}),
+              ElementsAre("error invalid_argument"));
+  EXPECT_THAT(shard_of(records, {.num_workers = 50, .index = 2}),
+              ElementsAre("error invalid_argument"));
+}
+
+TEST_F(AutoShardOfFiles, MayFailOnEveryWorkerAlike) {
+  const Dataset records = list(3, 10).flat_map(&read);
+  for (std::int64_t index = 0; index < 4; ++index) {
+    const AutoShardOptions options{
+        .num_workers = 4, .index = index, .too_few_files = TooFewFiles::fail};
+    const Error error = error_of([&] { auto_shard(records, options); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error.message(), HasSubstr("3 files on 4 workers"));
+  }
+}
+
+TEST_F(AutoShardOfFiles, MayDealOutRecordsWhereFilesAreTooFew) {
+  const Dataset records = list(3, 4).flat_map(&read);
+  EXPECT_THAT(shard_of(records, {.num_workers = 4, .index = 1, .too_few_files = TooFewFiles::data}),
+              ElementsAre(record(1, 0), record(1, 1), record(1, 2)));
+}
+
+TEST_F(AutoShardOfFiles, CountsNamesThatOnlyTheirPipelineKnows) {
+  const Dataset records = list(3, 1).batch(2).unbatch().flat_map(&read);
+  const AutoShardOptions four{.num_workers = 4, .too_few_files = TooFewFiles::fail};
+  EXPECT_THAT(error_of([&] { auto_shard(records, four); }).message(),
+              HasSubstr("3 files on 4 workers"));
+  const AutoShardOptions three{.num_workers = 3, .too_few_files = TooFewFiles::fail};
+  EXPECT_THAT(shard_of(records, three), ElementsAre(record(0, 0)));
+  EXPECT_EQ(shard_decision(records, three).file_count(), std::nullopt);
+}
+
+TEST_F(AutoShardOfFiles, SplitsBatchesOfItsFilesAlone) {
+  const Dataset records = list(5, 10).flat_map(&read).batch(5).rebatch_split(5);
+  EXPECT_THAT(shard_of(records, {.num_workers = 5, .index = 3, .num_replicas = 5}),
+              ElementsAreArray(alone(records_of({3}, 10))));
+}
+
+TEST_F(AutoShardOfFiles, KeepsTheSizesOfARebatch) {
+  const Dataset records = list(3, 5).flat_map(&read).batch(5).rebatch({2, 1, 2});
+  EXPECT_THAT(shard_of(records, {.num_workers = 3, .index = 1}),
+              ElementsAre("['r0f1', 'r1f1']", "['r2f1']", "['r3f1', 'r4f1']"));
+}
+
+TEST_F(AutoShardOfFiles, ReadsItsFilesInEveryEpochOfALongPipeline) {
+  const Dataset records = Dataset::from_tensor_slices(StringTensor(write_files(10, 4)))
+                              .shuffle(10)
+                              .flat_map(&read)
+                              .prefetch(2)
+                              .shuffle(80)
+                              .repeat(5)
+                              .map([](StringTensor x) { return x; })
+                              .prefetch(1);
+  Strings expected;
+  for (int epoch = 0; epoch < 5; ++epoch) {
+    const Strings once = records_of({0, 2, 4, 6, 8}, 4);
+    expected.insert(expected.end(), once.begin(), once.end());
+  }
+  EXPECT_THAT(shard_of(records, {.num_workers = 2}), UnorderedElementsAreArray(expected));
+}
+
+TEST_F(AutoShardOfFiles, TakesOutAnAssertionThatNoWorkerCanMeet) {
+  const Dataset records = list(2, 3).flat_map(&read).assert_cardinality(6);
+  EXPECT_THAT(shard_of(records, {.num_workers = 2}), ElementsAreArray(records_of({0}, 3)));
+  EXPECT_EQ(shard_decision(records, {.num_workers = 2}).warnings.size(), 1u);
+}
+
+TEST_F(AutoShardOfFiles, AreDisjointAfterAJourneyUnderEitherPolicy) {
+  write_files(10, 3);
+  const Dataset names = Dataset::list_files({directory_.path() + "/f*"}, {.seed = 4});
+  const Bytes bytes = Dataset::tf_record(names).serialize();
+  for (const AutoShardPolicy policy : {AutoShardPolicy::data, AutoShardPolicy::file}) {
+    Strings seen;
+    for (std::int64_t index = 0; index < 2; ++index) {
+      const Strings part = shard_of(Dataset::deserialize(bytes),
+                                    {.num_workers = 2, .index = index, .policy = policy});
+      EXPECT_EQ(part.size(), 15u);
+      seen.insert(seen.end(), part.begin(), part.end());
+    }
+    EXPECT_THAT(seen, UnorderedElementsAreArray(records_of({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, 3)));
+  }
+}
+
+TEST_F(AutoShardOfFiles, SaysWhatItDid) {
+  const Dataset records = list(3, 1).flat_map(&read);
+  const ShardDecision decision = shard_decision(records, {.num_workers = 2});
+  EXPECT_EQ(decision.taken, AutoShardPolicy::file);
+  EXPECT_EQ(decision.file_count(), 3);
+  EXPECT_EQ(decision.files.at(0).reader, "flat_map");
+  EXPECT_THAT(decision.to_string(), HasSubstr("FILE"));
+}
+
+}  // namespace
+}  // namespace cohort::data
