@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cohort/core/log.h"
 #include "cohort/input/internal/input_fixture.h"
 #include "cohort/testing/throws_error.h"
 
@@ -132,6 +133,91 @@ TEST_F(DistributeDataset, TheOrderOfASeedDoesNotDependOnTheNumberOfReplicas) {
   std::string two = drained(mirror(dataset, 2));
   for (std::string* text : {&one, &two}) std::erase_if(*text, [](char c) { return !isdigit(c); });
   EXPECT_EQ(one, two);
+}
+
+TEST_F(DistributeDataset, WorkersWithOtherNumbersOfReplicasAreRefusedOnAll) {
+  const InProcessWorkers group(2);
+  const auto codes = on_workers<std::string>(2, [&](int worker) -> std::string {
+    const auto host = worker_of(group, worker, 3 - worker);
+    try {
+      drained(DistributedDataset::from_dataset(host, Dataset::range(10).batch(5), {}));
+    } catch (const Error& error) {
+      return std::string(name_of(error.code()));
+    }
+    return "none";
+  });
+  EXPECT_THAT(codes, ElementsAre("invalid_argument", "invalid_argument"));
+}
+
+TEST_F(DistributeDataset, ABrokenPositionIsDataLoss) {
+  const DistributedDataset dataset = mirror(Dataset::range(40).batch(4), 2);
+  DistributedIterator iterator = dataset.iterator();
+  iterator.get_next();
+  const Bytes position = iterator.save();
+  for (std::size_t cut = 0; cut < position.size(); ++cut) {
+    const Bytes part(position.begin(), position.begin() + static_cast<std::ptrdiff_t>(cut));
+    EXPECT_THAT([&] { dataset.iterator().restore(part); },
+                throws_error(ErrorCode::data_loss, "position"));
+  }
+  // A flipped bit is an error or another position, never a crash.
+  for (std::size_t at = 0; at < position.size(); ++at) {
+    Bytes flipped = position;
+    flipped[at] ^= std::byte{0x41};
+    try {
+      DistributedIterator other = dataset.iterator();
+      other.restore(flipped);
+      drained(other, 100);
+    } catch (const Error&) {
+      continue;
+    }
+  }
+}
+
+TEST_F(DistributeDataset, APositionOfAnotherDatasetIsRefused) {
+  const Bytes position = mirror(Dataset::range(8).batch(4), 2).iterator().save();
+  const auto onto = [&](const DistributedDataset& dataset) {
+    return [&position, dataset] { dataset.iterator().restore(position); };
+  };
+  EXPECT_THAT(onto(mirror(Dataset::range(8, {.dtype = at::kInt}).batch(4), 2)),
+              throws_error(ErrorCode::invalid_argument, "int32[?]"));
+  EXPECT_THAT(onto(mirror(with_policy(Dataset::range(8).batch(4), AutoShardPolicy::off), 2)),
+              throws_error(ErrorCode::invalid_argument, "dealt out alike"));
+}
+
+TEST_F(DistributeDataset, WhatCannotBeSavedFailsOnAllWorkers) {
+  const InProcessWorkers group(2);
+  const auto codes = on_workers<std::string>(2, [&](int worker) -> std::string {
+    const auto host = worker_of(group, worker, 1);
+    const Dataset numbers = Dataset::range(6).batch(2);
+    const Dataset generated =
+        Dataset::from_generator([] { return [](Nest&) { return false; }; }, numbers.element_spec());
+    DistributedIterator iterator =
+        DistributedDataset::from_function(
+            host, [&](const InputContext&) { return worker == 1 ? generated : numbers; }, {})
+            .iterator();
+    iterator.get_next();
+    try {
+      iterator.save();
+    } catch (const Error& error) {
+      return std::string(name_of(error.code())) + " " + error.origin();
+    }
+    return "saved";
+  });
+  EXPECT_EQ(codes[0], codes[1]);
+  EXPECT_THAT(codes[0], ::testing::HasSubstr("worker:1"));
+}
+
+TEST_F(DistributeDataset, EveryPassSaysWhoReadsWhat) {
+  std::vector<std::string> lines;
+  set_log_sink([&](LogLevel level, std::string_view line) {
+    if (level == LogLevel::info) lines.emplace_back(line);
+  });
+  set_log_level(LogLevel::info);
+  drained(mirror(Dataset::range(8).batch(4), 2));
+  set_log_level(LogLevel::warn);
+  set_log_sink(nullptr);
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_THAT(lines[0], ::testing::HasSubstr("worker 0 of 1 (2 replicas) reads the whole dataset"));
 }
 
 }  // namespace

@@ -144,6 +144,7 @@ class SizedBatches final : public Cutter {
   };
 
   void add(Fields batch) {
+    if (batch.empty()) return;
     const std::int64_t rows = row_count(batch.front());
     for (const at::Tensor& field : batch) {
       COHORT_CHECK(row_count(field) == rows, ErrorCode::invalid_argument,
@@ -160,7 +161,7 @@ class SizedBatches final : public Cutter {
     while (pending_rows_ < wanted) {
       Fields batch;
       if (has_ended_short_ || !batches.next(batch)) break;
-      if (!batch.empty()) add(std::move(batch));
+      add(std::move(batch));
     }
     if (pending_.empty()) return false;
     if (pending_rows_ < wanted) has_ended_short_ = true;

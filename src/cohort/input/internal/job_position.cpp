@@ -11,6 +11,12 @@ namespace cohort::input {
 namespace {
 
 constexpr std::uint8_t kVersion = 1;
+constexpr std::int64_t kNumberMax = 1 << 20;  // of workers and replicas
+
+bool is_sound_feed(const FeedPosition& feed) {
+  return std::all_of(feed.streams.begin(), feed.streams.end(),
+                     [](const StreamPosition& stream) { return stream.num <= kNumberMax; });
+}
 
 bool is_same(const StreamPosition& a, const StreamPosition& b) {
   return a.num == b.num && a.index == b.index && a.state == b.state && a.shares.empty() &&
@@ -93,8 +99,24 @@ JobPosition JobPosition::decode(std::span<const std::byte> bytes) {
     of_worker.expect_end();
   }
   reader.expect_end();
-  if (job.workers.empty()) reader.fail("at least one worker");
+  if (!job.is_sound()) reader.fail("a worker, each with equally many pipelines");
   return job;
+}
+
+bool JobPosition::is_sound() const {
+  if (workers.empty() || num_local_replicas < 1 || num_pipeline_replicas < 1 ||
+      num_pipeline_replicas > kNumberMax) {
+    return false;
+  }
+  const std::size_t feeds = workers.front().size();
+  const std::size_t feeds_max = dealing == Dealing::by_function
+                                    ? static_cast<std::size_t>(num_local_replicas)
+                                    : std::size_t{1};
+  return feeds >= 1 && feeds <= feeds_max &&
+         std::all_of(workers.begin(), workers.end(), [&](const auto& worker) {
+           return worker.size() == feeds &&
+                  std::all_of(worker.begin(), worker.end(), is_sound_feed);
+         });
 }
 
 bool JobPosition::has_numbers_of(const Plan& plan) const {
@@ -110,6 +132,8 @@ std::vector<FeedPosition> take_over_data(JobPosition job, std::size_t target, st
   FeedPosition feed;
   std::vector<Fields> leftovers;
   feed.streams = job.workers.front().front().streams;
+  COHORT_CHECK(!feed.streams.empty(), ErrorCode::data_loss,
+               "[input.restore] expected a pipeline in the position of each worker, got none");
   for (std::vector<FeedPosition>& feeds : job.workers) {
     FeedPosition& old = feeds.front();
     COHORT_CHECK(old.streams.size() == 1 && is_same(old.streams.front(), feed.streams.front()),

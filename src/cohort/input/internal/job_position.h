@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a whole job stands in a distributed dataset: what save() writes and restore() reads
-// (docs/formats/pipeline.md).
+// (docs/formats/distributed_position.md).
 #pragma once
 
 #include <cstdint>
@@ -36,6 +36,8 @@ struct JobPosition {
   // What write_head() wrote and, for each worker, a count and the bytes of encode_feeds().
   static JobPosition decode(std::span<const std::byte> bytes);
 
+  // Numbers that a job can have.
+  bool is_sound() const;
   bool has_numbers_of(const Plan& plan) const;
 };
 

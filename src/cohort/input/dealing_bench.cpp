@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What it costs to hand batches of 128 x 64 floats to replicas, beside making them. Items are
+// global batches: the first line makes them alone.
+#include <ATen/ops/ones.h>
+#include <benchmark/benchmark.h>
+
+#include "cohort/input/distributed_dataset.h"
+
+namespace cohort {
+namespace {
+
+Dataset batches() { return Dataset::from_tensor_slices(at::ones({4096, 64})).repeat().batch(128); }
+
+std::shared_ptr<const InputHost> mirrored(int replicas) {
+  InputHost host{.strategy = "mirrored", .devices = {}};
+  for (int i = 0; i < replicas; ++i) host.devices.push_back({.type = "CPU", .index = i});
+  return std::make_shared<const InputHost>(host);
+}
+
+void make_batches(benchmark::State& state) {
+  Iterator iterator = batches().iterator();
+  for (auto _ : state) benchmark::DoNotOptimize(iterator.try_next());
+  state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK(make_batches);
+
+// A batch is made once and handed out again and again: what dealing alone costs.
+void hand_on(benchmark::State& state) {
+  Iterator iterator = Dataset::from_tensors(at::ones({128, 64})).repeat().iterator();
+  for (auto _ : state) benchmark::DoNotOptimize(iterator.try_next());
+  state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK(hand_on);
+
+void deal(benchmark::State& state, const Dataset& dataset, AutoShardPolicy policy) {
+  DatasetOptions options;
+  options.auto_shard_policy = policy;
+  DistributedIterator iterator =
+      DistributedDataset::from_dataset(mirrored(static_cast<int>(state.range(0))),
+                                       dataset.with_options(options), {})
+          .iterator();
+  for (auto _ : state) benchmark::DoNotOptimize(iterator.try_next());
+  state.SetItemsProcessed(state.iterations());
+}
+
+void make_and_deal(benchmark::State& state) { deal(state, batches(), AutoShardPolicy::automatic); }
+BENCHMARK(make_and_deal)->ArgName("replicas")->Arg(1)->Arg(2)->Arg(4);
+
+void deal_split(benchmark::State& state) {
+  deal(state, Dataset::from_tensors(at::ones({128, 64})).repeat(), AutoShardPolicy::data);
+}
+BENCHMARK(deal_split)->ArgName("replicas")->Arg(1)->Arg(2)->Arg(4);
+
+void deal_sized(benchmark::State& state) {
+  deal(state, Dataset::from_tensors(at::ones({128, 64})).repeat(), AutoShardPolicy::off);
+}
+BENCHMARK(deal_sized)->ArgName("replicas")->Arg(1)->Arg(2)->Arg(4);
+
+}  // namespace
+}  // namespace cohort
