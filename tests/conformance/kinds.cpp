@@ -18,6 +18,9 @@ const std::map<std::string, Kind>& kinds() {
       {"crc", run_crc},
       {"tfrecord_write", run_tfrecord_write},
       {"tfrecord_random", run_tfrecord_random},
+      {"example_encode", run_example_encode},
+      {"example_decode", run_example_decode},
+      {"parse_example", run_parse_example},
   };
   return all;
 }

@@ -27,6 +27,9 @@ Json run_input_options(const Json& test_case);
 Json run_crc(const Json& test_case);
 Json run_tfrecord_write(const Json& test_case);
 Json run_tfrecord_random(const Json& test_case);
+Json run_example_encode(const Json& test_case);
+Json run_example_decode(const Json& test_case);
+Json run_parse_example(const Json& test_case);
 
 // {"error": …} or {"build_error": …}, whichever the case names.
 Json error_outcome(const Json& test_case, Json error);

@@ -11,6 +11,7 @@
 #include <concepts>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -174,6 +175,9 @@ class COHORT_API Dataset {
   // Rows of CSV files as tuples of scalars, one a column. A bad row is an error in its place.
   static Dataset csv(StringTensor files, CsvOptions options);
   // Tuples, or maps, of one element of each; ends with the shortest.
+  static Dataset zip(std::initializer_list<Dataset> datasets) {
+    return zip(std::vector<Dataset>(datasets));
+  }
   static Dataset zip(const std::vector<Dataset>& datasets);
   static Dataset zip(const std::map<std::string, Dataset>& datasets);
 

@@ -6,6 +6,18 @@
 #include "cohort/core/error.h"
 
 namespace cohort {
+namespace {
+
+// Where the spec cannot be found (a function that fails on every example), any position fits.
+std::string spec_text(const ElementSource& source) {
+  try {
+    return source.spec().to_string();
+  } catch (const Error&) {
+    return "an unknown spec";
+  }
+}
+
+}  // namespace
 
 void ElementSource::save(ByteWriter&) const {
   internal::throw_error(ErrorCode::unimplemented,
@@ -25,7 +37,7 @@ Optional Iterator::next_as_optional() {
 Bytes Iterator::save() const {
   ByteWriter writer;
   writer.text(source_->pipeline());
-  writer.text(element_spec().to_string());
+  writer.text(spec_text(*source_));
   source_->save(writer);
   return writer.take();
 }
@@ -37,8 +49,8 @@ void Iterator::restore(std::span<const std::byte> position) {
                "[data.restore] expected a position in the pipeline '", source_->pipeline(),
                "', got one in '", pipeline, "'; build the pipeline as when it was saved");
   const std::string spec = reader.text();
-  COHORT_CHECK(spec == element_spec().to_string(), ErrorCode::invalid_argument,
-               "[data.restore] expected a position in a dataset of ", element_spec().to_string(),
+  COHORT_CHECK(spec == spec_text(*source_), ErrorCode::invalid_argument,
+               "[data.restore] expected a position in a dataset of ", spec_text(*source_),
                ", got one of ", spec, "; build the pipeline as when it was saved");
   source_->restore(reader);
   reader.expect_end();

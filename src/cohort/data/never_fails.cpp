@@ -17,10 +17,14 @@ bool has_static_spec(const Node& node) {
 }
 
 bool never_fails(const Node& node) {
-  static constexpr std::array<std::string_view, 16> kSafe{
-      "range",  "from_tensor_slices", "from_tensors", "zip",    "enumerate", "shuffle",
-      "repeat", "shard",              "take",         "skip",   "batch",     "concatenate",
-      "share",  "prefetch",           "options",      "with_spec"};
+  static constexpr std::array<std::string_view, 16> kSafe{"range",        "from_tensor_slices",
+                                                          "from_tensors", "zip",
+                                                          "enumerate",    "shuffle",
+                                                          "repeat",       "shard",
+                                                          "take",         "skip",
+                                                          "batch",        "concatenate",
+                                                          "share",        "prefetch",
+                                                          "options",      "with_spec"};
   if (std::find(kSafe.begin(), kSafe.end(), node.op()) == kSafe.end()) return false;
   if (node.op() == "batch" && !has_static_spec(node.input())) return false;
   return std::all_of(node.inputs().begin(), node.inputs().end(),

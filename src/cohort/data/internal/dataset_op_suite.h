@@ -43,6 +43,8 @@ struct DatasetOpCase {
   std::function<Dataset()> make;
   bool can_ship = true;
   bool can_save = true;
+  // Iterators that run at once do not get in each other's way, as writers of one cache do.
+  bool is_independent = true;
 };
 
 inline void PrintTo(const DatasetOpCase& op, std::ostream* out) { *out << op.name; }

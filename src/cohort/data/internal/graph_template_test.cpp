@@ -76,12 +76,14 @@ INSTANTIATE_TEST_SUITE_P(
                                                    Dataset::from_tensor_slices(row)});
                         });
                       }},
-        DatasetOpCase{"InEachOther", [] {
+        DatasetOpCase{"InEachOther",
+                      [] {
                         return rows(12).batch(6).flat_map([](at::Tensor x) {
                           return Dataset::from_tensor_slices(x).batch(3).flat_map(
                               [](at::Tensor y) { return Dataset::from_tensor_slices(y); });
                         });
-                      }}));
+                      },
+                      false}));
 
 template <class F>
 Error shipping_error(const Dataset& input, F fn) {

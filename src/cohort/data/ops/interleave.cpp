@@ -7,7 +7,7 @@
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/made_datasets.h"
 #include "cohort/data/internal/op_table.h"
-#include "cohort/data/internal/parallel_calls.h"
+#include "cohort/data/internal/parallel/parallel_calls.h"
 
 namespace cohort::data {
 namespace {

@@ -12,7 +12,7 @@
 #include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/map_function.h"
 #include "cohort/data/internal/op_table.h"
-#include "cohort/data/internal/parallel_calls.h"
+#include "cohort/data/internal/parallel/parallel_calls.h"
 #include "cohort/data/internal/sharding/selection.h"
 #include "cohort/data/internal/stage.h"
 #include "cohort/data/internal/stage_book.h"

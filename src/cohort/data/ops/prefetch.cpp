@@ -7,8 +7,8 @@
 #include "cohort/core/mutex.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
-#include "cohort/data/internal/item.h"
 #include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/parallel/item.h"
 #include "cohort/data/internal/stage.h"
 #include "cohort/data/internal/stage_book.h"
 

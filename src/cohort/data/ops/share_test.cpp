@@ -153,8 +153,10 @@ TEST_P(ShareOfAll, IsThatOfTheThreeOps) {
     EXPECT_THAT(elements_of(share(tensors(count), GetParam())),
                 ElementsAreArray(naive(count, GetParam())))
         << "of " << count;
+    // Rebatching does not tell how much it yields, and a share says what it stands for.
+    const auto size = static_cast<std::int64_t>(naive(count, GetParam()).size());
     EXPECT_EQ(share(rows(count), GetParam()).cardinality(),
-              static_cast<std::int64_t>(naive(count, GetParam()).size()));
+              GetParam().parts > 1 ? kUnknownCardinality : size);
   }
 }
 

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "cohort/core/error.h"
-#include "cohort/data/internal/file_access.h"
+#include "cohort/data/internal/files/file_access.h"
 #include "cohort/data/internal/files/file_reader_stage.h"
 
 namespace cohort::data {

@@ -5,7 +5,7 @@
 #include <exception>
 
 #include "cohort/core/error.h"
-#include "cohort/data/internal/file_access.h"
+#include "cohort/data/internal/files/file_access.h"
 
 namespace cohort::data {
 namespace {

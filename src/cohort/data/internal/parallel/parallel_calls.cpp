@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/parallel_calls.h"
+#include "cohort/data/internal/parallel/parallel_calls.h"
 
 #include <algorithm>
 #include <deque>
@@ -7,8 +7,8 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
-#include "cohort/data/internal/degree_tuner.h"
-#include "cohort/data/internal/item.h"
+#include "cohort/data/internal/parallel/degree_tuner.h"
+#include "cohort/data/internal/parallel/item.h"
 #include "cohort/data/internal/stage_book.h"
 
 namespace cohort::data {

@@ -6,10 +6,10 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
-#include "cohort/data/internal/item.h"
 #include "cohort/data/internal/made_datasets.h"
 #include "cohort/data/internal/nest_codec.h"
-#include "cohort/data/internal/parallel_calls.h"
+#include "cohort/data/internal/parallel/item.h"
+#include "cohort/data/internal/parallel/parallel_calls.h"
 #include "cohort/data/internal/stage_book.h"
 
 namespace cohort::data {

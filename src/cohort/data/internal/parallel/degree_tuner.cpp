@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/degree_tuner.h"
+#include "cohort/data/internal/parallel/degree_tuner.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/parallel_calls.h"
+#include "cohort/data/internal/parallel/parallel_calls.h"
 
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/file_access.h"
+#include "cohort/data/internal/files/file_access.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

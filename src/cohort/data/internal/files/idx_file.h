@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cohort/core/tensor_spec.h"
-#include "cohort/data/internal/file_access.h"
+#include "cohort/data/internal/files/file_access.h"
 #include "cohort/data/internal/row_store.h"
 
 namespace cohort::data {

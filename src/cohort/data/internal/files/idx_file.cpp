@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/idx_file.h"
+#include "cohort/data/internal/files/idx_file.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

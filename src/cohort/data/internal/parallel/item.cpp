@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/item.h"
+#include "cohort/data/internal/parallel/item.h"
 
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
