@@ -11,8 +11,7 @@
 
 namespace {
 
-// What the command line says: --model mlp|cnn --data mnist|digits --data-dir DIR --epochs N --batch
-// N --seed N
+// --model mlp|cnn --data mnist|digits --data-dir DIR --epochs N --batch N --seed N
 struct Options {
   std::map<std::string, std::string> values = {{"--model", "mlp"},     {"--data", "mnist"},
                                                {"--data-dir", "data"}, {"--epochs", "8"},

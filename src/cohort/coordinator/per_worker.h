@@ -19,7 +19,7 @@ class Runtime;
 }  // namespace coordinator
 
 // The iterators of one iterator() call, one on each worker; an argument for schedule(). When the
-// last copy goes, the workers forget theirs. Thread-safe.
+// last copy has gone, the workers forget theirs at the next iterator() call. Thread-safe.
 class COHORT_API PerWorkerIterator {
  public:
   explicit PerWorkerIterator(std::shared_ptr<coordinator::IteratorHandle> handle)

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -123,7 +124,8 @@ struct ChannelPair {
     listener =
         backend.listen({.address = any_address(backend_name), .frame_bytes_max = frame_bytes_max},
                        [this, far_handlers](std::shared_ptr<rpc::Channel> channel) {
-                         auto handlers = far_handlers ? far_handlers(channel) : at_far.handlers();
+                         Recorder& recorder = is_first.exchange(false) ? at_far : at_others;
+                         auto handlers = far_handlers ? far_handlers(channel) : recorder.handlers();
                          accepted.set(channel);
                          return handlers;
                        });
@@ -136,6 +138,8 @@ struct ChannelPair {
   rpc::Backend& backend;
   Recorder at_near;
   Recorder at_far;
+  Recorder at_others;  // whoever else connects
+  std::atomic<bool> is_first = true;
   Promised<std::shared_ptr<rpc::Channel>> accepted;
   std::unique_ptr<rpc::Listener> listener;
   std::shared_ptr<rpc::Channel> far;   // accepted
