@@ -140,13 +140,13 @@ StringTensor StringTensor::narrow(std::int64_t begin, std::int64_t end) const {
   COHORT_CHECK(dim() >= 1 && begin >= 0 && begin <= end && end <= tensor_.size(0),
                ErrorCode::invalid_argument, "[core.string_tensor] expected rows within ",
                TensorSpec::of(tensor_).to_string(), ", got [", begin, ", ", end, ")");
-  std::vector<std::int64_t> row_sizes = sizes();
-  row_sizes.erase(row_sizes.begin());
-  const std::int64_t width = count_of(row_sizes);
+  std::vector<std::int64_t> cut = sizes();
+  cut.front() = 1;
+  const std::int64_t width = count_of(cut);
   Packer packer;
   for (std::int64_t i = begin * width; i < end * width; ++i) packer.add((*this)[i]);
-  row_sizes.insert(row_sizes.begin(), end - begin);
-  return {std::move(row_sizes), std::move(packer.bytes), std::move(packer.ends)};
+  cut.front() = end - begin;
+  return {std::move(cut), std::move(packer.bytes), std::move(packer.ends)};
 }
 
 StringTensor StringTensor::select(std::int64_t row) const {
