@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The main job itself: seconds an epoch of MNIST with two workers, batch 64, as ./dev train runs it.
+# The main job itself: seconds an epoch of MNIST with two workers, batch 64, as ./dev train runs it; in
+# turn with it, TensorFlow's parameter servers do the same where its benchmarks are set up (bench/README.md).
 #   bench/mnist.sh [ROUNDS] [EPOCHS A ROUND]      (default: 5 1)
 # COHORT, EXAMPLE and DATA_DIR name other binaries and data than those of ./dev train; PS sets the servers,
 # MODELS the networks: mlp, cnn or both.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. bench/tensorflow.sh
 rounds=${1:-5} epochs=${2:-1} ps=${PS:-1} models=${MODELS:-mlp cnn}
 cohort=${COHORT:-build/install/bin/cohort}
 example=${EXAMPLE:-build/examples/mnist_parameter_server}
@@ -19,20 +21,45 @@ run() {
     sed -n 's/.*test accuracy \([0-9.]*\) after \([0-9.]*\) s.*/\2 \1/p'
 }
 
+# The same of one epoch of TensorFlow's.
+run_tensorflow() {
+  ANCHORS_MNIST=$data ANCHOR_M1_REPS=1 tensorflow m1_mnist_tf.py "ps_$1" | python3 -c '
+import json, sys
+lines = [json.loads(line) for line in sys.stdin]
+value = {line["unit"]: line["value"] for line in lines if line["id"] == "M1"}
+if value: print(value["s"], value["%"] / 100)'
+}
+
 # user nice system irq softirq | steal, in ticks
 cpu() { awk '/^cpu / {print $2 + $3 + $4 + $7 + $8, $9}' /proc/stat; }
 
+# One line of model $1 as $2 ("cohort" or "tensorflow") ran it, with the ratio to the median $3 of the other.
+report() {
+  awk -v wanted="$1 $2" '$1 " " $2 == wanted && NF == 4 {print $3, $4}' "$figures" | sort -n |
+    awk -v title="$1, $2" -v ours="${3:-}" '{s[NR] = $1; a = $2} END {
+      if (NR == 0) {print title ": no run ended well"; exit 1}
+      median = NR % 2 ? s[(NR + 1) / 2] : (s[NR / 2] + s[NR / 2 + 1]) / 2
+      printf "%s: median %.2f s an epoch, min %.2f, max %.2f, n %d, accuracy %s", title, median, s[1], s[NR], NR, a
+      if (ours != "") printf ", ours is %.1f times as fast", median / ours
+      printf "\n"}'
+}
+
 echo "MNIST, batch 64, 2 workers, $ps parameter servers, $epochs epochs a round, load $(cut -d' ' -f1 /proc/loadavg)"
+has_tensorflow || echo "TensorFlow is not measured: $tensorflow_missing"
 before=$(cpu)
 figures=$(mktemp)
 trap 'rm -f "$figures"' EXIT
 for ((round = 0; round < rounds; ++round)); do
-  for model in $models; do echo "$model $(run "$model")" >>"$figures"; done
+  for model in $models; do
+    run "$model" | awk -v model="$model" -v epochs="$epochs" 'NF == 2 {print model, "cohort", $1 / epochs, $2}' >>"$figures"
+    ! has_tensorflow || run_tensorflow "$model" | sed "s/^/$model tensorflow /" >>"$figures"
+  done
 done
+failed=0
 for model in $models; do
-  awk -v model=$model -v epochs="$epochs" '$1 == model && NF == 3 {print $2 / epochs, $3}' "$figures" | sort -n |
-    awk -v model=$model '{s[NR] = $1; a = $2} END {
-      if (NR == 0) {print model ": no run ended well"; exit 1}
-      printf "%s: median %.2f s an epoch, min %.2f, max %.2f, n %d, accuracy %s\n", model, s[int((NR + 1) / 2)], s[1], s[NR], NR, a}'
+  report "$model" cohort | tee "$figures.line" || failed=1
+  ours=$(sed -n 's/.*median \([0-9.]*\) s.*/\1/p' "$figures.line") && rm -f "$figures.line"
+  ! has_tensorflow || report "$model" tensorflow "$ours" || failed=1
 done
 echo "processor time and steal, in ticks, before: $before; after: $(cpu)"
+exit $failed
