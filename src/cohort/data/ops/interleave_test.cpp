@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(
               {3, 5, 2},
               {.cycle_length = 5, .block_length = 10},
               {3, 3, 3, 5, 5, 5, 5, 5, 2, 2}}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& instance) { return instance.param.name; });
 
 std::vector<std::int64_t> sorted(std::vector<std::int64_t> values) {
   std::sort(values.begin(), values.end());

@@ -18,7 +18,7 @@ static_assert(static_cast<int>(ErrorCode::unauthenticated) == grpc::StatusCode::
 
 Error shortened(const Error& error) {
   if (error.message().size() <= kMessageBytesMax) return error;
-  Error result(error.code(), error.message().substr(0, kMessageBytesMax) + " [...]", error.cause());
+  Error result(error.code(), std::string(error.message(), 0, kMessageBytesMax).append(" [...]"), error.cause());
   std::move(result).at(error.origin(), error.incarnation());
   return result;
 }
