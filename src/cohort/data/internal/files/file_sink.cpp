@@ -3,7 +3,7 @@
 
 #include <fcntl.h>
 #include <unistd.h>
-#define ZLIB_CONST
+#define ZLIB_CONST  // NOLINT(readability-identifier-naming): a switch of zlib.h
 #include <zlib.h>
 
 #include <algorithm>
