@@ -30,6 +30,7 @@ void add(const Bytes& bytes, std::size_t worker, StepVerdict& sum) {
   const auto cause = static_cast<ErrorCause>(reader.u8());
   Error error(code, reader.text(), cause);
   for (std::size_t left = reader.count(); left > 0; --left) {
+    // NOLINTNEXTLINE(bugprone-use-after-move): during() adds in place
     static_cast<void>(std::move(error).during(reader.text()));
   }
   sum.error = std::move(error).at("worker:" + std::to_string(worker));
