@@ -38,8 +38,9 @@ Error read_error(ByteReader& in) {
   const std::uint64_t incarnation = in.u64();
   // The builders change `error` in place; what they return is the same object.
   std::move(error).at(std::move(origin), incarnation);
+  // NOLINTNEXTLINE(bugprone-use-after-move)
   for (std::size_t lines = in.count(); lines > 0; --lines) std::move(error).during(in.text());
-  return error;
+  return error;  // NOLINT(bugprone-use-after-move)
 }
 
 Frame error_frame(std::uint64_t id, const Error& error) {

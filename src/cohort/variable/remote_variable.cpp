@@ -93,7 +93,8 @@ void RemoteVariable::apply(const UpdateRule& rule, const at::Tensor& gradient,
   effect.hyper = variable::values_of(hyper);
   check_update(rule, stand_in_, gradient, effect.hyper, name_);
   effect.tensors.push_back(gradient.detach().contiguous());
-  push(placement_, std::move(effect), "'" + effect.rule + "' step of variable '" + name_ + "'");
+  push(placement_, std::move(effect),
+       "'" + std::string(rule.name()) + "' step of variable '" + name_ + "'");
 }
 
 }  // namespace cohort

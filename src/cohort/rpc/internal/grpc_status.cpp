@@ -18,9 +18,10 @@ static_assert(static_cast<int>(ErrorCode::unauthenticated) == grpc::StatusCode::
 
 Error shortened(const Error& error) {
   if (error.message().size() <= kMessageBytesMax) return error;
-  Error result(error.code(), std::string(error.message(), 0, kMessageBytesMax).append(" [...]"), error.cause());
+  Error result(error.code(), std::string(error.message(), 0, kMessageBytesMax).append(" [...]"),
+               error.cause());
   std::move(result).at(error.origin(), error.incarnation());
-  return result;
+  return result;  // NOLINT(bugprone-use-after-move): the builders change it in place
 }
 
 std::optional<Error> carried_error(const grpc::Status& status) {
@@ -77,8 +78,9 @@ Error error_of(const grpc::Status& status, const GrpcCall& call) {
   std::optional<Error> carried = carried_error(status);
   Error error = carried ? std::move(*carried) : transport_error(status, call);
   if (error.origin().empty()) std::move(error).at(std::string(call.task));
+  // NOLINTNEXTLINE(bugprone-use-after-move): the builders change it in place
   std::move(error).during(std::string(call.operation));
-  return error;
+  return error;  // NOLINT(bugprone-use-after-move)
 }
 
 }  // namespace cohort::rpc::internal
