@@ -161,7 +161,8 @@ TEST(GraphTemplate, RefusesAnInnerFunctionThatComputes) {
   EXPECT_EQ(error.code(), ErrorCode::failed_precondition);
   EXPECT_THAT(error.message(), HasSubstr("op 'range' has an attribute 'stop'"));
   EXPECT_THAT(error.context(), ElementsAre("while shipping the function of flat_map",
-                                           "while shipping the function of flat_map"));
+                                           "while shipping the function of flat_map",
+                                           HasSubstr("shipping op 2 of 2, 'flat_map'")));
 }
 
 TEST(GraphTemplate, RefusesFunctionsThatFailForOtherElements) {
