@@ -27,8 +27,7 @@ cohort::Dataset dataset_fn(const cohort::InputContext& input_context) {
 int main(int argc, char** argv) {
   return cohort::run_main(argc, argv, [](const cohort::Arguments&) {
     cohort::MirroredStrategy mirrored_strategy;
-    const auto dist_dataset =
-        mirrored_strategy.distribute_datasets_from_function(&dataset_fn);
+    const auto dist_dataset = mirrored_strategy.distribute_datasets_from_function(&dataset_fn);
     // The guide stops here and prints nothing.
     for (const auto& element : dist_dataset) {
       std::printf("%s\n", guide::shape(element.value().items()[0].tensor()).c_str());

@@ -55,8 +55,7 @@ inline std::string kind(const at::Tensor& tensor) {
 
 // print(tensor)
 inline std::string str(const at::Tensor& tensor) {
-  const std::string text =
-      rows(tensor, tensor.dim() == 0 ? Whole::scalar : Whole::array, "");
+  const std::string text = rows(tensor, tensor.dim() == 0 ? Whole::scalar : Whole::array, "");
   return "tf.Tensor(" + std::string(tensor.dim() > 1 ? "\n" : "") + text +
          ", shape=" + shape(tensor) + kind(tensor) + ")";
 }

@@ -31,8 +31,8 @@ void elements_of_a_generator(cohort::Strategy& mirrored_strategy) {
       return true;
     };
   };
-  const auto dataset = cohort::Dataset::from_generator(
-      input_gen, cohort::ElementSpec::tuple({{at::kFloat, {{4}}}}));
+  const auto dataset =
+      cohort::Dataset::from_generator(input_gen, cohort::ElementSpec::tuple({{at::kFloat, {{4}}}}));
   const auto dist_dataset = mirrored_strategy.distribute_dataset(dataset);
   auto iterator = dist_dataset.iterator();
   for (int i = 0; i < 4; ++i) mirrored_strategy.run(&identity, iterator.get_next());

@@ -106,8 +106,8 @@ INSTANTIATE_TEST_SUITE_P(
                 [](std::string& bytes) { bytes.resize(bytes.size() - 12); }, &gzip_records,
                 "tf_record", ErrorCode::data_loss, "byte "},
         BadFile{"GzipOfLinesDamaged", &packed<Compression::gzip>,
-                [](std::string& bytes) { bytes[bytes.size() - 6] ^= 1; }, &gzip_lines,
-                "text_line", ErrorCode::data_loss, "byte "},
+                [](std::string& bytes) { bytes[bytes.size() - 6] ^= 1; }, &gzip_lines, "text_line",
+                ErrorCode::data_loss, "byte "},
         BadFile{"ZlibThatIsNone", &packed<Compression::zlib>,
                 [](std::string& bytes) { bytes[0] ^= 1; }, &zlib_records, "tf_record",
                 ErrorCode::data_loss, "byte "},
@@ -116,9 +116,10 @@ INSTANTIATE_TEST_SUITE_P(
                 [](std::string& bytes) { bytes += "c"; }, &chunks, "fixed_length_record",
                 ErrorCode::invalid_argument, "9 "},
         BadFile{"NoNumberInARow", &text, [](std::string& bytes) { bytes[4] = 'x'; }, &rows_of,
-                "csv", ErrorCode::invalid_argument, "byte 4"},
+                "csv", ErrorCode::invalid_argument, "before byte 8"},
         BadFile{"AShortRow", &text, [](std::string& bytes) { bytes[5] = ';'; }, &rows_of, "csv",
-                ErrorCode::invalid_argument, "byte 4"}));
+                ErrorCode::invalid_argument, "before byte 8"}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 TEST(BadShipping, NamesTheNodeAndWhy) {
   const auto branching = [](at::Tensor x) { return x.item<std::int64_t>() > 1 ? x : x + 1; };

@@ -227,8 +227,8 @@ class ExactlyOnce : public ::testing::TestWithParam<int> {
           dataset = dataset.flat_map([](at::Tensor x) { return Dataset::from_tensors(x); });
           break;
         case 9:
-          dataset = dataset.enumerate().map(
-              Function([](at::Tensor, at::Tensor x) { return x; }), of_sizes({}));
+          dataset = dataset.enumerate().map(Function([](at::Tensor, at::Tensor x) { return x; }),
+                                            of_sizes({}));
           break;
         case 10:
           dataset = dataset.take(n).concatenate(dataset.skip(n));
@@ -246,7 +246,8 @@ class ExactlyOnce : public ::testing::TestWithParam<int> {
   // Numbers or the lines of files through random ops.
   MakeDataset drawn_pipeline() {
     const bool is_of_files = drawn(random, 0, 1) == 1;
-    Dataset dataset = is_of_files ? numbers_in_files() : Dataset::range(count = drawn(random, 0, 50));
+    Dataset dataset =
+        is_of_files ? numbers_in_files() : Dataset::range(count = drawn(random, 0, 50));
     dataset = through_ops(dataset).batch(drawn(random, 1, 12));
     dataset = with_policy(
         dataset, drawn(random, 0, 1) == 1 ? AutoShardPolicy::automatic : AutoShardPolicy::data);
@@ -369,7 +370,8 @@ class EveryJob : public ExactlyOnce {
 };
 
 TEST_P(EveryJob, SeesEverySampleOfFilesOnce) {
-  const Dataset batches = Dataset::text_line(StringTensor(write_files())).batch(drawn(random, 1, 12));
+  const Dataset batches =
+      Dataset::text_line(StringTensor(write_files())).batch(drawn(random, 1, 12));
   for (const AutoShardPolicy policy :
        {AutoShardPolicy::automatic, AutoShardPolicy::data, AutoShardPolicy::file}) {
     SCOPED_TRACE(static_cast<int>(policy));
@@ -386,8 +388,7 @@ TEST_P(EveryJob, SeesEveryNumberOnce) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Jobs, EveryJob,
-                         ::testing::Range(EveryJob::kFirst, EveryJob::kFirst + 32));
+INSTANTIATE_TEST_SUITE_P(Jobs, EveryJob, ::testing::Range(EveryJob::kFirst, EveryJob::kFirst + 32));
 
 }  // namespace
 }  // namespace cohort::input

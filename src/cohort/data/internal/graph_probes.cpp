@@ -16,8 +16,8 @@
 namespace cohort::data {
 namespace {
 
-// A hole is a map of these; part of the format. Other keys that begin with the mark, as those of the
-// holes of a function inside the function, have one more of it in the template.
+// A hole is a map of these; part of the format. Other keys that begin with the mark, as those of
+// the holes of a function inside the function, have one more of it in the template.
 constexpr char kMark = '$';
 constexpr const char* kField = "$field";
 constexpr const char* kAs = "$as";

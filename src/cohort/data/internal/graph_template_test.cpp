@@ -84,17 +84,17 @@ INSTANTIATE_TEST_SUITE_P(
                         });
                       }},
         // The inner function uses the elements of both.
-        DatasetOpCase{"InEachOtherWithBothElements",
-                      [] {
-                        return rows(4).flat_map([](std::int64_t x) {
-                          return Dataset::range(3).interleave(
-                              [x](at::Tensor y) {
-                                return Dataset::zip(
-                                    {Dataset::from_tensors(y).repeat(), Dataset::range(x)});
-                              },
-                              {.cycle_length = 2});
-                        });
-                      }},
+        DatasetOpCase{
+            "InEachOtherWithBothElements",
+            [] {
+              return rows(4).flat_map([](std::int64_t x) {
+                return Dataset::range(3).interleave(
+                    [x](at::Tensor y) {
+                      return Dataset::zip({Dataset::from_tensors(y).repeat(), Dataset::range(x)});
+                    },
+                    {.cycle_length = 2});
+              });
+            }},
         // The inner datasets' elements have the size of the outer element.
         DatasetOpCase{"InEachOtherOfItsSize",
                       [] {
@@ -108,8 +108,9 @@ INSTANTIATE_TEST_SUITE_P(
                         return rows(3).flat_map([](std::int64_t x) {
                           return rows(3).flat_map([x](std::int64_t y) {
                             return rows(2).flat_map([x, y](at::Tensor z) {
-                              return Dataset::zip({Dataset::from_tensors(z).repeat(),
-                                                   Dataset::range(x).concatenate(Dataset::range(y))});
+                              return Dataset::zip(
+                                  {Dataset::from_tensors(z).repeat(),
+                                   Dataset::range(x).concatenate(Dataset::range(y))});
                             });
                           });
                         });
@@ -160,9 +161,9 @@ TEST(GraphTemplate, RefusesAnInnerFunctionThatComputes) {
   const Error error = shipping_error(rows(5), fn);
   EXPECT_EQ(error.code(), ErrorCode::failed_precondition);
   EXPECT_THAT(error.message(), HasSubstr("op 'range' has an attribute 'stop'"));
-  EXPECT_THAT(error.context(), ElementsAre("while shipping the function of flat_map",
-                                           "while shipping the function of flat_map",
-                                           HasSubstr("shipping op 2 of 2, 'flat_map'")));
+  EXPECT_THAT(error.context(),
+              ElementsAre("shipping the function of flat_map", "shipping the function of flat_map",
+                          HasSubstr("shipping op 2 of 2, 'flat_map'")));
 }
 
 TEST(GraphTemplate, RefusesFunctionsThatFailForOtherElements) {
