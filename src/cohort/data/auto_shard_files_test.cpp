@@ -236,6 +236,22 @@ TEST_F(AutoShardOfFiles, AreDisjointAfterAJourneyUnderEitherPolicy) {
   }
 }
 
+TEST_F(AutoShardOfFiles, GoOnFromEveryPositionOfAParallelReader) {
+  const Dataset records =
+      list(10, 10).interleave(&read, {.cycle_length = 10, .num_parallel_calls = 10});
+  const Dataset mine = auto_shard(records, {.num_workers = 5, .index = 3});
+  const Strings whole = elements_of(mine);
+  ASSERT_EQ(whole.size(), 20u);
+  for (std::size_t taken = 0; taken <= whole.size(); ++taken) {
+    Iterator first = mine.iterator();
+    Strings all = drain(first, taken);
+    Iterator second = mine.iterator();
+    second.restore(first.save());
+    for (const std::string& element : drain(second)) all.push_back(element);
+    EXPECT_EQ(all, whole) << "after " << taken;
+  }
+}
+
 TEST_F(AutoShardOfFiles, SaysWhatItDid) {
   const Dataset records = list(3, 1).flat_map(&read);
   const ShardDecision decision = shard_decision(records, {.num_workers = 2});

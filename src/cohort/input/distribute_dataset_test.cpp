@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -85,6 +87,24 @@ TEST_F(DistributeDataset, StaticSizesStayWhereTheyDivide) {
   EXPECT_EQ(spec_of(even, 2), "PerReplica(int64[2], int64[2])");
   EXPECT_EQ(spec_of(even, 3), "PerReplica(int64[?], int64[?], int64[?])");
   EXPECT_EQ(spec_of(even, 1), "int64[4]");
+}
+
+TEST_F(DistributeDataset, AnIteratorHasTheSpecOfItsDataset) {
+  const DistributedDataset dataset =
+      mirror(Dataset::from_tensor_slices(at::ones({9, 12})).batch(4), 2);
+  EXPECT_EQ(dataset.element_spec().to_string(), "PerReplica(float32[?, 12], float32[?, 12])");
+  EXPECT_EQ(dataset.iterator().element_spec().to_string(), dataset.element_spec().to_string());
+}
+
+// One signature for both: every size that differs is left open.
+TEST_F(DistributeDataset, SpecsOfTwoDatasetsHaveACommonOne) {
+  const auto component = [](const Dataset& dataset) {
+    return mirror(dataset, 2).element_spec().component;
+  };
+  const ElementSpec batches = component(Dataset::range(10).batch(2).batch(5));
+  const ElementSpec once = component(Dataset::from_tensors(at::zeros({5, 2}, at::kLong)));
+  EXPECT_EQ(batches.common_with(once).to_string(), "int64[?, ?]");
+  EXPECT_EQ(once.common_with(batches).to_string(), "int64[?, ?]");
 }
 
 TEST_F(DistributeDataset, WorkersDealPartsOfEachBatch) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Properties over random jobs: every sample once, all workers leave at the same step, and a
 // position goes on anywhere, also on other numbers of workers and replicas.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -142,8 +144,8 @@ class ExactlyOnce : public ::testing::TestWithParam<int> {
     return {.output_spec = ElementSpec::tuple({{at::ScalarType::Long, std::move(sizes)}})};
   }
 
-  // Lines of files of random lengths, none too, by FILE, AUTO, DATA.
-  MakeDataset drawn_files() {
+  // Files of random lengths, none too, with a number a line.
+  std::vector<std::string> write_files() {
     const std::string folder = ::testing::TempDir() + "exactly_once_" + std::to_string(GetParam());
     std::vector<std::string> names;
     for (std::int64_t files = drawn(random, 1, 10); files > 0; --files) {
@@ -151,7 +153,20 @@ class ExactlyOnce : public ::testing::TestWithParam<int> {
       std::ofstream file(names.back());
       for (std::int64_t lines = drawn(random, 0, 9); lines > 0; --lines) file << count++ << "\n";
     }
-    Dataset dataset = Dataset::text_line(StringTensor(names)).batch(drawn(random, 1, 12));
+    return names;
+  }
+
+  Dataset numbers_in_files() {
+    return Dataset::text_line(StringTensor(write_files()))
+        .map(Function([](StringTensor line) {
+               return at::scalar_tensor(std::stoll(std::string(line.value())), at::kLong);
+             }),
+             of_sizes({}));
+  }
+
+  // By FILE, AUTO, DATA.
+  MakeDataset drawn_files() {
+    Dataset dataset = Dataset::text_line(StringTensor(write_files())).batch(drawn(random, 1, 12));
     dataset = with_policy(dataset, static_cast<AutoShardPolicy>(drawn(random, 0, 2)));
     return [dataset](std::shared_ptr<const InputHost> host) {
       return DistributedDataset::from_dataset(std::move(host), dataset, {});
@@ -167,6 +182,73 @@ class ExactlyOnce : public ::testing::TestWithParam<int> {
     dataset = dataset.batch(drawn(random, 1, 12));
     // Batches of a map are not made by index, and their size is not known.
     if (drawn(random, 0, 1) == 1) dataset = dataset.map(identity(), of_sizes({-1}));
+    dataset = with_policy(
+        dataset, drawn(random, 0, 1) == 1 ? AutoShardPolicy::automatic : AutoShardPolicy::data);
+    return [dataset](std::shared_ptr<const InputHost> host) {
+      return DistributedDataset::from_dataset(std::move(host), dataset, {});
+    };
+  }
+
+  // A few ops that keep every sample once, of those that pipelines are made of.
+  Dataset through_ops(Dataset dataset) {
+    for (std::int64_t ops = drawn(random, 1, 4); ops > 0; --ops) {
+      const std::int64_t n = drawn(random, 1, 6);
+      switch (drawn(random, 0, 12)) {
+        case 0:
+          dataset = dataset.shuffle(n * 5);
+          break;
+        case 1:
+          dataset = dataset.map(identity(), of_sizes({}));
+          break;
+        case 2: {
+          MapOptions parallel = of_sizes({});
+          parallel.num_parallel_calls = 2;
+          dataset = dataset.map(identity(), parallel);
+          break;
+        }
+        case 3:
+          dataset = dataset.filter([](at::Tensor x) { return x >= 0; });
+          break;
+        case 4:
+          dataset = dataset.prefetch(n);
+          break;
+        case 5:
+          dataset = dataset.cache();
+          break;
+        case 6:
+          dataset = dataset.batch(n).unbatch();
+          break;
+        case 7:
+          dataset = dataset.batch(n).interleave(
+              [](at::Tensor rows) { return Dataset::from_tensor_slices(rows); },
+              {.cycle_length = 2, .block_length = n, .num_parallel_calls = n % 3});
+          break;
+        case 8:
+          dataset = dataset.flat_map([](at::Tensor x) { return Dataset::from_tensors(x); });
+          break;
+        case 9:
+          dataset = dataset.enumerate().map(Function([](at::Tensor, at::Tensor x) { return x; }),
+                                            of_sizes({}));
+          break;
+        case 10:
+          dataset = dataset.take(n).concatenate(dataset.skip(n));
+          break;
+        case 11:
+          dataset = dataset.unique();
+          break;
+        default:
+          dataset = dataset.batch(n).rebatch({1, 2}).unbatch();
+      }
+    }
+    return dataset;
+  }
+
+  // Numbers or the lines of files through random ops.
+  MakeDataset drawn_pipeline() {
+    const bool is_of_files = drawn(random, 0, 1) == 1;
+    Dataset dataset =
+        is_of_files ? numbers_in_files() : Dataset::range(count = drawn(random, 0, 50));
+    dataset = through_ops(dataset).batch(drawn(random, 1, 12));
     dataset = with_policy(
         dataset, drawn(random, 0, 1) == 1 ? AutoShardPolicy::automatic : AutoShardPolicy::data);
     return [dataset](std::shared_ptr<const InputHost> host) {
@@ -245,10 +327,21 @@ TEST_P(ExactlyOnce, FunctionsAcrossARestart) {
   expect_all_once_across(drawn_numbers(random), make);
 }
 
+TEST_P(ExactlyOnce, PipelinesInOnePass) {
+  const MakeDataset make = drawn_pipeline();
+  expect_all_once(drawn_numbers(random), make);
+}
+
+TEST_P(ExactlyOnce, PipelinesAcrossARestart) {
+  const MakeDataset make = drawn_pipeline();
+  expect_all_once_across(drawn_numbers(random), make);
+}
+
 TEST_P(ExactlyOnce, AcrossTwoRestarts) {
-  const std::int64_t kind = drawn(random, 0, 2);
+  const std::int64_t kind = drawn(random, 0, 3);
   const MakeDataset make = kind == 0   ? drawn_numbers_dataset()
                            : kind == 1 ? drawn_files()
+                           : kind == 2 ? drawn_pipeline()
                                        : drawn_function();
   std::vector<Part> parts;
   Bytes position;
@@ -261,6 +354,41 @@ TEST_P(ExactlyOnce, AcrossTwoRestarts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ExactlyOnce, ::testing::Range(0, 25));
+
+// Every number of workers and replicas under every policy, over random shards.
+class EveryJob : public ExactlyOnce {
+ protected:
+  Numbers numbers() const { return {1 + (GetParam() - kFirst) / 4, 1 + (GetParam() - kFirst) % 4}; }
+  MakeDataset by(const Dataset& dataset, AutoShardPolicy policy) {
+    return [dataset = with_policy(dataset, policy)](std::shared_ptr<const InputHost> host) {
+      return DistributedDataset::from_dataset(std::move(host), dataset, {});
+    };
+  }
+
+ public:
+  static constexpr int kFirst = 1000;  // other files than those of ExactlyOnce
+};
+
+TEST_P(EveryJob, SeesEverySampleOfFilesOnce) {
+  const Dataset batches =
+      Dataset::text_line(StringTensor(write_files())).batch(drawn(random, 1, 12));
+  for (const AutoShardPolicy policy :
+       {AutoShardPolicy::automatic, AutoShardPolicy::data, AutoShardPolicy::file}) {
+    SCOPED_TRACE(static_cast<int>(policy));
+    expect_all_once(numbers(), by(batches, policy));
+  }
+}
+
+TEST_P(EveryJob, SeesEveryNumberOnce) {
+  count = drawn(random, 0, 60);
+  const Dataset batches = Dataset::range(count).shuffle(20).batch(drawn(random, 1, 12));
+  for (const AutoShardPolicy policy : {AutoShardPolicy::automatic, AutoShardPolicy::data}) {
+    SCOPED_TRACE(static_cast<int>(policy));
+    expect_all_once(numbers(), by(batches, policy));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Jobs, EveryJob, ::testing::Range(EveryJob::kFirst, EveryJob::kFirst + 32));
 
 }  // namespace
 }  // namespace cohort::input

@@ -76,6 +76,18 @@ Built read_node(ByteReader& reader, const std::vector<Built>& earlier) {
   return built;
 }
 
+// What ships the op; an error says which of the pipeline's it is.
+Nest shipped_attributes(const std::vector<NodePtr>& order, std::size_t position) {
+  try {
+    return Nest::map(order[position]->attributes());
+  } catch (...) {
+    throw current_error().during("shipping op " + std::to_string(position + 1) + " of " +
+                                 std::to_string(order.size()) + ", '" +
+                                 std::string(order[position]->op()) + "', of the pipeline '" +
+                                 order.back()->pipeline() + "'");
+  }
+}
+
 }  // namespace
 
 Bytes encode_graph(const NodePtr& sink) {
@@ -90,7 +102,7 @@ Bytes encode_graph(const NodePtr& sink) {
     writer.text(node->op());
     writer.varint(node->inputs().size());
     for (const NodePtr& input : node->inputs()) writer.varint(position.at(input.get()));
-    write_nest(writer, Nest::map(node->attributes()));
+    write_nest(writer, shipped_attributes(order, position.at(node.get())));
   }
   return writer.take();
 }

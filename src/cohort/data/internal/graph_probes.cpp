@@ -16,7 +16,9 @@
 namespace cohort::data {
 namespace {
 
-// A hole is a map of these; part of the format.
+// A hole is a map of these; part of the format. Other keys that begin with the mark, as those of
+// the holes of a function inside the function, have one more of it in the template.
+constexpr char kMark = '$';
 constexpr const char* kField = "$field";
 constexpr const char* kAs = "$as";
 constexpr const char* kSizes = "$sizes";
@@ -211,8 +213,8 @@ std::optional<Nest> common_entries(const std::vector<Nest>& values,
       parts.push_back(found->second);
     }
     std::optional<Nest> entry = common_value(parts, elements);
-    if (!entry || key == kField) return std::nullopt;
-    entries.emplace(key, std::move(*entry));
+    if (!entry) return std::nullopt;
+    entries.emplace(key.starts_with(kMark) ? kMark + key : key, std::move(*entry));
   }
   return Nest::map(std::move(entries));
 }
@@ -252,6 +254,10 @@ std::optional<Nest> common_value(const std::vector<Nest>& values,
 
 bool is_hole(const Nest& nest) {
   return nest.kind() == Nest::Kind::map && nest.entries().contains(kField);
+}
+
+std::string key_in_graph(const std::string& key) {
+  return key.starts_with(kMark) ? key.substr(1) : key;
 }
 
 Nest filled_hole(const Nest& hole, const Fields& element) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cohort/data/internal/dataset_function.h"
@@ -31,5 +32,8 @@ std::optional<Nest> common_value(const std::vector<Nest>& values,
 Nest filled_hole(const Nest& hole, const Fields& element);
 // Whether a map stands for a value of the element.
 bool is_hole(const Nest& nest);
+// What a key of a map in a template is in the graphs made of it: one that marks a hole of a
+// function inside the function loses a mark.
+std::string key_in_graph(const std::string& key);
 
 }  // namespace cohort::data

@@ -6,6 +6,7 @@
 #include "cohort/core/error.h"
 #include "cohort/data/internal/attribute_reader.h"
 #include "cohort/data/internal/graph_probes.h"
+#include "cohort/data/internal/nest_codec.h"
 #include "cohort/data/internal/op_table.h"
 
 namespace cohort::data {
@@ -14,6 +15,7 @@ namespace {
 // Running a graph recurses once a level; an op used twice runs twice.
 constexpr std::size_t kDepthMax = 500;
 constexpr std::size_t kStagesMax = 100'000;
+constexpr const char* kSpec = "spec";  // an attribute of ops with a dataset function
 
 [[noreturn]] void refuse(const Node& node, const std::string& what) {
   internal::throw_error(
@@ -29,6 +31,17 @@ constexpr std::size_t kStagesMax = 100'000;
 std::optional<Attributes> attributes_if_any(const Node& node) {
   try {
     return node.attributes();
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// What describes the elements of all: that of a dataset function follows the sizes of its element.
+std::optional<Nest> common_spec(const std::vector<Nest>& values) {
+  try {
+    ElementSpec common = spec_of(values[0]);
+    for (const Nest& value : values) common = common.common_with(spec_of(value));
+    return nest_of(common);
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -59,6 +72,7 @@ Nest common_attributes(const std::vector<GraphProbe>& probes, std::size_t positi
     }
     std::optional<Nest> value;
     if (values.size() == attributes.size()) value = common_value(values, elements);
+    if (!value && first.dataset_function() != nullptr && name == kSpec) value = common_spec(values);
     if (!value) refuse(first, "an attribute '" + name + "' that depends on the element otherwise");
     common.emplace(name, std::move(*value));
   }
@@ -85,7 +99,9 @@ Nest filled(const Nest& nest, const Fields& element) {
   if (nest.is_leaf()) return nest;
   if (nest.kind() == Nest::Kind::map) {
     Nest::Map entries;
-    for (const auto& [key, value] : nest.entries()) entries.emplace(key, filled(value, element));
+    for (const auto& [key, value] : nest.entries()) {
+      entries.emplace(key_in_graph(key), filled(value, element));
+    }
     return Nest::map(std::move(entries));
   }
   Nest::Items items;

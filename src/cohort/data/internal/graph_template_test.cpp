@@ -82,8 +82,45 @@ INSTANTIATE_TEST_SUITE_P(
                           return Dataset::from_tensor_slices(x).batch(3).flat_map(
                               [](at::Tensor y) { return Dataset::from_tensor_slices(y); });
                         });
-                      },
-                      false}));
+                      }},
+        // The inner function uses the elements of both.
+        DatasetOpCase{
+            "InEachOtherWithBothElements",
+            [] {
+              return rows(4).flat_map([](std::int64_t x) {
+                return Dataset::range(3).interleave(
+                    [x](at::Tensor y) {
+                      return Dataset::zip({Dataset::from_tensors(y).repeat(), Dataset::range(x)});
+                    },
+                    {.cycle_length = 2});
+              });
+            }},
+        // The inner datasets' elements have the size of the outer element.
+        DatasetOpCase{"InEachOtherOfItsSize",
+                      [] {
+                        return rows(7).batch(3).flat_map([](at::Tensor x) {
+                          return Dataset::from_tensors(x).flat_map(
+                              [](at::Tensor y) { return Dataset::from_tensors(y); });
+                        });
+                      }},
+        DatasetOpCase{"ThreeDeep",
+                      [] {
+                        return rows(3).flat_map([](std::int64_t x) {
+                          return rows(3).flat_map([x](std::int64_t y) {
+                            return rows(2).flat_map([x, y](at::Tensor z) {
+                              return Dataset::zip(
+                                  {Dataset::from_tensors(z).repeat(),
+                                   Dataset::range(x).concatenate(Dataset::range(y))});
+                            });
+                          });
+                        });
+                      }},
+        DatasetOpCase{"KeysThatLookLikeHoles", [] {
+                        return rows(3).flat_map([](at::Tensor x) {
+                          return Dataset::from_tensors(
+                              Nest::map({{"$field", x}, {"$", at::arange(2)}, {"$$as", x}}));
+                        });
+                      }}));
 
 template <class F>
 Error shipping_error(const Dataset& input, F fn) {
@@ -115,6 +152,18 @@ TEST(GraphTemplate, RefusesOtherOpsForAnotherElement) {
 TEST(GraphTemplate, RefusesElementsInAMapFunction) {
   const auto fn = [](at::Tensor x) { return rows(3).map([x](at::Tensor i) { return i + x; }); };
   EXPECT_THAT(shipping_error(rows(5), fn).message(), HasSubstr("whose op 'map' has an attribute"));
+}
+
+TEST(GraphTemplate, RefusesAnInnerFunctionThatComputes) {
+  const auto fn = [](at::Tensor x) {
+    return Dataset::from_tensors(x).flat_map([](std::int64_t y) { return Dataset::range(y * y); });
+  };
+  const Error error = shipping_error(rows(5), fn);
+  EXPECT_EQ(error.code(), ErrorCode::failed_precondition);
+  EXPECT_THAT(error.message(), HasSubstr("op 'range' has an attribute 'stop'"));
+  EXPECT_THAT(error.context(),
+              ElementsAre("shipping the function of flat_map", "shipping the function of flat_map",
+                          HasSubstr("shipping op 2 of 2, 'flat_map'")));
 }
 
 TEST(GraphTemplate, RefusesFunctionsThatFailForOtherElements) {

@@ -192,7 +192,12 @@ at::Tensor value_for(const TensorSpec& field, const Nest& given, std::size_t ind
                ErrorCode::invalid_argument, "[data.padded_batch] expected a scalar ",
                dtype_name(field.dtype), " as the padding value of field ", index, ", got ",
                given.is_tensor() ? TensorSpec::of(given.tensor()).to_string() : given.structure());
-  return tensor_of(given, field.dtype);
+  try {
+    return tensor_of(given, field.dtype);
+  } catch (...) {
+    throw current_error().during("making padded_batch, the padding value of field " +
+                                 std::to_string(index));
+  }
 }
 
 }  // namespace

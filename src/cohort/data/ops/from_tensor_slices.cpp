@@ -25,10 +25,17 @@ at::Tensor checked(const at::Tensor& tensor, std::int64_t size, std::size_t fiel
   return StringTensor::is(tensor) ? tensor : tensor.detach().contiguous();
 }
 
+ElementSpec checked_spec(const Nest& tensors) {
+  try {
+    return ElementSpec::of(tensors);
+  } catch (...) {
+    throw current_error().during("making from_tensor_slices");
+  }
+}
+
 class SlicesNode final : public Node {
  public:
-  explicit SlicesNode(const Nest& tensors)
-      : Node(kName, {}), spec_of_all_(ElementSpec::of(tensors)) {
+  explicit SlicesNode(const Nest& tensors) : Node(kName, {}), spec_of_all_(checked_spec(tensors)) {
     const std::vector<at::Tensor> given = tensors.flatten_tensors();
     COHORT_CHECK(!given.empty(), ErrorCode::invalid_argument,
                  "[data.from_tensor_slices] expected at least one tensor, got an empty nest");

@@ -122,7 +122,7 @@ TEST_F(Idx, NamesATruncatedFile) {
   EXPECT_EQ(error.code(), ErrorCode::data_loss);
   EXPECT_THAT(error.message(),
               AllOf(HasSubstr("expected the values of uint8[3, 2, 2]"), HasSubstr(path),
-                    HasSubstr("got 11 bytes: the file is truncated")));
+                    HasSubstr("got 11 bytes: the file is truncated at byte 27")));
 }
 
 TEST_F(Idx, NamesAFileThatIsTooLong) {

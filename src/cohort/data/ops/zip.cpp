@@ -189,7 +189,10 @@ Dataset Dataset::zip(const std::map<std::string, Dataset>& datasets) {
 
 // As tf: nothing else knows of this op. An infinite input thus counts what an int64 can.
 Dataset Dataset::enumerate(std::int64_t start) const {
-  const Dataset indices = range(std::numeric_limits<std::int64_t>::max(), {.start = start});
+  // As many as a range may have, where counting starts below 0.
+  const std::int64_t stop =
+      std::numeric_limits<std::int64_t>::max() + std::min<std::int64_t>(start, 0);
+  const Dataset indices = range(stop, {.start = start});
   return zip(std::vector<Dataset>{indices, *this});
 }
 

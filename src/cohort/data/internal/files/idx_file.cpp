@@ -108,7 +108,8 @@ IdxFile IdxFile::open(const std::string& path) {
   COHORT_CHECK(value_bytes(file.all, available) == available, ErrorCode::data_loss,
                "[data.idx] expected the values of ", file.all.to_string(),
                " behind the header of '", path, "', got ", available, " bytes: the file is ",
-               value_bytes(file.all, available) ? "too long" : "truncated", kFetchAgain);
+               value_bytes(file.all, available) ? "too long" : "truncated", " at byte ",
+               bytes.size(), kFetchAgain);
   return file;
 }
 
