@@ -1,48 +1,41 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tf.data reading record files, for record_scan_bench: answers each line of JSON with one.
+"""tf.data beside record_scan_bench: answers each line with a figure on a line.
 
-    {"do": "check", "path": …}              {"records": …, "bytes": …, "mark": …} of Summary
-    {"do": "draw", "path": …, "batch": n}   {"seconds": …} of one pass in batches of n
+    mark PATH               what the records of a file are, as Summary::mark
+    rate BATCH SHARE PATH   of one pass in batches of BATCH, a record counting for SHARE millionths of a millionth
 """
 
-import json
 import os
 import sys
 import time
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf  # noqa: E402
 
-WORD = (1 << 64) - 1
+counts = {}
 
 
-def check(path):
-    records, size, mark = 0, 0, 0xCBF29CE484222325
+def mark(path):
+    value, count = 0xCBF29CE484222325, 0
     for batch in tf.data.TFRecordDataset(path).batch(4096).as_numpy_iterator():
         for record in batch:
-            records += 1
-            size += len(record)
-            for word in (record[:8], record[-8:]):
-                mark = ((mark ^ int.from_bytes(word, "little")) * 0x100000001B3) & WORD
-    return {"records": records, "bytes": size, "mark": mark}
+            count += 1
+            words = (len(record), int.from_bytes(record[:8], "little"), int.from_bytes(record[-8:], "little"))
+            for word in words:
+                value = ((value ^ word) * 0x100000001B3) % (1 << 64)
+    counts[path] = count
+    return value >> 12
 
 
-def draw(path, batch):
-    dataset = tf.data.TFRecordDataset(path).batch(batch)
-    start = time.perf_counter()
-    for _ in dataset:
-        pass
-    return {"seconds": time.perf_counter() - start}
+def rate(batch, share, path):
+    """Until the last batch came."""
+    began = last = time.perf_counter()
+    for _ in tf.data.TFRecordDataset(path).batch(int(batch)):
+        last = time.perf_counter()
+    return counts[path] * float(share) / 1e12 / (last - began)
 
 
-def main():
-    for line in sys.stdin:
-        question = json.loads(line)
-        action = {"check": check, "draw": draw}[question.pop("do")]
-        print(json.dumps(action(**question)), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+for line in sys.stdin:
+    what, *arguments = line.split()
+    print({"mark": mark, "rate": rate}[what](*arguments), flush=True)

@@ -24,13 +24,11 @@ std::optional<Message> check_journey(const std::string& bytes) {
 
 bool holds(const at::Tensor& tensor, const Int64List& values) {
   return tensor.numel() == static_cast<std::int64_t>(values.size()) &&
-         (values.empty() ||
-          std::memcmp(tensor.data_ptr(), values.data(), 8 * values.size()) == 0);
+         (values.empty() || std::memcmp(tensor.data_ptr(), values.data(), 8 * values.size()) == 0);
 }
 bool holds(const at::Tensor& tensor, const FloatList& values) {
   return tensor.numel() == static_cast<std::int64_t>(values.size()) &&
-         (values.empty() ||
-          std::memcmp(tensor.data_ptr(), values.data(), 4 * values.size()) == 0);
+         (values.empty() || std::memcmp(tensor.data_ptr(), values.data(), 4 * values.size()) == 0);
 }
 bool holds(const at::Tensor& tensor, const BytesList& values) {
   return StringTensor::of(tensor).values() == values;

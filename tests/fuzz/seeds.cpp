@@ -83,9 +83,8 @@ void add_record_indexes(Seeds seeds) {
 }
 
 void add_examples(Seeds seeds) {
-  const Features features{{"i", Int64List{-1, 0, 300}},
-                          {"f", FloatList{0.5F, -2}},
-                          {"b", BytesList{"x", "", "yz"}}};
+  const Features features{
+      {"i", Int64List{-1, 0, 300}}, {"f", FloatList{0.5F, -2}}, {"b", BytesList{"x", "", "yz"}}};
   seeds.add(Example{features}.serialize());
   seeds.add(Example{{{"i", Int64List{1}}, {"f", Feature()}, {"b", BytesList()}}}.serialize());
   seeds.add(SequenceExample{.context = features,
@@ -119,9 +118,10 @@ void add_pipelines(Seeds seeds) {
         range.take(3).concatenate(range.skip(8)).enumerate(),
         Dataset::zip({range, range.unique()}).cache().assert_cardinality(10),
         range.batch(2).unbatch().padded_batch(3).rebatch({1, 2}).ignore_errors(),
-        Dataset::tf_record(names).parse_example({{"x", {.sizes = {2}}}}),
-        Dataset::text_line(names), Dataset::fixed_length_record(names, {.record_bytes = 3}),
-        Dataset::csv(StringTensor("a"), {.columns = {{.default_value = Nest(1.5)}}, .header = true}),
+        Dataset::tf_record(names).parse_example({{"x", {.sizes = {2}}}}), Dataset::text_line(names),
+        Dataset::fixed_length_record(names, {.record_bytes = 3}),
+        Dataset::csv(StringTensor("a"),
+                     {.columns = {{.default_value = Nest(1.5)}}, .header = true}),
         Dataset::from_tensors(Nest::map({{"x", at::ones({2})}, {"y", StringTensor("s")}})),
         range.batch(4).rebatch_split(2)}) {
     seeds.add(text_of(dataset.serialize()));

@@ -51,9 +51,8 @@ Json write_records(const Request& request, const Json& records) {
 }
 
 Json read_examples(const Request& request, const Json&) {
-  return read_each(request, [](const std::string& record) {
-    return json_of(Example::parse(record).features);
-  });
+  return read_each(
+      request, [](const std::string& record) { return json_of(Example::parse(record).features); });
 }
 
 Json write_examples(const Request& request, const Json& examples) {
@@ -62,8 +61,8 @@ Json write_examples(const Request& request, const Json& examples) {
 }
 
 Json read_sequences(const Request& request, const Json&) {
-  return read_each(request,
-                   [](const std::string& record) { return json_of(SequenceExample::parse(record)); });
+  return read_each(
+      request, [](const std::string& record) { return json_of(SequenceExample::parse(record)); });
 }
 
 Json write_sequences(const Request& request, const Json& examples) {

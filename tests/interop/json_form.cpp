@@ -132,8 +132,7 @@ SequenceExample sequence_example_of(const Json& json) {
 
 Json json_of(const at::Tensor& tensor) {
   if (!StringTensor::is(tensor)) {
-    return Json::array(
-        {dtype_name(tensor.scalar_type()), tensor.sizes().vec(), values_of(tensor)});
+    return Json::array({dtype_name(tensor.scalar_type()), tensor.sizes().vec(), values_of(tensor)});
   }
   const StringTensor strings = StringTensor::of(tensor);
   Json values = Json::array();

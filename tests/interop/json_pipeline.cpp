@@ -31,11 +31,10 @@ std::optional<Nest> default_in(const Json& json) {
 FeatureSpecs feature_specs_of(const Json& json) {
   FeatureSpecs specs;
   for (const auto& [name, feature] : json.items()) {
-    specs.emplace(name,
-                  FeatureSpec{.dtype = dtype_of(feature.at("dtype").get<std::string>()),
-                              .sizes = feature.value("sizes", std::vector<std::int64_t>()),
-                              .default_value = default_in(feature),
-                              .is_variable = feature.value("is_variable", false)});
+    specs.emplace(name, FeatureSpec{.dtype = dtype_of(feature.at("dtype").get<std::string>()),
+                                    .sizes = feature.value("sizes", std::vector<std::int64_t>()),
+                                    .default_value = default_in(feature),
+                                    .is_variable = feature.value("is_variable", false)});
   }
   return specs;
 }
@@ -61,18 +60,18 @@ Dataset source_of(const Json& json) {
   if (op == "csv") return Dataset::csv(files, csv_options_of(json, file));
   COHORT_CHECK(op == "fixed_length_record", ErrorCode::invalid_argument,
                "[interop] expected an op that reads files, got '", op, "'");
-  return Dataset::fixed_length_record(
-      files, {.record_bytes = json.at("record_bytes").get<std::int64_t>(),
-              .header_bytes = json.value("header_bytes", std::int64_t{0}),
-              .footer_bytes = json.value("footer_bytes", std::int64_t{0}),
-              .file = file});
+  return Dataset::fixed_length_record(files,
+                                      {.record_bytes = json.at("record_bytes").get<std::int64_t>(),
+                                       .header_bytes = json.value("header_bytes", std::int64_t{0}),
+                                       .footer_bytes = json.value("footer_bytes", std::int64_t{0}),
+                                       .file = file});
 }
 
 Dataset dataset_of(const Json& json) {
   Dataset dataset = source_of(json);
   if (json.contains("shard")) {
-    dataset = dataset.shard(json["shard"][0].get<std::int64_t>(),
-                            json["shard"][1].get<std::int64_t>());
+    dataset =
+        dataset.shard(json["shard"][0].get<std::int64_t>(), json["shard"][1].get<std::int64_t>());
   }
   if (json.contains("batch")) dataset = dataset.batch(json["batch"].get<std::int64_t>());
   if (json.contains("features")) {

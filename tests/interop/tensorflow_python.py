@@ -4,9 +4,9 @@
 
     tests/interop/tensorflow_python.py [--no-install]
 
-It is, in this order: $COHORT_TENSORFLOW_PYTHON; this Python, if it has TensorFlow; the environment
-${XDG_CACHE_HOME:-~/.cache}/cohort/tensorflow, made by pip from requirements.txt. Exit code 69 and one line on
-stderr when there is none.
+It is, in this order: $COHORT_TENSORFLOW_PYTHON; this Python, if it has TensorFlow; $ANCHORS_ROOT/tf, as benchmarks
+use it; the environment ${XDG_CACHE_HOME:-~/.cache}/cohort/tensorflow, made by pip from requirements.txt. Exit code 69
+and one line on stderr when there is none.
 """
 
 import argparse
@@ -66,7 +66,8 @@ def find(may_install):
             raise Unavailable(f"COHORT_TENSORFLOW_PYTHON is '{chosen}', which cannot import tensorflow")
         return chosen
     python = str(cache_folder() / "bin" / "python")
-    for known in (sys.executable, python):
+    anchors = os.environ.get("ANCHORS_ROOT")
+    for known in [sys.executable] + ([f"{anchors}/tf/bin/python"] if anchors else []) + [python]:
         if has_tensorflow(known):
             return known
     if not may_install:
