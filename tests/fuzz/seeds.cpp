@@ -21,6 +21,7 @@
 #include "cohort/data/example_parser.h"
 #include "cohort/data/record_io.h"
 #include "cohort/function/trace.h"
+#include "tests/fuzz/pipelines.h"
 #include "tests/fuzz/target.h"
 
 namespace cohort::fuzz {
@@ -146,6 +147,17 @@ void add_programs(Seeds seeds) {
   })));
 }
 
+void add_positions(Seeds seeds) {
+  for (std::size_t i = 0; i < pipelines().size(); ++i) {
+    Iterator iterator =
+        pipelines()[i].iterator({.seed = 1, .iteration = 0, .data_dirs = std::nullopt});
+    for (int drawn = 0; drawn < 3; ++drawn) {
+      seeds.add(static_cast<char>(i) + text_of(iterator.save()));
+      iterator.try_next();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cohort::fuzz
 
@@ -163,5 +175,6 @@ int main(int argc, char** argv) {
   add_idx({root, "idx"});
   add_pipelines({root, "pipeline"});
   add_programs({root, "program"});
+  add_positions({root, "position"});
   return 0;
 }
