@@ -217,6 +217,18 @@ TEST_F(RecordIo, NoticesADamagedIndex) {
   }
 }
 
+// Offsets near 2^64 once passed, as their records' ends wrapped around.
+TEST_F(RecordIo, NoticesAnIndexOfImpossibleOffsets) {
+  const std::string path = directory_.file("impossible");
+  for (const std::uint64_t offset :
+       {~std::uint64_t{0}, ~std::uint64_t{0} - 15, std::uint64_t{28}}) {
+    save_record_index({.file_bytes = 43, .offsets = {offset}}, path);
+    EXPECT_EQ(error_of([&] { load_record_index(path, 43); }).code(), ErrorCode::data_loss);
+  }
+  save_record_index({.file_bytes = 43, .offsets = {27}}, path);
+  EXPECT_TRUE(load_record_index(path, 43).has_value());
+}
+
 TEST(CompressionName, IsReadAsTfWritesIt) {
   EXPECT_EQ(parse_compression(""), Compression::none);
   EXPECT_EQ(parse_compression("ZLIB"), Compression::zlib);

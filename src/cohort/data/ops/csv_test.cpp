@@ -163,6 +163,7 @@ TEST(CsvNumber, IsReadAsTheOriginalDoes) {
   EXPECT_EQ(number<std::int32_t>(""), std::nullopt);
   EXPECT_EQ(number<float>("1e3"), 1000.0F);
   EXPECT_EQ(number<float>("-0x10"), -16.0F);
+  EXPECT_EQ(number<float>("0x-10"), std::nullopt);
   EXPECT_EQ(number<double>("1."), 1.0);
   EXPECT_EQ(number<double>("1.0x"), std::nullopt);
 }

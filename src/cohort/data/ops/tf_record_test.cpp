@@ -174,6 +174,22 @@ TEST_F(TfRecord, ReadsByNumberWhereThereAreIndexes) {
   EXPECT_THAT(elements_of(dataset.shard(2, 1).batch(2)), ElementsAre("['r1f0', 'r0f1']"));
 }
 
+// Of the others neither header nor data is fit to be read.
+TEST_F(TfRecord, ReadsOnlyTheRecordsOfAShardWhereThereIsAnIndex) {
+  const std::string path = file(0, 7);
+  write_record_index(path);
+  std::string bytes = bytes_of_file(path);
+  const std::size_t record_bytes = bytes.size() / 7;
+  for (const std::size_t other : {0, 2, 3, 5, 6}) {
+    bytes.replace(other * record_bytes, record_bytes, record_bytes, 'x');
+  }
+  directory_.write("f0", bytes);
+  const Dataset dataset = Dataset::tf_record(StringTensor(path));
+  EXPECT_THAT(elements_of(dataset.shard(3, 1)), ElementsAre("'r1f0'", "'r4f0'"));
+  EXPECT_THAT(elements_of(dataset.shard(3, 1).batch(2)), ElementsAre("['r1f0', 'r4f0']"));
+  EXPECT_THAT(elements_of(dataset.skip(4).take(1)), ElementsAre("'r4f0'"));
+}
+
 TEST_F(TfRecord, FailsForTheBadRecordAloneWhereThereIsAnIndex) {
   const std::string path = file(0, 3);
   write_record_index(path);

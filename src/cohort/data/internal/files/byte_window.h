@@ -32,12 +32,18 @@ class ByteWindow {
   std::optional<std::uint64_t> size() const { return stream_->size(); }
 
  private:
+  struct Free {
+    void operator()(char* buffer) const;
+  };
+  using Buffer = std::unique_ptr<char[], Free>;
+
   void fill(std::size_t count);
   void make_room(std::size_t count);
 
   std::unique_ptr<FileStream> stream_;
-  std::size_t capacity_;
-  std::unique_ptr<char[]> buffer_;
+  std::size_t capacity_;  // whole pages; the buffer has one more
+  Buffer buffer_;
+  const char* front_ = nullptr;  // of what is in the buffer, passed over or not
   const char* begin_ = nullptr;
   const char* end_ = nullptr;
   std::uint64_t end_offset_ = 0;

@@ -95,6 +95,7 @@ bool parse_real(std::string_view text, T& value) {
   const bool is_negative = text.starts_with('-');
   const std::string_view digits = text.substr(is_negative ? 1 : 0);
   if (digits.starts_with("0x") || digits.starts_with("0X")) {
+    if (digits.substr(2).starts_with('-')) return false;
     const auto [end, error] = std::from_chars(digits.data() + 2, digits.data() + digits.size(),
                                               value, std::chars_format::hex);
     if (is_negative) value = -value;

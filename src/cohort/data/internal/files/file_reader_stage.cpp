@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "cohort/core/error.h"
+#include "cohort/data/internal/files/copy_bytes.h"
 #include "cohort/data/internal/files/file_access.h"
 
 namespace cohort::data {
@@ -124,7 +125,7 @@ std::int64_t FileReaderStage::next_batch(std::int64_t count, Fields& batch) {
       continue;
     }
     if (first_error) continue;
-    bytes.append(value);
+    append_bytes(value, bytes);
     ends.push_back(bytes.size());
   }
   if (first_error) std::rethrow_exception(first_error);

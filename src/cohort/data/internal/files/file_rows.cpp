@@ -5,6 +5,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
+#include "cohort/data/internal/files/copy_bytes.h"
 
 namespace cohort::data {
 namespace {
@@ -91,7 +92,7 @@ void FileRows::gather(std::span<const std::int64_t> rows, Fields& batch) const {
     for (std::uint64_t row = run.first; row < run.first + run.count; ++row) {
       const std::uint64_t begin = file.begin(row);
       const auto row_bytes = std::string_view(bytes).substr(begin - origin, file.end(row) - begin);
-      values.append(decode(row_bytes, begin, file.path));
+      append_bytes(decode(row_bytes, begin, file.path), values);
       ends.push_back(values.size());
     }
   }

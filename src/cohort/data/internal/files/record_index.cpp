@@ -79,7 +79,8 @@ std::optional<RecordIndex> load_record_index(const std::string& path, std::uint6
   if (count > 0) std::memcpy(index.offsets.data(), bytes.data() + kHeaderBytes, count * 8);
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint64_t end = i + 1 < count ? index.offsets[i + 1] : file_bytes;
-    check(end >= index.offsets[i] + kRecordHeaderBytes + kRecordFooterBytes && end <= file_bytes);
+    constexpr std::uint64_t kRecordBytesMin = kRecordHeaderBytes + kRecordFooterBytes;
+    check(end <= file_bytes && end >= kRecordBytesMin && index.offsets[i] <= end - kRecordBytesMin);
   }
   return index;
 }
