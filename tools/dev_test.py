@@ -17,7 +17,7 @@ def run(*arguments):
 class DevTest(unittest.TestCase):
     def test_refuses_wrong_arguments(self):
         for arguments in (["fly"], ["build", "debug"], ["build", "--target"], ["train", "--workers"], ["train", "--ps"],
-                          ["train", "--kill-at"], ["train", "--data"], ["train", "--data-dir"], ["test", "--preset"],
+                          ["train", "--kill-at"], ["train", "--data"], ["train", "--data-dir"], ["test", "--preset"], ["fuzz", "--seconds"], ["fuzz", "nothing"],
                           ["check", "spelling"], ["conformance"], ["conformance", "/no/such/folder"], ["setup", "--fast"]):
             with self.subTest(arguments=arguments):
                 code, output, errors = run(*arguments)
