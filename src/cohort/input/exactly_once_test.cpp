@@ -333,6 +333,8 @@ TEST_P(ExactlyOnce, PipelinesInOnePass) {
   expect_all_once(drawn_numbers(random), make);
 }
 
+// Positions of workers whose threads had made differently much ahead were once refused as those of
+// different places.
 TEST_P(ExactlyOnce, PipelinesAcrossARestart) {
   const MakeDataset make = drawn_pipeline();
   expect_all_once_across(drawn_numbers(random), make);
