@@ -72,6 +72,8 @@ std::string packed(const ScratchDirectory& directory) {
 }
 std::string text(const ScratchDirectory&) { return "1,a\n2,b\n3,c\n"; }
 
+std::string name_of_case(const ::testing::TestParamInfo<BadFile>& info) { return info.param.name; }
+
 Dataset tf_records(StringTensor files) { return Dataset::tf_record(std::move(files)); }
 Dataset gzip_records(StringTensor files) {
   return Dataset::tf_record(std::move(files), {.compression = Compression::gzip});
@@ -119,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "csv", ErrorCode::invalid_argument, "before byte 8"},
         BadFile{"AShortRow", &text, [](std::string& bytes) { bytes[5] = ';'; }, &rows_of, "csv",
                 ErrorCode::invalid_argument, "before byte 8"}),
-    [](const auto& info) { return std::string(info.param.name); });
+    name_of_case);
 
 TEST(BadShipping, NamesTheNodeAndWhy) {
   const auto branching = [](at::Tensor x) { return x.item<std::int64_t>() > 1 ? x : x + 1; };

@@ -74,7 +74,7 @@ inline constexpr std::int64_t kShardHint = -1;
 struct MapOptions {
   std::int64_t num_parallel_calls = 0;  // 0: in the caller's thread; kAutotune: found while it runs
   Determinism deterministic = {};
-  // What fn returns. Given, it need not be tried on an element to find it.
+  // What fn returns. Given, fn need not be tried on elements to find it (see Dataset::map).
   std::optional<ElementSpec> output_spec = {};
 };
 struct InterleaveOptions {
@@ -184,6 +184,13 @@ class COHORT_API Dataset {
   // fn takes the fields as at::Tensor parameters and returns a tensor, tuple, vector or Nest. It is
   // traced when the graph is shipped, and runs as it is otherwise. Function::registered(name) is
   // looked up where the graph runs.
+  //
+  // What fn returns is found out by running it, with all before it, on an element or two, the first
+  // time that somebody asks: element_spec(), distribute_dataset(), and already when the graph is
+  // built the ops behind it that check their input (concatenate, filter, padded_batch,
+  // parse_example, rebatch, rebatch_split, unbatch, unique, readers of files, a map of numbers).
+  // Side effects of fn, as a counter, show these runs; MapOptions::output_spec spares them. The
+  // functions of filter, flat_map and interleave are tried in the same way.
   Dataset map(Function fn, MapOptions options = {}) const;
   template <data::PlainCallable F>
   Dataset map(F fn, MapOptions options = {}) const {

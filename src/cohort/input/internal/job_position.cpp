@@ -10,7 +10,7 @@
 namespace cohort::input {
 namespace {
 
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kVersion = 2;
 constexpr std::int64_t kNumberMax = 1 << 20;  // of workers and replicas
 
 bool is_sound_feed(const FeedPosition& feed) {
@@ -19,7 +19,7 @@ bool is_sound_feed(const FeedPosition& feed) {
 }
 
 bool is_same(const StreamPosition& a, const StreamPosition& b) {
-  return a.num == b.num && a.index == b.index && a.state == b.state && a.shares.empty() &&
+  return a.num == b.num && a.index == b.index && a.drawn == b.drawn && a.shares.empty() &&
          b.shares.empty();
 }
 
@@ -77,7 +77,7 @@ Bytes JobPosition::encode_feeds(const std::vector<FeedPosition>& feeds) {
 
 JobPosition JobPosition::decode(std::span<const std::byte> bytes) {
   ByteReader reader(bytes, "position in a distributed dataset");
-  if (reader.u8() != kVersion) reader.fail("version 1");
+  if (reader.u8() != kVersion) reader.fail("version 2");
   JobPosition job;
   const std::uint8_t dealing = reader.u8();
   if (dealing > static_cast<std::uint8_t>(Dealing::by_function)) reader.fail("a way of dealing");

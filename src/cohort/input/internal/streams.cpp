@@ -15,6 +15,7 @@ void StreamPosition::write(ByteWriter& writer) const {
     writer.zigzag(share.index);
     writer.varint(share.count);
   }
+  writer.varint(drawn);
   writer.blob(state);
 }
 
@@ -31,6 +32,7 @@ StreamPosition StreamPosition::read(ByteReader& reader) {
     if (share.num < 1 || share.index < 0 || share.index >= share.num) reader.fail("a share");
     position.shares.push_back(share);
   }
+  position.drawn = reader.varint();
   const std::span<const std::byte> state = reader.blob();
   position.state.assign(state.begin(), state.end());
   return position;
@@ -75,13 +77,24 @@ void Streams::lead_with(std::vector<Fields> elements) {
 std::vector<Fields> Streams::leading() const { return {leading_.begin(), leading_.end()}; }
 
 // An error counts as an element, so that all who share a stream count alike.
+bool Streams::Stream::draw(Fields& fields) {
+  try {
+    if (!source->next(fields)) return false;
+  } catch (...) {
+    ++start.drawn;
+    throw;
+  }
+  ++start.drawn;
+  return true;
+}
+
 bool Streams::Stream::next(Fields& fields) {
-  if (start.shares.empty()) return source->next(fields);
+  if (start.shares.empty()) return draw(fields);
   while (true) {
     bool has_element = false;
     std::exception_ptr error;
     try {
-      has_element = source->next(fields);
+      has_element = draw(fields);
     } catch (...) {
       error = std::current_exception();
     }

@@ -28,6 +28,9 @@ struct StreamPosition {
   std::int64_t num = 1;
   std::int64_t index = 0;
   std::vector<Share> shares = {};
+  // Elements and errors that came of it: two copies of a pipeline that gave equally many stand at
+  // the same place, whatever threads of theirs have made ahead.
+  std::uint64_t drawn = 0;
   Bytes state = {};  // empty: the beginning
 
   void write(ByteWriter& writer) const;
@@ -58,10 +61,11 @@ class Streams final : public ElementSource {
 
  private:
   struct Stream {
-    StreamPosition start;  // shares are as of now
+    StreamPosition start;  // shares and drawn are as of now
     std::unique_ptr<ElementSource> source;
     bool has_ended = false;
     bool next(Fields& fields);
+    bool draw(Fields& fields);
   };
 
   ElementSpec spec_;
