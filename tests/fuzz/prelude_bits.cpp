@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// tools/clang_prelude.h gives the standard library's filling of a std::vector<bool> another name:
+// what is linked needs it under its own.
+#include <vector>
+
+#if defined(__clang__) && defined(COHORT_FUZZ)
+void fill_a1(std::_Bit_iterator first, std::_Bit_iterator last,
+             const bool& value) __asm__("_ZSt9__fill_a1St13_Bit_iteratorS_RKb");
+void fill_a1(std::_Bit_iterator first, std::_Bit_iterator last, const bool& value) {
+  std::fill_bits(first, last, value);
+}
+#endif
