@@ -3,6 +3,7 @@
 #include "cohort/coordinator/internal/runtime.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "cohort/coordinator/internal/coordinator_options.h"
 #include "cohort/core/log.h"
@@ -183,13 +184,11 @@ Verdict Runtime::settle(const std::function<Verdict(Actions&)>& ask, Deadline de
         if (deadline.has_expired()) return verdict;
         const Deadline stalled = is_patient ? progress_deadline() : Deadline();
         const TimePoint before = last_end_;
-        const bool is_woken =
-            changed_.wait(mutex_,
-                          std::min(deadline.time(), stalled.time()) == TimePoint::max()
-                              ? Deadline()
-                              : Deadline(std::min(deadline.time(), stalled.time())),
-                          [&, asked = false]() mutable { return std::exchange(asked, true); });
-        COHORT_CHECK(is_woken || !is_patient || last_end_ != before || !stalled.has_expired(),
+        const TimePoint until = std::min(deadline.time(), stalled.time());
+        // Woken or not, the queue is asked again.
+        changed_.wait(mutex_, Deadline(until),
+                      [asked = false]() mutable { return std::exchange(asked, true); });
+        COHORT_CHECK(!is_patient || last_end_ != before || !stalled.has_expired(),
                      ErrorCode::deadline_exceeded, "[coordinator.join] no closure has ended for ",
                      std::chrono::duration<double>(data_timeout_).count(), " s; still waiting for ",
                      debtors(), "; raise CoordinatorOptions::data_timeout for longer steps");

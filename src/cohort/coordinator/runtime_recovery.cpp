@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Noticing that workers are lost, and bringing them back.
 #include <algorithm>
+#include <utility>
 
 #include "cohort/coordinator/internal/runtime.h"
 #include "cohort/core/log.h"
@@ -83,6 +84,7 @@ void Runtime::recover(std::uint32_t index) {
       });
       if (is_stopping_) return;
     }
+    drop_link(index);
     try {
       const auto link = connection_.reconnect_worker(index, Deadline::after(kRecoveryMax),
                                                      [this] { return is_stopping_.load(); });
@@ -95,6 +97,17 @@ void Runtime::recover(std::uint32_t index) {
                     [this] { return is_stopping_.load(); });
     }
   }
+}
+
+// Also that of a worker that only said that it is lost. Not under the lock: the end of a connection
+// waits for its thread, which asks for the lock to report it.
+void Runtime::drop_link(std::uint32_t index) {
+  rpc::Connection old;
+  {
+    const Lock lock(mutex_);
+    old = std::exchange(workers_[index].link.connection, {});
+  }
+  if (old.data) old.data->close();
 }
 
 // False: it was lost again meanwhile. Functions and iterators that come while it is being furnished

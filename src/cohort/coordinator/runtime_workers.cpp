@@ -215,7 +215,10 @@ void Runtime::flush_worker(std::uint32_t index) {
     {
       const Lock lock(mutex_);
       Worker& worker = workers_[index];
-      if (worker.is_sending || (worker.outbox.closures.empty() && worker.cancels.empty())) return;
+      if (worker.is_sending || !worker.is_ready ||
+          (worker.outbox.closures.empty() && worker.cancels.empty())) {
+        return;
+      }
       worker.is_sending = true;
       std::swap(batch, worker.outbox);
       cancel.closures.swap(worker.cancels);

@@ -165,8 +165,11 @@ ClusterConnection::WorkerLink ClusterConnection::reconnect_worker(
   rpc::ConnectionOptions options = options_for(task, epoch, deadline);
   options.should_stop = should_stop;
   rpc::Connection made = rpc::connect_task(options);
-  const Lock lock(mutex_);
-  task.connection = made;
+  rpc::Connection old = made;  // ends outside the lock: that waits for its thread
+  {
+    const Lock lock(mutex_);
+    std::swap(task.connection, old);
+  }
   return {std::move(made), epoch};
 }
 

@@ -127,6 +127,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
       COHORT_REQUIRES(mutex_);
   void on_lost(std::uint32_t worker, std::uint64_t epoch, const Error& reason);
   void recover(std::uint32_t worker);
+  void drop_link(std::uint32_t worker);
   void watch();
   bool answers(std::uint32_t worker);
   bool set_up(std::uint32_t worker, const ClusterConnection::WorkerLink& link);
