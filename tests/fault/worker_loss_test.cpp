@@ -153,8 +153,11 @@ TEST_F(WorkerLossTest, ARestartedParameterServerIsOneThatIsLost) {
   }
   EXPECT_THAT([&] { b.read(); }, testing::throws_error(ErrorCode::unavailable, "was restarted"));
   // Now it has met the coordinator again, and says that it has no such variable.
-  EXPECT_THAT([&] { coordinator.schedule(step), coordinator.join(); },
-              testing::throws_error(ErrorCode::unavailable, "no variable"));
+  const auto run_again = [&] {
+    coordinator.schedule(step);
+    coordinator.join();
+  };
+  EXPECT_THAT(run_again, testing::throws_error(ErrorCode::unavailable, "no variable"));
 }
 
 // A stopped process keeps its connections.
