@@ -5,9 +5,13 @@
 #include <cohort/cohort.h>
 #include <torch/torch.h>
 
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <map>
 #include <string>
+#include <tuple>
+#include <vector>
 
 namespace {
 
@@ -23,8 +27,7 @@ struct Options {
       COHORT_CHECK(values.contains(name) && i + 1 < arguments.values.size(),
                    cohort::ErrorCode::invalid_argument,
                    "expected --model mlp|cnn, --data mnist|digits, --data-dir DIR, --epochs N, "
-                   "--batch N or --seed N, "
-                   "each with a value, got '",
+                   "--batch N or --seed N, each with a value, got '",
                    name, "'");
       values[name] = arguments.values[i + 1];
     }
@@ -41,14 +44,11 @@ struct Options {
   }
   std::int64_t number(const std::string& name) const {
     const std::string& text = values.at(name);
-    COHORT_CHECK(!text.empty() && text.size() < 10 &&
-                     text.find_first_not_of("0123456789") == std::string::npos,
+    const bool is_number = text.find_first_not_of("0123456789") == std::string::npos;
+    COHORT_CHECK(is_number && !text.empty() && text.size() < 10,
                  cohort::ErrorCode::invalid_argument, "expected a number for ", name, ", got '",
                  text, "'");
     return std::stoll(text);
-  }
-  bool is(const std::string& name, const std::string& value) const {
-    return values.at(name) == value;
   }
   cohort::Dataset images(const std::string& part) const {
     const std::string stem = values.at("--data-dir") + "/" + part;
@@ -64,10 +64,9 @@ std::tuple<at::Tensor, at::Tensor> scale(at::Tensor image, at::Tensor label) {
 
 torch::nn::Sequential make_model(const Options& options) {
   using namespace torch::nn;
-  const std::int64_t side = options.is("--data", "mnist") ? 28 : 8;
-  if (options.is("--model", "mlp")) {
+  const std::int64_t side = options.values.at("--data") == "mnist" ? 28 : 8;
+  if (options.values.at("--model") == "mlp")
     return Sequential(Flatten(), Linear(side * side, 128), ReLU(), Linear(128, 10));
-  }
   const std::int64_t left = side / 4;
   return Sequential(Conv2d(Conv2dOptions(1, 32, 3).padding(1)), ReLU(), MaxPool2d(2),
                     Conv2d(Conv2dOptions(32, 64, 3).padding(1)), ReLU(), MaxPool2d(2), Flatten(),
@@ -142,9 +141,8 @@ int main(int argc, char** argv) {
       if (done > 0)
         bar.show(static_cast<std::int64_t>(done), losses[done - 1].fetch().tensor().item<double>());
     }
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    print_summary(coordinator, seconds, accuracy(model.snapshot(), test));
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    print_summary(coordinator, took.count(), accuracy(model.snapshot(), test));
     return 0;
   });
 }

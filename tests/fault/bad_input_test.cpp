@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -34,18 +33,8 @@ using Words = std::vector<std::string>;
 
 const std::string kDigits = COHORT_SOURCE_DIR "/examples/data/digits";
 
-// Orphans of what a test started come to this process, and are found at its end.
-class BadInput : public ::testing::Test {
+class BadInput : public testing::LeavesNoProcess {
  protected:
-  BadInput() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
-  ~BadInput() override { EXPECT_EQ(children(), "") << "left running"; }
-
-  static std::string children() {
-    std::ifstream file("/proc/self/task/" + std::to_string(::getpid()) + "/children");
-    std::string text;
-    std::getline(file, text);
-    return text;
-  }
   void expect_end(RunningProgram& program, int code, const Words& words) {
     EXPECT_EQ(program.wait().to_string(), "exit code " + std::to_string(code));
     for (const std::string& word : words) EXPECT_THAT(program.err(), HasSubstr(word));

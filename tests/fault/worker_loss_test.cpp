@@ -7,6 +7,7 @@
 
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/testing/cluster/test_cluster.h"
+#include "cohort/testing/throws_error.h"
 
 namespace cohort {
 namespace {
@@ -134,6 +135,46 @@ TEST_F(WorkerLossTest, ALostParameterServerIsAnErrorThatNamesIt) {
     EXPECT_EQ(error.origin(), "ps:1") << error.what();
     EXPECT_EQ(error.code(), ErrorCode::unavailable) << error.what();
   }
+}
+
+// It was an invalid argument, as if the program were wrong, and its exit code 64.
+TEST_F(WorkerLossTest, ARestartedParameterServerIsOneThatIsLost) {
+  coordinator.schedule(step);
+  coordinator.join();
+  cluster.restart("ps:1");
+  try {
+    for (int i = 0; i < 100; ++i) coordinator.schedule(step);
+    coordinator.join();
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.origin(), "ps:1") << error.what();
+    EXPECT_EQ(error.code(), ErrorCode::unavailable) << error.what();
+    EXPECT_EQ(exit_code_of(error), 69);
+  }
+  EXPECT_THAT([&] { b.read(); }, testing::throws_error(ErrorCode::unavailable, "was restarted"));
+  // Now it has met the coordinator again, and says that it has no such variable.
+  const auto run_again = [&] {
+    coordinator.schedule(step);
+    coordinator.join();
+  };
+  EXPECT_THAT(run_again, testing::throws_error(ErrorCode::unavailable, "no variable"));
+}
+
+// A stopped process keeps its connections.
+TEST(StoppedWorkerTest, TheOthersFinishItsClosures) {
+  TestCluster cluster({.workers = 2, .ps = 1, .command = {COHORT_COMMAND, "server"}});
+  ParameterServerStrategy strategy(cluster.resolver());
+  ClusterCoordinator coordinator(strategy, {.heartbeat = std::chrono::milliseconds(500)});
+  Variable sum = strategy.variable("sum", at::zeros({}));
+  Function step([&] { sum.assign_add(at::ones({})); });
+  coordinator.schedule(step).fetch();
+  cluster.stop("worker:1");
+  for (int i = 0; i < 50; ++i) coordinator.schedule(step);
+  EXPECT_TRUE(coordinator.join(kPatience));
+  cluster.resume("worker:1");
+  for (int i = 0; i < 50; ++i) coordinator.schedule(step);
+  EXPECT_TRUE(coordinator.join(kPatience));
+  EXPECT_EQ(sum.read().item<float>(), 101);
 }
 
 }  // namespace

@@ -27,7 +27,10 @@ class RunningCommand : public testing::RunningProgram {
   }
 };
 
-TEST(CohortServer, ServesUntilItIsTold) {
+using CohortServer = testing::LeavesNoProcess;
+using CohortLaunch = testing::LeavesNoProcess;
+
+TEST_F(CohortServer, ServesUntilItIsTold) {
   const LocalCluster cluster(1, 1);
   RunningCommand server({"server", "--json"}, cluster.tf_config({"ps", 0}));
   EXPECT_TRUE(server.await("\"serving\"")) << server.err();
@@ -36,15 +39,15 @@ TEST(CohortServer, ServesUntilItIsTold) {
   EXPECT_EQ(server.wait().to_string(), "exit code 0");
 }
 
-TEST(CohortLaunch, CtrlCEndsAllAndIs130) {
-  RunningCommand launch(
-      {"launch", "--workers", "1", "--ps", "1", "--", "sh", "-c", "echo $$; exec sleep 1000"});
+TEST_F(CohortLaunch, CtrlCEndsAllAndIs130) {
+  RunningCommand launch({"launch", "--workers", "1", "--ps", "1", "--", "sh", "-c",
+                         "sleep 1000 & echo $$; exec sleep 1000"});
   ASSERT_TRUE(launch.await("[worker:0] ")) << launch.err();
   launch.signal(SIGINT);
   EXPECT_EQ(launch.wait().to_string(), "exit code 130");
 }
 
-TEST(CohortLaunch, StandardServersServeAProgramWithoutThem) {
+TEST_F(CohortLaunch, StandardServersServeAProgramWithoutThem) {
   RunningCommand launch(
       {"launch", "--workers", "1", "--ps", "1", "--", "sh", "-c",
        "case $TF_CONFIG in *'\"type\":\"chief\"'*) sleep 1000;; *) exec \"$0\" server;; esac",

@@ -7,6 +7,8 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/optimizer/sgd.h"
 #include "cohort/testing/cluster/test_cluster.h"
@@ -86,6 +88,34 @@ TEST_F(ParameterServerTest, MinimizesALossOnTheWorkers) {
   EXPECT_EQ(coordinator.statistics().traces, 1U);
 }
 
+// Another trace captured another rate, and was given the first one's.
+TEST_F(ParameterServerTest, ATraceForAnotherShapeReadsTheHyperparametersThatItUses) {
+  Variable w = strategy.variable("w", at::zeros({}));
+  Sgd whole({w}, {.learning_rate = 1}), rest({w}, {.learning_rate = 10});
+  auto data = coordinator.create_per_worker_dataset(Dataset::range(7).batch(4).repeat());
+  auto iterator = data.iterator();
+  Function step([&](Iterator& it) {
+    const bool is_whole = it.next<at::Tensor>().size(0) == 4;
+    (is_whole ? whole : rest).minimize(w.tensor().mul(1));
+  });
+  const auto run_and_count = [&] {  // of whole batches, and of the others
+    for (int i = 0; i < 20; ++i) coordinator.schedule(step, iterator);
+    coordinator.join();
+    std::array<double, 2> count{};
+    for (const std::uint64_t n : coordinator.statistics().closures) {
+      count[0] += static_cast<double>(n - n / 2);
+      count[1] += static_cast<double>(n / 2);
+    }
+    return count;
+  };
+  const auto first = run_and_count();
+  EXPECT_EQ(w.read().item<double>(), -first[0] - 10 * first[1]);
+  rest.set_learning_rate(100);
+  w.assign(at::zeros({}));
+  const auto all = run_and_count();
+  EXPECT_EQ(w.read().item<double>(), first[0] - all[0] + 100 * (first[1] - all[1]));
+}
+
 TEST_F(ParameterServerTest, DrawsFromEachWorkersOwnPartOfTheData) {
   Variable sum = strategy.variable("sum", at::zeros({}, at::kLong), {.is_trainable = false});
   auto data = coordinator.create_per_worker_dataset(
@@ -161,6 +191,20 @@ TEST_F(ParameterServerTest, ASecondCoordinatorIsTheSame) {
   again.schedule(fn);
   coordinator.join();
   EXPECT_EQ(coordinator.statistics().closures[0] + coordinator.statistics().closures[1], 1U);
+}
+
+// Their ids began at 1 again, and their updates were dropped as repeats.
+TEST(CoordinatorsInTurn, TheUpdatesOfEachCount) {
+  TestCluster cluster({.workers = 2, .ps = 2, .command = {COHORT_COMMAND, "server"}});
+  ParameterServerStrategy strategy(cluster.resolver());
+  Variable sum = strategy.variable("sum", at::zeros({}));
+  for (int i = 0; i < 3; ++i) {
+    ClusterCoordinator coordinator(strategy);
+    Function step([&] { sum.assign_add(at::ones({})); });
+    for (int k = 0; k < 10; ++k) coordinator.schedule(step);
+    EXPECT_TRUE(coordinator.join(std::chrono::seconds(60))) << i;
+  }
+  EXPECT_EQ(sum.read().item<float>(), 30);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ Error started_too_often(ClosureId closure, std::uint32_t attempts, const Error& 
   return Error(last.code(),
                "[coordinator.retry] closure " + std::to_string(closure) + " was started " +
                    std::to_string(attempts) + " times and never ended; the last error was: " +
-                   last.message() + " (raise QueueOptions::attempts_max to go on)",
+                   last.message() + " (raise CoordinatorOptions::attempts_max to go on)",
                ErrorCause::application)
       .at(last.origin(), last.incarnation());
 }
@@ -275,6 +275,12 @@ void ClosureQueue::stop(Actions& actions) {
 ClosureId ClosureQueue::low_watermark() const { return state_->table.low_watermark(); }
 std::size_t ClosureQueue::queued() const { return state_->table.queued(); }
 std::size_t ClosureQueue::in_flight() const { return state_->table.in_flight(); }
+bool ClosureQueue::is_running(ClosureId closure, WorkerId worker) const {
+  return state_->table.is_running(closure, worker);
+}
+bool ClosureQueue::has_accepted(ClosureId closure) const {
+  return state_->table.has_accepted(closure);
+}
 bool ClosureQueue::has_waiting_for_program() const { return !state_->parked.empty(); }
 
 std::vector<ClosureId> ClosureQueue::waiting_for_program() const {

@@ -127,6 +127,9 @@ class COHORT_API ClosureQueue {
   std::size_t queued() const;
   // Running, or with a worker's element waiting for a program or a slot.
   std::size_t in_flight() const;
+  bool is_running(ClosureId closure, WorkerId worker) const;
+  // Whether a put() took it; it may have ended since.
+  bool has_accepted(ClosureId closure) const;
   std::vector<ClosureId> waiting_for_program() const;
   bool has_waiting_for_program() const;
 

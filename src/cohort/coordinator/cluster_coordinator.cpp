@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/coordinator/cluster_coordinator.h"
 
+#include "cohort/coordinator/internal/coordinator_options.h"
 #include "cohort/coordinator/internal/runtime.h"
 
 namespace cohort {
@@ -12,21 +13,52 @@ IteratorHandle::~IteratorHandle() {
 
 }  // namespace coordinator
 
+using coordinator::Runtime;
+
 ClusterCoordinator::ClusterCoordinator(ParameterServerStrategy& strategy,
                                        CoordinatorOptions options) {
-  const Lock lock(strategy.coordinator_mutex());
-  runtime_ = std::static_pointer_cast<coordinator::Runtime>(strategy.coordinator_slot().lock());
-  if (runtime_) return;
-  auto made = std::make_shared<coordinator::Runtime>(strategy, options);
+  const bool is_default = options == CoordinatorOptions();
+  options = coordinator::internal::checked(options);
+  CoordinatorPlace& place = strategy.coordinator_place();
+  const Lock lock(place.mutex);
+  // The last one may be ending on another thread.
+  const bool is_settled =
+      place.changed.wait(place.mutex, strategy.connection().control_deadline(),
+                         [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+                           runtime_ = std::static_pointer_cast<Runtime>(place.coordinator.lock());
+                           return runtime_ != nullptr || !place.is_taken;
+                         });
+  COHORT_CHECK(is_settled, ErrorCode::deadline_exceeded,
+               "[coordinator.construct] the strategy's last coordinator has not ended in time");
+  if (runtime_ == nullptr) {
+    start(strategy, options, place);
+    return;
+  }
+  COHORT_CHECK(is_default || runtime_->options() == options, ErrorCode::failed_precondition,
+               "[coordinator.construct] expected no options, or those of the coordinator that the "
+               "strategy has already, got others; let that one go first");
+}
+
+// The last handle ends the work, on its own thread, whoever else still refers to the runtime. It
+// lets go of both then, as the strategy's weak reference keeps this deleter alive.
+void ClusterCoordinator::start(ParameterServerStrategy& strategy, const CoordinatorOptions& options,
+                               CoordinatorPlace& place) {
+  auto made = std::make_shared<Runtime>(strategy, options, place.numbers);
   made->start();
-  // The last handle ends the work, on its own thread, whoever else still refers to the runtime. It
-  // lets go of the runtime then, as the strategy's weak slot keeps this deleter alive.
-  runtime_ = std::shared_ptr<coordinator::Runtime>(made.get(),
-                                                   [made](coordinator::Runtime* runtime) mutable {
-                                                     runtime->stop();
-                                                     made.reset();
-                                                   });
-  strategy.coordinator_slot() = runtime_;
+  place.is_taken = true;
+  runtime_ = std::shared_ptr<Runtime>(
+      made.get(), [made, &place, home = strategy.shared_state()](Runtime* runtime) mutable {
+        const std::shared_ptr<void> keeps_place = std::move(home);
+        runtime->stop();
+        {
+          const Lock lock(place.mutex);
+          place.numbers = runtime->numbers();
+          place.is_taken = false;
+        }
+        place.changed.notify_all();
+        made.reset();
+      });
+  place.coordinator = runtime_;
 }
 
 ParameterServerStrategy& ClusterCoordinator::strategy() const { return runtime_->strategy(); }

@@ -26,22 +26,43 @@ struct CoordinatorOptions {
   std::size_t queue_capacity = 256 * 1024;  // closures that wait; 0: no bound
   // Closures on a worker at a time. 0: as many as keep it busy for about a millisecond, 4 to 128.
   std::size_t in_flight_per_worker = 0;
+  // This many failures of one parameter server within the window are too many: the last one is
+  // raised. Until then closures that met one run again. 1 or less: the first one is raised. Unset:
+  // TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES, or 3.
+  std::optional<int> transient_ps_failures_max = {};
+  // The same for deadlines that passed on whatever task. -1: a tenth of the workers. Unset:
+  // TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS, or -1.
+  std::optional<int> transient_timeouts_max = {};
+  Duration transient_window = std::chrono::minutes(10);
+  // Starts of one closure; after these its last error is raised.
+  std::uint32_t attempts_max = 100;
+  // Between two closures' ends in join(); zero: ClusterOptions::data_timeout.
+  Duration data_timeout = Duration::zero();
+  // How often workers are asked whether they live. One that does not answer two in a row, for as
+  // long each, is lost like one whose connection breaks. Zero: never asked.
+  Duration heartbeat = std::chrono::seconds(5);
+
+  bool operator==(const CoordinatorOptions&) const = default;
 };
 
 struct CoordinatorStatistics {
-  std::vector<std::uint64_t> closures;  // ended well, by worker
-  std::uint64_t retries = 0;            // closures sent a second time, or more often
+  std::vector<std::uint64_t> closures;  // ended well, each counted once, by the worker that ran it
+  std::uint64_t retries = 0;            // how often a closure was sent again, after a loss or error
+  // Of tensors between workers and parameter servers, as the workers report them, also for closures
+  // that failed.
   std::uint64_t pulled_bytes = 0;
   std::uint64_t pushed_bytes = 0;
-  std::uint64_t traces = 0;
+  std::uint64_t traces = 0;  // programs made, those that workers refused too
 };
 
-// A shared handle: a second one for the same strategy is the same coordinator. Thread-safe. The
-// strategy must outlive it.
+// A shared handle: a second one for the same strategy is the same coordinator. The last one to go
+// ends the coordinator, at once or after a few seconds where it is just trying to reach a lost
+// worker; then the strategy may have another one. Thread-safe. The strategy must outlive it.
 class COHORT_API ClusterCoordinator {
  public:
   // Connects to every task. Unavailable after the strategy's timeout, naming exactly the tasks that
-  // are missing.
+  // are missing. Where the strategy has a coordinator already, `options` must be its own or none:
+  // failed_precondition.
   explicit ClusterCoordinator(ParameterServerStrategy& strategy, CoordinatorOptions options = {});
 
   ParameterServerStrategy& strategy() const;
@@ -81,6 +102,8 @@ class COHORT_API ClusterCoordinator {
   std::uint32_t num_workers() const;
 
  private:
+  void start(ParameterServerStrategy& strategy, const CoordinatorOptions& options,
+             CoordinatorPlace& place) COHORT_REQUIRES(place.mutex);
   std::shared_ptr<coordinator::Runtime> runtime_;
 };
 

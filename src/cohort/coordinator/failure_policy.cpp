@@ -20,13 +20,16 @@ struct LostTaskRow {
 };
 
 // tf's "unknown device", "lost remote handle" and "primary device is not remote" are handle_lost,
-// its "not the name of a function registered" is function_missing. A worker says not_found with
-// handle_lost when it was restarted.
-constexpr std::array<LostTaskRow, 12> kLostTaskRows = {{
+// its "not the name of a function registered" is function_missing. A task that was restarted says
+// not_found with handle_lost of a variable or an iterator, and failed_precondition before it has
+// met the coordinator again.
+constexpr std::array<LostTaskRow, 14> kLostTaskRows = {{
     {Job::ps, ErrorCode::unavailable, {}},
     {Job::ps, ErrorCode::aborted, {}},
     {Job::ps, ErrorCode::invalid_argument, ErrorCause::peer_lost},
     {Job::ps, ErrorCode::invalid_argument, ErrorCause::handle_lost},
+    {Job::ps, ErrorCode::not_found, ErrorCause::handle_lost},
+    {Job::ps, ErrorCode::failed_precondition, ErrorCause::handle_lost},
     {Job::worker, ErrorCode::unavailable, {}},
     {Job::worker, ErrorCode::aborted, {}},
     {Job::worker, ErrorCode::cancelled, {}},
@@ -79,6 +82,11 @@ std::optional<int> failed_ps(const Error& error) {
 bool is_worker_failure(const Error& error) {
   const std::optional<Task> task = lost_task(error);
   return task && task->job == Job::worker;
+}
+
+bool is_worker_away(const Error& error) {
+  return error.cause() == ErrorCause::peer_lost || error.cause() == ErrorCause::handle_lost ||
+         error.code() == ErrorCode::deadline_exceeded;
 }
 
 Error as_ps_unavailable(const Error& error) {

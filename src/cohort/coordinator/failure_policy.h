@@ -44,6 +44,9 @@ struct FailureOptions {
 COHORT_API std::optional<int> failed_ps(const Error& error);
 // Whether the error says that its worker is lost.
 COHORT_API bool is_worker_failure(const Error& error);
+// Whether a call to a worker failed because it cannot be reached, or was started again: it is about
+// to be recovered, and will get then what the call was to give it.
+COHORT_API bool is_worker_away(const Error& error);
 // The same error with the code that callers can rely on for a lost parameter server: unavailable.
 COHORT_API Error as_ps_unavailable(const Error& error);
 

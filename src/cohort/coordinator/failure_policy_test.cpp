@@ -176,7 +176,11 @@ INSTANTIATE_TEST_SUITE_P(
         LostTaskCase{"ps:0", Code::aborted, Cause::none, true, false},
         LostTaskCase{"ps:0", Code::invalid_argument, Cause::handle_lost, true, false},
         LostTaskCase{"ps:0", Code::invalid_argument, Cause::none, false, false},
-        LostTaskCase{"ps:0", Code::not_found, Cause::handle_lost, false, false},
+        // A restarted server, after and before it has met the coordinator again.
+        LostTaskCase{"ps:0", Code::not_found, Cause::handle_lost, true, false},
+        LostTaskCase{"ps:0", Code::failed_precondition, Cause::handle_lost, true, false},
+        LostTaskCase{"ps:0", Code::not_found, Cause::none, false, false},
+        LostTaskCase{"ps:0", Code::failed_precondition, Cause::none, false, false},
         LostTaskCase{"ps:0", Code::cancelled, Cause::none, false, false},
         LostTaskCase{"worker:1", Code::unavailable, Cause::none, false, true},
         LostTaskCase{"worker:1", Code::aborted, Cause::none, false, true},

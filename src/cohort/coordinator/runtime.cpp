@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What callers do: schedule, join, done, fetch, and the traces that run on their threads.
+// What callers do: schedule, join, done, fetch.
 #include "cohort/coordinator/internal/runtime.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "cohort/coordinator/internal/coordinator_options.h"
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
 
 namespace cohort::coordinator {
 namespace {
 
-// Closures in flight together report one lost connection of a parameter server several times.
-constexpr auto kSameEvent = std::chrono::seconds(1);
 // How long a fetch looks for its result before it sleeps, where that helped the last time: waking
 // up takes as long as a short closure.
 constexpr auto kFetchSpin = std::chrono::microseconds(50);
@@ -33,64 +33,107 @@ bool is_ready_within(const RemoteState& state, Duration spin) {
   return false;
 }
 
-QueueOptions queue_options(const CoordinatorOptions& options) {
-  if (options.queue_capacity == 0) {
-    log_warn(
-        "the coordinator's queue has no bound: a caller that schedules faster than workers run "
-        "uses ever more memory");
-  }
-  QueueOptions made;
-  made.capacity = options.queue_capacity;
-  made.in_flight_per_worker = options.in_flight_per_worker != 0
-                                  ? options.in_flight_per_worker
-                                  : internal::InFlightWindow::kSizeMin;
-  made.same_event = kSameEvent;
-  return made;
-}
-
 }  // namespace
 
-Runtime::Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options)
+Runtime::Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options,
+                 CoordinatorNumbers numbers)
     : strategy_(strategy),
       keeps_connection_(strategy.shared_state()),
       connection_(strategy.connection()),
       options_(options),
-      queue_(queue_options(options), connection_.num_workers()),
+      data_timeout_(options.data_timeout != Duration::zero() ? options.data_timeout
+                                                             : connection_.options().data_timeout),
+      queue_(internal::queue_options(options), connection_.num_workers()),
+      numbers_(std::move(numbers)),
       workers_(connection_.num_workers()),
       last_end_(Clock::system().now()) {
   for (Worker& worker : workers_) {
     worker.window = internal::InFlightWindow(options.in_flight_per_worker);
   }
+  released_.swap(numbers_.left_iterators);
 }
+
+// A caller's turn in schedule or join, when it came before the deadline.
+class Runtime::Turn {
+ public:
+  Turn(Runtime& runtime, Deadline deadline) : runtime_(runtime) {
+    const Lock lock(runtime_.turn_mutex_);
+    has_come_ = runtime_.turn_changed_.wait(
+        runtime_.turn_mutex_, deadline,
+        [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return !runtime_.is_turn_taken_; });
+    if (has_come_) runtime_.is_turn_taken_ = true;
+  }
+  ~Turn() {
+    if (!has_come_) return;
+    {
+      const Lock lock(runtime_.turn_mutex_);
+      runtime_.is_turn_taken_ = false;
+    }
+    runtime_.turn_changed_.notify_one();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  bool has_come() const { return has_come_; }
+
+ private:
+  Runtime& runtime_;
+  bool has_come_ = false;
+};
 
 RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   COHORT_CHECK(fn.state()->registered_name.empty() ? fn.state()->arity == arguments.size() : true,
                ErrorCode::invalid_argument, "[coordinator.schedule] '", fn.name(), "' takes ",
                fn.state()->arity, " arguments, got ", arguments.size());
   check_running();
-  StepFunction* const step = step_for(fn, arguments);
   BoundArguments bound = bind_arguments(arguments);
+  check_iterators(bound);
   Pending pending;
-  pending.function = step;
+  pending.function = step_for(fn, arguments);
   pending.resources = std::move(bound.resources);
-  pending.inputs = step->inputs_of(std::move(bound.tensors));
+  pending.inputs = std::move(bound.tensors);
+  pending.function->complete_inputs(pending.inputs);
   const auto result = std::make_shared<RemoteState>(weak_from_this());
   pending.result = result;
 
-  const Lock turn(turn_);
+  const Turn turn(*this, Deadline());
   ClosureId id = 0;
   const auto put = [&](Actions& actions) COHORT_NO_THREAD_SAFETY_ANALYSIS {
     const TimePoint now = Clock::system().now();
     if (id == 0) {
       if (queue_.in_flight() + queue_.queued() == 0) last_end_ = now;
-      id = next_id_++;
+      id = numbers_.next_closure++;
       admit(id, std::move(pending));
     }
     return queue_.put(id, now, actions);
   };
-  const Verdict verdict = settle(std::ref(put), Deadline(), true, Flush::batched);
-  if (verdict.kind == Verdict::Kind::raise) throw *verdict.error;
+  Verdict verdict;
+  try {
+    verdict = settle(std::ref(put), Deadline(), true, Flush::batched);
+  } catch (...) {
+    forget_refused(id);
+    throw;
+  }
+  if (verdict.kind == Verdict::Kind::raise) {
+    forget_refused(id);
+    throw *verdict.error;
+  }
   return RemoteValue(result);
+}
+
+// The queue, which was full for too long or has stopped, never took it.
+void Runtime::forget_refused(ClosureId closure) {
+  const Lock lock(mutex_);
+  if (!queue_.has_accepted(closure)) pending_.erase(closure);
+}
+
+// Another coordinator's would not come back with a worker that was lost.
+void Runtime::check_iterators(const BoundArguments& bound) const {
+  for (const Nest& resource : bound.resources) {
+    const auto* iterator = dynamic_cast<const IteratorHandle*>(resource.handle().get());
+    COHORT_CHECK(iterator == nullptr || iterator->is_of(*this), ErrorCode::invalid_argument,
+                 "[coordinator.schedule] expected an iterator of this coordinator, got one of a "
+                 "coordinator that has ended; call create_per_worker_dataset(…).iterator() again");
+  }
 }
 
 void Runtime::check_running() const {
@@ -99,11 +142,13 @@ void Runtime::check_running() const {
 }
 
 bool Runtime::join(std::optional<Duration> timeout) {
-  const Lock turn(turn_);
+  const Deadline deadline = timeout ? Deadline::after(*timeout) : Deadline();
+  const Turn turn(*this, deadline);
+  if (!turn.has_come()) return false;
   const Verdict verdict = settle(
       [&](Actions& actions)
           COHORT_NO_THREAD_SAFETY_ANALYSIS { return queue_.join(Clock::system().now(), actions); },
-      timeout ? Deadline::after(*timeout) : Deadline(), !timeout.has_value());
+      deadline, !timeout.has_value());
   if (verdict.kind == Verdict::Kind::raise) throw *verdict.error;
   return verdict.kind == Verdict::Kind::proceed;
 }
@@ -139,17 +184,14 @@ Verdict Runtime::settle(const std::function<Verdict(Actions&)>& ask, Deadline de
         if (deadline.has_expired()) return verdict;
         const Deadline stalled = is_patient ? progress_deadline() : Deadline();
         const TimePoint before = last_end_;
-        const bool is_woken =
-            changed_.wait(mutex_,
-                          std::min(deadline.time(), stalled.time()) == TimePoint::max()
-                              ? Deadline()
-                              : Deadline(std::min(deadline.time(), stalled.time())),
-                          [&, asked = false]() mutable { return std::exchange(asked, true); });
-        COHORT_CHECK(is_woken || !is_patient || last_end_ != before || !stalled.has_expired(),
+        const TimePoint until = std::min(deadline.time(), stalled.time());
+        // Woken or not, the queue is asked again.
+        changed_.wait(mutex_, Deadline(until),
+                      [asked = false]() mutable { return std::exchange(asked, true); });
+        COHORT_CHECK(!is_patient || last_end_ != before || !stalled.has_expired(),
                      ErrorCode::deadline_exceeded, "[coordinator.join] no closure has ended for ",
-                     std::chrono::duration<double>(connection_.options().data_timeout).count(),
-                     " s; still waiting for ", debtors(),
-                     "; raise ClusterOptions::data_timeout for longer steps");
+                     std::chrono::duration<double>(data_timeout_).count(), " s; still waiting for ",
+                     debtors(), "; raise CoordinatorOptions::data_timeout for longer steps");
       }
     }
     flush(is_final ? last : Flush::all);
@@ -191,9 +233,7 @@ void Runtime::wait_for(const RemoteState& state, Deadline deadline) {
       "[coordinator.fetch] the closure has not ended in time; still waiting for its worker");
 }
 
-Deadline Runtime::progress_deadline() const {
-  return Deadline(last_end_ + connection_.options().data_timeout);
-}
+Deadline Runtime::progress_deadline() const { return Deadline(last_end_ + data_timeout_); }
 
 std::string Runtime::debtors() const {
   std::string names;
@@ -203,151 +243,6 @@ std::string Runtime::debtors() const {
   }
   return names + "; " + std::to_string(queue_.in_flight()) + " closures in flight, " +
          std::to_string(queue_.queued()) + " queued";
-}
-
-StepFunction* Runtime::step_for(const Function& fn, std::span<const Nest> arguments) {
-  const auto find = [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS -> StepFunction* {
-    const auto found = steps_.find(fn.state().get());
-    if (found == steps_.end()) return nullptr;
-    for (const auto& step : found->second) {
-      if (step->signature().matches(arguments)) return step.get();
-    }
-    return nullptr;
-  };
-  {
-    const Lock lock(mutex_);
-    if (StepFunction* step = find()) return step;
-  }
-  const Lock tracing(tracing_);
-  std::uint32_t id = 0;
-  {
-    const Lock lock(mutex_);
-    if (StepFunction* step = find()) return step;
-    id = static_cast<std::uint32_t>(announced_.size());
-  }
-  const auto step = std::make_shared<StepFunction>(id, fn, CallSignature(arguments), strategy_);
-  if (!step->is_registered()) trace_first(*step, bind_arguments(arguments));
-  {
-    const Lock lock(mutex_);
-    announced_.push_back(step);
-    steps_[fn.state().get()].push_back(step);
-    ++version_;
-    totals_.traces += step->trace_count();
-  }
-  announce(*step);
-  return step.get();
-}
-
-void Runtime::trace_first(StepFunction& step, const BoundArguments& bound) {
-  std::vector<Fields> elements;
-  std::vector<Fields> others;
-  for (const Nest& resource : bound.resources) {
-    const auto& iterator = dynamic_cast<const IteratorHandle&>(*resource.handle());
-    const std::uint32_t worker = ready_worker();
-    const rpc::Connection link = connection_.worker(worker).connection;
-    const std::string task = "worker:" + std::to_string(worker);
-    const rpc::PeekReply reply = rpc::peek_reply_of(
-        link.data->call(rpc::to_frame(rpc::PeekRequest{iterator.id(), 2}),
-                        connection_.control_deadline(), "peeking at the data of " + task));
-    COHORT_CHECK(reply.fields > 0, ErrorCode::out_of_range, "[coordinator.schedule] cannot trace '",
-                 step.name(), "': the dataset of ", task, " is empty");
-    const auto begin = reply.tensors.begin();
-    const auto width = static_cast<std::ptrdiff_t>(reply.fields);
-    elements.emplace_back(begin, begin + width);
-    const bool has_second = reply.tensors.size() >= 2 * static_cast<std::size_t>(reply.fields);
-    Fields second =
-        has_second ? Fields(begin + width, begin + 2 * width) : rotated(elements.back());
-    for (std::size_t i = 0; i < second.size(); ++i) {
-      if (TensorSpec::of(second[i]) == TensorSpec::of(elements.back()[i])) continue;
-      second = rotated(elements.back());
-      break;
-    }
-    others.push_back(std::move(second));
-  }
-  step.trace_first(elements, others);
-}
-
-void Runtime::trace_waiting() {
-  std::vector<ClosureId> waiting;
-  {
-    const Lock lock(mutex_);
-    waiting = queue_.waiting_for_program();
-  }
-  for (const ClosureId closure : waiting) trace_one(closure);
-}
-
-void Runtime::trace_one(ClosureId closure) {
-  const Lock tracing(tracing_);
-  StepFunction* step = nullptr;
-  std::vector<at::Tensor> drawn;
-  {
-    const Lock lock(mutex_);
-    const auto found = pending_.find(closure);
-    if (found == pending_.end()) return;
-    step = found->second.function;
-    drawn = found->second.drawn;
-  }
-  std::optional<Error> error;
-  try {
-    const std::size_t before = step->trace_count();
-    step->trace_drawn(drawn);
-    {
-      const Lock lock(mutex_);
-      ++version_;
-      totals_.traces += step->trace_count() - before;
-    }
-    announce(*step);
-  } catch (...) {
-    error = current_error();
-  }
-  {
-    const Lock lock(mutex_);
-    Actions actions;
-    if (error) {
-      queue_.program_failed(closure, *error, Clock::system().now(), actions);
-    } else {
-      queue_.program_ready(closure, Clock::system().now(), actions);
-    }
-    carry_out(actions);
-  }
-  flush();
-}
-
-// Every worker that is there gets the function before a closure can name it. One that fails to take
-// it for want of a connection will get it when it returns.
-void Runtime::announce(const StepFunction& step) {
-  const rpc::FunctionBody body = step.body();
-  for (std::uint32_t i = 0; i < connection_.num_workers(); ++i) {
-    ClusterConnection::WorkerLink link;
-    {
-      const Lock lock(mutex_);
-      if (!workers_[i].is_ready) continue;
-      link = workers_[i].link;
-    }
-    try {
-      link.connection.control->register_function(body, connection_.control_deadline());
-    } catch (const Error& error) {
-      if (error.cause() != ErrorCause::peer_lost && error.code() != ErrorCode::deadline_exceeded)
-        throw;
-      log_warn("worker:", i, " did not take function '", step.name(), "': ", error.what());
-      link.connection.data->close();
-    }
-  }
-}
-
-std::uint32_t Runtime::ready_worker() {
-  const Lock lock(mutex_);
-  std::uint32_t worker = 0;
-  const bool is_found =
-      changed_.wait(mutex_, connection_.control_deadline(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
-        for (worker = 0; worker < workers_.size(); ++worker) {
-          if (workers_[worker].is_ready) return true;
-        }
-        return false;
-      });
-  COHORT_CHECK(is_found, ErrorCode::unavailable,
-               "[coordinator.schedule] no worker is there to look at its data: ", debtors());
-  return worker;
 }
 
 std::shared_ptr<IteratorHandle> Runtime::create_iterator(
@@ -362,8 +257,9 @@ std::shared_ptr<IteratorHandle> Runtime::create_iterator(
   std::vector<std::pair<std::uint32_t, rpc::Connection>> present;
   {
     const Lock lock(mutex_);
+    check_running();  // under the lock: stop() has not looked at the numbers yet
     for (const std::uint64_t id : released) iterators_.erase(id);
-    handle = std::make_shared<IteratorHandle>(next_iterator_++, std::move(spec),
+    handle = std::make_shared<IteratorHandle>(numbers_.next_iterator++, std::move(spec),
                                               std::move(datasets), weak_from_this());
     iterators_[handle->id()] = handle;
     ++version_;
@@ -378,8 +274,7 @@ std::shared_ptr<IteratorHandle> Runtime::create_iterator(
                                            mix_seed(connection_.options().seed, handle->id())},
                                           connection_.control_deadline());
     } catch (const Error& error) {
-      if (error.cause() != ErrorCause::peer_lost && error.code() != ErrorCode::deadline_exceeded)
-        throw;
+      if (!is_worker_away(error)) throw;
       connection.data->close();
     }
   }
@@ -396,6 +291,24 @@ CoordinatorStatistics Runtime::statistics() const {
   CoordinatorStatistics statistics = totals_;
   for (const Worker& worker : workers_) statistics.closures.push_back(worker.closures);
   return statistics;
+}
+
+std::size_t Runtime::pending_count() const {
+  const Lock lock(mutex_);
+  return pending_.size();
+}
+
+CoordinatorNumbers Runtime::numbers() {
+  std::vector<std::uint64_t> released;
+  {
+    const Lock lock(released_mutex_);
+    released.swap(released_);
+  }
+  const Lock lock(mutex_);
+  CoordinatorNumbers numbers = numbers_;
+  numbers.left_iterators = std::move(released);
+  for (const auto& [id, iterator] : iterators_) numbers.left_iterators.push_back(id);
+  return numbers;
 }
 
 }  // namespace cohort::coordinator

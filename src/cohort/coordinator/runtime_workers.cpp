@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The workers' side: sending closures, hearing of their ends, and bringing lost workers back.
+// The workers' side: sending closures and hearing of their ends; the begin and end of all.
 #include <algorithm>
+#include <utility>
 
 #include "cohort/coordinator/internal/runtime.h"
 #include "cohort/core/log.h"
@@ -9,8 +10,6 @@
 namespace cohort::coordinator {
 namespace {
 
-constexpr auto kRecoveryMax = std::chrono::hours(1);
-constexpr auto kRecoveryPause = std::chrono::milliseconds(500);
 // Closures that wait for a worker's next report at most.
 constexpr std::size_t kBatchedMax = 16;
 constexpr std::size_t kSparesMax = 1024;
@@ -31,18 +30,19 @@ void Runtime::start() {
     const Lock lock(mutex_);
     Actions actions;
     for (std::uint32_t i = 0; i < workers_.size(); ++i) {
-      workers_[i].link = connection_.worker(i);
-      if (workers_[i].lost_epoch >= workers_[i].link.epoch) {  // lost between the others' answers
-        workers_[i].needs_recovery = true;
-        workers_[i].recovery = std::thread([this, i] { recover(i); });
+      const ClusterConnection::WorkerLink link = connection_.worker(i);
+      if (workers_[i].lost_epoch < link.epoch) {
+        make_ready(i, link, actions);
         continue;
       }
-      workers_[i].is_ready = true;
-      queue_.worker_ready(i, Clock::system().now(), actions);
+      workers_[i].link = link;  // lost between the others' answers
+      workers_[i].needs_recovery = true;
+      workers_[i].recovery = std::thread([this, i] { recover(i); });
     }
     carry_out(actions);
   }
   flush();
+  if (options_.heartbeat > Duration::zero()) watcher_ = std::thread([this] { watch(); });
 }
 
 Runtime::~Runtime() { stop(); }
@@ -50,14 +50,17 @@ Runtime::~Runtime() { stop(); }
 void Runtime::stop() noexcept {
   if (is_stopping_.exchange(true)) return;
   std::vector<std::thread> recoveries;
-  std::vector<std::shared_ptr<rpc::Requester>> links;
+  std::vector<rpc::Connection> links;
   std::unordered_map<ClosureId, Pending> cancelled;
   {
     const Lock lock(mutex_);
-    for (Worker& worker : workers_) {
+    for (std::uint32_t i = 0; i < workers_.size(); ++i) {
+      Worker& worker = workers_[i];
       if (worker.recovery.joinable()) recoveries.push_back(std::move(worker.recovery));
-      if (worker.link.connection.data) links.push_back(worker.link.connection.data);
+      links.push_back(worker.link.connection);
+      links.push_back(connection_.worker(i).connection);  // perhaps being set up
       worker.is_ready = false;
+      worker.outbox.closures.clear();
     }
     cancelled.swap(pending_);
     const Error gone(
@@ -66,10 +69,16 @@ void Runtime::stop() noexcept {
     for (auto& [id, pending] : cancelled) {
       if (const auto result = pending.result.lock()) result->fail(gone);
     }
+    Actions ignored;
+    queue_.stop(ignored);
   }
-  for (const auto& link : links) link->close();
+  for (const rpc::Connection& link : links) {
+    if (link.control) link.control->cancel();
+    if (link.data) link.data->close();
+  }
   changed_.notify_all();
   for (std::thread& recovery : recoveries) recovery.join();
+  if (watcher_.joinable()) watcher_.join();
 }
 
 void Runtime::carry_out(Actions& actions) {
@@ -82,11 +91,11 @@ void Runtime::carry_out(Actions& actions) {
         dispatch(action.closure, action.worker, now);
         break;
       case Action::Kind::complete:
-        resolve(action.closure, std::nullopt);
+        resolve(action.closure, std::nullopt, now);
         must_wake = must_wake || fetchers_ > 0;
         break;
       case Action::Kind::fail:
-        resolve(action.closure, action.error);
+        resolve(action.closure, action.error, now);
         must_wake = must_wake || fetchers_ > 0;
         break;
       case Action::Kind::cancel:
@@ -135,7 +144,13 @@ void Runtime::dispatch(ClosureId closure, std::uint32_t worker, TimePoint now) {
   const auto found = pending_.find(closure);
   COHORT_ASSERT(found != pending_.end());
   Pending& pending = found->second;
-  if (pending.attempts++ > 0 && pending.drawn.empty()) ++totals_.retries;
+  const std::uint64_t epoch = workers_[worker].link.epoch;
+  const bool is_resumed = std::exchange(pending.waits_for_program, false) &&
+                          pending.worker == worker && pending.epoch == epoch;
+  if (pending.epoch != 0 && !is_resumed) ++totals_.retries;
+  pending.worker = worker;
+  pending.epoch = epoch;
+  pending.function->complete_inputs(pending.inputs);
   rpc::ClosureCall call{.closure_id = closure,
                         .function_id = pending.function->id(),
                         .seed = mix_seed(connection_.options().seed, closure)};
@@ -148,14 +163,18 @@ void Runtime::dispatch(ClosureId closure, std::uint32_t worker, TimePoint now) {
   to_flush_.push_back(worker);
 }
 
-void Runtime::resolve(ClosureId closure, const std::optional<Error>& error) {
+void Runtime::resolve(ClosureId closure, const std::optional<Error>& error, TimePoint now) {
   const auto found = pending_.find(closure);
   if (found == pending_.end()) return;
-  if (const std::shared_ptr<RemoteState> result = found->second.result.lock()) {
-    if (error) {
-      result->fail(*error);
-    } else {
-      result->set(found->second.function->result_of(std::move(found->second.outputs)));
+  Pending& pending = found->second;
+  last_end_ = now;
+  if (!error) ++workers_[pending.worker].closures;
+  if (const std::shared_ptr<RemoteState> result = pending.result.lock()) {
+    try {
+      if (error) throw Error(*error);
+      result->set(pending.function->result_of(std::move(pending.outputs)));
+    } catch (...) {  // also outputs that do not fill the function's result
+      result->fail(current_error());
     }
   }
   auto node = pending_.extract(found);
@@ -196,7 +215,10 @@ void Runtime::flush_worker(std::uint32_t index) {
     {
       const Lock lock(mutex_);
       Worker& worker = workers_[index];
-      if (worker.is_sending || (worker.outbox.closures.empty() && worker.cancels.empty())) return;
+      if (worker.is_sending || !worker.is_ready ||
+          (worker.outbox.closures.empty() && worker.cancels.empty())) {
+        return;
+      }
       worker.is_sending = true;
       std::swap(batch, worker.outbox);
       cancel.closures.swap(worker.cancels);
@@ -233,15 +255,17 @@ void Runtime::on_frame(std::uint32_t worker, std::uint64_t epoch, rpc::Frame fra
 }
 
 void Runtime::on_end(std::uint32_t worker, rpc::ClosureEnd end, TimePoint now, Actions& actions) {
+  totals_.pulled_bytes += end.pulled_bytes;
+  totals_.pushed_bytes += end.pushed_bytes;
+  // An end before it in the same report may have cost the worker its closures.
+  if (!queue_.is_running(end.closure_id, worker)) return;
   const auto found = pending_.find(end.closure_id);
-  if (found == pending_.end()) return;
+  COHORT_ASSERT(found != pending_.end());
   Ended ended{.closure = end.closure_id, .worker = worker, .error = end.error};
   switch (end.status) {
     case rpc::ClosureEnd::Status::ok:
       found->second.outputs = std::move(end.tensors);
       ended.kind = Ended::Kind::ok;
-      ++workers_[worker].closures;
-      last_end_ = now;
       break;
     case rpc::ClosureEnd::Status::failed:
       ended.kind = Ended::Kind::failed;
@@ -251,113 +275,11 @@ void Runtime::on_end(std::uint32_t worker, rpc::ClosureEnd end, TimePoint now, A
       break;
     case rpc::ClosureEnd::Status::needs_program:
       found->second.drawn = std::move(end.tensors);
+      found->second.waits_for_program = true;
       ended.kind = Ended::Kind::needs_program;
       break;
   }
-  totals_.pulled_bytes += end.pulled_bytes;
-  totals_.pushed_bytes += end.pushed_bytes;
   queue_.ended(ended, now, actions);
-}
-
-void Runtime::on_lost(std::uint32_t worker, std::uint64_t epoch, const Error& reason) {
-  if (is_stopping_) return;
-  {
-    const Lock lock(mutex_);
-    Worker& lost = workers_[worker];
-    lost.lost_epoch = std::max(lost.lost_epoch, epoch);
-    if (!lost.is_ready || lost.link.epoch != epoch) return;
-    log_warn("lost worker:", worker, ": ", reason.message(),
-             "; its closures run elsewhere until it returns");
-    lost.is_ready = false;
-    lost.outbox.closures.clear();
-    lost.cancels.clear();
-    Actions actions;
-    queue_.worker_lost(worker, Error(reason).at("worker:" + std::to_string(worker)),
-                       Clock::system().now(), actions);
-    carry_out(actions);
-  }
-  flush();
-}
-
-// A worker's own thread, started at its first loss: reconnects, rebuilds what it should have, and
-// hands it back.
-void Runtime::recover(std::uint32_t index) {
-  while (!is_stopping_) {
-    {
-      const Lock lock(mutex_);
-      changed_.wait(mutex_, Deadline(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
-        return is_stopping_ || workers_[index].needs_recovery;
-      });
-      if (is_stopping_) return;
-    }
-    try {
-      const auto link = connection_.reconnect_worker(index, Deadline::after(kRecoveryMax),
-                                                     [this] { return is_stopping_.load(); });
-      if (set_up(index, link)) log_warn("worker:", index, " is back");
-    } catch (const Error& error) {
-      if (is_stopping_) return;
-      log_warn("worker:", index, " cannot be used yet: ", error.what());
-      const Lock lock(mutex_);
-      changed_.wait(mutex_, Deadline::after(kRecoveryPause),
-                    [this] { return is_stopping_.load(); });
-    }
-  }
-}
-
-// False: it was lost again meanwhile.
-bool Runtime::set_up(std::uint32_t index, const ClusterConnection::WorkerLink& link) {
-  std::size_t functions_sent = 0;
-  std::uint64_t version = 0;
-  while (!is_stopping_) {
-    std::vector<std::shared_ptr<StepFunction>> functions;
-    std::vector<std::shared_ptr<IteratorHandle>> iterators;
-    {
-      const Lock lock(mutex_);
-      if (workers_[index].lost_epoch >= link.epoch) return false;
-      if (functions_sent > 0 && version == version_) break;
-      version = version_;
-      functions = announced_;
-      for (const auto& [id, weak] : iterators_) {
-        if (auto iterator = weak.lock()) iterators.push_back(std::move(iterator));
-      }
-    }
-    send_functions(link.connection, functions);
-    for (const auto& iterator : iterators) {
-      link.connection.control->create_iterator(
-          {iterator->id(), iterator->dataset_of(index),
-           mix_seed(connection_.options().seed, iterator->id())},
-          connection_.control_deadline());
-    }
-    functions_sent = functions.size() + 1;
-  }
-  {
-    const Lock lock(mutex_);
-    if (is_stopping_ || workers_[index].lost_epoch >= link.epoch || version != version_)
-      return false;
-    workers_[index].link = link;
-    workers_[index].is_ready = true;
-    workers_[index].needs_recovery = false;
-    workers_[index].window.reset();
-    Actions actions;
-    queue_.set_in_flight(index, workers_[index].window.size(), actions);
-    queue_.worker_ready(index, Clock::system().now(), actions);
-    carry_out(actions);
-    changed_.notify_all();
-  }
-  flush();
-  return true;
-}
-
-void Runtime::send_functions(const rpc::Connection& connection,
-                             const std::vector<std::shared_ptr<StepFunction>>& functions) {
-  for (const auto& step : functions) {
-    rpc::FunctionBody body;
-    {
-      const Lock tracing(tracing_);
-      body = step->body();
-    }
-    connection.control->register_function(body, connection_.control_deadline());
-  }
 }
 
 }  // namespace cohort::coordinator

@@ -162,9 +162,12 @@ StepFunction::StepFunction(std::uint32_t id, Function function, CallSignature si
       function_(std::move(function)),
       signature_(std::move(signature)),
       strategy_(strategy) {
-  for (const Nest& resource : bind_arguments(signature_.pattern()).resources) {
+  const BoundArguments bound = bind_arguments(signature_.pattern());
+  argument_count_ = bound.tensors.size();
+  for (const Nest& resource : bound.resources) {
     resource_specs_.push_back(dynamic_cast<const IteratorHandle&>(*resource.handle()).spec());
   }
+  publish();
 }
 
 void StepFunction::trace_first(const std::vector<Fields>& elements,
@@ -174,9 +177,10 @@ void StepFunction::trace_first(const std::vector<Fields>& elements,
   });
 }
 
-void StepFunction::trace_drawn(const std::vector<at::Tensor>& drawn) {
+bool StepFunction::trace_drawn(const std::vector<at::Tensor>& drawn) {
   const std::vector<TensorSpec> specs = specs_of(drawn);
-  if (std::find(drawn_specs_.begin(), drawn_specs_.end(), specs) != drawn_specs_.end()) return;
+  if (std::find(drawn_specs_.begin(), drawn_specs_.end(), specs) != drawn_specs_.end())
+    return false;
   const std::vector<at::Tensor> others = rotated(drawn);
   trace([&](std::int64_t resource, int draw, int pass) {
     std::size_t offset = 0;
@@ -193,6 +197,14 @@ void StepFunction::trace_drawn(const std::vector<at::Tensor>& drawn) {
     return std::vector<at::Tensor>(from.begin() + static_cast<std::ptrdiff_t>(offset),
                                    from.begin() + static_cast<std::ptrdiff_t>(offset + count));
   });
+  return true;
+}
+
+void StepFunction::drop_last_program() {
+  programs_.pop_back();
+  drawn_specs_.pop_back();
+  placements_.pop_back();
+  publish();
 }
 
 void StepFunction::trace(const DrawFn& draw) {
@@ -208,6 +220,7 @@ void StepFunction::trace(const DrawFn& draw) {
   function::Traced traced = function::trace(
       bound.tensors, rotated(bound.tensors),
       [&](const std::vector<at::Tensor>& inputs) {
+        for (const at::Tensor& value : captured_) function::Trace::current()->capture_input(value);
         Nest structure;
         std::vector<at::Tensor> outputs = call(inputs, structure);
         if (!is_first)
@@ -257,16 +270,15 @@ void StepFunction::adopt(function::Traced traced) {
   std::vector<TensorSpec> drawn;
   for (const auto& draw : traced.info.draws)
     drawn.insert(drawn.end(), draw.fields.begin(), draw.fields.end());
-  if (programs_.empty()) {
-    draws_ = traced.info.draws;
-    captured_ = std::move(traced.captured_inputs);
-  }
+  if (programs_.empty()) draws_ = traced.info.draws;
+  captured_ = std::move(traced.captured_inputs);
+  std::vector<rpc::FunctionBody::Placement>& placements = placements_.emplace_back();
   for (const auto& used : traced.info.variables) {
     const auto* entry = strategy_.variables().find(used.name);
     COHORT_ASSERT(entry != nullptr);
     const auto* remote = dynamic_cast<const RemoteVariable*>(entry->variable.impl().get());
     COHORT_ASSERT(remote != nullptr);
-    placements_.push_back({used.name, remote->placement().id, remote->placement().ps});
+    placements.push_back({used.name, remote->placement().id, remote->placement().ps});
   }
   drawn_specs_.push_back(std::move(drawn));
   programs_.push_back(std::move(traced.bytes));
@@ -275,20 +287,35 @@ void StepFunction::adopt(function::Traced traced) {
              " times, each for elements of other shapes; batch with drop_remainder, or pad, to "
              "save time");
   }
+  publish();
 }
 
-rpc::FunctionBody StepFunction::body() const {
-  return {.id = id_,
-          .name = name(),
-          .registered_name = function_.state()->registered_name,
-          .programs = programs_,
-          .placements = placements_};
+void StepFunction::publish() {
+  rpc::FunctionBody body{.id = id_,
+                         .name = name(),
+                         .registered_name = function_.state()->registered_name,
+                         .programs = programs_};
+  for (const auto& placements : placements_)
+    body.placements.insert(body.placements.end(), placements.begin(), placements.end());
+  Published made{std::make_shared<const rpc::FunctionBody>(std::move(body)),
+                 std::make_shared<const std::vector<at::Tensor>>(captured_)};
+  const Lock lock(mutex_);
+  published_ = std::move(made);
 }
 
-std::vector<at::Tensor> StepFunction::inputs_of(std::vector<at::Tensor> arguments) const {
-  std::vector<at::Tensor> inputs = std::move(arguments);
-  for (const at::Tensor& value : captured_) inputs.push_back(hyperparameter_snapshot(value));
-  return inputs;
+std::shared_ptr<const rpc::FunctionBody> StepFunction::body() const {
+  const Lock lock(mutex_);
+  return published_.body;
+}
+
+void StepFunction::complete_inputs(std::vector<at::Tensor>& inputs) const {
+  std::shared_ptr<const std::vector<at::Tensor>> captured;
+  {
+    const Lock lock(mutex_);
+    captured = published_.captured;
+  }
+  for (std::size_t i = inputs.size() - argument_count_; i < captured->size(); ++i)
+    inputs.push_back(hyperparameter_snapshot((*captured)[i]));
 }
 
 Nest StepFunction::result_of(std::vector<at::Tensor> outputs) const {

@@ -119,6 +119,8 @@ class COHORT_API ControlClient {
   virtual void create_iterator(const IteratorSpec& iterator, Deadline deadline) = 0;
   virtual void release(const std::vector<std::uint64_t>& resources, Deadline deadline) = 0;
   virtual void shutdown(std::chrono::milliseconds grace, Deadline deadline) = 0;
+  // Ends the calls that run and all that follow, as cancelled.
+  virtual void cancel() noexcept = 0;
 };
 // Does not connect yet. `task` names the peer in errors.
 COHORT_API std::unique_ptr<ControlClient> control_client(const std::string& address,

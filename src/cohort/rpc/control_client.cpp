@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unordered_set>
+
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
 #include "cohort/rpc/control.h"
@@ -43,6 +45,11 @@ class GrpcControlClient final : public ControlClient {
   void shutdown(std::chrono::milliseconds grace, Deadline deadline) override {
     call(&Stub::Shutdown, to_proto(grace), deadline, "shutting down ");
   }
+  void cancel() noexcept override {
+    Lock lock(mutex_);
+    is_cancelled_ = true;
+    for (grpc::ClientContext* context : running_) context->TryCancel();
+  }
 
  private:
   struct Connection {
@@ -62,6 +69,27 @@ class GrpcControlClient final : public ControlClient {
     return connection_;
   }
 
+  // Lets cancel() reach a call while it runs.
+  class Running {
+   public:
+    Running(GrpcControlClient& client, grpc::ClientContext& context)
+        : client_(client), context_(context) {
+      Lock lock(client_.mutex_);
+      if (client_.is_cancelled_) context_.TryCancel();
+      client_.running_.insert(&context_);
+    }
+    ~Running() {
+      Lock lock(client_.mutex_);
+      client_.running_.erase(&context_);
+    }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+
+   private:
+    GrpcControlClient& client_;
+    grpc::ClientContext& context_;
+  };
+
   template <class Request, class Reply>
   using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Reply*);
 
@@ -72,6 +100,7 @@ class GrpcControlClient final : public ControlClient {
     grpc::ClientContext context;
     if (!deadline.is_infinite()) context.set_deadline(internal::grpc_time(deadline));
     Reply reply;
+    const Running running(*this, context);
     const grpc::Status status = (used->stub.*method)(&context, request, &reply);
     if (!status.ok()) throw internal::error_of(status, {task_, address_, operation + task_});
     return reply;
@@ -82,6 +111,8 @@ class GrpcControlClient final : public ControlClient {
   Mutex mutex_;
   std::shared_ptr<Connection> connection_
       COHORT_GUARDED_BY(mutex_);  // shared with the calls that use it
+  std::unordered_set<grpc::ClientContext*> running_ COHORT_GUARDED_BY(mutex_);
+  bool is_cancelled_ COHORT_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace

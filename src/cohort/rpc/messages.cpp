@@ -144,6 +144,10 @@ ClosureEnd read_end(ByteReader& in, TensorReader& tensors) {
 
 }  // namespace
 
+Frame ping_frame() {
+  return {.role = Frame::Role::request, .type = static_cast<std::uint16_t>(MessageType::ping)};
+}
+
 Frame to_frame(const Hello& message) {
   ByteWriter out;
   out.text(message.task);

@@ -23,6 +23,7 @@ enum class MessageType : std::uint16_t {
   completed = 5,  // their ends, one way back
   peek = 6,       // elements of an iterator, not consumed
   cancel = 7,     // closures that should not start any more, one way
+  ping = 8,       // of a server: whether its peer still lives; a Requester answers by itself
 };
 
 // Who opens this channel; refused when job or coordinator are not the server's.
@@ -100,6 +101,7 @@ struct PeekReply {
   std::vector<at::Tensor> tensors;
 };
 
+COHORT_API Frame ping_frame();
 COHORT_API Frame to_frame(const Hello& message);
 COHORT_API Frame to_frame(const PullRequest& message);
 COHORT_API Frame to_frame(PushRequest message);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cohort/core/log.h"
+#include "cohort/rpc/messages.h"
 
 namespace cohort::rpc {
 
@@ -28,6 +29,7 @@ struct Requester::State {
 
   std::uint64_t request(Frame frame, OnAnswer on_answer);
   void receive(Frame frame);
+  void answer_ping(const Frame& request);
   void finish(const Error& reason);
   OnAnswer take(std::uint64_t id);
   std::uint64_t add(OnAnswer& on_answer);
@@ -83,7 +85,8 @@ std::uint64_t Requester::State::request(Frame frame, OnAnswer on_answer) {
 
 void Requester::State::receive(Frame frame) {
   note_thread();
-  if (frame.role != Frame::Role::response && frame.role != Frame::Role::error) {
+  if (frame.role == Frame::Role::request) return answer_ping(frame);
+  if (frame.role == Frame::Role::one_way) {
     if (on_one_way) on_one_way(std::move(frame));
     return;
   }
@@ -93,6 +96,18 @@ void Requester::State::receive(Frame frame) {
   Error error = error_of(frame);
   if (error.origin().empty()) std::move(error).at(task);
   on_answer(std::move(error));
+}
+
+// The only request that a peer may have.
+void Requester::State::answer_ping(const Frame& request) {
+  std::shared_ptr<Channel> to;
+  {
+    Lock lock(mutex);
+    to = channel;
+  }
+  const bool is_ping = request.type == static_cast<std::uint16_t>(MessageType::ping);
+  if (to == nullptr || !is_ping) return;
+  to->send({.role = Frame::Role::response, .type = request.type, .id = request.id});
 }
 
 void Requester::State::finish(const Error& reason) {

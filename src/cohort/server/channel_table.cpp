@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <thread>
+#include <unordered_map>
+#include <vector>
 
 #include "cohort/core/log.h"
 
@@ -10,6 +12,8 @@ namespace cohort::server {
 namespace {
 
 constexpr auto kSendPoll = std::chrono::milliseconds(1);
+// For a channel whose end was never reported, since it never began.
+constexpr auto kHandlersMax = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -20,35 +24,76 @@ struct ChannelTable::Peer {
   std::shared_ptr<Job> job;  // after the hello
 };
 
+struct ChannelTable::Shared {
+  struct Entry {
+    std::shared_ptr<rpc::Channel> channel;
+    // After the hello.
+    std::string task;
+    std::uint64_t coordinator_incarnation = 0;
+    std::uint64_t answers = 0;  // to pings
+  };
+
+  const Greet greet;
+  Mutex mutex;
+  Condition changed;
+  bool is_closed COHORT_GUARDED_BY(mutex) = false;
+  std::unordered_map<const rpc::Channel*, Entry> channels COHORT_GUARDED_BY(mutex);
+
+  std::vector<std::shared_ptr<rpc::Channel>> all_that(
+      const std::function<bool(const Entry&)>& is_wanted) COHORT_REQUIRES(mutex) {
+    std::vector<std::shared_ptr<rpc::Channel>> found;
+    for (const auto& [key, entry] : channels) {
+      if (is_wanted(entry)) found.push_back(entry.channel);
+    }
+    return found;
+  }
+};
+
+ChannelTable::ChannelTable(Greet greet) : shared_(new Shared{.greet = std::move(greet)}) {}
+
 rpc::Channel::Handlers ChannelTable::accept(std::shared_ptr<rpc::Channel> channel) {
   const auto peer = std::make_shared<Peer>();
   peer->channel = channel;
   peer->sender = std::make_shared<CompletionSender>(channel);
   const rpc::Channel* key = channel.get();
   {
-    const Lock lock(mutex_);
-    channels_[key].channel = std::move(channel);
+    const Lock lock(shared_->mutex);
+    COHORT_CHECK(!shared_->is_closed, ErrorCode::unavailable, "[server.accept] the server ends");
+    shared_->channels[key].channel = std::move(channel);
   }
   rpc::Channel::Handlers handlers;
-  handlers.on_frame = [this, peer](rpc::Frame frame) { receive(*peer, std::move(frame)); };
-  handlers.on_closed = [this, peer, key](const Error& reason) {
+  handlers.on_frame = [shared = shared_, peer](rpc::Frame frame) {
+    receive(*shared, *peer, std::move(frame));
+  };
+  handlers.on_closed = [shared = shared_, peer, key](const Error& reason) {
     log_debug("channel closed: ", reason.what());
-    std::shared_ptr<rpc::Channel> last;
-    {
-      const Lock lock(mutex_);
-      const auto found = channels_.find(key);
-      if (found == channels_.end()) return;
-      last = std::move(found->second.channel);
-      channels_.erase(found);
-    }
-    changed_.notify_all();
+    take_leave(*shared, *peer, key);
   };
   return handlers;
 }
 
-void ChannelTable::receive(Peer& peer, rpc::Frame frame) {
+void ChannelTable::take_leave(Shared& shared, Peer& peer, const rpc::Channel* key) {
+  std::shared_ptr<rpc::Channel> last;
+  {
+    const Lock lock(shared.mutex);
+    const auto found = shared.channels.find(key);
+    if (found != shared.channels.end()) {
+      last = std::move(found->second.channel);
+      shared.channels.erase(found);
+    }
+  }
+  shared.changed.notify_all();
+  if (!peer.job) return;
+  peer.job->hang_up(peer.sender);
+  // Before the channel: the end of a job waits for its runner, which must not be left with the last
+  // reference to the channel, whose end waits for this thread.
+  peer.job.reset();
+}
+
+void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
   const std::shared_ptr<rpc::Channel> channel = peer.channel.lock();
   if (!channel) return;
+  if (frame.role == rpc::Frame::Role::response) return note_answer(shared, channel.get());
   const std::uint64_t id = frame.id;
   const bool wants_answer = frame.role == rpc::Frame::Role::request;
   try {
@@ -60,8 +105,8 @@ void ChannelTable::receive(Peer& peer, rpc::Frame frame) {
                  ErrorCode::failed_precondition,
                  "[server.receive] expected a hello first, got message type ", frame.type);
     const rpc::Hello hello = rpc::hello_of(frame);
-    peer.job = greet_(hello);
-    note_hello(channel.get(), hello);
+    peer.job = shared.greet(hello);
+    note_hello(shared, channel.get(), hello);
     rpc::Frame welcome;
     welcome.role = rpc::Frame::Role::response;
     welcome.id = id;
@@ -81,36 +126,86 @@ void ChannelTable::receive(Peer& peer, rpc::Frame frame) {
   }
 }
 
-void ChannelTable::note_hello(const rpc::Channel* channel, const rpc::Hello& hello) {
-  const Lock lock(mutex_);
-  const auto found = channels_.find(channel);
-  if (found == channels_.end()) return;
+void ChannelTable::note_hello(Shared& shared, const rpc::Channel* channel,
+                              const rpc::Hello& hello) {
+  const Lock lock(shared.mutex);
+  const auto found = shared.channels.find(channel);
+  if (found == shared.channels.end()) return;
   found->second.task = hello.task;
   found->second.coordinator_incarnation = hello.coordinator_incarnation;
 }
 
-bool ChannelTable::await_gone(const std::string& task, std::uint64_t coordinator_incarnation,
-                              Deadline deadline) {
-  const Lock lock(mutex_);
-  return changed_.wait(mutex_, deadline, [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
-    return std::none_of(channels_.begin(), channels_.end(), [&](const auto& entry) {
-      return entry.second.task == task &&
-             entry.second.coordinator_incarnation == coordinator_incarnation;
-    });
+void ChannelTable::note_answer(Shared& shared, const rpc::Channel* channel) {
+  {
+    const Lock lock(shared.mutex);
+    const auto found = shared.channels.find(channel);
+    if (found == shared.channels.end()) return;
+    ++found->second.answers;
+  }
+  shared.changed.notify_all();
+}
+
+ChannelTable::Presence ChannelTable::presence(const std::string& task,
+                                              std::uint64_t coordinator_incarnation,
+                                              Deadline deadline) {
+  const auto is_meant = [&](const Shared::Entry& entry) {
+    return entry.task == task && entry.coordinator_incarnation == coordinator_incarnation;
+  };
+  std::vector<std::shared_ptr<rpc::Channel>> asked;
+  std::unordered_map<const rpc::Channel*, std::uint64_t> answers;
+  {
+    const Lock lock(shared_->mutex);
+    asked = shared_->all_that(is_meant);
+    for (const auto& [key, entry] : shared_->channels) answers[key] = entry.answers;
+  }
+  for (const auto& channel : asked) {
+    try {
+      channel->send(rpc::ping_frame());
+    } catch (const Error& error) {
+      log_debug("cannot ask ", channel->peer(), ": ", error.what());
+    }
+  }
+  asked.clear();
+  const Lock lock(shared_->mutex);
+  shared_->changed.wait(shared_->mutex, deadline, [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+    return shared_->all_that(is_meant).empty();
   });
+  if (shared_->all_that(is_meant).empty()) return Presence::gone;
+  const bool is_alive =
+      std::any_of(shared_->channels.begin(), shared_->channels.end(), [&](const auto& entry) {
+        return is_meant(entry.second) && entry.second.answers > answers[entry.first];
+      });
+  return is_alive ? Presence::alive : Presence::silent;
+}
+
+void ChannelTable::close_of(std::uint64_t coordinator_incarnation) noexcept {
+  std::vector<std::shared_ptr<rpc::Channel>> old;
+  {
+    const Lock lock(shared_->mutex);
+    old = shared_->all_that([&](const Shared::Entry& entry) {
+      return entry.coordinator_incarnation == coordinator_incarnation;
+    });
+  }
+  for (const auto& channel : old) channel->close();
 }
 
 void ChannelTable::close_all(Deadline deadline) noexcept {
-  std::unordered_map<const rpc::Channel*, Entry> channels;
+  std::vector<std::shared_ptr<rpc::Channel>> open;
   {
-    const Lock lock(mutex_);
-    channels.swap(channels_);
+    const Lock lock(shared_->mutex);
+    shared_->is_closed = true;
+    open = shared_->all_that([](const Shared::Entry&) { return true; });
   }
-  for (const auto& [key, entry] : channels) {
-    while (entry.channel->queued_bytes() > 0 && !deadline.has_expired())
+  for (const auto& channel : open) {
+    while (channel->queued_bytes() > 0 && !deadline.has_expired())
       std::this_thread::sleep_for(kSendPoll);
-    entry.channel->close();
+    channel->close();
   }
-}
+  const Lock lock(shared_->mutex);
+  const bool is_done = shared_->changed.wait(
+      shared_->mutex, Deadline::after(kHandlersMax),
+      [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return shared_->channels.empty(); });
+  if (!is_done) log_warn("a channel's handler still runs");
+}  // and joins the threads of those that are left
 
 }  // namespace cohort::server

@@ -57,6 +57,8 @@ struct ClosureRunner::Running {
   std::shared_ptr<OpenCount> open;
   std::string task;
   TimePoint started = Clock::system().now();
+  // Only where this closure ends before the next one starts: an end that an acknowledgement brings
+  // may be the last one, whatever followed the closure.
   bool more_follow = false;
   std::atomic<std::size_t> unacknowledged{1};  // one for the runner itself
   Mutex mutex;
@@ -72,6 +74,7 @@ struct ClosureRunner::Running {
   void release() {
     if (--unacknowledged != 0) return;
     const bool is_short = Clock::system().now() - started < kShortClosure;
+    if (end.status == rpc::ClosureEnd::Status::ok) ++open->ended_well;
     sender->end(std::move(end), more_follow && is_short);
     open->add(-1);
   }
@@ -190,6 +193,11 @@ void ClosureRunner::loop() {
   }
 }
 
+void ClosureRunner::drop(const std::shared_ptr<CompletionSender>& sender) {
+  const Lock lock(mutex_);
+  std::erase_if(inbox_, [&](const Item& item) { return item.sender == sender; });
+}
+
 bool ClosureRunner::take(Item& item, bool& more_follow) {
   const Lock lock(mutex_);
   changed_.wait(mutex_, Deadline(), [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
@@ -210,18 +218,18 @@ void ClosureRunner::run(Item item, bool more_follow) {
   running->sender = item.sender;
   running->open = open_;
   running->task = options_.task;
-  running->more_follow = more_follow;
   try {
     const std::shared_ptr<const WorkerFunction> function = functions_.find(item.call.function_id);
-    // Ends that wait for this one's would wait for long.
-    if (!function->was_short) item.sender->flush();
+    running->more_follow = more_follow && function->is_self_contained;
+    // Ends that wait for this one's would wait for long, or for ever: user code, the data and other
+    // tasks may take any time.
+    if (!function->is_self_contained || !function->was_short) item.sender->flush();
     if (function->registered) {
       running->end.tensors = function->registered(std::move(item.call.inputs));
     } else {
       run_program(item, *function, running);
     }
     function->was_short = Clock::system().now() - running->started < kShortClosure;
-    ++closures_run_;
   } catch (...) {
     running->fail(current_error());
   }
@@ -243,6 +251,7 @@ void ClosureRunner::run_program(Item& item, const WorkerFunction& function,
     return;
   }
   const std::vector<at::Tensor> variables = pull(*placed, *running);
+  item.call.inputs.resize(placed->program->info().inputs.size());
   PushCollector collector(*placed, std::move(draws));
   running->end.tensors =
       placed->program->run(item.call.inputs, variables, collector, item.call.seed);

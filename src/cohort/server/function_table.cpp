@@ -54,7 +54,10 @@ PlacedProgram::PlacedProgram(std::shared_ptr<const function::PreparedProgram> pr
 bool PlacedProgram::fits(std::span<const at::Tensor> inputs,
                          std::span<const std::vector<at::Tensor>> draws) const {
   const function::ProgramInfo& info = program->info();
-  if (!specs_match(info.inputs, inputs) || info.draws.size() != draws.size()) return false;
+  if (inputs.size() < info.inputs.size() || info.draws.size() != draws.size() ||
+      !specs_match(info.inputs, inputs.first(info.inputs.size()))) {
+    return false;
+  }
   for (std::size_t i = 0; i < draws.size(); ++i) {
     if (!specs_match(info.draws[i].fields, draws[i])) return false;
   }

@@ -20,7 +20,8 @@ Job::Job(JobOptions options)
               .self = options_.self,
               .coordinator_incarnation = options_.coordinator_incarnation,
               .backend = options_.backend}),
-      runner_({.task = options_.self.task}, functions_, iterators_, links_) {}
+      runner_({.task = options_.self.task, .data_timeout = options_.data_timeout}, functions_,
+              iterators_, links_) {}
 
 Job::~Job() {
   // Before the runner is joined: a closure that waits for a parameter server gives up.

@@ -94,7 +94,8 @@ class Server::Task final : public rpc::ControlService {
  private:
   static constexpr auto kSignalPoll = std::chrono::milliseconds(100);
   static constexpr auto kSignalGrace = std::chrono::seconds(5);
-  // For the last words of a coordinator that has ended and whose successor is here already.
+  // For the last words of a coordinator that has ended and whose successor is here already, and for
+  // a sign of life of one that has not.
   static constexpr auto kFarewell = std::chrono::seconds(1);
 
   std::shared_ptr<server::Job> job() const;
@@ -130,6 +131,9 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
     signal_received = 0;
     signals_.emplace();
   }
+  COHORT_CHECK(options_.data_timeout > Duration::zero(), ErrorCode::invalid_argument,
+               "[server.construct] expected ServerOptions::data_timeout > 0 s, got ",
+               std::chrono::duration<double>(options_.data_timeout).count(), " s");
   resolver.validate();
   const std::optional<std::string> type = resolver.task_type();
   const std::optional<std::int64_t> index = resolver.task_id();
@@ -197,7 +201,8 @@ rpc::HandshakeReply Server::Task::handshake(const rpc::HandshakeRequest& request
                              .coordinator_incarnation = request.coordinator_incarnation,
                              .ps_addresses = ps_addresses_,
                              .data_dirs = options_.data_dirs,
-                             .backend = options_.backends.front()});
+                             .backend = options_.backends.front(),
+                             .data_timeout = options_.data_timeout});
     }
   }
   return {self_, endpoints_};
@@ -221,18 +226,27 @@ void Server::Task::check_only_coordinator(const rpc::HandshakeRequest& request) 
     current = job_;
   }
   if (!current || current->coordinator_incarnation() == request.coordinator_incarnation) return;
-  COHORT_CHECK(channels_.await_gone(current->coordinator(), current->coordinator_incarnation(),
-                                    Deadline::after(kFarewell)),
-               ErrorCode::failed_precondition, "[server.handshake] ", self_.task,
-               " expected one coordinator, got a second start of ", request.caller.task, " while ",
-               current->coordinator(),
+  using Presence = server::ChannelTable::Presence;
+  const Presence presence = channels_.presence(
+      current->coordinator(), current->coordinator_incarnation(), Deadline::after(kFarewell));
+  COHORT_CHECK(presence != Presence::alive, ErrorCode::failed_precondition, "[server.handshake] ",
+               self_.task, " expected one coordinator, got a second start of ", request.caller.task,
+               " while ", current->coordinator(),
                " is connected; end the first, or give this one a cluster of its own");
+  if (presence == Presence::gone) return;
+  log_warn(current->coordinator(), " does not answer any more: its next start takes its place");
+  channels_.close_of(current->coordinator_incarnation());
 }
 
 std::shared_ptr<server::Job> Server::Task::job() const {
   const Lock lock(mutex_);
-  COHORT_CHECK(job_ != nullptr, ErrorCode::failed_precondition, "[server.job] ", self_.task,
-               " has met no coordinator yet; the handshake comes first");
+  if (job_ == nullptr) {
+    throw Error(
+        ErrorCode::failed_precondition,
+        "[server.job] " + self_.task +
+            " has met no coordinator yet, or was restarted since; the handshake comes first",
+        ErrorCause::handle_lost);
+  }
   return job_;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cohort/cluster/cluster_resolver.h"
+#include "cohort/core/clock.h"
 #include "cohort/core/export.h"
 #include "cohort/rpc/control.h"
 
@@ -28,6 +29,8 @@ struct ServerOptions {
   std::vector<std::string> backends = {"stream"};
   // LibTorch's intra-op threads; 0: cores / tasks on this host.
   int intra_op_threads = 0;
+  // How long a closure waits for the answers of the parameter servers.
+  Duration data_timeout = std::chrono::minutes(5);
   // SIGTERM and SIGINT end join(), from the construction on, unless the program handles them
   // itself.
   bool handle_signals = true;

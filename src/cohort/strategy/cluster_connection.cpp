@@ -5,6 +5,7 @@
 #include <optional>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "cohort/cluster/validation.h"
 #include "cohort/core/log.h"
@@ -19,6 +20,16 @@ std::string seconds_of(Duration duration) {
   return text.str();
 }
 
+ClusterOptions checked(ClusterOptions options) {
+  COHORT_CHECK(options.timeout > Duration::zero(), ErrorCode::invalid_argument,
+               "[strategy.construct] expected ClusterOptions::timeout > 0, got ",
+               seconds_of(options.timeout), " s");
+  COHORT_CHECK(options.data_timeout > Duration::zero(), ErrorCode::invalid_argument,
+               "[strategy.construct] expected ClusterOptions::data_timeout > 0, got ",
+               seconds_of(options.data_timeout), " s");
+  return options;
+}
+
 std::string address_of(const ClusterSpec& spec, const std::string& job, std::uint32_t index) {
   return spec.task_address(job, index);
 }
@@ -27,7 +38,7 @@ std::string address_of(const ClusterSpec& spec, const std::string& job, std::uin
 
 ClusterConnection::ClusterConnection(ClusterSpec spec, std::string self_task,
                                      ClusterOptions options)
-    : options_(std::move(options)),
+    : options_(checked(std::move(options))),
       spec_(std::move(spec)),
       num_workers_(static_cast<std::uint32_t>(spec_.num_tasks("worker"))),
       num_ps_(static_cast<std::uint32_t>(spec_.num_tasks("ps"))),
@@ -85,11 +96,22 @@ void ClusterConnection::connect_workers(const WorkerHandlers& handlers) {
   const Lock one(connecting_);
   handlers_ = handlers;
   TaskList missing;
-  for (auto* tasks : {&ps_, &workers_}) {
-    for (Task& task : *tasks) {
+  std::vector<rpc::Connection> old;
+  {
+    const Lock lock(mutex_);
+    for (Task& task : ps_) {
       if (!task.connection.data) missing.push_back(&task);
     }
+    for (Task& task : workers_) {
+      old.push_back(std::exchange(task.connection, {}));
+      ++task.epoch;
+      missing.push_back(&task);
+    }
   }
+  for (const rpc::Connection& connection : old) {
+    if (connection.data) connection.data->close();
+  }
+  old.clear();
   connect(missing);
 }
 
@@ -101,13 +123,13 @@ void ClusterConnection::connect(const TaskList& missing) {
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < missing.size(); ++i) {
     threads.emplace_back([&, i] {
-      rpc::ConnectionOptions options = options_for(*missing[i], 1, control_deadline());
+      rpc::ConnectionOptions options =
+          options_for(*missing[i], missing[i]->epoch, control_deadline());
       options.should_stop = [&] { return is_hopeless.load(); };
       try {
         rpc::Connection made = rpc::connect_task(options);
         const Lock lock(mutex_);
         missing[i]->connection = std::move(made);
-        missing[i]->epoch = 1;
       } catch (...) {
         errors[i] = current_error();
         const bool may_come = errors[i]->cause() == ErrorCause::peer_lost ||
@@ -143,8 +165,11 @@ ClusterConnection::WorkerLink ClusterConnection::reconnect_worker(
   rpc::ConnectionOptions options = options_for(task, epoch, deadline);
   options.should_stop = should_stop;
   rpc::Connection made = rpc::connect_task(options);
-  const Lock lock(mutex_);
-  task.connection = made;
+  rpc::Connection old = made;  // ends outside the lock: that waits for its thread
+  {
+    const Lock lock(mutex_);
+    std::swap(task.connection, old);
+  }
   return {std::move(made), epoch};
 }
 

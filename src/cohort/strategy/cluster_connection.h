@@ -51,7 +51,8 @@ class COHORT_API ClusterConnection {
   // Connects to every parameter server, once. Unavailable after `timeout`, naming exactly the tasks
   // that are missing.
   void connect_ps();
-  // The same for the workers and what is missing of the parameter servers, all at once.
+  // The same for the workers and what is missing of the parameter servers, all at once. Workers get
+  // new connections, for these handlers: those of an earlier coordinator are closed.
   void connect_workers(const WorkerHandlers& handlers);
   // Connects to a lost worker again; tries until `deadline` or should_stop.
   WorkerLink reconnect_worker(std::uint32_t worker, Deadline deadline,

@@ -32,6 +32,16 @@ const RemoteVariable& remote_of(const Variable& variable) {
   return *remote;
 }
 
+// Whose connection had not broken yet when it was asked.
+Error ps_was_restarted(std::uint32_t ps) {
+  const std::string task = "ps:" + std::to_string(ps);
+  return Error(ErrorCode::unavailable,
+               "[strategy.variable] " + task +
+                   " was restarted: its variables are lost; start the coordinator again",
+               ErrorCause::handle_lost)
+      .at(task);
+}
+
 ClusterSpec validated(const ClusterResolver& resolver) {
   resolver.validate();
   ClusterSpec spec = resolver.cluster_spec();
@@ -74,8 +84,7 @@ class ParameterServerStrategy::Home final : public internal::ModuleHome,
   std::atomic<std::uint64_t> created{0};
   std::atomic<std::uint64_t> ids{0};
   std::atomic<bool> has_warned{false};
-  Mutex coordinator_mutex;
-  std::weak_ptr<void> coordinator;
+  CoordinatorPlace coordinator;
 };
 
 std::vector<at::Tensor> ParameterServerStrategy::Home::read(
@@ -115,7 +124,12 @@ void ParameterServerStrategy::Home::upload(const std::vector<Variable>& fresh) c
       push.effects.push_back(std::move(effect));
     }
     const rpc::Connection link = connection.ps(ps);
-    link.control->create_variables(specs, connection.control_deadline());
+    try {
+      link.control->create_variables(specs, connection.control_deadline());
+    } catch (const Error& error) {
+      if (error.cause() != ErrorCause::handle_lost) throw;
+      throw ps_was_restarted(ps);
+    }
     link.data->call(rpc::to_frame(std::move(push)), connection.data_deadline(),
                     "uploading variables to ps:" + std::to_string(ps));
   }
@@ -214,8 +228,7 @@ void ParameterServerStrategy::run_replicas(const std::function<void(ReplicaConte
 ClusterConnection& ParameterServerStrategy::connection() { return home_->connection; }
 std::shared_ptr<void> ParameterServerStrategy::shared_state() const { return home_; }
 const VariableTable& ParameterServerStrategy::variables() const { return home_->variables; }
-std::weak_ptr<void>& ParameterServerStrategy::coordinator_slot() { return home_->coordinator; }
-Mutex& ParameterServerStrategy::coordinator_mutex() { return home_->coordinator_mutex; }
+CoordinatorPlace& ParameterServerStrategy::coordinator_place() { return home_->coordinator; }
 std::uint64_t ParameterServerStrategy::seed() const { return home_->options.cluster.seed; }
 std::shared_ptr<internal::ModuleHome> ParameterServerStrategy::home() const { return home_; }
 

@@ -16,6 +16,7 @@
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/export.h"
 #include "cohort/strategy/cluster_connection.h"
+#include "cohort/strategy/coordinator_place.h"
 #include "cohort/strategy/replicated.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/variable/variable.h"
@@ -83,9 +84,7 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   // Keeps connection() alive.
   std::shared_ptr<void> shared_state() const;
   const VariableTable& variables() const;
-  // Keeps the one coordinator of this strategy findable.
-  std::weak_ptr<void>& coordinator_slot();
-  Mutex& coordinator_mutex();
+  CoordinatorPlace& coordinator_place();
 
  protected:
   void run_replicas(const std::function<void(ReplicaContext&)>& body) override;

@@ -8,9 +8,12 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,6 +72,24 @@ class RunningProgram {
   std::string err_;
   bool is_out_open_ = true;
   bool is_err_open_ = true;
+};
+
+// Orphans of what a test started come to this process; those that are still running at the test's
+// end are left behind.
+class LeavesNoProcess : public ::testing::Test {
+ protected:
+  LeavesNoProcess() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
+  ~LeavesNoProcess() override { EXPECT_EQ(children(), "") << "left running"; }
+
+  // Their numbers.
+  static std::string children() {
+    while (::waitpid(-1, nullptr, WNOHANG) > 0) {  // those that have ended
+    }
+    std::ifstream file("/proc/self/task/" + std::to_string(::getpid()) + "/children");
+    std::string text;
+    std::getline(file, text);
+    return text;
+  }
 };
 
 }  // namespace cohort::testing

@@ -64,6 +64,7 @@ class ClosureTable {
   std::size_t in_flight() const { return running_ + held_; }
   std::size_t held() const { return held_; }
   ClosureId low_watermark() const { return base_; }
+  bool has_accepted(ClosureId closure) const { return closure < next_; }
 
  private:
   enum class Phase : std::uint8_t { retired, queued, running, held };

@@ -27,6 +27,7 @@ class IteratorHandle final : public Handle {
   std::string_view handle_kind() const override { return "per-worker iterator"; }
   std::uint64_t id() const { return id_; }
   const ElementSpec& spec() const { return spec_; }
+  bool is_of(const Runtime& runtime) const { return runtime_.lock().get() == &runtime; }
   const Bytes& dataset_of(std::uint32_t worker) const {
     return (*datasets_)[worker % datasets_->size()];
   }

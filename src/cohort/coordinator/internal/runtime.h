@@ -28,14 +28,18 @@ namespace cohort::coordinator {
 // Thread-safe.
 class Runtime final : public std::enable_shared_from_this<Runtime> {
  public:
-  Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options);
+  Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options,
+          CoordinatorNumbers numbers);
   ~Runtime();
   void start();
-  // Ends everything: what has not ended is cancelled. After it no thread of the coordinator's runs.
-  // Idempotent.
+  // Ends everything: what has not ended is cancelled. After it no thread of the coordinator's runs;
+  // it waits for an attempt to connect at most, a few seconds. Idempotent.
   void stop() noexcept;
+  // For its successor; after stop().
+  CoordinatorNumbers numbers();
 
   ParameterServerStrategy& strategy() const { return strategy_; }
+  const CoordinatorOptions& options() const { return options_; }
   RemoteValue schedule(const Function& fn, std::vector<Nest> arguments);
   // False when `timeout` was too short; nullopt: the deadline of architecture's one setting, thrown
   // on expiry.
@@ -46,16 +50,20 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
       ElementSpec spec, std::shared_ptr<const std::vector<Bytes>> datasets);
   void release_iterator(std::uint64_t id) noexcept;
   CoordinatorStatistics statistics() const;
+  // The closures that have not ended, and what is kept for each.
+  std::size_t pending_count() const;
 
  private:
   struct Pending {
-    StepFunction* function = nullptr;  // one of announced_, which keeps all
+    std::shared_ptr<StepFunction> function;
     std::vector<Nest> resources;
     std::vector<at::Tensor> inputs;
     std::weak_ptr<RemoteState> result;
     std::vector<at::Tensor> outputs;  // between a worker's report and the queue's word
     std::vector<at::Tensor> drawn;    // what the traced program must fit
-    std::uint32_t attempts = 0;
+    std::uint32_t worker = 0;         // where it was sent last
+    std::uint64_t epoch = 0;          // over which of its connections; 0: it was not sent yet
+    bool waits_for_program = false;
   };
   struct Worker {
     ClusterConnection::WorkerLink link;
@@ -67,7 +75,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
     bool is_sending = false;
     bool needs_recovery = false;
     std::thread recovery;
-    std::uint64_t closures = 0;
+    std::uint64_t closures = 0;  // ended well
   };
 
   // Whether a worker that is busy with short closures may get what is for it later, with more.
@@ -75,16 +83,29 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
 
   // Callers.
   class FetcherCount;
+  class Turn;
   void check_running() const;
-  StepFunction* step_for(const Function& fn, std::span<const Nest> arguments);
-  void trace_first(StepFunction& step, const BoundArguments& bound);
-  void announce(const StepFunction& step);
+  void check_iterators(const BoundArguments& bound) const;
   Verdict settle(const std::function<Verdict(Actions&)>& ask, Deadline deadline, bool is_patient,
                  Flush last = Flush::all);
-  void trace_waiting();
-  void trace_one(ClosureId closure);
+  void forget_refused(ClosureId closure);
   Deadline progress_deadline() const COHORT_REQUIRES(mutex_);
   std::string debtors() const COHORT_REQUIRES(mutex_);
+
+  // Functions.
+  std::shared_ptr<StepFunction> step_for(const Function& fn, std::span<const Nest> arguments);
+  std::shared_ptr<StepFunction> known_step(const Function& fn, std::span<const Nest> arguments)
+      COHORT_REQUIRES(mutex_);
+  void trace_first(StepFunction& step, const BoundArguments& bound);
+  void add_elements(const IteratorHandle& iterator, const std::string& function,
+                    std::vector<Fields>& elements, std::vector<Fields>& others);
+  void introduce(const Function& fn, const std::shared_ptr<StepFunction>& step);
+  void announce(const StepFunction& step);
+  void announce_to(std::uint32_t worker, const ClusterConnection::WorkerLink& link,
+                   const rpc::FunctionBody& body);
+  void trace_waiting();
+  void trace_one(ClosureId closure);
+  void trace_for(StepFunction& step, const std::vector<at::Tensor>& drawn);
   // Any worker that can answer, waiting for one when all are away.
   std::uint32_t ready_worker();
 
@@ -94,7 +115,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   void give_back(Actions actions) COHORT_REQUIRES(mutex_);
   void admit(ClosureId closure, Pending pending) COHORT_REQUIRES(mutex_);
   void dispatch(ClosureId closure, std::uint32_t worker, TimePoint now) COHORT_REQUIRES(mutex_);
-  void resolve(ClosureId closure, const std::optional<Error>& error) COHORT_REQUIRES(mutex_);
+  void resolve(ClosureId closure, const std::optional<Error>& error, TimePoint now)
+      COHORT_REQUIRES(mutex_);
   bool can_wait(const Worker& worker) const COHORT_REQUIRES(mutex_);
   void flush(Flush how = Flush::all);
   void flush_worker(std::uint32_t worker);
@@ -105,21 +127,36 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
       COHORT_REQUIRES(mutex_);
   void on_lost(std::uint32_t worker, std::uint64_t epoch, const Error& reason);
   void recover(std::uint32_t worker);
+  void drop_link(std::uint32_t worker);
+  void watch();
+  bool answers(std::uint32_t worker);
   bool set_up(std::uint32_t worker, const ClusterConnection::WorkerLink& link);
-  void send_functions(const rpc::Connection& connection,
-                      const std::vector<std::shared_ptr<StepFunction>>& functions);
+  // What a worker should have; nothing: it has had that of this version.
+  struct Furnishing {
+    std::uint64_t version = 0;
+    std::vector<std::shared_ptr<StepFunction>> functions;
+    std::vector<std::shared_ptr<IteratorHandle>> iterators;
+  };
+  void furnish(std::uint32_t worker, const ClusterConnection::WorkerLink& link,
+               const Furnishing& furnishing);
+  void make_ready(std::uint32_t worker, const ClusterConnection::WorkerLink& link, Actions& actions)
+      COHORT_REQUIRES(mutex_);
 
   ParameterServerStrategy& strategy_;
   // A channel's thread may hold the last reference to this object, after the strategy has gone.
   const std::shared_ptr<void> keeps_connection_;
   ClusterConnection& connection_;
   const CoordinatorOptions options_;
-  Mutex turn_;     // one caller in schedule or join at a time (tf's put/wait lock)
-  Mutex tracing_;  // of step functions
+  const Duration data_timeout_;
+  // One caller in schedule or join at a time (tf's put/wait lock).
+  Mutex turn_mutex_;
+  Condition turn_changed_;
+  bool is_turn_taken_ COHORT_GUARDED_BY(turn_mutex_) = false;
+  Mutex tracing_;  // Held while the user's function runs: never asked for by workers' threads.
   mutable Mutex mutex_;
   Condition changed_;
   ClosureQueue queue_ COHORT_GUARDED_BY(mutex_);
-  ClosureId next_id_ COHORT_GUARDED_BY(mutex_) = 1;  // 0 is no closure
+  CoordinatorNumbers numbers_ COHORT_GUARDED_BY(mutex_);
   std::unordered_map<ClosureId, Pending> pending_ COHORT_GUARDED_BY(mutex_);
   // Memory to use again: it comes from callers' threads and goes on channels', which allocators pay
   // for.
@@ -130,18 +167,19 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   std::vector<std::uint32_t> to_flush_ COHORT_GUARDED_BY(mutex_);
   std::unordered_map<const Function::State*, std::vector<std::shared_ptr<StepFunction>>> steps_
       COHORT_GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<StepFunction>> announced_ COHORT_GUARDED_BY(mutex_);  // by id
+  // What a worker that returns gets. A function is here before the workers are asked to take it.
+  std::vector<std::shared_ptr<StepFunction>> announced_ COHORT_GUARDED_BY(mutex_);
   // Counts announcements and iterators, so that a worker that returns misses none.
   std::uint64_t version_ COHORT_GUARDED_BY(mutex_) = 0;
   std::unordered_map<std::uint64_t, std::weak_ptr<IteratorHandle>> iterators_
       COHORT_GUARDED_BY(mutex_);
-  std::uint64_t next_iterator_ COHORT_GUARDED_BY(mutex_) = 1;
   TimePoint last_end_ COHORT_GUARDED_BY(mutex_);
   int fetchers_ COHORT_GUARDED_BY(mutex_) = 0;  // callers that wait for one closure's result
   CoordinatorStatistics totals_ COHORT_GUARDED_BY(mutex_);
   // Of iterators; apart, because the last copy of one may go while the other lock is held.
   Mutex released_mutex_;
   std::vector<std::uint64_t> released_ COHORT_GUARDED_BY(released_mutex_);
+  std::thread watcher_;
   std::atomic<bool> is_stopping_{false};
   std::atomic<bool> was_fetch_short_{true};
 };

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/core/mutex.h"
 #include "cohort/core/nest.h"
 #include "cohort/data/element.h"
 #include "cohort/function/function.h"
@@ -37,7 +38,8 @@ struct BoundArguments {
 };
 BoundArguments bind_arguments(std::span<const Nest> arguments);
 
-// A step's programs. Traces run on callers' threads, one at a time; the rest is thread-compatible.
+// A step's programs. Traces run on callers' threads, one at a time; what they have made can be
+// asked for from any thread meanwhile.
 class StepFunction {
  public:
   // `id`: on the wire.
@@ -54,17 +56,18 @@ class StepFunction {
   // Traces with these elements, one for each resource, in two versions of equal specs and different
   // values.
   void trace_first(const std::vector<Fields>& elements, const std::vector<Fields>& others);
-  // Traces for what a worker drew: the fields of every draw, one after the other. Nothing when that
-  // is there already.
-  void trace_drawn(const std::vector<at::Tensor>& drawn);
-  // Registered functions need none.
-  bool has_program() const { return is_registered() || !programs_.empty(); }
+  // Traces for what a worker drew: the fields of every draw, one after the other. False, and
+  // nothing is done, when that is there already.
+  bool trace_drawn(const std::vector<at::Tensor>& drawn);
+  // Takes the last trace back: the workers refused it.
+  void drop_last_program();
   std::size_t trace_count() const { return programs_.size(); }
 
   // As the workers want it, with all programs.
-  rpc::FunctionBody body() const;
-  // The tensors of a call: `arguments`, then what the trace captured, as it is now.
-  std::vector<at::Tensor> inputs_of(std::vector<at::Tensor> arguments) const;
+  std::shared_ptr<const rpc::FunctionBody> body() const;
+  // Appends to the arguments of a call what the traces captured, as it is now; to the inputs of a
+  // call what later traces captured.
+  void complete_inputs(std::vector<at::Tensor>& inputs) const;
   // The result of a call from the program's outputs.
   Nest result_of(std::vector<at::Tensor> outputs) const;
 
@@ -73,20 +76,32 @@ class StepFunction {
   void trace(const DrawFn& draw);
   std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs, Nest& structure) const;
   void adopt(function::Traced traced);
+  void publish();
 
   const std::uint32_t id_;
   const Function function_;
   const CallSignature signature_;
   ParameterServerStrategy& strategy_;
   std::vector<ElementSpec> resource_specs_;
+  std::size_t argument_count_ = 0;  // of tensors
+  // Only for the thread that traces.
   std::vector<Bytes> programs_;
   std::vector<std::vector<TensorSpec>> drawn_specs_;  // of each program, flat
   std::vector<function::ProgramInfo::Draw> draws_;    // of the first program: the order for all
-  std::vector<rpc::FunctionBody::Placement> placements_;
+  std::vector<std::vector<rpc::FunctionBody::Placement>> placements_;  // of each program
+  // Of all programs: a later one takes those of the earlier ones first, in the same order.
   std::vector<at::Tensor> captured_;
+  // Set by the first trace, before anybody else knows the function.
   Nest
       structure_;  // of the result: a tensor leaf is its number, as an integer inside a map {"": i}
   bool has_structure_ = false;
+  // What the traces have made so far. Never changed, only replaced.
+  struct Published {
+    std::shared_ptr<const rpc::FunctionBody> body;
+    std::shared_ptr<const std::vector<at::Tensor>> captured;
+  };
+  mutable Mutex mutex_;
+  Published published_ COHORT_GUARDED_BY(mutex_);
 };
 
 // Other values of the same specs: rows rotated by one, or the same where there is one row only.

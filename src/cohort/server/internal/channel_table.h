@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <memory>
-#include <unordered_map>
 
 #include "cohort/core/mutex.h"
 #include "cohort/rpc/channel.h"
@@ -12,36 +11,36 @@
 
 namespace cohort::server {
 
-// Thread-safe.
+// Thread-safe. Once close_all() has returned no handler of its channels runs.
 class ChannelTable {
  public:
   // The job a greeting belongs to; throws what the caller should hear.
   using Greet = std::function<std::shared_ptr<Job>(const rpc::Hello& hello)>;
-  explicit ChannelTable(Greet greet) : greet_(std::move(greet)) {}
+  explicit ChannelTable(Greet greet);
 
+  // Throws when all are closed.
   rpc::Channel::Handlers accept(std::shared_ptr<rpc::Channel> channel);
-  // Whether no channel of this task, greeted under this start of the coordinator, is left within
-  // the deadline.
-  bool await_gone(const std::string& task, std::uint64_t coordinator_incarnation,
-                  Deadline deadline);
-  // Closes all, once what they have queued is on its way.
+  // What becomes of the channels of this task, greeted under this start of the coordinator, until
+  // the deadline: none is left; one answers, and so lives; all are silent, as one whose host has
+  // gone is.
+  enum class Presence : std::uint8_t { gone, alive, silent };
+  Presence presence(const std::string& task, std::uint64_t coordinator_incarnation,
+                    Deadline deadline);
+  // Closes all of that start of the coordinator.
+  void close_of(std::uint64_t coordinator_incarnation) noexcept;
+  // Closes all, once what they have queued is on its way, and takes no more.
   void close_all(Deadline deadline) noexcept;
 
  private:
   struct Peer;
-  struct Entry {
-    std::shared_ptr<rpc::Channel> channel;
-    // After the hello.
-    std::string task;
-    std::uint64_t coordinator_incarnation = 0;
-  };
-  void receive(Peer& peer, rpc::Frame frame);
-  void note_hello(const rpc::Channel* channel, const rpc::Hello& hello);
+  struct Shared;
+  static void receive(Shared& shared, Peer& peer, rpc::Frame frame);
+  static void note_hello(Shared& shared, const rpc::Channel* channel, const rpc::Hello& hello);
+  static void note_answer(Shared& shared, const rpc::Channel* channel);
+  static void take_leave(Shared& shared, Peer& peer, const rpc::Channel* key);
 
-  const Greet greet_;
-  Mutex mutex_;
-  Condition changed_;
-  std::unordered_map<const rpc::Channel*, Entry> channels_ COHORT_GUARDED_BY(mutex_);
+  // With the channels' handlers: a channel's thread may still leave one when the table has gone.
+  const std::shared_ptr<Shared> shared_;
 };
 
 }  // namespace cohort::server

@@ -42,7 +42,11 @@ class ClosureRunner {
   bool drain(Deadline deadline);
   // Those that have not started end as cancelled.
   void cancel(const std::vector<std::uint64_t>& closures);
-  std::uint64_t closures_run() const { return closures_run_; }
+  // Nobody waits for the ends of this sender's closures any more: those that have not started are
+  // dropped.
+  void drop(const std::shared_ptr<CompletionSender>& sender);
+  // That ended well.
+  std::uint64_t closures_run() const { return open_->ended_well; }
 
  private:
   using Draws = std::vector<Fields>;
@@ -56,6 +60,7 @@ class ClosureRunner {
     Mutex mutex;
     Condition changed;
     std::size_t count COHORT_GUARDED_BY(mutex) = 0;
+    std::atomic<std::uint64_t> ended_well{0};
 
     void add(int change);
     bool wait_for_none(Deadline deadline);
@@ -87,7 +92,6 @@ class ClosureRunner {
   const std::shared_ptr<OpenCount> open_ = std::make_shared<OpenCount>();
   // Elements drawn by closures that wait for a program. Used only by who has set is_running_.
   std::unordered_map<std::uint64_t, Draws> parked_;
-  std::atomic<std::uint64_t> closures_run_{0};
   std::thread thread_;
 };
 

@@ -30,7 +30,8 @@ struct PlacedProgram {
 
   PlacedProgram(std::shared_ptr<const function::PreparedProgram> prepared,
                 const rpc::FunctionBody& body);
-  // It was traced for these arguments and elements.
+  // It was traced for these arguments and elements. Inputs that it does not have follow its own:
+  // what only later traces captured.
   bool fits(std::span<const at::Tensor> inputs,
             std::span<const std::vector<at::Tensor>> draws) const;
 };

@@ -23,6 +23,7 @@ struct JobOptions {
   std::vector<std::string> ps_addresses;
   std::vector<std::string> data_dirs;
   std::string backend;
+  Duration data_timeout = std::chrono::minutes(5);
 };
 
 // Thread-safe.
@@ -40,6 +41,8 @@ class Job {
   // A frame after the hello. Throws what the peer should hear.
   void handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,
               const std::shared_ptr<CompletionSender>& sender);
+  // The channel of `sender` has closed.
+  void hang_up(const std::shared_ptr<CompletionSender>& sender) { runner_.drop(sender); }
   rpc::Health health() const;
   // Lets the closures that run end, and starts no other; false at the deadline.
   bool drain(Deadline deadline) { return runner_.drain(deadline); }

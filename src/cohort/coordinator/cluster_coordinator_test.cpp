@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// The coordinator over servers that do what a test says.
+#include "cohort/coordinator/cluster_coordinator.h"
+
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <optional>
+#include <thread>
+
+#include "cohort/coordinator/internal/runtime.h"
+#include "cohort/testing/channel_fixture.h"
+#include "cohort/testing/fake_task.h"
+#include "cohort/testing/throws_error.h"
+
+namespace cohort {
+namespace {
+
+using coordinator::Runtime;
+using testing::FakeTask;
+using testing::patience;
+using testing::Promised;
+using testing::throws_error;
+
+using End = rpc::ClosureEnd;
+
+class CoordinatorTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<Runtime> start(const CoordinatorOptions& options) {
+    auto runtime = std::make_shared<Runtime>(strategy(), options, CoordinatorNumbers());
+    runtime->start();
+    return runtime;
+  }
+  ParameterServerStrategy& strategy() {
+    if (!strategy_) {
+      strategy_.emplace(
+          testing::cluster_of({&ps, &worker}),
+          ParameterServerOptions{.cluster = {.timeout = kTimeout, .job_id = testing::kFakeJob}});
+    }
+    return *strategy_;
+  }
+  static bool await(const std::function<bool()>& is_so) {
+    const Deadline deadline = patience();
+    while (!is_so()) {
+      if (deadline.has_expired()) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+
+  static constexpr auto kTimeout = std::chrono::hours(1);  // of control calls: nothing waits for it
+  FakeTask ps{"ps:0"};
+  FakeTask worker{"worker:0"};
+  const Function nothing = Function::registered("nothing");
+
+ private:
+  std::optional<ParameterServerStrategy> strategy_;
+};
+
+// Ids began at 1 again, and servers took the second one's closures for those of the first.
+TEST_F(CoordinatorTest, TheNextCoordinatorGoesOnCounting) {
+  for (int i = 0; i < 3; ++i) {
+    ClusterCoordinator coordinator(strategy());
+    coordinator.schedule(nothing);
+    EXPECT_TRUE(coordinator.join(std::chrono::seconds(60))) << "coordinator " << i;
+  }
+  const auto closures = worker.closures();
+  ASSERT_EQ(closures.size(), 3U);
+  for (std::size_t i = 1; i < closures.size(); ++i) {
+    EXPECT_GT(closures[i].closure_id, closures[i - 1].closure_id);
+    EXPECT_GT(closures[i].function_id, closures[i - 1].function_id);
+  }
+}
+
+TEST_F(CoordinatorTest, TheNextCoordinatorMayComeWhileTheLastOneEnds) {
+  auto first = std::make_unique<ClusterCoordinator>(strategy());
+  for (int i = 0; i < 20; ++i) {
+    std::thread end([last = std::move(first)]() mutable { last.reset(); });
+    first = std::make_unique<ClusterCoordinator>(strategy());
+    end.join();
+    first->schedule(nothing).fetch(patience());
+  }
+}
+
+TEST_F(CoordinatorTest, IteratorsOfACoordinatorThatHasEndedAreRefusedAndReleased) {
+  std::optional<ClusterCoordinator> coordinator(strategy());
+  const auto old = coordinator->create_per_worker_dataset(Dataset::range(3)).iterator();
+  coordinator.reset();
+  coordinator.emplace(strategy());
+  EXPECT_THAT(
+      [&] { coordinator->schedule(nothing, old); },
+      throws_error(ErrorCode::invalid_argument, "expected an iterator of this coordinator"));
+  coordinator->create_per_worker_dataset(Dataset::range(3)).iterator();
+  EXPECT_EQ(worker.released().size(), 1U);
+}
+
+TEST_F(CoordinatorTest, AnotherHandleTakesTheSameOptionsOrNone) {
+  const CoordinatorOptions options{.queue_capacity = 7};
+  ClusterCoordinator coordinator(strategy(), options);
+  ClusterCoordinator same(strategy(), options);
+  ClusterCoordinator none(strategy());
+  EXPECT_THAT([&] { ClusterCoordinator(strategy(), {.queue_capacity = 8}); },
+              throws_error(ErrorCode::failed_precondition, "let that one go first"));
+}
+
+// It stayed among what workers get when they return, so that none could return any more.
+TEST_F(CoordinatorTest, AFunctionThatIsRefusedDoesNoHarmToOthers) {
+  worker.on_register = [](const rpc::FunctionBody& body) {
+    COHORT_CHECK(body.name != "bad", ErrorCode::not_found, "never heard of it");
+  };
+  ClusterCoordinator coordinator(strategy());
+  const Function bad = Function::registered("bad");
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT([&] { coordinator.schedule(bad); },
+                throws_error(ErrorCode::not_found, "never heard of it"));
+  }
+  coordinator.schedule(nothing).fetch(patience());
+  worker.close_channels();
+  coordinator.schedule(nothing).fetch(patience());
+}
+
+// The second one found it before the workers had it, and lost the worker.
+TEST_F(CoordinatorTest, CallersWhoMeetOneNewFunctionAllWaitUntilTheWorkersHaveIt) {
+  constexpr int kFunctions = 20;
+  ClusterCoordinator coordinator(strategy());
+  for (int i = 0; i < kFunctions; ++i) {
+    const Function fresh([] { return Nest(); });
+    std::vector<std::thread> callers;
+    for (int caller = 0; caller < 4; ++caller)
+      callers.emplace_back([&] { coordinator.schedule(fresh); });
+    for (std::thread& caller : callers) caller.join();
+  }
+  EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
+  EXPECT_EQ(worker.functions().size(), kFunctions) << "each once";
+  EXPECT_EQ(coordinator.statistics().traces, kFunctions);
+  EXPECT_EQ(coordinator.statistics().retries, 0U);
+}
+
+// A worker's recovery needed the lock of the trace.
+TEST_F(CoordinatorTest, ALostWorkerComesBackWhileAFunctionIsTraced) {
+  ClusterCoordinator coordinator(strategy());
+  coordinator.schedule(nothing).fetch(patience());
+  bool is_first = true;
+  const Function slow([&] {
+    if (!std::exchange(is_first, false)) return Nest();
+    worker.close_channels();
+    EXPECT_TRUE(await([&] { return worker.functions().count(0) == 2; })) << "not furnished again";
+    return Nest();
+  });
+  coordinator.schedule(slow).fetch(patience());
+}
+
+TEST_F(CoordinatorTest, AScheduleThatGivesUpLeavesNothing) {
+  worker.answers = false;
+  const auto runtime = start({.queue_capacity = 1,
+                              .in_flight_per_worker = 1,
+                              .data_timeout = std::chrono::milliseconds(50)});
+  runtime->schedule(nothing, {});
+  runtime->schedule(nothing, {});
+  EXPECT_THAT([&] { runtime->schedule(nothing, {}); },
+              throws_error(ErrorCode::deadline_exceeded, "CoordinatorOptions::data_timeout"));
+  EXPECT_EQ(runtime->pending_count(), 2U);
+  ASSERT_TRUE(worker.await_closures(1));
+  worker.end({{.closure_id = 1}});
+  ASSERT_TRUE(worker.await_closures(2));
+  worker.end({{.closure_id = 2}});
+  EXPECT_TRUE(runtime->join(std::chrono::seconds(60)));
+  EXPECT_EQ(runtime->pending_count(), 0U);
+}
+
+TEST_F(CoordinatorTest, ClosuresThatFailOrAreCancelledLeaveNothing) {
+  worker.answers = false;
+  const auto runtime = start({.in_flight_per_worker = 2});
+  std::vector<RemoteValue> results;
+  for (int i = 0; i < 6; ++i) results.push_back(runtime->schedule(nothing, {}));
+  ASSERT_TRUE(worker.await_closures(2));
+  worker.end({{.closure_id = 1,
+               .status = End::Status::failed,
+               .error = Error(ErrorCode::out_of_range, "the data has ended")}});
+  ASSERT_TRUE(await([&] { return results[0].is_ready(); }));
+  EXPECT_THAT([&] { runtime->join(std::nullopt); },
+              throws_error(ErrorCode::out_of_range, "the data has ended"));
+  EXPECT_EQ(runtime->pending_count(), 0U);
+  for (const RemoteValue& result : results) EXPECT_TRUE(result.is_ready());
+}
+
+// It waited for the other's turn to be over.
+TEST_F(CoordinatorTest, AJoinWithADeadlineGivesUpBehindAnotherCaller) {
+  worker.answers = false;
+  const auto runtime = start(
+      {.queue_capacity = 1, .in_flight_per_worker = 1, .data_timeout = std::chrono::seconds(20)});
+  runtime->schedule(nothing, {});
+  runtime->schedule(nothing, {});
+  Promised<bool> is_over;
+  std::thread other([&] {  // waits for room in the queue
+    EXPECT_NO_THROW(runtime->schedule(nothing, {}));
+    is_over.set(true);
+  });
+  EXPECT_TRUE(await([&] { return runtime->pending_count() == 3; }));
+  EXPECT_FALSE(runtime->join(std::chrono::milliseconds(1)));
+  EXPECT_FALSE(is_over.is_set());
+  ASSERT_TRUE(worker.await_closures(1));
+  worker.end({{.closure_id = 1}});
+  other.join();
+}
+
+// It waited for the deadline of control calls.
+TEST_F(CoordinatorTest, TheEndDoesNotWaitForAWorkerThatIsSilentWhileItIsFurnished) {
+  Promised<bool> is_asked, may_answer;
+  std::atomic<int> registrations = 0;
+  worker.on_register = [&](const rpc::FunctionBody&) {
+    if (++registrations != 2) return;
+    is_asked.set(true);
+    may_answer.wait();
+  };
+  std::optional<ClusterCoordinator> coordinator(strategy());
+  coordinator->schedule(nothing).fetch(patience());
+  worker.close_channels();
+  is_asked.wait();
+  coordinator.reset();
+  may_answer.set(true);  // wait() above fails when this comes too late
+}
+
+TEST_F(CoordinatorTest, AWorkerThatDoesNotAnswerIsLostThoughItsConnectionStands) {
+  Promised<bool> may_answer;
+  std::atomic<int> asked = 0;
+  worker.on_health = [&] {
+    if (asked++ < 3) may_answer.wait();
+  };
+  ClusterCoordinator coordinator(strategy(), {.heartbeat = std::chrono::milliseconds(20)});
+  EXPECT_TRUE(worker.await_hellos(2)) << "nobody tried to reach it again";
+  may_answer.set(true);
+}
+
+// The ends behind the loss in one report were counted, and again when their closures ran again.
+TEST_F(CoordinatorTest, AClosureCountsOnceHoweverOftenItRuns) {
+  worker.answers = false;
+  ClusterCoordinator coordinator(strategy(), {.in_flight_per_worker = 2});
+  for (int i = 0; i < 2; ++i) coordinator.schedule(nothing);
+  ASSERT_TRUE(worker.await_closures(2));
+  worker.end({{.closure_id = 1,
+               .status = End::Status::failed,
+               .error = Error(ErrorCode::unavailable, "gone").at("worker:0"),
+               .pulled_bytes = 1},
+              {.closure_id = 2, .pulled_bytes = 2, .pushed_bytes = 3}});
+  ASSERT_TRUE(worker.await_closures(4));
+  worker.end({{.closure_id = 2, .pulled_bytes = 4}, {.closure_id = 1, .pushed_bytes = 5}});
+  EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
+  const CoordinatorStatistics statistics = coordinator.statistics();
+  EXPECT_EQ(statistics.closures, std::vector<std::uint64_t>{2});
+  EXPECT_EQ(statistics.retries, 2U);
+  EXPECT_EQ(statistics.pulled_bytes, 7U);
+  EXPECT_EQ(statistics.pushed_bytes, 8U);
+}
+
+// The channel's thread failed over it, and the closure never ended.
+TEST_F(CoordinatorTest, OutputsThatDoNotFillTheResultAreAnErrorOfTheResult) {
+  ClusterCoordinator coordinator(strategy());
+  const Function two([] { return Nest::tuple({at::ones({}), at::ones({})}); });
+  const RemoteValue result = coordinator.schedule(two);  // the worker returns nothing
+  EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
+  ASSERT_TRUE(result.is_ready());
+  EXPECT_ANY_THROW(result.fetch());
+}
+
+}  // namespace
+}  // namespace cohort

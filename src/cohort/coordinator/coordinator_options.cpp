@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/internal/coordinator_options.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "cohort/coordinator/internal/in_flight_window.h"
+#include "cohort/core/log.h"
+
+namespace cohort::coordinator::internal {
+namespace {
+
+// Closures in flight together report one lost connection of a parameter server several times.
+constexpr auto kSameEvent = std::chrono::seconds(1);
+
+std::optional<int> number_of_environment(const char* name) {
+  const char* text = std::getenv(name);
+  if (text == nullptr || *text == 0) return std::nullopt;
+  int value = 0;
+  const char* const end = text + std::strlen(text);
+  const auto parsed = std::from_chars(text, end, value);
+  COHORT_CHECK(parsed.ec == std::errc() && parsed.ptr == end, ErrorCode::invalid_argument,
+               "[coordinator.construct] expected an integer in ", name, ", got '", text, "'");
+  return value;
+}
+
+double seconds_of(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace
+
+CoordinatorOptions checked(CoordinatorOptions options) {
+  if (!options.transient_ps_failures_max) {
+    options.transient_ps_failures_max =
+        number_of_environment("TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES");
+  }
+  if (!options.transient_timeouts_max) {
+    options.transient_timeouts_max =
+        number_of_environment("TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS");
+  }
+  const auto expect = [](bool is_good, const char* option, const char* bound, auto got) {
+    COHORT_CHECK(is_good, ErrorCode::invalid_argument,
+                 "[coordinator.construct] expected CoordinatorOptions::", option, " ", bound,
+                 ", got ", got);
+  };
+  const int timeouts = options.transient_timeouts_max.value_or(-1);
+  expect(timeouts >= -1, "transient_timeouts_max", ">= -1", timeouts);
+  expect(options.transient_window > Duration::zero(), "transient_window", "> 0 s",
+         seconds_of(options.transient_window));
+  expect(options.attempts_max > 0, "attempts_max", "> 0", options.attempts_max);
+  expect(options.data_timeout >= Duration::zero(), "data_timeout", ">= 0 s",
+         seconds_of(options.data_timeout));
+  expect(options.heartbeat >= Duration::zero(), "heartbeat", ">= 0 s",
+         seconds_of(options.heartbeat));
+  if (options.queue_capacity == 0) {
+    log_warn(
+        "the coordinator's queue has no bound: a caller that schedules faster than workers run "
+        "uses ever more memory");
+  }
+  return options;
+}
+
+QueueOptions queue_options(const CoordinatorOptions& options) {
+  QueueOptions made;
+  made.capacity = options.queue_capacity;
+  made.in_flight_per_worker =
+      options.in_flight_per_worker != 0 ? options.in_flight_per_worker : InFlightWindow::kSizeMin;
+  made.transient_ps_failures_max =
+      options.transient_ps_failures_max.value_or(made.transient_ps_failures_max);
+  made.transient_timeouts_max =
+      options.transient_timeouts_max.value_or(made.transient_timeouts_max);
+  made.transient_window = options.transient_window;
+  made.same_event = kSameEvent;
+  made.attempts_max = options.attempts_max;
+  return made;
+}
+
+}  // namespace cohort::coordinator::internal

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/internal/coordinator_options.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "cohort/testing/throws_error.h"
+
+namespace cohort::coordinator::internal {
+namespace {
+
+using testing::throws_error;
+
+// A variable of the environment while it lives.
+class Environment {
+ public:
+  Environment(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~Environment() { ::unsetenv(name_); }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  const char* name_;
+};
+
+TEST(CoordinatorOptions, ReachTheQueue) {
+  const QueueOptions queue = queue_options(checked({.queue_capacity = 5,
+                                                    .in_flight_per_worker = 2,
+                                                    .transient_ps_failures_max = 7,
+                                                    .transient_timeouts_max = 8,
+                                                    .transient_window = std::chrono::seconds(9),
+                                                    .attempts_max = 10}));
+  EXPECT_EQ(queue.capacity, 5U);
+  EXPECT_EQ(queue.in_flight_per_worker, 2U);
+  EXPECT_EQ(queue.transient_ps_failures_max, 7);
+  EXPECT_EQ(queue.transient_timeouts_max, 8);
+  EXPECT_EQ(queue.transient_window, std::chrono::seconds(9));
+  EXPECT_EQ(queue.attempts_max, 10U);
+}
+
+TEST(CoordinatorOptions, DefaultsAreTheOriginals) {
+  const QueueOptions queue = queue_options(checked({}));
+  EXPECT_EQ(queue.capacity, 256U * 1024);
+  EXPECT_EQ(queue.transient_ps_failures_max, 3);
+  EXPECT_EQ(queue.transient_timeouts_max, -1) << "a tenth of the workers";
+}
+
+TEST(CoordinatorOptions, TheEnvironmentCountsWhereNothingIsSet) {
+  const Environment failures("TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES", "11");
+  const Environment timeouts("TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS", "12");
+  EXPECT_EQ(queue_options(checked({})).transient_ps_failures_max, 11);
+  EXPECT_EQ(queue_options(checked({})).transient_timeouts_max, 12);
+  EXPECT_EQ(queue_options(checked({.transient_ps_failures_max = 1})).transient_ps_failures_max, 1);
+}
+
+TEST(CoordinatorOptions, WhatIsNoNumberInTheEnvironmentIsRefused) {
+  for (const char* text : {"three", "3x", "3.5"}) {
+    const Environment failures("TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES", text);
+    EXPECT_THAT([] { checked({}); },
+                throws_error(ErrorCode::invalid_argument,
+                             "TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES, got '" +
+                                 std::string(text) + "'"));
+  }
+}
+
+TEST(CoordinatorOptions, RefusalsNameTheOptionAndTheValue) {
+  const std::pair<CoordinatorOptions, const char*> cases[] = {
+      {{.transient_timeouts_max = -2}, "CoordinatorOptions::transient_timeouts_max >= -1, got -2"},
+      {{.transient_window = Duration::zero()}, "CoordinatorOptions::transient_window > 0 s, got 0"},
+      {{.attempts_max = 0}, "CoordinatorOptions::attempts_max > 0, got 0"},
+      {{.data_timeout = std::chrono::seconds(-1)},
+       "CoordinatorOptions::data_timeout >= 0 s, got -1"},
+      {{.heartbeat = std::chrono::seconds(-2)}, "CoordinatorOptions::heartbeat >= 0 s, got -2"}};
+  for (const auto& [options, words] : cases) {
+    EXPECT_THAT([&] { checked(options); }, throws_error(ErrorCode::invalid_argument, words));
+  }
+}
+
+}  // namespace
+}  // namespace cohort::coordinator::internal

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions: the traces, which run on callers' threads, and handing their programs to the workers.
+#include "cohort/coordinator/internal/runtime.h"
+#include "cohort/core/log.h"
+
+namespace cohort::coordinator {
+
+std::shared_ptr<StepFunction> Runtime::known_step(const Function& fn,
+                                                  std::span<const Nest> arguments) {
+  const auto found = steps_.find(fn.state().get());
+  if (found == steps_.end()) return nullptr;
+  for (const auto& step : found->second) {
+    if (step->signature().matches(arguments)) return step;
+  }
+  return nullptr;
+}
+
+// Known to other callers only when every worker that is there has it: until then they wait for the
+// trace, and find it.
+std::shared_ptr<StepFunction> Runtime::step_for(const Function& fn,
+                                                std::span<const Nest> arguments) {
+  {
+    const Lock lock(mutex_);
+    if (auto step = known_step(fn, arguments)) return step;
+  }
+  const Lock tracing(tracing_);
+  std::uint32_t id = 0;
+  {
+    const Lock lock(mutex_);
+    if (auto step = known_step(fn, arguments)) return step;
+    id = numbers_.next_function++;
+  }
+  const auto step = std::make_shared<StepFunction>(id, fn, CallSignature(arguments), strategy_);
+  if (!step->is_registered()) trace_first(*step, bind_arguments(arguments));
+  introduce(fn, step);
+  return step;
+}
+
+// A function that a worker refuses is forgotten: it would keep workers from coming back.
+void Runtime::introduce(const Function& fn, const std::shared_ptr<StepFunction>& step) {
+  {
+    const Lock lock(mutex_);
+    announced_.push_back(step);
+    ++version_;
+    totals_.traces += step->trace_count();
+  }
+  try {
+    announce(*step);
+  } catch (...) {
+    const Lock lock(mutex_);
+    std::erase(announced_, step);
+    throw;
+  }
+  const Lock lock(mutex_);
+  steps_[fn.state().get()].push_back(step);
+}
+
+void Runtime::trace_first(StepFunction& step, const BoundArguments& bound) {
+  std::vector<Fields> elements;
+  std::vector<Fields> others;
+  for (const Nest& resource : bound.resources) {
+    add_elements(dynamic_cast<const IteratorHandle&>(*resource.handle()), step.name(), elements,
+                 others);
+  }
+  step.trace_first(elements, others);
+}
+
+// One element of a worker's, and another of the same specs.
+void Runtime::add_elements(const IteratorHandle& iterator, const std::string& function,
+                           std::vector<Fields>& elements, std::vector<Fields>& others) {
+  const std::uint32_t worker = ready_worker();
+  const rpc::Connection link = connection_.worker(worker).connection;
+  const std::string task = "worker:" + std::to_string(worker);
+  const rpc::PeekReply reply = rpc::peek_reply_of(
+      link.data->call(rpc::to_frame(rpc::PeekRequest{iterator.id(), 2}),
+                      connection_.control_deadline(), "peeking at the data of " + task));
+  COHORT_CHECK(reply.fields > 0, ErrorCode::out_of_range, "[coordinator.schedule] cannot trace '",
+               function, "': the dataset of ", task, " is empty");
+  const auto begin = reply.tensors.begin();
+  const auto width = static_cast<std::ptrdiff_t>(reply.fields);
+  elements.emplace_back(begin, begin + width);
+  const bool has_second = reply.tensors.size() >= 2 * static_cast<std::size_t>(reply.fields);
+  Fields second = has_second ? Fields(begin + width, begin + 2 * width) : rotated(elements.back());
+  for (std::size_t i = 0; i < second.size(); ++i) {
+    if (TensorSpec::of(second[i]) == TensorSpec::of(elements.back()[i])) continue;
+    second = rotated(elements.back());
+    break;
+  }
+  others.push_back(std::move(second));
+}
+
+void Runtime::trace_waiting() {
+  std::vector<ClosureId> waiting;
+  {
+    const Lock lock(mutex_);
+    waiting = queue_.waiting_for_program();
+  }
+  for (const ClosureId closure : waiting) trace_one(closure);
+}
+
+void Runtime::trace_one(ClosureId closure) {
+  const Lock tracing(tracing_);
+  std::shared_ptr<StepFunction> step;
+  std::vector<at::Tensor> drawn;
+  {
+    const Lock lock(mutex_);
+    const auto found = pending_.find(closure);
+    if (found == pending_.end()) return;
+    step = found->second.function;
+    drawn = found->second.drawn;
+  }
+  std::optional<Error> error;
+  try {
+    trace_for(*step, drawn);
+  } catch (...) {
+    error = current_error();
+  }
+  {
+    const Lock lock(mutex_);
+    Actions actions;
+    if (error) {
+      queue_.program_failed(closure, *error, Clock::system().now(), actions);
+    } else {
+      queue_.program_ready(closure, Clock::system().now(), actions);
+    }
+    carry_out(actions);
+  }
+  flush();
+}
+
+// Another program that a worker refuses is taken back; those before it serve on.
+void Runtime::trace_for(StepFunction& step, const std::vector<at::Tensor>& drawn) {
+  const bool is_new = step.trace_drawn(drawn);
+  if (is_new) {
+    const Lock lock(mutex_);
+    ++version_;
+    ++totals_.traces;
+  }
+  try {
+    announce(step);
+  } catch (...) {
+    if (is_new) step.drop_last_program();
+    throw;
+  }
+}
+
+// Every worker that is there gets the function before a closure can name it. One that fails to take
+// it for want of a connection will get it when it returns.
+void Runtime::announce(const StepFunction& step) {
+  const std::shared_ptr<const rpc::FunctionBody> body = step.body();
+  for (std::uint32_t i = 0; i < connection_.num_workers(); ++i) {
+    ClusterConnection::WorkerLink link;
+    {
+      const Lock lock(mutex_);
+      if (!workers_[i].is_ready) continue;
+      link = workers_[i].link;
+    }
+    announce_to(i, link, *body);
+  }
+}
+
+void Runtime::announce_to(std::uint32_t worker, const ClusterConnection::WorkerLink& link,
+                          const rpc::FunctionBody& body) {
+  try {
+    link.connection.control->register_function(body, connection_.control_deadline());
+  } catch (const Error& error) {
+    if (!is_worker_away(error)) throw;
+    log_warn("worker:", worker, " did not take function '", body.name, "': ", error.what());
+    link.connection.data->close();
+  }
+}
+
+std::uint32_t Runtime::ready_worker() {
+  const Lock lock(mutex_);
+  std::uint32_t worker = 0;
+  const bool is_found =
+      changed_.wait(mutex_, connection_.control_deadline(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+        for (worker = 0; worker < workers_.size(); ++worker) {
+          if (workers_[worker].is_ready) return true;
+        }
+        return false;
+      });
+  COHORT_CHECK(is_found, ErrorCode::unavailable,
+               "[coordinator.schedule] no worker is there to look at its data: ", debtors());
+  return worker;
+}
+
+}  // namespace cohort::coordinator

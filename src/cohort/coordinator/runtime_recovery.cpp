@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Noticing that workers are lost, and bringing them back.
+#include <algorithm>
+#include <utility>
+
+#include "cohort/coordinator/internal/runtime.h"
+#include "cohort/core/log.h"
+#include "cohort/core/random.h"
+
+namespace cohort::coordinator {
+namespace {
+
+constexpr auto kRecoveryMax = std::chrono::hours(1);
+constexpr auto kRecoveryPause = std::chrono::milliseconds(500);
+constexpr int kSilencesMax = 2;
+
+}  // namespace
+
+void Runtime::on_lost(std::uint32_t worker, std::uint64_t epoch, const Error& reason) {
+  if (is_stopping_) return;
+  {
+    const Lock lock(mutex_);
+    Worker& lost = workers_[worker];
+    lost.lost_epoch = std::max(lost.lost_epoch, epoch);
+    if (!lost.is_ready || lost.link.epoch != epoch) return;
+    log_warn("lost worker:", worker, ": ", reason.message(),
+             "; its closures run elsewhere until it returns");
+    lost.is_ready = false;
+    lost.outbox.closures.clear();
+    lost.cancels.clear();
+    Actions actions;
+    queue_.worker_lost(worker, Error(reason).at("worker:" + std::to_string(worker)),
+                       Clock::system().now(), actions);
+    carry_out(actions);
+  }
+  flush();
+}
+
+// A worker that is stopped, or whose host is, keeps its connection. Runs on a thread of its own.
+void Runtime::watch() {
+  std::vector<int> silences(connection_.num_workers(), 0);
+  while (true) {
+    {
+      const Lock lock(mutex_);
+      changed_.wait(mutex_, Deadline::after(options_.heartbeat),
+                    [this] { return is_stopping_.load(); });
+    }
+    for (std::uint32_t i = 0; i < silences.size(); ++i) {
+      if (is_stopping_) return;
+      silences[i] = answers(i) ? 0 : silences[i] + 1;
+      if (silences[i] < kSilencesMax) continue;
+      log_warn("worker:", i, " does not answer");
+      silences[i] = 0;
+      const Lock lock(mutex_);
+      if (workers_[i].is_ready) workers_[i].link.connection.data->close();
+    }
+  }
+}
+
+// True also for one that is away, and one that says no, as a worker does that is ending.
+bool Runtime::answers(std::uint32_t worker) {
+  std::shared_ptr<rpc::ControlClient> control;
+  {
+    const Lock lock(mutex_);
+    if (!workers_[worker].is_ready) return true;
+    control = workers_[worker].link.connection.control;
+  }
+  try {
+    control->health(Deadline::after(options_.heartbeat));
+  } catch (const Error& error) {
+    return error.code() != ErrorCode::deadline_exceeded;
+  }
+  return true;
+}
+
+// A worker's own thread, started at its first loss: reconnects, rebuilds what it should have, and
+// hands it back.
+void Runtime::recover(std::uint32_t index) {
+  while (!is_stopping_) {
+    {
+      const Lock lock(mutex_);
+      changed_.wait(mutex_, Deadline(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+        return is_stopping_ || workers_[index].needs_recovery;
+      });
+      if (is_stopping_) return;
+    }
+    drop_link(index);
+    try {
+      const auto link = connection_.reconnect_worker(index, Deadline::after(kRecoveryMax),
+                                                     [this] { return is_stopping_.load(); });
+      if (set_up(index, link)) log_warn("worker:", index, " is back");
+    } catch (const Error& error) {
+      if (is_stopping_) return;
+      log_warn("worker:", index, " cannot be used yet: ", error.what());
+      const Lock lock(mutex_);
+      changed_.wait(mutex_, Deadline::after(kRecoveryPause),
+                    [this] { return is_stopping_.load(); });
+    }
+  }
+}
+
+// Also that of a worker that only said that it is lost. Not under the lock: the end of a connection
+// waits for its thread, which asks for the lock to report it.
+void Runtime::drop_link(std::uint32_t index) {
+  rpc::Connection old;
+  {
+    const Lock lock(mutex_);
+    old = std::exchange(workers_[index].link.connection, {});
+  }
+  if (old.data) old.data->close();
+}
+
+// False: it was lost again meanwhile. Functions and iterators that come while it is being furnished
+// are sent after the others, so that it is ready with all or not at all.
+bool Runtime::set_up(std::uint32_t index, const ClusterConnection::WorkerLink& link) {
+  std::optional<std::uint64_t> furnished;
+  while (true) {
+    Furnishing furnishing;
+    {
+      const Lock lock(mutex_);
+      if (is_stopping_ || workers_[index].lost_epoch >= link.epoch) return false;
+      if (furnished == version_) {
+        Actions actions;
+        make_ready(index, link, actions);
+        carry_out(actions);
+        changed_.notify_all();
+        break;
+      }
+      furnishing.version = version_;
+      furnishing.functions = announced_;
+      for (const auto& [id, weak] : iterators_) {
+        if (auto iterator = weak.lock()) furnishing.iterators.push_back(std::move(iterator));
+      }
+    }
+    furnish(index, link, furnishing);
+    furnished = furnishing.version;
+  }
+  flush();
+  return true;
+}
+
+void Runtime::furnish(std::uint32_t index, const ClusterConnection::WorkerLink& link,
+                      const Furnishing& furnishing) {
+  rpc::ControlClient& control = *link.connection.control;
+  for (const auto& step : furnishing.functions)
+    control.register_function(*step->body(), connection_.control_deadline());
+  for (const auto& iterator : furnishing.iterators) {
+    control.create_iterator({iterator->id(), iterator->dataset_of(index),
+                             mix_seed(connection_.options().seed, iterator->id())},
+                            connection_.control_deadline());
+  }
+}
+
+void Runtime::make_ready(std::uint32_t index, const ClusterConnection::WorkerLink& link,
+                         Actions& actions) {
+  Worker& worker = workers_[index];
+  worker.link = link;
+  worker.is_ready = true;
+  worker.needs_recovery = false;
+  worker.window.reset();
+  queue_.set_in_flight(index, worker.window.size(), actions);
+  queue_.worker_ready(index, Clock::system().now(), actions);
+}
+
+}  // namespace cohort::coordinator

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/server/internal/channel_table.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "cohort/rpc/requester.h"
+#include "cohort/testing/channel_fixture.h"
+#include "cohort/testing/throws_error.h"
+
+namespace cohort::server {
+namespace {
+
+using testing::ChannelPair;
+using testing::patience;
+using testing::Promised;
+using Presence = ChannelTable::Presence;
+
+constexpr std::uint64_t kStart = 7;  // of the coordinator
+const rpc::Hello kHello{"chief:0", "job", kStart, 1};
+
+// A table, and peers of it that greet.
+class ChannelTableTest : public ::testing::Test {
+ protected:
+  ChannelPair::MakeHandlers acceptor() {
+    return
+        [this](std::shared_ptr<rpc::Channel> channel) { return table.accept(std::move(channel)); };
+  }
+  Presence presence(std::uint64_t start, Duration patient) {
+    return table.presence("chief:0", start, Deadline::after(patient));
+  }
+  static rpc::Frame hello() {
+    rpc::Frame frame = rpc::to_frame(kHello);
+    frame.role = rpc::Frame::Role::request;
+    frame.id = 1;
+    return frame;
+  }
+
+  std::shared_ptr<Job> job = std::make_shared<Job>(JobOptions{});
+  ChannelTable table{[this](const rpc::Hello&) { return job; }};
+};
+
+TEST_F(ChannelTableTest, ACoordinatorThatAnswersIsAlive) {
+  ChannelPair pair("inprocess", {}, acceptor());
+  const auto chief = rpc::Requester::connect(
+      pair.backend, {.address = pair.listener->address(), .peer = "ps:0"}, {}, {});
+  chief->call(rpc::to_frame(kHello), patience(), "greeting");
+  EXPECT_EQ(presence(kStart, std::chrono::milliseconds(500)), Presence::alive);
+  EXPECT_EQ(presence(kStart + 1, std::chrono::seconds(60)), Presence::gone) << "another start";
+}
+
+// It was taken for alive as long as its connection stood: half a minute after its host had gone.
+TEST_F(ChannelTableTest, ACoordinatorWhoseConnectionOnlyStandsIsSilent) {
+  ChannelPair pair("inprocess", {}, acceptor());  // its near end answers nothing
+  pair.near->send(hello());
+  ASSERT_EQ(pair.at_near.wait_frames(1).size(), 1U);
+  EXPECT_EQ(presence(kStart, std::chrono::milliseconds(1)), Presence::silent);
+  table.close_of(kStart);
+  EXPECT_EQ(presence(kStart, std::chrono::seconds(60)), Presence::gone);
+  pair.at_near.wait_closed();
+}
+
+// Their handlers used the table, which could be gone.
+TEST_F(ChannelTableTest, WhenAllAreClosedNoHandlerRuns) {
+  Promised<bool> is_greeting, may_greet;
+  std::atomic<bool> has_greeted = false;
+  ChannelTable slow([&](const rpc::Hello&) {
+    is_greeting.set(true);
+    may_greet.wait();
+    has_greeted = true;
+    return job;
+  });
+  ChannelPair pair("inprocess", {}, [&](auto channel) { return slow.accept(std::move(channel)); });
+  pair.near->send(hello());
+  is_greeting.wait();
+  std::thread later([&] {
+    pair.at_near.wait_closed();
+    may_greet.set(true);
+  });
+  pair.far.reset();
+  slow.close_all(Deadline::after(Duration::zero()));
+  EXPECT_TRUE(has_greeted);
+  later.join();
+}
+
+TEST_F(ChannelTableTest, AcceptsNothingMoreWhenItHasClosed) {
+  table.close_all(Deadline::after(Duration::zero()));
+  ChannelPair pair("inprocess");
+  EXPECT_THAT([&] { table.accept(pair.far); },
+              testing::throws_error(ErrorCode::unavailable, "the server ends"));
+}
+
+}  // namespace
+}  // namespace cohort::server

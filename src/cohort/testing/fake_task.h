@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// A task of a cluster that does what a test says: it answers the control plane, takes closures and
+// reports their ends.
+//
+//   FakeTask ps("ps:0"), worker("worker:0");
+//   ParameterServerStrategy strategy(cluster_of({&ps, &worker}), {.cluster = {.job_id =
+//   kFakeJob}});
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/cluster/resolvers/simple_resolver.h"
+#include "cohort/core/mutex.h"
+#include "cohort/rpc/channel.h"
+#include "cohort/rpc/connection.h"
+#include "cohort/rpc/control.h"
+#include "cohort/rpc/messages.h"
+
+namespace cohort::testing {
+
+inline constexpr const char* kFakeJob = "fake";
+
+// Thread-safe. Hooks are set before the coordinator comes; they run on the task's threads, and what
+// they throw is the answer.
+class FakeTask final : public rpc::ControlService {
+ public:
+  using End = rpc::ClosureEnd;
+
+  explicit FakeTask(std::string task)
+      : task_(std::move(task)),
+        listener_(rpc::backend_of("stream").listen({.address = "127.0.0.1:0"}, acceptor())),
+        control_(rpc::serve_control("127.0.0.1:0", *this)) {}
+  ~FakeTask() override {
+    control_.reset();
+    close_channels();
+    listener_.reset();
+  }
+
+  const std::string& task() const { return task_; }
+  const std::string& address() const { return control_->address(); }
+
+  std::function<void(const rpc::FunctionBody&)> on_register = [](const rpc::FunctionBody&) {};
+  std::function<void()> on_health = [] {};
+  // Reports every closure as ended well, at once.
+  bool answers = true;
+
+  // As if the machine had gone and come back: closes what is open.
+  void close_channels() {
+    std::vector<std::shared_ptr<rpc::Channel>> open;
+    {
+      const Lock lock(mutex_);
+      open.swap(channels_);
+    }
+    for (const auto& channel : open) channel->close();
+  }
+  bool await_hellos(std::size_t count) {
+    return await([&]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return hellos_ >= count; });
+  }
+  bool await_closures(std::size_t count) {
+    return await([&]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return calls_.size() >= count; });
+  }
+  // As they came, those that came again too.
+  std::vector<rpc::ClosureCall> closures() {
+    const Lock lock(mutex_);
+    return calls_;
+  }
+  // Of the function bodies that it took, by id: their names, as often as they came.
+  std::multimap<std::uint32_t, std::string> functions() {
+    const Lock lock(mutex_);
+    return functions_;
+  }
+  std::set<std::uint64_t> released() {
+    const Lock lock(mutex_);
+    return released_;
+  }
+  // Reports on the newest channel.
+  void end(std::vector<End> ends) {
+    std::shared_ptr<rpc::Channel> channel;
+    {
+      const Lock lock(mutex_);
+      ASSERT_FALSE(channels_.empty());
+      channel = channels_.back();
+    }
+    channel->send(rpc::to_frame(rpc::CompletedBatch{std::move(ends)}));
+  }
+
+  rpc::HandshakeReply handshake(const rpc::HandshakeRequest&) override {
+    return {rpc::identity_of_process(task_, kFakeJob, 1), {{"stream", listener_->address()}}};
+  }
+  rpc::Health health() override {
+    on_health();
+    return {};
+  }
+  void register_function(const rpc::FunctionBody& body) override {
+    on_register(body);
+    const Lock lock(mutex_);
+    functions_.emplace(body.id, body.name);
+  }
+  void create_variables(const std::vector<rpc::VariableSpec>&) override {}
+  void create_iterator(const rpc::IteratorSpec&) override {}
+  void release(const std::vector<std::uint64_t>& resources) override {
+    const Lock lock(mutex_);
+    released_.insert(resources.begin(), resources.end());
+  }
+  void shutdown(std::chrono::milliseconds) override {}
+
+ private:
+  static constexpr auto kPatience = std::chrono::seconds(60);
+
+  bool await(const std::function<bool()>& is_so) {
+    const Lock lock(mutex_);
+    return changed_.wait(mutex_, Deadline::after(kPatience), is_so);
+  }
+  rpc::AcceptHandler acceptor() {
+    return [this](std::shared_ptr<rpc::Channel> channel) {
+      const std::weak_ptr<rpc::Channel> weak = channel;
+      {
+        const Lock lock(mutex_);
+        channels_.push_back(std::move(channel));
+      }
+      return rpc::Channel::Handlers{.on_frame = [this, weak](rpc::Frame frame) {
+        if (const auto open = weak.lock()) receive(*open, std::move(frame));
+      }};
+    };
+  }
+  void receive(rpc::Channel& channel, rpc::Frame frame) {
+    if (static_cast<rpc::MessageType>(frame.type) == rpc::MessageType::run)
+      return run(channel, rpc::run_of(std::move(frame)));
+    if (static_cast<rpc::MessageType>(frame.type) == rpc::MessageType::cancel)
+      return cancel(channel, rpc::cancel_of(frame));
+    if (frame.role != rpc::Frame::Role::request) return;
+    channel.send({.role = rpc::Frame::Role::response, .type = frame.type, .id = frame.id});
+    const Lock lock(mutex_);
+    if (static_cast<rpc::MessageType>(frame.type) == rpc::MessageType::hello) ++hellos_;
+    changed_.notify_all();
+  }
+  void run(rpc::Channel& channel, rpc::RunBatch batch) {
+    rpc::CompletedBatch done;
+    {
+      const Lock lock(mutex_);
+      for (rpc::ClosureCall& call : batch.closures) {
+        EXPECT_TRUE(functions_.contains(call.function_id)) << "a closure before its function";
+        done.ends.push_back({.closure_id = call.closure_id});
+        calls_.push_back(std::move(call));
+      }
+      changed_.notify_all();
+    }
+    if (answers) channel.send(rpc::to_frame(std::move(done)));
+  }
+
+  void cancel(rpc::Channel& channel, const rpc::CancelRequest& request) {
+    rpc::CompletedBatch ends;
+    for (const std::uint64_t closure : request.closures)
+      ends.ends.push_back({.closure_id = closure, .status = End::Status::cancelled});
+    channel.send(rpc::to_frame(std::move(ends)));
+  }
+
+  const std::string task_;
+  Mutex mutex_;
+  Condition changed_;
+  std::vector<std::shared_ptr<rpc::Channel>> channels_ COHORT_GUARDED_BY(mutex_);
+  std::size_t hellos_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::vector<rpc::ClosureCall> calls_ COHORT_GUARDED_BY(mutex_);
+  std::multimap<std::uint32_t, std::string> functions_ COHORT_GUARDED_BY(mutex_);
+  std::set<std::uint64_t> released_ COHORT_GUARDED_BY(mutex_);
+  std::unique_ptr<rpc::Listener> listener_;
+  std::unique_ptr<rpc::ControlServer> control_;
+};
+
+// For chief:0 of these tasks, given in the order of their indices.
+inline SimpleResolver cluster_of(const std::vector<FakeTask*>& tasks) {
+  std::map<std::string, std::vector<std::string>> jobs{{"chief", {"127.0.0.1:1"}}};
+  for (const FakeTask* task : tasks)
+    jobs[task->task().substr(0, task->task().find(':'))].push_back(task->address());
+  return SimpleResolver(ClusterSpec(jobs), {.task_type = "chief", .task_id = 0});
+}
+
+}  // namespace cohort::testing
