@@ -15,8 +15,11 @@ using Json = nlohmann::json;
 constexpr std::string_view kShape =
     "write {\"worker\": [\"host:port\", …], \"ps\": [\"host:port\", …]}";
 
+// job_tasks() has a place for each index up to the largest.
+constexpr std::int64_t kIndexMax = 999'999;
+
 bool is_dense(const ClusterSpec::Tasks& tasks) {
-  return !tasks.empty() && tasks.rbegin()->first + 1 == static_cast<std::int64_t>(tasks.size());
+  return !tasks.empty() && tasks.rbegin()->first == static_cast<std::int64_t>(tasks.size()) - 1;
 }
 
 ClusterSpec::Tasks dense(const std::vector<std::string>& addresses) {
@@ -122,6 +125,9 @@ ClusterSpec ClusterSpec::from_tasks(std::map<std::string, Tasks> jobs) {
     COHORT_CHECK(tasks.empty() || tasks.begin()->first >= 0, ErrorCode::invalid_argument,
                  "[cluster.spec] expected an index of 0 or more, got ", tasks.begin()->first,
                  " in job \"", job, "\"; number the tasks from 0");
+    COHORT_CHECK(tasks.empty() || tasks.rbegin()->first <= kIndexMax, ErrorCode::invalid_argument,
+                 "[cluster.spec] expected an index of at most ", kIndexMax, ", got ",
+                 tasks.rbegin()->first, " in job \"", job, "\"; number the tasks from 0");
   }
   ClusterSpec spec;
   spec.jobs_ = std::move(jobs);

@@ -116,6 +116,18 @@ TEST(ClusterSpec, RefusesNegativeIndices) {
               HasSubstr("got \"-1\" in the cluster.ps"));
 }
 
+// They were counted up to: past the largest integer, or into gigabytes of empty places.
+TEST(ClusterSpec, RefusesIndicesThatNoClusterHas) {
+  for (const char* index : {"1000000", "9000000000", "9223372036854775807"}) {
+    const std::string text = R"({"worker":{")" + std::string(index) + R"(":"h:1"}})";
+    EXPECT_THAT(error_of([&] { ClusterSpec::from_json(text); }).message(),
+                HasSubstr("expected an index of at most 999999, got " + std::string(index)));
+  }
+  const ClusterSpec largest = ClusterSpec::from_json(R"({"worker":{"999999":"h:1"}})");
+  EXPECT_EQ(largest.job_tasks("worker").size(), 1'000'000U);
+  EXPECT_EQ(ClusterSpec::from_json(largest.to_json()), largest);
+}
+
 struct BadText {
   std::string text;
   ErrorCause cause;

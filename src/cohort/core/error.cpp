@@ -66,7 +66,7 @@ Error&& Error::at(std::string origin, std::uint64_t incarnation) && {
 
 Error&& Error::during(std::string operation) && {
   context_.push_back(std::move(operation));
-  compose();
+  text_.append("\n  while ").append(context_.back());
   return std::move(*this);
 }
 
@@ -97,6 +97,10 @@ Error current_error() {
 }
 
 int exit_code_of(const Error& error) {
+  // The cause tells more than the code: a broken frame is data_loss and ends the connection, a
+  // failing kernel is invalid_argument where a step runs.
+  if (error.cause() == ErrorCause::peer_lost) return 69;
+  if (error.cause() == ErrorCause::application) return 70;
   switch (error.code()) {
     case ErrorCode::invalid_argument:
     case ErrorCode::not_found:

@@ -103,6 +103,16 @@ TEST(ErrorNames, OfNumbersFromTheWireThatWeDoNotKnowDoNotCrash) {
   EXPECT_EQ(name_of(static_cast<ErrorCause>(200)), "none");
 }
 
+// Told apart from its code alone, a lost peer's broken answer looked like a mistake in the
+// configuration, and so did a kernel that failed in a remote step.
+TEST(ExitCode, FollowsTheCauseBeforeTheCode) {
+  using enum ErrorCode;
+  for (const ErrorCode code : {data_loss, unavailable, aborted, invalid_argument}) {
+    EXPECT_EQ(exit_code_of(Error(code, "m", ErrorCause::peer_lost)), 69) << name_of(code);
+    EXPECT_EQ(exit_code_of(Error(code, "m", ErrorCause::application)), 70) << name_of(code);
+  }
+}
+
 TEST(ErrorText, HasCodeOriginMessageAndContextInnermostFirst) {
   const Error error = Error(ErrorCode::unavailable, "connection reset")
                           .at("ps:0", 7)

@@ -12,6 +12,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
+#include "cohort/core/random.h"
 #include "cohort/function/internal/tracer/compare.h"
 #include "cohort/function/internal/tracer/key.h"
 #include "cohort/function/internal/tracer/memory.h"
@@ -131,6 +132,7 @@ Traced trace(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor
                "' was to be traced inside another trace; call the function directly there");
   expect_same_specs(inputs, other_inputs, options.name);
   install_fallback();
+  const auto generator_lock = lock_default_generator();  // its state is put back
   Lock lock(trace_mutex);
   try {
     Pass first = run_pass(0, inputs, body, options);

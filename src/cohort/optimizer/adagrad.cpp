@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 
-#include "cohort/optimizer/internal/arguments.h"
 #include "cohort/optimizer/internal/kernel.h"
 
 namespace cohort {
@@ -19,6 +18,12 @@ class AdagradRule final : public UpdateRule {
   std::span<const std::string_view> hyper_names() const override {
     static constexpr std::array<std::string_view, 2> kNames{"learning_rate", "initial_accumulator"};
     return kNames;
+  }
+  // With an accumulator of 0 the first zero gradient would be 0/0.
+  std::span<const HyperRange> hyper_ranges() const override {
+    static constexpr std::array<HyperRange, 2> kRanges{HyperRange::not_negative,
+                                                       HyperRange::positive};
+    return kRanges;
   }
   std::span<const std::string_view> slot_names() const override {
     static constexpr std::array<std::string_view, 1> kNames{"accumulator"};
@@ -46,13 +51,6 @@ class AdagradRule final : public UpdateRule {
   }
 };
 
-AdagradOptions checked(const AdagradOptions& options) {
-  check_not_negative("adagrad", "learning_rate", options.learning_rate);
-  // With 0 the first zero gradient would be 0/0.
-  check_positive("adagrad", "initial_accumulator", options.initial_accumulator);
-  return options;
-}
-
 }  // namespace
 
 const UpdateRule& adagrad_rule() {
@@ -64,6 +62,6 @@ const UpdateRule& adagrad_rule() {
 
 Adagrad::Adagrad(std::vector<Variable> variables, AdagradOptions options)
     : Optimizer(std::move(variables), optimizer::adagrad_rule(),
-                {optimizer::checked(options).learning_rate, options.initial_accumulator}) {}
+                {options.learning_rate, options.initial_accumulator}) {}
 
 }  // namespace cohort

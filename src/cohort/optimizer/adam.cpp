@@ -7,7 +7,6 @@
 #include <array>
 #include <cmath>
 
-#include "cohort/optimizer/internal/arguments.h"
 #include "cohort/optimizer/internal/kernel.h"
 
 namespace cohort {
@@ -21,6 +20,12 @@ class AdamRule final : public UpdateRule {
     static constexpr std::array<std::string_view, 4> kNames{"learning_rate", "beta_1", "beta_2",
                                                             "epsilon"};
     return kNames;
+  }
+  // With epsilon 0 the first zero gradient would be 0/0.
+  std::span<const HyperRange> hyper_ranges() const override {
+    static constexpr std::array<HyperRange, 4> kRanges{
+        HyperRange::not_negative, HyperRange::fraction, HyperRange::fraction, HyperRange::positive};
+    return kRanges;
   }
   std::span<const std::string_view> slot_names() const override {
     static constexpr std::array<std::string_view, 3> kNames{"m", "v", "step"};
@@ -61,15 +66,6 @@ class AdamRule final : public UpdateRule {
   }
 };
 
-AdamOptions checked(const AdamOptions& options) {
-  check_not_negative("adam", "learning_rate", options.learning_rate);
-  check_fraction("adam", "beta_1", options.beta_1);
-  check_fraction("adam", "beta_2", options.beta_2);
-  // With 0 the first zero gradient would be 0/0.
-  check_positive("adam", "epsilon", options.epsilon);
-  return options;
-}
-
 }  // namespace
 
 const UpdateRule& adam_rule() {
@@ -81,7 +77,6 @@ const UpdateRule& adam_rule() {
 
 Adam::Adam(std::vector<Variable> variables, AdamOptions options)
     : Optimizer(std::move(variables), optimizer::adam_rule(),
-                {optimizer::checked(options).learning_rate, options.beta_1, options.beta_2,
-                 options.epsilon}) {}
+                {options.learning_rate, options.beta_1, options.beta_2, options.epsilon}) {}
 
 }  // namespace cohort

@@ -4,7 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
-#include <cmath>
+#include <string>
 #include <unordered_set>
 
 #include "cohort/core/error.h"
@@ -76,11 +76,12 @@ struct Optimizer::State {
   const UpdateRule& rule;
   std::vector<at::Tensor> hyper;  // in the rule's order; the tensors never change, their values do
 
-  const at::Tensor& find(std::string_view name) const {
+  // Its position in the rule's order.
+  std::size_t find(std::string_view name) const {
     const auto names = rule.hyper_names();
     std::string known;
     for (std::size_t i = 0; i < names.size(); ++i) {
-      if (names[i] == name) return hyper[i];
+      if (names[i] == name) return i;
       known += (i == 0 ? "'" : ", '") + std::string(names[i]) + "'";
     }
     COHORT_CHECK(false, ErrorCode::not_found, "[optimizer.", rule.name(), "] expected one of ",
@@ -103,7 +104,11 @@ Optimizer::Optimizer(std::vector<Variable> variables, const UpdateRule& rule,
       "rate would be frozen; make it once outside and capture it");
   check_variables(rule.name(), variables);
   state_ = std::make_shared<State>(State{std::move(variables), rule, {}});
-  for (const double value : hyper) state_->hyper.push_back(make_hyperparameter(value));
+  const std::string where = "optimizer." + std::string(rule.name());
+  for (std::size_t i = 0; i < hyper.size(); ++i) {
+    check_hyper_range(rule, i, where, hyper[i]);
+    state_->hyper.push_back(make_hyperparameter(hyper[i]));
+  }
 }
 
 void Optimizer::minimize(const at::Tensor& loss) const { apply_gradients(compute_gradients(loss)); }
@@ -158,14 +163,13 @@ void Optimizer::apply_gradients(const GradientList& gradients) const {
 }
 
 double Optimizer::hyper(std::string_view name) const {
-  return hyperparameter_value(state_->find(name));
+  return hyperparameter_value(state_->hyper[state_->find(name)]);
 }
 
 void Optimizer::set_hyper(std::string_view name, double value) {
-  const at::Tensor& hyperparameter = state_->find(name);
-  COHORT_CHECK(std::isfinite(value) && value >= 0.0, ErrorCode::invalid_argument, "[optimizer.",
-               state_->rule.name(), "] expected a finite ", name, " >= 0, got ", value);
-  set_hyperparameter(hyperparameter, value);
+  const std::size_t index = state_->find(name);
+  check_hyper_range(state_->rule, index, "optimizer." + std::string(state_->rule.name()), value);
+  set_hyperparameter(state_->hyper[index], value);
 }
 
 const std::vector<Variable>& Optimizer::variables() const { return state_->variables; }

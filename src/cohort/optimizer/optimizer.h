@@ -36,14 +36,15 @@ class COHORT_API Optimizer {
   double learning_rate() const { return hyper("learning_rate"); }
   // From the next scheduled step on; no new trace.
   void set_learning_rate(double value) { set_hyper("learning_rate", value); }
-  // By the rule's name for it; not_found for another, with the list.
+  // By the rule's name for it; not_found for another, with the list. Setting takes what the
+  // constructor takes.
   double hyper(std::string_view name) const;
   void set_hyper(std::string_view name, double value);
   const std::vector<Variable>& variables() const;
   const UpdateRule& rule() const;
 
  protected:
-  // `hyper` in the rule's order, checked by the subclass.
+  // `hyper` in the rule's order; invalid_argument for a value outside its range.
   Optimizer(std::vector<Variable> variables, const UpdateRule& rule,
             const std::vector<double>& hyper);
 

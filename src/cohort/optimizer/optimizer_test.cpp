@@ -8,6 +8,7 @@
 
 #include <limits>
 
+#include "cohort/optimizer/adam.h"
 #include "cohort/optimizer/sgd.h"
 #include "cohort/testing/throws_error.h"
 
@@ -186,6 +187,24 @@ TEST_F(OptimizerTest, RefusesUnknownAndImpossibleHyperparameters) {
       [&] { sgd_.set_learning_rate(std::numeric_limits<double>::infinity()); },
       throws_error(ErrorCode::invalid_argument, "expected a finite learning_rate >= 0, got inf"));
   EXPECT_EQ(sgd_.learning_rate(), 0.5);
+}
+
+// set_hyper() took what no constructor takes: the next zero gradient made the weights NaN.
+TEST_F(OptimizerTest, SettingTakesTheRangesOfTheConstructor) {
+  Adam adam({weight_});
+  const auto setting = [&](const char* name, double value) {
+    return [&, name, value] { adam.set_hyper(name, value); };
+  };
+  EXPECT_THAT(setting("epsilon", 0), throws_error(ErrorCode::invalid_argument, "epsilon > 0"));
+  EXPECT_THAT(setting("beta_1", 1),
+              throws_error(ErrorCode::invalid_argument, "expected beta_1 in [0, 1), got 1"));
+  EXPECT_THAT(setting("learning_rate", -1),
+              throws_error(ErrorCode::invalid_argument, "learning_rate >= 0"));
+  adam.set_hyper("beta_1", 0);
+  Sgd momentum({weight_}, {.learning_rate = 1, .momentum = 0.5});
+  EXPECT_THAT([&] { momentum.set_hyper("momentum", 1); },
+              throws_error(ErrorCode::invalid_argument, "expected momentum in [0, 1), got 1"));
+  EXPECT_EQ(momentum.hyper("momentum"), 0.5);
 }
 
 }  // namespace

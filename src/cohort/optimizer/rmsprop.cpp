@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 
-#include "cohort/optimizer/internal/arguments.h"
 #include "cohort/optimizer/internal/kernel.h"
 
 namespace cohort {
@@ -19,6 +18,12 @@ class RmspropRule final : public UpdateRule {
   std::span<const std::string_view> hyper_names() const override {
     static constexpr std::array<std::string_view, 3> kNames{"learning_rate", "decay", "epsilon"};
     return kNames;
+  }
+  // With epsilon 0 a mean square that has decayed to 0 would be 0/0.
+  std::span<const HyperRange> hyper_ranges() const override {
+    static constexpr std::array<HyperRange, 3> kRanges{HyperRange::not_negative,
+                                                       HyperRange::fraction, HyperRange::positive};
+    return kRanges;
   }
   std::span<const std::string_view> slot_names() const override {
     static constexpr std::array<std::string_view, 1> kNames{"mean_square"};
@@ -49,14 +54,6 @@ class RmspropRule final : public UpdateRule {
   }
 };
 
-RmspropOptions checked(const RmspropOptions& options) {
-  check_not_negative("rmsprop", "learning_rate", options.learning_rate);
-  check_fraction("rmsprop", "decay", options.decay);
-  // With 0 a mean square that has decayed to 0 would be 0/0.
-  check_positive("rmsprop", "epsilon", options.epsilon);
-  return options;
-}
-
 }  // namespace
 
 const UpdateRule& rmsprop_rule() {
@@ -68,6 +65,6 @@ const UpdateRule& rmsprop_rule() {
 
 Rmsprop::Rmsprop(std::vector<Variable> variables, RmspropOptions options)
     : Optimizer(std::move(variables), optimizer::rmsprop_rule(),
-                {optimizer::checked(options).learning_rate, options.decay, options.epsilon}) {}
+                {options.learning_rate, options.decay, options.epsilon}) {}
 
 }  // namespace cohort

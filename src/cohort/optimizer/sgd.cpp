@@ -5,7 +5,6 @@
 
 #include <array>
 
-#include "cohort/optimizer/internal/arguments.h"
 #include "cohort/optimizer/internal/kernel.h"
 
 namespace cohort {
@@ -18,6 +17,10 @@ class SgdRule final : public UpdateRule {
   std::span<const std::string_view> hyper_names() const override {
     static constexpr std::array<std::string_view, 1> kNames{"learning_rate"};
     return kNames;
+  }
+  std::span<const HyperRange> hyper_ranges() const override {
+    static constexpr std::array<HyperRange, 1> kRanges{HyperRange::not_negative};
+    return kRanges;
   }
   std::span<const std::string_view> slot_names() const override { return {}; }
   std::vector<at::Tensor> create_slots(const at::Tensor&, std::span<const double>) const override {
@@ -44,6 +47,11 @@ class MomentumRule final : public UpdateRule {
   std::span<const std::string_view> hyper_names() const override {
     static constexpr std::array<std::string_view, 2> kNames{"learning_rate", "momentum"};
     return kNames;
+  }
+  std::span<const HyperRange> hyper_ranges() const override {
+    static constexpr std::array<HyperRange, 2> kRanges{HyperRange::not_negative,
+                                                       HyperRange::fraction};
+    return kRanges;
   }
   std::span<const std::string_view> slot_names() const override {
     static constexpr std::array<std::string_view, 1> kNames{"momentum"};
@@ -84,8 +92,9 @@ std::vector<double> hyper_for(const SgdOptions& options) {
 }
 
 SgdOptions checked(const SgdOptions& options) {
-  check_not_negative("sgd", "learning_rate", options.learning_rate);
-  check_fraction("sgd", "momentum", options.momentum);
+  constexpr std::string_view kWhere = "optimizer.sgd";  // whichever of its rules it will be
+  check_hyper_range(HyperRange::not_negative, kWhere, "learning_rate", options.learning_rate);
+  check_hyper_range(HyperRange::fraction, kWhere, "momentum", options.momentum);
   COHORT_CHECK(!options.nesterov || options.momentum > 0.0, ErrorCode::invalid_argument,
                "[optimizer.sgd] expected momentum > 0 with nesterov, got 0; set .momentum, as 0.9");
   return options;

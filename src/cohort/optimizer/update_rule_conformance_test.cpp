@@ -72,6 +72,19 @@ class EveryUpdateRule
   const std::vector<double> hyper_ = std::vector<double>(rule_.hyper_names().size(), kHyper);
 };
 
+// A server gets hyperparameters from any peer.
+TEST_P(EveryUpdateRule, ChecksTheRangeOfEachHyperparameter) {
+  const at::Tensor value = random({2});
+  check_update(rule_, value, value, hyper_, "w");
+  for (std::size_t i = 0; i < hyper_.size(); ++i) {
+    std::vector<double> wrong = hyper_;
+    wrong[i] = -0.5;
+    EXPECT_THAT(
+        [&] { check_update(rule_, value, value, wrong, "w"); },
+        testing::throws_error(ErrorCode::invalid_argument, std::string(rule_.hyper_names()[i])));
+  }
+}
+
 TEST_P(EveryUpdateRule, CreatesTheSlotsItNames) {
   const at::Tensor value = random({5, 3});
   const auto slots = slots_for(value);

@@ -392,6 +392,25 @@ TEST_P(ChannelConformance, QueuedBytesReturnToZero) {
   EXPECT_EQ(pair.near->queued_bytes(), 0U);
 }
 
+// A sender that was just writing while the channel closed took its bytes off a count of 0.
+TEST_P(ChannelConformance, NothingIsQueuedOnAClosedChannel) {
+  const at::Tensor large = at::zeros({1 << 18});
+  for (int round = 0; round < 50; ++round) {
+    ChannelPair pair(GetParam());
+    std::thread sender([&] {
+      try {
+        for (std::uint64_t i = 0;; ++i) pair.near->send(numbered(i, {large}));
+      } catch (const Error&) {
+        return;  // closed
+      }
+    });
+    pair.at_far.wait_frames(1);
+    pair.near->close();
+    sender.join();
+    ASSERT_EQ(pair.near->queued_bytes(), 0U) << "round " << round;
+  }
+}
+
 TEST_P(ChannelConformance, QueuedBytesGrowWhileThePeerDoesNotRead) {
   Promised<bool> may_go;
   ChannelPair pair(GetParam(), {}, [&](const std::shared_ptr<Channel>&) {
@@ -450,6 +469,34 @@ TEST_P(ChannelConformance, AnAcceptHandlerThatThrowsRefuses) {
   if (channel) {
     EXPECT_EQ(near.wait_closed().cause(), ErrorCause::peer_lost);
   }
+}
+
+// A refused channel's end was never reported to its handle, whose destructor waited for it.
+TEST_P(ChannelConformance, ARefusedChannelCanBeDestroyedLater) {
+  Promised<std::shared_ptr<Channel>> kept;
+  const auto listener =
+      backend().listen({.address = any_address(GetParam())},
+                       [&](const std::shared_ptr<Channel>& channel) -> Channel::Handlers {
+                         kept.set(channel);
+                         throw Error(ErrorCode::permission_denied, "not you");
+                       });
+  Recorder near;
+  std::shared_ptr<Channel> channel;
+  try {
+    channel = backend().connect({.address = listener->address(), .deadline = patience()},
+                                near.handlers());
+  } catch (const Error& error) {
+    EXPECT_EQ(error.cause(), ErrorCause::peer_lost);
+  }
+  if (channel) near.wait_closed();
+  std::shared_ptr<Channel> refused = kept.take();
+  auto destroyed = std::make_shared<Promised<bool>>();
+  std::thread destroyer([destroyed, channel = std::move(refused)]() mutable {
+    channel.reset();
+    destroyed->set(true);
+  });
+  if (destroyed->wait()) return destroyer.join();
+  destroyer.detach();  // it waits for ever
 }
 
 TEST_P(ChannelConformance, AListenerTakesManyConnectionsAndClosesThemInItsEnd) {

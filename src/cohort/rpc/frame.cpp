@@ -7,6 +7,9 @@
 namespace cohort::rpc {
 namespace {
 
+// More lines than any call is deep; a peer may send millions.
+constexpr std::size_t kContextLinesMax = 64;
+
 // A later version may know more codes and causes than this one.
 ErrorCode code_of(std::uint8_t byte) {
   const bool is_known = byte >= 1 && byte <= static_cast<std::uint8_t>(ErrorCode::unauthenticated);
@@ -38,8 +41,12 @@ Error read_error(ByteReader& in) {
   const std::uint64_t incarnation = in.u64();
   // The builders change `error` in place; what they return is the same object.
   std::move(error).at(std::move(origin), incarnation);
-  // NOLINTNEXTLINE(bugprone-use-after-move)
-  for (std::size_t lines = in.count(); lines > 0; --lines) std::move(error).during(in.text());
+  const std::size_t lines = in.count();
+  for (std::size_t i = 0; i < lines; ++i) {
+    std::string line = in.text();
+    // NOLINTNEXTLINE(bugprone-use-after-move)
+    if (i < kContextLinesMax) std::move(error).during(std::move(line));
+  }
   return error;  // NOLINT(bugprone-use-after-move)
 }
 

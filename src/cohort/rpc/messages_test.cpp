@@ -180,6 +180,16 @@ TEST(Messages, AnotherTypeIsNamed) {
   }
 }
 
+// Each line that was read copied all lines before it.
+TEST(Messages, AnErrorKeepsOnlyTheInnermostLinesOfAVeryLongContext) {
+  Error error(ErrorCode::aborted, "lost");
+  for (int line = 0; line < 1000; ++line) std::move(error).during(std::to_string(line));
+  const Error back = error_of(error_frame(1, error));
+  EXPECT_EQ(back.context().size(), 64U);
+  EXPECT_EQ(back.context().front(), "0");
+  EXPECT_THAT(back.what(), HasSubstr("while 63"));
+}
+
 TEST(Frames, EachPartOfAnErrorComesBack) {
   const Error sent = Error(ErrorCode::aborted, "text", ErrorCause::handle_lost)
                          .at("ps:1", 1ULL << 63)

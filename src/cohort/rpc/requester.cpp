@@ -90,12 +90,14 @@ void Requester::State::receive(Frame frame) {
     if (on_one_way) on_one_way(std::move(frame));
     return;
   }
+  // Before its request is taken: a broken one ends the channel, and finish() answers what waits.
+  std::optional<Error> error;
+  if (frame.role == Frame::Role::error) error = error_of(frame);
   const OnAnswer on_answer = take(frame.id);
   if (!on_answer) return;  // nobody waits any more
-  if (frame.role == Frame::Role::response) return on_answer(std::move(frame));
-  Error error = error_of(frame);
-  if (error.origin().empty()) std::move(error).at(task);
-  on_answer(std::move(error));
+  if (!error) return on_answer(std::move(frame));
+  if (error->origin().empty()) std::move(*error).at(task);
+  on_answer(std::move(*error));
 }
 
 // The only request that a peer may have.

@@ -25,6 +25,7 @@ constexpr std::uint16_t kFailFromElsewhere = 2;
 constexpr std::uint16_t kSilent = 3;
 constexpr std::uint16_t kHangUp = 4;
 constexpr std::uint16_t kGreet = 5;
+constexpr std::uint16_t kFailBroken = 6;
 
 // A server of the types above, and requesters to it.
 class RequesterTest : public ::testing::TestWithParam<std::string> {
@@ -73,6 +74,11 @@ class RequesterTest : public ::testing::TestWithParam<std::string> {
       case kFailFromElsewhere:
         return channel.send(
             error_frame(id, Error(ErrorCode::aborted, "lost").at("ps:7", 3).during("pulling")));
+      case kFailBroken: {
+        Frame broken = error_frame(id, Error(ErrorCode::not_found, "no such variable"));
+        broken.metadata.resize(broken.metadata.size() / 2);
+        return channel.send(std::move(broken));
+      }
       case kHangUp:
         return channel.close();
       case kGreet:
@@ -184,6 +190,15 @@ TEST_P(RequesterTest, ACallInFlightEndsWhenThePeerIsLost) {
   EXPECT_EQ(error.code(), ErrorCode::unavailable);
   EXPECT_EQ(error.cause(), ErrorCause::peer_lost);
   EXPECT_EQ(error.origin(), "ps:0");
+}
+
+// Such a request was forgotten before its error was read, and nothing ever answered it.
+TEST_P(RequesterTest, ABrokenErrorFrameAnswersItsRequestAndEndsTheChannel) {
+  const auto requester = connect();
+  const Error error = error_of_call(*requester, kFailBroken);
+  EXPECT_EQ(error.code(), ErrorCode::data_loss);
+  EXPECT_THAT(error.what(), HasSubstr("testing ps:0"));
+  EXPECT_FALSE(requester->is_open());
 }
 
 TEST_P(RequesterTest, ClosingAnswersWithCancelled) {

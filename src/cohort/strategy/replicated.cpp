@@ -5,6 +5,8 @@
 
 #include <mutex>
 
+#include "cohort/core/random.h"
+
 namespace cohort::internal {
 namespace {
 
@@ -24,6 +26,7 @@ class GeneratorState {
   GeneratorState& operator=(const GeneratorState&) = delete;
 
  private:
+  const std::unique_lock<std::recursive_mutex> alone_ = lock_default_generator();
   at::Generator generator_;
   at::Tensor state_;
 };

@@ -33,7 +33,8 @@ class COHORT_API ModuleHome {
   virtual std::vector<at::Tensor> read(const std::vector<Variable>& variables) const = 0;
 };
 
-// Seeds LibTorch's default CPU generator until the object goes, then puts its state back.
+// Seeds LibTorch's default CPU generator until the object goes, then puts its state back. Others
+// who do so, and traces, wait for it.
 COHORT_API std::shared_ptr<void> seed_default_generator(std::uint64_t seed);
 
 // A TORCH_MODULE holder, a (smart) pointer, or the module itself -> the module.
@@ -86,8 +87,10 @@ class Replicated {
 
   // An ordinary module of its own with the current values: for evaluation and saving.
   M snapshot() const {
-    const auto guard = internal::seed_default_generator(0);
-    M copy = shared_->factory();
+    M copy = [this] {
+      const auto guard = internal::seed_default_generator(0);
+      return shared_->factory();
+    }();
     const std::vector<at::Tensor> values = shared_->home->read(shared_->variables);
     const std::vector<internal::NamedTensor> tensors =
         internal::tensors_of(internal::module_of(copy));

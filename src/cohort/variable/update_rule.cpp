@@ -18,7 +18,47 @@ std::string names_of(std::span<const std::string_view> names) {
   return text;
 }
 
+bool is_in(HyperRange range, double value) {
+  if (!std::isfinite(value)) return false;
+  switch (range) {
+    case HyperRange::finite:
+      return true;
+    case HyperRange::not_negative:
+      return value >= 0.0;
+    case HyperRange::positive:
+      return value > 0.0;
+    case HyperRange::fraction:
+      return value >= 0.0 && value < 1.0;
+  }
+  return false;
+}
+
+// "a finite epsilon > 0"
+std::string expected_of(HyperRange range, std::string_view name) {
+  if (range == HyperRange::fraction) return std::string(name) + " in [0, 1)";
+  std::string text = "a finite " + std::string(name);
+  if (range == HyperRange::not_negative) text += " >= 0";
+  if (range == HyperRange::positive) text += " > 0";
+  return text;
+}
+
+HyperRange range_of(const UpdateRule& rule, std::size_t index) {
+  const auto ranges = rule.hyper_ranges();
+  return ranges.empty() ? HyperRange::finite : ranges[index];
+}
+
 }  // namespace
+
+void check_hyper_range(HyperRange range, std::string_view where, std::string_view name,
+                       double value, std::string_view detail) {
+  COHORT_CHECK(is_in(range, value), ErrorCode::invalid_argument, "[", where, "] expected ",
+               expected_of(range, name), ", got ", value, detail);
+}
+
+void check_hyper_range(const UpdateRule& rule, std::size_t index, std::string_view where,
+                       double value, std::string_view detail) {
+  check_hyper_range(range_of(rule, index), where, rule.hyper_names()[index], value, detail);
+}
 
 void check_gradient(const UpdateRule& rule, const at::Tensor& value, const at::Tensor& gradient,
                     std::string_view variable_name) {
@@ -54,9 +94,10 @@ void check_hyper(const UpdateRule& rule, std::span<const double> hyper,
                "), got ", hyper.size(), " (variable '", variable_name, "', rule '", rule.name(),
                "')");
   for (std::size_t i = 0; i < names.size(); ++i) {
-    COHORT_CHECK(std::isfinite(hyper[i]), ErrorCode::invalid_argument,
-                 "[variable.apply] expected a finite ", names[i], ", got ", hyper[i],
-                 " (variable '", variable_name, "', rule '", rule.name(), "')");
+    if (is_in(range_of(rule, i), hyper[i])) continue;
+    const std::string detail =
+        " (variable '" + std::string(variable_name) + "', rule '" + std::string(rule.name()) + "')";
+    check_hyper_range(rule, i, "variable.apply", hyper[i], detail);
   }
 }
 

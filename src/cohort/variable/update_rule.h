@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,9 @@
 #include "cohort/core/export.h"
 
 namespace cohort {
+
+// Which values of a hyperparameter make sense; a fraction is in [0, 1).
+enum class HyperRange : std::uint8_t { finite, not_negative, positive, fraction };
 
 // Stateless; slots belong to the variable. Thread-safe.
 class COHORT_API UpdateRule {
@@ -20,6 +24,8 @@ class COHORT_API UpdateRule {
   virtual std::string_view name() const = 0;
   // The order of `hyper`: "learning_rate", …
   virtual std::span<const std::string_view> hyper_names() const = 0;
+  // Of each of them; none: any finite number will do.
+  virtual std::span<const HyperRange> hyper_ranges() const { return {}; }
   // The order of `slots`: "momentum", …
   virtual std::span<const std::string_view> slot_names() const = 0;
   // Fresh slots for a variable, as many as slot_names().
@@ -44,7 +50,14 @@ COHORT_API void check_update(const UpdateRule& rule, const at::Tensor& value,
 COHORT_API void check_gradient(const UpdateRule& rule, const at::Tensor& value,
                                const at::Tensor& gradient, std::string_view variable_name);
 
-// Its part about `hyper`: as many as the rule has, all finite.
+// Throws invalid_argument, as "[optimizer.adam] expected beta_1 in [0, 1), got 2", and `detail`.
+COHORT_API void check_hyper_range(HyperRange range, std::string_view where, std::string_view name,
+                                  double value, std::string_view detail = "");
+// The same for the rule's hyperparameter number `index`.
+COHORT_API void check_hyper_range(const UpdateRule& rule, std::size_t index, std::string_view where,
+                                  double value, std::string_view detail = "");
+
+// Its part about `hyper`: as many as the rule has, each in its range.
 COHORT_API void check_hyper(const UpdateRule& rule, std::span<const double> hyper,
                             std::string_view variable_name);
 

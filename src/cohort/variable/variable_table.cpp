@@ -23,25 +23,34 @@ void VariableTable::add(const Variable& variable, function::TracedVariable how) 
   how.name = variable.name();
   how.is_trainable = variable.is_trainable();
   how.tensor = variable.tensor();
-  COHORT_CHECK(
-      how.tensor.storage_offset() == 0, ErrorCode::invalid_argument,
-      "[variable.create] expected a tensor at the start of its memory, got one at element ",
-      how.tensor.storage_offset(), " (variable '", variable.name(),
-      "'); a slice of a larger tensor cannot be a variable, clone() it");
   auto entry = std::make_unique<const Entry>(Entry{variable, std::move(how)});
-  const void* storage = storage_of(variable.tensor());
   const Lock lock(mutex_);
-  COHORT_CHECK(lookup_in(by_name_, entry->variable.name()) == nullptr, ErrorCode::already_exists,
+  check_new_locked(variable);
+  by_name_.emplace(entry->variable.name(), entry.get());
+  by_storage_.emplace(storage_of(variable.tensor()), entry.get());
+  entries_.push_back(std::move(entry));
+}
+
+void VariableTable::check_new(const Variable& variable) const {
+  const Lock lock(mutex_);
+  check_new_locked(variable);
+}
+
+void VariableTable::check_new_locked(const Variable& variable) const {
+  const at::Tensor& tensor = variable.tensor();
+  COHORT_CHECK(
+      tensor.storage_offset() == 0, ErrorCode::invalid_argument,
+      "[variable.create] expected a tensor at the start of its memory, got one at element ",
+      tensor.storage_offset(), " (variable '", variable.name(),
+      "'); a slice of a larger tensor cannot be a variable, clone() it");
+  COHORT_CHECK(lookup_in(by_name_, variable.name()) == nullptr, ErrorCode::already_exists,
                "[variable.create] expected a new name, got '", variable.name(),
                "', which is another variable's; give the model or the variable a name of its own");
-  const Entry* other = lookup_in(by_storage_, storage);
+  const Entry* other = lookup_in(by_storage_, storage_of(tensor));
   COHORT_CHECK(other == nullptr, ErrorCode::already_exists,
                "[variable.create] expected memory of its own, got that ", "of variable '",
                other->variable.name(), "' (variable '", variable.name(),
                "'); tensors that are shared in a model are one variable");
-  by_name_.emplace(entry->variable.name(), entry.get());
-  by_storage_.emplace(storage, entry.get());
-  entries_.push_back(std::move(entry));
 }
 
 const VariableTable::Entry* VariableTable::find(std::string_view name) const {

@@ -26,6 +26,8 @@ class COHORT_API VariableTable {
   // already_exists when the name is taken, or the tensor's memory is another variable's (tied
   // weights: add one of them); invalid_argument for a slice of a larger tensor.
   void add(const Variable& variable, function::TracedVariable how = {});
+  // Throws as add() would.
+  void check_new(const Variable& variable) const;
 
   // nullptr when there is none.
   const Entry* find(std::string_view name) const;
@@ -38,6 +40,8 @@ class COHORT_API VariableTable {
   std::function<const function::TracedVariable*(const void* storage)> lookup() const;
 
  private:
+  void check_new_locked(const Variable& variable) const COHORT_REQUIRES(mutex_);
+
   mutable Mutex mutex_;
   std::vector<std::unique_ptr<const Entry>> entries_ COHORT_GUARDED_BY(mutex_);
   std::unordered_map<std::string_view, const Entry*> by_name_ COHORT_GUARDED_BY(mutex_);

@@ -46,6 +46,7 @@ class ProgramReader {
   void op_names() {
     for (std::size_t n = in_.count(); n > 0; --n) {
       const std::string text = in_.text();
+      if (text.size() > wire::kNameBytesMax) in_.fail("an operator name of at most 128 bytes");
       const std::size_t split = text.find('\n');
       if (split == std::string::npos) in_.fail("an operator name and overload");
       names_.emplace_back(text.substr(0, split), text.substr(split + 1));

@@ -21,6 +21,8 @@ inline constexpr std::uint8_t kOpFlags = 7;
 // A step function has a few kilobytes; anything near this is a mistake or an attack.
 inline constexpr std::size_t kProgramBytesMax = std::size_t{256} << 20;
 inline constexpr std::size_t kArgumentsMax = 255;
+// Of an operator with its overload: every operator of a program has a copy.
+inline constexpr std::size_t kNameBytesMax = 128;
 inline constexpr std::size_t kRankMax = 64;
 
 // Plain numbers only: no quantized, no undefined dtypes.

@@ -227,6 +227,16 @@ TEST(WireConstant, OfAQuantizedDtypeIsRefused) {
   EXPECT_TRUE(is_broken(with_constant(2, 4, at::kQInt8)));
 }
 
+// Each operator of four bytes has its own copy of its name.
+TEST(WireNames, OfOperatorsThatAreVeryLongAreRefused) {
+  ProgramBuilder p;
+  const int x = p.input({1});
+  p.op("aten::" + std::string(121, 'x'), {value(x)});
+  EXPECT_FALSE(is_broken(p.program()));
+  p.op("aten::" + std::string(122, 'x'), {value(x)});
+  EXPECT_TRUE(is_broken(p.program()));
+}
+
 TEST(WireValues, UsedBeforeTheyAreDefinedAreRefused) {
   ProgramBuilder p;
   const int x = p.input({1});

@@ -126,6 +126,7 @@ std::optional<Channel::Handlers> ask_acceptor(const AcceptHandler& accept,
     return accept(channel);
   } catch (...) {
     log_error("refused ", channel->peer(), ": ", current_error().what());
+    channel->close();  // whoever else may hold it
     return std::nullopt;
   }
 }

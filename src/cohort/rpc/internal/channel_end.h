@@ -86,7 +86,8 @@ class AcceptedChannels {
   bool is_closed_ COHORT_GUARDED_BY(mutex_) = false;
 };
 
-// The handlers that `accept` gives for the channel; nothing, and a line in the log, when it throws.
+// The handlers that `accept` gives for the channel; when it throws nothing, a line in the log, and
+// the channel is closed.
 std::optional<Channel::Handlers> ask_acceptor(const AcceptHandler& accept,
                                               const std::shared_ptr<Channel>& channel);
 

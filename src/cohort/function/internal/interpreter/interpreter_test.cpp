@@ -490,5 +490,26 @@ TEST_F(Interpret, RunsOnSeveralThreadsAtOnce) {
   EXPECT_EQ(right, 600);
 }
 
+// Without its handle, the next value was taken for the handle and read although it is not pulled.
+TEST_F(Interpret, RefusesEffectsWithoutTheirTensors) {
+  const int v = p.variable("v", {2});
+  p.op("cohort::gather", {none(), integer(0), value(v)});
+  EXPECT_EQ(prepare_error().code(), ErrorCode::data_loss);
+  EXPECT_THAT(prepare_error().message(), HasSubstr("needs a tensor as 'handle', got nothing"));
+}
+
+TEST_F(Interpret, RefusesAnUpdateWithoutAGradient) {
+  p.variable("v", {2});
+  const int rate = p.constant(at::ones({}));
+  p.effect("cohort::apply", {text("sgd"), integer(0), none(), values({rate})});
+  EXPECT_THAT(prepare_error().message(), HasSubstr("needs a tensor as 'gradient', got nothing"));
+}
+
+TEST_F(Interpret, RefusesAnAssignmentOfNothing) {
+  p.variable("v", {2});
+  p.effect("cohort::assign", {integer(0), none()});
+  EXPECT_THAT(prepare_error().message(), HasSubstr("needs a tensor as 'value', got nothing"));
+}
+
 }  // namespace
 }  // namespace cohort::function

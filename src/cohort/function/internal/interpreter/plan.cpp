@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/function/internal/allow_list.h"
@@ -188,6 +189,10 @@ class Planner {
   void note_effect(const Op& op, const EffectOp& effect) {
     const auto& arguments = effect.schema.arguments();
     for (std::size_t i = 0; i < op.args.size(); ++i) {
+      // Kernels take an absent tensor, hosts do not.
+      require(arguments[i].type()->kind() != c10::TypeKind::TensorType ||
+                  op.args[i].kind == Arg::Kind::value,
+              op, "needs a tensor as '", arguments[i].name(), "', got ", name_of(op.args[i].kind));
       if (arguments[i].name() == "variable") {
         const std::int64_t variable = op.args[i].constant.toInt();
         require(variable >= 0 && variable < static_cast<std::int64_t>(program_.variables.size()),
@@ -206,12 +211,11 @@ class Planner {
 
   // The value of a variable that is not pulled cannot be read; a handle's shape can.
   void check_reads(const Op& op, Effect effect) {
-    bool is_first = true;
+    bool is_handle = effect == Effect::gather;  // its first argument, which note_effect() checked
     for_each_taken(op, [&](int id) {
-      const bool is_handle = effect == Effect::gather && is_first;
-      is_first = false;
+      const bool is_asked = !std::exchange(is_handle, false);
       const int index = variable_of_[static_cast<std::size_t>(id)];
-      if (index < 0 || is_handle) return;
+      if (index < 0 || !is_asked) return;
       const ProgramVariable& variable = program_.variables[static_cast<std::size_t>(index)];
       require(variable.is_read || variable.is_handle_only, op, "reads variable '", variable.name,
               "', whose value is not pulled");

@@ -101,7 +101,10 @@ class FramesService final : public proto::Frames::Service {
     auto channel = std::make_shared<GrpcChannel>(connection);
     accepted_.add(channel);
     auto handlers = internal::ask_acceptor(accept_, channel);
-    if (!handlers) return grpc::Status(grpc::StatusCode::ABORTED, "refused");
+    if (!handlers) {
+      connection->abandon();  // the acceptor may have kept the channel
+      return grpc::Status(grpc::StatusCode::ABORTED, "refused");
+    }
     connection->end().set_handlers(std::move(*handlers));
     channel.reset();
     ByteStreamOf<ServerStream, grpc::ServerContext> bytes(*stream, *context);
@@ -159,7 +162,12 @@ class GrpcBackend final : public Backend {
     auto connection = std::make_shared<GrpcConnection>(std::move(peer), options.frame_bytes_max);
     connection->end().set_handlers(std::move(handlers));
     auto channel = std::make_shared<GrpcChannel>(connection);
-    channel->start(std::move(transport));
+    try {
+      channel->start(std::move(transport));
+    } catch (...) {
+      connection->abandon();
+      throw;
+    }
     return channel;
   }
 };

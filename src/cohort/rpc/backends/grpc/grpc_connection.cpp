@@ -61,6 +61,13 @@ void GrpcConnection::run(ByteStream& stream) noexcept {
   changed_.notify_all();
 }
 
+void GrpcConnection::abandon() noexcept {
+  close();
+  Lock lock(mutex_);
+  is_done_ = true;
+  changed_.notify_all();
+}
+
 void GrpcConnection::wait_done() {
   if (end_.is_own_thread()) return;
   Lock lock(mutex_);

@@ -33,10 +33,15 @@ class GrpcConnection {
   internal::ChannelEnd& end() { return end_; }
   void send(Frame frame);
   void close() noexcept { close_with(end_.cancelled()); }
-  std::size_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
+  // None once closed: nothing will be sent.
+  std::size_t queued_bytes() const {
+    return end_.is_closed() ? 0 : queued_bytes_.load(std::memory_order_relaxed);
+  }
   // Reads and calls the handlers until closed; the writer lives as long. `stream` is not used after
   // it.
   void run(ByteStream& stream) noexcept;
+  // In place of run(), where there will be none: nobody shall wait for it.
+  void abandon() noexcept;
   // Returns when run() is over, or is running the caller.
   void wait_done();
 

@@ -42,7 +42,9 @@ class End {
     if (const std::shared_ptr<End> other = other_.lock()) other->peer_closed();
   }
 
+  // None once closed: nothing will be sent.
   std::size_t queued_bytes() const {
+    if (end_.is_closed()) return 0;
     const std::shared_ptr<End> other = other_.lock();
     return other == nullptr ? 0 : other->inbox_bytes_.load(std::memory_order_relaxed);
   }

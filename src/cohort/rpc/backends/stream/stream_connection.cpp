@@ -71,7 +71,7 @@ void StreamConnection::flush(int rounds_max) {
       case Written::nothing:
         return leave_to_thread();
       case Written::failed:  // stays the writer: nobody shall try again
-        sending_ = internal::Segments();
+        drop(sending_);
         return;
     }
   }
@@ -205,13 +205,18 @@ void StreamConnection::shut_down() noexcept {
   waker_.wake();
 }
 
+// Takes off the count what it lets go of and no more: a sender may be taking off what it has sent.
+void StreamConnection::drop(internal::Segments& bytes) noexcept {
+  queued_bytes_.fetch_sub(bytes.size_bytes(), std::memory_order_relaxed);
+  bytes = internal::Segments();
+}
+
 // Lets go of the tensors that were not sent; a sender that is just writing some lets go of them
 // itself.
 void StreamConnection::drop_queue() noexcept {
   Lock lock(mutex_);
-  queue_ = internal::Segments();
-  if (is_thread_writing_.load(std::memory_order_acquire)) sending_ = internal::Segments();
-  queued_bytes_.store(0, std::memory_order_relaxed);
+  drop(queue_);
+  if (is_thread_writing_.load(std::memory_order_acquire)) drop(sending_);
 }
 
 }  // namespace cohort::rpc::backends

@@ -30,7 +30,10 @@ class StreamConnection {
   internal::ChannelEnd& end() { return end_; }
   void send(Frame frame);
   void close() noexcept;
-  std::size_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
+  // None once closed: nothing will be sent.
+  std::size_t queued_bytes() const {
+    return end_.is_closed() ? 0 : queued_bytes_.load(std::memory_order_relaxed);
+  }
   // Reads, writes what senders left, and calls the handlers, until closed.
   void run() noexcept;
 
@@ -46,6 +49,7 @@ class StreamConnection {
   void leave_to_thread();
   void fail(Error reason) noexcept;
   void shut_down() noexcept;
+  void drop(internal::Segments& bytes) noexcept;
   void drop_queue() noexcept;
 
   internal::ChannelEnd end_;
