@@ -158,6 +158,19 @@ TEST_F(RecordIo, RefusesToWriteWhenClosed) {
   EXPECT_EQ(error_of([&] { writer.flush(); }).code(), ErrorCode::failed_precondition);
 }
 
+// What was left of a failed write was once written again by the next.
+TEST_F(RecordIo, WritesNothingBehindAFailedWrite) {
+  for (const Compression compression : {Compression::none, Compression::zlib}) {
+    std::string record;
+    for (int i = 0; i < 1 << 20; ++i) record += static_cast<char>(i * i * 31 >> 7);
+    RecordWriter writer("/dev/full", compression);
+    EXPECT_EQ(error_of([&] { writer.write(record); }).code(), ErrorCode::resource_exhausted);
+    EXPECT_EQ(error_of([&] { writer.write("x"), writer.flush(); }).code(),
+              ErrorCode::failed_precondition);
+    EXPECT_THAT(error_of([&] { writer.close(); }).message(), HasSubstr("/dev/full"));
+  }
+}
+
 TEST_F(RecordIo, ShowsOthersWhatWasFlushed) {
   for (const Compression compression : {Compression::none, Compression::gzip}) {
     RecordWriter writer(directory_.file("w"), compression);
@@ -203,6 +216,15 @@ TEST_F(RecordIo, IndexesAFile) {
   EXPECT_THAT(index->offsets, ElementsAre(0U, 21U, 37U));
   EXPECT_FALSE(load_record_index(index_path(path), 59).has_value());  // the file has grown
   EXPECT_FALSE(load_record_index(directory_.file("none"), 58).has_value());
+}
+
+TEST_F(RecordIo, NamesAnIndexThatCannotBeReplaced) {
+  const std::string path = directory_.write_records("r", {"first"});
+  std::filesystem::create_directories(index_path(path) + "/folder");
+  const Error error = error_of([&] { write_record_index(path); });
+  EXPECT_EQ(error.code(), ErrorCode::failed_precondition);
+  EXPECT_THAT(error.message(), HasSubstr("to write '" + index_path(path) + "'"));
+  EXPECT_FALSE(std::filesystem::exists(index_path(path) + ".new"));
 }
 
 TEST_F(RecordIo, NoticesADamagedIndex) {

@@ -104,6 +104,11 @@ void StringStore::gather(std::span<const std::int64_t> rows, Fields& batch) cons
   batch.assign(1, StringTensor(std::move(sizes), std::move(bytes), std::move(ends)));
 }
 
+bool JoinedStore::can_fail() const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [](const auto& store) { return store->can_fail(); });
+}
+
 void JoinedStore::element(std::int64_t row, Fields& fields) const {
   fields.clear();
   Fields part;

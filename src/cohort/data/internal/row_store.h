@@ -19,6 +19,8 @@ class RowStore {
  public:
   virtual ~RowStore() = default;
   virtual std::int64_t size() const = 0;
+  // Whether making an element may throw, as where it is read from a file.
+  virtual bool can_fail() const { return false; }
   // One element, in memory of its own: whoever gets it may write to it.
   virtual void element(std::int64_t row, Fields& fields) const = 0;
   // Some elements stacked, in new memory.
@@ -64,6 +66,7 @@ class JoinedStore final : public RowStore {
   explicit JoinedStore(std::vector<std::shared_ptr<const RowStore>> parts)
       : parts_(std::move(parts)) {}
   std::int64_t size() const override { return parts_.front()->size(); }
+  bool can_fail() const override;
   void element(std::int64_t row, Fields& fields) const override;
   void gather(std::span<const std::int64_t> rows, Fields& batch) const override;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cache: the elements of the first complete pass, again in each later one.
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -69,7 +70,7 @@ class CacheNode final : public Node {
 template <class T>
 class MemoryPass {
  public:
-  explicit MemoryPass(const CacheNode& node) : node_(node) {}
+  explicit MemoryPass(const CacheNode& node) : node_(node), count_(node.input().cardinality()) {}
 
   // The kept items; nullptr while there are none and this pass has to make them.
   const std::vector<T>* kept() {
@@ -88,7 +89,7 @@ class MemoryPass {
     if (!is_filling_) return;  // there are more than the input said
     filled_.push_back(std::move(item));
     // Whoever takes that many elements may never ask for the end.
-    if (static_cast<std::int64_t>(filled_.size()) == node_.input().cardinality()) complete();
+    if (static_cast<std::int64_t>(filled_.size()) == count_) complete();
   }
 
   // The pass is over.
@@ -106,7 +107,9 @@ class MemoryPass {
     for (const T& item : items) write_cached(writer, item);
   }
 
-  void restore(ByteReader& reader) {
+  // Calls check(item) for each item of the position before anything is shared.
+  template <class Check>
+  void restore(ByteReader& reader, Check check) {
     const std::uint8_t state = reader.u8();
     if (state > 2) reader.fail("a cache's state");
     position_ = reader.varint();
@@ -114,6 +117,7 @@ class MemoryPass {
     std::vector<T> items;
     for (std::size_t left = reader.count(); left > 0; --left) {
       read_cached(reader, items.emplace_back());
+      check(items.back());
     }
     if (position_ > items.size()) reader.fail("a position in the cache");
     pass_.reset();
@@ -137,6 +141,7 @@ class MemoryPass {
   }
 
   const CacheNode& node_;
+  std::int64_t count_;  // the input's cardinality, which takes a walk to find
   typename MemoryCache<T>::Pass pass_;
   std::vector<T> filled_;
   std::size_t position_ = 0;
@@ -187,7 +192,7 @@ class MemoryCacheStage final : public Stage {
   }
 
   void restore(ByteReader& reader) override {
-    pass_.restore(reader);
+    pass_.restore(reader, [](const Fields&) {});
     input_->restore(reader);
   }
 
@@ -224,7 +229,10 @@ class RowCacheStage final : public RowStage {
   }
 
   void restore(ByteReader& reader) override {
-    pass_.restore(reader);
+    const std::int64_t size = store().size();
+    pass_.restore(reader, [&](std::int64_t row) {
+      if (row < 0 || row >= size) reader.fail("a row of the source");
+    });
     input_->restore(reader);
   }
 
@@ -236,10 +244,15 @@ class RowCacheStage final : public RowStage {
 // A pass over a cache in files.
 class FileCacheStage final : public Stage {
  public:
-  FileCacheStage(const CacheNode& node, StageContext context, std::string prefix)
-      : Stage(node), cache_(node), context_(std::move(context)), prefix_(std::move(prefix)) {}
+  FileCacheStage(const CacheNode& node, StageContext context, CachePaths paths)
+      : Stage(node),
+        cache_(node),
+        context_(std::move(context)),
+        paths_(std::move(paths)),
+        count_(node.input().cardinality()) {}
 
   bool next(Fields& fields) override {
+    if (late_error_) std::rethrow_exception(std::exchange(late_error_, nullptr));
     if (mode_ == Mode::fresh && !begin()) return false;
     switch (mode_) {
       case Mode::reading:
@@ -270,11 +283,12 @@ class FileCacheStage final : public Stage {
     mode_ = static_cast<Mode>(mode);
     if (mode_ == Mode::writing) reader.fail("a cache's state");
     writer_.reset();
+    late_error_ = nullptr;
     if (mode_ == Mode::reading) {
-      reader_ = CacheFileReader::open(prefix_, "");
+      reader_ = CacheFileReader::open(paths_.whole, "");
       COHORT_CHECK(reader_ != nullptr, ErrorCode::not_found,
                    "[data.cache] expected the cache that the position is in, got no file '",
-                   cache_path(prefix_), "'");
+                   paths_.whole, "'");
       const std::uint64_t offset = reader.u64();
       reader_->seek(offset, reader.u64());
     }
@@ -306,11 +320,11 @@ class FileCacheStage final : public Stage {
   void open() {
     const ElementSpec* spec = cache_.known_spec();
     const std::string known = spec == nullptr ? "" : spec->to_string();
-    reader_ = CacheFileReader::open(prefix_, known);
+    reader_ = CacheFileReader::open(paths_.whole, known);
     if (!reader_) {
-      writer_ = std::make_unique<CacheFileWriter>(prefix_, known);
+      writer_ = std::make_unique<CacheFileWriter>(paths_, known);
       // It may have been completed just before the right to write came free.
-      reader_ = CacheFileReader::open(prefix_, known);
+      reader_ = CacheFileReader::open(paths_.whole, known);
     }
     if (reader_) {
       writer_.reset();
@@ -339,19 +353,33 @@ class FileCacheStage final : public Stage {
     }
     try {
       writer_->add(fields);
-      if (static_cast<std::int64_t>(writer_->count()) == cache_.input().cardinality()) finish();
     } catch (...) {
-      writer_.reset();  // a full disk: the pass goes on without a cache
-      mode_ = Mode::passing;
+      stop_writing();
       throw;
+    }
+    if (static_cast<std::int64_t>(writer_->count()) != count_) return true;
+    try {
+      finish();
+    } catch (...) {
+      late_error_ = std::current_exception();  // behind the last element
     }
     return true;
   }
 
   void finish() {
-    const std::unique_ptr<CacheFileWriter> writer = std::move(writer_);
+    try {
+      writer_->finish();
+    } catch (...) {
+      stop_writing();
+      throw;
+    }
     end();
-    writer->finish();
+  }
+
+  // A full disk: the pass goes on without a cache.
+  void stop_writing() {
+    writer_.reset();
+    mode_ = Mode::passing;
   }
 
   void end() {
@@ -363,21 +391,23 @@ class FileCacheStage final : public Stage {
 
   const CacheNode& cache_;  // kept by the stage
   StageContext context_;
-  std::string prefix_;
+  CachePaths paths_;
+  std::int64_t count_;  // the input's cardinality, which takes a walk to find
   Mode mode_ = Mode::fresh;
   bool was_refused_ = false;
   std::unique_ptr<CacheFileReader> reader_;
   std::unique_ptr<CacheFileWriter> writer_;
   std::unique_ptr<Stage> input_;  // while it writes or passes
+  std::exception_ptr late_error_;
 };
 
 std::unique_ptr<Stage> CacheNode::make_stage(const StageContext& context) const {
   // A preview leaves no mark.
   if (context.purpose() != Purpose::run) return input().start(context.input(0));
   if (!file_.empty()) {
-    allowed_path(cache_path(file_), context.options(), kName);
-    allowed_path(partial_cache_path(file_), context.options(), kName);
-    return std::make_unique<FileCacheStage>(*this, context, file_);
+    CachePaths paths{.whole = allowed_path(cache_path(file_), context.options(), kName),
+                     .partial = allowed_path(partial_cache_path(file_), context.options(), kName)};
+    return std::make_unique<FileCacheStage>(*this, context, std::move(paths));
   }
   std::unique_ptr<Stage> from = input().start(context.input(0));
   if (from->rows() != nullptr) return std::make_unique<RowCacheStage>(*this, std::move(from));

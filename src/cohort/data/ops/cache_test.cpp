@@ -9,6 +9,8 @@
 
 #include "cohort/data/internal/dataset_op_suite.h"
 #include "cohort/data/internal/files/cache_file.h"
+#include "cohort/data/internal/node.h"
+#include "cohort/data/internal/stage.h"
 
 namespace cohort::data {
 namespace {
@@ -34,6 +36,26 @@ struct Counted {
                            ElementSpec::tuple({{at::kLong, std::vector<std::int64_t>{}}})};
     return rows(count).map([calls = calls](at::Tensor x) { return ++*calls, x; }, options);
   }
+};
+
+// Its input; counts who asks for its cardinality.
+class WalkedNode final : public Node {
+ public:
+  WalkedNode(NodePtr input, std::atomic<int>& walks)
+      : Node("options", {std::move(input)}), walks_(walks) {}
+  std::int64_t cardinality() const override { return ++walks_, input().cardinality(); }
+  Attributes attributes() const override { return {}; }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<WalkedNode>(std::move(inputs[0]), walks_);
+  }
+
+ protected:
+  std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
+    return input().start(context.input(0));
+  }
+
+ private:
+  std::atomic<int>& walks_;
 };
 
 Dataset names() {
@@ -130,6 +152,33 @@ TEST(Cache, RestoresTheOrderThatWasCached) {
   EXPECT_EQ(drain(restored), drain(original));
 }
 
+// Another pipeline's rows were once kept for all iterators before anybody looked at them.
+TEST(Cache, RefusesAPositionWithRowsThatTheSourceHasNot) {
+  const Dataset larger = rows(9).cache();
+  Iterator whole = larger.iterator();
+  drain(whole);
+  Iterator part = rows(9).cache().iterator();
+  drain(part, 7);
+  const Dataset dataset = rows(5).cache();
+  for (const Iterator* other : {&whole, &part}) {
+    Iterator iterator = dataset.iterator();
+    EXPECT_EQ(error_of([&] { iterator.restore(other->save()); }).code(), ErrorCode::data_loss);
+    EXPECT_THAT(scalars_of(dataset.take(9)), ElementsAre(0, 1, 2, 3, 4));
+  }
+}
+
+// Its walk through the pipeline was once made for every element.
+TEST(Cache, AsksOnceHowManyElementsThereAre) {
+  for (const Dataset& input : {rows(50), tensors(50)}) {
+    for (const std::string& file : {std::string(), new_prefix()}) {
+      std::atomic<int> walks = 0;
+      const Dataset dataset(std::make_shared<WalkedNode>(input.node(), walks));
+      EXPECT_EQ(scalars_of(dataset.cache(file)).size(), 50U);
+      EXPECT_LE(walks, 3);
+    }
+  }
+}
+
 TEST(FileCache, IsReadByLaterPassesOfAnyDataset) {
   const Counted counted;
   const std::string prefix = new_prefix();
@@ -200,6 +249,30 @@ TEST(FileCache, ReportsDamageOnce) {
   EXPECT_THAT(elements_of(tensors(3).cache(prefix)), ElementsAre("0", "1", "error data_loss"));
 }
 
+// The pass once went on without the input it had given up.
+TEST(FileCache, GivesOutEveryElementWhereTheDiskIsFullAtTheEnd) {
+  const Counted counted;
+  for (const Dataset& input : {counted.dataset(3), counted.dataset(3).ignore_errors()}) {
+    const std::string prefix = new_prefix();
+    fs::create_symlink("/dev/full", partial_cache_path(prefix));
+    Iterator iterator = input.cache(prefix).iterator();
+    EXPECT_THAT(drain(iterator), ElementsAre("0", "1", "2", "error resource_exhausted"));
+    EXPECT_FALSE(iterator.try_next().has_value());
+    EXPECT_TRUE(fs::is_empty(fs::path(prefix).parent_path()));
+  }
+}
+
+TEST(FileCache, GoesOnWithoutACacheWhereTheDiskIsFullOnTheWay) {
+  const std::string prefix = new_prefix();
+  fs::create_symlink("/dev/full", partial_cache_path(prefix));
+  const Dataset large = tensors(3).map([](at::Tensor x) { return x.expand({1 << 16}); });
+  Iterator iterator = large.cache(prefix).iterator();
+  EXPECT_EQ(error_of([&] { iterator.try_next(); }).code(), ErrorCode::resource_exhausted);
+  EXPECT_TRUE(iterator.try_next().has_value());
+  EXPECT_TRUE(iterator.try_next().has_value());
+  EXPECT_FALSE(iterator.try_next().has_value());
+}
+
 TEST(FileCache, ReportsADirectoryThatIsNotThere) {
   EXPECT_THAT(elements_of(tensors(3).cache(new_prefix() + "/none/c")),
               ElementsAre("error failed_precondition"));
@@ -213,6 +286,26 @@ TEST(FileCache, KeepsToTheDirectoriesThatAreAllowed) {
             ErrorCode::permission_denied);
   Iterator iterator = dataset.iterator({.data_dirs = {{folder}}});
   EXPECT_THAT(drain(iterator), ElementsAre("0", "1"));
+}
+
+// A link was once followed again after it had been looked at.
+TEST(FileCache, IsWhereItWasAllowedToBe) {
+  const fs::path allowed = fs::path(new_prefix()).parent_path();
+  const fs::path other = fs::path(new_prefix()).parent_path();
+  fs::create_directory(allowed / "folder");
+  fs::create_directory_symlink(allowed / "folder", allowed / "link");
+  const Dataset dataset = tensors(2).cache((allowed / "link" / "c").string());
+  Iterator iterator = dataset.iterator({.data_dirs = {{allowed.string()}}});
+  fs::remove(allowed / "link");
+  fs::create_directory_symlink(other, allowed / "link");
+  EXPECT_THAT(drain(iterator), ElementsAre("0", "1"));
+  EXPECT_TRUE(fs::exists(cache_path((allowed / "folder" / "c").string())));
+  EXPECT_TRUE(fs::is_empty(other));
+}
+
+TEST(FileCache, RefusesAPathWithAZeroByte) {
+  const Dataset dataset = tensors(2).cache(new_prefix() + std::string("\0x", 2));
+  EXPECT_EQ(error_of([&] { dataset.iterator(); }).code(), ErrorCode::invalid_argument);
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ class IgnoreErrorsNode final : public Node {
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
     std::unique_ptr<Stage> from = input().start(context.input(0));
-    if (from->rows() != nullptr) return from;  // rows have none
+    if (from->rows() != nullptr && !from->rows()->store().can_fail()) return from;
     return std::make_unique<IgnoreErrorsStage>(*this, std::move(from));
   }
 };

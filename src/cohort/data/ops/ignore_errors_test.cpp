@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/data/internal/files/file_fixture.h"
 
 namespace cohort::data {
 namespace {
@@ -20,6 +21,20 @@ TEST(IgnoreErrors, PassesOverElementsThatFail) {
   EXPECT_THAT(elements_of(failing_at(1, 6).batch(2).ignore_errors()),
               ElementsAre("[2, 3]", "[4, 5]"));
   EXPECT_THAT(elements_of(failing_at(1, 4).ignore_errors().batch(2)), ElementsAre("[0, 2]", "[3]"));
+}
+
+// Records that are read by number were once taken for rows that cannot fail.
+TEST(IgnoreErrors, PassesOverBadRecordsOfAnIndexedFile) {
+  const ScratchDirectory directory;
+  const std::string path = directory.write_records("f", {"r0", "r1", "r2"});
+  write_record_index(path);
+  std::string bytes = bytes_of_file(path);
+  bytes[bytes.size() / 3 + 12] = 'x';
+  directory.write("f", bytes);
+  const Dataset records = Dataset::tf_record(StringTensor(path));
+  EXPECT_THAT(elements_of(records.ignore_errors()), ElementsAre("'r0'", "'r2'"));
+  EXPECT_THAT(elements_of(records.repeat(2).ignore_errors().batch(3)),
+              ElementsAre("['r0', 'r2', 'r0']", "['r2']"));
 }
 
 TEST(IgnoreErrors, DoesNotKnowItsCardinality) {

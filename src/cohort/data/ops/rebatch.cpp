@@ -20,7 +20,15 @@ namespace {
 
 constexpr std::string_view kName = "rebatch";
 
-// A batch without rows: other sizes that are not known are 0 too.
+void check_batches(const ElementSpec& spec, std::string_view op) {
+  for (std::size_t i = 0; i < spec.fields.size(); ++i) {
+    COHORT_CHECK(!spec.fields[i].sizes || !spec.fields[i].sizes->empty(),
+                 ErrorCode::invalid_argument, "[data.", op, "] expected batches, got ",
+                 spec.to_string(), " with a scalar in field ", i, "; batch() first");
+  }
+}
+
+// A batch without rows, of a spec without scalars: other sizes that are not known are 0 too.
 Fields no_rows(const ElementSpec& spec) {
   Fields fields;
   for (const TensorSpec& field : spec.fields) {
@@ -129,15 +137,15 @@ class RebatchStage final : public Stage {
     if (is_at_end_) return false;
     const std::int64_t size = sizes_[position_];
     if (size == 0) {
+      advance();  // also where there is no such batch: the error takes its place
       fields = no_rows(spec());
-    } else {
-      read(size);
-      const bool is_full = held_.count() >= size;
-      if (!is_full && (drop_remainder_ || held_.count() == 0)) return false;
-      fields = held_.take(std::min(size, held_.count()));
-      if (!is_full) return true;
+      return true;
     }
-    position_ = (position_ + 1) % sizes_.size();
+    read(size);
+    const bool is_full = held_.count() >= size;
+    if (!is_full && (drop_remainder_ || held_.count() == 0)) return false;
+    fields = held_.take(std::min(size, held_.count()));
+    if (is_full) advance();
     return true;
   }
 
@@ -157,6 +165,8 @@ class RebatchStage final : public Stage {
   }
 
  private:
+  void advance() { position_ = (position_ + 1) % sizes_.size(); }
+
   void read(std::int64_t rows) {
     while (held_.count() < rows && !is_at_end_) {
       Fields batch;
@@ -205,11 +215,12 @@ class RebatchNode final : public Node {
 
   ElementSpec make_spec() const override {
     ElementSpec spec = input().spec();
+    check_batches(spec, kName);
     const std::int64_t size = sizes_[0];
     const bool is_one_size = std::count(sizes_.begin(), sizes_.end(), size) ==
                              static_cast<std::ptrdiff_t>(sizes_.size());
     for (TensorSpec& field : spec.fields) {
-      if (!field.sizes || field.sizes->empty()) continue;
+      if (!field.sizes) continue;
       std::int64_t& rows = field.sizes->front();
       rows = is_one_size && (drop_remainder_ || (rows >= 0 && rows % size == 0)) ? size : -1;
     }
@@ -230,13 +241,7 @@ std::vector<std::int64_t> integers_of(const Nest& list) {
 }  // namespace
 
 void check_batches(const Node& input, std::string_view op) {
-  const ElementSpec* spec = input.known_spec();
-  if (spec == nullptr) return;
-  for (std::size_t i = 0; i < spec->fields.size(); ++i) {
-    COHORT_CHECK(!spec->fields[i].sizes || !spec->fields[i].sizes->empty(),
-                 ErrorCode::invalid_argument, "[data.", op, "] expected batches, got ",
-                 spec->to_string(), " with a scalar in field ", i, "; batch() first");
-  }
+  if (const ElementSpec* spec = input.known_spec()) check_batches(*spec, op);
 }
 
 NodePtr make_rebatch(std::vector<NodePtr> inputs, AttributeReader& attributes) {

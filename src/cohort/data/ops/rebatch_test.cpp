@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/data/internal/sharding/graph_edit.h"
 
 namespace cohort::data {
 namespace {
@@ -175,6 +176,18 @@ TEST(Rebatch, RefusesScalars) {
               HasSubstr("[data.rebatch] expected batches, got int64[] with a scalar in field 0; "
                         "batch() first"));
   EXPECT_EQ(error_of([] { rows(4).rebatch_split(2); }).code(), ErrorCode::invalid_argument);
+}
+
+// A graph of a peer, which no method checked: an empty batch of scalars once crashed.
+TEST(Rebatch, ReportsScalarsInAGraphFromAPeer) {
+  const Nest sizes = Nest::list({std::int64_t{0}, std::int64_t{1}});
+  const Dataset dataset(
+      make_node("rebatch", {rows(3).node()}, {{"sizes", sizes}, {"drop_remainder", false}}));
+  EXPECT_THAT(error_of([&] { dataset.element_spec(); }).message(),
+              HasSubstr("[data.rebatch] expected batches, got int64[] with a scalar in field 0"));
+  EXPECT_THAT(elements_of(dataset, 9),
+              ElementsAre("error invalid_argument", "error invalid_argument",
+                          "error invalid_argument", "error invalid_argument"));
 }
 
 TEST(RebatchSplit, CutsEachBatchInPartsWithAnEmptyTail) {

@@ -189,8 +189,10 @@ class RowShuffle final : public RowStage {
       const std::size_t filled = buffer_.size();
       const std::size_t wanted = std::min(kRowsAtOnce, capacity_ - filled);
       if (buffer_.capacity() < filled + wanted) reserve(filled + wanted);
-      buffer_.resize(filled + wanted);
-      buffer_.resize(filled + read(std::span(buffer_).subspan(filled)));
+      // Not straight into the buffer: where reading throws, it has no rows more than before.
+      refills_.resize(wanted);
+      refills_.resize(read(refills_));
+      buffer_.insert(buffer_.end(), refills_.begin(), refills_.end());
     }
   }
 

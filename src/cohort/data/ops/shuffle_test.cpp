@@ -6,6 +6,7 @@
 #include <random>
 
 #include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/data/internal/shard_node.h"
 #include "cohort/data/internal/stage.h"
 
 namespace cohort::data {
@@ -162,6 +163,13 @@ TEST(ShuffleErrors, PassTheBuffer) {
   std::vector<std::string> items = elements_of(failing.shuffle(3, {.seed = 1}));
   std::sort(items.begin(), items.end());
   EXPECT_THAT(items, ElementsAre("0", "1", "2", "4", "5", "error invalid_argument"));
+}
+
+// The room that was made for the rows of a failed read once stayed in the buffer, as rows 0.
+TEST(ShuffleErrors, LeaveNoRowsInTheBuffer) {
+  const Shard one{.count = 4, .index = 1, .require_non_empty = true};
+  EXPECT_THAT(elements_of(Dataset(shard_node(rows(2).node(), one)).shuffle(3)),
+              ElementsAre("error invalid_argument"));
 }
 
 TEST(ShuffleErrors, NameBufferSizesThatAreNone) {

@@ -200,6 +200,36 @@ TEST_F(TfRecord, FailsForTheBadRecordAloneWhereThereIsAnIndex) {
               ElementsAre("'r0f0'", "error data_loss", "'r2f0'"));
 }
 
+// Such a position was once read as if it were one of the other kind.
+TEST_F(TfRecord, RefusesAPositionFromBeforeThereWereIndexes) {
+  const std::string path = file(0, 5);
+  const auto position = [&] {
+    Iterator iterator = Dataset::tf_record(StringTensor(path)).iterator();
+    drain(iterator, 2);
+    return iterator.save();
+  };
+  const auto refusal_of = [&](const Bytes& bytes) {
+    Iterator iterator = Dataset::tf_record(StringTensor(path)).iterator();
+    return error_of([&] { iterator.restore(bytes); });
+  };
+  const Bytes in_order = position();
+  write_record_index(path);
+  const Bytes by_number = position();
+  EXPECT_EQ(refusal_of(in_order).code(), ErrorCode::failed_precondition);
+  EXPECT_THAT(refusal_of(in_order).message(),
+              AllOf(HasSubstr("files read by number, as '" + path), HasSubstr("FILE.index")));
+  std::filesystem::remove(path + ".index");
+  EXPECT_EQ(refusal_of(by_number).code(), ErrorCode::failed_precondition);
+  EXPECT_THAT(refusal_of(by_number).message(), HasSubstr("got one in files read by number"));
+}
+
+// The system would open what is named before the zero byte.
+TEST_F(TfRecord, RefusesAPathWithAZeroByte) {
+  const std::string path = file(0, 1) + std::string("\0.txt", 5);
+  EXPECT_THAT(elements_of(Dataset::tf_record(StringTensor(path))),
+              ElementsAre("error invalid_argument"));
+}
+
 TEST_F(TfRecord, PassesOverAnIndexOfAnotherFile) {
   write_record_index(file(0, 3));
   const Dataset dataset = Dataset::tf_record(StringTensor(file(0, 2)));

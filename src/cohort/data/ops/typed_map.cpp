@@ -39,13 +39,13 @@ class TypedMapStage final : public Stage {
     if (!input_->next(fields)) {
       return false;
     }
-    run(fields, {}, 1);
+    run(fields, std::nullopt);
     return true;
   }
 
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
     const std::int64_t got = input_->next_batch(count, batch);
-    if (got > 0) run(batch, got, got);
+    if (got > 0) run(batch, got);
     return got;
   }
 
@@ -67,18 +67,22 @@ class TypedMapStage final : public Stage {
   }
 
  private:
-  void run(Fields& fields, at::OptionalIntArrayRef sizes, std::int64_t count) {
+  // On an element, or on a batch of so many.
+  void run(Fields& fields, std::optional<std::int64_t> batch_size) {
+    const std::int64_t count = batch_size.value_or(1);
     in_.clear();
     out_.clear();
     for (const at::Tensor& field : fields) in_.push_back(field.data_ptr());
     results_.clear();
     for (std::size_t i = 0; i < function_.outputs.size(); ++i) {
-      // A column of the input's type takes its result: the batch is ours alone.
-      const bool is_free = i < fields.size() && function_.inputs[i] == function_.outputs[i] &&
+      // A column of the input's type takes its result: a batch is ours alone, while an element may
+      // be a tensor that the function of a map before keeps.
+      const bool is_free = batch_size && i < fields.size() &&
+                           function_.inputs[i] == function_.outputs[i] &&
                            function_.outputs.size() == 1;
-      results_.push_back(is_free ? fields[i]
-                         : sizes ? at::empty({count}, function_.outputs[i])
-                                 : at::empty({}, function_.outputs[i]));
+      results_.push_back(is_free      ? fields[i]
+                         : batch_size ? at::empty({count}, function_.outputs[i])
+                                      : at::empty({}, function_.outputs[i]));
       out_.push_back(results_.back().data_ptr());
     }
     const std::uint64_t first = next_index_;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 
 #include "cohort/data/internal/dataset_op_suite.h"
@@ -56,6 +57,15 @@ TEST(TypedMap, RefusesElementsOfAnotherType) {
               throws_error(ErrorCode::invalid_argument, "parameter 0"));
   EXPECT_THAT([] { rows(4).batch(2).map(add_one); },
               throws_error(ErrorCode::invalid_argument, "int64[?]"));
+}
+
+// An element is not the pipeline's alone: its memory once took the result.
+TEST(TypedMap, DoesNotWriteToATensorThatAFunctionKeeps) {
+  const at::Tensor kept = at::full({}, 5, at::kLong);
+  const Dataset dataset = rows(3).map([kept](at::Tensor) { return kept; }).map(add_one);
+  EXPECT_THAT(elements_of(dataset), ElementsAre("6", "6", "6"));
+  EXPECT_THAT(elements_of(dataset.batch(3)), ElementsAre("[6, 6, 6]"));
+  EXPECT_EQ(kept.item<std::int64_t>(), 5);
 }
 
 TEST(TypedMap, DoesNotWriteToItsSource) {

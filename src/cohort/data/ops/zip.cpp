@@ -44,19 +44,26 @@ class ZipStage final : public Stage {
     return !is_at_end_;
   }
 
-  // Whole batches of rows, which cannot fail half-way.
+  // Whole batches of rows. Where those of one input fail, the others pass over theirs.
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
     if (!has_rows_) return Stage::next_batch(count, batch);
     if (is_at_end_) return 0;
     batch.clear();
     std::int64_t got = count;
+    std::exception_ptr error;
     for (const auto& input : inputs_) {
-      Fields part;
-      got = std::min(got, input->next_batch(got, part));
+      try {
+        Fields part;
+        got = std::min(got, error ? input->skip(got) : input->next_batch(got, part));
+        for (at::Tensor& field : part) batch.push_back(std::move(field));
+      } catch (...) {
+        if (!error) error = std::current_exception();
+      }
       is_at_end_ = got < count;
-      if (got == 0) return 0;
-      for (at::Tensor& field : part) batch.push_back(std::move(field));
+      if (got == 0) break;
     }
+    if (error) std::rethrow_exception(error);
+    if (got == 0) return 0;
     for (at::Tensor& field : batch) {
       if (field.size(0) > got) field = narrow_rows(field, 0, got).contiguous();
     }

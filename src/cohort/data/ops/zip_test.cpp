@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/data/internal/files/file_fixture.h"
 #include "cohort/data/internal/node.h"
 
 namespace cohort::data {
@@ -75,6 +76,22 @@ TEST(Zip, KeepsItsInputsInStepBehindAnError) {
               ElementsAre("(0, 0, 0)", "error data_loss", "(2, 2, 2)"));
   EXPECT_THAT(elements_of(zipped({failing_at(1, 3), tensors(1)})),
               ElementsAre("(0, 0)", "error data_loss"));
+}
+
+// A record that fails while a batch is gathered once left the inputs behind it where they were.
+TEST(Zip, KeepsRowsInStepBehindABadRecord) {
+  const ScratchDirectory directory;
+  const std::string path = directory.write_records("f", {"r0", "r1", "r2", "r3", "r4"});
+  write_record_index(path);
+  std::string bytes = bytes_of_file(path);
+  bytes[bytes.size() / 5 + 12] = 'x';
+  directory.write("f", bytes);
+  const Dataset records = Dataset::tf_record(StringTensor(path));
+  EXPECT_THAT(elements_of(zipped({records, rows(9)}).batch(2)),
+              ElementsAre("error data_loss", "(['r2', 'r3'], [2, 3])", "(['r4'], [4])"));
+  EXPECT_THAT(
+      elements_of(zipped({rows(9), records, rows(9)}).batch(2)),
+      ElementsAre("error data_loss", "([2, 3], ['r2', 'r3'], [2, 3])", "([4], ['r4'], [4])"));
 }
 
 TEST(Zip, RefusesNoDatasets) {

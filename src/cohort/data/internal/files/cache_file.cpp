@@ -89,15 +89,15 @@ class CacheFileWriter::FileLock {
   int file_ = -1;
 };
 
-CacheFileWriter::CacheFileWriter(std::string prefix, const std::string& spec)
-    : prefix_(std::move(prefix)),
-      lock_(std::make_unique<FileLock>(partial_cache_path(prefix_))),
-      writer_(std::make_unique<RecordWriter>(partial_cache_path(prefix_))) {
+CacheFileWriter::CacheFileWriter(CachePaths paths, const std::string& spec)
+    : paths_(std::move(paths)),
+      lock_(std::make_unique<FileLock>(paths_.partial)),
+      writer_(std::make_unique<RecordWriter>(paths_.partial)) {
   writer_->write(text_of(header_record(spec)));
 }
 
 CacheFileWriter::~CacheFileWriter() {
-  if (writer_) ::unlink(partial_cache_path(prefix_).c_str());
+  if (writer_) ::unlink(paths_.partial.c_str());
 }
 
 void CacheFileWriter::add(const Fields& fields) {
@@ -114,16 +114,13 @@ void CacheFileWriter::finish() {
   writer.u64(count_);
   writer_->write(text_of(writer.bytes()));
   writer_->close();
-  if (::rename(partial_cache_path(prefix_).c_str(), cache_path(prefix_).c_str()) != 0) {
-    fail_to_write(cache_path(prefix_));
-  }
+  if (::rename(paths_.partial.c_str(), paths_.whole.c_str()) != 0) fail_to_write(paths_.whole);
   writer_.reset();
   lock_.reset();
 }
 
-std::unique_ptr<CacheFileReader> CacheFileReader::open(const std::string& prefix,
+std::unique_ptr<CacheFileReader> CacheFileReader::open(const std::string& path,
                                                        const std::string& spec) {
-  const std::string path = cache_path(prefix);
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return nullptr;
   std::unique_ptr<CacheFileReader> reader(new CacheFileReader(path));

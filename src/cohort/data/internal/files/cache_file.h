@@ -17,12 +17,18 @@ namespace cohort::data {
 std::string cache_path(const std::string& prefix);
 std::string partial_cache_path(const std::string& prefix);
 
+// The same two, where they may be opened.
+struct CachePaths {
+  std::string whole;
+  std::string partial;
+};
+
 // Collects the elements of a pass; the file appears with finish(), and nothing is left without it.
 // Used from one thread at a time.
 class CacheFileWriter {
  public:
-  // already_exists while another process or iterator collects elements for this prefix.
-  CacheFileWriter(std::string prefix, const std::string& spec);
+  // already_exists while another process or iterator collects elements for these files.
+  CacheFileWriter(CachePaths paths, const std::string& spec);
   ~CacheFileWriter();
   CacheFileWriter(const CacheFileWriter&) = delete;
   CacheFileWriter& operator=(const CacheFileWriter&) = delete;
@@ -33,7 +39,7 @@ class CacheFileWriter {
 
  private:
   class FileLock;
-  std::string prefix_;
+  CachePaths paths_;
   std::unique_ptr<FileLock> lock_;
   std::unique_ptr<RecordWriter> writer_;
   std::uint64_t count_ = 0;
@@ -43,7 +49,7 @@ class CacheFileWriter {
 class CacheFileReader {
  public:
   // nullptr where there is none; failed_precondition for that of a pipeline of another spec.
-  static std::unique_ptr<CacheFileReader> open(const std::string& prefix, const std::string& spec);
+  static std::unique_ptr<CacheFileReader> open(const std::string& path, const std::string& spec);
 
   // False at the end. data_loss for a damaged file.
   bool next(Fields& element);

@@ -58,6 +58,9 @@ struct Descriptor {
 }  // namespace
 
 std::string allowed_path(const std::string& path, const RunOptions& options, std::string_view op) {
+  COHORT_CHECK(path.find('\0') == std::string::npos, ErrorCode::invalid_argument, "[data.", op,
+               "] expected a path without zero bytes, got '", path.c_str(),
+               "' and more behind such a byte; correct the path");
   if (!options.data_dirs) return path;
   const fs::path found = resolved(path);
   const bool is_allowed =

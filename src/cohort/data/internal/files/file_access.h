@@ -14,7 +14,7 @@ namespace cohort::data {
 
 // The canonical path, if it lies under one of options.data_dirs (also canonical); permission_denied
 // naming path and remedy otherwise, before it is known whether the file exists. `op` is for
-// messages.
+// messages. invalid_argument for a path with a zero byte: the system would open another file.
 std::string allowed_path(const std::string& path, const RunOptions& options, std::string_view op);
 
 // A whole file mapped privately: it must not be shortened while this lives. Immutable.

@@ -5,6 +5,7 @@
 #include <array>
 #include <thread>
 
+#include "cohort/core/bytes.h"
 #include "cohort/core/error.h"
 #include "cohort/data/internal/files/file_access.h"
 #include "cohort/data/internal/files/file_reader_stage.h"
@@ -27,6 +28,42 @@ bool is_fixed_list(const Node& node) {
 NodePtr slices_of(const std::vector<std::string>& names) {
   return Dataset::from_tensor_slices(StringTensor(names)).node();
 }
+
+std::string_view words_for(FileReading reading) {
+  return reading == FileReading::in_order ? "in order" : "by number";
+}
+
+// The rows of files. Used only from its stage's thread.
+class RowReader final : public RowStage {
+ public:
+  RowReader(const FileReaderNode& node, StageContext context, std::shared_ptr<const RowStore> store)
+      : RowStage(node),
+        reader_(node),
+        context_(std::move(context)),
+        all_(start_rows(node, std::move(store))) {}
+
+  const RowStore& store() const override { return all_->rows()->store(); }
+  std::size_t next_rows(std::span<std::int64_t> rows) override {
+    return all_->rows()->next_rows(rows);
+  }
+  std::size_t skip_rows(std::size_t count) override { return all_->rows()->skip_rows(count); }
+  std::optional<std::int64_t> rows_left() const override { return all_->rows()->rows_left(); }
+
+  void save(ByteWriter& writer) const override {
+    FileReaderNode::write_reading(writer, FileReading::by_number);
+    all_->save(writer);
+  }
+
+  void restore(ByteReader& reader) override {
+    reader_.check_reading(reader, FileReading::by_number, context_);
+    all_->restore(reader);
+  }
+
+ private:
+  const FileReaderNode& reader_;  // kept by the stage
+  StageContext context_;
+  std::unique_ptr<Stage> all_;
+};
 
 std::vector<NodePtr> inputs_of(const FileNames& names) {
   return names.dataset ? std::vector<NodePtr>{names.dataset} : std::vector<NodePtr>{};
@@ -92,17 +129,41 @@ FileNames FileReaderNode::names_in(std::vector<NodePtr> inputs) const {
 }
 
 std::unique_ptr<Stage> FileReaderNode::make_stage(const StageContext& context) const {
-  if (const std::shared_ptr<const RowStore> store = rows(context)) return start_rows(*this, store);
+  if (const std::shared_ptr<const RowStore> store = rows(context)) {
+    return std::make_unique<RowReader>(*this, context, store);
+  }
   std::int64_t open_files = options_.num_parallel_reads;
   if (open_files == kAutotune) open_files = std::thread::hardware_concurrency();
-  const Node& names = list_source_ ? *list_source_ : input();
-  return std::make_unique<FileReaderStage>(*this, context, names.start(context.input(0)),
+  return std::make_unique<FileReaderStage>(*this, context, start_names(context),
                                            std::max<std::size_t>(1, open_files));
 }
 
-std::vector<std::string> FileReaderNode::all_paths(const StageContext& context) const {
+std::unique_ptr<Stage> FileReaderNode::start_names(const StageContext& context) const {
   const Node& names = list_source_ ? *list_source_ : input();
-  const std::unique_ptr<Stage> stage = names.start(context.input(0));
+  return names.start(context.input(0));
+}
+
+void FileReaderNode::write_reading(ByteWriter& writer, FileReading reading) {
+  writer.u8(static_cast<std::uint8_t>(reading));
+}
+
+void FileReaderNode::check_reading(ByteReader& reader, FileReading reading,
+                                   const StageContext& context) const {
+  const std::uint8_t saved = reader.u8();
+  if (saved > static_cast<std::uint8_t>(FileReading::by_number)) reader.fail("how files are read");
+  if (saved == static_cast<std::uint8_t>(reading)) return;
+  Fields name;
+  start_names(context)->next(name);
+  internal::throw_error(
+      ErrorCode::failed_precondition, "[data.", op(), "] expected a position in files read ",
+      words_for(reading), ", as '", name.empty() ? "" : StringTensor::of(name[0]).value(),
+      "' and those behind it are now, got one in files read ",
+      words_for(static_cast<FileReading>(saved)),
+      "; put the files and their indexes (FILE.index) back as they were when it was saved");
+}
+
+std::vector<std::string> FileReaderNode::all_paths(const StageContext& context) const {
+  const std::unique_ptr<Stage> stage = start_names(context);
   std::vector<std::string> paths;
   for (Fields name; stage->next(name);) {
     paths.push_back(

@@ -2,6 +2,7 @@
 // What the ops that read files share: tf_record, text_line, fixed_length_record, csv.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -31,6 +32,9 @@ struct FileNames {
                         std::string_view op);
 };
 
+// How a run reads its files: by number where it can. Part of a saved position: never renumber.
+enum class FileReading : std::uint8_t { in_order = 0, by_number = 1 };
+
 FileOptions file_options_from(AttributeReader& attributes);
 
 // Reads the files of its input one after the other, or num_parallel_reads of them in turn. A file
@@ -50,6 +54,11 @@ class FileReaderNode : public Node {
   // Whether make_element() makes a scalar string of each value.
   virtual bool makes_strings() const { return true; }
 
+  // What a saved position begins with. failed_precondition naming a file where the position is that
+  // of a run that read them otherwise, as one is from before there were indexes.
+  static void write_reading(ByteWriter& writer, FileReading reading);
+  void check_reading(ByteReader& reader, FileReading reading, const StageContext& context) const;
+
  protected:
   ElementSpec make_spec() const override;
   // The elements of these files by number; null where they must be read in order.
@@ -62,6 +71,7 @@ class FileReaderNode : public Node {
 
  private:
   std::shared_ptr<const RowStore> rows(const StageContext& context) const;
+  std::unique_ptr<Stage> start_names(const StageContext& context) const;
   std::vector<std::string> all_paths(const StageContext& context) const;
 
   std::vector<std::string> list_;

@@ -137,6 +137,7 @@ std::int64_t FileReaderStage::next_batch(std::int64_t count, Fields& batch) {
 }
 
 void FileReaderStage::save(ByteWriter& writer) const {
+  FileReaderNode::write_reading(writer, FileReading::in_order);
   names_->save(writer);
   writer.u8(names_have_ended_ ? 1 : 0);
   writer.varint(turn_);
@@ -151,6 +152,7 @@ void FileReaderStage::save(ByteWriter& writer) const {
 }
 
 void FileReaderStage::restore(ByteReader& reader) {
+  reader_.check_reading(reader, FileReading::in_order, context_);
   names_->restore(reader);
   names_have_ended_ = reader.u8() != 0;
   turn_ = reader.varint();

@@ -38,6 +38,7 @@ class FileRows : public RowStore {
   FileRows(std::vector<RowFile> files, std::string_view op);
 
   std::int64_t size() const final { return starts_.back(); }
+  bool can_fail() const final { return true; }
   void element(std::int64_t row, Fields& fields) const final;
   void gather(std::span<const std::int64_t> rows, Fields& batch) const final;
 

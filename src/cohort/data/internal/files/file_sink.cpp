@@ -33,6 +33,7 @@ class PlainSink final : public FileSink {
   }
 
   void write(std::string_view bytes) override {
+    check();
     if (buffer_.size() + bytes.size() > kBufferBytes) flush();
     if (bytes.size() >= kBufferBytes) {
       write_now(bytes);
@@ -42,6 +43,7 @@ class PlainSink final : public FileSink {
   }
 
   void flush() override {
+    check();
     write_now(buffer_);
     buffer_.clear();
   }
@@ -53,11 +55,21 @@ class PlainSink final : public FileSink {
   }
 
  private:
+  // How much of what was to be written is there is not known any more: nothing may come behind it.
+  void check() const {
+    COHORT_CHECK(!has_failed_, ErrorCode::failed_precondition, "[data.", op_,
+                 "] expected a file that was written so far, got '", path_,
+                 "', where writing failed before; write the file anew");
+  }
+
   void write_now(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t done = ::write(file_, bytes.data(), bytes.size());
       if (done < 0 && errno == EINTR) continue;
-      if (done < 0) fail("to write");
+      if (done < 0) {
+        has_failed_ = true;
+        fail("to write");
+      }
       bytes.remove_prefix(static_cast<std::size_t>(done));
     }
   }
@@ -76,6 +88,7 @@ class PlainSink final : public FileSink {
   std::string path_;
   std::string op_;
   std::string buffer_;
+  bool has_failed_ = false;
 };
 
 class DeflateSink final : public FileSink {

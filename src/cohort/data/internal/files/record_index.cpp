@@ -53,7 +53,13 @@ void save_record_index(const RecordIndex& index, const std::string& path) {
   const std::unique_ptr<FileSink> file = create_file(unfinished, Compression::none, kOp);
   file->write(bytes);
   file->close();
-  std::filesystem::rename(unfinished, path);
+  std::error_code error;
+  std::filesystem::rename(unfinished, path, error);
+  if (!error) return;
+  std::error_code ignored;
+  std::filesystem::remove(unfinished, ignored);
+  internal::throw_error(ErrorCode::failed_precondition, "[data.record_index] expected to write '",
+                        path, "', got: ", error.message(), "; move away what has its name");
 }
 
 std::optional<RecordIndex> load_record_index(const std::string& path, std::uint64_t file_bytes) {

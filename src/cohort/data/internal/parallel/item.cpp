@@ -37,9 +37,10 @@ Error read_error(ByteReader& reader) {
   Error error(static_cast<ErrorCode>(code), reader.text(), static_cast<ErrorCause>(cause));
   const std::string origin = reader.text();
   const std::uint64_t incarnation = reader.varint();
-  if (!origin.empty()) error = std::move(error).at(origin, incarnation);
+  // The builders change `error` itself: what they return must not be assigned to it.
+  if (!origin.empty()) static_cast<void>(std::move(error).at(origin, incarnation));
   for (std::size_t left = reader.count(); left > 0; --left) {
-    error = std::move(error).during(reader.text());
+    static_cast<void>(std::move(error).during(reader.text()));  // NOLINT(bugprone-use-after-move)
   }
   return error;
 }

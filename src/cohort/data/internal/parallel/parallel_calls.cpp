@@ -222,7 +222,7 @@ std::size_t parallel_calls_max(const DatasetOptions& options) {
   if (options.autotune_cpu_budget.value_or(0) > 0) {
     most = std::min(most, *options.autotune_cpu_budget);
   }
-  return static_cast<std::size_t>(most);
+  return static_cast<std::size_t>(std::min(most, kThreadsMax));
 }
 
 void check_parallel_calls(std::int64_t calls, std::string_view op) {

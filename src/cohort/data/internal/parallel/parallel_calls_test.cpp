@@ -165,6 +165,15 @@ TEST(ParallelMap, StopsWhenItsIteratorGoes) {
   EXPECT_EQ(calls->load(), made);
 }
 
+// A pool's size may come from a peer.
+TEST(ParallelMap, HasNoMoreThreadsThanItsBoundWhateverAPoolHas) {
+  DatasetOptions options;
+  options.private_threadpool_size = std::int64_t{1} << 40;
+  EXPECT_EQ(parallel_calls_max(options), static_cast<std::size_t>(kThreadsMax));
+  options.private_threadpool_size = 3;
+  EXPECT_EQ(parallel_calls_max(options), 3U);
+}
+
 TEST(ParallelMap, RefusesDegreesThatAreNone) {
   EXPECT_THAT(error_of([] { doubled(3, {.num_parallel_calls = -2}); }).message(),
               HasSubstr("[data.map] expected num_parallel_calls >= 0 or kAutotune, got -2"));
