@@ -129,7 +129,7 @@ void Requester::State::finish(const Error& reason) {
       log_error("a handler of the end of ", task, " failed: ", current_error().what());
     }
   };
-  for (auto& [id, on_answer] : left) guarded([&] { on_answer(reason); });
+  for (auto& [id, on_answer] : left) guarded([&answer = on_answer, &reason] { answer(reason); });
   if (last) guarded([&] { last(reason); });
   Lock lock(mutex);
   thread = {};

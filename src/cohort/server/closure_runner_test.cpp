@@ -19,7 +19,11 @@ using testing::Promised;
 using Tensors = std::vector<at::Tensor>;
 
 // kPicky has no program for what it gets; kUnknown was never registered.
-enum : std::uint32_t { kConstant, kEcho, kBlocked, kPicky, kUnknown };
+constexpr std::uint32_t kConstant = 0;
+constexpr std::uint32_t kEcho = 1;
+constexpr std::uint32_t kBlocked = 2;
+constexpr std::uint32_t kPicky = 3;
+constexpr std::uint32_t kUnknown = 4;
 
 Promised<bool>& gate() {
   static Promised<bool> gate;
@@ -32,7 +36,7 @@ Promised<bool>& entered() {
   return entered;
 }
 
-const bool are_registered = [] {
+const bool kAreRegistered = [] {
   function::register_function("closure_runner_test.echo", [](Tensors inputs) { return inputs; });
   function::register_function("closure_runner_test.blocked", [](Tensors) {
     entered().set(true);
