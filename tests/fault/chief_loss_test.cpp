@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <optional>
 
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/testing/cluster/test_cluster.h"
@@ -37,7 +38,16 @@ TEST_F(ChiefLossTest, TheNextStartTakesThePlaceOfASilentChief) {
   first.signal(SIGSTOP);
 
   ParameterServerStrategy strategy(cluster.resolver());
-  ClusterCoordinator coordinator(strategy);
+  std::optional<ClusterCoordinator> taken;
+  while (!taken) {  // until it has stopped, its threads may answer
+    try {
+      taken.emplace(strategy);
+    } catch (const Error& error) {
+      ASSERT_EQ(error.code(), ErrorCode::failed_precondition) << error.what();
+      ASSERT_FALSE(deadline.has_expired()) << error.what();
+    }
+  }
+  ClusterCoordinator& coordinator = *taken;
   Variable sum = strategy.variable("sum", at::ones({}));
   Function step([&] { sum.assign_add(at::ones({})); });
   for (int i = 0; i < 10; ++i) coordinator.schedule(step);
