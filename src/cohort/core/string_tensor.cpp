@@ -26,9 +26,10 @@ namespace {
 std::int64_t count_of(std::span<const std::int64_t> sizes) {
   std::int64_t count = 1;
   for (const std::int64_t size : sizes) {
-    COHORT_CHECK(size >= 0 && !__builtin_mul_overflow(count, size, &count),
-                 ErrorCode::invalid_argument,
-                 "[core.string_tensor] expected sizes of at least 0, got ", size);
+    COHORT_CHECK(
+        size >= 0 && !__builtin_mul_overflow(count, size, &count), ErrorCode::invalid_argument,
+        "[core.string_tensor] expected sizes of at least 0 whose product fits 63 bits, got ",
+        c10::IntArrayRef(sizes.data(), sizes.size()));
   }
   return count;
 }

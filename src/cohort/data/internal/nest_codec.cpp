@@ -3,7 +3,9 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "cohort/core/error.h"
 
@@ -37,18 +39,16 @@ bool is_known_dtype(std::int64_t code) {
 // The bytes of a tensor of these sizes, or nothing if more than `available`.
 std::optional<std::size_t> byte_count(at::ScalarType dtype, const std::vector<std::int64_t>& sizes,
                                       std::size_t available) {
+  const bool is_empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
+  // LibTorch multiplies the other sizes of an empty tensor as well.
+  const std::size_t most = is_empty ? std::numeric_limits<std::int64_t>::max() : available;
   std::size_t bytes = c10::elementSize(dtype);
-  bool is_empty = false;
   for (const std::int64_t size : sizes) {
-    if (size < 0) return std::nullopt;
-    if (size == 0) is_empty = true;
-  }
-  if (is_empty) return 0;
-  for (const std::int64_t size : sizes) {
-    if (static_cast<std::uint64_t>(size) > available / bytes) return std::nullopt;
+    if (size == 0) continue;
+    if (size < 0 || static_cast<std::size_t>(size) > most / bytes) return std::nullopt;
     bytes *= static_cast<std::size_t>(size);
   }
-  return bytes;
+  return is_empty ? 0 : bytes;
 }
 
 void write_strings(ByteWriter& writer, const StringTensor& strings) {
@@ -60,9 +60,9 @@ void write_strings(ByteWriter& writer, const StringTensor& strings) {
 StringTensor read_strings(ByteReader& reader) {
   std::vector<std::int64_t> sizes = reader.sizes();
   if (sizes.size() > kDimensionsMax) reader.fail("a tensor of at most 64 dimensions");
-  std::size_t count = 1;
+  std::int64_t count = 1;
   for (const std::int64_t size : sizes) {
-    if (size < 0 || __builtin_mul_overflow(count, static_cast<std::size_t>(size), &count)) {
+    if (size < 0 || __builtin_mul_overflow(count, size, &count)) {
       reader.fail("sizes of a string tensor");
     }
   }

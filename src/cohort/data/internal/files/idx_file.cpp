@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <optional>
 
 #include "cohort/core/error.h"
@@ -73,13 +74,16 @@ void check_magic(const std::string& path, std::span<const std::byte> bytes) {
 
 // The number of bytes of the values, or nothing if more than `available`.
 std::optional<std::size_t> value_bytes(const TensorSpec& spec, std::size_t available) {
+  const bool is_empty = std::find(spec.sizes->begin(), spec.sizes->end(), 0) != spec.sizes->end();
+  // LibTorch multiplies the other sizes of an empty tensor as well.
+  const std::size_t most = is_empty ? std::numeric_limits<std::int64_t>::max() : available;
   std::size_t bytes = c10::elementSize(spec.dtype);
-  if (std::find(spec.sizes->begin(), spec.sizes->end(), 0) != spec.sizes->end()) return 0;
   for (const std::int64_t size : *spec.sizes) {
-    if (static_cast<std::size_t>(size) > available / bytes) return std::nullopt;
+    if (size == 0) continue;
+    if (static_cast<std::size_t>(size) > most / bytes) return std::nullopt;
     bytes *= static_cast<std::size_t>(size);
   }
-  return bytes;
+  return is_empty ? 0 : bytes;
 }
 
 void swap_values(const std::byte* from, std::size_t width, std::size_t count, std::byte* to) {
