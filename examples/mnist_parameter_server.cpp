@@ -107,7 +107,6 @@ int main(int argc, char** argv) {
     const Options options(arguments);
     const cohort::TfConfigResolver resolver;
     if (resolver.is_server()) return cohort::Server(resolver).join();
-
     cohort::ParameterServerStrategy strategy(
         resolver, {.cluster = {.seed = static_cast<std::uint64_t>(options.number("--seed"))}});
     cohort::ClusterCoordinator coordinator(strategy);
@@ -132,6 +131,8 @@ int main(int argc, char** argv) {
     });
 
     const std::int64_t steps = options.number("--epochs") * (train.cardinality() / batch);
+    COHORT_CHECK(steps > 0, cohort::ErrorCode::invalid_argument, "expected --epochs above 0 and ",
+                 "--batch of at most ", train.cardinality(), ", got --batch ", batch);
     std::vector<cohort::RemoteValue> losses;
     const auto start = std::chrono::steady_clock::now();
     for (std::int64_t i = 0; i < steps; ++i) losses.push_back(coordinator.schedule(step, iterator));

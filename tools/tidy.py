@@ -263,6 +263,29 @@ def unreached_files(tree):
             yield Finding(source.path, 1, "unreached", "no CMakeLists.txt above it makes a module of it")
 
 
+# Installed for those who extend Cohort, and only reached by their own names.
+NOT_IN_UMBRELLA = {f"cohort/{name}.h" for name in (
+    "cluster/validation", "coordinator/closure_queue", "coordinator/failure_policy", "core/blas", "core/random",
+    "data/auto_shard", "data/never_fails", "data/raw_readers", "data/rebatch", "function/default_generator", "input/dummy",
+    "input/multi_device_iterator", "rpc/messages", "variable/hyperparameter", "variable/remote_variable")}
+
+
+def umbrella(tree):
+    """cohort.h has all of the public interface: a header that it does not reach is one that users do not find."""
+    headers = {source.path[len("src/"):]: source for source in tree.code()
+               if source.is_public or source.path == "src/cohort/cohort.h"}
+    if "cohort/cohort.h" not in headers:
+        return
+    reached, left = set(), ["cohort/cohort.h"]
+    while left:
+        header = left.pop()
+        if header in headers and header not in reached:
+            reached.add(header)
+            left += [name.strip('<>"') for _, name in headers[header].includes()]
+    for header in sorted(set(headers) - reached - NOT_IN_UMBRELLA):
+        yield Finding(headers[header].path, 1, "umbrella", "cohort.h does not include this public header")
+
+
 def markdown_links(tree):
     for source in tree.sources:
         if not source.path.endswith(".md"):
@@ -289,7 +312,7 @@ def stray_words(tree):
 
 
 RULES = (layers, banned_includes, banned_calls, function_lengths, file_sizes, names, licence_heads,
-         unreached_files, markdown_links, stray_words)
+         unreached_files, umbrella, markdown_links, stray_words)
 
 
 class Tree:

@@ -139,6 +139,15 @@ class Rules(unittest.TestCase):
         tree = tidy.Tree(self.root, self.root / "compile_commands.json")
         self.assertEqual([f.rule for f in tidy.findings(tree)], ["unreached"])
 
+    def test_umbrella(self):
+        for name, text in (("a", ""), ("b", '#include "cohort/rpc/c.h"\n'), ("c", "")):
+            self.write(f"src/cohort/rpc/{name}.h", HEAD + text)
+        self.write("src/cohort/rpc/internal/d.h", HEAD)
+        found = self.found("src/cohort/cohort.h", HEAD + '#include "cohort/rpc/b.h"\n', "umbrella")
+        self.assertEqual(found, ["cohort.h does not include this public header"])
+        self.assertEqual(self.found("src/cohort/cohort.h", HEAD + '#include "cohort/rpc/a.h"\n'
+                                    '#include "cohort/rpc/b.h"\n', "umbrella"), [])
+
     def test_links(self):
         self.write("docs/b.md", "# B\n")
         self.assertEqual(self.found("docs/a.md", "[b](b.md#B) [w](https://x.y) [h](#here)\n```\n[c](d)\n```\n"), [])

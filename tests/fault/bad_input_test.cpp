@@ -397,6 +397,16 @@ const BadData kBadData[] = {
 INSTANTIATE_TEST_SUITE_P(BadInput, BadDataFiles, ::testing::ValuesIn(kBadData),
                          [](const auto& data) { return data.param.name; });
 
+// It made 0 steps, and the error was one of its progress bar.
+TEST_F(BadInput, ABatchOfMoreThanAllImagesEndsTheLaunch) {
+  Words command = {COHORT_COMMAND, "launch", "--workers", "1", "--ps", "1",
+                   "--data",       kDigits,  "--"};
+  for (const std::string& word : example()) command.push_back(word);
+  command.insert(command.end(), {"--batch", "2000"});
+  RunningProgram launch(command);
+  expect_end(launch, 64, {"--batch of at most 1437", "got --batch 2000"});
+}
+
 TEST_F(BadInput, AFolderThatTheServersWereNotGivenEndsTheLaunch) {
   Words command = {COHORT_COMMAND, "launch", "--workers", "1", "--ps", "1", "--"};
   for (const std::string& word : example()) command.push_back(word);

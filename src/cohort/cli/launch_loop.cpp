@@ -27,14 +27,17 @@ constexpr int kBadConfiguration = 64;
 // How often to look for ended processes where the kernel does not tell.
 constexpr milliseconds kPollPeriod{20};
 
-// Copies what is there now; false at the end of the stream.
+// Copies what is there now, or more than a pipe holds of what a task goes on writing; false at the
+// end of the stream.
 bool drain(int fd, LinePrefixer& lines) {
+  constexpr int kReadsMax = 16;
   char bytes[16 << 10];
-  for (;;) {
+  for (int reads = 0; reads < kReadsMax; ++reads) {
     const ssize_t count = ::read(fd, bytes, sizeof bytes);
     if (count <= 0) return count < 0 && (errno == EAGAIN || errno == EINTR);
     lines.write({bytes, static_cast<std::size_t>(count)});
   }
+  return true;
 }
 
 // Processes that tasks started and left behind were given to this one by the kernel.
@@ -54,10 +57,10 @@ void end_orphans() {
 }  // namespace
 
 struct LaunchLoop::Task {
-  Task(const TaskId& id, const LaunchOptions& options)
+  Task(const TaskId& id, const LaunchOptions& options, StopState* stop)
       : report{id, {}, 0, 0},
-        out("[" + id.to_string() + "] ", options.out_fd),
-        err("[" + id.to_string() + "] ", options.err_fd) {}
+        out("[" + id.to_string() + "] ", options.out_fd, stop),
+        err("[" + id.to_string() + "] ", options.err_fd, stop) {}
 
   bool is_chief() const { return report.task == LocalCluster::chief(); }
 
@@ -72,11 +75,11 @@ struct LaunchLoop::Task {
 };
 
 LaunchLoop::LaunchLoop(const LaunchOptions& options, LocalCluster cluster, int stop_fd)
-    : options_(options), cluster_(std::move(cluster)), stop_fd_(stop_fd), kills_(options.kills) {
+    : options_(options), cluster_(std::move(cluster)), stop_{stop_fd}, kills_(options.kills) {
   progress_.make_reader_nonblocking();
   for (const TaskId& id : cluster_.servers())
-    tasks_.push_back(std::make_unique<Task>(id, options_));
-  tasks_.push_back(std::make_unique<Task>(LocalCluster::chief(), options_));
+    tasks_.push_back(std::make_unique<Task>(id, options_, &stop_));
+  tasks_.push_back(std::make_unique<Task>(LocalCluster::chief(), options_, &stop_));
 }
 
 LaunchLoop::~LaunchLoop() = default;
@@ -119,7 +122,7 @@ void LaunchLoop::turn() {
 }
 
 void LaunchLoop::wait(std::optional<Time> until) {
-  std::vector<pollfd> events = {{stop_fd_, POLLIN, 0}, {progress_.reader(), POLLIN, 0}};
+  std::vector<pollfd> events = {{stop_.fd, POLLIN, 0}, {progress_.reader(), POLLIN, 0}};
   int timeout = -1;
   const auto at_most = [&timeout](milliseconds time) {
     const int value = static_cast<int>(std::clamp<std::int64_t>(time.count(), 0, 60'000));
@@ -138,7 +141,8 @@ void LaunchLoop::wait(std::optional<Time> until) {
 
 void LaunchLoop::read_stop_requests() {
   unsigned char signal = 0;
-  while (::read(stop_fd_, &signal, 1) == 1) {
+  while (::read(stop_.fd, &signal, 1) == 1) {
+    stop_.is_requested = true;
     if (is_ending()) kill_all();
     // A lost port would mean another start.
     if (std::exchange(lost_port_, false)) exit_code_ = 128 + signal;
@@ -259,8 +263,8 @@ LaunchLoop::Task* LaunchLoop::find(const TaskId& id) {
   return nullptr;
 }
 
-void LaunchLoop::say(const std::string& text) const {
-  LinePrefixer line("[launch] ", options_.err_fd);
+void LaunchLoop::say(const std::string& text) {
+  LinePrefixer line("[launch] ", options_.err_fd, &stop_);
   line.write(text + "\n");
 }
 

@@ -167,6 +167,26 @@ TEST_F(LaunchTest, AStopRequestEndsAllTasks) {
   EXPECT_FALSE(runs("pid.worker0"));
 }
 
+// The launcher wrote on without looking for stop requests, for as long as nobody read.
+TEST_F(LaunchTest, AStopRequestEndsAllWhileNobodyReadsTheOutput) {
+  int pipe[2];
+  ASSERT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
+  const int file = std::exchange(options_.out_fd, pipe[1]);
+  script("exec sleep 1000",
+         "if [ $type$index = worker1 ]; then exec yes; fi\n"
+         "if [ $type = ps ]; then await full; echo >$dir/events; fi; exec sleep 1000");
+  options_.grace = milliseconds(100);
+  std::thread watcher([&] {
+    pollfd room{pipe[1], POLLOUT, 0};
+    while (::poll(&room, 1, 0) == 1) std::this_thread::yield();
+    std::ofstream(path("full"));
+  });
+  EXPECT_EQ(run_and_stop(SIGINT).exit_code, 128 + SIGINT);
+  watcher.join();
+  ::close(pipe[0]);
+  ::close(std::exchange(options_.out_fd, file));
+}
+
 TEST_F(LaunchTest, ATaskThatWillNotEndIsKilledAfterTheGrace) {
   script(
       "await worker0; exit 3",

@@ -4,7 +4,10 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <climits>
 
 namespace cohort::cli {
 namespace {
@@ -12,24 +15,41 @@ namespace {
 // A line without an end is cut here, so that memory stays bounded.
 constexpr std::size_t kMaxLineBytes = 64 << 10;
 
+// For the last lines, once a stop was requested: a reader that is there takes some in this time.
+constexpr int kLastWaitMilliseconds = 200;
+
+int timeout_of(const StopState* stop) {
+  if (stop == nullptr || !stop->is_requested) return -1;
+  return stop->is_stuck ? 0 : kLastWaitMilliseconds;
+}
+
+// Waits until a write will not; false when a stop is requested before.
+bool can_write(int fd, StopState* stop) {
+  const int stop_fd = stop == nullptr ? -1 : stop->fd;
+  std::array<pollfd, 2> events{pollfd{fd, POLLOUT, 0}, pollfd{stop_fd, POLLIN, 0}};
+  const bool is_told = ::poll(events.data(), events.size(), timeout_of(stop)) < 0;
+  const bool is_ready = is_told || events[0].revents != 0;
+  if (stop != nullptr) stop->is_stuck = !is_ready;
+  return is_ready;
+}
+
 }  // namespace
 
-void write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+void write_all(int fd, std::string_view bytes, StopState* stop) {
+  while (!bytes.empty() && can_write(fd, stop)) {
+    // So much fits where there is room at all, if `fd` blocks.
+    const ssize_t written =
+        ::write(fd, bytes.data(), std::min<std::size_t>(bytes.size(), PIPE_BUF));
     if (written >= 0) {
       bytes.remove_prefix(static_cast<std::size_t>(written));
-    } else if (errno == EAGAIN) {
-      pollfd ready{fd, POLLOUT, 0};
-      ::poll(&ready, 1, -1);
-    } else if (errno != EINTR) {
+    } else if (errno != EAGAIN && errno != EINTR) {
       return;
     }
   }
 }
 
-LinePrefixer::LinePrefixer(std::string prefix, int fd)
-    : prefix_((::isatty(fd) ? "\r\x1b[K" : "") + std::move(prefix)), fd_(fd) {}
+LinePrefixer::LinePrefixer(std::string prefix, int fd, StopState* stop)
+    : prefix_((::isatty(fd) ? "\r\x1b[K" : "") + std::move(prefix)), fd_(fd), stop_(stop) {}
 
 void LinePrefixer::write(std::string_view bytes) {
   for (std::size_t end; (end = bytes.find('\n')) != std::string_view::npos;
@@ -48,11 +68,11 @@ void LinePrefixer::finish() {
 }
 
 void LinePrefixer::write_line(std::string_view line) {
-  // One write a line, so that lines of several tasks do not mix.
+  // One write a line, unless it is very long, so that lines of several tasks do not mix.
   std::string whole = prefix_;
   whole += line;
   whole += '\n';
-  write_all(fd_, whole);
+  write_all(fd_, whole, stop_);
 }
 
 }  // namespace cohort::cli

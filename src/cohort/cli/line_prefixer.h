@@ -7,12 +7,20 @@
 
 namespace cohort::cli {
 
+// Whether the launch shall end: then output that nobody reads is given up. Used only from the
+// launch loop.
+struct StopState {
+  int fd = -1;                // readable once a stop is requested
+  bool is_requested = false;  // was read from it
+  bool is_stuck = false;      // the last wait for output was in vain
+};
+
 // Used only from the launch loop.
 class LinePrefixer {
  public:
   // Does not own `fd`. On a terminal each line first clears the one it stands on, where another
   // task may have drawn a progress bar.
-  LinePrefixer(std::string prefix, int fd);
+  LinePrefixer(std::string prefix, int fd, StopState* stop = nullptr);
 
   void write(std::string_view bytes);
   // Writes an unfinished last line.
@@ -23,10 +31,12 @@ class LinePrefixer {
 
   std::string prefix_;
   int fd_;
+  StopState* stop_;
   std::string rest_;
 };
 
-// Everything, or as much as the other end takes; failure is no error, for nobody could be told.
-void write_all(int fd, std::string_view bytes);
+// Everything, or as much as the other end takes until a stop is requested; failure is no error, for
+// nobody could be told.
+void write_all(int fd, std::string_view bytes, StopState* stop = nullptr);
 
 }  // namespace cohort::cli

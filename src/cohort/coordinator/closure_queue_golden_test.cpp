@@ -60,6 +60,12 @@ INSTANTIATE_TEST_SUITE_P(Cases, ClosureQueueGolden, ::testing::ValuesIn(queue_ca
                          name_of_case);
 
 TEST(ClosureQueueGoldenFile, HasCases) { EXPECT_GE(queue_cases().size(), 11); }
+// A file that was missing had no cases, and nothing failed.
+TEST(FailureGoldenFiles, HaveCases) {
+  for (const char* file : {"coordinator.json", "faults.json"})
+    EXPECT_FALSE(cases_of(file).empty()) << file;
+  EXPECT_GE(failure_cases().size(), 6);
+}
 
 class FailureGolden : public ::testing::TestWithParam<GoldenCase> {};
 

@@ -16,6 +16,37 @@ constexpr std::array<std::string_view, 10> kCauseNames = {
     "none",          "wrong_type",       "peer_lost",     "handle_lost",     "function_missing",
     "input_binding", "cancelled_by_job", "closure_input", "closure_aborted", "application"};
 
+constexpr int kBadConfiguration = 64;
+constexpr int kPeerUnavailable = 69;
+constexpr int kInternal = 70;
+constexpr int kTryAgain = 75;
+
+int exit_code_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::invalid_argument:
+    case ErrorCode::not_found:
+    case ErrorCode::already_exists:
+    case ErrorCode::failed_precondition:
+    case ErrorCode::permission_denied:
+    case ErrorCode::unauthenticated:
+    case ErrorCode::out_of_range:
+    case ErrorCode::unimplemented:
+    case ErrorCode::data_loss:
+      return kBadConfiguration;
+    case ErrorCode::unavailable:
+    case ErrorCode::deadline_exceeded:
+      return kPeerUnavailable;
+    case ErrorCode::aborted:
+    case ErrorCode::cancelled:
+    case ErrorCode::resource_exhausted:
+      return kTryAgain;
+    case ErrorCode::unknown:
+    case ErrorCode::internal:
+      return kInternal;
+  }
+  return kInternal;
+}
+
 }  // namespace
 
 std::string_view name_of(ErrorCode code) {
@@ -97,33 +128,12 @@ Error current_error() {
 }
 
 int exit_code_of(const Error& error) {
-  // The cause tells more than the code: a broken frame is data_loss and ends the connection, a
-  // failing kernel is invalid_argument where a step runs.
-  if (error.cause() == ErrorCause::peer_lost) return 69;
-  if (error.cause() == ErrorCause::application) return 70;
-  switch (error.code()) {
-    case ErrorCode::invalid_argument:
-    case ErrorCode::not_found:
-    case ErrorCode::already_exists:
-    case ErrorCode::failed_precondition:
-    case ErrorCode::permission_denied:
-    case ErrorCode::unauthenticated:
-    case ErrorCode::out_of_range:
-    case ErrorCode::unimplemented:
-    case ErrorCode::data_loss:
-      return 64;
-    case ErrorCode::unavailable:
-    case ErrorCode::deadline_exceeded:
-      return 69;
-    case ErrorCode::aborted:
-    case ErrorCode::cancelled:
-    case ErrorCode::resource_exhausted:
-      return 75;
-    case ErrorCode::unknown:
-    case ErrorCode::internal:
-      return 70;
-  }
-  return 70;
+  // A broken frame is data_loss, and ends its connection.
+  if (error.cause() == ErrorCause::peer_lost) return kPeerUnavailable;
+  const int exit_code = exit_code_of(error.code());
+  // A failing kernel is invalid_argument where a step runs, and a fault of the program.
+  const bool is_of_program = error.cause() == ErrorCause::application;
+  return is_of_program && exit_code == kBadConfiguration ? kInternal : exit_code;
 }
 
 namespace internal {

@@ -107,10 +107,11 @@ TEST(ErrorNames, OfNumbersFromTheWireThatWeDoNotKnowDoNotCrash) {
 // configuration, and so did a kernel that failed in a remote step.
 TEST(ExitCode, FollowsTheCauseBeforeTheCode) {
   using enum ErrorCode;
-  for (const ErrorCode code : {data_loss, unavailable, aborted, invalid_argument}) {
+  for (const ErrorCode code : {data_loss, unavailable, aborted, invalid_argument})
     EXPECT_EQ(exit_code_of(Error(code, "m", ErrorCause::peer_lost)), 69) << name_of(code);
+  for (const ErrorCode code : {data_loss, invalid_argument, not_found})
     EXPECT_EQ(exit_code_of(Error(code, "m", ErrorCause::application)), 70) << name_of(code);
-  }
+  EXPECT_EQ(exit_code_of(Error(unavailable, "m", ErrorCause::application)), 69);
 }
 
 TEST(ErrorText, HasCodeOriginMessageAndContextInnermostFirst) {

@@ -32,9 +32,4 @@ std::uint64_t mix_seed(std::uint64_t seed, std::string_view stream) {
   return mix_seed(seed, fnv1a(stream));
 }
 
-std::unique_lock<std::recursive_mutex> lock_default_generator() {
-  static std::recursive_mutex& mutex = *new std::recursive_mutex;
-  return std::unique_lock(mutex);
-}
-
 }  // namespace cohort

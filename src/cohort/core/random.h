@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <string_view>
 
 #include "cohort/core/export.h"
@@ -13,9 +12,5 @@ namespace cohort {
 // A well-mixed 64-bit hash of (seed, stream); used for the seed of closure n of a job.
 COHORT_API std::uint64_t mix_seed(std::uint64_t seed, std::uint64_t stream);
 COHORT_API std::uint64_t mix_seed(std::uint64_t seed, std::string_view stream);
-
-// Held by whoever seeds LibTorch's default CPU generator for a while and puts its state back: two
-// at once would put back each other's. A thread may take it again.
-[[nodiscard]] COHORT_API std::unique_lock<std::recursive_mutex> lock_default_generator();
 
 }  // namespace cohort

@@ -12,7 +12,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
-#include "cohort/core/random.h"
+#include "cohort/function/default_generator.h"
 #include "cohort/function/internal/tracer/compare.h"
 #include "cohort/function/internal/tracer/key.h"
 #include "cohort/function/internal/tracer/memory.h"

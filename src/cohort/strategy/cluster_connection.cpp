@@ -4,6 +4,7 @@
 #include <atomic>
 #include <optional>
 #include <sstream>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -33,6 +34,36 @@ ClusterOptions checked(ClusterOptions options) {
 std::string address_of(const ClusterSpec& spec, const std::string& job, std::uint32_t index) {
   return spec.task_address(job, index);
 }
+
+// Threads that are joined, also where the system has no more of them. Used only from one thread.
+class ConnectingThreads {
+ public:
+  explicit ConnectingThreads(std::atomic<bool>& should_stop) : should_stop_(should_stop) {}
+  ~ConnectingThreads() { join(); }
+  ConnectingThreads(const ConnectingThreads&) = delete;
+  ConnectingThreads& operator=(const ConnectingThreads&) = delete;
+
+  void emplace_back(std::function<void()> body) {
+    try {
+      threads_.emplace_back(std::move(body));
+    } catch (const std::system_error& error) {
+      should_stop_ = true;
+      join();
+      internal::throw_error(
+          ErrorCode::resource_exhausted, "[strategy.connect] expected a thread for each task, got ",
+          threads_.size(), " and then: ", error.what(), "; raise this process's limit of threads");
+    }
+  }
+  void join() {
+    for (std::thread& thread : threads_) {
+      if (thread.joinable()) thread.join();
+    }
+  }
+
+ private:
+  std::atomic<bool>& should_stop_;
+  std::vector<std::thread> threads_;
+};
 
 }  // namespace
 
@@ -120,7 +151,7 @@ void ClusterConnection::connect(const TaskList& missing) {
   validate_addresses(spec_);
   std::vector<std::optional<Error>> errors(missing.size());
   std::atomic<bool> is_hopeless{false};
-  std::vector<std::thread> threads;
+  ConnectingThreads threads(is_hopeless);
   for (std::size_t i = 0; i < missing.size(); ++i) {
     threads.emplace_back([&, i] {
       rpc::ConnectionOptions options =
@@ -138,7 +169,7 @@ void ClusterConnection::connect(const TaskList& missing) {
       }
     });
   }
-  for (std::thread& thread : threads) thread.join();
+  threads.join();
   std::string names;
   for (std::size_t i = 0; i < missing.size(); ++i) {
     if (!errors[i]) continue;

@@ -23,6 +23,8 @@ class COHORT_API MirroredStrategy final : public Strategy {
 
   std::string_view name() const override { return "mirrored"; }
   int num_replicas_in_sync() const override { return host_->num_replicas_in_sync(); }
+  std::vector<std::string> worker_devices() const override;
+  std::vector<std::string> parameter_devices() const override { return worker_devices(); }
   const std::vector<Device>& devices() const { return host_->devices; }
 
  protected:

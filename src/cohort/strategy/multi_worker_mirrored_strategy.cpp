@@ -33,6 +33,10 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const ClusterResolver&,
       "InProcessWorkers, or MirroredStrategy on one machine");
 }
 
+std::vector<std::string> MultiWorkerMirroredStrategy::worker_devices() const {
+  return internal::names_of(host_->devices);
+}
+
 void MultiWorkerMirroredStrategy::run_replicas(const std::function<void(ReplicaContext&)>& body) {
   const int replicas = host_->num_local_replicas();
   internal::in_replica_contexts(*this, host_->worker() * replicas, replicas, body);

@@ -34,6 +34,8 @@ class COHORT_API MultiWorkerMirroredStrategy final : public Strategy {
 
   std::string_view name() const override { return "multi_worker_mirrored"; }
   int num_replicas_in_sync() const override { return host_->num_replicas_in_sync(); }
+  std::vector<std::string> worker_devices() const override;
+  std::vector<std::string> parameter_devices() const override { return worker_devices(); }
   int num_workers() const { return host_->num_workers(); }
   int worker() const { return host_->worker(); }
 

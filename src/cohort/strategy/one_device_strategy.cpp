@@ -13,6 +13,10 @@ OneDeviceStrategy::OneDeviceStrategy(const std::string& device)
                     .wraps_values = false,
                     .check_context = internal::check_outside_replicas})) {}
 
+std::vector<std::string> OneDeviceStrategy::worker_devices() const {
+  return internal::names_of(host_->devices);
+}
+
 void OneDeviceStrategy::run_replicas(const std::function<void(ReplicaContext&)>& body) {
   internal::in_replica_context(*this, 0, body);
 }

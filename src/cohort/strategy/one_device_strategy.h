@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cohort/core/export.h"
 #include "cohort/strategy/strategy.h"
@@ -19,6 +20,8 @@ class COHORT_API OneDeviceStrategy final : public Strategy {
 
   std::string_view name() const override { return "one_device"; }
   int num_replicas_in_sync() const override { return 1; }
+  std::vector<std::string> worker_devices() const override;
+  std::vector<std::string> parameter_devices() const override { return worker_devices(); }
 
  protected:
   void run_replicas(const std::function<void(ReplicaContext&)>& body) override;

@@ -75,6 +75,7 @@ class ParameterServerStrategy::Home final : public internal::ModuleHome,
   void upload(const std::vector<Variable>& fresh) const;
   Variable create(const std::string& name, const at::Tensor& value, bool is_trainable,
                   std::uint32_t ps);
+  void publish(const std::vector<Variable>& fresh);
   std::uint32_t next_ps() { return static_cast<std::uint32_t>(created++ % connection.num_ps()); }
 
   const ParameterServerStrategy* const owner;
@@ -150,10 +151,20 @@ Variable ParameterServerStrategy::Home::create(const std::string& name, const at
   placement.deadline = [timeout = options.cluster.data_timeout] {
     return Deadline::after(timeout);
   };
-  const Variable variable(
+  return Variable(
       std::make_shared<RemoteVariable>(name, value, is_trainable, std::move(placement)));
-  variables.add(variable);
-  return variable;
+}
+
+// Only what its servers hold is among the variables: run() reads them all. Names and memory are
+// checked first, so that servers do not keep what is refused.
+void ParameterServerStrategy::Home::publish(const std::vector<Variable>& fresh) {
+  VariableTable alone;
+  for (const Variable& variable : fresh) {
+    variables.check_new(variable);
+    alone.add(variable);
+  }
+  upload(fresh);
+  for (const Variable& variable : fresh) variables.add(variable);
 }
 
 ParameterServerStrategy::ParameterServerStrategy(const ClusterResolver& resolver,
@@ -175,7 +186,7 @@ Variable ParameterServerStrategy::variable(std::string name, const at::Tensor& i
   at::Tensor stand_in = initial_value.detach().clone();
   if (options.is_trainable && stand_in.is_floating_point()) stand_in.requires_grad_(true);
   Variable made = home_->create(name, stand_in, options.is_trainable, ps);
-  home_->upload({made});
+  home_->publish({made});
   return made;
 }
 
@@ -187,7 +198,7 @@ std::vector<Variable> ParameterServerStrategy::create_variables(
     made.push_back(
         home_->create(name + "/" + entry.name, entry.tensor, entry.is_trainable, home_->next_ps()));
   }
-  home_->upload(made);
+  home_->publish(made);
   return made;
 }
 

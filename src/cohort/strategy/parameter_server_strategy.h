@@ -59,9 +59,12 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   template <class Factory>
   auto replicate(Factory factory, ReplicateOptions options = {}) {
     using M = std::invoke_result_t<Factory&>;
-    const auto guard = internal::seed_default_generator(seed());
+    const auto seeded = [&] {
+      const auto guard = internal::seed_default_generator(seed());
+      return factory();
+    };
     auto shared = std::make_shared<typename Replicated<M>::Shared>(
-        typename Replicated<M>::Shared{factory(), factory, {}, {}, {}});
+        typename Replicated<M>::Shared{seeded(), factory, {}, {}, {}});
     std::vector<internal::NamedTensor> tensors =
         internal::tensors_of(internal::module_of(shared->module));
     shared->variables = create_variables(options.name, tensors);
@@ -77,7 +80,9 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   using Strategy::reduce;
 
   // "/job:ps/task:0", …
-  std::vector<std::string> parameter_devices() const;
+  std::vector<std::string> parameter_devices() const override;
+  // On whichever worker a step runs.
+  std::vector<std::string> worker_devices() const override { return {"CPU:0"}; }
 
   // For the coordinator: the shared state of strategy and coordinator.
   ClusterConnection& connection();

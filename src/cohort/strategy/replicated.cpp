@@ -5,7 +5,7 @@
 
 #include <mutex>
 
-#include "cohort/core/random.h"
+#include "cohort/function/default_generator.h"
 
 namespace cohort::internal {
 namespace {

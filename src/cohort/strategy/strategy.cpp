@@ -15,6 +15,10 @@ class DefaultStrategy final : public Strategy {
  public:
   std::string_view name() const override { return "default"; }
   int num_replicas_in_sync() const override { return 1; }
+  std::vector<std::string> worker_devices() const override { refuse_devices("worker_devices"); }
+  std::vector<std::string> parameter_devices() const override {
+    refuse_devices("parameter_devices");
+  }
 
  protected:
   void run_replicas(const std::function<void(ReplicaContext&)>& body) override {
@@ -25,6 +29,13 @@ class DefaultStrategy final : public Strategy {
         InputHost{.passes_through = true, .handles_partial_batches = false, .wraps_values = false});
     return host;
   }
+
+ private:
+  [[noreturn]] static void refuse_devices(std::string_view method) {
+    internal::throw_error(ErrorCode::failed_precondition, "[strategy.", method,
+                          "] expected a strategy with devices, got 'default'; enter the scope of "
+                          "one, or make a OneDeviceStrategy");
+  }
 };
 
 ReplicaContext& default_replica() {
@@ -33,9 +44,12 @@ ReplicaContext& default_replica() {
 }
 
 thread_local std::vector<Mode> mode_stack;
+thread_local Strategy* strategy_set = nullptr;  // what lies below the stack
 
 Mode current_mode() {
-  return mode_stack.empty() ? Mode{&default_strategy(), &default_replica()} : mode_stack.back();
+  if (!mode_stack.empty()) return mode_stack.back();
+  if (strategy_set != nullptr) return {strategy_set, nullptr};
+  return {&default_strategy(), &default_replica()};
 }
 
 // Pops what it pushed, also when an error passes.
@@ -63,7 +77,7 @@ Scope::Scope(Strategy& strategy)
   const Mode mode = current_mode();
   const bool is_default = mode.strategy == &default_strategy();
   if (!has_pushed_) {
-    COHORT_CHECK(mode_stack.empty(), ErrorCode::failed_precondition,
+    COHORT_CHECK(mode_stack.empty() && is_default, ErrorCode::failed_precondition,
                  "[strategy.scope] mixing strategies: the default strategy's scope cannot be "
                  "entered inside that of '",
                  mode.strategy->name(), "'");
@@ -107,6 +121,14 @@ bool has_strategy() { return current_mode().strategy != &default_strategy(); }
 bool in_cross_replica_context() { return current_mode().replica == nullptr; }
 ReplicaContext* get_replica_context() { return current_mode().replica; }
 
+void set_strategy(Strategy* strategy) {
+  COHORT_CHECK(
+      mode_stack.empty(), ErrorCode::failed_precondition,
+      "[strategy.set_strategy] expected no scope and no replica on this thread, got one of '",
+      get_strategy().name(), "'; leave its scope first");
+  strategy_set = strategy == &default_strategy() ? nullptr : strategy;
+}
+
 Strategy& default_strategy() {
   static DefaultStrategy strategy;
   return strategy;
@@ -133,9 +155,9 @@ void in_replica_contexts(Strategy& strategy, int first, int count,
   for (int i = 0; i < count; ++i) {
     try {
       in_replica_context(strategy, first + i, body, i);
-    } catch (Error& error) {
+    } catch (...) {
       if (count == 1) throw;
-      throw std::move(error).during("while running replica " + std::to_string(first + i));
+      throw current_error().during("running replica " + std::to_string(first + i));
     }
   }
 }

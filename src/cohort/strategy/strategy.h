@@ -2,8 +2,9 @@
 // What every strategy has: a scope, replicas, and the context in which code runs
 // (tf.distribute.Strategy).
 //
-// Each thread has a stack of modes. An empty one is the default strategy's replica context; scope()
-// pushes cross-replica context, run() replica context, merge_call() cross-replica context again.
+// Each thread has a stack of modes. An empty one is the default strategy's replica context, or
+// cross-replica context of what set_strategy() was given; scope() pushes cross-replica context,
+// run() replica context, merge_call() cross-replica context again.
 #pragma once
 
 #include <cstdint>
@@ -76,6 +77,10 @@ class COHORT_API Strategy {
 
   virtual std::string_view name() const = 0;
   virtual int num_replicas_in_sync() const = 0;
+  // Where this worker's replicas run and where variables lie, as "CPU:0"; failed_precondition for
+  // the default strategy, which has no devices of its own.
+  virtual std::vector<std::string> worker_devices() const = 0;
+  virtual std::vector<std::string> parameter_devices() const = 0;
   // Cross-replica context of this strategy, until the object goes. failed_precondition inside
   // another strategy's scope
   // ("mixing strategies") and in a replica context ("use merge_call").
@@ -142,7 +147,10 @@ COHORT_API bool has_strategy();
 COHORT_API bool in_cross_replica_context();
 // nullptr in cross-replica context.
 COHORT_API ReplicaContext* get_replica_context();
-// The strategy of every thread with an empty stack.
+// Makes `strategy` current on this thread until the next call, as its scope would; nullptr: none.
+// It must live as long. failed_precondition inside a scope or a replica.
+COHORT_API void set_strategy(Strategy* strategy);
+// The strategy of every thread with an empty stack and none set.
 COHORT_API Strategy& default_strategy();
 
 namespace internal {

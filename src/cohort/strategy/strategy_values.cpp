@@ -5,6 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/true_divide.h>
 
+#include <string>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -16,6 +17,14 @@ namespace {
 
 // Row i: the leaves of a component. Of all workers, in the order of their replicas.
 using Leaves = std::vector<Fields>;
+
+// Of a worker's values: the others' bytes say how many there are.
+void check_alike(std::size_t got, std::size_t expected, std::string_view unit,
+                 std::string_view what) {
+  COHORT_CHECK(got == expected, ErrorCode::invalid_argument, "[strategy.", what,
+               "] expected values of one structure from all workers, got ", got, " ", unit,
+               " from one and ", expected, " from another; call it with the same on each");
+}
 
 Leaves of_all_workers(const InputHost& host, Leaves own, std::string_view what) {
   if (host.num_workers() == 1) return own;
@@ -31,9 +40,12 @@ Leaves of_all_workers(const InputHost& host, Leaves own, std::string_view what) 
   Leaves all;
   for (const Bytes& bytes : talk->exchange(writer.take(), what, Deadline::after(host.timeout))) {
     ByteReader reader(bytes, what);
-    for (std::size_t left = reader.count(); left > 0; --left) {
+    const std::size_t count = reader.count();
+    for (std::size_t left = count; left > 0; --left) {
       all.push_back(data::read_fields(reader));
+      check_alike(all.back().size(), own.front().size(), "fields", what);
     }
+    check_alike(count, own.size(), "components", what);
   }
   return all;
 }
@@ -66,7 +78,11 @@ at::Tensor reduced(ReduceOp op, const Leaves& all, std::size_t leaf) {
                  " of replica ", i, "; sum them inside run() first");
     sum = at::add(sum, next.to(sum.device()));
   }
-  return op == ReduceOp::sum ? sum : at::true_divide(sum, static_cast<double>(all.size()));
+  if (op == ReduceOp::sum) return sum;
+  // As TensorFlow's division promotes them; the narrower ones become float32 by themselves.
+  const bool is_wide = sum.scalar_type() == at::kInt || sum.scalar_type() == at::kLong;
+  if (is_wide) sum = sum.to(at::kDouble);
+  return at::true_divide(sum, static_cast<double>(all.size()));
 }
 
 at::Tensor gathered(const Leaves& all, std::size_t leaf, std::int64_t axis) {
@@ -86,8 +102,31 @@ at::Tensor gathered(const Leaves& all, std::size_t leaf, std::int64_t axis) {
 }
 
 PerReplica<Nest> as_nests(const PerReplica<at::Tensor>& value) {
+  if (!value.is_wrapped()) return PerReplica<Nest>::bare(Nest(value.value()));
   return PerReplica<Nest>(
       std::vector<Nest>(value.local_results().begin(), value.local_results().end()));
+}
+
+// The leaves of each local component. A value that is not distributed is this worker's one.
+Leaves local_leaves(const InputHost& host, const PerReplica<Nest>& value, std::string_view method) {
+  const std::size_t replicas =
+      value.is_wrapped() ? static_cast<std::size_t>(host.num_local_replicas()) : 1;
+  COHORT_CHECK(value.size() == replicas, ErrorCode::invalid_argument, "[strategy.", method,
+               "] expected ", replicas, " components, got ", value.size(),
+               "; it takes what run() of the same strategy gave");
+  Leaves leaves;
+  for (const Nest& component : value.local_results()) {
+    const std::string what = "[strategy." + std::string(method) + "] the component of replica " +
+                             std::to_string(leaves.size());
+    Nest::check_same_structure(value[0], component, what);
+    leaves.push_back(tensors_of(component, method));
+  }
+  return leaves;
+}
+
+// The values of the only replica, or of the only worker, are as they are: host values too.
+bool is_whole(const PerReplica<Nest>& value, const InputHost& host) {
+  return !value.is_wrapped() && host.num_workers() == 1;
 }
 
 }  // namespace
@@ -111,11 +150,16 @@ PerReplica<Nest> Strategy::distribute_values_from_function(const ValueFunction& 
 
 Nest Strategy::reduce(ReduceOp op, const PerReplica<Nest>& value) {
   internal::check_cross_replica_or_default(*this, "reduce");
-  Leaves own;
-  for (const Nest& component : value.local_results()) {
-    own.push_back(tensors_of(component, "reduce"));
+  if (!value.is_wrapped() && num_replicas_in_sync() == 1) return value.value();
+  const std::shared_ptr<const InputHost> host = input_host();
+  if (is_whole(value, *host)) {
+    COHORT_CHECK(op == ReduceOp::mean, ErrorCode::invalid_argument,
+                 "[strategy.reduce] expected a value of each replica to sum, got one that is the "
+                 "same for all ",
+                 num_replicas_in_sync(), "; multiply it, or return it from run()");
+    return value.value();
   }
-  const Leaves all = of_all_workers(*input_host(), std::move(own), "values to reduce");
+  const Leaves all = of_all_workers(*host, local_leaves(*host, value, "reduce"), "reduce");
   Fields results;
   for (std::size_t leaf = 0; leaf < all.front().size(); ++leaf) {
     results.push_back(reduced(op, all, leaf));
@@ -129,11 +173,10 @@ at::Tensor Strategy::reduce(ReduceOp op, const PerReplica<at::Tensor>& value) {
 
 Nest Strategy::gather(const PerReplica<Nest>& value, std::int64_t axis) {
   internal::check_cross_replica_or_default(*this, "gather");
-  Leaves own;
-  for (const Nest& component : value.local_results()) {
-    own.push_back(tensors_of(component, "gather"));
-  }
-  const Leaves all = of_all_workers(*input_host(), std::move(own), "values to gather");
+  if (!value.is_wrapped() && num_replicas_in_sync() == 1) return value.value();
+  const std::shared_ptr<const InputHost> host = input_host();
+  if (is_whole(value, *host)) return value.value();
+  const Leaves all = of_all_workers(*host, local_leaves(*host, value, "gather"), "gather");
   Fields results;
   for (std::size_t leaf = 0; leaf < all.front().size(); ++leaf) {
     results.push_back(gathered(all, leaf, axis));

@@ -97,7 +97,7 @@ TEST_F(TwoReplicas, AnErrorNamesItsReplica) {
     strategy.run(failing);
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_THAT(error.context(), ElementsAre("while running replica 1"));
+    EXPECT_THAT(error.context(), ElementsAre("running replica 1"));
   }
 }
 
@@ -113,6 +113,57 @@ TEST_F(TwoReplicas, ValuesReduceAndGather) {
   EXPECT_EQ(strategy.gather(uneven, 0).size(0), 3);
   EXPECT_THAT([&] { strategy.reduce(ReduceOp::sum, uneven); },
               throws_error(ErrorCode::invalid_argument, "one shape"));
+}
+
+// RED-043, RED-044: they became float32, which cannot hold an int64.
+TEST_F(TwoReplicas, MeansOfIntegersPromoteAsTensorFlows) {
+  const auto mean = [&](at::ScalarType dtype) {
+    const auto filled = [dtype](double value) {
+      return at::full({1}, value, at::TensorOptions(dtype));
+    };
+    return strategy.reduce(ReduceOp::mean, PerReplica<at::Tensor>({filled(3), filled(4)}));
+  };
+  for (const at::ScalarType wide : {at::kInt, at::kLong, at::kDouble}) {
+    EXPECT_EQ(mean(wide).scalar_type(), at::kDouble) << wide;
+    EXPECT_EQ(mean(wide).item().toDouble(), 3.5) << wide;
+  }
+  for (const at::ScalarType narrow : {at::kChar, at::kByte, at::kShort, at::kFloat})
+    EXPECT_EQ(mean(narrow).scalar_type(), at::kFloat) << narrow;
+  EXPECT_EQ(mean(at::kHalf).scalar_type(), at::kHalf);
+}
+
+// The first replica's leaves were asked of the others, past their ends.
+TEST_F(TwoReplicas, ComponentsOfAnotherStructureAreRefused) {
+  const at::Tensor one = at::full({1}, 1.0);
+  const PerReplica<Nest> uneven({Nest::tuple({one, one}), Nest(one)});
+  EXPECT_THAT([&] { strategy.reduce(ReduceOp::sum, uneven); },
+              throws_error(ErrorCode::invalid_argument, "replica 1"));
+  EXPECT_THAT([&] { strategy.gather(uneven, 0); },
+              throws_error(ErrorCode::invalid_argument, "replica 1"));
+}
+
+TEST_F(TwoReplicas, AValueOfAnotherNumberOfReplicasIsRefused) {
+  const at::Tensor one = at::full({1}, 1.0);
+  for (const std::size_t count : {0, 1, 3}) {
+    const PerReplica<Nest> value(std::vector<Nest>(count, Nest(one)));
+    const std::string words = "expected 2 components, got " + std::to_string(count);
+    EXPECT_THAT([&] { strategy.reduce(ReduceOp::sum, value); },
+                throws_error(ErrorCode::invalid_argument, words));
+    EXPECT_THAT([&] { strategy.gather(value, 0); },
+                throws_error(ErrorCode::invalid_argument, words));
+  }
+}
+
+// Of what the user's function throws only our own errors named it.
+TEST_F(TwoReplicas, AnErrorOfLibTorchNamesItsReplica) {
+  const auto failing = [] { at::full({2}, 1.0) + at::full({3}, 1.0); };
+  try {
+    strategy.run(failing);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.cause(), ErrorCause::application);
+    EXPECT_THAT(error.context(), ElementsAre("running replica 0"));
+  }
 }
 
 TEST_F(TwoReplicas, PerReplicaValuesPrintEachComponent) {
@@ -136,6 +187,11 @@ TEST(MirroredStrategyTest, TakesEachLocalDeviceOnce) {
         MirroredStrategy({"CPU:0", "cpu:0"});
       },
       throws_error(ErrorCode::invalid_argument, "CPU:0 twice"));
+  EXPECT_THAT(
+      [] {
+        MirroredStrategy({"cpu:1", "device:CPU:1"});
+      },  // CTX-073
+      throws_error(ErrorCode::invalid_argument, "CPU:1 twice"));
   EXPECT_THAT([] { MirroredStrategy({"/job:ps/task:0/CPU:0"}); },
               throws_error(ErrorCode::invalid_argument, "of this process"));
   EXPECT_GE(MirroredStrategy().num_replicas_in_sync(), 1);
@@ -153,6 +209,27 @@ TEST(OneDeviceStrategyTest, ElementsValuesAndResultsAreBare) {
       strategy.distribute_values_from_function([](const ValueContext&) { return Nest(7); });
   EXPECT_FALSE(value.is_wrapped());
   EXPECT_EQ(value.value().integer(), 7);
+}
+
+// Spec 2.3 and 2.4: they were reduced and gathered as if there were replicas.
+TEST(OneDeviceStrategyTest, ValuesOfOneReplicaAreTheirOwnReduction) {
+  OneDeviceStrategy one_device("CPU:0");
+  for (Strategy* strategy : {static_cast<Strategy*>(&one_device), &default_strategy()}) {
+    const auto result = strategy->run([] { return at::full({}, 3, at::TensorOptions(at::kInt)); });
+    EXPECT_EQ(strategy->reduce(ReduceOp::mean, result).scalar_type(), at::kInt);
+    EXPECT_EQ(strategy->gather(result, 0).dim(), 0);
+    const PerReplica<Nest> text = strategy->run([] { return Nest::tuple({Nest("a"), Nest(3)}); });
+    EXPECT_EQ(strategy->reduce(ReduceOp::mean, text).structure(), "(text, int)");
+    EXPECT_EQ(strategy->gather(text, 0).items()[1].integer(), 3);
+  }
+}
+
+TEST_F(TwoReplicas, AValueThatIsTheSameForAllHasAMeanAndNoSum) {
+  const auto value = PerReplica<Nest>::bare(Nest(3));
+  EXPECT_EQ(strategy.reduce(ReduceOp::mean, value).integer(), 3);
+  EXPECT_EQ(strategy.gather(value, 0).integer(), 3);
+  EXPECT_THAT([&] { strategy.reduce(ReduceOp::sum, value); },
+              throws_error(ErrorCode::invalid_argument, "the same for all 2"));
 }
 
 TEST(DefaultStrategyTest, HandsTheDatasetOnAsItIs) {
@@ -183,6 +260,28 @@ TEST(MultiWorkerMirroredTest, WorkersReduceTogether) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_THAT(sums, ElementsAre(36, 36));
   EXPECT_THAT(first_ids, ElementsAre(0, 2));
+}
+
+// Counts came from the peers' bytes and were believed.
+TEST(MultiWorkerMirroredTest, WorkersWithOtherStructuresAreRefused) {
+  const InProcessWorkers workers(2);
+  std::vector<std::string> messages(2);
+  std::vector<std::thread> threads;
+  for (int worker = 0; worker < 2; ++worker) {
+    threads.emplace_back([&, worker] {
+      MultiWorkerMirroredStrategy strategy(workers.group(worker), {.devices = {"CPU:0"}});
+      Nest::Items leaves(static_cast<std::size_t>(worker + 1), at::full({}, 1.0));
+      try {
+        strategy.reduce(ReduceOp::sum, PerReplica<Nest>({Nest::tuple(leaves)}));
+      } catch (const Error& error) {
+        messages[static_cast<std::size_t>(worker)] = error.message();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& message : messages) {
+    EXPECT_THAT(message, ::testing::HasSubstr("expected values of one structure")) << message;
+  }
 }
 
 }  // namespace

@@ -50,12 +50,12 @@ class LaunchLoop {
   bool is_ending() const { return exit_code_.has_value(); }
   bool has_running() const;
   Task* find(const TaskId& id);
-  void say(const std::string& text) const;
+  void say(const std::string& text);
   LaunchResult result() const;
 
   const LaunchOptions& options_;
   LocalCluster cluster_;
-  int stop_fd_;
+  StopState stop_;
   std::vector<std::unique_ptr<Task>> tasks_;  // the chief last
   Time start_time_{};
   std::vector<PlannedKill> kills_;  // those to come

@@ -29,6 +29,12 @@ std::vector<Device> replica_devices(const std::vector<std::string>& names,
   return devices;
 }
 
+std::vector<std::string> names_of(const std::vector<Device>& devices) {
+  std::vector<std::string> names;
+  for (const Device& device : devices) names.push_back(device.to_string());
+  return names;
+}
+
 void check_outside_replicas(std::string_view method) {
   const ReplicaContext* replica = get_replica_context();
   COHORT_CHECK(replica == nullptr || &replica->strategy() == &default_strategy(),

@@ -13,6 +13,8 @@ namespace cohort::internal {
 // Empty: all GPUs, or CPU:0. `strategy` is for messages.
 std::vector<Device> replica_devices(const std::vector<std::string>& names,
                                     std::string_view strategy);
+// "CPU:0", …
+std::vector<std::string> names_of(const std::vector<Device>& devices);
 // invalid_argument inside a replica of a strategy.
 void check_outside_replicas(std::string_view method);
 

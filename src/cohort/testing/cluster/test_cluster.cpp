@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <list>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -30,10 +31,40 @@ std::vector<std::string> default_command() {
   return {"cohort", "server"};
 }
 
+// A port that no other program has while this object is there.
+class TakenPort {
+ public:
+  TakenPort() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    COHORT_CHECK(fd_ >= 0, ErrorCode::resource_exhausted, "[testing.free_port] no socket");
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    if (::bind(fd_, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+        ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) == 0) {
+      number_ = ntohs(address.sin_port);
+      return;
+    }
+    ::close(fd_);
+    internal::throw_error(ErrorCode::resource_exhausted, "[testing.free_port] no free port");
+  }
+  ~TakenPort() { ::close(fd_); }
+  TakenPort(const TakenPort&) = delete;
+  TakenPort& operator=(const TakenPort&) = delete;
+
+  int number() const { return number_; }
+
+ private:
+  int fd_;
+  int number_ = 0;
+};
+
 ClusterSpec make_spec(const TestClusterOptions& options) {
   std::map<std::string, std::vector<std::string>> jobs;
-  const auto add = [&jobs](const std::string& job, int count) {
-    for (int i = 0; i < count; ++i) jobs[job].push_back("127.0.0.1:" + std::to_string(free_port()));
+  std::list<TakenPort> ports;  // all at once, or two tasks may get the same
+  const auto add = [&](const std::string& job, int count) {
+    for (int i = 0; i < count; ++i)
+      jobs[job].push_back("127.0.0.1:" + std::to_string(ports.emplace_back().number()));
   };
   add("chief", 1);
   add("worker", options.workers);
@@ -67,19 +98,7 @@ std::string joined(const std::vector<std::string>& parts) {
 
 }  // namespace
 
-int free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  COHORT_CHECK(fd >= 0, ErrorCode::resource_exhausted, "[testing.free_port] no socket");
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  const bool is_bound = ::bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-                        ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  ::close(fd);
-  COHORT_CHECK(is_bound, ErrorCode::resource_exhausted, "[testing.free_port] no free port");
-  return ntohs(address.sin_port);
-}
+int free_port() { return TakenPort().number(); }
 
 TestCluster::TestCluster(TestClusterOptions options)
     : options_(std::move(options)), spec_(make_spec(options_)) {
@@ -160,14 +179,6 @@ void TestCluster::restart(const std::string& task) {
 
 void TestCluster::stop(const std::string& task) { ::kill(pid_of(task), SIGSTOP); }
 void TestCluster::resume(const std::string& task) { ::kill(pid_of(task), SIGCONT); }
-
-int TestCluster::wait_for_exit(const std::string& task) {
-  const int pid = pid_of(task);
-  int status = 0;
-  ::waitpid(pid, &status, 0);
-  pids_.erase(task);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-}
 
 rpc::Health TestCluster::health(const std::string& task) const {
   const TaskId id = TaskId::parse(task);

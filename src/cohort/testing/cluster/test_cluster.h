@@ -47,8 +47,6 @@ class COHORT_API TestCluster {
   void restart(const std::string& task);  // on the same address
   void stop(const std::string& task);     // SIGSTOP: alive, silent
   void resume(const std::string& task);
-  // Waits for its end; the exit code, or -signal.
-  int wait_for_exit(const std::string& task);
   // As the task itself counts: closures, pushes applied and dropped.
   rpc::Health health(const std::string& task) const;
   // All that it printed.

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules of contexts that hold for every strategy, of one replica and of more. Named after the
+// recorded cases (context.json).
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+
+#include "cohort/strategy/internal/context_fixture.h"
+#include "cohort/strategy/mirrored_strategy.h"
+#include "cohort/strategy/one_device_strategy.h"
+
+namespace cohort {
+namespace {
+
+struct Kind {
+  std::string name;
+  std::function<std::unique_ptr<Strategy>()> make;
+  std::vector<std::string> devices;
+};
+
+class EveryStrategy : public testing::ContextFixture, public ::testing::WithParamInterface<Kind> {
+ protected:
+  std::unique_ptr<Strategy> s_ = GetParam().make();
+  std::unique_ptr<Strategy> t_ = GetParam().make();
+  Strategy& s = *s_;
+  Strategy& t = *t_;
+};
+
+// CTX-002
+TEST_P(EveryStrategy, AScopeIsCrossReplicaContextAndEndsWithItsObject) {
+  {
+    const Scope scope = s.scope();
+    expect_cross(s);
+  }
+  expect_default();
+}
+
+// CTX-012
+TEST_P(EveryStrategy, AScopeMayBeEnteredAgain) {
+  const Scope outer = s.scope();
+  {
+    const Scope inner = s.scope();
+    expect_cross(s);
+  }
+  expect_cross(s);
+}
+
+// CTX-014, CTX-016
+TEST_P(EveryStrategy, AnotherStrategysScopeIsMixing) {
+  const Scope scope = s.scope();
+  EXPECT_EQ(code_of([&] { const Scope other = t.scope(); }), ErrorCode::failed_precondition);
+  EXPECT_EQ(code_of([&] { t.run([] {}); }), ErrorCode::failed_precondition);
+  expect_cross(s);
+}
+
+// CTX-006, CTX-010
+TEST_P(EveryStrategy, RunIsReplicaContextInAndOutOfScope) {
+  const auto probe = [&] {
+    EXPECT_EQ(&get_strategy(), &s);
+    EXPECT_FALSE(in_cross_replica_context());
+    return get_replica_context()->replica_id_in_sync_group();
+  };
+  std::vector<int> ids(GetParam().devices.size());
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int>(i);
+  EXPECT_EQ(s.run(probe).local_results(), ids);
+  const Scope scope = s.scope();
+  EXPECT_EQ(s.run(probe).local_results(), ids);
+  expect_cross(s);
+}
+
+// CTX-019, CTX-030, CTX-036
+TEST_P(EveryStrategy, ScopeAndRunInsideAReplicaAreRefused) {
+  s.run([&] {
+    EXPECT_EQ(code_of([&] { const Scope scope = s.scope(); }), ErrorCode::failed_precondition);
+    EXPECT_EQ(code_of([&] { s.run([] {}); }), ErrorCode::failed_precondition);
+    EXPECT_EQ(code_of([&] { internal::check_cross_replica_or_default(s, "reduce"); }),
+              ErrorCode::failed_precondition);
+  });
+}
+
+// CTX-068
+TEST_P(EveryStrategy, AnErrorInsideRunRestoresTheContext) {
+  EXPECT_THROW(s.run([] { throw Error(ErrorCode::aborted, "x"); }), Error);
+  expect_default();
+}
+
+// CTX-069, CTX-073
+TEST_P(EveryStrategy, HasItsDevices) {
+  EXPECT_EQ(s.num_replicas_in_sync(), static_cast<int>(GetParam().devices.size()));
+  EXPECT_EQ(s.worker_devices(), GetParam().devices);
+  EXPECT_EQ(s.parameter_devices(), GetParam().devices);
+}
+
+// CTX-040
+TEST_P(EveryStrategy, SettingAStrategyIsCrossReplicaContextUntilTheNext) {
+  set_strategy(&s);
+  expect_cross(s);
+  EXPECT_EQ(s.run([] { return in_cross_replica_context(); })[0], false);
+  expect_cross(s);
+  set_strategy(&t);
+  expect_cross(t);
+  EXPECT_EQ(code_of([&] { const Scope scope = s.scope(); }), ErrorCode::failed_precondition);
+  EXPECT_EQ(code_of([] { const Scope scope = default_strategy().scope(); }),
+            ErrorCode::failed_precondition);
+  set_strategy(nullptr);
+  expect_default();
+}
+
+// CTX-042, CTX-044
+TEST_P(EveryStrategy, SettingInsideAScopeOrAReplicaIsRefused) {
+  {
+    const Scope scope = s.scope();
+    for (Strategy* strategy : {&s, &t, static_cast<Strategy*>(nullptr)})
+      EXPECT_EQ(code_of([&] { set_strategy(strategy); }), ErrorCode::failed_precondition);
+    expect_cross(s);
+  }
+  s.run([&] { EXPECT_EQ(code_of([&] { set_strategy(&s); }), ErrorCode::failed_precondition); });
+}
+
+TEST_P(EveryStrategy, AScopeWithinTheStrategySetEndsBeforeIt) {
+  set_strategy(&s);
+  {
+    const Scope scope = s.scope();
+    expect_cross(s);
+  }
+  expect_cross(s);
+  set_strategy(&default_strategy());
+  expect_default();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, EveryStrategy,
+    ::testing::Values(
+        Kind{"one_device", [] { return std::make_unique<OneDeviceStrategy>("CPU:0"); }, {"CPU:0"}},
+        Kind{
+            "mirrored",
+            [] {
+              return std::make_unique<MirroredStrategy>(std::vector<std::string>{"CPU:0", "CPU:1"});
+            },
+            {"CPU:0", "CPU:1"}}),
+    [](const auto& each) { return each.param.name; });
+
+}  // namespace
+}  // namespace cohort

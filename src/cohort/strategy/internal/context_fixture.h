@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tests ask of the context they are in.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "cohort/core/error.h"
+#include "cohort/strategy/strategy.h"
+
+namespace cohort::testing {
+
+// Each test ends where it began.
+class ContextFixture : public ::testing::Test {
+ protected:
+  ~ContextFixture() override { expect_default(); }
+  static void expect_default() {
+    EXPECT_EQ(&get_strategy(), &default_strategy());
+    EXPECT_FALSE(has_strategy());
+    EXPECT_FALSE(in_cross_replica_context());
+    ASSERT_NE(get_replica_context(), nullptr);
+    EXPECT_EQ(get_replica_context()->replica_id_in_sync_group(), 0);
+  }
+  static void expect_cross(const Strategy& strategy) {
+    EXPECT_EQ(&get_strategy(), &strategy);
+    EXPECT_TRUE(has_strategy());
+    EXPECT_TRUE(in_cross_replica_context());
+    EXPECT_EQ(get_replica_context(), nullptr);
+  }
+  template <class F>
+  static ErrorCode code_of(F&& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return ErrorCode::unknown;
+  }
+};
+
+}  // namespace cohort::testing
