@@ -40,8 +40,8 @@ TEST(NestCodec, KeepsEmptyTensors) {
   ByteWriter writer;
   write_nest(writer, Nest::tuple({at::zeros({3, 0, 2}), StringTensor({0, 4}, {}).tensor()}));
   const Nest nest = read(writer.bytes());
-  EXPECT_EQ(nest[0].tensor().sizes(), at::IntArrayRef({3, 0, 2}));
-  EXPECT_EQ(nest[1].tensor().sizes(), at::IntArrayRef({0, 4}));
+  EXPECT_EQ(nest.items()[0].tensor().sizes(), at::IntArrayRef({3, 0, 2}));
+  EXPECT_EQ(nest.items()[1].tensor().sizes(), at::IntArrayRef({0, 4}));
 }
 
 }  // namespace
