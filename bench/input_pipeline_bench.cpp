@@ -87,8 +87,9 @@ void compare_ranges(const Bench& bench, PythonPeer* peer) {
   std::vector<Contender> contenders = {
       {"DataLoader of libtorch",
        [&] {
-         return ns_an_element(
-             kFew, [&] { return rows_of_loader<torch::data::samplers::SequentialSampler>(loaded); });
+         return ns_an_element(kFew, [&] {
+           return rows_of_loader<torch::data::samplers::SequentialSampler>(loaded);
+         });
        }},
       {"map of numbers", [&] { return ns_an_element(kCount, [&] { return rows_of(typed); }); }},
       {"map of whole batches",
@@ -112,8 +113,9 @@ void compare_vectors(const Bench& bench, PythonPeer* peer) {
   std::vector<Contender> contenders = {
       {"DataLoader of libtorch, all shuffled",
        [&] {
-         return ns_an_element(
-             kVectors, [&] { return rows_of_loader<torch::data::samplers::RandomSampler>(loaded); });
+         return ns_an_element(kVectors, [&] {
+           return rows_of_loader<torch::data::samplers::RandomSampler>(loaded);
+         });
        }},
       {"cohort, buffer filled in the time",
        [&] { return ns_an_element(kVectors, [&] { return rows_of(shuffled); }); }}};

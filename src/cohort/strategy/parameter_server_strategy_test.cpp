@@ -109,9 +109,10 @@ TEST_F(PublishTest, AModelWithTiedWeightsLeavesNothingBehind) {
 
 // What std::thread threw ended the process, where other threads were connecting already.
 TEST(ParameterServerStrategyTest, SaysThatItGetsNoThreads) {
-  ParameterServerStrategy strategy(
-      SimpleResolver(ClusterSpec({{"worker", {"127.0.0.1:1"}}, {"ps", {"127.0.0.1:2"}}}),
-                     {.task_type = "chief", .task_id = 0}));
+  ParameterServerStrategy strategy(SimpleResolver(
+      ClusterSpec(
+          {{"chief", {"127.0.0.1:3"}}, {"worker", {"127.0.0.1:1"}}, {"ps", {"127.0.0.1:2"}}}),
+      {.task_type = "chief", .task_id = 0}));
   pthread_attr_t before;
   pthread_attr_t huge;
   ASSERT_EQ(pthread_getattr_default_np(&before), 0);
