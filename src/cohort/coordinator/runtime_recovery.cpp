@@ -42,7 +42,7 @@ void Runtime::watch() {
   while (true) {
     {
       const Lock lock(mutex_);
-      changed_.wait(mutex_, Deadline::after(options_.heartbeat),
+      stopped_.wait(mutex_, Deadline::after(options_.heartbeat),
                     [this] { return is_stopping_.load(); });
     }
     for (std::uint32_t i = 0; i < silences.size(); ++i) {

@@ -77,6 +77,7 @@ void Runtime::stop() noexcept {
     if (link.data) link.data->close();
   }
   changed_.notify_all();
+  stopped_.notify_all();
   for (std::thread& recovery : recoveries) recovery.join();
   if (watcher_.joinable()) watcher_.join();
 }

@@ -155,6 +155,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   Mutex tracing_;  // Held while the user's function runs: never asked for by workers' threads.
   mutable Mutex mutex_;
   Condition changed_;
+  Condition stopped_;  // the watcher's: it is not to wake at every end of a closure
   ClosureQueue queue_ COHORT_GUARDED_BY(mutex_);
   CoordinatorNumbers numbers_ COHORT_GUARDED_BY(mutex_);
   std::unordered_map<ClosureId, Pending> pending_ COHORT_GUARDED_BY(mutex_);
