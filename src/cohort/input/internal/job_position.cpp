@@ -18,7 +18,6 @@ bool is_sound_feed(const FeedPosition& feed) {
                      [](const StreamPosition& stream) { return stream.num <= kNumberMax; });
 }
 
-// The states of one place differ in what threads had ready, and in random names.
 bool is_same(const StreamPosition& a, const StreamPosition& b) {
   return a.num == b.num && a.index == b.index && a.drawn == b.drawn && a.shares.empty() &&
          b.shares.empty();
