@@ -12,8 +12,6 @@ namespace cohort::input {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::throws_error;
 
 // Nobody needs to try the function to find out.
@@ -152,11 +150,10 @@ TEST(Restore, AnErrorReadAheadIsInThePosition) {
 
 TEST(Restore, APositionOfAnotherPipelineIsRefused) {
   const Bytes position = position_of(mirror(mapped(Dataset::range(12)).batch(4)), 1);
-  DistributedIterator other = mirror(Dataset::range(12).batch(4).skip(0)).iterator();
+  DistributedIterator other = mirror(Dataset::range(12).batch(4)).iterator();
   EXPECT_THAT([&] { other.restore(position); },
-              throws_error(ErrorCode::invalid_argument, "'range map batch'"));
-  EXPECT_THAT([&] { other.restore(position); },
-              throws_error(ErrorCode::invalid_argument, "'range batch skip'"));
+              throws_error(ErrorCode::invalid_argument,
+                           "the pipeline 'range batch', got one in 'range map batch'"));
 }
 
 // As processes do it: each worker builds its dataset anew. The samples of the second pass, of
