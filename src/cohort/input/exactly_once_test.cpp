@@ -156,8 +156,8 @@ class ExactlyOnce : public ::testing::TestWithParam<int> {
     return names;
   }
 
-  Dataset numbers_in_files() {
-    return Dataset::text_line(StringTensor(write_files()))
+  static Dataset numbers_in(const std::vector<std::string>& names) {
+    return Dataset::text_line(StringTensor(names))
         .map(Function([](StringTensor line) {
                return at::scalar_tensor(std::int64_t{std::stoll(std::string(line.value()))},
                                         at::kLong);
@@ -191,10 +191,10 @@ class ExactlyOnce : public ::testing::TestWithParam<int> {
   }
 
   // A few ops that keep every sample once, of those that pipelines are made of.
-  Dataset through_ops(Dataset dataset) {
-    for (std::int64_t ops = drawn(random, 1, 4); ops > 0; --ops) {
-      const std::int64_t n = drawn(random, 1, 6);
-      switch (drawn(random, 0, 12)) {
+  static Dataset through_ops(Dataset dataset, Random draws) {
+    for (std::int64_t ops = drawn(draws, 1, 4); ops > 0; --ops) {
+      const std::int64_t n = drawn(draws, 1, 6);
+      switch (drawn(draws, 0, 12)) {
         case 0:
           dataset = dataset.shuffle(n * 5);
           break;
@@ -244,15 +244,22 @@ class ExactlyOnce : public ::testing::TestWithParam<int> {
     return dataset;
   }
 
-  // Numbers or the lines of files through random ops.
+  // Numbers or the lines of files through random ops. Each worker builds it anew, as processes do:
+  // then caches have names and contents of their own.
   MakeDataset drawn_pipeline() {
-    const bool is_of_files = drawn(random, 0, 1) == 1;
-    Dataset dataset =
-        is_of_files ? numbers_in_files() : Dataset::range(count = drawn(random, 0, 50));
-    dataset = through_ops(dataset).batch(drawn(random, 1, 12));
-    dataset = with_policy(
-        dataset, drawn(random, 0, 1) == 1 ? AutoShardPolicy::automatic : AutoShardPolicy::data);
-    return [dataset](std::shared_ptr<const InputHost> host) {
+    std::vector<std::string> names;
+    if (drawn(random, 0, 1) == 1) {
+      names = write_files();
+    } else {
+      count = drawn(random, 0, 50);
+    }
+    const Random ops(static_cast<unsigned>(random()));
+    const std::int64_t batch = drawn(random, 1, 12);
+    const AutoShardPolicy policy =
+        drawn(random, 0, 1) == 1 ? AutoShardPolicy::automatic : AutoShardPolicy::data;
+    return [names, ops, batch, policy, numbers = count](std::shared_ptr<const InputHost> host) {
+      const Dataset source = names.empty() ? Dataset::range(numbers) : numbers_in(names);
+      const Dataset dataset = with_policy(through_ops(source, ops).batch(batch), policy);
       return DistributedDataset::from_dataset(std::move(host), dataset, {});
     };
   }

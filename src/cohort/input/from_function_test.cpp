@@ -184,6 +184,43 @@ TEST_F(FromFunctionOnWorkers, AnErrorOnOneIsRaisedOnAllAndNoneWaits) {
                                             "([0]); !data_loss; ([2]); ([3]); ([]); end"));
 }
 
+TEST_F(FromFunctionOnWorkers, ElementsOfDifferentSpecsAreRefusedOnAll) {
+  const auto expect_refused = [](const Dataset& first, const Dataset& second,
+                                 const std::string& text) {
+    const InProcessWorkers group(2);
+    const auto errors = on_workers<std::string>(2, [&](int worker) -> std::string {
+      try {
+        drained(DistributedDataset::from_function(
+            worker_of(group, worker, 1),
+            [&](const InputContext&) { return worker == 0 ? first : second; }, {}));
+      } catch (const Error& error) {
+        return std::string(name_of(error.code())) + " " + error.message();
+      }
+      return "none";
+    });
+    for (const std::string& error : errors) {
+      EXPECT_THAT(error, ::testing::StartsWith("invalid_argument "));
+      EXPECT_THAT(error, ::testing::HasSubstr(text));
+    }
+  };
+  const Dataset numbers = Dataset::range(8);
+  expect_refused(numbers.batch(2), Dataset::range(8, {.dtype = at::kInt}).batch(2),
+                 "int64[?] on worker:0 and int32[?] on worker:1");
+  expect_refused(numbers.batch(2), Dataset::zip({numbers, numbers}).batch(2),
+                 "int64[?] on worker:0 and (int64[?], int64[?]) on worker:1");
+  const BatchOptions drop{.drop_remainder = true};
+  expect_refused(numbers.batch(2, drop).batch(2), numbers.batch(4, drop).batch(2),
+                 "int64[?, 2] on worker:0 and int64[?, 4] on worker:1");
+}
+
+TEST_F(FromFunctionOnWorkers, WhatOneKnowsBetterOfItsElementsIsNoDifference) {
+  EXPECT_THAT(seen(2, 1,
+                   [](std::int64_t id) {
+                     return Dataset::range(4).batch(2, {.drop_remainder = id == 0}).batch(1);
+                   }),
+              ElementsAre("([0,1]); ([2,3]); end", "([0,1]); ([2,3]); end"));
+}
+
 TEST_F(FromFunctionOnWorkers, TheErrorNamesItsWorker) {
   const InProcessWorkers group(2);
   const auto origins = on_workers<std::string>(2, [&](int worker) -> std::string {

@@ -20,17 +20,20 @@ class InProcessWorkers::Hub {
                               Bytes mine, std::string_view what, Deadline deadline) {
     const Lock lock(mutex_);
     Talk& talk = talks_[conversation];
+    if (!talk.missed.empty()) refuse_after_deadline(talk, what);
     Round& now = talk.rounds.try_emplace(round, Round(num_workers_)).first->second;
     now.said[static_cast<std::size_t>(worker)] = std::move(mine);
     now.num_said += 1;
     if (now.num_said == num_workers_) changed_.notify_all();
     const auto is_settled = [&]() COHORT_REQUIRES(mutex_) {
-      return now.num_said == num_workers_ || first_gone(talk, now) >= 0;
+      return now.num_said == num_workers_ || !talk.missed.empty() || first_gone(talk, now) >= 0;
     };
     changed_.wait(mutex_, deadline, is_settled);
     if (now.num_said < num_workers_) {
+      if (!talk.missed.empty()) refuse_after_deadline(talk, what);
       // What was said stays: a slower worker's call still finds it.
-      refuse(talk, now, what);
+      if (const int gone = first_gone(talk, now); gone >= 0) refuse_without(gone, what);
+      give_up(talk, now, worker, what);
     }
     std::vector<Bytes> all;
     for (const std::optional<Bytes>& said : now.said) all.push_back(*said);
@@ -67,6 +70,7 @@ class InProcessWorkers::Hub {
     std::map<std::uint64_t, Round> rounds;
     std::vector<bool> has_left;
     int num_left = 0;
+    std::string missed;  // a deadline, by whom and for whom
   };
 
   // A worker that left without a word in this round, or -1.
@@ -78,22 +82,32 @@ class InProcessWorkers::Hub {
     return -1;
   }
 
-  [[noreturn]] void refuse(const Talk& talk, const Round& round, std::string_view what) const
+  [[noreturn]] static void refuse_without(int gone, std::string_view what) {
+    throw Error(ErrorCode::aborted, "[input.agree] expected worker:" + std::to_string(gone) +
+                                        " to agree on " + std::string(what) +
+                                        ", got the end of its iterator: all workers make the same "
+                                        "steps")
+        .at("worker:" + std::to_string(gone));
+  }
+
+  // From here on `worker` is a round ahead of those it waited for: nobody goes on.
+  [[noreturn]] void give_up(Talk& talk, const Round& round, int worker, std::string_view what)
       COHORT_REQUIRES(mutex_) {
-    if (const int gone = first_gone(talk, round); gone >= 0) {
-      throw Error(ErrorCode::aborted,
-                  "[input.agree] expected worker:" + std::to_string(gone) + " to agree on " +
-                      std::string(what) +
-                      ", got the end of its iterator: all workers make the same steps")
-          .at("worker:" + std::to_string(gone));
-    }
     std::string missing;
     for (std::size_t i = 0; i < round.said.size(); ++i) {
       if (round.said[i]) continue;
       missing += (missing.empty() ? "worker:" : ", worker:") + std::to_string(i);
     }
+    talk.missed = "worker:" + std::to_string(worker) + " has waited in vain for " + missing;
+    changed_.notify_all();
     internal::throw_error(ErrorCode::deadline_exceeded, "[input.agree] expected all workers to ",
                           "agree on ", what, " in time, got nothing from ", missing);
+  }
+
+  [[noreturn]] static void refuse_after_deadline(const Talk& talk, std::string_view what) {
+    internal::throw_error(ErrorCode::aborted, "[input.agree] expected to agree on ", what,
+                          ", got the end of all workers' iterator: ", talk.missed,
+                          "; begin a new one on all");
   }
 
   const int num_workers_;

@@ -69,6 +69,39 @@ TEST_F(Agreement, ADeadlineNamesWhomItWaitedFor) {
                            "the weather in time, got nothing from worker:1, worker:2"));
 }
 
+// Otherwise the worker that gave up would be a round ahead of the others for good.
+TEST_F(Agreement, AMissedDeadlineEndsTheConversationForAll) {
+  const InProcessWorkers workers(2);
+  const auto groups = std::pair(workers.group(0), workers.group(1));
+  const auto first = groups.first->start("test");
+  const auto second = groups.second->start("test");
+  EXPECT_THAT([&] { first->exchange(bytes(1), "the weather", soon()); },
+              throws_error(ErrorCode::deadline_exceeded, "worker:1"));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT([&] { second->exchange(bytes(2), "the weather", late()); },
+                throws_error(ErrorCode::aborted, "worker:0 has waited in vain for worker:1"));
+    EXPECT_THAT([&] { first->exchange(bytes(3), "the news", late()); },
+                throws_error(ErrorCode::aborted, "worker:0 has waited in vain for worker:1"));
+  }
+}
+
+TEST_F(Agreement, AWorkerThatStillWaitsHearsOfAMissedDeadline) {
+  const InProcessWorkers workers(3);
+  const auto slow = workers.group(2);
+  const auto codes = on_workers<std::string>(2, [&](int worker) -> std::string {
+    const auto group = workers.group(worker);
+    const auto talk = group->start("test");
+    try {
+      talk->exchange({}, "the weather", worker == 0 ? soon() : late());
+    } catch (const Error& error) {
+      return std::string(name_of(error.code()));
+    }
+    return "none";
+  });
+  EXPECT_EQ(codes[0], "deadline_exceeded");
+  EXPECT_EQ(codes[1], "aborted");
+}
+
 TEST_F(Agreement, AWorkerOutOfRangeIsRefused) {
   EXPECT_THAT([] { InProcessWorkers(0); }, throws_error(ErrorCode::invalid_argument, "got 0"));
   EXPECT_THAT([] { InProcessWorkers(2).group(2); },

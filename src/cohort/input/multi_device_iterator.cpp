@@ -69,11 +69,12 @@ bool MultiDeviceIterator::fill(std::size_t i) {
 
 void MultiDeviceIterator::fetch(std::size_t i, Item& item) const {
   if (item.is_fetched) return;
-  item.is_fetched = true;
+  Fields fields;
   for (const at::Tensor& field : item.host) {
-    item.device.push_back(StringTensor::is(field) ? field
-                                                  : options_.memory->copy(field, devices_[i]));
+    fields.push_back(StringTensor::is(field) ? field : options_.memory->copy(field, devices_[i]));
   }
+  item.device = std::move(fields);
+  item.is_fetched = true;
 }
 
 // Deals and copies what device i will ask for next, so that the copying runs beside its work.
@@ -86,13 +87,21 @@ void MultiDeviceIterator::fetch_ahead(std::size_t i) {
   } catch (...) {
     error_ahead_ = std::current_exception();
   }
-  for (std::size_t k = 0; k < std::min(wanted, queues_[i].size()); ++k) fetch(i, queues_[i][k]);
+  try {
+    for (std::size_t k = 0; k < std::min(wanted, queues_[i].size()); ++k) fetch(i, queues_[i][k]);
+  } catch (...) {
+    // front() copies it again, and throws if it has to.
+  }
+}
+
+bool MultiDeviceIterator::has(std::size_t i) {
+  COHORT_CHECK(i < devices_.size(), ErrorCode::invalid_argument,
+               "[input.multi_device] expected a device below ", devices_.size(), ", got ", i);
+  return fill(i);
 }
 
 const Fields* MultiDeviceIterator::front(std::size_t i) {
-  COHORT_CHECK(i < devices_.size(), ErrorCode::invalid_argument,
-               "[input.multi_device] expected a device below ", devices_.size(), ", got ", i);
-  if (!fill(i)) return nullptr;
+  if (!has(i)) return nullptr;
   Item& item = queues_[i].front();
   if (!is_fetching_[i]) return &item.host;
   fetch(i, item);

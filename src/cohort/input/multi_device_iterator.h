@@ -47,8 +47,9 @@ class COHORT_API MultiDeviceIterator {
   std::optional<Nest> next(std::size_t i);
   Optional next_as_optional(std::size_t i);
 
-  // The same in two parts: the fields of the next element of device i, or nullptr, for as long as
-  // nothing else is called; and taking it away.
+  // The same in parts: whether there is one, without copying it; its fields or nullptr, for as long
+  // as nothing else is called (an error in copying leaves it there); and taking it away.
+  bool has(std::size_t i);
   const Fields* front(std::size_t i);
   void pop(std::size_t i);
 

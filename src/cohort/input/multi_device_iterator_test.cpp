@@ -144,6 +144,61 @@ TEST_F(OnFakeDevices, WhatWasCopiedAheadIsMadeAgainAfterARestart) {
   EXPECT_EQ(drained(second), "([2] | [3]); ([4] | [5]); ([6] | [7]); ([8] | []); end");
 }
 
+// Its n-th copy fails.
+class FailingMemory final : public DeviceMemory {
+ public:
+  explicit FailingMemory(int n) : copies_left_(n) {}
+  bool is_host(const Device&) const override { return false; }
+  at::Tensor copy(const at::Tensor& tensor, const Device&) const override {
+    COHORT_CHECK(copies_left_-- != 0, ErrorCode::resource_exhausted, "no memory");
+    return tensor.clone();
+  }
+
+ private:
+  mutable int copies_left_;
+};
+
+// What a reader sees that calls again after an error.
+std::string without_errors(std::string text) {
+  const std::string error = "!resource_exhausted; ";
+  for (std::size_t at = text.find(error); at != std::string::npos; at = text.find(error)) {
+    text.erase(at, error.size());
+  }
+  return text;
+}
+
+TEST_F(OnFakeDevices, AFailedCopyLosesNothing) {
+  for (int n = 0; n < 8; ++n) {
+    for (const std::int64_t buffer : {0, 1, 2}) {
+      host->memory = std::make_shared<FailingMemory>(n);
+      const std::string text = drained(DistributedDataset::from_dataset(
+          host, Dataset::range(10).batch(4), {.per_replica_buffer_size = buffer}));
+      EXPECT_EQ(without_errors(text), "([0,1] | [2,3]); ([4,5] | [6,7]); ([8] | [9]); end")
+          << "copy " << n << " failed, buffer " << buffer << ": " << text;
+    }
+  }
+}
+
+TEST_F(OnFakeDevices, AFailedCopyLosesNothingOnOtherWorkersEither) {
+  const Dataset dataset =
+      Dataset::range(10)
+          .map(Function([](at::Tensor x) { return x; }),
+               {.output_spec = ElementSpec::tuple({{at::ScalarType::Long, {{}}}})})
+          .batch(4);
+  for (int n = 0; n < 3; ++n) {
+    const InProcessWorkers group(2);
+    const auto texts = on_workers<std::string>(2, [&](int worker) {
+      const auto of_worker = worker_of(group, worker, 1);
+      if (worker == 1) of_worker->memory = std::make_shared<FailingMemory>(n);
+      return drained(
+          DistributedDataset::from_dataset(of_worker, dataset, {.per_replica_buffer_size = 0}));
+    });
+    EXPECT_EQ(without_errors(texts[0]), "([0,1]); ([4,5]); ([8]); end") << texts[0];
+    EXPECT_EQ(without_errors(texts[1]), "([2,3]); ([6,7]); ([9]); end") << texts[1];
+    for (const std::string& text : texts) EXPECT_NE(text, without_errors(text)) << "copy " << n;
+  }
+}
+
 TEST(Dummies, HaveNoRowsAndTheKnownSizes) {
   const auto text = [](at::ScalarType dtype, std::optional<std::vector<std::int64_t>> sizes) {
     return TensorSpec::of(dummy_tensor({dtype, std::move(sizes)})).to_string();

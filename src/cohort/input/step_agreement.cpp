@@ -2,6 +2,9 @@
 #include "cohort/input/step_agreement.h"
 
 #include <string>
+#include <utility>
+
+#include "cohort/input/internal/error_bytes.h"
 
 namespace cohort {
 namespace {
@@ -10,30 +13,22 @@ Bytes encode(const StepVote& vote) {
   ByteWriter writer;
   writer.zigzag(vote.components);
   writer.zigzag(vote.examples);
+  writer.u8(vote.costs_batch ? 1 : 0);
   writer.u8(vote.error ? 1 : 0);
-  if (vote.error) {
-    writer.u8(static_cast<std::uint8_t>(vote.error->code()));
-    writer.u8(static_cast<std::uint8_t>(vote.error->cause()));
-    writer.text(vote.error->message());
-    writer.varint(vote.error->context().size());
-    for (const std::string& line : vote.error->context()) writer.text(line);
-  }
+  if (vote.error) input::write_error(writer, *vote.error);
   return writer.take();
+}
+
+Error error_of_worker(ByteReader& reader, std::size_t worker) {
+  return input::read_error(reader).at("worker:" + std::to_string(worker));
 }
 
 void add(const Bytes& bytes, std::size_t worker, StepVerdict& sum) {
   ByteReader reader(bytes, "vote of a worker");
   sum.components += reader.zigzag();
   sum.examples += reader.zigzag();
-  if (reader.u8() == 0 || sum.error) return;
-  const auto code = static_cast<ErrorCode>(reader.u8());
-  const auto cause = static_cast<ErrorCause>(reader.u8());
-  Error error(code, reader.text(), cause);
-  for (std::size_t left = reader.count(); left > 0; --left) {
-    // NOLINTNEXTLINE(bugprone-use-after-move): during() adds in place
-    static_cast<void>(std::move(error).during(reader.text()));
-  }
-  sum.error = std::move(error).at("worker:" + std::to_string(worker));
+  if (reader.u8() != 0) sum.costs_batch = true;
+  if (reader.u8() != 0 && !sum.error) sum.error = error_of_worker(reader, worker);
 }
 
 }  // namespace
@@ -45,6 +40,27 @@ StepVerdict StepAgreement::vote(const StepVote& mine, Deadline deadline) {
     add(votes[worker], worker, verdict);
   }
   return verdict;
+}
+
+std::vector<Bytes> StepAgreement::exchange_made(const std::function<Bytes()>& make,
+                                                std::string_view what, Deadline deadline) {
+  ByteWriter mine;
+  try {
+    const Bytes made = make();
+    mine.u8(0);
+    mine.blob(made);
+  } catch (...) {
+    mine.u8(1);
+    input::write_error(mine, current_error());
+  }
+  std::vector<Bytes> all = exchange(mine.take(), what, deadline);
+  for (std::size_t worker = 0; worker < all.size(); ++worker) {
+    ByteReader reader(all[worker], what);
+    if (reader.u8() != 0) throw error_of_worker(reader, worker);
+    const std::span<const std::byte> made = reader.blob();
+    all[worker] = Bytes(made.begin(), made.end());
+  }
+  return all;
 }
 
 }  // namespace cohort

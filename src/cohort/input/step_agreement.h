@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,17 +26,22 @@ namespace cohort {
 struct COHORT_API StepVote {
   std::int64_t components = 0;  // replicas that have data
   std::int64_t examples = 0;
+  // The error took the place of a global batch: the others leave out their parts of it.
+  bool costs_batch = false;
   std::optional<Error> error;
 };
 // The sum over the workers. `error` is that of the first worker that has one, which is its origin.
 struct COHORT_API StepVerdict {
   std::int64_t components = 0;
   std::int64_t examples = 0;
+  bool costs_batch = false;  // of any worker
   std::optional<Error> error;
 };
 
 // One iterator's conversation: all workers make the same calls in the same order. Ending it early
-// makes the calls of the others that wait for this worker fail as aborted. Used from one thread.
+// makes the calls of the others that wait for this worker fail as aborted. A missed deadline ends
+// it for all: whoever gave up would be a call ahead of the others, so that later calls are aborted.
+// Used from one thread.
 class COHORT_API StepAgreement {
  public:
   virtual ~StepAgreement() = default;
@@ -43,6 +49,10 @@ class COHORT_API StepAgreement {
   virtual std::vector<Bytes> exchange(Bytes mine, std::string_view what, Deadline deadline) = 0;
   // An implementation may carry votes with messages that a step sends anyway.
   virtual StepVerdict vote(const StepVote& mine, Deadline deadline);
+  // The same of what `make` gives; what it throws on one worker is thrown on all, with the worker
+  // as origin.
+  std::vector<Bytes> exchange_made(const std::function<Bytes()>& make, std::string_view what,
+                                   Deadline deadline);
 };
 
 // The workers of a job as one of them sees them. Thread-safe.

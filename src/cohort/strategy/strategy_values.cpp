@@ -5,6 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/true_divide.h>
 
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -26,19 +27,26 @@ void check_alike(std::size_t got, std::size_t expected, std::string_view unit,
                " from one and ", expected, " from another; call it with the same on each");
 }
 
-Leaves of_all_workers(const InputHost& host, Leaves own, std::string_view what) {
-  if (host.num_workers() == 1) return own;
-  ByteWriter writer;
-  writer.varint(own.size());
-  for (Fields& fields : own) {
-    for (at::Tensor& field : fields) {
-      if (!StringTensor::is(field)) field = field.detach().cpu();
+// An error of `own_leaves` on one worker is thrown on all: the others have begun to wait.
+Leaves of_all_workers(const InputHost& host, const std::function<Leaves()>& own_leaves,
+                      std::string_view what) {
+  if (host.num_workers() == 1) return own_leaves();
+  Leaves own;
+  const auto encoded = [&] {
+    own = own_leaves();
+    ByteWriter writer;
+    writer.varint(own.size());
+    for (Fields& fields : own) {
+      for (at::Tensor& field : fields) {
+        if (!StringTensor::is(field)) field = field.detach().cpu();
+      }
+      data::write_fields(writer, fields);
     }
-    data::write_fields(writer, fields);
-  }
+    return writer.take();
+  };
   const std::unique_ptr<StepAgreement> talk = host.group->start(what);
   Leaves all;
-  for (const Bytes& bytes : talk->exchange(writer.take(), what, Deadline::after(host.timeout))) {
+  for (const Bytes& bytes : talk->exchange_made(encoded, what, Deadline::after(host.timeout))) {
     ByteReader reader(bytes, what);
     const std::size_t count = reader.count();
     for (std::size_t left = count; left > 0; --left) {
@@ -159,7 +167,8 @@ Nest Strategy::reduce(ReduceOp op, const PerReplica<Nest>& value) {
                  num_replicas_in_sync(), "; multiply it, or return it from run()");
     return value.value();
   }
-  const Leaves all = of_all_workers(*host, local_leaves(*host, value, "reduce"), "reduce");
+  const Leaves all = of_all_workers(
+      *host, [&] { return local_leaves(*host, value, "reduce"); }, "reduce");
   Fields results;
   for (std::size_t leaf = 0; leaf < all.front().size(); ++leaf) {
     results.push_back(reduced(op, all, leaf));
@@ -176,7 +185,8 @@ Nest Strategy::gather(const PerReplica<Nest>& value, std::int64_t axis) {
   if (!value.is_wrapped() && num_replicas_in_sync() == 1) return value.value();
   const std::shared_ptr<const InputHost> host = input_host();
   if (is_whole(value, *host)) return value.value();
-  const Leaves all = of_all_workers(*host, local_leaves(*host, value, "gather"), "gather");
+  const Leaves all = of_all_workers(
+      *host, [&] { return local_leaves(*host, value, "gather"); }, "gather");
   Fields results;
   for (std::size_t leaf = 0; leaf < all.front().size(); ++leaf) {
     results.push_back(gathered(all, leaf, axis));

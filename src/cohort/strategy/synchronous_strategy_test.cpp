@@ -284,5 +284,41 @@ TEST(MultiWorkerMirroredTest, WorkersWithOtherStructuresAreRefused) {
   }
 }
 
+// One worker's own mistake: the others are not left waiting, and later calls go on in step.
+TEST(MultiWorkerMirroredTest, AValueThatCannotBeSentFailsOnAllWorkers) {
+  const InProcessWorkers workers(2);
+  std::vector<std::string> errors(2);
+  std::vector<std::int64_t> sums(2);
+  std::vector<std::int64_t> gathered(2);
+  const auto error_of = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& error) {
+      return std::string(name_of(error.code())) + " at " + error.origin() + "; ";
+    }
+    return "none; ";
+  };
+  std::vector<std::thread> threads;
+  for (int worker = 0; worker < 2; ++worker) {
+    threads.emplace_back([&, worker] {
+      const auto i = static_cast<std::size_t>(worker);
+      MultiWorkerMirroredStrategy strategy(workers.group(worker), {.devices = {"CPU:0"}});
+      const PerReplica<Nest> good({Nest(at::full({1}, worker + 1))});
+      const PerReplica<Nest> maybe_bad({worker == 1 ? Nest("text") : Nest(at::full({1}, 10))});
+      errors[i] += error_of([&] { strategy.reduce(ReduceOp::sum, maybe_bad); });
+      errors[i] +=
+          error_of([&] { sums[i] = sum_of(strategy.reduce(ReduceOp::sum, good).tensor()); });
+      errors[i] += error_of([&] { strategy.gather(maybe_bad, 0); });
+      errors[i] += error_of([&] { gathered[i] = strategy.gather(good, 0).tensor().numel(); });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const std::string expected =
+      "invalid_argument at worker:1; none; invalid_argument at worker:1; none; ";
+  EXPECT_THAT(errors, ElementsAre(expected, expected));
+  EXPECT_THAT(sums, ElementsAre(3, 3));
+  EXPECT_THAT(gathered, ElementsAre(2, 2));
+}
+
 }  // namespace
 }  // namespace cohort

@@ -36,7 +36,7 @@ FeedPosition FeedPosition::read(ByteReader& reader) {
   position.rest = read_all(reader);
   position.leading = read_all(reader);
   position.turn = reader.varint();
-  for (std::size_t left = reader.count(4); left > 0; --left) {
+  for (std::size_t left = reader.count(6); left > 0; --left) {
     position.streams.push_back(StreamPosition::read(reader));
   }
   return position;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cohort/input/distributed_iterator.h"
@@ -18,6 +19,7 @@
 namespace cohort::input {
 
 struct JobPosition;  // job_position.h
+struct StartNote;    // start_note.h
 
 // Used from one thread at a time.
 class Pass {
@@ -28,42 +30,59 @@ class Pass {
   // nullopt at the end. `hands_out_all`: also an uneven last step of static shapes.
   std::optional<DistributedElement> next(bool hands_out_all);
   Bytes save();
+  // An error leaves the pass where it was, on all workers.
   void restore(std::span<const std::byte> position);
 
  private:
-  struct Note;  // what workers tell each other at the start
+  // Everything that restoring replaces.
+  struct State {
+    RunOptions run = {};
+    Dealing dealing = Dealing::by_data;
+    bool is_own = true;             // false: pipelines of a job of other numbers
+    std::int64_t num_replicas = 1;  // of the job that the pipelines belong to
+    bool handles_partial_batches = false;
+    bool votes = false;
+    std::optional<std::int64_t> steps_left = {};  // where all workers know them
+    std::uint64_t steps = 0;
+    bool is_over = false;
+    std::vector<std::unique_ptr<MultiDeviceIterator>> feeds = {};
+  };
+  // A step as far as this worker can tell: a component a replica, unless there is an error.
+  struct Step {
+    std::vector<bool> has_data = {};
+    std::vector<Nest> components = {};
+    std::vector<std::int64_t> examples = {};
+    StepVote vote = {};
+    std::exception_ptr error = nullptr;
+  };
 
   Deadline deadline() const;
   void agree_on_start();
-  void follow(const std::vector<Note>& notes);
-  void open(std::vector<FeedPosition> positions);
+  void follow(const std::vector<StartNote>& notes);
+  std::vector<std::unique_ptr<MultiDeviceIterator>> open(const State& state,
+                                                         std::vector<FeedPosition> positions) const;
   // Throws on all workers what one of them says.
   void check_all(const std::exception_ptr& error);
   StepVerdict agree(StepVote mine, const std::exception_ptr& error);
 
-  // The next element of a local replica, and taking it away.
-  const Fields* front(std::size_t replica);
-  void pop(std::size_t replica);
-  void pop_all(const std::vector<const Fields*>& fronts);
-  DistributedElement take(const std::vector<const Fields*>& fronts,
-                          std::optional<std::int64_t> global_num_examples);
+  // The iterator that feeds a local replica, and its number there.
+  MultiDeviceIterator& feed_of(std::size_t replica);
+  std::size_t turn_of(std::size_t replica) const;
+  Step draw();
+  void add_component(std::size_t replica, Step& step);
+  void pop_all(const Step& step);
+  DistributedElement take(Step step, std::optional<std::int64_t> global_num_examples);
   Nest dummy(std::size_t replica) const;
   std::nullopt_t end();
 
   JobPosition head() const;
+  // What `position` makes of this pass; says `how` for the log.
+  State restored(std::span<const std::byte> position, std::string& how) const;
 
   std::shared_ptr<Plan> plan_;
   std::unique_ptr<StepAgreement> agreement_;  // nullptr: one worker
-  RunOptions run_;
-  Dealing dealing_;
-  bool is_own_ = true;         // false: pipelines of a job of other numbers
-  std::int64_t num_replicas_;  // of the job that the pipelines belong to
-  bool handles_partial_batches_;
-  bool votes_ = false;
-  std::optional<std::int64_t> steps_left_;  // where all workers know them
-  std::uint64_t steps_ = 0;
-  bool is_over_ = false;
-  std::vector<std::unique_ptr<MultiDeviceIterator>> feeds_;
+  bool handles_partial_batches_;              // as agreed at the start
+  State state_;
 };
 
 }  // namespace cohort::input

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saving and restoring a pass.
+#include <exception>
+#include <string>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -10,40 +12,32 @@
 namespace cohort::input {
 
 JobPosition Pass::head() const {
-  return {.dealing = dealing_,
-          .is_own = is_own_,
-          .votes = votes_,
-          .is_over = is_over_,
+  return {.dealing = state_.dealing,
+          .is_own = state_.is_own,
+          .votes = state_.votes,
+          .is_over = state_.is_over,
           .num_local_replicas = plan_->host().num_local_replicas(),
-          .num_pipeline_replicas = num_replicas_,
-          .steps_left = steps_left_,
-          .steps = steps_,
-          .seed = run_.seed,
-          .pass = *run_.iteration,
+          .num_pipeline_replicas = state_.num_replicas,
+          .steps_left = state_.steps_left,
+          .steps = state_.steps,
+          .seed = state_.run.seed,
+          .pass = *state_.run.iteration,
           .spec = plan_->user_spec()};
 }
 
 Bytes Pass::save() {
   plan_->host().check_context("save");
-  Bytes mine;
-  std::exception_ptr error;
-  try {
+  const auto mine = [this] {
     std::vector<FeedPosition> feeds;
-    for (const std::unique_ptr<MultiDeviceIterator>& feed : feeds_) {
+    for (const std::unique_ptr<MultiDeviceIterator>& feed : state_.feeds) {
       feeds.push_back(static_cast<Feed&>(feed->source()).position());
       feeds.back().undelivered = feed->undelivered();
     }
-    mine = JobPosition::encode_feeds(feeds);
-  } catch (...) {
-    error = std::current_exception();
-  }
-  check_all(error);
-  std::vector<Bytes> all;
-  if (agreement_) {
-    all = agreement_->exchange(std::move(mine), "a position to save", deadline());
-  } else {
-    all.push_back(std::move(mine));
-  }
+    return JobPosition::encode_feeds(feeds);
+  };
+  const std::vector<Bytes> all =
+      agreement_ ? agreement_->exchange_made(mine, "a position to save", deadline())
+                 : std::vector<Bytes>{mine()};
   ByteWriter writer;
   head().write_head(writer);
   writer.varint(all.size());
@@ -53,6 +47,20 @@ Bytes Pass::save() {
 
 void Pass::restore(std::span<const std::byte> position) {
   plan_->host().check_context("restore");
+  State next;
+  std::string how;
+  std::exception_ptr error;
+  try {
+    next = restored(position, how);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  check_all(error);
+  state_ = std::move(next);
+  log_info("[input] pass ", *state_.run.iteration, " goes on behind step ", state_.steps, how);
+}
+
+Pass::State Pass::restored(std::span<const std::byte> position, std::string& how) const {
   JobPosition job = JobPosition::decode(position);
   const auto is_function = [](Dealing d) { return d == Dealing::by_function; };
   const auto is_everything = [](Dealing d) { return d == Dealing::everything; };
@@ -63,24 +71,24 @@ void Pass::restore(std::span<const std::byte> position) {
       "[input.restore] expected a position in a distributed dataset of ", plan_->user_spec(),
       " that is dealt out alike, got one of ", job.spec, "; build it as when it was saved");
   const bool is_same = job.has_numbers_of(*plan_);
-  dealing_ = job.dealing;
-  num_replicas_ = job.num_pipeline_replicas;
-  run_.seed = job.seed;
-  run_.iteration = job.pass;
-  steps_ = job.steps;
-  is_over_ = job.is_over;
-  // Workers that took over from others have counted nothing.
-  votes_ = agreement_ && (!is_same || job.votes);
-  steps_left_ = is_same ? job.steps_left : std::nullopt;
-  if (!is_same) handles_partial_batches_ = true;
-  const std::size_t workers = job.workers.size();
-  is_own_ = is_same ? job.is_own : false;
+  State state;
+  state.dealing = job.dealing;
+  state.is_own = is_same && job.is_own;
+  state.num_replicas = job.num_pipeline_replicas;
+  state.run.seed = job.seed;
+  state.run.iteration = job.pass;
+  state.steps = job.steps;
+  state.is_over = job.is_over;
+  // Workers that took over from others have counted nothing, and end unevenly.
+  state.votes = agreement_ && (!is_same || job.votes);
+  state.steps_left = is_same ? job.steps_left : std::nullopt;
+  state.handles_partial_batches = !state.is_own || handles_partial_batches_;
+  if (!is_same) how = ", dealt anew from " + std::to_string(job.workers.size()) + " workers";
   std::vector<FeedPosition> feeds =
       is_same ? std::move(job.workers[static_cast<std::size_t>(plan_->host().worker())])
               : take_over(std::move(job), *plan_);
-  open(std::move(feeds));
-  log_info("[input] pass ", *run_.iteration, " goes on behind step ", steps_,
-           is_same ? "" : ", dealt anew from " + std::to_string(workers) + " workers");
+  state.feeds = open(state, std::move(feeds));
+  return state;
 }
 
 }  // namespace cohort::input

@@ -7,6 +7,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/never_fails.h"
+#include "cohort/input/internal/read_ahead.h"
 
 namespace cohort::input {
 namespace {
@@ -111,14 +112,16 @@ PipelineId Plan::own_pipeline(Dealing dealing, std::size_t feed) const {
 
 std::unique_ptr<ElementSource> Plan::open(Dealing dealing, const PipelineId& id,
                                           const RunOptions& run) const {
-  if (dealing == Dealing::by_data) {
-    return (is_reading_ahead() ? datasets_.front().prefetch(1) : datasets_.front()).source(run);
-  }
-  if (dealing != Dealing::by_function) return graph(id).source(run);
+  return std::make_unique<ReadAhead>(dataset_of(dealing, id).source(run), read_ahead(dealing));
+}
+
+Dataset Plan::dataset_of(Dealing dealing, const PipelineId& id) const {
+  if (dealing == Dealing::by_data) return datasets_.front();
+  if (dealing != Dealing::by_function) return graph(id);
   for (std::size_t i = 0; i < num_feeds_; ++i) {
-    if (own_pipeline(dealing, i) == id) return datasets_[i].source(run);
+    if (own_pipeline(dealing, i) == id) return datasets_[i];
   }
-  return call(id).source(run);
+  return call(id);
 }
 
 std::vector<std::int64_t> Plan::own_parts() const {
@@ -140,11 +143,15 @@ bool Plan::recuts(Dealing dealing) const {
 }
 
 // Devices that read host memory are served on the caller's thread; for others a thread makes what
-// will be copied next.
-bool Plan::is_reading_ahead() const {
-  return options_.fetch_to_device.value_or(true) && options_.per_replica_buffer_size > 0 &&
-         std::any_of(host_->devices.begin(), host_->devices.end(),
-                     [this](const Device& device) { return !host_->memory->is_host(device); });
+// will be copied next: a batch to cut, or a mini-batch a replica.
+std::size_t Plan::read_ahead(Dealing dealing) const {
+  const bool is_wanted =
+      dealing != Dealing::by_function && options_.fetch_to_device.value_or(true) &&
+      options_.per_replica_buffer_size > 0 &&
+      std::any_of(host_->devices.begin(), host_->devices.end(),
+                  [this](const Device& device) { return !host_->memory->is_host(device); });
+  if (!is_wanted) return 0;
+  return dealing == Dealing::by_data ? 1 : host_->devices.size();
 }
 
 std::optional<std::int64_t> Plan::num_steps() const {

@@ -80,7 +80,9 @@ class Plan {
   Plan(std::shared_ptr<const InputHost> host, InputOptions options);
   void set_spec(ElementSpec component);
   std::vector<std::int64_t> own_parts() const;
-  bool is_reading_ahead() const;
+  // Elements of a pipeline that a thread keeps ready.
+  std::size_t read_ahead(Dealing dealing) const;
+  Dataset dataset_of(Dealing dealing, const PipelineId& id) const;
   // The user's function, asked for a pipeline.
   Dataset call(const PipelineId& id) const;
   // Of distribute_dataset() alone.

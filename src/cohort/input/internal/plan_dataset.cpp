@@ -64,9 +64,7 @@ void Plan::choose_dealing() {
 Dataset Plan::graph(const PipelineId& id) const {
   if (own_graph_ && id == own_pipeline(dealing_, 0)) return *own_graph_;
   const Dataset& dataset = datasets_.front();
-  const Dataset dealt =
-      auto_shard(rebatch_for(dataset, rebatch_plan(id, dataset)), shard_options(id, dataset));
-  return is_reading_ahead() ? dealt.prefetch(id.num_replicas / id.num) : dealt;
+  return auto_shard(rebatch_for(dataset, rebatch_plan(id, dataset)), shard_options(id, dataset));
 }
 
 std::unique_ptr<Cutter> Plan::cutter_of_others(Dealing dealing) const {

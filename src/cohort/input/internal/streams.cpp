@@ -16,6 +16,7 @@ void StreamPosition::write(ByteWriter& writer) const {
     writer.varint(share.count);
   }
   writer.varint(drawn);
+  writer.text(pipeline);
   writer.blob(state);
 }
 
@@ -33,6 +34,7 @@ StreamPosition StreamPosition::read(ByteReader& reader) {
     position.shares.push_back(share);
   }
   position.drawn = reader.varint();
+  position.pipeline = reader.text();
   const std::span<const std::byte> state = reader.blob();
   position.state.assign(state.begin(), state.end());
   return position;
@@ -49,6 +51,10 @@ void Streams::set(std::vector<StreamPosition> positions) {
     Stream& stream = streams_.emplace_back();
     stream.source = open_(position.num, position.index);
     if (!position.state.empty()) {
+      COHORT_CHECK(position.pipeline == stream.source->pipeline(), ErrorCode::invalid_argument,
+                   "[input.restore] expected a position in the pipeline '",
+                   stream.source->pipeline(), "', got one in '", position.pipeline,
+                   "'; build the pipeline as when it was saved");
       ByteReader reader(position.state, "position of a pipeline");
       stream.source->restore(reader);
       reader.expect_end();
@@ -65,6 +71,7 @@ std::vector<StreamPosition> Streams::positions() const {
     ByteWriter writer;
     stream.source->save(writer);
     position.state = writer.take();
+    position.pipeline = stream.source->pipeline();
   }
   return positions;
 }

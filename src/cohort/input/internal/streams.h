@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "cohort/core/bytes.h"
@@ -31,7 +32,8 @@ struct StreamPosition {
   // Elements and errors that came of it: two copies of a pipeline that gave equally many stand at
   // the same place, whatever threads of theirs have made ahead.
   std::uint64_t drawn = 0;
-  Bytes state = {};  // empty: the beginning
+  std::string pipeline = {};  // what `state` is of
+  Bytes state = {};           // empty: the beginning
 
   void write(ByteWriter& writer) const;
   static StreamPosition read(ByteReader& reader);

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// A pipeline whose next elements a thread makes while the caller is busy.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <thread>
+
+#include "cohort/core/mutex.h"
+#include "cohort/data/iterator.h"
+
+namespace cohort::input {
+
+// Its position does not depend on `elements_max`: what was made ahead comes first, wherever it is
+// restored. Owns its thread, which alone touches the source while it runs. Used from one thread at
+// a time.
+class ReadAhead final : public ElementSource {
+ public:
+  // 0: no thread.
+  ReadAhead(std::unique_ptr<ElementSource> source, std::size_t elements_max);
+  ~ReadAhead() override { stop(); }
+  ReadAhead(const ReadAhead&) = delete;
+  ReadAhead& operator=(const ReadAhead&) = delete;
+
+  const ElementSpec& spec() const override { return source_->spec(); }
+  std::string pipeline() const override { return source_->pipeline(); }
+  bool next(Fields& fields) override;
+  // Stops the thread, which goes on at the next next().
+  void save(ByteWriter& writer) const override;
+  void restore(ByteReader& reader) override;
+
+ private:
+  // An element, or the error in its place.
+  struct Item {
+    Fields fields = {};
+    std::exception_ptr error = nullptr;
+  };
+
+  void start();
+  void stop() const;
+  void produce();
+  bool wait_for_room();
+
+  std::unique_ptr<ElementSource> source_;
+  std::size_t elements_max_;
+  mutable Mutex mutex_;
+  mutable Condition changed_;
+  std::deque<Item> ready_ COHORT_GUARDED_BY(mutex_);
+  bool is_at_end_ COHORT_GUARDED_BY(mutex_) = false;
+  mutable bool must_stop_ COHORT_GUARDED_BY(mutex_) = false;
+  mutable std::thread thread_;
+};
+
+}  // namespace cohort::input

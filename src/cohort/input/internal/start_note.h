@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What workers tell each other when a pass starts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/core/bytes.h"
+#include "cohort/data/element.h"
+#include "cohort/input/internal/plan.h"
+
+namespace cohort::input {
+
+// A value type.
+struct StartNote {
+  Dealing dealing = Dealing::by_data;
+  std::int64_t replicas = 1;
+  std::string structure = {};  // of the elements
+  std::vector<TensorSpec> fields = {};
+  std::string spec = {};  // for messages
+  bool is_infinite = false;
+  bool never_fails = false;
+  std::optional<std::int64_t> steps = {};
+  std::uint64_t seed = 0;
+  std::uint64_t pass = 0;
+
+  static StartNote of(const Plan& plan);
+  Bytes encode() const;
+  static StartNote decode(const Bytes& bytes);
+};
+
+// invalid_argument unless all deal alike, elements of specs that one element can have.
+void check_alike(const std::vector<StartNote>& notes);
+
+}  // namespace cohort::input
