@@ -51,6 +51,13 @@ function(cohort_module name)
     set(sources ${PROJECT_SOURCE_DIR}/cmake/no_source.cpp)
   endif()
   add_library(cohort_${name} STATIC ${sources})
+  # Generated headers are private: what includes them compiles only inside of the module.
+  foreach(header ${headers})
+    file(STRINGS ${header} generated REGEX "#include \".*\\.pb\\.h\"")
+    if(generated)
+      list(REMOVE_ITEM headers ${header})
+    endif()
+  endforeach()
   # A header set, so that `all_verify_interface_header_sets` compiles each header alone.
   target_sources(cohort_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/src FILES ${headers})
   target_include_directories(cohort_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
