@@ -112,14 +112,15 @@ class MemoryPass {
   void restore(ByteReader& reader, Check check) {
     const std::uint8_t state = reader.u8();
     if (state > 2) reader.fail("a cache's state");
-    position_ = reader.varint();
+    const std::size_t position = reader.varint();
     const std::uint64_t id = state == 1 ? reader.u64() : 0;
     std::vector<T> items;
     for (std::size_t left = reader.count(); left > 0; --left) {
       read_cached(reader, items.emplace_back());
       check(items.back());
     }
-    if (position_ > items.size()) reader.fail("a position in the cache");
+    if (position > items.size()) reader.fail("a position in the cache");
+    position_ = position;
     pass_.reset();
     filled_.clear();
     is_filling_ = state == 2;
@@ -135,7 +136,7 @@ class MemoryPass {
   void install(std::uint64_t id, std::vector<T> items) {
     is_filling_ = false;
     pass_ = node_.memory<T>().pass();
-    if (pass_ && pass_->id == id) return;
+    if (pass_ && pass_->id == id && position_ <= pass_->items.size()) return;
     pass_ = std::make_shared<const CachedPass<T>>(CachedPass<T>{id, std::move(items)});
     node_.memory<T>().offer(pass_);
   }
