@@ -73,7 +73,8 @@ TEST(CoordinatorOptions, RefusalsNameTheOptionAndTheValue) {
        "CoordinatorOptions::data_timeout >= 0 s, got -1"},
       {{.heartbeat = std::chrono::seconds(-2)}, "CoordinatorOptions::heartbeat >= 0 s, got -2"}};
   for (const auto& [options, words] : cases) {
-    EXPECT_THAT([&] { checked(options); }, throws_error(ErrorCode::invalid_argument, words));
+    EXPECT_THAT([&refused = options] { checked(refused); },
+                throws_error(ErrorCode::invalid_argument, words));
   }
 }
 
