@@ -46,8 +46,8 @@ struct Options {
     const std::string& text = values.at(name);
     const bool is_number = text.find_first_not_of("0123456789") == std::string::npos;
     COHORT_CHECK(is_number && !text.empty() && text.size() < 10,
-                 cohort::ErrorCode::invalid_argument, "expected a number for ", name, ", got '",
-                 text, "'");
+                 cohort::ErrorCode::invalid_argument, "expected 1 to 9 digits for ", name,
+                 ", got '", text, "'");
     return std::stoll(text);
   }
   cohort::Dataset images(const std::string& part) const {
@@ -64,7 +64,7 @@ std::tuple<at::Tensor, at::Tensor> scale(at::Tensor image, at::Tensor label) {
 
 torch::nn::Sequential make_model(const Options& options) {
   using namespace torch::nn;
-  const std::int64_t side = options.values.at("--data") == "mnist" ? 28 : 8;
+  const std::int64_t side = options.images("train").element_spec().fields[0].sizes->front();
   if (options.values.at("--model") == "mlp")
     return Sequential(Flatten(), Linear(side * side, 128), ReLU(), Linear(128, 10));
   const std::int64_t left = side / 4;

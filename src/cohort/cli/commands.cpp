@@ -74,6 +74,13 @@ class CommandLine {
     const auto split = std::find(words.begin(), words.end(), "--");
     const std::vector<std::string> program(split == words.end() ? split : split + 1, words.end());
     words.erase(split, words.end());
+    if (!words.empty() && is_unknown(words.front())) {
+      std::string names;
+      for (const Row& row : kCommands) names.append(" ").append(row.name);
+      std::fprintf(stderr, "cohort: no command '%s'; there are:%s (cohort --help says more)\n",
+                   words.front().c_str(), names.c_str());
+      return kUsage;
+    }
     std::reverse(words.begin(), words.end());  // the order in which CLI11 takes them
     try {
       app_.parse(words);
@@ -89,6 +96,11 @@ class CommandLine {
   }
 
  private:
+  // CLI11 would only say that a command is missing.
+  static bool is_unknown(const std::string& word) {
+    return !word.starts_with("-") && std::none_of(std::begin(kCommands), std::end(kCommands),
+                                                  [&](const Row& row) { return row.name == word; });
+  }
   std::size_t chosen() const {
     for (std::size_t i = 0; i < std::size(kCommands); ++i) {
       if (app_.got_subcommand(kCommands[i].name)) return i;

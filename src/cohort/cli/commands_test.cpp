@@ -51,6 +51,11 @@ TEST(Commands, BadUsageIs64) {
   EXPECT_EQ(cohort({"launch", "--speed", "2", "--", "true"}).exit_code, 64);
 }
 
+TEST(Commands, AnUnknownOneIsNamed) {
+  EXPECT_THAT(cohort({"dance", "--help"}).err,
+              AllOf(HasSubstr("no command 'dance'"), HasSubstr("launch server")));
+}
+
 TEST(Commands, LaunchPassesTheProgramsOwnOptionsOn) {
   EXPECT_EQ(cohort({"launch", "--workers", "1", "--", "sh", "-c", "exit 9", "--help"}).exit_code,
             9);
