@@ -3,20 +3,25 @@
 //
 // LibTorch, OpenBLAS and gRPC are not instrumented: ThreadSanitizer sees their accesses but not
 // their locks, so what comes from within them is left out.
+//
+// The sanitizers' own libraries look these up by name: they must be seen from there.
+#define COHORT_SEEN __attribute__((visibility("default")))
 extern "C" {
 
-const char* __tsan_default_options() {
+COHORT_SEEN const char* __tsan_default_options() {
   return "ignore_noninstrumented_modules=1:halt_on_error=1:second_deadlock_stack=1:history_size=4";
 }
 
 // gRPC's memory is made and freed through its inline code too, which is instrumented in our
 // callers.
-const char* __tsan_default_suppressions() {
+COHORT_SEEN const char* __tsan_default_suppressions() {
   return "race:libgrpc\nrace:libgpr\nrace:libabsl\nrace:grpc_core::\nrace:grpc::\n";
 }
 
-const char* __asan_default_options() { return "detect_stack_use_after_return=1:detect_leaks=0"; }
+COHORT_SEEN const char* __asan_default_options() {
+  return "detect_stack_use_after_return=1:detect_leaks=0";
+}
 
-const char* __ubsan_default_options() { return "print_stacktrace=1"; }
+COHORT_SEEN const char* __ubsan_default_options() { return "print_stacktrace=1"; }
 
 }  // extern "C"
