@@ -97,6 +97,7 @@ function(cohort_test name)
   set(environment)
   if(COHORT_SANITIZE)
     target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/sanitizer_options.cpp)
+    set_source_files_properties(${PROJECT_SOURCE_DIR}/cmake/sanitizer_options.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
     # libgomp is not instrumented either, and its barriers are invisible to ThreadSanitizer.
     set(environment OMP_NUM_THREADS=1)
   endif()
