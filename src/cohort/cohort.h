@@ -7,6 +7,7 @@
 #include "cohort/cluster/resolvers/tf_config_resolver.h"
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/core/error.h"
+#include "cohort/core/error_bytes.h"
 #include "cohort/core/log.h"
 #include "cohort/core/nest.h"
 #include "cohort/core/progress_bar.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "cohort/input/internal/error_bytes.h"
+#include "cohort/core/error_bytes.h"
 
 namespace cohort {
 namespace {
@@ -15,12 +15,12 @@ Bytes encode(const StepVote& vote) {
   writer.zigzag(vote.examples);
   writer.u8(vote.costs_batch ? 1 : 0);
   writer.u8(vote.error ? 1 : 0);
-  if (vote.error) input::write_error(writer, *vote.error);
+  if (vote.error) write_error(writer, *vote.error);
   return writer.take();
 }
 
 Error error_of_worker(ByteReader& reader, std::size_t worker) {
-  return input::read_error(reader).at("worker:" + std::to_string(worker));
+  return read_error(reader).at("worker:" + std::to_string(worker));
 }
 
 void add(const Bytes& bytes, std::size_t worker, StepVerdict& sum) {
@@ -51,7 +51,7 @@ std::vector<Bytes> StepAgreement::exchange_made(const std::function<Bytes()>& ma
     mine.blob(made);
   } catch (...) {
     mine.u8(1);
-    input::write_error(mine, current_error());
+    write_error(mine, current_error());
   }
   std::vector<Bytes> all = exchange(mine.take(), what, deadline);
   for (std::size_t worker = 0; worker < all.size(); ++worker) {

@@ -1,54 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/rpc/frame.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "cohort/core/error_bytes.h"
+
 namespace cohort::rpc {
-namespace {
-
-// More lines than any call is deep; a peer may send millions.
-constexpr std::size_t kContextLinesMax = 64;
-
-// A later version may know more codes and causes than this one.
-ErrorCode code_of(std::uint8_t byte) {
-  const bool is_known = byte >= 1 && byte <= static_cast<std::uint8_t>(ErrorCode::unauthenticated);
-  return is_known ? static_cast<ErrorCode>(byte) : ErrorCode::unknown;
-}
-
-ErrorCause cause_of(std::uint8_t byte) {
-  const bool is_known = byte <= static_cast<std::uint8_t>(ErrorCause::application);
-  return is_known ? static_cast<ErrorCause>(byte) : ErrorCause::none;
-}
-
-}  // namespace
-
-void write_error(ByteWriter& out, const Error& error) {
-  out.u8(static_cast<std::uint8_t>(error.code()));
-  out.u8(static_cast<std::uint8_t>(error.cause()));
-  out.text(error.message());
-  out.text(error.origin());
-  out.u64(error.incarnation());
-  out.varint(error.context().size());
-  for (const std::string& line : error.context()) out.text(line);
-}
-
-Error read_error(ByteReader& in) {
-  const ErrorCode code = code_of(in.u8());
-  const ErrorCause cause = cause_of(in.u8());
-  Error error(code, in.text(), cause);
-  std::string origin = in.text();
-  const std::uint64_t incarnation = in.u64();
-  // The builders change `error` in place; what they return is the same object.
-  std::move(error).at(std::move(origin), incarnation);
-  const std::size_t lines = in.count();
-  for (std::size_t i = 0; i < lines; ++i) {
-    std::string line = in.text();
-    // NOLINTNEXTLINE(bugprone-use-after-move)
-    if (i < kContextLinesMax) std::move(error).during(std::move(line));
-  }
-  return error;  // NOLINT(bugprone-use-after-move)
-}
 
 Frame error_frame(std::uint64_t id, const Error& error) {
   ByteWriter out;

@@ -27,7 +27,5 @@ struct Frame {
 // An error as a frame and back: code, cause, origin, incarnation, message and context survive.
 COHORT_API Frame error_frame(std::uint64_t id, const Error& error);
 COHORT_API Error error_of(const Frame& frame);
-COHORT_API void write_error(ByteWriter& out, const Error& error);
-COHORT_API Error read_error(ByteReader& in);
 
 }  // namespace cohort::rpc

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "cohort/core/error_bytes.h"
+
 namespace cohort::rpc {
 namespace {
 

@@ -36,21 +36,6 @@ bool is_known_dtype(std::int64_t code) {
          static_cast<at::ScalarType>(code) != at::ScalarType::ComplexHalf;
 }
 
-// The bytes of a tensor of these sizes, or nothing if more than `available`.
-std::optional<std::size_t> byte_count(at::ScalarType dtype, const std::vector<std::int64_t>& sizes,
-                                      std::size_t available) {
-  const bool is_empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
-  // LibTorch multiplies the other sizes of an empty tensor as well.
-  const std::size_t most = is_empty ? std::numeric_limits<std::int64_t>::max() : available;
-  std::size_t bytes = c10::elementSize(dtype);
-  for (const std::int64_t size : sizes) {
-    if (size == 0) continue;
-    if (size < 0 || static_cast<std::size_t>(size) > most / bytes) return std::nullopt;
-    bytes *= static_cast<std::size_t>(size);
-  }
-  return is_empty ? 0 : bytes;
-}
-
 void write_strings(ByteWriter& writer, const StringTensor& strings) {
   const std::vector<std::int64_t> sizes = strings.sizes();
   writer.sizes(sizes);
@@ -89,7 +74,7 @@ at::Tensor read_tensor(ByteReader& reader) {
   const std::vector<std::int64_t> sizes = reader.sizes();
   if (sizes.size() > kDimensionsMax) reader.fail("a tensor of at most 64 dimensions");
   const std::span<const std::byte> data = reader.blob();
-  if (byte_count(dtype, sizes, data.size()) != data.size()) reader.fail("a tensor's bytes");
+  if (value_bytes(dtype, sizes, data.size()) != data.size()) reader.fail("a tensor's bytes");
   const at::Tensor tensor = at::empty(sizes, dtype);
   if (!data.empty()) std::memcpy(tensor.data_ptr(), data.data(), data.size());
   return tensor;
@@ -209,6 +194,20 @@ TensorSpec field_of(const Nest& nest) {
 }
 
 }  // namespace
+
+std::optional<std::size_t> value_bytes(at::ScalarType dtype, std::span<const std::int64_t> sizes,
+                                       std::size_t available) {
+  const bool is_empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
+  // LibTorch multiplies the other sizes of an empty tensor as well.
+  const std::size_t most = is_empty ? std::numeric_limits<std::int64_t>::max() : available;
+  std::size_t bytes = c10::elementSize(dtype);
+  for (const std::int64_t size : sizes) {
+    if (size == 0) continue;
+    if (size < 0 || static_cast<std::size_t>(size) > most / bytes) return std::nullopt;
+    bytes *= static_cast<std::size_t>(size);
+  }
+  return is_empty ? 0 : bytes;
+}
 
 void write_nest(ByteWriter& writer, const Nest& nest) {
   switch (nest.kind()) {

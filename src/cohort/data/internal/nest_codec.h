@@ -3,6 +3,9 @@
 // saved iterator.
 #pragma once
 
+#include <optional>
+#include <span>
+
 #include "cohort/core/bytes.h"
 #include "cohort/core/nest.h"
 #include "cohort/core/tensor_spec.h"
@@ -18,5 +21,10 @@ Nest read_nest(ByteReader& reader);
 // A spec as an attribute and back; the latter throws data_loss.
 Nest nest_of(const ElementSpec& spec);
 ElementSpec spec_of(const Nest& nest);
+
+// The bytes of a tensor of these sizes, which come from a file or a peer; nothing where they are
+// more than `available`, or a size is negative.
+std::optional<std::size_t> value_bytes(at::ScalarType dtype, std::span<const std::int64_t> sizes,
+                                       std::size_t available);
 
 }  // namespace cohort::data

@@ -5,10 +5,9 @@
 #include <exception>
 #include <utility>
 
-#include "cohort/core/error.h"
+#include "cohort/core/error_bytes.h"
 #include "cohort/core/log.h"
 #include "cohort/input/dummy.h"
-#include "cohort/input/internal/error_bytes.h"
 #include "cohort/input/internal/start_note.h"
 
 namespace cohort::input {
@@ -114,7 +113,7 @@ void Pass::check_all(const std::exception_ptr& error) {
 }
 
 StepVerdict Pass::agree(StepVote mine, const std::exception_ptr& error) {
-  if (error) mine.error = error_of(error);
+  if (error) mine.error = error_in(error);
   return agreement_->vote(mine, deadline());
 }
 

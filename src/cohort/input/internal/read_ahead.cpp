@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "cohort/input/internal/error_bytes.h"
+#include "cohort/core/error_bytes.h"
 
 namespace cohort::input {
 
@@ -40,7 +40,7 @@ void ReadAhead::save(ByteWriter& writer) const {
   for (const Item& item : ready_) {
     writer.u8(item.error ? 1 : 0);
     if (item.error) {
-      write_error(writer, error_of(item.error));
+      write_error(writer, error_in(item.error));
     } else {
       data::write_fields(writer, item.fields);
     }

@@ -4,7 +4,7 @@
 #include <optional>
 #include <sstream>
 
-#include "cohort/rpc/frame.h"
+#include "cohort/core/error_bytes.h"
 
 namespace cohort::rpc::internal {
 namespace {

@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <limits>
 #include <optional>
 
 #include "cohort/core/error.h"
+#include "cohort/data/internal/nest_codec.h"
 
 namespace cohort::data {
 namespace {
@@ -72,20 +72,6 @@ void check_magic(const std::string& path, std::span<const std::byte> bytes) {
                     : "; give the path of an IDX file, as MNIST has them");
 }
 
-// The number of bytes of the values, or nothing if more than `available`.
-std::optional<std::size_t> value_bytes(const TensorSpec& spec, std::size_t available) {
-  const bool is_empty = std::find(spec.sizes->begin(), spec.sizes->end(), 0) != spec.sizes->end();
-  // LibTorch multiplies the other sizes of an empty tensor as well.
-  const std::size_t most = is_empty ? std::numeric_limits<std::int64_t>::max() : available;
-  std::size_t bytes = c10::elementSize(spec.dtype);
-  for (const std::int64_t size : *spec.sizes) {
-    if (size == 0) continue;
-    if (static_cast<std::size_t>(size) > most / bytes) return std::nullopt;
-    bytes *= static_cast<std::size_t>(size);
-  }
-  return is_empty ? 0 : bytes;
-}
-
 void swap_values(const std::byte* from, std::size_t width, std::size_t count, std::byte* to) {
   for (std::size_t i = 0; i < count; ++i) {
     std::reverse_copy(from + i * width, from + (i + 1) * width, to + i * width);
@@ -109,10 +95,10 @@ IdxFile IdxFile::open(const std::string& path) {
     file.all.sizes->push_back(big_endian(bytes.subspan(kMagicBytes + 4 * i)));
   }
   const std::size_t available = bytes.size() - file.header_bytes;
-  COHORT_CHECK(value_bytes(file.all, available) == available, ErrorCode::data_loss,
-               "[data.idx] expected the values of ", file.all.to_string(),
-               " behind the header of '", path, "', got ", available, " bytes: the file is ",
-               value_bytes(file.all, available) ? "too long" : "truncated", " at byte ",
+  const auto expected = value_bytes(file.all.dtype, *file.all.sizes, available);
+  COHORT_CHECK(expected == available, ErrorCode::data_loss, "[data.idx] expected the values of ",
+               file.all.to_string(), " behind the header of '", path, "', got ", available,
+               " bytes: the file is ", expected ? "too long" : "truncated", " at byte ",
                bytes.size(), kFetchAgain);
   return file;
 }

@@ -45,11 +45,31 @@ class Cursor {
   std::int64_t position_ = 0;
 };
 
-class SelectedRows final : public RowStage {
+// What a stage of selected elements keeps; `Base` is what the stage it selects from is.
+template <class Base>
+class Selected : public Base {
  public:
-  SelectedRows(const Node& node, std::unique_ptr<Stage> all,
-               std::shared_ptr<const Selection> selection)
-      : RowStage(node), all_(std::move(all)), cursor_(std::move(selection)) {}
+  Selected(const Node& node, std::unique_ptr<Stage> all, std::shared_ptr<const Selection> selection)
+      : Base(node), all_(std::move(all)), cursor_(std::move(selection)) {}
+
+  void save(ByteWriter& writer) const final {
+    cursor_.save(writer);
+    all_->save(writer);
+  }
+
+  void restore(ByteReader& reader) final {
+    cursor_.restore(reader);
+    all_->restore(reader);
+  }
+
+ protected:
+  const std::unique_ptr<Stage> all_;
+  Cursor cursor_;
+};
+
+class SelectedRows final : public Selected<RowStage> {
+ public:
+  using Selected::Selected;
 
   const RowStore& store() const override { return all_->rows()->store(); }
 
@@ -66,46 +86,16 @@ class SelectedRows final : public RowStage {
     }
     return filled;
   }
-
-  void save(ByteWriter& writer) const override {
-    cursor_.save(writer);
-    all_->save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    cursor_.restore(reader);
-    all_->restore(reader);
-  }
-
- private:
-  std::unique_ptr<Stage> all_;
-  Cursor cursor_;
 };
 
-class SelectedElements final : public Stage {
+class SelectedElements final : public Selected<Stage> {
  public:
-  SelectedElements(const Node& node, std::unique_ptr<Stage> all,
-                   std::shared_ptr<const Selection> selection)
-      : Stage(node), all_(std::move(all)), cursor_(std::move(selection)) {}
+  using Selected::Selected;
 
   bool next(Fields& fields) override {
     return cursor_.advance(1, [this](std::int64_t gap) { all_->skip(gap); }) > 0 &&
            all_->next(fields);
   }
-
-  void save(ByteWriter& writer) const override {
-    cursor_.save(writer);
-    all_->save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    cursor_.restore(reader);
-    all_->restore(reader);
-  }
-
- private:
-  std::unique_ptr<Stage> all_;
-  Cursor cursor_;
 };
 
 }  // namespace
