@@ -10,6 +10,7 @@
 #include "cohort/core/error_bytes.h"
 #include "cohort/core/log.h"
 #include "cohort/core/nest.h"
+#include "cohort/core/once.h"
 #include "cohort/core/progress_bar.h"
 #include "cohort/core/run_main.h"
 #include "cohort/data/dataset.h"

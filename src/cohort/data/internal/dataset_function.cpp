@@ -76,7 +76,7 @@ ElementSpec DatasetFunction::element_spec(const Node& input) const {
 }
 
 const Node& DatasetFunction::example(const Node& input) const {
-  std::call_once(example_once_, [&] {
+  example_once_.call([&] {
     const std::vector<Fields> examples = draw_examples(input, Purpose::preview, preview_options());
     example_ = call(input.structure(), examples[0]);
   });

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string_view>
 
+#include "cohort/core/once.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/element.h"
 #include "cohort/data/internal/attribute_reader.h"
@@ -41,7 +41,7 @@ class DatasetFunction {
   DatasetBody body_;
   std::size_t arity_;
   Origin origin_;
-  mutable std::once_flag example_once_;
+  mutable Once example_once_;
   mutable NodePtr example_;
 };
 

@@ -45,7 +45,7 @@ bool OpenDataset::next(Fields& fields) {
 
 std::unique_ptr<OpenDataset> DatasetOpener::open(const Fields& element, std::uint64_t index) {
   try {
-    std::call_once(once_, [this] { input_structure_ = node_.input().structure(); });
+    once_.call([this] { input_structure_ = node_.input().structure(); });
     NodePtr made = node_.dataset_function()->call(input_structure_, element);
     const StageContext context = context_.made_of(index, made->options());
     return std::make_unique<OpenDataset>(node_, std::move(made), context);

@@ -4,12 +4,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string_view>
 
 #include "cohort/core/bytes.h"
 #include "cohort/core/mutex.h"
+#include "cohort/core/once.h"
 #include "cohort/data/internal/dataset_function.h"
 #include "cohort/data/internal/node.h"
 #include "cohort/data/internal/stage.h"
@@ -78,7 +78,7 @@ class DatasetOpener {
  private:
   const MadeDatasetsNode& node_;
   StageContext context_;
-  std::once_flag once_;
+  Once once_;
   Nest input_structure_;
 };
 

@@ -78,7 +78,7 @@ StageContext StageContext::made_of(std::uint64_t element, const DatasetOptions& 
 }
 
 const ElementSpec& Node::spec() const {
-  std::call_once(spec_once_, [this] { spec_ = make_spec(); });
+  spec_once_.call([this] { spec_ = make_spec(); });
   return spec_;
 }
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,6 +12,7 @@
 
 #include "cohort/core/mutex.h"
 #include "cohort/core/nest.h"
+#include "cohort/core/once.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/element.h"
 
@@ -154,7 +154,7 @@ class Node : public std::enable_shared_from_this<Node> {
  private:
   std::string_view op_;
   std::vector<NodePtr> inputs_;
-  mutable std::once_flag spec_once_;
+  mutable Once spec_once_;
   mutable ElementSpec spec_;
 };
 

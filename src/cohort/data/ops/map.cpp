@@ -2,11 +2,11 @@
 // map: a function of each element.
 #include <c10/core/GradMode.h>
 
-#include <mutex>
 #include <optional>
 
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
+#include "cohort/core/once.h"
 #include "cohort/core/random.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/examples.h"
@@ -138,7 +138,7 @@ class MapCalls {
     const std::uint64_t index = position_of(selection_.get(), number);
     try {
       const c10::NoGradGuard no_grad;
-      std::call_once(input_once_, [this] { input_structure_ = map_.input().structure(); });
+      input_once_.call([this] { input_structure_ = map_.input().structure(); });
       MapFunction::Result result =
           map_.function().call(input_structure_, fields, mix_seed(stage_seed, index));
       check(result.structure);
@@ -151,7 +151,7 @@ class MapCalls {
  private:
   void check(const Nest& structure) {
     bool is_first = false;
-    std::call_once(once_, [&] {
+    once_.call([&] {
       structure_ = structure;
       map_.note_structure(structure);
       is_first = true;
@@ -174,9 +174,9 @@ class MapCalls {
 
   const MapNode& map_;  // kept by the stage
   std::shared_ptr<const Selection> selection_;
-  std::once_flag input_once_;
+  Once input_once_;
   Nest input_structure_;
-  std::once_flag once_;
+  Once once_;
   Nest structure_;
 };
 
