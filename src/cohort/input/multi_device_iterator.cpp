@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "cohort/core/error.h"
+#include "cohort/core/error_bytes.h"
 
 namespace cohort {
 
@@ -165,6 +165,8 @@ void MultiDeviceIterator::save(ByteWriter& writer) const {
     writer.varint(item->number);
     data::write_fields(writer, item->host);
   }
+  writer.u8(error_ahead_ ? 1 : 0);
+  if (error_ahead_) write_error(writer, error_in(error_ahead_));
   source_->save(writer);
 }
 
@@ -181,6 +183,7 @@ void MultiDeviceIterator::restore(ByteReader& reader) {
     queues_[number % devices_.size()].push_back(
         {.number = number, .host = data::read_fields(reader)});
   }
+  if (reader.u8() != 0) error_ahead_ = std::make_exception_ptr(read_error(reader));
   source_->restore(reader);
 }
 

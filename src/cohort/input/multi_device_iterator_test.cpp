@@ -167,6 +167,25 @@ std::string without_errors(std::string text) {
   return text;
 }
 
+TEST_F(OnFakeDevices, AnErrorFoundWhileCopyingAheadIsPartOfThePosition) {
+  const Dataset dataset = Dataset::range(4).map([](at::Tensor x) {
+    COHORT_CHECK(x.item().toLong() != 2, ErrorCode::data_loss, "two");
+    return x;
+  });
+  const MultiDeviceOptions options{.memory = std::make_shared<FailingMemory>(-1)};
+  MultiDeviceIterator first(dataset, cpus(2), options);
+  EXPECT_EQ(text_of(*first.next(0)), "0");
+  ByteWriter writer;
+  first.save(writer);
+  MultiDeviceIterator second(dataset, cpus(2), options);
+  ByteReader reader(writer.bytes(), "position");
+  second.restore(reader);
+  reader.expect_end();
+  EXPECT_EQ(text_of(*second.next(1)), "1");
+  EXPECT_THAT([&] { second.next(0); }, throws_error(ErrorCode::data_loss, "two"));
+  EXPECT_EQ(text_of(*second.next(0)), "3");
+}
+
 TEST_F(OnFakeDevices, AFailedCopyLosesNothing) {
   for (int n = 0; n < 8; ++n) {
     for (const std::int64_t buffer : {0, 1, 2}) {

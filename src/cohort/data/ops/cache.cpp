@@ -267,7 +267,8 @@ class FileCacheStage final : public Stage {
     }
   }
 
-  // A pass that writes is saved as one that only hands elements on: the next one fills the cache.
+  // A pass that writes is saved as one that only hands elements on: the next one fills the cache,
+  // or says itself why it cannot.
   void save(ByteWriter& writer) const override {
     const Mode mode = mode_ == Mode::writing ? Mode::passing : mode_;
     writer.u8(static_cast<std::uint8_t>(mode));
@@ -356,7 +357,8 @@ class FileCacheStage final : public Stage {
       writer_->add(fields);
     } catch (...) {
       stop_writing();
-      throw;
+      late_error_ = std::current_exception();  // behind the element, which is whole
+      return true;
     }
     if (static_cast<std::int64_t>(writer_->count()) != count_) return true;
     try {

@@ -267,6 +267,7 @@ TEST(FileCache, GoesOnWithoutACacheWhereTheDiskIsFullOnTheWay) {
   fs::create_symlink("/dev/full", partial_cache_path(prefix));
   const Dataset large = tensors(3).map([](at::Tensor x) { return x.expand({1 << 16}); });
   Iterator iterator = large.cache(prefix).iterator();
+  EXPECT_TRUE(iterator.try_next().has_value());  // the one that did not fit was once lost
   EXPECT_EQ(error_of([&] { iterator.try_next(); }).code(), ErrorCode::resource_exhausted);
   EXPECT_TRUE(iterator.try_next().has_value());
   EXPECT_TRUE(iterator.try_next().has_value());
