@@ -209,6 +209,9 @@ Output scalar_only(const std::string& name, std::vector<std::int64_t> sizes) {
 }
 
 at::Tensor filled(const at::Tensor& x, std::vector<std::int64_t> sizes) {
+  for (const std::int64_t size : sizes) {
+    COHORT_CHECK(size >= 0, ErrorCode::invalid_argument, "expected a size >= 0, got ", size);
+  }
   return at::full(sizes, x.item(), x.options());
 }
 

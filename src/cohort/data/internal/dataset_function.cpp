@@ -50,7 +50,11 @@ std::shared_ptr<const DatasetFunction> make_dataset_function(DatasetBody body, s
 
 NodePtr DatasetFunction::call(const Nest& structure, const Fields& fields) const {
   const std::vector<Nest> arguments = arguments_of(structure, fields, arity_, "dataset function");
-  return body_(arguments).node();
+  NodePtr node = body_(arguments).node();
+  COHORT_CHECK(node != nullptr, ErrorCode::invalid_argument,
+               "[data.flat_map] expected the function to return a dataset, got one that was moved "
+               "from or never made; return a Dataset");
+  return node;
 }
 
 RunOptions DatasetFunction::preview_options() const {

@@ -6,25 +6,19 @@
 #include <ATen/ops/flip.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/logical_not.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <string>
 
 #include "cohort/core/error.h"
-#include "cohort/data/internal/field_rows.h"
 #include "cohort/data/internal/stage.h"
 
 namespace cohort::data {
 namespace {
 
 constexpr int kTriesMax = 16;  // elements that may fail before one that does not
-
-bool is_static(const ElementSpec& spec) {
-  return std::all_of(spec.fields.begin(), spec.fields.end(),
-                     [](const TensorSpec& field) { return field.is_static(); });
-}
 
 // Strings of `text`, numbers of `number`.
 at::Tensor filled(const std::vector<std::int64_t>& sizes, at::ScalarType dtype, double number,
@@ -35,12 +29,39 @@ at::Tensor filled(const std::vector<std::int64_t>& sizes, at::ScalarType dtype, 
   return StringTensor(sizes, std::vector<std::string>(static_cast<std::size_t>(count), text));
 }
 
-Fields filled(const ElementSpec& spec, double number, const std::string& text) {
+// An element of these values, with 1 for each size that is not known; nullopt where a rank is not.
+std::optional<Fields> stand_ins(const ElementSpec& spec, double number, const std::string& text) {
   Fields fields;
   for (const TensorSpec& field : spec.fields) {
-    fields.push_back(filled(*field.sizes, field.dtype, number, text));
+    if (!field.sizes) return std::nullopt;
+    std::vector<std::int64_t> sizes = *field.sizes;
+    std::replace(sizes.begin(), sizes.end(), std::int64_t{-1}, std::int64_t{1});
+    fields.push_back(filled(sizes, field.dtype, number, text));
   }
   return fields;
+}
+
+// Of half the size, or twice where there is no half.
+std::int64_t other_size(std::int64_t size) { return size > 1 ? (size + 1) / 2 : size + 1; }
+
+// The values of `strings`, as often as they are needed.
+at::Tensor strings_of_sizes(const StringTensor& strings, const std::vector<std::int64_t>& sizes) {
+  const std::vector<std::string> from = strings.values();
+  std::size_t count = 1;
+  for (const std::int64_t size : sizes) count *= static_cast<std::size_t>(size);
+  std::vector<std::string> values(count);
+  for (std::size_t i = 0; i < count && !from.empty(); ++i) values[i] = from[i % from.size()];
+  return StringTensor(sizes, std::move(values));
+}
+
+at::Tensor numbers_of_sizes(at::Tensor numbers, const std::vector<std::int64_t>& sizes) {
+  if (numbers.numel() == 0) return at::zeros(sizes, numbers.options());
+  for (std::int64_t dim = 0; dim < numbers.dim(); ++dim) {
+    const std::int64_t size = sizes[static_cast<std::size_t>(dim)];
+    if (size > numbers.size(dim)) numbers = at::cat({numbers, numbers}, dim);
+    numbers = numbers.narrow(dim, 0, size);
+  }
+  return numbers.contiguous();
 }
 
 // What could be drawn, and the error that came in the way.
@@ -71,8 +92,8 @@ std::vector<Fields> draw_examples(const Node& node, Purpose purpose, const RunOp
   std::optional<Error> error;
   std::vector<Fields> examples = drawn(node, purpose, options, error);
   if (!examples.empty()) return examples;
-  if (is_static(node.spec())) {
-    return {filled(node.spec(), 0, ""), filled(node.spec(), 1, "1")};
+  if (const auto zeros = stand_ins(node.spec(), 0, "")) {
+    return {*zeros, *stand_ins(node.spec(), 1, "1")};
   }
   internal::throw_error(ErrorCode::failed_precondition,
                         "[data.map] expected an example element from '", node.op(),
@@ -80,16 +101,7 @@ std::vector<Fields> draw_examples(const Node& node, Purpose purpose, const RunOp
                         ", got none: ", error ? error->what() : "the dataset is empty");
 }
 
-std::optional<Fields> zeros_of(const ElementSpec& spec) {
-  Fields fields;
-  for (const TensorSpec& field : spec.fields) {
-    if (!field.sizes) return std::nullopt;
-    std::vector<std::int64_t> sizes = *field.sizes;
-    std::replace(sizes.begin(), sizes.end(), std::int64_t{-1}, std::int64_t{1});
-    fields.push_back(filled(sizes, field.dtype, 0, ""));
-  }
-  return fields;
-}
+std::optional<Fields> zeros_of(const ElementSpec& spec) { return stand_ins(spec, 0, ""); }
 
 Fields with_other_values(const Fields& element) {
   Fields other;
@@ -112,20 +124,14 @@ Fields with_other_values(const Fields& element) {
 Fields with_other_sizes(const Fields& element, const ElementSpec& spec) {
   Fields other = element;
   for (std::size_t i = 0; i < other.size(); ++i) {
-    const auto& sizes = spec.fields[i].sizes;
-    for (std::int64_t dim = 0; dim < other[i].dim(); ++dim) {
-      if (sizes && (*sizes)[static_cast<std::size_t>(dim)] >= 0) continue;
-      const std::int64_t size = other[i].size(dim);
-      if (StringTensor::is(other[i])) {
-        // Strings are cut and joined along the first dimension alone.
-        if (dim > 0) continue;
-        other[i] = size > 1 ? narrow_rows(other[i], 0, (size + 1) / 2)
-                            : join_rows(std::array{other[i], other[i]});
-        continue;
-      }
-      other[i] = size > 1 ? other[i].narrow(dim, 0, (size + 1) / 2).contiguous()
-                          : at::cat({other[i], other[i]}, dim);
+    const auto& known = spec.fields[i].sizes;
+    std::vector<std::int64_t> sizes = other[i].sizes().vec();
+    for (std::size_t dim = 0; dim < sizes.size(); ++dim) {
+      if (!known || (*known)[dim] < 0) sizes[dim] = other_size(sizes[dim]);
     }
+    if (other[i].sizes() == sizes) continue;
+    other[i] = StringTensor::is(other[i]) ? strings_of_sizes(StringTensor::of(other[i]), sizes)
+                                          : numbers_of_sizes(other[i], sizes);
   }
   return other;
 }

@@ -73,9 +73,14 @@ std::int64_t Stage::next_batch(std::int64_t count, Fields& batch) {
   for (std::int64_t i = 0; i < count; ++i) {
     try {
       if (!next(fields)) break;
+    } catch (...) {
+      if (stops_at_errors_) throw;
+      if (!first_error) first_error = std::current_exception();
+    }
+    try {
       if (!first_error) builder.add(fields);
     } catch (...) {
-      if (!first_error) first_error = std::current_exception();
+      first_error = std::current_exception();  // it is the batch that cannot be
     }
   }
   if (first_error) std::rethrow_exception(first_error);

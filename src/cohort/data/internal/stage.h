@@ -39,8 +39,10 @@ class Stage : public ElementSource {
   std::string pipeline() const final { return node_->pipeline(); }
 
   // Stacks the next `count` elements; returns how many there were, 0 at the end. An error in one of
-  // them consumes them all and is thrown in their place.
+  // them consumes them all and is thrown in their place: whoever deals batches out stays in step.
   virtual std::int64_t next_batch(std::int64_t count, Fields& batch);
+  // From now on it consumes itself and those before it, and the next batch begins behind it.
+  virtual void stop_at_errors() { stops_at_errors_ = true; }
   // Passes over elements, without making them where it can; returns how many there were. An element
   // that would have failed counts.
   virtual std::int64_t skip(std::int64_t count);
@@ -55,9 +57,11 @@ class Stage : public ElementSource {
 
  protected:
   const Node& node() const { return *node_; }
+  bool stops_at_errors() const { return stops_at_errors_; }
 
  private:
   NodePtr node_;
+  bool stops_at_errors_ = false;
 };
 
 // A stage of rows, for ops that only choose and order elements.

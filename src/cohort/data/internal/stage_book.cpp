@@ -95,6 +95,11 @@ class MeasuredStage final : public Stage {
     return has_element;
   }
 
+  void stop_at_errors() override {
+    Stage::stop_at_errors();
+    stage_->stop_at_errors();
+  }
+
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
     Call call(entry_);
     const std::int64_t got = stage_->next_batch(count, batch);

@@ -39,9 +39,11 @@ TEST(AssertCardinality, NamesBothNumbers) {
               HasSubstr("[data.assert_cardinality] expected 2 elements, got 1"));
 }
 
-TEST(AssertCardinality, CountsAnErrorAsItsElement) {
-  EXPECT_THAT(elements_of(failing_at(1, 3).assert_cardinality(3)),
+TEST(AssertCardinality, CountsGoodElements) {
+  EXPECT_THAT(elements_of(failing_at(1, 3).assert_cardinality(2)),
               ElementsAre("0", "error data_loss", "2"));
+  EXPECT_THAT(elements_of(failing_at(1, 3).assert_cardinality(3)),
+              ElementsAre("0", "error data_loss", "2", "error failed_precondition"));
 }
 
 TEST(AssertCardinality, MayBeInfinite) {

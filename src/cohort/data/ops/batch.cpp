@@ -72,8 +72,11 @@ class BatchNode final : public Node {
       const std::int64_t n = input().cardinality();
       if (n > 0 && n % size_ != 0) size = n % size_;
     }
-    return std::make_unique<BatchStage>(*this, input().start(context.input(0)), size,
-                                        options_.drop_remainder);
+    std::unique_ptr<Stage> from = input().start(context.input(0));
+    // tf runs a map and its batch as one op, in which an error costs the batch.
+    const bool is_of_map = input().op() == "map" || input().op() == "typed_map";
+    if (options_.num_parallel_calls != 0 || !is_of_map) from->stop_at_errors();
+    return std::make_unique<BatchStage>(*this, std::move(from), size, options_.drop_remainder);
   }
 
  protected:

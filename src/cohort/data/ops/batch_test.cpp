@@ -82,12 +82,30 @@ TEST(Batch, NamesTheElementOfAnotherShape) {
   EXPECT_FALSE(iterator.try_next().has_value());
 }
 
-// One failing element takes its batch with it, once; what follows stays in step.
-TEST(Batch, ReportsAnErrorInPlaceOfItsBatch) {
+// Behind a map an error takes its batch with it, once, as in tf, which runs the two as one.
+TEST(Batch, ReportsAnErrorOfItsMapInPlaceOfItsBatch) {
   EXPECT_THAT(elements_of(failing_at(2, 7).batch(2)),
               ElementsAre("[0, 1]", "error data_loss", "[4, 5]", "[6]"));
   EXPECT_THAT(elements_of(failing_at(3, 5).batch(1)),
               ElementsAre("[0]", "[1]", "[2]", "error data_loss", "[4]"));
+}
+
+// Elsewhere the next batch begins behind the error.
+TEST(Batch, LosesNothingBehindAnError) {
+  const auto expected = ElementsAre("[0, 1]", "error data_loss", "[4, 5]", "[6]");
+  const auto one_lost = ElementsAre("error data_loss", "[1, 2]", "[3, 4]");
+  EXPECT_THAT(elements_of(failing_at(0, 5).take(9).batch(2)), one_lost);
+  EXPECT_THAT(elements_of(failing_at(0, 5).prefetch(1).batch(2)), one_lost);
+  EXPECT_THAT(elements_of(failing_at(0, 5).skip(0).batch(2)), one_lost);
+  EXPECT_THAT(elements_of(failing_at(0, 5).repeat(1).batch(2)), one_lost);
+  EXPECT_THAT(elements_of(failing_at(0, 5).batch(2, {.num_parallel_calls = 2})), one_lost);
+  EXPECT_THAT(elements_of(failing_at(2, 7).take(9).batch(2)),
+              ElementsAre("[0, 1]", "error data_loss", "[3, 4]", "[5, 6]"));
+  EXPECT_THAT(elements_of(failing_at(1, 7).take(9).batch(2)),
+              ElementsAre("error data_loss", "[2, 3]", "[4, 5]", "[6]"));
+  EXPECT_THAT(elements_of(failing_at(2, 7).batch(2)), expected);
+  EXPECT_THAT(elements_of(failing_at(2, 7).batch(2).batch(2)),
+              ElementsAre("error data_loss", "error invalid_argument"));
 }
 
 TEST(Batch, ReportsAnErrorInTheLastShortBatch) {

@@ -2,6 +2,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 
 #include "cohort/data/internal/dataset_op_suite.h"
@@ -98,6 +99,34 @@ TEST(FlatMap, NamesTheElementWhoseDatasetCannotBeMade) {
   EXPECT_EQ(drain(iterator, 2).size(), 2);
   EXPECT_THAT(error_of([&] { iterator.next_element(); }).what(),
               HasSubstr("opening the dataset of element 1 of flat_map"));
+}
+
+TEST(FlatMap, OfNothingIsEmptyThoughASizeIsUnknown) {
+  const auto slices = [](at::Tensor x) { return Dataset::from_tensor_slices(x); };
+  const Dataset nothing = rows(0).batch(2).flat_map(slices);
+  EXPECT_EQ(nothing.element_spec().to_string(), "int64[]");
+  EXPECT_TRUE(elements_of(nothing).empty());
+  EXPECT_TRUE(elements_of(rows(3).batch(2).skip(9).interleave(slices, {})).empty());
+}
+
+TEST(FlatMap, KnowsNoSizeThatItsExamplesHaveByChance) {
+  const auto whole = [](at::Tensor x) { return Dataset::from_tensors(x); };
+  const auto empty_first = rows(2).map([](at::Tensor x) { return at::zeros({x.item().toLong()}); },
+                                       {.output_spec = ElementSpec::tuple({{at::kFloat, {{-1}}}})});
+  EXPECT_EQ(empty_first.flat_map(whole).element_spec().to_string(), "float32[?]");
+  const auto whole_text = [](StringTensor x) { return Dataset::from_tensors(x); };
+  const Dataset text = Dataset::from_tensor_slices(StringTensor({3}, {"a", "b", "c"}));
+  EXPECT_EQ(text.batch(3).batch(2).flat_map(whole_text).element_spec().to_string(), "string[?, ?]");
+}
+
+TEST(FlatMap, RefusesAFunctionThatReturnsNoDataset) {
+  const Dataset made = rows(3).flat_map([](at::Tensor) {
+    Dataset dataset = rows(1);
+    const Dataset other = std::move(dataset);
+    return dataset;  // NOLINT(bugprone-use-after-move)
+  });
+  EXPECT_THAT(error_of([&] { static_cast<void>(made.element_spec()); }).message(),
+              HasSubstr("[data.flat_map] expected the function to return a dataset"));
 }
 
 TEST(FlatMap, RefusesDatasetsOfAnotherStructure) {

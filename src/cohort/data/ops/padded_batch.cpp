@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // padded_batch: batch_size elements, whose shapes may differ, padded to one shape and stacked.
-#include <exception>
-
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
@@ -24,21 +22,15 @@ class PaddedBatchStage final : public Stage {
         drop_remainder_(drop_remainder),
         paddings_(paddings) {}
 
-  // An error takes the place of the whole batch, as in batch.
+  // An error takes the place of what was drawn of its batch; the next one begins behind it.
   bool next(Fields& fields) override {
     std::vector<Fields> columns(paddings_.size());
-    std::exception_ptr first_error;
     std::int64_t count = 0;
     for (; count < size_; ++count) {
-      try {
-        Fields element;
-        if (!input_->next(element)) break;
-        if (!first_error) add(std::move(element), columns);
-      } catch (...) {
-        if (!first_error) first_error = std::current_exception();
-      }
+      Fields element;
+      if (!input_->next(element)) break;
+      add(std::move(element), columns);
     }
-    if (first_error) std::rethrow_exception(first_error);
     if (count == 0 || (count < size_ && drop_remainder_)) return false;
     fields.clear();
     for (std::size_t i = 0; i < columns.size(); ++i) {
@@ -115,11 +107,7 @@ class PaddedBatchNode final : public Node {
     ElementSpec spec = input().spec();
     for (std::size_t i = 0; i < spec.fields.size() && i < paddings_.size(); ++i) {
       std::optional<std::vector<std::int64_t>>& sizes = spec.fields[i].sizes;
-      if (paddings_[i].sizes) {
-        sizes = paddings_[i].sizes;
-      } else if (sizes) {
-        sizes->assign(sizes->size(), -1);
-      }
+      if (paddings_[i].sizes) sizes = paddings_[i].sizes;
       if (sizes) sizes->insert(sizes->begin(), drop_remainder_ ? size_ : -1);
     }
     return spec;

@@ -92,6 +92,18 @@ TEST(PaddedBatch, TakesAShapeAndAValueForEachField) {
               ElementsAre("{a: [[7, 7], [1, 7]], b: ([[0.5, 1.5], [0.5, 0.5]], [0, 1])}"));
 }
 
+TEST(PaddedBatch, KnowsTheSizesThatItsInputKnows) {
+  const Dataset rows = Dataset::from_tensor_slices(at::arange(6).view({3, 2}));
+  EXPECT_EQ(rows.padded_batch(2).element_spec().to_string(), "int64[?, 2]");
+  EXPECT_EQ(rows.padded_batch(2, {.padded_shapes = shape({-1})}).element_spec().to_string(),
+            "int64[?, ?]");
+}
+
+TEST(PaddedBatch, LosesNothingBehindAnError) {
+  EXPECT_THAT(elements_of(failing_at(0, 5).padded_batch(2)),
+              ElementsAre("error data_loss", "[1, 2]", "[3, 4]"));
+}
+
 TEST(PaddedBatch, ReportsElementsThatAreTooLongInPlaceOfTheirBatch) {
   EXPECT_THAT(elements_of(vectors({6, 5, 5, 5, 5}).padded_batch(4, {.padded_shapes = shape({5})})),
               ElementsAre("error data_loss", "[[5, 5, 5, 5, 5]]"));

@@ -26,6 +26,11 @@ class ParseExampleStage final : public Stage {
     return true;
   }
 
+  void stop_at_errors() override {
+    Stage::stop_at_errors();
+    input_->stop_at_errors();
+  }
+
   // Parses the batch at once, where that is the stack of its elements.
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
     if (!parses_batches_) return Stage::next_batch(count, batch);

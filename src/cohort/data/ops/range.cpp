@@ -97,7 +97,12 @@ class RangeNode final : public Node {
         "; choose a wider .dtype");
   }
 
-  std::int64_t cardinality() const override { return store_->size(); }
+  // As tf: what ends where numbers do never ends.
+  std::int64_t cardinality() const override {
+    constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+    const bool is_endless = store_->size() == kMost || (options_.step > 0 && stop_ == kMost);
+    return is_endless && store_->size() > 0 ? kInfiniteCardinality : store_->size();
+  }
 
   Attributes attributes() const override {
     return {{"start", options_.start},

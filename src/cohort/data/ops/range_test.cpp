@@ -55,6 +55,12 @@ TEST(Range, DoesNotOverflowAtTheEdgesOfInt64) {
             ErrorCode::invalid_argument);
 }
 
+TEST(Range, ToTheLargestNumberIsInfinite) {
+  EXPECT_EQ(Dataset::range(kMax).cardinality(), kInfiniteCardinality);
+  EXPECT_EQ(Dataset::range(kMax - 1).cardinality(), kMax - 1);
+  EXPECT_EQ(Dataset::range(kMax, {.start = kMax}).cardinality(), 0);
+}
+
 TEST(Range, RefusesAStepOfZero) {
   const Error error = error_of([] { Dataset::range(5, {.step = 0}); });
   EXPECT_EQ(error.code(), ErrorCode::invalid_argument);

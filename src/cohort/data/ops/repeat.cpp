@@ -121,6 +121,7 @@ class ElementRepeat final : public Stage {
       Fields part;
       std::int64_t got = 0;
       try {
+        if (stops_at_errors()) epochs_.current()->stop_at_errors();
         got = epochs_.current()->next_batch(count - filled, part);
       } catch (...) {
         epochs_.note_yield();

@@ -71,6 +71,11 @@ class ElementSkip final : public Stage {
     return input_->next(fields);
   }
 
+  void stop_at_errors() override {
+    Stage::stop_at_errors();
+    input_->stop_at_errors();
+  }
+
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
     return left_ > 0 ? Stage::next_batch(count, batch) : input_->next_batch(count, batch);
   }

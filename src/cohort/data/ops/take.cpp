@@ -58,44 +58,63 @@ class RowTake final : public RowStage {
 
 class ElementTake final : public Stage {
  public:
-  ElementTake(const Node& node, std::unique_ptr<Stage> input, std::int64_t count)
-      : Stage(node), input_(std::move(input)), left_(count) {}
+  ElementTake(const Node& node, StageContext context, std::unique_ptr<Stage> input,
+              std::int64_t count)
+      : Stage(node), context_(std::move(context)), input_(std::move(input)), left_(count) {}
 
   bool next(Fields& fields) override {
-    if (left_ == 0) return false;
-    --left_;  // also where next() throws: the error takes the element's place
-    if (input_->next(fields)) return true;
-    left_ = 0;
-    return false;
+    if (left_ == 0) return end();
+    if (!input_->next(fields)) return end();
+    --left_;  // not where it threw: an error is no element
+    return true;
   }
 
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
+    if (stops_at_errors()) return Stage::next_batch(count, batch);  // which counts one by one
     const std::int64_t wanted = std::min(count, left_);
-    if (wanted == 0) return 0;
+    if (wanted == 0) {
+      end();
+      return 0;
+    }
     left_ -= wanted;
     const std::int64_t got = input_->next_batch(wanted, batch);
-    if (got < wanted) left_ = 0;
+    if (got < wanted) end();
     return got;
   }
 
   std::int64_t skip(std::int64_t count) override {
     const std::int64_t wanted = std::min(count, left_);
+    if (wanted == 0) return 0;
     const std::int64_t got = input_->skip(wanted);
-    left_ = got < wanted ? 0 : left_ - got;
+    left_ -= got;
+    if (got < wanted) end();
     return got;
   }
 
   void save(ByteWriter& writer) const override {
     writer.zigzag(left_);
-    input_->save(writer);
+    if (left_ > 0) input_->save(writer);
   }
 
   void restore(ByteReader& reader) override {
     left_ = read_left(reader);
+    if (left_ == 0) {
+      end();
+      return;
+    }
+    if (!input_) input_ = node().input().start(context_);
     input_->restore(reader);
   }
 
  private:
+  // Lets go of what the input holds, as of a cache's file that others may want to write.
+  bool end() {
+    left_ = 0;
+    input_.reset();
+    return false;
+  }
+
+  StageContext context_;  // of the input
   std::unique_ptr<Stage> input_;
   std::int64_t left_;
 };
@@ -117,10 +136,11 @@ class TakeNode final : public Node {
   }
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
-    std::unique_ptr<Stage> from = input().start(context.input(0));
+    const StageContext of_input = context.input(0);
+    std::unique_ptr<Stage> from = input().start(of_input);
     if (count_ < 0) return from;
     if (from->rows() != nullptr) return std::make_unique<RowTake>(*this, std::move(from), count_);
-    return std::make_unique<ElementTake>(*this, std::move(from), count_);
+    return std::make_unique<ElementTake>(*this, of_input, std::move(from), count_);
   }
 
  private:

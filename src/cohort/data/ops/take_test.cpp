@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
 
 #include "cohort/data/internal/dataset_op_suite.h"
 
@@ -48,10 +51,31 @@ TEST(Take, CountsItsElements) {
   EXPECT_EQ(rows(5).ignore_errors().take(2).cardinality(), kUnknownCardinality);
 }
 
-TEST(Take, CountsAnErrorAsItsElement) {
-  EXPECT_THAT(elements_of(failing_at(1, 5).take(3)), ElementsAre("0", "error data_loss", "2"));
+TEST(Take, DoesNotCountErrors) {
+  EXPECT_THAT(elements_of(failing_at(1, 5).take(3)), ElementsAre("0", "error data_loss", "2", "3"));
   EXPECT_THAT(elements_of(failing_at(1, 9).take(4).batch(2)),
-              ElementsAre("error data_loss", "[2, 3]"));
+              ElementsAre("error data_loss", "[2, 3]", "[4]"));
+}
+
+// Another iterator may fill the cache once this one has all it takes.
+TEST(Take, LetsGoOfItsInputAtTheEnd) {
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / ("take-" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const Dataset dataset = tensors(4).cache((folder / "c").string()).take(2);
+  Iterator first = dataset.iterator();
+  EXPECT_THAT(drain(first), ElementsAre("0", "1"));
+  const Bytes position = first.save();
+  Iterator second = dataset.iterator();
+  EXPECT_THAT(drain(second), ElementsAre("0", "1"));
+  Iterator third = dataset.iterator();
+  third.next_element();
+  const Bytes middle = third.save();
+  third.restore(position);
+  EXPECT_FALSE(third.try_next().has_value());
+  third.restore(middle);
+  EXPECT_THAT(drain(third), ElementsAre("1"));
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -43,6 +43,11 @@ class TypedMapStage final : public Stage {
     return true;
   }
 
+  void stop_at_errors() override {
+    Stage::stop_at_errors();
+    input_->stop_at_errors();
+  }
+
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
     const std::int64_t got = input_->next_batch(count, batch);
     if (got > 0) run(batch, got);

@@ -41,6 +41,7 @@ class UnbatchStage final : public Stage {
       try {
         if (!find_batch()) break;
       } catch (...) {
+        if (stops_at_errors()) throw;
         if (!first_error) first_error = std::current_exception();
         ++got;  // an error is one element
         continue;

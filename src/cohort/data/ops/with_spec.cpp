@@ -19,6 +19,11 @@ class WithSpecStage final : public Stage {
       : Stage(node), input_(std::move(input)) {}
 
   bool next(Fields& fields) override { return input_->next(fields); }
+  void stop_at_errors() override {
+    Stage::stop_at_errors();
+    input_->stop_at_errors();
+  }
+
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
     return input_->next_batch(count, batch);
   }

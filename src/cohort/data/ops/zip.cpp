@@ -194,9 +194,9 @@ Dataset Dataset::zip(const std::map<std::string, Dataset>& datasets) {
   return Dataset(std::make_shared<data::ZipNode>(std::move(inputs), std::move(keys)));
 }
 
-// As tf: nothing else knows of this op. An infinite input thus counts what an int64 can.
+// As tf: nothing else knows of this op.
 Dataset Dataset::enumerate(std::int64_t start) const {
-  // As many as a range may have, where counting starts below 0.
+  // As many as a range may have, which makes it infinite; fewer where counting starts below 0.
   const std::int64_t stop =
       std::numeric_limits<std::int64_t>::max() + std::min<std::int64_t>(start, 0);
   const Dataset indices = range(stop, {.start = start});

@@ -104,6 +104,13 @@ TEST(Enumerate, CountsFromItsStart) {
   EXPECT_EQ(rows(2).enumerate(5).cardinality(), 2);
 }
 
+TEST(Enumerate, OfSomethingInfiniteIsInfinite) {
+  for (const std::int64_t start : {-5, 0, 7}) {
+    EXPECT_EQ(rows(3).repeat().enumerate(start).cardinality(), kInfiniteCardinality) << start;
+    EXPECT_EQ(rows(3).enumerate(start).cardinality(), 3) << start;
+  }
+}
+
 // As in tf: auto-sharding finds its range.
 TEST(Enumerate, IsAZipWithARange) {
   EXPECT_EQ(rows(2).enumerate().node()->op(), "zip");

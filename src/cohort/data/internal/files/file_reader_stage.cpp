@@ -121,6 +121,7 @@ std::int64_t FileReaderStage::next_batch(std::int64_t count, Fields& batch) {
     try {
       if (!next_value(value)) break;
     } catch (...) {
+      if (stops_at_errors()) throw;
       if (!first_error) first_error = std::current_exception();
       continue;
     }
