@@ -264,5 +264,39 @@ TEST_F(CoordinatorTest, OutputsThatDoNotFillTheResultAreAnErrorOfTheResult) {
   EXPECT_ANY_THROW(result.fetch());
 }
 
+// Sending failed, and nobody heard of the closures of that message any more.
+TEST_F(CoordinatorTest, ArgumentsThatCannotTravelAreRefused) {
+  ClusterCoordinator coordinator(strategy());
+  const Function take([](at::Tensor x, at::Tensor) { return x; }, {.name = "take"});
+  const at::Tensor fine = at::ones({2});
+  for (const Function& fn : {take, nothing}) {
+    EXPECT_THAT(
+        [&] { coordinator.schedule(fn, fine, at::Tensor()); },
+        throws_error(ErrorCode::invalid_argument,
+                     "got an undefined tensor (argument 1 of '" + fn.name() + "'); make it dense"));
+    EXPECT_THAT(
+        [&] {
+          coordinator.schedule(fn, Nest::list({fine, fine.to_sparse()}), fine);
+        },
+        throws_error(ErrorCode::invalid_argument, "of a sparse layout (argument 0 of"));
+  }
+  coordinator.schedule(nothing, fine).fetch(patience());
+}
+
+TEST_F(CoordinatorTest, ATracedResultThatCannotTravelIsRefused) {
+  ClusterCoordinator coordinator(strategy());
+  const Function undefined(
+      [] {
+        return Nest::tuple({at::ones({}), at::Tensor()});
+      },
+      {.name = "undefined"});
+  EXPECT_THAT([&] { coordinator.schedule(undefined); },
+              throws_error(ErrorCode::invalid_argument,
+                           "the result of 'undefined', got an undefined tensor (tensor 1)"));
+  const Function sparse([](at::Tensor x) { return x.to_sparse(); });
+  EXPECT_THAT([&] { coordinator.schedule(sparse, at::ones({2})); },
+              throws_error(ErrorCode::invalid_argument, "of a sparse layout (tensor 0)"));
+}
+
 }  // namespace
 }  // namespace cohort

@@ -8,6 +8,7 @@
 #include "cohort/coordinator/internal/coordinator_options.h"
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
+#include "cohort/rpc/travel.h"
 
 namespace cohort::coordinator {
 namespace {
@@ -31,6 +32,24 @@ bool is_ready_within(const RemoteState& state, Duration spin) {
     std::this_thread::yield();
   } while (Clock::system().now() < end);
   return false;
+}
+
+// Their closure would cost its worker all that leaves in the same message.
+void check_can_travel(const Function& fn, std::span<const Nest> arguments,
+                      const BoundArguments& bound) {
+  const auto travels = [](const at::Tensor& tensor) {
+    return rpc::obstacle_to_travel(tensor).empty();
+  };
+  if (std::all_of(bound.tensors.begin(), bound.tensors.end(), travels)) return;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    for (const at::Tensor& tensor : bind_arguments(arguments.subspan(i, 1)).tensors) {
+      const std::string obstacle = rpc::obstacle_to_travel(tensor);
+      COHORT_CHECK(obstacle.empty(), ErrorCode::invalid_argument,
+                   "[coordinator.schedule] expected dense CPU tensors, got ", obstacle,
+                   " (argument ", i, " of '", fn.name(),
+                   "'); make it dense and move it to the CPU, or leave it out");
+    }
+  }
 }
 
 }  // namespace
@@ -87,6 +106,7 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   check_running();
   BoundArguments bound = bind_arguments(arguments);
   check_iterators(bound);
+  check_can_travel(fn, arguments, bound);
   Pending pending;
   pending.function = step_for(fn, arguments);
   pending.resources = std::move(bound.resources);

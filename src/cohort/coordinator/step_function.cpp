@@ -6,6 +6,7 @@
 #include "cohort/coordinator/internal/iterator_handle.h"
 #include "cohort/core/log.h"
 #include "cohort/data/iterator.h"
+#include "cohort/rpc/travel.h"
 #include "cohort/variable/hyperparameter.h"
 #include "cohort/variable/remote_variable.h"
 
@@ -260,6 +261,11 @@ std::vector<at::Tensor> StepFunction::call(const std::vector<at::Tensor>& inputs
   std::vector<at::Tensor> outputs;
   structure = function_.call(arguments).map_leaves([&](const Nest& leaf) -> Nest {
     if (!leaf.is_tensor()) return leaf;
+    const std::string obstacle = rpc::obstacle_to_travel(leaf.tensor());
+    COHORT_CHECK(obstacle.empty(), ErrorCode::invalid_argument,
+                 "[coordinator.schedule] expected dense CPU tensors as the result of '", name(),
+                 "', got ", obstacle, " (tensor ", outputs.size(),
+                 "); return it dense, or leave it out");
     outputs.push_back(leaf.tensor());
     return Nest::map({{"", static_cast<std::int64_t>(outputs.size() - 1)}});
   });
