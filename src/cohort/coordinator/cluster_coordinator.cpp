@@ -81,6 +81,7 @@ Nest ClusterCoordinator::fetch(const Nest& values) {
 
 PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(
     const std::function<Dataset(const InputContext&)>& fn) {
+  coordinator::check_outside_step("create_per_worker_dataset");
   const std::int64_t workers = num_workers();
   std::vector<Bytes> datasets;
   ElementSpec spec;
@@ -95,6 +96,7 @@ PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(
 }
 
 PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(const Dataset& dataset) {
+  coordinator::check_outside_step("create_per_worker_dataset");
   return {{dataset.serialize()}, dataset.element_spec(), runtime_->shared_from_this()};
 }
 

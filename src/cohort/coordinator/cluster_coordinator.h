@@ -57,7 +57,8 @@ struct CoordinatorStatistics {
 
 // A shared handle: a second one for the same strategy is the same coordinator. The last one to go
 // ends the coordinator, at once or after a few seconds where it is just trying to reach a lost
-// worker; then the strategy may have another one. Thread-safe. The strategy must outlive it.
+// worker; then the strategy may have another one. Thread-safe. The strategy must outlive it. Inside
+// a scheduled function its calls are failed_precondition.
 class COHORT_API ClusterCoordinator {
  public:
   // Connects to every task. Unavailable after the strategy's timeout, naming exactly the tasks that

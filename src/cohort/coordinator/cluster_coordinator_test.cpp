@@ -298,5 +298,32 @@ TEST_F(CoordinatorTest, ATracedResultThatCannotTravelIsRefused) {
               throws_error(ErrorCode::invalid_argument, "of a sparse layout (tensor 0)"));
 }
 
+// It waited for the trace that it was in.
+TEST_F(CoordinatorTest, CallsInsideAScheduledFunctionAreRefused) {
+  ClusterCoordinator coordinator(strategy());
+  const Dataset data = Dataset::range(3);
+  const PerWorkerDataset per_worker = coordinator.create_per_worker_dataset(data);
+  const RemoteValue value = coordinator.schedule(nothing);
+  const std::vector<std::pair<std::string, std::function<void()>>> calls = {
+      {"coordinator.schedule", [&] { coordinator.schedule(nothing); }},
+      {"coordinator.join", [&] { coordinator.join(); }},
+      {"coordinator.join", [&] { coordinator.join(std::chrono::seconds(1)); }},
+      {"coordinator.done", [&] { coordinator.done(); }},
+      {"coordinator.fetch", [&] { coordinator.fetch(value); }},
+      {"coordinator.fetch", [&] { value.fetch(); }},
+      {"coordinator.create_iterator", [&] { per_worker.iterator(); }},
+      {"coordinator.create_per_worker_dataset",
+       [&] { coordinator.create_per_worker_dataset(data); }},
+      {"coordinator.create_per_worker_dataset",
+       [&] { coordinator.create_per_worker_dataset([&](const InputContext&) { return data; }); }},
+      {"strategy.variable", [&] { strategy().variable("v", at::ones({})); }}};
+  for (const auto& [name, call] : calls) {
+    const Function step([&, inner = call] { inner(); });
+    EXPECT_THAT([&] { coordinator.schedule(step); },
+                throws_error(ErrorCode::failed_precondition, "[" + name + "]"));
+  }
+  coordinator.join();
+}
+
 }  // namespace
 }  // namespace cohort

@@ -54,6 +54,13 @@ void check_can_travel(const Function& fn, std::span<const Nest> arguments,
 
 }  // namespace
 
+void check_outside_step(std::string_view call) {
+  COHORT_CHECK(function::Trace::current() == nullptr, ErrorCode::failed_precondition,
+               "[coordinator.", call,
+               "] expected a call outside of scheduled functions, got one inside, which would wait "
+               "for itself; call it before, and pass what it gives as an argument");
+}
+
 Runtime::Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options,
                  CoordinatorNumbers numbers)
     : strategy_(strategy),
@@ -100,6 +107,7 @@ class Runtime::Turn {
 };
 
 RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
+  check_outside_step("schedule");
   COHORT_CHECK(fn.state()->registered_name.empty() ? fn.state()->arity == arguments.size() : true,
                ErrorCode::invalid_argument, "[coordinator.schedule] '", fn.name(), "' takes ",
                fn.state()->arity, " arguments, got ", arguments.size());
@@ -162,6 +170,7 @@ void Runtime::check_running() const {
 }
 
 bool Runtime::join(std::optional<Duration> timeout) {
+  check_outside_step("join");
   const Deadline deadline = timeout ? Deadline::after(*timeout) : Deadline();
   const Turn turn(*this, deadline);
   if (!turn.has_come()) return false;
@@ -174,6 +183,7 @@ bool Runtime::join(std::optional<Duration> timeout) {
 }
 
 bool Runtime::done() {
+  check_outside_step("done");
   const Verdict verdict = settle(
       [&](Actions& actions)
           COHORT_NO_THREAD_SAFETY_ANALYSIS { return queue_.done(Clock::system().now(), actions); },
@@ -267,6 +277,7 @@ std::string Runtime::debtors() const {
 
 std::shared_ptr<IteratorHandle> Runtime::create_iterator(
     ElementSpec spec, std::shared_ptr<const std::vector<Bytes>> datasets) {
+  check_outside_step("create_iterator");
   check_running();
   std::shared_ptr<IteratorHandle> handle;
   std::vector<std::uint64_t> released;

@@ -32,6 +32,13 @@ const RemoteVariable& remote_of(const Variable& variable) {
   return *remote;
 }
 
+void check_can_create(const std::string& name) {
+  COHORT_CHECK(function::Trace::current() == nullptr, ErrorCode::failed_precondition,
+               "[strategy.variable] expected variables to be made outside of scheduled functions, "
+               "got '",
+               name, "' made inside one, which may run any number of times; make it before");
+}
+
 // Whose connection had not broken yet when it was asked.
 Error ps_was_restarted(std::uint32_t ps) {
   const std::string task = "ps:" + std::to_string(ps);
@@ -180,6 +187,7 @@ Variable ParameterServerStrategy::variable(std::string name, const at::Tensor& i
   COHORT_CHECK(initial_value.defined(), ErrorCode::invalid_argument,
                "[strategy.variable] expected an initial value, got an undefined tensor (variable '",
                name, "')");
+  check_can_create(name);
   home_->connection.connect_ps();
   const std::uint32_t ps =
       options.colocate_with ? remote_of(*options.colocate_with).placement().ps : home_->next_ps();
@@ -192,6 +200,7 @@ Variable ParameterServerStrategy::variable(std::string name, const at::Tensor& i
 
 std::vector<Variable> ParameterServerStrategy::create_variables(
     const std::string& name, const std::vector<internal::NamedTensor>& tensors) {
+  check_can_create(name);
   home_->connection.connect_ps();
   std::vector<Variable> made;
   for (const internal::NamedTensor& entry : tensors) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -24,6 +25,10 @@
 #include "cohort/rpc/messages.h"
 
 namespace cohort::coordinator {
+
+// Throws failed_precondition, naming the call, where a function is being traced on this thread: it
+// would wait for itself.
+void check_outside_step(std::string_view call);
 
 // Thread-safe.
 class Runtime final : public std::enable_shared_from_this<Runtime> {
