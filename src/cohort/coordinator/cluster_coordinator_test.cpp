@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "cohort/coordinator/internal/runtime.h"
+#include "cohort/data/iterator.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/fake_task.h"
 #include "cohort/testing/throws_error.h"
@@ -323,6 +324,55 @@ TEST_F(CoordinatorTest, CallsInsideAScheduledFunctionAreRefused) {
                 throws_error(ErrorCode::failed_precondition, "[" + name + "]"));
   }
   coordinator.join();
+}
+
+class FirstTraceTest : public ::testing::Test {
+ protected:
+  static rpc::PeekReply one_element() {
+    return {.fields = 1, .tensors = {at::ones({}, at::kLong)}};
+  }
+  void schedule_one() {
+    ParameterServerStrategy strategy(testing::cluster_of({&ps, &first, &second}),
+                                     {.cluster = {.job_id = testing::kFakeJob}});
+    ClusterCoordinator coordinator(strategy);
+    const auto data = coordinator.create_per_worker_dataset(Dataset::range(3)).iterator();
+    const Function draw([](Iterator& it) { it.next<at::Tensor>(); }, {.name = "draw"});
+    coordinator.schedule(draw, data);
+    coordinator.join();
+  }
+
+  FakeTask ps{"ps:0"};
+  FakeTask first{"worker:0"};
+  FakeTask second{"worker:1"};
+};
+
+// Its loss was thrown by schedule().
+TEST_F(FirstTraceTest, AWorkerThatGoesWhileItIsAskedIsPassedOver) {
+  first.on_peek = [&](const rpc::PeekRequest&) {
+    first.close_channels();
+    return rpc::PeekReply();
+  };
+  second.on_peek = [](const rpc::PeekRequest&) { return one_element(); };
+  schedule_one();
+}
+
+TEST_F(FirstTraceTest, TheOnlyWorkerWithDataIsAskedAgainWhenItIsBack) {
+  second.on_peek = [&, is_first = true](const rpc::PeekRequest&) mutable {
+    if (std::exchange(is_first, false)) second.close_channels();
+    return one_element();
+  };
+  schedule_one();
+}
+
+TEST_F(FirstTraceTest, AWorkerWithoutDataIsPassedOver) {
+  second.on_peek = [](const rpc::PeekRequest&) { return one_element(); };
+  schedule_one();
+}
+
+TEST_F(FirstTraceTest, ADatasetThatIsEmptyOnEveryWorkerIsAnError) {
+  EXPECT_THAT([&] { schedule_one(); },
+              throws_error(ErrorCode::out_of_range,
+                           "'draw' with, got none: the dataset is empty on every worker"));
 }
 
 }  // namespace

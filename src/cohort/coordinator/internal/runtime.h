@@ -111,8 +111,11 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   void trace_waiting();
   void trace_one(ClosureId closure);
   void trace_for(StepFunction& step, const std::vector<at::Tensor>& drawn);
-  // Any worker that can answer, waiting for one when all are away.
-  std::uint32_t ready_worker();
+  rpc::PeekReply peek(const IteratorHandle& iterator, const std::string& function);
+  // Any worker that can answer over a connection newer than that of `passed_epochs`, waiting for
+  // one when all are away.
+  std::pair<std::uint32_t, ClusterConnection::WorkerLink> ready_worker(
+      const std::vector<std::uint64_t>& passed_epochs, Deadline deadline);
 
   // Actions. carry_out() needs the lock, flush() must not have it.
   void carry_out(Actions& actions) COHORT_REQUIRES(mutex_);
