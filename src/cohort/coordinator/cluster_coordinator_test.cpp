@@ -258,11 +258,14 @@ TEST_F(CoordinatorTest, AClosureCountsOnceHoweverOftenItRuns) {
 // The channel's thread failed over it, and the closure never ended.
 TEST_F(CoordinatorTest, OutputsThatDoNotFillTheResultAreAnErrorOfTheResult) {
   ClusterCoordinator coordinator(strategy());
-  const Function two([] { return Nest::tuple({at::ones({}), at::ones({})}); });
+  const Function two([] { return Nest::tuple({at::ones({}), at::ones({})}); },
+                     {.name = "two"});
   const RemoteValue result = coordinator.schedule(two);  // the worker returns nothing
   EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
   ASSERT_TRUE(result.is_ready());
-  EXPECT_ANY_THROW(result.fetch());
+  EXPECT_THAT([&] { result.fetch(); },
+              throws_error(ErrorCode::data_loss,
+                           "expected 2 tensors as the result of 'two', got 0 from its worker"));
 }
 
 // Sending failed, and nobody heard of the closures of that message any more.

@@ -237,6 +237,7 @@ void StepFunction::trace(const DrawFn& draw) {
                                "the result of '" + name() + "' for another element");
   } else {  // once: channels' threads read it while later traces run
     structure_ = first;
+    result_count_ = traced.example_outputs.size();
     has_structure_ = true;
   }
   adopt(std::move(traced));
@@ -331,6 +332,10 @@ Nest StepFunction::result_of(std::vector<at::Tensor> outputs) const {
     for (at::Tensor& output : outputs) items.push_back(std::move(output));
     return outputs.empty() ? Nest() : Nest::tuple(std::move(items));
   }
+  COHORT_CHECK(outputs.size() == result_count_, ErrorCode::data_loss,
+               "[coordinator.fetch] expected ", result_count_, " tensors as the result of '", name(),
+               "', got ", outputs.size(),
+               " from its worker; run the same release of Cohort on every task");
   return filled(structure_, outputs);
 }
 
