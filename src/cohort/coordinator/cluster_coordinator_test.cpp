@@ -51,6 +51,9 @@ class CoordinatorTest : public ::testing::Test {
   }
 
   static constexpr auto kTimeout = std::chrono::hours(1);  // of control calls: nothing waits for it
+  // Of the tasks' hooks, which may run until the tasks have gone.
+  Promised<bool> is_asked, may_answer;
+  std::atomic<int> asked = 0;
   FakeTask ps{"ps:0"};
   FakeTask worker{"worker:0"};
   const Function nothing = Function::registered("nothing");
@@ -208,10 +211,8 @@ TEST_F(CoordinatorTest, AJoinWithADeadlineGivesUpBehindAnotherCaller) {
 
 // It waited for the deadline of control calls.
 TEST_F(CoordinatorTest, TheEndDoesNotWaitForAWorkerThatIsSilentWhileItIsFurnished) {
-  Promised<bool> is_asked, may_answer;
-  std::atomic<int> registrations = 0;
   worker.on_register = [&](const rpc::FunctionBody&) {
-    if (++registrations != 2) return;
+    if (++asked != 2) return;
     is_asked.set(true);
     may_answer.wait();
   };
@@ -224,8 +225,6 @@ TEST_F(CoordinatorTest, TheEndDoesNotWaitForAWorkerThatIsSilentWhileItIsFurnishe
 }
 
 TEST_F(CoordinatorTest, AWorkerThatDoesNotAnswerIsLostThoughItsConnectionStands) {
-  Promised<bool> may_answer;
-  std::atomic<int> asked = 0;
   worker.on_health = [&] {
     if (asked++ < 3) may_answer.wait();
   };
@@ -258,8 +257,7 @@ TEST_F(CoordinatorTest, AClosureCountsOnceHoweverOftenItRuns) {
 // The channel's thread failed over it, and the closure never ended.
 TEST_F(CoordinatorTest, OutputsThatDoNotFillTheResultAreAnErrorOfTheResult) {
   ClusterCoordinator coordinator(strategy());
-  const Function two([] { return Nest::tuple({at::ones({}), at::ones({})}); },
-                     {.name = "two"});
+  const Function two([] { return Nest::tuple({at::ones({}), at::ones({})}); }, {.name = "two"});
   const RemoteValue result = coordinator.schedule(two);  // the worker returns nothing
   EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
   ASSERT_TRUE(result.is_ready());

@@ -333,8 +333,8 @@ Nest StepFunction::result_of(std::vector<at::Tensor> outputs) const {
     return outputs.empty() ? Nest() : Nest::tuple(std::move(items));
   }
   COHORT_CHECK(outputs.size() == result_count_, ErrorCode::data_loss,
-               "[coordinator.fetch] expected ", result_count_, " tensors as the result of '", name(),
-               "', got ", outputs.size(),
+               "[coordinator.fetch] expected ", result_count_, " tensors as the result of '",
+               name(), "', got ", outputs.size(),
                " from its worker; run the same release of Cohort on every task");
   return filled(structure_, outputs);
 }
