@@ -327,6 +327,24 @@ TEST_F(CoordinatorTest, CallsInsideAScheduledFunctionAreRefused) {
   coordinator.join();
 }
 
+TEST_F(CoordinatorTest, DeadlinesNameTheCallAndTheWorkers) {
+  worker.answers = false;
+  const auto runtime =
+      start({.in_flight_per_worker = 1, .data_timeout = std::chrono::milliseconds(50)});
+  const RemoteValue result = runtime->schedule(nothing, {});
+  const std::string debtors = "still waiting for worker:0; 1 closures in flight, 0 queued";
+  EXPECT_THAT([&] { result.fetch(Deadline::after(std::chrono::milliseconds(1))); },
+              throws_error(ErrorCode::deadline_exceeded, debtors));
+  EXPECT_THAT([&] { result.fetch(Deadline::after(Duration::zero())); },
+              throws_error(ErrorCode::deadline_exceeded,
+                           "[coordinator.fetch] expected the closure to end within 0 s"));
+  EXPECT_THAT([&] { result.fetch(); },
+              throws_error(ErrorCode::deadline_exceeded,
+                           "[coordinator.fetch] no closure has ended for 0.05 s; " + debtors));
+  EXPECT_THAT([&] { runtime->join(std::nullopt); },
+              throws_error(ErrorCode::deadline_exceeded, "[coordinator.join] no closure"));
+}
+
 class FirstTraceTest : public ::testing::Test {
  protected:
   static rpc::PeekReply one_element() {

@@ -22,6 +22,8 @@ constexpr bool kMaySpin = false;
 constexpr bool kMaySpin = true;
 #endif
 
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
 // Yields between looks: on a machine of few cores the result may need this one.
 bool is_ready_within(const RemoteState& state, Duration spin) {
   static const bool has_cores = std::thread::hardware_concurrency() > 1;
@@ -136,7 +138,7 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   };
   Verdict verdict;
   try {
-    verdict = settle(std::ref(put), Deadline(), true, Flush::batched);
+    verdict = settle("schedule", std::ref(put), Deadline(), true, Flush::batched);
   } catch (...) {
     forget_refused(id);
     throw;
@@ -175,6 +177,7 @@ bool Runtime::join(std::optional<Duration> timeout) {
   const Turn turn(*this, deadline);
   if (!turn.has_come()) return false;
   const Verdict verdict = settle(
+      "join",
       [&](Actions& actions)
           COHORT_NO_THREAD_SAFETY_ANALYSIS { return queue_.join(Clock::system().now(), actions); },
       deadline, !timeout.has_value());
@@ -185,6 +188,7 @@ bool Runtime::join(std::optional<Duration> timeout) {
 bool Runtime::done() {
   check_outside_step("done");
   const Verdict verdict = settle(
+      "done",
       [&](Actions& actions)
           COHORT_NO_THREAD_SAFETY_ANALYSIS { return queue_.done(Clock::system().now(), actions); },
       Deadline(), true);
@@ -195,8 +199,8 @@ bool Runtime::done() {
 // Asks until the queue has a verdict. Meanwhile it traces what closures wait for, since only
 // callers' threads may. At `deadline` it gives up with `wait`; a patient one gives up with an error
 // when nothing has ended for too long.
-Verdict Runtime::settle(const std::function<Verdict(Actions&)>& ask, Deadline deadline,
-                        bool is_patient, Flush last) {
+Verdict Runtime::settle(std::string_view call, const std::function<Verdict(Actions&)>& ask,
+                        Deadline deadline, bool is_patient, Flush last) {
   while (true) {
     Verdict verdict;
     bool must_trace = false;
@@ -219,9 +223,10 @@ Verdict Runtime::settle(const std::function<Verdict(Actions&)>& ask, Deadline de
         changed_.wait(mutex_, Deadline(until),
                       [asked = false]() mutable { return std::exchange(asked, true); });
         COHORT_CHECK(!is_patient || last_end_ != before || !stalled.has_expired(),
-                     ErrorCode::deadline_exceeded, "[coordinator.join] no closure has ended for ",
-                     std::chrono::duration<double>(data_timeout_).count(), " s; still waiting for ",
-                     debtors(), "; raise CoordinatorOptions::data_timeout for longer steps");
+                     ErrorCode::deadline_exceeded, "[coordinator.", call,
+                     "] no closure has ended for ", seconds(data_timeout_),
+                     " s; still waiting for ", debtors(),
+                     "; raise CoordinatorOptions::data_timeout for longer steps");
       }
     }
     flush(is_final ? last : Flush::all);
@@ -252,15 +257,20 @@ void Runtime::wait_for(const RemoteState& state, Deadline deadline) {
     return;
   const FetcherCount counted(*this);
   const Verdict verdict = settle(
+      "fetch",
       [&](Actions&) {
         return Verdict{state.is_ready() ? Verdict::Kind::proceed : Verdict::Kind::wait,
                        std::nullopt};
       },
       deadline, deadline.is_infinite());
   was_fetch_short_.store(Clock::system().now() - start < 4 * kFetchSpin, std::memory_order_relaxed);
-  COHORT_CHECK(
-      verdict.kind == Verdict::Kind::proceed, ErrorCode::deadline_exceeded,
-      "[coordinator.fetch] the closure has not ended in time; still waiting for its worker");
+  if (verdict.kind == Verdict::Kind::proceed) return;
+  const Lock lock(mutex_);
+  ::cohort::internal::throw_error(ErrorCode::deadline_exceeded,
+                        "[coordinator.fetch] expected the closure to end within ",
+                        seconds(std::max(deadline.time() - start, Duration::zero())),
+                        " s, got no word of it; still waiting for ", debtors(),
+                        "; fetch again, with a later deadline or none");
 }
 
 Deadline Runtime::progress_deadline() const { return Deadline(last_end_ + data_timeout_); }

@@ -91,8 +91,9 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   class Turn;
   void check_running() const;
   void check_iterators(const BoundArguments& bound) const;
-  Verdict settle(const std::function<Verdict(Actions&)>& ask, Deadline deadline, bool is_patient,
-                 Flush last = Flush::all);
+  // `call`: for the error of a patient one.
+  Verdict settle(std::string_view call, const std::function<Verdict(Actions&)>& ask,
+                 Deadline deadline, bool is_patient, Flush last = Flush::all);
   void forget_refused(ClosureId closure);
   Deadline progress_deadline() const COHORT_REQUIRES(mutex_);
   std::string debtors() const COHORT_REQUIRES(mutex_);
