@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "cohort/coordinator/internal/runtime.h"
+#include "cohort/core/log.h"
 #include "cohort/data/iterator.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/fake_task.h"
@@ -343,6 +344,27 @@ TEST_F(CoordinatorTest, DeadlinesNameTheCallAndTheWorkers) {
                            "[coordinator.fetch] no closure has ended for 0.05 s; " + debtors));
   EXPECT_THAT([&] { runtime->join(std::nullopt); },
               throws_error(ErrorCode::deadline_exceeded, "[coordinator.join] no closure"));
+}
+
+// It was logged at every attempt, twice a second, and whoever waited was not told.
+TEST_F(CoordinatorTest, WhyAWorkerCannotBeUsedIsSaidOnceAndToThoseWhoWait) {
+  std::atomic<int> lines = 0;
+  set_log_sink([&](LogLevel, std::string_view line) {
+    if (line.find("cannot be used yet") != std::string_view::npos) ++lines;
+  });
+  worker.on_register = [&](const rpc::FunctionBody&) {
+    COHORT_CHECK(++asked == 1, ErrorCode::permission_denied, "you again");
+  };
+  const auto runtime = start({.data_timeout = std::chrono::milliseconds(50)});
+  runtime->schedule(nothing, {}).fetch(patience());
+  worker.close_channels();
+  EXPECT_TRUE(await([&] { return asked >= 3; }));
+  runtime->schedule(nothing, {});
+  EXPECT_THAT([&] { runtime->join(std::nullopt); },
+              throws_error(ErrorCode::deadline_exceeded, "worker:0 (away: you again)"));
+  runtime->stop();
+  set_log_sink(nullptr);
+  EXPECT_EQ(lines, 1);
 }
 
 class FirstTraceTest : public ::testing::Test {

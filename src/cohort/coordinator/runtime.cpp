@@ -267,10 +267,10 @@ void Runtime::wait_for(const RemoteState& state, Deadline deadline) {
   if (verdict.kind == Verdict::Kind::proceed) return;
   const Lock lock(mutex_);
   ::cohort::internal::throw_error(ErrorCode::deadline_exceeded,
-                        "[coordinator.fetch] expected the closure to end within ",
-                        seconds(std::max(deadline.time() - start, Duration::zero())),
-                        " s, got no word of it; still waiting for ", debtors(),
-                        "; fetch again, with a later deadline or none");
+                                  "[coordinator.fetch] expected the closure to end within ",
+                                  seconds(std::max(deadline.time() - start, Duration::zero())),
+                                  " s, got no word of it; still waiting for ", debtors(),
+                                  "; fetch again, with a later deadline or none");
 }
 
 Deadline Runtime::progress_deadline() const { return Deadline(last_end_ + data_timeout_); }
@@ -278,8 +278,10 @@ Deadline Runtime::progress_deadline() const { return Deadline(last_end_ + data_t
 std::string Runtime::debtors() const {
   std::string names;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
-    names += (names.empty() ? "worker:" : ", worker:") + std::to_string(i) +
-             (workers_[i].is_ready ? "" : " (away)");
+    const Worker& worker = workers_[i];
+    names += (names.empty() ? "worker:" : ", worker:") + std::to_string(i);
+    if (worker.is_ready) continue;
+    names += worker.refusal.empty() ? " (away)" : " (away: " + worker.refusal + ")";
   }
   return names + "; " + std::to_string(queue_.in_flight()) + " closures in flight, " +
          std::to_string(queue_.queued()) + " queued";

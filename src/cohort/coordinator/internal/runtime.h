@@ -80,6 +80,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
     bool is_sending = false;
     bool needs_recovery = false;
     std::thread recovery;
+    std::string refusal;         // why it could not be used the last time; empty when it is ready
     std::uint64_t closures = 0;  // ended well
   };
 
@@ -164,7 +165,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   Mutex tracing_;  // Held while the user's function runs: never asked for by workers' threads.
   mutable Mutex mutex_;
   Condition changed_;
-  Condition stopped_;  // the watcher's: it is not to wake at every end of a closure
+  Condition stopped_;  // for those who are not to wake at every end of a closure
   ClosureQueue queue_ COHORT_GUARDED_BY(mutex_);
   CoordinatorNumbers numbers_ COHORT_GUARDED_BY(mutex_);
   std::unordered_map<ClosureId, Pending> pending_ COHORT_GUARDED_BY(mutex_);
