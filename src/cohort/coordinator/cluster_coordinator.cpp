@@ -86,6 +86,7 @@ PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(
   std::vector<Bytes> datasets;
   ElementSpec spec;
   const Scope scope = strategy().scope();
+  const MakingDataset making;
   for (std::int64_t i = 0; i < workers; ++i) {
     const Dataset dataset =
         fn({.num_input_pipelines = workers, .input_pipeline_id = i, .num_replicas_in_sync = 1});

@@ -94,7 +94,7 @@ class COHORT_API ClusterCoordinator {
   Nest fetch(const Nest& values);
 
   // Calls fn once for each worker, with num_input_pipelines = workers and its own
-  // input_pipeline_id: shard by it.
+  // input_pipeline_id: shard by it. It must not make variables: invalid_argument.
   PerWorkerDataset create_per_worker_dataset(const std::function<Dataset(const InputContext&)>& fn);
   // The same dataset on every worker.
   PerWorkerDataset create_per_worker_dataset(const Dataset& dataset);

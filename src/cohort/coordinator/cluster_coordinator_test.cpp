@@ -367,6 +367,18 @@ TEST_F(CoordinatorTest, WhyAWorkerCannotBeUsedIsSaidOnceAndToThoseWhoWait) {
   EXPECT_EQ(lines, 1);
 }
 
+// Every worker's call made another one, under the same name or not.
+TEST_F(CoordinatorTest, AFunctionThatMakesADatasetMakesNoVariables) {
+  ClusterCoordinator coordinator(strategy());
+  const auto make = [&](const InputContext&) {
+    strategy().variable("v", at::ones({}));
+    return Dataset::range(3);
+  };
+  EXPECT_THAT([&] { coordinator.create_per_worker_dataset(make); },
+              throws_error(ErrorCode::invalid_argument, "got 'v' made inside one"));
+  EXPECT_NO_THROW(strategy().variable("v", at::ones({}))) << "afterwards";
+}
+
 class FirstTraceTest : public ::testing::Test {
  protected:
   static rpc::PeekReply one_element() {

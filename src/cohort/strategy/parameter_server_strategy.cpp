@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <utility>
 
 #include "cohort/cluster/validation.h"
 #include "cohort/core/blas.h"
@@ -17,6 +18,8 @@
 
 namespace cohort {
 namespace {
+
+thread_local bool is_making_dataset = false;
 
 std::string task_of(const ClusterResolver& resolver) {
   const std::optional<std::string> type = resolver.task_type();
@@ -37,6 +40,10 @@ void check_can_create(const std::string& name) {
                "[strategy.variable] expected variables to be made outside of scheduled functions, "
                "got '",
                name, "' made inside one, which may run any number of times; make it before");
+  COHORT_CHECK(!MakingDataset::is_on_this_thread(), ErrorCode::invalid_argument,
+               "[strategy.variable] expected variables to be made outside of the function that "
+               "makes a worker's dataset, got '",
+               name, "' made inside one, which runs once for each worker; make it before");
 }
 
 // Whose connection had not broken yet when it was asked.
@@ -173,6 +180,10 @@ void ParameterServerStrategy::Home::publish(const std::vector<Variable>& fresh) 
   upload(fresh);
   for (const Variable& variable : fresh) variables.add(variable);
 }
+
+MakingDataset::MakingDataset() : was_on_this_thread_(std::exchange(is_making_dataset, true)) {}
+MakingDataset::~MakingDataset() { is_making_dataset = was_on_this_thread_; }
+bool MakingDataset::is_on_this_thread() { return is_making_dataset; }
 
 ParameterServerStrategy::ParameterServerStrategy(const ClusterResolver& resolver,
                                                  ParameterServerOptions options)
