@@ -88,6 +88,18 @@ TEST_F(ParameterServerTest, MinimizesALossOnTheWorkers) {
   EXPECT_EQ(coordinator.statistics().traces, 1U);
 }
 
+TEST_F(ParameterServerTest, AnotherOptimizerBeginsWithFreshSlots) {
+  Variable w = strategy.variable("w", at::zeros({2}));
+  const Sgd one({w}, {.learning_rate = 1, .momentum = 0.5});
+  const Sgd other({w}, {.learning_rate = 1, .momentum = 0.5});
+  for (const Sgd& optimizer : {one, one, other}) {
+    Function step([&] { optimizer.minimize(w.tensor().sum()); });
+    coordinator.schedule(step);
+    coordinator.join();
+  }
+  EXPECT_EQ(w.read()[0].item<float>(), -1 - 1.5 - 1);
+}
+
 // Another trace captured another rate, and was given the first one's.
 TEST_F(ParameterServerTest, ATraceForAnotherShapeReadsTheHyperparametersThatItUses) {
   Variable w = strategy.variable("w", at::zeros({}));
