@@ -267,7 +267,7 @@ def unreached_files(tree):
 NOT_IN_UMBRELLA = {f"cohort/{name}.h" for name in (
     "cluster/validation", "coordinator/closure_queue", "coordinator/failure_policy", "core/blas", "core/random",
     "data/auto_shard", "data/never_fails", "data/raw_readers", "data/rebatch", "function/default_generator", "input/dummy",
-    "input/multi_device_iterator", "rpc/messages", "variable/hyperparameter", "variable/remote_variable")}
+    "input/multi_device_iterator", "rpc/messages", "rpc/travel", "variable/hyperparameter", "variable/remote_variable")}
 
 
 def umbrella(tree):

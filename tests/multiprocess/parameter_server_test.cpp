@@ -88,6 +88,18 @@ TEST_F(ParameterServerTest, MinimizesALossOnTheWorkers) {
   EXPECT_EQ(coordinator.statistics().traces, 1U);
 }
 
+TEST_F(ParameterServerTest, AnotherOptimizerBeginsWithFreshSlots) {
+  Variable w = strategy.variable("w", at::zeros({2}));
+  const Sgd one({w}, {.learning_rate = 1, .momentum = 0.5});
+  const Sgd other({w}, {.learning_rate = 1, .momentum = 0.5});
+  for (const Sgd& optimizer : {one, one, other}) {
+    Function step([&] { optimizer.minimize(w.tensor().sum()); });
+    coordinator.schedule(step);
+    coordinator.join();
+  }
+  EXPECT_EQ(w.read()[0].item<float>(), -1 - 1.5 - 1);
+}
+
 // Another trace captured another rate, and was given the first one's.
 TEST_F(ParameterServerTest, ATraceForAnotherShapeReadsTheHyperparametersThatItUses) {
   Variable w = strategy.variable("w", at::zeros({}));
@@ -175,6 +187,46 @@ TEST_F(ParameterServerTest, ABrokenDatasetFailsTheClosureThatUsesIt) {
   const Error error = error_of([&] { coordinator.schedule(step, iterator), coordinator.join(); });
   EXPECT_EQ(error.cause(), ErrorCause::closure_input) << error.what();
   EXPECT_EQ(error.code(), ErrorCode::permission_denied) << error.what();
+}
+
+TEST_F(ParameterServerTest, ABrokenDatasetThatIsNotUsedIsNeverReported) {
+  const std::string images = COHORT_SOURCE_DIR "/examples/data/digits/t10k-images-idx3-ubyte";
+  auto broken = coordinator.create_per_worker_dataset(Dataset::idx({.images = images}).batch(2));
+  auto unused = broken.iterator();
+  auto iterator = coordinator.create_per_worker_dataset(Dataset::range(4).repeat()).iterator();
+  Function step([](Iterator& it) { return it.next<at::Tensor>(); });
+  for (int i = 0; i < 10; ++i) coordinator.schedule(step, iterator);
+  coordinator.join();
+  EXPECT_TRUE(coordinator.done());
+}
+
+TEST_F(ParameterServerTest, IteratorsGoOnAfterAnApplicationError) {
+  auto iterator = coordinator.create_per_worker_dataset(Dataset::range(1000)).iterator();
+  auto short_one = coordinator.create_per_worker_dataset(Dataset::range(2)).iterator();
+  Function step([](Iterator& it) { return it.next<at::Tensor>(); });
+  for (int i = 0; i < 4; ++i) coordinator.schedule(step, iterator);
+  coordinator.join();
+  const auto before = coordinator.statistics().closures;
+  const Error error = error_of([&] {
+    for (int i = 0; i < 20; ++i) coordinator.schedule(step, short_one);
+    coordinator.join();
+  });
+  EXPECT_EQ(error.code(), ErrorCode::out_of_range) << error.what();
+  const Nest next = coordinator.schedule(step, iterator).fetch();
+  const auto drawn = static_cast<std::uint64_t>(next.tensor().item<std::int64_t>());
+  EXPECT_TRUE(drawn == before[0] || drawn == before[1]) << drawn << " was to follow on one of them";
+}
+
+// The job hung until the data timeout.
+TEST_F(ParameterServerTest, AResultThatCannotTravelIsAnError) {
+  Function sparse([](at::Tensor x) { return x.to_sparse(); }, {.name = "sparse"});
+  Function undefined([](at::Tensor x) { return Nest::tuple({x, at::Tensor()}); });
+  EXPECT_EQ(error_of([&] { coordinator.schedule(sparse, at::ones({2})).fetch(); }).code(),
+            ErrorCode::invalid_argument);
+  EXPECT_EQ(error_of([&] { coordinator.schedule(undefined, at::ones({2})).fetch(); }).code(),
+            ErrorCode::invalid_argument);
+  Function fine([](at::Tensor x) { return x; });
+  EXPECT_EQ(coordinator.schedule(fine, at::ones({})).fetch().tensor().item<float>(), 1);
 }
 
 TEST_F(ParameterServerTest, RefusesARemoteValueAsArgument) {

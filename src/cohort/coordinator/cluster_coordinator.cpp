@@ -81,10 +81,12 @@ Nest ClusterCoordinator::fetch(const Nest& values) {
 
 PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(
     const std::function<Dataset(const InputContext&)>& fn) {
+  coordinator::check_outside_step("create_per_worker_dataset");
   const std::int64_t workers = num_workers();
   std::vector<Bytes> datasets;
   ElementSpec spec;
   const Scope scope = strategy().scope();
+  const MakingDataset making;
   for (std::int64_t i = 0; i < workers; ++i) {
     const Dataset dataset =
         fn({.num_input_pipelines = workers, .input_pipeline_id = i, .num_replicas_in_sync = 1});
@@ -95,6 +97,7 @@ PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(
 }
 
 PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(const Dataset& dataset) {
+  coordinator::check_outside_step("create_per_worker_dataset");
   return {{dataset.serialize()}, dataset.element_spec(), runtime_->shared_from_this()};
 }
 

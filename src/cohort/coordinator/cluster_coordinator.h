@@ -57,7 +57,8 @@ struct CoordinatorStatistics {
 
 // A shared handle: a second one for the same strategy is the same coordinator. The last one to go
 // ends the coordinator, at once or after a few seconds where it is just trying to reach a lost
-// worker; then the strategy may have another one. Thread-safe. The strategy must outlive it.
+// worker; then the strategy may have another one. Thread-safe. The strategy must outlive it. Inside
+// a scheduled function its calls are failed_precondition.
 class COHORT_API ClusterCoordinator {
  public:
   // Connects to every task. Unavailable after the strategy's timeout, naming exactly the tasks that
@@ -93,7 +94,7 @@ class COHORT_API ClusterCoordinator {
   Nest fetch(const Nest& values);
 
   // Calls fn once for each worker, with num_input_pipelines = workers and its own
-  // input_pipeline_id: shard by it.
+  // input_pipeline_id: shard by it. It must not make variables: invalid_argument.
   PerWorkerDataset create_per_worker_dataset(const std::function<Dataset(const InputContext&)>& fn);
   // The same dataset on every worker.
   PerWorkerDataset create_per_worker_dataset(const Dataset& dataset);

@@ -10,6 +10,8 @@
 #include <thread>
 
 #include "cohort/coordinator/internal/runtime.h"
+#include "cohort/core/log.h"
+#include "cohort/data/iterator.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/fake_task.h"
 #include "cohort/testing/throws_error.h"
@@ -50,6 +52,9 @@ class CoordinatorTest : public ::testing::Test {
   }
 
   static constexpr auto kTimeout = std::chrono::hours(1);  // of control calls: nothing waits for it
+  // Of the tasks' hooks, which may run until the tasks have gone.
+  Promised<bool> is_asked, may_answer;
+  std::atomic<int> asked = 0;
   FakeTask ps{"ps:0"};
   FakeTask worker{"worker:0"};
   const Function nothing = Function::registered("nothing");
@@ -207,10 +212,8 @@ TEST_F(CoordinatorTest, AJoinWithADeadlineGivesUpBehindAnotherCaller) {
 
 // It waited for the deadline of control calls.
 TEST_F(CoordinatorTest, TheEndDoesNotWaitForAWorkerThatIsSilentWhileItIsFurnished) {
-  Promised<bool> is_asked, may_answer;
-  std::atomic<int> registrations = 0;
   worker.on_register = [&](const rpc::FunctionBody&) {
-    if (++registrations != 2) return;
+    if (++asked != 2) return;
     is_asked.set(true);
     may_answer.wait();
   };
@@ -223,8 +226,6 @@ TEST_F(CoordinatorTest, TheEndDoesNotWaitForAWorkerThatIsSilentWhileItIsFurnishe
 }
 
 TEST_F(CoordinatorTest, AWorkerThatDoesNotAnswerIsLostThoughItsConnectionStands) {
-  Promised<bool> may_answer;
-  std::atomic<int> asked = 0;
   worker.on_health = [&] {
     if (asked++ < 3) may_answer.wait();
   };
@@ -257,11 +258,174 @@ TEST_F(CoordinatorTest, AClosureCountsOnceHoweverOftenItRuns) {
 // The channel's thread failed over it, and the closure never ended.
 TEST_F(CoordinatorTest, OutputsThatDoNotFillTheResultAreAnErrorOfTheResult) {
   ClusterCoordinator coordinator(strategy());
-  const Function two([] { return Nest::tuple({at::ones({}), at::ones({})}); });
+  const Function two([] { return Nest::tuple({at::ones({}), at::ones({})}); }, {.name = "two"});
   const RemoteValue result = coordinator.schedule(two);  // the worker returns nothing
   EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
   ASSERT_TRUE(result.is_ready());
-  EXPECT_ANY_THROW(result.fetch());
+  EXPECT_THAT([&] { result.fetch(); },
+              throws_error(ErrorCode::data_loss,
+                           "expected 2 tensors as the result of 'two', got 0 from its worker"));
+}
+
+// Sending failed, and nobody heard of the closures of that message any more.
+TEST_F(CoordinatorTest, ArgumentsThatCannotTravelAreRefused) {
+  ClusterCoordinator coordinator(strategy());
+  const Function take([](at::Tensor x, at::Tensor) { return x; }, {.name = "take"});
+  const at::Tensor fine = at::ones({2});
+  for (const Function& fn : {take, nothing}) {
+    EXPECT_THAT(
+        [&] { coordinator.schedule(fn, fine, at::Tensor()); },
+        throws_error(ErrorCode::invalid_argument,
+                     "got an undefined tensor (argument 1 of '" + fn.name() + "'); make it dense"));
+    EXPECT_THAT(
+        [&] {
+          coordinator.schedule(fn, Nest::list({fine, fine.to_sparse()}), fine);
+        },
+        throws_error(ErrorCode::invalid_argument, "of a sparse layout (argument 0 of"));
+  }
+  coordinator.schedule(nothing, fine).fetch(patience());
+}
+
+TEST_F(CoordinatorTest, ATracedResultThatCannotTravelIsRefused) {
+  ClusterCoordinator coordinator(strategy());
+  const Function undefined(
+      [] {
+        return Nest::tuple({at::ones({}), at::Tensor()});
+      },
+      {.name = "undefined"});
+  EXPECT_THAT([&] { coordinator.schedule(undefined); },
+              throws_error(ErrorCode::invalid_argument,
+                           "the result of 'undefined', got an undefined tensor (tensor 1)"));
+  const Function sparse([](at::Tensor x) { return x.to_sparse(); });
+  EXPECT_THAT([&] { coordinator.schedule(sparse, at::ones({2})); },
+              throws_error(ErrorCode::invalid_argument, "of a sparse layout (tensor 0)"));
+}
+
+// It waited for the trace that it was in.
+TEST_F(CoordinatorTest, CallsInsideAScheduledFunctionAreRefused) {
+  ClusterCoordinator coordinator(strategy());
+  const Dataset data = Dataset::range(3);
+  const PerWorkerDataset per_worker = coordinator.create_per_worker_dataset(data);
+  const RemoteValue value = coordinator.schedule(nothing);
+  const std::vector<std::pair<std::string, std::function<void()>>> calls = {
+      {"coordinator.schedule", [&] { coordinator.schedule(nothing); }},
+      {"coordinator.join", [&] { coordinator.join(); }},
+      {"coordinator.join", [&] { coordinator.join(std::chrono::seconds(1)); }},
+      {"coordinator.done", [&] { coordinator.done(); }},
+      {"coordinator.fetch", [&] { coordinator.fetch(value); }},
+      {"coordinator.fetch", [&] { value.fetch(); }},
+      {"coordinator.create_iterator", [&] { per_worker.iterator(); }},
+      {"coordinator.create_per_worker_dataset",
+       [&] { coordinator.create_per_worker_dataset(data); }},
+      {"coordinator.create_per_worker_dataset",
+       [&] { coordinator.create_per_worker_dataset([&](const InputContext&) { return data; }); }},
+      {"strategy.variable", [&] { strategy().variable("v", at::ones({})); }}};
+  for (const auto& [name, call] : calls) {
+    const Function step([&, inner = call] { inner(); });
+    EXPECT_THAT([&] { coordinator.schedule(step); },
+                throws_error(ErrorCode::failed_precondition, "[" + name + "]"));
+  }
+  coordinator.join();
+}
+
+TEST_F(CoordinatorTest, DeadlinesNameTheCallAndTheWorkers) {
+  worker.answers = false;
+  const auto runtime =
+      start({.in_flight_per_worker = 1, .data_timeout = std::chrono::milliseconds(50)});
+  const RemoteValue result = runtime->schedule(nothing, {});
+  const std::string debtors = "still waiting for worker:0; 1 closures in flight, 0 queued";
+  EXPECT_THAT([&] { result.fetch(Deadline::after(std::chrono::milliseconds(1))); },
+              throws_error(ErrorCode::deadline_exceeded, debtors));
+  EXPECT_THAT([&] { result.fetch(Deadline::after(Duration::zero())); },
+              throws_error(ErrorCode::deadline_exceeded,
+                           "[coordinator.fetch] expected the closure to end within 0 s"));
+  EXPECT_THAT([&] { result.fetch(); },
+              throws_error(ErrorCode::deadline_exceeded,
+                           "[coordinator.fetch] no closure has ended for 0.05 s; " + debtors));
+  EXPECT_THAT([&] { runtime->join(std::nullopt); },
+              throws_error(ErrorCode::deadline_exceeded, "[coordinator.join] no closure"));
+}
+
+// It was logged at every attempt, twice a second, and whoever waited was not told.
+TEST_F(CoordinatorTest, WhyAWorkerCannotBeUsedIsSaidOnceAndToThoseWhoWait) {
+  std::atomic<int> lines = 0;
+  set_log_sink([&](LogLevel, std::string_view line) {
+    if (line.find("cannot be used yet") != std::string_view::npos) ++lines;
+  });
+  worker.on_register = [&](const rpc::FunctionBody&) {
+    COHORT_CHECK(++asked == 1, ErrorCode::permission_denied, "you again");
+  };
+  const auto runtime = start({.data_timeout = std::chrono::milliseconds(50)});
+  runtime->schedule(nothing, {}).fetch(patience());
+  worker.close_channels();
+  EXPECT_TRUE(await([&] { return asked >= 3; }));
+  runtime->schedule(nothing, {});
+  EXPECT_THAT([&] { runtime->join(std::nullopt); },
+              throws_error(ErrorCode::deadline_exceeded, "worker:0 (away: you again)"));
+  runtime->stop();
+  set_log_sink(nullptr);
+  EXPECT_EQ(lines, 1);
+}
+
+// Every worker's call made another one, under the same name or not.
+TEST_F(CoordinatorTest, AFunctionThatMakesADatasetMakesNoVariables) {
+  ClusterCoordinator coordinator(strategy());
+  const auto make = [&](const InputContext&) {
+    strategy().variable("v", at::ones({}));
+    return Dataset::range(3);
+  };
+  EXPECT_THAT([&] { coordinator.create_per_worker_dataset(make); },
+              throws_error(ErrorCode::invalid_argument, "got 'v' made inside one"));
+  EXPECT_NO_THROW(strategy().variable("v", at::ones({}))) << "afterwards";
+}
+
+class FirstTraceTest : public ::testing::Test {
+ protected:
+  static rpc::PeekReply one_element() {
+    return {.fields = 1, .tensors = {at::ones({}, at::kLong)}};
+  }
+  void schedule_one() {
+    ParameterServerStrategy strategy(testing::cluster_of({&ps, &first, &second}),
+                                     {.cluster = {.job_id = testing::kFakeJob}});
+    ClusterCoordinator coordinator(strategy);
+    const auto data = coordinator.create_per_worker_dataset(Dataset::range(3)).iterator();
+    const Function draw([](Iterator& it) { it.next<at::Tensor>(); }, {.name = "draw"});
+    coordinator.schedule(draw, data);
+    coordinator.join();
+  }
+
+  FakeTask ps{"ps:0"};
+  FakeTask first{"worker:0"};
+  FakeTask second{"worker:1"};
+};
+
+// Its loss was thrown by schedule().
+TEST_F(FirstTraceTest, AWorkerThatGoesWhileItIsAskedIsPassedOver) {
+  first.on_peek = [&](const rpc::PeekRequest&) {
+    first.close_channels();
+    return rpc::PeekReply();
+  };
+  second.on_peek = [](const rpc::PeekRequest&) { return one_element(); };
+  schedule_one();
+}
+
+TEST_F(FirstTraceTest, TheOnlyWorkerWithDataIsAskedAgainWhenItIsBack) {
+  second.on_peek = [&, is_first = true](const rpc::PeekRequest&) mutable {
+    if (std::exchange(is_first, false)) second.close_channels();
+    return one_element();
+  };
+  schedule_one();
+}
+
+TEST_F(FirstTraceTest, AWorkerWithoutDataIsPassedOver) {
+  second.on_peek = [](const rpc::PeekRequest&) { return one_element(); };
+  schedule_one();
+}
+
+TEST_F(FirstTraceTest, ADatasetThatIsEmptyOnEveryWorkerIsAnError) {
+  EXPECT_THAT([&] { schedule_one(); },
+              throws_error(ErrorCode::out_of_range,
+                           "'draw' with, got none: the dataset is empty on every worker"));
 }
 
 }  // namespace

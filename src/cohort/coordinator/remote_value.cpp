@@ -37,6 +37,7 @@ RemoteValue::operator Nest() const { return Nest(std::shared_ptr<Handle>(state_)
 Nest RemoteValue::fetch() const { return fetch(Deadline()); }
 
 Nest RemoteValue::fetch(Deadline deadline) const {
+  coordinator::check_outside_step("fetch");
   if (!state_->is_ready()) {
     // A coordinator that has gone has ended every closure, so only a living one can be waited for.
     if (const std::shared_ptr<coordinator::Runtime> runtime = state_->runtime()) {

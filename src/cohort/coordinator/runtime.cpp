@@ -8,6 +8,7 @@
 #include "cohort/coordinator/internal/coordinator_options.h"
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
+#include "cohort/rpc/travel.h"
 
 namespace cohort::coordinator {
 namespace {
@@ -21,6 +22,8 @@ constexpr bool kMaySpin = false;
 constexpr bool kMaySpin = true;
 #endif
 
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
 // Yields between looks: on a machine of few cores the result may need this one.
 bool is_ready_within(const RemoteState& state, Duration spin) {
   static const bool has_cores = std::thread::hardware_concurrency() > 1;
@@ -33,7 +36,32 @@ bool is_ready_within(const RemoteState& state, Duration spin) {
   return false;
 }
 
+// Their closure would cost its worker all that leaves in the same message.
+void check_can_travel(const Function& fn, std::span<const Nest> arguments,
+                      const BoundArguments& bound) {
+  const auto travels = [](const at::Tensor& tensor) {
+    return rpc::obstacle_to_travel(tensor).empty();
+  };
+  if (std::all_of(bound.tensors.begin(), bound.tensors.end(), travels)) return;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    for (const at::Tensor& tensor : bind_arguments(arguments.subspan(i, 1)).tensors) {
+      const std::string obstacle = rpc::obstacle_to_travel(tensor);
+      COHORT_CHECK(obstacle.empty(), ErrorCode::invalid_argument,
+                   "[coordinator.schedule] expected dense CPU tensors, got ", obstacle,
+                   " (argument ", i, " of '", fn.name(),
+                   "'); make it dense and move it to the CPU, or leave it out");
+    }
+  }
+}
+
 }  // namespace
+
+void check_outside_step(std::string_view call) {
+  COHORT_CHECK(function::Trace::current() == nullptr, ErrorCode::failed_precondition,
+               "[coordinator.", call,
+               "] expected a call outside of scheduled functions, got one inside, which would wait "
+               "for itself; call it before, and pass what it gives as an argument");
+}
 
 Runtime::Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options,
                  CoordinatorNumbers numbers)
@@ -81,12 +109,14 @@ class Runtime::Turn {
 };
 
 RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
+  check_outside_step("schedule");
   COHORT_CHECK(fn.state()->registered_name.empty() ? fn.state()->arity == arguments.size() : true,
                ErrorCode::invalid_argument, "[coordinator.schedule] '", fn.name(), "' takes ",
                fn.state()->arity, " arguments, got ", arguments.size());
   check_running();
   BoundArguments bound = bind_arguments(arguments);
   check_iterators(bound);
+  check_can_travel(fn, arguments, bound);
   Pending pending;
   pending.function = step_for(fn, arguments);
   pending.resources = std::move(bound.resources);
@@ -108,7 +138,7 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   };
   Verdict verdict;
   try {
-    verdict = settle(std::ref(put), Deadline(), true, Flush::batched);
+    verdict = settle("schedule", std::ref(put), Deadline(), true, Flush::batched);
   } catch (...) {
     forget_refused(id);
     throw;
@@ -142,10 +172,12 @@ void Runtime::check_running() const {
 }
 
 bool Runtime::join(std::optional<Duration> timeout) {
+  check_outside_step("join");
   const Deadline deadline = timeout ? Deadline::after(*timeout) : Deadline();
   const Turn turn(*this, deadline);
   if (!turn.has_come()) return false;
   const Verdict verdict = settle(
+      "join",
       [&](Actions& actions)
           COHORT_NO_THREAD_SAFETY_ANALYSIS { return queue_.join(Clock::system().now(), actions); },
       deadline, !timeout.has_value());
@@ -154,7 +186,9 @@ bool Runtime::join(std::optional<Duration> timeout) {
 }
 
 bool Runtime::done() {
+  check_outside_step("done");
   const Verdict verdict = settle(
+      "done",
       [&](Actions& actions)
           COHORT_NO_THREAD_SAFETY_ANALYSIS { return queue_.done(Clock::system().now(), actions); },
       Deadline(), true);
@@ -165,8 +199,8 @@ bool Runtime::done() {
 // Asks until the queue has a verdict. Meanwhile it traces what closures wait for, since only
 // callers' threads may. At `deadline` it gives up with `wait`; a patient one gives up with an error
 // when nothing has ended for too long.
-Verdict Runtime::settle(const std::function<Verdict(Actions&)>& ask, Deadline deadline,
-                        bool is_patient, Flush last) {
+Verdict Runtime::settle(std::string_view call, const std::function<Verdict(Actions&)>& ask,
+                        Deadline deadline, bool is_patient, Flush last) {
   while (true) {
     Verdict verdict;
     bool must_trace = false;
@@ -189,9 +223,10 @@ Verdict Runtime::settle(const std::function<Verdict(Actions&)>& ask, Deadline de
         changed_.wait(mutex_, Deadline(until),
                       [asked = false]() mutable { return std::exchange(asked, true); });
         COHORT_CHECK(!is_patient || last_end_ != before || !stalled.has_expired(),
-                     ErrorCode::deadline_exceeded, "[coordinator.join] no closure has ended for ",
-                     std::chrono::duration<double>(data_timeout_).count(), " s; still waiting for ",
-                     debtors(), "; raise CoordinatorOptions::data_timeout for longer steps");
+                     ErrorCode::deadline_exceeded, "[coordinator.", call,
+                     "] no closure has ended for ", seconds(data_timeout_),
+                     " s; still waiting for ", debtors(),
+                     "; raise CoordinatorOptions::data_timeout for longer steps");
       }
     }
     flush(is_final ? last : Flush::all);
@@ -222,15 +257,20 @@ void Runtime::wait_for(const RemoteState& state, Deadline deadline) {
     return;
   const FetcherCount counted(*this);
   const Verdict verdict = settle(
+      "fetch",
       [&](Actions&) {
         return Verdict{state.is_ready() ? Verdict::Kind::proceed : Verdict::Kind::wait,
                        std::nullopt};
       },
       deadline, deadline.is_infinite());
   was_fetch_short_.store(Clock::system().now() - start < 4 * kFetchSpin, std::memory_order_relaxed);
-  COHORT_CHECK(
-      verdict.kind == Verdict::Kind::proceed, ErrorCode::deadline_exceeded,
-      "[coordinator.fetch] the closure has not ended in time; still waiting for its worker");
+  if (verdict.kind == Verdict::Kind::proceed) return;
+  const Lock lock(mutex_);
+  ::cohort::internal::throw_error(ErrorCode::deadline_exceeded,
+                                  "[coordinator.fetch] expected the closure to end within ",
+                                  seconds(std::max(deadline.time() - start, Duration::zero())),
+                                  " s, got no word of it; still waiting for ", debtors(),
+                                  "; fetch again, with a later deadline or none");
 }
 
 Deadline Runtime::progress_deadline() const { return Deadline(last_end_ + data_timeout_); }
@@ -238,8 +278,10 @@ Deadline Runtime::progress_deadline() const { return Deadline(last_end_ + data_t
 std::string Runtime::debtors() const {
   std::string names;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
-    names += (names.empty() ? "worker:" : ", worker:") + std::to_string(i) +
-             (workers_[i].is_ready ? "" : " (away)");
+    const Worker& worker = workers_[i];
+    names += (names.empty() ? "worker:" : ", worker:") + std::to_string(i);
+    if (worker.is_ready) continue;
+    names += worker.refusal.empty() ? " (away)" : " (away: " + worker.refusal + ")";
   }
   return names + "; " + std::to_string(queue_.in_flight()) + " closures in flight, " +
          std::to_string(queue_.queued()) + " queued";
@@ -247,6 +289,7 @@ std::string Runtime::debtors() const {
 
 std::shared_ptr<IteratorHandle> Runtime::create_iterator(
     ElementSpec spec, std::shared_ptr<const std::vector<Bytes>> datasets) {
+  check_outside_step("create_iterator");
   check_running();
   std::shared_ptr<IteratorHandle> handle;
   std::vector<std::uint64_t> released;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions: the traces, which run on callers' threads, and handing their programs to the workers.
+#include <algorithm>
+#include <limits>
+
 #include "cohort/coordinator/internal/runtime.h"
 #include "cohort/core/log.h"
 
@@ -68,14 +71,7 @@ void Runtime::trace_first(StepFunction& step, const BoundArguments& bound) {
 // One element of a worker's, and another of the same specs.
 void Runtime::add_elements(const IteratorHandle& iterator, const std::string& function,
                            std::vector<Fields>& elements, std::vector<Fields>& others) {
-  const std::uint32_t worker = ready_worker();
-  const rpc::Connection link = connection_.worker(worker).connection;
-  const std::string task = "worker:" + std::to_string(worker);
-  const rpc::PeekReply reply = rpc::peek_reply_of(
-      link.data->call(rpc::to_frame(rpc::PeekRequest{iterator.id(), 2}),
-                      connection_.control_deadline(), "peeking at the data of " + task));
-  COHORT_CHECK(reply.fields > 0, ErrorCode::out_of_range, "[coordinator.schedule] cannot trace '",
-               function, "': the dataset of ", task, " is empty");
+  const rpc::PeekReply reply = peek(iterator, function);
   const auto begin = reply.tensors.begin();
   const auto width = static_cast<std::ptrdiff_t>(reply.fields);
   elements.emplace_back(begin, begin + width);
@@ -87,6 +83,36 @@ void Runtime::add_elements(const IteratorHandle& iterator, const std::string& fu
     break;
   }
   others.push_back(std::move(second));
+}
+
+// Of the first worker that has some. One that goes meanwhile is passed over until it is back.
+rpc::PeekReply Runtime::peek(const IteratorHandle& iterator, const std::string& function) {
+  constexpr std::uint64_t kForGood = std::numeric_limits<std::uint64_t>::max();
+  const Deadline deadline = connection_.control_deadline();
+  std::vector<std::uint64_t> passed_epochs(connection_.num_workers(), 0);
+  while (true) {
+    const bool all_are_empty = std::all_of(passed_epochs.begin(), passed_epochs.end(),
+                                           [](std::uint64_t epoch) { return epoch == kForGood; });
+    COHORT_CHECK(!all_are_empty, ErrorCode::out_of_range,
+                 "[coordinator.schedule] expected an element to trace '", function,
+                 "' with, got none: the dataset is empty on every worker; check its files and how "
+                 "it is sharded");
+    const auto [worker, link] = ready_worker(passed_epochs, deadline);
+    const std::string task = "worker:" + std::to_string(worker);
+    try {
+      rpc::PeekReply reply = rpc::peek_reply_of(
+          link.connection.data->call(rpc::to_frame(rpc::PeekRequest{iterator.id(), 2}), deadline,
+                                     "peeking at the data of " + task));
+      if (reply.fields > 0) return reply;
+      passed_epochs[worker] = kForGood;
+    } catch (const Error& error) {
+      const bool is_away = is_worker_away(error) || !link.connection.data->is_open();
+      if (!is_away || deadline.has_expired()) throw;
+      log_warn(task, " did not show its data: ", error.what());
+      link.connection.data->close();
+      passed_epochs[worker] = link.epoch;
+    }
+  }
 }
 
 void Runtime::trace_waiting() {
@@ -170,19 +196,22 @@ void Runtime::announce_to(std::uint32_t worker, const ClusterConnection::WorkerL
   }
 }
 
-std::uint32_t Runtime::ready_worker() {
+std::pair<std::uint32_t, ClusterConnection::WorkerLink> Runtime::ready_worker(
+    const std::vector<std::uint64_t>& passed_epochs, Deadline deadline) {
   const Lock lock(mutex_);
   std::uint32_t worker = 0;
-  const bool is_found =
-      changed_.wait(mutex_, connection_.control_deadline(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
-        for (worker = 0; worker < workers_.size(); ++worker) {
-          if (workers_[worker].is_ready) return true;
-        }
-        return false;
-      });
+  const bool is_found = changed_.wait(mutex_, deadline, [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+    if (is_stopping_) return true;
+    for (worker = 0; worker < workers_.size(); ++worker) {
+      if (workers_[worker].is_ready && workers_[worker].link.epoch > passed_epochs[worker])
+        return true;
+    }
+    return false;
+  });
+  check_running();
   COHORT_CHECK(is_found, ErrorCode::unavailable,
                "[coordinator.schedule] no worker is there to look at its data: ", debtors());
-  return worker;
+  return {worker, workers_[worker].link};
 }
 
 }  // namespace cohort::coordinator

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cohort/coordinator/internal/recovery_pause.h"
 #include "cohort/coordinator/internal/runtime.h"
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
@@ -11,7 +12,6 @@ namespace cohort::coordinator {
 namespace {
 
 constexpr auto kRecoveryMax = std::chrono::hours(1);
-constexpr auto kRecoveryPause = std::chrono::milliseconds(500);
 constexpr int kSilencesMax = 2;
 
 }  // namespace
@@ -76,6 +76,7 @@ bool Runtime::answers(std::uint32_t worker) {
 // A worker's own thread, started at its first loss: reconnects, rebuilds what it should have, and
 // hands it back.
 void Runtime::recover(std::uint32_t index) {
+  internal::RecoveryPause pause;
   while (!is_stopping_) {
     {
       const Lock lock(mutex_);
@@ -88,13 +89,15 @@ void Runtime::recover(std::uint32_t index) {
     try {
       const auto link = connection_.reconnect_worker(index, Deadline::after(kRecoveryMax),
                                                      [this] { return is_stopping_.load(); });
-      if (set_up(index, link)) log_warn("worker:", index, " is back");
+      if (!set_up(index, link)) continue;
+      log_warn("worker:", index, " is back");
+      pause.reset();
     } catch (const Error& error) {
       if (is_stopping_) return;
-      log_warn("worker:", index, " cannot be used yet: ", error.what());
       const Lock lock(mutex_);
-      changed_.wait(mutex_, Deadline::after(kRecoveryPause),
-                    [this] { return is_stopping_.load(); });
+      if (std::exchange(workers_[index].refusal, error.message()) != error.message())
+        log_warn("worker:", index, " cannot be used yet: ", error.what());
+      stopped_.wait(mutex_, Deadline::after(pause.next()), [this] { return is_stopping_.load(); });
     }
   }
 }
@@ -157,6 +160,7 @@ void Runtime::make_ready(std::uint32_t index, const ClusterConnection::WorkerLin
   worker.link = link;
   worker.is_ready = true;
   worker.needs_recovery = false;
+  worker.refusal.clear();
   worker.window.reset();
   queue_.set_in_flight(index, worker.window.size(), actions);
   queue_.worker_ready(index, Clock::system().now(), actions);

@@ -232,6 +232,7 @@ void Runtime::flush_worker(std::uint32_t index) {
     } catch (const Error& error) {
       // Its loss is on the way through on_lost, which takes the closures back.
       log_debug("sending to worker:", index, " failed: ", error.what());
+      data->close();  // also where what was sent is at fault
     }
     const Lock lock(mutex_);
     workers_[index].is_sending = false;

@@ -6,6 +6,7 @@
 #include "cohort/coordinator/internal/iterator_handle.h"
 #include "cohort/core/log.h"
 #include "cohort/data/iterator.h"
+#include "cohort/rpc/travel.h"
 #include "cohort/variable/hyperparameter.h"
 #include "cohort/variable/remote_variable.h"
 
@@ -236,6 +237,7 @@ void StepFunction::trace(const DrawFn& draw) {
                                "the result of '" + name() + "' for another element");
   } else {  // once: channels' threads read it while later traces run
     structure_ = first;
+    result_count_ = traced.example_outputs.size();
     has_structure_ = true;
   }
   adopt(std::move(traced));
@@ -260,6 +262,11 @@ std::vector<at::Tensor> StepFunction::call(const std::vector<at::Tensor>& inputs
   std::vector<at::Tensor> outputs;
   structure = function_.call(arguments).map_leaves([&](const Nest& leaf) -> Nest {
     if (!leaf.is_tensor()) return leaf;
+    const std::string obstacle = rpc::obstacle_to_travel(leaf.tensor());
+    COHORT_CHECK(obstacle.empty(), ErrorCode::invalid_argument,
+                 "[coordinator.schedule] expected dense CPU tensors as the result of '", name(),
+                 "', got ", obstacle, " (tensor ", outputs.size(),
+                 "); return it dense, or leave it out");
     outputs.push_back(leaf.tensor());
     return Nest::map({{"", static_cast<std::int64_t>(outputs.size() - 1)}});
   });
@@ -325,6 +332,10 @@ Nest StepFunction::result_of(std::vector<at::Tensor> outputs) const {
     for (at::Tensor& output : outputs) items.push_back(std::move(output));
     return outputs.empty() ? Nest() : Nest::tuple(std::move(items));
   }
+  COHORT_CHECK(outputs.size() == result_count_, ErrorCode::data_loss,
+               "[coordinator.fetch] expected ", result_count_, " tensors as the result of '",
+               name(), "', got ", outputs.size(),
+               " from its worker; run the same release of Cohort on every task");
   return filled(structure_, outputs);
 }
 

@@ -4,6 +4,8 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <span>
 #include <string>
 #include <unordered_set>
 
@@ -69,11 +71,38 @@ at::Tensor dense_gradient(const at::Tensor& gradient, const Variable& variable) 
   return constant.to(variable.spec().dtype).contiguous();
 }
 
+// A rule under a name of its own, by which variables keep slots: two optimizers share none (tf's
+// slots belong to the optimizer).
+class OwnRule final : public UpdateRule {
+ public:
+  explicit OwnRule(const UpdateRule& rule) : rule_(rule), name_(rule.name()) {
+    static std::atomic<std::uint64_t> last{0};
+    if (!rule.slot_names().empty()) name_ += "#" + std::to_string(++last);
+  }
+  std::string_view name() const override { return name_; }
+  std::span<const std::string_view> hyper_names() const override { return rule_.hyper_names(); }
+  std::span<const HyperRange> hyper_ranges() const override { return rule_.hyper_ranges(); }
+  std::span<const std::string_view> slot_names() const override { return rule_.slot_names(); }
+  std::vector<at::Tensor> create_slots(const at::Tensor& variable,
+                                       std::span<const double> hyper) const override {
+    return rule_.create_slots(variable, hyper);
+  }
+  void update(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
+              const at::Tensor& gradient, std::span<const double> hyper) const override {
+    rule_.update(new_value, value, slots, gradient, hyper);
+  }
+
+ private:
+  const UpdateRule& rule_;
+  std::string name_;
+};
+
 }  // namespace
 
 struct Optimizer::State {
   std::vector<Variable> variables;
   const UpdateRule& rule;
+  const OwnRule own_rule{rule};
   std::vector<at::Tensor> hyper;  // in the rule's order; the tensors never change, their values do
 
   // Its position in the rule's order.
@@ -103,7 +132,8 @@ Optimizer::Optimizer(std::vector<Variable> variables, const UpdateRule& rule,
       "] expected an optimizer made before the step, got one made inside it, whose learning "
       "rate would be frozen; make it once outside and capture it");
   check_variables(rule.name(), variables);
-  state_ = std::make_shared<State>(State{std::move(variables), rule, {}});
+  state_ =
+      std::make_shared<State>(State{.variables = std::move(variables), .rule = rule, .hyper = {}});
   const std::string where = "optimizer." + std::string(rule.name());
   for (std::size_t i = 0; i < hyper.size(); ++i) {
     check_hyper_range(rule, i, where, hyper[i]);
@@ -159,7 +189,7 @@ void Optimizer::apply_gradients(const GradientList& gradients) const {
     for (const at::Tensor& value : state_->hyper) trace->capture_input(value);
   }
   for (const auto& [gradient, variable] : dense)
-    variable.impl()->apply(state_->rule, gradient, state_->hyper);
+    variable.impl()->apply(state_->own_rule, gradient, state_->hyper);
 }
 
 double Optimizer::hyper(std::string_view name) const {

@@ -19,8 +19,9 @@
 
 namespace cohort {
 
-// A shared handle; copies are the same optimizer. Thread-safe: steps may run and be scheduled while
-// another thread sets a hyperparameter.
+// A shared handle; copies are the same optimizer. One that is made anew begins with fresh slots,
+// whatever its variables had before; they keep those of all their optimizers. Thread-safe: steps
+// may run and be scheduled while another thread sets a hyperparameter.
 class COHORT_API Optimizer {
  public:
   // Gradients of a scalar `loss` for every trainable variable, applied; a variable without one is
@@ -54,7 +55,7 @@ class COHORT_API Optimizer {
 };
 
 // "sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam"; not_found for another name, with the
-// list.
+// list. What follows a '#' says whose slots they are: "adam#2".
 COHORT_API const UpdateRule& update_rule_of(std::string_view name);
 COHORT_API std::vector<std::string_view> update_rule_names();
 

@@ -207,5 +207,21 @@ TEST_F(OptimizerTest, SettingTakesTheRangesOfTheConstructor) {
   EXPECT_EQ(momentum.hyper("momentum"), 0.5);
 }
 
+// It inherited the first one's moments and step count.
+TEST_F(OptimizerTest, AnotherOptimizerOfOneRuleBeginsWithFreshSlots) {
+  const auto moved = [&](const Optimizer& optimizer) {
+    const double before = first(weight_);
+    optimizer.minimize((weight_.tensor() * 3).sum());
+    return first(weight_) - before;
+  };
+  const Sgd one({weight_}, {.learning_rate = 1, .momentum = 0.5});
+  EXPECT_EQ(moved(one), -3);
+  EXPECT_EQ(moved(one), -4.5);
+  const Sgd other({weight_}, {.learning_rate = 1, .momentum = 0.5});
+  EXPECT_EQ(moved(other), -3);
+  const Sgd copy = one;
+  EXPECT_EQ(moved(copy), -5.25) << "copies are the same optimizer";
+}
+
 }  // namespace
 }  // namespace cohort

@@ -26,7 +26,7 @@ std::vector<std::string_view> update_rule_names() {
 
 const UpdateRule& update_rule_of(std::string_view name) {
   for (const auto rule : kRules) {
-    if (rule().name() == name) return rule();
+    if (rule().name() == name.substr(0, name.find('#'))) return rule();
   }
   std::string known;
   for (const std::string_view each : update_rule_names()) {

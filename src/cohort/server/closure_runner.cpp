@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/server/internal/closure_runner.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 
 #include "cohort/core/log.h"
+#include "cohort/rpc/travel.h"
 
 namespace cohort::server {
 namespace {
@@ -17,6 +20,33 @@ std::uint64_t bytes_of(const std::vector<at::Tensor>& tensors) {
   std::uint64_t bytes = 0;
   for (const at::Tensor& tensor : tensors) bytes += tensor.nbytes();
   return bytes;
+}
+
+// Whatever user code throws is its own error, not the loss of this worker or of another task.
+std::vector<at::Tensor> call_registered(const WorkerFunction& function,
+                                        std::vector<at::Tensor> inputs) {
+  const std::string where = "running the registered function '" + function.name + "'";
+  try {
+    return function.registered(std::move(inputs));
+  } catch (const c10::Error& error) {
+    throw Error(ErrorCode::unknown, error.what_without_backtrace(), ErrorCause::application)
+        .during(where);
+  } catch (...) {
+    throw current_error().because(ErrorCause::application).during(where);
+  }
+}
+
+// Before anything is pushed: what fails here has left no mark.
+void check_can_travel(const std::vector<at::Tensor>& tensors, const WorkerFunction& function) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::string obstacle = rpc::obstacle_to_travel(tensors[i]);
+    if (obstacle.empty()) continue;
+    throw Error(ErrorCode::invalid_argument,
+                "[server.run] expected dense CPU tensors to send to the coordinator, got " +
+                    obstacle + " (tensor " + std::to_string(i) + " of function '" + function.name +
+                    "'); return it dense, or leave it out",
+                ErrorCause::application);
+  }
 }
 
 // Waits for the answers of several requests sent at once.
@@ -225,7 +255,8 @@ void ClosureRunner::run(Item item, bool more_follow) {
     // tasks may take any time.
     if (!function->is_self_contained || !function->was_short) item.sender->flush();
     if (function->registered) {
-      running->end.tensors = function->registered(std::move(item.call.inputs));
+      running->end.tensors = call_registered(*function, std::move(item.call.inputs));
+      check_can_travel(running->end.tensors, *function);
     } else {
       run_program(item, *function, running);
     }
@@ -247,6 +278,7 @@ void ClosureRunner::run_program(Item& item, const WorkerFunction& function,
     for (const Fields& fields : draws) {
       running->end.tensors.insert(running->end.tensors.end(), fields.begin(), fields.end());
     }
+    check_can_travel(running->end.tensors, function);
     park(item, std::move(draws));
     return;
   }
@@ -255,6 +287,7 @@ void ClosureRunner::run_program(Item& item, const WorkerFunction& function,
   PushCollector collector(*placed, std::move(draws));
   running->end.tensors =
       placed->program->run(item.call.inputs, variables, collector, item.call.seed);
+  check_can_travel(running->end.tensors, function);
   push(collector, item.low_watermark, running);
 }
 

@@ -3,6 +3,7 @@
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -14,6 +15,8 @@
 namespace cohort::server {
 namespace {
 
+using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::patience;
 using testing::Promised;
 using Tensors = std::vector<at::Tensor>;
@@ -24,6 +27,9 @@ constexpr std::uint32_t kEcho = 1;
 constexpr std::uint32_t kBlocked = 2;
 constexpr std::uint32_t kPicky = 3;
 constexpr std::uint32_t kUnknown = 4;
+constexpr std::uint32_t kThrows = 5;
+constexpr std::uint32_t kStuck = 6;  // its result cannot travel
+constexpr std::uint32_t kSparse = 7;
 
 Promised<bool>& gate() {
   static Promised<bool> gate;
@@ -43,6 +49,14 @@ const bool kAreRegistered = [] {
     gate().take();
     return Tensors();
   });
+  function::register_function("closure_runner_test.throws", [](Tensors inputs) -> Tensors {
+    if (inputs[0].size(0) == 2)
+      throw Error(ErrorCode::unavailable, "no more", ErrorCause::peer_lost).at("ps:0");
+    return {inputs[0].add(at::ones({inputs[0].size(0) + 1}))};
+  });
+  function::register_function("closure_runner_test.stuck", [](Tensors) {
+    return Tensors{at::ones({}), at::Tensor()};
+  });
   return true;
 }();
 
@@ -59,6 +73,13 @@ Bytes traced_for_three() {
       .bytes;
 }
 
+Bytes traced_sparse() {
+  const Tensors inputs = {at::ones({2})};
+  return function::trace(inputs, {at::full({2}, 3.0)},
+                         [](const Tensors& given) { return Tensors{given[0].to_sparse()}; }, {})
+      .bytes;
+}
+
 class ClosureRunnerTest : public ::testing::Test {
  protected:
   ClosureRunnerTest() {
@@ -66,6 +87,9 @@ class ClosureRunnerTest : public ::testing::Test {
     functions_.put({.id = kConstant, .name = "constant", .programs = {traced_constant()}});
     functions_.put({.id = kEcho, .registered_name = "closure_runner_test.echo"});
     functions_.put({.id = kPicky, .name = "picky", .programs = {traced_for_three()}});
+    functions_.put({.id = kThrows, .registered_name = "closure_runner_test.throws"});
+    functions_.put({.id = kStuck, .name = "stuck", .registered_name = "closure_runner_test.stuck"});
+    functions_.put({.id = kSparse, .name = "sparse", .programs = {traced_sparse()}});
     functions_.put({.id = kBlocked, .registered_name = "closure_runner_test.blocked"});
   }
 
@@ -89,6 +113,12 @@ class ClosureRunnerTest : public ::testing::Test {
     const auto found = ends_.find(closure);
     return found == ends_.end() ? 0 : found->second;
   }
+  // Of a closure that has been reported.
+  Error error_of(std::uint64_t closure) {
+    const Lock lock(mutex_);
+    const auto found = errors_.find(closure);
+    return found == errors_.end() ? Error(ErrorCode::unknown, "none") : found->second;
+  }
 
   Tensors inputs_ = {at::ones({2})};
   std::atomic<bool> may_fail_ = false;
@@ -99,6 +129,7 @@ class ClosureRunnerTest : public ::testing::Test {
     for (const rpc::ClosureEnd& end : rpc::completed_of(std::move(frame)).ends) {
       EXPECT_TRUE(may_fail_ || end.status == rpc::ClosureEnd::Status::ok);
       ++ends_[end.closure_id];
+      if (end.error) errors_.insert_or_assign(end.closure_id, *end.error);
     }
     changed_.notify_all();
   }
@@ -106,6 +137,7 @@ class ClosureRunnerTest : public ::testing::Test {
   Mutex mutex_;
   Condition changed_;
   std::map<std::uint64_t, int> ends_ COHORT_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, Error> errors_ COHORT_GUARDED_BY(mutex_);
   std::uint64_t last_ = 0;
   testing::ChannelPair channel_{"inprocess",
                                 {.on_frame = [this](rpc::Frame frame) { note(std::move(frame)); }}};
@@ -183,6 +215,46 @@ TEST_F(ClosureRunnerTest, WhatIsBehindABlockedClosureWaitsForIt) {
   EXPECT_EQ(ends_of(3), 0);
   gate().set(true);
   wait_for_ends(4);
+}
+
+// Sending it failed, which was taken for a closed channel: the ends of all in the batch were lost.
+TEST_F(ClosureRunnerTest, AResultThatCannotTravelFailsItsClosureAlone) {
+  may_fail_ = true;
+  enqueue({kConstant, kStuck, kSparse, kConstant});
+  wait_for_ends(4);
+  EXPECT_EQ(error_of(1).message(), "none");
+  EXPECT_EQ(error_of(4).message(), "none");
+  EXPECT_EQ(error_of(2).code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(error_of(2).cause(), ErrorCause::application);
+  EXPECT_THAT(error_of(2).message(),
+              HasSubstr("an undefined tensor (tensor 1 of function 'stuck')"));
+  EXPECT_THAT(error_of(3).message(),
+              HasSubstr("of a sparse layout (tensor 0 of function 'sparse')"));
+}
+
+TEST_F(ClosureRunnerTest, EndsThatCannotBeSentAreReportedAsFailed) {
+  may_fail_ = true;
+  sender_->end({.closure_id = 1}, true);
+  sender_->end({.closure_id = 2, .tensors = {at::Tensor()}}, false);
+  wait_for_ends(2);
+  for (const std::uint64_t closure : {1U, 2U}) {
+    EXPECT_EQ(error_of(closure).code(), ErrorCode::invalid_argument);
+    EXPECT_EQ(error_of(closure).cause(), ErrorCause::application);
+  }
+}
+
+// An error with the code of a lost task cost the worker its closures, a hundred times.
+TEST_F(ClosureRunnerTest, WhatARegisteredFunctionThrowsIsAnErrorOfTheProgram) {
+  may_fail_ = true;
+  enqueue({kThrows});
+  inputs_ = {at::ones({4})};
+  enqueue({kThrows});
+  wait_for_ends(2);
+  EXPECT_EQ(error_of(1).code(), ErrorCode::unavailable);
+  EXPECT_EQ(error_of(1).cause(), ErrorCause::application);
+  EXPECT_EQ(error_of(2).cause(), ErrorCause::application);
+  EXPECT_THAT(error_of(2).message(), HasSubstr("must match"));
+  EXPECT_THAT(error_of(2).message(), Not(HasSubstr("frame #"))) << "a backtrace of this machine";
 }
 
 }  // namespace

@@ -23,10 +23,37 @@ void CompletionSender::flush() {
   if (batch.ends.empty()) return;
   const std::shared_ptr<rpc::Channel> channel = channel_.lock();
   if (!channel) return;
+  std::vector<std::uint64_t> closures;
+  closures.reserve(batch.ends.size());
+  for (const rpc::ClosureEnd& end : batch.ends) closures.push_back(end.closure_id);
   try {
     channel->send(rpc::to_frame(std::move(batch)));
-  } catch (const Error& error) {
+  } catch (...) {
+    report_failure(*channel, closures, current_error());
+  }
+}
+
+// An end that is never heard of would keep its coordinator waiting.
+void CompletionSender::report_failure(rpc::Channel& channel,
+                                      const std::vector<std::uint64_t>& closures,
+                                      const Error& error) {
+  if (error.code() == ErrorCode::unavailable) {  // the channel has closed
     log_debug("the ends of closures were not reported: ", error.what());
+    return;
+  }
+  rpc::CompletedBatch failed;
+  for (const std::uint64_t closure : closures) {
+    failed.ends.push_back({.closure_id = closure,
+                           .status = rpc::ClosureEnd::Status::failed,
+                           .error = Error(error)
+                                        .during("reporting the end of a closure")
+                                        .because(ErrorCause::application)});
+  }
+  try {
+    channel.send(rpc::to_frame(std::move(failed)));
+  } catch (const Error& second) {
+    log_warn("the ends of closures cannot be reported, closing the channel: ", second.what());
+    channel.close();
   }
 }
 

@@ -103,7 +103,7 @@ void ParameterStore::apply(const rpc::Effect& effect) const {
   StoredVariable& variable = find(effect.variable);
   switch (effect.kind) {
     case rpc::Effect::Kind::apply:
-      variable.apply(update_rule_of(effect.rule), effect.tensors[0], effect.hyper);
+      variable.apply(update_rule_of(effect.rule), effect.rule, effect.tensors[0], effect.hyper);
       break;
     case rpc::Effect::Kind::scatter_add:
       variable.scatter_add(effect.tensors[0], effect.tensors[1]);

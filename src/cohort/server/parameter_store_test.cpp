@@ -54,6 +54,22 @@ TEST_F(ParameterStoreTest, AssignsAddsAndSubtracts) {
   expect_value(6);
 }
 
+// A second optimizer went on with the first one's momentum.
+TEST_F(ParameterStoreTest, EachOptimizerHasItsOwnSlots) {
+  const auto step = [&](const char* rule) {
+    rpc::PushRequest request = push(0, Kind::apply, {at::full({4}, 1.)});
+    request.effects[0].rule = rule;
+    request.effects[0].hyper = {1, 0.5};
+    store.push(request);
+  };
+  step("momentum#1");
+  expect_value(-1);
+  step("momentum#2");
+  expect_value(-2);
+  step("momentum#1");
+  expect_value(-3.5);
+}
+
 TEST_F(ParameterStoreTest, AppliesARule) {
   store.push(push(1, Kind::apply, {at::full({4}, 2.)}));
   expect_value(-1);

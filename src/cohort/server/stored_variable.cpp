@@ -56,12 +56,12 @@ void StoredVariable::check_rows(const at::Tensor& ids, const at::Tensor& rows) c
   }
 }
 
-void StoredVariable::apply(const UpdateRule& rule, const at::Tensor& gradient,
-                           std::span<const double> hyper) {
+void StoredVariable::apply(const UpdateRule& rule, std::string_view slots_of,
+                           const at::Tensor& gradient, std::span<const double> hyper) {
   const Lock lock(mutex_);
-  auto found = slots_.find(rule.name());
+  auto found = slots_.find(slots_of);
   if (found == slots_.end()) {
-    found = slots_.emplace(std::string(rule.name()), rule.create_slots(value_, hyper)).first;
+    found = slots_.emplace(std::string(slots_of), rule.create_slots(value_, hyper)).first;
   }
   const at::Tensor dense = gradient.contiguous();
   if (!is_shared()) {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The place of the one coordinator that a strategy may have at a time.
+// What a coordinator and its strategy share: the place of the one coordinator that a strategy may
+// have at a time, and what its callers are doing.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "cohort/core/export.h"
 #include "cohort/core/mutex.h"
 
 namespace cohort {
@@ -27,6 +29,20 @@ struct CoordinatorPlace {
   // Also while the last one is ending.
   bool is_taken COHORT_GUARDED_BY(mutex) = false;
   CoordinatorNumbers numbers COHORT_GUARDED_BY(mutex);
+};
+
+// Stands while a function that makes a worker's dataset runs on this thread. It runs once for each
+// worker, so it must not make variables. Thread-compatible.
+class COHORT_API MakingDataset {
+ public:
+  MakingDataset();
+  ~MakingDataset();
+  MakingDataset(const MakingDataset&) = delete;
+  MakingDataset& operator=(const MakingDataset&) = delete;
+  static bool is_on_this_thread();
+
+ private:
+  const bool was_on_this_thread_;
 };
 
 }  // namespace cohort

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <utility>
 
 #include "cohort/cluster/validation.h"
 #include "cohort/core/blas.h"
@@ -17,6 +18,8 @@
 
 namespace cohort {
 namespace {
+
+thread_local bool is_making_dataset = false;
 
 std::string task_of(const ClusterResolver& resolver) {
   const std::optional<std::string> type = resolver.task_type();
@@ -30,6 +33,17 @@ const RemoteVariable& remote_of(const Variable& variable) {
                "[strategy.variable] expected a variable of a parameter server, got '",
                variable.name(), "', which is not");
   return *remote;
+}
+
+void check_can_create(const std::string& name) {
+  COHORT_CHECK(function::Trace::current() == nullptr, ErrorCode::failed_precondition,
+               "[strategy.variable] expected variables to be made outside of scheduled functions, "
+               "got '",
+               name, "' made inside one, which may run any number of times; make it before");
+  COHORT_CHECK(!MakingDataset::is_on_this_thread(), ErrorCode::invalid_argument,
+               "[strategy.variable] expected variables to be made outside of the function that "
+               "makes a worker's dataset, got '",
+               name, "' made inside one, which runs once for each worker; make it before");
 }
 
 // Whose connection had not broken yet when it was asked.
@@ -167,6 +181,10 @@ void ParameterServerStrategy::Home::publish(const std::vector<Variable>& fresh) 
   for (const Variable& variable : fresh) variables.add(variable);
 }
 
+MakingDataset::MakingDataset() : was_on_this_thread_(std::exchange(is_making_dataset, true)) {}
+MakingDataset::~MakingDataset() { is_making_dataset = was_on_this_thread_; }
+bool MakingDataset::is_on_this_thread() { return is_making_dataset; }
+
 ParameterServerStrategy::ParameterServerStrategy(const ClusterResolver& resolver,
                                                  ParameterServerOptions options)
     : home_(std::make_shared<Home>(this, resolver, std::move(options))) {
@@ -180,6 +198,7 @@ Variable ParameterServerStrategy::variable(std::string name, const at::Tensor& i
   COHORT_CHECK(initial_value.defined(), ErrorCode::invalid_argument,
                "[strategy.variable] expected an initial value, got an undefined tensor (variable '",
                name, "')");
+  check_can_create(name);
   home_->connection.connect_ps();
   const std::uint32_t ps =
       options.colocate_with ? remote_of(*options.colocate_with).placement().ps : home_->next_ps();
@@ -192,6 +211,7 @@ Variable ParameterServerStrategy::variable(std::string name, const at::Tensor& i
 
 std::vector<Variable> ParameterServerStrategy::create_variables(
     const std::string& name, const std::vector<internal::NamedTensor>& tensors) {
+  check_can_create(name);
   home_->connection.connect_ps();
   std::vector<Variable> made;
   for (const internal::NamedTensor& entry : tensors) {

@@ -49,6 +49,9 @@ class FakeTask final : public rpc::ControlService {
 
   std::function<void(const rpc::FunctionBody&)> on_register = [](const rpc::FunctionBody&) {};
   std::function<void()> on_health = [] {};
+  std::function<rpc::PeekReply(const rpc::PeekRequest&)> on_peek = [](const rpc::PeekRequest&) {
+    return rpc::PeekReply();
+  };
   // Reports every closure as ended well, at once.
   bool answers = true;
 
@@ -137,10 +140,22 @@ class FakeTask final : public rpc::ControlService {
     if (static_cast<rpc::MessageType>(frame.type) == rpc::MessageType::cancel)
       return cancel(channel, rpc::cancel_of(frame));
     if (frame.role != rpc::Frame::Role::request) return;
+    if (static_cast<rpc::MessageType>(frame.type) == rpc::MessageType::peek)
+      return peek(channel, frame);
     channel.send({.role = rpc::Frame::Role::response, .type = frame.type, .id = frame.id});
     const Lock lock(mutex_);
     if (static_cast<rpc::MessageType>(frame.type) == rpc::MessageType::hello) ++hellos_;
     changed_.notify_all();
+  }
+  void peek(rpc::Channel& channel, const rpc::Frame& request) {
+    rpc::Frame reply = rpc::to_frame(on_peek(rpc::peek_of(request)));
+    reply.role = rpc::Frame::Role::response;
+    reply.type = request.type;
+    reply.id = request.id;
+    try {
+      channel.send(std::move(reply));
+    } catch (const Error&) {  // the hook has closed it
+    }
   }
   void run(rpc::Channel& channel, rpc::RunBatch batch) {
     rpc::CompletedBatch done;

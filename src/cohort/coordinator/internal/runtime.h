@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -24,6 +25,10 @@
 #include "cohort/rpc/messages.h"
 
 namespace cohort::coordinator {
+
+// Throws failed_precondition, naming the call, where a function is being traced on this thread: it
+// would wait for itself.
+void check_outside_step(std::string_view call);
 
 // Thread-safe.
 class Runtime final : public std::enable_shared_from_this<Runtime> {
@@ -75,6 +80,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
     bool is_sending = false;
     bool needs_recovery = false;
     std::thread recovery;
+    std::string refusal;         // why it could not be used the last time; empty when it is ready
     std::uint64_t closures = 0;  // ended well
   };
 
@@ -86,8 +92,9 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   class Turn;
   void check_running() const;
   void check_iterators(const BoundArguments& bound) const;
-  Verdict settle(const std::function<Verdict(Actions&)>& ask, Deadline deadline, bool is_patient,
-                 Flush last = Flush::all);
+  // `call`: for the error of a patient one.
+  Verdict settle(std::string_view call, const std::function<Verdict(Actions&)>& ask,
+                 Deadline deadline, bool is_patient, Flush last = Flush::all);
   void forget_refused(ClosureId closure);
   Deadline progress_deadline() const COHORT_REQUIRES(mutex_);
   std::string debtors() const COHORT_REQUIRES(mutex_);
@@ -106,8 +113,11 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   void trace_waiting();
   void trace_one(ClosureId closure);
   void trace_for(StepFunction& step, const std::vector<at::Tensor>& drawn);
-  // Any worker that can answer, waiting for one when all are away.
-  std::uint32_t ready_worker();
+  rpc::PeekReply peek(const IteratorHandle& iterator, const std::string& function);
+  // Any worker that can answer over a connection newer than that of `passed_epochs`, waiting for
+  // one when all are away.
+  std::pair<std::uint32_t, ClusterConnection::WorkerLink> ready_worker(
+      const std::vector<std::uint64_t>& passed_epochs, Deadline deadline);
 
   // Actions. carry_out() needs the lock, flush() must not have it.
   void carry_out(Actions& actions) COHORT_REQUIRES(mutex_);
@@ -155,7 +165,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   Mutex tracing_;  // Held while the user's function runs: never asked for by workers' threads.
   mutable Mutex mutex_;
   Condition changed_;
-  Condition stopped_;  // the watcher's: it is not to wake at every end of a closure
+  Condition stopped_;  // for those who are not to wake at every end of a closure
   ClosureQueue queue_ COHORT_GUARDED_BY(mutex_);
   CoordinatorNumbers numbers_ COHORT_GUARDED_BY(mutex_);
   std::unordered_map<ClosureId, Pending> pending_ COHORT_GUARDED_BY(mutex_);

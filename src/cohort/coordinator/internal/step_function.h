@@ -95,6 +95,7 @@ class StepFunction {
   Nest
       structure_;  // of the result: a tensor leaf is its number, as an integer inside a map {"": i}
   bool has_structure_ = false;
+  std::size_t result_count_ = 0;  // tensors in the structure
   // What the traces have made so far. Never changed, only replaced.
   struct Published {
     std::shared_ptr<const rpc::FunctionBody> body;

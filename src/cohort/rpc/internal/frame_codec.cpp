@@ -12,6 +12,7 @@
 #include <string>
 
 #include "cohort/core/tensor_spec.h"
+#include "cohort/rpc/travel.h"
 
 namespace cohort::rpc::internal {
 namespace {
@@ -35,18 +36,11 @@ bool is_known(at::ScalarType dtype) {
   return std::find(kDtypes.begin(), kDtypes.end(), dtype) != kDtypes.end();
 }
 
-[[noreturn]] void refuse(const at::Tensor& tensor, const std::string& problem) {
-  ::cohort::internal::throw_error(
-      ErrorCode::invalid_argument, "[rpc.send] expected dense CPU tensors, got ",
-      tensor.defined() ? TensorSpec::of(tensor).to_string() : "an empty handle", problem,
-      "; move or convert it before sending");
-}
-
 at::Tensor prepare(const at::Tensor& tensor) {
-  if (!tensor.defined()) refuse(tensor, "");
-  if (tensor.layout() != at::kStrided) refuse(tensor, " of a sparse layout");
-  if (!tensor.device().is_cpu()) refuse(tensor, " on " + tensor.device().str());
-  if (!is_known(tensor.scalar_type())) refuse(tensor, " of a type that does not travel");
+  const std::string obstacle = obstacle_to_travel(tensor);
+  COHORT_CHECK(obstacle.empty(), ErrorCode::invalid_argument,
+               "[rpc.send] expected dense CPU tensors, got ", obstacle,
+               "; move or convert it before sending");
   if (tensor.is_conj() || tensor.is_neg()) return tensor.resolve_conj().resolve_neg().contiguous();
   return tensor.is_contiguous() ? tensor : tensor.contiguous();
 }
@@ -205,3 +199,20 @@ std::vector<at::Tensor> copy_tensors(const std::vector<at::Tensor>& tensors) {
 }
 
 }  // namespace cohort::rpc::internal
+
+namespace cohort::rpc {
+
+std::string obstacle_to_travel(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "an undefined tensor";
+  std::string problem;
+  if (tensor.layout() != at::kStrided) {
+    problem = " of a sparse layout";
+  } else if (!tensor.device().is_cpu()) {
+    problem = " on " + tensor.device().str();
+  } else if (!internal::is_known(tensor.scalar_type())) {
+    problem = " of a type that does not travel";
+  }
+  return problem.empty() ? problem : TensorSpec::of(tensor).to_string() + problem;
+}
+
+}  // namespace cohort::rpc

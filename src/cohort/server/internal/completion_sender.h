@@ -2,7 +2,9 @@
 // Reports the ends of closures to their coordinator, many in one frame when they come fast.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "cohort/core/mutex.h"
 #include "cohort/rpc/channel.h"
@@ -11,7 +13,7 @@
 namespace cohort::server {
 
 // Thread-safe. After the channel closed, ends are dropped: the coordinator has taken its closures
-// back.
+// back. Ends that cannot be sent for another reason are reported as failed, each of them.
 class CompletionSender {
  public:
   explicit CompletionSender(std::weak_ptr<rpc::Channel> channel) : channel_(std::move(channel)) {}
@@ -21,6 +23,9 @@ class CompletionSender {
 
  private:
   static constexpr std::size_t kBatchMax = 32;
+
+  static void report_failure(rpc::Channel& channel, const std::vector<std::uint64_t>& closures,
+                             const Error& error);
 
   std::weak_ptr<rpc::Channel> channel_;
   Mutex mutex_;

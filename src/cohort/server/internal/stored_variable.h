@@ -11,6 +11,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cohort/core/mutex.h"
@@ -34,7 +35,9 @@ class StoredVariable {
                    std::span<const double> hyper) const;
   void check_assign(const at::Tensor& value) const;
   void check_rows(const at::Tensor& ids, const at::Tensor& rows) const;
-  void apply(const UpdateRule& rule, const at::Tensor& gradient, std::span<const double> hyper);
+  // `slots_of`: the rule's name with its optimizer's number, "adam#2"; others have others.
+  void apply(const UpdateRule& rule, std::string_view slots_of, const at::Tensor& gradient,
+             std::span<const double> hyper);
   void assign(AssignKind kind, const at::Tensor& value);
   void scatter_add(const at::Tensor& ids, const at::Tensor& rows);
 
@@ -52,7 +55,7 @@ class StoredVariable {
   std::vector<at::Tensor> retired_
       COHORT_GUARDED_BY(mutex_);  // old buffers, perhaps still being sent
   std::map<std::string, std::vector<at::Tensor>, std::less<>> slots_
-      COHORT_GUARDED_BY(mutex_);  // by rule
+      COHORT_GUARDED_BY(mutex_);  // by rule and optimizer
 };
 
 }  // namespace cohort::server
