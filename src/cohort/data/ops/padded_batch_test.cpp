@@ -128,7 +128,7 @@ TEST(PaddedBatch, KnowsItsSpec) {
   EXPECT_EQ(spec(rows(5).padded_batch(2)), "int64[?]");
   EXPECT_EQ(spec(rows(5).padded_batch(2, {.drop_remainder = true})), "int64[2]");
   EXPECT_EQ(spec(vectors({1, 2}).padded_batch(2, {.padded_shapes = shape({4})})), "int64[?, 4]");
-  EXPECT_EQ(spec(vectors({2, 2}).padded_batch(2, {.drop_remainder = true})), "int64[2, ?]");
+  EXPECT_EQ(spec(vectors({2, 2}).padded_batch(2, {.drop_remainder = true})), "int64[2, 2]");
 }
 
 TEST(PaddedBatch, CountsItsBatches) {
