@@ -6,8 +6,7 @@
 #include <ATen/ops/stack.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -33,20 +32,12 @@ T number_of(const Nest& value, at::ScalarType dtype) {
     case Nest::Kind::boolean:
       return static_cast<T>(value.boolean());
     case Nest::Kind::integer:
-      if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
-        COHORT_CHECK(std::in_range<T>(value.integer()), ErrorCode::invalid_argument,
-                     "[data.element] expected a number that fits ", dtype_name(dtype), ", got ",
-                     value.integer());
-      }
       return static_cast<T>(value.integer());
     case Nest::Kind::real:
       if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
-        const double real = value.real();
-        // The upper bound as a power of two: max() itself may not be a double.
-        COHORT_CHECK(real > static_cast<double>(std::numeric_limits<T>::min()) - 1 &&
-                         real < std::ldexp(1.0, std::numeric_limits<T>::digits),
-                     ErrorCode::invalid_argument, "[data.element] expected a number that fits ",
-                     dtype_name(dtype), ", got ", real);
+        internal::throw_error(ErrorCode::invalid_argument,
+                              "[data.element] expected an integer for ", dtype_name(dtype),
+                              ", got ", value.real(), "; round it first");
       }
       return static_cast<T>(value.real());
     default:

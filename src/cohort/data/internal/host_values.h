@@ -6,9 +6,9 @@
 
 namespace cohort::data {
 
-// A number, a text, a tensor or lists of them as one tensor of `dtype`. Numbers are converted; a
-// number which the dtype cannot hold, a text for a number and lists of unequal lengths are
-// invalid_argument.
+// A number, a text, a tensor or lists of them as one tensor of `dtype`. Integers are converted
+// and lose their upper bits where the dtype has fewer, as in tf; a real number for an integer, a
+// text for a number and lists of unequal lengths are invalid_argument.
 at::Tensor tensor_of(const Nest& value, at::ScalarType dtype);
 // The fields of an item of that spec; invalid_argument where structure, a dtype or a shape does not
 // fit.

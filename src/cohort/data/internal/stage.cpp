@@ -70,7 +70,9 @@ std::int64_t Stage::next_batch(std::int64_t count, Fields& batch) {
   BatchBuilder builder(count);
   std::exception_ptr first_error;
   Fields fields;
-  for (std::int64_t i = 0; i < count; ++i) {
+  std::optional<Error> uneven;
+  std::int64_t drawn = 0;
+  for (; drawn < count; ++drawn) {
     try {
       if (!next(fields)) break;
     } catch (...) {
@@ -78,12 +80,13 @@ std::int64_t Stage::next_batch(std::int64_t count, Fields& batch) {
       if (!first_error) first_error = std::current_exception();
     }
     try {
-      if (!first_error) builder.add(fields);
-    } catch (...) {
-      first_error = std::current_exception();  // it is the batch that cannot be
+      if (!first_error && !uneven) builder.add(fields);
+    } catch (const Error& error) {
+      uneven = error;  // it is the batch that cannot be
     }
   }
   if (first_error) std::rethrow_exception(first_error);
+  if (uneven) throw UnevenBatch(*uneven, drawn);
   const std::int64_t size = builder.size();
   if (size > 0) batch = std::move(builder).take();
   return size;

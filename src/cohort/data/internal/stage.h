@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cohort/core/bytes.h"
+#include "cohort/core/error.h"
 #include "cohort/data/internal/node.h"
 #include "cohort/data/internal/row_store.h"
 
@@ -27,6 +28,16 @@ class RowStream {
   virtual std::size_t skip_rows(std::size_t count);
   // How many follow, where that is known at once.
   virtual std::optional<std::int64_t> rows_left() const { return std::nullopt; }
+};
+
+// Of elements whose shapes differ. Whoever drops a short batch drops such a one too.
+class UnevenBatch final : public Error {
+ public:
+  UnevenBatch(const Error& error, std::int64_t size) : Error(error), size_(size) {}
+  std::int64_t size() const { return size_; }
+
+ private:
+  std::int64_t size_;
 };
 
 // Used from one thread at a time. Each of its virtuals is forwarded in stage_book.cpp.

@@ -21,8 +21,13 @@ class BatchStage final : public Stage {
       : Stage(node), input_(std::move(input)), size_(size), drop_remainder_(drop_remainder) {}
 
   bool next(Fields& fields) override {
-    const std::int64_t got = input_->next_batch(size_, fields);
-    return got == size_ || (got > 0 && !drop_remainder_);
+    try {
+      const std::int64_t got = input_->next_batch(size_, fields);
+      return got == size_ || (got > 0 && !drop_remainder_);
+    } catch (const UnevenBatch& uneven) {
+      if (drop_remainder_ && uneven.size() < size_) return false;
+      throw;
+    }
   }
 
   void save(ByteWriter& writer) const override { input_->save(writer); }

@@ -108,6 +108,12 @@ TEST(Batch, LosesNothingBehindAnError) {
               ElementsAre("error data_loss", "error invalid_argument"));
 }
 
+TEST(Batch, DropsARemainderWhateverItsShapes) {
+  EXPECT_TRUE(elements_of(rows(5).batch(3).batch(4, {.drop_remainder = true})).empty());
+  EXPECT_THAT(elements_of(rows(5).batch(3).batch(2, {.drop_remainder = true})),
+              ElementsAre("error invalid_argument"));
+}
+
 TEST(Batch, ReportsAnErrorInTheLastShortBatch) {
   EXPECT_THAT(elements_of(failing_at(4, 5).batch(2)),
               ElementsAre("[0, 1]", "[2, 3]", "error data_loss"));
