@@ -12,8 +12,6 @@ namespace cohort::server {
 namespace {
 
 constexpr auto kSendPoll = std::chrono::milliseconds(1);
-// For a channel whose end was never reported, since it never began.
-constexpr auto kHandlersMax = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -105,6 +103,7 @@ void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
                  ErrorCode::failed_precondition,
                  "[server.receive] expected a hello first, got message type ", frame.type);
     const rpc::Hello hello = rpc::hello_of(frame);
+    check_open(shared);  // whom the greeting belongs to may be gone
     peer.job = shared.greet(hello);
     note_hello(shared, channel.get(), hello);
     rpc::Frame welcome;
@@ -124,6 +123,11 @@ void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
       log_debug("an error could not be reported: ", gone.what());
     }
   }
+}
+
+void ChannelTable::check_open(Shared& shared) {
+  const Lock lock(shared.mutex);
+  COHORT_CHECK(!shared.is_closed, ErrorCode::unavailable, "[server.accept] the server ends");
 }
 
 void ChannelTable::note_hello(Shared& shared, const rpc::Channel* channel,
@@ -189,7 +193,7 @@ void ChannelTable::close_of(std::uint64_t coordinator_incarnation) noexcept {
   for (const auto& channel : old) channel->close();
 }
 
-void ChannelTable::close_all(Deadline deadline) noexcept {
+bool ChannelTable::close_all(Deadline sent_by, Deadline ended_by) noexcept {
   std::vector<std::shared_ptr<rpc::Channel>> open;
   {
     const Lock lock(shared_->mutex);
@@ -197,15 +201,16 @@ void ChannelTable::close_all(Deadline deadline) noexcept {
     open = shared_->all_that([](const Shared::Entry&) { return true; });
   }
   for (const auto& channel : open) {
-    while (channel->queued_bytes() > 0 && !deadline.has_expired())
+    while (channel->queued_bytes() > 0 && !sent_by.has_expired())
       std::this_thread::sleep_for(kSendPoll);
     channel->close();
   }
   const Lock lock(shared_->mutex);
   const bool is_done = shared_->changed.wait(
-      shared_->mutex, Deadline::after(kHandlersMax),
+      shared_->mutex, ended_by,
       [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return shared_->channels.empty(); });
-  if (!is_done) log_warn("a channel's handler still runs");
-}  // and joins the threads of those that are left
+  if (!is_done) log_warn("a message is still being handled: its channel is left behind");
+  return is_done;
+}  // those that are left own themselves: their handlers hold the table's entries
 
 }  // namespace cohort::server

@@ -79,13 +79,32 @@ TEST_F(ChannelTableTest, WhenAllAreClosedNoHandlerRuns) {
     may_greet.set(true);
   });
   pair.far.reset();
-  slow.close_all(Deadline::after(Duration::zero()));
+  EXPECT_TRUE(slow.close_all(Deadline::after(Duration::zero()), patience()));
   EXPECT_TRUE(has_greeted);
   later.join();
 }
 
+// The end waited for it, for ever with one that does not end.
+TEST_F(ChannelTableTest, AHandlerThatDoesNotEndIsLeftBehind) {
+  Promised<bool> is_greeting, may_greet;
+  auto slow = std::make_unique<ChannelTable>([&, kept = job](const rpc::Hello&) {
+    is_greeting.set(true);
+    may_greet.wait();
+    return kept;
+  });
+  ChannelPair pair("stream", {}, [&](auto channel) { return slow->accept(std::move(channel)); });
+  pair.near->send(hello());
+  is_greeting.wait();
+  pair.far.reset();
+  const Deadline now = Deadline::after(Duration::zero());
+  EXPECT_FALSE(slow->close_all(now, now));
+  slow.reset();
+  may_greet.set(true);
+  pair.at_near.wait_closed();
+}
+
 TEST_F(ChannelTableTest, AcceptsNothingMoreWhenItHasClosed) {
-  table.close_all(Deadline::after(Duration::zero()));
+  EXPECT_TRUE(table.close_all(Deadline::after(Duration::zero()), patience()));
   ChannelPair pair("inprocess");
   EXPECT_THAT([&] { table.accept(pair.far); },
               testing::throws_error(ErrorCode::unavailable, "the server ends"));

@@ -75,6 +75,7 @@ class Server::Task final : public rpc::ControlService {
  public:
   Task(const ClusterResolver& resolver, ServerOptions options);
   ~Task() override { stop(); }
+  bool stop() noexcept;
 
   rpc::HandshakeReply handshake(const rpc::HandshakeRequest& request) override;
   rpc::Health health() override;
@@ -94,6 +95,7 @@ class Server::Task final : public rpc::ControlService {
  private:
   static constexpr auto kSignalPoll = std::chrono::milliseconds(100);
   static constexpr auto kSignalGrace = std::chrono::seconds(5);
+  static constexpr auto kEnd = std::chrono::seconds(3);
   // For the last words of a coordinator that has ended and whose successor is here already, and for
   // a sign of life of one that has not.
   static constexpr auto kFarewell = std::chrono::seconds(1);
@@ -104,7 +106,7 @@ class Server::Task final : public rpc::ControlService {
   void check_only_coordinator(const rpc::HandshakeRequest& request);
   void listen(const std::string& address);
   Deadline grace_of_end() const;
-  void stop();
+  static Deadline end_after(Deadline grace);
 
   ServerOptions options_;
   std::optional<SignalScope>
@@ -118,6 +120,8 @@ class Server::Task final : public rpc::ControlService {
   bool is_ending_ COHORT_GUARDED_BY(mutex_) = false;
   Deadline end_by_ COHORT_GUARDED_BY(mutex_);
   server::ChannelTable channels_;
+  bool is_stopped_ = false;
+  bool is_all_ended_ = true;
   std::vector<rpc::Endpoint> endpoints_;
   std::vector<std::unique_ptr<rpc::Listener>> listeners_;
   std::unique_ptr<rpc::ControlServer> control_;  // last: it answers from its first moment on
@@ -290,8 +294,10 @@ int Server::Task::join() {
   return 0;
 }
 
-void Server::Task::stop() {
+bool Server::Task::stop() noexcept {
+  if (std::exchange(is_stopped_, true)) return is_all_ended_;
   const Deadline grace = grace_of_end();
+  const Deadline end = end_after(grace);
   std::shared_ptr<server::Job> last;
   {
     const Lock lock(mutex_);
@@ -300,8 +306,17 @@ void Server::Task::stop() {
   if (last) last->drain(Deadline::after(Duration::zero()));  // from here on it starts no more
   if (control_) control_->stop(grace);
   if (last && !last->drain(grace)) log_warn("closures were still running when the grace was over");
-  channels_.close_all(grace);
+  is_all_ended_ = channels_.close_all(grace, end);
+  if (last) last->end();  // after the channels: nobody hears what the end did to it
+  is_all_ended_ = is_all_ended_ && server::ClosureRunner::left_behind() == 0;
   listeners_.clear();
+  return is_all_ended_;
+}
+
+// What has to do with messages may take so long altogether, whatever the grace.
+Deadline Server::Task::end_after(Deadline grace) {
+  if (grace.is_infinite()) return grace;
+  return Deadline(std::max(Deadline::after(kSignalGrace).time(), grace.time()) + kEnd);
 }
 
 Deadline Server::Task::grace_of_end() const {
@@ -314,6 +329,7 @@ Deadline Server::Task::grace_of_end() const {
 Server::Server(const ClusterResolver& resolver, ServerOptions options)
     : task_(std::make_unique<Task>(resolver, std::move(options))) {}
 Server::~Server() = default;
+bool Server::stop() noexcept { return task_->stop(); }
 int Server::join() { return task_->join(); }
 void Server::shutdown(std::chrono::milliseconds grace) { task_->shutdown(grace); }
 const std::string& Server::address() const { return task_->address(); }

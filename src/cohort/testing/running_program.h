@@ -36,6 +36,7 @@ class RunningProgram {
     }
     return true;
   }
+  pid_t pid() const { return process_.pid(); }
   void signal(int number) { ::kill(process_.pid(), number); }
   cli::ProcessExit wait() {
     while (read_more()) {
