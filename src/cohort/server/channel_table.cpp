@@ -35,6 +35,7 @@ struct ChannelTable::Shared {
   Mutex mutex;
   Condition changed;
   bool is_closed COHORT_GUARDED_BY(mutex) = false;
+  bool is_waited_for COHORT_GUARDED_BY(mutex) = true;
   std::unordered_map<const rpc::Channel*, Entry> channels COHORT_GUARDED_BY(mutex);
 
   std::vector<std::shared_ptr<rpc::Channel>> all_that(
@@ -151,7 +152,7 @@ void ChannelTable::note_answer(Shared& shared, const rpc::Channel* channel) {
 
 ChannelTable::Presence ChannelTable::presence(const std::string& task,
                                               std::uint64_t coordinator_incarnation,
-                                              Deadline deadline) {
+                                              Deadline gone_by, Deadline answer_by) {
   const auto is_meant = [&](const Shared::Entry& entry) {
     return entry.task == task && entry.coordinator_incarnation == coordinator_incarnation;
   };
@@ -171,15 +172,27 @@ ChannelTable::Presence ChannelTable::presence(const std::string& task,
   }
   asked.clear();
   const Lock lock(shared_->mutex);
-  shared_->changed.wait(shared_->mutex, deadline, [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
-    return shared_->all_that(is_meant).empty();
-  });
-  if (shared_->all_that(is_meant).empty()) return Presence::gone;
-  const bool is_alive =
-      std::any_of(shared_->channels.begin(), shared_->channels.end(), [&](const auto& entry) {
-        return is_meant(entry.second) && entry.second.answers > answers[entry.first];
-      });
-  return is_alive ? Presence::alive : Presence::silent;
+  const auto is_gone = [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+    return !shared_->is_waited_for || shared_->all_that(is_meant).empty();
+  };
+  const auto is_alive = [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+    return std::any_of(shared_->channels.begin(), shared_->channels.end(), [&](const auto& entry) {
+      return is_meant(entry.second) && entry.second.answers > answers[entry.first];
+    });
+  };
+  shared_->changed.wait(shared_->mutex, gone_by, is_gone);
+  shared_->changed.wait(shared_->mutex, answer_by, [&] { return is_gone() || is_alive(); });
+  COHORT_CHECK(shared_->is_waited_for, ErrorCode::unavailable, "[server.accept] the server ends");
+  if (is_gone()) return Presence::gone;
+  return is_alive() ? Presence::alive : Presence::silent;
+}
+
+void ChannelTable::end_waits() noexcept {
+  {
+    const Lock lock(shared_->mutex);
+    shared_->is_waited_for = false;
+  }
+  shared_->changed.notify_all();
 }
 
 void ChannelTable::close_of(std::uint64_t coordinator_incarnation) noexcept {

@@ -20,12 +20,14 @@ class ChannelTable {
 
   // Throws when all are closed.
   rpc::Channel::Handlers accept(std::shared_ptr<rpc::Channel> channel);
-  // What becomes of the channels of this task, greeted under this start of the coordinator, until
-  // the deadline: none is left; one answers, and so lives; all are silent, as one whose host has
-  // gone is.
+  // What becomes of the channels of this task, greeted under this start of the coordinator: none is
+  // left; one answers, and so lives; all are silent, as one whose host has gone is. Waits for the
+  // first until `gone_by`, since who lives may be about to go, and then for the second until
+  // `answer_by`. Throws unavailable after end_waits().
   enum class Presence : std::uint8_t { gone, alive, silent };
   Presence presence(const std::string& task, std::uint64_t coordinator_incarnation,
-                    Deadline deadline);
+                    Deadline gone_by, Deadline answer_by);
+  void end_waits() noexcept;
   // Closes all of that start of the coordinator.
   void close_of(std::uint64_t coordinator_incarnation) noexcept;
   // Closes all, once what they have queued is on its way, which may take until the first deadline,
