@@ -139,6 +139,18 @@ TEST_F(BadInput, ACoordinatorWithAnAddressThatNobodyCanHaveSaysSoAtOnce) {
   }
 }
 
+// It served, and nobody ever asked it for anything.
+TEST_F(BadInput, AStandardServerForATaskThatRunsTheProgramEnds) {
+  for (const char* type : {"chief", "evaluator"}) {
+    const std::string config =
+        std::string(R"({"cluster": {"worker": ["127.0.0.1:2"], "ps": ["127.0.0.1:3"], ")") + type +
+        R"(": ["127.0.0.1:0"]}, "task": {"type": ")" + type + R"(", "index": 0}})";
+    expect_end(server(), config, 64,
+               {"a task of job ps or worker", std::string("got \"") + type + "\"",
+                "run the program itself", "change task.type"});
+  }
+}
+
 // --- Tasks that are there already, or others than expected ---------------------------------------
 
 // A port that something else listens on.

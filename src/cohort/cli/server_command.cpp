@@ -50,6 +50,11 @@ class ServerCommand final : public Command {
                  "[cli.server] expected no program, got '", program.front(),
                  "'; `cohort launch` runs programs");
     const TfConfigResolver resolver;
+    resolver.validate();
+    const std::string type = resolver.task_type().value_or("");
+    COHORT_CHECK(type != "chief" && type != "evaluator", ErrorCode::invalid_argument,
+                 "[cli.server] expected a task of job ps or worker, got \"", type,
+                 "\"; run the program itself for this task, or change task.type in TF_CONFIG");
     Server server(resolver, options_);
     const std::string task = resolver.task()->to_string();
     if (is_json) {
