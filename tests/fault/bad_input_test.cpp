@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/core/log.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/running_program.h"
 #include "cohort/testing/throws_error.h"
@@ -22,6 +23,7 @@ namespace cohort {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using testing::RunningProgram;
@@ -334,19 +336,32 @@ TEST_F(BadInput, TasksThatNeverAppearAreNamedAndNoOther) {
   // A server that is slow to start is not what this is about.
   for (const char* task : {"ps:0", "worker:1"}) await_answer(cluster, task);
   ParameterServerStrategy strategy(cluster.resolver(),
-                                   {.cluster = {.timeout = std::chrono::seconds(3)}});
+                                   {.cluster = {.timeout = std::chrono::seconds(6)}});
   const auto address = [&](const char* job, int index) {
     return std::string(job) + ":" + std::to_string(index) + " (" +
            cluster.spec().task_address(job, index) + ")";
   };
+  Words lines;
+  set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
   try {
     ClusterCoordinator coordinator(strategy);
-    FAIL() << "expected an error";
+    ADD_FAILURE() << "expected an error";
   } catch (const Error& error) {
     EXPECT_EQ(exit_code_of(error), 69);
-    EXPECT_THAT(error.message(), HasSubstr("no answer within 3 s from " + address("ps", 1) + ", " +
+    EXPECT_THAT(error.message(), HasSubstr("no answer within 6 s from " + address("ps", 1) + ", " +
                                            address("worker", 0) + "; start these tasks"));
   }
+  set_log_sink(nullptr);
+  EXPECT_THAT(lines, Contains(HasSubstr("waiting for ps:1, worker:0")));
+}
+
+// It waited a minute and said nothing.
+TEST_F(BadInput, ACoordinatorThatIsOneForWantOfATaskSaysSo) {
+  RunningProgram program(example(), {{"TF_CONFIG",
+                                      R"({"cluster": {"worker": ["127.0.0.1:2"],
+                                                      "ps": ["127.0.0.1:3"]}})"}});
+  EXPECT_TRUE(program.await_error("names no task for this process"));
+  EXPECT_TRUE(program.await_error("waiting for ps:0, worker:0"));
 }
 
 // --- Data ----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <system_error>
 #include <thread>
@@ -59,6 +60,40 @@ class ConnectingThreads {
  private:
   std::atomic<bool>& should_stop_;
   std::vector<std::thread> threads_;
+};
+
+// Says which tasks a start still waits for. Thread-safe.
+class Awaited {
+ public:
+  explicit Awaited(std::set<std::string> names) : names_(std::move(names)) {}
+
+  void has_come(const std::string& name) {
+    const Lock lock(mutex_);
+    names_.erase(name);
+    changed_.notify_all();
+  }
+  // Returns when none is left.
+  void wait() {
+    const Lock lock(mutex_);
+    for (Duration pause = kFirstWord; !is_over(pause); pause = kNextWord) {
+      std::string text;
+      for (const std::string& name : names_) text += (text.empty() ? "" : ", ") + name;
+      log_warn("waiting for ", text);
+    }
+  }
+
+ private:
+  static constexpr Duration kFirstWord = std::chrono::seconds(3);
+  static constexpr Duration kNextWord = std::chrono::seconds(10);
+
+  bool is_over(Duration pause) COHORT_REQUIRES(mutex_) {
+    return changed_.wait(mutex_, Deadline::after(pause),
+                         [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return names_.empty(); });
+  }
+
+  Mutex mutex_;
+  Condition changed_;
+  std::set<std::string> names_ COHORT_GUARDED_BY(mutex_);
 };
 
 }  // namespace
@@ -166,6 +201,9 @@ void ClusterConnection::connect(const TaskList& missing) {
   validate_addresses(spec_);
   std::vector<std::optional<Error>> errors(missing.size());
   std::atomic<bool> is_hopeless{false};
+  std::set<std::string> all;
+  for (const Task* task : missing) all.insert(task->name);
+  Awaited awaited(std::move(all));
   ConnectingThreads threads(is_hopeless);
   for (std::size_t i = 0; i < missing.size(); ++i) {
     threads.emplace_back([&, i] {
@@ -182,8 +220,10 @@ void ClusterConnection::connect(const TaskList& missing) {
                               errors[i]->code() == ErrorCode::deadline_exceeded;
         if (!may_come) is_hopeless = true;
       }
+      awaited.has_come(missing[i]->name);
     });
   }
+  awaited.wait();
   threads.join();
   std::string names;
   for (std::size_t i = 0; i < missing.size(); ++i) {

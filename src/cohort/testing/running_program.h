@@ -30,12 +30,9 @@ class RunningProgram {
       : process_({std::move(words), std::move(environment), true}) {}
 
   // Reads until `text` has been written to stdout; false at its end.
-  bool await(const std::string& text) {
-    while (out_.find(text) == std::string::npos) {
-      if (!read_more()) return false;
-    }
-    return true;
-  }
+  bool await(const std::string& text) { return await(out_, text); }
+  // The same of stderr.
+  bool await_error(const std::string& text) { return await(err_, text); }
   pid_t pid() const { return process_.pid(); }
   void signal(int number) { ::kill(process_.pid(), number); }
   cli::ProcessExit wait() {
@@ -52,6 +49,12 @@ class RunningProgram {
  private:
   static constexpr int kPatience = 60'000;  // milliseconds
 
+  bool await(const std::string& written, const std::string& text) {
+    while (written.find(text) == std::string::npos) {
+      if (!read_more()) return false;
+    }
+    return true;
+  }
   // False when both streams have ended, or nothing came for a minute.
   bool read_more() {
     pollfd streams[] = {{is_out_open_ ? process_.stdout_fd() : -1, POLLIN, 0},
