@@ -442,6 +442,17 @@ const BadData kBadData[] = {
 INSTANTIATE_TEST_SUITE_P(BadInput, BadDataFiles, ::testing::ValuesIn(kBadData),
                          [](const auto& data) { return data.param.name; });
 
+// It was found when all servers had come up.
+TEST_F(BadInput, BadDataIsFoundBeforeAnyOtherTaskIsThere) {
+  const char* nobody = R"({"cluster": {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"],
+                                       "ps": ["127.0.0.1:3"]},
+                           "task": {"type": "chief", "index": 0}})";
+  expect_end(example("/no/such/folder"), nobody, 64, {"/no/such/folder", "correct the path"});
+  Words command = example();
+  command.insert(command.end(), {"--batch", "2000"});
+  expect_end(command, nobody, 64, {"--batch of at most 1437", "got --batch 2000"});
+}
+
 // It made 0 steps, and the error was one of its progress bar.
 TEST_F(BadInput, ABatchOfMoreThanAllImagesEndsTheLaunch) {
   Words command = {COHORT_COMMAND, "launch", "--workers", "1", "--ps", "1",
