@@ -58,5 +58,16 @@ TEST_F(CohortLaunch, StandardServersServeAProgramWithoutThem) {
   EXPECT_EQ(launch.wait().to_string(), "exit code 143");
 }
 
+// `nohup cohort launch` ended with the terminal.
+TEST_F(CohortLaunch, SignalsThatWereIgnoredStayIgnored) {
+  const std::string program =
+      "case $TF_CONFIG in *'\"type\":\"chief\"'*) kill -HUP $PPID; kill -HUP $$; exit 7;; "
+      "*) exec tail -f /dev/null;; esac";
+  testing::RunningProgram launch(
+      {"/bin/sh", "-c", "trap '' HUP; exec \"$0\" launch --workers 1 --ps 1 -- /bin/sh -c \"$1\"",
+       COHORT_COMMAND, program});
+  EXPECT_EQ(launch.wait().to_string(), "exit code 7");
+}
+
 }  // namespace
 }  // namespace cohort::cli

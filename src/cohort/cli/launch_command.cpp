@@ -21,14 +21,19 @@ void on_signal(int signal) {
   if (Launch* launch = launch_of_signals) launch->request_stop(signal);
 }
 
-// Hands SIGINT, SIGTERM and SIGHUP to a launch while it lives. Used only from the main thread.
+// Hands SIGINT, SIGTERM and SIGHUP, but for those that are ignored, to a launch while it lives.
+// Used only from the main thread.
 class SignalRoute {
  public:
   explicit SignalRoute(Launch& launch) {
     launch_of_signals = &launch;
     struct sigaction action {};
     action.sa_handler = on_signal;
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(signal, &action, nullptr);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+      struct sigaction now {};
+      ::sigaction(signal, nullptr, &now);
+      if (now.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);  // nohup ignores one
+    }
     // A reader of our output that goes away is no reason to leave tasks behind.
     std::signal(SIGPIPE, SIG_IGN);
   }
