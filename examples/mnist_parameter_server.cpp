@@ -107,14 +107,17 @@ int main(int argc, char** argv) {
     const Options options(arguments);
     const cohort::TfConfigResolver resolver;
     if (resolver.is_server()) return cohort::Server(resolver).join();
+    // Before the cluster: what is wrong with the data needs no other task to be found.
+    const std::int64_t batch = options.number("--batch");
+    const cohort::Dataset train = options.images("train"), test = options.images("t10k");
+    const std::int64_t steps = options.number("--epochs") * (train.cardinality() / batch);
+    COHORT_CHECK(steps > 0, cohort::ErrorCode::invalid_argument, "expected --batch of at most ",
+                 train.cardinality(), ", got --batch ", batch);
     cohort::ParameterServerStrategy strategy(
         resolver, {.cluster = {.seed = static_cast<std::uint64_t>(options.number("--seed"))}});
     cohort::ClusterCoordinator coordinator(strategy);
     auto model = strategy.replicate([&] { return make_model(options); });
     cohort::Sgd optimizer(model.parameters(), {.learning_rate = 0.05, .momentum = 0.9});
-
-    const std::int64_t batch = options.number("--batch");
-    const cohort::Dataset train = options.images("train"), test = options.images("t10k");
     auto data = coordinator.create_per_worker_dataset([&](const cohort::InputContext& input) {
       return train.shard(input)
           .shuffle(60'000, {.seed = options.number("--seed")})
@@ -130,9 +133,6 @@ int main(int argc, char** argv) {
       return loss;
     });
 
-    const std::int64_t steps = options.number("--epochs") * (train.cardinality() / batch);
-    COHORT_CHECK(steps > 0, cohort::ErrorCode::invalid_argument, "expected --epochs above 0 and ",
-                 "--batch of at most ", train.cardinality(), ", got --batch ", batch);
     std::vector<cohort::RemoteValue> losses;
     const auto start = std::chrono::steady_clock::now();
     for (std::int64_t i = 0; i < steps; ++i) losses.push_back(coordinator.schedule(step, iterator));

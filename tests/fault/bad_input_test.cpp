@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/core/log.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/running_program.h"
 #include "cohort/testing/throws_error.h"
@@ -22,6 +23,7 @@ namespace cohort {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using testing::RunningProgram;
@@ -136,6 +138,18 @@ TEST_F(BadInput, ACoordinatorWithAnAddressThatNobodyCanHaveSaysSoAtOnce) {
     const std::string listed = R"({"cluster": {"chief": ["127.0.0.1:1"], )" + config.substr(13);
     expect_end(example(), listed, 64,
                {"the address of ps:0", std::string("got \"") + address + "\"", "TF_CONFIG"});
+  }
+}
+
+// It served, and nobody ever asked it for anything.
+TEST_F(BadInput, AStandardServerForATaskThatRunsTheProgramEnds) {
+  for (const char* type : {"chief", "evaluator"}) {
+    const std::string config =
+        std::string(R"({"cluster": {"worker": ["127.0.0.1:2"], "ps": ["127.0.0.1:3"], ")") + type +
+        R"(": ["127.0.0.1:0"]}, "task": {"type": ")" + type + R"(", "index": 0}})";
+    expect_end(server(), config, 64,
+               {"a task of job ps or worker", std::string("got \"") + type + "\"",
+                "run the program itself", "change task.type"});
   }
 }
 
@@ -322,19 +336,32 @@ TEST_F(BadInput, TasksThatNeverAppearAreNamedAndNoOther) {
   // A server that is slow to start is not what this is about.
   for (const char* task : {"ps:0", "worker:1"}) await_answer(cluster, task);
   ParameterServerStrategy strategy(cluster.resolver(),
-                                   {.cluster = {.timeout = std::chrono::seconds(3)}});
+                                   {.cluster = {.timeout = std::chrono::seconds(6)}});
   const auto address = [&](const char* job, int index) {
     return std::string(job) + ":" + std::to_string(index) + " (" +
            cluster.spec().task_address(job, index) + ")";
   };
+  Words lines;
+  set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
   try {
     ClusterCoordinator coordinator(strategy);
-    FAIL() << "expected an error";
+    ADD_FAILURE() << "expected an error";
   } catch (const Error& error) {
     EXPECT_EQ(exit_code_of(error), 69);
-    EXPECT_THAT(error.message(), HasSubstr("no answer within 3 s from " + address("ps", 1) + ", " +
+    EXPECT_THAT(error.message(), HasSubstr("no answer within 6 s from " + address("ps", 1) + ", " +
                                            address("worker", 0) + "; start these tasks"));
   }
+  set_log_sink(nullptr);
+  EXPECT_THAT(lines, Contains(HasSubstr("waiting for ps:1, worker:0")));
+}
+
+// It waited a minute and said nothing.
+TEST_F(BadInput, ACoordinatorThatIsOneForWantOfATaskSaysSo) {
+  RunningProgram program(example(), {{"TF_CONFIG",
+                                      R"({"cluster": {"worker": ["127.0.0.1:2"],
+                                                      "ps": ["127.0.0.1:3"]}})"}});
+  EXPECT_TRUE(program.await_error("names no task for this process"));
+  EXPECT_TRUE(program.await_error("waiting for ps:0, worker:0"));
 }
 
 // --- Data ----------------------------------------------------------------------------------------
@@ -414,6 +441,17 @@ const BadData kBadData[] = {
 
 INSTANTIATE_TEST_SUITE_P(BadInput, BadDataFiles, ::testing::ValuesIn(kBadData),
                          [](const auto& data) { return data.param.name; });
+
+// It was found when all servers had come up.
+TEST_F(BadInput, BadDataIsFoundBeforeAnyOtherTaskIsThere) {
+  const char* nobody = R"({"cluster": {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"],
+                                       "ps": ["127.0.0.1:3"]},
+                           "task": {"type": "chief", "index": 0}})";
+  expect_end(example("/no/such/folder"), nobody, 64, {"/no/such/folder", "correct the path"});
+  Words command = example();
+  command.insert(command.end(), {"--batch", "2000"});
+  expect_end(command, nobody, 64, {"--batch of at most 1437", "got --batch 2000"});
+}
 
 // It made 0 steps, and the error was one of its progress bar.
 TEST_F(BadInput, ABatchOfMoreThanAllImagesEndsTheLaunch) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `cohort` command as a shell meets it: exit codes, messages, signals, nothing left behind.
 #include <gmock/gmock.h>
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -56,6 +57,24 @@ TEST_F(CohortLaunch, StandardServersServeAProgramWithoutThem) {
   EXPECT_TRUE(launch.await("[ps:0] ps:0 serves at 127.0.0.1:")) << launch.err();
   launch.signal(SIGTERM);
   EXPECT_EQ(launch.wait().to_string(), "exit code 143");
+}
+
+// `nohup cohort launch` ended with the terminal.
+TEST_F(CohortLaunch, SignalsThatWereIgnoredStayIgnored) {
+  const std::string program =
+      "case $TF_CONFIG in *'\"type\":\"chief\"'*) kill -HUP $PPID; kill -HUP $$; exit 7;; "
+      "*) exec tail -f /dev/null;; esac";
+  testing::RunningProgram launch(
+      {"/bin/sh", "-c", "trap '' HUP; exec \"$0\" launch --workers 1 --ps 1 -- /bin/sh -c \"$1\"",
+       COHORT_COMMAND, program});
+  EXPECT_EQ(launch.wait().to_string(), "exit code 7");
+}
+
+// A launch that left its chief behind was not seen: the chief was ended with the launch's group.
+TEST_F(CohortLaunch, WhatAProgramLeavesInItsGroupFailsATest) {
+  testing::RunningProgram program({"/bin/sh", "-c", "tail -f /dev/null >/dev/null 2>&1 & exit 0"});
+  EXPECT_NONFATAL_FAILURE(program.wait(), "left running by the program");
+  ::waitpid(-1, nullptr, 0);  // it was killed, and is ours to bury
 }
 
 }  // namespace

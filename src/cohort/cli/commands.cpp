@@ -11,8 +11,6 @@
 namespace cohort::cli {
 namespace {
 
-constexpr int kUsage = 64;
-
 struct Row {
   const char* name;
   const char* summary;
@@ -74,18 +72,23 @@ class CommandLine {
     const auto split = std::find(words.begin(), words.end(), "--");
     const std::vector<std::string> program(split == words.end() ? split : split + 1, words.end());
     words.erase(split, words.end());
+    const bool is_json = std::find(words.begin(), words.end(), "--json") != words.end();
     if (!words.empty() && is_unknown(words.front())) {
       std::string names;
       for (const Row& row : kCommands) names.append(" ").append(row.name);
-      std::fprintf(stderr, "cohort: no command '%s'; there are:%s (cohort --help says more)\n",
-                   words.front().c_str(), names.c_str());
-      return kUsage;
+      return report(usage_error("expected a command, got no command '" + words.front() +
+                                "'; there are:" + names + " (cohort --help says more)"),
+                    is_json);
     }
     std::reverse(words.begin(), words.end());  // the order in which CLI11 takes them
     try {
       app_.parse(words);
+    } catch (const CLI::Success& help) {
+      return app_.exit(help);
+    } catch (const CLI::ExtrasError&) {
+      return report(unknown_words(), is_json);
     } catch (const CLI::ParseError& error) {
-      return app_.exit(error) == 0 ? 0 : kUsage;
+      return report(usage_error(std::string(error.what()) + "; " + see_help()), is_json);
     }
     Command& command = *commands_[chosen()];
     try {
@@ -100,6 +103,21 @@ class CommandLine {
   static bool is_unknown(const std::string& word) {
     return !word.starts_with("-") && std::none_of(std::begin(kCommands), std::end(kCommands),
                                                   [&](const Row& row) { return row.name == word; });
+  }
+  static Error usage_error(const std::string& text) {
+    return Error(ErrorCode::invalid_argument, "[cli.usage] " + text);
+  }
+  std::string see_help() const {
+    const auto parsed = app_.get_subcommands();
+    const std::string command = parsed.empty() ? "" : parsed.front()->get_name() + " ";
+    return "`cohort " + command + "--help` lists what there is";
+  }
+  Error unknown_words() const {
+    const std::vector<std::string> words = app_.remaining(true);
+    const std::string word = words.empty() ? "" : words.front();
+    return usage_error("expected only options of the command, got '" + word + "'; " +
+                       (word.starts_with("-") ? "correct it, " : "the program goes after --, ") +
+                       see_help());
   }
   std::size_t chosen() const {
     for (std::size_t i = 0; i < std::size(kCommands); ++i) {

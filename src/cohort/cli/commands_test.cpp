@@ -44,11 +44,43 @@ TEST(Commands, VersionIsOneLine) {
   EXPECT_EQ(cohort({"--version"}).out, std::string(COHORT_VERSION) + "\n");
 }
 
-TEST(Commands, BadUsageIs64) {
-  EXPECT_EQ(cohort({}).exit_code, 64);
-  EXPECT_EQ(cohort({"dance"}).exit_code, 64);
-  EXPECT_EQ(cohort({"launch", "--workers", "many", "--", "true"}).exit_code, 64);
-  EXPECT_EQ(cohort({"launch", "--speed", "2", "--", "true"}).exit_code, 64);
+struct BadUsage {
+  std::vector<const char*> words;
+  const char* problem;
+  const char* remedy;
+};
+
+TEST(Commands, BadUsageIs64AndSaysWhatIsExpected) {
+  const BadUsage usages[] = {
+      {{}, "subcommand is required", "`cohort --help`"},
+      {{"launch", "--workers", "many", "--", "true"},
+       "--workers: expected a whole number of 1 to 1000, got 'many'",
+       "`cohort launch --help`"},
+      {{"launch", "--ps", "1.5", "--", "true"},
+       "--ps: expected a whole number of 1 to 1000, got '1.5'",
+       "`cohort launch --help`"},
+      {{"launch", "--grace", "nan", "--", "true"},
+       "--grace: expected seconds of 0 to 1000000000, got 'nan'",
+       "`cohort launch --help`"},
+      {{"launch", "--speed", "2", "--", "true"}, "got '--speed'", "`cohort launch --help`"},
+      {{"launch", "--workers", "2", "true"}, "got 'true'", "the program goes after --"},
+  };
+  for (const BadUsage& usage : usages) {
+    const Outcome outcome = cohort(usage.words);
+    EXPECT_EQ(outcome.exit_code, 64);
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("[cli.usage] "), HasSubstr(usage.problem),
+                                   HasSubstr(usage.remedy)));
+  }
+}
+
+TEST(Commands, BadUsageAsJsonIsOneLineOnStdout) {
+  for (const auto& words : {std::vector<const char*>{"launch", "--json", "--workers", "x"},
+                            {"launch", "--json", "true"},
+                            {"dance", "--json"}}) {
+    const Outcome outcome = cohort(words);
+    EXPECT_EQ(outcome.err, "");
+    EXPECT_EQ(nlohmann::json::parse(outcome.out).at("exit_code"), 64);
+  }
 }
 
 TEST(Commands, AnUnknownOneIsNamed) {

@@ -2,6 +2,7 @@
 // cohort launch: options into a Launch, signals into request_stop().
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -21,14 +22,19 @@ void on_signal(int signal) {
   if (Launch* launch = launch_of_signals) launch->request_stop(signal);
 }
 
-// Hands SIGINT, SIGTERM and SIGHUP to a launch while it lives. Used only from the main thread.
+// Hands SIGINT, SIGTERM and SIGHUP, but for those that are ignored, to a launch while it lives.
+// Used only from the main thread.
 class SignalRoute {
  public:
   explicit SignalRoute(Launch& launch) {
     launch_of_signals = &launch;
     struct sigaction action {};
     action.sa_handler = on_signal;
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(signal, &action, nullptr);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+      struct sigaction now {};
+      ::sigaction(signal, nullptr, &now);
+      if (now.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);  // nohup ignores one
+    }
     // A reader of our output that goes away is no reason to leave tasks behind.
     std::signal(SIGPIPE, SIG_IGN);
   }
@@ -59,6 +65,21 @@ PlannedKill parse_kill(const std::string& text) {
   return kill;
 }
 
+// Checks the text of an option: a number of this kind, whole for "a whole number".
+CLI::Validator number_between(const std::string& kind, int min, int max) {
+  const std::string range = std::to_string(min) + " to " + std::to_string(max);
+  return {[=](const std::string& text) -> std::string {
+            char* end = nullptr;
+            const double number = std::strtod(text.c_str(), &end);
+            const bool is_number = !text.empty() && *end == '\0' && std::isfinite(number);
+            const bool is_kind = kind != "a whole number" ||
+                                 text.find_first_not_of("0123456789") == std::string::npos;
+            if (is_number && is_kind && number >= min && number <= max) return {};
+            return "expected " + kind + " of " + range + ", got '" + text + "'";
+          },
+          range};
+}
+
 std::pair<std::string, std::string> parse_variable(const std::string& text) {
   const std::size_t equals = text.find('=');
   COHORT_CHECK(equals != std::string::npos && equals > 0, ErrorCode::invalid_argument,
@@ -80,8 +101,12 @@ nlohmann::json to_json(const LaunchResult& result) {
 class LaunchCommand final : public Command {
  public:
   void declare(CLI::App& app) override {
-    app.add_option("--workers", options_.workers, "worker tasks")->capture_default_str();
-    app.add_option("--ps", options_.ps, "parameter servers")->capture_default_str();
+    app.add_option("--workers", options_.workers, "worker tasks")
+        ->check(number_between("a whole number", 1, 1000))
+        ->capture_default_str();
+    app.add_option("--ps", options_.ps, "parameter servers")
+        ->check(number_between("a whole number", 1, 1000))
+        ->capture_default_str();
     app.add_option("--data", options_.data_dirs,
                    "a directory whose files the tasks may open; repeatable")
         ->allow_extra_args(false);
@@ -94,9 +119,9 @@ class LaunchCommand final : public Command {
         ->allow_extra_args(false);
     app.add_option("--restart", restart_seconds_,
                    "start killed servers again after so many seconds")
-        ->check(CLI::Range(0.0, 1e9));
+        ->check(number_between("seconds", 0, 1'000'000'000));
     app.add_option("--grace", grace_seconds_, "seconds between SIGTERM and SIGKILL at the end")
-        ->check(CLI::Range(0.0, 1e9))
+        ->check(number_between("seconds", 0, 1'000'000'000))
         ->capture_default_str();
     app.add_flag("--dry-run", is_dry_run_, "print the line that starts each task by hand, and end");
     app.footer(

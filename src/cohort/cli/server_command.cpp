@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // cohort server: a standard server, which knows no user code.
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "cohort/cli/commands.h"
@@ -11,6 +13,15 @@
 
 namespace cohort::cli {
 namespace {
+
+// Whoever signals once more does not want to wait for the end.
+void end_at_next_signal() {
+  for (const int number : {SIGTERM, SIGINT}) {
+    struct sigaction now {};
+    ::sigaction(number, nullptr, &now);
+    if (now.sa_handler != SIG_IGN) std::signal(number, SIG_DFL);
+  }
+}
 
 class ServerCommand final : public Command {
  public:
@@ -29,7 +40,9 @@ class ServerCommand final : public Command {
         "[\"127.0.0.1:4001\"],\n"
         "              \"ps\": [\"127.0.0.1:4002\"]}, \"task\": {\"type\": \"worker\", \"index\": "
         "0}}'\n"
-        "SIGTERM lets running closures finish, then ends the server with exit code 0.");
+        "SIGTERM lets running closures finish, for five seconds, then ends the server with exit "
+        "code 0; a\n"
+        "second one ends it at once.");
   }
 
   int run(const std::vector<std::string>& program) override {
@@ -37,6 +50,11 @@ class ServerCommand final : public Command {
                  "[cli.server] expected no program, got '", program.front(),
                  "'; `cohort launch` runs programs");
     const TfConfigResolver resolver;
+    resolver.validate();
+    const std::string type = resolver.task_type().value_or("");
+    COHORT_CHECK(type != "chief" && type != "evaluator", ErrorCode::invalid_argument,
+                 "[cli.server] expected a task of job ps or worker, got \"", type,
+                 "\"; run the program itself for this task, or change task.type in TF_CONFIG");
     Server server(resolver, options_);
     const std::string task = resolver.task()->to_string();
     if (is_json) {
@@ -47,7 +65,10 @@ class ServerCommand final : public Command {
       std::printf("%s serves at %s\n", task.c_str(), server.address().c_str());
     }
     std::fflush(stdout);
-    return server.join();
+    const int code = server.join();
+    end_at_next_signal();
+    if (!server.stop()) std::_Exit(code);  // a closure still runs, and uses what exit() destroys
+    return code;
   }
 
  private:

@@ -58,7 +58,12 @@ void prepare(const ProcessOptions& options, Prepared& out) {
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(number, SIG_DFL);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction now {};
+    ::sigaction(number, nullptr, &now);
+    if (now.sa_handler != SIG_IGN) ::signal(number, SIG_DFL);  // what nohup ignores stays ignored
+  }
+  ::signal(SIGPIPE, SIG_DFL);
   if (options.kept_fd >= 0) ::fcntl(options.kept_fd, F_SETFD, 0);
   if (options.is_captured) {
     ::setpgid(0, 0);

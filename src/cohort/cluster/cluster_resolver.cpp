@@ -5,6 +5,7 @@
 
 #include "cohort/core/device.h"
 #include "cohort/core/error.h"
+#include "cohort/core/log.h"
 
 namespace cohort {
 
@@ -21,6 +22,11 @@ std::optional<TaskId> ClusterResolver::task() const {
 bool ClusterResolver::is_server() const {
   validate();
   const std::optional<std::string> type = task_type();
+  if (!type && !cluster_spec().jobs().empty()) {
+    log_warn(
+        "the cluster names no task for this process (\"task\" in TF_CONFIG, or the resolver's "
+        "task_type): it is the coordinator");
+  }
   return type == "ps" || type == "worker";
 }
 

@@ -12,8 +12,6 @@ namespace cohort::server {
 namespace {
 
 constexpr auto kSendPoll = std::chrono::milliseconds(1);
-// For a channel whose end was never reported, since it never began.
-constexpr auto kHandlersMax = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -37,6 +35,7 @@ struct ChannelTable::Shared {
   Mutex mutex;
   Condition changed;
   bool is_closed COHORT_GUARDED_BY(mutex) = false;
+  bool is_waited_for COHORT_GUARDED_BY(mutex) = true;
   std::unordered_map<const rpc::Channel*, Entry> channels COHORT_GUARDED_BY(mutex);
 
   std::vector<std::shared_ptr<rpc::Channel>> all_that(
@@ -105,6 +104,7 @@ void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
                  ErrorCode::failed_precondition,
                  "[server.receive] expected a hello first, got message type ", frame.type);
     const rpc::Hello hello = rpc::hello_of(frame);
+    check_open(shared);  // whom the greeting belongs to may be gone
     peer.job = shared.greet(hello);
     note_hello(shared, channel.get(), hello);
     rpc::Frame welcome;
@@ -124,6 +124,11 @@ void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
       log_debug("an error could not be reported: ", gone.what());
     }
   }
+}
+
+void ChannelTable::check_open(Shared& shared) {
+  const Lock lock(shared.mutex);
+  COHORT_CHECK(!shared.is_closed, ErrorCode::unavailable, "[server.accept] the server ends");
 }
 
 void ChannelTable::note_hello(Shared& shared, const rpc::Channel* channel,
@@ -147,7 +152,7 @@ void ChannelTable::note_answer(Shared& shared, const rpc::Channel* channel) {
 
 ChannelTable::Presence ChannelTable::presence(const std::string& task,
                                               std::uint64_t coordinator_incarnation,
-                                              Deadline deadline) {
+                                              Deadline gone_by, Deadline answer_by) {
   const auto is_meant = [&](const Shared::Entry& entry) {
     return entry.task == task && entry.coordinator_incarnation == coordinator_incarnation;
   };
@@ -167,15 +172,27 @@ ChannelTable::Presence ChannelTable::presence(const std::string& task,
   }
   asked.clear();
   const Lock lock(shared_->mutex);
-  shared_->changed.wait(shared_->mutex, deadline, [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
-    return shared_->all_that(is_meant).empty();
-  });
-  if (shared_->all_that(is_meant).empty()) return Presence::gone;
-  const bool is_alive =
-      std::any_of(shared_->channels.begin(), shared_->channels.end(), [&](const auto& entry) {
-        return is_meant(entry.second) && entry.second.answers > answers[entry.first];
-      });
-  return is_alive ? Presence::alive : Presence::silent;
+  const auto is_gone = [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+    return !shared_->is_waited_for || shared_->all_that(is_meant).empty();
+  };
+  const auto is_alive = [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+    return std::any_of(shared_->channels.begin(), shared_->channels.end(), [&](const auto& entry) {
+      return is_meant(entry.second) && entry.second.answers > answers[entry.first];
+    });
+  };
+  shared_->changed.wait(shared_->mutex, gone_by, is_gone);
+  shared_->changed.wait(shared_->mutex, answer_by, [&] { return is_gone() || is_alive(); });
+  COHORT_CHECK(shared_->is_waited_for, ErrorCode::unavailable, "[server.accept] the server ends");
+  if (is_gone()) return Presence::gone;
+  return is_alive() ? Presence::alive : Presence::silent;
+}
+
+void ChannelTable::end_waits() noexcept {
+  {
+    const Lock lock(shared_->mutex);
+    shared_->is_waited_for = false;
+  }
+  shared_->changed.notify_all();
 }
 
 void ChannelTable::close_of(std::uint64_t coordinator_incarnation) noexcept {
@@ -189,7 +206,7 @@ void ChannelTable::close_of(std::uint64_t coordinator_incarnation) noexcept {
   for (const auto& channel : old) channel->close();
 }
 
-void ChannelTable::close_all(Deadline deadline) noexcept {
+bool ChannelTable::close_all(Deadline sent_by, Deadline ended_by) noexcept {
   std::vector<std::shared_ptr<rpc::Channel>> open;
   {
     const Lock lock(shared_->mutex);
@@ -197,15 +214,16 @@ void ChannelTable::close_all(Deadline deadline) noexcept {
     open = shared_->all_that([](const Shared::Entry&) { return true; });
   }
   for (const auto& channel : open) {
-    while (channel->queued_bytes() > 0 && !deadline.has_expired())
+    while (channel->queued_bytes() > 0 && !sent_by.has_expired())
       std::this_thread::sleep_for(kSendPoll);
     channel->close();
   }
   const Lock lock(shared_->mutex);
   const bool is_done = shared_->changed.wait(
-      shared_->mutex, Deadline::after(kHandlersMax),
+      shared_->mutex, ended_by,
       [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return shared_->channels.empty(); });
-  if (!is_done) log_warn("a channel's handler still runs");
-}  // and joins the threads of those that are left
+  if (!is_done) log_warn("a message is still being handled: its channel is left behind");
+  return is_done;
+}  // those that are left own themselves: their handlers hold the table's entries
 
 }  // namespace cohort::server

@@ -27,8 +27,9 @@ class ChannelTableTest : public ::testing::Test {
     return
         [this](std::shared_ptr<rpc::Channel> channel) { return table.accept(std::move(channel)); };
   }
-  Presence presence(std::uint64_t start, Duration patient) {
-    return table.presence("chief:0", start, Deadline::after(patient));
+  // Of one that is not about to go.
+  Presence presence(std::uint64_t start, Deadline answer_by) {
+    return table.presence("chief:0", start, Deadline::after(Duration::zero()), answer_by);
   }
   static rpc::Frame hello() {
     rpc::Frame frame = rpc::to_frame(kHello);
@@ -46,8 +47,34 @@ TEST_F(ChannelTableTest, ACoordinatorThatAnswersIsAlive) {
   const auto chief = rpc::Requester::connect(
       pair.backend, {.address = pair.listener->address(), .peer = "ps:0"}, {}, {});
   chief->call(rpc::to_frame(kHello), patience(), "greeting");
-  EXPECT_EQ(presence(kStart, std::chrono::milliseconds(500)), Presence::alive);
-  EXPECT_EQ(presence(kStart + 1, std::chrono::seconds(60)), Presence::gone) << "another start";
+  EXPECT_EQ(presence(kStart, patience()), Presence::alive);
+  EXPECT_EQ(presence(kStart + 1, patience()), Presence::gone) << "another start";
+}
+
+// A second of silence, as of a host that was busy, gave the job to another start.
+TEST_F(ChannelTableTest, ACoordinatorThatAnswersLateIsAlive) {
+  ChannelPair pair("inprocess", {}, acceptor());
+  pair.near->send(hello());
+  std::thread late([&] {
+    pair.at_near.wait_frames(2);  // the welcome, and the ping: nobody waits for it to go any more
+    pair.near->send({.role = rpc::Frame::Role::response});
+  });
+  ASSERT_FALSE(pair.at_near.wait_frames(1).empty());
+  EXPECT_EQ(presence(kStart, patience()), Presence::alive);
+  late.join();
+}
+
+TEST_F(ChannelTableTest, TheServersEndWaitsForNoCoordinator) {
+  ChannelPair pair("inprocess", {}, acceptor());
+  pair.near->send(hello());
+  std::thread end([&] {
+    pair.at_near.wait_frames(2);
+    table.end_waits();
+  });
+  ASSERT_FALSE(pair.at_near.wait_frames(1).empty());
+  EXPECT_THAT([&] { table.presence("chief:0", kStart, patience(), patience()); },
+              testing::throws_error(ErrorCode::unavailable, "the server ends"));
+  end.join();
 }
 
 // It was taken for alive as long as its connection stood: half a minute after its host had gone.
@@ -55,9 +82,9 @@ TEST_F(ChannelTableTest, ACoordinatorWhoseConnectionOnlyStandsIsSilent) {
   ChannelPair pair("inprocess", {}, acceptor());  // its near end answers nothing
   pair.near->send(hello());
   ASSERT_EQ(pair.at_near.wait_frames(1).size(), 1U);
-  EXPECT_EQ(presence(kStart, std::chrono::milliseconds(1)), Presence::silent);
+  EXPECT_EQ(presence(kStart, Deadline::after(Duration::zero())), Presence::silent);
   table.close_of(kStart);
-  EXPECT_EQ(presence(kStart, std::chrono::seconds(60)), Presence::gone);
+  EXPECT_EQ(presence(kStart, patience()), Presence::gone);
   pair.at_near.wait_closed();
 }
 
@@ -79,13 +106,32 @@ TEST_F(ChannelTableTest, WhenAllAreClosedNoHandlerRuns) {
     may_greet.set(true);
   });
   pair.far.reset();
-  slow.close_all(Deadline::after(Duration::zero()));
+  EXPECT_TRUE(slow.close_all(Deadline::after(Duration::zero()), patience()));
   EXPECT_TRUE(has_greeted);
   later.join();
 }
 
+// The end waited for it, for ever with one that does not end.
+TEST_F(ChannelTableTest, AHandlerThatDoesNotEndIsLeftBehind) {
+  Promised<bool> is_greeting, may_greet;
+  auto slow = std::make_unique<ChannelTable>([&, kept = job](const rpc::Hello&) {
+    is_greeting.set(true);
+    may_greet.wait();
+    return kept;
+  });
+  ChannelPair pair("stream", {}, [&](auto channel) { return slow->accept(std::move(channel)); });
+  pair.near->send(hello());
+  is_greeting.wait();
+  pair.far.reset();
+  const Deadline now = Deadline::after(Duration::zero());
+  EXPECT_FALSE(slow->close_all(now, now));
+  slow.reset();
+  may_greet.set(true);
+  pair.at_near.wait_closed();
+}
+
 TEST_F(ChannelTableTest, AcceptsNothingMoreWhenItHasClosed) {
-  table.close_all(Deadline::after(Duration::zero()));
+  EXPECT_TRUE(table.close_all(Deadline::after(Duration::zero()), patience()));
   ChannelPair pair("inprocess");
   EXPECT_THAT([&] { table.accept(pair.far); },
               testing::throws_error(ErrorCode::unavailable, "the server ends"));

@@ -16,6 +16,8 @@ constexpr auto kShortClosure = std::chrono::microseconds(50);
 // How long short closures may hold up the channel that brings them.
 constexpr auto kBriefRun = std::chrono::milliseconds(1);
 
+std::atomic<int> threads_left{0};
+
 std::uint64_t bytes_of(const std::vector<at::Tensor>& tensors) {
   std::uint64_t bytes = 0;
   for (const at::Tensor& tensor : tensors) bytes += tensor.nbytes();
@@ -124,20 +126,61 @@ bool ClosureRunner::OpenCount::wait_for_none(Deadline deadline) {
                       [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return count == 0; });
 }
 
-ClosureRunner::ClosureRunner(Options options, FunctionTable& functions, IteratorTable& iterators,
-                             ParameterLinks& links)
-    : options_(std::move(options)), functions_(functions), iterators_(iterators), links_(links) {
-  thread_ = std::thread([this] { loop(); });
+ClosureRunner::ClosureRunner(Options options, std::shared_ptr<ClosureTables> tables)
+    : options_(std::move(options)),
+      tables_(std::move(tables)),
+      functions_(tables_->functions),
+      iterators_(tables_->iterators),
+      links_(tables_->links) {}
+
+std::shared_ptr<ClosureRunner> ClosureRunner::start(Options options,
+                                                    std::shared_ptr<ClosureTables> tables) {
+  const std::shared_ptr<ClosureRunner> runner(
+      new ClosureRunner(std::move(options), std::move(tables)));
+  runner->thread_ = std::thread([runner] {
+    runner->loop();
+    runner->note_end();
+  });
+  return runner;
 }
 
 ClosureRunner::~ClosureRunner() {
+  if (thread_.joinable()) thread_.detach();  // nobody has called end(), so this is the thread
+}
+
+bool ClosureRunner::end(Deadline deadline) noexcept {
+  if (!thread_.joinable()) {
+    const Lock lock(mutex_);
+    return has_ended_;
+  }
+  bool is_left = false;
   {
     const Lock lock(mutex_);
     is_stopping_ = true;
     inbox_.clear();
+    changed_.notify_all();
+    is_left_ = is_left = !changed_.wait(
+        mutex_, deadline, [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return has_ended_; });
+    if (is_left) ++threads_left;
+  }
+  if (!is_left) {
+    thread_.join();
+    return true;
+  }
+  log_warn("a closure does not end: its thread is left behind");
+  thread_.detach();
+  return false;
+}
+
+int ClosureRunner::left_behind() noexcept { return threads_left; }
+
+void ClosureRunner::note_end() {
+  {
+    const Lock lock(mutex_);
+    has_ended_ = true;
+    if (is_left_) --threads_left;
   }
   changed_.notify_all();
-  thread_.join();
 }
 
 void ClosureRunner::enqueue(rpc::RunBatch batch, const std::shared_ptr<CompletionSender>& sender) {

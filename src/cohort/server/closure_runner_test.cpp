@@ -11,6 +11,7 @@
 #include "cohort/function/registry.h"
 #include "cohort/function/trace.h"
 #include "cohort/testing/channel_fixture.h"
+#include "cohort/testing/throws_error.h"
 
 namespace cohort::server {
 namespace {
@@ -84,14 +85,16 @@ class ClosureRunnerTest : public ::testing::Test {
  protected:
   ClosureRunnerTest() {
     if (entered().is_set()) entered().take();
-    functions_.put({.id = kConstant, .name = "constant", .programs = {traced_constant()}});
-    functions_.put({.id = kEcho, .registered_name = "closure_runner_test.echo"});
-    functions_.put({.id = kPicky, .name = "picky", .programs = {traced_for_three()}});
-    functions_.put({.id = kThrows, .registered_name = "closure_runner_test.throws"});
-    functions_.put({.id = kStuck, .name = "stuck", .registered_name = "closure_runner_test.stuck"});
-    functions_.put({.id = kSparse, .name = "sparse", .programs = {traced_sparse()}});
-    functions_.put({.id = kBlocked, .registered_name = "closure_runner_test.blocked"});
+    FunctionTable& functions = tables_->functions;
+    functions.put({.id = kConstant, .name = "constant", .programs = {traced_constant()}});
+    functions.put({.id = kEcho, .registered_name = "closure_runner_test.echo"});
+    functions.put({.id = kPicky, .name = "picky", .programs = {traced_for_three()}});
+    functions.put({.id = kThrows, .registered_name = "closure_runner_test.throws"});
+    functions.put({.id = kStuck, .name = "stuck", .registered_name = "closure_runner_test.stuck"});
+    functions.put({.id = kSparse, .name = "sparse", .programs = {traced_sparse()}});
+    functions.put({.id = kBlocked, .registered_name = "closure_runner_test.blocked"});
   }
+  ~ClosureRunnerTest() override { EXPECT_TRUE(runner_->end(patience())); }
 
   // Closures numbered on from the last ones, in one batch.
   void enqueue(const std::vector<std::uint32_t>& functions) {
@@ -99,7 +102,7 @@ class ClosureRunnerTest : public ::testing::Test {
     for (const std::uint32_t function : functions) {
       batch.closures.push_back({.closure_id = ++last_, .function_id = function, .inputs = inputs_});
     }
-    runner_.enqueue(std::move(batch), sender_);
+    runner_->enqueue(std::move(batch), sender_);
   }
   // At least so many, each of them once.
   void wait_for_ends(std::size_t count) {
@@ -141,13 +144,11 @@ class ClosureRunnerTest : public ::testing::Test {
   std::uint64_t last_ = 0;
   testing::ChannelPair channel_{"inprocess",
                                 {.on_frame = [this](rpc::Frame frame) { note(std::move(frame)); }}};
-  FunctionTable functions_;
-  IteratorTable iterators_;
-  ParameterLinks links_{{}};
 
  protected:
+  std::shared_ptr<ClosureTables> tables_ = std::make_shared<ClosureTables>(ParameterLinkOptions{});
   std::shared_ptr<CompletionSender> sender_ = std::make_shared<CompletionSender>(channel_.far);
-  ClosureRunner runner_{{.task = "worker:0"}, functions_, iterators_, links_};
+  std::shared_ptr<ClosureRunner> runner_ = ClosureRunner::start({.task = "worker:0"}, tables_);
 };
 
 TEST_F(ClosureRunnerTest, AShortClosureIsReportedWhileTheNextOneRuns) {
@@ -174,14 +175,14 @@ TEST_F(ClosureRunnerTest, CountsTheClosuresThatEndedWell) {
   may_fail_ = true;
   enqueue({kConstant, kEcho, kUnknown, kPicky});
   wait_for_ends(4);
-  EXPECT_EQ(runner_.closures_run(), 2U);
+  EXPECT_EQ(runner_->closures_run(), 2U);
 }
 
 TEST_F(ClosureRunnerTest, WhatASenderHasLeftIsDroppedWhenItsChannelHasClosed) {
   enqueue({kBlocked});
   entered().take();
   enqueue({kEcho, kEcho});
-  runner_.drop(sender_);
+  runner_->drop(sender_);
   enqueue({kEcho});
   gate().set(true);
   wait_for_ends(2);
@@ -255,6 +256,34 @@ TEST_F(ClosureRunnerTest, WhatARegisteredFunctionThrowsIsAnErrorOfTheProgram) {
   EXPECT_EQ(error_of(2).cause(), ErrorCause::application);
   EXPECT_THAT(error_of(2).message(), HasSubstr("must match"));
   EXPECT_THAT(error_of(2).message(), Not(HasSubstr("frame #"))) << "a backtrace of this machine";
+}
+
+// Whoever ended the runner waited for it, for ever with one that does not end.
+TEST_F(ClosureRunnerTest, AClosureThatDoesNotEndIsLeftBehindWithWhatItUses) {
+  may_fail_ = true;
+  enqueue({kBlocked, kEcho});
+  entered().take();
+  EXPECT_FALSE(runner_->end(Deadline::after(Duration::zero())));
+  EXPECT_EQ(ClosureRunner::left_behind(), 1);
+  const std::weak_ptr<ClosureTables> used = tables_;
+  runner_ = ClosureRunner::start({.task = "worker:0"}, std::exchange(tables_, nullptr));
+  runner_->end(patience());
+  runner_ = ClosureRunner::start({.task = "worker:0"},
+                                 std::make_shared<ClosureTables>(ParameterLinkOptions{}));
+  EXPECT_FALSE(used.expired());
+  gate().set(true);
+  const Deadline deadline = patience();
+  while (!used.expired() && !deadline.has_expired()) std::this_thread::yield();
+  EXPECT_TRUE(used.expired()) << "it has gone with the closure";
+  EXPECT_EQ(ClosureRunner::left_behind(), 0);
+  EXPECT_EQ(ends_of(2), 0) << "it had not started";
+}
+
+// It connected anew, and waited for the answer.
+TEST(ParameterLinks, AfterTheEndAClosureReachesNoParameterServer) {
+  ParameterLinks links({.addresses = {"127.0.0.1:1"}, .self = {.task = "worker:0"}});
+  links.close();
+  EXPECT_THAT([&] { links.get(0); }, testing::throws_error(ErrorCode::cancelled, "worker:0 ends"));
 }
 
 }  // namespace

@@ -6,6 +6,9 @@
 namespace cohort::server {
 namespace {
 
+// For a closure that gives up when its connections close.
+constexpr auto kLastMoment = std::chrono::milliseconds(500);
+
 void respond(rpc::Channel& channel, std::uint64_t id, rpc::Frame reply) {
   reply.role = rpc::Frame::Role::response;
   reply.id = id;
@@ -16,21 +19,24 @@ void respond(rpc::Channel& channel, std::uint64_t id, rpc::Frame reply) {
 
 Job::Job(JobOptions options)
     : options_(std::move(options)),
-      links_({.addresses = options_.ps_addresses,
-              .self = options_.self,
-              .coordinator_incarnation = options_.coordinator_incarnation,
-              .backend = options_.backend}),
-      runner_({.task = options_.self.task, .data_timeout = options_.data_timeout}, functions_,
-              iterators_, links_) {}
+      tables_(std::make_shared<ClosureTables>(
+          ParameterLinkOptions{.addresses = options_.ps_addresses,
+                               .self = options_.self,
+                               .coordinator_incarnation = options_.coordinator_incarnation,
+                               .backend = options_.backend})),
+      runner_(ClosureRunner::start(
+          {.task = options_.self.task, .data_timeout = options_.data_timeout}, tables_)) {}
 
-Job::~Job() {
-  // Before the runner is joined: a closure that waits for a parameter server gives up.
-  links_.close();
+Job::~Job() { end(); }
+
+bool Job::end() noexcept {
+  tables_->links.close();  // a closure that waits for a parameter server gives up
+  return runner_->end(Deadline::after(kLastMoment));
 }
 
 void Job::create_iterator(const rpc::IteratorSpec& iterator) {
-  iterators_.create(iterator, {.seed = mix_seed(iterator.seed, options_.self.task),
-                               .data_dirs = options_.data_dirs});
+  tables_->iterators.create(iterator, {.seed = mix_seed(iterator.seed, options_.self.task),
+                                       .data_dirs = options_.data_dirs});
 }
 
 void Job::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,
@@ -47,9 +53,9 @@ void Job::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,
     case rpc::MessageType::peek:
       return respond(*channel, id, peek(rpc::peek_of(frame)));
     case rpc::MessageType::run:
-      return runner_.enqueue(rpc::run_of(std::move(frame)), sender);
+      return runner_->enqueue(rpc::run_of(std::move(frame)), sender);
     case rpc::MessageType::cancel:
-      return runner_.cancel(rpc::cancel_of(frame).closures);
+      return runner_->cancel(rpc::cancel_of(frame).closures);
     default:
       internal::throw_error(ErrorCode::unimplemented, "[server.handle] unknown message type ",
                             frame.type);
@@ -58,7 +64,7 @@ void Job::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,
 
 rpc::Frame Job::peek(const rpc::PeekRequest& request) {
   rpc::PeekReply reply;
-  for (Fields& fields : iterators_.find(request.resource)->peek(request.count)) {
+  for (Fields& fields : tables_->iterators.find(request.resource)->peek(request.count)) {
     reply.fields = static_cast<std::uint32_t>(fields.size());
     reply.tensors.insert(reply.tensors.end(), fields.begin(), fields.end());
   }
@@ -67,7 +73,7 @@ rpc::Frame Job::peek(const rpc::PeekRequest& request) {
 
 rpc::Health Job::health() const {
   const ParameterStore::Counters& counters = store_.counters();
-  return {.closures_run = runner_.closures_run(),
+  return {.closures_run = runner_->closures_run(),
           .pushes_applied = counters.pushes_applied,
           .pushes_dropped = counters.pushes_dropped,
           .pulled_bytes = counters.pulled_bytes,

@@ -14,6 +14,11 @@ std::shared_ptr<rpc::Requester> ParameterLinks::get(std::uint32_t ps) {
                "; the worker's cluster spec differs from the coordinator's");
   Link& link = *links_[ps];
   const Lock lock(link.mutex);
+  if (is_closed_) {
+    throw Error(ErrorCode::cancelled, "[server.pull] " + options_.self.task +
+                                          " ends: it asks nothing more of ps:" + std::to_string(ps))
+        .at(options_.self.task);
+  }
   if (link.requester && link.requester->is_open()) return link.requester;
   link.requester = rpc::connect_task({.address = options_.addresses[ps],
                                       .task = "ps:" + std::to_string(ps),
@@ -26,6 +31,7 @@ std::shared_ptr<rpc::Requester> ParameterLinks::get(std::uint32_t ps) {
 }
 
 void ParameterLinks::close() noexcept {
+  is_closed_ = true;
   for (const auto& link : links_) {
     const Lock lock(link->mutex);
     if (link->requester) link->requester->close();

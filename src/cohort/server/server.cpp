@@ -75,6 +75,7 @@ class Server::Task final : public rpc::ControlService {
  public:
   Task(const ClusterResolver& resolver, ServerOptions options);
   ~Task() override { stop(); }
+  bool stop() noexcept;
 
   rpc::HandshakeReply handshake(const rpc::HandshakeRequest& request) override;
   rpc::Health health() override;
@@ -94,17 +95,20 @@ class Server::Task final : public rpc::ControlService {
  private:
   static constexpr auto kSignalPoll = std::chrono::milliseconds(100);
   static constexpr auto kSignalGrace = std::chrono::seconds(5);
-  // For the last words of a coordinator that has ended and whose successor is here already, and for
-  // a sign of life of one that has not.
+  static constexpr auto kEnd = std::chrono::seconds(3);
+  // For the last words of a coordinator that has ended and whose successor is here already.
   static constexpr auto kFarewell = std::chrono::seconds(1);
+  // For a sign of life of one that has not: more than a busy host takes.
+  static constexpr auto kSignOfLife = std::chrono::seconds(10);
 
   std::shared_ptr<server::Job> job() const;
   std::shared_ptr<server::Job> greet(const rpc::Hello& hello) const;
   void check_caller(const rpc::HandshakeRequest& request) const;
-  void check_only_coordinator(const rpc::HandshakeRequest& request);
+  std::shared_ptr<server::Job> check_only_coordinator(const rpc::HandshakeRequest& request);
+  bool take_job(const rpc::HandshakeRequest& request, const std::shared_ptr<server::Job>& expected);
   void listen(const std::string& address);
   Deadline grace_of_end() const;
-  void stop();
+  static Deadline end_after(Deadline grace);
 
   ServerOptions options_;
   std::optional<SignalScope>
@@ -118,6 +122,8 @@ class Server::Task final : public rpc::ControlService {
   bool is_ending_ COHORT_GUARDED_BY(mutex_) = false;
   Deadline end_by_ COHORT_GUARDED_BY(mutex_);
   server::ChannelTable channels_;
+  bool is_stopped_ = false;
+  bool is_all_ended_ = true;
   std::vector<rpc::Endpoint> endpoints_;
   std::vector<std::unique_ptr<rpc::Listener>> listeners_;
   std::unique_ptr<rpc::ControlServer> control_;  // last: it answers from its first moment on
@@ -189,23 +195,28 @@ void Server::Task::listen(const std::string& address) {
 rpc::HandshakeReply Server::Task::handshake(const rpc::HandshakeRequest& request) {
   check_caller(request);
   const bool is_coordinator = request.caller.incarnation == request.coordinator_incarnation;
-  if (is_coordinator) {
-    check_only_coordinator(request);
-    std::shared_ptr<server::Job> old;  // ends outside the lock
-    const Lock lock(mutex_);
-    if (!job_ || job_->coordinator_incarnation() != request.coordinator_incarnation) {
-      old = std::move(job_);
-      job_ = std::make_shared<server::Job>(
-          server::JobOptions{.self = self_,
-                             .coordinator = request.caller.task,
-                             .coordinator_incarnation = request.coordinator_incarnation,
-                             .ps_addresses = ps_addresses_,
-                             .data_dirs = options_.data_dirs,
-                             .backend = options_.backends.front(),
-                             .data_timeout = options_.data_timeout});
-    }
+  while (is_coordinator && !take_job(request, check_only_coordinator(request))) {
   }
   return {self_, endpoints_};
+}
+
+// False when another start has taken the place of the expected job meanwhile.
+bool Server::Task::take_job(const rpc::HandshakeRequest& request,
+                            const std::shared_ptr<server::Job>& expected) {
+  std::shared_ptr<server::Job> old;  // ends outside the lock
+  const Lock lock(mutex_);
+  if (job_ != expected) return false;
+  if (job_ && job_->coordinator_incarnation() == request.coordinator_incarnation) return true;
+  old = std::move(job_);
+  job_ = std::make_shared<server::Job>(
+      server::JobOptions{.self = self_,
+                         .coordinator = request.caller.task,
+                         .coordinator_incarnation = request.coordinator_incarnation,
+                         .ps_addresses = ps_addresses_,
+                         .data_dirs = options_.data_dirs,
+                         .backend = options_.backends.front(),
+                         .data_timeout = options_.data_timeout});
+  return true;
 }
 
 void Server::Task::check_caller(const rpc::HandshakeRequest& request) const {
@@ -218,24 +229,29 @@ void Server::Task::check_caller(const rpc::HandshakeRequest& request) const {
                " refuses ", request.caller.task, ": ", problem);
 }
 
-// Two at once would train side by side, each without the other's variables.
-void Server::Task::check_only_coordinator(const rpc::HandshakeRequest& request) {
+// Two at once would train side by side, each without the other's variables. Returns the job whose
+// place may be taken.
+std::shared_ptr<server::Job> Server::Task::check_only_coordinator(
+    const rpc::HandshakeRequest& request) {
   std::shared_ptr<server::Job> current;
   {
     const Lock lock(mutex_);
     current = job_;
   }
-  if (!current || current->coordinator_incarnation() == request.coordinator_incarnation) return;
+  if (!current || current->coordinator_incarnation() == request.coordinator_incarnation)
+    return current;
   using Presence = server::ChannelTable::Presence;
-  const Presence presence = channels_.presence(
-      current->coordinator(), current->coordinator_incarnation(), Deadline::after(kFarewell));
+  const Presence presence =
+      channels_.presence(current->coordinator(), current->coordinator_incarnation(),
+                         Deadline::after(kFarewell), Deadline::after(kSignOfLife));
   COHORT_CHECK(presence != Presence::alive, ErrorCode::failed_precondition, "[server.handshake] ",
                self_.task, " expected one coordinator, got a second start of ", request.caller.task,
                " while ", current->coordinator(),
                " is connected; end the first, or give this one a cluster of its own");
-  if (presence == Presence::gone) return;
+  if (presence == Presence::gone) return current;
   log_warn(current->coordinator(), " does not answer any more: its next start takes its place");
   channels_.close_of(current->coordinator_incarnation());
+  return current;
 }
 
 std::shared_ptr<server::Job> Server::Task::job() const {
@@ -290,18 +306,30 @@ int Server::Task::join() {
   return 0;
 }
 
-void Server::Task::stop() {
+bool Server::Task::stop() noexcept {
+  if (std::exchange(is_stopped_, true)) return is_all_ended_;
   const Deadline grace = grace_of_end();
+  const Deadline end = end_after(grace);
   std::shared_ptr<server::Job> last;
   {
     const Lock lock(mutex_);
     last = std::move(job_);
   }
   if (last) last->drain(Deadline::after(Duration::zero()));  // from here on it starts no more
+  channels_.end_waits();
   if (control_) control_->stop(grace);
   if (last && !last->drain(grace)) log_warn("closures were still running when the grace was over");
-  channels_.close_all(grace);
+  is_all_ended_ = channels_.close_all(grace, end);
+  if (last) last->end();  // after the channels: nobody hears what the end did to it
+  is_all_ended_ = is_all_ended_ && server::ClosureRunner::left_behind() == 0;
   listeners_.clear();
+  return is_all_ended_;
+}
+
+// What has to do with messages may take so long altogether, whatever the grace.
+Deadline Server::Task::end_after(Deadline grace) {
+  if (grace.is_infinite()) return grace;
+  return Deadline(std::max(Deadline::after(kSignalGrace).time(), grace.time()) + kEnd);
 }
 
 Deadline Server::Task::grace_of_end() const {
@@ -314,6 +342,7 @@ Deadline Server::Task::grace_of_end() const {
 Server::Server(const ClusterResolver& resolver, ServerOptions options)
     : task_(std::make_unique<Task>(resolver, std::move(options))) {}
 Server::~Server() = default;
+bool Server::stop() noexcept { return task_->stop(); }
 int Server::join() { return task_->join(); }
 void Server::shutdown(std::chrono::milliseconds grace) { task_->shutdown(grace); }
 const std::string& Server::address() const { return task_->address(); }

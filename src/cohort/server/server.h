@@ -48,6 +48,11 @@ class COHORT_API Server {
 
   // Blocks until shutdown() or a signal, with no deadline. Returns the exit code: 0.
   int join();
+  // Ends what runs, within the grace and some seconds more (less than ten after a signal), as the
+  // destructor does. False when a closure or a pipeline did not end, which nothing can stop: it is
+  // left behind, and the program should end by std::_Exit(), which does not touch what it uses. Not
+  // from several threads at once.
+  bool stop() noexcept;
   // Lets running closures finish for `grace`, then ends join(). Any thread.
   void shutdown(std::chrono::milliseconds grace = std::chrono::seconds(5));
   // "127.0.0.1:2222": where the control plane listens.

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <system_error>
 #include <thread>
@@ -29,10 +30,6 @@ ClusterOptions checked(ClusterOptions options) {
                "[strategy.construct] expected ClusterOptions::data_timeout > 0, got ",
                seconds_of(options.data_timeout), " s");
   return options;
-}
-
-std::string address_of(const ClusterSpec& spec, const std::string& job, std::uint32_t index) {
-  return spec.task_address(job, index);
 }
 
 // Threads that are joined, also where the system has no more of them. Used only from one thread.
@@ -65,32 +62,83 @@ class ConnectingThreads {
   std::vector<std::thread> threads_;
 };
 
+// Says which tasks a start still waits for. Thread-safe.
+class Awaited {
+ public:
+  explicit Awaited(std::set<std::string> names) : names_(std::move(names)) {}
+
+  void has_come(const std::string& name) {
+    const Lock lock(mutex_);
+    names_.erase(name);
+    changed_.notify_all();
+  }
+  // Returns when none is left.
+  void wait() {
+    const Lock lock(mutex_);
+    for (Duration pause = kFirstWord; !is_over(pause); pause = kNextWord) {
+      std::string text;
+      for (const std::string& name : names_) text += (text.empty() ? "" : ", ") + name;
+      log_warn("waiting for ", text);
+    }
+  }
+
+ private:
+  static constexpr Duration kFirstWord = std::chrono::seconds(3);
+  static constexpr Duration kNextWord = std::chrono::seconds(10);
+
+  bool is_over(Duration pause) COHORT_REQUIRES(mutex_) {
+    return changed_.wait(mutex_, Deadline::after(pause),
+                         [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return names_.empty(); });
+  }
+
+  Mutex mutex_;
+  Condition changed_;
+  std::set<std::string> names_ COHORT_GUARDED_BY(mutex_);
+};
+
 }  // namespace
 
 ClusterConnection::ClusterConnection(ClusterSpec spec, std::string self_task,
                                      ClusterOptions options)
     : options_(checked(std::move(options))),
       spec_(std::move(spec)),
-      num_workers_(static_cast<std::uint32_t>(spec_.num_tasks("worker"))),
-      num_ps_(static_cast<std::uint32_t>(spec_.num_tasks("ps"))),
+      workers_(tasks_of(spec_, "worker")),
+      ps_(tasks_of(spec_, "ps")),
       self_(rpc::identity_of_process(
           self_task,
           options_.job_id.empty() ? rpc::default_job_id(spec_.to_json()) : options_.job_id,
-          rpc::new_incarnation())) {
-  for (std::uint32_t i = 0; i < num_workers_; ++i) {
-    workers_.push_back({"worker:" + std::to_string(i), address_of(spec_, "worker", i), {}});
+          rpc::new_incarnation())),
+      worker_links_(workers_.size()),
+      ps_connections_(ps_.size()) {}
+
+ClusterConnection::~ClusterConnection() {
+  std::vector<rpc::Connection> open;
+  {
+    const Lock lock(mutex_);
+    for (const WorkerLink& link : worker_links_) open.push_back(link.connection);
+    open.insert(open.end(), ps_connections_.begin(), ps_connections_.end());
   }
-  for (std::uint32_t i = 0; i < num_ps_; ++i) {
-    ps_.push_back({"ps:" + std::to_string(i), address_of(spec_, "ps", i), {}});
+  for (const rpc::Connection& connection : open) {
+    if (connection.data) connection.data->close();
   }
 }
 
-ClusterConnection::~ClusterConnection() {
-  for (const auto* tasks : {&workers_, &ps_}) {
-    for (const Task& task : *tasks) {
-      if (task.connection.data) task.connection.data->close();
-    }
+std::vector<ClusterConnection::Task> ClusterConnection::tasks_of(const ClusterSpec& spec,
+                                                                 const std::string& job) {
+  std::vector<Task> tasks;
+  for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(spec.num_tasks(job)); ++i) {
+    tasks.push_back({job + ":" + std::to_string(i), spec.task_address(job, i), i, job == "worker"});
   }
+  return tasks;
+}
+
+rpc::Connection& ClusterConnection::connection_of(const Task& task) {
+  return task.is_worker ? worker_links_[task.index].connection : ps_connections_[task.index];
+}
+
+std::uint64_t ClusterConnection::epoch_of(const Task& task) const {
+  const Lock lock(mutex_);
+  return task.is_worker ? worker_links_[task.index].epoch : 0;
 }
 
 rpc::ConnectionOptions ClusterConnection::options_for(const Task& task, std::uint64_t epoch,
@@ -101,41 +149,43 @@ rpc::ConnectionOptions ClusterConnection::options_for(const Task& task, std::uin
                                  .coordinator_incarnation = self_.incarnation,
                                  .backend = options_.backend,
                                  .deadline = deadline};
-  const bool is_worker = &task >= workers_.data() && &task < workers_.data() + workers_.size();
-  if (is_worker) {
-    const auto index = static_cast<std::uint32_t>(&task - workers_.data());
-    options.on_one_way = [on_frame = handlers_.on_frame, index, epoch](rpc::Frame frame) {
-      on_frame(index, epoch, std::move(frame));
-    };
-    options.on_closed = [on_lost = handlers_.on_lost, index, epoch](const Error& reason) {
-      on_lost(index, epoch, reason);
-    };
-  }
+  if (!task.is_worker) return options;
+  const Lock lock(mutex_);
+  options.on_one_way = [on_frame = handlers_.on_frame, index = task.index,
+                        epoch](rpc::Frame frame) { on_frame(index, epoch, std::move(frame)); };
+  options.on_closed = [on_lost = handlers_.on_lost, index = task.index,
+                       epoch](const Error& reason) { on_lost(index, epoch, reason); };
   return options;
+}
+
+void ClusterConnection::add_missing_ps(TaskList& missing) const {
+  for (const Task& task : ps_) {
+    if (!ps_connections_[task.index].data) missing.push_back(&task);
+  }
 }
 
 void ClusterConnection::connect_ps() {
   const Lock one(connecting_);
   TaskList missing;
-  for (Task& task : ps_) {
-    if (!task.connection.data) missing.push_back(&task);
+  {
+    const Lock lock(mutex_);
+    add_missing_ps(missing);
   }
   connect(missing);
 }
 
 void ClusterConnection::connect_workers(const WorkerHandlers& handlers) {
   const Lock one(connecting_);
-  handlers_ = handlers;
   TaskList missing;
   std::vector<rpc::Connection> old;
   {
     const Lock lock(mutex_);
-    for (Task& task : ps_) {
-      if (!task.connection.data) missing.push_back(&task);
-    }
-    for (Task& task : workers_) {
-      old.push_back(std::exchange(task.connection, {}));
-      ++task.epoch;
+    handlers_ = handlers;
+    add_missing_ps(missing);
+    for (const Task& task : workers_) {
+      WorkerLink& link = worker_links_[task.index];
+      old.push_back(std::exchange(link.connection, {}));
+      ++link.epoch;
       missing.push_back(&task);
     }
   }
@@ -151,24 +201,29 @@ void ClusterConnection::connect(const TaskList& missing) {
   validate_addresses(spec_);
   std::vector<std::optional<Error>> errors(missing.size());
   std::atomic<bool> is_hopeless{false};
+  std::set<std::string> all;
+  for (const Task* task : missing) all.insert(task->name);
+  Awaited awaited(std::move(all));
   ConnectingThreads threads(is_hopeless);
   for (std::size_t i = 0; i < missing.size(); ++i) {
     threads.emplace_back([&, i] {
       rpc::ConnectionOptions options =
-          options_for(*missing[i], missing[i]->epoch, control_deadline());
+          options_for(*missing[i], epoch_of(*missing[i]), control_deadline());
       options.should_stop = [&] { return is_hopeless.load(); };
       try {
         rpc::Connection made = rpc::connect_task(options);
         const Lock lock(mutex_);
-        missing[i]->connection = std::move(made);
+        connection_of(*missing[i]) = std::move(made);
       } catch (...) {
         errors[i] = current_error();
         const bool may_come = errors[i]->cause() == ErrorCause::peer_lost ||
                               errors[i]->code() == ErrorCode::deadline_exceeded;
         if (!may_come) is_hopeless = true;
       }
+      awaited.has_come(missing[i]->name);
     });
   }
+  awaited.wait();
   threads.join();
   std::string names;
   for (std::size_t i = 0; i < missing.size(); ++i) {
@@ -179,19 +234,21 @@ void ClusterConnection::connect(const TaskList& missing) {
     names += (names.empty() ? "" : ", ") + missing[i]->name + " (" + missing[i]->address + ")";
   }
   if (names.empty()) return;
-  throw Error(ErrorCode::unavailable,
-              "[strategy.connect] no answer within " + seconds_of(options_.timeout) + " s from " +
-                  names + "; start these tasks, or correct their addresses in TF_CONFIG",
-              ErrorCause::peer_lost);
+  throw Error(
+      ErrorCode::unavailable,
+      "[strategy.connect] no answer within " + seconds_of(options_.timeout) + " s from " + names +
+          "; start these tasks, each with a \"task\" of its own in TF_CONFIG, or correct their "
+          "addresses there",
+      ErrorCause::peer_lost);
 }
 
 ClusterConnection::WorkerLink ClusterConnection::reconnect_worker(
     std::uint32_t worker, Deadline deadline, const std::function<bool()>& should_stop) {
-  Task& task = workers_.at(worker);
+  const Task& task = workers_.at(worker);
   std::uint64_t epoch = 0;
   {
     const Lock lock(mutex_);
-    epoch = ++task.epoch;
+    epoch = ++worker_links_[worker].epoch;
   }
   rpc::ConnectionOptions options = options_for(task, epoch, deadline);
   options.should_stop = should_stop;
@@ -199,29 +256,30 @@ ClusterConnection::WorkerLink ClusterConnection::reconnect_worker(
   rpc::Connection old = made;  // ends outside the lock: that waits for its thread
   {
     const Lock lock(mutex_);
-    std::swap(task.connection, old);
+    std::swap(worker_links_[worker].connection, old);
   }
   return {std::move(made), epoch};
 }
 
 ClusterConnection::WorkerLink ClusterConnection::worker(std::uint32_t worker) const {
   const Lock lock(mutex_);
-  const Task& task = workers_.at(worker);
-  return {task.connection, task.epoch};
+  return worker_links_.at(worker);
 }
 
 rpc::Connection ClusterConnection::ps(std::uint32_t ps) {
-  Task& task = ps_.at(ps);
+  const Task& task = ps_.at(ps);
   {
     const Lock lock(mutex_);
-    if (task.connection.data && task.connection.data->is_open()) return task.connection;
+    const rpc::Connection& now = ps_connections_[ps];
+    if (now.data && now.data->is_open()) return now;
   }
   const Lock one(connecting_);
   rpc::Connection old;
   {
     const Lock lock(mutex_);
-    if (task.connection.data && task.connection.data->is_open()) return task.connection;
-    old = task.connection;
+    const rpc::Connection& now = ps_connections_[ps];
+    if (now.data && now.data->is_open()) return now;
+    old = now;
   }
   rpc::Connection made = rpc::connect_task(options_for(task, 0, control_deadline()));
   if (old.data && made.incarnation != old.incarnation) {
@@ -232,7 +290,7 @@ rpc::Connection ClusterConnection::ps(std::uint32_t ps) {
         .at(task.name, made.incarnation);
   }
   const Lock lock(mutex_);
-  task.connection = made;
+  ps_connections_[ps] = made;
   return made;
 }
 

@@ -41,8 +41,8 @@ class COHORT_API ClusterConnection {
   ClusterConnection(ClusterSpec spec, std::string self_task, ClusterOptions options);
   ~ClusterConnection();
 
-  std::uint32_t num_workers() const { return num_workers_; }
-  std::uint32_t num_ps() const { return num_ps_; }
+  std::uint32_t num_workers() const { return static_cast<std::uint32_t>(workers_.size()); }
+  std::uint32_t num_ps() const { return static_cast<std::uint32_t>(ps_.size()); }
   const ClusterOptions& options() const { return options_; }
   std::uint64_t incarnation() const { return self_.incarnation; }
   Deadline control_deadline() const { return Deadline::after(options_.timeout); }
@@ -65,24 +65,29 @@ class COHORT_API ClusterConnection {
   struct Task {
     std::string name;
     std::string address;
-    rpc::Connection connection;  // data == nullptr: never connected
-    std::uint64_t epoch = 0;
+    std::uint32_t index = 0;
+    bool is_worker = false;
   };
-  using TaskList = std::vector<Task*>;
+  using TaskList = std::vector<const Task*>;
+  static std::vector<Task> tasks_of(const ClusterSpec& spec, const std::string& job);
   rpc::ConnectionOptions options_for(const Task& task, std::uint64_t epoch,
                                      Deadline deadline) const;
+  std::uint64_t epoch_of(const Task& task) const;
+  void add_missing_ps(TaskList& missing) const COHORT_REQUIRES(mutex_);
+  rpc::Connection& connection_of(const Task& task) COHORT_REQUIRES(mutex_);
   void connect(const TaskList& missing);
 
   const ClusterOptions options_;
   const ClusterSpec spec_;
-  std::uint32_t num_workers_;
-  std::uint32_t num_ps_;
-  rpc::Identity self_;
-  Mutex connecting_;     // one start-up or reconnection of a ps at a time
-  mutable Mutex mutex_;  // of the connections
-  std::vector<Task> workers_;
-  std::vector<Task> ps_;
-  WorkerHandlers handlers_;
+  const std::vector<Task> workers_;
+  const std::vector<Task> ps_;
+  const rpc::Identity self_;
+  Mutex connecting_;  // one start-up or reconnection of a ps at a time
+  mutable Mutex mutex_;
+  // By index; without data: never connected.
+  std::vector<WorkerLink> worker_links_ COHORT_GUARDED_BY(mutex_);
+  std::vector<rpc::Connection> ps_connections_ COHORT_GUARDED_BY(mutex_);
+  WorkerHandlers handlers_ COHORT_GUARDED_BY(mutex_);
 };
 
 }  // namespace cohort

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rules of contexts that hold for every strategy, of one replica and of more. Named after the
 // recorded cases (context.json).
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <memory>
 
+#include "cohort/cluster/resolvers/simple_resolver.h"
+#include "cohort/input/in_process_workers.h"
 #include "cohort/strategy/internal/context_fixture.h"
 #include "cohort/strategy/mirrored_strategy.h"
+#include "cohort/strategy/multi_worker_mirrored_strategy.h"
 #include "cohort/strategy/one_device_strategy.h"
+#include "cohort/strategy/parameter_server_strategy.h"
 
 namespace cohort {
 namespace {
@@ -17,6 +22,7 @@ struct Kind {
   std::string name;
   std::function<std::unique_ptr<Strategy>()> make;
   std::vector<std::string> devices;
+  std::vector<std::string> parameter_devices = {};  // empty: the same
 };
 
 class EveryStrategy : public testing::ContextFixture, public ::testing::WithParamInterface<Kind> {
@@ -74,8 +80,8 @@ TEST_P(EveryStrategy, ScopeAndRunInsideAReplicaAreRefused) {
   s.run([&] {
     EXPECT_EQ(code_of([&] { const Scope scope = s.scope(); }), ErrorCode::failed_precondition);
     EXPECT_EQ(code_of([&] { s.run([] {}); }), ErrorCode::failed_precondition);
-    EXPECT_EQ(code_of([&] { internal::check_cross_replica_or_default(s, "reduce"); }),
-              ErrorCode::failed_precondition);
+    const auto one = PerReplica<at::Tensor>::bare(at::ones({}));
+    EXPECT_EQ(code_of([&] { s.reduce(ReduceOp::sum, one); }), ErrorCode::failed_precondition);
   });
 }
 
@@ -89,7 +95,9 @@ TEST_P(EveryStrategy, AnErrorInsideRunRestoresTheContext) {
 TEST_P(EveryStrategy, HasItsDevices) {
   EXPECT_EQ(s.num_replicas_in_sync(), static_cast<int>(GetParam().devices.size()));
   EXPECT_EQ(s.worker_devices(), GetParam().devices);
-  EXPECT_EQ(s.parameter_devices(), GetParam().devices);
+  EXPECT_EQ(s.parameter_devices(), GetParam().parameter_devices.empty()
+                                       ? GetParam().devices
+                                       : GetParam().parameter_devices);
 }
 
 // CTX-040
@@ -138,7 +146,25 @@ INSTANTIATE_TEST_SUITE_P(
             [] {
               return std::make_unique<MirroredStrategy>(std::vector<std::string>{"CPU:0", "CPU:1"});
             },
-            {"CPU:0", "CPU:1"}}),
+            {"CPU:0", "CPU:1"}},
+        Kind{"multi_worker_mirrored",
+             [] {
+               return std::make_unique<MultiWorkerMirroredStrategy>(
+                   InProcessWorkers(1).group(0),
+                   MultiWorkerMirroredOptions{.devices = {"CPU:0", "CPU:1"}});
+             },
+             {"CPU:0", "CPU:1"}},
+        // It connects at first need, and contexts need nothing of its cluster.
+        Kind{"parameter_server",
+             [] {
+               return std::make_unique<ParameterServerStrategy>(
+                   SimpleResolver(ClusterSpec({{"chief", {"127.0.0.1:3"}},
+                                               {"worker", {"127.0.0.1:1"}},
+                                               {"ps", {"127.0.0.1:2"}}}),
+                                  {.task_type = "chief", .task_id = 0}));
+             },
+             {"CPU:0"},
+             {"/job:ps/task:0"}}),
     [](const auto& each) { return each.param.name; });
 
 }  // namespace

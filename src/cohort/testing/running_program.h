@@ -4,6 +4,7 @@
 //   RunningProgram server({"cohort", "server"}, {{"TF_CONFIG", config}});
 //   EXPECT_TRUE(server.await("serves at"));  server.signal(SIGTERM);
 //   EXPECT_EQ(server.wait().to_string(), "exit code 0");
+// A program that ends of itself and leaves a process of its group behind fails the test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,8 +13,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,12 +34,10 @@ class RunningProgram {
       : process_({std::move(words), std::move(environment), true}) {}
 
   // Reads until `text` has been written to stdout; false at its end.
-  bool await(const std::string& text) {
-    while (out_.find(text) == std::string::npos) {
-      if (!read_more()) return false;
-    }
-    return true;
-  }
+  bool await(const std::string& text) { return await(out_, text); }
+  // The same of stderr.
+  bool await_error(const std::string& text) { return await(err_, text); }
+  pid_t pid() const { return process_.pid(); }
   void signal(int number) { ::kill(process_.pid(), number); }
   cli::ProcessExit wait() {
     while (read_more()) {
@@ -43,6 +45,7 @@ class RunningProgram {
     pollfd ended{process_.exit_fd(), POLLIN, 0};
     EXPECT_EQ(::poll(&ended, 1, kPatience), 1) << "the program does not end; it wrote:\n"
                                                << out_ << err_;
+    EXPECT_EQ(left_behind(), "") << "left running by the program";
     return process_.poll_exit().value_or(cli::ProcessExit{-1, 0});
   }
   const std::string& out() const { return out_; }
@@ -51,6 +54,33 @@ class RunningProgram {
  private:
   static constexpr int kPatience = 60'000;  // milliseconds
 
+  bool await(const std::string& written, const std::string& text) {
+    while (written.find(text) == std::string::npos) {
+      if (!read_more()) return false;
+    }
+    return true;
+  }
+  // The numbers of the others in its group, while it has ended of itself and nobody has taken note:
+  // then they are killed.
+  std::string left_behind() const {
+    siginfo_t info{};
+    ::waitid(P_PID, static_cast<id_t>(process_.pid()), &info, WEXITED | WNOHANG | WNOWAIT);
+    std::string found;
+    if (info.si_pid == 0 || info.si_code != CLD_EXITED) return found;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+      std::ifstream file(entry.path() / "stat");  // "17 (name) R parent group …"
+      std::string text;
+      std::getline(file, text);
+      std::istringstream fields(text.substr(std::min(text.size(), text.rfind(')') + 1)));
+      char state = 'Z';
+      pid_t parent = 0;
+      pid_t group = 0;
+      const bool is_process = static_cast<bool>(fields >> state >> parent >> group);
+      const bool runs = is_process && state != 'Z' && state != 'X';
+      if (runs && group == process_.pid()) found += " " + entry.path().filename().string();
+    }
+    return found;
+  }
   // False when both streams have ended, or nothing came for a minute.
   bool read_more() {
     pollfd streams[] = {{is_out_open_ ? process_.stdout_fd() : -1, POLLIN, 0},

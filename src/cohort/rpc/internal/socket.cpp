@@ -84,12 +84,26 @@ HostPort local_address(int fd, HostPort where) {
   return where;
 }
 
-FileDescriptor bind_to(const HostPort& where) {
+AddressList resolve_to_listen(const HostPort& where) {
   std::string problem;
-  const AddressList addresses = resolve(where, true, problem);
+  AddressList addresses = resolve(where, true, problem);
   COHORT_CHECK(addresses != nullptr, ErrorCode::invalid_argument,
                "[rpc.listen] expected an address of this machine, got ", where.to_string(), ": ",
                problem);
+  return addresses;
+}
+
+// 0, or why nothing can listen there.
+int listen_once(const addrinfo& address) {
+  const FileDescriptor fd(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.is_open()) return errno;  // IPv6 may be off
+  set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (bind(fd.get(), address.ai_addr, address.ai_addrlen) != 0) return errno;
+  return listen(fd.get(), SOMAXCONN) == 0 ? 0 : errno;
+}
+
+FileDescriptor bind_to(const HostPort& where) {
+  const AddressList addresses = resolve_to_listen(where);
   FileDescriptor fd = open_socket(addresses->ai_family);
   set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // the port of a task that just ended
   if (bind(fd.get(), addresses->ai_addr, addresses->ai_addrlen) != 0)
@@ -184,8 +198,21 @@ FileDescriptor listen_on(std::string& address) {
 }
 
 void check_can_listen(const std::string& address) {
-  std::string unused = address;
-  listen_on(unused);
+  const HostPort where = parse_address(address);
+  check_all_free(*resolve_to_listen(where), where);
+}
+
+// Whoever serves takes those of a name's addresses that it gets, and others reach the rest.
+void check_all_free(const addrinfo& addresses, const HostPort& where) {
+  int problem = 0;
+  bool can_listen = false;
+  for (const addrinfo* one = &addresses; one != nullptr; one = one->ai_next) {
+    const int error = listen_once(*one);
+    if (error == EADDRINUSE) fail_listen(where.to_string(), error);
+    if (error == 0) can_listen = true;
+    if (problem == 0) problem = error;
+  }
+  if (!can_listen) fail_listen(where.to_string(), problem);
 }
 
 FileDescriptor connect_to(const PeerName& peer, Deadline deadline) {

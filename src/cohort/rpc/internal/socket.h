@@ -2,6 +2,8 @@
 // TCP sockets: addresses, listening, connecting. All are non-blocking and closed on exec.
 #pragma once
 
+#include <netdb.h>
+
 #include <string>
 #include <utility>
 
@@ -52,8 +54,11 @@ HostPort parse_address(const std::string& address);
 // Listens on exactly this address; puts the chosen port into `address`. already_exists when the
 // port is taken, invalid_argument when the address is not this machine's.
 FileDescriptor listen_on(std::string& address);
-// Throws what listen_on() would, without keeping the address.
+// Throws what listen_on() would, without keeping the address; already_exists also when another
+// address of the same name is taken.
 void check_can_listen(const std::string& address);
+// The same of addresses that are found already, for this text.
+void check_all_free(const addrinfo& addresses, const HostPort& where);
 
 // unavailable and peer_lost, or deadline_exceeded; both name the peer.
 FileDescriptor connect_to(const PeerName& peer, Deadline deadline);

@@ -11,7 +11,7 @@
 
 namespace cohort::server {
 
-// Thread-safe. Once close_all() has returned no handler of its channels runs.
+// Thread-safe. Once close_all() has returned true no handler of its channels runs.
 class ChannelTable {
  public:
   // The job a greeting belongs to; throws what the caller should hear.
@@ -20,21 +20,26 @@ class ChannelTable {
 
   // Throws when all are closed.
   rpc::Channel::Handlers accept(std::shared_ptr<rpc::Channel> channel);
-  // What becomes of the channels of this task, greeted under this start of the coordinator, until
-  // the deadline: none is left; one answers, and so lives; all are silent, as one whose host has
-  // gone is.
+  // What becomes of the channels of this task, greeted under this start of the coordinator: none is
+  // left; one answers, and so lives; all are silent, as one whose host has gone is. Waits for the
+  // first until `gone_by`, since who lives may be about to go, and then for the second until
+  // `answer_by`. Throws unavailable after end_waits().
   enum class Presence : std::uint8_t { gone, alive, silent };
   Presence presence(const std::string& task, std::uint64_t coordinator_incarnation,
-                    Deadline deadline);
+                    Deadline gone_by, Deadline answer_by);
+  void end_waits() noexcept;
   // Closes all of that start of the coordinator.
   void close_of(std::uint64_t coordinator_incarnation) noexcept;
-  // Closes all, once what they have queued is on its way, and takes no more.
-  void close_all(Deadline deadline) noexcept;
+  // Closes all, once what they have queued is on its way, which may take until the first deadline,
+  // and takes no more. Waits for their handlers until the second; false where one still runs: its
+  // channel is left behind.
+  bool close_all(Deadline sent_by, Deadline ended_by) noexcept;
 
  private:
   struct Peer;
   struct Shared;
   static void receive(Shared& shared, Peer& peer, rpc::Frame frame);
+  static void check_open(Shared& shared);
   static void note_hello(Shared& shared, const rpc::Channel* channel, const rpc::Hello& hello);
   static void note_answer(Shared& shared, const rpc::Channel* channel);
   static void take_leave(Shared& shared, Peer& peer, const rpc::Channel* key);

@@ -5,6 +5,9 @@
 // does not wait for a push to be acknowledged: a later pull on the same connection is answered
 // after it. A closure that asks nothing of others, of a function that was short before, runs on the
 // thread that brings it, when nothing is before it: waking another thread takes longer.
+//
+// User code and pipelines may never return, and nothing can stop them: a runner that is ended while
+// one runs leaves its thread behind, with all that the thread uses.
 #pragma once
 
 #include <atomic>
@@ -24,6 +27,16 @@
 
 namespace cohort::server {
 
+// What closures use. Lives as long as one runs.
+struct ClosureTables {
+  explicit ClosureTables(ParameterLinkOptions parameter_servers)
+      : links(std::move(parameter_servers)) {}
+
+  FunctionTable functions;
+  IteratorTable iterators;
+  ParameterLinks links;
+};
+
 // Thread-safe.
 class ClosureRunner {
  public:
@@ -31,10 +44,17 @@ class ClosureRunner {
     std::string task;  // "worker:1": the origin of errors
     Duration data_timeout = std::chrono::minutes(5);
   };
-  ClosureRunner(Options options, FunctionTable& functions, IteratorTable& iterators,
-                ParameterLinks& links);
-  // Drops what is queued and waits for the closure that runs.
+  // Shared with its thread. Whoever starts one calls end().
+  static std::shared_ptr<ClosureRunner> start(Options options,
+                                              std::shared_ptr<ClosureTables> tables);
   ~ClosureRunner();
+  ClosureRunner(const ClosureRunner&) = delete;
+  ClosureRunner& operator=(const ClosureRunner&) = delete;
+  // Drops what is queued and waits for the closure that runs; false at the deadline: its thread is
+  // left behind. Not from a closure.
+  bool end(Deadline deadline) noexcept;
+  // The threads of this process that were left behind and still run.
+  static int left_behind() noexcept;
 
   void enqueue(rpc::RunBatch batch, const std::shared_ptr<CompletionSender>& sender);
   // Starts no more closures and waits until those that run have been reported; false at the
@@ -67,8 +87,10 @@ class ClosureRunner {
   };
   struct Running;  // what a closure's end needs until its pushes are acknowledged
 
+  ClosureRunner(Options options, std::shared_ptr<ClosureTables> tables);
   std::size_t run_brief(rpc::RunBatch& batch, const std::shared_ptr<CompletionSender>& sender);
   void loop();
+  void note_end();
   bool take(Item& item, bool& more_follow);
   void run(Item item, bool more_follow);
   void run_program(Item& item, const WorkerFunction& function,
@@ -80,6 +102,7 @@ class ClosureRunner {
             const std::shared_ptr<Running>& running);
 
   const Options options_;
+  const std::shared_ptr<ClosureTables> tables_;  // and three of its members
   FunctionTable& functions_;
   IteratorTable& iterators_;
   ParameterLinks& links_;
@@ -88,11 +111,13 @@ class ClosureRunner {
   std::deque<Item> inbox_ COHORT_GUARDED_BY(mutex_);
   bool is_running_ COHORT_GUARDED_BY(mutex_) = false;  // a closure, on whatever thread
   bool is_stopping_ COHORT_GUARDED_BY(mutex_) = false;
+  bool has_ended_ COHORT_GUARDED_BY(mutex_) = false;  // the thread, but for its last words
+  bool is_left_ COHORT_GUARDED_BY(mutex_) = false;
   std::shared_ptr<CompletionSender> last_sender_ COHORT_GUARDED_BY(mutex_);
   const std::shared_ptr<OpenCount> open_ = std::make_shared<OpenCount>();
   // Elements drawn by closures that wait for a program. Used only by who has set is_running_.
   std::unordered_map<std::uint64_t, Draws> parked_;
-  std::thread thread_;
+  std::thread thread_;  // used only by who starts and ends the runner
 };
 
 }  // namespace cohort::server

@@ -35,27 +35,30 @@ class Job {
   std::uint64_t coordinator_incarnation() const { return options_.coordinator_incarnation; }
   const std::string& coordinator() const { return options_.coordinator; }
   ParameterStore& store() { return store_; }
-  FunctionTable& functions() { return functions_; }
+  FunctionTable& functions() { return tables_->functions; }
   void create_iterator(const rpc::IteratorSpec& iterator);
-  void release(const std::vector<std::uint64_t>& resources) { iterators_.release(resources); }
+  void release(const std::vector<std::uint64_t>& resources) {
+    tables_->iterators.release(resources);
+  }
   // A frame after the hello. Throws what the peer should hear.
   void handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,
               const std::shared_ptr<CompletionSender>& sender);
   // The channel of `sender` has closed.
-  void hang_up(const std::shared_ptr<CompletionSender>& sender) { runner_.drop(sender); }
+  void hang_up(const std::shared_ptr<CompletionSender>& sender) { runner_->drop(sender); }
   rpc::Health health() const;
   // Lets the closures that run end, and starts no other; false at the deadline.
-  bool drain(Deadline deadline) { return runner_.drain(deadline); }
+  bool drain(Deadline deadline) { return runner_->drain(deadline); }
+  // What a closure asks of others fails from here on, and no other is started, as when the job
+  // goes. Waits a moment for the one that runs; false when it is left behind.
+  bool end() noexcept;
 
  private:
   rpc::Frame peek(const rpc::PeekRequest& request);
 
   const JobOptions options_;
   ParameterStore store_;
-  FunctionTable functions_;
-  IteratorTable iterators_;
-  ParameterLinks links_;
-  ClosureRunner runner_;
+  const std::shared_ptr<ClosureTables> tables_;
+  const std::shared_ptr<ClosureRunner> runner_;
 };
 
 }  // namespace cohort::server

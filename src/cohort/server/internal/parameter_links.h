@@ -2,6 +2,7 @@
 // A worker's connections to the parameter servers, made at first use and again after a loss.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -24,7 +25,8 @@ struct ParameterLinkOptions {
 class ParameterLinks {
  public:
   explicit ParameterLinks(ParameterLinkOptions options);
-  // Connects when needed; throws with origin "ps:i" when it cannot.
+  // Connects when needed; throws with origin "ps:i" when it cannot. After close():
+  // cancelled.
   std::shared_ptr<rpc::Requester> get(std::uint32_t ps);
   void close() noexcept;
 
@@ -34,6 +36,7 @@ class ParameterLinks {
     std::shared_ptr<rpc::Requester> requester COHORT_GUARDED_BY(mutex);
   };
   const ParameterLinkOptions options_;
+  std::atomic<bool> is_closed_{false};
   std::vector<std::unique_ptr<Link>> links_;
 };
 

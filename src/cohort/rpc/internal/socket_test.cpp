@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/rpc/internal/socket.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+
+#include "cohort/testing/throws_error.h"
+
+namespace cohort::rpc::internal {
+namespace {
+
+using testing::throws_error;
+
+// The addresses of a name, with one port.
+class AddressesOfAName {
+ public:
+  AddressesOfAName(const char* first, const char* second, const std::string& port) {
+    const char* hosts[] = {first, second};
+    for (int i = 0; i < 2; ++i) {
+      sockets_[i].sin_family = AF_INET;
+      sockets_[i].sin_port = htons(static_cast<std::uint16_t>(std::stoi(port)));
+      inet_pton(AF_INET, hosts[i], &sockets_[i].sin_addr);
+      list_[i].ai_family = AF_INET;
+      list_[i].ai_addr = reinterpret_cast<sockaddr*>(&sockets_[i]);
+      list_[i].ai_addrlen = sizeof sockets_[i];
+    }
+    list_[0].ai_next = &list_[1];
+  }
+  AddressesOfAName(const AddressesOfAName&) = delete;
+  AddressesOfAName& operator=(const AddressesOfAName&) = delete;
+  const addrinfo& list() const { return list_[0]; }
+
+ private:
+  sockaddr_in sockets_[2] = {};
+  addrinfo list_[2] = {};
+};
+
+// The first address was free, so a task shared its name and port with another program.
+TEST(Socket, APortIsTakenWhereOneAddressOfTheNameIs) {
+  std::string taken = "127.0.0.2:0";
+  const FileDescriptor other = listen_on(taken);
+  const HostPort name{"localhost", parse_address(taken).port};
+  const AddressesOfAName both("127.0.0.1", "127.0.0.2", name.port);
+  EXPECT_THAT([&] { check_all_free(both.list(), name); },
+              throws_error(ErrorCode::already_exists, "got localhost:" + name.port));
+  const AddressesOfAName free("127.0.0.1", "127.0.0.3", name.port);
+  EXPECT_NO_THROW(check_all_free(free.list(), name));
+}
+
+// As IPv6 where it is off.
+TEST(Socket, AnAddressThatTheMachineLacksIsNoMatterWhereAnotherIsThere) {
+  std::string any = "127.0.0.1:0";
+  listen_on(any);
+  const HostPort name{"here", parse_address(any).port};
+  const AddressesOfAName one("192.0.2.1", "127.0.0.1", name.port);
+  EXPECT_NO_THROW(check_all_free(one.list(), name));
+  const AddressesOfAName none("192.0.2.1", "192.0.2.1", name.port);
+  EXPECT_THAT([&] { check_all_free(none.list(), name); },
+              throws_error(ErrorCode::invalid_argument, "an address of this machine"));
+}
+
+}  // namespace
+}  // namespace cohort::rpc::internal

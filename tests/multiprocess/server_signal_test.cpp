@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Signals to a server whose pipeline never gives an element: nothing can stop it, and the process
+// ends nevertheless.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <thread>
+
+#include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/testing/cluster/test_cluster.h"
+#include "cohort/testing/running_program.h"
+
+namespace cohort {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(60);
+
+class ServerSignal : public testing::LeavesNoProcess {
+ protected:
+  ServerSignal() {
+    iterator.emplace(
+        coordinator
+            ->create_per_worker_dataset(
+                Dataset::range(std::int64_t{1} << 60).filter([](at::Tensor x) { return x.lt(0); }))
+            .iterator());
+    // It asks the worker for an element.
+    asking = std::thread([this] {
+      try {
+        coordinator->schedule(Function([](Iterator& it) { return Nest(it.next<at::Tensor>()); }),
+                              *iterator);
+      } catch (const Error&) {  // the worker has gone
+      }
+    });
+    await_work();
+  }
+  ~ServerSignal() override {
+    worker.signal(SIGKILL);
+    asking.join();
+    coordinator.reset();
+    cluster.kill("ps:0");
+  }
+
+  // The server is in the pipeline once it has used half a second of its cores since it answered.
+  void await_work() {
+    const Deadline deadline = Deadline::after(kPatience);
+    const long start = ticks();
+    const long some = ::sysconf(_SC_CLK_TCK) / 2;
+    while (ticks() - start < some)
+      ASSERT_FALSE(deadline.has_expired()) << "no element was asked for";
+  }
+  long ticks() const {
+    std::ifstream file("/proc/" + std::to_string(worker.pid()) + "/stat");
+    std::string text;
+    std::getline(file, text);
+    std::istringstream fields(text.substr(text.rfind(')') + 1));
+    std::string skipped;
+    for (int field = 3; field < 14; ++field) fields >> skipped;
+    long used = 0;
+    fields >> used;
+    return used;
+  }
+  // Its end has begun.
+  bool await_refusal() const {
+    const auto client = rpc::control_client(cluster.spec().task_address("worker", 0), "worker:0");
+    const Deadline deadline = Deadline::after(kPatience);
+    while (!deadline.has_expired()) {
+      try {
+        client->health(Deadline::after(std::chrono::seconds(1)));
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::unavailable) return true;
+      }
+    }
+    return false;
+  }
+
+  testing::TestCluster cluster{
+      {.workers = 1, .ps = 1, .command = {COHORT_COMMAND, "server"}, .not_started = {"worker:0"}}};
+  testing::RunningProgram worker{{COHORT_COMMAND, "server"},
+                                 {{"TF_CONFIG", cluster.tf_config("worker:0")}}};
+  ParameterServerStrategy strategy{cluster.resolver()};
+  std::optional<ClusterCoordinator> coordinator{std::in_place, strategy};
+  std::optional<PerWorkerIterator> iterator;
+  std::thread asking;
+};
+
+// The end waited for the pipeline, for ever.
+TEST_F(ServerSignal, OneEndsTheServerWhateverRuns) {
+  worker.signal(SIGTERM);
+  EXPECT_EQ(worker.wait().to_string(), "exit code 0");
+}
+
+// It was not heard.
+TEST_F(ServerSignal, ASecondOneEndsItAtOnce) {
+  worker.signal(SIGTERM);
+  ASSERT_TRUE(await_refusal());
+  worker.signal(SIGTERM);
+  EXPECT_EQ(worker.wait().signal, SIGTERM);
+}
+
+}  // namespace
+}  // namespace cohort
