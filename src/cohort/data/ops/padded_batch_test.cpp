@@ -101,8 +101,8 @@ TEST(PaddedBatch, KnowsTheSizesThatItsInputKnows) {
 }
 
 TEST(PaddedBatch, LosesNothingBehindAnError) {
-  EXPECT_THAT(elements_of(failing_at(0, 5).padded_batch(2)),
-              ElementsAre("error data_loss", "[1, 2]", "[3, 4]"));
+  EXPECT_THAT(elements_of(failing_at(2, 6).padded_batch(2)),
+              ElementsAre("[0, 1]", "error data_loss", "[3, 4]", "[5]"));
 }
 
 TEST(PaddedBatch, ReportsElementsThatAreTooLongInPlaceOfTheirBatch) {
