@@ -157,7 +157,8 @@ class COHORT_API Dataset {
   // The whole nest, once.
   static Dataset from_tensors(Nest element);
   // What a generator yields, which `make` makes anew for each iteration. Items are converted to the
-  // spec's dtypes; one that does not fit is invalid_argument in its place. It runs here alone: it
+  // spec's dtypes, integers with fewer bits where it says so; one of another kind, structure or
+  // shape is invalid_argument in its place. It runs here alone: it
   // can be neither shipped nor saved.
   static Dataset from_generator(std::function<Generator()> make, ElementSpec output_spec);
   // The names that match glob patterns, in the order of their bytes or shuffled; found now.

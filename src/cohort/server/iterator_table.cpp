@@ -1,7 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/server/internal/iterator_table.h"
 
+#include <thread>
+#include <utility>
+
+#include "cohort/core/log.h"
+
 namespace cohort::server {
+namespace {
+
+// For what follows the release of an iterator, which may want what it held.
+constexpr auto kMoment = std::chrono::milliseconds(500);
+
+// Outlives the threads that count in it.
+struct Ending {
+  Mutex mutex;
+  Condition changed;
+  int count COHORT_GUARDED_BY(mutex) = 0;
+
+  void add(int change) {
+    {
+      const Lock lock(mutex);
+      count += change;
+    }
+    changed.notify_all();
+  }
+  bool wait_for_none(Deadline deadline) {
+    const Lock lock(mutex);
+    return changed.wait(mutex, deadline,
+                        [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return count == 0; });
+  }
+};
+
+Ending& ending() {
+  static auto& instance = *new Ending();
+  return instance;
+}
+
+void let_go(std::vector<std::shared_ptr<WorkerIterator>> iterators) noexcept {
+  if (iterators.empty()) return;
+  ending().add(1);
+  try {
+    std::thread([held = std::move(iterators)]() mutable {
+      held.clear();
+      ending().add(-1);
+    }).detach();
+  } catch (const std::exception& error) {
+    log_warn("no thread to end an iterator on: ", error.what());  // it has ended here
+    ending().add(-1);
+  }
+}
+
+}  // namespace
 
 WorkerIterator::WorkerIterator(const rpc::IteratorSpec& spec, const RunOptions& options) {
   try {
@@ -45,8 +95,11 @@ std::vector<Fields> WorkerIterator::peek(std::size_t count) {
 
 void IteratorTable::create(const rpc::IteratorSpec& spec, const RunOptions& options) {
   auto made = std::make_shared<WorkerIterator>(spec, options);
-  const Lock lock(mutex_);
-  iterators_[spec.id] = std::move(made);
+  {
+    const Lock lock(mutex_);
+    std::swap(iterators_[spec.id], made);
+  }
+  if (made) let_go({std::move(made)});
 }
 
 std::shared_ptr<WorkerIterator> IteratorTable::find(std::uint64_t id) const {
@@ -62,8 +115,41 @@ std::shared_ptr<WorkerIterator> IteratorTable::find(std::uint64_t id) const {
 }
 
 void IteratorTable::release(const std::vector<std::uint64_t>& ids) {
+  Iterators released;
+  {
+    const Lock lock(mutex_);
+    for (const std::uint64_t id : ids) {
+      const auto found = iterators_.find(id);
+      if (found == iterators_.end()) continue;
+      released.push_back(std::move(found->second));
+      iterators_.erase(found);
+    }
+  }
+  if (released.empty()) return;
+  let_go(std::move(released));
+  ending().wait_for_none(Deadline::after(kMoment));
+}
+
+IteratorTable::Iterators IteratorTable::take_all() {
   const Lock lock(mutex_);
-  for (const std::uint64_t id : ids) iterators_.erase(id);
+  Iterators all;
+  for (auto& [id, iterator] : iterators_) all.push_back(std::move(iterator));
+  iterators_.clear();
+  return all;
+}
+
+IteratorTable::~IteratorTable() { let_go(take_all()); }
+
+bool IteratorTable::end(Deadline deadline) noexcept {
+  let_go(take_all());
+  if (ending().wait_for_none(deadline)) return true;
+  log_warn("a pipeline does not end: its threads are left behind");
+  return false;
+}
+
+int IteratorTable::left_behind() noexcept {
+  const Lock lock(ending().mutex);
+  return ending().count;
 }
 
 std::size_t IteratorTable::size() const {

@@ -31,7 +31,9 @@ Job::~Job() { end(); }
 
 bool Job::end() noexcept {
   tables_->links.close();  // a closure that waits for a parameter server gives up
-  return runner_->end(Deadline::after(kLastMoment));
+  const Deadline deadline = Deadline::after(kLastMoment);
+  const bool has_ended = runner_->end(deadline);
+  return tables_->iterators.end(deadline) && has_ended;
 }
 
 void Job::create_iterator(const rpc::IteratorSpec& iterator) {

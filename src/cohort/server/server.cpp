@@ -120,6 +120,7 @@ class Server::Task final : public rpc::ControlService {
   Condition changed_;
   std::shared_ptr<server::Job> job_ COHORT_GUARDED_BY(mutex_);
   bool is_ending_ COHORT_GUARDED_BY(mutex_) = false;
+  bool is_refusing_ COHORT_GUARDED_BY(mutex_) = false;  // has taken leave of its last job
   Deadline end_by_ COHORT_GUARDED_BY(mutex_);
   server::ChannelTable channels_;
   bool is_stopped_ = false;
@@ -205,6 +206,7 @@ bool Server::Task::take_job(const rpc::HandshakeRequest& request,
                             const std::shared_ptr<server::Job>& expected) {
   std::shared_ptr<server::Job> old;  // ends outside the lock
   const Lock lock(mutex_);
+  COHORT_CHECK(!is_refusing_, ErrorCode::unavailable, "[server.handshake] ", self_.task, " ends");
   if (job_ != expected) return false;
   if (job_ && job_->coordinator_incarnation() == request.coordinator_incarnation) return true;
   old = std::move(job_);
@@ -314,6 +316,7 @@ bool Server::Task::stop() noexcept {
   {
     const Lock lock(mutex_);
     last = std::move(job_);
+    is_refusing_ = true;
   }
   if (last) last->drain(Deadline::after(Duration::zero()));  // from here on it starts no more
   channels_.end_waits();
@@ -321,7 +324,8 @@ bool Server::Task::stop() noexcept {
   if (last && !last->drain(grace)) log_warn("closures were still running when the grace was over");
   is_all_ended_ = channels_.close_all(grace, end);
   if (last) last->end();  // after the channels: nobody hears what the end did to it
-  is_all_ended_ = is_all_ended_ && server::ClosureRunner::left_behind() == 0;
+  is_all_ended_ = is_all_ended_ && server::ClosureRunner::left_behind() == 0 &&
+                  server::IteratorTable::left_behind() == 0;
   listeners_.clear();
   return is_all_ended_;
 }

@@ -17,6 +17,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -38,7 +39,10 @@ class RunningProgram {
   // The same of stderr.
   bool await_error(const std::string& text) { return await(err_, text); }
   pid_t pid() const { return process_.pid(); }
-  void signal(int number) { ::kill(process_.pid(), number); }
+  // Nothing once wait() has returned: the number may be another's.
+  void signal(int number) {
+    if (!has_ended_) ::kill(process_.pid(), number);
+  }
   cli::ProcessExit wait() {
     while (read_more()) {
     }
@@ -46,7 +50,9 @@ class RunningProgram {
     EXPECT_EQ(::poll(&ended, 1, kPatience), 1) << "the program does not end; it wrote:\n"
                                                << out_ << err_;
     EXPECT_EQ(left_behind(), "") << "left running by the program";
-    return process_.poll_exit().value_or(cli::ProcessExit{-1, 0});
+    const std::optional<cli::ProcessExit> exit = process_.poll_exit();
+    has_ended_ = exit.has_value();
+    return exit.value_or(cli::ProcessExit{-1, 0});
   }
   const std::string& out() const { return out_; }
   const std::string& err() const { return err_; }
@@ -102,6 +108,7 @@ class RunningProgram {
   std::string err_;
   bool is_out_open_ = true;
   bool is_err_open_ = true;
+  bool has_ended_ = false;
 };
 
 // Orphans of what a test started come to this process; those that are still running at the test's

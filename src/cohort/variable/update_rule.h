@@ -16,11 +16,11 @@ namespace cohort {
 // Which values of a hyperparameter make sense; a fraction is in [0, 1).
 enum class HyperRange : std::uint8_t { finite, not_negative, positive, fraction };
 
-// Stateless; slots belong to the variable. Thread-safe.
+// Stateless; slots belong to one optimizer on one variable. Thread-safe.
 class COHORT_API UpdateRule {
  public:
   virtual ~UpdateRule() = default;
-  // The name on the wire: "momentum".
+  // The name, on the wire with the optimizer's number behind it: "momentum", "momentum#1".
   virtual std::string_view name() const = 0;
   // The order of `hyper`: "learning_rate", …
   virtual std::span<const std::string_view> hyper_names() const = 0;

@@ -51,9 +51,10 @@ std::shared_ptr<const DatasetFunction> make_dataset_function(DatasetBody body, s
 NodePtr DatasetFunction::call(const Nest& structure, const Fields& fields) const {
   const std::vector<Nest> arguments = arguments_of(structure, fields, arity_, "dataset function");
   NodePtr node = body_(arguments).node();
-  COHORT_CHECK(node != nullptr, ErrorCode::invalid_argument,
-               "[data.flat_map] expected the function to return a dataset, got one that was moved "
-               "from or never made; return a Dataset");
+  COHORT_CHECK(
+      node != nullptr, ErrorCode::invalid_argument,
+      "[data.dataset_function] expected the function to return a dataset, got one that was "
+      "moved from or never made; return a Dataset");
   return node;
 }
 

@@ -193,7 +193,14 @@ at::Tensor value_for(const TensorSpec& field, const Nest& given, std::size_t ind
                dtype_name(field.dtype), " as the padding value of field ", index, ", got ",
                given.is_tensor() ? TensorSpec::of(given.tensor()).to_string() : given.structure());
   try {
-    return tensor_of(given, field.dtype);
+    at::Tensor value = tensor_of(given, field.dtype);
+    // Unlike a generator's items, which tf narrows.
+    COHORT_CHECK(given.kind() != Nest::Kind::integer || !c10::isIntegralType(field.dtype, false) ||
+                     value.item().toLong() == given.integer(),
+                 ErrorCode::invalid_argument,
+                 "[data.padded_batch] expected a padding value that fits ", dtype_name(field.dtype),
+                 ", got ", given.integer());
+    return value;
   } catch (...) {
     throw current_error().during("making padded_batch, the padding value of field " +
                                  std::to_string(index));

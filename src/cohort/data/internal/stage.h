@@ -40,6 +40,16 @@ class UnevenBatch final : public Error {
   std::int64_t size_;
 };
 
+// What `make` makes of `size` elements; it fails where their shapes differ.
+template <class Make>
+Fields even(Make make, std::int64_t size) {
+  try {
+    return make();
+  } catch (const Error& error) {
+    throw UnevenBatch(error, size);
+  }
+}
+
 // Used from one thread at a time. Each of its virtuals is forwarded in stage_book.cpp.
 class Stage : public ElementSource {
  public:

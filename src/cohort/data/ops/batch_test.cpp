@@ -108,6 +108,15 @@ TEST(Batch, LosesNothingBehindAnError) {
               ElementsAre("error data_loss", "error invalid_argument"));
 }
 
+TEST(Batch, DropsNothingOfUnequalShapesButTheRemainder) {
+  const Dataset uneven = rows(3).batch(2);
+  const BatchOptions drop{.drop_remainder = true};
+  EXPECT_THAT(elements_of(uneven.repeat().batch(4, drop), 2),
+              ElementsAre("error invalid_argument", "error invalid_argument"));
+  EXPECT_THAT(elements_of(uneven.repeat(2).batch(4, drop)), ElementsAre("error invalid_argument"));
+  EXPECT_TRUE(elements_of(uneven.repeat(2).batch(5, drop)).empty());
+}
+
 TEST(Batch, DropsARemainderWhateverItsShapes) {
   EXPECT_TRUE(elements_of(rows(5).batch(3).batch(4, {.drop_remainder = true})).empty());
   EXPECT_THAT(elements_of(rows(5).batch(3).batch(2, {.drop_remainder = true})),

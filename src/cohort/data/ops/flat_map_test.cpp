@@ -126,7 +126,7 @@ TEST(FlatMap, RefusesAFunctionThatReturnsNoDataset) {
     return dataset;  // NOLINT(bugprone-use-after-move)
   });
   EXPECT_THAT(error_of([&] { static_cast<void>(made.element_spec()); }).message(),
-              HasSubstr("[data.flat_map] expected the function to return a dataset"));
+              HasSubstr("[data.dataset_function] expected the function to return a dataset"));
 }
 
 TEST(FlatMap, RefusesDatasetsOfAnotherStructure) {

@@ -153,6 +153,9 @@ TEST(PaddedBatch, RefusesWhatDoesNotFitItsElements) {
               HasSubstr("expected a list of integers in padded_shapes for field 0"));
   EXPECT_THAT(message(2, {.padding_values = at::scalar_tensor(0.5, at::kFloat)}),
               HasSubstr("expected a scalar int64 as the padding value of field 0, got float32[]"));
+  const Dataset bytes = Dataset::range(3, {.dtype = at::kByte}).batch(2);
+  EXPECT_THAT(error_of([&] { bytes.padded_batch(2, {.padding_values = 300}); }).message(),
+              HasSubstr("expected a padding value that fits uint8, got 300"));
   EXPECT_THAT(message(2, {.padding_values = Nest::tuple({1, 2})}),
               HasSubstr("expected a scalar int64 as the padding value"));
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // parse_example: the features of serialized tf.train.Examples as tensors.
+#include <algorithm>
+
 #include "cohort/core/error.h"
+#include "cohort/core/string_tensor.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/example_parser.h"
 #include "cohort/data/internal/attribute_reader.h"
@@ -21,7 +24,11 @@ class ParseExampleStage final : public Stage {
 
   bool next(Fields& fields) override {
     Fields serialized;
-    if (!input_->next(serialized)) return false;
+    if (next_pending_ < pending_.numel()) {
+      serialized.push_back(pending_.select(next_pending_++));
+    } else if (!input_->next(serialized)) {
+      return false;
+    }
     fields = parsed(serialized);
     return true;
   }
@@ -31,18 +38,46 @@ class ParseExampleStage final : public Stage {
     input_->stop_at_errors();
   }
 
-  // Parses the batch at once, where that is the stack of its elements.
+  // Parses the batch at once, where that is the stack of its elements. Where one of them is bad,
+  // they are parsed one by one: those behind it are not lost.
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
-    if (!parses_batches_) return Stage::next_batch(count, batch);
+    if (!parses_batches_ || next_pending_ < pending_.numel()) {
+      return Stage::next_batch(count, batch);
+    }
     Fields serialized;
     const std::int64_t size = input_->next_batch(count, serialized);
-    if (size > 0) batch = parsed(serialized);
-    return size;
+    if (size == 0) return 0;
+    try {
+      batch = parsed(serialized);
+      return size;
+    } catch (...) {
+      if (!stops_at_errors() || serialized.size() != 1) throw;
+    }
+    pending_ = StringTensor::of(serialized[0]);
+    next_pending_ = 0;
+    return Stage::next_batch(count, batch);
   }
 
-  std::int64_t skip(std::int64_t count) override { return input_->skip(count); }
-  void save(ByteWriter& writer) const override { input_->save(writer); }
-  void restore(ByteReader& reader) override { input_->restore(reader); }
+  std::int64_t skip(std::int64_t count) override {
+    const std::int64_t held = std::min(count, pending_.numel() - next_pending_);
+    next_pending_ += held;
+    return held + input_->skip(count - held);
+  }
+
+  void save(ByteWriter& writer) const override {
+    writer.varint(static_cast<std::uint64_t>(pending_.numel() - next_pending_));
+    for (std::int64_t i = next_pending_; i < pending_.numel(); ++i) writer.text(pending_[i]);
+    input_->save(writer);
+  }
+
+  void restore(ByteReader& reader) override {
+    std::vector<std::string> texts(reader.count());
+    for (std::string& text : texts) text = reader.text();
+    const auto count = static_cast<std::int64_t>(texts.size());
+    pending_ = StringTensor({count}, std::move(texts));
+    next_pending_ = 0;
+    input_->restore(reader);
+  }
 
  private:
   Fields parsed(const Fields& serialized) const {
@@ -56,6 +91,9 @@ class ParseExampleStage final : public Stage {
   std::unique_ptr<Stage> input_;
   const ExampleParser& parser_;  // the node's
   bool parses_batches_;
+  // Drawn for a batch that had a bad one, and not parsed yet.
+  StringTensor pending_{{0}, std::vector<std::string>()};
+  std::int64_t next_pending_ = 0;
 };
 
 class ParseExampleNode final : public Node {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // repeat: the input again and again.
 #include <limits>
+#include <optional>
 
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
@@ -116,6 +117,7 @@ class ElementRepeat final : public Stage {
   // A whole batch of one epoch goes through untouched.
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
     std::vector<Fields> parts;
+    std::optional<Error> uneven;
     std::int64_t filled = 0;
     while (filled < count && epochs_.current() != nullptr) {
       Fields part;
@@ -123,6 +125,9 @@ class ElementRepeat final : public Stage {
       try {
         if (stops_at_errors()) epochs_.current()->stop_at_errors();
         got = epochs_.current()->next_batch(count - filled, part);
+      } catch (const UnevenBatch& error) {
+        uneven = error;
+        got = error.size();
       } catch (...) {
         epochs_.note_yield();
         throw;
@@ -134,7 +139,8 @@ class ElementRepeat final : public Stage {
       filled += got;
       if (filled < count) epochs_.advance();
     }
-    if (filled > 0) batch = concatenated(std::move(parts));
+    if (uneven) throw UnevenBatch(*uneven, filled);
+    if (filled > 0) batch = even([&] { return concatenated(std::move(parts)); }, filled);
     return filled;
   }
 

@@ -19,6 +19,12 @@ std::int64_t read_left(ByteReader& reader) {
   return left;
 }
 
+bool fills_cache_file(const Node& node) {
+  if (node.op() == "cache" && node.attributes().find("file")->second.text() != "") return true;
+  return std::any_of(node.inputs().begin(), node.inputs().end(),
+                     [](const NodePtr& input) { return fills_cache_file(*input); });
+}
+
 class RowTake final : public RowStage {
  public:
   RowTake(const Node& node, std::unique_ptr<Stage> input, std::int64_t count)
@@ -60,26 +66,17 @@ class ElementTake final : public Stage {
  public:
   ElementTake(const Node& node, StageContext context, std::unique_ptr<Stage> input,
               std::int64_t count)
-      : Stage(node), context_(std::move(context)), input_(std::move(input)), left_(count) {}
+      : Stage(node),
+        context_(std::move(context)),
+        fills_cache_(fills_cache_file(node.input())),
+        input_(std::move(input)),
+        left_(count) {}
 
   bool next(Fields& fields) override {
     if (left_ == 0) return end();
     if (!input_->next(fields)) return end();
     --left_;  // not where it threw: an error is no element
     return true;
-  }
-
-  std::int64_t next_batch(std::int64_t count, Fields& batch) override {
-    if (stops_at_errors()) return Stage::next_batch(count, batch);  // which counts one by one
-    const std::int64_t wanted = std::min(count, left_);
-    if (wanted == 0) {
-      end();
-      return 0;
-    }
-    left_ -= wanted;
-    const std::int64_t got = input_->next_batch(wanted, batch);
-    if (got < wanted) end();
-    return got;
   }
 
   std::int64_t skip(std::int64_t count) override {
@@ -107,14 +104,16 @@ class ElementTake final : public Stage {
   }
 
  private:
-  // Lets go of what the input holds, as of a cache's file that others may want to write.
+  // Lets go of a cache's file that others may want to write; not of anything else, whose threads
+  // would have to end first.
   bool end() {
     left_ = 0;
-    input_.reset();
+    if (fills_cache_) input_.reset();
     return false;
   }
 
   StageContext context_;  // of the input
+  bool fills_cache_;
   std::unique_ptr<Stage> input_;
   std::int64_t left_;
 };

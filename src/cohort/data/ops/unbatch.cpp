@@ -54,7 +54,7 @@ class UnbatchStage final : public Stage {
       got += end - std::exchange(row_, end);
     }
     if (first_error) std::rethrow_exception(first_error);
-    if (got > 0) batch = joined(parts);
+    if (got > 0) batch = even([&] { return joined(parts); }, got);
     return got;
   }
 

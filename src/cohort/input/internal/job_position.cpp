@@ -10,7 +10,7 @@
 namespace cohort::input {
 namespace {
 
-constexpr std::uint8_t kVersion = 2;
+constexpr std::uint8_t kVersion = 3;
 constexpr std::int64_t kNumberMax = 1 << 20;  // of workers and replicas
 
 bool is_sound_feed(const FeedPosition& feed) {
@@ -77,7 +77,7 @@ Bytes JobPosition::encode_feeds(const std::vector<FeedPosition>& feeds) {
 
 JobPosition JobPosition::decode(std::span<const std::byte> bytes) {
   ByteReader reader(bytes, "position in a distributed dataset");
-  if (reader.u8() != kVersion) reader.fail("version 2");
+  if (reader.u8() != kVersion) reader.fail("version 3");
   JobPosition job;
   const std::uint8_t dealing = reader.u8();
   if (dealing > static_cast<std::uint8_t>(Dealing::by_function)) reader.fail("a way of dealing");

@@ -37,16 +37,26 @@ class WorkerIterator {
   std::deque<Fields> peeked_ COHORT_GUARDED_BY(mutex_);
 };
 
-// Thread-safe.
+// Iterators that nobody asks any more end on threads of their own: a pipeline's threads may be in a
+// call that takes for ever. Thread-safe.
 class IteratorTable {
  public:
+  ~IteratorTable();
   void create(const rpc::IteratorSpec& spec, const RunOptions& options);
   // handle_lost when there is none of that id.
   std::shared_ptr<WorkerIterator> find(std::uint64_t id) const;
+  // Returns when they have ended, or after a moment.
   void release(const std::vector<std::uint64_t>& ids);
+  // Releases all and waits until all iterators of this process have ended; false at the deadline.
+  bool end(Deadline deadline) noexcept;
+  // The iterators of this process that were released and have not ended.
+  static int left_behind() noexcept;
   std::size_t size() const;
 
  private:
+  using Iterators = std::vector<std::shared_ptr<WorkerIterator>>;
+  Iterators take_all();
+
   mutable Mutex mutex_;
   std::unordered_map<std::uint64_t, std::shared_ptr<WorkerIterator>> iterators_
       COHORT_GUARDED_BY(mutex_);
