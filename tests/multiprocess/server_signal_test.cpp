@@ -17,6 +17,7 @@ namespace cohort {
 namespace {
 
 constexpr auto kPatience = std::chrono::seconds(60);
+constexpr int kElements = 8;
 
 Dataset endless_search(std::int64_t found) {
   return Dataset::range(std::int64_t{1} << 60).filter([found](at::Tensor x) {
@@ -24,19 +25,19 @@ Dataset endless_search(std::int64_t found) {
   });
 }
 
-// With true, its first element comes, and a thread of the pipeline's own looks for the second.
+// With true, some elements come and are taken; a thread of the pipeline's own looks for the next.
 class ServerSignal : public testing::LeavesNoProcess, public ::testing::WithParamInterface<bool> {
  protected:
   ServerSignal() {
     iterator.emplace(coordinator
-                         ->create_per_worker_dataset(GetParam() ? endless_search(1).prefetch(1)
-                                                                : endless_search(0))
+                         ->create_per_worker_dataset(
+                             GetParam() ? endless_search(kElements).prefetch(1) : endless_search(0))
                          .iterator());
     // It asks the worker for an element.
     asking = std::thread([this] {
       try {
-        coordinator->schedule(Function([](Iterator& it) { return Nest(it.next<at::Tensor>()); }),
-                              *iterator);
+        Function take([](Iterator& it) { return Nest(it.next<at::Tensor>()); });
+        for (int i = 0; i < kElements; ++i) coordinator->schedule(take, *iterator);
       } catch (const Error&) {  // the worker has gone
       }
     });
@@ -86,7 +87,9 @@ class ServerSignal : public testing::LeavesNoProcess, public ::testing::WithPara
       {.workers = 1, .ps = 1, .command = {COHORT_COMMAND, "server"}, .not_started = {"worker:0"}}};
   testing::RunningProgram worker{{COHORT_COMMAND, "server"},
                                  {{"TF_CONFIG", cluster.tf_config("worker:0")}}};
-  ParameterServerStrategy strategy{cluster.resolver()};
+  // How long a worker that has gone is waited for.
+  ParameterServerStrategy strategy{cluster.resolver(),
+                                   {.cluster = {.timeout = std::chrono::seconds(15)}}};
   std::optional<ClusterCoordinator> coordinator{std::in_place, strategy};
   std::optional<PerWorkerIterator> iterator;
   std::thread asking;
