@@ -61,9 +61,9 @@ struct StackRows : torch::data::transforms::Collation<at::Tensor> {
 };
 
 template <class Sampler, class Data>
-std::int64_t rows_of_loader(const Data& data) {
+std::int64_t rows_of_loader(Data data) {
   auto loader = torch::data::make_data_loader<Sampler>(
-      data.map(StackRows()), torch::data::DataLoaderOptions().batch_size(kBatch));
+      std::move(data).map(StackRows()), torch::data::DataLoaderOptions().batch_size(kBatch));
   std::int64_t rows = 0;
   for (const at::Tensor& batch : *loader) rows += batch.size(0);
   return rows;
