@@ -134,7 +134,7 @@ class Contenders {
 
   std::vector<Contender> of_views() {
     std::vector<Contender> all{{"scan of views", [this] { return rate([&] { scan_views(); }); }},
-                               {"read() of 256 KiB, nothing else", [this] {
+                               {"read() of 1 MiB, nothing else", [this] {
                                   return rate([&] { read_plainly(file_.path(), buffer_); });
                                 }}};
     // Batches so large that Python costs nothing, so small that memory does not.
@@ -175,7 +175,7 @@ class Contenders {
   const Workload& workload_;
   const RecordFile& file_;
   PythonPeer* peer_;
-  std::vector<char> buffer_ = std::vector<char>(256 << 10, '\1');
+  std::vector<char> buffer_ = std::vector<char>(1 << 20, '\1');
 };
 
 void compare(const Bench& bench, const Workload& workload, PythonPeer* peer) {

@@ -44,7 +44,7 @@ class COHORT_API RecordWriter {
 
 struct RecordReaderOptions {
   Compression compression = Compression::none;
-  std::int64_t buffer_bytes = 256 << 10;
+  std::int64_t buffer_bytes = 1 << 20;
 };
 
 // Used from one thread at a time.

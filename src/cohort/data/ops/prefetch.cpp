@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // prefetch: a thread of its own that keeps some elements ready.
+#include <atomic>
+#include <chrono>
 #include <deque>
 #include <thread>
 
@@ -17,6 +19,9 @@ namespace {
 
 constexpr std::string_view kName = "prefetch";
 constexpr std::int64_t kTunedElements = 8;  // for buffer_size -1
+constexpr auto kAwake = std::chrono::microseconds(50);
+constexpr int kWaitsToSleep = 16;
+
 // Whatever buffer_size says, no more than this is made ahead (but always one element).
 constexpr std::size_t kBytesMax = 256 << 20;
 
@@ -32,13 +37,15 @@ class PrefetchStage final : public Stage {
     if (!thread_.joinable()) start();
     Item item;
     {
-      const Lock lock(mutex_);
       const Waiting waiting;
+      await_briefly();
+      const Lock lock(mutex_);
       changed_.wait(mutex_, Deadline(),
                     [this]() COHORT_REQUIRES(mutex_) { return !ready_.empty() || is_at_end_; });
       if (ready_.empty()) return false;
       item = std::move(ready_.front());
       ready_.pop_front();
+      has_news_ = !ready_.empty() || is_at_end_;
       bytes_ -= item.byte_count();
     }
     changed_.notify_all();
@@ -64,6 +71,7 @@ class PrefetchStage final : public Stage {
     bytes_ = 0;
     is_at_end_ = reader.u8() != 0;
     for (std::size_t left = reader.count(2); left > 0; --left) push(read_item(reader));
+    has_news_ = !ready_.empty() || is_at_end_;
     input_->restore(reader);
   }
 
@@ -91,6 +99,21 @@ class PrefetchStage final : public Stage {
     if (thread_.joinable()) thread_.join();
   }
 
+  // To sleep and be woken takes longer than making a small batch: it is waited for awake first.
+  // Where that was in vain, the next waits sleep at once.
+  void await_briefly() {
+    if (has_news_ || waits_to_sleep_-- > 0) return;
+    const auto give_up = std::chrono::steady_clock::now() + kAwake;
+    while (!has_news_) {
+      if (std::chrono::steady_clock::now() >= give_up) {
+        waits_to_sleep_ = kWaitsToSleep;
+        return;
+      }
+      std::this_thread::yield();
+    }
+    waits_to_sleep_ = 0;
+  }
+
   bool has_room() const COHORT_REQUIRES(mutex_) {
     return ready_.empty() || (ready_.size() < elements_max_ && bytes_ < kBytesMax);
   }
@@ -115,6 +138,7 @@ class PrefetchStage final : public Stage {
         const Lock lock(mutex_);
         if (has_item) push(std::move(item));
         is_at_end_ = !has_item;
+        has_news_ = true;
       }
       changed_.notify_all();
       if (!has_item) return;
@@ -128,6 +152,8 @@ class PrefetchStage final : public Stage {
   std::deque<Item> ready_ COHORT_GUARDED_BY(mutex_);
   std::size_t bytes_ COHORT_GUARDED_BY(mutex_) = 0;
   bool is_at_end_ COHORT_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> has_news_{false};  // an element or the end; written under the mutex
+  int waits_to_sleep_ = 0;
   mutable bool must_stop_ COHORT_GUARDED_BY(mutex_) = false;
   mutable std::thread thread_;
 };
