@@ -117,7 +117,8 @@ int main(int argc, char** argv) {
         resolver, {.cluster = {.seed = static_cast<std::uint64_t>(options.number("--seed"))}});
     cohort::ClusterCoordinator coordinator(strategy);
     auto model = strategy.replicate([&] { return make_model(options); });
-    cohort::Sgd optimizer(model.parameters(), {.learning_rate = 0.05, .momentum = 0.9});
+    const double rate = options.values.at("--model") == "mlp" ? 0.05 : 0.01;
+    cohort::Sgd optimizer(model.parameters(), {.learning_rate = rate, .momentum = 0.9});
     auto data = coordinator.create_per_worker_dataset([&](const cohort::InputContext& input) {
       return train.shard(input)
           .shuffle(60'000, {.seed = options.number("--seed")})
