@@ -133,7 +133,6 @@ int main(int argc, char** argv) {
       optimizer.minimize(loss);
       return loss;
     });
-
     std::vector<cohort::RemoteValue> losses;
     const auto start = std::chrono::steady_clock::now();
     for (std::int64_t i = 0; i < steps; ++i) losses.push_back(coordinator.schedule(step, iterator));
