@@ -15,6 +15,7 @@
 
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/core/log.h"
+#include "cohort/testing/await_server.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/running_program.h"
 #include "cohort/testing/throws_error.h"
@@ -312,29 +313,16 @@ INSTANTIATE_TEST_SUITE_P(BadInput, AnotherBuild, ::testing::Bool(), [](const aut
   return is_protocol.param ? "Protocol" : "Torch";
 });
 
-bool answers(const TestCluster& cluster, const std::string& task) {
-  try {
-    cluster.health(task);
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
-}
-
-void await_answer(const TestCluster& cluster, const std::string& task) {
-  const Deadline deadline = Deadline::after(std::chrono::seconds(60));
-  while (!answers(cluster, task)) {
-    ASSERT_FALSE(deadline.has_expired()) << task << " never came up:\n" << cluster.output(task);
-  }
-}
-
 TEST_F(BadInput, TasksThatNeverAppearAreNamedAndNoOther) {
   TestCluster cluster({.workers = 2,
                        .ps = 2,
                        .command = {COHORT_COMMAND, "server"},
                        .not_started = {"ps:1", "worker:0"}});
   // A server that is slow to start is not what this is about.
-  for (const char* task : {"ps:0", "worker:1"}) await_answer(cluster, task);
+  for (const char* task : {"ps:0", "worker:1"}) {
+    ASSERT_TRUE(testing::await_answer(cluster.spec(), task)) << task << " never came up:\n"
+                                                             << cluster.output(task);
+  }
   ParameterServerStrategy strategy(cluster.resolver(),
                                    {.cluster = {.timeout = std::chrono::seconds(6)}});
   const auto address = [&](const char* job, int index) {

@@ -10,6 +10,7 @@
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/function/registry.h"
 #include "cohort/server/server.h"
+#include "cohort/testing/await_server.h"
 #include "cohort/testing/cluster/test_cluster.h"
 
 namespace cohort {
@@ -90,19 +91,7 @@ class ServerEnd : public ::testing::Test {
     }
   }
   // Whoever still wants something from the worker's control plane hears that it ends.
-  bool await_refusal() const {
-    const auto client = rpc::control_client(spec.task_address("worker", 0), "worker:0");
-    const Deadline deadline = Deadline::after(kPatience);
-    while (!deadline.has_expired()) {
-      try {
-        client->health(Deadline::after(std::chrono::seconds(1)));
-      } catch (const Error& error) {
-        // Too busy to answer is no refusal.
-        if (error.code() == ErrorCode::unavailable) return true;
-      }
-    }
-    return false;
-  }
+  bool await_refusal() const { return testing::await_refusal(spec, "worker:0"); }
 
   const std::shared_ptr<Gate> held_in = std::make_shared<Gate>();
   Gate& gate = *held_in;

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/testing/await_server.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/running_program.h"
 
@@ -70,18 +71,7 @@ class ServerSignal : public testing::LeavesNoProcess, public ::testing::WithPara
     return used;
   }
   // Its end has begun.
-  bool await_refusal() const {
-    const auto client = rpc::control_client(cluster.spec().task_address("worker", 0), "worker:0");
-    const Deadline deadline = Deadline::after(kPatience);
-    while (!deadline.has_expired()) {
-      try {
-        client->health(Deadline::after(std::chrono::seconds(1)));
-      } catch (const Error& error) {
-        if (error.code() == ErrorCode::unavailable) return true;
-      }
-    }
-    return false;
-  }
+  bool await_refusal() const { return testing::await_refusal(cluster.spec(), "worker:0"); }
 
   testing::TestCluster cluster{
       {.workers = 1, .ps = 1, .command = {COHORT_COMMAND, "server"}, .not_started = {"worker:0"}}};

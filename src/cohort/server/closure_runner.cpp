@@ -86,7 +86,7 @@ class AnswerGroup {
 struct ClosureRunner::Running {
   rpc::ClosureEnd end;
   std::shared_ptr<CompletionSender> sender;
-  std::shared_ptr<OpenCount> open;
+  std::shared_ptr<OpenClosures> open;
   std::string task;
   TimePoint started = Clock::system().now();
   // Only where this closure ends before the next one starts: an end that an acknowledgement brings
@@ -108,23 +108,9 @@ struct ClosureRunner::Running {
     const bool is_short = Clock::system().now() - started < kShortClosure;
     if (end.status == rpc::ClosureEnd::Status::ok) ++open->ended_well;
     sender->end(std::move(end), more_follow && is_short);
-    open->add(-1);
+    open->count.add(-1);
   }
 };
-
-void ClosureRunner::OpenCount::add(int change) {
-  {
-    const Lock lock(mutex);
-    count += static_cast<std::size_t>(change);
-  }
-  changed.notify_all();
-}
-
-bool ClosureRunner::OpenCount::wait_for_none(Deadline deadline) {
-  const Lock lock(mutex);
-  return changed.wait(mutex, deadline,
-                      [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return count == 0; });
-}
 
 ClosureRunner::ClosureRunner(Options options, std::shared_ptr<ClosureTables> tables)
     : options_(std::move(options)),
@@ -205,12 +191,12 @@ std::size_t ClosureRunner::run_brief(rpc::RunBatch& batch,
     if (is_running_ || is_stopping_ || !inbox_.empty()) return 0;
     is_running_ = true;
     last_sender_ = sender;
-    open_->add(1);  // for all of them: drain() waits
+    open_->count.add(1);  // for all of them: drain() waits
   }
   const Deadline end = Deadline::after(kBriefRun);
   std::size_t done = 0;
   do {
-    open_->add(1);
+    open_->count.add(1);
     const bool more_follow = done + 1 < calls.size();
     run({std::move(calls[done++]), batch.low_watermark, sender}, more_follow);
   } while (done < calls.size() && !end.has_expired() &&
@@ -220,7 +206,7 @@ std::size_t ClosureRunner::run_brief(rpc::RunBatch& batch,
     is_running_ = false;
     if (!inbox_.empty()) changed_.notify_one();
   }
-  open_->add(-1);
+  open_->count.add(-1);
   return done;
 }
 
@@ -233,7 +219,7 @@ bool ClosureRunner::drain(Deadline deadline) {
     sender = last_sender_;
   }
   changed_.notify_all();
-  const bool is_done = open_->wait_for_none(deadline);
+  const bool is_done = open_->count.wait_for_none(deadline);
   if (sender) sender->flush();  // an end may wait for one that no longer comes
   return is_done;
 }
@@ -281,7 +267,7 @@ bool ClosureRunner::take(Item& item, bool& more_follow) {
   item = std::move(inbox_.front());
   inbox_.pop_front();
   more_follow = !inbox_.empty();
-  open_->add(1);  // under the lock: drain() misses none
+  open_->count.add(1);  // under the lock: drain() misses none
   return true;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cohort/core/log.h"
+#include "cohort/server/internal/open_count.h"
 
 namespace cohort::server {
 namespace {
@@ -13,27 +14,8 @@ namespace {
 constexpr auto kMoment = std::chrono::milliseconds(500);
 
 // Outlives the threads that count in it.
-struct Ending {
-  Mutex mutex;
-  Condition changed;
-  int count COHORT_GUARDED_BY(mutex) = 0;
-
-  void add(int change) {
-    {
-      const Lock lock(mutex);
-      count += change;
-    }
-    changed.notify_all();
-  }
-  bool wait_for_none(Deadline deadline) {
-    const Lock lock(mutex);
-    return changed.wait(mutex, deadline,
-                        [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return count == 0; });
-  }
-};
-
-Ending& ending() {
-  static auto& instance = *new Ending();
+OpenCount& ending() {
+  static auto& instance = *new OpenCount();
   return instance;
 }
 
@@ -147,10 +129,7 @@ bool IteratorTable::end(Deadline deadline) noexcept {
   return false;
 }
 
-int IteratorTable::left_behind() noexcept {
-  const Lock lock(ending().mutex);
-  return ending().count;
-}
+int IteratorTable::left_behind() noexcept { return ending().get(); }
 
 std::size_t IteratorTable::size() const {
   const Lock lock(mutex_);

@@ -22,6 +22,7 @@
 #include "cohort/server/internal/completion_sender.h"
 #include "cohort/server/internal/function_table.h"
 #include "cohort/server/internal/iterator_table.h"
+#include "cohort/server/internal/open_count.h"
 #include "cohort/server/internal/parameter_links.h"
 #include "cohort/server/internal/push_collector.h"
 
@@ -76,14 +77,9 @@ class ClosureRunner {
     std::shared_ptr<CompletionSender> sender;
   };
   // The closures that have started and not been reported. Outlives the runner in answers to come.
-  struct OpenCount {
-    Mutex mutex;
-    Condition changed;
-    std::size_t count COHORT_GUARDED_BY(mutex) = 0;
+  struct OpenClosures {
+    OpenCount count;
     std::atomic<std::uint64_t> ended_well{0};
-
-    void add(int change);
-    bool wait_for_none(Deadline deadline);
   };
   struct Running;  // what a closure's end needs until its pushes are acknowledged
 
@@ -114,7 +110,7 @@ class ClosureRunner {
   bool has_ended_ COHORT_GUARDED_BY(mutex_) = false;  // the thread, but for its last words
   bool is_left_ COHORT_GUARDED_BY(mutex_) = false;
   std::shared_ptr<CompletionSender> last_sender_ COHORT_GUARDED_BY(mutex_);
-  const std::shared_ptr<OpenCount> open_ = std::make_shared<OpenCount>();
+  const std::shared_ptr<OpenClosures> open_ = std::make_shared<OpenClosures>();
   // Elements drawn by closures that wait for a program. Used only by who has set is_running_.
   std::unordered_map<std::uint64_t, Draws> parked_;
   std::thread thread_;  // used only by who starts and ends the runner

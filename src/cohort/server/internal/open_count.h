@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many things have begun and not ended.
+#pragma once
+
+#include "cohort/core/mutex.h"
+
+namespace cohort::server {
+
+// Thread-safe.
+class OpenCount {
+ public:
+  void add(int change) {
+    {
+      const Lock lock(mutex_);
+      count_ += change;
+    }
+    changed_.notify_all();
+  }
+  // False at the deadline.
+  bool wait_for_none(Deadline deadline) {
+    const Lock lock(mutex_);
+    return changed_.wait(mutex_, deadline,
+                         [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return count_ == 0; });
+  }
+  int get() const {
+    const Lock lock(mutex_);
+    return count_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  Condition changed_;
+  int count_ COHORT_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace cohort::server
