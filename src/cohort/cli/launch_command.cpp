@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cohort/cli/commands.h"
+#include "cohort/cli/ignored_signal.h"
 #include "cohort/cli/launch.h"
 #include "cohort/core/error.h"
 
@@ -31,9 +32,7 @@ class SignalRoute {
     struct sigaction action {};
     action.sa_handler = on_signal;
     for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-      struct sigaction now {};
-      ::sigaction(signal, nullptr, &now);
-      if (now.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);  // nohup ignores one
+      if (!is_ignored(signal)) ::sigaction(signal, &action, nullptr);
     }
     // A reader of our output that goes away is no reason to leave tasks behind.
     std::signal(SIGPIPE, SIG_IGN);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cohort/cli/commands.h"
+#include "cohort/cli/ignored_signal.h"
 #include "cohort/cluster/resolvers/tf_config_resolver.h"
 #include "cohort/core/error.h"
 #include "cohort/server/server.h"
@@ -17,9 +18,7 @@ namespace {
 // Whoever signals once more does not want to wait for the end.
 void end_at_next_signal() {
   for (const int number : {SIGTERM, SIGINT}) {
-    struct sigaction now {};
-    ::sigaction(number, nullptr, &now);
-    if (now.sa_handler != SIG_IGN) std::signal(number, SIG_DFL);
+    if (!is_ignored(number)) std::signal(number, SIG_DFL);
   }
 }
 

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "cohort/cli/ignored_signal.h"
 #include "cohort/cli/internal/pipe.h"
 #include "cohort/core/error.h"
 
@@ -59,9 +60,7 @@ void prepare(const ProcessOptions& options, Prepared& out) {
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction now {};
-    ::sigaction(number, nullptr, &now);
-    if (now.sa_handler != SIG_IGN) ::signal(number, SIG_DFL);  // what nohup ignores stays ignored
+    if (!is_ignored(number)) ::signal(number, SIG_DFL);
   }
   ::signal(SIGPIPE, SIG_DFL);
   if (options.kept_fd >= 0) ::fcntl(options.kept_fd, F_SETFD, 0);

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <signal.h>
+
+namespace cohort::cli {
+
+// As nohup leaves it: such a signal stays ignored.
+inline bool is_ignored(int number) {
+  struct sigaction now {};
+  ::sigaction(number, nullptr, &now);
+  return now.sa_handler == SIG_IGN;
+}
+
+}  // namespace cohort::cli
