@@ -57,9 +57,9 @@ struct Options {
   }
 };
 
-// Images as floats in [0, 1] with one channel, labels as indices; a whole batch at a time.
+// Images as floats in [0, 1], N x H x W x 1, labels as indices; a whole batch at a time.
 std::tuple<at::Tensor, at::Tensor> scale(at::Tensor image, at::Tensor label) {
-  return {image.to(torch::kFloat).div(255).unsqueeze(1), label.to(torch::kLong)};
+  return {image.to(torch::kFloat).div(255).unsqueeze(3), label.to(torch::kLong)};
 }
 
 torch::nn::Sequential make_model(const Options& options) {
@@ -67,23 +67,23 @@ torch::nn::Sequential make_model(const Options& options) {
   const std::int64_t side = options.images("train").element_spec().fields[0].sizes->front();
   if (options.values.at("--model") == "mlp")
     return Sequential(Flatten(), Linear(side * side, 128), ReLU(), Linear(128, 10));
-  const std::int64_t left = side / 4;
-  return Sequential(Conv2d(Conv2dOptions(1, 32, 3).padding(1)), ReLU(), MaxPool2d(2),
-                    Conv2d(Conv2dOptions(32, 64, 3).padding(1)), ReLU(), MaxPool2d(2), Flatten(),
-                    Linear(64 * left * left, 128), ReLU(), Linear(128, 10));
+  const std::int64_t padding = side < 10 ? 1 : 0, left = padding ? side / 4 : (side / 2 - 3) / 2;
+  const auto channels_last = [](at::Tensor x) { return x.permute({0, 3, 1, 2}); };  // the fastest
+  return Sequential(Functional(channels_last), Conv2d(Conv2dOptions(1, 32, 3).padding(padding)),
+                    MaxPool2d(2), ReLU(), Conv2d(Conv2dOptions(32, 64, 3).padding(padding)),
+                    MaxPool2d(2), ReLU(), Flatten(), Linear(64 * left * left, 128), ReLU(),
+                    Linear(128, 10));
 }
 
 double accuracy(torch::nn::Sequential model, const cohort::Dataset& test) {
   const torch::NoGradGuard no_grad;
   model->eval();
-  std::int64_t right = 0, total = 0;
+  std::int64_t right = 0;
   for (auto it = test.batch(1000).map(scale).iterator(); auto element = it.try_next();) {
-    const at::Tensor label = element->items()[1].tensor();
-    right +=
-        model->forward(element->items()[0].tensor()).argmax(1).eq(label).sum().item<std::int64_t>();
-    total += label.numel();
+    const at::Tensor guess = model->forward(element->items()[0].tensor()).argmax(1);
+    right += guess.eq(element->items()[1].tensor()).sum().item<std::int64_t>();
   }
-  return static_cast<double>(right) / static_cast<double>(total);
+  return static_cast<double>(right) / static_cast<double>(test.cardinality());
 }
 
 void print_summary(const cohort::ClusterCoordinator& coordinator, double seconds,

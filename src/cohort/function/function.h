@@ -8,7 +8,8 @@
 // Parameters may be at::Tensor, double, std::int64_t, bool, std::string, Nest and
 // cohort::Iterator&; host values are part of the signature and thus frozen in the program. The
 // result is void, a tensor, a host value, a Nest, or a tuple, pair or vector of those. A lambda
-// that captures by reference must outlive the last join().
+// that captures by reference must outlive the last join(). Tensors enter a program in row-major
+// order, whatever their strides: for torch's channels_last, permute() inside.
 #pragma once
 
 #include <ATen/core/Tensor.h>

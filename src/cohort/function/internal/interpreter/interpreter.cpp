@@ -8,6 +8,7 @@
 #include <ATen/ops/clone.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <new>
 
 #include "cohort/core/error.h"
@@ -43,6 +44,19 @@ bool shares_memory(const at::Tensor& value, std::span<const at::Tensor> others) 
   return false;
 }
 
+// The values with the strides of a new tensor of these sizes, which are those the trace saw: what
+// it recorded depends on them, as the view that a flatten() became.
+at::Tensor row_major(const at::Tensor& value) {
+  if (!value.defined() || value.layout() != at::kStrided) return value;
+  c10::SmallVector<std::int64_t, 6> strides(static_cast<std::size_t>(value.dim()), 1);
+  for (std::size_t i = strides.size(); i-- > 1;)
+    strides[i - 1] = strides[i] * std::max<std::int64_t>(value.sizes()[i], 1);
+  if (value.strides() == at::IntArrayRef(strides)) return value;
+  // Only the strides of dimensions of one element differ.
+  if (value.is_contiguous()) return value.as_strided(value.sizes(), strides);
+  return value.contiguous();
+}
+
 // One execution of a plan. Used only from the thread that called run().
 class Run {
  public:
@@ -69,7 +83,8 @@ class Run {
   void bind(std::span<const at::Tensor> inputs, std::span<const at::Tensor> variables) {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const PlannedInput& planned = plan_.inputs[i];
-      at(planned.id) = planned.is_copied ? inputs[i].clone() : inputs[i];
+      const at::Tensor input = row_major(inputs[i]);
+      at(planned.id) = planned.is_copied ? input.clone() : input;
     }
     for (std::size_t i = 0; i < variables.size(); ++i) {
       const PlannedVariable& planned = plan_.variables[i];
@@ -200,7 +215,7 @@ class Run {
         host_.assign(AssignKind::sub, integer(0), take(1));
         break;
       case Effect::gather: {
-        at::Tensor rows = host_.gather(integer(1), take(2));
+        at::Tensor rows = row_major(host_.gather(integer(1), take(2)));
         if (!op.outs.empty() && op.outs[0].ids[0] != -1)
           store(op, op.outs[0].ids[0], std::move(rows));
         break;
@@ -217,8 +232,10 @@ class Run {
     COHORT_CHECK(fields.size() == expected.size(), ErrorCode::invalid_argument,
                  "[function.run] expected an element of ", expected.size(), " fields, got ",
                  fields.size(), " (op #", number_, ")");
-    for (std::size_t i = 0; i < fields.size(); ++i)
+    for (std::size_t i = 0; i < fields.size(); ++i) {
       check_spec(expected[i], fields[i], "field", i, "");
+      fields[i] = row_major(fields[i]);
+    }
     store_list(op, op.outs[0], std::move(fields));
   }
 

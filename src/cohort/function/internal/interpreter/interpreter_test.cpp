@@ -256,6 +256,29 @@ TEST_F(Interpret, CopiesOutputsThatAreDrawnOrGathered) {
   EXPECT_TRUE(at::equal(host.rows, at::ones({2})));
 }
 
+TEST_F(Interpret, TakesValuesOfAnyStrides) {
+  const at::Tensor columns = at::arange(6).view({2, 3}).t();
+  const at::Tensor channels_last = at::arange(6).as_strided({2, 1, 3, 1}, {3, 1, 1, 3});
+  host.element = {columns, channels_last};
+  host.rows = columns;
+  const auto drawn = p.draw(0, {{at::kLong, {{3, 2}}}, {at::kLong, {{2, 1, 3, 1}}}});
+  const int x = p.input({3, 2}, at::kLong);
+  const int table = p.variable("table", {9});
+  const int rows = p.op("cohort::gather", {value(table), integer(0), value(x)});
+  for (const int id : {drawn[0], drawn[1], x, rows})
+    p.output(p.op("aten::view", {value(id), integers({6})}));
+  const Tensors flat = run({columns}, {at::zeros({9})});
+  for (const std::size_t i : {0, 2, 3}) EXPECT_TRUE(at::equal(flat[i], columns.reshape({6}))) << i;
+  EXPECT_TRUE(at::equal(flat[1], at::arange(6)));
+}
+
+TEST_F(Interpret, GivesDimensionsOfOneElementTheUsualStrides) {
+  const int x = p.input({2, 1, 3, 1});
+  p.output(p.op("aten::clone", {value(x)}));
+  EXPECT_EQ(run({at::rand({6}).as_strided({2, 1, 3, 1}, {3, 1, 1, 3})})[0].strides(),
+            at::IntArrayRef({3, 3, 1, 1}));
+}
+
 TEST_F(Interpret, WritesNeitherInputsNorConstantsNorDrawnElements) {
   host.element = {at::ones({2})};
   const auto drawn = p.draw(0, {{at::kFloat, {{2}}}});
