@@ -116,8 +116,11 @@ class CommandLine {
     const std::vector<std::string> words = app_.remaining(true);
     const std::string word = words.empty() ? "" : words.front();
     return usage_error("expected only options of the command, got '" + word + "'; " +
-                       (word.starts_with("-") ? "correct it, " : "the program goes after --, ") +
+                       (takes_program(word) ? "the program goes after --, " : "correct it, ") +
                        see_help());
+  }
+  bool takes_program(const std::string& word) const {
+    return !word.starts_with("-") && app_.got_subcommand("launch");
   }
   std::size_t chosen() const {
     for (std::size_t i = 0; i < std::size(kCommands); ++i) {

@@ -64,6 +64,7 @@ TEST(Commands, BadUsageIs64AndSaysWhatIsExpected) {
        "`cohort launch --help`"},
       {{"launch", "--speed", "2", "--", "true"}, "got '--speed'", "`cohort launch --help`"},
       {{"launch", "--workers", "2", "true"}, "got 'true'", "the program goes after --"},
+      {{"server", "true"}, "got 'true'; correct it", "`cohort server --help`"},
   };
   for (const BadUsage& usage : usages) {
     const Outcome outcome = cohort(usage.words);

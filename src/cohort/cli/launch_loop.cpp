@@ -143,7 +143,7 @@ void LaunchLoop::read_stop_requests() {
   unsigned char signal = 0;
   while (::read(stop_.fd, &signal, 1) == 1) {
     stop_.is_requested = true;
-    if (is_ending()) kill_all();
+    if (is_ending()) kill_all("was to end at once");
     // A lost port would mean another start.
     if (std::exchange(lost_port_, false)) exit_code_ = 128 + signal;
     end_all(128 + signal, SIGTERM);
@@ -198,7 +198,7 @@ void LaunchLoop::server_ended(Task& task, const ProcessExit& exit) {
 }
 
 void LaunchLoop::run_planned(Time now) {
-  if (kill_time_ && now >= *kill_time_) kill_all();
+  if (kill_time_ && now >= *kill_time_) kill_all("did not end in time");
   if (is_ending()) return;
   std::erase_if(kills_, [&](const PlannedKill& kill) { return run_kill(kill, now); });
   for (const auto& task : tasks_) {
@@ -242,11 +242,11 @@ void LaunchLoop::end_all(int exit_code, int signal) {
   }
 }
 
-void LaunchLoop::kill_all() {
+void LaunchLoop::kill_all(const std::string& reason) {
   kill_time_.reset();
   for (const auto& task : tasks_) {
     if (!task->process) continue;
-    say(task->report.task.to_string() + " did not end in time; killed");
+    say(task->report.task.to_string() + " " + reason + "; killed");
     task->process->signal(SIGKILL);
   }
 }

@@ -46,7 +46,7 @@ class LaunchLoop {
   std::optional<Time> next_planned() const;
   // Begins the end of all with this exit code; a later call changes nothing.
   void end_all(int exit_code, int signal);
-  void kill_all();
+  void kill_all(const std::string& reason);
   bool is_ending() const { return exit_code_.has_value(); }
   bool has_running() const;
   Task* find(const TaskId& id);

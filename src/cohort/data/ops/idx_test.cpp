@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -114,6 +115,12 @@ TEST_F(Idx, NamesAMissingFile) {
 TEST_F(Idx, RefusesADirectory) {
   EXPECT_THAT(error_of_idx({.images = directory(), .labels = {}}).message(),
               HasSubstr("regular file"));
+}
+
+TEST_F(Idx, RefusesANamedPipeThatNobodyWrites) {
+  const std::string pipe = directory() + "/pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(error_of_idx({.images = pipe, .labels = {}}).message(), HasSubstr("regular file"));
 }
 
 TEST_F(Idx, NamesATruncatedFile) {

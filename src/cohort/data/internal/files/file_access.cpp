@@ -77,7 +77,8 @@ std::string allowed_path(const std::string& path, const RunOptions& options, std
 }
 
 std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path, std::string_view op) {
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  // A named pipe without a writer would keep open() waiting.
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.value < 0) fail_to_open(path, op, errno);
   struct stat status {};
   if (::fstat(file.value, &status) != 0) fail_to_open(path, op, errno);

@@ -69,8 +69,9 @@ _Unwind_Reason_Code visit_frame(_Unwind_Context* context, void* data) {
 }
 
 bool is_user_file(std::string_view file) {
-  for (std::string_view part : {"??", "/ATen/", "/torch/", "/c10/", "/bits/", "/c++/", "/gtest/",
-                                "cohort/function/trace.cpp", "cohort/function/internal/"}) {
+  for (std::string_view part :
+       {"??", " at :", "/ATen/", "/torch/", "/c10/", "/bits/", "/c++/", "/gtest/",
+        "cohort/function/trace.cpp", "cohort/function/internal/"}) {
     if (file.find(part) != std::string_view::npos) return false;
   }
   return true;
