@@ -31,4 +31,5 @@
 #include "cohort/strategy/one_device_strategy.h"
 #include "cohort/strategy/parameter_server_strategy.h"
 #include "cohort/strategy/strategy.h"
+#include "cohort/variable/initializer.h"
 #include "cohort/variable/variable.h"

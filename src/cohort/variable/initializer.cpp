@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/variable/initializer.h"
+
+#include <ATen/Dispatch.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/TypeCast.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "cohort/core/error.h"
+#include "cohort/core/random.h"
+#include "cohort/variable/internal/philox.h"
+
+namespace cohort {
+namespace {
+
+// Elements 2n and 2n + 1 are made of block n: two words each.
+std::array<double, 2> uniform_pair(std::uint64_t block, std::uint64_t key) {
+  const auto low = [](std::uint64_t value) { return static_cast<std::uint32_t>(value); };
+  const variable::PhiloxCounter words =
+      variable::philox({low(block), low(block >> 32), 0, 0}, {low(key), low(key >> 32)});
+  const auto unit = [&](std::size_t word) {  // [0, 1), as many bits as a double has
+    const std::uint64_t bits = (static_cast<std::uint64_t>(words[word + 1]) << 32) | words[word];
+    return std::ldexp(static_cast<double>(bits >> 11), -53);
+  };
+  return {unit(0), unit(2)};
+}
+
+// Box and Muller's: two independent standard normal numbers out of two uniform ones.
+std::array<double, 2> normal_pair(std::uint64_t block, std::uint64_t key) {
+  const auto [first, second] = uniform_pair(block, key);
+  const double radius = std::sqrt(-2 * std::log(1 - first));
+  const double angle = 2 * std::numbers::pi * second;
+  return {radius * std::cos(angle), radius * std::sin(angle)};
+}
+
+template <class Pair>
+void fill_random(at::Tensor& values, std::int64_t first_index, Pair pair_of) {
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kHalf, at::kBFloat16, values.scalar_type(), "cohort::Initializer", [&] {
+        auto* const out = values.data_ptr<scalar_t>();
+        std::array<double, 2> pair{};
+        for (std::int64_t i = 0; i < values.numel(); ++i) {
+          const auto index = static_cast<std::uint64_t>(first_index + i);
+          if (i == 0 || index % 2 == 0) pair = pair_of(index / 2);
+          out[i] = c10::convert<scalar_t>(pair[index % 2]);
+        }
+      });
+}
+
+// Whole, and within the range of `dtype`, or of another kind than an integer.
+bool holds(at::ScalarType dtype, double value) {
+  if (!at::isIntegralType(dtype, /*includeBool=*/true)) return true;
+  return AT_DISPATCH_INTEGRAL_TYPES_AND(at::kBool, dtype, "cohort::Initializer", [&] {
+    using Limits = std::numeric_limits<scalar_t>;
+    return std::floor(value) == value && value >= static_cast<double>(Limits::lowest()) &&
+           value < std::ldexp(1.0, Limits::digits);
+  });
+}
+
+// As torch::nn::init::xavier_uniform_'s.
+double glorot_limit(const std::vector<std::int64_t>& sizes) {
+  double field = 1;
+  for (std::size_t i = 2; i < sizes.size(); ++i) field *= static_cast<double>(sizes[i]);
+  return std::sqrt(6 / (field * static_cast<double>(sizes[0] + sizes[1])));
+}
+
+}  // namespace
+
+Initializer Initializer::zeros() { return constant(0); }
+Initializer Initializer::ones() { return constant(1); }
+Initializer Initializer::constant(double value) { return {Kind::constant, value, 0}; }
+Initializer Initializer::glorot_uniform() { return {Kind::glorot, 0, 0}; }
+
+Initializer Initializer::random_uniform(double min, double max) {
+  COHORT_CHECK(std::isfinite(max - min) && min <= max, ErrorCode::invalid_argument,
+               "[initializer.random_uniform] expected finite numbers, min <= max, got min ", min,
+               " and max ", max, "; exchange them, or take smaller ones");
+  return {Kind::uniform, min, max};
+}
+
+Initializer Initializer::random_normal(double mean, double stddev) {
+  COHORT_CHECK(std::isfinite(mean) && std::isfinite(stddev) && stddev >= 0,
+               ErrorCode::invalid_argument,
+               "[initializer.random_normal] expected a finite mean, and a finite stddev of 0 or "
+               "more, got mean ",
+               mean, " and stddev ", stddev, "; give the standard deviation, which has no sign");
+  return {Kind::normal, mean, stddev};
+}
+
+void Initializer::check_spec(const TensorSpec& spec, std::string_view name) const {
+  const bool is_number = at::isFloatingType(spec.dtype) || at::isComplexType(spec.dtype) ||
+                         at::isIntegralType(spec.dtype, /*includeBool=*/true);
+  COHORT_CHECK(is_number && spec.is_static(), ErrorCode::invalid_argument,
+               "[initializer.make] expected a spec of numbers with all sizes, got ",
+               spec.to_string(), " (variable '", name, "'); give the dtype and every size");
+  if (kind_ == Kind::constant) {
+    COHORT_CHECK(holds(spec.dtype, first_), ErrorCode::invalid_argument,
+                 "[initializer.make] expected a constant that ", dtype_name(spec.dtype),
+                 " holds, got ", first_, " (variable '", name,
+                 "'); take a floating-point dtype, or another constant");
+    return;
+  }
+  COHORT_CHECK(at::isFloatingType(spec.dtype), ErrorCode::invalid_argument,
+               "[initializer.make] expected a floating-point dtype for random values, got ",
+               spec.to_string(), " (variable '", name,
+               "'); take a floating-point dtype, or zeros(), ones() or constant()");
+  COHORT_CHECK(kind_ != Kind::glorot || spec.sizes->size() >= 2, ErrorCode::invalid_argument,
+               "[initializer.make] expected at least two dimensions for glorot_uniform, got ",
+               spec.to_string(), " (variable '", name,
+               "'); a bias has no fan: take zeros() or random_uniform()");
+}
+
+void Initializer::fill(at::Tensor& values, const TensorSpec& whole, std::int64_t first_index,
+                       std::uint64_t key) const {
+  if (kind_ == Kind::constant) {
+    values.fill_(first_);
+  } else if (kind_ == Kind::normal) {
+    fill_random(values, first_index, [&](std::uint64_t block) {
+      const auto [first, second] = normal_pair(block, key);
+      return std::array{first_ + second_ * first, first_ + second_ * second};
+    });
+  } else {
+    const double limit = kind_ == Kind::glorot ? glorot_limit(*whole.sizes) : 0;
+    const double min = kind_ == Kind::glorot ? -limit : first_;
+    const double width = (kind_ == Kind::glorot ? limit : second_) - min;
+    fill_random(values, first_index, [&](std::uint64_t block) {
+      const auto [first, second] = uniform_pair(block, key);
+      return std::array{min + width * first, min + width * second};
+    });
+  }
+}
+
+at::Tensor Initializer::make(const TensorSpec& spec, std::string_view name,
+                             std::uint64_t seed) const {
+  check_spec(spec, name);
+  at::Tensor values = at::empty(*spec.sizes, spec.dtype);
+  fill(values, spec, 0, mix_seed(seed, name));
+  return values;
+}
+
+at::Tensor Initializer::make_rows(const TensorSpec& spec, RowRange rows, std::string_view name,
+                                  std::uint64_t seed) const {
+  check_spec(spec, name);
+  COHORT_CHECK(!spec.sizes->empty() && 0 <= rows.begin && rows.begin <= rows.end &&
+                   rows.end <= spec.sizes->front(),
+               ErrorCode::invalid_argument, "[initializer.make_rows] expected rows of ",
+               spec.to_string(), ", got [", rows.begin, ", ", rows.end, ") (variable '", name,
+               "'); take 0 <= begin <= end <= the first size");
+  std::vector<std::int64_t> sizes = *spec.sizes;
+  sizes[0] = rows.end - rows.begin;
+  at::Tensor values = at::empty(sizes, spec.dtype);
+  const std::int64_t row_elements = sizes[0] == 0 ? 0 : values.numel() / sizes[0];
+  fill(values, spec, rows.begin * row_elements, mix_seed(seed, name));
+  return values;
+}
+
+Variable local_variable(std::string name, const TensorSpec& spec, const Initializer& initializer,
+                        std::uint64_t seed, bool is_trainable) {
+  at::Tensor value = initializer.make(spec, name, seed);
+  return local_variable(std::move(name), std::move(value), is_trainable);
+}
+
+}  // namespace cohort

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Initial values of variables (tf.keras.initializers). A value depends on the seed, the variable's
+// name and the element's index alone: neither on the order in which variables are made nor on who
+// makes which rows.
+//
+//   const auto kernel = strategy.variable("dense/kernel", {at::kFloat, {{10, 784}}},
+//                                         Initializer::glorot_uniform());
+//   const auto whole = Initializer::random_normal(0, 0.05).make(spec, "embedding", 7);
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "cohort/core/export.h"
+#include "cohort/core/tensor_spec.h"
+#include "cohort/variable/variable.h"
+
+namespace cohort {
+
+// Of the first dimension: from `begin` on, and before `end`.
+struct RowRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+// A value type. Thread-safe. Random values are computed in double precision and rounded, so those
+// of two dtypes agree as far as these do. The random makers take floating-point dtypes only.
+class COHORT_API Initializer {
+ public:
+  static Initializer zeros();
+  static Initializer ones();
+  // Of an integer dtype, a whole number that it holds.
+  static Initializer constant(double value);
+  // From `min` on and below `max`, which rounding to a small dtype may reach. invalid_argument when
+  // one is not finite, or min > max.
+  static Initializer random_uniform(double min, double max);
+  // invalid_argument when one is not finite, or stddev < 0.
+  static Initializer random_normal(double mean, double stddev);
+  // Uniform within sqrt(6 / (fan in + fan out)). Sizes are LibTorch's: [out, in, kernel…]; at least
+  // two.
+  static Initializer glorot_uniform();
+
+  // The value of variable `name`, a dense tensor on the CPU. invalid_argument for a spec whose
+  // sizes are not all known or that does not suit this initializer.
+  at::Tensor make(const TensorSpec& spec, std::string_view name, std::uint64_t seed) const;
+  // The same rows as those of make(), for a variable whose rows are spread. invalid_argument for
+  // rows that `spec` does not have.
+  at::Tensor make_rows(const TensorSpec& spec, RowRange rows, std::string_view name,
+                       std::uint64_t seed) const;
+
+ private:
+  enum class Kind : std::uint8_t { constant, uniform, normal, glorot };
+  Initializer(Kind kind, double first, double second)
+      : kind_(kind), first_(first), second_(second) {}
+  void check_spec(const TensorSpec& spec, std::string_view name) const;
+  void fill(at::Tensor& values, const TensorSpec& whole, std::int64_t first_index,
+            std::uint64_t key) const;
+
+  Kind kind_;
+  double first_;   // the constant, the smallest, the mean
+  double second_;  // the bound above, the standard deviation
+};
+
+// A variable in this process, with its slots. Errors as Initializer::make()'s; also
+// invalid_argument for a trainable one whose dtype is not floating-point.
+COHORT_API Variable local_variable(std::string name, const TensorSpec& spec,
+                                   const Initializer& initializer, std::uint64_t seed,
+                                   bool is_trainable = true);
+
+}  // namespace cohort
