@@ -65,6 +65,15 @@ TEST_F(ParameterServerTest, AppliesEveryUpdateOnce) {
   EXPECT_TRUE(coordinator.done());
 }
 
+TEST_F(ParameterServerTest, InitialValuesAreThoseOfALocalVariable) {
+  const TensorSpec spec{at::kFloat, {{50, 20}}};
+  const Initializer initializer = Initializer::random_normal(0, 0.1);
+  strategy.variable("first", spec, initializer);
+  const Variable v = strategy.variable("v", spec, initializer);
+  const std::uint64_t seed = ClusterOptions().seed;
+  EXPECT_TRUE(v.read().equal(local_variable("v", spec, initializer, seed).read()));
+}
+
 TEST_F(ParameterServerTest, PlacesVariablesRoundRobin) {
   for (int i = 0; i < 4; ++i) strategy.variable("v" + std::to_string(i), at::zeros({1}));
   EXPECT_EQ(cluster.health("ps:0").pushes_applied, 2U);

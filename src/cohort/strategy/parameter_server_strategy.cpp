@@ -87,19 +87,24 @@ class ParameterServerStrategy::Home final : public internal::ModuleHome,
 
   std::vector<at::Tensor> read(const std::vector<Variable>& wanted) const override;
   void upload(const std::vector<Variable>& fresh) const;
-  Variable create(const std::string& name, const at::Tensor& value, bool is_trainable,
-                  std::uint32_t ps);
-  void publish(const std::vector<Variable>& fresh);
-  std::uint32_t next_ps() { return static_cast<std::uint32_t>(created++ % connection.num_ps()); }
+  // Makes all or none of them, on `ps`, or round robin.
+  std::vector<Variable> create(const std::vector<internal::NamedTensor>& wanted,
+                               std::optional<std::uint32_t> ps = {});
 
   const ParameterServerStrategy* const owner;
   const ParameterServerOptions options;
   mutable ClusterConnection connection;
   VariableTable variables;
-  std::atomic<std::uint64_t> created{0};
-  std::atomic<std::uint64_t> ids{0};
   std::atomic<bool> has_warned{false};
   CoordinatorPlace coordinator;
+
+ private:
+  Variable make(const internal::NamedTensor& wanted, std::uint32_t ps) COHORT_REQUIRES(creation_);
+  void publish(const std::vector<Variable>& fresh);
+
+  Mutex creation_;  // held while servers take variables: where the next one goes depends on it
+  std::uint64_t round_robin_ COHORT_GUARDED_BY(creation_) = 0;  // variables that it has placed
+  std::uint64_t last_id_ COHORT_GUARDED_BY(creation_) = 0;
 };
 
 std::vector<at::Tensor> ParameterServerStrategy::Home::read(
@@ -150,9 +155,9 @@ void ParameterServerStrategy::Home::upload(const std::vector<Variable>& fresh) c
   }
 }
 
-Variable ParameterServerStrategy::Home::create(const std::string& name, const at::Tensor& value,
-                                               bool is_trainable, std::uint32_t ps) {
-  RemotePlacement placement{.id = ++ids, .ps = ps};
+Variable ParameterServerStrategy::Home::make(const internal::NamedTensor& wanted,
+                                             std::uint32_t ps) {
+  RemotePlacement placement{.id = ++last_id_, .ps = ps};
   // Weak: a variable must not keep the connections of a strategy that has gone.
   std::weak_ptr<Home> home = weak_from_this();
   placement.requester = [home, ps] {
@@ -165,8 +170,22 @@ Variable ParameterServerStrategy::Home::create(const std::string& name, const at
   placement.deadline = [timeout = options.cluster.data_timeout] {
     return Deadline::after(timeout);
   };
-  return Variable(
-      std::make_shared<RemoteVariable>(name, value, is_trainable, std::move(placement)));
+  return Variable(std::make_shared<RemoteVariable>(wanted.name, wanted.tensor, wanted.is_trainable,
+                                                   std::move(placement)));
+}
+
+std::vector<Variable> ParameterServerStrategy::Home::create(
+    const std::vector<internal::NamedTensor>& wanted, std::optional<std::uint32_t> ps) {
+  connection.connect_ps();
+  const Lock lock(creation_);
+  std::vector<Variable> made;
+  for (const internal::NamedTensor& each : wanted) {
+    const std::uint64_t next = (round_robin_ + made.size()) % connection.num_ps();
+    made.push_back(make(each, ps.value_or(static_cast<std::uint32_t>(next))));
+  }
+  publish(made);
+  if (!ps) round_robin_ += made.size();
+  return made;
 }
 
 // Only what its servers hold is among the variables: run() reads them all. Names and memory are
@@ -199,27 +218,26 @@ Variable ParameterServerStrategy::variable(std::string name, const at::Tensor& i
                "[strategy.variable] expected an initial value, got an undefined tensor (variable '",
                name, "')");
   check_can_create(name);
-  home_->connection.connect_ps();
-  const std::uint32_t ps =
-      options.colocate_with ? remote_of(*options.colocate_with).placement().ps : home_->next_ps();
+  std::optional<std::uint32_t> ps;
+  if (options.colocate_with) ps = remote_of(*options.colocate_with).placement().ps;
   at::Tensor stand_in = initial_value.detach().clone();
   if (options.is_trainable && stand_in.is_floating_point()) stand_in.requires_grad_(true);
-  Variable made = home_->create(name, stand_in, options.is_trainable, ps);
-  home_->publish({made});
-  return made;
+  return home_->create({{std::move(name), stand_in, options.is_trainable}}, ps)[0];
+}
+
+Variable ParameterServerStrategy::variable(std::string name, const TensorSpec& spec,
+                                           const Initializer& initializer,
+                                           VariableOptions options) {
+  const at::Tensor initial_value = initializer.make(spec, name, seed());
+  return variable(std::move(name), initial_value, std::move(options));
 }
 
 std::vector<Variable> ParameterServerStrategy::create_variables(
     const std::string& name, const std::vector<internal::NamedTensor>& tensors) {
   check_can_create(name);
-  home_->connection.connect_ps();
-  std::vector<Variable> made;
-  for (const internal::NamedTensor& entry : tensors) {
-    made.push_back(
-        home_->create(name + "/" + entry.name, entry.tensor, entry.is_trainable, home_->next_ps()));
-  }
-  home_->publish(made);
-  return made;
+  std::vector<internal::NamedTensor> wanted = tensors;
+  for (internal::NamedTensor& each : wanted) each.name = name + "/" + each.name;
+  return home_->create(wanted);
 }
 
 Nest ParameterServerStrategy::reduce(const Nest& value) const {

@@ -19,6 +19,7 @@
 #include "cohort/strategy/coordinator_place.h"
 #include "cohort/strategy/replicated.h"
 #include "cohort/strategy/strategy.h"
+#include "cohort/variable/initializer.h"
 #include "cohort/variable/variable.h"
 #include "cohort/variable/variable_table.h"
 
@@ -48,14 +49,22 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   std::string_view name() const override { return "parameter_server"; }
   int num_replicas_in_sync() const override { return 1; }
 
-  // A variable on the next parameter server, round robin. Connects; blocks until the value is
-  // there.
+  // A variable on the next parameter server, round robin, which advances once for each variable
+  // made. Connects and sends, under ClusterOptions' deadlines; blocks until the value is there.
+  // already_exists for a name that is taken; unavailable naming the servers that are missing or
+  // were restarted; failed_precondition inside a scheduled function, and inside the scope of
+  // another strategy or of the default one ("mixing strategies").
   Variable variable(std::string name, const at::Tensor& initial_value,
+                    VariableOptions options = {});
+  // The same with initial values made out of the strategy's seed and the name; also errors as
+  // Initializer::make()'s.
+  Variable variable(std::string name, const TensorSpec& spec, const Initializer& initializer,
                     VariableOptions options = {});
 
   // Runs factory once, under the strategy's seed, and puts the module's parameters and buffers on
   // the servers. The module is used through the handle inside steps. factory: () -> a torch::nn
-  // module, or a holder of one.
+  // module, or a holder of one. Blocks, and throws, as variable() does; already_exists also for
+  // tied weights. Then none of the variables is made.
   template <class Factory>
   auto replicate(Factory factory, ReplicateOptions options = {}) {
     using M = std::invoke_result_t<Factory&>;

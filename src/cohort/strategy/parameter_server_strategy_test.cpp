@@ -13,6 +13,7 @@
 #include "cohort/rpc/connection.h"
 #include "cohort/rpc/control.h"
 #include "cohort/testing/throws_error.h"
+#include "cohort/variable/remote_variable.h"
 
 namespace cohort {
 namespace {
@@ -23,18 +24,15 @@ using testing::throws_error;
 // A parameter server that keeps nothing, and refuses new variables when told so.
 class ForgetfulPs final : public rpc::ControlService {
  public:
+  explicit ForgetfulPs(std::string task = "ps:0") : task_(std::move(task)) {}
+
   std::atomic<bool> refuses = false;
   std::atomic<int> taken = 0;
 
-  SimpleResolver resolver() const {
-    return SimpleResolver(ClusterSpec({{"chief", {"127.0.0.1:1"}},
-                                       {"worker", {"127.0.0.1:2"}},
-                                       {"ps", {control_->address()}}}),
-                          {.task_type = "chief", .task_id = 0});
-  }
+  const std::string& address() const { return control_->address(); }
 
   rpc::HandshakeReply handshake(const rpc::HandshakeRequest&) override {
-    return {rpc::identity_of_process("ps:0", "job", 1), {{"stream", listener_->address()}}};
+    return {rpc::identity_of_process(task_, "job", 1), {{"stream", listener_->address()}}};
   }
   void create_variables(const std::vector<rpc::VariableSpec>& variables) override {
     COHORT_CHECK(!refuses, ErrorCode::resource_exhausted, "no memory for ", variables.size());
@@ -56,10 +54,17 @@ class ForgetfulPs final : public rpc::ControlService {
     }};
   }
 
+  const std::string task_;
   std::unique_ptr<rpc::Listener> listener_ =
       rpc::backend_of("stream").listen({.address = "127.0.0.1:0"}, answering);
   std::unique_ptr<rpc::ControlServer> control_ = rpc::serve_control("127.0.0.1:0", *this);
 };
+
+SimpleResolver resolver_of(const std::vector<std::string>& servers) {
+  return SimpleResolver(
+      ClusterSpec({{"chief", {"127.0.0.1:1"}}, {"worker", {"127.0.0.1:2"}}, {"ps", servers}}),
+      {.task_type = "chief", .task_id = 0});
+}
 
 // As much of a torch::nn module as replicate() needs; both of its tensors are one.
 struct TiedModule {
@@ -84,7 +89,7 @@ class PublishTest : public ::testing::Test {
   }
 
   ForgetfulPs ps;
-  ParameterServerStrategy strategy{ps.resolver(), {.cluster = {.job_id = "job"}}};
+  ParameterServerStrategy strategy{resolver_of({ps.address()}), {.cluster = {.job_id = "job"}}};
 };
 
 // It stayed among the variables: its name was taken, and run() asked the servers for it.
@@ -105,6 +110,52 @@ TEST_F(PublishTest, AModelWithTiedWeightsLeavesNothingBehind) {
               throws_error(ErrorCode::already_exists, "expected memory of its own"));
   EXPECT_THAT(names(), ElementsAre());
   EXPECT_EQ(ps.taken, 0);
+}
+
+class PlacementTest : public ::testing::Test {
+ protected:
+  Variable make(const std::string& name, VariableOptions options = {}) {
+    return strategy.variable(name, at::full({2}, 1.0), std::move(options));
+  }
+  static std::uint32_t ps_of(const Variable& variable) {
+    return dynamic_cast<const RemoteVariable&>(*variable.impl()).placement().ps;
+  }
+
+  ForgetfulPs first{"ps:0"};
+  ForgetfulPs second{"ps:1"};
+  ParameterServerStrategy strategy{resolver_of({first.address(), second.address()}),
+                                   {.cluster = {.job_id = "job", .seed = 7}}};
+};
+
+// A refused one moved the round robin on, so that a program which made it again, under another name
+// or later, had its variables elsewhere.
+TEST_F(PlacementTest, AdvancesOnceForEachVariableThatIsMade) {
+  EXPECT_EQ(ps_of(make("a")), 0U);
+  EXPECT_THAT([&] { make("a"); }, throws_error(ErrorCode::already_exists, "got 'a'"));
+  second.refuses = true;
+  EXPECT_THAT([&] { make("b"); }, throws_error(ErrorCode::resource_exhausted, "no memory"));
+  EXPECT_THAT([&] { strategy.replicate([] { return TiedModule(); }); },
+              throws_error(ErrorCode::already_exists, "expected memory of its own"));
+  second.refuses = false;
+  const Variable b = make("b");
+  EXPECT_EQ(ps_of(b), 1U);
+  EXPECT_EQ(ps_of(make("beside b", {.colocate_with = b})), 1U) << "does not count";
+  EXPECT_EQ(ps_of(make("c")), 0U);
+}
+
+TEST_F(PlacementTest, InitialValuesComeFromTheSeedAndTheNameAlone) {
+  const TensorSpec spec{at::kFloat, {{4, 3}}};
+  const Initializer initializer = Initializer::glorot_uniform();
+  for (const std::string name : {"b", "a"}) {
+    const Variable made = strategy.variable(name, spec, initializer);
+    EXPECT_TRUE(made.is_trainable());
+    EXPECT_TRUE(made.tensor().detach().equal(initializer.make(spec, name, 7)));
+  }
+  EXPECT_THAT(
+      [&] {
+        strategy.variable("c", {at::kFloat, {{3}}}, initializer);
+      },
+      throws_error(ErrorCode::invalid_argument, "at least two dimensions"));
 }
 
 // What std::thread threw ended the process, where other threads were connecting already.
