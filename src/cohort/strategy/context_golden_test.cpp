@@ -76,6 +76,26 @@ std::string recorded_name(ErrorCode code) {
   return name;
 }
 
+Json as_json(const Error& error) {
+  return {{"code", recorded_name(error.code())}, {"message", error.what()}};
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+// Of an error its code and the words that must occur in its message; kinds are another library's.
+void expect_error(const Json& expected, const Json& got) {
+  EXPECT_EQ(got.value("code", "none"), expected.value("code", "none"));
+  const std::string message = lower(got.value("message", ""));
+  for (const std::string word : expected.value("words", Json::array())) {
+    EXPECT_NE(message.find(lower(word)), std::string::npos)
+        << "expected '" << word << "' in " << message;
+  }
+}
+
 // One case. Used only from one thread.
 class Replay {
  public:
@@ -99,10 +119,9 @@ class Replay {
     try {
       act(content);
     } catch (const Error& thrown) {
-      error = {{"code", recorded_name(thrown.code())}};
+      error = as_json(thrown);
     }
-    const Json expected = content.value("error", Json::object());
-    EXPECT_EQ(error.value("code", "none"), expected.value("code", "none"));
+    expect_error(content.value("error", Json::object()), error);
   }
 
  private:
@@ -185,7 +204,7 @@ class Replay {
       try {
         for (const Json& inner : step.at("body")) act(inner);
       } catch (const Error& error) {
-        result = {{"error", {{"code", recorded_name(error.code())}}}};
+        result = {{"error", as_json(error)}};
       }
       emits[step.at("label")][replica].push_back(result);
     } else {
@@ -215,12 +234,13 @@ class Replay {
     state["num_replicas"] = replica->strategy().num_replicas_in_sync();
     return state;
   }
-  // Of an error its code: kinds and words are another library's.
   static void expect_parts(const Json& expected, const Json& got) {
     for (const auto& [key, value] : expected.items()) {
-      Json wanted = value;
-      if (key == "error") wanted = Json{{"code", value.at("code")}};
-      EXPECT_EQ(got.value(key, Json()).dump(), wanted.dump()) << key;
+      if (key == "error") {
+        expect_error(value, got.value(key, Json::object()));
+      } else {
+        EXPECT_EQ(got.value(key, Json()).dump(), value.dump()) << key;
+      }
     }
   }
   void set_strategy_if_free() {
