@@ -19,6 +19,8 @@
 namespace cohort {
 namespace {
 
+constexpr std::string_view kName = "parameter_server";
+
 thread_local bool is_making_dataset = false;
 
 std::string task_of(const ClusterResolver& resolver) {
@@ -35,7 +37,8 @@ const RemoteVariable& remote_of(const Variable& variable) {
   return *remote;
 }
 
-void check_can_create(const std::string& name) {
+void check_can_create(const ParameterServerStrategy& strategy, const std::string& name) {
+  internal::check_can_create(&strategy, kName, "variable");
   COHORT_CHECK(function::Trace::current() == nullptr, ErrorCode::failed_precondition,
                "[strategy.variable] expected variables to be made outside of scheduled functions, "
                "got '",
@@ -109,6 +112,7 @@ class ParameterServerStrategy::Home final : public internal::ModuleHome,
 
 std::vector<at::Tensor> ParameterServerStrategy::Home::read(
     const std::vector<Variable>& wanted) const {
+  internal::check_not_mixing(owner, kName, "read");
   std::map<std::uint32_t, std::vector<std::size_t>> by_ps;
   for (std::size_t i = 0; i < wanted.size(); ++i)
     by_ps[remote_of(wanted[i]).placement().ps].push_back(i);
@@ -167,6 +171,9 @@ Variable ParameterServerStrategy::Home::make(const internal::NamedTensor& wanted
                  "as its variables");
     return alive->connection.ps(ps).data;
   };
+  placement.check_use = [strategy = owner](std::string_view method) {
+    internal::check_not_mixing(strategy, kName, method);
+  };
   placement.deadline = [timeout = options.cluster.data_timeout] {
     return Deadline::after(timeout);
   };
@@ -217,7 +224,7 @@ Variable ParameterServerStrategy::variable(std::string name, const at::Tensor& i
   COHORT_CHECK(initial_value.defined(), ErrorCode::invalid_argument,
                "[strategy.variable] expected an initial value, got an undefined tensor (variable '",
                name, "')");
-  check_can_create(name);
+  check_can_create(*this, name);
   std::optional<std::uint32_t> ps;
   if (options.colocate_with) ps = remote_of(*options.colocate_with).placement().ps;
   at::Tensor stand_in = initial_value.detach().clone();
@@ -234,7 +241,7 @@ Variable ParameterServerStrategy::variable(std::string name, const TensorSpec& s
 
 std::vector<Variable> ParameterServerStrategy::create_variables(
     const std::string& name, const std::vector<internal::NamedTensor>& tensors) {
-  check_can_create(name);
+  check_can_create(*this, name);
   std::vector<internal::NamedTensor> wanted = tensors;
   for (internal::NamedTensor& each : wanted) each.name = name + "/" + each.name;
   return home_->create(wanted);
@@ -251,6 +258,8 @@ std::vector<std::string> ParameterServerStrategy::parameter_devices() const {
     devices.push_back("/job:ps/task:" + std::to_string(i));
   return devices;
 }
+
+std::string_view ParameterServerStrategy::name() const { return kName; }
 
 std::shared_ptr<const InputHost> ParameterServerStrategy::input_host() {
   internal::throw_error(ErrorCode::unimplemented,

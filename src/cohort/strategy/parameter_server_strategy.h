@@ -46,7 +46,7 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
                                    ParameterServerOptions options = {});
   ~ParameterServerStrategy() override;
 
-  std::string_view name() const override { return "parameter_server"; }
+  std::string_view name() const override;
   int num_replicas_in_sync() const override { return 1; }
 
   // A variable on the next parameter server, round robin, which advances once for each variable

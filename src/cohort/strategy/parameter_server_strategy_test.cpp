@@ -12,6 +12,7 @@
 #include "cohort/rpc/channel.h"
 #include "cohort/rpc/connection.h"
 #include "cohort/rpc/control.h"
+#include "cohort/strategy/one_device_strategy.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/variable/remote_variable.h"
 
@@ -156,6 +157,37 @@ TEST_F(PlacementTest, InitialValuesComeFromTheSeedAndTheNameAlone) {
         strategy.variable("c", {at::kFloat, {{3}}}, initializer);
       },
       throws_error(ErrorCode::invalid_argument, "at least two dimensions"));
+}
+
+// Spec 1.3.6 and 1.3.11: these were let through.
+TEST_F(PlacementTest, VariablesAreMadeAndUsedInNoOtherScope) {
+  OneDeviceStrategy other;
+  Variable v = make("v");
+  const auto is_mixing = throws_error(ErrorCode::failed_precondition, "mixing strategies");
+  {
+    const Scope scope = other.scope();
+    EXPECT_THAT([&] { make("w"); }, is_mixing);
+    EXPECT_THAT([&] { strategy.replicate([] { return TiedModule(); }); }, is_mixing);
+    EXPECT_THAT([&] { v.read(); }, is_mixing);
+    EXPECT_THAT([&] { v.assign(at::full({2}, 2.0)); }, is_mixing);
+    EXPECT_THAT([&] { v.assign_add(at::full({2}, 2.0)); }, is_mixing);
+    EXPECT_THAT([&] { other.run([&] { v.assign_sub(at::full({2}, 2.0)); }); }, is_mixing);
+  }
+  const Scope scope = strategy.scope();
+  EXPECT_THAT([&] { v.assign(at::full({2}, 2.0)); }, throws_error(ErrorCode::data_loss, "reply"))
+      << "it reaches the server, which says nothing";
+  EXPECT_EQ(ps_of(make("w")), 1U);
+}
+
+TEST_F(PlacementTest, NoVariableIsMadeBelowTheDefaultScope) {
+  const auto is_mixing = throws_error(ErrorCode::failed_precondition, "got 'default'");
+  {
+    const Scope below = default_strategy().scope();
+    EXPECT_THAT([&] { make("v"); }, is_mixing);
+    const Scope scope = strategy.scope();
+    EXPECT_THAT([&] { make("v"); }, is_mixing);
+  }
+  EXPECT_EQ(ps_of(make("v")), 0U);
 }
 
 // What std::thread threw ended the process, where other threads were connecting already.

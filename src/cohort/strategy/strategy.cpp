@@ -45,6 +45,7 @@ ReplicaContext& default_replica() {
 
 thread_local std::vector<Mode> mode_stack;
 thread_local Strategy* strategy_set = nullptr;  // what lies below the stack
+thread_local int default_scopes = 0;            // that are open: they lie below all others
 
 Mode current_mode() {
   if (!mode_stack.empty()) return mode_stack.back();
@@ -63,11 +64,11 @@ class PushedMode {
   PushedMode& operator=(const PushedMode&) = delete;
 };
 
-[[noreturn]] void refuse_mixing(std::string_view what, const Strategy& wanted,
+[[noreturn]] void refuse_mixing(std::string_view what, std::string_view wanted,
                                 const Strategy& current) {
-  internal::throw_error(
-      ErrorCode::failed_precondition, "[strategy.", what, "] mixing strategies: expected '",
-      wanted.name(), "' or none to be current, got '", current.name(), "'; leave its scope first");
+  internal::throw_error(ErrorCode::failed_precondition, "[strategy.", what,
+                        "] mixing strategies: expected '", wanted, "' or none to be current, got '",
+                        current.name(), "'; leave its scope first");
 }
 
 }  // namespace
@@ -81,9 +82,11 @@ Scope::Scope(Strategy& strategy)
                  "[strategy.scope] mixing strategies: the default strategy's scope cannot be "
                  "entered inside that of '",
                  mode.strategy->name(), "'");
+    ++default_scopes;
     return;
   }
-  if (mode.strategy != &strategy && !is_default) refuse_mixing("scope", strategy, *mode.strategy);
+  if (mode.strategy != &strategy && !is_default)
+    refuse_mixing("scope", strategy.name(), *mode.strategy);
   COHORT_CHECK(mode.replica == nullptr || is_default, ErrorCode::failed_precondition,
                "[strategy.scope] '", strategy.name(),
                "' is in a replica context; its scope needs cross-replica context: use merge_call");
@@ -91,7 +94,11 @@ Scope::Scope(Strategy& strategy)
 }
 
 Scope::~Scope() {
-  if (has_pushed_) mode_stack.pop_back();
+  if (has_pushed_) {
+    mode_stack.pop_back();
+  } else {
+    --default_scopes;
+  }
 }
 
 int ReplicaContext::num_replicas_in_sync() const { return strategy_.num_replicas_in_sync(); }
@@ -140,7 +147,8 @@ void in_replica_context(Strategy& strategy, int replica_id,
                         const std::function<void(ReplicaContext&)>& body, int local_replica_id) {
   const Mode mode = current_mode();
   const bool is_default = mode.strategy == &default_strategy();
-  if (mode.strategy != &strategy && !is_default) refuse_mixing("run", strategy, *mode.strategy);
+  if (mode.strategy != &strategy && !is_default)
+    refuse_mixing("run", strategy.name(), *mode.strategy);
   COHORT_CHECK(mode.replica == nullptr || is_default, ErrorCode::failed_precondition,
                "[strategy.run] run() of '", strategy.name(),
                "' inside one of its replicas: use merge_call");
@@ -165,10 +173,22 @@ void in_replica_contexts(Strategy& strategy, int first, int count,
 void check_cross_replica_or_default(const Strategy& strategy, std::string_view method) {
   const Mode mode = current_mode();
   const bool is_default = mode.strategy == &default_strategy();
-  if (mode.strategy != &strategy && !is_default) refuse_mixing(method, strategy, *mode.strategy);
+  if (mode.strategy != &strategy && !is_default)
+    refuse_mixing(method, strategy.name(), *mode.strategy);
   COHORT_CHECK(mode.replica == nullptr || is_default, ErrorCode::failed_precondition, "[strategy.",
                method, "] ", method, "() of '", strategy.name(),
                "' inside one of its replicas: use merge_call");
+}
+
+void check_not_mixing(const Strategy* strategy, std::string_view name, std::string_view method) {
+  const Mode mode = current_mode();
+  if (mode.strategy != strategy && mode.strategy != &default_strategy())
+    refuse_mixing(method, name, *mode.strategy);
+}
+
+void check_can_create(const Strategy* strategy, std::string_view name, std::string_view method) {
+  check_not_mixing(strategy, name, method);
+  if (default_scopes > 0) refuse_mixing(method, name, default_strategy());
 }
 
 }  // namespace internal

@@ -165,6 +165,13 @@ COHORT_API void in_replica_contexts(Strategy& strategy, int first, int count,
 // Checks that a cross-replica method of `strategy` may run here: its own scope, or the default
 // mode.
 COHORT_API void check_cross_replica_or_default(const Strategy& strategy, std::string_view method);
+// Checks that no other strategy is current, where a variable of this one is used. The strategy may
+// have gone: it is compared only.
+COHORT_API void check_not_mixing(const Strategy* strategy, std::string_view name,
+                                 std::string_view method);
+// The same where one is made; nor may the default strategy's scope be open.
+COHORT_API void check_can_create(const Strategy* strategy, std::string_view name,
+                                 std::string_view method);
 }  // namespace internal
 
 }  // namespace cohort

@@ -23,6 +23,10 @@ rpc::Effect::Kind effect_kind(AssignKind kind) {
   COHORT_ASSERT(false);
 }
 
+void check_use(const RemotePlacement& placement, std::string_view method) {
+  if (placement.check_use) placement.check_use(method);
+}
+
 // One request and its answer. What goes wrong names the server and the variable.
 rpc::Frame call(const RemotePlacement& placement, rpc::Frame frame, const std::string& operation) {
   COHORT_ASSERT(placement.requester && placement.deadline);
@@ -55,6 +59,7 @@ RemoteVariable::RemoteVariable(std::string name, at::Tensor stand_in, bool is_tr
 
 at::Tensor RemoteVariable::read() const {
   if (Trace::current() != nullptr) return stand_in_.detach().clone();
+  check_use(placement_, "read");
   rpc::PullRequest request;
   request.variables.push_back(placement_.id);
   const rpc::Frame reply =
@@ -72,6 +77,7 @@ void RemoteVariable::assign(AssignKind kind, const at::Tensor& value) {
     trace->assign(kind, stand_in_, value);
     return;
   }
+  check_use(placement_, "assign");
   rpc::Effect effect;
   effect.kind = effect_kind(kind);
   effect.variable = placement_.id;
@@ -86,6 +92,7 @@ void RemoteVariable::apply(const UpdateRule& rule, const at::Tensor& gradient,
     trace->apply(rule.name(), stand_in_, gradient, hyper);
     return;
   }
+  check_use(placement_, "apply");
   rpc::Effect effect;
   effect.kind = rpc::Effect::Kind::apply;
   effect.variable = placement_.id;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "cohort/core/clock.h"
 #include "cohort/rpc/requester.h"
@@ -20,6 +21,8 @@ struct RemotePlacement {
   std::uint32_t ps = 0;
   std::function<std::shared_ptr<rpc::Requester>()> requester;
   std::function<Deadline()> deadline;
+  // Throws where the calling thread must not `method` ("read", "assign", "apply") it; may be empty.
+  std::function<void(std::string_view method)> check_use = {};
 };
 
 // Outside a trace reads and writes are calls to the server; inside one they are recorded.

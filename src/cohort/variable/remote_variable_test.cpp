@@ -229,6 +229,23 @@ TEST_F(RemoteVariableTest, AServerThatCannotBeReachedIsNamed) {
   }
 }
 
+TEST_F(RemoteVariableTest, WhereItMayNotBeUsedNothingIsSent) {
+  RemotePlacement elsewhere = placement();
+  elsewhere.check_use = [](std::string_view method) {
+    throw Error(ErrorCode::failed_precondition, "no " + std::string(method));
+  };
+  Variable variable(
+      std::make_shared<RemoteVariable>("model/w", stand_in_, true, std::move(elsewhere)));
+  const auto refused = [](const std::string& words) {
+    return throws_error(ErrorCode::failed_precondition, words);
+  };
+  EXPECT_THAT([&] { variable.read(); }, refused("no read"));
+  EXPECT_THAT([&] { variable.assign_add(filled(1)); }, refused("no assign"));
+  const std::array hyper{make_hyperparameter(1)};
+  EXPECT_THAT([&] { variable.impl()->apply(PlainRule(), filled(1), hyper); }, refused("no apply"));
+  EXPECT_TRUE(server_.pushes().empty());
+}
+
 TEST_F(RemoteVariableTest, ATrainableStandInMustRequireAGradient) {
   EXPECT_THAT([&] { RemoteVariable("model/w", filled(1), true, placement()); },
               throws_error(ErrorCode::invalid_argument,
