@@ -90,7 +90,9 @@ class COHORT_API ClusterCoordinator {
   // Whether everything has ended; throws as join().
   bool done();
 
-  // The nest with each RemoteValue replaced by its result.
+  // The nest with each RemoteValue replaced by its result. Waits for each and throws as
+  // RemoteValue::fetch() does: the first value's error, or deadline_exceeded after the data
+  // timeout.
   Nest fetch(const Nest& values);
 
   // Calls fn once for each worker, with num_input_pipelines = workers and its own

@@ -37,7 +37,10 @@ class COHORT_API PerWorkerDataset {
   // `datasets`: the bytes of each worker's, or one for all.
   PerWorkerDataset(std::vector<Bytes> datasets, ElementSpec spec,
                    std::shared_ptr<coordinator::Runtime> runtime);
-  // Fresh iterators on every worker; a worker that is away gets its own when it returns.
+  // Fresh iterators on every worker; a worker that is away gets its own when it returns. Blocks for
+  // one control call a worker, under ClusterOptions::timeout each. What a worker finds wrong with
+  // the dataset is thrown as it says it; failed_precondition inside a scheduled function, cancelled
+  // after the coordinator's end.
   PerWorkerIterator iterator() const;
   const ElementSpec& element_spec() const { return spec_; }
 

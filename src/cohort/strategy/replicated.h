@@ -85,7 +85,10 @@ class Replicated {
   const std::vector<Variable>& parameters() const { return shared_->parameters; }
   const std::vector<Variable>& variables() const { return shared_->variables; }
 
-  // An ordinary module of its own with the current values: for evaluation and saving.
+  // An ordinary module of its own with the current values: for evaluation and saving. Runs the
+  // factory again; then blocks for one pull a server, under ClusterOptions::data_timeout each.
+  // unavailable and deadline_exceeded name the server; failed_precondition inside another
+  // strategy's scope.
   M snapshot() const {
     M copy = [this] {
       const auto guard = internal::seed_default_generator(0);

@@ -37,7 +37,12 @@ class COHORT_API VariableImpl {
                      std::span<const at::Tensor> hyper) = 0;
 };
 
-// A shared handle; copies are the same variable.
+// A shared handle; copies are the same variable. Thread-safe, but for assigning a handle itself; a
+// step that computes with a local variable's tensor() must not run beside an update of it.
+//
+// Outside a trace, read() and assign*() of a variable on a server are calls over the network under
+// ClusterOptions::data_timeout: unavailable and deadline_exceeded name the server; data_loss for a
+// broken answer; failed_precondition inside another strategy's scope and once the strategy is gone.
 class COHORT_API Variable {
  public:
   explicit Variable(std::shared_ptr<VariableImpl> impl) : impl_(std::move(impl)) {}
@@ -48,6 +53,7 @@ class COHORT_API Variable {
   at::Tensor read() const { return impl_->read(); }
   // Inside a traced step: the value as this step reads it. Elsewhere read() is meant.
   const at::Tensor& tensor() const { return impl_->tensor(); }
+  // A value of the variable's own dtype and shape: invalid_argument otherwise, and nothing is sent.
   void assign(const at::Tensor& value) { impl_->assign(AssignKind::assign, value); }
   void assign_add(const at::Tensor& value) { impl_->assign(AssignKind::add, value); }
   void assign_sub(const at::Tensor& value) { impl_->assign(AssignKind::sub, value); }
