@@ -62,7 +62,8 @@ Connection attempt(const ConnectionOptions& options) {
   made.control = control_client(options.address, options.task);
   const Deadline deadline(std::min(options.deadline.time(), Deadline::after(kAttempt).time()));
   const HandshakeReply reply = made.control->handshake(
-      {options.caller, options.task, options.coordinator_incarnation}, deadline);
+      {options.caller, options.task, options.coordinator_incarnation, options.data_timeout},
+      deadline);
   const std::string problem = disagreement(options.caller, reply.server);
   COHORT_CHECK(problem.empty(), ErrorCode::failed_precondition, "[rpc.connect] ", options.task,
                " at ", options.address, " does not fit this job: ", problem);

@@ -17,7 +17,8 @@ struct ConnectionOptions {
   std::string task;     // who should be there: "ps:0"
   Identity caller;
   std::uint64_t coordinator_incarnation = 0;
-  std::string backend;  // of the data plane; empty: the server's first choice
+  std::string backend;                       // of the data plane; empty: the server's first choice
+  Duration data_timeout = Duration::zero();  // HandshakeRequest's
   Deadline deadline;
   std::function<void(Frame)> on_one_way;
   std::function<void(const Error&)> on_closed;

@@ -31,6 +31,8 @@ struct HandshakeRequest {
   std::string expected_task;  // refused with failed_precondition when the server is another
   std::uint64_t coordinator_incarnation =
       0;  // from a coordinator: a new one drops what the old one made
+  // From a coordinator: how long a closure waits for a parameter server. Zero: the server's own.
+  Duration data_timeout = Duration::zero();
 };
 struct Endpoint {
   std::string backend;  // "stream"

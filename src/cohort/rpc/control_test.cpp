@@ -85,8 +85,8 @@ class ControlTest : public ::testing::Test {
 TEST_F(ControlTest, AHandshakeCarriesBothIdentities) {
   service_.reply = {{"ps:1", "job", ~0ULL, 9, "2.0"},
                     {{"stream", "127.0.0.1:1"}, {"grpc", "127.0.0.1:2"}}};
-  const HandshakeReply reply =
-      client_->handshake({{"chief:0", "job", 5, 1, "1.13"}, "ps:1", 77}, patience());
+  const HandshakeReply reply = client_->handshake(
+      {{"chief:0", "job", 5, 1, "1.13"}, "ps:1", 77, std::chrono::seconds(3)}, patience());
   EXPECT_EQ(service_.asked.caller.task, "chief:0");
   EXPECT_EQ(service_.asked.caller.job_id, "job");
   EXPECT_EQ(service_.asked.caller.incarnation, 5U);
@@ -94,6 +94,7 @@ TEST_F(ControlTest, AHandshakeCarriesBothIdentities) {
   EXPECT_EQ(service_.asked.caller.torch_version, "1.13");
   EXPECT_EQ(service_.asked.expected_task, "ps:1");
   EXPECT_EQ(service_.asked.coordinator_incarnation, 77U);
+  EXPECT_EQ(service_.asked.data_timeout, std::chrono::seconds(3));
   EXPECT_EQ(reply.server.task, "ps:1");
   EXPECT_EQ(reply.server.incarnation, ~0ULL);
   ASSERT_EQ(reply.endpoints.size(), 2U);

@@ -210,14 +210,15 @@ bool Server::Task::take_job(const rpc::HandshakeRequest& request,
   if (job_ != expected) return false;
   if (job_ && job_->coordinator_incarnation() == request.coordinator_incarnation) return true;
   old = std::move(job_);
-  job_ = std::make_shared<server::Job>(
-      server::JobOptions{.self = self_,
-                         .coordinator = request.caller.task,
-                         .coordinator_incarnation = request.coordinator_incarnation,
-                         .ps_addresses = ps_addresses_,
-                         .data_dirs = options_.data_dirs,
-                         .backend = options_.backends.front(),
-                         .data_timeout = options_.data_timeout});
+  job_ = std::make_shared<server::Job>(server::JobOptions{
+      .self = self_,
+      .coordinator = request.caller.task,
+      .coordinator_incarnation = request.coordinator_incarnation,
+      .ps_addresses = ps_addresses_,
+      .data_dirs = options_.data_dirs,
+      .backend = options_.backends.front(),
+      .data_timeout =
+          request.data_timeout > Duration::zero() ? request.data_timeout : options_.data_timeout});
   return true;
 }
 

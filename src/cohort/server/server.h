@@ -29,7 +29,8 @@ struct ServerOptions {
   std::vector<std::string> backends = {"stream"};
   // LibTorch's intra-op threads; 0: cores / tasks on this host.
   int intra_op_threads = 0;
-  // How long a closure waits for the answers of the parameter servers.
+  // How long a closure waits for the answers of the parameter servers, where the coordinator does
+  // not say (ClusterOptions::data_timeout does).
   Duration data_timeout = std::chrono::minutes(5);
   // SIGTERM and SIGINT end join(), from the construction on, unless the program handles them
   // itself.

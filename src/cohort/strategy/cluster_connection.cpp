@@ -148,6 +148,7 @@ rpc::ConnectionOptions ClusterConnection::options_for(const Task& task, std::uin
                                  .caller = self_,
                                  .coordinator_incarnation = self_.incarnation,
                                  .backend = options_.backend,
+                                 .data_timeout = options_.data_timeout,
                                  .deadline = deadline};
   if (!task.is_worker) return options;
   const Lock lock(mutex_);

@@ -18,7 +18,7 @@ struct ClusterOptions {
   Duration timeout =
       std::chrono::seconds(60);  // of control calls; and until every task must have appeared
   Duration data_timeout =
-      std::chrono::minutes(5);  // of pulls and pushes; and between two closures' ends in join()
+      std::chrono::minutes(5);  // of pulls and pushes, this process's and the workers'
   std::string job_id;           // empty: a hash of the cluster spec
   std::uint64_t seed = 0;       // of initial values and of every closure's randomness
   std::string backend;          // of the data plane; empty: the servers' first choice

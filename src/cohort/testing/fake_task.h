@@ -95,7 +95,17 @@ class FakeTask final : public rpc::ControlService {
     channel->send(rpc::to_frame(rpc::CompletedBatch{std::move(ends)}));
   }
 
-  rpc::HandshakeReply handshake(const rpc::HandshakeRequest&) override {
+  // Of the last handshake.
+  Duration data_timeout() {
+    const Lock lock(mutex_);
+    return data_timeout_;
+  }
+
+  rpc::HandshakeReply handshake(const rpc::HandshakeRequest& request) override {
+    {
+      const Lock lock(mutex_);
+      data_timeout_ = request.data_timeout;
+    }
     return {rpc::identity_of_process(task_, kFakeJob, 1), {{"stream", listener_->address()}}};
   }
   rpc::Health health() override {
@@ -183,6 +193,7 @@ class FakeTask final : public rpc::ControlService {
   Condition changed_;
   std::vector<std::shared_ptr<rpc::Channel>> channels_ COHORT_GUARDED_BY(mutex_);
   std::size_t hellos_ COHORT_GUARDED_BY(mutex_) = 0;
+  Duration data_timeout_ COHORT_GUARDED_BY(mutex_) = Duration::zero();
   std::vector<rpc::ClosureCall> calls_ COHORT_GUARDED_BY(mutex_);
   std::multimap<std::uint32_t, std::string> functions_ COHORT_GUARDED_BY(mutex_);
   std::set<std::uint64_t> released_ COHORT_GUARDED_BY(mutex_);

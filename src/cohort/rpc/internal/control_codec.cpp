@@ -60,13 +60,18 @@ proto::HandshakeRequest to_proto(const HandshakeRequest& request) {
   write(*message.mutable_caller(), request.caller);
   message.set_expected_task(request.expected_task);
   message.set_coordinator_incarnation(request.coordinator_incarnation);
+  message.set_data_timeout_nanoseconds(std::chrono::nanoseconds(request.data_timeout).count());
   return message;
 }
 
 HandshakeRequest from_proto(const proto::HandshakeRequest& message) {
+  COHORT_CHECK(message.data_timeout_nanoseconds() >= 0, ErrorCode::invalid_argument,
+               "[rpc.control] expected a data timeout of at least 0 ns, got ",
+               message.data_timeout_nanoseconds(), "; run the same Cohort on every task");
   return {.caller = read(message.caller()),
           .expected_task = message.expected_task(),
-          .coordinator_incarnation = message.coordinator_incarnation()};
+          .coordinator_incarnation = message.coordinator_incarnation(),
+          .data_timeout = std::chrono::nanoseconds(message.data_timeout_nanoseconds())};
 }
 
 proto::HandshakeReply to_proto(const HandshakeReply& reply) {
