@@ -29,7 +29,10 @@ ClusterCoordinator::ClusterCoordinator(ParameterServerStrategy& strategy,
                            return runtime_ != nullptr || !place.is_taken;
                          });
   COHORT_CHECK(is_settled, ErrorCode::deadline_exceeded,
-               "[coordinator.construct] the strategy's last coordinator has not ended in time");
+               "[coordinator.construct] expected the strategy's last coordinator to end within ",
+               std::chrono::duration<double>(strategy.connection().options().timeout).count(),
+               " s, got no end; see what holds it (a call in it, or a function that it traces), "
+               "or raise ClusterOptions::timeout");
   if (runtime_ == nullptr) {
     start(strategy, options, place);
     return;

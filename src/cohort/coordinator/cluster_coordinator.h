@@ -36,7 +36,9 @@ struct CoordinatorOptions {
   Duration transient_window = std::chrono::minutes(10);
   // Starts of one closure; after these its last error is raised.
   std::uint32_t attempts_max = 100;
-  // Between two closures' ends in join(); zero: ClusterOptions::data_timeout.
+  // Between two closures' ends in schedule(), join() and fetch(). Zero: twice
+  // ClusterOptions::data_timeout, so that a worker that waits for a parameter server for so long
+  // can say which.
   Duration data_timeout = Duration::zero();
   // How often workers are asked whether they live. One that does not answer two in a row, for as
   // long each, is lost like one whose connection breaks. Zero: never asked.
@@ -69,9 +71,11 @@ class COHORT_API ClusterCoordinator {
   ParameterServerStrategy& strategy() const;
 
   // Queues fn for any worker and returns at once, but for a first trace of its signature, and while
-  // the queue is full. Arguments: tensors, host values, nests of them, PerWorkerIterator. Throws
-  // the first application error of what was scheduled before; then this closure and all that waited
-  // are cancelled, and the coordinator is usable again.
+  // the queue is full or another thread is in schedule() or join(): deadline_exceeded, as join()
+  // throws it, when no closure has ended meanwhile for the data timeout. Arguments: tensors, host
+  // values, nests of them, PerWorkerIterator. Throws the first application error of what was
+  // scheduled before; then this closure and all that waited are cancelled, and the coordinator is
+  // usable again.
   template <class... A>
   RemoteValue schedule(const Function& fn, A&&... arguments) {
     std::vector<Nest> nests;

@@ -3,6 +3,7 @@
 #include "cohort/coordinator/cluster_coordinator.h"
 
 #include <ATen/ops/ones.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -333,7 +334,8 @@ TEST_F(CoordinatorTest, DeadlinesNameTheCallAndTheWorkers) {
   const auto runtime =
       start({.in_flight_per_worker = 1, .data_timeout = std::chrono::milliseconds(50)});
   const RemoteValue result = runtime->schedule(nothing, {});
-  const std::string debtors = "still waiting for worker:0; 1 closures in flight, 0 queued";
+  const std::string debtors =
+      "still waiting for worker:0, which has its closure; 1 closures in flight, 0 queued";
   EXPECT_THAT([&] { result.fetch(Deadline::after(std::chrono::milliseconds(1))); },
               throws_error(ErrorCode::deadline_exceeded, debtors));
   EXPECT_THAT([&] { result.fetch(Deadline::after(Duration::zero())); },
@@ -344,6 +346,93 @@ TEST_F(CoordinatorTest, DeadlinesNameTheCallAndTheWorkers) {
                            "[coordinator.fetch] no closure has ended for 0.05 s; " + debtors));
   EXPECT_THAT([&] { runtime->join(std::nullopt); },
               throws_error(ErrorCode::deadline_exceeded, "[coordinator.join] no closure"));
+}
+
+// It waited for the whole of the other's hour, and named nobody.
+TEST_F(CoordinatorTest, WhoWaitsForAnothersJoinGivesUpWhenNothingEnds) {
+  worker.answers = false;
+  const auto runtime = start({.data_timeout = std::chrono::milliseconds(50)});
+  runtime->schedule(nothing, {});
+  std::thread other([&] {
+    try {
+      runtime->join(std::chrono::hours(1));
+    } catch (const Error&) {  // that it was stopped
+    }
+  });
+  std::string message;
+  EXPECT_TRUE(await([&] {
+    try {
+      runtime->schedule(nothing, {});  // goes through until the other has its turn
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::deadline_exceeded);
+      message = error.message();
+    }
+    return !message.empty();
+  }));
+  EXPECT_THAT(message, ::testing::HasSubstr("[coordinator.schedule] no closure has ended for 0.05 "
+                                            "s, while another thread is in schedule or join; "
+                                            "still waiting for worker:0; "));
+  EXPECT_THAT([&] { runtime->join(std::nullopt); },
+              throws_error(ErrorCode::deadline_exceeded, "[coordinator.join] no closure"));
+  runtime->stop();
+  other.join();
+}
+
+TEST_F(CoordinatorTest, ThePatienceOfCallersIsTwiceThatOfWorkers) {
+  worker.answers = false;
+  ParameterServerStrategy hasty(
+      testing::cluster_of({&ps, &worker}),
+      {.cluster = {.data_timeout = std::chrono::milliseconds(25), .job_id = testing::kFakeJob}});
+  ClusterCoordinator coordinator(hasty);
+  coordinator.schedule(nothing);
+  EXPECT_THAT([&] { coordinator.join(); },
+              throws_error(ErrorCode::deadline_exceeded, "no closure has ended for 0.05 s"));
+  EXPECT_THAT([&] { coordinator.join(); },
+              throws_error(ErrorCode::deadline_exceeded, "or raise ClusterOptions::data_timeout"));
+  EXPECT_EQ(worker.data_timeout(), std::chrono::milliseconds(25)) << "it did not reach the workers";
+}
+
+TEST_F(CoordinatorTest, ABackendThatNoTaskOffersIsNamedWithThoseThatAre) {
+  ParameterServerStrategy other(testing::cluster_of({&ps, &worker}),
+                                {.cluster = {.job_id = testing::kFakeJob, .backend = "grpc"}});
+  EXPECT_THAT([&] { ClusterCoordinator coordinator(other); },
+              throws_error(ErrorCode::unimplemented,
+                           "which offers: stream; set ClusterOptions::backend to one of these"));
+}
+
+TEST_F(CoordinatorTest, ACallAfterTheEndNamesItselfAndTheRemedy) {
+  const auto runtime = start({});
+  runtime->stop();
+  EXPECT_THAT([&] { runtime->schedule(nothing, {}); },
+              throws_error(ErrorCode::cancelled, "[coordinator.schedule] expected a coordinator"));
+  EXPECT_THAT([&] { runtime->create_iterator({}, {}); },
+              throws_error(ErrorCode::cancelled,
+                           "[coordinator.create_iterator] expected a coordinator that lives, got "
+                           "one whose last handle has gone; keep the ClusterCoordinator"));
+}
+
+// Every worker was named.
+TEST_F(CoordinatorTest, OnlyWorkersThatOweAnEndAreNamed) {
+  FakeTask busy("worker:1");
+  busy.answers = false;
+  ParameterServerStrategy both(testing::cluster_of({&ps, &worker, &busy}),
+                               {.cluster = {.job_id = testing::kFakeJob}});
+  ClusterCoordinator coordinator(
+      both, {.in_flight_per_worker = 1, .data_timeout = std::chrono::milliseconds(50)});
+  std::vector<RemoteValue> results;
+  EXPECT_TRUE(await([&] {  // two at a time: one for each
+    for (int i = 0; i < 2; ++i) results.push_back(coordinator.schedule(nothing));
+    return !busy.closures().empty();
+  }));
+  EXPECT_THAT([&] { coordinator.join(); },
+              throws_error(ErrorCode::deadline_exceeded,
+                           "still waiting for worker:1; 1 closures in flight, 0 queued"));
+  for (const RemoteValue& result : results) {
+    if (result.is_ready()) continue;
+    EXPECT_THAT([&] { result.fetch(); },
+                throws_error(ErrorCode::deadline_exceeded,
+                             "still waiting for worker:1, which has its closure; 1 closures"));
+  }
 }
 
 // It was logged at every attempt, twice a second, and whoever waited was not told.
@@ -420,6 +509,19 @@ TEST_F(FirstTraceTest, TheOnlyWorkerWithDataIsAskedAgainWhenItIsBack) {
 TEST_F(FirstTraceTest, AWorkerWithoutDataIsPassedOver) {
   second.on_peek = [](const rpc::PeekRequest&) { return one_element(); };
   schedule_one();
+}
+
+TEST_F(FirstTraceTest, WorkersThatAreAllAwayAreNamedWithTheRemedy) {
+  std::optional<FakeTask> only("worker:0");
+  ParameterServerStrategy strategy(
+      testing::cluster_of({&ps, &*only}),
+      {.cluster = {.timeout = std::chrono::seconds(1), .job_id = testing::kFakeJob}});
+  ClusterCoordinator coordinator(strategy);
+  const auto data = coordinator.create_per_worker_dataset(Dataset::range(3)).iterator();
+  only.reset();
+  const Function draw([](Iterator& it) { it.next<at::Tensor>(); }, {.name = "draw"});
+  EXPECT_THAT([&] { coordinator.schedule(draw, data); },
+              throws_error(ErrorCode::unavailable, "expected a worker within 1 s"));
 }
 
 TEST_F(FirstTraceTest, ADatasetThatIsEmptyOnEveryWorkerIsAnError) {

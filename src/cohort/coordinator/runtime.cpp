@@ -16,6 +16,9 @@ namespace {
 // How long a fetch looks for its result before it sleeps, where that helped the last time: waking
 // up takes as long as a short closure.
 constexpr auto kFetchSpin = std::chrono::microseconds(50);
+// Of the workers' data timeout: they say which parameter server does not answer, and are to be
+// heard before this process gives up.
+constexpr int kWorkersFirst = 2;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kMaySpin = false;
 #else
@@ -69,8 +72,10 @@ Runtime::Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options,
       keeps_connection_(strategy.shared_state()),
       connection_(strategy.connection()),
       options_(options),
-      data_timeout_(options.data_timeout != Duration::zero() ? options.data_timeout
-                                                             : connection_.options().data_timeout),
+      data_timeout_(options.data_timeout != Duration::zero()
+                        ? options.data_timeout
+                        : kWorkersFirst *
+                              std::min(connection_.options().data_timeout, Duration::max() / 4)),
       queue_(internal::queue_options(options), connection_.num_workers()),
       numbers_(std::move(numbers)),
       workers_(connection_.num_workers()),
@@ -81,15 +86,20 @@ Runtime::Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options,
   released_.swap(numbers_.left_iterators);
 }
 
-// A caller's turn in schedule or join, when it came before the deadline.
+// A caller's turn in schedule or join, when it came before the deadline. Who has it may be in a
+// join with a deadline of its own: a patient one gives up as it would in the other's place.
 class Runtime::Turn {
  public:
-  Turn(Runtime& runtime, Deadline deadline) : runtime_(runtime) {
-    const Lock lock(runtime_.turn_mutex_);
-    has_come_ = runtime_.turn_changed_.wait(
-        runtime_.turn_mutex_, deadline,
-        [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return !runtime_.is_turn_taken_; });
-    if (has_come_) runtime_.is_turn_taken_ = true;
+  Turn(Runtime& runtime, const Wait& how) : runtime_(runtime) {
+    const TimePoint start = Clock::system().now();
+    Deadline stalled = how.is_patient ? Deadline::after(runtime.data_timeout_) : Deadline();
+    while (!take(Deadline(std::min(how.deadline.time(), stalled.time())))) {
+      if (how.deadline.has_expired()) return;
+      const Lock lock(runtime.mutex_);
+      stalled = runtime.progress_deadline(start);
+      if (stalled.has_expired())
+        runtime.throw_stalled(how, "while another thread is in schedule or join");
+    }
   }
   ~Turn() {
     if (!has_come_) return;
@@ -104,6 +114,15 @@ class Runtime::Turn {
   bool has_come() const { return has_come_; }
 
  private:
+  bool take(Deadline deadline) {
+    const Lock lock(runtime_.turn_mutex_);
+    has_come_ = runtime_.turn_changed_.wait(
+        runtime_.turn_mutex_, deadline,
+        [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return !runtime_.is_turn_taken_; });
+    if (has_come_) runtime_.is_turn_taken_ = true;
+    return has_come_;
+  }
+
   Runtime& runtime_;
   bool has_come_ = false;
 };
@@ -113,7 +132,7 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   COHORT_CHECK(fn.state()->registered_name.empty() ? fn.state()->arity == arguments.size() : true,
                ErrorCode::invalid_argument, "[coordinator.schedule] '", fn.name(), "' takes ",
                fn.state()->arity, " arguments, got ", arguments.size());
-  check_running();
+  check_running("schedule");
   BoundArguments bound = bind_arguments(arguments);
   check_iterators(bound);
   check_can_travel(fn, arguments, bound);
@@ -125,7 +144,8 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   const auto result = std::make_shared<RemoteState>(weak_from_this());
   pending.result = result;
 
-  const Turn turn(*this, Deadline());
+  const Wait how{.call = "schedule", .last = Flush::batched};
+  const Turn turn(*this, how);
   ClosureId id = 0;
   const auto put = [&](Actions& actions) COHORT_NO_THREAD_SAFETY_ANALYSIS {
     const TimePoint now = Clock::system().now();
@@ -138,7 +158,7 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   };
   Verdict verdict;
   try {
-    verdict = settle("schedule", std::ref(put), Deadline(), true, Flush::batched);
+    verdict = settle(how, std::ref(put));
   } catch (...) {
     forget_refused(id);
     throw;
@@ -166,41 +186,38 @@ void Runtime::check_iterators(const BoundArguments& bound) const {
   }
 }
 
-void Runtime::check_running() const {
-  COHORT_CHECK(!is_stopping_, ErrorCode::cancelled,
-               "[coordinator.schedule] the coordinator has been destroyed");
+void Runtime::check_running(std::string_view call) const {
+  COHORT_CHECK(!is_stopping_, ErrorCode::cancelled, "[coordinator.", call,
+               "] expected a coordinator that lives, got one whose last handle has gone; keep the "
+               "ClusterCoordinator until its work is done");
 }
 
 bool Runtime::join(std::optional<Duration> timeout) {
   check_outside_step("join");
   const Deadline deadline = timeout ? Deadline::after(*timeout) : Deadline();
-  const Turn turn(*this, deadline);
+  const Wait how{.call = "join", .deadline = deadline, .is_patient = !timeout.has_value()};
+  const Turn turn(*this, how);
   if (!turn.has_come()) return false;
-  const Verdict verdict = settle(
-      "join",
-      [&](Actions& actions)
-          COHORT_NO_THREAD_SAFETY_ANALYSIS { return queue_.join(Clock::system().now(), actions); },
-      deadline, !timeout.has_value());
+  const Verdict verdict = settle(how, [&](Actions& actions) COHORT_NO_THREAD_SAFETY_ANALYSIS {
+    return queue_.join(Clock::system().now(), actions);
+  });
   if (verdict.kind == Verdict::Kind::raise) throw *verdict.error;
   return verdict.kind == Verdict::Kind::proceed;
 }
 
 bool Runtime::done() {
   check_outside_step("done");
-  const Verdict verdict = settle(
-      "done",
-      [&](Actions& actions)
-          COHORT_NO_THREAD_SAFETY_ANALYSIS { return queue_.done(Clock::system().now(), actions); },
-      Deadline(), true);
+  const Verdict verdict =
+      settle({.call = "done"}, [&](Actions& actions) COHORT_NO_THREAD_SAFETY_ANALYSIS {
+        return queue_.done(Clock::system().now(), actions);
+      });
   if (verdict.kind == Verdict::Kind::raise) throw *verdict.error;
   return verdict.kind == Verdict::Kind::proceed;
 }
 
 // Asks until the queue has a verdict. Meanwhile it traces what closures wait for, since only
-// callers' threads may. At `deadline` it gives up with `wait`; a patient one gives up with an error
-// when nothing has ended for too long.
-Verdict Runtime::settle(std::string_view call, const std::function<Verdict(Actions&)>& ask,
-                        Deadline deadline, bool is_patient, Flush last) {
+// callers' threads may. At its deadline it gives up with `wait`.
+Verdict Runtime::settle(const Wait& how, const std::function<Verdict(Actions&)>& ask) {
   while (true) {
     Verdict verdict;
     bool must_trace = false;
@@ -215,21 +232,17 @@ Verdict Runtime::settle(std::string_view call, const std::function<Verdict(Actio
                  verdict.kind == Verdict::Kind::raise;
       must_trace = !is_final && queue_.has_waiting_for_program();
       if (!is_final && !must_trace && to_flush_.empty()) {
-        if (deadline.has_expired()) return verdict;
-        const Deadline stalled = is_patient ? progress_deadline() : Deadline();
+        if (how.deadline.has_expired()) return verdict;
+        const Deadline stalled = how.is_patient ? progress_deadline() : Deadline();
         const TimePoint before = last_end_;
-        const TimePoint until = std::min(deadline.time(), stalled.time());
+        const TimePoint until = std::min(how.deadline.time(), stalled.time());
         // Woken or not, the queue is asked again.
         changed_.wait(mutex_, Deadline(until),
                       [asked = false]() mutable { return std::exchange(asked, true); });
-        COHORT_CHECK(!is_patient || last_end_ != before || !stalled.has_expired(),
-                     ErrorCode::deadline_exceeded, "[coordinator.", call,
-                     "] no closure has ended for ", seconds(data_timeout_),
-                     " s; still waiting for ", debtors(),
-                     "; raise CoordinatorOptions::data_timeout for longer steps");
+        if (how.is_patient && last_end_ == before && stalled.has_expired()) throw_stalled(how, "");
       }
     }
-    flush(is_final ? last : Flush::all);
+    flush(is_final ? how.last : Flush::all);
     if (is_final) return verdict;
     if (must_trace) trace_waiting();
   }
@@ -256,41 +269,72 @@ void Runtime::wait_for(const RemoteState& state, Deadline deadline) {
   if (was_fetch_short_.load(std::memory_order_relaxed) && is_ready_within(state, kFetchSpin))
     return;
   const FetcherCount counted(*this);
-  const Verdict verdict = settle(
-      "fetch",
-      [&](Actions&) {
-        return Verdict{state.is_ready() ? Verdict::Kind::proceed : Verdict::Kind::wait,
-                       std::nullopt};
-      },
-      deadline, deadline.is_infinite());
+  const Verdict verdict =
+      settle({.call = "fetch",
+              .deadline = deadline,
+              .is_patient = deadline.is_infinite(),
+              .awaited = &state},
+             [&](Actions&) {
+               return Verdict{state.is_ready() ? Verdict::Kind::proceed : Verdict::Kind::wait,
+                              std::nullopt};
+             });
   was_fetch_short_.store(Clock::system().now() - start < 4 * kFetchSpin, std::memory_order_relaxed);
   if (verdict.kind == Verdict::Kind::proceed) return;
   const Lock lock(mutex_);
   ::cohort::internal::throw_error(ErrorCode::deadline_exceeded,
                                   "[coordinator.fetch] expected the closure to end within ",
                                   seconds(std::max(deadline.time() - start, Duration::zero())),
-                                  " s, got no word of it; still waiting for ", debtors(),
+                                  " s, got no word of it; still waiting for ", debtors(&state),
                                   "; fetch again, with a later deadline or none");
 }
 
-Deadline Runtime::progress_deadline() const { return Deadline(last_end_ + data_timeout_); }
+Deadline Runtime::progress_deadline(TimePoint since) const {
+  return Deadline(std::max(last_end_, since) + data_timeout_);
+}
 
-std::string Runtime::debtors() const {
+void Runtime::throw_stalled(const Wait& how, const std::string& why) const {
+  ::cohort::internal::throw_error(
+      ErrorCode::deadline_exceeded, "[coordinator.", how.call, "] no closure has ended for ",
+      seconds(data_timeout_), " s", why.empty() ? "" : ", ", why, "; still waiting for ",
+      debtors(how.awaited), "; see whether these tasks hang, or raise ",
+      options_.data_timeout == Duration::zero() ? "ClusterOptions::data_timeout"
+                                                : "CoordinatorOptions::data_timeout",
+      " for longer steps");
+}
+
+std::string Runtime::debtors(const RemoteState* awaited) const {
+  const std::string counts = "; " + std::to_string(queue_.in_flight()) + " closures in flight, " +
+                             std::to_string(queue_.queued()) + " queued";
+  const std::string holder = awaited == nullptr ? "" : holder_of(*awaited);
+  if (!holder.empty()) return holder + ", which has its closure" + counts;
+  std::vector<bool> owes(workers_.size());
+  for (const auto& [id, pending] : pending_) {
+    if (queue_.is_running(id, pending.worker)) owes[pending.worker] = true;
+  }
   std::string names;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     const Worker& worker = workers_[i];
+    if (worker.is_ready && !owes[i]) continue;
     names += (names.empty() ? "worker:" : ", worker:") + std::to_string(i);
     if (worker.is_ready) continue;
     names += worker.refusal.empty() ? " (away)" : " (away: " + worker.refusal + ")";
   }
-  return names + "; " + std::to_string(queue_.in_flight()) + " closures in flight, " +
-         std::to_string(queue_.queued()) + " queued";
+  return (names.empty() ? "no worker" : names) + counts;
+}
+
+// The worker that has it; empty: none, or it has ended. Looks at every closure: for errors only.
+std::string Runtime::holder_of(const RemoteState& awaited) const {
+  for (const auto& [id, pending] : pending_) {
+    if (pending.result.lock().get() == &awaited && queue_.is_running(id, pending.worker))
+      return "worker:" + std::to_string(pending.worker);
+  }
+  return "";
 }
 
 std::shared_ptr<IteratorHandle> Runtime::create_iterator(
     ElementSpec spec, std::shared_ptr<const std::vector<Bytes>> datasets) {
   check_outside_step("create_iterator");
-  check_running();
+  check_running("create_iterator");
   std::shared_ptr<IteratorHandle> handle;
   std::vector<std::uint64_t> released;
   {
@@ -300,7 +344,7 @@ std::shared_ptr<IteratorHandle> Runtime::create_iterator(
   std::vector<std::pair<std::uint32_t, rpc::Connection>> present;
   {
     const Lock lock(mutex_);
-    check_running();  // under the lock: stop() has not looked at the numbers yet
+    check_running("create_iterator");  // under the lock: stop() has not looked at the numbers yet
     for (const std::uint64_t id : released) iterators_.erase(id);
     handle = std::make_shared<IteratorHandle>(numbers_.next_iterator++, std::move(spec),
                                               std::move(datasets), weak_from_this());

@@ -208,9 +208,11 @@ std::pair<std::uint32_t, ClusterConnection::WorkerLink> Runtime::ready_worker(
     }
     return false;
   });
-  check_running();
-  COHORT_CHECK(is_found, ErrorCode::unavailable,
-               "[coordinator.schedule] no worker is there to look at its data: ", debtors());
+  check_running("schedule");
+  COHORT_CHECK(is_found, ErrorCode::unavailable, "[coordinator.schedule] expected a worker within ",
+               std::chrono::duration<double>(connection_.options().timeout).count(),
+               " s, to trace the function with an element of its data, got none: ", debtors(),
+               "; start the workers again, or raise ClusterOptions::timeout");
   return {worker, workers_[worker].link};
 }
 

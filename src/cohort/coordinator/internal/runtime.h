@@ -90,14 +90,26 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   // Callers.
   class FetcherCount;
   class Turn;
-  void check_running() const;
+  // How a caller waits. A patient one gives up with an error when nothing has ended for too long.
+  struct Wait {
+    std::string_view call;  // for the error
+    Deadline deadline = {};
+    bool is_patient = true;
+    Flush last = Flush::all;
+    const RemoteState* awaited = nullptr;
+  };
+  void check_running(std::string_view call) const;
   void check_iterators(const BoundArguments& bound) const;
-  // `call`: for the error of a patient one.
-  Verdict settle(std::string_view call, const std::function<Verdict(Actions&)>& ask,
-                 Deadline deadline, bool is_patient, Flush last = Flush::all);
+  Verdict settle(const Wait& how, const std::function<Verdict(Actions&)>& ask);
   void forget_refused(ClosureId closure);
-  Deadline progress_deadline() const COHORT_REQUIRES(mutex_);
-  std::string debtors() const COHORT_REQUIRES(mutex_);
+  // `since`: when the caller began to wait, if that counts too.
+  Deadline progress_deadline(TimePoint since = {}) const COHORT_REQUIRES(mutex_);
+  [[noreturn]] void throw_stalled(const Wait& how, const std::string& why) const
+      COHORT_REQUIRES(mutex_);
+  // The worker that has the closure of `awaited`, or else those that owe an end or are away; and
+  // how much is open.
+  std::string debtors(const RemoteState* awaited = nullptr) const COHORT_REQUIRES(mutex_);
+  std::string holder_of(const RemoteState& awaited) const COHORT_REQUIRES(mutex_);
 
   // Functions.
   std::shared_ptr<StepFunction> step_for(const Function& fn, std::span<const Nest> arguments);
