@@ -3,6 +3,7 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "cohort/coordinator/cluster_coordinator.h"
@@ -179,3 +180,63 @@ TEST(StoppedWorkerTest, TheOthersFinishItsClosures) {
 
 }  // namespace
 }  // namespace cohort
+// One worker, and a parameter server that hangs with its connections open.
+class HungParameterServerTest : public ::testing::Test {
+ protected:
+  HungParameterServerTest()
+      : cluster({.workers = 1, .ps = 1, .command = {COHORT_COMMAND, "server"}}),
+        strategy(cluster.resolver(), {.cluster = {.data_timeout = kTimeout}}),
+        coordinator(strategy),
+        sum(strategy.variable("sum", at::zeros({}))),
+        push([this] { sum.assign_add(at::ones({})); }),
+        pull([this] { sum.assign(sum.tensor().add(1)); }) {
+    coordinator.schedule(push);
+    coordinator.schedule(pull);
+    coordinator.join();
+    cluster.stop("ps:0");
+  }
+  // That join() throws, which waits without end for a closure that does not end.
+  void expect_join_names_it(const std::string& expected) {
+    try {
+      coordinator.join();
+      FAIL() << "expected an error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::deadline_exceeded) << error.what();
+      EXPECT_EQ(error.origin(), "ps:0") << error.what();
+      EXPECT_THAT(error.message(),
+                  ::testing::HasSubstr(expected + " from ps:0 within 2 s, got none; see whether"));
+    }
+  }
+  // It runs again what comes then, and nothing of before is open.
+  void expect_it_serves_when_it_goes_on() {
+    EXPECT_TRUE(coordinator.done());
+    cluster.resume("ps:0");
+    const float before = sum.read().item<float>();
+    for (int i = 0; i < 10; ++i) coordinator.schedule(push);
+    EXPECT_TRUE(coordinator.join(kPatience));
+    EXPECT_GE(sum.read().item<float>(), before + 10) << "the late ones may count too";
+  }
+
+  static constexpr auto kTimeout = std::chrono::seconds(2);
+  TestCluster cluster;
+  ParameterServerStrategy strategy;
+  ClusterCoordinator coordinator;
+  Variable sum;
+  Function push, pull;
+};
+
+// No closure ended, and the worker was blamed.
+TEST_F(HungParameterServerTest, APushWithoutAnAcknowledgementNamesIt) {
+  for (int i = 0; i < 10; ++i) coordinator.schedule(push);
+  expect_join_names_it("[server.push] expected an acknowledgement");
+  expect_it_serves_when_it_goes_on();
+}
+
+// The pull failed, and nobody heard of it: the push before it never ended.
+TEST_F(HungParameterServerTest, APullWithoutAnAnswerEndsThePushesBeforeIt) {
+  coordinator.schedule(push);
+  for (int i = 0; i < 10; ++i) coordinator.schedule(pull);
+  expect_join_names_it("[server.pull] expected an answer");
+  expect_it_serves_when_it_goes_on();
+}
+

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/rpc/requester.h"
 
+#include <iomanip>
 #include <optional>
+#include <sstream>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -10,6 +12,17 @@
 #include "cohort/rpc/messages.h"
 
 namespace cohort::rpc {
+namespace {
+
+// "60", "0.5"
+std::string seconds_since(TimePoint start) {
+  std::ostringstream text;
+  text << std::setprecision(3)
+       << std::chrono::duration<double>(Clock::system().now() - start).count();
+  return text.str();
+}
+
+}  // namespace
 
 // Shared with the channel's handlers. Thread-safe.
 struct Requester::State {
@@ -23,9 +36,10 @@ struct Requester::State {
   std::shared_ptr<Channel> channel COHORT_GUARDED_BY(mutex);
   std::unordered_map<std::uint64_t, OnAnswer> waiting COHORT_GUARDED_BY(mutex);
   std::uint64_t last_id COHORT_GUARDED_BY(mutex) = 0;
-  std::optional<Error> closed COHORT_GUARDED_BY(mutex);  // no request is taken after this
-  bool is_finished COHORT_GUARDED_BY(mutex) = false;     // on_closed ran
-  std::thread::id thread COHORT_GUARDED_BY(mutex);       // the channel's, until finished
+  std::optional<Error> closed COHORT_GUARDED_BY(mutex);    // no request is taken after this
+  std::optional<Error> given_up COHORT_GUARDED_BY(mutex);  // what those that wait are told
+  bool is_finished COHORT_GUARDED_BY(mutex) = false;       // on_closed ran
+  std::thread::id thread COHORT_GUARDED_BY(mutex);         // the channel's, until finished
 
   std::uint64_t request(Frame frame, OnAnswer on_answer);
   void receive(Frame frame);
@@ -117,9 +131,11 @@ void Requester::State::finish(const Error& reason) {
   const auto one_way = std::exchange(on_one_way, {});
   const auto last = std::exchange(on_closed, {});
   std::unordered_map<std::uint64_t, OnAnswer> left;
+  std::optional<Error> told;
   {
     Lock lock(mutex);
     if (!closed) closed = reason;
+    told = given_up ? given_up : reason;
     left.swap(waiting);
   }
   const auto guarded = [this](const auto& handler) {
@@ -129,7 +145,7 @@ void Requester::State::finish(const Error& reason) {
       log_error("a handler of the end of ", task, " failed: ", current_error().what());
     }
   };
-  for (auto& [id, on_answer] : left) guarded([&answer = on_answer, &reason] { answer(reason); });
+  for (auto& [id, on_answer] : left) guarded([&answer = on_answer, &told] { answer(*told); });
   if (last) guarded([&] { last(reason); });
   Lock lock(mutex);
   thread = {};
@@ -181,6 +197,7 @@ void Requester::request(Frame frame, OnAnswer on_answer) {
 }
 
 Frame Requester::call(Frame frame, Deadline deadline, std::string_view operation) {
+  const TimePoint start = Clock::system().now();
   COHORT_CHECK(!state_->is_own_thread(), ErrorCode::failed_precondition,
                "[rpc.call] expected another thread than ", "that of the channel to ", peer_,
                ", which would wait for itself; use request()");
@@ -199,7 +216,9 @@ Frame Requester::call(Frame frame, Deadline deadline, std::string_view operation
   if (!slot->changed.wait(slot->mutex, deadline, [&] { return slot->answer.has_value(); })) {
     state_->take(id);
     throw Error(ErrorCode::deadline_exceeded,
-                "[rpc.call] expected an answer from " + peer_ + " before the deadline, got none")
+                "[rpc.call] expected an answer from " + peer_ + " within " + seconds_since(start) +
+                    " s, got none; see whether it hangs, or allow more time "
+                    "(ClusterOptions::data_timeout, of control calls ::timeout)")
         .at(state_->task)
         .during(std::string(operation));
   }
@@ -225,6 +244,14 @@ void Requester::close() noexcept {
     channel = state_->channel;
   }
   if (channel != nullptr) channel->close();
+}
+
+void Requester::give_up(const Error& why) noexcept {
+  {
+    Lock lock(state_->mutex);
+    if (!state_->closed) state_->closed = state_->given_up = why;
+  }
+  close();
 }
 
 bool Requester::is_open() const {

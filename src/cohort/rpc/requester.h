@@ -33,11 +33,13 @@ class COHORT_API Requester {
   // Sets role and id, sends, returns. `on_answer` runs exactly once, on the channel's thread (or
   // the caller's when the channel is closed already).
   void request(Frame frame, OnAnswer on_answer);
-  // The same and waits; throws the error. On expiry: deadline_exceeded naming the peer and
-  // `operation`.
+  // The same and waits; throws the error. On expiry: deadline_exceeded naming the peer, `operation`
+  // and how long that was.
   Frame call(Frame frame, Deadline deadline, std::string_view operation);
   void send_one_way(Frame frame);
   void close() noexcept;
+  // The same; what waits for an answer gets `why`, as does what is asked later.
+  void give_up(const Error& why) noexcept;
   bool is_open() const;
   const std::string& peer() const;
 

@@ -122,6 +122,7 @@ TEST_P(RequesterTest, AnExpiredCallNamesPeerAndOperationAndTheChannelStaysOpen) 
   EXPECT_EQ(error.code(), ErrorCode::deadline_exceeded);
   EXPECT_EQ(error.origin(), "ps:0");
   EXPECT_THAT(error.what(), HasSubstr("ps:0 (" + listener_->address()));
+  EXPECT_THAT(error.what(), ::testing::ContainsRegex(" within [0-9.e-]+ s, got none; see whether"));
   EXPECT_THAT(error.what(), HasSubstr("testing ps:0"));
   EXPECT_NO_THROW(requester->call({.type = kEcho}, patience(), "echo"));
 }
@@ -220,6 +221,20 @@ TEST_P(RequesterTest, ARequestAfterTheEndIsAnsweredOnTheCallersThread) {
   });
   EXPECT_EQ(answers, 1);
   EXPECT_THROW(requester->send_one_way({.type = kEcho}), Error);
+}
+
+// They were told of a channel that was closed, not why.
+TEST_P(RequesterTest, WhenItIsGivenUpEveryRequestIsToldWhy) {
+  const auto requester = connect();
+  Promised<std::string> told;
+  requester->request({.type = kSilent},
+                     [&](const Answer& answer) { told.set(std::get<Error>(answer).message()); });
+  requester->give_up(Error(ErrorCode::deadline_exceeded, "too slow"));
+  EXPECT_EQ(told.take(), "too slow");
+  EXPECT_FALSE(requester->is_open());
+  requester->request({.type = kEcho},
+                     [&](const Answer& answer) { told.set(std::get<Error>(answer).message()); });
+  EXPECT_EQ(told.take(), "too slow");
 }
 
 TEST_P(RequesterTest, ARefusedTensorIsTheAnswerAndTheChannelStaysOpen) {

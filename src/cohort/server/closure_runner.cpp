@@ -258,17 +258,23 @@ void ClosureRunner::drop(const std::shared_ptr<CompletionSender>& sender) {
 }
 
 bool ClosureRunner::take(Item& item, bool& more_follow) {
-  const Lock lock(mutex_);
-  changed_.wait(mutex_, Deadline(), [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
-    return is_stopping_ || (!is_running_ && !inbox_.empty());
-  });
-  if (is_stopping_) return false;
-  is_running_ = true;
-  item = std::move(inbox_.front());
-  inbox_.pop_front();
-  more_follow = !inbox_.empty();
-  open_->count.add(1);  // under the lock: drain() misses none
-  return true;
+  while (true) {
+    const Deadline next_late =
+        open_pushes_->give_up_late(options_.data_timeout, Clock::system().now());
+    const Lock lock(mutex_);
+    const bool is_woken =
+        changed_.wait(mutex_, next_late, [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+          return is_stopping_ || (!is_running_ && !inbox_.empty());
+        });
+    if (!is_woken) continue;
+    if (is_stopping_) return false;
+    is_running_ = true;
+    item = std::move(inbox_.front());
+    inbox_.pop_front();
+    more_follow = !inbox_.empty();
+    open_->count.add(1);  // under the lock: drain() misses none
+    return true;
+  }
 }
 
 void ClosureRunner::run(Item item, bool more_follow) {
@@ -344,27 +350,41 @@ void ClosureRunner::park(const Item& item, Draws draws) {
   parked_[item.call.closure_id] = std::move(draws);
 }
 
+// All at once; those that do not answer in time lose their link, on which pushes may wait too.
+std::vector<rpc::Answer> ClosureRunner::ask(const std::vector<PlacedProgram::Pull>& pulls) {
+  const auto group = std::make_shared<AnswerGroup>(pulls.size());
+  std::vector<std::shared_ptr<rpc::Requester>> links;
+  for (std::size_t i = 0; i < pulls.size(); ++i) {
+    links.push_back(links_.get(pulls[i].ps));
+    links[i]->request(rpc::to_frame(rpc::PullRequest{pulls[i].ids}),
+                      [group, i](rpc::Answer answer) { group->put(i, std::move(answer)); });
+  }
+  std::vector<std::optional<rpc::Answer>> come =
+      group->wait(Deadline::after(options_.data_timeout));
+  std::vector<rpc::Answer> answers;
+  for (std::size_t i = 0; i < pulls.size(); ++i) {
+    if (come[i]) {
+      answers.push_back(std::move(*come[i]));
+      continue;
+    }
+    const Error late = late_answer("pull", "an answer", "ps:" + std::to_string(pulls[i].ps),
+                                   options_.data_timeout);
+    links[i]->give_up(late);
+    answers.emplace_back(late);
+  }
+  return answers;
+}
+
 std::vector<at::Tensor> ClosureRunner::pull(const PlacedProgram& placed, Running& running) {
   std::vector<at::Tensor> variables(placed.places.size());
   if (placed.pulls.empty()) return variables;
-  const auto group = std::make_shared<AnswerGroup>(placed.pulls.size());
-  for (std::size_t i = 0; i < placed.pulls.size(); ++i) {
-    links_.get(placed.pulls[i].ps)
-        ->request(rpc::to_frame(rpc::PullRequest{placed.pulls[i].ids}),
-                  [group, i](rpc::Answer answer) { group->put(i, std::move(answer)); });
-  }
-  std::vector<std::optional<rpc::Answer>> answers =
-      group->wait(Deadline::after(options_.data_timeout));
+  std::vector<rpc::Answer> answers = ask(placed.pulls);
   for (std::size_t i = 0; i < placed.pulls.size(); ++i) {
     const PlacedProgram::Pull& plan = placed.pulls[i];
     const std::string ps = "ps:" + std::to_string(plan.ps);
-    if (i >= answers.size() || !answers[i]) {
-      throw Error(ErrorCode::deadline_exceeded, "[server.pull] no answer from " + ps + " in time")
-          .at(ps);
-    }
-    if (Error* error = std::get_if<Error>(&*answers[i]))
+    if (Error* error = std::get_if<Error>(&answers[i]))
       throw Error(*error).at(ps).during("pulling variables from " + ps);
-    rpc::Frame& frame = std::get<rpc::Frame>(*answers[i]);
+    rpc::Frame& frame = std::get<rpc::Frame>(answers[i]);
     COHORT_CHECK(frame.tensors.size() == plan.ids.size(), ErrorCode::data_loss,
                  "[server.pull] expected ", plan.ids.size(), " values from ", ps, ", got ",
                  frame.tensors.size());
@@ -388,12 +408,15 @@ void ClosureRunner::push(PushCollector& collected, std::uint64_t low_watermark,
     const std::string ps = "ps:" + std::to_string(push.ps);
     const std::shared_ptr<rpc::Requester> link = links_.get(push.ps);
     ++running->unacknowledged;
-    link->request(rpc::to_frame(std::move(push.request)), [running, ps](rpc::Answer answer) {
+    const std::uint64_t number = open_pushes_->add(ps, link, Clock::system().now());
+    const auto on_answer = [running, ps, number, open = open_pushes_](const rpc::Answer& answer) {
+      open->answered(number);
       if (const Error* error = std::get_if<Error>(&answer)) {
         running->fail(Error(*error).at(ps).during("pushing updates to " + ps));
       }
       running->release();
-    });
+    };
+    link->request(rpc::to_frame(std::move(push.request)), on_answer);
   }
 }
 

@@ -6,6 +6,9 @@
 // after it. A closure that asks nothing of others, of a function that was short before, runs on the
 // thread that brings it, when nothing is before it: waking another thread takes longer.
 //
+// The link to a parameter server that leaves a pull or a push without an answer for the data
+// timeout is closed: every closure that waits for it ends with an error that names it.
+//
 // User code and pipelines may never return, and nothing can stop them: a runner that is ended while
 // one runs leaves its thread behind, with all that the thread uses.
 #pragma once
@@ -23,6 +26,7 @@
 #include "cohort/server/internal/function_table.h"
 #include "cohort/server/internal/iterator_table.h"
 #include "cohort/server/internal/open_count.h"
+#include "cohort/server/internal/open_pushes.h"
 #include "cohort/server/internal/parameter_links.h"
 #include "cohort/server/internal/push_collector.h"
 
@@ -42,8 +46,8 @@ struct ClosureTables {
 class ClosureRunner {
  public:
   struct Options {
-    std::string task;  // "worker:1": the origin of errors
-    Duration data_timeout = std::chrono::minutes(5);
+    std::string task;                                 // "worker:1": the origin of errors
+    Duration data_timeout = std::chrono::minutes(5);  // of a pull, and of a push
   };
   // Shared with its thread. Whoever starts one calls end().
   static std::shared_ptr<ClosureRunner> start(Options options,
@@ -93,6 +97,7 @@ class ClosureRunner {
                    const std::shared_ptr<Running>& running);
   Draws draw(const Item& item, const WorkerFunction& function);
   void park(const Item& item, Draws draws);
+  std::vector<rpc::Answer> ask(const std::vector<PlacedProgram::Pull>& pulls);
   std::vector<at::Tensor> pull(const PlacedProgram& placed, Running& running);
   void push(PushCollector& collected, std::uint64_t low_watermark,
             const std::shared_ptr<Running>& running);
@@ -111,6 +116,7 @@ class ClosureRunner {
   bool is_left_ COHORT_GUARDED_BY(mutex_) = false;
   std::shared_ptr<CompletionSender> last_sender_ COHORT_GUARDED_BY(mutex_);
   const std::shared_ptr<OpenClosures> open_ = std::make_shared<OpenClosures>();
+  const std::shared_ptr<OpenPushes> open_pushes_ = std::make_shared<OpenPushes>();
   // Elements drawn by closures that wait for a program. Used only by who has set is_running_.
   std::unordered_map<std::uint64_t, Draws> parked_;
   std::thread thread_;  // used only by who starts and ends the runner

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -177,7 +178,16 @@ void TestCluster::restart(const std::string& task) {
   start(task);
 }
 
-void TestCluster::stop(const std::string& task) { ::kill(pid_of(task), SIGSTOP); }
+// Its threads may run on for a while after the signal.
+void TestCluster::stop(const std::string& task) {
+  const int pid = pid_of(task);
+  ::kill(pid, SIGSTOP);
+  siginfo_t change{};
+  while (::waitid(P_PID, static_cast<id_t>(pid), &change, WSTOPPED | WEXITED | WNOWAIT) != 0 &&
+         errno == EINTR) {
+  }
+}
+
 void TestCluster::resume(const std::string& task) { ::kill(pid_of(task), SIGCONT); }
 
 rpc::Health TestCluster::health(const std::string& task) const {

@@ -45,7 +45,7 @@ class COHORT_API TestCluster {
   void start(const std::string& task);
   void kill(const std::string& task);     // SIGKILL, and gone when this returns
   void restart(const std::string& task);  // on the same address
-  void stop(const std::string& task);     // SIGSTOP: alive, silent
+  void stop(const std::string& task);     // SIGSTOP: alive, silent when this returns
   void resume(const std::string& task);
   // As the task itself counts: closures, pushes applied and dropped.
   rpc::Health health(const std::string& task) const;
