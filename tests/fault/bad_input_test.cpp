@@ -15,6 +15,8 @@
 
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/core/log.h"
+#include "cohort/rpc/connection.h"
+#include "cohort/rpc/messages.h"
 #include "cohort/testing/await_server.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/running_program.h"
@@ -312,6 +314,31 @@ TEST_P(AnotherBuild, OfACoordinatorIsRefusedByAServer) {
 INSTANTIATE_TEST_SUITE_P(BadInput, AnotherBuild, ::testing::Bool(), [](const auto& is_protocol) {
   return is_protocol.param ? "Protocol" : "Torch";
 });
+
+// It was taken for the start that the handshake was with.
+TEST_F(BadInput, AGreetingForAnotherStartOfATaskIsRefused) {
+  const TestCluster cluster = small_cluster();
+  ASSERT_TRUE(testing::await_answer(cluster.spec(), "worker:0")) << cluster.output("worker:0");
+  const std::string job = rpc::default_job_id(cluster.spec().to_json());
+  const rpc::Identity self = rpc::identity_of_process("chief:0", job, 1);
+  const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+  const auto client = rpc::control_client(cluster.spec().task_address("worker", 0), "worker:0");
+  const rpc::HandshakeReply reply = client->handshake({self, "worker:0", 1}, deadline);
+  const auto greet = [&](std::uint64_t start) {
+    const rpc::Endpoint& endpoint = reply.endpoints.front();
+    const auto requester = rpc::Requester::connect(
+        rpc::backend_of(endpoint.backend),
+        {.address = endpoint.address, .peer = "worker:0", .deadline = deadline});
+    requester->call(rpc::to_frame(rpc::Hello{self.task, job, 1, start}), deadline, "greeting");
+  };
+  const std::uint64_t start = reply.server.incarnation;
+  EXPECT_NO_THROW(greet(start));
+  EXPECT_NO_THROW(greet(0)) << "it is not known to the caller";
+  EXPECT_THAT([&] { greet(start + 2); },
+              throws_error(ErrorCode::failed_precondition,
+                           "worker:0 is start " + std::to_string(start) +
+                               ", but chief:0 expected start " + std::to_string(start + 2)));
+}
 
 TEST_F(BadInput, TasksThatNeverAppearAreNamedAndNoOther) {
   TestCluster cluster({.workers = 2,

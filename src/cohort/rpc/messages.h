@@ -26,12 +26,12 @@ enum class MessageType : std::uint16_t {
   ping = 8,       // of a server: whether its peer still lives; a Requester answers by itself
 };
 
-// Who opens this channel; refused when job or coordinator are not the server's.
+// Who opens this channel; refused when job, coordinator or start are not the server's.
 struct Hello {
   std::string task;  // "chief:0", "worker:1"
   std::string job_id;
   std::uint64_t coordinator_incarnation = 0;
-  std::uint64_t server_incarnation = 0;  // whom the caller means to reach
+  std::uint64_t server_incarnation = 0;  // whom the caller means to reach; 0: any start of it
 };
 
 struct PullRequest {

@@ -272,6 +272,14 @@ std::shared_ptr<server::Job> Server::Task::job() const {
 std::shared_ptr<server::Job> Server::Task::greet(const rpc::Hello& hello) const {
   COHORT_CHECK(hello.job_id == self_.job_id, ErrorCode::failed_precondition, "[server.greet] ",
                self_.task, " belongs to job '", self_.job_id, "', not to '", hello.job_id, "'");
+  // Restarted between the handshake and this greeting: the caller comes again, to this start.
+  if (hello.server_incarnation != 0 && hello.server_incarnation != self_.incarnation) {
+    throw Error(ErrorCode::failed_precondition,
+                "[server.greet] " + self_.task + " is start " + std::to_string(self_.incarnation) +
+                    ", but " + hello.task + " expected start " +
+                    std::to_string(hello.server_incarnation) + "; shake hands again",
+                ErrorCause::peer_lost);
+  }
   std::shared_ptr<server::Job> current = job();
   COHORT_CHECK(current->coordinator_incarnation() == hello.coordinator_incarnation,
                ErrorCode::aborted, "[server.greet] ", self_.task,
