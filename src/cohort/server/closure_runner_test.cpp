@@ -279,6 +279,15 @@ TEST_F(ClosureRunnerTest, AClosureThatDoesNotEndIsLeftBehindWithWhatItUses) {
   EXPECT_EQ(ends_of(2), 0) << "it had not started";
 }
 
+TEST_F(ClosureRunnerTest, AFunctionThatIsNotHereIsNamedWithTheRemedy) {
+  may_fail_ = true;
+  enqueue({kUnknown});
+  wait_for_ends(1);
+  EXPECT_EQ(error_of(1).cause(), ErrorCause::function_missing);
+  EXPECT_THAT(error_of(1).message(), HasSubstr("got number 4, which is not here; perhaps the task "
+                                               "was restarted"));
+}
+
 // It connected anew, and waited for the answer.
 TEST(ParameterLinks, AfterTheEndAClosureReachesNoParameterServer) {
   ParameterLinks links({.addresses = {"127.0.0.1:1"}, .self = {.task = "worker:0"}});
