@@ -89,7 +89,7 @@ class COHORT_API ClusterCoordinator {
   // deadline_exceeded when no closure has ended for the data timeout, naming the workers that owe
   // one.
   void join();
-  // The same for at most `timeout`: false when that was too short.
+  // The same for at most `timeout`: false when that was too short. A loop of them ends as join().
   bool join(Duration timeout);
   // Whether everything has ended; throws as join().
   bool done();

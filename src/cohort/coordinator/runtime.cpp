@@ -86,20 +86,16 @@ Runtime::Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options,
   released_.swap(numbers_.left_iterators);
 }
 
-// A caller's turn in schedule or join, when it came before the deadline. Who has it may be in a
-// join with a deadline of its own: a patient one gives up as it would in the other's place.
+// A caller's turn in schedule or join, when it came before the deadline. Who has it gives up when
+// no closure ends.
 class Runtime::Turn {
  public:
-  Turn(Runtime& runtime, const Wait& how) : runtime_(runtime) {
-    const TimePoint start = Clock::system().now();
-    Deadline stalled = how.is_patient ? Deadline::after(runtime.data_timeout_) : Deadline();
-    while (!take(Deadline(std::min(how.deadline.time(), stalled.time())))) {
-      if (how.deadline.has_expired()) return;
-      const Lock lock(runtime.mutex_);
-      stalled = runtime.progress_deadline(start);
-      if (stalled.has_expired())
-        runtime.throw_stalled(how, "while another thread is in schedule or join");
-    }
+  Turn(Runtime& runtime, Deadline deadline) : runtime_(runtime) {
+    const Lock lock(runtime_.turn_mutex_);
+    has_come_ = runtime_.turn_changed_.wait(
+        runtime_.turn_mutex_, deadline,
+        [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return !runtime_.is_turn_taken_; });
+    if (has_come_) runtime_.is_turn_taken_ = true;
   }
   ~Turn() {
     if (!has_come_) return;
@@ -114,15 +110,6 @@ class Runtime::Turn {
   bool has_come() const { return has_come_; }
 
  private:
-  bool take(Deadline deadline) {
-    const Lock lock(runtime_.turn_mutex_);
-    has_come_ = runtime_.turn_changed_.wait(
-        runtime_.turn_mutex_, deadline,
-        [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return !runtime_.is_turn_taken_; });
-    if (has_come_) runtime_.is_turn_taken_ = true;
-    return has_come_;
-  }
-
   Runtime& runtime_;
   bool has_come_ = false;
 };
@@ -145,7 +132,7 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   pending.result = result;
 
   const Wait how{.call = "schedule", .last = Flush::batched};
-  const Turn turn(*this, how);
+  const Turn turn(*this, Deadline());
   ClosureId id = 0;
   const auto put = [&](Actions& actions) COHORT_NO_THREAD_SAFETY_ANALYSIS {
     const TimePoint now = Clock::system().now();
@@ -195,8 +182,8 @@ void Runtime::check_running(std::string_view call) const {
 bool Runtime::join(std::optional<Duration> timeout) {
   check_outside_step("join");
   const Deadline deadline = timeout ? Deadline::after(*timeout) : Deadline();
-  const Wait how{.call = "join", .deadline = deadline, .is_patient = !timeout.has_value()};
-  const Turn turn(*this, how);
+  const Wait how{.call = "join", .deadline = deadline};
+  const Turn turn(*this, deadline);
   if (!turn.has_come()) return false;
   const Verdict verdict = settle(how, [&](Actions& actions) COHORT_NO_THREAD_SAFETY_ANALYSIS {
     return queue_.join(Clock::system().now(), actions);
@@ -233,13 +220,13 @@ Verdict Runtime::settle(const Wait& how, const std::function<Verdict(Actions&)>&
       must_trace = !is_final && queue_.has_waiting_for_program();
       if (!is_final && !must_trace && to_flush_.empty()) {
         if (how.deadline.has_expired()) return verdict;
-        const Deadline stalled = how.is_patient ? progress_deadline() : Deadline();
+        const Deadline stalled = progress_deadline();
         const TimePoint before = last_end_;
         const TimePoint until = std::min(how.deadline.time(), stalled.time());
         // Woken or not, the queue is asked again.
         changed_.wait(mutex_, Deadline(until),
                       [asked = false]() mutable { return std::exchange(asked, true); });
-        if (how.is_patient && last_end_ == before && stalled.has_expired()) throw_stalled(how, "");
+        if (last_end_ == before && stalled.has_expired()) throw_stalled(how);
       }
     }
     flush(is_final ? how.last : Flush::all);
@@ -270,14 +257,10 @@ void Runtime::wait_for(const RemoteState& state, Deadline deadline) {
     return;
   const FetcherCount counted(*this);
   const Verdict verdict =
-      settle({.call = "fetch",
-              .deadline = deadline,
-              .is_patient = deadline.is_infinite(),
-              .awaited = &state},
-             [&](Actions&) {
-               return Verdict{state.is_ready() ? Verdict::Kind::proceed : Verdict::Kind::wait,
-                              std::nullopt};
-             });
+      settle({.call = "fetch", .deadline = deadline, .awaited = &state}, [&](Actions&) {
+        return Verdict{state.is_ready() ? Verdict::Kind::proceed : Verdict::Kind::wait,
+                       std::nullopt};
+      });
   was_fetch_short_.store(Clock::system().now() - start < 4 * kFetchSpin, std::memory_order_relaxed);
   if (verdict.kind == Verdict::Kind::proceed) return;
   const Lock lock(mutex_);
@@ -288,15 +271,13 @@ void Runtime::wait_for(const RemoteState& state, Deadline deadline) {
                                   "; fetch again, with a later deadline or none");
 }
 
-Deadline Runtime::progress_deadline(TimePoint since) const {
-  return Deadline(std::max(last_end_, since) + data_timeout_);
-}
+Deadline Runtime::progress_deadline() const { return Deadline(last_end_ + data_timeout_); }
 
-void Runtime::throw_stalled(const Wait& how, const std::string& why) const {
+void Runtime::throw_stalled(const Wait& how) const {
   ::cohort::internal::throw_error(
       ErrorCode::deadline_exceeded, "[coordinator.", how.call, "] no closure has ended for ",
-      seconds(data_timeout_), " s", why.empty() ? "" : ", ", why, "; still waiting for ",
-      debtors(how.awaited), "; see whether these tasks hang, or raise ",
+      seconds(data_timeout_), " s; still waiting for ", debtors(how.awaited),
+      "; see whether these tasks hang, or raise ",
       options_.data_timeout == Duration::zero() ? "ClusterOptions::data_timeout"
                                                 : "CoordinatorOptions::data_timeout",
       " for longer steps");

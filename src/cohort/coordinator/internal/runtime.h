@@ -94,7 +94,6 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   struct Wait {
     std::string_view call;  // for the error
     Deadline deadline = {};
-    bool is_patient = true;
     Flush last = Flush::all;
     const RemoteState* awaited = nullptr;
   };
@@ -102,10 +101,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   void check_iterators(const BoundArguments& bound) const;
   Verdict settle(const Wait& how, const std::function<Verdict(Actions&)>& ask);
   void forget_refused(ClosureId closure);
-  // `since`: when the caller began to wait, if that counts too.
-  Deadline progress_deadline(TimePoint since = {}) const COHORT_REQUIRES(mutex_);
-  [[noreturn]] void throw_stalled(const Wait& how, const std::string& why) const
-      COHORT_REQUIRES(mutex_);
+  Deadline progress_deadline() const COHORT_REQUIRES(mutex_);
+  [[noreturn]] void throw_stalled(const Wait& how) const COHORT_REQUIRES(mutex_);
   // The worker that has the closure of `awaited`, or else those that owe an end or are away; and
   // how much is open.
   std::string debtors(const RemoteState* awaited = nullptr) const COHORT_REQUIRES(mutex_);
