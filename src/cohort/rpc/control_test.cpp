@@ -10,6 +10,7 @@
 #include "cohort/core/error.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/raw_socket.h"
+#include "cohort/testing/throws_error.h"
 
 namespace cohort::rpc {
 namespace {
@@ -100,6 +101,14 @@ TEST_F(ControlTest, AHandshakeCarriesBothIdentities) {
   ASSERT_EQ(reply.endpoints.size(), 2U);
   EXPECT_EQ(reply.endpoints[1].backend, "grpc");
   EXPECT_EQ(reply.endpoints[1].address, "127.0.0.1:2");
+}
+
+TEST_F(ControlTest, AHandshakeWithANegativeDataTimeoutIsRefused) {
+  const auto shake = [&] {
+    client_->handshake({{"chief:0"}, "ps:1", 77, std::chrono::seconds(-1)}, patience());
+  };
+  EXPECT_THAT(shake, cohort::testing::throws_error(ErrorCode::invalid_argument,
+                                                   "at least 0 ns, got -1000000000"));
 }
 
 TEST_F(ControlTest, HealthHasEachCount) {
