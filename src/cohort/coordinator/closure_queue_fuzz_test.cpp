@@ -91,16 +91,20 @@ class FuzzRun {
     options.in_flight_per_worker = 1 + pick(5);
     options.attempts_max = one_of<std::uint32_t>({1, 2, 5, 100});
     options.transient_ps_failures_max = one_of<int>({0, 1, 3});
+    options.transient_timeouts_max = one_of<int>({-1, 0, 1, 3});
+    options.same_event = one_of<Duration>({Duration::zero(), std::chrono::seconds(1)});
     return options;
   }
 
   // The naive queue does not compose messages.
   static std::string said(const Verdict& verdict) {
     const std::string word = word_of(verdict);
+    if (word.find("one that was stopped") != std::string::npos) return "raise stopped";
     return word.find("was started") == std::string::npos ? word : "raise started too often";
   }
 
   void random_event() {
+    if (pick(1000) == 0) return stop();
     const std::size_t dice = pick(100);
     if (dice < 30) return put();
     if (dice < 34) return join();
@@ -108,7 +112,7 @@ class FuzzRun {
     if (dice < 43) return ready(static_cast<WorkerId>(pick(workers_)));
     if (dice < 46) return lost(static_cast<WorkerId>(pick(workers_)));
     if (dice < 52) return trace(pick(6) == 0);
-    if (dice < 54) return now_ += std::chrono::minutes(pick(8)), void();
+    if (dice < 54) return advance();
     if (dice < 56) return limit(static_cast<WorkerId>(pick(workers_)));
     if (dice < 59) return end(pick(next_ + 2), static_cast<WorkerId>(pick(workers_)), random_end());
     const std::vector<ClosureId> running = model_.at(Where::running);
@@ -125,10 +129,41 @@ class FuzzRun {
     if (dice >= 70 && dice < 78) end.kind = Ended::Kind::cancelled;
     if (dice < 78) return end;
     end.kind = Ended::Kind::failed;
-    end.error = bad_value("E" + std::to_string(pick(1000)));
-    if (dice < 86) end.error = connection_lost("ps:0");
-    if (dice >= 86 && dice < 92) end.error = connection_lost("worker:1");
+    end.error = random_error();
     return end;
+  }
+
+  // Of every row of the failure policy, and some that look like one.
+  Error random_error() {
+    const std::string ps = "ps:" + std::to_string(pick(2));
+    const std::string message = "E" + std::to_string(pick(1000));
+    const std::size_t dice = pick(24);
+    if (dice < 7) return connection_lost(ps);
+    if (dice < 8) return Error(ErrorCode::aborted, message).at(ps);
+    if (dice < 9) return Error(ErrorCode::unavailable, message, ErrorCause::application).at(ps);
+    if (dice < 12) return connection_lost("worker:1");
+    if (dice < 13) return Error(ErrorCode::cancelled, message).at("worker:1");
+    if (dice < 15)
+      return Error(ErrorCode::cancelled, message, ErrorCause::cancelled_by_job).at("worker:1");
+    if (dice < 16) return Error(ErrorCode::cancelled, message);
+    if (dice < 19) return Error(ErrorCode::deadline_exceeded, message).at(ps);
+    if (dice < 20) return Error(ErrorCode::deadline_exceeded, message).at("worker:1");
+    if (dice < 21) return Error(ErrorCode::deadline_exceeded, message, ErrorCause::application);
+    return bad_value(message);
+  }
+
+  // Within one event, to its end, or far away.
+  void advance() {
+    const std::vector<Duration> steps = {std::chrono::milliseconds(400), std::chrono::seconds(1),
+                                         std::chrono::minutes(pick(8))};
+    now_ += one_of(steps);
+  }
+
+  void stop() {
+    queue_.stop(actions_);
+    model_.stop();
+    check("stop");
+    EXPECT_EQ(queue_.queued() + queue_.in_flight(), 0);
   }
 
   void put() {
@@ -140,7 +175,7 @@ class FuzzRun {
       is_putting_ = is_put_waiting_ = true;
       if (was_cancelled_with(next_)) observer_.accepted(next_);
     } else if (verdict != "trace") {
-      observer_.accepted(next_);
+      if (verdict != "raise stopped") observer_.accepted(next_);
       ++next_;
       is_putting_ = is_put_waiting_ = false;
     }

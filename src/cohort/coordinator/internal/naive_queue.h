@@ -38,6 +38,7 @@ class NaiveQueue {
 
   std::string put(ClosureId id) {
     if (!error_ && count(Where::parked) > 0) return "trace";
+    if (is_stopped_) return "raise stopped";
     const bool is_again = unanswered_.count(id) > 0;
     if (!is_again) {
       if (is_cancelling_ && count(Where::running) > 0) return "wait";
@@ -114,6 +115,17 @@ class NaiveQueue {
     if (found == closures_.end() || found->second.where != Where::parked) return;
     application(id, error);
     dispatch();
+  }
+
+  void stop() {
+    for (auto& [id, c] : closures_) {
+      const std::string name = std::to_string(id);
+      if (c.where == Where::running) say("cancel " + name + " on " + std::to_string(*c.worker));
+      if (c.where != Where::gone) finish(id, "fail " + name + " cancelled");
+    }
+    error_.reset();
+    is_cancelling_ = false;
+    is_stopped_ = true;
   }
 
   // All that followed since the last call but wake-ups, sorted.
@@ -233,20 +245,41 @@ class NaiveQueue {
     after();
   }
 
-  // The errors of the fuzzer are told apart by their origin.
+  // The classes of failure for the errors of the fuzzer, row by row.
   void failed(ClosureId id, WorkerId worker, const Error& error, TimePoint now) {
-    if (error.origin() == "ps:0") {
-      ps_reports_.push_back(now);
-      const auto recent = std::count_if(ps_reports_.begin(), ps_reports_.end(), [&](TimePoint t) {
-        return now - t <= options_.transient_window;
-      });
-      if (recent < options_.transient_ps_failures_max) return retry(id, false, error);
-      application(id, error);
-    } else if (error.origin().rfind("worker", 0) == 0) {
+    const ErrorCode code = error.code();
+    const bool is_users = error.cause() == ErrorCause::application;
+    const bool is_lost = code == ErrorCode::unavailable || code == ErrorCode::aborted;
+    const bool is_ps = !is_users && is_lost && error.origin().rfind("ps", 0) == 0;
+    const bool is_worker = !is_users && (is_lost || code == ErrorCode::cancelled) &&
+                           error.origin().rfind("worker", 0) == 0;
+    const bool is_timeout = !is_users && code == ErrorCode::deadline_exceeded;
+    if (is_ps && is_ignored(ps_reports_[error.origin()], options_.transient_ps_failures_max,
+                            options_.same_event, now)) {
+      retry(id, false, error);
+    } else if (is_timeout && is_ignored(timeouts_, timeouts_max(), Duration::zero(), now)) {
+      retry(id, false, error);
+    } else if (code == ErrorCode::cancelled && error.cause() == ErrorCause::cancelled_by_job) {
+      retry(id, false, error);
+    } else if (is_worker) {
       lose(worker, error);
     } else {
-      application(id, error);
+      application(id, is_ps ? Error(ErrorCode::unavailable, error.message()) : error);
     }
+  }
+
+  int timeouts_max() const {
+    const int max = options_.transient_timeouts_max;
+    return max == -1 ? static_cast<int>(workers_.size() / 10) : max;
+  }
+
+  // `counted`: every report that was one of its own, however old.
+  bool is_ignored(std::vector<TimePoint>& counted, int max, Duration same_event, TimePoint now) {
+    if (counted.empty() || now - counted.back() >= same_event) counted.push_back(now);
+    const auto recent = std::count_if(counted.begin(), counted.end(), [&](TimePoint t) {
+      return now - t <= options_.transient_window;
+    });
+    return recent < max;
   }
 
   std::size_t load(WorkerId worker) const {
@@ -294,7 +327,9 @@ class NaiveQueue {
   std::optional<Error> error_;
   bool is_cancelling_ = false;
   std::uint64_t ticks_ = 0;
-  std::vector<TimePoint> ps_reports_;
+  bool is_stopped_ = false;
+  std::map<std::string, std::vector<TimePoint>> ps_reports_;
+  std::vector<TimePoint> timeouts_;
   Lines lines_;
 };
 
