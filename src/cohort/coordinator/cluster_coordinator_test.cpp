@@ -13,6 +13,7 @@
 #include "cohort/coordinator/internal/runtime.h"
 #include "cohort/core/log.h"
 #include "cohort/data/iterator.h"
+#include "cohort/function/tracing_mode.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/fake_task.h"
 #include "cohort/testing/throws_error.h"
@@ -517,6 +518,61 @@ TEST_F(FirstTraceTest, ADatasetThatIsEmptyOnEveryWorkerIsAnError) {
   EXPECT_THAT([&] { schedule_one(); },
               throws_error(ErrorCode::out_of_range,
                            "'draw' with, got none: the dataset is empty on every worker"));
+}
+
+// The program of one mode served the other.
+TEST_F(CoordinatorTest, AFunctionIsTracedOnceForEachModeOfTheCallersThread) {
+  std::vector<function::TracingMode> seen;
+  const Function step([&] { seen.push_back(function::TracingMode::current()); });
+  const function::TracingMode plain;
+  const function::TracingMode no_grad{.is_grad_enabled = false};
+  const function::TracingMode autocast{.is_autocast_enabled = true, .is_autocast_cached = false};
+  ClusterCoordinator coordinator(strategy());
+  for (int round = 0; round < 2; ++round) {
+    for (const function::TracingMode& mode : {plain, no_grad, autocast}) {
+      const function::TracingModeScope scope(mode);
+      coordinator.schedule(step);
+      coordinator.schedule(nothing);
+    }
+  }
+  EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
+  EXPECT_EQ(coordinator.statistics().traces, 3U);
+  EXPECT_EQ(worker.functions().size(), 4U) << "a registered one has no mode";
+  const std::vector<function::TracingMode> twice_each = {plain,   plain,    no_grad,
+                                                         no_grad, autocast, autocast};
+  EXPECT_EQ(seen, twice_each);
+}
+
+// It was traced in the mode of the thread that waited for it.
+TEST_F(CoordinatorTest, ALaterTraceIsInTheModeOfTheScheduledCall) {
+  worker.answers = false;
+  worker.on_peek = [](const rpc::PeekRequest&) {
+    return rpc::PeekReply{.fields = 1, .tensors = {at::ones({4}), at::ones({4}).mul(2)}};
+  };
+  std::vector<function::TracingMode> seen;
+  const Function step([&](Iterator& it) {
+    it.next<at::Tensor>();
+    seen.push_back(function::TracingMode::current());
+  });
+  ClusterCoordinator coordinator(strategy());
+  const auto data = coordinator.create_per_worker_dataset(Dataset::range(7).batch(4));
+  const function::TracingMode autocast{.is_autocast_enabled = true};
+  {
+    const function::TracingModeScope scope(autocast);
+    coordinator.schedule(step, data.iterator());
+  }
+  ASSERT_TRUE(worker.await_closures(1));
+  worker.end({{.closure_id = 1, .status = End::Status::needs_program, .tensors = {at::ones({3})}}});
+  std::thread answer([&] {
+    if (worker.await_closures(2)) worker.end({{.closure_id = 1}});
+  });
+  const function::TracingMode before{.is_grad_enabled = false};
+  const function::TracingModeScope elsewhere(before);
+  EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
+  answer.join();
+  EXPECT_EQ(coordinator.statistics().traces, 2U);
+  EXPECT_EQ(seen, std::vector<function::TracingMode>(4, autocast));
+  EXPECT_EQ(function::TracingMode::current(), before);
 }
 
 }  // namespace

@@ -9,11 +9,12 @@
 namespace cohort::coordinator {
 
 std::shared_ptr<StepFunction> Runtime::known_step(const Function& fn,
-                                                  std::span<const Nest> arguments) {
+                                                  std::span<const Nest> arguments,
+                                                  const function::TracingMode& mode) {
   const auto found = steps_.find(fn.state().get());
   if (found == steps_.end()) return nullptr;
   for (const auto& step : found->second) {
-    if (step->signature().matches(arguments)) return step;
+    if (step->signature().matches(arguments, mode)) return step;
   }
   return nullptr;
 }
@@ -22,18 +23,22 @@ std::shared_ptr<StepFunction> Runtime::known_step(const Function& fn,
 // trace, and find it.
 std::shared_ptr<StepFunction> Runtime::step_for(const Function& fn,
                                                 std::span<const Nest> arguments) {
+  // Nothing is traced of a registered function: it runs in its worker's mode.
+  const bool is_traced = fn.state()->registered_name.empty();
+  const auto mode = is_traced ? function::TracingMode::current() : function::TracingMode();
   {
     const Lock lock(mutex_);
-    if (auto step = known_step(fn, arguments)) return step;
+    if (auto step = known_step(fn, arguments, mode)) return step;
   }
   const Lock tracing(tracing_);
   std::uint32_t id = 0;
   {
     const Lock lock(mutex_);
-    if (auto step = known_step(fn, arguments)) return step;
+    if (auto step = known_step(fn, arguments, mode)) return step;
     id = numbers_.next_function++;
   }
-  const auto step = std::make_shared<StepFunction>(id, fn, CallSignature(arguments), strategy_);
+  const auto step =
+      std::make_shared<StepFunction>(id, fn, CallSignature(arguments, mode), strategy_);
   if (!step->is_registered()) trace_first(*step, bind_arguments(arguments));
   introduce(fn, step);
   return step;

@@ -131,16 +131,18 @@ std::vector<TensorSpec> specs_of(const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
-CallSignature::CallSignature(std::span<const Nest> arguments) {
+CallSignature::CallSignature(std::span<const Nest> arguments, const function::TracingMode& mode)
+    : mode_(mode) {
   for (const Nest& argument : arguments) {
     for (const Nest& leaf : argument.flatten()) check_leaf(leaf);
     pattern_.push_back(argument);
   }
 }
 
-bool CallSignature::matches(std::span<const Nest> arguments) const {
-  return std::equal(pattern_.begin(), pattern_.end(), arguments.begin(), arguments.end(),
-                    same_nest);
+bool CallSignature::matches(std::span<const Nest> arguments,
+                            const function::TracingMode& mode) const {
+  return mode_ == mode && std::equal(pattern_.begin(), pattern_.end(), arguments.begin(),
+                                     arguments.end(), same_nest);
 }
 
 BoundArguments bind_arguments(std::span<const Nest> arguments) {
@@ -218,6 +220,7 @@ void StepFunction::trace(const DrawFn& draw) {
   Nest first;
   bool is_first = true;
   const Scope scope = strategy_.scope();
+  const function::TracingModeScope mode(signature_.mode());
   function::Traced traced = function::trace(
       bound.tensors, rotated(bound.tensors),
       [&](const std::vector<at::Tensor>& inputs) {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step that can run anywhere (tf.function): a C++ callable traced once a signature, or a function
-// registered by name.
-//
-//   cohort::Function step([&](cohort::Iterator& it) { auto [x, y] = it.next<at::Tensor,
-//   at::Tensor>(); … return loss; });
+// registered by name:
+//   cohort::Function step([&](cohort::Iterator& it) { … return loss; });
 //
 // Parameters may be at::Tensor, double, std::int64_t, bool, std::string, Nest and
-// cohort::Iterator&; host values are part of the signature and thus frozen in the program. The
-// result is void, a tensor, a host value, a Nest, or a tuple, pair or vector of those. A lambda
-// that captures by reference must outlive the last join(). Tensors enter a program in row-major
-// order, whatever their strides: for torch's channels_last, permute() inside.
+// cohort::Iterator&; host values, and grad mode and autocast of the thread that schedules it, are
+// part of the signature and thus frozen in the program. A module's train() and eval() are not,
+// since they cannot be seen from outside: call them inside, first, in every Function that uses the
+// module. The result is void, a tensor, a host value, a Nest, or a tuple, pair or vector of those.
+// A lambda that captures by reference must outlive the last join(). Tensors enter a program in
+// row-major order, whatever their strides: for torch's channels_last, permute() inside.
 #pragma once
 
 #include <ATen/core/Tensor.h>

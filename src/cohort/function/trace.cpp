@@ -2,7 +2,6 @@
 #include "cohort/function/trace.h"
 
 #include <ATen/autocast_mode.h>
-#include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/library.h>
@@ -18,6 +17,7 @@
 #include "cohort/function/internal/tracer/memory.h"
 #include "cohort/function/internal/tracer/recorder.h"
 #include "cohort/function/internal/wire.h"
+#include "cohort/function/tracing_mode.h"
 
 namespace cohort::function {
 namespace {
@@ -62,7 +62,7 @@ class Recording {
   c10::DebugInfoGuard watch_;
   c10::impl::IncludeDispatchKeyGuard on_;
   // The body may leave another mode behind.
-  c10::AutoGradMode mode_{c10::GradMode::is_enabled()};
+  TracingModeScope mode_{TracingMode::current()};
 };
 
 struct Pass {

@@ -110,7 +110,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
 
   // Functions.
   std::shared_ptr<StepFunction> step_for(const Function& fn, std::span<const Nest> arguments);
-  std::shared_ptr<StepFunction> known_step(const Function& fn, std::span<const Nest> arguments)
+  std::shared_ptr<StepFunction> known_step(const Function& fn, std::span<const Nest> arguments,
+                                           const function::TracingMode& mode)
       COHORT_REQUIRES(mutex_);
   void trace_first(StepFunction& step, const BoundArguments& bound);
   void add_elements(const IteratorHandle& iterator, const std::string& function,

@@ -14,20 +14,24 @@
 #include "cohort/data/element.h"
 #include "cohort/function/function.h"
 #include "cohort/function/trace.h"
+#include "cohort/function/tracing_mode.h"
 #include "cohort/rpc/control.h"
 #include "cohort/strategy/parameter_server_strategy.h"
 
 namespace cohort::coordinator {
 
-// The shapes of a call: everything in which two calls may differ without another trace is left out.
+// The shapes of a call, and the mode of the thread that makes it: everything in which two calls may
+// differ without another trace is left out.
 class CallSignature {
  public:
   // Throws invalid_argument for a remote value, or another handle that is no per-worker iterator.
-  explicit CallSignature(std::span<const Nest> arguments);
-  bool matches(std::span<const Nest> arguments) const;
+  CallSignature(std::span<const Nest> arguments, const function::TracingMode& mode);
+  bool matches(std::span<const Nest> arguments, const function::TracingMode& mode) const;
   const std::vector<Nest>& pattern() const { return pattern_; }
+  const function::TracingMode& mode() const { return mode_; }
 
  private:
+  function::TracingMode mode_;
   std::vector<Nest> pattern_;  // a tensor leaf is kept as an example, an iterator as its handle
 };
 
@@ -38,8 +42,8 @@ struct BoundArguments {
 };
 BoundArguments bind_arguments(std::span<const Nest> arguments);
 
-// A step's programs. Traces run on callers' threads, one at a time; what they have made can be
-// asked for from any thread meanwhile.
+// A step's programs. Traces run on callers' threads, one at a time, whichever of them comes first,
+// in the signature's mode; what they have made can be asked for from any thread meanwhile.
 class StepFunction {
  public:
   // `id`: on the wire.
