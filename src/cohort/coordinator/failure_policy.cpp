@@ -90,8 +90,10 @@ bool is_worker_away(const Error& error) {
 }
 
 Error as_ps_unavailable(const Error& error) {
-  if (error.code() == ErrorCode::unavailable) return error;
-  Error unavailable = Error(ErrorCode::unavailable, error.message(), error.cause())
+  Error unavailable = Error(ErrorCode::unavailable,
+                            error.message() + "; the variables there may be lost: see that " +
+                                error.origin() + " runs, and start the program again",
+                            error.cause())
                           .at(error.origin(), error.incarnation());
   for (const std::string& line : error.context()) unavailable = Error(unavailable).during(line);
   return unavailable;

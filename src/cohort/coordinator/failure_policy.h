@@ -47,7 +47,8 @@ COHORT_API bool is_worker_failure(const Error& error);
 // Whether a call to a worker failed because it cannot be reached, or was started again: it is about
 // to be recovered, and will get then what the call was to give it.
 COHORT_API bool is_worker_away(const Error& error);
-// The same error with the code that callers can rely on for a lost parameter server: unavailable.
+// The same error with the code that callers can rely on for a lost parameter server, unavailable,
+// and what to do about it.
 COHORT_API Error as_ps_unavailable(const Error& error);
 
 // Counts transient failures. Used only under its owner's lock.

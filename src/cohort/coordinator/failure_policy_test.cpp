@@ -205,5 +205,16 @@ TEST(FailedPs, NamesTheServer) {
   EXPECT_EQ(failed_ps(error_of(ErrorCode::unavailable, "ps:x")), -1);
 }
 
+TEST(FailedPs, BecomesAnErrorThatSaysWhatToDo) {
+  const Error aborted = error_of(ErrorCode::aborted, "ps:1").during("pulling");
+  const Error error = as_ps_unavailable(aborted);
+  EXPECT_EQ(error.code(), ErrorCode::unavailable);
+  EXPECT_EQ(error.origin(), "ps:1");
+  EXPECT_EQ(error.context(), aborted.context());
+  EXPECT_EQ(error.message(), aborted.message() +
+                                 "; the variables there may be lost: see that ps:1 runs, and start "
+                                 "the program again");
+}
+
 }  // namespace
 }  // namespace cohort::coordinator

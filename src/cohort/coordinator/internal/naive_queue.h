@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/coordinator/failure_policy.h"
 #include "cohort/coordinator/internal/queue_script.h"
 
 namespace cohort::coordinator::internal {
@@ -264,7 +265,7 @@ class NaiveQueue {
     } else if (is_worker) {
       lose(worker, error);
     } else {
-      application(id, is_ps ? Error(ErrorCode::unavailable, error.message()) : error);
+      application(id, is_ps ? as_ps_unavailable(error) : error);
     }
   }
 
