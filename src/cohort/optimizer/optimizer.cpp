@@ -54,7 +54,7 @@ void check_loss(const at::Tensor& loss, const std::vector<Variable>& variables) 
       "[optimizer.minimize] expected a floating-point scalar as loss, got an undefined tensor");
   COHORT_CHECK(loss.numel() == 1 && loss.is_floating_point(), ErrorCode::invalid_argument,
                "[optimizer.minimize] expected a floating-point scalar as loss, got ",
-               TensorSpec::of(loss).to_string(), "; reduce it with mean() or average_loss()");
+               TensorSpec::of(loss).to_string(), "; reduce it with mean()");
   COHORT_CHECK(
       loss.requires_grad(), ErrorCode::invalid_argument,
       "[optimizer.minimize] expected a loss that depends on ", names_of(variables),
