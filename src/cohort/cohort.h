@@ -19,6 +19,7 @@
 #include "cohort/data/record_io.h"
 #include "cohort/function/function.h"
 #include "cohort/function/registry.h"
+#include "cohort/function/worker_index.h"
 #include "cohort/input/in_process_workers.h"
 #include "cohort/optimizer/adagrad.h"
 #include "cohort/optimizer/adam.h"

@@ -6,6 +6,7 @@
 #include "cohort/coordinator/internal/iterator_handle.h"
 #include "cohort/core/log.h"
 #include "cohort/data/iterator.h"
+#include "cohort/function/worker_index.h"
 #include "cohort/rpc/travel.h"
 #include "cohort/variable/hyperparameter.h"
 #include "cohort/variable/remote_variable.h"
@@ -176,6 +177,7 @@ StepFunction::StepFunction(std::uint32_t id, Function function, CallSignature si
 void StepFunction::trace_first(const std::vector<Fields>& elements,
                                const std::vector<Fields>& others) {
   trace([&](std::int64_t resource, int, int pass) {
+    if (resource == function::kWorkerIndexResource) return example_worker_index(pass);
     return (pass == 0 ? elements : others).at(static_cast<std::size_t>(resource));
   });
 }
@@ -186,6 +188,7 @@ bool StepFunction::trace_drawn(const std::vector<at::Tensor>& drawn) {
     return false;
   const std::vector<at::Tensor> others = rotated(drawn);
   trace([&](std::int64_t resource, int draw, int pass) {
+    if (resource == function::kWorkerIndexResource) return example_worker_index(pass);
     std::size_t offset = 0;
     int seen = 0;
     for (const auto& known : draws_) {
@@ -201,6 +204,12 @@ bool StepFunction::trace_drawn(const std::vector<at::Tensor>& drawn) {
                                    from.begin() + static_cast<std::ptrdiff_t>(offset + count));
   });
   return true;
+}
+
+// Another one in each pass, where there are two workers.
+Fields StepFunction::example_worker_index(int pass) const {
+  const std::int64_t workers = strategy_.connection().num_workers();
+  return {function::worker_index_tensor(pass % workers)};
 }
 
 void StepFunction::drop_last_program() {

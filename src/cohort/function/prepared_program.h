@@ -30,7 +30,7 @@ struct ProgramInfo {
     bool is_updated = false;  // some effect op names it
     bool is_handle_only = false;
   };
-  // One draw from an iterator: the resource argument and the specs the program was traced with.
+  // One draw: a resource argument or kWorkerIndexResource, and the specs it was traced with.
   struct Draw {
     std::int64_t resource;
     std::vector<TensorSpec> fields;

@@ -38,7 +38,7 @@ class ChannelTableTest : public ::testing::Test {
     return frame;
   }
 
-  std::shared_ptr<Job> job = std::make_shared<Job>(JobOptions{});
+  std::shared_ptr<Job> job = std::make_shared<Job>(JobOptions{.self = {.task = "worker:0"}});
   ChannelTable table{[this](const rpc::Hello&) { return job; }};
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cohort/core/log.h"
+#include "cohort/function/worker_index.h"
 #include "cohort/rpc/travel.h"
 
 namespace cohort::server {
@@ -26,7 +27,8 @@ std::uint64_t bytes_of(const std::vector<at::Tensor>& tensors) {
 
 // Whatever user code throws is its own error, not the loss of this worker or of another task.
 std::vector<at::Tensor> call_registered(const WorkerFunction& function,
-                                        std::vector<at::Tensor> inputs) {
+                                        std::vector<at::Tensor> inputs, std::int64_t worker_index) {
+  const function::WorkerIndexScope worker(worker_index);
   const std::string where = "running the registered function '" + function.name + "'";
   try {
     return function.registered(std::move(inputs));
@@ -290,7 +292,8 @@ void ClosureRunner::run(Item item, bool more_follow) {
     // tasks may take any time.
     if (!function->is_self_contained || !function->was_short) item.sender->flush();
     if (function->registered) {
-      running->end.tensors = call_registered(*function, std::move(item.call.inputs));
+      running->end.tensors =
+          call_registered(*function, std::move(item.call.inputs), options_.worker_index);
       check_can_travel(running->end.tensors, *function);
     } else {
       run_program(item, *function, running);
@@ -335,6 +338,10 @@ ClosureRunner::Draws ClosureRunner::draw(const Item& item, const WorkerFunction&
   }
   Draws draws;
   for (const std::int64_t resource : function.draws) {
+    if (resource == function::kWorkerIndexResource) {
+      draws.push_back({function::worker_index_tensor(options_.worker_index)});
+      continue;
+    }
     COHORT_CHECK(resource >= 0 && static_cast<std::size_t>(resource) < item.call.resources.size(),
                  ErrorCode::invalid_argument, "[server.run] function '", function.name,
                  "' draws from resource ", resource, ", got ", item.call.resources.size(),

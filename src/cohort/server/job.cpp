@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/server/internal/job.h"
 
+#include "cohort/cluster/task_id.h"
 #include "cohort/core/random.h"
 
 namespace cohort::server {
@@ -24,8 +25,10 @@ Job::Job(JobOptions options)
                                .self = options_.self,
                                .coordinator_incarnation = options_.coordinator_incarnation,
                                .backend = options_.backend})),
-      runner_(ClosureRunner::start(
-          {.task = options_.self.task, .data_timeout = options_.data_timeout}, tables_)) {}
+      runner_(ClosureRunner::start({.task = options_.self.task,
+                                    .worker_index = TaskId::parse(options_.self.task).index,
+                                    .data_timeout = options_.data_timeout},
+                                   tables_)) {}
 
 Job::~Job() { end(); }
 

@@ -78,6 +78,7 @@ class StepFunction {
  private:
   using DrawFn = std::function<std::vector<at::Tensor>(std::int64_t resource, int draw, int pass)>;
   void trace(const DrawFn& draw);
+  Fields example_worker_index(int pass) const;
   std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs, Nest& structure) const;
   void adopt(function::Traced traced);
   void publish();

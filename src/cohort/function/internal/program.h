@@ -84,8 +84,8 @@ struct ProgramDraw {
 //   assign | assign_add | assign_sub(int variable, Tensor value) -> ()
 //   gather(Tensor handle, int variable, Tensor ids) -> Tensor
 //   scatter_add(int variable, Tensor ids, Tensor rows) -> ()
-// `variable` indexes `variables`, `resource` is the position among the function's resource
-// arguments.
+// `variable` indexes `variables`, `resource` the function's resource arguments, or it is
+// kWorkerIndexResource.
 struct Program {
   std::vector<ProgramInput> inputs;
   std::vector<ProgramVariable> variables;

@@ -46,7 +46,8 @@ struct ClosureTables {
 class ClosureRunner {
  public:
   struct Options {
-    std::string task;                                 // "worker:1": the origin of errors
+    std::string task;  // "worker:1": the origin of errors
+    std::int64_t worker_index = 0;
     Duration data_timeout = std::chrono::minutes(5);  // of a pull, and of a push
   };
   // Shared with its thread. Whoever starts one calls end().

@@ -12,6 +12,7 @@
 #include "cohort/function/internal/allow_list.h"
 #include "cohort/function/internal/interpreter/aliases.h"
 #include "cohort/function/internal/verify.h"
+#include "cohort/function/worker_index.h"
 
 namespace cohort::function {
 namespace {
@@ -205,7 +206,7 @@ class Planner {
     if (effect.effect != Effect::iterator_next) return;
     require(!has_computed_, op, "draws an element after other operators have run");
     const std::int64_t resource = op.args[0].constant.toInt();
-    require(resource >= 0, op, "names resource ", resource);
+    require(resource >= 0 || resource == kWorkerIndexResource, op, "names resource ", resource);
     plan_.info.draws.push_back({resource, program_.draws[plan_.info.draws.size()].fields});
   }
 

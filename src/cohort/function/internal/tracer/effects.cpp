@@ -8,6 +8,7 @@
 #include "cohort/function/internal/tracer/arguments.h"
 #include "cohort/function/internal/tracer/key.h"
 #include "cohort/function/internal/tracer/recorder.h"
+#include "cohort/function/worker_index.h"
 
 namespace cohort::function {
 namespace {
@@ -45,6 +46,8 @@ std::vector<at::Tensor> Recorder::iterator_next(std::int64_t resource) {
   if (failure_) throw *failure_;
   Untraced untraced;
   guarded("cohort::iterator_next", [&] {
+    if (!options_.draw && resource == kWorkerIndexResource)
+      refuse("no worker runs this function; current_worker_index() is for scheduled ones");
     if (!options_.draw) refuse("this function has no iterators among its arguments");
   });
   std::vector<at::Tensor> fields;
