@@ -18,17 +18,23 @@ namespace {
 
 using testing::TestCluster;
 
-class ParameterServerTest : public ::testing::Test {
+// Over each data backend that servers offer between machines.
+class ParameterServerTest : public ::testing::TestWithParam<const char*> {
  protected:
   ParameterServerTest()
-      : cluster({.workers = 2, .ps = 2, .command = {COHORT_COMMAND, "server"}}),
-        strategy(cluster.resolver()),
+      : cluster({.workers = 2,
+                 .ps = 2,
+                 .command = {COHORT_COMMAND, "server", "--backend", GetParam()}}),
+        strategy(cluster.resolver(), {.cluster = {.backend = GetParam()}}),
         coordinator(strategy) {}
 
   TestCluster cluster;
   ParameterServerStrategy strategy;
   ClusterCoordinator coordinator;
 };
+
+INSTANTIATE_TEST_SUITE_P(Backends, ParameterServerTest, ::testing::Values("stream", "grpc"),
+                         [](const auto& info) { return std::string(info.param); });
 
 template <class F>
 Error error_of(F&& call) {
@@ -40,14 +46,14 @@ Error error_of(F&& call) {
   return Error(ErrorCode::unknown, "nothing was thrown");
 }
 
-TEST_F(ParameterServerTest, RunsAClosureThatReadsAVariable) {
+TEST_P(ParameterServerTest, RunsAClosureThatReadsAVariable) {
   Variable v = strategy.variable("v", at::full({3}, 2.F));
   const Function triple([&] { return v.tensor().mul(3); });
   const Nest result = coordinator.schedule(triple).fetch();
   EXPECT_TRUE(result.tensor().eq(6).all().item<bool>());
 }
 
-TEST_F(ParameterServerTest, FetchesTheStructureThatTheFunctionReturns) {
+TEST_P(ParameterServerTest, FetchesTheStructureThatTheFunctionReturns) {
   const Function fn([](at::Tensor x) {
     return Nest::map({{"a", Nest::tuple({x.add(1), x.add(2)})}, {"n", 7}});
   });
@@ -56,7 +62,7 @@ TEST_F(ParameterServerTest, FetchesTheStructureThatTheFunctionReturns) {
   EXPECT_EQ(result.entries().at("a").items()[1].tensor().item<float>(), 2);
 }
 
-TEST_F(ParameterServerTest, AppliesEveryUpdateOnce) {
+TEST_P(ParameterServerTest, AppliesEveryUpdateOnce) {
   Variable v = strategy.variable("v", at::zeros({4}));
   Function step([&] { v.assign_add(at::ones({4})); });
   for (int i = 0; i < 500; ++i) coordinator.schedule(step);
@@ -65,7 +71,7 @@ TEST_F(ParameterServerTest, AppliesEveryUpdateOnce) {
   EXPECT_TRUE(coordinator.done());
 }
 
-TEST_F(ParameterServerTest, InitialValuesAreThoseOfALocalVariable) {
+TEST_P(ParameterServerTest, InitialValuesAreThoseOfALocalVariable) {
   const TensorSpec spec{at::kFloat, {{50, 20}}};
   const Initializer initializer = Initializer::random_normal(0, 0.1);
   strategy.variable("first", spec, initializer);
@@ -74,13 +80,13 @@ TEST_F(ParameterServerTest, InitialValuesAreThoseOfALocalVariable) {
   EXPECT_TRUE(v.read().equal(local_variable("v", spec, initializer, seed).read()));
 }
 
-TEST_F(ParameterServerTest, PlacesVariablesRoundRobin) {
+TEST_P(ParameterServerTest, PlacesVariablesRoundRobin) {
   for (int i = 0; i < 4; ++i) strategy.variable("v" + std::to_string(i), at::zeros({1}));
   EXPECT_EQ(cluster.health("ps:0").pushes_applied, 2U);
   EXPECT_EQ(cluster.health("ps:1").pushes_applied, 2U);
 }
 
-TEST_F(ParameterServerTest, MinimizesALossOnTheWorkers) {
+TEST_P(ParameterServerTest, MinimizesALossOnTheWorkers) {
   Variable w = strategy.variable("w", at::full({2}, 4.F));
   Sgd optimizer({w}, {.learning_rate = 0.25});
   Function step([&] {
@@ -97,7 +103,7 @@ TEST_F(ParameterServerTest, MinimizesALossOnTheWorkers) {
   EXPECT_EQ(coordinator.statistics().traces, 1U);
 }
 
-TEST_F(ParameterServerTest, AnotherOptimizerBeginsWithFreshSlots) {
+TEST_P(ParameterServerTest, AnotherOptimizerBeginsWithFreshSlots) {
   Variable w = strategy.variable("w", at::zeros({2}));
   const Sgd one({w}, {.learning_rate = 1, .momentum = 0.5});
   const Sgd other({w}, {.learning_rate = 1, .momentum = 0.5});
@@ -110,7 +116,7 @@ TEST_F(ParameterServerTest, AnotherOptimizerBeginsWithFreshSlots) {
 }
 
 // Another trace captured another rate, and was given the first one's.
-TEST_F(ParameterServerTest, ATraceForAnotherShapeReadsTheHyperparametersThatItUses) {
+TEST_P(ParameterServerTest, ATraceForAnotherShapeReadsTheHyperparametersThatItUses) {
   Variable w = strategy.variable("w", at::zeros({}));
   Sgd whole({w}, {.learning_rate = 1}), rest({w}, {.learning_rate = 10});
   auto data = coordinator.create_per_worker_dataset(Dataset::range(7).batch(4).repeat());
@@ -137,7 +143,7 @@ TEST_F(ParameterServerTest, ATraceForAnotherShapeReadsTheHyperparametersThatItUs
   EXPECT_EQ(w.read().item<double>(), first[0] - all[0] + 100 * (first[1] - all[1]));
 }
 
-TEST_F(ParameterServerTest, DrawsFromEachWorkersOwnPartOfTheData) {
+TEST_P(ParameterServerTest, DrawsFromEachWorkersOwnPartOfTheData) {
   Variable sum = strategy.variable("sum", at::zeros({}, at::kLong), {.is_trainable = false});
   auto data = coordinator.create_per_worker_dataset(
       [](const InputContext& input) { return Dataset::range(10).shard(input).repeat().batch(5); });
@@ -150,7 +156,7 @@ TEST_F(ParameterServerTest, DrawsFromEachWorkersOwnPartOfTheData) {
             static_cast<std::int64_t>(closures[0] * 20 + closures[1] * 25));
 }
 
-TEST_F(ParameterServerTest, TracesAgainForAShortLastBatch) {
+TEST_P(ParameterServerTest, TracesAgainForAShortLastBatch) {
   Variable sum = strategy.variable("sum", at::zeros({}, at::kLong), {.is_trainable = false});
   auto data = coordinator.create_per_worker_dataset(Dataset::range(7).batch(4).repeat());
   auto iterator = data.iterator();
@@ -172,7 +178,7 @@ TEST_F(ParameterServerTest, TracesAgainForAShortLastBatch) {
   EXPECT_EQ(coordinator.statistics().traces, 2U);
 }
 
-TEST_F(ParameterServerTest, RaisesTheFirstApplicationErrorOnceAndGoesOn) {
+TEST_P(ParameterServerTest, RaisesTheFirstApplicationErrorOnceAndGoesOn) {
   auto data = coordinator.create_per_worker_dataset(Dataset::range(2).batch(1));
   auto iterator = data.iterator();
   Function step([](Iterator& it) { return it.next<at::Tensor>(); });
@@ -187,7 +193,7 @@ TEST_F(ParameterServerTest, RaisesTheFirstApplicationErrorOnceAndGoesOn) {
   EXPECT_EQ(coordinator.schedule(fine).fetch().tensor().item<float>(), 1);
 }
 
-TEST_F(ParameterServerTest, ABrokenDatasetFailsTheClosureThatUsesIt) {
+TEST_P(ParameterServerTest, ABrokenDatasetFailsTheClosureThatUsesIt) {
   // The servers were given no data directory, so they open no file for a coordinator.
   const std::string images = COHORT_SOURCE_DIR "/examples/data/digits/t10k-images-idx3-ubyte";
   auto data = coordinator.create_per_worker_dataset(Dataset::idx({.images = images}).batch(2));
@@ -198,7 +204,7 @@ TEST_F(ParameterServerTest, ABrokenDatasetFailsTheClosureThatUsesIt) {
   EXPECT_EQ(error.code(), ErrorCode::permission_denied) << error.what();
 }
 
-TEST_F(ParameterServerTest, ABrokenDatasetThatIsNotUsedIsNeverReported) {
+TEST_P(ParameterServerTest, ABrokenDatasetThatIsNotUsedIsNeverReported) {
   const std::string images = COHORT_SOURCE_DIR "/examples/data/digits/t10k-images-idx3-ubyte";
   auto broken = coordinator.create_per_worker_dataset(Dataset::idx({.images = images}).batch(2));
   auto unused = broken.iterator();
@@ -209,7 +215,7 @@ TEST_F(ParameterServerTest, ABrokenDatasetThatIsNotUsedIsNeverReported) {
   EXPECT_TRUE(coordinator.done());
 }
 
-TEST_F(ParameterServerTest, IteratorsGoOnAfterAnApplicationError) {
+TEST_P(ParameterServerTest, IteratorsGoOnAfterAnApplicationError) {
   auto iterator = coordinator.create_per_worker_dataset(Dataset::range(1000)).iterator();
   auto short_one = coordinator.create_per_worker_dataset(Dataset::range(2)).iterator();
   Function step([](Iterator& it) { return it.next<at::Tensor>(); });
@@ -227,7 +233,7 @@ TEST_F(ParameterServerTest, IteratorsGoOnAfterAnApplicationError) {
 }
 
 // The job hung until the data timeout.
-TEST_F(ParameterServerTest, AResultThatCannotTravelIsAnError) {
+TEST_P(ParameterServerTest, AResultThatCannotTravelIsAnError) {
   Function sparse([](at::Tensor x) { return x.to_sparse(); }, {.name = "sparse"});
   Function undefined([](at::Tensor x) { return Nest::tuple({x, at::Tensor()}); });
   EXPECT_EQ(error_of([&] { coordinator.schedule(sparse, at::ones({2})).fetch(); }).code(),
@@ -238,7 +244,7 @@ TEST_F(ParameterServerTest, AResultThatCannotTravelIsAnError) {
   EXPECT_EQ(coordinator.schedule(fine, at::ones({})).fetch().tensor().item<float>(), 1);
 }
 
-TEST_F(ParameterServerTest, RefusesARemoteValueAsArgument) {
+TEST_P(ParameterServerTest, RefusesARemoteValueAsArgument) {
   Function make([] { return at::ones({}); });
   Function take([](at::Tensor x) { return x; });
   const RemoteValue value = coordinator.schedule(make);
@@ -246,7 +252,7 @@ TEST_F(ParameterServerTest, RefusesARemoteValueAsArgument) {
             ErrorCode::invalid_argument);
 }
 
-TEST_F(ParameterServerTest, ASecondCoordinatorIsTheSame) {
+TEST_P(ParameterServerTest, ASecondCoordinatorIsTheSame) {
   ClusterCoordinator again(strategy);
   Function fn([] { return at::ones({}); });
   again.schedule(fn);

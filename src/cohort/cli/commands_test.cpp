@@ -37,7 +37,8 @@ TEST(Commands, HelpListsTheSubCommands) {
 TEST(Commands, EachSubCommandHasHelp) {
   EXPECT_THAT(cohort({"launch", "--help"}).out,
               AllOf(HasSubstr("--workers"), HasSubstr("--json"), HasSubstr("Exit code")));
-  EXPECT_THAT(cohort({"server", "--help"}).out, AllOf(HasSubstr("--data"), HasSubstr("TF_CONFIG")));
+  EXPECT_THAT(cohort({"server", "--help"}).out,
+              AllOf(HasSubstr("--data"), HasSubstr("--backend"), HasSubstr("TF_CONFIG")));
 }
 
 TEST(Commands, VersionIsOneLine) {

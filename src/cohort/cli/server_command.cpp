@@ -33,6 +33,11 @@ class ServerCommand final : public Command {
         ->allow_extra_args(false);
     app.add_option("--job-id", options_.job_id,
                    "the job this server belongs to (default: a hash of the cluster)");
+    app.add_option("--backend", options_.backends,
+                   "a backend of the data plane: stream or grpc; repeatable, the preferred one "
+                   "first (default: stream)")
+        ->check(CLI::IsMember({"stream", "grpc"}))
+        ->allow_extra_args(false);
     app.footer(
         "The cluster and the own task come from TF_CONFIG, for example\n"
         "  TF_CONFIG='{\"cluster\": {\"chief\": [\"127.0.0.1:4000\"], \"worker\": "

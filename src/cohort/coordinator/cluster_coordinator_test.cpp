@@ -458,6 +458,15 @@ TEST_F(CoordinatorTest, AFunctionThatMakesADatasetMakesNoVariables) {
   EXPECT_NO_THROW(strategy().variable("v", at::ones({}))) << "afterwards";
 }
 
+TEST_F(CoordinatorTest, ADataBackendThatATaskDoesNotOfferIsRefusedByName) {
+  ParameterServerStrategy other(
+      testing::cluster_of({&ps, &worker}),
+      {.cluster = {.timeout = kTimeout, .job_id = testing::kFakeJob, .backend = "grpc"}});
+  EXPECT_THAT([&] { other.variable("v", at::ones({})); },
+              throws_error(ErrorCode::unimplemented,
+                           "expected data backend 'grpc' at ps:0, which offers: stream; name one"));
+}
+
 class FirstTraceTest : public ::testing::Test {
  protected:
   static rpc::PeekReply one_element() {

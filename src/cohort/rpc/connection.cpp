@@ -26,8 +26,9 @@ const Endpoint& choose_endpoint(const HandshakeReply& reply, const ConnectionOpt
   for (const Endpoint& endpoint : reply.endpoints) offered += " " + endpoint.backend;
   throw Error(ErrorCode::unimplemented, "[rpc.connect] expected data backend '" + options.backend +
                                             "' at " + options.task + ", which offers:" + offered +
-                                            "; set ClusterOptions::backend to one of these, or "
-                                            "leave it empty");
+                                            "; name one of these in ClusterOptions::backend, or "
+                                            "offer it with `cohort server --backend` or "
+                                            "ServerOptions::backends");
 }
 
 // Keeps an attempt's own failures from the caller: on_closed is for connections that were handed
