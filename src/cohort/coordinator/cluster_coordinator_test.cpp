@@ -387,7 +387,7 @@ TEST_F(CoordinatorTest, ABackendThatNoTaskOffersIsNamedWithThoseThatAre) {
                                 {.cluster = {.job_id = testing::kFakeJob, .backend = "grpc"}});
   EXPECT_THAT([&] { ClusterCoordinator coordinator(other); },
               throws_error(ErrorCode::unimplemented,
-                           "which offers: stream; set ClusterOptions::backend to one of these"));
+                           "which offers: stream; name one of these in ClusterOptions::backend"));
 }
 
 TEST_F(CoordinatorTest, ACallAfterTheEndNamesItselfAndTheRemedy) {
