@@ -43,7 +43,7 @@ Json json_of_feature(const Feature& feature) {
 // A scalar for every value, or a list of as many values as the shape has.
 Nest default_of(const Json& value, const FeatureSpec& spec) {
   // Of as many values as there are: whether they are as many as they should be, the library says.
-  const auto count = static_cast<std::int64_t>(value.size());
+  const auto count = static_cast<std::int64_t>(flat(value).size());
   std::int64_t expected = 1;
   for (const std::int64_t size : spec.sizes) expected *= size;
   Json shape = Json::array();

@@ -52,10 +52,11 @@ Dataset rows_of_generator(const Nest& element) {
       ElementSpec::of(value));
 }
 
-// An integer mean is rounded towards zero, as the original's.
+// An integer mean is rounded towards zero, as the original's; that of nothing is 0.
 at::Tensor mean_of(const at::Tensor& x) {
   if (at::isFloatingType(x.scalar_type())) return at::mean(x);
   check_numbers(x.scalar_type(), "mean");
+  if (x.numel() == 0) return at::zeros({}, x.scalar_type());
   return at::div(at::sum(x), x.numel(), "trunc").to(x.scalar_type());
 }
 

@@ -48,12 +48,6 @@ void flatten_into(const Json& data, Json& flat) {
   for (const Json& part : data) flatten_into(part, flat);
 }
 
-Json flat(const Json& data) {
-  Json all = Json::array();
-  flatten_into(data, all);
-  return all;
-}
-
 double real_of(const Json& json) {
   if (json.is_number()) return json.get<double>();
   const std::string name = json.is_string() ? json.get<std::string>() : "";
@@ -127,6 +121,12 @@ Json canonical_scalar(at::ScalarType dtype, const Json& value) {
 }
 
 }  // namespace
+
+Json flat(const Json& data) {
+  Json all = Json::array();
+  flatten_into(data, all);
+  return all;
+}
 
 at::ScalarType dtype_of(const std::string& name) {
   for (const DtypeName& known : kDtypes) {
@@ -363,6 +363,8 @@ Json canonical(const Json& json) {
   }
   if (!json.is_object()) return json;
   if (json.contains("error") && json["error"].is_string()) return {{"error", json["error"]}};
+  const bool is_bytes = json.size() == 1 && json.contains("hex") && json["hex"].is_string();
+  if (is_bytes) return text_of(from_hex(json["hex"].get_ref<const std::string&>()));
   Json entries = Json::object();
   for (const auto& [key, item] : json.items()) entries[key] = canonical(item);
   return entries;

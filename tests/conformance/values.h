@@ -21,6 +21,8 @@ at::ScalarType dtype_of(const std::string& name);
 // A JSON string, or {"hex": "00ff"}.
 std::string bytes_of(const Json& text);
 Json text_of(std::string_view bytes);
+// The values of nested arrays, in one.
+Json flat(const Json& data);
 std::string from_hex(std::string_view hex);
 std::string to_hex(std::string_view bytes);
 

@@ -156,7 +156,7 @@ void append_example(const Wanted& feature, const FeatureView& found, std::int64_
     COHORT_CHECK(found.kind == feature.kind, ErrorCode::invalid_argument,
                  "[data.parse_example] expected ", name_of(feature.kind), " in feature '",
                  feature.name, "', got ", name_of(found.kind), " in example ", example);
-    for (const std::string_view list : found.lists) data::append_values(list, column.values);
+    data::append_values(found.list, column.values);
     const auto got = static_cast<std::int64_t>(column.values.size() - before);
     COHORT_CHECK(feature.spec.is_variable || got == feature.count, ErrorCode::invalid_argument,
                  "[data.parse_example] expected ", feature.count, " values in feature '",
@@ -246,6 +246,8 @@ at::Tensor parse_feature(const Wanted& feature, std::size_t number,
 class ExampleParser::Plan {
  public:
   explicit Plan(FeatureSpecs features) : specs_(std::move(features)) {
+    COHORT_CHECK(!specs_.empty(), ErrorCode::invalid_argument,
+                 "[data.parse_example] expected at least one feature to parse, got none");
     for (const auto& [name, spec] : specs_) wanted_.push_back(wanted(name, spec));
     for (std::size_t i = 0; i < wanted_.size(); ++i) numbers_.emplace(wanted_[i].name, i);
   }

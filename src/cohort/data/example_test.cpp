@@ -60,6 +60,10 @@ TEST(Example, MergesAsProtocolBuffersDo) {
               ElementsAre(Pair("a", Feature(Int64List{1, 2}))));
 }
 
+TEST(Example, WantsNamesInUtf8) {
+  EXPECT_EQ(code_of("0a0b0a090a01ff12041a020a00"), ErrorCode::invalid_argument);
+}
+
 TEST(Example, PassesOverFieldsItDoesNotKnow) {
   EXPECT_THAT(parsed("0a0c0a0a0a016112051a030a01011a03616263"),
               ElementsAre(Pair("a", Feature(Int64List{1}))));

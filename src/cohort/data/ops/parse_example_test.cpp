@@ -82,6 +82,20 @@ TEST(ParseExample, MakesVectorsOfAnyLength) {
             "{a: [[1, 2], [0, 0]], s: [[''], ['x']]}");
 }
 
+// As tf.io.parse_example() does, where Example::parse() merges as protocol buffers do.
+TEST(ParseExample, TakesTheFirstListOfAFeature) {
+  const auto values_of = [](at::ScalarType dtype, std::string_view hex) {
+    const FeatureSpecs specs{{"a", {.dtype = dtype, .is_variable = true}}};
+    return show(ExampleParser(specs).parse(StringTensor(from_hex(hex))));
+  };
+  const std::string_view two_kinds = "0a130a110a0161120c1a030a01010a050a03616263";
+  EXPECT_EQ(values_of(at::ScalarType::Long, two_kinds),
+            values_of(at::ScalarType::Long, "0a0c0a0a0a016112051a030a0101"));
+  EXPECT_EQ(error_of([&] { values_of(kString, two_kinds); }).code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(values_of(at::ScalarType::Long, "0a110a0f0a0161120a1a030a01011a030a0102"),
+            values_of(at::ScalarType::Long, "0a0c0a0a0a016112051a030a0101"));
+}
+
 TEST(ParseExample, NamesAFeatureThatIsMissing) {
   const Error error = error_of_parse({{"z", kWhole}}, {{"a", Int64List{1}}});
   EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
@@ -103,6 +117,10 @@ TEST(ParseExample, NamesAFeatureOfAnotherLength) {
       error_of_parse({{"a", {.dtype = at::kLong, .default_value = 5}}}, {{"a", Int64List{}}})
           .message(),
       HasSubstr("got 0"));
+}
+
+TEST(ParseExample, WantsAFeature) {
+  EXPECT_EQ(error_of([] { ExampleParser({}); }).code(), ErrorCode::invalid_argument);
 }
 
 TEST(ParseExample, RefusesImpossibleSpecs) {

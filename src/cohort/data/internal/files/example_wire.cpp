@@ -80,18 +80,16 @@ constexpr std::uint32_t kFirst = tag_of(1, Wire::WIRETYPE_LENGTH_DELIMITED);
 constexpr std::uint32_t kSecond = tag_of(2, Wire::WIRETYPE_LENGTH_DELIMITED);
 constexpr std::uint32_t kThird = tag_of(3, Wire::WIRETYPE_LENGTH_DELIMITED);
 
-// Lists that come one after the other are one, those of another kind are forgotten.
 void visit_feature(std::string_view bytes, FeatureView& feature) {
   Message message(bytes);
   while (const std::uint32_t tag = message.next_tag()) {
-    if (tag != kFirst && tag != kSecond && tag != kThird) {
+    const bool is_list = tag == kFirst || tag == kSecond || tag == kThird;
+    if (!is_list || feature.kind != FeatureKind::none) {
       message.skip(tag);
       continue;
     }
-    const auto kind = static_cast<FeatureKind>(tag >> 3);
-    if (kind != feature.kind) feature.lists.clear();
-    feature.kind = kind;
-    feature.lists.push_back(message.bytes());
+    feature.kind = static_cast<FeatureKind>(tag >> 3);
+    feature.list = message.bytes();
   }
 }
 
@@ -119,12 +117,19 @@ void visit_features(std::string_view bytes, const FeatureVisitor& visit, Feature
       message.skip(tag);
       continue;
     }
-    feature.kind = FeatureKind::none;
-    feature.lists.clear();
+    feature = {};
     const std::string_view key = visit_entry(
         message.bytes(), [&](std::string_view value) { visit_feature(value, feature); });
     visit(key, feature);
   }
+}
+
+// Protocol buffers hold texts in UTF-8 alone.
+void check_text(std::string_view key) {
+  COHORT_CHECK(
+      google::protobuf::internal::IsStructurallyValidUTF8(key.data(), static_cast<int>(key.size())),
+      ErrorCode::invalid_argument, "[data.example] expected the name of a feature in UTF-8, got '",
+      key, "'");
 }
 
 template <class List>
@@ -163,6 +168,7 @@ void merge_features(std::string_view bytes, Features& features) {
     Feature feature;
     const std::string_view key = visit_entry(
         message.bytes(), [&](std::string_view value) { merge_feature(value, feature); });
+    check_text(key);
     features.insert_or_assign(std::string(key), std::move(feature));
   }
 }
@@ -189,6 +195,7 @@ void merge_feature_lists(std::string_view bytes,
     std::vector<Feature> list;
     const std::string_view key = visit_entry(
         message.bytes(), [&](std::string_view value) { merge_feature_list(value, list); });
+    check_text(key);
     feature_lists.insert_or_assign(std::string(key), std::move(list));
   }
 }

@@ -16,11 +16,11 @@ namespace cohort::data {
 enum class FeatureKind : std::uint8_t { none = 0, bytes = 1, floats = 2, int64s = 3 };
 std::string_view name_of(FeatureKind kind);
 
-// One feature as bytes: of one kind, in pieces where it was sent in pieces (protocol buffers join
-// them). Views into the message.
+// One feature as bytes, views into the message: its first list. tf.io.parse_example() looks no
+// further either, where protocol buffers would join lists or take the last one.
 struct FeatureView {
   FeatureKind kind = FeatureKind::none;
-  std::vector<std::string_view> lists;
+  std::string_view list;
 };
 
 // Appends the values of one list; invalid_argument for bytes that are none.
