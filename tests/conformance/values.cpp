@@ -358,13 +358,15 @@ Json canonical(const Json& json) {
   }
   if (json.is_array()) {
     Json items = Json::array();
-    for (const Json& item : json) items.push_back(canonical(item));
+    for (const Json& item : json) {
+      // Among values: a whole expectation may be of such a form too.
+      const bool is_bytes = item.is_object() && item.size() == 1 && item.contains("hex");
+      items.push_back(is_bytes ? text_of(bytes_of(item)) : canonical(item));
+    }
     return items;
   }
   if (!json.is_object()) return json;
   if (json.contains("error") && json["error"].is_string()) return {{"error", json["error"]}};
-  const bool is_bytes = json.size() == 1 && json.contains("hex") && json["hex"].is_string();
-  if (is_bytes) return text_of(from_hex(json["hex"].get_ref<const std::string&>()));
   Json entries = Json::object();
   for (const auto& [key, item] : json.items()) entries[key] = canonical(item);
   return entries;
