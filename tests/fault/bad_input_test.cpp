@@ -17,6 +17,7 @@
 #include "cohort/core/log.h"
 #include "cohort/rpc/connection.h"
 #include "cohort/rpc/messages.h"
+#include "cohort/server/server.h"
 #include "cohort/testing/await_server.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/running_program.h"
@@ -54,6 +55,19 @@ class BadInput : public testing::LeavesNoProcess {
     return {EXAMPLE_PROGRAM, "--data", "digits", "--data-dir", data_dir, "--epochs", "1"};
   }
 };
+
+// Nothing of it is about addresses, so no advice about them.
+TEST_F(BadInput, AServersOptionsAreCheckedBeforeItListens) {
+  const SimpleResolver resolver(ClusterSpec{{"worker", {"127.0.0.1:2"}}, {"ps", {"127.0.0.1:3"}}},
+                                {.task_type = "ps", .task_id = 0});
+  const auto start = [&](const ServerOptions& options) {
+    return [&resolver, options] { Server server(resolver, options); };
+  };
+  EXPECT_THAT(start({.backends = {}}), throws_error(ErrorCode::invalid_argument, "backends"));
+  EXPECT_THAT(start({.backends = {"pigeon"}}), throws_error(ErrorCode::unimplemented, "pigeon"));
+  EXPECT_THAT(start({.data_timeout = Duration::zero()}),
+              throws_error(ErrorCode::invalid_argument, "data_timeout"));
+}
 
 // --- TF_CONFIG -----------------------------------------------------------------------------------
 

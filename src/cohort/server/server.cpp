@@ -141,6 +141,10 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
   COHORT_CHECK(options_.data_timeout > Duration::zero(), ErrorCode::invalid_argument,
                "[server.construct] expected ServerOptions::data_timeout > 0 s, got ",
                std::chrono::duration<double>(options_.data_timeout).count(), " s");
+  COHORT_CHECK(!options_.backends.empty(), ErrorCode::invalid_argument,
+               "[server.construct] expected ServerOptions::backends with a name, as \"stream\" or "
+               "\"grpc\", got none");
+  for (const std::string& backend : options_.backends) rpc::backend_of(backend);  // is it known?
   resolver.validate();
   const std::optional<std::string> type = resolver.task_type();
   const std::optional<std::int64_t> index = resolver.task_id();
