@@ -93,13 +93,29 @@ at::Tensor reduced(ReduceOp op, const Leaves& all, std::size_t leaf) {
   return at::true_divide(sum, static_cast<double>(all.size()));
 }
 
+bool fits_along(const TensorSpec& a, const TensorSpec& b, std::int64_t axis) {
+  if (a.dtype != b.dtype || a.sizes->size() != b.sizes->size()) return false;
+  for (std::size_t d = 0; d < a.sizes->size(); ++d) {
+    if (static_cast<std::int64_t>(d) != axis && (*a.sizes)[d] != (*b.sizes)[d]) return false;
+  }
+  return true;
+}
+
 at::Tensor gathered(const Leaves& all, std::size_t leaf, std::int64_t axis) {
   std::vector<at::Tensor> parts;
   for (const Fields& fields : all) parts.push_back(fields[leaf]);
   const at::Tensor& first = parts.front();
+  const TensorSpec spec = TensorSpec::of(first);
   COHORT_CHECK(axis >= 0 && axis < first.dim(), ErrorCode::invalid_argument,
-               "[strategy.gather] expected an axis of ", TensorSpec::of(first).to_string(),
-               ", got ", axis);
+               "[strategy.gather] expected an axis of ", spec.to_string(), ", got ", axis);
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const TensorSpec other = TensorSpec::of(parts[i]);
+    COHORT_CHECK(fits_along(spec, other, axis), ErrorCode::invalid_argument,
+                 "[strategy.gather] expected components of one dtype and rank, and of one size in "
+                 "each dimension but axis ",
+                 axis, ", got ", spec.to_string(), " and ", other.to_string(), " of replica ", i,
+                 "; make them alike inside run() first");
+  }
   if (StringTensor::is(first)) {
     COHORT_CHECK(axis == 0, ErrorCode::unimplemented,
                  "[strategy.gather] expected axis 0 for strings, got ", axis);

@@ -115,6 +115,24 @@ TEST_F(TwoReplicas, ValuesReduceAndGather) {
               throws_error(ErrorCode::invalid_argument, "one shape"));
 }
 
+// GAT-07: LibTorch's own error came out, or the narrower dtype was promoted.
+TEST_F(TwoReplicas, ComponentsThatDoNotFitAreNotGathered) {
+  const auto ints = [](at::IntArrayRef sizes) { return at::full(sizes, 1, at::kInt); };
+  const auto refused = [](Strategy& refusing, const at::Tensor& a, const at::Tensor& b,
+                          const std::string& words) {
+    EXPECT_THAT(
+        [&] {
+          refusing.gather(PerReplica<at::Tensor>({a, b}), 0);
+        },
+        throws_error(ErrorCode::invalid_argument, words));
+  };
+  refused(strategy, ints({1, 2}), ints({1, 3}), "got int32[1, 2] and int32[1, 3] of replica 1");
+  refused(strategy, ints({2}), ints({1, 2}), "got int32[2] and int32[1, 2] of replica 1");
+  refused(strategy, ints({1}), at::full({1}, 2.5, at::kFloat), "got int32[1] and float32[1]");
+  refused(strategy, ints({1}), StringTensor({1}, {"a"}), "got int32[1] and string[1]");
+  refused(strategy, StringTensor({1}, {"a"}), ints({1}), "got string[1] and int32[1]");
+}
+
 // RED-043, RED-044: they became float32, which cannot hold an int64.
 TEST_F(TwoReplicas, MeansOfIntegersPromoteAsTensorFlows) {
   const auto mean = [&](at::ScalarType dtype) {
