@@ -84,6 +84,29 @@ TEST_F(AutoShardOfFiles, GivesEachWorkerItsFiles) {
               ElementsAreArray(records_of({1, 3, 5, 7, 9}, 4)));
 }
 
+// Rule 7 of spec 3.5.2: no rule names it. Its files were dealt out.
+TEST_F(AutoShardOfFiles, RowsOfCsvFilesAreDealtOutByNumber) {
+  directory_.write("a", "1\n2\n3\n");
+  directory_.write("b", "4\n");
+  const auto read_csv = [](StringTensor names) {
+    return Dataset::csv(std::move(names), {.columns = {{at::kLong}}});
+  };
+  const std::string a = directory_.path() + "/a";
+  const std::string b = directory_.path() + "/b";
+  const Dataset plain = read_csv(StringTensor(Strings{a, b}));
+  const Dataset inner = Dataset::from_tensor_slices(StringTensor(Strings{a, b}))
+                            .flat_map([read_csv](const std::string& name) {
+                              return read_csv(StringTensor(Strings{name}));
+                            });
+  for (const Dataset& rows : {plain, inner}) {
+    EXPECT_THAT(shard_of(rows, {.num_workers = 2}), ElementsAre("(1)", "(3)"));
+    EXPECT_THAT(shard_of(rows, {.num_workers = 2, .index = 1}), ElementsAre("(2)", "(4)"));
+    const Error error =
+        error_of([&] { shard_of(with_policy(rows, AutoShardPolicy::file), {.num_workers = 2}); });
+    EXPECT_EQ(error.code(), ErrorCode::not_found);
+  }
+}
+
 TEST_F(AutoShardOfFiles, ShardsBelowTheShuffleOfNames) {
   const Dataset records = list(10, 10, true).flat_map(&read);
   EXPECT_THAT(shard_of(records, {.num_workers = 5, .index = 3}),

@@ -19,7 +19,7 @@ enum class ShardRule : std::uint8_t {
   dataset_function,  // shards its input, where the function of an element reads files
   reader,            // shards its input, the names of files; without one: as a source
   remove,            // takes it out and looks further at its input
-  refuse,            // its order or count would change: only DATA or OFF
+  refuse,            // its order or count would change, or the original knows no way: only DATA
 };
 // What the global batch size is, seen from the sink (spec 3.3).
 enum class BatchRule : std::uint8_t {

@@ -50,7 +50,7 @@ std::span<const Op> op_table() {
       Op{"batch", ShardRule::pass_through, BatchRule::own, make_batch, 1},
       Op{"cache", ShardRule::pass_through, BatchRule::pass_through, make_cache, 1},
       Op{"concatenate", ShardRule::all_inputs, BatchRule::common, make_concatenate, 2},
-      Op{"csv", ShardRule::reader, BatchRule::unknown, make_csv, kAnyInputCount},
+      Op{"csv", ShardRule::refuse, BatchRule::unknown, make_csv, kAnyInputCount},
       Op{"filter", ShardRule::pass_through, BatchRule::pass_through, make_filter, 1},
       Op{"fixed_length_record", ShardRule::reader, BatchRule::unknown, make_fixed_length_record,
          kAnyInputCount},

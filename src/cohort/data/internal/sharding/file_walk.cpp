@@ -64,7 +64,7 @@ class FileWalk {
       case ShardRule::source:
         return refuse(*node, "it has no files");
       case ShardRule::refuse:
-        return refuse(*node, "it gives another result where each worker sees its own files alone");
+        return refuse(*node, "what it makes is dealt out by number alone");
       case ShardRule::pass_through:
         return first_input(node);
       case ShardRule::all_inputs:
