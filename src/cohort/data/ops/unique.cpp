@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// unique: every different scalar, where it comes first.
+// unique: every different element, where it comes first.
 #include <unordered_set>
 
 #include "cohort/core/error.h"
@@ -13,23 +13,24 @@ namespace {
 
 constexpr std::string_view kName = "unique";
 
-bool is_scalar(const TensorSpec& spec) {
-  const bool is_comparable = spec.dtype == kString || spec.dtype == at::kBool ||
-                             c10::isIntegralType(spec.dtype, /*includeBool=*/false);
-  return is_comparable && (!spec.sizes || spec.sizes->empty());
+bool is_comparable(at::ScalarType dtype) {
+  return dtype == at::kInt || dtype == at::kLong || dtype == kString;
 }
 
 void check(const ElementSpec& spec) {
-  COHORT_CHECK(spec.fields.size() == 1 && is_scalar(spec.fields[0]), ErrorCode::invalid_argument,
-               "[data.unique] expected elements that are one integer or one string, got ",
-               spec.to_string());
+  COHORT_CHECK(
+      spec.fields.size() == 1 && is_comparable(spec.fields[0].dtype), ErrorCode::invalid_argument,
+      "[data.unique] expected elements that are one tensor of int32, int64 or string, got ",
+      spec.to_string(), "; map() them to one first");
 }
 
-// A scalar's bytes.
+// An element's dtype, shape and values: it is the same only where all are.
 std::string key_of(const Fields& fields) {
   check(ElementSpec::tuple({TensorSpec::of(fields.at(0))}));
-  if (StringTensor::is(fields[0])) return std::string(StringTensor::of(fields[0]).value());
-  return {static_cast<const char*>(fields[0].data_ptr()), fields[0].nbytes()};
+  ByteWriter writer;
+  write_fields(writer, fields);
+  const Bytes bytes = writer.take();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 class UniqueStage final : public Stage {
