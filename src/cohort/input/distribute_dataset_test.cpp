@@ -79,6 +79,42 @@ TEST_F(DistributeDataset, APipelineAReplicaIsForFunctionsOnly) {
       throws_error(ErrorCode::unimplemented, "per_worker"));
 }
 
+TEST_F(DistributeDataset, AnImpossibleBufferIsRefusedBeforeAnyPass) {
+  EXPECT_THAT(
+      [] {
+        DistributedDataset::from_dataset(mirrored(2), Dataset::range(8).batch(2),
+                                         {.per_replica_buffer_size = -1});
+      },
+      throws_error(ErrorCode::invalid_argument, "per_replica_buffer_size >= 0, got -1; use 0"));
+}
+
+// Spec 3.7: only those of a function are asked whether they go together.
+TEST_F(DistributeDataset, OptionsThatDoNotGoTogetherAreTaken) {
+  EXPECT_EQ(drained(DistributedDataset::from_dataset(mirrored(2), Dataset::range(4).batch(4),
+                                                     {.place_dataset_on_device = true})),
+            "([0,1] | [2,3]); end");
+}
+
+// Spec 3.1: its dataset is returned unchanged.
+TEST_F(DistributeDataset, TheDefaultStrategyLooksAtNoOption) {
+  const auto host = std::make_shared<InputHost>(
+      InputHost{.passes_through = true, .handles_partial_batches = false, .wraps_values = false});
+  const Dataset dataset = Dataset::range(5).batch(4);
+  const InputOptions all[] = {{.per_replica_buffer_size = -1},
+                              {.place_dataset_on_device = true},
+                              {.replication_mode = ReplicationMode::per_replica},
+                              {.fetch_to_device = true,
+                               .replication_mode = ReplicationMode::per_replica,
+                               .place_dataset_on_device = true}};
+  for (const InputOptions& options : all) {
+    EXPECT_EQ(drained(DistributedDataset::from_dataset(host, dataset, options)),
+              "[0,1,2,3]; [4]; end");
+    const auto made = DistributedDataset::from_function(
+        host, [&](const InputContext&) { return dataset; }, options);
+    EXPECT_EQ(drained(made), "[0,1,2,3]; [4]; end");
+  }
+}
+
 TEST_F(DistributeDataset, StaticSizesStayWhereTheyDivide) {
   const auto spec_of = [](const Dataset& dataset, int replicas) {
     return mirror(dataset, replicas).element_spec().to_string();

@@ -8,7 +8,7 @@ namespace cohort {
 void InputOptions::validate() const {
   COHORT_CHECK(per_replica_buffer_size >= 0, ErrorCode::invalid_argument,
                "[input.options] expected per_replica_buffer_size >= 0, got ",
-               per_replica_buffer_size);
+               per_replica_buffer_size, "; use 0 to fetch each mini-batch when it is asked for");
   if (!place_dataset_on_device) return;
   COHORT_CHECK(replication_mode == ReplicationMode::per_replica, ErrorCode::invalid_argument,
                "[input.options] expected replication_mode per_replica with "

@@ -26,7 +26,8 @@ struct COHORT_API InputOptions {
   // How many mini-batches are copied ahead for each replica; 0: each when asked for.
   std::int64_t per_replica_buffer_size = 1;
 
-  // Throws invalid_argument for fields that do not go together.
+  // Throws invalid_argument for fields that do not go together. Of distribute_dataset() only the
+  // buffer size is checked, and of the default strategy nothing: it uses none of them.
   void validate() const;
 };
 
