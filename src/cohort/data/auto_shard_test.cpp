@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/data/never_fails.h"
 
 namespace cohort::data {
 namespace {
@@ -55,6 +56,19 @@ TEST(AutoShard, FindsNoFilesInARange) {
   EXPECT_EQ(code_of(rows(1024), file), ErrorCode::not_found);
   const Error error = error_of([&] { auto_shard(rows(1024), file); });
   EXPECT_THAT(error.message(), HasSubstr("'range'"));
+}
+
+// Spec 3.6: it was forgotten that the rebatch drops its short batches.
+TEST(AutoShard, KeepsTheSpecOfARebatchThatItChanges) {
+  const auto dealt = [](std::int64_t count) {
+    const Dataset dropping = rows(count).batch(4).rebatch({2, 2}, {.drop_remainder = true});
+    EXPECT_EQ(dropping.element_spec().to_string(), "int64[2]");
+    return auto_shard(dropping, {.num_workers = 2, .index = 1, .num_replicas = 2});
+  };
+  EXPECT_EQ(dealt(8).element_spec().to_string(), "int64[2]");
+  EXPECT_THAT(elements_of(dealt(8)), ElementsAre("[2, 3]", "[6, 7]"));
+  EXPECT_THAT(elements_of(dealt(6)), ElementsAre("[2, 3]", "[5]"));
+  EXPECT_FALSE(never_fails(dealt(6).batch(2)));
 }
 
 TEST(AutoShard, LeavesOneWorkerWhatItHas) {

@@ -16,15 +16,16 @@ bool has_static_spec(const Node& node) {
                      [](const TensorSpec& field) { return field.is_static(); });
 }
 
+// Not with_spec: what batch is told there need not be true.
 bool never_fails(const Node& node) {
-  static constexpr std::array<std::string_view, 16> kSafe{"range",        "from_tensor_slices",
+  static constexpr std::array<std::string_view, 15> kSafe{"range",        "from_tensor_slices",
                                                           "from_tensors", "zip",
                                                           "enumerate",    "shuffle",
                                                           "repeat",       "shard",
                                                           "take",         "skip",
                                                           "batch",        "concatenate",
                                                           "share",        "prefetch",
-                                                          "options",      "with_spec"};
+                                                          "options"};
   if (std::find(kSafe.begin(), kSafe.end(), node.op()) == kSafe.end()) return false;
   if (node.op() == "batch" && !has_static_spec(node.input())) return false;
   return std::all_of(node.inputs().begin(), node.inputs().end(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// with_spec: the elements of the input, of which less is said to be known. Only rewrites use it: a
-// graph that they change keeps the spec that its user has seen (spec 3.6).
+// with_spec: the elements of the input, of which something else is said. Only rewrites use it: a
+// graph that they change keeps the spec that its user has seen (spec 3.6), which its elements need
+// not fit: of a rebatch that drops its short batches and is one that splits now.
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
