@@ -284,7 +284,10 @@ INSTANTIATE_TEST_SUITE_P(
                     {"concatenate(other) of int64[] and (int64[], int64[])"}},
         BadArgument{"UnbatchOfScalars", [] { rows(4).unbatch(); }, "unbatch", {"int64[]"}},
         BadArgument{"UniqueOfPairs", [] { pairs().unique(); }, "unique", {"(int64[], int64[])"}},
-        BadArgument{"UniqueOfBatches", [] { rows(4).batch(2).unique(); }, "unique", {"int64[?]"}},
+        BadArgument{"UniqueOfReals",
+                    [] { Dataset::range(4, {.dtype = at::kFloat}).unique(); },
+                    "unique",
+                    {"float32[]"}},
         BadArgument{"ExamplesOfNumbers",
                     [] {
                       rows(4).parse_example({{"a", FeatureSpec{}}});
