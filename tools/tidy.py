@@ -266,7 +266,7 @@ def unreached_files(tree):
 # Installed for those who extend Cohort, and only reached by their own names.
 NOT_IN_UMBRELLA = {f"cohort/{name}.h" for name in (
     "cluster/validation", "coordinator/closure_queue", "coordinator/failure_policy", "core/blas", "core/random",
-    "data/auto_shard", "data/never_fails", "data/raw_readers", "data/rebatch", "function/default_generator",
+    "data/auto_shard", "data/external_state", "data/never_fails", "data/raw_readers", "data/rebatch", "function/default_generator",
     "function/tracing_mode", "input/dummy", "input/multi_device_iterator", "rpc/messages", "rpc/travel",
     "variable/hyperparameter", "variable/remote_variable")}
 

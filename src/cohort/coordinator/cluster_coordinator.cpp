@@ -3,6 +3,7 @@
 
 #include "cohort/coordinator/internal/coordinator_options.h"
 #include "cohort/coordinator/internal/runtime.h"
+#include "cohort/data/external_state.h"
 
 namespace cohort {
 namespace coordinator {
@@ -94,14 +95,15 @@ PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(
     const Dataset dataset =
         fn({.num_input_pipelines = workers, .input_pipeline_id = i, .num_replicas_in_sync = 1});
     if (i == 0) spec = dataset.element_spec();
-    datasets.push_back(dataset.serialize());
+    datasets.push_back(data::serialize_for_workers(dataset));
   }
   return {std::move(datasets), std::move(spec), runtime_->shared_from_this()};
 }
 
 PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(const Dataset& dataset) {
   coordinator::check_outside_step("create_per_worker_dataset");
-  return {{dataset.serialize()}, dataset.element_spec(), runtime_->shared_from_this()};
+  return {
+      {data::serialize_for_workers(dataset)}, dataset.element_spec(), runtime_->shared_from_this()};
 }
 
 CoordinatorStatistics ClusterCoordinator::statistics() const { return runtime_->statistics(); }

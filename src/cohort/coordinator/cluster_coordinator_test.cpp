@@ -3,6 +3,7 @@
 #include "cohort/coordinator/cluster_coordinator.h"
 
 #include <ATen/ops/ones.h>
+#include <ATen/ops/rand_like.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -88,6 +89,17 @@ TEST_F(CoordinatorTest, TheNextCoordinatorMayComeWhileTheLastOneEnds) {
     end.join();
     first->schedule(nothing).fetch(patience());
   }
+}
+
+// Spec 1.3: who distributes a dataset is not asked what to do with its functions' state.
+TEST_F(CoordinatorTest, WorkersGetDatasetsWhoseFunctionsHaveState) {
+  const Dataset data = Dataset::range(3)
+                           .map([](at::Tensor x) { return at::rand_like(x, at::kFloat); })
+                           .with_options({.external_state_policy = ExternalStatePolicy::fail});
+  EXPECT_THAT([&] { data.serialize(); }, throws_error(ErrorCode::failed_precondition, "random"));
+  ClusterCoordinator coordinator(strategy());
+  coordinator.create_per_worker_dataset(data);
+  coordinator.create_per_worker_dataset([&](const InputContext&) { return data; });
 }
 
 TEST_F(CoordinatorTest, IteratorsOfACoordinatorThatHasEndedAreRefusedAndReleased) {

@@ -2,6 +2,7 @@
 #include "cohort/data/dataset.h"
 
 #include "cohort/core/error.h"
+#include "cohort/data/external_state.h"
 #include "cohort/data/internal/graph_codec.h"
 #include "cohort/data/internal/node.h"
 #include "cohort/data/internal/stage.h"
@@ -18,9 +19,15 @@ std::unique_ptr<ElementSource> Dataset::source(const RunOptions& options) const 
   return node_->start(data::StageContext(options, data::Purpose::run, node_->options()));
 }
 
-Iterator Dataset::iterator(const RunOptions& options) const { return Iterator(source(options)); }
+Iterator Dataset::iterator(const RunOptions& options) const {
+  const std::optional<ExternalStatePolicy> policy = this->options().external_state_policy;
+  // To look into its functions takes time: only who asked for it pays.
+  return Iterator(policy ? data::with_policy(source(options), *this, *policy) : source(options));
+}
 
-Bytes Dataset::serialize() const { return data::encode_graph(node_); }
+Bytes Dataset::serialize() const {
+  return data::serialize(*this, options().external_state_policy.value_or(ExternalStatePolicy()));
+}
 
 Dataset Dataset::deserialize(std::span<const std::byte> bytes) {
   return Dataset(data::decode_graph(bytes));

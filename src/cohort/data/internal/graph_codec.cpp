@@ -9,6 +9,7 @@
 #include "cohort/data/internal/attribute_reader.h"
 #include "cohort/data/internal/nest_codec.h"
 #include "cohort/data/internal/op_table.h"
+#include "cohort/function/prepared_program.h"
 
 namespace cohort::data {
 namespace {
@@ -88,9 +89,32 @@ Nest shipped_attributes(const std::vector<NodePtr>& order, std::size_t position)
   }
 }
 
+// Whether one of a function's programs draws numbers: where the graph runs they are others.
+bool is_random(const Nest& programs) {
+  return std::any_of(programs.items().begin(), programs.items().end(), [](const Nest& program) {
+    const std::string& bytes = program.text();
+    return function::PreparedProgram::decode(std::as_bytes(std::span(bytes)))->info().is_random;
+  });
+}
+
 }  // namespace
 
-Bytes encode_graph(const NodePtr& sink) {
+void add_external_state(std::string_view op, const Nest& attributes,
+                        std::vector<std::string>& states) {
+  const Nest::Map& entries = attributes.entries();
+  if (op == "flat_map" || op == "interleave") {
+    for (const Nest& step : entries.at("function").items()) {  // op, inputs, attributes
+      add_external_state(step.items()[0].text(), step.items()[2], states);
+    }
+  }
+  const bool may_draw = (op == "map" || op == "filter") && entries.contains("programs");
+  if (!may_draw || !is_random(entries.at("programs"))) return;
+  states.push_back("'" + entries.at("name").text() + "' of " + std::string(op) +
+                   ", which draws random numbers");
+}
+
+EncodedGraph encode_graph(const NodePtr& sink) {
+  EncodedGraph encoded;
   std::vector<NodePtr> order;
   std::unordered_map<const Node*, std::size_t> position;
   list_nodes(sink, order, position, 1);
@@ -102,9 +126,12 @@ Bytes encode_graph(const NodePtr& sink) {
     writer.text(node->op());
     writer.varint(node->inputs().size());
     for (const NodePtr& input : node->inputs()) writer.varint(position.at(input.get()));
-    write_nest(writer, shipped_attributes(order, position.at(node.get())));
+    const Nest attributes = shipped_attributes(order, position.at(node.get()));
+    add_external_state(node->op(), attributes, encoded.external_state);
+    write_nest(writer, attributes);
   }
-  return writer.take();
+  encoded.bytes = writer.take();
+  return encoded;
 }
 
 NodePtr decode_graph(std::span<const std::byte> bytes) {

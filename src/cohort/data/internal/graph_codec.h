@@ -3,13 +3,24 @@
 #pragma once
 
 #include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "cohort/core/bytes.h"
 #include "cohort/data/internal/node.h"
 
 namespace cohort::data {
 
-Bytes encode_graph(const NodePtr& sink);
+struct EncodedGraph {
+  Bytes bytes;
+  // State of functions that is not in the bytes, as "'noise' of map, which draws random numbers".
+  std::vector<std::string> external_state;
+};
+EncodedGraph encode_graph(const NodePtr& sink);
+// That of one op with these attributes, and of the ops that its function makes.
+void add_external_state(std::string_view op, const Nest& attributes,
+                        std::vector<std::string>& states);
 // Total: any bytes give a graph, data_loss, or unimplemented naming the op that this build does not
 // have.
 NodePtr decode_graph(std::span<const std::byte> bytes);
