@@ -102,6 +102,8 @@ bool fits_along(const TensorSpec& a, const TensorSpec& b, std::int64_t axis) {
 }
 
 at::Tensor gathered(const Leaves& all, std::size_t leaf, std::int64_t axis) {
+  // Nothing to join it with: any shape and axis, as in the original.
+  if (all.size() == 1) return all.front()[leaf];
   std::vector<at::Tensor> parts;
   for (const Fields& fields : all) parts.push_back(fields[leaf]);
   const at::Tensor& first = parts.front();

@@ -242,6 +242,11 @@ TEST(OneDeviceStrategyTest, ValuesOfOneReplicaAreTheirOwnReduction) {
   }
 }
 
+TEST(MirroredStrategyTest, GathersTheComponentOfItsOnlyReplicaAsItIs) {
+  MirroredStrategy strategy({"CPU:0"});
+  EXPECT_EQ(strategy.gather(strategy.run([] { return at::ones({}); }), 0).dim(), 0);
+}
+
 TEST_F(TwoReplicas, AValueThatIsTheSameForAllHasAMeanAndNoSum) {
   const auto value = PerReplica<Nest>::bare(Nest(3));
   EXPECT_EQ(strategy.reduce(ReduceOp::mean, value).integer(), 3);
