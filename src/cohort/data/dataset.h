@@ -240,7 +240,7 @@ class COHORT_API Dataset {
   Dataset concatenate(const Dataset& other) const;
   // (index, element), counting from start.
   Dataset enumerate(std::int64_t start = 0) const;
-  // Every different scalar once.
+  // Every different element once: int32, int64 or string, of any shape, compared as a whole.
   Dataset unique() const;
   // Elements of the first complete pass are kept, in memory or in files that begin with `file`.
   Dataset cache(std::string file = {}) const;
@@ -266,7 +266,7 @@ class COHORT_API Dataset {
   std::unique_ptr<ElementSource> source(const RunOptions& options) const;
 
   // The graph's bytes (docs/formats/pipeline.md), with every map function traced; a function that
-  // cannot be traced fails here and names the node.
+  // cannot be traced fails here and names the node; one with state obeys ExternalStatePolicy.
   Bytes serialize() const;
   static Dataset deserialize(std::span<const std::byte> bytes);
 

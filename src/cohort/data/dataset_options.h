@@ -23,7 +23,8 @@ enum class AutoShardPolicy : std::int8_t {
   data = 2,       // every worker reads everything and keeps its share
   hint = 3,       // at the shard(kShardHint, …) of the graph
 };
-// What becomes of captured state where a dataset is serialised or an iterator saved.
+// What becomes of the state of functions that draw random numbers where a dataset is serialised, or
+// an iterator saved (there only where this is set): one warning, silence, failed_precondition.
 enum class ExternalStatePolicy : std::uint8_t { warn = 0, ignore = 1, fail = 2 };
 // Which of its two arithmetics rebatching uses (spec of the original: it depends on the source).
 enum class RebatchMode : std::uint8_t {
@@ -45,7 +46,7 @@ struct COHORT_API DatasetOptions {
   TooFewFiles too_few_files = TooFewFiles::fail;
   std::optional<bool> deterministic;                         // true
   std::optional<ExternalStatePolicy> external_state_policy;  // warn
-  std::optional<std::int64_t> num_devices;                   // written by the multi-device iterator
+  std::optional<std::int64_t> num_devices;                   // only travels: nothing here reads it
   // Performance alone: neither values nor their order change.
   std::optional<bool> slack;
   std::optional<bool> symbolic_checkpoint;

@@ -83,9 +83,10 @@ TEST_F(DistributeDataset, AnImpossibleBufferIsRefusedBeforeAnyPass) {
   EXPECT_THAT(
       [] {
         DistributedDataset::from_dataset(mirrored(2), Dataset::range(8).batch(2),
-                                         {.per_replica_buffer_size = -1});
+                                         {.per_replica_buffer_size = -2});
       },
-      throws_error(ErrorCode::invalid_argument, "per_replica_buffer_size >= 0, got -1; use 0"));
+      throws_error(ErrorCode::invalid_argument,
+                   "per_replica_buffer_size >= 0 or kAutotune, got -2; use 0"));
 }
 
 // Spec 3.7: only those of a function are asked whether they go together.
@@ -100,7 +101,7 @@ TEST_F(DistributeDataset, TheDefaultStrategyLooksAtNoOption) {
   const auto host = std::make_shared<InputHost>(
       InputHost{.passes_through = true, .handles_partial_batches = false, .wraps_values = false});
   const Dataset dataset = Dataset::range(5).batch(4);
-  const InputOptions all[] = {{.per_replica_buffer_size = -1},
+  const InputOptions all[] = {{.per_replica_buffer_size = -2},
                               {.place_dataset_on_device = true},
                               {.replication_mode = ReplicationMode::per_replica},
                               {.fetch_to_device = true,

@@ -91,8 +91,9 @@ TEST_F(FromFunction, OptionsThatDoNotGoTogetherAreRefused) {
                             .replication_mode = ReplicationMode::per_replica,
                             .place_dataset_on_device = true}),
               throws_error(ErrorCode::invalid_argument, "fetch_to_device = false"));
-  EXPECT_THAT(distributing({.per_replica_buffer_size = -1}),
-              throws_error(ErrorCode::invalid_argument, "per_replica_buffer_size >= 0, got -1"));
+  EXPECT_THAT(distributing({.per_replica_buffer_size = -2}),
+              throws_error(ErrorCode::invalid_argument,
+                           "per_replica_buffer_size >= 0 or kAutotune, got -2"));
   EXPECT_TRUE(contexts.empty());
 }
 

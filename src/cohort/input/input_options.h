@@ -23,12 +23,15 @@ struct COHORT_API InputOptions {
   // The pipeline itself runs on the replica's device: needs per_replica and fetch_to_device =
   // false. Pipelines run on the host here, so the values do not differ.
   bool place_dataset_on_device = false;
-  // How many mini-batches are copied ahead for each replica; 0: each when asked for.
+  // How many mini-batches are copied ahead for each replica; 0: each when asked for; kAutotune: as
+  // if nothing was said.
   std::int64_t per_replica_buffer_size = 1;
 
   // Throws invalid_argument for fields that do not go together. Of distribute_dataset() only the
   // buffer size is checked, and of the default strategy nothing: it uses none of them.
   void validate() const;
+  // The number that per_replica_buffer_size stands for.
+  std::int64_t buffer_size() const;
 };
 
 }  // namespace cohort

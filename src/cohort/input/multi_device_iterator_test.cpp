@@ -126,7 +126,7 @@ TEST_F(OnFakeDevices, WithoutFetchingTheyStayOnTheHost) {
 }
 
 TEST_F(OnFakeDevices, AsManyAsTheBufferHoldsAreCopiedAhead) {
-  for (const auto& [buffer, copies] : {std::pair{0, 2}, {1, 4}, {2, 5}}) {
+  for (const auto& [buffer, copies] : {std::pair{0, 2}, {1, 4}, {2, 5}, {-1, 4}}) {
     memory->kept.clear();
     places({.per_replica_buffer_size = buffer});
     EXPECT_EQ(static_cast<int>(memory->kept.size()), copies) << buffer;

@@ -94,7 +94,7 @@ std::vector<std::unique_ptr<MultiDeviceIterator>> Pass::open(
     if (positions.size() > 1) devices = {host.devices.at(i)};
     feeds.push_back(std::make_unique<MultiDeviceIterator>(
         std::move(feed), std::move(devices),
-        MultiDeviceOptions{.buffer_size = plan_->options().per_replica_buffer_size,
+        MultiDeviceOptions{.buffer_size = plan_->options().buffer_size(),
                            .fetch_to_device = plan_->options().fetch_to_device.value_or(true),
                            .error_takes_round = state.is_own && plan_->is_by_index(),
                            .memory = host.memory}));

@@ -150,7 +150,7 @@ bool Plan::recuts(Dealing dealing) const {
 std::size_t Plan::read_ahead(Dealing dealing) const {
   const bool is_wanted =
       dealing != Dealing::by_function && options_.fetch_to_device.value_or(true) &&
-      options_.per_replica_buffer_size > 0 &&
+      options_.buffer_size() > 0 &&
       std::any_of(host_->devices.begin(), host_->devices.end(),
                   [this](const Device& device) { return !host_->memory->is_host(device); });
   if (!is_wanted) return 0;
