@@ -26,7 +26,7 @@ class BatchStage final : public Stage {
       return got == size_ || (got > 0 && !drop_remainder_);
     } catch (const UnevenBatch& uneven) {
       if (drop_remainder_ && uneven.size() < size_) return false;
-      throw;
+      throw Error(uneven);  // its size is none of a batch of these batches
     }
   }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 
@@ -120,6 +121,62 @@ TEST(Batch, DropsNothingOfUnequalShapesButTheRemainder) {
 TEST(Batch, DropsARemainderWhateverItsShapes) {
   EXPECT_TRUE(elements_of(rows(5).batch(3).batch(4, {.drop_remainder = true})).empty());
   EXPECT_THAT(elements_of(rows(5).batch(3).batch(2, {.drop_remainder = true})),
+              ElementsAre("error invalid_argument"));
+}
+
+// Five batches of two, the first of which cannot be.
+Dataset first_uneven() {
+  std::vector<Nest> items;
+  for (const std::int64_t x : {1, 2, 3, 3, 4, 4, 5, 5, 6, 6}) {
+    items.emplace_back(at::full({x == 2 ? 2 : 1}, x, at::kLong));
+  }
+  return generated(items, ElementSpec::tuple({{at::kLong, {{-1}}}})).batch(2);
+}
+
+constexpr BatchOptions kDrop{.drop_remainder = true};
+
+TEST(Batch, LosesOneUnevenBatchAndNoMore) {
+  const auto batches =
+      ElementsAre("error invalid_argument", "[[[3], [3]], [[4], [4]]]", "[[[5], [5]], [[6], [6]]]");
+  const auto one_batch =
+      ElementsAre("error invalid_argument", "[[[3], [3]], [[4], [4]], [[5], [5]]]");
+  const Dataset uneven = first_uneven();
+  EXPECT_THAT(elements_of(uneven.batch(3, kDrop)), one_batch);
+  EXPECT_THAT(
+      elements_of(uneven.unbatch().batch(4, kDrop)),
+      ElementsAre("error invalid_argument", "[[3], [3], [4], [4]]", "[[5], [5], [6], [6]]"));
+  EXPECT_THAT(elements_of(uneven.take(9).batch(3, kDrop)), one_batch);
+  EXPECT_THAT(elements_of(uneven.skip(0).batch(3, kDrop)), one_batch);
+  EXPECT_THAT(elements_of(uneven.shard(1, 0).batch(3, kDrop)), one_batch);
+  EXPECT_THAT(elements_of(uneven.cache().batch(3, kDrop)), one_batch);
+  EXPECT_THAT(elements_of(uneven.prefetch(2).batch(3, kDrop)), one_batch);
+  EXPECT_THAT(
+      elements_of(
+          uneven.filter([](at::Tensor) { return at::ones({}, at::kBool); }).batch(3, kDrop)),
+      one_batch);
+  const auto whole = [](at::Tensor x) { return Dataset::from_tensors(x); };
+  EXPECT_THAT(elements_of(uneven.flat_map(whole).batch(3, kDrop)), one_batch);
+  EXPECT_THAT(elements_of(uneven.interleave(whole, {.cycle_length = 1}).batch(3, kDrop)),
+              one_batch);
+  EXPECT_THAT(elements_of(uneven.batch(2, kDrop)), batches);
+}
+
+TEST(Batch, LosesOneUnevenBatchAnEpoch) {
+  const std::vector<std::string> epoch{"error invalid_argument",
+                                       "[[[3], [3]], [[4], [4]], [[5], [5]]]"};
+  EXPECT_THAT(elements_of(first_uneven().repeat(2).batch(3)),
+              ElementsAre(epoch[0], epoch[1], epoch[0], epoch[1], "[[[6], [6]]]"));
+  EXPECT_THAT(elements_of(first_uneven().repeat(2).batch(3, kDrop)),
+              ElementsAre(epoch[0], epoch[1], epoch[0], epoch[1]));
+}
+
+TEST(Batch, ReportsAnUnevenBatchThroughMapEnumerateAndShuffle) {
+  const Dataset uneven = first_uneven();
+  EXPECT_THAT(elements_of(uneven.map([](at::Tensor x) { return x; }).batch(3, kDrop)),
+              ElementsAre("error invalid_argument"));
+  EXPECT_THAT(elements_of(uneven.enumerate().batch(5, kDrop)),
+              ElementsAre("error invalid_argument"));
+  EXPECT_THAT(elements_of(uneven.shuffle(9, {.seed = 1}).batch(9, kDrop)),
               ElementsAre("error invalid_argument"));
 }
 

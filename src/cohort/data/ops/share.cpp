@@ -58,9 +58,15 @@ class ShareStage final : public Stage {
     const std::int64_t length = layout_->rows(minibatch_).length();
     minibatch_ += share_.num_shards;  // also where the input throws
     if (share_.batch_size == 0) return input_->next(fields);
-    if (length > 0) return input_->next_batch(length, fields) > 0;
-    fields = no_rows(spec());
-    return true;
+    if (length == 0) {
+      fields = no_rows(spec());
+      return true;
+    }
+    try {
+      return input_->next_batch(length, fields) > 0;
+    } catch (const UnevenBatch& uneven) {
+      throw Error(uneven);  // its size is none of a batch of these elements
+    }
   }
 
   void save(ByteWriter& writer) const override {
