@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ops/mul.h>
+#include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -87,6 +88,13 @@ TEST(Share, SplitsAShortLastBatchAnew) {
 TEST(Share, DoesNotEndWhereTheInputDoesNot) {
   EXPECT_THAT(elements_of(share(rows(3).repeat(), {.batch_size = 2, .num_shards = 2}), 3),
               ElementsAre("[0, 1]", "[1, 2]", "[2, 0]"));
+}
+
+TEST(Share, EndsNoBatchForItsUnevenElements) {
+  const Dataset growing =
+      rows(4).map([](at::Tensor x) { return at::ones({x.item<std::int64_t>()}); });
+  EXPECT_THAT(elements_of(share(growing, {.batch_size = 2}).batch(3, {.drop_remainder = true})),
+              ElementsAre("error invalid_argument", "error invalid_argument"));
 }
 
 TEST(Share, CallsAMapForItsOwnElementsAlone) {
