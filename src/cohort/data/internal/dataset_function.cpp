@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/dataset_function.h"
 
+#include <utility>
+
 #include "cohort/core/error.h"
 #include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/graph_template.h"
@@ -21,6 +23,20 @@ c10::Scalar scalar_in(const Nest& argument, const char* expected, Fits fits) {
       "; give the parameter the type of the element's field");
   return argument.tensor().item();
 }
+
+// Whether this thread is within a dataset function: what that builds, it builds for each element.
+thread_local bool is_in_call = false;
+
+class Call {
+ public:
+  Call() : was_in_call_(std::exchange(is_in_call, true)) {}
+  ~Call() { is_in_call = was_in_call_; }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+ private:
+  bool was_in_call_;
+};
 
 }  // namespace
 
@@ -50,6 +66,7 @@ std::shared_ptr<const DatasetFunction> make_dataset_function(DatasetBody body, s
 
 NodePtr DatasetFunction::call(const Nest& structure, const Fields& fields) const {
   const std::vector<Nest> arguments = arguments_of(structure, fields, arity_, "dataset function");
+  const Call call;
   NodePtr node = body_(arguments).node();
   COHORT_CHECK(
       node != nullptr, ErrorCode::invalid_argument,
@@ -64,7 +81,65 @@ RunOptions DatasetFunction::preview_options() const {
   return options;
 }
 
+void DatasetFunction::check(const Node& input, std::string_view op) const {
+  if (is_in_call || !is_free_to_draw(input)) return;
+  const Nest structure = input.structure();
+  std::optional<Error> refusal;
+  bool is_for_the_run = false;  // to report, or no failure at all
+  try {
+    is_for_the_run = any_example(input, preview_options(), [&](const Fields& element) {
+      try {
+        call(structure, element);
+        return true;
+      } catch (...) {
+        refusal = current_error();
+        return refusal->code() != ErrorCode::invalid_argument;
+      }
+    });
+  } catch (const Error&) {
+    return;  // of an element
+  }
+  if (!is_for_the_run && refusal) {
+    throw std::move(*refusal).during("trying the function of " + std::string(op));
+  }
+}
+
 ElementSpec DatasetFunction::element_spec(const Node& input) const {
+  const ElementSpec& elements = input.spec();
+  const bool are_ranks_known = has_ranks(elements);
+  // A function that looks its element up in a table of one row would not find another.
+  const bool has_two = input.cardinality() < 0 || input.cardinality() > 1;
+  if (!are_ranks_known || (has_two && has_spec_at_hand(input) && !is_free_to_draw(input))) {
+    if (auto spec = spec_of_made_up(input.structure(), elements)) return *spec;
+  }
+  ElementSpec spec = spec_of_examples(input);
+  if (are_ranks_known) return spec;
+  for (TensorSpec& field : spec.fields) field.sizes.reset();  // another rank was not to be had
+  return spec;
+}
+
+std::optional<ElementSpec> DatasetFunction::spec_of_made_up(const Nest& structure,
+                                                            const ElementSpec& input) const {
+  std::vector<Fields> elements = made_up_elements(input);
+  if (elements.empty()) return std::nullopt;
+  if (specs_of(elements[0]) == input.fields) elements.pop_back();  // there is nothing to vary
+  std::optional<ElementSpec> spec;
+  std::size_t made = 0;
+  for (const Fields& element : elements) {
+    try {
+      const ElementSpec found = call(structure, element)->spec();
+      spec = spec ? spec->common_with(found) : found;
+      ++made;
+    } catch (...) {
+      // Not of these values, or not of this rank.
+    }
+  }
+  // A function of any rank may refuse scalars.
+  const std::size_t needed = has_ranks(input) ? elements.size() : 2;
+  return made >= needed ? spec : std::nullopt;
+}
+
+ElementSpec DatasetFunction::spec_of_examples(const Node& input) const {
   const std::vector<Fields> examples = draw_examples(input, Purpose::preview, preview_options());
   const Nest structure = input.structure();
   const auto made_of = [&](const Fields& element) { return call(structure, element)->spec(); };

@@ -30,13 +30,20 @@ class DatasetFunction {
   // That of an example element of `input`, kept: for specs and for rewrites that look inside.
   // Throws what draw_examples() or the function throws.
   const Node& example(const Node& input) const;
-  // What is common to the elements of the datasets it makes of a few elements of `input`.
+  // Tries it on a few elements as the graph is built, where drawing some is free (is_free_to_draw).
+  // Throws invalid_argument where it fails with that for each; all else is left to the run.
+  void check(const Node& input, std::string_view op) const;
+  // What is common to the elements of the datasets it makes of a few elements of `input`,
+  // which are made up where the spec of `input` is known and drawing some would run functions.
   ElementSpec element_spec(const Node& input) const;
   // What ships it as the function of the op `op` over `input`. Throws where that cannot be.
   virtual Attributes attributes(const Node& input, std::string_view op) const;
 
  private:
   RunOptions preview_options() const;
+  // nullopt where it makes nothing of such elements.
+  std::optional<ElementSpec> spec_of_made_up(const Nest& structure, const ElementSpec& input) const;
+  ElementSpec spec_of_examples(const Node& input) const;
 
   DatasetBody body_;
   std::size_t arity_;

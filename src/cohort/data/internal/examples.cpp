@@ -9,10 +9,14 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <unordered_set>
 
 #include "cohort/core/error.h"
+#include "cohort/data/internal/map_function.h"
 #include "cohort/data/internal/stage.h"
 
 namespace cohort::data {
@@ -29,16 +33,39 @@ at::Tensor filled(const std::vector<std::int64_t>& sizes, at::ScalarType dtype, 
   return StringTensor(sizes, std::vector<std::string>(static_cast<std::size_t>(count), text));
 }
 
-// An element of these values, with 1 for each size that is not known; nullopt where a rank is not.
-std::optional<Fields> stand_ins(const ElementSpec& spec, double number, const std::string& text) {
+// The same with `size` for each size that is not known, and `rank` of them where a rank is not.
+ElementSpec completed(ElementSpec spec, std::int64_t size, std::size_t rank) {
+  for (TensorSpec& field : spec.fields) {
+    if (!field.sizes) field.sizes.emplace(rank, size);
+    std::replace(field.sizes->begin(), field.sizes->end(), std::int64_t{-1}, size);
+  }
+  return spec;
+}
+
+// `spec` is static.
+Fields element_of(const ElementSpec& spec, double number, const std::string& text) {
   Fields fields;
   for (const TensorSpec& field : spec.fields) {
-    if (!field.sizes) return std::nullopt;
-    std::vector<std::int64_t> sizes = *field.sizes;
-    std::replace(sizes.begin(), sizes.end(), std::int64_t{-1}, std::int64_t{1});
-    fields.push_back(filled(sizes, field.dtype, number, text));
+    fields.push_back(filled(*field.sizes, field.dtype, number, text));
   }
   return fields;
+}
+
+bool is_large(const ElementSpec& spec) {
+  constexpr double kNumbersMax = 1 << 22;
+  double numbers = 0;
+  for (const TensorSpec& field : spec.fields) {
+    double count = 1;
+    for (const std::int64_t size : *field.sizes) count *= static_cast<double>(size);
+    numbers += count;
+  }
+  return numbers > kNumbersMax;
+}
+
+// An element of these values, with 1 for each size that is not known; nullopt where a rank is not.
+std::optional<Fields> stand_ins(const ElementSpec& spec, double number, const std::string& text) {
+  if (!has_ranks(spec)) return std::nullopt;
+  return element_of(completed(spec, 1, 0), number, text);
 }
 
 // Of half the size, or twice where there is no half.
@@ -62,6 +89,21 @@ at::Tensor numbers_of_sizes(at::Tensor numbers, const std::vector<std::int64_t>&
     numbers = numbers.narrow(dim, 0, size);
   }
   return numbers.contiguous();
+}
+
+// Of `node` and all before it.
+template <class Predicate>
+bool is_every_op(const Node& node, Predicate predicate) {
+  std::unordered_set<const Node*> seen;
+  std::vector<const Node*> left{&node};
+  while (!left.empty()) {
+    const Node* next = left.back();
+    left.pop_back();
+    if (!seen.insert(next).second) continue;
+    if (!predicate(*next)) return false;
+    for (const NodePtr& input : next->inputs()) left.push_back(input.get());
+  }
+  return true;
 }
 
 // What could be drawn, and the error that came in the way.
@@ -102,6 +144,57 @@ std::vector<Fields> draw_examples(const Node& node, Purpose purpose, const RunOp
 }
 
 std::optional<Fields> zeros_of(const ElementSpec& spec) { return stand_ins(spec, 0, ""); }
+
+bool any_example(const Node& node, const RunOptions& options,
+                 const std::function<bool(const Fields&)>& visit) {
+  const std::unique_ptr<Stage> stage = node.start(StageContext(options, Purpose::preview));
+  Fields fields;
+  for (int tries = 0; tries < kTriesMax && stage->next(fields); ++tries) {
+    if (visit(fields)) return true;
+  }
+  return false;
+}
+
+bool has_ranks(const ElementSpec& spec) {
+  return std::all_of(spec.fields.begin(), spec.fields.end(),
+                     [](const TensorSpec& field) { return field.sizes.has_value(); });
+}
+
+std::vector<Fields> made_up_elements(const ElementSpec& spec) {
+  constexpr std::size_t kCount = 3;
+  std::vector<Fields> elements;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const ElementSpec complete = completed(spec, static_cast<std::int64_t>(i) + 1, i);
+    if (is_large(complete)) return {};
+    elements.push_back(i == 1 ? element_of(complete, 1, "1") : element_of(complete, 0, ""));
+  }
+  return elements;
+}
+
+bool is_free_to_draw(const Node& node) {
+  static constexpr std::array<std::string_view, 15> kFree{"assert_cardinality",
+                                                          "batch",
+                                                          "cache",
+                                                          "concatenate",
+                                                          "from_tensor_slices",
+                                                          "from_tensors",
+                                                          "options",
+                                                          "padded_batch",
+                                                          "parallel_batch",
+                                                          "prefetch",
+                                                          "range",
+                                                          "repeat",
+                                                          "shuffle",
+                                                          "take",
+                                                          "zip"};
+  return is_every_op(node, [](const Node& op) {
+    return std::find(kFree.begin(), kFree.end(), op.op()) != kFree.end();
+  });
+}
+
+bool has_spec_at_hand(const Node& node) {
+  return is_every_op(node, [](const Node& op) { return !is_run_for_its_spec(op); });
+}
 
 Fields with_other_values(const Fields& element) {
   Fields other;

@@ -2,6 +2,7 @@
 // A few elements of a graph, for learning what a function does with them.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -15,6 +16,18 @@ std::vector<Fields> draw_examples(const Node& node, Purpose purpose, const RunOp
 // An element of zeros and empty strings, of size 1 where a size is not known; nullopt where a rank
 // is not.
 std::optional<Fields> zeros_of(const ElementSpec& spec);
+// Shows `visit` a few elements that `node` really yields, until it returns true; returns whether it
+// did. Throws what they throw.
+bool any_example(const Node& node, const RunOptions& options,
+                 const std::function<bool(const Fields&)>& visit);
+bool has_ranks(const ElementSpec& spec);
+// Three elements of `spec` made up: of other values, of other sizes where one is not known, of
+// other ranks where a rank is not. None where they would be large.
+std::vector<Fields> made_up_elements(const ElementSpec& spec);
+// Whether drawing elements of `node` runs nothing of the user's, opens no file and ends soon.
+bool is_free_to_draw(const Node& node);
+// Whether `node` has its spec without running a function of the user's on what is before it.
+bool has_spec_at_hand(const Node& node);
 // The same specs, other values.
 Fields with_other_values(const Fields& element);
 // Another element of `spec`: where a size is not known, another size.

@@ -41,7 +41,9 @@ NodePtr make_flat_map(std::vector<NodePtr> inputs, AttributeReader& attributes) 
 namespace cohort {
 
 Dataset Dataset::flat_map_with(std::shared_ptr<const data::DatasetFunction> fn) const {
-  return Dataset(std::make_shared<data::FlatMapNode>(node_, std::move(fn), std::nullopt));
+  auto node = std::make_shared<data::FlatMapNode>(node_, std::move(fn), std::nullopt);
+  node->dataset_function()->check(node->input(), node->op());
+  return Dataset(std::move(node));
 }
 
 }  // namespace cohort

@@ -2,6 +2,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 
@@ -119,14 +120,87 @@ TEST(FlatMap, KnowsNoSizeThatItsExamplesHaveByChance) {
   EXPECT_EQ(text.batch(3).batch(2).flat_map(whole_text).element_spec().to_string(), "string[?, ?]");
 }
 
-TEST(FlatMap, RefusesAFunctionThatReturnsNoDataset) {
-  const Dataset made = rows(3).flat_map([](at::Tensor) {
-    Dataset dataset = rows(1);
-    const Dataset other = std::move(dataset);
-    return dataset;  // NOLINT(bugprone-use-after-move)
-  });
-  EXPECT_THAT(error_of([&] { static_cast<void>(made.element_spec()); }).message(),
+at::Tensor all(at::Tensor) { return at::ones({}, at::kBool); }
+
+Dataset none(at::Tensor) {
+  Dataset dataset = rows(1);
+  const Dataset other = std::move(dataset);
+  return dataset;  // NOLINT(bugprone-use-after-move)
+}
+
+TEST(FlatMap, RefusesAFunctionThatReturnsNoDatasetWhenItIsBuilt) {
+  const Error error = error_of([] { rows(3).flat_map(&none); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.message(),
               HasSubstr("[data.dataset_function] expected the function to return a dataset"));
+  EXPECT_THAT(error.what(), HasSubstr("trying the function of flat_map"));
+  EXPECT_EQ(error_of([] { rows(3).interleave(&none); }).code(), ErrorCode::invalid_argument);
+  // Where an element is to be had by running something alone, its first use refuses it.
+  const Dataset later = rows(3).filter(&all).flat_map(&none);
+  EXPECT_EQ(error_of([&] { static_cast<void>(later.element_spec()); }).code(),
+            ErrorCode::invalid_argument);
+}
+
+TEST(FlatMap, RefusesAFunctionThatTakesNoneOfItsElementsWhenItIsBuilt) {
+  const auto slices = [](at::Tensor x) { return Dataset::from_tensor_slices(x); };
+  EXPECT_EQ(error_of([&] { rows(3).flat_map(slices); }).code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(error_of([&] { rows(3).repeat().interleave(slices); }).code(),
+            ErrorCode::invalid_argument);
+  const auto batches = [](std::int64_t x) { return Dataset::range(9).batch(x - 3); };
+  EXPECT_EQ(elements_of(rows(5).flat_map(batches)).size(), 13);  // four cannot be made
+}
+
+// Neither of a table that is empty, nor again for each element that builds one.
+TEST(FlatMap, TriesItsFunctionOnElementsThatThereAreAlone) {
+  auto calls = std::make_shared<int>(0);
+  const auto counted = [calls](std::int64_t x) {
+    ++*calls;
+    return Dataset::range(x);
+  };
+  rows(0).flat_map(counted);
+  EXPECT_EQ(*calls, 0);
+  rows(3).flat_map(counted);
+  EXPECT_EQ(*calls, 1);
+  const Dataset nested =
+      rows(1).flat_map([&](std::int64_t) { return Dataset::range(2).flat_map(counted); });
+  EXPECT_EQ(*calls, 1);
+  EXPECT_THAT(scalars_of(nested), ElementsAre(0));
+  EXPECT_EQ(*calls, 3);
+}
+
+TEST(FlatMap, KnowsNoSizeWhereTheRankOfItsElementIsNotKnown) {
+  const auto whole = [](at::Tensor x) { return Dataset::from_tensors(x); };
+  const auto slices = [](at::Tensor x) { return Dataset::from_tensor_slices(x); };
+  const Dataset either = rows(2).concatenate(rows(4).batch(2));
+  EXPECT_EQ(either.flat_map(whole).element_spec().to_string(), "int64[...]");
+  EXPECT_EQ(either.interleave(whole).element_spec().to_string(), "int64[...]");
+  EXPECT_EQ(either.skip(2).flat_map(slices).element_spec().to_string(), "int64[...]");
+  EXPECT_EQ(
+      either.flat_map([](at::Tensor) { return Dataset::range(3); }).element_spec().to_string(),
+      "int64[]");
+  const Dataset nothing = generated({}, either.element_spec());
+  EXPECT_EQ(nothing.flat_map(whole).element_spec().to_string(), "int64[...]");
+  EXPECT_TRUE(elements_of(nothing.flat_map(whole)).empty());
+}
+
+TEST(FlatMap, FindsItsSpecWithoutRunningWhatIsBeforeIt) {
+  auto calls = std::make_shared<int>(0);
+  const Dataset counted = rows(4).map(
+      [calls](at::Tensor x) {
+        ++*calls;
+        return x;
+      },
+      {.output_spec = rows(4).element_spec()});
+  const Dataset dataset =
+      counted.batch(2).flat_map([](at::Tensor x) { return Dataset::from_tensor_slices(x); });
+  EXPECT_EQ(dataset.element_spec().to_string(), "int64[]");
+  EXPECT_EQ(counted.flat_map(&repeated).element_spec().to_string(), "int64[]");
+  EXPECT_EQ(*calls, 0);
+  EXPECT_EQ(scalars_of(dataset).size(), 4);
+  EXPECT_EQ(*calls, 4);
+  const Dataset endless =
+      rows(5).repeat().filter([](at::Tensor) { return at::zeros({}, at::kBool); });
+  EXPECT_EQ(endless.flat_map(&repeated).element_spec().to_string(), "int64[]");
 }
 
 TEST(FlatMap, RefusesDatasetsOfAnotherStructure) {

@@ -97,8 +97,10 @@ namespace cohort {
 
 Dataset Dataset::interleave_with(std::shared_ptr<const data::DatasetFunction> fn,
                                  InterleaveOptions options) const {
-  return Dataset(std::make_shared<data::InterleaveNode>(node_, std::move(fn), std::nullopt,
-                                                        data::resolved(options)));
+  auto node = std::make_shared<data::InterleaveNode>(node_, std::move(fn), std::nullopt,
+                                                     data::resolved(options));
+  node->dataset_function()->check(node->input(), node->op());
+  return Dataset(std::move(node));
 }
 
 }  // namespace cohort
