@@ -196,6 +196,11 @@ bool has_spec_at_hand(const Node& node) {
   return is_every_op(node, [](const Node& op) { return !is_run_for_its_spec(op); });
 }
 
+bool has_endless_input(const Node& node) {
+  return !is_every_op(node,
+                      [](const Node& op) { return op.cardinality() != kInfiniteCardinality; });
+}
+
 Fields with_other_values(const Fields& element) {
   Fields other;
   for (const at::Tensor& field : element) {

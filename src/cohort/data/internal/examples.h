@@ -28,6 +28,8 @@ std::vector<Fields> made_up_elements(const ElementSpec& spec);
 bool is_free_to_draw(const Node& node);
 // Whether `node` has its spec without running a function of the user's on what is before it.
 bool has_spec_at_hand(const Node& node);
+// Whether an op before `node` has no end.
+bool has_endless_input(const Node& node);
 // The same specs, other values.
 Fields with_other_values(const Fields& element);
 // Another element of `spec`: where a size is not known, another size.

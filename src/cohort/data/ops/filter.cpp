@@ -2,6 +2,7 @@
 // filter: the elements for which a predicate is true.
 #include <c10/core/GradMode.h>
 
+#include <limits>
 #include <optional>
 
 #include "cohort/core/error.h"
@@ -72,15 +73,22 @@ class FilterNode final : public Node {
 
 class FilterStage final : public Stage {
  public:
-  FilterStage(const FilterNode& node, std::unique_ptr<Stage> input, std::uint64_t seed)
-      : Stage(node), filter_(node), input_(std::move(input)), seed_(seed) {}
+  // Ends behind `passed_over_max` elements in a row that it does not keep.
+  FilterStage(const FilterNode& node, std::unique_ptr<Stage> input, std::uint64_t seed,
+              std::int64_t passed_over_max)
+      : Stage(node),
+        filter_(node),
+        input_(std::move(input)),
+        seed_(seed),
+        passed_over_max_(passed_over_max) {}
 
   bool next(Fields& fields) override {
-    while (true) {
+    for (std::int64_t passed_over = 0; passed_over < passed_over_max_; ++passed_over) {
       const std::uint64_t index = next_index_++;
       if (!input_->next(fields)) return false;
       if (keeps(fields, index)) return true;
     }
+    return false;
   }
 
   void save(ByteWriter& writer) const override {
@@ -118,13 +126,18 @@ class FilterStage final : public Stage {
   const FilterNode& filter_;
   std::unique_ptr<Stage> input_;
   std::uint64_t seed_;
+  std::int64_t passed_over_max_;
   std::uint64_t next_index_ = 0;
   std::optional<Nest> structure_;
 };
 
 std::unique_ptr<Stage> FilterNode::make_stage(const StageContext& context) const {
-  return std::make_unique<FilterStage>(*this, input().start(context.input(0)),
-                                       context.random_seed());
+  // A preview of an endless input must end though nothing is kept.
+  constexpr std::int64_t kPreviewedMax = 10'000;
+  const bool is_bounded = context.purpose() != Purpose::run && has_endless_input(*this);
+  return std::make_unique<FilterStage>(
+      *this, input().start(context.input(0)), context.random_seed(),
+      is_bounded ? kPreviewedMax : std::numeric_limits<std::int64_t>::max());
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/eq.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 
 #include "cohort/data/internal/dataset_op_suite.h"
@@ -84,6 +86,18 @@ TEST(Filter, NamesTheElementThatFails) {
   iterator.next_element();
   EXPECT_THAT(error_of([&] { iterator.next_element(); }).what(),
               HasSubstr("filtering element 1 with 'filter predicate'"));
+}
+
+TEST(Filter, HasASpecThoughItKeepsNothingOfAnEndlessInput) {
+  const auto never = [](at::Tensor) { return at::zeros({}, at::kBool); };
+  const auto twice = [](at::Tensor x) { return at::add(x, x); };
+  EXPECT_EQ(rows(5).repeat().filter(never).map(twice).element_spec().to_string(), "int64[]");
+  EXPECT_EQ(tensors(5).repeat().repeat(2).filter(never).map(twice).element_spec().to_string(),
+            "int64[]");
+  const auto slices = [](at::Tensor x) { return Dataset::from_tensor_slices(x); };
+  const Dataset refused = rows(5).repeat().filter(never).flat_map(slices);
+  EXPECT_EQ(error_of([&] { static_cast<void>(refused.element_spec()); }).code(),
+            ErrorCode::invalid_argument);
 }
 
 }  // namespace
