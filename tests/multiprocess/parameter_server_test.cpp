@@ -34,7 +34,7 @@ class ParameterServerTest : public ::testing::TestWithParam<const char*> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Backends, ParameterServerTest, ::testing::Values("stream", "grpc"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& one) { return std::string(one.param); });
 
 template <class F>
 Error error_of(F&& call) {

@@ -192,7 +192,8 @@ class COHORT_API Dataset {
   // built the ops behind it that check their input (concatenate, filter, padded_batch,
   // parse_example, rebatch, rebatch_split, unbatch, unique, readers of files, a map of numbers).
   // Side effects of fn, as a counter, show these runs; MapOptions::output_spec spares them. The
-  // functions of filter, flat_map and interleave are tried in the same way.
+  // function of filter is tried in the same way, those of flat_map and interleave as
+  // docs/decisions/0013-dataset-functions-are-tried-on-what-is-free.md says.
   Dataset map(Function fn, MapOptions options = {}) const;
   template <data::PlainCallable F>
   Dataset map(F fn, MapOptions options = {}) const {
