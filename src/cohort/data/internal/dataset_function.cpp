@@ -106,14 +106,11 @@ void DatasetFunction::check(const Node& input, std::string_view op) const {
 
 ElementSpec DatasetFunction::element_spec(const Node& input) const {
   const ElementSpec& elements = input.spec();
-  const bool are_ranks_known = has_ranks(elements);
-  // A function that looks its element up in a table of one row would not find another.
-  const bool has_two = input.cardinality() < 0 || input.cardinality() > 1;
-  if (!are_ranks_known || (has_two && has_spec_at_hand(input) && !is_free_to_draw(input))) {
-    if (auto spec = spec_of_made_up(input.structure(), elements)) return *spec;
-  }
+  // With elements that there are where these tell enough: a function may look its element up in a
+  // table, which has no row for another.
+  if (has_ranks(elements)) return spec_of_examples(input);
+  if (auto spec = spec_of_made_up(input.structure(), elements)) return *spec;
   ElementSpec spec = spec_of_examples(input);
-  if (are_ranks_known) return spec;
   for (TensorSpec& field : spec.fields) field.sizes.reset();  // another rank was not to be had
   return spec;
 }

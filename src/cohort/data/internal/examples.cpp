@@ -192,10 +192,6 @@ bool is_free_to_draw(const Node& node) {
   });
 }
 
-bool has_spec_at_hand(const Node& node) {
-  return is_every_op(node, [](const Node& op) { return !is_run_for_its_spec(op); });
-}
-
 bool has_endless_input(const Node& node) {
   return !is_every_op(node,
                       [](const Node& op) { return op.cardinality() != kInfiniteCardinality; });

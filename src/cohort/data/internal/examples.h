@@ -26,8 +26,6 @@ bool has_ranks(const ElementSpec& spec);
 std::vector<Fields> made_up_elements(const ElementSpec& spec);
 // Whether drawing elements of `node` runs nothing of the user's, opens no file and ends soon.
 bool is_free_to_draw(const Node& node);
-// Whether `node` has its spec without running a function of the user's on what is before it.
-bool has_spec_at_hand(const Node& node);
 // Whether an op before `node` has no end.
 bool has_endless_input(const Node& node);
 // The same specs, other values.

@@ -42,7 +42,4 @@ std::shared_ptr<const MapFunction> read_map_function(AttributeReader& attributes
 // remainder.
 std::vector<Bytes> trace_programs(const MapFunction& fn, const Node& input);
 
-// Whether `node` is a map that finds its spec by running its function: one without output_spec.
-bool is_run_for_its_spec(const Node& node);
-
 }  // namespace cohort::data

@@ -74,7 +74,6 @@ class MapNode final : public Node {
   }
 
   const MapFunction& function() const { return *function_; }
-  bool has_given_spec() const { return options_.output_spec.has_value(); }
 
   void note_structure(const Nest& structure) const {
     const Lock lock(mutex_);
@@ -243,11 +242,6 @@ std::unique_ptr<Stage> MapNode::make_stage(const StageContext& context) const {
 }
 
 }  // namespace
-
-bool is_run_for_its_spec(const Node& node) {
-  const auto* map = dynamic_cast<const MapNode*>(&node);
-  return map != nullptr && !map->has_given_spec();
-}
 
 NodePtr make_map(std::vector<NodePtr> inputs, AttributeReader& attributes) {
   std::shared_ptr<const MapFunction> function = read_map_function(attributes);
