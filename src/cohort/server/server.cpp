@@ -15,6 +15,7 @@
 #include "cohort/core/log.h"
 #include "cohort/rpc/connection.h"
 #include "cohort/server/internal/channel_table.h"
+#include "cohort/server/internal/kept_memory.h"
 
 namespace cohort {
 namespace {
@@ -165,6 +166,7 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
                           ? options_.intra_op_threads
                           : default_intra_op_threads(spec_, host_of(address));
   at::set_num_threads(threads);
+  server::keep_freed_memory();
   listen(address);
   log_info("serving at ", control_->address(), ", job ", options_.job_id, ", ", threads,
            " intra-op threads");

@@ -37,7 +37,8 @@ struct ServerOptions {
   bool handle_signals = true;
 };
 
-// Thread-safe.
+// Thread-safe. Has glibc's malloc keep up to 256 MiB of freed memory in this process, unless the
+// environment sets its thresholds (GLIBC_TUNABLES, MALLOC_TRIM_THRESHOLD_).
 class COHORT_API Server {
  public:
   // Listens at once. Throws invalid_argument for a bad spec, task or address, already_exists when

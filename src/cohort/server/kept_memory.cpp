@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/server/internal/kept_memory.h"
+
+#include <cstdlib>
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+namespace cohort::server {
+
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kFromMemoryMax = 64
+                                 << 20;  // bytes; an arena of a thread holds no more in one piece
+  constexpr int kKeptMax = 256 << 20;
+  for (const char* name : {"GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"}) {
+    if (std::getenv(name) != nullptr) return;
+  }
+  ::mallopt(M_MMAP_THRESHOLD, kFromMemoryMax);
+  ::mallopt(M_TRIM_THRESHOLD, kKeptMax);
+#endif
+}
+
+}  // namespace cohort::server
