@@ -32,12 +32,9 @@ class MainJob : public testing::LeavesNoProcess {
   Summary run(const Words& options) {
     Words command{COHORT_COMMAND, "launch", "--workers", "2", "--ps", "2", "--data", kDigits};
     command.insert(command.end(), options.begin(), options.end());
-    for (const std::string& word :
-         {std::string("--"), std::string(EXAMPLE_PROGRAM), std::string("--data"),
-          std::string("digits"), std::string("--data-dir"), kDigits, std::string("--epochs"),
-          std::to_string(kEpochs)}) {
-      command.push_back(word);
-    }
+    const Words program_words{"--",         EXAMPLE_PROGRAM, "--data",   "digits",
+                              "--data-dir", kDigits,         "--epochs", std::to_string(kEpochs)};
+    command.insert(command.end(), program_words.begin(), program_words.end());
     testing::RunningProgram program(std::move(command));
     EXPECT_EQ(program.wait().to_string(), "exit code 0") << program.err();
     err_ = program.err();

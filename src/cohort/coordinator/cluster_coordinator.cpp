@@ -31,7 +31,7 @@ ClusterCoordinator::ClusterCoordinator(ParameterServerStrategy& strategy,
                          });
   COHORT_CHECK(is_settled, ErrorCode::deadline_exceeded,
                "[coordinator.construct] expected the strategy's last coordinator to end within ",
-               std::chrono::duration<double>(strategy.connection().options().timeout).count(),
+               coordinator::internal::seconds_of(strategy.connection().options().timeout),
                " s, got no end; see what holds it (a call in it, or a function that it traces), "
                "or raise ClusterOptions::timeout");
   if (runtime_ == nullptr) {

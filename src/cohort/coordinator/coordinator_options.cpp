@@ -25,9 +25,9 @@ std::optional<int> number_of_environment(const char* name) {
   return value;
 }
 
-double seconds_of(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 }  // namespace
+
+double seconds_of(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 CoordinatorOptions checked(CoordinatorOptions options) {
   if (!options.transient_ps_failures_max) {

@@ -25,8 +25,6 @@ constexpr bool kMaySpin = false;
 constexpr bool kMaySpin = true;
 #endif
 
-double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 // Yields between looks: on a machine of few cores the result may need this one.
 bool is_ready_within(const RemoteState& state, Duration spin) {
   static const bool has_cores = std::thread::hardware_concurrency() > 1;
@@ -264,11 +262,11 @@ void Runtime::wait_for(const RemoteState& state, Deadline deadline) {
   was_fetch_short_.store(Clock::system().now() - start < 4 * kFetchSpin, std::memory_order_relaxed);
   if (verdict.kind == Verdict::Kind::proceed) return;
   const Lock lock(mutex_);
-  ::cohort::internal::throw_error(ErrorCode::deadline_exceeded,
-                                  "[coordinator.fetch] expected the closure to end within ",
-                                  seconds(std::max(deadline.time() - start, Duration::zero())),
-                                  " s, got no word of it; still waiting for ", debtors(&state),
-                                  "; fetch again, with a later deadline or none");
+  ::cohort::internal::throw_error(
+      ErrorCode::deadline_exceeded, "[coordinator.fetch] expected the closure to end within ",
+      internal::seconds_of(std::max(deadline.time() - start, Duration::zero())),
+      " s, got no word of it; still waiting for ", debtors(&state),
+      "; fetch again, with a later deadline or none");
 }
 
 Deadline Runtime::progress_deadline() const { return Deadline(last_end_ + data_timeout_); }
@@ -276,7 +274,7 @@ Deadline Runtime::progress_deadline() const { return Deadline(last_end_ + data_t
 void Runtime::throw_stalled(const Wait& how) const {
   ::cohort::internal::throw_error(
       ErrorCode::deadline_exceeded, "[coordinator.", how.call, "] no closure has ended for ",
-      seconds(data_timeout_), " s; still waiting for ", debtors(how.awaited),
+      internal::seconds_of(data_timeout_), " s; still waiting for ", debtors(how.awaited),
       "; see whether these tasks hang, or raise ",
       options_.data_timeout == Duration::zero() ? "ClusterOptions::data_timeout"
                                                 : "CoordinatorOptions::data_timeout",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "cohort/coordinator/internal/coordinator_options.h"
 #include "cohort/coordinator/internal/runtime.h"
 #include "cohort/core/log.h"
 
@@ -215,7 +216,7 @@ std::pair<std::uint32_t, ClusterConnection::WorkerLink> Runtime::ready_worker(
   });
   check_running("schedule");
   COHORT_CHECK(is_found, ErrorCode::unavailable, "[coordinator.schedule] expected a worker within ",
-               std::chrono::duration<double>(connection_.options().timeout).count(),
+               internal::seconds_of(connection_.options().timeout),
                " s, to trace the function with an element of its data, got none: ", debtors(),
                "; start the workers again, or raise ClusterOptions::timeout");
   return {worker, workers_[worker].link};

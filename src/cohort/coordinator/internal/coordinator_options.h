@@ -12,4 +12,7 @@ namespace cohort::coordinator::internal {
 COHORT_API CoordinatorOptions checked(CoordinatorOptions options);
 COHORT_API QueueOptions queue_options(const CoordinatorOptions& options);
 
+// For the texts of errors.
+double seconds_of(Duration duration);
+
 }  // namespace cohort::coordinator::internal

@@ -90,7 +90,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   // Callers.
   class FetcherCount;
   class Turn;
-  // How a caller waits. A patient one gives up with an error when nothing has ended for too long.
+  // How a caller waits.
   struct Wait {
     std::string_view call;  // for the error
     Deadline deadline = {};

@@ -117,12 +117,9 @@ ElementSpec DatasetFunction::element_spec(const Node& input) const {
 
 std::optional<ElementSpec> DatasetFunction::spec_of_made_up(const Nest& structure,
                                                             const ElementSpec& input) const {
-  std::vector<Fields> elements = made_up_elements(input);
-  if (elements.empty()) return std::nullopt;
-  if (specs_of(elements[0]) == input.fields) elements.pop_back();  // there is nothing to vary
   std::optional<ElementSpec> spec;
-  std::size_t made = 0;
-  for (const Fields& element : elements) {
+  int made = 0;
+  for (const Fields& element : made_up_elements(input)) {
     try {
       const ElementSpec found = call(structure, element)->spec();
       spec = spec ? spec->common_with(found) : found;
@@ -131,9 +128,8 @@ std::optional<ElementSpec> DatasetFunction::spec_of_made_up(const Nest& structur
       // Not of these values, or not of this rank.
     }
   }
-  // A function of any rank may refuse scalars.
-  const std::size_t needed = has_ranks(input) ? elements.size() : 2;
-  return made >= needed ? spec : std::nullopt;
+  constexpr int kNeeded = 2;  // a function of any rank may refuse scalars
+  return made >= kNeeded ? spec : std::nullopt;
 }
 
 ElementSpec DatasetFunction::spec_of_examples(const Node& input) const {

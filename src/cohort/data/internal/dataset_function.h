@@ -34,7 +34,7 @@ class DatasetFunction {
   // Throws invalid_argument where it fails with that for each; all else is left to the run.
   void check(const Node& input, std::string_view op) const;
   // What is common to the elements of the datasets it makes of a few elements of `input`,
-  // which are made up where the spec of `input` is known and drawing some would run functions.
+  // which are made up where it does not say a rank.
   ElementSpec element_spec(const Node& input) const;
   // What ships it as the function of the op `op` over `input`. Throws where that cannot be.
   virtual Attributes attributes(const Node& input, std::string_view op) const;

@@ -16,7 +16,6 @@
 #include <unordered_set>
 
 #include "cohort/core/error.h"
-#include "cohort/data/internal/map_function.h"
 #include "cohort/data/internal/stage.h"
 
 namespace cohort::data {

@@ -53,9 +53,11 @@ ElementSpec common_spec(const std::vector<Dataset>& datasets) {
 }  // namespace
 
 Plan::Plan(std::shared_ptr<const InputHost> host, InputOptions options)
-    : host_(std::move(host)),
-      options_(host_->passes_through ? InputOptions() : options),
-      seed_(drawn_seed()) {}
+    : host_(std::move(host)), options_(options), seed_(drawn_seed()) {}
+
+InputOptions Plan::options_for(const InputHost& host, const InputOptions& given) {
+  return host.passes_through ? InputOptions() : given;
+}
 
 void Plan::set_spec(ElementSpec component) {
   handles_partial_batches_ =
@@ -73,12 +75,12 @@ void Plan::set_spec(ElementSpec component) {
 
 std::shared_ptr<Plan> Plan::of_function(std::shared_ptr<const InputHost> host,
                                         const DatasetFunctionOfContext& fn,
-                                        const InputOptions& options) {
-  if (!host->passes_through) options.validate();
+                                        const InputOptions& given) {
+  const InputOptions options = options_for(*host, given);
+  options.validate();
   COHORT_CHECK(fn != nullptr, ErrorCode::invalid_argument,
                "[input.from_function] expected a function that makes datasets, got none");
-  const bool is_per_replica =
-      !host->passes_through && options.replication_mode == ReplicationMode::per_replica;
+  const bool is_per_replica = options.replication_mode == ReplicationMode::per_replica;
   COHORT_CHECK(!is_per_replica || host->allows_per_replica, ErrorCode::unimplemented,
                "[input.from_function] expected replication_mode per_worker, got per_replica: '",
                host->strategy, "' has one pipeline a worker; MirroredStrategy takes it");

@@ -36,10 +36,10 @@ struct PipelineId {
 class Plan {
  public:
   static std::shared_ptr<Plan> of_dataset(std::shared_ptr<const InputHost> host,
-                                          const Dataset& dataset, const InputOptions& options);
+                                          const Dataset& dataset, const InputOptions& given);
   static std::shared_ptr<Plan> of_function(std::shared_ptr<const InputHost> host,
                                            const DatasetFunctionOfContext& fn,
-                                           const InputOptions& options);
+                                           const InputOptions& given);
 
   const InputHost& host() const { return *host_; }
   const InputOptions& options() const { return options_; }
@@ -78,6 +78,8 @@ class Plan {
 
  private:
   Plan(std::shared_ptr<const InputHost> host, InputOptions options);
+  // Those that count: the default strategy uses none.
+  static InputOptions options_for(const InputHost& host, const InputOptions& given);
   void set_spec(ElementSpec component);
   std::vector<std::int64_t> own_parts() const;
   // Elements of a pipeline that a thread keeps ready.

@@ -28,16 +28,13 @@ AutoShardOptions shard_options(const PipelineId& id, const Dataset& dataset) {
 }  // namespace
 
 std::shared_ptr<Plan> Plan::of_dataset(std::shared_ptr<const InputHost> host,
-                                       const Dataset& dataset, const InputOptions& options) {
-  COHORT_CHECK(
-      host->passes_through || options.replication_mode == ReplicationMode::per_worker,
-      ErrorCode::unimplemented,
-      "[input.distribute_dataset] expected replication_mode per_worker, got per_replica: that is "
-      "for distribute_datasets_from_function()");
+                                       const Dataset& dataset, const InputOptions& given) {
+  const InputOptions options = options_for(*host, given);
+  COHORT_CHECK(options.replication_mode == ReplicationMode::per_worker, ErrorCode::unimplemented,
+               "[input.distribute_dataset] expected replication_mode per_worker, got per_replica: "
+               "that is for distribute_datasets_from_function()");
   // Which fields go together does not matter here (spec 3.7).
-  if (!host->passes_through) {
-    InputOptions{.per_replica_buffer_size = options.per_replica_buffer_size}.validate();
-  }
+  InputOptions{.per_replica_buffer_size = options.per_replica_buffer_size}.validate();
   COHORT_CHECK(dataset.node() != nullptr, ErrorCode::invalid_argument,
                "[input.distribute_dataset] expected a dataset, got none");
   std::shared_ptr<Plan> plan(new Plan(std::move(host), options));
