@@ -24,6 +24,9 @@ using std::chrono::steady_clock;
 
 // A server that ends with this code can never serve: its configuration is wrong.
 constexpr int kBadConfiguration = 64;
+// Stop requests so close are one: `timeout` sends its signal twice, to the process and to its
+// group.
+constexpr milliseconds kSameRequest{250};
 // How often to look for ended processes where the kernel does not tell.
 constexpr milliseconds kPollPeriod{20};
 
@@ -142,7 +145,9 @@ void LaunchLoop::wait(std::optional<Time> until) {
 void LaunchLoop::read_stop_requests() {
   unsigned char signal = 0;
   while (::read(stop_.fd, &signal, 1) == 1) {
-    stop_.is_requested = true;
+    const Time now = steady_clock::now();
+    if (std::exchange(stop_.is_requested, true) && now < stop_time_ + kSameRequest) continue;
+    stop_time_ = now;
     if (is_ending()) kill_all("was to end at once");
     // A lost port would mean another start.
     if (std::exchange(lost_port_, false)) exit_code_ = 128 + signal;

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -165,6 +166,31 @@ TEST_F(LaunchTest, AStopRequestEndsAllTasks) {
   EXPECT_EQ(run_and_stop(SIGINT).exit_code, 130);
   EXPECT_FALSE(runs("pid.chief"));
   EXPECT_FALSE(runs("pid.worker0"));
+}
+
+// As `timeout` does: to the process and once more to its group.
+TEST_F(LaunchTest, ASignalSentTwiceIsOneRequest) {
+  script("exec sleep 1000", "trap 'sleep 0.05; exit 0' TERM; while :; do sleep 0.01; done");
+  Launch launch(options_);
+  launch.request_stop(SIGTERM);
+  launch.request_stop(SIGTERM);
+  EXPECT_EQ(launch.run().exit_code, 128 + SIGTERM);
+  EXPECT_THAT(err(), Not(HasSubstr("killed")));
+}
+
+TEST_F(LaunchTest, ASecondRequestEndsAllAtOnce) {
+  script("await ps0 worker0 worker1; echo ready >$dir/events; exec sleep 1000",
+         "trap '' TERM; mark $type$index; while :; do sleep 0.01; done");
+  Launch launch(options_);
+  std::atomic<bool> has_ended{false};
+  std::thread stopper([&] {
+    event();
+    for (; !has_ended; ::poll(nullptr, 0, 10)) launch.request_stop(SIGTERM);
+  });
+  EXPECT_EQ(launch.run().exit_code, 128 + SIGTERM);
+  has_ended = true;
+  stopper.join();
+  EXPECT_THAT(err(), HasSubstr("worker:0 was to end at once; killed"));
 }
 
 // The launcher wrote on without looking for stop requests, for as long as nobody read.

@@ -96,6 +96,14 @@ class Awaited {
   std::set<std::string> names_ COHORT_GUARDED_BY(mutex_);
 };
 
+// An evaluator would take the place of the chief, and end its job.
+void check_can_coordinate(const std::string& task) {
+  COHORT_CHECK(!task.starts_with("evaluator:"), ErrorCode::invalid_argument,
+               "[strategy.connect] expected a coordinator's task (chief, or none), got ", task,
+               ", which is no part of the training cluster; start a program of its own for it, or "
+               "change task.type in TF_CONFIG");
+}
+
 }  // namespace
 
 ClusterConnection::ClusterConnection(ClusterSpec spec, std::string self_task,
@@ -199,6 +207,7 @@ void ClusterConnection::connect_workers(const WorkerHandlers& handlers) {
 
 // All at once; the first error that waiting cannot cure ends the others' attempts.
 void ClusterConnection::connect(const TaskList& missing) {
+  check_can_coordinate(self_.task);
   validate_addresses(spec_);
   std::vector<std::optional<Error>> errors(missing.size());
   std::atomic<bool> is_hopeless{false};

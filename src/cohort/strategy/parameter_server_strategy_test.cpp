@@ -210,5 +210,16 @@ TEST(ParameterServerStrategyTest, SaysThatItGetsNoThreads) {
   pthread_attr_destroy(&before);
 }
 
+// An evaluator that ran the training program took the chief's place, and ended its job.
+TEST(ParameterServerStrategyTest, AnEvaluatorDoesNotCoordinate) {
+  ParameterServerStrategy strategy(
+      SimpleResolver(ClusterSpec({{"worker", {"127.0.0.1:1"}}, {"ps", {"127.0.0.1:2"}}}),
+                     {.task_type = "evaluator", .task_id = 0}));
+  EXPECT_THAT([&] { strategy.variable("v", at::full({}, 1.0)); },
+              throws_error(ErrorCode::invalid_argument,
+                           "expected a coordinator's task (chief, or none), "
+                           "got evaluator:0"));
+}
+
 }  // namespace
 }  // namespace cohort

@@ -56,6 +56,7 @@ class LaunchLoop {
   const LaunchOptions& options_;
   LocalCluster cluster_;
   StopState stop_;
+  Time stop_time_{};                          // of the last request
   std::vector<std::unique_ptr<Task>> tasks_;  // the chief last
   Time start_time_{};
   std::vector<PlannedKill> kills_;  // those to come
