@@ -59,6 +59,16 @@ TEST_F(DistributeDataset, OffCutsTheStreamAnew) {
       "([0,1] | [2] | [3] | [4]); ([5,6] | [7] | [8] | [9]); ([10,11] | [12] | [] | []); end");
 }
 
+// Decision 0015.
+TEST_F(DistributeDataset, ARebatchOfTheProgramsOwnStays) {
+  for (const AutoShardPolicy policy :
+       {AutoShardPolicy::automatic, AutoShardPolicy::data, AutoShardPolicy::off}) {
+    const Dataset dataset = with_policy(Dataset::range(7).batch(4).rebatch({3}), policy);
+    EXPECT_EQ(drained(mirror(dataset, 1)), "[0,1,2]; [3,4,5]; [6]; end");
+    EXPECT_EQ(drained(mirror(dataset, 2)), "([0,1] | [2]); ([3,4] | [5]); ([6] | []); end");
+  }
+}
+
 TEST_F(DistributeDataset, AnErrorTakesThePlaceOfItsBatch) {
   EXPECT_EQ(drained(mirror(failing_at(8, 2).batch(2), 2)),
             "([0] | [1]); !data_loss; ([4] | [5]); ([6] | [7]); end");
