@@ -17,7 +17,7 @@ data=${DATA_DIR:-$(python3 tools/fetch_mnist.py)}
 # Prints "SECONDS ACCURACY" of one run of model $1; the seconds of all its epochs.
 run() {
   "$cohort" launch --workers 2 --ps "$ps" --data "$data" -- "$example" \
-    --model "$1" --data mnist --data-dir "$data" --batch 64 --epochs "$epochs" 2>/dev/null |
+    --model "$1" --data mnist --data-dir "$data" --batch 64 --epochs "$epochs" 2>"$log" |
     sed -n 's/.*test accuracy \([0-9.]*\) after \([0-9.]*\) s.*/\2 \1/p'
 }
 
@@ -47,11 +47,11 @@ report() {
 echo "MNIST, batch 64, 2 workers, $ps parameter servers, $epochs epochs a round, load $(cut -d' ' -f1 /proc/loadavg)"
 has_tensorflow || echo "TensorFlow is not measured: $tensorflow_missing"
 before=$(cpu)
-figures=$(mktemp)
-trap 'rm -f "$figures"' EXIT
+figures=$(mktemp) log=$(mktemp)
+trap 'rm -f "$figures" "$log"' EXIT
 for ((round = 0; round < rounds; ++round)); do
   for model in $models; do
-    run "$model" | awk -v model="$model" -v epochs="$epochs" 'NF == 2 {print model, "cohort", $1 / epochs, $2}' >>"$figures"
+    { run "$model" || tail -n 5 "$log" >&2; } | awk -v model="$model" -v epochs="$epochs" 'NF == 2 {print model, "cohort", $1 / epochs, $2}' >>"$figures"
     ! has_tensorflow || run_tensorflow "$model" | sed "s/^/$model tensorflow /" >>"$figures"
   done
 done

@@ -64,7 +64,9 @@ TEST_F(BadInput, AServersOptionsAreCheckedBeforeItListens) {
     return [&resolver, options] { Server server(resolver, options); };
   };
   EXPECT_THAT(start({.backends = {}}), throws_error(ErrorCode::invalid_argument, "backends"));
-  EXPECT_THAT(start({.backends = {"pigeon"}}), throws_error(ErrorCode::unimplemented, "pigeon"));
+  EXPECT_THAT(start({.backends = {"pigeon"}}),
+              throws_error(ErrorCode::unimplemented,
+                           "got 'pigeon'; correct the name in ServerOptions::backends"));
   EXPECT_THAT(start({.data_timeout = Duration::zero()}),
               throws_error(ErrorCode::invalid_argument, "data_timeout"));
 }

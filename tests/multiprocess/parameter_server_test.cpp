@@ -62,6 +62,22 @@ TEST_P(ParameterServerTest, FetchesTheStructureThatTheFunctionReturns) {
   EXPECT_EQ(result.entries().at("a").items()[1].tensor().item<float>(), 2);
 }
 
+// Workers asked parameter servers for the backend that they prefer themselves.
+TEST(ParameterServerBackends, WorkersTakeWhatAParameterServerOffers) {
+  TestCluster cluster({.command = {"/bin/sh", "-c",
+                                   R"(case $TF_CONFIG in
+                                        *'"type":"ps"'*) exec "$0" server --backend grpc ;;
+                                      esac
+                                      exec "$0" server --backend stream --backend grpc)",
+                                   COHORT_COMMAND}});
+  ParameterServerStrategy strategy(cluster.resolver(), {.cluster = {.backend = "grpc"}});
+  ClusterCoordinator coordinator(strategy);
+  Variable v = strategy.variable("v", at::zeros({4}));
+  coordinator.schedule(Function([&] { v.assign_add(at::ones({4})); }));
+  coordinator.join();
+  EXPECT_TRUE(v.read().eq(1).all().item<bool>()) << v.read();
+}
+
 TEST_P(ParameterServerTest, AppliesEveryUpdateOnce) {
   Variable v = strategy.variable("v", at::zeros({4}));
   Function step([&] { v.assign_add(at::ones({4})); });

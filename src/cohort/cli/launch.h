@@ -69,8 +69,8 @@ class Launch {
   ~Launch();
 
   LaunchResult run();
-  // Ends all; run() then returns 128 + `signal`. A second call kills. Any thread, and signal
-  // handlers.
+  // Ends all; run() then returns 128 + `signal`. A second call, a quarter of a second later
+  // or more, kills. Any thread, and signal handlers.
   void request_stop(int signal) noexcept;
   // The lines by which the tasks would be started by hand, one a shell.
   static std::vector<std::string> shell_lines(const LaunchOptions& options);

@@ -10,11 +10,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <stop_token>
 #include <thread>
 
 #include "cohort/core/error.h"
@@ -170,7 +170,7 @@ TEST_F(LaunchTest, AStopRequestEndsAllTasks) {
 
 // As `timeout` does: to the process and once more to its group.
 TEST_F(LaunchTest, ASignalSentTwiceIsOneRequest) {
-  script("exec sleep 1000", "trap 'sleep 0.05; exit 0' TERM; while :; do sleep 0.01; done");
+  script("exec sleep 1000", "trap 'exit 0' TERM; while :; do sleep 0.01; done");
   Launch launch(options_);
   launch.request_stop(SIGTERM);
   launch.request_stop(SIGTERM);
@@ -182,14 +182,14 @@ TEST_F(LaunchTest, ASecondRequestEndsAllAtOnce) {
   script("await ps0 worker0 worker1; echo ready >$dir/events; exec sleep 1000",
          "trap '' TERM; mark $type$index; while :; do sleep 0.01; done");
   Launch launch(options_);
-  std::atomic<bool> has_ended{false};
-  std::thread stopper([&] {
+  std::jthread stopper([&](const std::stop_token& is_over) {
     event();
-    for (; !has_ended; ::poll(nullptr, 0, 10)) launch.request_stop(SIGTERM);
+    while (!is_over.stop_requested()) {
+      launch.request_stop(SIGTERM);
+      std::this_thread::yield();
+    }
   });
   EXPECT_EQ(launch.run().exit_code, 128 + SIGTERM);
-  has_ended = true;
-  stopper.join();
   EXPECT_THAT(err(), HasSubstr("worker:0 was to end at once; killed"));
 }
 

@@ -10,6 +10,7 @@
 #include "cohort/cli/ignored_signal.h"
 #include "cohort/cluster/resolvers/tf_config_resolver.h"
 #include "cohort/core/error.h"
+#include "cohort/rpc/channel.h"
 #include "cohort/server/server.h"
 
 namespace cohort::cli {
@@ -33,10 +34,12 @@ class ServerCommand final : public Command {
         ->allow_extra_args(false);
     app.add_option("--job-id", options_.job_id,
                    "the job this server belongs to (default: a hash of the cluster)");
+    std::vector<std::string> backends = rpc::backend_names();
+    std::erase(backends, "inprocess");  // reaches no other process
     app.add_option("--backend", options_.backends,
-                   "a backend of the data plane: stream or grpc; repeatable, the preferred one "
-                   "first (default: stream)")
-        ->check(CLI::IsMember({"stream", "grpc"}))
+                   "a backend of the data plane: " + CLI::detail::join(backends, " or ") +
+                       "; repeatable, the preferred one first (default: stream)")
+        ->check(CLI::IsMember(backends))
         ->allow_extra_args(false);
     app.footer(
         "The cluster and the own task come from TF_CONFIG, for example\n"

@@ -87,23 +87,21 @@ PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(
     const std::function<Dataset(const InputContext&)>& fn) {
   coordinator::check_outside_step("create_per_worker_dataset");
   const std::int64_t workers = num_workers();
-  std::vector<Bytes> datasets;
-  ElementSpec spec;
+  std::vector<Dataset> datasets;
   const Scope scope = strategy().scope();
   const MakingDataset making;
   for (std::int64_t i = 0; i < workers; ++i) {
-    const Dataset dataset =
-        fn({.num_input_pipelines = workers, .input_pipeline_id = i, .num_replicas_in_sync = 1});
-    if (i == 0) spec = dataset.element_spec();
-    datasets.push_back(data::serialize_for_workers(dataset));
+    datasets.push_back(
+        fn({.num_input_pipelines = workers, .input_pipeline_id = i, .num_replicas_in_sync = 1}));
   }
-  return {std::move(datasets), std::move(spec), runtime_->shared_from_this()};
+  return {data::serialize_for_workers(datasets), datasets.front().element_spec(),
+          runtime_->shared_from_this()};
 }
 
 PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(const Dataset& dataset) {
   coordinator::check_outside_step("create_per_worker_dataset");
-  return {
-      {data::serialize_for_workers(dataset)}, dataset.element_spec(), runtime_->shared_from_this()};
+  return {data::serialize_for_workers({dataset}), dataset.element_spec(),
+          runtime_->shared_from_this()};
 }
 
 CoordinatorStatistics ClusterCoordinator::statistics() const { return runtime_->statistics(); }

@@ -14,9 +14,7 @@
 #include "cohort/coordinator/internal/runtime.h"
 #include "cohort/core/log.h"
 #include "cohort/data/iterator.h"
-#include "cohort/function/tracing_mode.h"
-#include "cohort/testing/channel_fixture.h"
-#include "cohort/testing/fake_task.h"
+#include "cohort/testing/coordinator_fixture.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {
@@ -30,40 +28,13 @@ using testing::throws_error;
 
 using End = rpc::ClosureEnd;
 
-class CoordinatorTest : public ::testing::Test {
+class CoordinatorTest : public testing::CoordinatorFixture {
  protected:
   std::shared_ptr<Runtime> start(const CoordinatorOptions& options) {
     auto runtime = std::make_shared<Runtime>(strategy(), options, CoordinatorNumbers());
     runtime->start();
     return runtime;
   }
-  ParameterServerStrategy& strategy() {
-    if (!strategy_) {
-      strategy_.emplace(
-          testing::cluster_of({&ps, &worker}),
-          ParameterServerOptions{.cluster = {.timeout = kTimeout, .job_id = testing::kFakeJob}});
-    }
-    return *strategy_;
-  }
-  static bool await(const std::function<bool()>& is_so) {
-    const Deadline deadline = patience();
-    while (!is_so()) {
-      if (deadline.has_expired()) return false;
-      std::this_thread::yield();
-    }
-    return true;
-  }
-
-  static constexpr auto kTimeout = std::chrono::hours(1);  // of control calls: nothing waits for it
-  // Of the tasks' hooks, which may run until the tasks have gone.
-  Promised<bool> is_asked, may_answer;
-  std::atomic<int> asked = 0;
-  FakeTask ps{"ps:0"};
-  FakeTask worker{"worker:0"};
-  const Function nothing = Function::registered("nothing");
-
- private:
-  std::optional<ParameterServerStrategy> strategy_;
 };
 
 // Ids began at 1 again, and servers took the second one's closures for those of the first.
@@ -380,6 +351,13 @@ TEST_F(CoordinatorTest, JoinsWithADeadlineGiveUpWhenNothingEnds) {
       gives_up);
 }
 
+// Such a timeout overflowed: every join and fetch said at once that nothing had ended.
+TEST_F(CoordinatorTest, ADataTimeoutCanBeForEver) {
+  const auto runtime = start({.data_timeout = Duration::max()});
+  runtime->schedule(nothing, {}).fetch(patience());
+  EXPECT_TRUE(runtime->join(std::chrono::minutes(1)));
+}
+
 TEST_F(CoordinatorTest, ThePatienceOfCallersIsTwiceThatOfWorkers) {
   worker.answers = false;
   ParameterServerStrategy hasty(
@@ -477,123 +455,6 @@ TEST_F(CoordinatorTest, ADataBackendThatATaskDoesNotOfferIsRefusedByName) {
   EXPECT_THAT([&] { other.variable("v", at::ones({})); },
               throws_error(ErrorCode::unimplemented,
                            "expected data backend 'grpc' at ps:0, which offers: stream; name one"));
-}
-
-class FirstTraceTest : public ::testing::Test {
- protected:
-  static rpc::PeekReply one_element() {
-    return {.fields = 1, .tensors = {at::ones({}, at::kLong)}};
-  }
-  void schedule_one() {
-    ParameterServerStrategy strategy(testing::cluster_of({&ps, &first, &second}),
-                                     {.cluster = {.job_id = testing::kFakeJob}});
-    ClusterCoordinator coordinator(strategy);
-    const auto data = coordinator.create_per_worker_dataset(Dataset::range(3)).iterator();
-    const Function draw([](Iterator& it) { it.next<at::Tensor>(); }, {.name = "draw"});
-    coordinator.schedule(draw, data);
-    coordinator.join();
-  }
-
-  FakeTask ps{"ps:0"};
-  FakeTask first{"worker:0"};
-  FakeTask second{"worker:1"};
-};
-
-// Its loss was thrown by schedule().
-TEST_F(FirstTraceTest, AWorkerThatGoesWhileItIsAskedIsPassedOver) {
-  first.on_peek = [&](const rpc::PeekRequest&) {
-    first.close_channels();
-    return rpc::PeekReply();
-  };
-  second.on_peek = [](const rpc::PeekRequest&) { return one_element(); };
-  schedule_one();
-}
-
-TEST_F(FirstTraceTest, TheOnlyWorkerWithDataIsAskedAgainWhenItIsBack) {
-  second.on_peek = [&, is_first = true](const rpc::PeekRequest&) mutable {
-    if (std::exchange(is_first, false)) second.close_channels();
-    return one_element();
-  };
-  schedule_one();
-}
-
-TEST_F(FirstTraceTest, AWorkerWithoutDataIsPassedOver) {
-  second.on_peek = [](const rpc::PeekRequest&) { return one_element(); };
-  schedule_one();
-}
-
-TEST_F(FirstTraceTest, WorkersThatAreAllAwayAreNamedWithTheRemedy) {
-  std::optional<FakeTask> only("worker:0");
-  ParameterServerStrategy strategy(
-      testing::cluster_of({&ps, &*only}),
-      {.cluster = {.timeout = std::chrono::seconds(1), .job_id = testing::kFakeJob}});
-  ClusterCoordinator coordinator(strategy);
-  const auto data = coordinator.create_per_worker_dataset(Dataset::range(3)).iterator();
-  only.reset();
-  const Function draw([](Iterator& it) { it.next<at::Tensor>(); }, {.name = "draw"});
-  EXPECT_THAT([&] { coordinator.schedule(draw, data); },
-              throws_error(ErrorCode::unavailable, "expected a worker within 1 s"));
-}
-
-TEST_F(FirstTraceTest, ADatasetThatIsEmptyOnEveryWorkerIsAnError) {
-  EXPECT_THAT([&] { schedule_one(); },
-              throws_error(ErrorCode::out_of_range,
-                           "'draw' with, got none: the dataset is empty on every worker"));
-}
-
-// The program of one mode served the other.
-TEST_F(CoordinatorTest, AFunctionIsTracedOnceForEachModeOfTheCallersThread) {
-  std::vector<function::TracingMode> seen;
-  const Function step([&] { seen.push_back(function::TracingMode::current()); });
-  const function::TracingMode plain;
-  const function::TracingMode no_grad{.is_grad_enabled = false};
-  const function::TracingMode autocast{.is_autocast_enabled = true, .is_autocast_cached = false};
-  ClusterCoordinator coordinator(strategy());
-  for (int round = 0; round < 2; ++round) {
-    for (const function::TracingMode& mode : {plain, no_grad, autocast}) {
-      const function::TracingModeScope scope(mode);
-      coordinator.schedule(step);
-      coordinator.schedule(nothing);
-    }
-  }
-  EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
-  EXPECT_EQ(coordinator.statistics().traces, 3U);
-  EXPECT_EQ(worker.functions().size(), 4U) << "a registered one has no mode";
-  const std::vector<function::TracingMode> twice_each = {plain,   plain,    no_grad,
-                                                         no_grad, autocast, autocast};
-  EXPECT_EQ(seen, twice_each);
-}
-
-// It was traced in the mode of the thread that waited for it.
-TEST_F(CoordinatorTest, ALaterTraceIsInTheModeOfTheScheduledCall) {
-  worker.answers = false;
-  worker.on_peek = [](const rpc::PeekRequest&) {
-    return rpc::PeekReply{.fields = 1, .tensors = {at::ones({4}), at::ones({4}).mul(2)}};
-  };
-  std::vector<function::TracingMode> seen;
-  const Function step([&](Iterator& it) {
-    it.next<at::Tensor>();
-    seen.push_back(function::TracingMode::current());
-  });
-  ClusterCoordinator coordinator(strategy());
-  const auto data = coordinator.create_per_worker_dataset(Dataset::range(7).batch(4));
-  const function::TracingMode autocast{.is_autocast_enabled = true};
-  {
-    const function::TracingModeScope scope(autocast);
-    coordinator.schedule(step, data.iterator());
-  }
-  ASSERT_TRUE(worker.await_closures(1));
-  worker.end({{.closure_id = 1, .status = End::Status::needs_program, .tensors = {at::ones({3})}}});
-  std::thread answer([&] {
-    if (worker.await_closures(2)) worker.end({{.closure_id = 1}});
-  });
-  const function::TracingMode before{.is_grad_enabled = false};
-  const function::TracingModeScope elsewhere(before);
-  EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
-  answer.join();
-  EXPECT_EQ(coordinator.statistics().traces, 2U);
-  EXPECT_EQ(seen, std::vector<function::TracingMode>(4, autocast));
-  EXPECT_EQ(function::TracingMode::current(), before);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ class COHORT_API RemoteValue {
   // Waits, then gives the function's result, or throws its error (as often as asked). Without a
   // deadline it gives up when no closure of the coordinator has ended for the data timeout:
   // deadline_exceeded, naming the worker that has its closure, or those that owe one. With one it
-  // does so when that has passed; the work goes on.
+  // does so when that has passed, too; the work goes on.
   Nest fetch() const;
   Nest fetch(Deadline deadline) const;
   bool is_ready() const;

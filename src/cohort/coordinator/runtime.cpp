@@ -19,6 +19,7 @@ constexpr auto kFetchSpin = std::chrono::microseconds(50);
 // Of the workers' data timeout: they say which parameter server does not answer, and are to be
 // heard before this process gives up.
 constexpr int kWorkersFirst = 2;
+constexpr Duration kForEver = Duration::max() / 4;  // and can still be added to a time
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kMaySpin = false;
 #else
@@ -71,9 +72,8 @@ Runtime::Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options,
       connection_(strategy.connection()),
       options_(options),
       data_timeout_(options.data_timeout != Duration::zero()
-                        ? options.data_timeout
-                        : kWorkersFirst *
-                              std::min(connection_.options().data_timeout, Duration::max() / 4)),
+                        ? std::min(options.data_timeout, kForEver)
+                        : kWorkersFirst * std::min(connection_.options().data_timeout, kForEver)),
       queue_(internal::queue_options(options), connection_.num_workers()),
       numbers_(std::move(numbers)),
       workers_(connection_.num_workers()),

@@ -149,11 +149,13 @@ void Runtime::trace_one(ClosureId closure) {
   }
   {
     const Lock lock(mutex_);
+    const TimePoint now = Clock::system().now();
+    last_end_ = now;  // the closure waited for this process until now, not for a task
     Actions actions;
     if (error) {
-      queue_.program_failed(closure, *error, Clock::system().now(), actions);
+      queue_.program_failed(closure, *error, now, actions);
     } else {
-      queue_.program_ready(closure, Clock::system().now(), actions);
+      queue_.program_ready(closure, now, actions);
     }
     carry_out(actions);
   }

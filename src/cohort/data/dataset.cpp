@@ -2,7 +2,7 @@
 #include "cohort/data/dataset.h"
 
 #include "cohort/core/error.h"
-#include "cohort/data/external_state.h"
+#include "cohort/data/internal/external_state.h"
 #include "cohort/data/internal/graph_codec.h"
 #include "cohort/data/internal/node.h"
 #include "cohort/data/internal/stage.h"

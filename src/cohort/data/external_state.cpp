@@ -10,6 +10,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/data/internal/external_state.h"
 #include "cohort/data/internal/graph_codec.h"
 #include "cohort/data/internal/node.h"
 
@@ -22,10 +23,10 @@ void report(const std::vector<std::string>& states, ExternalStatePolicy policy,
   std::string all;
   for (const std::string& state : states) all += (all.empty() ? "" : "; ") + state;
   COHORT_CHECK(policy != ExternalStatePolicy::fail, ErrorCode::failed_precondition, "[data.",
-               method, "] expected functions without state (external_state_policy FAIL), got ", all,
-               "; take the state out of them, or set the policy to WARN or IGNORE");
+               method, "] expected functions without state (ExternalStatePolicy::fail), got ", all,
+               "; take the state out of them, or set external_state_policy to warn or ignore");
   log_warn("[data.", method, "] leaves behind the state of functions: ", all,
-           "; set external_state_policy to IGNORE if that does not matter");
+           "; set external_state_policy to ExternalStatePolicy::ignore if that does not matter");
 }
 
 // What a position leaves behind: the functions are looked at as if they were shipped.
@@ -78,8 +79,16 @@ Bytes serialize(const Dataset& dataset, ExternalStatePolicy policy) {
   return std::move(encoded.bytes);
 }
 
-Bytes serialize_for_workers(const Dataset& dataset) {
-  return serialize(dataset, ExternalStatePolicy::warn);
+std::vector<Bytes> serialize_for_workers(const std::vector<Dataset>& datasets) {
+  std::vector<Bytes> all;
+  bool has_warned = false;
+  for (const Dataset& dataset : datasets) {
+    EncodedGraph encoded = encode_graph(dataset.node());
+    if (!has_warned) report(encoded.external_state, ExternalStatePolicy::warn, "serialize");
+    has_warned = has_warned || !encoded.external_state.empty();
+    all.push_back(std::move(encoded.bytes));
+  }
+  return all;
 }
 
 std::unique_ptr<ElementSource> with_policy(std::unique_ptr<ElementSource> source,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// State of a pipeline's functions that its bytes leave behind, and who hears of it
-// (ExternalStatePolicy; docs/decisions/0012-external-state.md).
+// State of a pipeline's functions that its bytes leave behind (ExternalStatePolicy;
+// docs/decisions/0012-external-state.md), where datasets are shipped.
 #pragma once
 
-#include <memory>
+#include <vector>
 
 #include "cohort/core/bytes.h"
 #include "cohort/core/export.h"
@@ -11,13 +11,8 @@
 
 namespace cohort::data {
 
-// Dataset::serialize() for workers of the same job: warns of such state whatever the dataset's own
-// policy says, as all distribution does (spec 1.3).
-COHORT_API Bytes serialize_for_workers(const Dataset& dataset);
-// Dataset::serialize() under a policy.
-Bytes serialize(const Dataset& dataset, ExternalStatePolicy policy);
-// `source`, whose positions obey `policy`.
-std::unique_ptr<ElementSource> with_policy(std::unique_ptr<ElementSource> source,
-                                           const Dataset& dataset, ExternalStatePolicy policy);
+// Dataset::serialize() for workers of the same job, a dataset each: warns of such state, once for
+// all, whatever the datasets' own policy says, as all distribution does (spec 1.3).
+COHORT_API std::vector<Bytes> serialize_for_workers(const std::vector<Dataset>& datasets);
 
 }  // namespace cohort::data

@@ -14,11 +14,11 @@
 namespace cohort::rpc {
 namespace {
 
-// "60", "0.5"
+// "1800.03", "60", "0.5"
 std::string seconds_since(TimePoint start) {
+  const double seconds = std::chrono::duration<double>(Clock::system().now() - start).count();
   std::ostringstream text;
-  text << std::setprecision(3)
-       << std::chrono::duration<double>(Clock::system().now() - start).count();
+  text << std::setprecision(seconds < 1000 ? 3 : 6) << seconds;
   return text.str();
 }
 

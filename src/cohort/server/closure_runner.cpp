@@ -374,8 +374,8 @@ std::vector<rpc::Answer> ClosureRunner::ask(const std::vector<PlacedProgram::Pul
       answers.push_back(std::move(*come[i]));
       continue;
     }
-    const Error late = late_answer("pull", "an answer", "ps:" + std::to_string(pulls[i].ps),
-                                   options_.data_timeout);
+    const Error late = to_error(LateAnswer{"pull", "an answer", "ps:" + std::to_string(pulls[i].ps),
+                                           options_.data_timeout});
     links[i]->give_up(late);
     answers.emplace_back(late);
   }

@@ -23,8 +23,7 @@ Job::Job(JobOptions options)
       tables_(std::make_shared<ClosureTables>(
           ParameterLinkOptions{.addresses = options_.ps_addresses,
                                .self = options_.self,
-                               .coordinator_incarnation = options_.coordinator_incarnation,
-                               .backend = options_.backend})),
+                               .coordinator_incarnation = options_.coordinator_incarnation})),
       runner_(ClosureRunner::start({.task = options_.self.task,
                                     .worker_index = TaskId::parse(options_.self.task).index,
                                     .data_timeout = options_.data_timeout},

@@ -8,13 +8,13 @@
 
 namespace cohort::server {
 
-Error late_answer(const std::string& operation, const std::string& expected, const std::string& ps,
-                  Duration waited) {
+Error to_error(const LateAnswer& late) {
   std::ostringstream text;
-  text << "[server." << operation << "] expected " << expected << " from " << ps << " within "
-       << std::chrono::duration<double>(waited).count() << " s, got none; see whether " << ps
+  text << "[server." << late.operation << "] expected " << late.expected << " from " << late.ps
+       << " within " << std::chrono::duration<double>(late.waited).count()
+       << " s, got none; see whether " << late.ps
        << " or its host hangs, or raise ClusterOptions::data_timeout";
-  return Error(ErrorCode::deadline_exceeded, text.str()).at(ps);
+  return Error(ErrorCode::deadline_exceeded, text.str()).at(late.ps);
 }
 
 std::uint64_t OpenPushes::add(std::string ps, const std::shared_ptr<rpc::Requester>& link,
@@ -43,7 +43,7 @@ Deadline OpenPushes::give_up_late(Duration timeout, TimePoint now) {
   }
   for (const Push& push : late) {  // without the lock: their answers come back here
     if (const auto link = push.link.lock())
-      link->give_up(late_answer("push", "an acknowledgement", push.ps, timeout));
+      link->give_up(to_error({"push", "an acknowledgement", push.ps, timeout}));
   }
   return next;
 }

@@ -24,7 +24,6 @@ std::shared_ptr<rpc::Requester> ParameterLinks::get(std::uint32_t ps) {
                                       .task = "ps:" + std::to_string(ps),
                                       .caller = options_.self,
                                       .coordinator_incarnation = options_.coordinator_incarnation,
-                                      .backend = options_.backend,
                                       .deadline = Deadline::after(options_.connect_timeout)})
                        .data;
   return link.requester;

@@ -222,7 +222,6 @@ bool Server::Task::take_job(const rpc::HandshakeRequest& request,
       .coordinator_incarnation = request.coordinator_incarnation,
       .ps_addresses = ps_addresses_,
       .data_dirs = options_.data_dirs,
-      .backend = options_.backends.front(),
       .data_timeout =
           request.data_timeout > Duration::zero() ? request.data_timeout : options_.data_timeout});
   return true;

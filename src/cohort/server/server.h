@@ -41,8 +41,8 @@ struct ServerOptions {
 // environment sets its thresholds (GLIBC_TUNABLES, MALLOC_TRIM_THRESHOLD_).
 class COHORT_API Server {
  public:
-  // Listens at once. Throws invalid_argument for a bad spec, task or address, already_exists when
-  // the port is taken.
+  // Listens at once. Throws invalid_argument for a bad spec, task, address or option,
+  // unimplemented for an unknown backend, already_exists when the port is taken.
   explicit Server(const ClusterResolver& resolver, ServerOptions options = {});
   ~Server();
   Server(const Server&) = delete;

@@ -96,12 +96,17 @@ class Awaited {
   std::set<std::string> names_ COHORT_GUARDED_BY(mutex_);
 };
 
-// An evaluator would take the place of the chief, and end its job.
+// Another task would take the place of the chief, and end its job.
 void check_can_coordinate(const std::string& task) {
-  COHORT_CHECK(!task.starts_with("evaluator:"), ErrorCode::invalid_argument,
-               "[strategy.connect] expected a coordinator's task (chief, or none), got ", task,
-               ", which is no part of the training cluster; start a program of its own for it, or "
-               "change task.type in TF_CONFIG");
+  if (task.starts_with("chief:")) return;
+  const bool is_evaluator = task.starts_with("evaluator:");
+  ::cohort::internal::throw_error(
+      ErrorCode::invalid_argument,
+      "[strategy.connect] expected a coordinator's task (chief, or none), got ", task,
+      is_evaluator ? ", which is no part of the training cluster; start a program of its own for it"
+                   : "; run a server there: if (resolver.is_server()) return "
+                     "Server(resolver).join()",
+      ", or change task.type in TF_CONFIG");
 }
 
 }  // namespace

@@ -226,7 +226,15 @@ Variable ParameterServerStrategy::variable(std::string name, const at::Tensor& i
                name, "')");
   check_can_create(*this, name);
   std::optional<std::uint32_t> ps;
-  if (options.colocate_with) ps = remote_of(*options.colocate_with).placement().ps;
+  if (options.colocate_with) {
+    const Variable& neighbour = *options.colocate_with;
+    ps = remote_of(neighbour).placement().ps;
+    const auto* known = home_->variables.find(neighbour.tensor());
+    COHORT_CHECK(known != nullptr, ErrorCode::failed_precondition,
+                 "[strategy.variable] expected a variable of this strategy in "
+                 "VariableOptions::colocate_with, got '",
+                 neighbour.name(), "' of another (mixing strategies); make both with one strategy");
+  }
   at::Tensor stand_in = initial_value.detach().clone();
   if (options.is_trainable && stand_in.is_floating_point()) stand_in.requires_grad_(true);
   return home_->create({{std::move(name), stand_in, options.is_trainable}}, ps)[0];

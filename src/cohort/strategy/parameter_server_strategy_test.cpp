@@ -144,6 +144,14 @@ TEST_F(PlacementTest, AdvancesOnceForEachVariableThatIsMade) {
   EXPECT_EQ(ps_of(make("c")), 0U);
 }
 
+// Its number of a server was taken for one of this cluster's, which may not have so many.
+TEST_F(PlacementTest, NothingIsPlacedBesideAVariableOfAnotherStrategy) {
+  ParameterServerStrategy other(resolver_of({second.address(), first.address()}),
+                                {.cluster = {.job_id = "job"}});
+  EXPECT_THAT([&] { other.variable("v", at::full({}, 1.0), {.colocate_with = make("a")}); },
+              throws_error(ErrorCode::failed_precondition, "mixing strategies"));
+}
+
 TEST_F(PlacementTest, InitialValuesComeFromTheSeedAndTheNameAlone) {
   const TensorSpec spec{at::kFloat, {{4, 3}}};
   const Initializer initializer = Initializer::glorot_uniform();
@@ -211,14 +219,15 @@ TEST(ParameterServerStrategyTest, SaysThatItGetsNoThreads) {
 }
 
 // An evaluator that ran the training program took the chief's place, and ended its job.
-TEST(ParameterServerStrategyTest, AnEvaluatorDoesNotCoordinate) {
-  ParameterServerStrategy strategy(
-      SimpleResolver(ClusterSpec({{"worker", {"127.0.0.1:1"}}, {"ps", {"127.0.0.1:2"}}}),
-                     {.task_type = "evaluator", .task_id = 0}));
-  EXPECT_THAT([&] { strategy.variable("v", at::full({}, 1.0)); },
-              throws_error(ErrorCode::invalid_argument,
-                           "expected a coordinator's task (chief, or none), "
-                           "got evaluator:0"));
+TEST(ParameterServerStrategyTest, OnlyAChiefCoordinates) {
+  for (const std::string task : {"evaluator", "worker", "ps"}) {
+    ParameterServerStrategy strategy(
+        SimpleResolver(ClusterSpec({{"worker", {"127.0.0.1:1"}}, {"ps", {"127.0.0.1:2"}}}),
+                       {.task_type = task, .task_id = 0}));
+    EXPECT_THAT([&] { strategy.variable("v", at::full({}, 1.0)); },
+                throws_error(ErrorCode::invalid_argument,
+                             "expected a coordinator's task (chief, or none), got " + task + ":0"));
+  }
 }
 
 }  // namespace

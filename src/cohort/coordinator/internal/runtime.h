@@ -46,8 +46,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   ParameterServerStrategy& strategy() const { return strategy_; }
   const CoordinatorOptions& options() const { return options_; }
   RemoteValue schedule(const Function& fn, std::vector<Nest> arguments);
-  // False when `timeout` was too short; nullopt: the deadline of architecture's one setting, thrown
-  // on expiry.
+  // False when `timeout` was too short. Throws deadline_exceeded, with one or without, when nothing
+  // has ended for the data timeout.
   bool join(std::optional<Duration> timeout);
   bool done();
   void wait_for(const RemoteState& state, Deadline deadline);

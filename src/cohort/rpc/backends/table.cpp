@@ -30,7 +30,8 @@ Backend& backend_of(std::string_view name) {
   std::string known;
   for (const Row& row : kBackends) known += " " + std::string(row.name);
   throw Error(ErrorCode::unimplemented,
-              "[rpc.backend] expected one of" + known + ", got '" + std::string(name) + "'");
+              "[rpc.backend] expected one of" + known + ", got '" + std::string(name) +
+                  "'; correct the name in ServerOptions::backends or ClusterOptions::backend");
 }
 
 std::vector<std::string> backend_names() {

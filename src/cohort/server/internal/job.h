@@ -22,7 +22,6 @@ struct JobOptions {
   std::uint64_t coordinator_incarnation = 0;
   std::vector<std::string> ps_addresses;
   std::vector<std::string> data_dirs;
-  std::string backend;
   Duration data_timeout = std::chrono::minutes(5);
 };
 

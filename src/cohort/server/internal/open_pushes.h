@@ -12,9 +12,14 @@
 
 namespace cohort::server {
 
-// What is said of a parameter server that did not answer for so long; `expected`: "an answer".
-Error late_answer(const std::string& operation, const std::string& expected, const std::string& ps,
-                  Duration waited);
+// What is said of a parameter server that did not answer for so long.
+struct LateAnswer {
+  std::string operation;  // "push"
+  std::string expected;   // "an acknowledgement"
+  std::string ps;         // "ps:0"
+  Duration waited;
+};
+Error to_error(const LateAnswer& late);
 
 // Thread-safe. Outlives the runner in answers to come.
 class OpenPushes {

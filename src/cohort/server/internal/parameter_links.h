@@ -17,7 +17,6 @@ struct ParameterLinkOptions {
   std::vector<std::string> addresses;  // of ps:0, ps:1, …
   rpc::Identity self;
   std::uint64_t coordinator_incarnation = 0;
-  std::string backend;
   Duration connect_timeout = std::chrono::seconds(1);  // the coordinator has met them all
 };
 

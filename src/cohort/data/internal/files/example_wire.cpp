@@ -128,8 +128,8 @@ void visit_features(std::string_view bytes, const FeatureVisitor& visit, Feature
 void check_text(std::string_view key) {
   COHORT_CHECK(
       google::protobuf::internal::IsStructurallyValidUTF8(key.data(), static_cast<int>(key.size())),
-      ErrorCode::invalid_argument, "[data.example] expected the name of a feature in UTF-8, got '",
-      key, "'");
+      ErrorCode::invalid_argument, "[data.example] expected the name of a feature in UTF-8, got ",
+      key.size(), " bytes that are not; write it in UTF-8, or as digits if it is no text");
 }
 
 template <class List>

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// When a coordinator traces, with what, and in which mode.
+#include <ATen/ops/ones.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <thread>
+
+#include "cohort/data/iterator.h"
+#include "cohort/function/tracing_mode.h"
+#include "cohort/testing/coordinator_fixture.h"
+#include "cohort/testing/throws_error.h"
+
+namespace cohort {
+namespace {
+
+using testing::FakeTask;
+using testing::throws_error;
+
+using End = rpc::ClosureEnd;
+
+using CoordinatorTraces = testing::CoordinatorFixture;
+
+class FirstTraceTest : public ::testing::Test {
+ protected:
+  static rpc::PeekReply one_element() {
+    return {.fields = 1, .tensors = {at::ones({}, at::kLong)}};
+  }
+  void schedule_one() {
+    ParameterServerStrategy strategy(testing::cluster_of({&ps, &first, &second}),
+                                     {.cluster = {.job_id = testing::kFakeJob}});
+    ClusterCoordinator coordinator(strategy);
+    const auto data = coordinator.create_per_worker_dataset(Dataset::range(3)).iterator();
+    const Function draw([](Iterator& it) { it.next<at::Tensor>(); }, {.name = "draw"});
+    coordinator.schedule(draw, data);
+    coordinator.join();
+  }
+
+  FakeTask ps{"ps:0"};
+  FakeTask first{"worker:0"};
+  FakeTask second{"worker:1"};
+};
+
+// Its loss was thrown by schedule().
+TEST_F(FirstTraceTest, AWorkerThatGoesWhileItIsAskedIsPassedOver) {
+  first.on_peek = [&](const rpc::PeekRequest&) {
+    first.close_channels();
+    return rpc::PeekReply();
+  };
+  second.on_peek = [](const rpc::PeekRequest&) { return one_element(); };
+  schedule_one();
+}
+
+TEST_F(FirstTraceTest, TheOnlyWorkerWithDataIsAskedAgainWhenItIsBack) {
+  second.on_peek = [&, is_first = true](const rpc::PeekRequest&) mutable {
+    if (std::exchange(is_first, false)) second.close_channels();
+    return one_element();
+  };
+  schedule_one();
+}
+
+TEST_F(FirstTraceTest, AWorkerWithoutDataIsPassedOver) {
+  second.on_peek = [](const rpc::PeekRequest&) { return one_element(); };
+  schedule_one();
+}
+
+TEST_F(FirstTraceTest, WorkersThatAreAllAwayAreNamedWithTheRemedy) {
+  std::optional<FakeTask> only("worker:0");
+  ParameterServerStrategy strategy(
+      testing::cluster_of({&ps, &*only}),
+      {.cluster = {.timeout = std::chrono::seconds(1), .job_id = testing::kFakeJob}});
+  ClusterCoordinator coordinator(strategy);
+  const auto data = coordinator.create_per_worker_dataset(Dataset::range(3)).iterator();
+  only.reset();
+  const Function draw([](Iterator& it) { it.next<at::Tensor>(); }, {.name = "draw"});
+  EXPECT_THAT([&] { coordinator.schedule(draw, data); },
+              throws_error(ErrorCode::unavailable, "expected a worker within 1 s"));
+}
+
+TEST_F(FirstTraceTest, ADatasetThatIsEmptyOnEveryWorkerIsAnError) {
+  EXPECT_THAT([&] { schedule_one(); },
+              throws_error(ErrorCode::out_of_range,
+                           "'draw' with, got none: the dataset is empty on every worker"));
+}
+
+// The program of one mode served the other.
+TEST_F(CoordinatorTraces, AFunctionIsTracedOnceForEachModeOfTheCallersThread) {
+  std::vector<function::TracingMode> seen;
+  const Function step([&] { seen.push_back(function::TracingMode::current()); });
+  const function::TracingMode plain;
+  const function::TracingMode no_grad{.is_grad_enabled = false};
+  const function::TracingMode autocast{.is_autocast_enabled = true, .is_autocast_cached = false};
+  ClusterCoordinator coordinator(strategy());
+  for (int round = 0; round < 2; ++round) {
+    for (const function::TracingMode& mode : {plain, no_grad, autocast}) {
+      const function::TracingModeScope scope(mode);
+      coordinator.schedule(step);
+      coordinator.schedule(nothing);
+    }
+  }
+  EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
+  EXPECT_EQ(coordinator.statistics().traces, 3U);
+  EXPECT_EQ(worker.functions().size(), 4U) << "a registered one has no mode";
+  const std::vector<function::TracingMode> twice_each = {plain,   plain,    no_grad,
+                                                         no_grad, autocast, autocast};
+  EXPECT_EQ(seen, twice_each);
+}
+
+// It was traced in the mode of the thread that waited for it.
+TEST_F(CoordinatorTraces, ALaterTraceIsInTheModeOfTheScheduledCall) {
+  worker.answers = false;
+  worker.on_peek = [](const rpc::PeekRequest&) {
+    return rpc::PeekReply{.fields = 1, .tensors = {at::ones({4}), at::ones({4}).mul(2)}};
+  };
+  std::vector<function::TracingMode> seen;
+  const Function step([&](Iterator& it) {
+    it.next<at::Tensor>();
+    seen.push_back(function::TracingMode::current());
+  });
+  ClusterCoordinator coordinator(strategy());
+  const auto data = coordinator.create_per_worker_dataset(Dataset::range(7).batch(4));
+  const function::TracingMode autocast{.is_autocast_enabled = true};
+  {
+    const function::TracingModeScope scope(autocast);
+    coordinator.schedule(step, data.iterator());
+  }
+  ASSERT_TRUE(worker.await_closures(1));
+  worker.end({{.closure_id = 1, .status = End::Status::needs_program, .tensors = {at::ones({3})}}});
+  std::thread answer([&] {
+    if (worker.await_closures(2)) worker.end({{.closure_id = 1}});
+  });
+  const function::TracingMode before{.is_grad_enabled = false};
+  const function::TracingModeScope elsewhere(before);
+  EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
+  answer.join();
+  EXPECT_EQ(coordinator.statistics().traces, 2U);
+  EXPECT_EQ(seen, std::vector<function::TracingMode>(4, autocast));
+  EXPECT_EQ(function::TracingMode::current(), before);
+}
+
+// The time of the trace was held against the worker, which had nothing to do.
+TEST_F(CoordinatorTraces, ATraceIsNoTimeInWhichNothingEnds) {
+  constexpr auto kTimeoutOfData = std::chrono::milliseconds(500);
+  worker.answers = false;
+  worker.on_peek = [](const rpc::PeekRequest&) {
+    return rpc::PeekReply{.fields = 1, .tensors = {at::ones({4}), at::ones({4}).mul(2)}};
+  };
+  int calls = 0;
+  const Function step([&](Iterator& it) {
+    it.next<at::Tensor>();
+    if (++calls != 3) return;  // of the second trace
+    for (const Deadline end = Deadline::after(kTimeoutOfData); !end.has_expired();)
+      std::this_thread::yield();
+  });
+  ClusterCoordinator coordinator(strategy(), {.data_timeout = kTimeoutOfData});
+  const auto data = coordinator.create_per_worker_dataset(Dataset::range(7).batch(4));
+  coordinator.schedule(step, data.iterator());
+  ASSERT_TRUE(worker.await_closures(1));
+  worker.end({{.closure_id = 1, .status = End::Status::needs_program, .tensors = {at::ones({3})}}});
+  std::thread answer([&] {
+    if (worker.await_closures(2)) worker.end({{.closure_id = 1}});
+  });
+  EXPECT_NO_THROW(EXPECT_TRUE(coordinator.join(std::chrono::seconds(60))));
+  answer.join();
+}
+
+}  // namespace
+}  // namespace cohort
