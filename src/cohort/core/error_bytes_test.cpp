@@ -57,7 +57,9 @@ TEST(ErrorBytes, EachCodeAndCauseComesBackAndLaterOnesAreUnknown) {
 
 TEST(ErrorBytes, OnlyTheInnermostLinesOfAVeryLongContextAreRead) {
   Error error(ErrorCode::aborted, "lost");
-  for (int line = 0; line < 1000; ++line) std::move(error).during(std::to_string(line));
+  for (int line = 0; line < 1000; ++line) {
+    error = Error(std::move(error).during(std::to_string(line)));
+  }
   const Error back = read(bytes_of(error));
   ASSERT_EQ(back.context().size(), 64U);
   EXPECT_EQ(back.context().front(), "0");
