@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# cohort_module(NAME DEPS module... [LIBS library...] [PROTOS file...] [NO_PCH])
+# cohort_module(NAME DEPS module... [LIBS library...] [PROTOS file...] [ALONE regex...]
+#               [TESTS_ALONE regex...] [NO_PCH])
 #
+# ALONE: sources that are compiled alone, their unnamed namespaces having names that others of the module have too.
 # NO_PCH: it is compiled with options that the shared precompiled header was not.
 #
 # One folder is one module: x.cpp is part of it, x_test.cpp of its test program NAME_test, x_bench.cpp
@@ -41,8 +43,23 @@ endfunction()
 
 include(CohortPrecompiled)
 
+# Most of what a source costs are the headers and templates it shares with its neighbours.
+option(COHORT_UNITY "Compile several sources of a target at once: a clean build takes two thirds of the time" ON)
+function(cohort_compile_together target batch sources alone)
+  if(COHORT_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${batch})
+    # g++ takes the joined sources for headers.
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+    foreach(pattern ${alone})
+      set(matching ${sources})
+      list(FILTER matching INCLUDE REGEX ${pattern})
+      set_source_files_properties(${matching} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    endforeach()
+  endif()
+endfunction()
+
 function(cohort_module name)
-  cmake_parse_arguments(ARG "NO_PCH" "" "DEPS;LIBS;PROTOS" ${ARGN})
+  cmake_parse_arguments(ARG "NO_PCH" "" "DEPS;LIBS;PROTOS;ALONE;TESTS_ALONE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cpp)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS *.h)
   # A subfolder with a CMakeLists.txt of its own is another module.
@@ -78,6 +95,7 @@ function(cohort_module name)
     target_link_libraries(cohort_${name} PUBLIC cohort_${dep})
   endforeach()
   cohort_compile_options(cohort_${name})
+  cohort_compile_together(cohort_${name} 8 "${sources}" "${ARG_ALONE}")
   if(NOT ARG_NO_PCH)
     cohort_precompile(cohort_${name} cohort_pch)
   endif()
@@ -87,6 +105,7 @@ function(cohort_module name)
   endif()
   if(COHORT_TESTS AND tests)
     cohort_test(${name}_test SOURCES ${tests} LIBS cohort_${name} cohort_testing ${ARG_LIBS})
+    cohort_compile_together(${name}_test 4 "${tests}" "${ARG_TESTS_ALONE}")
   endif()
   if(COHORT_BENCH AND benches)
     add_executable(${name}_bench ${benches})

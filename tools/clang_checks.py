@@ -12,13 +12,14 @@ may include. The commands come from BUILD/compile_commands.json, without what on
 import argparse
 import concurrent.futures
 import hashlib
-import json
 import os
 import pathlib
 import re
 import shlex
 import subprocess
 import sys
+
+from compiled_files import compiled_files
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -36,14 +37,13 @@ def wanted(words):
 
 def sources(build):
     """(file, arguments for clang) of every source of ours that the build compiles."""
-    for entry in json.loads((build / "compile_commands.json").read_text()):
-        file = pathlib.Path(entry["file"])
+    for file, command in compiled_files(build / "compile_commands.json"):
         if not file.is_relative_to(ROOT) or file.is_relative_to(build) or file.suffix != ".cpp":
             continue
         if not file.exists():  # deleted since the build was configured
             continue
-        if "verify_interface_header_sets" not in entry["command"]:
-            yield file, wanted(shlex.split(entry["command"]))
+        if "verify_interface_header_sets" not in command:
+            yield file, wanted(shlex.split(command))
 
 
 def includes_of(file, known):

@@ -9,11 +9,12 @@ One line a finding, `path:line: [rule] text`; exit code 1 when there is one.
 
 import argparse
 import collections
-import json
 import pathlib
 import re
 import subprocess
 import sys
+
+from compiled_files import compiled_files
 
 FUNCTION_LINES = 70
 HEADER_LINES = 400
@@ -347,9 +348,8 @@ class Tree:
     def compiled(self):
         if not self.compile_commands:
             return None
-        entries = json.loads(pathlib.Path(self.compile_commands).read_text())
-        files = [pathlib.Path(entry["directory"], entry["file"]).resolve() for entry in entries]
-        return {file.relative_to(self.root).as_posix() for file in files if file.is_relative_to(self.root)}
+        return {file.relative_to(self.root).as_posix() for file, _ in compiled_files(self.compile_commands)
+                if file.is_relative_to(self.root)}
 
     def has_build_file(self, path):
         folders = pathlib.PurePosixPath(path).parents
