@@ -43,8 +43,13 @@ endfunction()
 
 include(CohortPrecompiled)
 
-# Most of what a source costs are the headers and templates it shares with its neighbours.
-option(COHORT_UNITY "Compile several sources of a target at once: a clean build takes two thirds of the time" ON)
+# Most of what a source costs are the headers and templates it shares with its neighbours. Not by default with clang 14,
+# whose programs then do not link: it leaves out a function of libstdc++ 12's vector<bool>.
+set(cohort_unity OFF)
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  set(cohort_unity ON)
+endif()
+option(COHORT_UNITY "Compile several sources of a target at once: a clean build takes two thirds of the time" ${cohort_unity})
 function(cohort_compile_together target batch sources alone)
   if(COHORT_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${batch})
