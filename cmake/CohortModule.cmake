@@ -43,8 +43,8 @@ endfunction()
 
 include(CohortPrecompiled)
 
-# Most of what a source costs are the headers and templates it shares with its neighbours. Not by default with clang 14,
-# whose programs then do not link: it leaves out a function of libstdc++ 12's vector<bool>.
+# Most of what a source costs are the headers and templates it shares with its neighbours. By default with g++
+# alone: clang builds the fuzz targets, which have few sources.
 set(cohort_unity OFF)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   set(cohort_unity ON)

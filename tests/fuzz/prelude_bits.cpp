@@ -3,7 +3,7 @@
 // what is linked needs it under its own.
 #include <vector>
 
-#if defined(__clang__) && defined(COHORT_FUZZ)
+#if defined(__clang__)
 void fill_a1(std::_Bit_iterator first, std::_Bit_iterator last,
              const bool& value) __asm__("_ZSt9__fill_a1St13_Bit_iteratorS_RKb");
 void fill_a1(std::_Bit_iterator first, std::_Bit_iterator last, const bool& value) {
