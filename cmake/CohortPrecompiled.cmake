@@ -20,6 +20,14 @@ function(cohort_precompile target from)
   endif()
 endfunction()
 
+# Of a program that belongs to the tests but has a main of its own.
+function(cohort_precompile_program target)
+  cohort_test_options(${target})
+  cohort_precompile(${target} cohort_test_pch)
+  # g++ refuses a header that was made with other definitions.
+  target_compile_options(${target} PRIVATE $<TARGET_PROPERTY:GTest::gtest,INTERFACE_COMPILE_OPTIONS>)
+endfunction()
+
 function(cohort_make_pch target)
   target_include_directories(${target} SYSTEM PRIVATE ${TORCH_INCLUDE_DIRS})
   target_link_libraries(${target} PRIVATE ${TORCH_LIBRARIES} Threads::Threads)

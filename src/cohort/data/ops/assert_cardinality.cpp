@@ -9,7 +9,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "assert_cardinality";
+constexpr std::string_view kAssertCardinalityName = "assert_cardinality";
 
 class AssertStage final : public Stage {
  public:
@@ -52,7 +52,7 @@ class AssertStage final : public Stage {
 class AssertNode final : public Node {
  public:
   AssertNode(NodePtr input, std::int64_t cardinality)
-      : Node(kName, {std::move(input)}), cardinality_(cardinality) {
+      : Node(kAssertCardinalityName, {std::move(input)}), cardinality_(cardinality) {
     COHORT_CHECK(cardinality >= 0 || cardinality == kInfiniteCardinality,
                  ErrorCode::invalid_argument,
                  "[data.assert_cardinality] expected a number of elements or "

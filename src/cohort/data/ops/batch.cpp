@@ -11,7 +11,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "batch";
+constexpr std::string_view kBatchName = "batch";
 // With num_parallel_calls. An op of its own as in tf, whose rewrites do not see its batch size.
 constexpr std::string_view kParallelName = "parallel_batch";
 
@@ -42,7 +42,7 @@ class BatchStage final : public Stage {
 class BatchNode final : public Node {
  public:
   BatchNode(NodePtr input, std::int64_t size, BatchOptions options)
-      : Node(options.num_parallel_calls == 0 ? kName : kParallelName, {std::move(input)}),
+      : Node(options.num_parallel_calls == 0 ? kBatchName : kParallelName, {std::move(input)}),
         size_(size),
         options_(options) {
     COHORT_CHECK(size > 0, ErrorCode::invalid_argument,

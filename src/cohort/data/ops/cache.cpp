@@ -18,7 +18,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "cache";
+constexpr std::string_view kCacheName = "cache";
 
 Fields copy_of(const Fields& element) {
   Fields copies;
@@ -36,7 +36,7 @@ void read_cached(ByteReader& reader, std::int64_t& row) { row = reader.zigzag();
 class CacheNode final : public Node {
  public:
   CacheNode(NodePtr input, std::string file)
-      : Node(kName, {std::move(input)}), file_(std::move(file)) {}
+      : Node(kCacheName, {std::move(input)}), file_(std::move(file)) {}
 
   std::int64_t cardinality() const override { return input().cardinality(); }
   Attributes attributes() const override { return {{"file", file_}}; }
@@ -408,8 +408,9 @@ std::unique_ptr<Stage> CacheNode::make_stage(const StageContext& context) const 
   // A preview leaves no mark.
   if (context.purpose() != Purpose::run) return input().start(context.input(0));
   if (!file_.empty()) {
-    CachePaths paths{.whole = allowed_path(cache_path(file_), context.options(), kName),
-                     .partial = allowed_path(partial_cache_path(file_), context.options(), kName)};
+    CachePaths paths{
+        .whole = allowed_path(cache_path(file_), context.options(), kCacheName),
+        .partial = allowed_path(partial_cache_path(file_), context.options(), kCacheName)};
     return std::make_unique<FileCacheStage>(*this, context, std::move(paths));
   }
   std::unique_ptr<Stage> from = input().start(context.input(0));

@@ -13,7 +13,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "concatenate";
+constexpr std::string_view kConcatenateName = "concatenate";
 
 class ConcatenateStage final : public Stage {
  public:
@@ -87,7 +87,7 @@ class ConcatenateStage final : public Stage {
 class ConcatenateNode final : public Node {
  public:
   ConcatenateNode(NodePtr first, NodePtr second)
-      : Node(kName, {std::move(first), std::move(second)}) {}
+      : Node(kConcatenateName, {std::move(first), std::move(second)}) {}
 
   std::int64_t cardinality() const override {
     const std::int64_t a = inputs()[0]->cardinality();

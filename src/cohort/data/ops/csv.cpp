@@ -13,7 +13,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "csv";
+constexpr std::string_view kCsvName = "csv";
 
 void check_default(const CsvColumn& column, std::size_t number) {
   if (!column.default_value) return;
@@ -107,7 +107,7 @@ struct Scalar {
 class CsvNode final : public FileReaderNode {
  public:
   CsvNode(FileNames names, CsvOptions options)
-      : FileReaderNode(kName, std::move(names), options.file), options_(std::move(options)) {
+      : FileReaderNode(kCsvName, std::move(names), options.file), options_(std::move(options)) {
     check(options_);
   }
 
@@ -136,7 +136,7 @@ class CsvNode final : public FileReaderNode {
 
   std::unique_ptr<FileScanner> open(const std::string& path) const override {
     return std::make_unique<CsvScanner>(
-        ByteWindow(open_stream(path, file_options().compression, kName),
+        ByteWindow(open_stream(path, file_options().compression, kCsvName),
                    file_options().buffer_bytes),
         options_.delimiter, options_.header, path);
   }
@@ -208,7 +208,7 @@ CsvOptions options_from(AttributeReader& attributes) {
 }  // namespace
 
 NodePtr make_csv(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  FileNames names = FileNames::from(std::move(inputs), attributes, kName);
+  FileNames names = FileNames::from(std::move(inputs), attributes, kCsvName);
   return std::make_shared<CsvNode>(std::move(names), options_from(attributes));
 }
 

@@ -17,7 +17,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "filter";
+constexpr std::string_view kFilterName = "filter";
 
 void check(const MapFunction::Result& result, const std::string& name) {
   COHORT_CHECK(result.fields.size() == 1 && result.structure.is_leaf() &&
@@ -29,7 +29,7 @@ void check(const MapFunction::Result& result, const std::string& name) {
 class FilterNode final : public Node {
  public:
   FilterNode(NodePtr input, std::shared_ptr<const MapFunction> predicate)
-      : Node(kName, {std::move(input)}), predicate_(std::move(predicate)) {}
+      : Node(kFilterName, {std::move(input)}), predicate_(std::move(predicate)) {}
 
   std::int64_t cardinality() const override { return kUnknownCardinality; }
 

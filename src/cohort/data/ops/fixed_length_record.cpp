@@ -9,7 +9,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "fixed_length_record";
+constexpr std::string_view kFixedLengthRecordName = "fixed_length_record";
 
 class ChunkRows final : public FileRows {
  public:
@@ -25,7 +25,7 @@ class ChunkRows final : public FileRows {
 class FixedLengthNode final : public FileReaderNode {
  public:
   FixedLengthNode(FileNames names, FixedLengthOptions options)
-      : FileReaderNode(kName, std::move(names), options.file), options_(options) {
+      : FileReaderNode(kFixedLengthRecordName, std::move(names), options.file), options_(options) {
     COHORT_CHECK(options.record_bytes > 0, ErrorCode::invalid_argument,
                  "[data.fixed_length_record] expected record_bytes > 0, got ",
                  options.record_bytes);
@@ -50,23 +50,24 @@ class FixedLengthNode final : public FileReaderNode {
 
   std::unique_ptr<FileScanner> open(const std::string& path) const override {
     return std::make_unique<ChunkScanner>(
-        ByteWindow(open_stream(path, file_options().compression, kName),
+        ByteWindow(open_stream(path, file_options().compression, kFixedLengthRecordName),
                    file_options().buffer_bytes),
-        layout(), path, kName);
+        layout(), path, kFixedLengthRecordName);
   }
 
  protected:
   std::shared_ptr<const RowStore> open_rows(const std::vector<std::string>& paths) const override {
     std::vector<RowFile> files;
     for (const std::string& path : paths) {
-      const std::uint64_t file_bytes = FileDescriptor::open(path, kName).size();
+      const std::uint64_t file_bytes = FileDescriptor::open(path, kFixedLengthRecordName).size();
       files.push_back({.path = path,
                        .file_bytes = file_bytes,
                        .first = layout().header_bytes,
                        .row_bytes = layout().chunk_bytes,
-                       .count = layout().count(file_bytes, path, kName)});
+                       .count = layout().count(file_bytes, path, kFixedLengthRecordName)});
     }
-    return files.empty() ? nullptr : std::make_shared<ChunkRows>(std::move(files), kName);
+    return files.empty() ? nullptr
+                         : std::make_shared<ChunkRows>(std::move(files), kFixedLengthRecordName);
   }
 
  private:
@@ -82,7 +83,7 @@ class FixedLengthNode final : public FileReaderNode {
 }  // namespace
 
 NodePtr make_fixed_length_record(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  FileNames names = FileNames::from(std::move(inputs), attributes, kName);
+  FileNames names = FileNames::from(std::move(inputs), attributes, kFixedLengthRecordName);
   return std::make_shared<FixedLengthNode>(
       std::move(names), FixedLengthOptions{.record_bytes = attributes.integer("record_bytes"),
                                            .header_bytes = attributes.integer("header_bytes"),
@@ -99,8 +100,8 @@ Dataset raw_fixed_length_record(const StringTensor& files, FixedLengthOptions op
 namespace cohort {
 
 Dataset Dataset::fixed_length_record(const Dataset& files, FixedLengthOptions options) {
-  return Dataset(
-      std::make_shared<data::FixedLengthNode>(data::FileNames::of(files, data::kName), options));
+  return Dataset(std::make_shared<data::FixedLengthNode>(
+      data::FileNames::of(files, data::kFixedLengthRecordName), options));
 }
 
 Dataset Dataset::fixed_length_record(StringTensor files, FixedLengthOptions options) {

@@ -8,12 +8,12 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "flat_map";
+constexpr std::string_view kFlatMapName = "flat_map";
 
 class FlatMapNode final : public MadeDatasetsNode {
  public:
   FlatMapNode(NodePtr input, DatasetFunctionPtr function, std::optional<ElementSpec> spec)
-      : MadeDatasetsNode(kName, std::move(input), std::move(function), std::move(spec)) {}
+      : MadeDatasetsNode(kFlatMapName, std::move(input), std::move(function), std::move(spec)) {}
 
   std::int64_t cardinality() const override { return kUnknownCardinality; }
 

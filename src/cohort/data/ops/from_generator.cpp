@@ -10,7 +10,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "from_generator";
+constexpr std::string_view kFromGeneratorName = "from_generator";
 
 using MakeGenerator = std::function<Generator()>;
 
@@ -85,7 +85,7 @@ class GeneratorStage final : public Stage {
 class GeneratorNode final : public Node {
  public:
   GeneratorNode(MakeGenerator make, ElementSpec spec)
-      : Node(kName, {}), make_(std::move(make)), spec_(std::move(spec)) {
+      : Node(kFromGeneratorName, {}), make_(std::move(make)), spec_(std::move(spec)) {
     COHORT_CHECK(make_ != nullptr, ErrorCode::invalid_argument,
                  "[data.from_generator] expected a function that makes a generator, got an empty "
                  "one");

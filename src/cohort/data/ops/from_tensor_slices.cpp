@@ -9,7 +9,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "from_tensor_slices";
+constexpr std::string_view kFromTensorSlicesName = "from_tensor_slices";
 
 at::Tensor checked(const at::Tensor& tensor, std::int64_t size, std::size_t field) {
   COHORT_CHECK(tensor.is_cpu(), ErrorCode::invalid_argument,
@@ -35,7 +35,8 @@ ElementSpec checked_spec(const Nest& tensors) {
 
 class SlicesNode final : public Node {
  public:
-  explicit SlicesNode(const Nest& tensors) : Node(kName, {}), spec_of_all_(checked_spec(tensors)) {
+  explicit SlicesNode(const Nest& tensors)
+      : Node(kFromTensorSlicesName, {}), spec_of_all_(checked_spec(tensors)) {
     const std::vector<at::Tensor> given = tensors.flatten_tensors();
     COHORT_CHECK(!given.empty(), ErrorCode::invalid_argument,
                  "[data.from_tensor_slices] expected at least one tensor, got an empty nest");

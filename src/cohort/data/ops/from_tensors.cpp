@@ -10,7 +10,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "from_tensors";
+constexpr std::string_view kFromTensorsName = "from_tensors";
 
 // The value as a tensor of one row.
 at::Tensor as_row(const at::Tensor& tensor, std::size_t field) {
@@ -26,7 +26,9 @@ at::Tensor as_row(const at::Tensor& tensor, std::size_t field) {
 class TensorsNode final : public Node {
  public:
   explicit TensorsNode(const Nest& element)
-      : Node(kName, {}), element_(with_tensors(element)), spec_(ElementSpec::of(element_)) {
+      : Node(kFromTensorsName, {}),
+        element_(with_tensors(element)),
+        spec_(ElementSpec::of(element_)) {
     COHORT_CHECK(!spec_.fields.empty(), ErrorCode::invalid_argument,
                  "[data.from_tensors] expected at least one tensor, got an empty nest");
     Fields fields;

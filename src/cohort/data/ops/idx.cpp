@@ -14,7 +14,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "idx";
+constexpr std::string_view kIdxName = "idx";
 
 // What was in the files when the graph was built.
 struct IdxShape {
@@ -51,7 +51,7 @@ IdxShape shape_of(const std::vector<IdxFile>& files) {
 class IdxNode final : public Node {
  public:
   IdxNode(std::vector<std::string> paths, IdxShape shape)
-      : Node(kName, {}), paths_(std::move(paths)), shape_(std::move(shape)) {
+      : Node(kIdxName, {}), paths_(std::move(paths)), shape_(std::move(shape)) {
     COHORT_CHECK(shape_.count >= 0 && !paths_.empty() && paths_.size() <= 2 &&
                      shape_.element.fields.size() == paths_.size(),
                  ErrorCode::invalid_argument,
@@ -75,7 +75,7 @@ class IdxNode final : public Node {
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
     std::vector<std::string> paths;
     for (const std::string& path : paths_)
-      paths.push_back(allowed_path(path, context.options(), kName));
+      paths.push_back(allowed_path(path, context.options(), kIdxName));
     const Lock lock(mutex_);
     if (!store_) store_ = open_store(paths);
     return start_rows(*this, store_);

@@ -9,7 +9,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "ignore_errors";
+constexpr std::string_view kIgnoreErrorsName = "ignore_errors";
 
 class IgnoreErrorsStage final : public Stage {
  public:
@@ -37,7 +37,7 @@ class IgnoreErrorsStage final : public Stage {
 
 class IgnoreErrorsNode final : public Node {
  public:
-  explicit IgnoreErrorsNode(NodePtr input) : Node(kName, {std::move(input)}) {}
+  explicit IgnoreErrorsNode(NodePtr input) : Node(kIgnoreErrorsName, {std::move(input)}) {}
 
   std::int64_t cardinality() const override {
     return input().cardinality() == kInfiniteCardinality ? kInfiniteCardinality

@@ -12,7 +12,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "interleave";
+constexpr std::string_view kInterleaveName = "interleave";
 
 // The order depends on cycle_length, so that of this machine travels with the graph.
 InterleaveOptions resolved(InterleaveOptions options) {
@@ -27,14 +27,14 @@ class InterleaveNode final : public MadeDatasetsNode {
  public:
   InterleaveNode(NodePtr input, DatasetFunctionPtr function, std::optional<ElementSpec> spec,
                  const InterleaveOptions& options)
-      : MadeDatasetsNode(kName, std::move(input), std::move(function), std::move(spec)),
+      : MadeDatasetsNode(kInterleaveName, std::move(input), std::move(function), std::move(spec)),
         options_(options) {
     COHORT_CHECK(options.cycle_length > 0, ErrorCode::invalid_argument,
                  "[data.interleave] expected cycle_length > 0 or kAutotune, got ",
                  options.cycle_length);
     COHORT_CHECK(options.block_length > 0, ErrorCode::invalid_argument,
                  "[data.interleave] expected block_length > 0, got ", options.block_length);
-    check_parallel_calls(options.num_parallel_calls, kName);
+    check_parallel_calls(options.num_parallel_calls, kInterleaveName);
     COHORT_CHECK(options.num_parallel_calls <= options.cycle_length, ErrorCode::invalid_argument,
                  "[data.interleave] expected num_parallel_calls of at most cycle_length, ",
                  options.cycle_length, ", got ", options.num_parallel_calls);

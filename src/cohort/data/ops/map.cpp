@@ -20,7 +20,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "map";
+constexpr std::string_view kMapName = "map";
 
 // The sizes on which both agree; -1 or nullopt elsewhere.
 TensorSpec common(const TensorSpec& a, const TensorSpec& b, const std::string& name) {
@@ -41,11 +41,11 @@ class MapNode final : public Node {
 
   MapNode(NodePtr input, std::shared_ptr<const MapFunction> function, MapOptions options,
           Origin origin)
-      : Node(kName, {std::move(input)}),
+      : Node(kMapName, {std::move(input)}),
         function_(std::move(function)),
         options_(std::move(options)),
         origin_(origin) {
-    check_parallel_calls(options_.num_parallel_calls, kName);
+    check_parallel_calls(options_.num_parallel_calls, kMapName);
   }
 
   std::int64_t cardinality() const override { return input().cardinality(); }

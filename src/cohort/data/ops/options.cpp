@@ -12,7 +12,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "options";
+constexpr std::string_view kOptionsName = "options";
 
 // Calls visit(name, member) for every field.
 template <class Visit>
@@ -83,7 +83,7 @@ void check(const DatasetOptions& options) {
 class OptionsNode final : public Node {
  public:
   OptionsNode(NodePtr input, const DatasetOptions& options)
-      : Node(kName, {std::move(input)}), options_(options) {
+      : Node(kOptionsName, {std::move(input)}), options_(options) {
     check(options);
   }
 

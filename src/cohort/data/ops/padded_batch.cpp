@@ -10,7 +10,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "padded_batch";
+constexpr std::string_view kPaddedBatchName = "padded_batch";
 
 class PaddedBatchStage final : public Stage {
  public:
@@ -60,7 +60,7 @@ class PaddedBatchNode final : public Node {
  public:
   PaddedBatchNode(NodePtr input, std::int64_t size, bool drop_remainder,
                   std::vector<FieldPadding> paddings)
-      : Node(kName, {std::move(input)}),
+      : Node(kPaddedBatchName, {std::move(input)}),
         size_(size),
         drop_remainder_(drop_remainder),
         paddings_(std::move(paddings)) {

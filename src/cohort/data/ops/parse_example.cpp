@@ -14,7 +14,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "parse_example";
+constexpr std::string_view kParseExampleName = "parse_example";
 
 class ParseExampleStage final : public Stage {
  public:
@@ -99,7 +99,7 @@ class ParseExampleStage final : public Stage {
 class ParseExampleNode final : public Node {
  public:
   ParseExampleNode(NodePtr input, std::shared_ptr<const ExampleParser> parser)
-      : Node(kName, {std::move(input)}), parser_(std::move(parser)) {}
+      : Node(kParseExampleName, {std::move(input)}), parser_(std::move(parser)) {}
 
   std::int64_t cardinality() const override { return input().cardinality(); }
   Nest structure() const override { return parser_->element_spec().structure; }

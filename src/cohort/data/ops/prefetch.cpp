@@ -17,7 +17,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "prefetch";
+constexpr std::string_view kPrefetchName = "prefetch";
 constexpr std::int64_t kTunedElements = 8;  // for buffer_size -1
 constexpr auto kAwake = std::chrono::microseconds(50);
 constexpr int kWaitsToSleep = 16;
@@ -161,7 +161,7 @@ class PrefetchStage final : public Stage {
 class PrefetchNode final : public Node {
  public:
   PrefetchNode(NodePtr input, std::int64_t buffer_size)
-      : Node(kName, {std::move(input)}), buffer_size_(buffer_size) {
+      : Node(kPrefetchName, {std::move(input)}), buffer_size_(buffer_size) {
     COHORT_CHECK(buffer_size >= -1, ErrorCode::invalid_argument,
                  "[data.prefetch] expected buffer_size >= -1 (-1: tuned, 0: none), got ",
                  buffer_size);

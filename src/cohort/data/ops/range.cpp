@@ -14,7 +14,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "range";
+constexpr std::string_view kRangeName = "range";
 
 __extension__ using Wide = __int128;
 
@@ -84,7 +84,7 @@ bool holds(at::ScalarType dtype, std::int64_t value) {
 class RangeNode final : public Node {
  public:
   RangeNode(std::int64_t stop, const RangeOptions& options)
-      : Node(kName, {}),
+      : Node(kRangeName, {}),
         stop_(stop),
         options_(options),
         store_(std::make_shared<RangeStore>(options.start, options.step,

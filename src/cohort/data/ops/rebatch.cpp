@@ -18,7 +18,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "rebatch";
+constexpr std::string_view kRebatchName = "rebatch";
 
 void check_batches(const ElementSpec& spec, std::string_view op) {
   for (std::size_t i = 0; i < spec.fields.size(); ++i) {
@@ -51,7 +51,7 @@ class HeldRows {
 
   // invalid_argument where the rows are not of the shape of those held; nothing is added then.
   void add(Fields batch) {
-    const std::int64_t rows = row_count(batch, kName);
+    const std::int64_t rows = row_count(batch, kRebatchName);
     if (rows == 0) return;
     if (!parts_.empty()) check(batch);
     parts_.push_back({std::move(batch), 0, rows});
@@ -186,7 +186,9 @@ class RebatchStage final : public Stage {
 class RebatchNode final : public Node {
  public:
   RebatchNode(NodePtr input, std::vector<std::int64_t> sizes, bool drop_remainder)
-      : Node(kName, {std::move(input)}), sizes_(std::move(sizes)), drop_remainder_(drop_remainder) {
+      : Node(kRebatchName, {std::move(input)}),
+        sizes_(std::move(sizes)),
+        drop_remainder_(drop_remainder) {
     for (const std::int64_t size : sizes_) {
       COHORT_CHECK(size >= 0, ErrorCode::invalid_argument,
                    "[data.rebatch] expected sizes >= 0, got ", size);
@@ -215,7 +217,7 @@ class RebatchNode final : public Node {
 
   ElementSpec make_spec() const override {
     ElementSpec spec = input().spec();
-    check_batches(spec, kName);
+    check_batches(spec, kRebatchName);
     const std::int64_t size = sizes_[0];
     const bool is_one_size = std::count(sizes_.begin(), sizes_.end(), size) ==
                              static_cast<std::ptrdiff_t>(sizes_.size());
@@ -256,7 +258,7 @@ namespace cohort {
 Dataset Dataset::rebatch(std::vector<std::int64_t> sizes, RebatchOptions options) const {
   const auto node =
       std::make_shared<data::RebatchNode>(node_, std::move(sizes), options.drop_remainder);
-  data::check_batches(*node_, data::kName);
+  data::check_batches(*node_, data::kRebatchName);
   return Dataset(node);
 }
 

@@ -14,7 +14,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "rebatch_split";
+constexpr std::string_view kRebatchSplitName = "rebatch_split";
 
 // Part `index` of `parts` equal ones; the tail may be shorter or empty.
 at::Tensor part_of(const at::Tensor& field, std::int64_t index, std::int64_t parts) {
@@ -77,7 +77,7 @@ class RebatchSplitStage final : public Stage {
 class RebatchSplitNode final : public Node {
  public:
   RebatchSplitNode(NodePtr input, std::int64_t parts)
-      : Node(kName, {std::move(input)}), parts_(parts) {
+      : Node(kRebatchSplitName, {std::move(input)}), parts_(parts) {
     COHORT_CHECK(parts > 0, ErrorCode::invalid_argument,
                  "[data.rebatch_split] expected parts > 0, got ", parts);
   }
@@ -120,7 +120,7 @@ namespace cohort {
 
 Dataset Dataset::rebatch_split(std::int64_t parts) const {
   const auto node = std::make_shared<data::RebatchSplitNode>(node_, parts);
-  data::check_batches(*node_, data::kName);
+  data::check_batches(*node_, data::kRebatchSplitName);
   return Dataset(node);
 }
 

@@ -13,7 +13,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "repeat";
+constexpr std::string_view kRepeatName = "repeat";
 
 // The epoch that runs. Used only from a repeat's stage.
 class Epochs {
@@ -153,7 +153,8 @@ class ElementRepeat final : public Stage {
 
 class RepeatNode final : public Node {
  public:
-  RepeatNode(NodePtr input, std::int64_t count) : Node(kName, {std::move(input)}), count_(count) {}
+  RepeatNode(NodePtr input, std::int64_t count)
+      : Node(kRepeatName, {std::move(input)}), count_(count) {}
 
   std::int64_t cardinality() const override {
     const std::int64_t n = input().cardinality();

@@ -14,7 +14,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "shard";
+constexpr std::string_view kShardName = "shard";
 
 [[noreturn]] void refuse_too_few(const Shard& shard, std::int64_t got) {
   internal::throw_error(
@@ -137,7 +137,7 @@ class ElementShard final : public Stage {
 
 class ShardNode final : public Node {
  public:
-  ShardNode(NodePtr input, Shard shard) : Node(kName, {std::move(input)}), shard_(shard) {
+  ShardNode(NodePtr input, Shard shard) : Node(kShardName, {std::move(input)}), shard_(shard) {
     if (is_hint()) return;
     COHORT_CHECK(shard.count > 0, ErrorCode::invalid_argument,
                  "[data.shard] expected num_shards > 0, got ", shard.count);

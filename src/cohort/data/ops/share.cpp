@@ -18,7 +18,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "share";
+constexpr std::string_view kShareName = "share";
 // Bounds for what comes over the wire: products do not overflow, tables stay small.
 constexpr std::int64_t kBatchSizeMax = std::int64_t{1} << 40;
 constexpr std::int64_t kPartsMax = 1 << 20;
@@ -91,7 +91,8 @@ class ShareStage final : public Stage {
 
 class ShareNode final : public Node {
  public:
-  ShareNode(NodePtr input, const Share& share) : Node(kName, {std::move(input)}), share_(share) {
+  ShareNode(NodePtr input, const Share& share)
+      : Node(kShareName, {std::move(input)}), share_(share) {
     COHORT_CHECK(share.batch_size >= 0 && share.batch_size < kBatchSizeMax && share.parts >= 1 &&
                      share.parts <= kPartsMax &&
                      (share.batch_size > 0 || (share.parts == 1 && !share.drop_remainder)),

@@ -15,7 +15,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "shuffle";
+constexpr std::string_view kShuffleName = "shuffle";
 constexpr std::size_t kRowsAtOnce = 4096;
 
 // Uniform numbers that depend on a seed and on how many were drawn. A value type.
@@ -46,7 +46,7 @@ class Draws {
 class ShuffleNode final : public Node {
  public:
   ShuffleNode(NodePtr input, std::int64_t buffer_size, const ShuffleOptions& options)
-      : Node(kName, {std::move(input)}), buffer_size_(buffer_size), options_(options) {
+      : Node(kShuffleName, {std::move(input)}), buffer_size_(buffer_size), options_(options) {
     COHORT_CHECK(
         buffer_size > 0 || buffer_size == kUnknownCardinality, ErrorCode::invalid_argument,
         "[data.shuffle] expected buffer_size > 0, or kUnknownCardinality for the whole input, got ",

@@ -12,7 +12,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "skip";
+constexpr std::string_view kSkipName = "skip";
 
 std::int64_t read_left(ByteReader& reader) {
   const std::int64_t left = reader.zigzag();
@@ -111,7 +111,8 @@ class NoElements final : public Stage {
 
 class SkipNode final : public Node {
  public:
-  SkipNode(NodePtr input, std::int64_t count) : Node(kName, {std::move(input)}), count_(count) {}
+  SkipNode(NodePtr input, std::int64_t count)
+      : Node(kSkipName, {std::move(input)}), count_(count) {}
 
   std::int64_t cardinality() const override {
     const std::int64_t n = input().cardinality();

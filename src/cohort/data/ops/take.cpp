@@ -11,7 +11,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "take";
+constexpr std::string_view kTakeName = "take";
 
 std::int64_t read_left(ByteReader& reader) {
   const std::int64_t left = reader.zigzag();
@@ -120,7 +120,8 @@ class ElementTake final : public Stage {
 
 class TakeNode final : public Node {
  public:
-  TakeNode(NodePtr input, std::int64_t count) : Node(kName, {std::move(input)}), count_(count) {}
+  TakeNode(NodePtr input, std::int64_t count)
+      : Node(kTakeName, {std::move(input)}), count_(count) {}
 
   std::int64_t cardinality() const override {
     const std::int64_t n = input().cardinality();

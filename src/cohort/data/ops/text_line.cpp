@@ -8,12 +8,12 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "text_line";
+constexpr std::string_view kTextLineName = "text_line";
 
 class TextLineNode final : public FileReaderNode {
  public:
   TextLineNode(FileNames names, FileOptions options)
-      : FileReaderNode(kName, std::move(names), options) {}
+      : FileReaderNode(kTextLineName, std::move(names), options) {}
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<TextLineNode>(names_in(std::move(inputs)), file_options());
@@ -21,15 +21,15 @@ class TextLineNode final : public FileReaderNode {
 
   std::unique_ptr<FileScanner> open(const std::string& path) const override {
     return std::make_unique<LineScanner>(ByteWindow(
-        open_stream(path, file_options().compression, kName), file_options().buffer_bytes));
+        open_stream(path, file_options().compression, kTextLineName), file_options().buffer_bytes));
   }
 };
 
 }  // namespace
 
 NodePtr make_text_line(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  return std::make_shared<TextLineNode>(FileNames::from(std::move(inputs), attributes, kName),
-                                        file_options_from(attributes));
+  return std::make_shared<TextLineNode>(
+      FileNames::from(std::move(inputs), attributes, kTextLineName), file_options_from(attributes));
 }
 
 Dataset raw_text_line(const StringTensor& files, FileOptions options) {
@@ -41,8 +41,8 @@ Dataset raw_text_line(const StringTensor& files, FileOptions options) {
 namespace cohort {
 
 Dataset Dataset::text_line(const Dataset& files, FileOptions options) {
-  return Dataset(
-      std::make_shared<data::TextLineNode>(data::FileNames::of(files, data::kName), options));
+  return Dataset(std::make_shared<data::TextLineNode>(
+      data::FileNames::of(files, data::kTextLineName), options));
 }
 
 Dataset Dataset::text_line(StringTensor files, FileOptions options) {

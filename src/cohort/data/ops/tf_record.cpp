@@ -10,7 +10,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "tf_record";
+constexpr std::string_view kTfRecordName = "tf_record";
 
 class RecordRows final : public FileRows {
  public:
@@ -34,7 +34,7 @@ class RecordRows final : public FileRows {
 class TfRecordNode final : public FileReaderNode {
  public:
   TfRecordNode(FileNames names, FileOptions options)
-      : FileReaderNode(kName, std::move(names), options) {}
+      : FileReaderNode(kTfRecordName, std::move(names), options) {}
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<TfRecordNode>(names_in(std::move(inputs)), file_options());
@@ -42,16 +42,16 @@ class TfRecordNode final : public FileReaderNode {
 
   std::unique_ptr<FileScanner> open(const std::string& path) const override {
     return std::make_unique<RecordScanner>(
-        ByteWindow(open_stream(path, file_options().compression, kName),
+        ByteWindow(open_stream(path, file_options().compression, kTfRecordName),
                    file_options().buffer_bytes),
-        path, kName);
+        path, kTfRecordName);
   }
 
  protected:
   std::shared_ptr<const RowStore> open_rows(const std::vector<std::string>& paths) const override {
     std::vector<RowFile> files;
     for (const std::string& path : paths) {
-      const std::uint64_t file_bytes = FileDescriptor::open(path, kName).size();
+      const std::uint64_t file_bytes = FileDescriptor::open(path, kTfRecordName).size();
       std::optional<RecordIndex> index = load_record_index(index_path(path), file_bytes);
       if (!index) return nullptr;
       files.push_back({.path = path,
@@ -59,15 +59,15 @@ class TfRecordNode final : public FileReaderNode {
                        .count = index->offsets.size(),
                        .offsets = std::move(index->offsets)});
     }
-    return files.empty() ? nullptr : std::make_shared<RecordRows>(std::move(files), kName);
+    return files.empty() ? nullptr : std::make_shared<RecordRows>(std::move(files), kTfRecordName);
   }
 };
 
 }  // namespace
 
 NodePtr make_tf_record(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  return std::make_shared<TfRecordNode>(FileNames::from(std::move(inputs), attributes, kName),
-                                        file_options_from(attributes));
+  return std::make_shared<TfRecordNode>(
+      FileNames::from(std::move(inputs), attributes, kTfRecordName), file_options_from(attributes));
 }
 
 Dataset raw_tf_record(const StringTensor& files, FileOptions options) {
@@ -79,8 +79,8 @@ Dataset raw_tf_record(const StringTensor& files, FileOptions options) {
 namespace cohort {
 
 Dataset Dataset::tf_record(const Dataset& files, FileOptions options) {
-  return Dataset(
-      std::make_shared<data::TfRecordNode>(data::FileNames::of(files, data::kName), options));
+  return Dataset(std::make_shared<data::TfRecordNode>(
+      data::FileNames::of(files, data::kTfRecordName), options));
 }
 
 Dataset Dataset::tf_record(StringTensor files, FileOptions options) {

@@ -11,7 +11,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "typed_map";
+constexpr std::string_view kTypedMapName = "typed_map";
 
 void check(const TypedFunction& function, const ElementSpec& spec) {
   COHORT_CHECK(function.inputs.size() == spec.fields.size(), ErrorCode::invalid_argument,
@@ -120,7 +120,7 @@ class TypedMapStage final : public Stage {
 class TypedMapNode final : public Node {
  public:
   TypedMapNode(NodePtr from, std::shared_ptr<const TypedFunction> function)
-      : Node(kName, {std::move(from)}), function_(std::move(function)) {
+      : Node(kTypedMapName, {std::move(from)}), function_(std::move(function)) {
     check(*function_, input().spec());
   }
 

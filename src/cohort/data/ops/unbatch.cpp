@@ -17,7 +17,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "unbatch";
+constexpr std::string_view kUnbatchName = "unbatch";
 
 class UnbatchStage final : public Stage {
  public:
@@ -123,7 +123,7 @@ class UnbatchStage final : public Stage {
     row_ = 0;
     count_ = 0;
     batch_.clear();
-    count_ = row_count(batch, kName);
+    count_ = row_count(batch, kUnbatchName);
     for (at::Tensor& field : batch) {
       batch_.push_back(StringTensor::is(field) ? field : field.contiguous());
     }
@@ -139,7 +139,7 @@ class UnbatchNode final : public Node {
  public:
   // The number of rows of every batch, or -1 where it is not known.
   UnbatchNode(NodePtr input, std::int64_t batch_size)
-      : Node(kName, {std::move(input)}), batch_size_(batch_size) {
+      : Node(kUnbatchName, {std::move(input)}), batch_size_(batch_size) {
     COHORT_CHECK(batch_size >= -1, ErrorCode::invalid_argument,
                  "[data.unbatch] expected batch_size >= -1, got ", batch_size);
   }

@@ -11,7 +11,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "unique";
+constexpr std::string_view kUniqueName = "unique";
 
 bool is_comparable(at::ScalarType dtype) {
   return dtype == at::kInt || dtype == at::kLong || dtype == kString;
@@ -64,7 +64,7 @@ class UniqueStage final : public Stage {
 
 class UniqueNode final : public Node {
  public:
-  explicit UniqueNode(NodePtr input) : Node(kName, {std::move(input)}) {}
+  explicit UniqueNode(NodePtr input) : Node(kUniqueName, {std::move(input)}) {}
 
   std::int64_t cardinality() const override { return kUnknownCardinality; }
   Attributes attributes() const override { return {}; }

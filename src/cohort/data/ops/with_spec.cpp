@@ -12,7 +12,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "with_spec";
+constexpr std::string_view kWithSpecName = "with_spec";
 
 class WithSpecStage final : public Stage {
  public:
@@ -40,7 +40,7 @@ class WithSpecStage final : public Stage {
 class WithSpecNode final : public Node {
  public:
   WithSpecNode(NodePtr input, ElementSpec spec)
-      : Node(kName, {std::move(input)}), known_(std::move(spec)) {}
+      : Node(kWithSpecName, {std::move(input)}), known_(std::move(spec)) {}
 
   std::int64_t cardinality() const override { return input().cardinality(); }
   Attributes attributes() const override { return {{"spec", nest_of(known_)}}; }

@@ -14,7 +14,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kName = "zip";
+constexpr std::string_view kZipName = "zip";
 
 using Stages = std::vector<std::unique_ptr<Stage>>;
 
@@ -98,7 +98,7 @@ class ZipNode final : public Node {
  public:
   // `keys` are those of a map, in their order; none: a tuple.
   ZipNode(std::vector<NodePtr> inputs, std::vector<std::string> keys)
-      : Node(kName, std::move(inputs)), keys_(std::move(keys)) {
+      : Node(kZipName, std::move(inputs)), keys_(std::move(keys)) {
     COHORT_CHECK(!this->inputs().empty(), ErrorCode::invalid_argument,
                  "[data.zip] expected at least one dataset, got none");
     COHORT_CHECK(keys_.empty() || (keys_.size() == this->inputs().size() &&
