@@ -113,20 +113,26 @@ TEST_F(ChannelTableTest, WhenAllAreClosedNoHandlerRuns) {
 
 // The end waited for it, for ever with one that does not end.
 TEST_F(ChannelTableTest, AHandlerThatDoesNotEndIsLeftBehind) {
-  Promised<bool> is_greeting, may_greet;
-  auto slow = std::make_unique<ChannelTable>([&, kept = job](const rpc::Hello&) {
-    is_greeting.set(true);
-    may_greet.wait();
-    return kept;
+  struct Kept {
+    std::shared_ptr<Job> job;
+    Promised<bool> is_greeting, may_greet;
+  };
+  // The handler's too, which may end after the test.
+  auto kept = std::make_shared<Kept>();
+  kept->job = job;
+  auto slow = std::make_unique<ChannelTable>([kept](const rpc::Hello&) {
+    kept->is_greeting.set(true);
+    kept->may_greet.wait();
+    return kept->job;
   });
   ChannelPair pair("stream", {}, [&](auto channel) { return slow->accept(std::move(channel)); });
   pair.near->send(hello());
-  is_greeting.wait();
+  kept->is_greeting.wait();
   pair.far.reset();
   const Deadline now = Deadline::after(Duration::zero());
   EXPECT_FALSE(slow->close_all(now, now));
   slow.reset();
-  may_greet.set(true);
+  kept->may_greet.set(true);
   pair.at_near.wait_closed();
 }
 
