@@ -13,13 +13,15 @@ Json run_dataset(const Json& test_case) {
   const auto state = std::make_shared<CaseState>(member_or(test_case, "files", Json()));
   Json outcome = Json::object();
   std::optional<Dataset> dataset;
+  std::unique_ptr<Subject> subject;
   try {
     dataset = build_pipeline(member(test_case, "pipeline"), state);
+    subject = subject_of(*dataset);
+    // A dataset function that nothing could be tried on is refused with the spec (decision 0013).
+    subject->describe(outcome);
   } catch (...) {
     return {{"build_error", caught_error()}};
   }
-  const std::unique_ptr<Subject> subject = subject_of(*dataset);
-  subject->describe(outcome);
   if (member_or(test_case, "report_options", false)) {
     outcome["options"] = json_of(dataset->options());
   }

@@ -69,10 +69,10 @@ Json run_worker(const Json& test_case, Strategy& strategy,
   try {
     run_prelude(member_or<std::string>(test_case, "prelude", ""), strategy);
     subject = subject_of(strategy, distributed(test_case, strategy, state, contexts), replica_fn);
+    subject->describe(outcome);
   } catch (...) {
     return {{"build_error", caught_error()}};
   }
-  subject->describe(outcome);
   run_actions(test_case, *subject, *state, outcome);
   if (!contexts.is_null()) outcome["contexts"] = contexts;
   return outcome;

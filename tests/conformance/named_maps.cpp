@@ -3,6 +3,7 @@
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/stack.h>
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 
@@ -17,6 +18,7 @@ namespace {
 using Call = std::function<Nest(const Nest&)>;
 using Output = std::function<ElementSpec(const ElementSpec&)>;
 using StatePtr = std::shared_ptr<CaseState>;
+using Sizes = decltype(TensorSpec::sizes);
 
 // --- specs
 // -----------------------------------------------------------------------------------------
@@ -106,6 +108,23 @@ NamedMap cast(const Json& k, const StatePtr&) {
           })};
 }
 
+// What is known of the sizes of a sum; -1: unknown.
+Sizes broadcast(const Sizes& a, const Sizes& b) {
+  if (!a || !b) return std::nullopt;
+  const Sizes &longer = a->size() < b->size() ? b : a, &shorter = a->size() < b->size() ? a : b;
+  Sizes sum = longer;
+  const std::size_t lead = longer->size() - shorter->size();
+  for (std::size_t i = 0; i < shorter->size(); ++i) {
+    std::int64_t& size = (*sum)[lead + i];
+    const std::int64_t other = (*shorter)[i];
+    if (size == 1 || (size < 0 && other > 1)) size = other;
+    if (size >= 0 && other > 1 && other != size) {
+      refuse("sum_pair", std::to_string(size) + " and " + std::to_string(other) + " in one place");
+    }
+  }
+  return sum;
+}
+
 NamedMap sum_pair(const Json&, const StatePtr&) {
   const auto parts = [](const Nest& x) -> const Nest::Items& {
     if (x.kind() != Nest::Kind::tuple || x.items().size() != 2) refuse("sum_pair", x.structure());
@@ -122,11 +141,9 @@ NamedMap sum_pair(const Json&, const StatePtr&) {
                 a.fields[0].dtype != b.fields[0].dtype) {
               refuse("sum_pair", input.to_string());
             }
-            const bool is_left = b.fields[0].sizes && b.fields[0].sizes->empty();
-            return is_left || a.fields[0] == b.fields[0] ? a
-                   : a.fields[0].sizes && a.fields[0].sizes->empty()
-                       ? b
-                       : ElementSpec::tuple({{a.fields[0].dtype, std::nullopt}});
+            ElementSpec sum = a;
+            sum.fields[0].sizes = broadcast(a.fields[0].sizes, b.fields[0].sizes);
+            return sum;
           }};
 }
 
@@ -300,10 +317,16 @@ NamedMap file_name(const Json& k, const StatePtr& state) {
           })};
 }
 
+// As tf.strings.to_number: blanks around the number and its sign are its own.
 std::int64_t parsed(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\n\v\f\r";
+  std::string_view number = text;
+  number.remove_prefix(std::min(number.find_first_not_of(kBlanks), number.size()));
+  number.remove_suffix(number.size() - (number.find_last_not_of(kBlanks) + 1));
+  if (number.size() > 1 && number[0] == '+' && number[1] != '-') number.remove_prefix(1);
   std::int64_t value = 0;
-  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || result.ec != std::errc() || result.ptr != text.data() + text.size()) {
+  const auto result = std::from_chars(number.data(), number.data() + number.size(), value);
+  if (number.empty() || result.ec != std::errc() || result.ptr != number.data() + number.size()) {
     refuse("parse_int", "'" + std::string(text) + "'");
   }
   return value;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "cohort/core/error.h"
+
 namespace cohort::conformance {
 namespace {
 
@@ -55,6 +57,12 @@ const Json& Op::json(const char* key) const {
   static const Json absent;
   const auto found = fields_.find(key);
   return found == fields_.end() ? absent : *found;
+}
+
+std::int64_t Op::parallel(const char* key) const {
+  const auto given = maybe<std::int64_t>(key);
+  COHORT_CHECK(given != 0, ErrorCode::invalid_argument, "expected ", key, " > 0, got 0");
+  return given.value_or(0);
 }
 
 std::vector<std::string> Op::paths(const char* key) const {

@@ -39,6 +39,8 @@ class Op {
   std::optional<T> maybe(const char* key) const {
     return has(key) ? std::optional<T>(convert<T>(key)) : std::nullopt;
   }
+  // A degree of parallelism. Absent is 0 to the library, where 0 given is an error in tf.
+  std::int64_t parallel(const char* key) const;
   // A list of names, or one, as paths of the case's directory.
   std::vector<std::string> paths(const char* key) const;
   // A fault where there is a field beside these.

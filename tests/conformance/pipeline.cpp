@@ -26,17 +26,10 @@ ElementSpec argument_spec(ElementSpec spec) {
 // --- functions
 // ---------------------------------------------------------------------------------------
 
-// Absent is 0 to the library, where 0 given is an error in tf.
-std::int64_t parallel_calls(const Op& op) {
-  const auto given = op.maybe<std::int64_t>("parallel");
-  COHORT_CHECK(given != 0, ErrorCode::invalid_argument, "expected num_parallel_calls > 0, got 0");
-  return given.value_or(0);
-}
-
 Dataset map(const Dataset& input, const Op& op) {
   NamedMap fn = named_map(op.get<std::string>("fn"), op.json("arg"), op.state());
   MapOptions options;
-  options.num_parallel_calls = parallel_calls(op);
+  options.num_parallel_calls = op.parallel("parallel");
   options.deterministic = op.maybe<bool>("deterministic");
   options.output_spec = fn.output(argument_spec(input.element_spec()));
   return input.map(
@@ -60,7 +53,7 @@ Dataset interleave(const Dataset& input, const Op& op) {
   InterleaveOptions options;
   options.cycle_length = op.get_or<std::int64_t>("cycle", kAutotune);
   options.block_length = op.get_or<std::int64_t>("block", 1);
-  options.num_parallel_calls = parallel_calls(op);
+  options.num_parallel_calls = op.parallel("parallel");
   options.deterministic = op.maybe<bool>("deterministic");
   return input.interleave(named_dataset(op.get<std::string>("fn"), op.json("arg")), options);
 }
@@ -71,7 +64,7 @@ Dataset interleave(const Dataset& input, const Op& op) {
 Dataset batch(const Dataset& input, const Op& op) {
   BatchOptions options;
   options.drop_remainder = op.get_or("drop", false);
-  options.num_parallel_calls = op.get_or<std::int64_t>("parallel", 0);
+  options.num_parallel_calls = op.parallel("parallel");
   return input.batch(op.get<std::int64_t>("size"), options);
 }
 

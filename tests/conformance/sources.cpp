@@ -69,7 +69,7 @@ Dataset list_files(const Op& op) {
 FileOptions file_options(const Op& op) {
   FileOptions options;
   options.compression = parse_compression(op.get_or<std::string>("compression", ""));
-  options.num_parallel_reads = op.get_or<std::int64_t>("parallel_reads", 0);
+  options.num_parallel_reads = op.parallel("parallel_reads");
   return options;
 }
 
