@@ -53,8 +53,8 @@ def includes_of(file, known):
         at = open_files.pop()
         if at not in known:
             text = at.read_text(encoding="utf-8")
-            names = re.findall(r'^\s*#\s*include\s*"(cohort/[^"]+)"', text, re.MULTILINE)
-            known[at] = [ROOT / "src" / name for name in names]
+            names = re.findall(r'^\s*#\s*include\s*"((?:cohort|tests|bench)/[^"]+)"', text, re.MULTILINE)
+            known[at] = [(ROOT / "src" if name.startswith("cohort/") else ROOT) / name for name in names]
         seen.add(at)
         open_files += [path for path in known[at] if path not in seen and path.exists()]
     return sorted(seen)

@@ -118,7 +118,7 @@ Sizes broadcast(const Sizes& a, const Sizes& b) {
     std::int64_t& size = (*sum)[lead + i];
     const std::int64_t other = (*shorter)[i];
     if (size == 1 || (size < 0 && other > 1)) size = other;
-    if (size >= 0 && other > 1 && other != size) {
+    if (size >= 0 && other >= 0 && other != 1 && other != size) {
       refuse("sum_pair", std::to_string(size) + " and " + std::to_string(other) + " in one place");
     }
   }
