@@ -119,7 +119,9 @@ class MemoryPass {
       read_cached(reader, items.emplace_back());
       check(items.back());
     }
-    if (position > items.size()) reader.fail("a position in the cache");
+    if (position > (state == 1 ? items.size() : 0) || (state == 0 && !items.empty())) {
+      reader.fail("a position in the cache");
+    }
     position_ = position;
     pass_.reset();
     filled_.clear();
