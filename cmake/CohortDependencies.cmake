@@ -32,3 +32,15 @@ if(TORCH_CXX_FLAGS MATCHES "_GLIBCXX_USE_CXX11_ABI=0")
   message(FATAL_ERROR "This LibTorch was built with the old C++ ABI; Cohort needs one with the CXX11 ABI "
                       "(the distribution's libtorch-dev, or PyPI's from 2.7 on). Set Torch_DIR to it.")
 endif()
+# Some LibTorchs (PyPI's wheels) bring a copy of fmt among their headers. spdlog would include that one while it links the
+# system's: a folder with the system's alone comes first.
+set(COHORT_TORCH_INCLUDE_DIRS ${TORCH_INCLUDE_DIRS})
+get_target_property(fmt_includes fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
+list(GET fmt_includes 0 fmt_includes)
+foreach(folder ${TORCH_INCLUDE_DIRS})
+  if(EXISTS ${folder}/fmt AND NOT folder STREQUAL fmt_includes)
+    file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/fmt_first)
+    file(CREATE_LINK ${fmt_includes}/fmt ${PROJECT_BINARY_DIR}/fmt_first/fmt SYMBOLIC)
+    set(COHORT_TORCH_INCLUDE_DIRS ${PROJECT_BINARY_DIR}/fmt_first ${TORCH_INCLUDE_DIRS})
+  endif()
+endforeach()

@@ -98,7 +98,7 @@ function(cohort_module name)
   target_sources(cohort_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/src FILES ${headers})
   target_include_directories(cohort_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
   # LibTorch's headers are not ours to keep free of warnings.
-  target_include_directories(cohort_${name} SYSTEM PUBLIC ${TORCH_INCLUDE_DIRS})
+  target_include_directories(cohort_${name} SYSTEM PUBLIC ${COHORT_TORCH_INCLUDE_DIRS})
   target_link_libraries(cohort_${name} PUBLIC ${TORCH_LIBRARIES} Threads::Threads PRIVATE ${ARG_LIBS})
   foreach(dep ${ARG_DEPS})
     target_link_libraries(cohort_${name} PUBLIC cohort_${dep})

@@ -29,7 +29,7 @@ function(cohort_precompile_program target)
 endfunction()
 
 function(cohort_make_pch target)
-  target_include_directories(${target} SYSTEM PRIVATE ${TORCH_INCLUDE_DIRS})
+  target_include_directories(${target} SYSTEM PRIVATE ${COHORT_TORCH_INCLUDE_DIRS})
   target_link_libraries(${target} PRIVATE ${TORCH_LIBRARIES} Threads::Threads)
   cohort_compile_options(${target})
   target_compile_options(${target} PRIVATE -fpch-preprocess)

@@ -19,8 +19,12 @@ COHORT_SEEN const char* __tsan_default_suppressions() {
 }
 
 COHORT_SEEN const char* __asan_default_options() {
-  return "detect_stack_use_after_return=1:detect_leaks=0";
+  return "detect_stack_use_after_return=1:detect_leaks=1";
 }
+
+// What is named here is LibTorch's or gRPC's own, by the function that allocates it: a library's
+// name would also hide what we ask it for and lose.
+COHORT_SEEN const char* __lsan_default_suppressions() { return ""; }
 
 COHORT_SEEN const char* __ubsan_default_options() { return "print_stacktrace=1"; }
 

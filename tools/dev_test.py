@@ -17,7 +17,9 @@ def run(*arguments):
 class DevTest(unittest.TestCase):
     def test_refuses_wrong_arguments(self):
         for arguments in (["fly"], ["build", "debug"], ["build", "--target"], ["train", "--workers"], ["train", "--ps"],
-                          ["train", "--kill-at"], ["train", "--data"], ["train", "--data-dir"], ["test", "--preset"], ["fuzz", "--seconds"], ["fuzz", "nothing"],
+                          ["train", "--kill-at"], ["train", "--data"], ["train", "--data-dir"], ["test", "--preset"],
+                          ["test", "--torch"], ["test", "--torch", "3"], ["train", "--torch", "1.13"], ["train", "--preset", "quick"],
+                          ["build", "--torch"], ["fuzz", "--seconds"], ["fuzz", "nothing"],
                           ["check", "spelling"], ["conformance"], ["conformance", "/no/such/folder"], ["setup", "--fast"]):
             with self.subTest(arguments=arguments):
                 code, output, errors = run(*arguments)

@@ -266,10 +266,10 @@ def unreached_files(tree):
 
 # Installed for those who extend Cohort, and only reached by their own names.
 NOT_IN_UMBRELLA = {f"cohort/{name}.h" for name in (
-    "cluster/validation", "coordinator/closure_queue", "coordinator/failure_policy", "core/blas", "core/random",
+    "cluster/validation", "coordinator/closure_queue", "coordinator/failure_policy", "core/blas", "core/crc32c", "core/random",
     "data/auto_shard", "data/external_state", "data/never_fails", "data/raw_readers", "data/rebatch", "function/default_generator",
     "function/tracing_mode", "input/dummy", "input/multi_device_iterator", "rpc/messages", "rpc/travel",
-    "variable/hyperparameter", "variable/remote_variable")}
+    "variable/eager_step", "variable/hyperparameter", "variable/remote_variable", "variable/replica_count")}
 
 
 def umbrella(tree):
@@ -313,8 +313,18 @@ def stray_words(tree):
                 yield Finding(source.path, number, "words", "a path of one machine")
 
 
+OUTPUT = re.compile(r"(^|/)(out|core|core\.\d+|nohup\.out|a\.out|vgcore\.\d+|[^/]+\.log)$")
+
+
+def tracked_outputs(tree):
+    """What a run has written and somebody has committed."""
+    for path in tree.tracked():
+        if OUTPUT.search(path) and (tree.root / path).is_file():
+            yield Finding(path, 1, "outputs", "a run's output is no source: git rm it")
+
+
 RULES = (layers, banned_includes, banned_calls, function_lengths, file_sizes, names, licence_heads,
-         unreached_files, umbrella, markdown_links, stray_words)
+         unreached_files, umbrella, markdown_links, stray_words, tracked_outputs)
 
 
 class Tree:
@@ -327,14 +337,20 @@ class Tree:
         self.compile_commands = compile_commands
         self.sources = [Source(self.root, path) for path in sorted(self.paths())]
 
-    def paths(self):
-        listing = subprocess.run(["git", "-C", self.root, "ls-files", "-co", "--exclude-standard", "-z"],
+    def listed(self, *kinds):
+        """What git lists; without git, everything but build folders."""
+        listing = subprocess.run(["git", "-C", self.root, "ls-files", "-z", *kinds],
                                  capture_output=True, text=True) if (self.root / ".git").exists() else None
         if listing and listing.returncode == 0:
-            found = listing.stdout.split("\0")
-        else:
-            found = [path.relative_to(self.root).as_posix() for path in self.root.rglob("*")
-                     if not {"build", ".git", ".cache"} & set(path.relative_to(self.root).parts)]
+            return listing.stdout.split("\0")
+        return [path.relative_to(self.root).as_posix() for path in self.root.rglob("*")
+                if not {"build", ".git", ".cache"} & set(path.relative_to(self.root).parts)]
+
+    def tracked(self):
+        return sorted(set(self.listed("--cached")))
+
+    def paths(self):
+        found = self.listed("--cached", "--others", "--exclude-standard")
         wanted = lambda path: path.endswith(self.TEXT) or path in ("dev", ".ci/run")
         return [path for path in set(found) if path and wanted(path) and (self.root / path).is_file()]
 

@@ -153,6 +153,13 @@ class Rules(unittest.TestCase):
         self.assertEqual(self.found("docs/a.md", "[b](b.md#B) [w](https://x.y) [h](#here)\n```\n[c](d)\n```\n"), [])
         self.assertEqual(self.found("docs/a.md", "see [c](c.md)\n", "links"), ["no file 'c.md'"])
 
+    def test_outputs(self):
+        for path in ("out", "bench/core", "core.123", "tests/run.log"):
+            self.assertEqual(self.found(path, "x\n", "outputs"), ["a run's output is no source: git rm it"], path)
+            (self.root / path).unlink()
+        self.write("src/cohort/core/user.cpp", HEAD + '#include "cohort/core/log.h"\n')
+        self.assertEqual(self.found("src/cohort/core/log.h", HEAD), [])
+
     def test_words(self):
         self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD + "// FIX" "ME\n"), ["words"])
         self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD + "// TO" "DO: later\n"), ["words"])

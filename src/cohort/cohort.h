@@ -18,6 +18,7 @@
 #include "cohort/data/example_parser.h"
 #include "cohort/data/record_io.h"
 #include "cohort/function/function.h"
+#include "cohort/function/inspection.h"
 #include "cohort/function/registry.h"
 #include "cohort/function/worker_index.h"
 #include "cohort/input/in_process_workers.h"

@@ -67,6 +67,10 @@ TEST_F(BadInput, AServersOptionsAreCheckedBeforeItListens) {
   EXPECT_THAT(start({.backends = {"pigeon"}}),
               throws_error(ErrorCode::unimplemented,
                            "got 'pigeon'; correct the name in ServerOptions::backends"));
+  EXPECT_THAT(start({.data_port = 65536}),
+              throws_error(ErrorCode::invalid_argument, "data_port of 0 to 65535, got 65536"));
+  EXPECT_THAT(start({.backends = {"grpc"}, .data_port = 5}),
+              throws_error(ErrorCode::invalid_argument, "\"stream\" for data port 5"));
   EXPECT_THAT(start({.data_timeout = Duration::zero()}),
               throws_error(ErrorCode::invalid_argument, "data_timeout"));
 }
@@ -251,10 +255,13 @@ TEST_F(BadInput, ACoordinatorFollowsOneThatHasEnded) {
   expect_end(example(), cluster.tf_config("chief:0"), 0, {});
 }
 
+// It hears whom it met, and nothing of that one's job.
 TEST_F(BadInput, AWorkerOfAnotherJobIsNamed) {
   const TestCluster cluster = small_cluster({COHORT_COMMAND, "server", "--job-id", "yesterday"});
-  expect_end(example(), cluster.tf_config("chief:0"), 64,
-             {"refuses chief:0", "not to 'yesterday'", "give every task the same cluster"});
+  RunningProgram program(example(), {{"TF_CONFIG", cluster.tf_config("chief:0")}});
+  const std::string job = rpc::default_job_id(cluster.spec().to_json());
+  expect_end(program, 64, {"got one of job '" + job + "'", "give every task the same cluster"});
+  EXPECT_EQ(program.err().find("yesterday"), std::string::npos) << program.err();
 }
 
 TEST_F(BadInput, ATaskAtTheAddressOfAnotherIsNamed) {
@@ -271,18 +278,15 @@ class OtherBuild final : public rpc::ControlService {
  public:
   explicit OtherBuild(rpc::Identity self) : self_(std::move(self)) {}
 
-  rpc::HandshakeReply handshake(const rpc::HandshakeRequest& request) override {
+  rpc::HandshakeReply handshake(const rpc::HandshakeRequest& request, const rpc::Caller&) override {
     rpc::Identity self = self_;
     self.task = request.expected_task;
     self.job_id = request.caller.job_id;
     return {self, {}};
   }
   rpc::Health health() override { return {}; }
-  void register_function(const rpc::FunctionBody&) override {}
-  void create_variables(const std::vector<rpc::VariableSpec>&) override {}
-  void create_iterator(const rpc::IteratorSpec&) override {}
-  void release(const std::vector<std::uint64_t>&) override {}
-  void shutdown(std::chrono::milliseconds) override {}
+  std::shared_ptr<rpc::ControlledJob> job_of(const rpc::Caller&) override { return nullptr; }
+  void shutdown(const rpc::Caller&, std::chrono::milliseconds) override {}
 
  private:
   rpc::Identity self_;

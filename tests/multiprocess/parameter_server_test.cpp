@@ -5,11 +5,13 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
 
 #include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/function/inspection.h"
 #include "cohort/optimizer/sgd.h"
 #include "cohort/testing/cluster/test_cluster.h"
 
@@ -288,6 +290,53 @@ TEST(CoordinatorsInTurn, TheUpdatesOfEachCount) {
     EXPECT_TRUE(coordinator.join(std::chrono::seconds(60))) << i;
   }
   EXPECT_EQ(sum.read().item<float>(), 30);
+}
+
+TEST_P(ParameterServerTest, AStepPrintsToTheLogOfItsWorker) {
+  Variable v = strategy.variable("v", at::full({2}, 3.F));
+  const Function step(
+      [&] {
+        print(v.tensor().mul(2), "twice");
+        v.assign_add(at::ones({2}));
+      },
+      {.name = "shown"});
+  coordinator.schedule(step);
+  coordinator.join();
+  const std::string log = cluster.output("worker:0") + cluster.output("worker:1");
+  EXPECT_THAT(log, ::testing::ContainsRegex("worker:[01]: closure [0-9]+ of 'shown': twice = "
+                                            "float32\\[2\\] \\{6, 6\\}"));
+  EXPECT_EQ(cluster.health("ps:0").pushes_applied, 2U) << "the variable's value, and one update";
+}
+
+TEST_P(ParameterServerTest, AStepWhoseValueIsNotFiniteEndsWithItsLabel) {
+  Variable v = strategy.variable("v", at::full({2}, 0.F));
+  const Function step(
+      [&] {
+        const at::Tensor log = v.tensor().log();
+        v.assign_add(at::ones({2}));
+        check_finite(log, "log of v");
+      },
+      {.name = "checked"});
+  const Error error = error_of([&] { coordinator.schedule(step).fetch(); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(error.cause(), ErrorCause::application);
+  EXPECT_THAT(error.what(), ::testing::AllOf(::testing::HasSubstr("'log of v', got 2 of 2"),
+                                             ::testing::HasSubstr("running 'checked'")));
+  EXPECT_TRUE(v.read().eq(0).all().item<bool>()) << "its update was not sent";
+}
+
+// It named an operator without its function and shapes.
+TEST_P(ParameterServerTest, AnOperatorThatFailsOnAWorkerNamesItsFunctionAndInputs) {
+  const Function step([](at::Tensor x, at::Tensor i) { return x.index_select(0, i); },
+                      {.name = "chosen"});
+  coordinator.schedule(step, at::ones({3, 2}), at::ones({2}, at::kLong)).fetch();
+  const Error error = error_of([&] {
+    coordinator.schedule(step, at::ones({3, 2}), at::ones({2}, at::kLong).mul(-5)).fetch();
+  });
+  EXPECT_THAT(error.what(),
+              ::testing::AllOf(::testing::HasSubstr("aten::index_select failed"),
+                               ::testing::HasSubstr("(with self float32[3, 2], index int64[2])"),
+                               ::testing::HasSubstr("running 'chosen'")));
 }
 
 }  // namespace

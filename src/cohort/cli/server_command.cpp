@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cohort/cli/commands.h"
@@ -41,6 +42,18 @@ class ServerCommand final : public Command {
                        "; repeatable, the preferred one first (default: stream)")
         ->check(CLI::IsMember(backends))
         ->allow_extra_args(false);
+    const std::map<std::string, rpc::PayloadChecksums> sums = {
+        {"between-hosts", rpc::PayloadChecksums::between_hosts},
+        {"never", rpc::PayloadChecksums::never},
+        {"always", rpc::PayloadChecksums::always}};
+    app.add_option("--payload-checksums", options_.payload_checksums,
+                   "whether tensors travel with a checksum: between-hosts, never or always "
+                   "(default: between-hosts, or as the coordinator says)")
+        ->transform(CLI::CheckedTransformer(sums));
+    app.add_option("--data-port", options_.data_port,
+                   "a second port, for tensors (default: all travels over the port of the task's "
+                   "address)")
+        ->check(CLI::Range(1, 65535));
     app.footer(
         "The cluster and the own task come from TF_CONFIG, for example\n"
         "  TF_CONFIG='{\"cluster\": {\"chief\": [\"127.0.0.1:4000\"], \"worker\": "

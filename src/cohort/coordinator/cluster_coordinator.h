@@ -40,9 +40,16 @@ struct CoordinatorOptions {
   // ClusterOptions::data_timeout, so that a worker that waits for a parameter server for so long
   // can say which.
   Duration data_timeout = Duration::zero();
-  // How often workers are asked whether they live. One that does not answer two in a row, for as
-  // long each, is lost like one whose connection breaks. Zero: never asked.
+  // Workers are asked all at once whether they live, so often that any number of them that answer
+  // no more is noticed within two heartbeats, and lost as when their connections break. Zero: never
+  // asked.
   Duration heartbeat = std::chrono::seconds(5);
+  // For a debugger: steps run in this process, on the thread that calls schedule(), one at a time
+  // and as they are written, so that breakpoints, item() and std::cout work in them. Variables are
+  // read from and updated on the parameter servers, and elements are those of worker 0, drawn here:
+  // without other tasks' updates the values are those that one worker would compute. The workers
+  // get nothing to do. Also set by COHORT_RUN_EAGERLY=1.
+  bool run_eagerly = false;
 
   bool operator==(const CoordinatorOptions&) const = default;
 };
@@ -55,6 +62,14 @@ struct CoordinatorStatistics {
   std::uint64_t pulled_bytes = 0;
   std::uint64_t pushed_bytes = 0;
   std::uint64_t traces = 0;  // programs made, those that workers refused too
+  // Of closures that were retried: updates that an earlier attempt had made, so that they counted
+  // once. A parameter server may have dropped more of a lost worker, which reports nothing:
+  // Server::health() has them.
+  std::uint64_t pushes_dropped = 0;
+  std::uint64_t ends_dropped = 0;  // reports of closures that had been retried or had ended before
+  // From workers; both have ended the connections that they came over, as lost ones end.
+  std::uint64_t broken_frames = 0;
+  std::uint64_t violations = 0;  // reports that no worker sends which works right
 };
 
 // A shared handle: a second one for the same strategy is the same coordinator. The last one to go

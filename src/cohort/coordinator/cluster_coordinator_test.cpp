@@ -219,6 +219,49 @@ TEST_F(CoordinatorTest, AWorkerThatDoesNotAnswerIsLostThoughItsConnectionStands)
   may_answer.set(true);
 }
 
+// It tried to reach its workers for ever, and wrote over its successor's functions when it could.
+TEST_F(CoordinatorTest, ACoordinatorWhosePlaceIsTakenEndsForGood) {
+  std::atomic<bool> is_replaced = false;
+  worker.answers = false;
+  worker.on_handshake = [&](const rpc::HandshakeRequest& request) {
+    EXPECT_EQ(request.is_returning, is_replaced.load());
+    if (is_replaced) throw rpc::replaced_error("worker:0");
+  };
+  ClusterCoordinator coordinator(strategy());
+  const RemoteValue result = coordinator.schedule(nothing);
+  ASSERT_TRUE(worker.await_closures(1));
+  is_replaced = true;
+  worker.close_channels();
+  const auto is_refused = throws_error(ErrorCode::aborted, "another coordinator took its place");
+  EXPECT_THAT([&] { coordinator.join(std::chrono::seconds(60)); }, is_refused);
+  EXPECT_THAT([&] { coordinator.join(std::chrono::seconds(60)); }, is_refused) << "said once only";
+  EXPECT_THAT([&] { coordinator.schedule(nothing); }, is_refused);
+  EXPECT_THAT([&] { coordinator.done(); }, is_refused);
+  EXPECT_THAT([&] { result.fetch(patience()); }, is_refused);
+}
+
+TEST_F(CoordinatorTest, AWorkersWordOfAnotherCoordinatorEndsThisOne) {
+  worker.answers = false;
+  ClusterCoordinator coordinator(strategy(), {.in_flight_per_worker = 2});
+  for (int i = 0; i < 2; ++i) coordinator.schedule(nothing);
+  ASSERT_TRUE(worker.await_closures(2));
+  worker.end(
+      {{.closure_id = 1},
+       {.closure_id = 2, .status = End::Status::failed, .error = rpc::replaced_error("ps:0")}});
+  const auto is_refused = throws_error(ErrorCode::aborted, "another coordinator took its place");
+  EXPECT_THAT([&] { coordinator.join(std::chrono::seconds(60)); }, is_refused);
+  EXPECT_THAT([&] { coordinator.schedule(nothing); }, is_refused);
+}
+
+TEST_F(CoordinatorTest, ARefusedFunctionEndsACoordinatorWhosePlaceIsTaken) {
+  worker.on_register = [](const rpc::FunctionBody&) { throw rpc::replaced_error("worker:0"); };
+  ClusterCoordinator coordinator(strategy());
+  const auto is_refused = throws_error(ErrorCode::aborted, "another coordinator took its place");
+  EXPECT_THAT([&] { coordinator.schedule(nothing); }, is_refused);
+  worker.on_register = [](const rpc::FunctionBody&) {};
+  EXPECT_THAT([&] { coordinator.schedule(nothing); }, is_refused);
+}
+
 // The ends behind the loss in one report were counted, and again when their closures ran again.
 TEST_F(CoordinatorTest, AClosureCountsOnceHoweverOftenItRuns) {
   worker.answers = false;
@@ -238,6 +281,71 @@ TEST_F(CoordinatorTest, AClosureCountsOnceHoweverOftenItRuns) {
   EXPECT_EQ(statistics.retries, 2U);
   EXPECT_EQ(statistics.pulled_bytes, 7U);
   EXPECT_EQ(statistics.pushed_bytes, 8U);
+}
+
+TEST_F(CoordinatorTest, AnEndOfAClosureThatWasNeverSentThereEndsTheConnection) {
+  worker.answers = false;
+  ClusterCoordinator coordinator(strategy(), {.in_flight_per_worker = 1});
+  coordinator.schedule(nothing);
+  coordinator.schedule(nothing);
+  ASSERT_TRUE(worker.await_closures(1));
+  worker.end({{.closure_id = 2}});  // it waits for the first one
+  ASSERT_TRUE(worker.await_closures(2)) << "the connection stands";
+  worker.end({{.closure_id = 1}});
+  ASSERT_TRUE(worker.await_closures(3));
+  worker.end({{.closure_id = 2}});
+  EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
+  const CoordinatorStatistics statistics = coordinator.statistics();
+  EXPECT_EQ(statistics.violations, 1U);
+  EXPECT_EQ(statistics.retries, 1U);
+  EXPECT_EQ(statistics.closures, std::vector<std::uint64_t>{2});
+}
+
+TEST_F(CoordinatorTest, AnEndThatComesOnceMoreIsDroppedAndTheConnectionStays) {
+  worker.answers = false;
+  ClusterCoordinator coordinator(strategy());
+  coordinator.schedule(nothing);
+  ASSERT_TRUE(worker.await_closures(1));
+  worker.end({{.closure_id = 1}, {.closure_id = 1}});
+  worker.end({{.closure_id = 1}});
+  coordinator.schedule(nothing);
+  ASSERT_TRUE(worker.await_closures(2));
+  worker.end({{.closure_id = 2}});
+  EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
+  const CoordinatorStatistics statistics = coordinator.statistics();
+  EXPECT_EQ(statistics.ends_dropped, 2U);
+  EXPECT_EQ(statistics.violations, 0U);
+  EXPECT_EQ(statistics.retries, 0U);
+}
+
+// The run went on, and nothing said that an update was missing.
+TEST_F(CoordinatorTest, AnUpdateThatWasDroppedAtTheFirstAttemptIsAnError) {
+  worker.answers = false;
+  ClusterCoordinator coordinator(strategy());
+  coordinator.schedule(nothing);
+  ASSERT_TRUE(worker.await_closures(1));
+  worker.end({{.closure_id = 1, .pushes_dropped = 1}});
+  EXPECT_THAT([&] { coordinator.join(); },
+              throws_error(ErrorCode::data_loss, "updates are missing"));
+  EXPECT_EQ(coordinator.statistics().violations, 1U);
+  ASSERT_TRUE(worker.await_hellos(2)) << "the worker does not come back";
+  coordinator.schedule(nothing);
+  ASSERT_TRUE(worker.await_closures(2));
+  worker.end({{.closure_id = 2}});
+  EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
+}
+
+TEST_F(CoordinatorTest, AnUpdateThatWasDroppedAtALaterAttemptIsCounted) {
+  worker.answers = false;
+  ClusterCoordinator coordinator(strategy());
+  coordinator.schedule(nothing);
+  ASSERT_TRUE(worker.await_closures(1));
+  worker.close_channels();
+  ASSERT_TRUE(worker.await_closures(2));
+  worker.end({{.closure_id = 1, .pushes_dropped = 2}});
+  EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
+  EXPECT_EQ(coordinator.statistics().pushes_dropped, 2U);
+  EXPECT_EQ(coordinator.statistics().violations, 0U);
 }
 
 // The channel's thread failed over it, and the closure never ended.

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "cohort/coordinator/internal/in_flight_window.h"
 #include "cohort/core/log.h"
@@ -25,6 +26,14 @@ std::optional<int> number_of_environment(const char* name) {
   return value;
 }
 
+bool runs_eagerly_by_environment() {
+  const char* const text = std::getenv("COHORT_RUN_EAGERLY");
+  const std::string_view value = text == nullptr ? "" : text;
+  COHORT_CHECK(value.empty() || value == "0" || value == "1", ErrorCode::invalid_argument,
+               "[coordinator.construct] expected 0 or 1 in COHORT_RUN_EAGERLY, got '", value, "'");
+  return value == "1";
+}
+
 }  // namespace
 
 double seconds_of(Duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -38,6 +47,7 @@ CoordinatorOptions checked(CoordinatorOptions options) {
     options.transient_timeouts_max =
         number_of_environment("TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS");
   }
+  options.run_eagerly = options.run_eagerly || runs_eagerly_by_environment();
   const auto expect = [](bool is_good, const char* option, const char* bound, auto got) {
     COHORT_CHECK(is_good, ErrorCode::invalid_argument,
                  "[coordinator.construct] expected CoordinatorOptions::", option, " ", bound,
@@ -52,6 +62,11 @@ CoordinatorOptions checked(CoordinatorOptions options) {
          seconds_of(options.data_timeout));
   expect(options.heartbeat >= Duration::zero(), "heartbeat", ">= 0 s",
          seconds_of(options.heartbeat));
+  if (options.run_eagerly) {
+    log_warn(
+        "steps run eagerly in the coordinator's process, one at a time, and the workers stay idle: "
+        "for debugging only");
+  }
   if (options.queue_capacity == 0) {
     log_warn(
         "the coordinator's queue has no bound: a caller that schedules faster than workers run "

@@ -7,6 +7,7 @@
 #include <optional>
 #include <thread>
 
+#include "cohort/core/log.h"
 #include "cohort/data/iterator.h"
 #include "cohort/function/tracing_mode.h"
 #include "cohort/testing/coordinator_fixture.h"
@@ -163,6 +164,44 @@ TEST_F(CoordinatorTraces, ATraceIsNoTimeInWhichNothingEnds) {
   });
   EXPECT_NO_THROW(EXPECT_TRUE(coordinator.join(std::chrono::seconds(60))));
   answer.join();
+}
+
+TEST_F(CoordinatorTraces, AFunctionListsThePrograms) {
+  const Function step([](at::Tensor x, double factor) { return x.mul(factor); });
+  ClusterCoordinator coordinator(strategy());
+  coordinator.schedule(step, at::ones({2}), 3.0);
+  coordinator.schedule(step, at::ones({2}), 4.0);
+  coordinator.schedule(step, at::ones({2}), 4.0);
+  coordinator.join();
+  EXPECT_EQ(step.program(),
+            "program 1 of 2:\n%0 = input: float32[2]\n#0 %1 = aten::mul.Scalar(%0, 3): float32[2]\n"
+            "return %1\n"
+            "program 2 of 2:\n%0 = input: float32[2]\n#0 %1 = aten::mul.Scalar(%0, 4): float32[2]\n"
+            "return %1\n");
+}
+
+// It trained nothing, without a word.
+TEST_F(CoordinatorTraces, AStepThatDropsItsGradientsIsNamedOnce) {
+  std::vector<std::string> lines;
+  set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  Variable w = strategy().variable("w", at::ones({2}));
+  const Function step(
+      [&](at::Tensor x) {
+        w.tensor().mutable_grad() = at::Tensor();
+        w.tensor().mul(x).sum().backward();
+      },
+      {.name = "forgetful"});
+  {
+    ClusterCoordinator coordinator(strategy());
+    for (std::int64_t size = 1; size <= 2; ++size) coordinator.schedule(step, at::ones({size, 2}));
+    coordinator.join();
+  }
+  set_log_sink(nullptr);
+  std::erase_if(
+      lines, [](const std::string& line) { return line.find("forgetful") == std::string::npos; });
+  EXPECT_THAT(lines, ::testing::ElementsAre(
+                         ::testing::AllOf(::testing::HasSubstr("'forgetful' calls backward()"),
+                                          ::testing::HasSubstr("minimize(loss)"))));
 }
 
 }  // namespace

@@ -20,18 +20,21 @@ struct LostTaskRow {
 };
 
 // tf's "unknown device", "lost remote handle" and "primary device is not remote" are handle_lost,
-// its "not the name of a function registered" is function_missing. A task that was restarted says
+// its "not the name of a function registered" is function_missing. data_loss with peer_lost is a
+// broken frame, which has ended the connection. A task that was restarted says
 // not_found with handle_lost of a variable or an iterator, and failed_precondition before it has
 // met the coordinator again.
-constexpr std::array<LostTaskRow, 14> kLostTaskRows = {{
+constexpr std::array<LostTaskRow, 16> kLostTaskRows = {{
     {Job::ps, ErrorCode::unavailable, {}},
     {Job::ps, ErrorCode::aborted, {}},
+    {Job::ps, ErrorCode::data_loss, ErrorCause::peer_lost},
     {Job::ps, ErrorCode::invalid_argument, ErrorCause::peer_lost},
     {Job::ps, ErrorCode::invalid_argument, ErrorCause::handle_lost},
     {Job::ps, ErrorCode::not_found, ErrorCause::handle_lost},
     {Job::ps, ErrorCode::failed_precondition, ErrorCause::handle_lost},
     {Job::worker, ErrorCode::unavailable, {}},
     {Job::worker, ErrorCode::aborted, {}},
+    {Job::worker, ErrorCode::data_loss, ErrorCause::peer_lost},
     {Job::worker, ErrorCode::cancelled, {}},
     {Job::worker, ErrorCode::invalid_argument, ErrorCause::peer_lost},
     {Job::worker, ErrorCode::invalid_argument, ErrorCause::handle_lost},

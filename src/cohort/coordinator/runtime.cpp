@@ -9,6 +9,7 @@
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
 #include "cohort/rpc/travel.h"
+#include "cohort/variable/eager_step.h"
 
 namespace cohort::coordinator {
 namespace {
@@ -59,8 +60,8 @@ void check_can_travel(const Function& fn, std::span<const Nest> arguments,
 }  // namespace
 
 void check_outside_step(std::string_view call) {
-  COHORT_CHECK(function::Trace::current() == nullptr, ErrorCode::failed_precondition,
-               "[coordinator.", call,
+  COHORT_CHECK(function::Trace::current() == nullptr && EagerStep::current() == nullptr,
+               ErrorCode::failed_precondition, "[coordinator.", call,
                "] expected a call outside of scheduled functions, got one inside, which would wait "
                "for itself; call it before, and pass what it gives as an argument");
 }
@@ -74,6 +75,7 @@ Runtime::Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options,
       data_timeout_(options.data_timeout != Duration::zero()
                         ? std::min(options.data_timeout, kForEver)
                         : kWorkersFirst * std::min(connection_.options().data_timeout, kForEver)),
+      eager_steps_(strategy),
       queue_(internal::queue_options(options), connection_.num_workers()),
       numbers_(std::move(numbers)),
       workers_(connection_.num_workers()),
@@ -118,9 +120,11 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
                ErrorCode::invalid_argument, "[coordinator.schedule] '", fn.name(), "' takes ",
                fn.state()->arity, " arguments, got ", arguments.size());
   check_running("schedule");
+  fn.convert_numbers(arguments);
   BoundArguments bound = bind_arguments(arguments);
   check_iterators(bound);
   check_can_travel(fn, arguments, bound);
+  if (options_.run_eagerly) return run_eagerly(fn, arguments);
   Pending pending;
   pending.function = step_for(fn, arguments);
   pending.resources = std::move(bound.resources);
@@ -172,6 +176,7 @@ void Runtime::check_iterators(const BoundArguments& bound) const {
 }
 
 void Runtime::check_running(std::string_view call) const {
+  if (is_replaced_) throw Error(*replaced_);
   COHORT_CHECK(!is_stopping_, ErrorCode::cancelled, "[coordinator.", call,
                "] expected a coordinator that lives, got one whose last handle has gone; keep the "
                "ClusterCoordinator until its work is done");
@@ -179,6 +184,7 @@ void Runtime::check_running(std::string_view call) const {
 
 bool Runtime::join(std::optional<Duration> timeout) {
   check_outside_step("join");
+  raise_eager_error();
   const Deadline deadline = timeout ? Deadline::after(*timeout) : Deadline();
   const Wait how{.call = "join", .deadline = deadline};
   const Turn turn(*this, deadline);
@@ -192,6 +198,7 @@ bool Runtime::join(std::optional<Duration> timeout) {
 
 bool Runtime::done() {
   check_outside_step("done");
+  raise_eager_error();
   const Verdict verdict =
       settle({.call = "done"}, [&](Actions& actions) COHORT_NO_THREAD_SAFETY_ANALYSIS {
         return queue_.done(Clock::system().now(), actions);
@@ -209,6 +216,7 @@ Verdict Runtime::settle(const Wait& how, const std::function<Verdict(Actions&)>&
     bool is_final = false;
     {
       const Lock lock(mutex_);
+      if (is_replaced_) throw Error(*replaced_);
       Actions actions = take_actions();
       verdict = ask(actions);
       carry_out(actions);
@@ -320,6 +328,10 @@ std::shared_ptr<IteratorHandle> Runtime::create_iterator(
     const Lock lock(released_mutex_);
     released.swap(released_);
   }
+  if (options_.run_eagerly) {
+    const Lock tracing(tracing_);
+    eager_steps_.release(released);
+  }
   std::vector<std::pair<std::uint32_t, rpc::Connection>> present;
   {
     const Lock lock(mutex_);
@@ -340,7 +352,7 @@ std::shared_ptr<IteratorHandle> Runtime::create_iterator(
                                            mix_seed(connection_.options().seed, handle->id())},
                                           connection_.control_deadline());
     } catch (const Error& error) {
-      if (!is_worker_away(error)) throw;
+      if (gives_way(error) || !is_worker_away(error)) throw;
       connection.data->close();
     }
   }

@@ -2,22 +2,64 @@
 // Functions: the traces, which run on callers' threads, and handing their programs to the workers.
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "cohort/coordinator/internal/coordinator_options.h"
 #include "cohort/coordinator/internal/runtime.h"
 #include "cohort/core/log.h"
 
 namespace cohort::coordinator {
+namespace {
+
+// So many traces of one function point at a signature that changes all the time.
+constexpr std::size_t kTracesBeforeWarning = 5;
+
+}  // namespace
 
 std::shared_ptr<StepFunction> Runtime::known_step(const Function& fn,
                                                   std::span<const Nest> arguments,
                                                   const function::TracingMode& mode) {
   const auto found = steps_.find(fn.state().get());
   if (found == steps_.end()) return nullptr;
-  for (const auto& step : found->second) {
-    if (step->signature().matches(arguments, mode)) return step;
+  for (const auto& step : found->second.known) {
+    if (!step->signature().matches(arguments, mode)) continue;
+    const Freshness freshness = step->freshness();
+    if (freshness == Freshness::current) return step;
+    if (freshness == Freshness::other_flags) continue;
+    retire(found->second, step);
+    return nullptr;
   }
   return nullptr;
+}
+
+// Its constants are not those of the next call.
+void Runtime::retire(Steps& steps, const std::shared_ptr<StepFunction>& known) {
+  const std::shared_ptr<StepFunction> step = known;
+  retired_.push_back(step);
+  std::erase(announced_, step);
+  steps.reason =
+      "a tensor that it captures was written to or replaced: pass it as an argument, or make it a "
+      "variable";
+  std::erase(steps.known, step);
+}
+
+// What a worker that returns gets: all that is announced, and what closures of before use.
+std::vector<std::shared_ptr<StepFunction>> Runtime::needed_steps() {
+  std::vector<std::shared_ptr<StepFunction>> steps = announced_;
+  std::erase_if(retired_, [](const auto& step) { return step.expired(); });
+  for (const auto& weak : retired_) {
+    if (auto step = weak.lock()) steps.push_back(std::move(step));
+  }
+  return steps;
+}
+
+void Runtime::count_trace(const Function& fn, const std::string& reason) {
+  Steps& steps = steps_[fn.state().get()];
+  ++totals_.traces;
+  if (++steps.traces == kTracesBeforeWarning) {
+    log_warn("function '", fn.name(), "' was traced ", steps.traces, " times, which takes time; ",
+             reason);
+  }
 }
 
 // Known to other callers only when every worker that is there has it: until then they wait for the
@@ -51,7 +93,7 @@ void Runtime::introduce(const Function& fn, const std::shared_ptr<StepFunction>&
     const Lock lock(mutex_);
     announced_.push_back(step);
     ++version_;
-    totals_.traces += step->trace_count();
+    if (step->trace_count() > 0) count_trace(fn, reason_to_trace(*step));
   }
   try {
     announce(*step);
@@ -61,7 +103,15 @@ void Runtime::introduce(const Function& fn, const std::shared_ptr<StepFunction>&
     throw;
   }
   const Lock lock(mutex_);
-  steps_[fn.state().get()].push_back(step);
+  steps_[fn.state().get()].known.push_back(step);
+}
+
+std::string Runtime::reason_to_trace(const StepFunction& step) {
+  Steps& steps = steps_[step.function().state().get()];
+  std::string reason = std::exchange(steps.reason, {});
+  if (!reason.empty() || steps.known.empty()) return reason;
+  reason = step.signature().difference_from(steps.known.back()->signature());
+  return reason.empty() ? "requires_grad flags of its variables were others" : reason;
 }
 
 void Runtime::trace_first(StepFunction& step, const BoundArguments& bound) {
@@ -112,6 +162,7 @@ rpc::PeekReply Runtime::peek(const IteratorHandle& iterator, const std::string& 
       if (reply.fields > 0) return reply;
       passed_epochs[worker] = kForGood;
     } catch (const Error& error) {
+      if (gives_way(error)) throw;
       const bool is_away = is_worker_away(error) || !link.connection.data->is_open();
       if (!is_away || deadline.has_expired()) throw;
       log_warn(task, " did not show its data: ", error.what());
@@ -168,7 +219,8 @@ void Runtime::trace_for(StepFunction& step, const std::vector<at::Tensor>& drawn
   if (is_new) {
     const Lock lock(mutex_);
     ++version_;
-    ++totals_.traces;
+    count_trace(step.function(),
+                "the last time for elements of other shapes: batch with drop_remainder, or pad");
   }
   try {
     announce(step);
@@ -198,7 +250,7 @@ void Runtime::announce_to(std::uint32_t worker, const ClusterConnection::WorkerL
   try {
     link.connection.control->register_function(body, connection_.control_deadline());
   } catch (const Error& error) {
-    if (!is_worker_away(error)) throw;
+    if (gives_way(error) || !is_worker_away(error)) throw;
     log_warn("worker:", worker, " did not take function '", body.name, "': ", error.what());
     link.connection.data->close();
   }
@@ -209,7 +261,7 @@ std::pair<std::uint32_t, ClusterConnection::WorkerLink> Runtime::ready_worker(
   const Lock lock(mutex_);
   std::uint32_t worker = 0;
   const bool is_found = changed_.wait(mutex_, deadline, [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
-    if (is_stopping_) return true;
+    if (is_over()) return true;
     for (worker = 0; worker < workers_.size(); ++worker) {
       if (workers_[worker].is_ready && workers_[worker].link.epoch > passed_epochs[worker])
         return true;

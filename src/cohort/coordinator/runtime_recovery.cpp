@@ -12,16 +12,22 @@ namespace cohort::coordinator {
 namespace {
 
 constexpr auto kRecoveryMax = std::chrono::hours(1);
+// A pause of a half and two silences of three fifths of a heartbeat: less than two heartbeats, also
+// where a round has just begun.
+constexpr int kPausesPerHeartbeat = 2;
 constexpr int kSilencesMax = 2;
 
 }  // namespace
 
 void Runtime::on_lost(std::uint32_t worker, std::uint64_t epoch, const Error& reason) {
-  if (is_stopping_) return;
+  if (is_over()) return;
   {
     const Lock lock(mutex_);
     Worker& lost = workers_[worker];
     lost.lost_epoch = std::max(lost.lost_epoch, epoch);
+    const bool is_broken =
+        reason.code() == ErrorCode::data_loss && reason.cause() == ErrorCause::peer_lost;
+    if (is_broken) ++totals_.broken_frames;
     if (!lost.is_ready || lost.link.epoch != epoch) return;
     log_warn("lost worker:", worker, ": ", reason.message(),
              "; its closures run elsewhere until it returns");
@@ -36,18 +42,20 @@ void Runtime::on_lost(std::uint32_t worker, std::uint64_t epoch, const Error& re
   flush();
 }
 
-// A worker that is stopped, or whose host is, keeps its connection. Runs on a thread of its own.
+// A worker that is stopped, or whose host is, keeps its connection. All are asked at once, so that
+// any number of them is noticed within two heartbeats. Runs on a thread of its own.
 void Runtime::watch() {
   std::vector<int> silences(connection_.num_workers(), 0);
   while (true) {
     {
       const Lock lock(mutex_);
-      stopped_.wait(mutex_, Deadline::after(options_.heartbeat),
-                    [this] { return is_stopping_.load(); });
+      stopped_.wait(mutex_, Deadline::after(options_.heartbeat / kPausesPerHeartbeat),
+                    [this] { return is_over(); });
     }
+    if (is_over()) return;
+    const std::vector<bool> are_silent = silent_workers();
     for (std::uint32_t i = 0; i < silences.size(); ++i) {
-      if (is_stopping_) return;
-      silences[i] = answers(i) ? 0 : silences[i] + 1;
+      silences[i] = are_silent[i] ? silences[i] + 1 : 0;
       if (silences[i] < kSilencesMax) continue;
       log_warn("worker:", i, " does not answer");
       silences[i] = 0;
@@ -57,47 +65,47 @@ void Runtime::watch() {
   }
 }
 
-// True also for one that is away, and one that says no, as a worker does that is ending.
-bool Runtime::answers(std::uint32_t worker) {
-  std::shared_ptr<rpc::ControlClient> control;
+// Not one that is away, nor one that says no, as a worker does that is ending.
+std::vector<bool> Runtime::silent_workers() {
+  std::vector<std::shared_ptr<rpc::ControlClient>> asked(connection_.num_workers());
   {
     const Lock lock(mutex_);
-    if (!workers_[worker].is_ready) return true;
-    control = workers_[worker].link.connection.control;
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+      if (workers_[i].is_ready) asked[i] = workers_[i].link.connection.control;
+    }
   }
-  try {
-    control->health(Deadline::after(options_.heartbeat));
-  } catch (const Error& error) {
-    return error.code() != ErrorCode::deadline_exceeded;
-  }
-  return true;
+  const Deadline deadline = Deadline::after(options_.heartbeat * 3 / 5);
+  std::vector<bool> are_silent;
+  for (const std::optional<Error>& error : rpc::health_of_all(asked, deadline))
+    are_silent.push_back(error && error->code() == ErrorCode::deadline_exceeded);
+  return are_silent;
 }
 
 // A worker's own thread, started at its first loss: reconnects, rebuilds what it should have, and
 // hands it back.
 void Runtime::recover(std::uint32_t index) {
   internal::RecoveryPause pause;
-  while (!is_stopping_) {
+  while (!is_over()) {
     {
       const Lock lock(mutex_);
       changed_.wait(mutex_, Deadline(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
-        return is_stopping_ || workers_[index].needs_recovery;
+        return is_over() || workers_[index].needs_recovery;
       });
-      if (is_stopping_) return;
+      if (is_over()) return;
     }
     drop_link(index);
     try {
       const auto link = connection_.reconnect_worker(index, Deadline::after(kRecoveryMax),
-                                                     [this] { return is_stopping_.load(); });
+                                                     [this] { return is_over(); });
       if (!set_up(index, link)) continue;
       log_warn("worker:", index, " is back");
       pause.reset();
     } catch (const Error& error) {
-      if (is_stopping_) return;
+      if (gives_way(error) || is_over()) return;
       const Lock lock(mutex_);
       if (std::exchange(workers_[index].refusal, error.message()) != error.message())
         log_warn("worker:", index, " cannot be used yet: ", error.what());
-      stopped_.wait(mutex_, Deadline::after(pause.next()), [this] { return is_stopping_.load(); });
+      stopped_.wait(mutex_, Deadline::after(pause.next()), [this] { return is_over(); });
     }
   }
 }
@@ -121,7 +129,7 @@ bool Runtime::set_up(std::uint32_t index, const ClusterConnection::WorkerLink& l
     Furnishing furnishing;
     {
       const Lock lock(mutex_);
-      if (is_stopping_ || workers_[index].lost_epoch >= link.epoch) return false;
+      if (is_over() || workers_[index].lost_epoch >= link.epoch) return false;
       if (furnished == version_) {
         Actions actions;
         make_ready(index, link, actions);
@@ -130,7 +138,7 @@ bool Runtime::set_up(std::uint32_t index, const ClusterConnection::WorkerLink& l
         break;
       }
       furnishing.version = version_;
-      furnishing.functions = announced_;
+      furnishing.functions = needed_steps();
       for (const auto& [id, weak] : iterators_) {
         if (auto iterator = weak.lock()) furnishing.iterators.push_back(std::move(iterator));
       }
@@ -162,6 +170,7 @@ void Runtime::make_ready(std::uint32_t index, const ClusterConnection::WorkerLin
   worker.needs_recovery = false;
   worker.refusal.clear();
   worker.window.reset();
+  worker.sent.clear();
   queue_.set_in_flight(index, worker.window.size(), actions);
   queue_.worker_ready(index, Clock::system().now(), actions);
 }

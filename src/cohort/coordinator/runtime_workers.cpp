@@ -14,6 +14,31 @@ namespace {
 constexpr std::size_t kBatchedMax = 16;
 constexpr std::size_t kSparesMax = 1024;
 
+std::string name_of_worker(std::uint32_t worker) { return "worker:" + std::to_string(worker); }
+
+Error never_sent(std::uint32_t worker, ClosureId closure) {
+  const std::string name = name_of_worker(worker);
+  return Error(ErrorCode::data_loss, "[coordinator.receive] expected ends of closures that " +
+                                         name + " was sent, got that of closure " +
+                                         std::to_string(closure) +
+                                         "; see whether the worker's memory is sound")
+      .at(name);
+}
+
+Error lost_updates(std::uint32_t worker, const rpc::ClosureEnd& end) {
+  const std::string name = name_of_worker(worker);
+  return Error(ErrorCode::data_loss,
+               "[coordinator.receive] expected all updates of closure " +
+                   std::to_string(end.closure_id) +
+                   " to be applied, which ran for the first time, got " +
+                   std::to_string(end.pushes_dropped) +
+                   " messages with updates that a parameter server dropped as late; updates are "
+                   "missing: start again from saved values, and see whether the memory of " +
+                   name + " and of the parameter servers is sound",
+               ErrorCause::application)
+      .at(name);
+}
+
 }  // namespace
 
 void Runtime::start() {
@@ -82,6 +107,32 @@ void Runtime::stop() noexcept {
   if (watcher_.joinable()) watcher_.join();
 }
 
+bool Runtime::gives_way(const Error& error) {
+  if (!rpc::is_replaced(error)) return false;
+  std::unordered_map<ClosureId, Pending> ended;
+  {
+    const Lock lock(mutex_);
+    if (is_over()) return true;
+    log_error("giving up: ", error.what());
+    replaced_ = error;
+    is_replaced_ = true;
+    for (Worker& worker : workers_) {
+      worker.is_ready = false;
+      worker.outbox.closures.clear();
+      worker.cancels.clear();
+    }
+    ended.swap(pending_);
+    for (auto& [id, pending] : ended) {
+      if (const auto result = pending.result.lock()) result->fail(error);
+    }
+    Actions ignored;
+    queue_.stop(ignored);
+  }
+  changed_.notify_all();
+  stopped_.notify_all();
+  return true;
+}
+
 void Runtime::carry_out(Actions& actions) {
   if (actions.empty()) return;
   const TimePoint now = Clock::system().now();
@@ -148,7 +199,10 @@ void Runtime::dispatch(ClosureId closure, std::uint32_t worker, TimePoint now) {
   const std::uint64_t epoch = workers_[worker].link.epoch;
   const bool is_resumed = std::exchange(pending.waits_for_program, false) &&
                           pending.worker == worker && pending.epoch == epoch;
-  if (pending.epoch != 0 && !is_resumed) ++totals_.retries;
+  if (pending.epoch != 0 && !is_resumed) {
+    ++totals_.retries;
+    pending.is_retried = true;
+  }
   pending.worker = worker;
   pending.epoch = epoch;
   pending.function->complete_inputs(pending.inputs);
@@ -224,6 +278,7 @@ void Runtime::flush_worker(std::uint32_t index) {
       std::swap(batch, worker.outbox);
       cancel.closures.swap(worker.cancels);
       batch.low_watermark = queue_.low_watermark();
+      for (const rpc::ClosureCall& call : batch.closures) worker.sent.add(call.closure_id);
       data = worker.link.connection.data;
     }
     try {
@@ -242,28 +297,52 @@ void Runtime::flush_worker(std::uint32_t index) {
 void Runtime::on_frame(std::uint32_t worker, std::uint64_t epoch, rpc::Frame frame) {
   if (static_cast<rpc::MessageType>(frame.type) != rpc::MessageType::completed) return;
   rpc::CompletedBatch batch = rpc::completed_of(std::move(frame));
+  for (const rpc::ClosureEnd& end : batch.ends) {
+    if (end.error && gives_way(*end.error)) return;
+  }
+  std::optional<Error> wrong;
   {
     const Lock lock(mutex_);
-    if (!workers_[worker].is_ready || workers_[worker].link.epoch != epoch) return;
+    if (!workers_[worker].is_ready || workers_[worker].link.epoch != epoch) {
+      totals_.ends_dropped += batch.ends.size();
+      return;
+    }
     const TimePoint now = Clock::system().now();
     Actions actions = take_actions();
     workers_[worker].window.ended(batch.ends.size(), now);
     queue_.set_in_flight(worker, workers_[worker].window.size(), actions);
-    for (rpc::ClosureEnd& end : batch.ends) on_end(worker, std::move(end), now, actions);
+    for (rpc::ClosureEnd& end : batch.ends) {
+      wrong = on_end(worker, std::move(end), now, actions);
+      if (wrong) break;
+    }
+    if (wrong) ++totals_.violations;
     carry_out(actions);
     give_back(std::move(actions));
   }
   flush();
+  if (wrong) throw Error(*wrong);  // closes the channel, with a line in the log
 }
 
-void Runtime::on_end(std::uint32_t worker, rpc::ClosureEnd end, TimePoint now, Actions& actions) {
+std::optional<Error> Runtime::on_end(std::uint32_t worker, rpc::ClosureEnd end, TimePoint now,
+                                     Actions& actions) {
   totals_.pulled_bytes += end.pulled_bytes;
   totals_.pushed_bytes += end.pushed_bytes;
+  totals_.pushes_dropped += end.pushes_dropped;
+  if (!workers_[worker].sent.may_have(end.closure_id)) return never_sent(worker, end.closure_id);
   // An end before it in the same report may have cost the worker its closures.
-  if (!queue_.is_running(end.closure_id, worker)) return;
+  if (!queue_.is_running(end.closure_id, worker)) {
+    ++totals_.ends_dropped;
+    return std::nullopt;
+  }
   const auto found = pending_.find(end.closure_id);
   COHORT_ASSERT(found != pending_.end());
   Ended ended{.closure = end.closure_id, .worker = worker, .error = end.error};
+  if (end.pushes_dropped > 0 && !found->second.is_retried) {
+    ended.kind = Ended::Kind::failed;  // another attempt's updates would be dropped as well
+    ended.error = lost_updates(worker, end);
+    queue_.ended(ended, now, actions);
+    return ended.error;
+  }
   switch (end.status) {
     case rpc::ClosureEnd::Status::ok:
       found->second.outputs = std::move(end.tensors);
@@ -282,6 +361,7 @@ void Runtime::on_end(std::uint32_t worker, rpc::ClosureEnd end, TimePoint now, A
       break;
   }
   queue_.ended(ended, now, actions);
+  return std::nullopt;
 }
 
 }  // namespace cohort::coordinator

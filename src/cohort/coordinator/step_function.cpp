@@ -2,6 +2,10 @@
 #include "cohort/coordinator/internal/step_function.h"
 
 #include <algorithm>
+#include <bit>
+#include <iomanip>
+#include <iterator>
+#include <sstream>
 
 #include "cohort/coordinator/internal/iterator_handle.h"
 #include "cohort/core/log.h"
@@ -14,9 +18,6 @@
 namespace cohort::coordinator {
 namespace {
 
-// More traces than this of one function point at a signature that changes all the time.
-constexpr std::size_t kTracesBeforeWarning = 5;
-
 void check_leaf(const Nest& leaf) {
   if (leaf.kind() != Nest::Kind::handle) return;
   COHORT_CHECK(
@@ -28,16 +29,23 @@ void check_leaf(const Nest& leaf) {
       "; fetch() a remote value first, and pass create_per_worker_dataset(…).iterator() for data");
 }
 
+// NaN is equal to itself, and -0.0 is not 0.0: a program that has one frozen is not the other's.
+bool has_same_bits(double a, double b) {
+  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+}
+
 bool same_leaf(const Nest& pattern, const Nest& leaf) {
   if (pattern.kind() != leaf.kind()) return false;
   switch (leaf.kind()) {
     case Nest::Kind::tensor:
       return pattern.tensor().scalar_type() == leaf.tensor().scalar_type() &&
-             pattern.tensor().sizes() == leaf.tensor().sizes();
+             pattern.tensor().sizes() == leaf.tensor().sizes() &&
+             pattern.tensor().layout() == leaf.tensor().layout() &&
+             pattern.tensor().requires_grad() == leaf.tensor().requires_grad();
     case Nest::Kind::integer:
       return pattern.integer() == leaf.integer();
     case Nest::Kind::real:
-      return pattern.real() == leaf.real();
+      return has_same_bits(pattern.real(), leaf.real());
     case Nest::Kind::boolean:
       return pattern.boolean() == leaf.boolean();
     case Nest::Kind::text:
@@ -104,6 +112,62 @@ Nest filled(const Nest& part, const std::vector<at::Tensor>& outputs) {
                                          : Nest::tuple(std::move(items));
 }
 
+// Equal apart from the contents of tensors. `when`: of which trace `actual` is.
+void check_same_result(const Nest& expected, const Nest& actual, const std::string& name,
+                       const std::string& when) {
+  Nest::check_same_structure(expected, actual, "the result of '" + name + "' " + when);
+  const std::vector<Nest> before = expected.flatten();
+  const std::vector<Nest> now = actual.flatten();
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    COHORT_CHECK(same_leaf(before[i], now[i]), ErrorCode::invalid_argument,
+                 "[coordinator.schedule] '", name, "' returned another number or text as part ", i,
+                 " of its result ", when,
+                 ": it depends on tensors or on state of the host, and every call would return "
+                 "the value of the first trace; return a tensor");
+  }
+}
+
+void check_same_results(const std::vector<Nest>& results, const std::string& name) {
+  for (const Nest& result : results)
+    check_same_result(results.front(), result, name, "on its second trace");
+}
+
+std::string text_of(const Nest& leaf) {
+  std::ostringstream text;
+  text << std::setprecision(17);
+  if (leaf.kind() == Nest::Kind::real) {
+    text << leaf.real();
+  } else if (leaf.kind() == Nest::Kind::integer) {
+    text << leaf.integer();
+  } else if (leaf.kind() == Nest::Kind::boolean) {
+    text << (leaf.boolean() ? "true" : "false");
+  } else {
+    text << "another " << cohort::name_of(leaf.kind());
+  }
+  return text.str();
+}
+
+// Variables require gradients as at the first trace: a call that waited for its program is one of
+// that time.
+class FlagsScope {
+ public:
+  explicit FlagsScope(const std::vector<std::pair<at::Tensor, bool>>& flags) {
+    for (const auto& [tensor, flag] : flags) {
+      if (tensor.requires_grad() == flag) continue;
+      changed_.push_back(tensor);
+      tensor.requires_grad_(flag);
+    }
+  }
+  ~FlagsScope() {
+    for (const at::Tensor& tensor : changed_) tensor.requires_grad_(!tensor.requires_grad());
+  }
+  FlagsScope(const FlagsScope&) = delete;
+  FlagsScope& operator=(const FlagsScope&) = delete;
+
+ private:
+  std::vector<at::Tensor> changed_;
+};
+
 // Stands for a worker's iterator while a step is traced.
 class TracedElements final : public ElementSource {
  public:
@@ -144,6 +208,24 @@ bool CallSignature::matches(std::span<const Nest> arguments,
                             const function::TracingMode& mode) const {
   return mode_ == mode && std::equal(pattern_.begin(), pattern_.end(), arguments.begin(),
                                      arguments.end(), same_nest);
+}
+
+std::string CallSignature::difference_from(const CallSignature& earlier) const {
+  for (std::size_t i = 0; i < pattern_.size() && i < earlier.pattern_.size(); ++i) {
+    if (same_nest(earlier.pattern_[i], pattern_[i])) continue;
+    const std::vector<Nest> now = pattern_[i].flatten();
+    const std::vector<Nest> before = earlier.pattern_[i].flatten();
+    const std::string argument = "argument " + std::to_string(i);
+    for (std::size_t leaf = 0; leaf < now.size() && leaf < before.size(); ++leaf) {
+      if (same_leaf(before[leaf], now[leaf])) continue;
+      if (before[leaf].is_tensor() || before[leaf].kind() != now[leaf].kind()) break;
+      return argument + " was " + text_of(before[leaf]) + " and is now " + text_of(now[leaf]) +
+             ": declare it at::Tensor, so that a number becomes a tensor and its value no part of "
+             "the program";
+    }
+    return argument + " had other shapes, types or parts: pad, or batch with drop_remainder";
+  }
+  return mode_ == earlier.mode_ ? "" : "grad mode, autocast or the default dtype was another";
 }
 
 BoundArguments bind_arguments(std::span<const Nest> arguments) {
@@ -226,33 +308,48 @@ void StepFunction::trace(const DrawFn& draw) {
   options.name = name();
   options.variable_of = variables.lookup();
   options.draw = draw;
-  Nest first;
-  bool is_first = true;
+  options.lists_ops = true;
+  for (const Variable& variable : variables.variables())
+    options.variables.push_back(variable.tensor());
+  std::vector<Nest> structures;
   const Scope scope = strategy_.scope();
   const function::TracingModeScope mode(signature_.mode());
-  function::Traced traced = function::trace(
-      bound.tensors, rotated(bound.tensors),
-      [&](const std::vector<at::Tensor>& inputs) {
-        for (const at::Tensor& value : captured_) function::Trace::current()->capture_input(value);
-        Nest structure;
-        std::vector<at::Tensor> outputs = call(inputs, structure);
-        if (!is_first)
-          Nest::check_same_structure(first, structure,
-                                     "the result of '" + name() + "' on its second trace");
-        if (is_first) first = structure;
-        is_first = false;
-        return outputs;
-      },
-      options);
+  const FlagsScope flags(frozen_.flags);
+  const auto body = [&](const std::vector<at::Tensor>& inputs) {
+    for (const at::Tensor& value : captured_) function::Trace::current()->capture_input(value);
+    Nest structure;
+    std::vector<at::Tensor> outputs = call(inputs, structure);
+    structures.push_back(std::move(structure));
+    return outputs;
+  };
+  function::Traced traced;
+  try {
+    traced = function::trace(bound.tensors, rotated(bound.tensors), body, options);
+  } catch (const Error&) {
+    check_same_results(structures, name());  // says more
+    throw;
+  }
+  check_same_results(structures, name());
+  const Nest& first = structures.front();
   if (has_structure_) {
-    Nest::check_same_structure(structure_, first,
-                               "the result of '" + name() + "' for another element");
+    check_same_result(structure_, first, name(), "for another element");
   } else {  // once: channels' threads read it while later traces run
     structure_ = first;
     result_count_ = traced.example_outputs.size();
     has_structure_ = true;
   }
+  take_notes(traced);
   adopt(std::move(traced));
+}
+
+// For who looks at the function later.
+void StepFunction::take_notes(function::Traced& traced) const {
+  function::TraceNotes& notes = *function_.state()->notes;
+  notes.add(std::move(traced.listing));
+  if (!traced.drops_gradients || !notes.may_warn_of_gradients()) return;
+  log_warn("function '", name(),
+           "' calls backward(), but no variable is updated with a gradient and none is returned: "
+           "it trains nothing; call minimize(loss) of a cohort optimizer in its place");
 }
 
 // Runs the user's function on traced tensors; `structure` becomes its result with tensors replaced
@@ -299,13 +396,15 @@ void StepFunction::adopt(function::Traced traced) {
     COHORT_ASSERT(remote != nullptr);
     placements.push_back({used.name, remote->placement().id, remote->placement().ps});
   }
+  for (const auto& used : traced.info.variables) {
+    const at::Tensor& tensor = strategy_.variables().find(used.name)->variable.tensor();
+    const auto is_it = [&](const auto& flag) { return flag.first.is_same(tensor); };
+    if (std::none_of(frozen_.flags.begin(), frozen_.flags.end(), is_it))
+      frozen_.flags.emplace_back(tensor, tensor.requires_grad());
+  }
+  std::move(traced.frozen.begin(), traced.frozen.end(), std::back_inserter(frozen_.tensors));
   drawn_specs_.push_back(std::move(drawn));
   programs_.push_back(std::move(traced.bytes));
-  if (programs_.size() == kTracesBeforeWarning) {
-    log_warn("function '", name(), "' was traced ", programs_.size(),
-             " times, each for elements of other shapes; batch with drop_remainder, or pad, to "
-             "save time");
-  }
   publish();
 }
 
@@ -317,7 +416,8 @@ void StepFunction::publish() {
   for (const auto& placements : placements_)
     body.placements.insert(body.placements.end(), placements.begin(), placements.end());
   Published made{std::make_shared<const rpc::FunctionBody>(std::move(body)),
-                 std::make_shared<const std::vector<at::Tensor>>(captured_)};
+                 std::make_shared<const std::vector<at::Tensor>>(captured_),
+                 std::make_shared<const FrozenState>(frozen_)};
   const Lock lock(mutex_);
   published_ = std::move(made);
 }
@@ -325,6 +425,21 @@ void StepFunction::publish() {
 std::shared_ptr<const rpc::FunctionBody> StepFunction::body() const {
   const Lock lock(mutex_);
   return published_.body;
+}
+
+Freshness StepFunction::freshness() const {
+  std::shared_ptr<const FrozenState> frozen;
+  {
+    const Lock lock(mutex_);
+    frozen = published_.frozen;
+  }
+  for (const auto& [tensor, requires_grad] : frozen->flags) {
+    if (tensor.requires_grad() != requires_grad) return Freshness::other_flags;
+  }
+  const bool is_current =
+      std::all_of(frozen->tensors.begin(), frozen->tensors.end(),
+                  [](const function::FrozenTensor& one) { return one.is_current(); });
+  return is_current ? Freshness::current : Freshness::stale;
 }
 
 void StepFunction::complete_inputs(std::vector<at::Tensor>& inputs) const {

@@ -111,6 +111,16 @@ Log& log() {
   return *instance;
 }
 
+void write_line(LogLevel level, const std::string& text) {
+  std::string line;
+  {
+    const Lock lock(log().task_mutex);
+    if (!log().task.empty()) line = log().task + ": ";
+  }
+  line += internal::one_line(text);
+  log().logger.log(level_of(level), line);
+}
+
 }  // namespace
 
 void set_log_task(std::string task) {
@@ -127,14 +137,11 @@ void set_log_sink(std::function<void(LogLevel, std::string_view)> sink) {
 }
 
 void log_line(LogLevel level, const std::string& text) {
-  if (!is_logged(level)) return;
-  std::string line;
-  {
-    const Lock lock(log().task_mutex);
-    if (!log().task.empty()) line = log().task + ": ";
-  }
-  line += internal::one_line(text);
-  log().logger.log(level_of(level), line);
+  if (is_logged(level)) write_line(level, text);
+}
+
+void log_output(const std::string& text) {
+  if (log().level != LogLevel::off) write_line(LogLevel::info, text);
 }
 
 }  // namespace cohort

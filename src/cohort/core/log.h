@@ -24,6 +24,8 @@ COHORT_API bool is_logged(LogLevel level);
 // Takes the lines in place of stderr; nullptr restores it.
 COHORT_API void set_log_sink(std::function<void(LogLevel, std::string_view line)> sink);
 COHORT_API void log_line(LogLevel level, const std::string& text);
+// What the user's program asked to see: logged at every level but off.
+COHORT_API void log_output(const std::string& text);
 
 namespace internal {
 template <class... Parts>

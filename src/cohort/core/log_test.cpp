@@ -56,6 +56,15 @@ TEST_F(Log, TakesEveryLevelFromItsOwnFunction) {
             (std::vector{LogLevel::debug, LogLevel::info, LogLevel::warn, LogLevel::error}));
 }
 
+TEST_F(Log, WritesWhatTheProgramAskedForAtEveryLevelButOff) {
+  set_log_level(LogLevel::error);
+  log_output("x = 3");
+  EXPECT_THAT(lines.at(0), EndsWith("info x = 3"));
+  set_log_level(LogLevel::off);
+  log_output("x = 4");
+  EXPECT_EQ(lines.size(), 1U);
+}
+
 TEST_F(Log, LeavesOutWhatIsBelowTheLevel) {
   for (const LogLevel level : {LogLevel::debug, LogLevel::info, LogLevel::warn, LogLevel::error}) {
     lines.clear();

@@ -1,7 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/function/function.h"
 
+#include <ATen/ops/scalar_tensor.h>
+
 namespace cohort {
+namespace function {
+namespace {
+
+// A number that changes from call to call makes a trace of each.
+constexpr std::size_t kListingsMax = 16;
+
+}  // namespace
+
+void TraceNotes::add(std::string listing) {
+  const Lock lock(mutex_);
+  ++count_;
+  listings_.push_back(std::move(listing));
+  if (listings_.size() > kListingsMax) listings_.pop_front();
+}
+
+std::string TraceNotes::programs() const {
+  const Lock lock(mutex_);
+  std::string text;
+  std::size_t number = count_ - listings_.size();
+  for (const std::string& listing : listings_) {
+    text += "program " + std::to_string(++number) + " of " + std::to_string(count_) + ":\n";
+    text += listing;
+  }
+  return text;
+}
+
+}  // namespace function
 
 Function Function::registered(std::string name) {
   COHORT_CHECK(!name.empty(), ErrorCode::invalid_argument,
@@ -17,7 +46,33 @@ Function Function::registered(std::string name) {
 Nest Function::call(std::span<const Nest> arguments) const {
   COHORT_CHECK(state_->body != nullptr, ErrorCode::failed_precondition, "[function.call] '", name(),
                "' is registered on the servers and has no body here; schedule it instead");
-  return state_->body(arguments);
+  std::vector<Nest> converted(arguments.begin(), arguments.end());
+  convert_numbers(converted);
+  return state_->body(converted);
+}
+
+void Function::convert_numbers(std::span<Nest> arguments) const {
+  const std::vector<bool>& takes_tensor = state_->takes_tensor;
+  for (std::size_t i = 0; i < arguments.size() && i < takes_tensor.size(); ++i) {
+    Nest& argument = arguments[i];
+    if (!takes_tensor[i]) continue;
+    if (argument.kind() == Nest::Kind::real) {
+      argument = at::scalar_tensor(argument.real(), at::kDouble);
+    } else if (argument.kind() == Nest::Kind::integer) {
+      argument = at::scalar_tensor(argument.integer(), at::kLong);
+    } else if (argument.kind() == Nest::Kind::boolean) {
+      argument = at::scalar_tensor(argument.boolean(), at::kBool);
+    }
+  }
+}
+
+std::string Function::program() const {
+  COHORT_CHECK(state_->body != nullptr, ErrorCode::failed_precondition, "[function.program] '",
+               name(), "' is registered on the servers, which run it as it is: it has no program");
+  std::string text = state_->notes->programs();
+  COHORT_CHECK(!text.empty(), ErrorCode::failed_precondition, "[function.program] expected '",
+               name(), "' to be traced, got no trace yet; schedule it once first");
+  return text;
 }
 
 }  // namespace cohort

@@ -4,17 +4,37 @@
 //   cohort::Function step([&](cohort::Iterator& it) { … return loss; });
 //
 // Parameters may be at::Tensor, double, std::int64_t, bool, std::string, Nest and
-// cohort::Iterator&; host values, and grad mode and autocast of the thread that schedules it, are
-// part of the signature and thus frozen in the program. A module's train() and eval() are not,
-// since they cannot be seen from outside: call them inside, first, in every Function that uses the
-// module. The result is void, a tensor, a host value, a Nest, or a tuple, pair or vector of those.
+// cohort::Iterator&. A number that is passed for an at::Tensor parameter becomes a 0-dim tensor. A
+// double, integer, bool or string parameter is part of the signature: each new value is a trace of
+// its own, so declare what changes (a learning rate) as at::Tensor. Part of the signature are also
+// grad mode and autocast of the thread that schedules it, the default dtype, and the requires_grad
+// flags of the variables that the step uses.
+//
+// WHAT A TRACE FREEZES. The C++ code runs when the step is traced, not at each call:
+// - A tensor that the callable captures (neither argument nor variable) is a constant of the
+//   program. It is watched: after a write to it, or when it is gone, the next schedule traces the
+//   step again.
+// - A number, bool or string that the callable captures is frozen, and a change of it CANNOT BE
+// SEEN.
+//   Neither can a tensor handle that is set to another tensor while the old one lives elsewhere.
+//   Pass such values as arguments, or make them variables.
+// - A module's train() and eval() cannot be seen either: call them inside, first, in every Function
+//   that uses the module.
+// The result is void, a tensor, a host value, a Nest, or a tuple, pair or vector of those.
 // A lambda that captures by reference must outlive the last join(). Tensors enter a program in
 // row-major order, whatever their strides: for torch's channels_last, permute() inside.
+//
+// Inside a step, what it reads after an update of a variable is the updated value; on parameter
+// servers each such read after updates costs a round trip. A buffer that the step writes in place
+// is one for all workers: docs/modules.md says how their writes are joined, and where the last
+// writer wins.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <concepts>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -26,6 +46,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/export.h"
+#include "cohort/core/mutex.h"
 #include "cohort/core/nest.h"
 
 namespace cohort {
@@ -117,6 +138,31 @@ Nest result_of(R&& value) {
   }
 }
 
+template <class Arguments>
+std::vector<bool> tensor_parameters() {
+  return []<std::size_t... I>(std::index_sequence<I...>) {
+    return std::vector<bool>{
+        std::same_as<std::remove_cvref_t<std::tuple_element_t<I, Arguments>>, at::Tensor>...};
+  }
+  (std::make_index_sequence<std::tuple_size_v<Arguments>>{});
+}
+// What is known of a function from its traces. Thread-safe.
+class COHORT_API TraceNotes {
+ public:
+  // The program of one more trace, as text; only the newest ones are kept.
+  void add(std::string listing);
+  // All that are kept, oldest first; empty before the first trace.
+  std::string programs() const;
+  // True once.
+  bool may_warn_of_gradients() { return !has_warned_.exchange(true); }
+
+ private:
+  mutable Mutex mutex_;
+  std::deque<std::string> listings_ COHORT_GUARDED_BY(mutex_);
+  std::size_t count_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::atomic<bool> has_warned_{false};
+};
+
 // A callable over nests; the arity is checked before the call.
 using Body = std::function<Nest(std::span<const Nest> arguments)>;
 
@@ -150,6 +196,9 @@ class COHORT_API Function {
     std::string registered_name;  // not empty: body is empty
     function::Body body;
     std::size_t arity = 0;
+    // For each parameter: it is an at::Tensor.
+    std::vector<bool> takes_tensor;
+    const std::shared_ptr<function::TraceNotes> notes = std::make_shared<function::TraceNotes>();
   };
 
   template <class F>
@@ -161,6 +210,7 @@ class COHORT_API Function {
     auto state = std::make_shared<State>();
     state->name = options.name.empty() ? "function" : std::move(options.name);
     state->arity = std::tuple_size_v<typename function::Signature<F>::Arguments>;
+    state->takes_tensor = function::tensor_parameters<typename function::Signature<F>::Arguments>();
     state->body = function::erase(std::move(fn));
     state_ = std::move(state);
   }
@@ -175,6 +225,12 @@ class COHORT_API Function {
     return call(nests);
   }
   Nest call(std::span<const Nest> arguments) const;
+  // Numbers for at::Tensor parameters become 0-dim tensors, in place: float64, int64 or bool.
+  void convert_numbers(std::span<Nest> arguments) const;
+  // The programs that were traced of it, one for each signature and shape of elements: for each
+  // operator a line, with the shapes that it had. failed_precondition before it was scheduled, and
+  // for a registered one.
+  std::string program() const;
   const std::string& name() const { return state_->name; }
   const std::shared_ptr<const State>& state() const { return state_; }
 

@@ -29,6 +29,7 @@ struct ProgramInfo {
     bool is_read = true;      // pull its value before running
     bool is_updated = false;  // some effect op names it
     bool is_handle_only = false;
+    bool is_merged = false;  // an effect needs to know which version was pulled
   };
   // One draw: a resource argument or kWorkerIndexResource, and the specs it was traced with.
   struct Draw {

@@ -2,18 +2,22 @@
 #include "cohort/function/trace.h"
 
 #include <ATen/autocast_mode.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/library.h>
 
 #include <atomic>
+#include <exception>
 #include <optional>
 
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
 #include "cohort/function/default_generator.h"
+#include "cohort/function/internal/tracer/changes.h"
 #include "cohort/function/internal/tracer/compare.h"
 #include "cohort/function/internal/tracer/key.h"
+#include "cohort/function/internal/tracer/listing.h"
 #include "cohort/function/internal/tracer/memory.h"
 #include "cohort/function/internal/tracer/recorder.h"
 #include "cohort/function/internal/wire.h"
@@ -65,48 +69,188 @@ class Recording {
   TracingModeScope mode_{TracingMode::current()};
 };
 
+// What one run of the body gave.
 struct Pass {
   Program program;
+  std::vector<Op> composite_calls;
+  std::vector<at::Tensor> variables;
+  // Leaves that have a gradient at the end, and tensors like these gradients.
+  std::vector<at::Tensor> leaves;
+  std::vector<at::Tensor> gradients;
+  // Without an error:
+  Program completed;
   ProgramInfo info;
   std::vector<at::Tensor> captured_inputs;
+  std::vector<FrozenTensor> frozen;
   std::vector<at::Tensor> outputs;
+  std::vector<std::optional<TensorSpec>> specs;
+  bool drops_gradients = false;
+  std::string hint;  // for the error when the passes differ
+  // What the body threw, and whether that was the tracer's own refusal.
+  std::exception_ptr error;
+  bool is_refused = false;
+  std::optional<OpFailure> op_failure;
 };
 
-Pass run_pass(int number, const std::vector<at::Tensor>& inputs, const TraceBody& body,
-              const TraceOptions& options) {
+// One trace: the body, and how its passes run.
+class Passes {
+ public:
+  Passes(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& others,
+         const TraceBody& body, const TraceOptions& options)
+      : inputs_(inputs), others_(others), body_(body), options_(options) {}
+
+  Pass first() {
+    Pass pass = run(0, Change::none, {});
+    if (pass.error) raise(pass);
+    return pass;
+  }
+  // With other values. Those that the body cannot take, though it does the same up to there, are
+  // replaced by milder ones.
+  Pass second(const Pass& first) {
+    std::optional<Pass> failed;
+    for (const Change change : kChanges) {
+      Pass pass = run(1, change, variables_of(first));
+      if (!pass.error) return pass;
+      if (pass.is_refused) raise(pass);
+      expect_beginning(first, pass);
+      if (!failed) failed = std::move(pass);
+    }
+    has_other_values_ = true;
+    raise(*failed);
+  }
+  // Whether an error came of the second pass alone.
+  bool has_other_values() const { return has_other_values_; }
+  // What was going on when an error came.
+  std::string activity() const {
+    return "trace of '" + options_.name + "'" +
+           (has_other_values_ ? ", with other values of its arguments, elements and variables"
+                              : "");
+  }
+  // Where the first pass has left gradients: the next call of an eager function would find them.
+  void expect_no_old_gradients(const Pass& first) {
+    if (first.leaves.empty()) return;
+    const Pass pass = run(0, Change::none, {}, &first);
+    if (pass.error) std::rethrow_exception(pass.error);
+  }
+  void expect_equal(const Pass& first, const Pass& second) const {
+    std::string difference = first_difference(first.program, second.program);
+    for (std::size_t i = 0; difference.empty() && i < first.captured_inputs.size(); ++i) {
+      if (!first.captured_inputs[i].is_same(second.captured_inputs[i]))
+        difference = "the two passes captured other inputs";
+    }
+    expect_none(difference, first.hint);
+  }
+
+ private:
+  [[noreturn]] void raise(const Pass& pass) const;
+  Pass run(int number, Change change, const std::vector<at::Tensor>& variables,
+           const Pass* earlier_call = nullptr);
+  std::vector<at::Tensor> inputs_of(Change change) const;
+  std::vector<at::Tensor> variables_of(const Pass& first) const;
+  void expect_beginning(const Pass& first, const Pass& second) const;
+  void expect_none(const std::string& difference, const std::string& hint) const;
+
+  const std::vector<at::Tensor>& inputs_;
+  const std::vector<at::Tensor>& others_;
+  const TraceBody& body_;
+  const TraceOptions& options_;
+  bool has_other_values_ = false;
+};
+
+std::vector<at::Tensor> Passes::inputs_of(Change change) const {
+  Untraced untraced;
+  std::vector<at::Tensor> values;
+  for (std::size_t i = 0; i < inputs_.size(); ++i)
+    values.push_back(changed(inputs_[i], others_[i], change));
+  return values;
+}
+
+std::vector<at::Tensor> Passes::variables_of(const Pass& first) const {
+  std::vector<at::Tensor> variables = options_.variables;
+  variables.insert(variables.end(), first.variables.begin(), first.variables.end());
+  return variables;
+}
+
+void note_gradients(Recorder& recorder, Pass& pass) {
+  Untraced untraced;
+  pass.leaves = recorder.leaves_with_gradients();
+  for (const at::Tensor& leaf : pass.leaves) {
+    const at::Tensor& gradient = leaf.grad();
+    pass.gradients.push_back(gradient.is_sparse() ? gradient.detach().clone()
+                                                  : at::zeros_like(gradient));
+  }
+}
+
+Pass Passes::run(int number, Change change, const std::vector<at::Tensor>& variables,
+                 const Pass* earlier_call) {
   // Casts of another pass would look like constants.
   at::autocast::clear_cache();
   auto memory = std::make_shared<MemoryWatch>();
-  Recorder recorder(options, number, memory);
+  Recorder recorder(options_, number, change, memory);
   Pass pass;
-  std::vector<at::Tensor> arguments = recorder.add_arguments(inputs);
-  {
+  std::vector<at::Tensor> arguments = recorder.add_arguments(inputs_of(change));
+  recorder.change_variables(variables);
+  if (earlier_call != nullptr)
+    recorder.add_old_gradients(earlier_call->leaves, earlier_call->gradients);
+  try {
     std::vector<at::Tensor> outputs;
     {
       Recording recording(recorder, memory);
-      outputs = body(arguments);
+      outputs = body_(arguments);
       recorder.finish(outputs);
     }
     pass.outputs = recorder.detached(outputs);
+    pass.completed = recorder.completed_program();
+    pass.info = recorder.info();
+    pass.captured_inputs = recorder.captured_inputs();
+    pass.frozen = recorder.frozen();
+    if (number == 0 && earlier_call == nullptr) note_gradients(recorder, pass);
+  } catch (...) {
+    // What passes a refusal on may have packed it into an exception of its own.
+    pass.is_refused = recorder.failure().has_value();
+    pass.error =
+        pass.is_refused ? std::make_exception_ptr(*recorder.failure()) : std::current_exception();
+    pass.op_failure = recorder.op_failure();
   }
   at::autocast::clear_cache();
-  pass.program = recorder.program();
-  pass.info = recorder.info();
-  pass.captured_inputs = recorder.captured_inputs();
+  pass.program = pass.error ? recorder.unfinished_program() : recorder.program();
+  pass.composite_calls = recorder.composite_calls();
+  pass.variables = recorder.variables();
+  pass.hint = recorder.hint();
+  pass.drops_gradients = recorder.drops_gradients();
+  if (options_.lists_ops) pass.specs = recorder.specs();
   return pass;
 }
 
-void expect_equal(const Pass& first, const Pass& second, const std::string& name) {
-  std::string difference = first_difference(first.program, second.program);
-  for (std::size_t i = 0; difference.empty() && i < first.captured_inputs.size(); ++i) {
-    if (!first.captured_inputs[i].is_same(second.captured_inputs[i]))
-      difference = "the two passes captured other inputs";
+// What an operator threw says which, with what, and where it was called.
+void Passes::raise(const Pass& pass) const {
+  try {
+    std::rethrow_exception(pass.error);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    if (!pass.op_failure || !pass.op_failure->explains(error)) throw;
+    std::string text = pass.op_failure->text;
+    if (options_.names_call_site) text += pass.op_failure->stack.lines();
+    throw Error(ErrorCode::unknown, text, ErrorCause::application);
   }
-  COHORT_CHECK(difference.empty(), ErrorCode::invalid_argument, "[function.trace] '", name,
-               "' is not the same for other values of its arguments: ", difference,
-               ". State of the host (a counter, a number read through data_ptr() or drawn from "
-               "std::random, something made on the first call) would be frozen: pass it as an "
-               "argument, or make it a variable");
+}
+
+void Passes::expect_beginning(const Pass& first, const Pass& second) const {
+  std::string difference = first_difference_so_far(first.program, second.program);
+  if (difference.empty())
+    difference = first_difference_so_far(first.composite_calls, second.composite_calls);
+  expect_none(difference, first.hint);
+}
+
+void Passes::expect_none(const std::string& difference, const std::string& hint) const {
+  COHORT_CHECK(
+      difference.empty(), ErrorCode::invalid_argument, "[function.trace] '", options_.name,
+      "' is not the same for other values of its arguments, elements and variables: ", difference,
+      ". State of the host (a counter, a number read through data_ptr() or drawn from "
+      "std::random, something made on the first call) would be frozen: pass it as an "
+      "argument, or make it a variable",
+      hint);
 }
 
 void expect_same_specs(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& others,
@@ -134,19 +278,28 @@ Traced trace(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor
   install_fallback();
   const auto generator_lock = lock_default_generator();  // its state is put back
   Lock lock(trace_mutex);
+  Passes passes(inputs, other_inputs, body, options);
   try {
-    Pass first = run_pass(0, inputs, body, options);
-    Pass second = run_pass(1, other_inputs, body, options);
-    expect_equal(first, second, options.name);
-    return {encode(first.program), std::move(first.info), std::move(first.captured_inputs),
-            std::move(first.outputs)};
-  } catch (const Error&) {
+    Pass first = passes.first();
+    passes.expect_equal(first, passes.second(first));
+    passes.expect_no_old_gradients(first);
+    // Temporary ones of the body are made from what the host has frozen anyway.
+    std::erase_if(first.frozen, [](const FrozenTensor& one) { return !one.is_alive(); });
+    return {.bytes = encode(first.completed),
+            .info = std::move(first.info),
+            .captured_inputs = std::move(first.captured_inputs),
+            .frozen = std::move(first.frozen),
+            .example_outputs = std::move(first.outputs),
+            .listing = options.lists_ops ? listing(first.completed, first.specs) : "",
+            .drops_gradients = first.drops_gradients};
+  } catch (const Error& error) {
+    if (passes.has_other_values()) throw Error(error).during(passes.activity());
     throw;
   } catch (const c10::Error& error) {
     throw Error(ErrorCode::unknown, error.what_without_backtrace(), ErrorCause::application)
-        .during("trace of '" + options.name + "'");
+        .during(passes.activity());
   } catch (...) {
-    throw current_error().during("trace of '" + options.name + "'");
+    throw current_error().during(passes.activity());
   }
 }
 

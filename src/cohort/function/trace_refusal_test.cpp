@@ -31,15 +31,6 @@ TEST_F(TraceRefusal, Item) {
               HasSubstr("[inside aten::item]; op #1 of the trace of 'function', after aten::sum"));
 }
 
-at::Tensor branch_on_data(const at::Tensor& x) { return x.sum().item<float>() > 0 ? x : -x; }
-
-TEST_F(TraceRefusal, NamesTheCallSite) {
-  options_.names_call_site = true;
-  std::string text = refusal([](at::Tensor x) { return branch_on_data(x * 2); });
-  // Without debug information there is the place in the program file.
-  EXPECT_THAT(text, AnyOf(HasSubstr("trace_refusal_test.cpp:"), HasSubstr("+0x")));
-}
-
 TEST_F(TraceRefusal, HostResults) {
   EXPECT_THAT(refusal([](at::Tensor x) { return at::equal(x, x.abs()) ? x : -x; }),
               HasSubstr("'aten::equal'"));
@@ -61,7 +52,7 @@ TEST_F(TraceRefusal, ShapesThatDependOnData) {
 
 TEST_F(TraceRefusal, OpsOutsideTheAllowList) {
   EXPECT_THAT(refusal([](at::Tensor x) {
-                return x.clone().resize_({2, 2});
+                return x.clone().resize_({20, 20});
               }),
               AllOf(HasSubstr("'aten::resize_'"), HasSubstr("not on the list")));
 }

@@ -106,6 +106,7 @@ TEST_F(TraceTest, ApplyUpdatesWithTheGradientAndTheHyperparameters) {
   at::Tensor w = parameter("w", {3});
   at::Tensor rate = at::scalar_tensor(0.1, at::kDouble);
   Traced result = traced_one([&](at::Tensor x) {
+    w.mutable_grad() = at::Tensor();
     (x * w).sum().backward();
     Trace::current()->capture_input(rate);
     Trace::current()->apply("sgd", w, w.grad(), std::vector<at::Tensor>{rate});
@@ -257,6 +258,7 @@ TEST_F(TraceTest, PutsBackGradients) {
   at::Tensor w = parameter("w", {3}), other = parameter("other", {3});
   w.mutable_grad() = at::ones({3});
   auto result = traced_one([&](at::Tensor x) {
+    w.mutable_grad() = other.mutable_grad() = at::Tensor();
     ((w + other) * x).sum().backward();
     return w.grad();
   });
@@ -334,7 +336,9 @@ TEST_F(TraceTest, CurrentIsSetInHooksOfTheBackwardPass) {
       Trace::current()->assign(AssignKind::add, w, gradient * 3);
       return gradient;
     });
+    w.mutable_grad() = at::Tensor();
     (y * x).sum().backward();
+    w.mutable_grad() = at::Tensor();
     return at::Tensor();
   });
   EXPECT_EQ(calls, 2);

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/function/tracing_mode.h"
 
-#include <ATen/autocast_mode.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/ScalarTypeToTypeMeta.h>
+
+#include "cohort/function/internal/autocast.h"
 
 namespace cohort::function {
 namespace {
 
 void set(const TracingMode& mode) {
   c10::GradMode::set_enabled(mode.is_grad_enabled);
-  at::autocast::set_cpu_enabled(mode.is_autocast_enabled);
+  set_autocast_enabled(mode.is_autocast_enabled);
   at::autocast::set_autocast_cache_enabled(mode.is_autocast_cached);
-  at::autocast::set_autocast_cpu_dtype(mode.autocast_dtype);
+  set_autocast_dtype(mode.autocast_dtype);
+  // Other threads see it too: only where it must.
+  if (c10::get_default_dtype_as_scalartype() != mode.default_dtype)
+    c10::set_default_dtype(c10::scalarTypeToTypeMeta(mode.default_dtype));
 }
 
 }  // namespace
@@ -19,9 +25,10 @@ void set(const TracingMode& mode) {
 TracingMode TracingMode::current() {
   return {.is_grad_enabled = c10::GradMode::is_enabled(),
           .is_inference = c10::InferenceMode::is_enabled(),
-          .is_autocast_enabled = at::autocast::is_cpu_enabled(),
+          .is_autocast_enabled = function::is_autocast_enabled(),
           .is_autocast_cached = at::autocast::is_autocast_cache_enabled(),
-          .autocast_dtype = at::autocast::get_autocast_cpu_dtype()};
+          .autocast_dtype = function::autocast_dtype(),
+          .default_dtype = c10::get_default_dtype_as_scalartype()};
 }
 
 TracingModeScope::TracingModeScope(const TracingMode& mode) : before_(TracingMode::current()) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What LibTorch adds to the operators that are called on a thread: gradients, and autocast's casts.
+// What LibTorch adds to the operators that are called on a thread: gradients, autocast's casts, the
+// default type of numbers.
 // A trace writes it down with them, so a program belongs to the mode it was traced in.
 #pragma once
 
@@ -19,6 +20,8 @@ struct COHORT_API TracingMode {
   bool is_autocast_enabled = false;
   bool is_autocast_cached = true;
   c10::ScalarType autocast_dtype = c10::ScalarType::BFloat16;
+  // torch::set_default_dtype(): of the process, not of the thread.
+  c10::ScalarType default_dtype = c10::ScalarType::Float;
 
   // That of this thread.
   static TracingMode current();

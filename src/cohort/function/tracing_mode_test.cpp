@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/function/tracing_mode.h"
 
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
+#include "cohort/function/internal/autocast.h"
 #include "cohort/function/internal/tracer/cases_for_tests.h"
 
 namespace cohort::function {
@@ -38,7 +38,7 @@ TEST_F(TracingModeOfTrace, ABodyThatLeavesAnotherModeChangesNeitherPassNorCaller
   std::vector<TracingMode> seen;
   traced({at::ones({2, 2})}, {at::ones({2, 2})}, [&](const Tensors& in) {
     seen.push_back(TracingMode::current());
-    at::autocast::set_cpu_enabled(true);
+    set_autocast_enabled(true);
     c10::GradMode::set_enabled(false);
     return Tensors{at::mm(in[0], in[0])};
   });

@@ -11,7 +11,9 @@
 
 #include "cohort/core/error.h"
 #include "cohort/function/trace.h"
+#include "cohort/variable/eager_step.h"
 #include "cohort/variable/hyperparameter.h"
+#include "cohort/variable/replica_count.h"
 
 namespace cohort {
 namespace {
@@ -127,8 +129,8 @@ Optimizer::Optimizer(std::vector<Variable> variables, const UpdateRule& rule,
                      const std::vector<double>& hyper) {
   COHORT_ASSERT(hyper.size() == rule.hyper_names().size());
   COHORT_CHECK(
-      function::Trace::current() == nullptr, ErrorCode::failed_precondition, "[optimizer.",
-      rule.name(),
+      function::Trace::current() == nullptr && EagerStep::current() == nullptr,
+      ErrorCode::failed_precondition, "[optimizer.", rule.name(),
       "] expected an optimizer made before the step, got one made inside it, whose learning "
       "rate would be frozen; make it once outside and capture it");
   check_variables(rule.name(), variables);
@@ -141,7 +143,10 @@ Optimizer::Optimizer(std::vector<Variable> variables, const UpdateRule& rule,
   }
 }
 
-void Optimizer::minimize(const at::Tensor& loss) const { apply_gradients(compute_gradients(loss)); }
+void Optimizer::minimize(const at::Tensor& loss) const {
+  variable::check_one_replica("optimizer.minimize");
+  apply_gradients(compute_gradients(loss));
+}
 
 std::vector<std::pair<at::Tensor, Variable>> Optimizer::compute_gradients(
     const at::Tensor& loss) const {
@@ -172,6 +177,7 @@ std::vector<std::pair<at::Tensor, Variable>> Optimizer::compute_gradients(
 }
 
 void Optimizer::apply_gradients(const GradientList& gradients) const {
+  variable::check_one_replica("optimizer.apply_gradients");
   // Every check before the first update, so that a failure leaves no variable ahead of the others.
   GradientList dense;
   for (const auto& [gradient, variable] : gradients) {

@@ -26,12 +26,14 @@ class COHORT_API Optimizer {
  public:
   // Gradients of a scalar `loss` for every trainable variable, applied; a variable without one is
   // left alone. Throws invalid_argument when loss is not a floating-point scalar or depends on none
-  // of the variables.
+  // of the variables; unimplemented in a replica context of several replicas, whose gradients are
+  // not reduced yet: compute_gradients() in run(), Strategy::reduce() and apply_gradients()
+  // outside.
   void minimize(const at::Tensor& loss) const;
   // Its first half: (gradient, variable) for each trainable variable, undefined where loss does not
   // depend on it (tf's compute_gradients); to change gradients before they are applied.
   std::vector<std::pair<at::Tensor, Variable>> compute_gradients(const at::Tensor& loss) const;
-  // Its second half; an undefined gradient is left out.
+  // Its second half; an undefined gradient is left out. unimplemented where minimize() is.
   void apply_gradients(const std::vector<std::pair<at::Tensor, Variable>>& gradients) const;
 
   double learning_rate() const { return hyper("learning_rate"); }

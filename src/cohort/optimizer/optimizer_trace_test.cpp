@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizers inside a trace: the program that ships equals the step run here, bit for bit.
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/embedding.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
@@ -175,6 +177,23 @@ TEST(OptimizersInATrace, ALossOfNoVariableIsRefusedAtTheTrace) {
   };
   EXPECT_THAT(([&] { Shipped(here, step); }),
               testing::throws_error(ErrorCode::invalid_argument, "depends on none of them"));
+}
+
+TEST(OptimizersInATrace, ASparseEmbeddingUsedTwiceIsRefusedWithTheRemedy) {
+  Network here(7);
+  const Sgd sgd(here.variables, {.learning_rate = 0.1});
+  const auto step = [&](const at::Tensor& x) {
+    const auto rows = [&](std::int64_t first) {
+      const at::Tensor ids = at::arange(first, first + 2);
+      return at::embedding(here.variables[0].tensor(), ids, -1, false, /*sparse=*/true).sum();
+    };
+    const at::Tensor loss = rows(0).add(rows(1)).mul(x.sum());
+    sgd.minimize(loss);
+    return loss;
+  };
+  EXPECT_THAT(([&] { Shipped(here, step); }),
+              testing::throws_error(ErrorCode::unimplemented,
+                                    "(variable 'w1'); make the embedding without sparse(true)"));
 }
 
 TEST(OptimizersInATrace, OneMadeInsideTheStepIsRefused) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -38,9 +39,20 @@ class COHORT_API Channel {
   virtual void close() noexcept = 0;
   // Bytes queued and not yet handed to the system: for back pressure.
   virtual std::size_t queued_bytes() const = 0;
+  // Its peer has greeted well: what limits strangers ends. Called from a handler.
+  virtual void admit() {}
   // "worker:1 (127.0.0.1:4711, stream)": for messages.
   virtual const std::string& peer() const = 0;
+  // As far as the peer's address says: one of this host's own, loopback for example. What is not
+  // known to be here is elsewhere.
+  virtual bool is_on_one_host() const = 0;
+  // Whether the tensors sent from now on travel with a checksum. Everything else of a frame always
+  // does, and what comes is checked as its sender says. Off at first; nothing where no wire is.
+  virtual void set_payload_checksums(bool are_on) noexcept = 0;
 };
+
+// Broken frames that have come over all channels of this process. Each has closed its channel.
+COHORT_API std::uint64_t broken_frames() noexcept;
 
 // Accepts connections until destroyed, which also closes the channels it accepted; not from a
 // handler. Thread-safe.

@@ -33,6 +33,8 @@ class Rig {
     requester =
         Requester::connect(backend_of(backend), {.address = listener_->address(), .spin = spin});
   }
+  // Of what the requester sends.
+  void set_payload_checksums(bool are_on) { requester->set_payload_checksums(are_on); }
   ~Rig() { requester->close(); }
 
   std::shared_ptr<Requester> requester;
@@ -90,9 +92,10 @@ void BM_OneWayFlood(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations());
 }
 
-// A push: tensors one way, a short answer back.
+// A push: tensors one way, a short answer back; with or without a checksum of the tensors.
 void BM_Push(benchmark::State& state) {
   Rig rig(kBackends[state.range(0)], false);
+  rig.set_payload_checksums(state.range(2) != 0);
   const Frame frame = frame_with(state.range(1));
   for (auto _ : state) rig.requester->call(frame, Deadline(), "push");
   report_bytes(state, state.range(1));
@@ -112,7 +115,8 @@ BENCHMARK(BM_RoundTrip)->ArgsProduct({{0, 1, 2}, {64, 4096}, {0}})->UseRealTime(
 BENCHMARK(BM_RoundTrip)->ArgsProduct({{1}, {64}, {50}})->UseRealTime();
 BENCHMARK(BM_PipelinedRequests)->ArgsProduct({{0, 1, 2}, {64}})->UseRealTime();
 BENCHMARK(BM_OneWayFlood)->ArgsProduct({{0, 1, 2}, {64}})->UseRealTime();
-BENCHMARK(BM_Push)->ArgsProduct({{0, 1, 2}, {kMebi, 64 * kMebi}})->UseRealTime();
+BENCHMARK(BM_Push)->ArgsProduct({{0}, {kMebi, 64 * kMebi}, {0}})->UseRealTime();
+BENCHMARK(BM_Push)->ArgsProduct({{1, 2}, {kMebi, 64 * kMebi}, {0, 1}})->UseRealTime();
 BENCHMARK(BM_Exchange)->ArgsProduct({{0, 1, 2}, {64 * kMebi}})->UseRealTime();
 
 }  // namespace

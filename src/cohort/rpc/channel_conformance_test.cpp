@@ -113,6 +113,25 @@ TEST_P(ChannelConformance, SmallAndLargeFramesKeepTheirOrder) {
   }
 }
 
+TEST_P(ChannelConformance, PayloadsArriveEqualWithAndWithoutChecksums) {
+  ChannelPair pair(GetParam());
+  std::vector<at::Tensor> tensors;
+  for (std::int64_t i = 0; i < 30; ++i) {
+    pair.near->set_payload_checksums(i % 3 != 0);
+    tensors.push_back(at::randint(1000, {i % 4 == 0 ? 200'000 + i : 7 * i}));
+    pair.near->send(numbered(std::uint64_t(i), {at::ones({3}), tensors.back(), at::ones({i})}));
+  }
+  const std::vector<Frame> frames = pair.at_far.wait_frames(30);
+  for (std::size_t i = 0; i < 30; ++i)
+    EXPECT_TRUE(is_equal(frames[i].tensors.at(1), tensors[i])) << i;
+}
+
+TEST_P(ChannelConformance, BothEndsOfOneHostKnowThatTheyAre) {
+  ChannelPair pair(GetParam());
+  EXPECT_TRUE(pair.near->is_on_one_host());
+  EXPECT_TRUE(pair.far->is_on_one_host());
+}
+
 TEST_P(ChannelConformance, ALargeTensorArrivesEqual) {
   const at::Tensor large = at::rand({16 << 20});  // 64 MiB
   EXPECT_TRUE(is_equal(sent(large), large));

@@ -62,10 +62,11 @@ class ClosedGate {
 
 Connection attempt(const ConnectionOptions& options) {
   Connection made;
-  made.control = control_client(options.address, options.task);
+  made.control = control_client(options.address, options.task, options.coordinator_incarnation);
   const Deadline deadline(std::min(options.deadline.time(), Deadline::after(kAttempt).time()));
   const HandshakeReply reply = made.control->handshake(
-      {options.caller, options.task, options.coordinator_incarnation, options.data_timeout},
+      {options.caller, options.task, options.coordinator_incarnation, options.data_timeout,
+       options.is_returning, options.payload_checksums},
       deadline);
   const std::string problem = disagreement(options.caller, reply.server);
   COHORT_CHECK(problem.empty(), ErrorCode::failed_precondition, "[rpc.connect] ", options.task,
@@ -77,14 +78,17 @@ Connection attempt(const ConnectionOptions& options) {
       Requester::connect(backend_of(endpoint.backend),
                          {.address = endpoint.address, .peer = options.task, .deadline = deadline},
                          options.on_one_way, [gate](const Error& reason) { gate->closed(reason); });
-  made.data->call(to_frame(Hello{options.caller.task, options.caller.job_id,
-                                 options.coordinator_incarnation, made.incarnation}),
-                  deadline, "greeting " + options.task);
+  const Hello hello{options.caller.task, options.caller.job_id, options.coordinator_incarnation,
+                    made.incarnation, options.payload_checksums};
+  const HelloReply welcome =
+      hello_reply_of(made.data->call(to_frame(hello), deadline, "greeting " + options.task));
+  made.data->set_payload_checksums(welcome.has_payload_sums);
   if (!gate->open()) {
     throw Error(ErrorCode::unavailable, "[rpc.connect] the connection closed at once",
                 ErrorCause::peer_lost);
   }
-  log_info("connected to ", options.task, " at ", options.address, " over ", endpoint.backend);
+  log_info("connected to ", options.task, " at ", options.address, " over ", endpoint.backend,
+           welcome.has_payload_sums ? ", payloads with checksums" : "");
   return made;
 }
 

@@ -19,6 +19,8 @@ struct ConnectionOptions {
   std::uint64_t coordinator_incarnation = 0;
   std::string backend;                       // of the data plane; empty: the server's first choice
   Duration data_timeout = Duration::zero();  // HandshakeRequest's
+  bool is_returning = false;                 // HandshakeRequest's
+  PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
   Deadline deadline;
   std::function<void(Frame)> on_one_way;
   std::function<void(const Error&)> on_closed;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <grpcpp/completion_queue.h>
+
 #include <unordered_set>
 
 #include "cohort/core/error.h"
@@ -16,11 +18,17 @@ using internal::from_proto;
 using internal::to_proto;
 using Stub = proto::Control::Stub;
 
+constexpr std::size_t kUnannouncedBytesMax = 32 << 10;
+
 // Thread-safe.
 class GrpcControlClient final : public ControlClient {
  public:
-  GrpcControlClient(const std::string& address, const std::string& task)
-      : address_(address), task_(task), connection_(std::make_shared<Connection>(address)) {}
+  GrpcControlClient(const std::string& address, const std::string& task,
+                    std::uint64_t coordinator_incarnation)
+      : address_(address),
+        task_(task),
+        coordinator_(std::to_string(coordinator_incarnation)),
+        connection_(std::make_shared<Connection>(address)) {}
 
   HandshakeReply handshake(const HandshakeRequest& request, Deadline deadline) override {
     return from_proto(call(&Stub::Handshake, to_proto(request), deadline, "handshake with "));
@@ -90,6 +98,32 @@ class GrpcControlClient final : public ControlClient {
     grpc::ClientContext& context_;
   };
 
+ public:
+  // Sent when this returns; read when the queue names it, and not before.
+  class HealthCall {
+   public:
+    HealthCall(GrpcControlClient& client, Deadline deadline, grpc::CompletionQueue& answers)
+        : client_(client), used_(client.connection()), running_(client, context_) {
+      client.prepare(context_, deadline);
+      reader_ = used_->stub.AsyncGetHealth(&context_, proto::HealthRequest(), &answers);
+      reader_->Finish(&reply_, &status_, this);
+    }
+    std::optional<Error> error() const {
+      if (status_.ok()) return std::nullopt;
+      return client_.error_of(status_, "asking the health of ");
+    }
+
+   private:
+    GrpcControlClient& client_;
+    const std::shared_ptr<Connection> used_;
+    grpc::ClientContext context_;
+    const Running running_;
+    std::unique_ptr<grpc::ClientAsyncResponseReader<proto::Health>> reader_;
+    proto::Health reply_;
+    grpc::Status status_;
+  };
+
+ private:
   template <class Request, class Reply>
   using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Reply*);
 
@@ -97,17 +131,39 @@ class GrpcControlClient final : public ControlClient {
   Reply call(Method<Request, Reply> method, const Request& request, Deadline deadline,
              const std::string& operation) {
     const std::shared_ptr<Connection> used = connection();
+    if (request.ByteSizeLong() > kUnannouncedBytesMax) announce(*used, deadline, operation);
     grpc::ClientContext context;
-    if (!deadline.is_infinite()) context.set_deadline(internal::grpc_time(deadline));
+    prepare(context, deadline);
     Reply reply;
     const Running running(*this, context);
     const grpc::Status status = (used->stub.*method)(&context, request, &reply);
-    if (!status.ok()) throw internal::error_of(status, {task_, address_, operation + task_});
+    if (!status.ok()) throw error_of(status, operation);
     return reply;
+  }
+
+  // gRPC may have made the connection again, without a handshake: a small call says whose it is,
+  // since strangers get few bytes.
+  void announce(Connection& used, Deadline deadline, const std::string& operation) {
+    grpc::ClientContext context;
+    prepare(context, deadline);
+    proto::Done reply;
+    const Running running(*this, context);
+    const grpc::Status status = used.stub.Release(&context, proto::ReleaseRequest(), &reply);
+    if (!status.ok()) throw error_of(status, operation);
+  }
+
+  void prepare(grpc::ClientContext& context, Deadline deadline) const {
+    if (!deadline.is_infinite()) context.set_deadline(internal::grpc_time(deadline));
+    context.AddMetadata(internal::kCoordinatorMetadata, coordinator_);
+  }
+
+  Error error_of(const grpc::Status& status, const std::string& operation) const {
+    return internal::error_of(status, {task_, address_, operation + task_});
   }
 
   const std::string address_;
   const std::string task_;
+  const std::string coordinator_;  // its incarnation
   Mutex mutex_;
   std::shared_ptr<Connection> connection_
       COHORT_GUARDED_BY(mutex_);  // shared with the calls that use it
@@ -117,8 +173,33 @@ class GrpcControlClient final : public ControlClient {
 
 }  // namespace
 
-std::unique_ptr<ControlClient> control_client(const std::string& address, const std::string& task) {
-  return std::make_unique<GrpcControlClient>(address, task);
+std::vector<std::optional<Error>> health_of_all(
+    const std::vector<std::shared_ptr<ControlClient>>& clients, Deadline deadline) {
+  grpc::CompletionQueue answers;
+  std::vector<std::unique_ptr<GrpcControlClient::HealthCall>> calls(clients.size());
+  std::size_t missing = 0;
+  for (std::size_t i = 0; i < clients.size(); ++i) {
+    if (!clients[i]) continue;
+    calls[i] = std::make_unique<GrpcControlClient::HealthCall>(
+        dynamic_cast<GrpcControlClient&>(*clients[i]), deadline, answers);
+    ++missing;
+  }
+  void* tag = nullptr;
+  bool is_ok = false;
+  while (missing > 0 && answers.Next(&tag, &is_ok)) --missing;  // each ends by its deadline
+  answers.Shutdown();
+  while (answers.Next(&tag, &is_ok)) {
+  }
+  std::vector<std::optional<Error>> errors(clients.size());
+  for (std::size_t i = 0; i < clients.size(); ++i) {
+    if (calls[i]) errors[i] = calls[i]->error();
+  }
+  return errors;
+}
+
+std::unique_ptr<ControlClient> control_client(const std::string& address, const std::string& task,
+                                              std::uint64_t coordinator_incarnation) {
+  return std::make_unique<GrpcControlClient>(address, task, coordinator_incarnation);
 }
 
 }  // namespace cohort::rpc

@@ -1,26 +1,98 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <grpcpp/server_posix.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
 #include "cohort/core/error.h"
+#include "cohort/core/mutex.h"
+#include "cohort/rpc/backends/grpc/grpc_backend.h"
+#include "cohort/rpc/backends/stream/stream_backend.h"
 #include "cohort/rpc/control.h"
+#include "cohort/rpc/internal/acceptor.h"
 #include "cohort/rpc/internal/control_codec.h"
 #include "cohort/rpc/internal/grpc_setup.h"
 #include "cohort/rpc/internal/grpc_status.h"
+#include "cohort/rpc/internal/http2_visitors.h"
 #include "control.grpc.pb.h"
 
 namespace cohort::rpc {
 namespace {
 
+using internal::FileDescriptor;
 using internal::from_proto;
 using internal::to_proto;
+using internal::Visitor;
+
+// 0 where there is none, or no number.
+std::uint64_t coordinator_of(const grpc::ServerContext& context) {
+  const auto found = context.client_metadata().find(internal::kCoordinatorMetadata);
+  if (found == context.client_metadata().end()) return 0;
+  std::uint64_t incarnation = 0;
+  const char* end = found->second.data() + found->second.size();
+  const auto parsed = std::from_chars(found->second.data(), end, incarnation);
+  return parsed.ec == std::errc() && parsed.ptr == end ? incarnation : 0;
+}
 
 // What leaves here is a status, never an exception. Thread-safe as the service is.
 class Adapter final : public proto::Control::Service {
  public:
-  explicit Adapter(ControlService& service) : service_(service) {}
+  Adapter(ControlService& service, const internal::Http2Visitors& visitors, RefusalLog& refusals,
+          std::size_t stranger_bytes_max)
+      : service_(service),
+        visitors_(visitors),
+        refusals_(refusals),
+        stranger_bytes_max_(stranger_bytes_max) {}
+
+  // Further calls are refused. False when some still run at the deadline.
+  bool stop(Deadline deadline) {
+    const Lock lock(mutex_);
+    is_stopping_ = true;
+    return changed_.wait(mutex_, deadline,
+                         [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return running_ == 0; });
+  }
 
  private:
+  // Where a call comes from.
+  struct Origin {
+    std::shared_ptr<Visitor> visitor;  // null: unknown, as in no connection that was accepted here
+    Caller caller;
+  };
+
+  Origin origin_of(const grpc::ServerContext& context) const {
+    std::shared_ptr<Visitor> visitor = visitors_.find(context.peer());
+    std::string address = visitor ? visitor->address() : context.peer();
+    return {std::move(visitor), {coordinator_of(context), std::move(address)}};
+  }
+
+  // Counts a call while it runs.
+  class Running {
+   public:
+    explicit Running(Adapter& adapter) : adapter_(adapter) {
+      const Lock lock(adapter_.mutex_);
+      if (adapter_.is_stopping_)
+        throw Error(ErrorCode::unavailable, "[rpc.control] the task ends", ErrorCause::peer_lost);
+      ++adapter_.running_;
+    }
+    ~Running() {
+      {
+        const Lock lock(adapter_.mutex_);
+        --adapter_.running_;
+      }
+      adapter_.changed_.notify_all();
+    }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+
+   private:
+    Adapter& adapter_;
+  };
+
   template <class Body>
-  static grpc::Status guarded(const Body& body) {
+  grpc::Status guarded(const Body& body) {
     try {
+      const Running running(*this);
       body();
       return grpc::Status::OK;
     } catch (...) {
@@ -28,63 +100,211 @@ class Adapter final : public proto::Control::Service {
     }
   }
 
-  grpc::Status Handshake(grpc::ServerContext*, const proto::HandshakeRequest* in,
+  // What `ask` gives, or a line in the log about the refusal. Who is not refused is no stranger.
+  template <class Ask>
+  auto admitting(const Origin& from, const std::string& call, const Ask& ask) {
+    try {
+      auto answer = ask();
+      if (from.visitor) from.visitor->admit();
+      return answer;
+    } catch (const Error& error) {
+      refusals_.note(from.caller.address, call + ": " + error.message());
+      throw;
+    }
+  }
+
+  template <class Act>
+  grpc::Status on_job(const grpc::ServerContext* context, const char* call, const Act& act) {
+    return guarded([&] {
+      const Origin from = origin_of(*context);
+      act(*admitting(from, call, [&] { return service_.job_of(from.caller); }));
+    });
+  }
+
+  grpc::Status Handshake(grpc::ServerContext* context, const proto::HandshakeRequest* in,
                          proto::HandshakeReply* out) override {
-    return guarded([&] { *out = to_proto(service_.handshake(from_proto(*in))); });
+    return guarded([&] {
+      const Origin from = origin_of(*context);
+      const std::string call = "handshake of '" + in->caller().task().substr(0, kNameBytesMax) +
+                               "' of job '" + in->caller().job_id().substr(0, kNameBytesMax) + "'";
+      *out = to_proto(admitting(from, call, [&] {
+        COHORT_CHECK(in->ByteSizeLong() <= stranger_bytes_max_, ErrorCode::resource_exhausted,
+                     "[rpc.control] expected a handshake of at most ", stranger_bytes_max_,
+                     " bytes, got ", in->ByteSizeLong());
+        return service_.handshake(from_proto(*in), from.caller);
+      }));
+    });
   }
-  grpc::Status GetHealth(grpc::ServerContext*, const proto::HealthRequest*,
+  // Of anybody. A coordinator's whose connection was made again, without a handshake, admits it.
+  grpc::Status GetHealth(grpc::ServerContext* context, const proto::HealthRequest*,
                          proto::Health* out) override {
-    return guarded([&] { *out = to_proto(service_.health()); });
+    return guarded([&] {
+      const Origin from = origin_of(*context);
+      if (from.visitor && !from.visitor->is_admitted() && from.caller.coordinator_incarnation != 0)
+        admit_if_known(from);
+      *out = to_proto(service_.health());
+    });
   }
-  grpc::Status RegisterFunction(grpc::ServerContext*, const proto::FunctionBody* in,
+  void admit_if_known(const Origin& from) {
+    try {
+      service_.job_of(from.caller);
+      from.visitor->admit();
+    } catch (const Error&) {  // a stranger's, then
+    }
+  }
+  grpc::Status RegisterFunction(grpc::ServerContext* context, const proto::FunctionBody* in,
                                 proto::Done*) override {
-    return guarded([&] { service_.register_function(from_proto(*in)); });
+    return on_job(context, "a function",
+                  [&](ControlledJob& job) { job.register_function(from_proto(*in)); });
   }
-  grpc::Status CreateVariables(grpc::ServerContext*, const proto::Variables* in,
+  grpc::Status CreateVariables(grpc::ServerContext* context, const proto::Variables* in,
                                proto::Done*) override {
-    return guarded([&] { service_.create_variables(from_proto(*in)); });
+    return on_job(context, "variables",
+                  [&](ControlledJob& job) { job.create_variables(from_proto(*in)); });
   }
-  grpc::Status CreateIterator(grpc::ServerContext*, const proto::IteratorSpec* in,
+  grpc::Status CreateIterator(grpc::ServerContext* context, const proto::IteratorSpec* in,
                               proto::Done*) override {
-    return guarded([&] { service_.create_iterator(from_proto(*in)); });
+    return on_job(context, "an iterator",
+                  [&](ControlledJob& job) { job.create_iterator(from_proto(*in)); });
   }
-  grpc::Status Release(grpc::ServerContext*, const proto::ReleaseRequest* in,
+  grpc::Status Release(grpc::ServerContext* context, const proto::ReleaseRequest* in,
                        proto::Done*) override {
-    return guarded([&] { service_.release(from_proto(*in)); });
+    return on_job(context, "a release", [&](ControlledJob& job) { job.release(from_proto(*in)); });
   }
-  grpc::Status Shutdown(grpc::ServerContext*, const proto::ShutdownRequest* in,
+  grpc::Status Shutdown(grpc::ServerContext* context, const proto::ShutdownRequest* in,
                         proto::Done*) override {
-    return guarded([&] { service_.shutdown(from_proto(*in)); });
+    return guarded([&] {
+      const Origin from = origin_of(*context);
+      admitting(from, "a shutdown", [&] {
+        service_.shutdown(from.caller, from_proto(*in));
+        return true;
+      });
+    });
   }
+
+  static constexpr std::size_t kNameBytesMax = 64;  // of a stranger's, in the log
 
   ControlService& service_;
+  const internal::Http2Visitors& visitors_;
+  RefusalLog& refusals_;
+  const std::size_t stranger_bytes_max_;
+  Mutex mutex_;
+  Condition changed_;
+  bool is_stopping_ COHORT_GUARDED_BY(mutex_) = false;
+  int running_ COHORT_GUARDED_BY(mutex_) = 0;
 };
 
-// Thread-safe.
-class GrpcControlServer final : public ControlServer {
- public:
-  GrpcControlServer(std::string address, ControlService& service)
-      : adapter_(service),
-        address_(std::move(address)),
-        server_(internal::start_grpc_server(address_, adapter_)) {}
+bool has(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
-  ~GrpcControlServer() override {
-    server_->Shutdown(internal::grpc_time(Deadline::after(Duration::zero())));
+// Thread-safe.
+class TaskServer final : public ControlServer {
+ public:
+  TaskServer(ServeOptions options, ControlService& service)
+      : refusals_(options.refusals ? options.refusals : std::make_shared<RefusalLog>()),
+        adapter_(service, visitors_, *refusals_, options.limits.bytes_max) {
+    const std::size_t bytes_max = options.limits.bytes_max;
+    if (has(options.backends, "stream")) stream_.emplace(options.accept, bytes_max);
+    std::vector<grpc::Service*> services = {&adapter_};
+    if (has(options.backends, "grpc")) {
+      frames_.emplace(options.accept, bytes_max,
+                      [this](const std::string& peer) { return visitors_.find(peer); });
+      services.push_back(&frames_->service());
+    }
+    server_ = internal::start_grpc_server(services);
+    acceptor_.emplace(internal::Acceptor::Options{
+        .ports = ports(options), .limits = options.limits, .refusals = refusals_});
   }
 
-  const std::string& address() const override { return address_; }
-  void stop(Deadline deadline) override { server_->Shutdown(internal::grpc_time(deadline)); }
+  ~TaskServer() override {
+    close_http2();
+    acceptor_.reset();
+    if (frames_) frames_->close_all();
+    server_->Shutdown(internal::grpc_time(Deadline::after(Duration::zero())));
+    const Lock lock(mutex_);
+    changed_.wait(mutex_, Deadline(),
+                  [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return handing_over_ == 0; });
+  }
+
+  const std::string& address() const override { return acceptor_->address(0); }
+  std::size_t strangers() const override { return acceptor_->strangers(); }
+
+  void stop(Deadline deadline) override {
+    close_http2();
+    acceptor_->close_ports();
+    adapter_.stop(deadline);
+    // Channels over gRPC live on, and with them the server.
+    if (!frames_) server_->Shutdown(internal::grpc_time(Deadline::after(Duration::zero())));
+  }
 
  private:
+  std::vector<internal::Acceptor::Port> ports(const ServeOptions& options) {
+    const internal::Acceptor::Take take_http2 = [this](FileDescriptor socket, auto visitor) {
+      visitors_.add(socket.get(), std::move(visitor));
+      give_to_grpc(std::make_shared<FileDescriptor>(std::move(socket)));
+    };
+    internal::Acceptor::Take take_frames;
+    if (stream_) {
+      take_frames = [this](FileDescriptor socket, auto visitor) {
+        stream_->take(std::move(socket), std::move(visitor));
+      };
+    }
+    if (options.data_address.empty()) return {{options.address, take_http2, take_frames}};
+    return {{options.address, take_http2, nullptr}, {options.data_address, nullptr, take_frames}};
+  }
+
+  // On a thread of its own: gRPC reads what has come on the thread that brings a connection, for as
+  // long as more comes.
+  void give_to_grpc(std::shared_ptr<FileDescriptor> socket) {
+    {
+      const Lock lock(mutex_);
+      if (is_closed_) return;
+      ++handing_over_;
+    }
+    try {
+      internal::start_thread([this, socket] {
+        grpc::AddInsecureChannelFromFd(server_.get(), socket->release());
+        note_handed_over();
+      }).detach();
+    } catch (...) {
+      note_handed_over();
+      throw;
+    }
+  }
+  void note_handed_over() {
+    const Lock lock(mutex_);
+    --handing_over_;
+    changed_.notify_all();
+  }
+
+  // No further connections for gRPC.
+  void close_http2() {
+    const Lock lock(mutex_);
+    is_closed_ = true;
+  }
+
+  const std::shared_ptr<RefusalLog> refusals_;
+  internal::Http2Visitors visitors_;
   Adapter adapter_;
-  std::string address_;
+  std::optional<backends::StreamHost> stream_;
+  std::optional<backends::GrpcHost> frames_;
   std::unique_ptr<grpc::Server> server_;
+  Mutex mutex_;
+  Condition changed_;
+  bool is_closed_ COHORT_GUARDED_BY(mutex_) = false;
+  int handing_over_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::optional<internal::Acceptor> acceptor_;  // last: it answers from its first moment on
 };
 
 }  // namespace
 
+std::unique_ptr<ControlServer> serve_task(ServeOptions options, ControlService& service) {
+  return std::make_unique<TaskServer>(std::move(options), service);
+}
+
 std::unique_ptr<ControlServer> serve_control(const std::string& address, ControlService& service) {
-  return std::make_unique<GrpcControlServer>(address, service);
+  return serve_task({.address = address}, service);
 }
 
 }  // namespace cohort::rpc

@@ -23,9 +23,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Remembers what it was asked; throws what a test gives it. Thread-safe as far as the tests go.
-struct RecordingService : ControlService {
-  HandshakeReply handshake(const HandshakeRequest& request) override {
+struct RecordingService : ControlService, ControlledJob {
+  HandshakeReply handshake(const HandshakeRequest& request, const Caller& from) override {
     asked = request;
+    caller = from;
     return reply;
   }
   Health health() override {
@@ -38,11 +39,21 @@ struct RecordingService : ControlService {
   void create_variables(const std::vector<VariableSpec>& given) override { variables = given; }
   void create_iterator(const IteratorSpec& given) override { iterator = given; }
   void release(const std::vector<std::uint64_t>& given) override { released = given; }
-  void shutdown(std::chrono::milliseconds given) override { grace = given; }
+  std::shared_ptr<ControlledJob> job_of(const Caller& from) override {
+    caller = from;
+    if (refusal) throw Error(*refusal);
+    return {std::shared_ptr<void>(), this};
+  }
+  void shutdown(const Caller& from, std::chrono::milliseconds given) override {
+    caller = from;
+    grace = given;
+  }
 
   HandshakeRequest asked;
   HandshakeReply reply;
   std::optional<Error> failure;
+  std::optional<Error> refusal;  // of every job
+  Caller caller;                 // of the last call
   Promised<bool> entered;
   Promised<bool> gate;  // here, since a call may outlast its test's body
   std::atomic<bool> is_gated{false};
@@ -86,8 +97,13 @@ class ControlTest : public ::testing::Test {
 TEST_F(ControlTest, AHandshakeCarriesBothIdentities) {
   service_.reply = {{"ps:1", "job", ~0ULL, 9, "2.0"},
                     {{"stream", "127.0.0.1:1"}, {"grpc", "127.0.0.1:2"}}};
-  const HandshakeReply reply = client_->handshake(
-      {{"chief:0", "job", 5, 1, "1.13"}, "ps:1", 77, std::chrono::seconds(3)}, patience());
+  const HandshakeReply reply = client_->handshake({{"chief:0", "job", 5, 1, "1.13"},
+                                                   "ps:1",
+                                                   77,
+                                                   std::chrono::seconds(3),
+                                                   false,
+                                                   PayloadChecksums::always},
+                                                  patience());
   EXPECT_EQ(service_.asked.caller.task, "chief:0");
   EXPECT_EQ(service_.asked.caller.job_id, "job");
   EXPECT_EQ(service_.asked.caller.incarnation, 5U);
@@ -96,11 +112,47 @@ TEST_F(ControlTest, AHandshakeCarriesBothIdentities) {
   EXPECT_EQ(service_.asked.expected_task, "ps:1");
   EXPECT_EQ(service_.asked.coordinator_incarnation, 77U);
   EXPECT_EQ(service_.asked.data_timeout, std::chrono::seconds(3));
+  EXPECT_EQ(service_.asked.payload_checksums, PayloadChecksums::always);
   EXPECT_EQ(reply.server.task, "ps:1");
   EXPECT_EQ(reply.server.incarnation, ~0ULL);
   ASSERT_EQ(reply.endpoints.size(), 2U);
   EXPECT_EQ(reply.endpoints[1].backend, "grpc");
   EXPECT_EQ(reply.endpoints[1].address, "127.0.0.1:2");
+}
+
+// A coordinator that was stopped and continued wrote over what its successor had made.
+TEST_F(ControlTest, EveryCallNamesTheStartOfItsCoordinator) {
+  const auto client = control_client(server_->address(), "ps:1", 77);
+  const std::vector<std::function<void()>> calls = {
+      [&] { client->handshake({}, patience()); },
+      [&] { client->register_function({}, patience()); },
+      [&] { client->create_variables({}, patience()); },
+      [&] { client->create_iterator({}, patience()); },
+      [&] { client->release({}, patience()); },
+      [&] { client->shutdown(std::chrono::milliseconds(1), patience()); }};
+  for (const auto& call : calls) {
+    service_.caller = {};
+    call();
+    EXPECT_EQ(service_.caller.coordinator_incarnation, 77U);
+    EXPECT_NE(service_.caller.address, "");
+  }
+}
+
+TEST_F(ControlTest, WhatIsNoNumberIsNoCoordinator) {
+  client_->release({}, patience());
+  EXPECT_EQ(service_.caller.coordinator_incarnation, 0U);
+}
+
+TEST_F(ControlTest, ACoordinatorHearsThatAnotherHasTakenItsPlace) {
+  service_.refusal = replaced_error("ps:1");
+  try {
+    client_->release({5}, patience());
+    ADD_FAILURE() << "was not refused";
+  } catch (const Error& error) {
+    EXPECT_TRUE(is_replaced(error)) << error.what();
+    EXPECT_EQ(error.origin(), "ps:1");
+  }
+  EXPECT_TRUE(service_.released.empty());
 }
 
 TEST_F(ControlTest, AHandshakeWithANegativeDataTimeoutIsRefused) {
@@ -119,6 +171,43 @@ TEST_F(ControlTest, HealthHasEachCount) {
   EXPECT_EQ(health.pushes_dropped, 4U);
   EXPECT_EQ(health.pulled_bytes, 5U);
   EXPECT_EQ(health.pushed_bytes, 6U);
+}
+
+// One after the other, a few stopped tasks took minutes to notice.
+TEST(Health, IsAskedOfAllAtOnce) {
+  constexpr std::size_t kTasks = 4;
+  std::vector<std::unique_ptr<RecordingService>> services;
+  std::vector<std::unique_ptr<ControlServer>> servers;
+  std::vector<std::shared_ptr<ControlClient>> clients(1);  // one is away
+  for (std::size_t i = 0; i < kTasks; ++i) {
+    services.push_back(std::make_unique<RecordingService>());
+    services.back()->is_gated = true;
+    servers.push_back(serve_control("127.0.0.1:0", *services.back()));
+    clients.push_back(control_client(servers.back()->address(), "ps:" + std::to_string(i)));
+  }
+  services.back()->failure = Error(ErrorCode::unavailable, "it ends");
+  std::thread answers([&] {
+    for (const auto& service : services) service->entered.wait();  // each before any has answered
+    for (const auto& service : services) service->gate.set(true);
+  });
+  const auto errors = health_of_all(clients, patience());
+  answers.join();
+  ASSERT_EQ(errors.size(), kTasks + 1);
+  for (std::size_t i = 0; i < kTasks; ++i) EXPECT_FALSE(errors[i]) << errors[i]->what();
+  ASSERT_TRUE(errors.back());
+  EXPECT_EQ(errors.back()->message(), "it ends");
+}
+
+TEST(Health, OfWhoDoesNotAnswerIsAnErrorAtTheDeadline) {
+  RecordingService service;
+  service.is_gated = true;
+  const auto server = serve_control("127.0.0.1:0", service);
+  const auto errors = health_of_all({control_client(server->address(), "ps:1")},
+                                    Deadline::after(std::chrono::milliseconds(200)));
+  service.gate.set(true);
+  ASSERT_TRUE(errors.at(0));
+  EXPECT_EQ(errors[0]->code(), ErrorCode::deadline_exceeded);
+  EXPECT_EQ(errors[0]->origin(), "ps:1");
 }
 
 TEST_F(ControlTest, AFunctionArrivesWithProgramsAndPlacements) {

@@ -85,16 +85,18 @@ void write_effect(ByteWriter& out, Effect& effect, Tensors& tensors) {
   out.text(effect.rule);
   out.varint(effect.hyper.size());
   for (const double value : effect.hyper) out.f64(value);
+  out.varint(effect.version);
   put_tensors(out, tensors, effect.tensors);
 }
 
 Effect read_effect(ByteReader& in, TensorReader& tensors) {
   Effect effect;
-  effect.kind = read_enum(in, Effect::Kind::scatter_add, "a kind of effect");
+  effect.kind = read_enum(in, Effect::Kind::merge_average, "a kind of effect");
   effect.variable = in.varint();
   effect.rule = in.text();
   effect.hyper.resize(in.count(sizeof(double)));
   for (double& value : effect.hyper) value = in.f64();
+  effect.version = in.varint();
   effect.tensors = tensors.take(in.varint());
   return effect;
 }
@@ -128,6 +130,7 @@ void write_end(ByteWriter& out, ClosureEnd& end, Tensors& tensors) {
   out.u8(static_cast<std::uint8_t>(end.status));
   out.varint(end.pulled_bytes);
   out.varint(end.pushed_bytes);
+  out.varint(end.pushes_dropped);
   out.u8(end.error ? 1 : 0);
   if (end.error) write_error(out, *end.error);
   put_tensors(out, tensors, end.tensors);
@@ -139,6 +142,7 @@ ClosureEnd read_end(ByteReader& in, TensorReader& tensors) {
   end.status = read_enum(in, ClosureEnd::Status::needs_program, "a closure's status");
   end.pulled_bytes = in.varint();
   end.pushed_bytes = in.varint();
+  end.pushes_dropped = in.varint();
   if (read_bool(in)) end.error = read_error(in);
   end.tensors = tensors.take(in.varint());
   return end;
@@ -156,6 +160,7 @@ Frame to_frame(const Hello& message) {
   out.text(message.job_id);
   out.u64(message.coordinator_incarnation);
   out.u64(message.server_incarnation);
+  out.u8(static_cast<std::uint8_t>(message.payload_checksums));
   return frame_of(MessageType::hello, out);
 }
 
@@ -166,6 +171,21 @@ Hello hello_of(const Frame& frame) {
   message.job_id = in.text();
   message.coordinator_incarnation = in.u64();
   message.server_incarnation = in.u64();
+  message.payload_checksums =
+      read_enum(in, PayloadChecksums::always, "when payloads have checksums");
+  in.expect_end();
+  return message;
+}
+
+Frame to_frame(const HelloReply& message) {
+  ByteWriter out;
+  out.u8(message.has_payload_sums ? 1 : 0);
+  return frame_of(MessageType::hello, out);
+}
+
+HelloReply hello_reply_of(const Frame& frame) {
+  ByteReader in = open(frame, MessageType::hello, "hello reply");
+  HelloReply message{read_bool(in)};
   in.expect_end();
   return message;
 }
@@ -173,13 +193,34 @@ Hello hello_of(const Frame& frame) {
 Frame to_frame(const PullRequest& message) {
   ByteWriter out;
   write_ids(out, message.variables);
+  out.u8(message.wants_versions ? 1 : 0);
   return frame_of(MessageType::pull, out);
 }
 
 PullRequest pull_of(const Frame& frame) {
   ByteReader in = open(frame, MessageType::pull, "pull message");
-  PullRequest message{read_ids(in)};
+  PullRequest message;
+  message.variables = read_ids(in);
+  message.wants_versions = read_bool(in);
   in.expect_end();
+  return message;
+}
+
+Frame to_frame(PullReply message) {
+  ByteWriter out;
+  if (!message.versions.empty()) write_ids(out, message.versions);
+  return frame_of(MessageType::pull, out, std::move(message.values));
+}
+
+PullReply pull_reply_of(Frame frame) {
+  ByteReader in = open(frame, MessageType::pull, "pull reply");
+  PullReply message;
+  if (!frame.metadata.empty()) message.versions = read_ids(in);
+  in.expect_end();
+  COHORT_CHECK(message.versions.empty() || message.versions.size() == frame.tensors.size(),
+               ErrorCode::data_loss, "[rpc.messages] broken pull reply: expected ",
+               frame.tensors.size(), " versions, got ", message.versions.size());
+  message.values = std::move(frame.tensors);
   return message;
 }
 
@@ -189,6 +230,7 @@ Frame to_frame(PushRequest message) {
   out.varint(message.closure_id);
   out.varint(message.low_watermark);
   out.u8(message.phase);
+  out.varint(message.segment);
   out.varint(message.effects.size());
   for (Effect& effect : message.effects) write_effect(out, effect, tensors);
   return frame_of(MessageType::push, out, std::move(tensors));
@@ -201,7 +243,8 @@ PushRequest push_of(Frame frame) {
   message.closure_id = in.varint();
   message.low_watermark = in.varint();
   message.phase = in.u8();
-  const std::size_t count = in.count(5);
+  message.segment = read_u32(in);
+  const std::size_t count = in.count(6);
   message.effects.reserve(count);
   for (std::size_t i = 0; i < count; ++i) message.effects.push_back(read_effect(in, tensors));
   in.expect_end();
@@ -256,7 +299,7 @@ CompletedBatch completed_of(Frame frame) {
   ByteReader in = open(frame, MessageType::completed, "completed message");
   TensorReader tensors(frame.tensors, "completed message");
   CompletedBatch message;
-  const std::size_t count = in.count(6);
+  const std::size_t count = in.count(7);
   message.ends.reserve(count);
   for (std::size_t i = 0; i < count; ++i) message.ends.push_back(read_end(in, tensors));
   in.expect_end();

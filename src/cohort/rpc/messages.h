@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cohort/core/resource_host.h"
+#include "cohort/rpc/control.h"
 #include "cohort/rpc/frame.h"
 
 namespace cohort::rpc {
@@ -32,31 +33,49 @@ struct Hello {
   std::string job_id;
   std::uint64_t coordinator_incarnation = 0;
   std::uint64_t server_incarnation = 0;  // whom the caller means to reach; 0: any start of it
+  PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;  // the caller's wish
+};
+struct HelloReply {
+  bool has_payload_sums = false;  // both ends send them
 };
 
 struct PullRequest {
   std::vector<std::uint64_t> variables;
-};  // answered by a frame whose tensors are the values in this order
+  bool wants_versions = false;
+};
+struct PullReply {
+  std::vector<at::Tensor> values;       // in the request's order
+  std::vector<std::uint64_t> versions;  // of each, where they were wanted
+};
 
 struct Effect {
-  enum class Kind : std::uint8_t { apply, assign, assign_add, assign_sub, scatter_add };
+  enum class Kind : std::uint8_t {
+    apply,
+    assign,
+    assign_add,
+    assign_sub,
+    scatter_add,
+    merge_average  // assigns where the version is still `version`, else moves towards the statistic
+  };
   Kind kind = Kind::assign;
   std::uint64_t variable = 0;
   std::string rule;                 // apply only
-  std::vector<double> hyper;        // apply only
-  std::vector<at::Tensor> tensors;  // gradient | value | ids, rows
+  std::vector<double> hyper;        // apply; merge_average: the momentum
+  std::vector<at::Tensor> tensors;  // gradient | value | ids, rows | value, statistic
+  std::uint64_t version = 0;        // merge_average: which the worker has pulled
 };
 
-// All updates of one closure for one server, in order.
+// All updates of one segment of a closure for one server, in order.
 struct PushRequest {
   std::uint64_t closure_id = 0;     // 0: not from a closure, always applied
   std::uint64_t low_watermark = 0;  // every closure id below it is retired: drop what comes late
   std::uint8_t phase = 0;           // reserved for a two-step commit
+  std::uint32_t segment = 0;        // of the closure: 0, 1, …
   std::vector<Effect> effects;
 };
 
 struct PushReply {
-  bool was_applied = true;  // false: this closure's push had come before
+  bool was_applied = true;  // false: this push had come before
 };
 
 struct ClosureCall {
@@ -80,6 +99,7 @@ struct ClosureEnd {
   std::optional<Error> error;  // failed
   std::uint64_t pulled_bytes = 0;
   std::uint64_t pushed_bytes = 0;
+  std::uint64_t pushes_dropped = 0;  // that were answered "not applied"
 };
 struct CompletedBatch {
   std::vector<ClosureEnd> ends;
@@ -103,7 +123,9 @@ struct PeekReply {
 
 COHORT_API Frame ping_frame();
 COHORT_API Frame to_frame(const Hello& message);
+COHORT_API Frame to_frame(const HelloReply& message);
 COHORT_API Frame to_frame(const PullRequest& message);
+COHORT_API Frame to_frame(PullReply message);
 COHORT_API Frame to_frame(PushRequest message);
 COHORT_API Frame to_frame(const PushReply& message);
 COHORT_API Frame to_frame(RunBatch message);
@@ -113,7 +135,9 @@ COHORT_API Frame to_frame(const CancelRequest& message);
 COHORT_API Frame to_frame(PeekReply message);
 
 COHORT_API Hello hello_of(const Frame& frame);
+COHORT_API HelloReply hello_reply_of(const Frame& frame);
 COHORT_API PullRequest pull_of(const Frame& frame);
+COHORT_API PullReply pull_reply_of(Frame frame);
 COHORT_API PushRequest push_of(Frame frame);
 COHORT_API PushReply push_reply_of(const Frame& frame);
 COHORT_API RunBatch run_of(Frame frame);

@@ -22,7 +22,7 @@ std::vector<double> numbers(const std::vector<at::Tensor>& tensors) {
 }
 
 PushRequest sample_push() {
-  PushRequest push{.closure_id = 9, .low_watermark = 4, .phase = 1};
+  PushRequest push{.closure_id = 9, .low_watermark = 4, .phase = 1, .segment = 3};
   push.effects.push_back({.kind = Effect::Kind::apply,
                           .variable = 11,
                           .rule = "adam",
@@ -30,7 +30,7 @@ PushRequest sample_push() {
                           .tensors = {number(1)}});
   push.effects.push_back(
       {.kind = Effect::Kind::scatter_add, .variable = 12, .tensors = {number(2), number(3)}});
-  push.effects.push_back({.kind = Effect::Kind::assign, .variable = 13});
+  push.effects.push_back({.kind = Effect::Kind::assign, .variable = 13, .version = 1ULL << 40});
   return push;
 }
 
@@ -49,11 +49,14 @@ void expect_broken_at_each_cut(Frame frame, Decode decode) {
 }
 
 TEST(Messages, HelloComesBack) {
-  const Hello hello = hello_of(to_frame(Hello{"worker:1", "job", 7, ~std::uint64_t{0}}));
+  const Hello hello =
+      hello_of(to_frame(Hello{"worker:1", "job", 7, ~std::uint64_t{0}, PayloadChecksums::always}));
   EXPECT_EQ(hello.task, "worker:1");
   EXPECT_EQ(hello.job_id, "job");
   EXPECT_EQ(hello.coordinator_incarnation, 7U);
   EXPECT_EQ(hello.server_incarnation, ~std::uint64_t{0});
+  EXPECT_EQ(hello.payload_checksums, PayloadChecksums::always);
+  EXPECT_TRUE(hello_reply_of(to_frame(HelloReply{true})).has_payload_sums);
 }
 
 TEST(Messages, PullComesBack) {
@@ -61,11 +64,29 @@ TEST(Messages, PullComesBack) {
               ElementsAre(3, 1, 1ULL << 60));
 }
 
+TEST(Messages, APullMayWantVersions) {
+  EXPECT_FALSE(pull_of(to_frame(PullRequest{{3}})).wants_versions);
+  EXPECT_TRUE(pull_of(to_frame(PullRequest{{3}, true})).wants_versions);
+}
+
+TEST(Messages, PullReplyComesBackWithAndWithoutVersions) {
+  const PullReply plain = pull_reply_of(to_frame(PullReply{{number(1), number(2)}, {}}));
+  EXPECT_THAT(numbers(plain.values), ElementsAre(1, 2));
+  EXPECT_TRUE(plain.versions.empty());
+  const Frame frame = to_frame(PullReply{{number(1), number(2)}, {7, 1ULL << 60}});
+  EXPECT_THAT(pull_reply_of(frame).versions, ElementsAre(7, 1ULL << 60));
+  Frame short_of_one = frame;
+  short_of_one.tensors.pop_back();
+  EXPECT_THROW(pull_reply_of(short_of_one), Error);
+}
+
 TEST(Messages, PushComesBackWithEachEffectsTensors) {
   const PushRequest push = push_of(to_frame(sample_push()));
   EXPECT_EQ(push.closure_id, 9U);
   EXPECT_EQ(push.low_watermark, 4U);
   EXPECT_EQ(push.phase, 1U);
+  EXPECT_EQ(push.segment, 3U);
+  EXPECT_EQ(push.effects.at(2).version, 1ULL << 40);
   ASSERT_EQ(push.effects.size(), 3U);
   EXPECT_EQ(push.effects[0].kind, Effect::Kind::apply);
   EXPECT_EQ(push.effects[0].variable, 11U);
@@ -77,8 +98,9 @@ TEST(Messages, PushComesBackWithEachEffectsTensors) {
 }
 
 TEST(Messages, EachKindOfEffectComesBack) {
-  for (const auto kind : {Effect::Kind::apply, Effect::Kind::assign, Effect::Kind::assign_add,
-                          Effect::Kind::assign_sub, Effect::Kind::scatter_add}) {
+  for (const auto kind :
+       {Effect::Kind::apply, Effect::Kind::assign, Effect::Kind::assign_add,
+        Effect::Kind::assign_sub, Effect::Kind::scatter_add, Effect::Kind::merge_average}) {
     PushRequest push;
     push.effects.push_back({.kind = kind});
     EXPECT_EQ(push_of(to_frame(std::move(push))).effects.at(0).kind, kind);
@@ -146,6 +168,7 @@ TEST(Messages, PeekComesBack) {
 
 TEST(Messages, EachCutOfAMessageIsDataLoss) {
   expect_broken_at_each_cut(to_frame(Hello{"a", "b", 1, 2}), hello_of);
+  expect_broken_at_each_cut(to_frame(HelloReply{true}), hello_reply_of);
   expect_broken_at_each_cut(to_frame(PullRequest{{1, 300}}), pull_of);
   expect_broken_at_each_cut(to_frame(sample_push()), push_of);
   expect_broken_at_each_cut(to_frame(PushReply{}), push_reply_of);

@@ -261,4 +261,8 @@ bool Requester::is_open() const {
 
 const std::string& Requester::peer() const { return peer_; }
 
+void Requester::set_payload_checksums(bool are_on) {
+  state_->open_channel()->set_payload_checksums(are_on);
+}
+
 }  // namespace cohort::rpc

@@ -42,6 +42,8 @@ class COHORT_API Requester {
   void give_up(const Error& why) noexcept;
   bool is_open() const;
   const std::string& peer() const;
+  // As Channel's.
+  void set_payload_checksums(bool are_on);
 
  private:
   struct State;

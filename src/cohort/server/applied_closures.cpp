@@ -5,43 +5,45 @@
 
 namespace cohort::server {
 
-AppliedClosures::Verdict AppliedClosures::begin(std::uint64_t closure_id,
-                                                std::uint64_t low_watermark) {
+AppliedClosures::Verdict AppliedClosures::begin(PushId push, std::uint64_t low_watermark) {
   const Lock lock(mutex_);
   low_watermark_ = std::max(low_watermark_, low_watermark);
   if (low_watermark_ >= swept_ + kSweepEvery) {
-    std::erase_if(applied_, [this](std::uint64_t id)
-                                COHORT_NO_THREAD_SAFETY_ANALYSIS { return id < low_watermark_; });
+    std::erase_if(pushes_, [this](const auto& entry) COHORT_NO_THREAD_SAFETY_ANALYSIS {
+      return entry.first.closure < low_watermark_ && entry.second == State::applied;
+    });
     swept_ = low_watermark_;
   }
-  changed_.wait(mutex_, Deadline(),
-                [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return !applying_.contains(closure_id); });
-  if (applied_.contains(closure_id)) return Verdict::applied_before;
-  if (closure_id < low_watermark_) return Verdict::retired;
-  applying_.insert(closure_id);
+  changed_.wait(mutex_, Deadline(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+    const auto found = pushes_.find(push);
+    return found == pushes_.end() || found->second == State::applied;
+  });
+  if (pushes_.contains(push)) return Verdict::applied_before;
+  if (push.closure < low_watermark_) return Verdict::retired;
+  // The memory to remember it is asked for before anything is applied.
+  pushes_.emplace(push, State::applying);
   return Verdict::apply;
 }
 
-void AppliedClosures::finish(std::uint64_t closure_id) {
+void AppliedClosures::finish(PushId push) noexcept {
   {
     const Lock lock(mutex_);
-    applying_.erase(closure_id);
-    applied_.insert(closure_id);
+    pushes_.find(push)->second = State::applied;
   }
   changed_.notify_all();
 }
 
-void AppliedClosures::forget(std::uint64_t closure_id) {
+void AppliedClosures::forget(PushId push) noexcept {
   {
     const Lock lock(mutex_);
-    applying_.erase(closure_id);
+    pushes_.erase(push);
   }
   changed_.notify_all();
 }
 
 std::size_t AppliedClosures::remembered() const {
   const Lock lock(mutex_);
-  return applied_.size();
+  return pushes_.size();
 }
 
 }  // namespace cohort::server

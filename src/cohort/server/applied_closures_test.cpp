@@ -14,31 +14,42 @@ using Verdict = AppliedClosures::Verdict;
 
 TEST(AppliedClosures, AppliesEachClosureOnce) {
   AppliedClosures applied;
-  ASSERT_EQ(applied.begin(7, 1), Verdict::apply);
-  applied.finish(7);
-  EXPECT_EQ(applied.begin(7, 1), Verdict::applied_before);
-  EXPECT_EQ(applied.begin(8, 1), Verdict::apply);
+  ASSERT_EQ(applied.begin({7}, 1), Verdict::apply);
+  applied.finish({7});
+  EXPECT_EQ(applied.begin({7}, 1), Verdict::applied_before);
+  EXPECT_EQ(applied.begin({8}, 1), Verdict::apply);
+}
+
+TEST(AppliedClosures, AppliesEachSegmentOnce) {
+  AppliedClosures applied;
+  ASSERT_EQ(applied.begin({7, 0}, 1), Verdict::apply);
+  applied.finish({7, 0});
+  EXPECT_EQ(applied.begin({7, 1}, 1), Verdict::apply);
+  applied.forget({7, 1});
+  EXPECT_EQ(applied.begin({7, 0}, 1), Verdict::applied_before);
+  EXPECT_EQ(applied.begin({7, 1}, 1), Verdict::apply) << "a retry goes on where it failed";
+  EXPECT_EQ(applied.begin({7, 2}, 8), Verdict::retired);
 }
 
 TEST(AppliedClosures, DropsWhatComesBelowTheWatermark) {
   AppliedClosures applied;
-  EXPECT_EQ(applied.begin(20, 15), Verdict::apply);
-  EXPECT_EQ(applied.begin(14, 3), Verdict::retired)
+  EXPECT_EQ(applied.begin({20}, 15), Verdict::apply);
+  EXPECT_EQ(applied.begin({14}, 3), Verdict::retired)
       << "an older message must not lower the watermark";
 }
 
 TEST(AppliedClosures, MayBeTriedAgainAfterAFailure) {
   AppliedClosures applied;
-  ASSERT_EQ(applied.begin(3, 0), Verdict::apply);
-  applied.forget(3);
-  EXPECT_EQ(applied.begin(3, 0), Verdict::apply);
+  ASSERT_EQ(applied.begin({3}, 0), Verdict::apply);
+  applied.forget({3});
+  EXPECT_EQ(applied.begin({3}, 0), Verdict::apply);
 }
 
 TEST(AppliedClosures, ForgetsRetiredClosures) {
   AppliedClosures applied;
   for (std::uint64_t id = 1; id <= 10'000; ++id) {
-    ASSERT_EQ(applied.begin(id, id > 4 ? id - 4 : 0), Verdict::apply);
-    applied.finish(id);
+    ASSERT_EQ(applied.begin({id}, id > 4 ? id - 4 : 0), Verdict::apply);
+    applied.finish({id});
   }
   EXPECT_LT(applied.remembered(), 2'000U);
 }
@@ -50,9 +61,9 @@ TEST(AppliedClosures, OneOfManyThreadsApplies) {
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&] {
       for (std::uint64_t id = 1; id <= 200; ++id) {
-        if (applied.begin(id, 0) != Verdict::apply) continue;
+        if (applied.begin({id}, 0) != Verdict::apply) continue;
         ++count;
-        applied.finish(id);
+        applied.finish({id});
       }
     });
   }

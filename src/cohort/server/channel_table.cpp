@@ -2,11 +2,13 @@
 #include "cohort/server/internal/channel_table.h"
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "cohort/core/log.h"
+#include "cohort/server/internal/violation.h"
 
 namespace cohort::server {
 namespace {
@@ -20,6 +22,7 @@ struct ChannelTable::Peer {
   std::weak_ptr<rpc::Channel> channel;
   std::shared_ptr<CompletionSender> sender;
   std::shared_ptr<Job> job;  // after the hello
+  bool has_tried = false;    // to greet
 };
 
 struct ChannelTable::Shared {
@@ -32,6 +35,8 @@ struct ChannelTable::Shared {
   };
 
   const Greet greet;
+  const std::shared_ptr<rpc::RefusalLog> refusals;
+  std::atomic<std::uint64_t> violations{0};
   Mutex mutex;
   Condition changed;
   bool is_closed COHORT_GUARDED_BY(mutex) = false;
@@ -48,7 +53,8 @@ struct ChannelTable::Shared {
   }
 };
 
-ChannelTable::ChannelTable(Greet greet) : shared_(new Shared{.greet = std::move(greet)}) {}
+ChannelTable::ChannelTable(Greet greet, std::shared_ptr<rpc::RefusalLog> refusals)
+    : shared_(new Shared{.greet = std::move(greet), .refusals = std::move(refusals)}) {}
 
 rpc::Channel::Handlers ChannelTable::accept(std::shared_ptr<rpc::Channel> channel) {
   const auto peer = std::make_shared<Peer>();
@@ -92,6 +98,10 @@ void ChannelTable::take_leave(Shared& shared, Peer& peer, const rpc::Channel* ke
 void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
   const std::shared_ptr<rpc::Channel> channel = peer.channel.lock();
   if (!channel) return;
+  if (!peer.job && std::exchange(peer.has_tried, true)) {  // a stranger has one try
+    shared.refusals->note(channel->peer(), "expected one greeting, got more before the answer");
+    return channel->close();
+  }
   if (frame.role == rpc::Frame::Role::response) return note_answer(shared, channel.get());
   const std::uint64_t id = frame.id;
   const bool wants_answer = frame.role == rpc::Frame::Role::request;
@@ -106,24 +116,42 @@ void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
     const rpc::Hello hello = rpc::hello_of(frame);
     check_open(shared);  // whom the greeting belongs to may be gone
     peer.job = shared.greet(hello);
+    channel->admit();
     note_hello(shared, channel.get(), hello);
-    rpc::Frame welcome;
-    welcome.role = rpc::Frame::Role::response;
-    welcome.id = id;
-    channel->send(std::move(welcome));
+    greet_back(*channel, id, rpc::agreed(hello.payload_checksums, peer.job->payload_checksums()));
   } catch (...) {
     const Error error = current_error();
-    if (!wants_answer) {
-      log_warn("a message of ", channel->peer(), " was refused: ", error.what());
-      channel->close();
-      return;
-    }
-    try {
-      channel->send(rpc::error_frame(id, error));
-    } catch (const Error& gone) {
-      log_debug("an error could not be reported: ", gone.what());
-    }
+    if (!peer.job) shared.refusals->note(channel->peer(), error.message());
+    const bool must_log = peer.job && (is_violation(error) || !wants_answer);
+    if (must_log) log_warn("a message of ", channel->peer(), " was refused: ", error.what());
+    refuse(shared, *channel, error, wants_answer ? std::optional(id) : std::nullopt);
   }
+}
+
+// The peer hears why, where it waits for an answer; otherwise, and where its words cannot be
+// trusted, the connection ends.
+void ChannelTable::refuse(Shared& shared, rpc::Channel& channel, const Error& error,
+                          std::optional<std::uint64_t> request) {
+  const bool must_close = is_violation(error) || !request;
+  if (is_violation(error)) ++shared.violations;
+  try {
+    if (request) channel.send(rpc::error_frame(*request, error));
+  } catch (const Error& gone) {
+    log_debug("an error could not be reported: ", gone.what());
+  }
+  if (must_close) channel.close();
+}
+
+std::uint64_t ChannelTable::violations() const noexcept { return shared_->violations; }
+
+void ChannelTable::greet_back(rpc::Channel& channel, std::uint64_t id, rpc::PayloadChecksums wish) {
+  const bool has_sums = wish == rpc::PayloadChecksums::always ||
+                        (wish == rpc::PayloadChecksums::between_hosts && !channel.is_on_one_host());
+  rpc::Frame welcome = rpc::to_frame(rpc::HelloReply{has_sums});
+  welcome.role = rpc::Frame::Role::response;
+  welcome.id = id;
+  channel.send(std::move(welcome));
+  channel.set_payload_checksums(has_sums);
 }
 
 void ChannelTable::check_open(Shared& shared) {

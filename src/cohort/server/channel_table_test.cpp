@@ -136,6 +136,70 @@ TEST_F(ChannelTableTest, AHandlerThatDoesNotEndIsLeftBehind) {
   pair.at_near.wait_closed();
 }
 
+// What follows from one that is wrong itself cannot be trusted.
+TEST_F(ChannelTableTest, AWatermarkAboveItsClosureEndsTheConnection) {
+  for (const bool is_push : {true, false}) {
+    const std::uint64_t before = table.violations();
+    ChannelPair pair("stream", {}, acceptor());
+    Promised<ErrorCause> closed;
+    const auto peer =
+        rpc::Requester::connect(pair.backend, {.address = pair.listener->address(), .peer = "ps:0"},
+                                {}, [&](const Error& reason) { closed.set(reason.cause()); });
+    peer->call(rpc::to_frame(kHello), patience(), "greeting");
+    if (is_push) {
+      const rpc::PushRequest wrong{.closure_id = 4, .low_watermark = 5};
+      EXPECT_THAT([&] { peer->call(rpc::to_frame(wrong), patience(), "pushing"); },
+                  testing::throws_error(ErrorCode::data_loss, "low watermark of at most"));
+    } else {
+      peer->send_one_way(
+          rpc::to_frame(rpc::RunBatch{.low_watermark = 5, .closures = {{.closure_id = 4}}}));
+    }
+    EXPECT_EQ(closed.wait(), ErrorCause::peer_lost);
+    EXPECT_EQ(table.violations() - before, 1U);
+  }
+}
+
+// What the greeting and the job wish, on one host.
+TEST_F(ChannelTableTest, TheAnswerSaysWhetherPayloadsHaveChecksums) {
+  using rpc::PayloadChecksums;
+  const auto has_sums = [&](PayloadChecksums caller) {
+    ChannelPair pair("stream", {}, acceptor());
+    rpc::Hello wish = kHello;
+    wish.payload_checksums = caller;
+    rpc::Frame frame = rpc::to_frame(wish);
+    frame.role = rpc::Frame::Role::request;
+    pair.near->send(std::move(frame));
+    return rpc::hello_reply_of(pair.at_near.wait_frames(1).at(0)).has_payload_sums;
+  };
+  EXPECT_FALSE(has_sums(PayloadChecksums::between_hosts));
+  EXPECT_FALSE(has_sums(PayloadChecksums::never));
+  EXPECT_TRUE(has_sums(PayloadChecksums::always));
+  job = std::make_shared<Job>(JobOptions{.self = {.task = "worker:0"},
+                                         .coordinator = "chief:0",
+                                         .coordinator_incarnation = kStart,
+                                         .payload_checksums = PayloadChecksums::always});
+  EXPECT_TRUE(has_sums(PayloadChecksums::never));
+}
+
+TEST(AgreedChecksums, AWordCountsMoreThanNoneAndChecksumsMoreThanNot) {
+  using rpc::agreed;
+  using enum rpc::PayloadChecksums;
+  EXPECT_EQ(agreed(between_hosts, between_hosts), between_hosts);
+  EXPECT_EQ(agreed(never, between_hosts), never);
+  EXPECT_EQ(agreed(between_hosts, always), always);
+  EXPECT_EQ(agreed(always, never), always);
+}
+
+TEST_F(ChannelTableTest, AStrangerHasOneTryToGreet) {
+  ChannelPair pair("inprocess", {}, acceptor());
+  rpc::Frame pull = rpc::to_frame(rpc::PullRequest{{1}});
+  pull.role = rpc::Frame::Role::request;
+  pair.near->send(std::move(pull));
+  EXPECT_EQ(pair.at_near.wait_frames(1).at(0).role, rpc::Frame::Role::error);
+  pair.near->send(hello());
+  pair.at_near.wait_closed();
+}
+
 TEST_F(ChannelTableTest, AcceptsNothingMoreWhenItHasClosed) {
   EXPECT_TRUE(table.close_all(Deadline::after(Duration::zero()), patience()));
   ChannelPair pair("inprocess");

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cohort/core/log.h"
+#include "cohort/function/inspection.h"
 #include "cohort/function/worker_index.h"
 #include "cohort/rpc/travel.h"
 
@@ -105,6 +106,18 @@ struct ClosureRunner::Running {
     end.error = error.origin().empty() ? Error(error).at(task) : error;
   }
 
+  void acknowledge(const rpc::Answer& answer, const std::string& ps) {
+    try {
+      if (const Error* error = std::get_if<Error>(&answer))
+        return fail(Error(*error).at(ps).during("pushing updates to " + ps));
+      if (rpc::push_reply_of(std::get<rpc::Frame>(answer)).was_applied) return;
+      const Lock lock(mutex);
+      ++end.pushes_dropped;
+    } catch (...) {  // the end must come
+      fail(current_error().at(ps));
+    }
+  }
+
   void release() {
     if (--unacknowledged != 0) return;
     const bool is_short = Clock::system().now() - started < kShortClosure;
@@ -112,6 +125,32 @@ struct ClosureRunner::Running {
     sender->end(std::move(end), more_follow && is_short);
     open->count.add(-1);
   }
+};
+
+// Used only from the thread that runs the program.
+class ClosureRunner::Host final : public PushCollector {
+ public:
+  Host(ClosureRunner& runner, const PlacedProgram& placed, Draws draws,
+       std::shared_ptr<Running> running, std::uint64_t low_watermark)
+      : PushCollector(placed, std::move(draws)),
+        runner_(runner),
+        running_(std::move(running)),
+        low_watermark_(low_watermark) {}
+
+  // Into their positions among the program's variables.
+  void pull(const std::vector<PlacedProgram::Pull>& pulls, std::span<at::Tensor> variables);
+  std::vector<at::Tensor> next_segment(std::span<const std::int64_t> variables) override;
+  // What the last segment has collected. The closure ends with the acknowledgements.
+  void push();
+
+ private:
+  static Question question(const PlacedProgram::Pull& pull);
+  void take(const PlacedProgram::Pull& pull, rpc::Frame answer, std::span<at::Tensor> variables);
+  std::vector<Push> take_pushes();
+
+  ClosureRunner& runner_;
+  const std::shared_ptr<Running> running_;
+  const std::uint64_t low_watermark_;
 };
 
 ClosureRunner::ClosureRunner(Options options, std::shared_ptr<ClosureTables> tables)
@@ -287,6 +326,7 @@ void ClosureRunner::run(Item item, bool more_follow) {
   running->task = options_.task;
   try {
     const std::shared_ptr<const WorkerFunction> function = functions_.find(item.call.function_id);
+    const function::StepScope step(item.call.closure_id, function->name);
     running->more_follow = more_follow && function->is_self_contained;
     // Ends that wait for this one's would wait for long, or for ever: user code, the data and other
     // tasks may take any time.
@@ -320,13 +360,17 @@ void ClosureRunner::run_program(Item& item, const WorkerFunction& function,
     park(item, std::move(draws));
     return;
   }
-  const std::vector<at::Tensor> variables = pull(*placed, *running);
+  Host host(*this, *placed, std::move(draws), running, item.low_watermark);
+  std::vector<at::Tensor> variables(placed->places.size());
+  host.pull(placed->pulls, variables);
   item.call.inputs.resize(placed->program->info().inputs.size());
-  PushCollector collector(*placed, std::move(draws));
-  running->end.tensors =
-      placed->program->run(item.call.inputs, variables, collector, item.call.seed);
+  try {
+    running->end.tensors = placed->program->run(item.call.inputs, variables, host, item.call.seed);
+  } catch (...) {
+    throw current_error().during("running '" + function.name + "'");
+  }
   check_can_travel(running->end.tensors, function);
-  push(collector, item.low_watermark, running);
+  host.push();
 }
 
 ClosureRunner::Draws ClosureRunner::draw(const Item& item, const WorkerFunction& function) {
@@ -358,69 +402,111 @@ void ClosureRunner::park(const Item& item, Draws draws) {
 }
 
 // All at once; those that do not answer in time lose their link, on which pushes may wait too.
-std::vector<rpc::Answer> ClosureRunner::ask(const std::vector<PlacedProgram::Pull>& pulls) {
-  const auto group = std::make_shared<AnswerGroup>(pulls.size());
+// Throws the first error.
+std::vector<rpc::Frame> ClosureRunner::ask(std::vector<Question> questions) {
+  const auto group = std::make_shared<AnswerGroup>(questions.size());
   std::vector<std::shared_ptr<rpc::Requester>> links;
-  for (std::size_t i = 0; i < pulls.size(); ++i) {
-    links.push_back(links_.get(pulls[i].ps));
-    links[i]->request(rpc::to_frame(rpc::PullRequest{pulls[i].ids}),
+  for (std::size_t i = 0; i < questions.size(); ++i) {
+    links.push_back(links_.get(questions[i].ps));
+    links[i]->request(std::move(questions[i].frame),
                       [group, i](rpc::Answer answer) { group->put(i, std::move(answer)); });
   }
   std::vector<std::optional<rpc::Answer>> come =
       group->wait(Deadline::after(options_.data_timeout));
-  std::vector<rpc::Answer> answers;
-  for (std::size_t i = 0; i < pulls.size(); ++i) {
-    if (come[i]) {
-      answers.push_back(std::move(*come[i]));
-      continue;
-    }
-    const Error late = to_error(LateAnswer{"pull", "an answer", "ps:" + std::to_string(pulls[i].ps),
-                                           options_.data_timeout});
+  for (std::size_t i = 0; i < questions.size(); ++i) {
+    if (come[i]) continue;
+    const Error late = to_error(LateAnswer{.operation = questions[i].is_push ? "push" : "pull",
+                                           .expected = "an answer",
+                                           .ps = "ps:" + std::to_string(questions[i].ps),
+                                           .waited = options_.data_timeout});
     links[i]->give_up(late);
-    answers.emplace_back(late);
+    come[i] = late;
   }
-  return answers;
+  std::vector<rpc::Frame> frames;
+  for (std::size_t i = 0; i < questions.size(); ++i) {
+    const std::string ps = "ps:" + std::to_string(questions[i].ps);
+    if (Error* error = std::get_if<Error>(&*come[i])) {
+      throw Error(*error).at(ps).during(
+          (questions[i].is_push ? "pushing updates to " : "pulling variables from ") + ps);
+    }
+    frames.push_back(std::get<rpc::Frame>(std::move(*come[i])));
+  }
+  return frames;
 }
 
-std::vector<at::Tensor> ClosureRunner::pull(const PlacedProgram& placed, Running& running) {
-  std::vector<at::Tensor> variables(placed.places.size());
-  if (placed.pulls.empty()) return variables;
-  std::vector<rpc::Answer> answers = ask(placed.pulls);
-  for (std::size_t i = 0; i < placed.pulls.size(); ++i) {
-    const PlacedProgram::Pull& plan = placed.pulls[i];
-    const std::string ps = "ps:" + std::to_string(plan.ps);
-    if (Error* error = std::get_if<Error>(&answers[i]))
-      throw Error(*error).at(ps).during("pulling variables from " + ps);
-    rpc::Frame& frame = std::get<rpc::Frame>(answers[i]);
-    COHORT_CHECK(frame.tensors.size() == plan.ids.size(), ErrorCode::data_loss,
-                 "[server.pull] expected ", plan.ids.size(), " values from ", ps, ", got ",
-                 frame.tensors.size());
-    running.end.pulled_bytes += bytes_of(frame.tensors);
-    for (std::size_t k = 0; k < plan.ids.size(); ++k)
-      variables[plan.positions[k]] = std::move(frame.tensors[k]);
-  }
-  return variables;
+void ClosureRunner::Host::pull(const std::vector<PlacedProgram::Pull>& pulls,
+                               std::span<at::Tensor> variables) {
+  if (pulls.empty()) return;
+  std::vector<Question> questions;
+  for (const PlacedProgram::Pull& pull : pulls) questions.push_back(question(pull));
+  std::vector<rpc::Frame> answers = runner_.ask(std::move(questions));
+  for (std::size_t i = 0; i < pulls.size(); ++i) take(pulls[i], std::move(answers[i]), variables);
 }
 
-void ClosureRunner::push(PushCollector& collected, std::uint64_t low_watermark,
-                         const std::shared_ptr<Running>& running) {
-  std::vector<PushCollector::Push> pushes = collected.take();
-  for (PushCollector::Push& push : pushes) {
-    push.request.closure_id = running->end.closure_id;
-    push.request.low_watermark = low_watermark;
+ClosureRunner::Question ClosureRunner::Host::question(const PlacedProgram::Pull& pull) {
+  return {pull.ps, false, rpc::to_frame(rpc::PullRequest{pull.ids, pull.wants_versions})};
+}
+
+void ClosureRunner::Host::take(const PlacedProgram::Pull& pull, rpc::Frame answer,
+                               std::span<at::Tensor> variables) {
+  rpc::PullReply reply = rpc::pull_reply_of(std::move(answer));
+  const std::size_t versions = pull.wants_versions ? pull.ids.size() : 0;
+  COHORT_CHECK(reply.values.size() == pull.ids.size() && reply.versions.size() == versions,
+               ErrorCode::data_loss, "[server.pull] expected ", pull.ids.size(), " values and ",
+               versions, " versions from ps:", pull.ps, ", got ", reply.values.size(), " and ",
+               reply.versions.size());
+  running_->end.pulled_bytes += bytes_of(reply.values);
+  for (std::size_t k = 0; k < pull.ids.size(); ++k) {
+    variables[pull.positions[k]] = std::move(reply.values[k]);
+    if (pull.wants_versions) set_version(pull.positions[k], reply.versions[k]);
+  }
+}
+
+std::vector<PushCollector::Push> ClosureRunner::Host::take_pushes() {
+  std::vector<Push> pushes = take_segment();
+  for (Push& push : pushes) {
+    push.request.closure_id = running_->end.closure_id;
+    push.request.low_watermark = low_watermark_;
     for (const rpc::Effect& effect : push.request.effects)
-      running->end.pushed_bytes += bytes_of(effect.tensors);
+      running_->end.pushed_bytes += bytes_of(effect.tensors);
   }
-  for (PushCollector::Push& push : pushes) {
+  return pushes;
+}
+
+// A connection keeps its order: what is pulled behind a push has its updates. A push that failed
+// throws before anything is computed from what was pulled.
+std::vector<at::Tensor> ClosureRunner::Host::next_segment(std::span<const std::int64_t> variables) {
+  std::vector<Question> questions;
+  for (Push& push : take_pushes())
+    questions.push_back({push.ps, true, rpc::to_frame(std::move(push.request))});
+  const std::size_t pushes = questions.size();
+  const std::vector<PlacedProgram::Pull> pulls = placed().pulls_of(variables);
+  for (const PlacedProgram::Pull& pull : pulls) questions.push_back(question(pull));
+  std::vector<rpc::Frame> answers = runner_.ask(std::move(questions));
+  for (std::size_t i = 0; i < pushes; ++i) {
+    if (rpc::push_reply_of(answers[i]).was_applied) continue;
+    const Lock lock(running_->mutex);
+    ++running_->end.pushes_dropped;
+  }
+  std::vector<at::Tensor> all(placed().places.size());
+  for (std::size_t i = 0; i < pulls.size(); ++i)
+    take(pulls[i], std::move(answers[pushes + i]), all);
+  std::vector<at::Tensor> values;
+  for (const std::int64_t variable : variables)
+    values.push_back(std::move(all[static_cast<std::size_t>(variable)]));
+  return values;
+}
+
+void ClosureRunner::Host::push() {
+  for (Push& push : take_pushes()) {
     const std::string ps = "ps:" + std::to_string(push.ps);
-    const std::shared_ptr<rpc::Requester> link = links_.get(push.ps);
-    ++running->unacknowledged;
-    const std::uint64_t number = open_pushes_->add(ps, link, Clock::system().now());
-    const auto on_answer = [running, ps, number, open = open_pushes_](const rpc::Answer& answer) {
+    const std::shared_ptr<rpc::Requester> link = runner_.links_.get(push.ps);
+    ++running_->unacknowledged;
+    const std::uint64_t number = runner_.open_pushes_->add(ps, link, Clock::system().now());
+    const auto on_answer = [running = running_, ps, number,
+                            open = runner_.open_pushes_](const rpc::Answer& answer) {
       open->answered(number);
-      if (const Error* error = std::get_if<Error>(&answer)) {
-        running->fail(Error(*error).at(ps).during("pushing updates to " + ps));
-      }
+      running->acknowledge(answer, ps);
       running->release();
     };
     link->request(rpc::to_frame(std::move(push.request)), on_answer);

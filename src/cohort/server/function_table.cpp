@@ -37,18 +37,32 @@ PlacedProgram::PlacedProgram(std::shared_ptr<const function::PreparedProgram> pr
                              const rpc::FunctionBody& body)
     : program(std::move(prepared)) {
   const auto& variables = program->info().variables;
+  std::vector<std::int64_t> read;
   for (std::size_t i = 0; i < variables.size(); ++i) {
-    const auto& place = places.emplace_back(place_of(variables[i].name, body));
-    if (!variables[i].is_read || variables[i].is_handle_only) continue;
+    places.push_back(place_of(variables[i].name, body));
+    if (variables[i].is_read && !variables[i].is_handle_only)
+      read.push_back(static_cast<std::int64_t>(i));
+  }
+  pulls = pulls_of(read);
+}
+
+std::vector<PlacedProgram::Pull> PlacedProgram::pulls_of(
+    std::span<const std::int64_t> variables) const {
+  std::vector<Pull> made;
+  for (const std::int64_t variable : variables) {
+    const auto position = static_cast<std::size_t>(variable);
+    const auto& place = places.at(position);
     auto pull =
-        std::find_if(pulls.begin(), pulls.end(), [&](const Pull& p) { return p.ps == place.ps; });
-    if (pull == pulls.end()) {
-      pulls.push_back({.ps = place.ps, .ids = {}, .positions = {}});
-      pull = std::prev(pulls.end());
+        std::find_if(made.begin(), made.end(), [&](const Pull& p) { return p.ps == place.ps; });
+    if (pull == made.end()) {
+      made.push_back({.ps = place.ps, .ids = {}, .positions = {}});
+      pull = std::prev(made.end());
     }
     pull->ids.push_back(place.id);
-    pull->positions.push_back(i);
+    pull->positions.push_back(position);
+    pull->wants_versions = pull->wants_versions || program->info().variables[position].is_merged;
   }
+  return made;
 }
 
 bool PlacedProgram::fits(std::span<const at::Tensor> inputs,

@@ -19,6 +19,12 @@ OpenCount& ending() {
   return instance;
 }
 
+// Of use(); outlives its threads, too.
+OpenCount& in_use() {
+  static auto& instance = *new OpenCount();
+  return instance;
+}
+
 void let_go(std::vector<std::shared_ptr<WorkerIterator>> iterators) noexcept {
   if (iterators.empty()) return;
   ending().add(1);
@@ -96,6 +102,24 @@ std::shared_ptr<WorkerIterator> IteratorTable::find(std::uint64_t id) const {
   return found->second;
 }
 
+void IteratorTable::use(std::uint64_t id, std::function<void(WorkerIterator&)> body) const {
+  std::shared_ptr<WorkerIterator> iterator = find(id);
+  in_use().add(1);
+  try {
+    std::thread([iterator = std::move(iterator), body = std::move(body)]() mutable {
+      body(*iterator);
+      body = nullptr;
+      iterator.reset();
+      in_use().add(-1);
+    }).detach();
+  } catch (const std::exception& error) {
+    in_use().add(-1);
+    internal::throw_error(ErrorCode::resource_exhausted,
+                          "[server.use_iterator] expected a thread to draw an element on, got: ",
+                          error.what(), "; raise this process's limit of threads");
+  }
+}
+
 void IteratorTable::release(const std::vector<std::uint64_t>& ids) {
   Iterators released;
   {
@@ -124,12 +148,12 @@ IteratorTable::~IteratorTable() { let_go(take_all()); }
 
 bool IteratorTable::end(Deadline deadline) noexcept {
   let_go(take_all());
-  if (ending().wait_for_none(deadline)) return true;
+  if (ending().wait_for_none(deadline) && in_use().wait_for_none(deadline)) return true;
   log_warn("a pipeline does not end: its threads are left behind");
   return false;
 }
 
-int IteratorTable::left_behind() noexcept { return ending().get(); }
+int IteratorTable::left_behind() noexcept { return ending().get() + in_use().get(); }
 
 std::size_t IteratorTable::size() const {
   const Lock lock(mutex_);

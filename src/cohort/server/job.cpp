@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/server/internal/job.h"
 
+#include <functional>
+
 #include "cohort/cluster/task_id.h"
+#include "cohort/core/log.h"
 #include "cohort/core/random.h"
+#include "cohort/server/internal/violation.h"
 
 namespace cohort::server {
 namespace {
@@ -16,6 +20,38 @@ void respond(rpc::Channel& channel, std::uint64_t id, rpc::Frame reply) {
   channel.send(std::move(reply));
 }
 
+rpc::Frame peeked(WorkerIterator& iterator, std::size_t count) {
+  rpc::PeekReply reply;
+  for (Fields& fields : iterator.peek(count)) {
+    reply.fields = static_cast<std::uint32_t>(fields.size());
+    reply.tensors.insert(reply.tensors.end(), fields.begin(), fields.end());
+  }
+  return rpc::to_frame(std::move(reply));
+}
+
+// For a thread that has nobody to throw to.
+void respond_or_report(const std::weak_ptr<rpc::Channel>& weak, std::uint64_t id,
+                       const std::function<rpc::Frame()>& make_reply) noexcept {
+  const auto send = [&](auto make) {
+    rpc::Frame frame = make();
+    if (const std::shared_ptr<rpc::Channel> channel = weak.lock()) channel->send(std::move(frame));
+  };
+  try {
+    try {
+      send([&] {
+        rpc::Frame reply = make_reply();
+        reply.role = rpc::Frame::Role::response;
+        reply.id = id;
+        return reply;
+      });
+    } catch (...) {
+      send([&, error = current_error()] { return rpc::error_frame(id, error); });
+    }
+  } catch (...) {
+    log_debug("an answer did not leave: ", current_error().what());
+  }
+}
+
 }  // namespace
 
 Job::Job(JobOptions options)
@@ -23,7 +59,8 @@ Job::Job(JobOptions options)
       tables_(std::make_shared<ClosureTables>(
           ParameterLinkOptions{.addresses = options_.ps_addresses,
                                .self = options_.self,
-                               .coordinator_incarnation = options_.coordinator_incarnation})),
+                               .coordinator_incarnation = options_.coordinator_incarnation,
+                               .payload_checksums = options_.payload_checksums})),
       runner_(ClosureRunner::start({.task = options_.self.task,
                                     .worker_index = TaskId::parse(options_.self.task).index,
                                     .data_timeout = options_.data_timeout},
@@ -38,6 +75,11 @@ bool Job::end() noexcept {
   return tables_->iterators.end(deadline) && has_ended;
 }
 
+void Job::replace() noexcept {
+  is_replaced_ = true;
+  end();
+}
+
 void Job::create_iterator(const rpc::IteratorSpec& iterator) {
   tables_->iterators.create(iterator, {.seed = mix_seed(iterator.seed, options_.self.task),
                                        .data_dirs = options_.data_dirs});
@@ -45,19 +87,21 @@ void Job::create_iterator(const rpc::IteratorSpec& iterator) {
 
 void Job::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,
                  const std::shared_ptr<CompletionSender>& sender) {
+  if (is_replaced_) throw rpc::replaced_error(options_.self.task);
   const std::uint64_t id = frame.id;
   switch (static_cast<rpc::MessageType>(frame.type)) {
-    case rpc::MessageType::pull: {
-      rpc::Frame values;
-      values.tensors = store_.pull(rpc::pull_of(frame));
-      return respond(*channel, id, std::move(values));
-    }
+    case rpc::MessageType::pull:
+      return respond(*channel, id, rpc::to_frame(store_.pull(rpc::pull_of(frame))));
     case rpc::MessageType::push:
       return respond(*channel, id, rpc::to_frame(store_.push(rpc::push_of(std::move(frame)))));
     case rpc::MessageType::peek:
-      return respond(*channel, id, peek(rpc::peek_of(frame)));
-    case rpc::MessageType::run:
-      return runner_->enqueue(rpc::run_of(std::move(frame)), sender);
+      return peek(rpc::peek_of(frame), id, channel);
+    case rpc::MessageType::run: {
+      rpc::RunBatch batch = rpc::run_of(std::move(frame));
+      for (const rpc::ClosureCall& call : batch.closures)
+        check_watermark(batch.low_watermark, call.closure_id);
+      return runner_->enqueue(std::move(batch), sender);
+    }
     case rpc::MessageType::cancel:
       return runner_->cancel(rpc::cancel_of(frame).closures);
     default:
@@ -66,13 +110,14 @@ void Job::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,
   }
 }
 
-rpc::Frame Job::peek(const rpc::PeekRequest& request) {
-  rpc::PeekReply reply;
-  for (Fields& fields : tables_->iterators.find(request.resource)->peek(request.count)) {
-    reply.fields = static_cast<std::uint32_t>(fields.size());
-    reply.tensors.insert(reply.tensors.end(), fields.begin(), fields.end());
-  }
-  return rpc::to_frame(std::move(reply));
+// The pipeline may take any time: the channel goes on meanwhile. A closure that draws waits for the
+// elements, and gets them in the same order as without a peek.
+void Job::peek(const rpc::PeekRequest& request, std::uint64_t id,
+               const std::shared_ptr<rpc::Channel>& channel) {
+  tables_->iterators.use(request.resource, [weak = std::weak_ptr(channel), id,
+                                            count = request.count](WorkerIterator& iterator) {
+    respond_or_report(weak, id, [&] { return peeked(iterator, count); });
+  });
 }
 
 rpc::Health Job::health() const {

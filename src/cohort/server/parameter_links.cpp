@@ -24,6 +24,7 @@ std::shared_ptr<rpc::Requester> ParameterLinks::get(std::uint32_t ps) {
                                       .task = "ps:" + std::to_string(ps),
                                       .caller = options_.self,
                                       .coordinator_incarnation = options_.coordinator_incarnation,
+                                      .payload_checksums = options_.payload_checksums,
                                       .deadline = Deadline::after(options_.connect_timeout)})
                        .data;
   return link.requester;

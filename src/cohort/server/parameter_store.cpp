@@ -4,9 +4,12 @@
 #include <mutex>
 
 #include "cohort/optimizer/optimizer.h"
+#include "cohort/server/internal/violation.h"
 
 namespace cohort::server {
 namespace {
+
+using Kind = rpc::Effect::Kind;
 
 std::uint64_t bytes_of(const std::vector<at::Tensor>& tensors) {
   std::uint64_t bytes = 0;
@@ -39,32 +42,45 @@ void ParameterStore::create(const std::vector<rpc::VariableSpec>& variables) {
   }
 }
 
-std::vector<at::Tensor> ParameterStore::pull(const rpc::PullRequest& request) {
-  std::vector<at::Tensor> values;
-  values.reserve(request.variables.size());
-  for (const std::uint64_t id : request.variables) values.push_back(find(id).snapshot());
-  counters_.pulled_bytes += bytes_of(values);
-  return values;
+rpc::PullReply ParameterStore::pull(const rpc::PullRequest& request) {
+  rpc::PullReply reply;
+  reply.values.reserve(request.variables.size());
+  for (const std::uint64_t id : request.variables) {
+    StoredVariable::Version version = find(id).snapshot();
+    reply.values.push_back(std::move(version.value));
+    if (request.wants_versions) reply.versions.push_back(version.number);
+  }
+  counters_.pulled_bytes += bytes_of(reply.values);
+  return reply;
 }
 
 rpc::PushReply ParameterStore::push(const rpc::PushRequest& request) {
+  check_watermark(request.low_watermark, request.closure_id);
   const bool is_from_closure = request.closure_id != 0;
-  if (is_from_closure && applied_.begin(request.closure_id, request.low_watermark) !=
-                             AppliedClosures::Verdict::apply) {
+  const PushId id{request.closure_id, request.segment};
+  if (is_from_closure &&
+      applied_.begin(id, request.low_watermark) != AppliedClosures::Verdict::apply) {
     ++counters_.pushes_dropped;
     return {.was_applied = false};
   }
+  std::vector<Update> updates;
   try {
-    for (const rpc::Effect& effect : request.effects) check(effect);
-    for (const rpc::Effect& effect : request.effects) {
-      apply(effect);
-      counters_.pushed_bytes += bytes_of(effect.tensors);
-    }
+    updates = prepare(request.effects);
   } catch (...) {
-    if (is_from_closure) applied_.forget(request.closure_id);
+    if (is_from_closure) applied_.forget(id);
     throw;
   }
-  if (is_from_closure) applied_.finish(request.closure_id);
+  try {
+    for (Update& update : updates) {
+      counters_.pushed_bytes += bytes_of(update.effect->tensors);
+      apply(std::move(update));
+    }
+  } catch (...) {
+    // No rule does that. What it has changed must not be changed again by a retry.
+    if (is_from_closure) applied_.finish(id);
+    throw Error(current_error()).during("applying a push, of which a part is now applied");
+  }
+  if (is_from_closure) applied_.finish(id);
   ++counters_.pushes_applied;
   return {.was_applied = true};
 }
@@ -81,35 +97,53 @@ StoredVariable& ParameterStore::find(std::uint64_t id) const {
   return *found->second;
 }
 
-void ParameterStore::check(const rpc::Effect& effect) const {
-  const StoredVariable& variable = find(effect.variable);
-  const std::size_t expected = effect.kind == rpc::Effect::Kind::scatter_add ? 2 : 1;
-  COHORT_CHECK(effect.tensors.size() == expected, ErrorCode::invalid_argument,
-               "[server.push] expected ", expected, " tensors for an update of '", variable.name(),
-               "', got ", effect.tensors.size());
+std::vector<ParameterStore::Update> ParameterStore::prepare(
+    const std::vector<rpc::Effect>& effects) const {
+  std::vector<Update> updates;
+  updates.reserve(effects.size());
+  for (const rpc::Effect& effect : effects) {
+    StoredVariable& variable = find(effect.variable);
+    updates.push_back({&effect, &variable, reserve(effect, variable)});
+  }
+  return updates;
+}
+
+StoredVariable::Reserve ParameterStore::reserve(const rpc::Effect& effect,
+                                                StoredVariable& variable) const {
+  const bool has_two = effect.kind == Kind::scatter_add || effect.kind == Kind::merge_average;
+  const std::size_t expected = has_two ? 2 : 1;
+  const std::vector<at::Tensor>& tensors = effect.tensors;
+  COHORT_CHECK(tensors.size() == expected, ErrorCode::invalid_argument, "[server.push] expected ",
+               expected, " tensors for an update of '", variable.name(), "', got ", tensors.size());
   switch (effect.kind) {
-    case rpc::Effect::Kind::apply:
-      variable.check_apply(update_rule_of(effect.rule), effect.tensors[0], effect.hyper);
-      break;
-    case rpc::Effect::Kind::scatter_add:
-      variable.check_rows(effect.tensors[0], effect.tensors[1]);
-      break;
+    case Kind::apply:
+      return variable.reserve_apply(update_rule_of(effect.rule), effect.rule, tensors[0],
+                                    effect.hyper);
+    case Kind::scatter_add:
+      return variable.reserve_rows(tensors[0], tensors[1]);
+    case Kind::merge_average:
+      COHORT_CHECK(effect.hyper.size() == 1, ErrorCode::invalid_argument,
+                   "[server.push] expected a momentum for an update of '", variable.name(),
+                   "', got ", effect.hyper.size(), " numbers");
+      return variable.reserve_average(tensors[0], tensors[1], effect.hyper[0]);
     default:
-      variable.check_assign(effect.tensors[0]);
+      return variable.reserve_assign(tensors[0]);
   }
 }
 
-void ParameterStore::apply(const rpc::Effect& effect) const {
-  StoredVariable& variable = find(effect.variable);
+void ParameterStore::apply(Update update) {
+  const rpc::Effect& effect = *update.effect;
+  StoredVariable& variable = *update.variable;
   switch (effect.kind) {
-    case rpc::Effect::Kind::apply:
-      variable.apply(update_rule_of(effect.rule), effect.rule, effect.tensors[0], effect.hyper);
-      break;
-    case rpc::Effect::Kind::scatter_add:
-      variable.scatter_add(effect.tensors[0], effect.tensors[1]);
-      break;
+    case Kind::apply:
+      return variable.apply(update_rule_of(effect.rule), effect.rule, effect.hyper,
+                            std::move(update.reserve));
+    case Kind::scatter_add:
+      return variable.scatter_add(effect.tensors[0], std::move(update.reserve));
+    case Kind::merge_average:
+      return variable.merge_average(effect.hyper[0], effect.version, std::move(update.reserve));
     default:
-      variable.assign(assign_kind(effect.kind), effect.tensors[0]);
+      return variable.assign(assign_kind(effect.kind), std::move(update.reserve));
   }
 }
 

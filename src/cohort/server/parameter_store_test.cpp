@@ -7,7 +7,12 @@
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstring>
+#include <new>
 #include <thread>
+
+#include "cohort/testing/failing_allocator.h"
 
 namespace cohort::server {
 namespace {
@@ -30,10 +35,20 @@ class ParameterStoreTest : public ::testing::Test {
     }
     return request;
   }
-  at::Tensor value(std::uint64_t id = 1) { return store.pull({{id}})[0]; }
+  at::Tensor value(std::uint64_t id = 1) { return store.pull({{id}}).values[0]; }
   void expect_value(double expected) {
     EXPECT_TRUE(value().eq(expected).all().item<bool>()) << value();
   }
+  // A worker's averages: what it pulled, moved by `momentum` towards `statistic`.
+  rpc::PushRequest move(std::uint64_t closure, const rpc::PullReply& pulled,
+                        const at::Tensor& statistic, double momentum) {
+    const at::Tensor value = pulled.values[0].lerp(statistic, momentum);
+    rpc::PushRequest request = push(closure, Kind::merge_average, {value, statistic});
+    request.effects[0].hyper = {momentum};
+    request.effects[0].version = pulled.versions.at(0);
+    return request;
+  }
+  rpc::PullReply pull_version() { return store.pull({.variables = {1}, .wants_versions = true}); }
   ErrorCode code_of(const rpc::PushRequest& request) {
     try {
       store.push(request);
@@ -52,6 +67,17 @@ TEST_F(ParameterStoreTest, AssignsAddsAndSubtracts) {
   store.push(push(0, Kind::assign_add, {at::full({4}, 2.)}));
   store.push(push(0, Kind::assign_sub, {at::full({4}, 1.)}));
   expect_value(6);
+}
+
+// One such push retired every later closure: their updates were dropped without a word.
+TEST_F(ParameterStoreTest, AWatermarkAboveItsClosureIsRefusedAndRetiresNothing) {
+  rpc::PushRequest wrong = push(5, Kind::assign_add, {at::ones({4})});
+  wrong.low_watermark = 6;
+  EXPECT_EQ(code_of(wrong), ErrorCode::data_loss);
+  expect_value(0);
+  wrong.low_watermark = 5;
+  EXPECT_TRUE(store.push(wrong).was_applied);
+  expect_value(1);
 }
 
 // A second optimizer went on with the first one's momentum.
@@ -80,6 +106,115 @@ TEST_F(ParameterStoreTest, AppliesAClosureOnce) {
   EXPECT_FALSE(store.push(push(9, Kind::assign_add, {at::ones({4})})).was_applied);
   expect_value(1);
   EXPECT_EQ(store.counters().pushes_dropped, 1U);
+}
+
+TEST_F(ParameterStoreTest, AppliesEachSegmentOfAClosureOnce) {
+  const auto add = [&](std::uint32_t segment, double value) {
+    rpc::PushRequest request = push(9, Kind::assign_add, {at::full({4}, value)});
+    request.segment = segment;
+    return store.push(request).was_applied;
+  };
+  EXPECT_TRUE(add(0, 1));
+  // The worker was lost; another one runs the closure from the start.
+  EXPECT_FALSE(add(0, 1));
+  EXPECT_TRUE(add(1, 10));
+  EXPECT_FALSE(add(1, 10));
+  expect_value(11);
+}
+
+TEST_F(ParameterStoreTest, EveryUpdateIsAVersion) {
+  const std::uint64_t first = pull_version().versions.at(0);
+  store.push(push(1, Kind::assign, {at::ones({4})}));
+  store.push(push(2, Kind::apply, {at::ones({4})}));
+  EXPECT_EQ(pull_version().versions.at(0), first + 2);
+  EXPECT_TRUE(store.pull({.variables = {1}}).versions.empty()) << "nobody wants them";
+}
+
+TEST_F(ParameterStoreTest, AnAverageThatNobodyElseMovedIsAssigned) {
+  store.push(push(0, Kind::assign, {at::full({4}, 1.1)}));
+  rpc::PushRequest request = move(1, pull_version(), at::full({4}, 0.7), 0.3);
+  store.push(request);
+  EXPECT_TRUE(value().equal(request.effects[0].tensors[0]));
+}
+
+TEST_F(ParameterStoreTest, AveragesOfTwoWorkersBothCount) {
+  store.push(push(0, Kind::assign, {at::full({4}, 8.)}));
+  const rpc::PullReply pulled = pull_version();
+  store.push(move(1, pulled, at::full({4}, 4.), 0.5));
+  expect_value(6);
+  store.push(move(2, pulled, at::full({4}, 0.), 0.25));
+  expect_value(4.5);
+}
+
+TEST_F(ParameterStoreTest, AveragesRefuseWhatDoesNotFit) {
+  const rpc::PullReply pulled = pull_version();
+  for (const double momentum : {0.0, -0.5, 1.5, std::nan("")}) {
+    EXPECT_EQ(code_of(move(0, pulled, at::ones({4}), momentum)), ErrorCode::invalid_argument);
+  }
+  rpc::PushRequest request = move(0, pulled, at::ones({4}), 0.5);
+  request.effects[0].tensors[1] = at::ones({5});
+  EXPECT_EQ(code_of(request), ErrorCode::invalid_argument);
+  expect_value(0);
+}
+
+// As batch norm on 16 workers: a counter, and a variance that is often near zero.
+TEST_F(ParameterStoreTest, SixteenWorkersCountExactlyAndKeepAVariance) {
+  constexpr int kWorkers = 16;
+  constexpr std::uint64_t kSteps = 200;
+  store.create({{.id = 3, .name = "count", .spec = {at::ScalarType::Long, {{}}}}});
+  store.push(push(0, Kind::assign, {at::ones({4})}));
+  std::atomic<bool> is_negative = false;
+  std::vector<std::thread> workers;
+  for (std::uint64_t worker = 0; worker < kWorkers; ++worker) {
+    workers.emplace_back([&, worker] {
+      for (std::uint64_t step = 0; step < kSteps; ++step) {
+        const rpc::PullReply pulled = pull_version();
+        if (pulled.values[0].lt(0).any().item<bool>()) is_negative = true;
+        const double variance = step % 2 == 0 ? 0 : 0.5;
+        const std::uint64_t closure = 1 + worker * kSteps + step;
+        rpc::PushRequest request = move(closure, pulled, at::full({4}, variance), 0.4);
+        request.effects.push_back(
+            {.kind = Kind::assign_add, .variable = 3, .tensors = {at::ones({}, at::kLong)}});
+        store.push(request);
+      }
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+  EXPECT_FALSE(is_negative);
+  EXPECT_EQ(value(3).item<std::int64_t>(), kWorkers * kSteps);
+  EXPECT_TRUE(value().ge(0).logical_and(value().le(0.5)).all().item<bool>()) << value();
+}
+
+TEST_F(ParameterStoreTest, APushWithoutMemoryForAllOfItChangesNothing) {
+  store.create({{.id = 3, .name = "slots", .spec = {at::ScalarType::Float, {{4}}}}});
+  rpc::PushRequest request = push(7, Kind::assign_add, {at::ones({4})});
+  request.effects.push_back({.kind = Kind::apply,
+                             .variable = 3,
+                             .rule = "momentum#1",
+                             .hyper = {0.5, 0.5},
+                             .tensors = {at::ones({4})}});
+  request.effects.push_back({.kind = Kind::scatter_add,
+                             .variable = 2,
+                             .tensors = {at::tensor({1}, at::kLong), at::ones({1, 2})}});
+  request.effects.push_back({.kind = Kind::assign, .variable = 3, .tensors = {at::ones({4})}});
+  request.effects.push_back(request.effects[1]);
+  int failures = 0;
+  while (true) {
+    try {
+      const testing::FailingAllocator::After limit(failures);
+      EXPECT_TRUE(store.push(request).was_applied);
+      break;
+    } catch (const std::bad_alloc&) {
+      ++failures;
+    }
+    for (const std::uint64_t id : {1, 2, 3})
+      EXPECT_FALSE(value(id).any().item<bool>()) << id << " after failure " << failures;
+  }
+  EXPECT_GE(failures, 5) << "memory for each update";
+  EXPECT_FALSE(store.push(request).was_applied);
+  expect_value(1);
+  EXPECT_EQ(value(2).sum().item<float>(), 2);
+  EXPECT_TRUE(value(3).eq(1 - 0.75).all().item<bool>()) << "two steps of momentum: " << value(3);
 }
 
 TEST_F(ParameterStoreTest, APulledValueNeverChanges) {

@@ -2,6 +2,7 @@
 #include "cohort/server/internal/push_collector.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "cohort/core/error.h"
 
@@ -38,6 +39,25 @@ at::Tensor PushCollector::gather(std::int64_t variable, const at::Tensor&) {
 void PushCollector::scatter_add(std::int64_t variable, const at::Tensor& ids,
                                 const at::Tensor& rows) {
   add(variable, {.kind = rpc::Effect::Kind::scatter_add, .tensors = {ids, rows}});
+}
+
+void PushCollector::merge_average(std::int64_t variable, at::Tensor value, at::Tensor statistic,
+                                  double momentum) {
+  add(variable, {.kind = rpc::Effect::Kind::merge_average,
+                 .hyper = {momentum},
+                 .tensors = {std::move(value), std::move(statistic)},
+                 .version = versions_.at(static_cast<std::size_t>(variable))});
+}
+
+void PushCollector::set_version(std::size_t variable, std::uint64_t version) {
+  versions_.resize(placed_.places.size());
+  versions_.at(variable) = version;
+}
+
+std::vector<PushCollector::Push> PushCollector::take_segment() {
+  for (Push& push : pushes_) push.request.segment = segment_;
+  ++segment_;
+  return std::exchange(pushes_, {});
 }
 
 void PushCollector::add(std::int64_t variable, rpc::Effect effect) {

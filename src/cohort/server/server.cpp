@@ -42,6 +42,17 @@ int default_intra_op_threads(const ClusterSpec& spec, const std::string& host) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, tasks));
 }
 
+void check_data_port(const ServerOptions& options) {
+  COHORT_CHECK(options.data_port >= 0 && options.data_port <= 65535, ErrorCode::invalid_argument,
+               "[server.construct] expected ServerOptions::data_port of 0 to 65535, got ",
+               options.data_port);
+  const auto& backends = options.backends;
+  const bool has_stream = std::find(backends.begin(), backends.end(), "stream") != backends.end();
+  COHORT_CHECK(options.data_port == 0 || has_stream, ErrorCode::invalid_argument,
+               "[server.construct] expected the backend \"stream\" for data port ",
+               options.data_port, ", got others only; add it, or leave the data port out");
+}
+
 std::atomic<int> signal_received{0};
 
 extern "C" void note_signal(int number) { signal_received = number; }
@@ -78,22 +89,18 @@ class Server::Task final : public rpc::ControlService {
   ~Task() override { stop(); }
   bool stop() noexcept;
 
-  rpc::HandshakeReply handshake(const rpc::HandshakeRequest& request) override;
+  rpc::HandshakeReply handshake(const rpc::HandshakeRequest& request,
+                                const rpc::Caller& caller) override;
   rpc::Health health() override;
-  void register_function(const rpc::FunctionBody& body) override { job()->functions().put(body); }
-  void create_variables(const std::vector<rpc::VariableSpec>& variables) override {
-    job()->store().create(variables);
-  }
-  void create_iterator(const rpc::IteratorSpec& iterator) override {
-    job()->create_iterator(iterator);
-  }
-  void release(const std::vector<std::uint64_t>& resources) override { job()->release(resources); }
-  void shutdown(std::chrono::milliseconds grace) override;
+  std::shared_ptr<rpc::ControlledJob> job_of(const rpc::Caller& caller) override;
+  void shutdown(const rpc::Caller& caller, std::chrono::milliseconds grace) override;
+  void shutdown(std::chrono::milliseconds grace);
 
   int join();
-  const std::string& address() const { return control_->address(); }
+  const std::string& address() const { return address_; }
 
  private:
+  static constexpr std::size_t kForeignNameMax = 64;  // of a name that a stranger gives
   static constexpr auto kSignalPoll = std::chrono::milliseconds(100);
   static constexpr auto kSignalGrace = std::chrono::seconds(5);
   static constexpr auto kEnd = std::chrono::seconds(3);
@@ -102,8 +109,9 @@ class Server::Task final : public rpc::ControlService {
   // For a sign of life of one that has not: more than a busy host takes.
   static constexpr auto kSignOfLife = std::chrono::seconds(10);
 
-  std::shared_ptr<server::Job> job() const;
+  std::shared_ptr<server::Job> job_of(std::uint64_t coordinator_incarnation) const;
   std::shared_ptr<server::Job> greet(const rpc::Hello& hello) const;
+  void check_job(const std::string& job_id) const;
   void check_caller(const rpc::HandshakeRequest& request) const;
   std::shared_ptr<server::Job> check_only_coordinator(const rpc::HandshakeRequest& request);
   bool take_job(const rpc::HandshakeRequest& request, const std::shared_ptr<server::Job>& expected);
@@ -123,18 +131,21 @@ class Server::Task final : public rpc::ControlService {
   bool is_ending_ COHORT_GUARDED_BY(mutex_) = false;
   bool is_refusing_ COHORT_GUARDED_BY(mutex_) = false;  // has taken leave of its last job
   Deadline end_by_ COHORT_GUARDED_BY(mutex_);
+  const std::shared_ptr<rpc::RefusalLog> refusals_;
   server::ChannelTable channels_;
   bool is_stopped_ = false;
   bool is_all_ended_ = true;
+  std::string address_;
   std::vector<rpc::Endpoint> endpoints_;
-  std::vector<std::unique_ptr<rpc::Listener>> listeners_;
+  std::vector<std::unique_ptr<rpc::Listener>> listeners_;  // of backends without ports
   std::unique_ptr<rpc::ControlServer> control_;  // last: it answers from its first moment on
 };
 
 Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
     : options_(std::move(options)),
       spec_(resolver.cluster_spec()),
-      channels_([this](const rpc::Hello& hello) { return greet(hello); }) {
+      refusals_(std::make_shared<rpc::RefusalLog>()),
+      channels_([this](const rpc::Hello& hello) { return greet(hello); }, refusals_) {
   if (options_.handle_signals) {
     signal_received = 0;
     signals_.emplace();
@@ -146,6 +157,7 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
                "[server.construct] expected ServerOptions::backends with a name, as \"stream\" or "
                "\"grpc\", got none");
   for (const std::string& backend : options_.backends) rpc::backend_of(backend);  // is it known?
+  check_data_port(options_);
   resolver.validate();
   const std::optional<std::string> type = resolver.task_type();
   const std::optional<std::int64_t> index = resolver.task_id();
@@ -168,40 +180,52 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
   at::set_num_threads(threads);
   server::keep_freed_memory();
   listen(address);
-  log_info("serving at ", control_->address(), ", job ", options_.job_id, ", ", threads,
-           " intra-op threads");
+  log_info("serving at ", address_, ", job ", options_.job_id, ", ", threads, " intra-op threads");
 }
 
 // The transport knows addresses; what is to be done about one is said here.
 void Server::Task::listen(const std::string& address) {
+  const auto accept = [this](std::shared_ptr<rpc::Channel> channel) {
+    return channels_.accept(std::move(channel));
+  };
+  rpc::ServeOptions options{
+      .address = address, .backends = options_.backends, .accept = accept, .refusals = refusals_};
+  if (options_.data_port != 0)
+    options.data_address = host_of(address) + ":" + std::to_string(options_.data_port);
+  for (const std::string& backend : options_.backends) {
+    const bool has_own_port = backend == "stream" && options_.data_port != 0;
+    endpoints_.push_back({backend, has_own_port ? options.data_address : address});
+    if (backend == "stream" || backend == "grpc") continue;
+    listeners_.push_back(rpc::backend_of(backend).listen({.address = address}, accept));
+    endpoints_.back().address = listeners_.back()->address();
+  }
   try {
-    for (const std::string& backend : options_.backends) {
-      listeners_.push_back(rpc::backend_of(backend).listen(
-          {.address = host_of(address) + ":0"}, [this](std::shared_ptr<rpc::Channel> channel) {
-            return channels_.accept(std::move(channel));
-          }));
-      endpoints_.push_back({backend, listeners_.back()->address()});
-    }
-    control_ = rpc::serve_control(address, *this);
+    control_ = rpc::serve_task(options, *this);
   } catch (const Error& error) {
     const std::string reason = " (" + error.message() + ")";
+    const std::string places =
+        address + (options.data_address.empty() ? "" : " and " + options.data_address);
     COHORT_CHECK(
         error.code() != ErrorCode::invalid_argument, error.code(),
-        "[server.listen] expected an address of this machine for ", self_.task, ", got ", address,
+        "[server.listen] expected an address of this machine for ", self_.task, ", got ", places,
         "; start the task on that host, or correct its address in the cluster of TF_CONFIG",
         reason);
     COHORT_CHECK(
         error.code() != ErrorCode::already_exists, error.code(),
-        "[server.listen] expected a free port for ", self_.task, ", got ", address,
+        "[server.listen] expected a free port for ", self_.task, ", got ", places,
         ", which is taken; perhaps the task runs already: end what holds the port, or give "
-        "the task another address in the cluster of TF_CONFIG");
+        "the task another address in the cluster of TF_CONFIG",
+        reason);
     throw;
   }
+  address_ = control_->address();
 }
 
-rpc::HandshakeReply Server::Task::handshake(const rpc::HandshakeRequest& request) {
+rpc::HandshakeReply Server::Task::handshake(const rpc::HandshakeRequest& request,
+                                            const rpc::Caller&) {
   check_caller(request);
   const bool is_coordinator = request.caller.incarnation == request.coordinator_incarnation;
+  if (!is_coordinator) job_of(request.coordinator_incarnation);
   while (is_coordinator && !take_job(request, check_only_coordinator(request))) {
   }
   return {self_, endpoints_};
@@ -210,24 +234,39 @@ rpc::HandshakeReply Server::Task::handshake(const rpc::HandshakeRequest& request
 // False when another start has taken the place of the expected job meanwhile.
 bool Server::Task::take_job(const rpc::HandshakeRequest& request,
                             const std::shared_ptr<server::Job>& expected) {
-  std::shared_ptr<server::Job> old;  // ends outside the lock
-  const Lock lock(mutex_);
-  COHORT_CHECK(!is_refusing_, ErrorCode::unavailable, "[server.handshake] ", self_.task, " ends");
-  if (job_ != expected) return false;
-  if (job_ && job_->coordinator_incarnation() == request.coordinator_incarnation) return true;
-  old = std::move(job_);
-  job_ = std::make_shared<server::Job>(server::JobOptions{
-      .self = self_,
-      .coordinator = request.caller.task,
-      .coordinator_incarnation = request.coordinator_incarnation,
-      .ps_addresses = ps_addresses_,
-      .data_dirs = options_.data_dirs,
-      .data_timeout =
-          request.data_timeout > Duration::zero() ? request.data_timeout : options_.data_timeout});
+  std::shared_ptr<server::Job> old;
+  {
+    const Lock lock(mutex_);
+    COHORT_CHECK(!is_refusing_, ErrorCode::unavailable, "[server.handshake] ", self_.task, " ends");
+    if (job_ != expected) return false;
+    if (job_ && job_->coordinator_incarnation() == request.coordinator_incarnation) return true;
+    old = std::move(job_);
+    job_ = std::make_shared<server::Job>(server::JobOptions{
+        .self = self_,
+        .coordinator = request.caller.task,
+        .coordinator_incarnation = request.coordinator_incarnation,
+        .ps_addresses = ps_addresses_,
+        .data_dirs = options_.data_dirs,
+        .data_timeout =
+            request.data_timeout > Duration::zero() ? request.data_timeout : options_.data_timeout,
+        .payload_checksums = rpc::agreed(request.payload_checksums, options_.payload_checksums)});
+  }
+  if (!old) return true;
+  old->replace();
+  channels_.close_of(old->coordinator_incarnation());  // workers' too
   return true;
 }
 
+// A caller of another job hears nothing of this one.
+void Server::Task::check_job(const std::string& job_id) const {
+  COHORT_CHECK(job_id == self_.job_id, ErrorCode::failed_precondition,
+               "[server.handshake] expected a caller of the job of this task, got one of job '",
+               job_id.substr(0, kForeignNameMax),
+               "'; give every task the same cluster in TF_CONFIG, or the same job id");
+}
+
 void Server::Task::check_caller(const rpc::HandshakeRequest& request) const {
+  check_job(request.caller.job_id);
   COHORT_CHECK(request.expected_task == self_.task, ErrorCode::failed_precondition,
                "[server.handshake] this is ", self_.task, ", but ", request.caller.task,
                " expected ", request.expected_task,
@@ -248,6 +287,7 @@ std::shared_ptr<server::Job> Server::Task::check_only_coordinator(
   }
   if (!current || current->coordinator_incarnation() == request.coordinator_incarnation)
     return current;
+  if (request.is_returning) throw rpc::replaced_error(self_.task);
   using Presence = server::ChannelTable::Presence;
   const Presence presence =
       channels_.presence(current->coordinator(), current->coordinator_incarnation(),
@@ -258,11 +298,18 @@ std::shared_ptr<server::Job> Server::Task::check_only_coordinator(
                " is connected; end the first, or give this one a cluster of its own");
   if (presence == Presence::gone) return current;
   log_warn(current->coordinator(), " does not answer any more: its next start takes its place");
-  channels_.close_of(current->coordinator_incarnation());
   return current;
 }
 
-std::shared_ptr<server::Job> Server::Task::job() const {
+std::shared_ptr<rpc::ControlledJob> Server::Task::job_of(const rpc::Caller& caller) {
+  COHORT_CHECK(caller.coordinator_incarnation != 0, ErrorCode::failed_precondition,
+               "[server.job] expected a caller that has shaken hands with ", self_.task,
+               ", got one that has not; the handshake comes first");
+  return job_of(caller.coordinator_incarnation);
+}
+
+// Who calls then acts on this job alone, also when another takes its place meanwhile.
+std::shared_ptr<server::Job> Server::Task::job_of(std::uint64_t coordinator_incarnation) const {
   const Lock lock(mutex_);
   if (job_ == nullptr) {
     throw Error(
@@ -271,12 +318,13 @@ std::shared_ptr<server::Job> Server::Task::job() const {
             " has met no coordinator yet, or was restarted since; the handshake comes first",
         ErrorCause::handle_lost);
   }
+  if (job_->coordinator_incarnation() != coordinator_incarnation)
+    throw rpc::replaced_error(self_.task);
   return job_;
 }
 
 std::shared_ptr<server::Job> Server::Task::greet(const rpc::Hello& hello) const {
-  COHORT_CHECK(hello.job_id == self_.job_id, ErrorCode::failed_precondition, "[server.greet] ",
-               self_.task, " belongs to job '", self_.job_id, "', not to '", hello.job_id, "'");
+  check_job(hello.job_id);
   // Restarted between the handshake and this greeting: the caller comes again, to this start.
   if (hello.server_incarnation != 0 && hello.server_incarnation != self_.incarnation) {
     throw Error(ErrorCode::failed_precondition,
@@ -285,11 +333,7 @@ std::shared_ptr<server::Job> Server::Task::greet(const rpc::Hello& hello) const 
                     std::to_string(hello.server_incarnation) + "; shake hands again",
                 ErrorCause::peer_lost);
   }
-  std::shared_ptr<server::Job> current = job();
-  COHORT_CHECK(current->coordinator_incarnation() == hello.coordinator_incarnation,
-               ErrorCode::aborted, "[server.greet] ", self_.task,
-               " serves another start of the coordinator now");
-  return current;
+  return job_of(hello.coordinator_incarnation);
 }
 
 rpc::Health Server::Task::health() {
@@ -299,7 +343,14 @@ rpc::Health Server::Task::health() {
     if (job_) health = job_->health();
   }
   health.incarnation = self_.incarnation;
+  health.broken_frames = rpc::broken_frames();
+  health.violations = channels_.violations();
   return health;
+}
+
+void Server::Task::shutdown(const rpc::Caller& caller, std::chrono::milliseconds grace) {
+  job_of(caller);
+  shutdown(grace);
 }
 
 void Server::Task::shutdown(std::chrono::milliseconds grace) {
@@ -341,6 +392,7 @@ bool Server::Task::stop() noexcept {
   is_all_ended_ = is_all_ended_ && server::ClosureRunner::left_behind() == 0 &&
                   server::IteratorTable::left_behind() == 0;
   listeners_.clear();
+  control_.reset();
   return is_all_ended_;
 }
 

@@ -27,11 +27,16 @@ struct ServerOptions {
   std::vector<std::string> data_dirs;
   // Backends of the data plane, in order of preference.
   std::vector<std::string> backends = {"stream"};
+  // A port of its own for the data backend "stream", on the host of the task's address. 0: tensors
+  // travel over the task's one port, as everything does.
+  int data_port = 0;
   // LibTorch's intra-op threads; 0: cores / tasks on this host.
   int intra_op_threads = 0;
   // How long a closure waits for the answers of the parameter servers, where the coordinator does
   // not say (ClusterOptions::data_timeout does).
   Duration data_timeout = std::chrono::minutes(5);
+  // Checksums of tensors on their way; the coordinator's wish counts as well.
+  rpc::PayloadChecksums payload_checksums = rpc::PayloadChecksums::between_hosts;
   // SIGTERM and SIGINT end join(), from the construction on, unless the program handles them
   // itself.
   bool handle_signals = true;
@@ -57,7 +62,7 @@ class COHORT_API Server {
   bool stop() noexcept;
   // Lets running closures finish for `grace`, then ends join(). Any thread.
   void shutdown(std::chrono::milliseconds grace = std::chrono::seconds(5));
-  // "127.0.0.1:2222": where the control plane listens.
+  // "127.0.0.1:2222": where it listens.
   const std::string& address() const;
   // What this task has done: closures, pushes applied and dropped, bytes.
   rpc::Health health() const;

@@ -6,6 +6,9 @@
 #include <ATen/ops/sub.h>
 #include <ATen/ops/zeros.h>
 
+#include <type_traits>
+#include <utility>
+
 #include "cohort/core/error.h"
 
 namespace cohort::server {
@@ -14,28 +17,109 @@ namespace {
 // More readers than this at once make a further version cost a fresh allocation.
 constexpr std::size_t kSparesMax = 3;
 
+bool is_average(at::ScalarType dtype) {
+  return dtype == at::ScalarType::Float || dtype == at::ScalarType::Double ||
+         dtype == at::ScalarType::Half || dtype == at::ScalarType::BFloat16;
+}
+
+// In float64; and where neither is negative, the result is not: it is rounded from v - m * v at
+// least, with m at most 1.
+template <class T>
+void move_elements(const at::Tensor& next, const at::Tensor& value, const at::Tensor& statistic,
+                   double momentum) {
+  T* out = next.data_ptr<T>();
+  const T* from = value.data_ptr<T>();
+  const T* to = statistic.data_ptr<T>();
+  using Narrow = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  for (std::int64_t i = 0; i < value.numel(); ++i) {
+    const auto old = static_cast<double>(from[i]);
+    const double moved = old + momentum * (static_cast<double>(to[i]) - old);
+    out[i] = static_cast<T>(static_cast<Narrow>(moved));
+  }
+}
+
+void move_average(const at::Tensor& next, const at::Tensor& value, const at::Tensor& statistic,
+                  double momentum) {
+  switch (value.scalar_type()) {
+    case at::ScalarType::Float:
+      return move_elements<float>(next, value, statistic, momentum);
+    case at::ScalarType::Half:
+      return move_elements<at::Half>(next, value, statistic, momentum);
+    case at::ScalarType::BFloat16:
+      return move_elements<at::BFloat16>(next, value, statistic, momentum);
+    default:
+      return move_elements<double>(next, value, statistic, momentum);
+  }
+}
+
 }  // namespace
 
 StoredVariable::StoredVariable(const rpc::VariableSpec& spec)
     : name_(spec.name),
       spec_(spec.spec),
-      value_(at::zeros(*spec.spec.sizes, at::TensorOptions(spec.spec.dtype))) {}
+      value_(at::zeros(*spec.spec.sizes, at::TensorOptions(spec.spec.dtype))) {
+  retired_.reserve(kSparesMax);
+}
 
-at::Tensor StoredVariable::snapshot() const {
+StoredVariable::Version StoredVariable::snapshot() const {
   const Lock lock(mutex_);
-  return value_;
+  return {value_, version_};
 }
 
-void StoredVariable::check_apply(const UpdateRule& rule, const at::Tensor& gradient,
-                                 std::span<const double> hyper) const {
-  check_update(rule, snapshot(), gradient, hyper, name_);
-}
-
-void StoredVariable::check_assign(const at::Tensor& value) const {
+void StoredVariable::check_spec(std::string_view what, const at::Tensor& value) const {
   const TensorSpec got = TensorSpec::of(value);
-  COHORT_CHECK(got == spec_, ErrorCode::invalid_argument, "[server.assign] expected ",
-               spec_.to_string(), ", got ", got.to_string(), " (variable '", name_,
-               "'); assign a value of the variable's own dtype and shape");
+  const bool is_dense = value.layout() == at::kStrided && value.device().is_cpu();
+  COHORT_CHECK(got == spec_ && is_dense, ErrorCode::invalid_argument, "[server.", what,
+               "] expected ", spec_.to_string(), ", got ",
+               is_dense ? "" : "one that is sparse or not on the CPU, ", got.to_string(),
+               " (variable '", name_, "'); assign a value of the variable's own dtype and shape");
+}
+
+StoredVariable::Reserve StoredVariable::reserve(const at::Tensor& given) {
+  Reserve made{.given = given.contiguous(), .statistic = {}, .spare = {}, .slots = {}};
+  const Lock lock(mutex_);
+  made.spare = take_spare();
+  return made;
+}
+
+StoredVariable::Reserve StoredVariable::reserve_apply(const UpdateRule& rule,
+                                                      std::string_view slots_of,
+                                                      const at::Tensor& gradient,
+                                                      std::span<const double> hyper) {
+  const Lock lock(mutex_);
+  check_update(rule, value_, gradient, hyper, name_);
+  Reserve made{.given = gradient.contiguous(), .statistic = {}, .spare = take_spare(), .slots = {}};
+  if (slots_.find(slots_of) != slots_.end()) return made;
+  Slots fresh;
+  fresh.emplace(std::string(slots_of), rule.create_slots(value_, hyper));
+  made.slots = fresh.extract(fresh.begin());
+  return made;
+}
+
+StoredVariable::Reserve StoredVariable::reserve_assign(const at::Tensor& value) {
+  check_spec("assign", value);
+  return reserve(value);
+}
+
+StoredVariable::Reserve StoredVariable::reserve_rows(const at::Tensor& ids,
+                                                     const at::Tensor& rows) {
+  check_rows(ids, rows);
+  return reserve(rows);
+}
+
+StoredVariable::Reserve StoredVariable::reserve_average(const at::Tensor& value,
+                                                        const at::Tensor& statistic,
+                                                        double momentum) {
+  check_spec("merge_average", value);
+  check_spec("merge_average", statistic);
+  COHORT_CHECK(is_average(spec_.dtype) && momentum > 0 && momentum <= 1,
+               ErrorCode::invalid_argument,
+               "[server.merge_average] expected a floating-point variable and a momentum in (0, 1],"
+               " got ",
+               spec_.to_string(), " and ", momentum, " (variable '", name_, "')");
+  Reserve made = reserve(value);
+  made.statistic = statistic.contiguous();
+  return made;
 }
 
 void StoredVariable::check_rows(const at::Tensor& ids, const at::Tensor& rows) const {
@@ -57,50 +141,59 @@ void StoredVariable::check_rows(const at::Tensor& ids, const at::Tensor& rows) c
 }
 
 void StoredVariable::apply(const UpdateRule& rule, std::string_view slots_of,
-                           const at::Tensor& gradient, std::span<const double> hyper) {
+                           std::span<const double> hyper, Reserve reserve) {
   const Lock lock(mutex_);
-  auto found = slots_.find(slots_of);
-  if (found == slots_.end()) {
-    found = slots_.emplace(std::string(slots_of), rule.create_slots(value_, hyper)).first;
-  }
-  const at::Tensor dense = gradient.contiguous();
-  if (!is_shared()) {
-    rule.update(value_, value_, found->second, dense, hyper);
-    return;
-  }
-  at::Tensor next = take_spare();
-  rule.update(next, value_, found->second, dense, hyper);
-  replace(std::move(next));
+  if (reserve.slots) slots_.insert(std::move(reserve.slots));
+  at::Tensor next = target(reserve);
+  rule.update(next, value_, slots_.find(slots_of)->second, reserve.given, hyper);
+  finish(std::move(next), reserve);
 }
 
-void StoredVariable::assign(AssignKind kind, const at::Tensor& value) {
+void StoredVariable::assign(AssignKind kind, Reserve reserve) {
   const Lock lock(mutex_);
-  at::Tensor next = is_shared() ? take_spare() : value_;
+  at::Tensor next = target(reserve);
   switch (kind) {
     case AssignKind::assign:
-      next.copy_(value);
+      next.copy_(reserve.given);
       break;
     case AssignKind::add:
-      at::add_out(next, value_, value);
+      at::add_out(next, value_, reserve.given);
       break;
     case AssignKind::sub:
-      at::sub_out(next, value_, value);
+      at::sub_out(next, value_, reserve.given);
       break;
   }
-  if (!next.is_same(value_)) replace(std::move(next));
+  finish(std::move(next), reserve);
 }
 
-void StoredVariable::scatter_add(const at::Tensor& ids, const at::Tensor& rows) {
+void StoredVariable::scatter_add(const at::Tensor& ids, Reserve reserve) {
   const Lock lock(mutex_);
-  if (is_shared()) {
-    at::Tensor next = take_spare();
-    next.copy_(value_);
-    replace(std::move(next));
-  }
-  value_.index_add_(0, ids, rows);
+  at::Tensor next = target(reserve);
+  if (!next.is_same(value_)) next.copy_(value_);
+  next.index_add_(0, ids, reserve.given);
+  finish(std::move(next), reserve);
 }
 
-bool StoredVariable::is_shared() const { return value_.use_count() > 1; }
+void StoredVariable::merge_average(double momentum, std::uint64_t version, Reserve reserve) {
+  const Lock lock(mutex_);
+  at::Tensor next = target(reserve);
+  if (version_ == version) {
+    next.copy_(reserve.given);
+  } else {
+    move_average(next, value_, reserve.statistic, momentum);
+  }
+  finish(std::move(next), reserve);
+}
+
+at::Tensor StoredVariable::target(Reserve& reserve) {
+  return value_.use_count() > 1 ? std::move(reserve.spare) : value_;
+}
+
+void StoredVariable::finish(at::Tensor next, Reserve& reserve) {
+  ++version_;
+  if (reserve.spare.defined()) return keep_spare(std::move(reserve.spare));
+  keep_spare(std::exchange(value_, std::move(next)));
+}
 
 at::Tensor StoredVariable::take_spare() {
   for (std::size_t i = 0; i < retired_.size(); ++i) {
@@ -112,9 +205,9 @@ at::Tensor StoredVariable::take_spare() {
   return at::empty(*spec_.sizes, at::TensorOptions(spec_.dtype));
 }
 
-void StoredVariable::replace(at::Tensor next) {
-  if (retired_.size() < kSparesMax) retired_.push_back(value_);
-  value_ = std::move(next);
+// At most so many: what is one too many is freed.
+void StoredVariable::keep_spare(at::Tensor spare) {
+  if (retired_.size() < kSparesMax) retired_.push_back(std::move(spare));
 }
 
 }  // namespace cohort::server

@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <optional>
-#include <set>
 #include <sstream>
 #include <system_error>
 #include <thread>
@@ -162,14 +161,24 @@ rpc::ConnectionOptions ClusterConnection::options_for(const Task& task, std::uin
                                  .coordinator_incarnation = self_.incarnation,
                                  .backend = options_.backend,
                                  .data_timeout = options_.data_timeout,
+                                 .payload_checksums = options_.payload_checksums,
                                  .deadline = deadline};
-  if (!task.is_worker) return options;
   const Lock lock(mutex_);
+  options.is_returning = met_.contains(task.name);
+  if (!task.is_worker) return options;
   options.on_one_way = [on_frame = handlers_.on_frame, index = task.index,
                         epoch](rpc::Frame frame) { on_frame(index, epoch, std::move(frame)); };
   options.on_closed = [on_lost = handlers_.on_lost, index = task.index,
                        epoch](const Error& reason) { on_lost(index, epoch, reason); };
   return options;
+}
+
+rpc::Connection ClusterConnection::connect_to(const Task& task,
+                                              const rpc::ConnectionOptions& options) {
+  rpc::Connection made = rpc::connect_task(options);
+  const Lock lock(mutex_);
+  met_.insert(task.name);
+  return made;
 }
 
 void ClusterConnection::add_missing_ps(TaskList& missing) const {
@@ -226,7 +235,7 @@ void ClusterConnection::connect(const TaskList& missing) {
           options_for(*missing[i], epoch_of(*missing[i]), control_deadline());
       options.should_stop = [&] { return is_hopeless.load(); };
       try {
-        rpc::Connection made = rpc::connect_task(options);
+        rpc::Connection made = connect_to(*missing[i], options);
         const Lock lock(mutex_);
         connection_of(*missing[i]) = std::move(made);
       } catch (...) {
@@ -267,7 +276,7 @@ ClusterConnection::WorkerLink ClusterConnection::reconnect_worker(
   }
   rpc::ConnectionOptions options = options_for(task, epoch, deadline);
   options.should_stop = should_stop;
-  rpc::Connection made = rpc::connect_task(options);
+  rpc::Connection made = connect_to(task, options);
   rpc::Connection old = made;  // ends outside the lock: that waits for its thread
   {
     const Lock lock(mutex_);
@@ -296,7 +305,7 @@ rpc::Connection ClusterConnection::ps(std::uint32_t ps) {
     if (now.data && now.data->is_open()) return now;
     old = now;
   }
-  rpc::Connection made = rpc::connect_task(options_for(task, 0, control_deadline()));
+  rpc::Connection made = connect_to(task, options_for(task, 0, control_deadline()));
   if (old.data && made.incarnation != old.incarnation) {
     throw Error(ErrorCode::unavailable,
                 "[strategy.connect] " + task.name +

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct ClusterOptions {
   std::string job_id;           // empty: a hash of the cluster spec
   std::uint64_t seed = 0;       // of initial values and of every closure's randomness
   std::string backend;          // of the data plane; empty: the servers' first choice
+  // Also between the workers and the parameter servers.
+  rpc::PayloadChecksums payload_checksums = rpc::PayloadChecksums::between_hosts;
 };
 
 // Thread-safe.
@@ -72,6 +75,7 @@ class COHORT_API ClusterConnection {
   static std::vector<Task> tasks_of(const ClusterSpec& spec, const std::string& job);
   rpc::ConnectionOptions options_for(const Task& task, std::uint64_t epoch,
                                      Deadline deadline) const;
+  rpc::Connection connect_to(const Task& task, const rpc::ConnectionOptions& options);
   std::uint64_t epoch_of(const Task& task) const;
   void add_missing_ps(TaskList& missing) const COHORT_REQUIRES(mutex_);
   rpc::Connection& connection_of(const Task& task) COHORT_REQUIRES(mutex_);
@@ -88,6 +92,7 @@ class COHORT_API ClusterConnection {
   std::vector<WorkerLink> worker_links_ COHORT_GUARDED_BY(mutex_);
   std::vector<rpc::Connection> ps_connections_ COHORT_GUARDED_BY(mutex_);
   WorkerHandlers handlers_ COHORT_GUARDED_BY(mutex_);
+  std::set<std::string> met_ COHORT_GUARDED_BY(mutex_);  // tasks that have been reached before
 };
 
 }  // namespace cohort

@@ -14,12 +14,13 @@
 #include "cohort/core/log.h"
 #include "cohort/function/trace.h"
 #include "cohort/rpc/messages.h"
+#include "cohort/variable/eager_step.h"
 #include "cohort/variable/remote_variable.h"
 
 namespace cohort {
 namespace {
 
-constexpr std::string_view kName = "parameter_server";
+constexpr std::string_view kParameterServerName = "parameter_server";
 
 thread_local bool is_making_dataset = false;
 
@@ -38,8 +39,9 @@ const RemoteVariable& remote_of(const Variable& variable) {
 }
 
 void check_can_create(const ParameterServerStrategy& strategy, const std::string& name) {
-  internal::check_can_create(&strategy, kName, "variable");
-  COHORT_CHECK(function::Trace::current() == nullptr, ErrorCode::failed_precondition,
+  internal::check_can_create(&strategy, kParameterServerName, "variable");
+  COHORT_CHECK(function::Trace::current() == nullptr && EagerStep::current() == nullptr,
+               ErrorCode::failed_precondition,
                "[strategy.variable] expected variables to be made outside of scheduled functions, "
                "got '",
                name, "' made inside one, which may run any number of times; make it before");
@@ -81,11 +83,12 @@ class ParameterServerStrategy::Home final : public internal::ModuleHome,
   void check_use() const override {
     const ReplicaContext* replica = get_replica_context();
     const bool is_in_replica = replica != nullptr && &replica->strategy() == owner;
-    COHORT_CHECK(function::Trace::current() != nullptr || is_in_replica,
-                 ErrorCode::failed_precondition,
-                 "[strategy.replicate] the module lives on the parameter servers and can be used "
-                 "inside a step only; "
-                 "call snapshot() for an ordinary local module with the current values");
+    COHORT_CHECK(
+        function::Trace::current() != nullptr || EagerStep::current() != nullptr || is_in_replica,
+        ErrorCode::failed_precondition,
+        "[strategy.replicate] the module lives on the parameter servers and can be used "
+        "inside a step only; "
+        "call snapshot() for an ordinary local module with the current values");
   }
 
   std::vector<at::Tensor> read(const std::vector<Variable>& wanted) const override;
@@ -112,7 +115,7 @@ class ParameterServerStrategy::Home final : public internal::ModuleHome,
 
 std::vector<at::Tensor> ParameterServerStrategy::Home::read(
     const std::vector<Variable>& wanted) const {
-  internal::check_not_mixing(owner, kName, "read");
+  internal::check_not_mixing(owner, kParameterServerName, "read");
   std::map<std::uint32_t, std::vector<std::size_t>> by_ps;
   for (std::size_t i = 0; i < wanted.size(); ++i)
     by_ps[remote_of(wanted[i]).placement().ps].push_back(i);
@@ -172,7 +175,7 @@ Variable ParameterServerStrategy::Home::make(const internal::NamedTensor& wanted
     return alive->connection.ps(ps).data;
   };
   placement.check_use = [strategy = owner](std::string_view method) {
-    internal::check_not_mixing(strategy, kName, method);
+    internal::check_not_mixing(strategy, kParameterServerName, method);
   };
   placement.deadline = [timeout = options.cluster.data_timeout] {
     return Deadline::after(timeout);
@@ -267,7 +270,7 @@ std::vector<std::string> ParameterServerStrategy::parameter_devices() const {
   return devices;
 }
 
-std::string_view ParameterServerStrategy::name() const { return kName; }
+std::string_view ParameterServerStrategy::name() const { return kParameterServerName; }
 
 std::shared_ptr<const InputHost> ParameterServerStrategy::input_host() {
   internal::throw_error(ErrorCode::unimplemented,
@@ -277,18 +280,23 @@ std::shared_ptr<const InputHost> ParameterServerStrategy::input_host() {
 }
 
 void ParameterServerStrategy::run_replicas(const std::function<void(ReplicaContext&)>& body) {
-  if (function::Trace::current() == nullptr) {
+  if (function::Trace::current() == nullptr && EagerStep::current() == nullptr) {
     if (!home_->has_warned.exchange(true)) {
       log_warn(
           "ParameterServerStrategy::run outside a scheduled function runs on the coordinator; "
           "use ClusterCoordinator::schedule to run on the workers");
     }
-    const std::vector<Variable> all = home_->variables.variables();
-    const std::vector<at::Tensor> values = home_->read(all);
-    const at::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < all.size(); ++i) all[i].tensor().detach().copy_(values[i]);
+    load_stand_ins();
   }
   internal::in_replica_context(*this, 0, body);
+}
+
+std::vector<at::Tensor> ParameterServerStrategy::load_stand_ins() const {
+  const std::vector<Variable> all = home_->variables.variables();
+  std::vector<at::Tensor> values = home_->read(all);
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].tensor().detach().copy_(values[i]);
+  return values;
 }
 
 ClusterConnection& ParameterServerStrategy::connection() { return home_->connection; }

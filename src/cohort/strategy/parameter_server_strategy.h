@@ -63,8 +63,10 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
 
   // Runs factory once, under the strategy's seed, and puts the module's parameters and buffers on
   // the servers. The module is used through the handle inside steps. factory: () -> a torch::nn
-  // module, or a holder of one. Blocks, and throws, as variable() does; already_exists also for
-  // tied weights. Then none of the variables is made.
+  // module, or a holder of one. A tensor that it registers under several names (tied weights) is
+  // one variable with the first name; a weight in channels_last order becomes row-major. Blocks,
+  // and throws, as variable() does; already_exists also for two tensors that share memory
+  // (set_data): register one under both names. Then none of the variables is made.
   template <class Factory>
   auto replicate(Factory factory, ReplicateOptions options = {}) {
     using M = std::invoke_result_t<Factory&>;
@@ -76,6 +78,7 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
         typename Replicated<M>::Shared{seeded(), factory, {}, {}, {}});
     std::vector<internal::NamedTensor> tensors =
         internal::tensors_of(internal::module_of(shared->module));
+    internal::make_row_major(tensors);
     shared->variables = create_variables(options.name, tensors);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       if (tensors[i].is_trainable) shared->parameters.push_back(shared->variables[i]);
@@ -99,6 +102,8 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   std::shared_ptr<void> shared_state() const;
   const VariableTable& variables() const;
   CoordinatorPlace& coordinator_place();
+  // Pulls every variable into its stand-in, and gives the values in the order of variables().
+  std::vector<at::Tensor> load_stand_ins() const;
 
  protected:
   void run_replicas(const std::function<void(ReplicaContext&)>& body) override;

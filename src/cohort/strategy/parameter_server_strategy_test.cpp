@@ -2,6 +2,7 @@
 #include "cohort/strategy/parameter_server_strategy.h"
 
 #include <ATen/ops/full.h>
+#include <ATen/ops/rand.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -12,6 +13,7 @@
 #include "cohort/rpc/channel.h"
 #include "cohort/rpc/connection.h"
 #include "cohort/rpc/control.h"
+#include "cohort/rpc/messages.h"
 #include "cohort/strategy/one_device_strategy.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/variable/remote_variable.h"
@@ -23,7 +25,7 @@ using ::testing::ElementsAre;
 using testing::throws_error;
 
 // A parameter server that keeps nothing, and refuses new variables when told so.
-class ForgetfulPs final : public rpc::ControlService {
+class ForgetfulPs final : public rpc::ControlService, public rpc::ControlledJob {
  public:
   explicit ForgetfulPs(std::string task = "ps:0") : task_(std::move(task)) {}
 
@@ -32,7 +34,7 @@ class ForgetfulPs final : public rpc::ControlService {
 
   const std::string& address() const { return control_->address(); }
 
-  rpc::HandshakeReply handshake(const rpc::HandshakeRequest&) override {
+  rpc::HandshakeReply handshake(const rpc::HandshakeRequest&, const rpc::Caller&) override {
     return {rpc::identity_of_process(task_, "job", 1), {{"stream", listener_->address()}}};
   }
   void create_variables(const std::vector<rpc::VariableSpec>& variables) override {
@@ -43,15 +45,19 @@ class ForgetfulPs final : public rpc::ControlService {
   void register_function(const rpc::FunctionBody&) override {}
   void create_iterator(const rpc::IteratorSpec&) override {}
   void release(const std::vector<std::uint64_t>&) override {}
-  void shutdown(std::chrono::milliseconds) override {}
+  std::shared_ptr<rpc::ControlledJob> job_of(const rpc::Caller&) override {
+    return {std::shared_ptr<void>(), this};
+  }
+  void shutdown(const rpc::Caller&, std::chrono::milliseconds) override {}
 
  private:
   static rpc::Channel::Handlers answering(const std::shared_ptr<rpc::Channel>& channel) {
     return {.on_frame = [channel](rpc::Frame frame) {
-      frame.role = rpc::Frame::Role::response;
-      frame.metadata.clear();
-      frame.tensors.clear();
-      channel->send(std::move(frame));
+      const bool is_hello = frame.type == static_cast<std::uint16_t>(rpc::MessageType::hello);
+      rpc::Frame answer = is_hello ? rpc::to_frame(rpc::HelloReply{}) : rpc::Frame();
+      answer.role = rpc::Frame::Role::response;
+      answer.id = frame.id;
+      channel->send(std::move(answer));
     }};
   }
 
@@ -67,8 +73,8 @@ SimpleResolver resolver_of(const std::vector<std::string>& servers) {
       {.task_type = "chief", .task_id = 0});
 }
 
-// As much of a torch::nn module as replicate() needs; both of its tensors are one.
-struct TiedModule {
+// As much of a torch::nn module as replicate() needs; its tensors share memory, but are two.
+struct SharingModule {
   struct Entry {
     std::string name;
     at::Tensor tensor;
@@ -76,8 +82,23 @@ struct TiedModule {
     const at::Tensor& value() const { return tensor; }
   };
   at::Tensor weight = at::full({2}, 1.0);
-  std::vector<Entry> named_parameters() const { return {{"a", weight}, {"b", weight}}; }
+  std::vector<Entry> named_parameters() const { return {{"a", weight}, {"b", weight.detach()}}; }
   std::vector<Entry> named_buffers() const { return {}; }
+};
+
+// One tensor under two names, as a tied weight.
+struct TiedModule {
+  at::Tensor weight = at::full({2}, 1.0);
+  std::vector<SharingModule::Entry> named_parameters() const {
+    return {{"a", weight}, {"b", weight}};
+  }
+  std::vector<SharingModule::Entry> named_buffers() const { return {{"c", at::full({1}, 2.0)}}; }
+};
+
+struct ChannelsLastModule {
+  at::Tensor weight = at::rand({2, 3, 4, 4}).contiguous(at::MemoryFormat::ChannelsLast);
+  std::vector<SharingModule::Entry> named_parameters() const { return {{"weight", weight}}; }
+  std::vector<SharingModule::Entry> named_buffers() const { return {}; }
 };
 
 class PublishTest : public ::testing::Test {
@@ -106,11 +127,27 @@ TEST_F(PublishTest, AVariableThatAServerRefusedCanBeMadeAgain) {
   EXPECT_EQ(ps.taken, 1) << "a taken name costs the server nothing";
 }
 
-TEST_F(PublishTest, AModelWithTiedWeightsLeavesNothingBehind) {
-  EXPECT_THAT([&] { strategy.replicate([] { return TiedModule(); }); },
+TEST_F(PublishTest, AModelWhoseTensorsShareMemoryLeavesNothingBehind) {
+  EXPECT_THAT([&] { strategy.replicate([] { return SharingModule(); }); },
               throws_error(ErrorCode::already_exists, "expected memory of its own"));
   EXPECT_THAT(names(), ElementsAre());
   EXPECT_EQ(ps.taken, 0);
+}
+
+// It was refused: "expected memory of its own".
+TEST_F(PublishTest, ATiedWeightIsOneVariable) {
+  const auto model = strategy.replicate([] { return TiedModule(); }, {.name = "m"});
+  EXPECT_THAT(names(), ElementsAre("m/a", "m/c"));
+  EXPECT_EQ(model.variables().size(), 2U);
+  EXPECT_EQ(ps.taken, 2);
+}
+
+// It was refused: "expected a dense contiguous tensor".
+TEST_F(PublishTest, AWeightInAnotherOrderBecomesRowMajor) {
+  const auto model = strategy.replicate([] { return ChannelsLastModule(); }, {.name = "m"});
+  const at::Tensor stand_in = model.variables()[0].tensor();
+  EXPECT_TRUE(stand_in.is_contiguous());
+  EXPECT_EQ(stand_in.sizes(), at::IntArrayRef({2, 3, 4, 4}));
 }
 
 class PlacementTest : public ::testing::Test {
@@ -135,7 +172,7 @@ TEST_F(PlacementTest, AdvancesOnceForEachVariableThatIsMade) {
   EXPECT_THAT([&] { make("a"); }, throws_error(ErrorCode::already_exists, "got 'a'"));
   second.refuses = true;
   EXPECT_THAT([&] { make("b"); }, throws_error(ErrorCode::resource_exhausted, "no memory"));
-  EXPECT_THAT([&] { strategy.replicate([] { return TiedModule(); }); },
+  EXPECT_THAT([&] { strategy.replicate([] { return SharingModule(); }); },
               throws_error(ErrorCode::already_exists, "expected memory of its own"));
   second.refuses = false;
   const Variable b = make("b");

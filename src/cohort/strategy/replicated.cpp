@@ -37,4 +37,13 @@ std::shared_ptr<void> seed_default_generator(std::uint64_t seed) {
   return std::make_shared<GeneratorState>(seed);
 }
 
+void make_row_major(const std::vector<NamedTensor>& tensors) {
+  for (const NamedTensor& each : tensors) {
+    at::Tensor tensor = each.tensor;
+    const bool is_dense = tensor.defined() && tensor.layout() == at::kStrided;
+    if (!is_dense || tensor.is_contiguous()) continue;
+    tensor.set_data(tensor.detach().contiguous());
+  }
+}
+
 }  // namespace cohort::internal

@@ -48,16 +48,24 @@ auto& module_of(M& module) {
     return module;
 }
 
+// Parameters, then buffers. A tensor that the module has under several names (tied weights) comes
+// once, with its first name.
 template <class Module>
 std::vector<NamedTensor> tensors_of(Module& module) {
   std::vector<NamedTensor> tensors;
-  for (const auto& entry : module.named_parameters()) {
-    tensors.push_back({entry.key(), entry.value(), entry.value().requires_grad()});
-  }
-  for (const auto& entry : module.named_buffers())
-    tensors.push_back({entry.key(), entry.value(), false});
+  const auto add = [&](const std::string& name, const at::Tensor& tensor, bool is_trainable) {
+    for (const NamedTensor& known : tensors)
+      if (known.tensor.is_same(tensor)) return;
+    tensors.push_back({name, tensor, is_trainable});
+  };
+  for (const auto& entry : module.named_parameters())
+    add(entry.key(), entry.value(), entry.value().requires_grad());
+  for (const auto& entry : module.named_buffers()) add(entry.key(), entry.value(), false);
   return tensors;
 }
+
+// Gives tensors of other orders (channels_last) row-major memory, in which servers hold values.
+COHORT_API void make_row_major(const std::vector<NamedTensor>& tensors);
 
 }  // namespace internal
 
@@ -69,7 +77,7 @@ class Replicated {
   struct Shared {
     M module;
     std::function<M()> factory;
-    std::vector<Variable> variables;   // of every parameter and buffer, in the module's order
+    std::vector<Variable> variables;   // of every parameter and buffer, as tensors_of() lists them
     std::vector<Variable> parameters;  // the trainable ones
     std::shared_ptr<internal::ModuleHome> home;
   };

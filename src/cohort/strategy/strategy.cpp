@@ -2,6 +2,7 @@
 #include "cohort/strategy/strategy.h"
 
 #include "cohort/core/error.h"
+#include "cohort/variable/replica_count.h"
 
 namespace cohort {
 namespace {
@@ -56,12 +57,16 @@ Mode current_mode() {
 // Pops what it pushed, also when an error passes.
 class PushedMode {
  public:
-  PushedMode(Strategy* strategy, ReplicaContext* replica) {
+  PushedMode(Strategy* strategy, ReplicaContext* replica)
+      : count_(replica == nullptr ? 1 : strategy->num_replicas_in_sync()) {
     mode_stack.push_back({strategy, replica});
   }
   ~PushedMode() { mode_stack.pop_back(); }
   PushedMode(const PushedMode&) = delete;
   PushedMode& operator=(const PushedMode&) = delete;
+
+ private:
+  const variable::ReplicaCount count_;
 };
 
 [[noreturn]] void refuse_mixing(std::string_view what, std::string_view wanted,

@@ -97,7 +97,8 @@ class COHORT_API Strategy {
 
   // Runs fn once for each local replica, each in its own replica context and with its own component
   // of the arguments that have such. The one argument of a function may be an element, whose tuple
-  // is spread over as many parameters. An error ends the run, with the replica in its context.
+  // is spread over as many parameters. An error ends the run, with the replica in its context. Of
+  // several replicas, variables cannot be updated inside fn yet: unimplemented.
   template <class F, class... A>
   auto run(F&& fn, A&&... arguments) {
     using Result = internal::ReplicaResult<F, A...>;

@@ -30,7 +30,7 @@ inline constexpr const char* kFakeJob = "fake";
 
 // Thread-safe. Hooks are set before the coordinator comes; they run on the task's threads, and what
 // they throw is the answer.
-class FakeTask final : public rpc::ControlService {
+class FakeTask final : public rpc::ControlService, public rpc::ControlledJob {
  public:
   using End = rpc::ClosureEnd;
 
@@ -49,6 +49,8 @@ class FakeTask final : public rpc::ControlService {
 
   std::function<void(const rpc::FunctionBody&)> on_register = [](const rpc::FunctionBody&) {};
   std::function<void()> on_health = [] {};
+  std::function<void(const rpc::HandshakeRequest&)> on_handshake =
+      [](const rpc::HandshakeRequest&) {};
   std::function<rpc::PeekReply(const rpc::PeekRequest&)> on_peek = [](const rpc::PeekRequest&) {
     return rpc::PeekReply();
   };
@@ -101,7 +103,8 @@ class FakeTask final : public rpc::ControlService {
     return data_timeout_;
   }
 
-  rpc::HandshakeReply handshake(const rpc::HandshakeRequest& request) override {
+  rpc::HandshakeReply handshake(const rpc::HandshakeRequest& request, const rpc::Caller&) override {
+    on_handshake(request);
     {
       const Lock lock(mutex_);
       data_timeout_ = request.data_timeout;
@@ -123,7 +126,10 @@ class FakeTask final : public rpc::ControlService {
     const Lock lock(mutex_);
     released_.insert(resources.begin(), resources.end());
   }
-  void shutdown(std::chrono::milliseconds) override {}
+  std::shared_ptr<rpc::ControlledJob> job_of(const rpc::Caller&) override {
+    return {std::shared_ptr<void>(), this};
+  }
+  void shutdown(const rpc::Caller&, std::chrono::milliseconds) override {}
 
  private:
   static constexpr auto kPatience = std::chrono::seconds(60);
@@ -152,9 +158,13 @@ class FakeTask final : public rpc::ControlService {
     if (frame.role != rpc::Frame::Role::request) return;
     if (static_cast<rpc::MessageType>(frame.type) == rpc::MessageType::peek)
       return peek(channel, frame);
-    channel.send({.role = rpc::Frame::Role::response, .type = frame.type, .id = frame.id});
+    const bool is_hello = static_cast<rpc::MessageType>(frame.type) == rpc::MessageType::hello;
+    rpc::Frame reply = is_hello ? rpc::to_frame(rpc::HelloReply{}) : rpc::Frame{.type = frame.type};
+    reply.role = rpc::Frame::Role::response;
+    reply.id = frame.id;
+    channel.send(std::move(reply));
     const Lock lock(mutex_);
-    if (static_cast<rpc::MessageType>(frame.type) == rpc::MessageType::hello) ++hellos_;
+    if (is_hello) ++hellos_;
     changed_.notify_all();
   }
   void peek(rpc::Channel& channel, const rpc::Frame& request) {

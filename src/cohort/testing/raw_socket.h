@@ -8,10 +8,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -52,6 +54,24 @@ class RawSocket {
   void write(std::span<const std::byte> bytes) {
     ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
+
+  // Reads until the other end closes, or resets; false when it does neither within a minute.
+  bool await_end() {
+    constexpr int kPatience = 60'000;  // milliseconds
+    pollfd entry{fd_, POLLIN, 0};
+    while (::poll(&entry, 1, kPatience) == 1) {
+      char bytes[4096];
+      if (::recv(fd_, bytes, sizeof bytes, 0) <= 0) return true;
+    }
+    return false;
+  }
+  // Whether it has been closed by now.
+  bool has_ended() {
+    char byte = 0;
+    const auto count = ::recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return count == 0 || (count < 0 && errno != EAGAIN);
+  }
+  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
   // Ends the connection as a crash does.
   void reset() {

@@ -6,6 +6,7 @@
 #include "cohort/core/error.h"
 #include "cohort/function/trace.h"
 #include "cohort/variable/internal/checks.h"
+#include "cohort/variable/replica_count.h"
 
 namespace cohort {
 namespace variable {
@@ -28,6 +29,7 @@ at::Tensor LocalVariable::read() const {
 
 void LocalVariable::assign(AssignKind kind, const at::Tensor& value) {
   check_assign(name_, spec_, value);
+  check_one_replica("variable.assign");
   if (Trace* trace = Trace::current()) {
     trace->assign(kind, value_, value);
     return;
@@ -49,6 +51,7 @@ void LocalVariable::assign(AssignKind kind, const at::Tensor& value) {
 
 void LocalVariable::apply(const UpdateRule& rule, const at::Tensor& gradient,
                           std::span<const at::Tensor> hyper) {
+  check_one_replica("variable.apply");
   if (Trace* trace = Trace::current()) {
     check_gradient(rule, value_, gradient, name_);
     trace->apply(rule.name(), value_, gradient, hyper);

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variable/remote_variable.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include "cohort/core/error.h"
 #include "cohort/function/trace.h"
 #include "cohort/rpc/messages.h"
+#include "cohort/variable/eager_step.h"
 #include "cohort/variable/internal/checks.h"
+#include "cohort/variable/replica_count.h"
 
 namespace cohort {
 namespace {
@@ -31,9 +35,13 @@ void check_use(const RemotePlacement& placement, std::string_view method) {
 rpc::Frame call(const RemotePlacement& placement, rpc::Frame frame, const std::string& operation) {
   COHORT_ASSERT(placement.requester && placement.deadline);
   const std::string task = "ps:" + std::to_string(placement.ps);
+  std::shared_ptr<rpc::Requester> link;
   try {
-    return placement.requester()->call(std::move(frame), placement.deadline(), operation);
+    link = placement.requester();
+    return link->call(std::move(frame), placement.deadline(), operation);
   } catch (Error& error) {
+    // What it waits for may never come over this connection; the next call makes another.
+    if (link && error.code() == ErrorCode::deadline_exceeded) link->give_up(error);
     if (error.origin().empty()) throw std::move(error).at(task).during(operation);
     throw std::move(error).during(operation);
   }
@@ -58,8 +66,13 @@ RemoteVariable::RemoteVariable(std::string name, at::Tensor stand_in, bool is_tr
 }
 
 at::Tensor RemoteVariable::read() const {
-  if (Trace::current() != nullptr) return stand_in_.detach().clone();
+  if (Trace::current() != nullptr || EagerStep::current() != nullptr)
+    return stand_in_.detach().clone();
   check_use(placement_, "read");
+  return pull();
+}
+
+at::Tensor RemoteVariable::pull() const {
   rpc::PullRequest request;
   request.variables.push_back(placement_.id);
   const rpc::Frame reply =
@@ -71,8 +84,36 @@ at::Tensor RemoteVariable::read() const {
   return reply.tensors[0];
 }
 
+void RemoteVariable::update(rpc::Effect effect, const std::string& operation) {
+  EagerStep* const step = EagerStep::current();
+  if (step == nullptr) return push(placement_, std::move(effect), operation);
+  write_back();  // the server is to update what the step has
+  push(placement_, std::move(effect), operation);
+  const at::Tensor value = pull();
+  const at::NoGradGuard no_grad;
+  stand_in_.copy_(value);  // a graph that saved the old value must not be run backwards any more
+  step->note(*this, value);
+}
+
+void RemoteVariable::write_back() {
+  EagerStep* const step = EagerStep::current();
+  if (step == nullptr || !step->has_written(*this)) return;
+  COHORT_CHECK(!is_trainable_, ErrorCode::invalid_argument,
+               "[variable.write_back] expected variable '", name_,
+               "', which lives on a server, to be updated there, got a step that writes in place "
+               "into its copy; use assign/assign_add or an optimizer");
+  rpc::Effect effect;
+  effect.kind = rpc::Effect::Kind::assign;
+  effect.variable = placement_.id;
+  const at::Tensor value = stand_in_.detach().clone();
+  effect.tensors.push_back(value);
+  push(placement_, std::move(effect), "assign to variable '" + name_ + "'");
+  step->note(*this, value);
+}
+
 void RemoteVariable::assign(AssignKind kind, const at::Tensor& value) {
   variable::check_assign(name_, spec_, value);
+  variable::check_one_replica("variable.assign");
   if (Trace* trace = Trace::current()) {
     trace->assign(kind, stand_in_, value);
     return;
@@ -82,11 +123,12 @@ void RemoteVariable::assign(AssignKind kind, const at::Tensor& value) {
   effect.kind = effect_kind(kind);
   effect.variable = placement_.id;
   effect.tensors.push_back(value.detach().contiguous());
-  push(placement_, std::move(effect), "assign to variable '" + name_ + "'");
+  update(std::move(effect), "assign to variable '" + name_ + "'");
 }
 
 void RemoteVariable::apply(const UpdateRule& rule, const at::Tensor& gradient,
                            std::span<const at::Tensor> hyper) {
+  variable::check_one_replica("variable.apply");
   if (Trace* trace = Trace::current()) {
     check_gradient(rule, stand_in_, gradient, name_);
     trace->apply(rule.name(), stand_in_, gradient, hyper);
@@ -100,8 +142,7 @@ void RemoteVariable::apply(const UpdateRule& rule, const at::Tensor& gradient,
   effect.hyper = variable::values_of(hyper);
   check_update(rule, stand_in_, gradient, effect.hyper, name_);
   effect.tensors.push_back(gradient.detach().contiguous());
-  push(placement_, std::move(effect),
-       "'" + std::string(rule.name()) + "' step of variable '" + name_ + "'");
+  update(std::move(effect), "'" + std::string(rule.name()) + "' step of variable '" + name_ + "'");
 }
 
 }  // namespace cohort

@@ -14,6 +14,10 @@
 
 namespace cohort {
 
+namespace rpc {
+struct Effect;  // rpc/messages.h
+}
+
 // Where it lives and how to get there. `requester` reconnects as needed and throws unavailable when
 // it cannot.
 struct RemotePlacement {
@@ -25,7 +29,8 @@ struct RemotePlacement {
   std::function<void(std::string_view method)> check_use = {};
 };
 
-// Outside a trace reads and writes are calls to the server; inside one they are recorded.
+// Outside a trace reads and writes are calls to the server; inside one they are recorded. In an
+// EagerStep the stand-in has the server's value before and after each.
 // Thread-safe.
 class COHORT_API RemoteVariable final : public VariableImpl {
  public:
@@ -43,8 +48,14 @@ class COHORT_API RemoteVariable final : public VariableImpl {
   void apply(const UpdateRule& rule, const at::Tensor& gradient,
              std::span<const at::Tensor> hyper) override;
   const RemotePlacement& placement() const { return placement_; }
+  // At the end of an EagerStep: assigns what the step wrote into the stand-in. invalid_argument
+  // where that is a trainable variable's.
+  void write_back();
 
  private:
+  at::Tensor pull() const;
+  void update(rpc::Effect effect, const std::string& operation);
+
   std::string name_;
   TensorSpec spec_;
   at::Tensor stand_in_;

@@ -55,6 +55,11 @@ class FakeParameterServer {
     const Lock lock(mutex_);
     refusal_ = std::move(error);
   }
+  // Answers nothing from now on.
+  void fall_silent() {
+    const Lock lock(mutex_);
+    is_silent_ = true;
+  }
   std::vector<rpc::PushRequest> pushes() {
     const Lock lock(mutex_);
     return pushes_;
@@ -64,6 +69,7 @@ class FakeParameterServer {
   void answer(rpc::Channel& to, rpc::Frame frame) {
     rpc::Frame reply;
     const Lock lock(mutex_);
+    if (is_silent_) return;
     if (refusal_) {
       to.send(rpc::error_frame(frame.id, *refusal_));
       return;
@@ -84,6 +90,7 @@ class FakeParameterServer {
   Mutex mutex_;
   at::Tensor value_ COHORT_GUARDED_BY(mutex_) = at::full({2}, 7.0F);
   std::optional<Error> refusal_ COHORT_GUARDED_BY(mutex_);
+  bool is_silent_ COHORT_GUARDED_BY(mutex_) = false;
   std::vector<rpc::PushRequest> pushes_ COHORT_GUARDED_BY(mutex_);
   std::unique_ptr<rpc::Listener> listener_;
   std::vector<std::shared_ptr<rpc::Channel>> channels_;
@@ -227,6 +234,19 @@ TEST_F(RemoteVariableTest, AServerThatCannotBeReachedIsNamed) {
   } catch (const Error& error) {
     EXPECT_EQ(error.origin(), "ps:3");
   }
+}
+
+// A connection whose bytes were broken on the way may be silent for ever: no later call got an
+// answer either.
+TEST_F(RemoteVariableTest, AServerThatDoesNotAnswerInTimeIsReachedOverAnotherConnection) {
+  server_.fall_silent();
+  RemotePlacement hasty = placement();
+  hasty.deadline = [] { return Deadline::after(Duration::zero()); };
+  const Variable variable(
+      std::make_shared<RemoteVariable>("model/w", stand_in_, true, std::move(hasty)));
+  EXPECT_THAT([&] { variable.read(); },
+              throws_error(ErrorCode::deadline_exceeded, "expected an answer from ps:3"));
+  EXPECT_FALSE(requester_->is_open());
 }
 
 TEST_F(RemoteVariableTest, WhereItMayNotBeUsedNothingIsSent) {

@@ -33,8 +33,9 @@ class COHORT_API UpdateRule {
                                                std::span<const double> hyper) const = 0;
   // new_value = rule(value, slots, gradient); slots change in place. `new_value` has value's dtype
   // and sizes and is value itself or shares no memory with it. All are contiguous and were checked
-  // with check_update(). Elements do not depend on each other: rows updated alone, with their rows
-  // of the slots, give the same bits as the whole.
+  // with check_update(). Must not throw: what can fail comes before, so that the updates of a push
+  // happen together or not at all. Elements do not depend on each other: rows updated alone, with
+  // their rows of the slots, give the same bits as the whole.
   virtual void update(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
                       const at::Tensor& gradient, std::span<const double> hyper) const = 0;
 };

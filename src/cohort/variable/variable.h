@@ -54,6 +54,7 @@ class COHORT_API Variable {
   // Inside a traced step: the value as this step reads it. Elsewhere read() is meant.
   const at::Tensor& tensor() const { return impl_->tensor(); }
   // A value of the variable's own dtype and shape: invalid_argument otherwise, and nothing is sent.
+  // unimplemented in a replica context of several replicas, whose values are not reduced yet.
   void assign(const at::Tensor& value) { impl_->assign(AssignKind::assign, value); }
   void assign_add(const at::Tensor& value) { impl_->assign(AssignKind::add, value); }
   void assign_sub(const at::Tensor& value) { impl_->assign(AssignKind::sub, value); }

@@ -47,10 +47,11 @@ void VariableTable::check_new_locked(const Variable& variable) const {
                "[variable.create] expected a new name, got '", variable.name(),
                "', which is another variable's; give the model or the variable a name of its own");
   const Entry* other = lookup_in(by_storage_, storage_of(tensor));
-  COHORT_CHECK(other == nullptr, ErrorCode::already_exists,
-               "[variable.create] expected memory of its own, got that ", "of variable '",
-               other->variable.name(), "' (variable '", variable.name(),
-               "'); tensors that are shared in a model are one variable");
+  COHORT_CHECK(
+      other == nullptr, ErrorCode::already_exists,
+      "[variable.create] expected memory of its own, got that ", "of variable '",
+      other->variable.name(), "' (variable '", variable.name(),
+      "'); register one tensor under both names of the model, which makes it one variable");
 }
 
 const VariableTable::Entry* VariableTable::find(std::string_view name) const {

@@ -23,8 +23,8 @@ class COHORT_API VariableTable {
   };
 
   // `how` says how a trace treats it; name, is_trainable and tensor are filled in here.
-  // already_exists when the name is taken, or the tensor's memory is another variable's (tied
-  // weights: add one of them); invalid_argument for a slice of a larger tensor.
+  // already_exists when the name is taken, or the tensor's memory is another variable's (two
+  // tensors that share it: add one of them); invalid_argument for a slice of a larger tensor.
   void add(const Variable& variable, function::TracedVariable how = {});
   // Throws as add() would.
   void check_new(const Variable& variable) const;

@@ -54,6 +54,18 @@ TEST(CoordinatorOptions, TheEnvironmentCountsWhereNothingIsSet) {
   EXPECT_EQ(queue_options(checked({.transient_ps_failures_max = 1})).transient_ps_failures_max, 1);
 }
 
+TEST(CoordinatorOptions, TheEnvironmentMakesStepsRunEagerly) {
+  EXPECT_FALSE(checked({}).run_eagerly);
+  EXPECT_TRUE(checked({.run_eagerly = true}).run_eagerly);
+  {
+    const Environment on("COHORT_RUN_EAGERLY", "1");
+    EXPECT_TRUE(checked({}).run_eagerly);
+  }
+  const Environment strange("COHORT_RUN_EAGERLY", "yes");
+  EXPECT_THAT([] { checked({}); },
+              throws_error(ErrorCode::invalid_argument, "0 or 1 in COHORT_RUN_EAGERLY, got 'yes'"));
+}
+
 TEST(CoordinatorOptions, WhatIsNoNumberInTheEnvironmentIsRefused) {
   for (const char* text : {"three", "3x", "3.5"}) {
     const Environment failures("TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES", text);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <unordered_map>
@@ -17,17 +18,19 @@
 
 #include "cohort/coordinator/closure_queue.h"
 #include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/coordinator/internal/eager_steps.h"
 #include "cohort/coordinator/internal/in_flight_window.h"
 #include "cohort/coordinator/internal/iterator_handle.h"
 #include "cohort/coordinator/internal/remote_state.h"
+#include "cohort/coordinator/internal/sent_closures.h"
 #include "cohort/coordinator/internal/step_function.h"
 #include "cohort/core/mutex.h"
 #include "cohort/rpc/messages.h"
 
 namespace cohort::coordinator {
 
-// Throws failed_precondition, naming the call, where a function is being traced on this thread: it
-// would wait for itself.
+// Throws failed_precondition, naming the call, where a function is being traced, or runs eagerly,
+// on this thread: it would wait for itself.
 void check_outside_step(std::string_view call);
 
 // Thread-safe.
@@ -69,10 +72,12 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
     std::uint32_t worker = 0;         // where it was sent last
     std::uint64_t epoch = 0;          // over which of its connections; 0: it was not sent yet
     bool waits_for_program = false;
+    bool is_retried = false;  // an earlier attempt may have pushed its updates
   };
   struct Worker {
     ClusterConnection::WorkerLink link;
     internal::InFlightWindow window;
+    internal::SentClosures sent;  // over this connection
     bool is_ready = false;
     std::uint64_t lost_epoch = 0;  // the newest connection known to be broken
     rpc::RunBatch outbox;
@@ -98,6 +103,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
     const RemoteState* awaited = nullptr;
   };
   void check_running(std::string_view call) const;
+  RemoteValue run_eagerly(const Function& fn, const std::vector<Nest>& arguments);
+  void raise_eager_error();
   void check_iterators(const BoundArguments& bound) const;
   Verdict settle(const Wait& how, const std::function<Verdict(Actions&)>& ask);
   void forget_refused(ClosureId closure);
@@ -107,12 +114,26 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   // how much is open.
   std::string debtors(const RemoteState* awaited = nullptr) const COHORT_REQUIRES(mutex_);
   std::string holder_of(const RemoteState& awaited) const COHORT_REQUIRES(mutex_);
+  // Ends everything for good when the error says that another coordinator has this one's place;
+  // says whether it does.
+  bool gives_way(const Error& error);
+  bool is_over() const { return is_stopping_ || is_replaced_; }
 
   // Functions.
+  // Of one function: a step for each signature, and how often it was traced in all.
+  struct Steps {
+    std::vector<std::shared_ptr<StepFunction>> known;
+    std::size_t traces = 0;
+    std::string reason;  // for the last trace but the first
+  };
+  void count_trace(const Function& fn, const std::string& reason) COHORT_REQUIRES(mutex_);
+  std::vector<std::shared_ptr<StepFunction>> needed_steps() COHORT_REQUIRES(mutex_);
   std::shared_ptr<StepFunction> step_for(const Function& fn, std::span<const Nest> arguments);
   std::shared_ptr<StepFunction> known_step(const Function& fn, std::span<const Nest> arguments,
                                            const function::TracingMode& mode)
       COHORT_REQUIRES(mutex_);
+  std::string reason_to_trace(const StepFunction& step) COHORT_REQUIRES(mutex_);
+  void retire(Steps& steps, const std::shared_ptr<StepFunction>& known) COHORT_REQUIRES(mutex_);
   void trace_first(StepFunction& step, const BoundArguments& bound);
   void add_elements(const IteratorHandle& iterator, const std::string& function,
                     std::vector<Fields>& elements, std::vector<Fields>& others);
@@ -143,13 +164,14 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
 
   // Workers' words.
   void on_frame(std::uint32_t worker, std::uint64_t epoch, rpc::Frame frame);
-  void on_end(std::uint32_t worker, rpc::ClosureEnd end, TimePoint now, Actions& actions)
-      COHORT_REQUIRES(mutex_);
+  // The error with which the connection must end, where the worker says what cannot be.
+  std::optional<Error> on_end(std::uint32_t worker, rpc::ClosureEnd end, TimePoint now,
+                              Actions& actions) COHORT_REQUIRES(mutex_);
   void on_lost(std::uint32_t worker, std::uint64_t epoch, const Error& reason);
   void recover(std::uint32_t worker);
   void drop_link(std::uint32_t worker);
   void watch();
-  bool answers(std::uint32_t worker);
+  std::vector<bool> silent_workers();
   bool set_up(std::uint32_t worker, const ClusterConnection::WorkerLink& link);
   // What a worker should have; nothing: it has had that of this version.
   struct Furnishing {
@@ -173,6 +195,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   Condition turn_changed_;
   bool is_turn_taken_ COHORT_GUARDED_BY(turn_mutex_) = false;
   Mutex tracing_;  // Held while the user's function runs: never asked for by workers' threads.
+  EagerSteps eager_steps_ COHORT_GUARDED_BY(tracing_);
   mutable Mutex mutex_;
   Condition changed_;
   Condition stopped_;  // for those who are not to wake at every end of a closure
@@ -186,10 +209,11 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   Actions spare_actions_ COHORT_GUARDED_BY(mutex_);
   std::vector<Worker> workers_ COHORT_GUARDED_BY(mutex_);
   std::vector<std::uint32_t> to_flush_ COHORT_GUARDED_BY(mutex_);
-  std::unordered_map<const Function::State*, std::vector<std::shared_ptr<StepFunction>>> steps_
-      COHORT_GUARDED_BY(mutex_);
+  std::unordered_map<const Function::State*, Steps> steps_ COHORT_GUARDED_BY(mutex_);
   // What a worker that returns gets. A function is here before the workers are asked to take it.
   std::vector<std::shared_ptr<StepFunction>> announced_ COHORT_GUARDED_BY(mutex_);
+  // Those that no call uses again, for the closures that they still have.
+  std::vector<std::weak_ptr<StepFunction>> retired_ COHORT_GUARDED_BY(mutex_);
   // Counts announcements and iterators, so that a worker that returns misses none.
   std::uint64_t version_ COHORT_GUARDED_BY(mutex_) = 0;
   std::unordered_map<std::uint64_t, std::weak_ptr<IteratorHandle>> iterators_
@@ -197,11 +221,14 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   TimePoint last_end_ COHORT_GUARDED_BY(mutex_);
   int fetchers_ COHORT_GUARDED_BY(mutex_) = 0;  // callers that wait for one closure's result
   CoordinatorStatistics totals_ COHORT_GUARDED_BY(mutex_);
+  std::optional<Error> eager_error_ COHORT_GUARDED_BY(mutex_);  // the first one, until it is raised
   // Of iterators; apart, because the last copy of one may go while the other lock is held.
   Mutex released_mutex_;
   std::vector<std::uint64_t> released_ COHORT_GUARDED_BY(released_mutex_);
   std::thread watcher_;
   std::atomic<bool> is_stopping_{false};
+  std::optional<Error> replaced_;  // written once, before:
+  std::atomic<bool> is_replaced_{false};
   std::atomic<bool> was_fetch_short_{true};
 };
 

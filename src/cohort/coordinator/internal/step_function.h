@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/core/mutex.h"
@@ -27,6 +28,9 @@ class CallSignature {
   // Throws invalid_argument for a remote value, or another handle that is no per-worker iterator.
   CallSignature(std::span<const Nest> arguments, const function::TracingMode& mode);
   bool matches(std::span<const Nest> arguments, const function::TracingMode& mode) const;
+  // Why a call of this signature could not use the program of a call of `earlier`, with the remedy;
+  // empty where it is not in the arguments or the mode.
+  std::string difference_from(const CallSignature& earlier) const;
   const std::vector<Nest>& pattern() const { return pattern_; }
   const function::TracingMode& mode() const { return mode_; }
 
@@ -41,6 +45,13 @@ struct BoundArguments {
   std::vector<Nest> resources;  // handles, in flatten order
 };
 BoundArguments bind_arguments(std::span<const Nest> arguments);
+
+// What the programs have frozen and LibTorch lets one look at later. A value type.
+struct FrozenState {
+  std::vector<std::pair<at::Tensor, bool>> flags;  // variables that the step uses: requires_grad
+  std::vector<function::FrozenTensor> tensors;
+};
+enum class Freshness : std::uint8_t { current, other_flags, stale };
 
 // A step's programs. Traces run on callers' threads, one at a time, whichever of them comes first,
 // in the signature's mode; what they have made can be asked for from any thread meanwhile.
@@ -67,6 +78,11 @@ class StepFunction {
   void drop_last_program();
   std::size_t trace_count() const { return programs_.size(); }
 
+  // other_flags: variables require a gradient now that did not, or the other way round; stale:
+  // tensors that the programs hold as constants were written to, or are gone.
+  Freshness freshness() const;
+  const Function& function() const { return function_; }
+
   // As the workers want it, with all programs.
   std::shared_ptr<const rpc::FunctionBody> body() const;
   // Appends to the arguments of a call what the traces captured, as it is now; to the inputs of a
@@ -80,6 +96,7 @@ class StepFunction {
   void trace(const DrawFn& draw);
   Fields example_worker_index(int pass) const;
   std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs, Nest& structure) const;
+  void take_notes(function::Traced& traced) const;
   void adopt(function::Traced traced);
   void publish();
 
@@ -96,6 +113,7 @@ class StepFunction {
   std::vector<std::vector<rpc::FunctionBody::Placement>> placements_;  // of each program
   // Of all programs: a later one takes those of the earlier ones first, in the same order.
   std::vector<at::Tensor> captured_;
+  FrozenState frozen_;
   // Set by the first trace, before anybody else knows the function.
   Nest
       structure_;  // of the result: a tensor leaf is its number, as an integer inside a map {"": i}
@@ -105,6 +123,7 @@ class StepFunction {
   struct Published {
     std::shared_ptr<const rpc::FunctionBody> body;
     std::shared_ptr<const std::vector<at::Tensor>> captured;
+    std::shared_ptr<const FrozenState> frozen;
   };
   mutable Mutex mutex_;
   Published published_ COHORT_GUARDED_BY(mutex_);

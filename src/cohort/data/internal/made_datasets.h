@@ -87,6 +87,14 @@ class DatasetOpener {
 struct InterleaveOrder {
   std::int64_t cycle_length = 1;
   std::int64_t block_length = 1;
+
+  // Whether a saved place can be one: the slot in turn, of `slots` that were in turn so far, and
+  // how many elements this visit of it yielded.
+  bool has_place(std::uint64_t position, std::uint64_t slots, std::int64_t taken) const {
+    const auto cycle = static_cast<std::uint64_t>(cycle_length);
+    return position <= slots && position < cycle && slots <= cycle && taken >= 0 &&
+           taken < block_length;
+  }
 };
 
 std::unique_ptr<Stage> start_interleave(const MadeDatasetsNode& node, const StageContext& context,

@@ -10,13 +10,11 @@ namespace cohort::data {
 namespace {
 
 Bytes trace_for(const MapFunction& fn, const Nest& structure, const std::vector<Fields>& examples) {
-  std::optional<Nest> first_structure;
+  std::vector<Nest> structures;
   const auto body = [&](const std::vector<at::Tensor>& fields) {
     const c10::NoGradGuard no_grad;
     MapFunction::Result result = fn.call(structure, fields, 0);
-    if (!first_structure) first_structure = result.structure;
-    Nest::check_same_structure(*first_structure, result.structure,
-                               "the result of '" + fn.name() + "'");
+    structures.push_back(result.structure);
     return std::move(result.fields);
   };
   for (const at::Tensor& field : examples[0]) {
@@ -29,6 +27,10 @@ Bytes trace_for(const MapFunction& fn, const Nest& structure, const std::vector<
   options.variable_of = [](const void*) -> const function::TracedVariable* { return nullptr; };
   const Fields& other = examples.size() > 1 ? examples[1] : with_other_values(examples[0]);
   function::Traced traced = function::trace(examples[0], other, body, options);
+  for (const Nest& other_structure : structures) {
+    Nest::check_same_structure(structures.front(), other_structure,
+                               "the result of '" + fn.name() + "'");
+  }
   COHORT_CHECK(
       traced.captured_inputs.empty() && traced.info.variables.empty(), ErrorCode::invalid_argument,
       "[data.map] expected '", fn.name(),

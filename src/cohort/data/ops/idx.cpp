@@ -6,6 +6,7 @@
 #include "cohort/core/mutex.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/files/file_access.h"
 #include "cohort/data/internal/files/idx_file.h"
 #include "cohort/data/internal/nest_codec.h"
 #include "cohort/data/internal/op_table.h"

@@ -7,18 +7,13 @@
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
 #include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/positions/left_count.h"
 #include "cohort/data/internal/stage.h"
 
 namespace cohort::data {
 namespace {
 
 constexpr std::string_view kSkipName = "skip";
-
-std::int64_t read_left(ByteReader& reader) {
-  const std::int64_t left = reader.zigzag();
-  if (left < 0) reader.fail("how many elements are left to skip");
-  return left;
-}
 
 class RowSkip final : public RowStage {
  public:
@@ -43,7 +38,7 @@ class RowSkip final : public RowStage {
   }
 
   void restore(ByteReader& reader) override {
-    left_ = read_left(reader);
+    left_ = read_left(reader, kSkipName);
     input_->restore(reader);
   }
 
@@ -91,7 +86,7 @@ class ElementSkip final : public Stage {
   }
 
   void restore(ByteReader& reader) override {
-    left_ = read_left(reader);
+    left_ = read_left(reader, kSkipName);
     input_->restore(reader);
   }
 

@@ -6,18 +6,13 @@
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
 #include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/positions/left_count.h"
 #include "cohort/data/internal/stage.h"
 
 namespace cohort::data {
 namespace {
 
 constexpr std::string_view kTakeName = "take";
-
-std::int64_t read_left(ByteReader& reader) {
-  const std::int64_t left = reader.zigzag();
-  if (left < 0) reader.fail("how many elements are left to take");
-  return left;
-}
 
 bool fills_cache_file(const Node& node) {
   if (node.op() == "cache" && node.attributes().find("file")->second.text() != "") return true;
@@ -48,7 +43,7 @@ class RowTake final : public RowStage {
   }
 
   void restore(ByteReader& reader) override {
-    left_ = read_left(reader);
+    left_ = read_left(reader, kTakeName);
     input_->restore(reader);
   }
 
@@ -94,7 +89,7 @@ class ElementTake final : public Stage {
   }
 
   void restore(ByteReader& reader) override {
-    left_ = read_left(reader);
+    left_ = read_left(reader, kTakeName);
     if (left_ == 0) {
       end();
       return;

@@ -22,7 +22,7 @@ constexpr auto kAtenOps = std::to_array<std::string_view>({
     "_cholesky_solve_helper", "_chunk_cat", "_coalesce", "_coalesced", "_coalesced_",
     "_compute_linear_combination", "_conj", "_conj_physical", "_convolution",
     "_convolution_double_backward", "_convolution_mode", "_ctc_loss", "_ctc_loss_backward",
-    "_cummax_helper", "_cummin_helper", "_dirichlet_grad", "_embedding_bag",
+    "_cummax_helper", "_cummin_helper", "_dirichlet_grad", "_efficientzerotensor", "_embedding_bag",
     "_embedding_bag_backward", "_embedding_bag_dense_backward", "_embedding_bag_forward_only",
     "_embedding_bag_per_sample_weights_backward", "_embedding_bag_sparse_backward",
     "_euclidean_dist", "_fft_c2c", "_fft_c2r", "_fft_r2c", "_foreach_abs", "_foreach_abs_",
@@ -233,7 +233,8 @@ constexpr auto kAtenOps = std::to_array<std::string_view>({
 static_assert(std::is_sorted(kAtenOps.begin(), kAtenOps.end()));
 
 constexpr auto kCohortOps = std::to_array<std::string_view>(
-    {"apply", "assign", "assign_add", "assign_sub", "gather", "iterator_next", "scatter_add"});
+    {"apply", "assign", "assign_add", "assign_sub", "check_finite", "gather", "iterator_next",
+     "merge_average", "next_segment", "print", "scatter_add"});
 static_assert(std::is_sorted(kCohortOps.begin(), kCohortOps.end()));
 
 template <std::size_t N>
@@ -249,5 +250,7 @@ bool is_allowed_op(std::string_view name) {
   if (name.starts_with(kAten)) return contains(kAtenOps, name.substr(kAten.size()));
   return name.starts_with(kCohort) && contains(kCohortOps, name.substr(kCohort.size()));
 }
+
+bool runs_without_gradients(std::string_view name) { return name == "aten::cumprod_backward"; }
 
 }  // namespace cohort::function

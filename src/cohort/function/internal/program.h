@@ -84,6 +84,10 @@ struct ProgramDraw {
 //   assign | assign_add | assign_sub(int variable, Tensor value) -> ()
 //   gather(Tensor handle, int variable, Tensor ids) -> Tensor
 //   scatter_add(int variable, Tensor ids, Tensor rows) -> ()
+//   next_segment(int[] variables) -> ()                these variables' values change here
+//   merge_average(int variable, Tensor value, Tensor old, float momentum, bool is_variance) -> ()
+// and those that need no host (inspection.h):
+//   print | check_finite(str label, Tensor value) -> ()
 // `variable` indexes `variables`, `resource` the function's resource arguments, or it is
 // kWorkerIndexResource.
 struct Program {

@@ -54,7 +54,7 @@ Program rich_program() {
   return std::move(p.program());
 }
 
-struct Wire : testing::Test {
+struct Wire : ::testing::Test {
   Program program = rich_program();
   Bytes bytes = encode(program);
 };
@@ -166,7 +166,7 @@ TEST_F(Wire, RandomMutationsAreRefusedOrLoad) {
 }
 
 // Bytes up to the count that a test makes huge.
-struct HugeCount : testing::Test {
+struct HugeCount : ::testing::Test {
   HugeCount() {
     for (const char c : std::string_view("CHFN\1")) out.u8(static_cast<std::uint8_t>(c));
     out.u8(0);

@@ -7,6 +7,7 @@
 
 #include <thread>
 
+#include "cohort/core/crc32c.h"
 #include "cohort/rpc/internal/frame_codec.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/raw_socket.h"
@@ -122,7 +123,9 @@ class StreamPeerTest : public ::testing::Test {
         socket_(RawSocket::connected(listener_->address())),
         channel_(accepted_.wait()) {}
 
-  void write(const internal::FrameHeader& header) {
+  void write(internal::FrameHeader header) {
+    header.number = next_number_++;
+    header.sum = header.right_sum();
     socket_.write(std::as_bytes(std::span(&header, 1)));
   }
 
@@ -131,6 +134,7 @@ class StreamPeerTest : public ::testing::Test {
   std::unique_ptr<Listener> listener_;
   RawSocket socket_;
   std::shared_ptr<Channel> channel_;
+  std::uint32_t next_number_ = 0;
 };
 
 TEST_F(StreamPeerTest, AResetConnectionIsALostPeer) {
@@ -155,13 +159,26 @@ TEST_F(StreamPeerTest, BrokenBytesCloseWithDataLoss) {
   EXPECT_EQ(error.cause(), ErrorCause::peer_lost);
 }
 
+TEST_F(StreamPeerTest, ABrokenFrameNamesThePeerAndIsCounted) {
+  const std::uint64_t before = broken_frames();
+  internal::FrameHeader header;
+  header.sum = header.right_sum() ^ 1;
+  socket_.write(std::as_bytes(std::span(&header, 1)));
+  const Error error = far_.wait_closed();
+  EXPECT_EQ(error.code(), ErrorCode::data_loss);
+  EXPECT_EQ(error.cause(), ErrorCause::peer_lost);
+  EXPECT_THAT(error.message(), HasSubstr("it came from 127.0.0.1:"));
+  EXPECT_EQ(broken_frames() - before, 1U);
+}
+
 TEST_F(StreamPeerTest, AClaimedPayloadBeyondAllMemoryIsRefused) {
   ByteWriter table;
   table.varint(1);
   table.u8(0);
   table.sizes(std::vector<std::int64_t>{1LL << 62});
   write({.table_bytes = static_cast<std::uint32_t>(table.bytes().size()),
-         .payload_bytes = 1ULL << 62});
+         .payload_bytes = 1ULL << 62,
+         .head_sum = crc32c(table.bytes())});
   socket_.write(table.bytes());
   EXPECT_EQ(far_.wait_closed().code(), ErrorCode::data_loss);
 }

@@ -10,6 +10,11 @@
 #include "cohort/core/log.h"
 
 namespace cohort::rpc::internal {
+namespace {
+
+std::atomic<std::uint64_t> broken_count{0};
+
+}  // namespace
 
 std::string PeerName::to_string() const {
   if (task.empty()) return address + " (" + std::string(backend) + ")";
@@ -35,6 +40,14 @@ Error expired_error(const PeerName& peer) {
                "[rpc.connect] expected an answer from " + peer.to_string() +
                    " before the deadline, got none; is its host up and reachable?")
       .at(peer.task);
+}
+
+Error reading_failed(const PeerName& peer, const Error& error) {
+  if (error.code() == ErrorCode::data_loss) broken_count.fetch_add(1, std::memory_order_relaxed);
+  Error named(error.code(), error.message() + "; it came from " + peer.to_string(),
+              ErrorCause::peer_lost);
+  log_warn("closing the connection: ", named.message());
+  return std::move(named).at(peer.task);
 }
 
 void ChannelEnd::deliver(Frame frame) {
@@ -132,3 +145,11 @@ std::optional<Channel::Handlers> ask_acceptor(const AcceptHandler& accept,
 }
 
 }  // namespace cohort::rpc::internal
+
+namespace cohort::rpc {
+
+std::uint64_t broken_frames() noexcept {
+  return internal::broken_count.load(std::memory_order_relaxed);
+}
+
+}  // namespace cohort::rpc

@@ -61,6 +61,8 @@ proto::HandshakeRequest to_proto(const HandshakeRequest& request) {
   message.set_expected_task(request.expected_task);
   message.set_coordinator_incarnation(request.coordinator_incarnation);
   message.set_data_timeout_nanoseconds(std::chrono::nanoseconds(request.data_timeout).count());
+  message.set_is_returning(request.is_returning);
+  message.set_payload_checksums(static_cast<std::uint32_t>(request.payload_checksums));
   return message;
 }
 
@@ -68,10 +70,16 @@ HandshakeRequest from_proto(const proto::HandshakeRequest& message) {
   COHORT_CHECK(message.data_timeout_nanoseconds() >= 0, ErrorCode::invalid_argument,
                "[rpc.control] expected a data timeout of at least 0 ns, got ",
                message.data_timeout_nanoseconds(), "; run the same Cohort on every task");
+  constexpr auto kSumsMax = static_cast<std::uint32_t>(PayloadChecksums::always);
+  COHORT_CHECK(message.payload_checksums() <= kSumsMax, ErrorCode::invalid_argument,
+               "[rpc.control] expected when payloads have checksums as a number up to ", kSumsMax,
+               ", got ", message.payload_checksums(), "; run the same Cohort on every task");
   return {.caller = read(message.caller()),
           .expected_task = message.expected_task(),
           .coordinator_incarnation = message.coordinator_incarnation(),
-          .data_timeout = std::chrono::nanoseconds(message.data_timeout_nanoseconds())};
+          .data_timeout = std::chrono::nanoseconds(message.data_timeout_nanoseconds()),
+          .is_returning = message.is_returning(),
+          .payload_checksums = static_cast<PayloadChecksums>(message.payload_checksums())};
 }
 
 proto::HandshakeReply to_proto(const HandshakeReply& reply) {
@@ -101,6 +109,8 @@ proto::Health to_proto(const Health& health) {
   message.set_pushes_dropped(health.pushes_dropped);
   message.set_pulled_bytes(health.pulled_bytes);
   message.set_pushed_bytes(health.pushed_bytes);
+  message.set_broken_frames(health.broken_frames);
+  message.set_violations(health.violations);
   return message;
 }
 
@@ -110,7 +120,9 @@ Health from_proto(const proto::Health& message) {
           .pushes_applied = message.pushes_applied(),
           .pushes_dropped = message.pushes_dropped(),
           .pulled_bytes = message.pulled_bytes(),
-          .pushed_bytes = message.pushed_bytes()};
+          .pushed_bytes = message.pushed_bytes(),
+          .broken_frames = message.broken_frames(),
+          .violations = message.violations()};
 }
 
 proto::FunctionBody to_proto(const FunctionBody& body) {

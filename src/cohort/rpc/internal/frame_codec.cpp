@@ -11,6 +11,7 @@
 #include <limits>
 #include <string>
 
+#include "cohort/core/crc32c.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/rpc/travel.h"
 
@@ -86,6 +87,10 @@ std::size_t FrameHeader::head_bytes() const {
   return kHeaderBytes + std::size_t{metadata_bytes} + std::size_t{table_bytes};
 }
 
+std::uint32_t FrameHeader::right_sum() const {
+  return crc32c(std::as_bytes(std::span(this, 1)).first(offsetof(FrameHeader, sum)));
+}
+
 std::size_t aligned(std::size_t end) {
   return (end + Block::kAlignment - 1) / Block::kAlignment * Block::kAlignment;
 }
@@ -105,11 +110,11 @@ Bytes encode_table(const std::vector<at::Tensor>& tensors) {
   return out.take();
 }
 
-FrameHeader header_of(const Frame& frame, std::size_t table_bytes) {
+FrameHeader header_of(const Frame& frame, const Bytes& table, bool has_payload_sum) {
   constexpr std::size_t kMax = std::numeric_limits<std::uint32_t>::max();
-  COHORT_CHECK(frame.metadata.size() <= kMax && table_bytes <= kMax, ErrorCode::invalid_argument,
+  COHORT_CHECK(frame.metadata.size() <= kMax && table.size() <= kMax, ErrorCode::invalid_argument,
                "[rpc.send] expected metadata and tensor table below 4 GiB, got ",
-               frame.metadata.size(), " and ", table_bytes, " bytes; send bulk as tensors");
+               frame.metadata.size(), " and ", table.size(), " bytes; send bulk as tensors");
   std::size_t payload_bytes = 0;
   for (const at::Tensor& tensor : frame.tensors) {
     if (tensor.nbytes() > 0) payload_bytes = aligned(payload_bytes) + tensor.nbytes();
@@ -118,16 +123,37 @@ FrameHeader header_of(const Frame& frame, std::size_t table_bytes) {
           .type = frame.type,
           .id = frame.id,
           .metadata_bytes = static_cast<std::uint32_t>(frame.metadata.size()),
-          .table_bytes = static_cast<std::uint32_t>(table_bytes),
-          .payload_bytes = payload_bytes};
+          .table_bytes = static_cast<std::uint32_t>(table.size()),
+          .payload_bytes = payload_bytes,
+          .head_sum = crc32c(table, crc32c(frame.metadata)),
+          .flags = has_payload_sum && payload_bytes > 0 ? FrameHeader::kHasPayloadSum : 0};
 }
 
-FrameHeader decode_header(std::span<const std::byte> bytes, std::size_t frame_bytes_max) {
+void seal_header(std::span<std::byte> bytes, std::uint32_t number) {
+  COHORT_ASSERT(bytes.size() >= kHeaderBytes);
+  FrameHeader header;
+  std::memcpy(&header, bytes.data(), kHeaderBytes);
+  header.number = number;
+  header.sum = header.right_sum();
+  std::memcpy(bytes.data(), &header, kHeaderBytes);
+}
+
+void check_sum(std::string_view what, std::uint32_t expected, std::uint32_t got) {
+  COHORT_CHECK(got == expected, ErrorCode::data_loss, "[rpc.receive] broken frame: expected ", what,
+               " with the checksum ", expected, ", got ", got,
+               "; bytes were changed on the way, or in the sender's memory while they were sent");
+}
+
+FrameHeader decode_header(std::span<const std::byte> bytes, std::size_t frame_bytes_max,
+                          std::uint32_t number) {
   COHORT_ASSERT(bytes.size() >= kHeaderBytes);
   FrameHeader header;
   std::memcpy(&header, bytes.data(), kHeaderBytes);
   if (header.magic != kFrameMagic) broken("the magic ", kFrameMagic, header.magic);
   if (header.version != kFrameVersion) broken("version ", kFrameVersion, header.version);
+  check_sum("a header", header.sum, header.right_sum());
+  if (header.number != number) broken("the frame of number ", number, header.number);
+  if (header.flags > FrameHeader::kHasPayloadSum) broken("flags of at most ", 1, header.flags);
   constexpr auto kRoleMax = static_cast<std::uint8_t>(Frame::Role::error);
   if (header.role > kRoleMax) broken("a role of at most ", kRoleMax, header.role);
   if (header.head_bytes() > frame_bytes_max) {
@@ -140,6 +166,7 @@ FrameHeader decode_header(std::span<const std::byte> bytes, std::size_t frame_by
   if (header.table_bytes == 0 && header.payload_bytes != 0) {
     broken("without tensors a payload in bytes of ", 0, header.payload_bytes);
   }
+  if (header.has_payload_sum() && header.payload_bytes == 0) broken("a payload of at least ", 1, 0);
   return header;
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A frame as bytes (docs/formats/frame.md): 32 bytes of header, the metadata, a table of tensors,
-// their payload.
+// A frame as bytes (docs/formats/frame.md): 48 bytes of header, the metadata, a table of tensors,
+// their payload, and its checksum where the header says so.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "cohort/rpc/frame.h"
@@ -14,7 +15,7 @@
 namespace cohort::rpc::internal {
 
 inline constexpr std::uint32_t kFrameMagic = 0x46484f43;  // "COHF"
-inline constexpr std::uint8_t kFrameVersion = 1;
+inline constexpr std::uint8_t kFrameVersion = 2;
 
 // Little-endian, as it stands on the wire.
 struct FrameHeader {
@@ -26,10 +27,22 @@ struct FrameHeader {
   std::uint32_t metadata_bytes = 0;
   std::uint32_t table_bytes = 0;
   std::uint64_t payload_bytes = 0;
+  std::uint32_t number = 0;    // of the frames that this end has sent before it
+  std::uint32_t head_sum = 0;  // CRC-32C of metadata and table
+  std::uint32_t flags = 0;
+  std::uint32_t sum = 0;  // CRC-32C of all fields before it
+
+  static constexpr std::uint32_t kHasPayloadSum = 1;  // in flags: 4 bytes follow the payload
 
   std::size_t head_bytes() const;  // all before the payload
+  bool has_payload_sum() const { return (flags & kHasPayloadSum) != 0; }
+  std::uint32_t right_sum() const;
 };
-inline constexpr std::size_t kHeaderBytes = 32;
+inline constexpr std::size_t kHeaderBytes = 48;
+inline constexpr std::size_t kPayloadSumBytes = sizeof(std::uint32_t);
+// Checksums of large payloads are computed in pieces of this size, which stay in a core's cache
+// until the kernel has copied them.
+inline constexpr std::size_t kSummedBytesMax = std::size_t{256} << 10;
 static_assert(sizeof(FrameHeader) == kHeaderBytes);
 
 // A tensor's place in the payload.
@@ -45,14 +58,20 @@ struct TensorSlot {
 void prepare_tensors(std::vector<at::Tensor>& tensors);
 // The table for prepared tensors.
 Bytes encode_table(const std::vector<at::Tensor>& tensors);
-// The header for them; invalid_argument when the metadata or the table passes 4 GiB.
-FrameHeader header_of(const Frame& frame, std::size_t table_bytes);
+// The header for them, but for the number and its own checksum; invalid_argument when the metadata
+// or the table passes 4 GiB.
+FrameHeader header_of(const Frame& frame, const Bytes& table, bool has_payload_sum);
+// Puts both into the header that `bytes` begin with.
+void seal_header(std::span<std::byte> bytes, std::uint32_t number);
 // Where the tensor after `end` begins.
 std::size_t aligned(std::size_t end);
 
-// Checks each field; data_loss, with the field, for a frame that is broken or larger than
-// `frame_bytes_max`.
-FrameHeader decode_header(std::span<const std::byte> bytes, std::size_t frame_bytes_max);
+// Checks each field, the lengths only after the header's checksum; data_loss, with the field, for a
+// frame that is broken, larger than `frame_bytes_max` or not the one of this number.
+FrameHeader decode_header(std::span<const std::byte> bytes, std::size_t frame_bytes_max,
+                          std::uint32_t number);
+// data_loss unless the bytes have this checksum; `what` they are.
+void check_sum(std::string_view what, std::uint32_t expected, std::uint32_t got);
 // Total: data_loss unless the table's tensors fill exactly `payload_bytes`.
 std::vector<TensorSlot> decode_table(std::span<const std::byte> bytes, std::size_t payload_bytes);
 // Views of the block, which they keep; small ones of a large block are copied, so as not to keep

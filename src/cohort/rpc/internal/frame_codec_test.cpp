@@ -13,6 +13,7 @@
 #include <cstring>
 #include <random>
 
+#include "cohort/core/crc32c.h"
 #include "cohort/rpc/internal/frame_decoder.h"
 #include "cohort/rpc/internal/segments.h"
 
@@ -22,9 +23,10 @@ namespace {
 using ::testing::HasSubstr;
 
 // The frame as it goes over the wire.
-Bytes encoded(Frame frame) {
+Bytes encoded(Frame frame, std::uint32_t number = 0, bool has_payload_sum = false) {
   Segments segments;
-  segments.append(std::move(frame));
+  segments.append(std::move(frame), has_payload_sum);
+  segments.seal(number);
   Bytes bytes;
   while (!segments.is_empty()) {
     std::array<std::span<const std::byte>, 3> parts;
@@ -82,14 +84,23 @@ void expect_sample(const Frame& frame) {
   }
 }
 
-// A frame of one float tensor whose header or table can be broken.
+// A frame of one float tensor whose header or table can be wrong.
 struct Wire {
   Bytes bytes = encoded({.tensors = {at::ones({4})}});
 
+  // With checksums that fit, as of a sender that is wrong itself.
   template <class Value>
   Wire with(std::size_t offset, Value value) const {
     Wire wire = *this;
     std::memcpy(wire.bytes.data() + offset, &value, sizeof(value));
+    FrameHeader header;
+    std::memcpy(&header, wire.bytes.data(), kHeaderBytes);
+    if (offset >= kHeaderBytes) {
+      const std::size_t end = std::min(header.head_bytes(), wire.bytes.size());
+      header.head_sum = crc32c(std::span(wire.bytes).first(end).subspan(kHeaderBytes));
+      std::memcpy(wire.bytes.data(), &header, kHeaderBytes);
+    }
+    seal_header(wire.bytes, header.number);
     return wire;
   }
   Error error(std::size_t frame_bytes_max = std::size_t{1} << 40) const {
@@ -102,25 +113,32 @@ TEST(FrameCodec, TheBytesAreTheDocumentedOnes) {
                                .type = 0x0102,
                                .id = 0x1122334455667788,
                                .metadata = Bytes(2, std::byte{0xaa}),
-                               .tensors = {at::ones({2}, at::kByte), at::ones({1}, at::kShort)}});
+                               .tensors = {at::ones({2}, at::kByte), at::ones({1}, at::kShort)}},
+                              0x0304, true);
   const std::vector<int> expected = {
-      'C',  'O',  'H',  'F',  1,    2, 2, 1, 0x88, 0x77, 0x66,
-      0x55, 0x44, 0x33, 0x22, 0x11,  // magic … id
-      2,    0,    0,    0,    7,    0, 0, 0, 66,   0,    0,
-      0,    0,    0,    0,    0,                              // lengths
-      0xaa, 0xaa, 2,    0,    1,    4, 2, 1, 2,    1,    1};  // metadata, table, payload
-  ASSERT_EQ(bytes.size(), 32U + 2 + 7 + 66);
+      'C',  'O',  'H',  'F',  2, 2, 2, 1, 0x88, 0x77, 0x66, 0x55,
+      0x44, 0x33, 0x22, 0x11,  // magic … id
+      2,    0,    0,    0,    7, 0, 0, 0, 66,   0,    0,    0,
+      0,    0,    0,    0,                                         // lengths
+      4,    3,    0,    0,                                         // number
+      0x2b, 0xd2, 0xf9, 0x65, 1, 0, 0, 0, 0x4b, 0xe0, 0xc7, 0xd5,  // checksums around the flags
+      0xaa, 0xaa, 2,    0,    1, 4, 2, 1, 2,    1,    1};          // metadata, table, payload
+  ASSERT_EQ(bytes.size(), 48U + 2 + 7 + 66 + 4);
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(int(bytes[i]), expected[i]) << i;
-  EXPECT_EQ(int(bytes[41 + 64]), 1);
+  EXPECT_EQ(int(bytes[57 + 64]), 1);
+  const std::vector<int> payload_sum = {0xc9, 0xad, 0xa2, 0x19};
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(int(bytes[57 + 66 + i]), payload_sum[i]) << i;
 }
 
 TEST(FrameCodec, FramesSurviveEveryCut) {
-  Bytes bytes = encoded(sample());
-  const Bytes again = bytes;
-  bytes.insert(bytes.end(), again.begin(), again.end());
+  Bytes bytes;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    const Bytes one = encoded(sample(), i, i % 2 == 1);
+    bytes.insert(bytes.end(), one.begin(), one.end());
+  }
   for (const std::size_t piece : {1UL << 30, 300'000UL, 4096UL, 1000UL, 61UL}) {
     const std::vector<Frame> frames = decoded(bytes, piece);
-    ASSERT_EQ(frames.size(), 2U) << piece;
+    ASSERT_EQ(frames.size(), 4U) << piece;
     for (const Frame& frame : frames) expect_sample(frame);
   }
 }
@@ -129,7 +147,8 @@ TEST(FrameCodec, SmallFramesSurviveSingleBytes) {
   Bytes bytes;
   for (std::uint64_t i = 0; i < 50; ++i) {
     const Bytes one =
-        encoded({.id = i, .metadata = Bytes(i), .tensors = {at::ones({std::int64_t(i)})}});
+        encoded({.id = i, .metadata = Bytes(i), .tensors = {at::ones({std::int64_t(i)})}},
+                static_cast<std::uint32_t>(i), i % 3 == 0);
     bytes.insert(bytes.end(), one.begin(), one.end());
   }
   const std::vector<Frame> frames = decoded(bytes, 1);
@@ -149,9 +168,11 @@ TEST(FrameCodec, ConjugateViewsAreResolved) {
 TEST(FrameCodec, BrokenHeadersAreRefused) {
   const Wire wire;
   EXPECT_THAT(wire.with(0, 'X').error().message(), HasSubstr("magic"));
-  EXPECT_THAT(wire.with(4, std::uint8_t{2}).error().message(), HasSubstr("version 1, got 2"));
+  EXPECT_THAT(wire.with(4, std::uint8_t{1}).error().message(), HasSubstr("version 2, got 1"));
   EXPECT_THAT(wire.with(5, std::uint8_t{4}).error().message(),
               HasSubstr("role of at most 3, got 4"));
+  EXPECT_THAT(wire.with(40, std::uint32_t{2}).error().message(), HasSubstr("flags of at most 1"));
+  EXPECT_THAT(wire.with(32, std::uint32_t{1}).error().message(), HasSubstr("number 0, got 1"));
   EXPECT_EQ(wire.with(0, 'X').error().code(), ErrorCode::data_loss);
   EXPECT_EQ(wire.error().message(), "decoded");
 }
@@ -178,13 +199,13 @@ TEST(FrameCodec, AFrameAtTheLimitPassesAndOneAboveDoesNot) {
 // The table begins behind the header with: count 1, dtype float, one size, 4.
 TEST(FrameCodec, BrokenTablesAreRefused) {
   const Wire wire;
-  EXPECT_THAT(wire.with(32, std::uint8_t{100}).error().message(), HasSubstr("count that fits"));
-  EXPECT_THAT(wire.with(32, std::uint8_t{0}).error().message(), HasSubstr("the end"));
-  EXPECT_THAT(wire.with(33, std::uint8_t{99}).error().message(), HasSubstr("a known dtype"));
-  EXPECT_THAT(wire.with(34, std::uint8_t{2}).error().message(), HasSubstr("count that fits"));
-  EXPECT_THAT(wire.with(35, std::uint8_t{7}).error().message(), HasSubstr("sizes of at least 0"));
-  EXPECT_THAT(wire.with(35, std::uint8_t{10}).error().message(), HasSubstr("fit the payload"));
-  EXPECT_THAT(wire.with(35, std::uint8_t{6}).error().message(),
+  EXPECT_THAT(wire.with(48, std::uint8_t{100}).error().message(), HasSubstr("count that fits"));
+  EXPECT_THAT(wire.with(48, std::uint8_t{0}).error().message(), HasSubstr("the end"));
+  EXPECT_THAT(wire.with(49, std::uint8_t{99}).error().message(), HasSubstr("a known dtype"));
+  EXPECT_THAT(wire.with(50, std::uint8_t{2}).error().message(), HasSubstr("count that fits"));
+  EXPECT_THAT(wire.with(51, std::uint8_t{7}).error().message(), HasSubstr("sizes of at least 0"));
+  EXPECT_THAT(wire.with(51, std::uint8_t{10}).error().message(), HasSubstr("fit the payload"));
+  EXPECT_THAT(wire.with(51, std::uint8_t{6}).error().message(),
               HasSubstr("payload in bytes of 12, got 16"));
 }
 
@@ -201,19 +222,102 @@ TEST(FrameCodec, SizesWhoseProductOverflowsAreRefused) {
   EXPECT_THROW(decode_table(empty.bytes(), 0), Error);
 }
 
-TEST(FrameCodec, BytesFlippedAtRandomGiveFramesOrDataLoss) {
+// What a sender that is wrong itself may send: its checksums fit.
+TEST(FrameCodec, BytesChangedAtRandomGiveFramesOrDataLoss) {
   const unsigned seed = std::random_device()();
   std::mt19937 random(seed);
-  const Bytes good =
-      encoded({.metadata = Bytes(5), .tensors = {at::ones({4}), at::ones({2, 3}, at::kLong)}});
+  const Wire good{
+      encoded({.metadata = Bytes(5), .tensors = {at::ones({4}), at::ones({2, 3}, at::kLong)}})};
   for (int round = 0; round < 5000; ++round) {
-    Bytes bytes = good;
-    for (int i = 0; i < 3; ++i) bytes[random() % bytes.size()] = std::byte(random());
+    Wire wire = good;
+    for (int i = 0; i < 3; ++i)
+      wire = wire.with(random() % wire.bytes.size(), static_cast<std::uint8_t>(random()));
     try {
-      decoded(bytes, 1 + random() % 50, 1 << 20);
+      decoded(wire.bytes, 1 + random() % 50, 1 << 20);
     } catch (const Error& error) {
       ASSERT_EQ(error.code(), ErrorCode::data_loss) << "seed " << seed << ": " << error.what();
     }
+  }
+}
+
+// Each bit of a run of frames in turn, and what is around: nothing of a changed frame is delivered,
+// and it is refused as soon as its head is there, whatever lengths it says.
+TEST(FrameCodec, EveryFlippedBitIsDetected) {
+  Bytes good;
+  std::vector<std::size_t> ends;
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    const Bytes one = encoded({.type = 3,
+                               .id = i,
+                               .metadata = Bytes(7, std::byte{5}),
+                               .tensors = {at::ones({5}), at::ones({3}, at::kByte)}},
+                              i, true);
+    good.insert(good.end(), one.begin(), one.end());
+    ends.push_back(good.size());
+  }
+  for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    Bytes bytes = good;
+    bytes[bit / 8] ^= std::byte(1U << bit % 8);
+    std::size_t delivered = 0;
+    FrameDecoder decoder(std::size_t{1} << 40);
+    try {
+      decoder.feed(bytes, [&](const Frame&) { ++delivered; });
+      FAIL() << "bit " << bit;
+    } catch (const Error& error) {
+      ASSERT_EQ(error.code(), ErrorCode::data_loss) << error.what();
+    }
+    std::size_t whole = 0;
+    while (ends[whole] <= bit / 8) ++whole;
+    ASSERT_EQ(delivered, whole) << "bit " << bit;
+  }
+}
+
+TEST(FrameCodec, AFrameThatComesTwiceOrNotAtAllIsDetected) {
+  const Bytes first = encoded({.id = 1}, 0);
+  const Bytes second = encoded({.id = 2}, 1);
+  Bytes twice = first;
+  twice.insert(twice.end(), first.begin(), first.end());
+  EXPECT_THAT(error_of_decoding(twice).message(), HasSubstr("the frame of number 1, got 0"));
+  EXPECT_THAT(error_of_decoding(second).message(), HasSubstr("the frame of number 0, got 1"));
+}
+
+// Its sum is found while it is sent and while it comes: in pieces, however few bytes leave.
+TEST(FrameCodec, ALargePayloadIsSummedInPieces) {
+  Segments segments;
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    Segments one;
+    one.append({.id = i,
+                .metadata = Bytes(9),
+                .tensors = {at::ones({3}), at::arange(200'000), at::ones({70'000}, at::kByte),
+                            at::ones({5}), at::ones({2'500})}},
+               true);
+    one.seal(i);
+    segments.append(std::move(one));
+  }
+  const std::size_t size = segments.size_bytes();
+  Bytes bytes;
+  std::mt19937 random(7);
+  while (!segments.is_empty()) {
+    std::array<std::span<const std::byte>, 64> parts;
+    const std::size_t count = segments.front(parts);
+    ASSERT_GT(count, 0U);
+    std::size_t left = 1 + random() % 300'000;
+    std::size_t taken = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      ASSERT_LE(parts[i].size(), kSummedBytesMax);
+      const auto part = parts[i].first(std::min(left, parts[i].size()));
+      bytes.insert(bytes.end(), part.begin(), part.end());
+      left -= part.size();
+      taken += part.size();
+    }
+    segments.consume(taken);
+  }
+  EXPECT_EQ(bytes.size(), size);
+  EXPECT_EQ(decoded(bytes).size(), 2U);
+  EXPECT_EQ(decoded(bytes, 100'000).size(), 2U);
+  for (const std::size_t at : {1'000U, 300'000U, 1'650'000U, 1'690'000U, 1'700'000U}) {
+    Bytes flipped = bytes;
+    flipped[at] ^= std::byte{4};
+    EXPECT_THAT(error_of_decoding(flipped).message(), HasSubstr("a payload with the checksum"));
   }
 }
 
@@ -253,7 +357,7 @@ TEST(BlockPool, NoMemoryIsAnError) {
 TEST(Segments, LargeTensorsAreNotCopied) {
   const at::Tensor large = at::ones({10'000});
   Segments segments;
-  segments.append({.tensors = {at::ones({2}), large, at::ones({2})}});
+  segments.append({.tensors = {at::ones({2}), large, at::ones({2})}}, false);
   std::array<std::span<const std::byte>, 8> parts;
   ASSERT_EQ(segments.front(parts), 3U);
   EXPECT_EQ(parts[1].data(), large.data_ptr());
@@ -263,7 +367,7 @@ TEST(Segments, SmallFramesAreJoined) {
   Segments queue;
   for (int i = 0; i < 10; ++i) {
     Segments one;
-    one.append(Frame{.tensors = {at::ones({4})}});
+    one.append(Frame{.tensors = {at::ones({4})}}, i % 2 == 0);
     queue.append(std::move(one));
   }
   std::array<std::span<const std::byte>, 8> parts;

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "cohort/core/crc32c.h"
+
 namespace cohort::rpc::internal {
 namespace {
 
@@ -25,19 +27,25 @@ std::span<std::byte> FrameDecoder::payload_rest() {
 
 std::array<std::span<std::byte>, 2> FrameDecoder::space() {
   const auto free = std::span(staging_).subspan(end_);
-  if (partial_) return {payload_rest(), free};
-  return {free, std::span<std::byte>()};
+  if (!partial_) return {free, std::span<std::byte>()};
+  const auto rest = payload_rest();
+  if (partial_->has_sum && rest.size() > kSummedBytesMax)
+    return {rest.first(kSummedBytesMax), std::span<std::byte>()};
+  return {rest, free};
 }
 
 void FrameDecoder::commit(std::size_t count, const Sink& sink) {
-  if (partial_) {
-    const std::size_t own = std::min(count, payload_rest().size());
-    partial_->filled_bytes += own;
-    count -= own;
-    if (payload_rest().empty()) deliver(sink);
-  }
+  if (partial_) count -= fill(count);
   end_ += count;
   decode_staged(sink);
+}
+
+// The next bytes of the payload are in their place: as many of `count` as belong to it.
+std::size_t FrameDecoder::fill(std::size_t count) {
+  const auto own = payload_rest().first(std::min(count, payload_rest().size()));
+  if (partial_->has_sum) partial_->sum = crc32c(own, partial_->sum);
+  partial_->filled_bytes += own.size();
+  return own.size();
 }
 
 void FrameDecoder::feed(std::span<const std::byte> bytes, const Sink& sink) {
@@ -54,22 +62,22 @@ void FrameDecoder::feed(std::span<const std::byte> bytes, const Sink& sink) {
 }
 
 void FrameDecoder::decode_staged(const Sink& sink) {
-  while (!partial_ && decode_one(sink)) {
+  while (partial_ ? end_frame(sink) : begin_frame()) {
   }
   if (begin_ != end_) return;
   begin_ = end_ = 0;
   if (staging_.size() > kStagingBytes) std::vector<std::byte>(kStagingBytes).swap(staging_);
 }
 
-// Takes one frame, or its beginning, from the staged bytes; false where they do not hold its whole
-// head.
-bool FrameDecoder::decode_one(const Sink& sink) {
+// Takes a frame's head, and what there is of its payload, from the staged bytes; false where they
+// do not hold the whole head.
+bool FrameDecoder::begin_frame() {
   const auto staged = std::span<const std::byte>(staging_).subspan(begin_, end_ - begin_);
   if (staged.size() < kHeaderBytes) {
     make_room(kHeaderBytes);
     return false;
   }
-  const FrameHeader header = decode_header(staged, frame_bytes_max_);
+  const FrameHeader header = decode_header(staged, frame_bytes_max_, next_number_);
   if (staged.size() < header.head_bytes()) {
     make_room(header.head_bytes());
     return false;
@@ -78,15 +86,32 @@ bool FrameDecoder::decode_one(const Sink& sink) {
   const auto rest = payload_rest();
   const std::size_t own = std::min(rest.size(), end_ - begin_);
   if (own > 0) std::memcpy(rest.data(), staging_.data() + begin_, own);
-  begin_ += own;
-  partial_->filled_bytes = own;
-  if (own == rest.size()) deliver(sink);
+  begin_ += fill(own);
+  return true;
+}
+
+// Delivers the frame; false where it is not whole.
+bool FrameDecoder::end_frame(const Sink& sink) {
+  if (!payload_rest().empty()) return false;
+  if (partial_->has_sum) {
+    if (end_ - begin_ < kPayloadSumBytes) {
+      make_room(kPayloadSumBytes);
+      return false;
+    }
+    std::uint32_t sum = 0;
+    std::memcpy(&sum, staging_.data() + begin_, kPayloadSumBytes);
+    check_sum("a payload", sum, partial_->sum);
+    begin_ += kPayloadSumBytes;
+  }
+  deliver(sink);
   return true;
 }
 
 void FrameDecoder::open_frame(const FrameHeader& header) {
   const auto body = std::span<const std::byte>(staging_).subspan(begin_ + kHeaderBytes);
   const auto metadata = body.first(header.metadata_bytes);
+  check_sum("metadata and table", header.head_sum,
+            crc32c(body.first(header.head_bytes() - kHeaderBytes)));
   Partial partial;
   partial.frame = {.role = static_cast<Frame::Role>(header.role),
                    .type = header.type,
@@ -95,8 +120,10 @@ void FrameDecoder::open_frame(const FrameHeader& header) {
   partial.slots =
       decode_table(body.subspan(header.metadata_bytes, header.table_bytes), header.payload_bytes);
   partial.payload_bytes = header.payload_bytes;
+  partial.has_sum = header.has_payload_sum();
   if (header.payload_bytes > 0) partial.payload = acquire_block(header.payload_bytes);
   begin_ += header.head_bytes();
+  ++next_number_;
   partial_ = std::move(partial);
 }
 

@@ -22,6 +22,8 @@ class FrameDecoder {
 
   explicit FrameDecoder(std::size_t frame_bytes_max);
 
+  // Of the frames from the next one on.
+  void set_frame_bytes_max(std::size_t bytes) { frame_bytes_max_ = bytes; }
   // Where the next bytes belong, in this order; the second place may be empty.
   std::array<std::span<std::byte>, 2> space();
   // That many bytes were written there. Calls `sink` for each frame that became whole. Throws
@@ -31,18 +33,22 @@ class FrameDecoder {
   void feed(std::span<const std::byte> bytes, const Sink& sink);
 
  private:
-  // A frame whose payload is not whole.
+  // A frame whose payload, or the checksum after it, is not whole.
   struct Partial {
     Frame frame;
     std::vector<TensorSlot> slots;
     BlockRef payload;
     std::size_t payload_bytes = 0;
     std::size_t filled_bytes = 0;
+    bool has_sum = false;
+    std::uint32_t sum = 0;  // of the filled bytes
   };
 
   std::span<std::byte> payload_rest();
+  std::size_t fill(std::size_t count);
   void decode_staged(const Sink& sink);
-  bool decode_one(const Sink& sink);
+  bool begin_frame();
+  bool end_frame(const Sink& sink);
   void open_frame(const FrameHeader& header);
   void deliver(const Sink& sink);
   void make_room(std::size_t head_bytes);
@@ -51,6 +57,7 @@ class FrameDecoder {
   std::vector<std::byte> staging_;
   std::size_t begin_ = 0;  // of the bytes in staging_ that were not looked at
   std::size_t end_ = 0;
+  std::uint32_t next_number_ = 0;
   std::optional<Partial> partial_;
 };
 

@@ -15,9 +15,20 @@ namespace {
 
 constexpr int kErrorBytesMax = 256 << 10;  // an error with its context travels as a header
 constexpr int kKeepaliveMilliseconds = 20'000;
+constexpr int kCallsMax = 128;  // of one connection at a time
 
 std::shared_ptr<grpc::ServerCredentials> server_credentials() {
   return grpc::InsecureServerCredentials();
+}
+
+void set_up(grpc::ServerBuilder& builder) {
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kErrorBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kCallsMax);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             kKeepaliveMilliseconds / 2);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
+  builder.SetMaxReceiveMessageSize(-1);
+  builder.SetMaxSendMessageSize(-1);
 }
 
 }  // namespace
@@ -37,12 +48,7 @@ std::unique_ptr<grpc::Server> start_grpc_server(std::string& address, grpc::Serv
   grpc::ServerBuilder builder;
   builder.AddListeningPort(address, server_credentials(), &port);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kErrorBytesMax);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                             kKeepaliveMilliseconds / 2);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
-  builder.SetMaxReceiveMessageSize(-1);
-  builder.SetMaxSendMessageSize(-1);
+  set_up(builder);
   builder.RegisterService(&service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
@@ -52,6 +58,16 @@ std::unique_ptr<grpc::Server> start_grpc_server(std::string& address, grpc::Serv
   }
   where.port = std::to_string(port);
   address = where.to_string();
+  return server;
+}
+
+std::unique_ptr<grpc::Server> start_grpc_server(const std::vector<grpc::Service*>& services) {
+  grpc::ServerBuilder builder;
+  set_up(builder);
+  for (grpc::Service* service : services) builder.RegisterService(service);
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  COHORT_CHECK(server != nullptr, ErrorCode::internal,
+               "[rpc.listen] expected gRPC to serve, got a failure");
   return server;
 }
 

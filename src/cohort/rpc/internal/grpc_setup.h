@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cohort/core/clock.h"
 
@@ -19,6 +20,9 @@ namespace cohort::rpc::internal {
 // taken, invalid_argument when the address is not this machine's.
 std::unique_ptr<grpc::Server> start_grpc_server(std::string& address, grpc::Service& service);
 
+// Serves on connections that are given to it, and listens nowhere.
+std::unique_ptr<grpc::Server> start_grpc_server(const std::vector<grpc::Service*>& services);
+
 // Shares its connection with no other; does not connect yet.
 std::shared_ptr<grpc::Channel> open_grpc_channel(const std::string& address);
 
@@ -27,5 +31,8 @@ enum class GrpcConnect { connected, refused, expired };
 GrpcConnect wait_connected(grpc::Channel& channel, Deadline deadline);
 
 gpr_timespec grpc_time(Deadline deadline);
+
+// Of each control call: which start of the coordinator it comes from.
+inline constexpr const char* kCoordinatorMetadata = "cohort-coordinator";
 
 }  // namespace cohort::rpc::internal

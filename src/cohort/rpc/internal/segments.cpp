@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
+#include "cohort/core/crc32c.h"
 #include "cohort/rpc/internal/frame_codec.h"
 
 namespace cohort::rpc::internal {
@@ -23,63 +25,86 @@ std::span<const std::byte> Segment::bytes() const {
   return {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }
 
-// The last piece, where `bytes` more still belong to it; otherwise a new one.
-Bytes& Segments::tail_for(std::size_t bytes) {
-  const bool is_joined = !segments_.empty() && !segments_.back().tensor.defined() &&
+// The last piece, where `bytes` more of this kind still belong to it; otherwise a new one.
+Bytes& Segments::tail_for(std::size_t bytes, Kind kind) {
+  const bool is_joined = !segments_.empty() && segments_.back().kind == kind &&
+                         !segments_.back().tensor.defined() &&
                          segments_.back().copied.size() + bytes <= kTailBytesMax;
-  if (!is_joined) segments_.emplace_back();
+  if (!is_joined) segments_.push_back({.kind = kind});
   return segments_.back().copied;
 }
 
-void Segments::add_copy(std::span<const std::byte> bytes) {
+void Segments::add_copy(std::span<const std::byte> bytes, Kind kind) {
   if (bytes.empty()) return;
-  Bytes& tail = tail_for(bytes.size());
+  Bytes& tail = tail_for(bytes.size(), kind);
   tail.insert(tail.end(), bytes.begin(), bytes.end());
   size_bytes_ += bytes.size();
 }
 
-void Segments::add_tensor(at::Tensor tensor) {
+void Segments::add_tensor(at::Tensor tensor, Kind kind) {
   size_bytes_ += tensor.nbytes();
-  segments_.push_back({{}, std::move(tensor)});
+  segments_.push_back({.kind = kind, .tensor = std::move(tensor)});
 }
 
-void Segments::append(Frame frame) {
+void Segments::append(Frame frame, bool has_payload_sum) {
   prepare_tensors(frame.tensors);
   const Bytes table = encode_table(frame.tensors);
-  const FrameHeader header = header_of(frame, table.size());
+  const FrameHeader header = header_of(frame, table, has_payload_sum);
   const std::size_t small_bytes =
       header.head_bytes() + std::min<std::size_t>(header.payload_bytes, kCopiedBytesMax);
-  if (small_bytes <= kTailBytesMax) tail_for(small_bytes).reserve(small_bytes);
+  if (small_bytes <= kTailBytesMax)
+    tail_for(small_bytes, Kind::ready).reserve(small_bytes + kPayloadSumBytes);
   add_copy(std::as_bytes(std::span(&header, 1)));
   if (frame.metadata.size() > kCopiedBytesMax) {
     size_bytes_ += frame.metadata.size();
-    segments_.push_back({std::move(frame.metadata), {}});
+    segments_.push_back({.copied = std::move(frame.metadata)});
   } else {
     add_copy(frame.metadata);
   }
   add_copy(table);
+  append_payload(frame.tensors, header.has_payload_sum());
+}
+
+// What is copied has its part in the checksum at once, where nothing that is not copied comes
+// before.
+void Segments::append_payload(std::vector<at::Tensor>& tensors, bool has_sum) {
+  const bool is_late = has_sum && std::any_of(tensors.begin(), tensors.end(), [](const auto& each) {
+                         return each.nbytes() > kCopiedBytesMax;
+                       });
+  const Kind kind = is_late ? Kind::payload : Kind::ready;
+  std::uint32_t sum = 0;
+  const auto copy = [&](std::span<const std::byte> bytes) {
+    if (has_sum && !is_late) sum = crc32c(bytes, sum);
+    add_copy(bytes, kind);
+  };
   std::size_t end = 0;
-  for (at::Tensor& tensor : frame.tensors) {
+  for (at::Tensor& tensor : tensors) {
     const std::size_t bytes = tensor.nbytes();
     if (bytes == 0) continue;
-    add_copy(std::span(kPadding).first(aligned(end) - end));
+    copy(std::span(kPadding).first(aligned(end) - end));
     end = aligned(end) + bytes;
     if (bytes > kCopiedBytesMax) {
-      add_tensor(std::move(tensor));
+      add_tensor(std::move(tensor), kind);
     } else {
-      add_copy({static_cast<const std::byte*>(tensor.data_ptr()), bytes});
+      copy({static_cast<const std::byte*>(tensor.data_ptr()), bytes});
     }
   }
+  if (has_sum)
+    add_copy(std::as_bytes(std::span(&sum, 1)), is_late ? Kind::payload_sum : Kind::ready);
 }
+
+void Segments::seal(std::uint32_t number) { seal_header(segments_.front().copied, number); }
 
 void Segments::append(Segments&& other) {
   if (segments_.empty()) {
     std::swap(*this, other);
     return;
   }
-  COHORT_ASSERT(other.consumed_ == 0);
+  COHORT_ASSERT(other.consumed_ == 0 && other.ready_segments_ == 0);
   for (Segment& segment : other.segments_) {
-    if (!segment.tensor.defined() && segment.copied.size() <= kCopiedBytesMax) {
+    const bool is_copied = segment.kind == Kind::ready && !segment.tensor.defined() &&
+                           segment.copied.size() <= kCopiedBytesMax;
+    if (is_copied) {
       add_copy(segment.copied);
     } else {
       size_bytes_ += segment.bytes().size();
@@ -89,11 +114,43 @@ void Segments::append(Segments&& other) {
   other = Segments();
 }
 
-std::size_t Segments::front(std::span<std::span<const std::byte>> parts) const {
-  const std::size_t count = std::min(parts.size(), segments_.size());
-  for (std::size_t i = 0; i < count; ++i) parts[i] = segments_[i].bytes();
-  if (count > 0) parts[0] = parts[0].subspan(consumed_);
+std::size_t Segments::front(std::span<std::span<const std::byte>> parts) {
+  const std::size_t most = std::min(parts.size(), segments_.size());
+  std::size_t summed_bytes_max = kSummedBytesMax;
+  std::size_t count = 0;
+  for (; count < most && summed_bytes_max > 0; ++count) {
+    Segment& segment = segments_[count];
+    const std::size_t gone = count == 0 ? consumed_ : 0;
+    parts[count] = segment.bytes();
+    if (count == ready_segments_) {
+      const std::size_t ready = make_ready(segment, gone + summed_bytes_max);
+      if (ready < parts[count].size()) {
+        parts[count] = parts[count].subspan(gone, ready - gone);
+        return count + 1;
+      }
+      ++ready_segments_;
+      ready_bytes_ = 0;
+    }
+    parts[count] = parts[count].subspan(gone);
+    if (segment.kind == Kind::payload)
+      summed_bytes_max -= std::min(summed_bytes_max, parts[count].size());
+  }
   return count;
+}
+
+// How many bytes of the first segment that is not ready may leave: of a payload as many as are in
+// the checksum, which are brought up to `bytes_max`.
+std::size_t Segments::make_ready(Segment& segment, std::size_t bytes_max) {
+  const auto bytes = segment.bytes();
+  if (segment.kind == Kind::payload_sum) {
+    std::memcpy(segment.copied.data(), &sum_, kPayloadSumBytes);
+    sum_ = 0;
+  }
+  if (segment.kind != Kind::payload) return bytes.size();
+  const std::size_t end = std::max(ready_bytes_, std::min(bytes_max, bytes.size()));
+  sum_ = crc32c(bytes.subspan(ready_bytes_, end - ready_bytes_), sum_);
+  ready_bytes_ = end;
+  return end;
 }
 
 void Segments::consume(std::size_t count) {
@@ -102,6 +159,7 @@ void Segments::consume(std::size_t count) {
   while (!segments_.empty() && consumed_ >= segments_.front().bytes().size()) {
     consumed_ -= segments_.front().bytes().size();
     segments_.pop_front();
+    if (ready_segments_ > 0) --ready_segments_;
   }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/rpc/internal/socket.h"
 
+#include <arpa/inet.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -94,12 +96,28 @@ AddressList resolve_to_listen(const HostPort& where) {
 }
 
 // 0, or why nothing can listen there.
-int listen_once(const addrinfo& address) {
-  const FileDescriptor fd(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd.is_open()) return errno;  // IPv6 may be off
-  set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+int listen_once(const addrinfo& address, FileDescriptor& fd) {
+  fd = FileDescriptor(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.is_open()) return errno;                    // IPv6 may be off
+  set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // the port of a task that just ended
   if (bind(fd.get(), address.ai_addr, address.ai_addrlen) != 0) return errno;
   return listen(fd.get(), SOMAXCONN) == 0 ? 0 : errno;
+}
+
+// All addresses of a name that this machine has. Whoever serves takes those that it gets, and
+// others would reach the rest: none may be another program's.
+std::vector<FileDescriptor> listen_on_each(const addrinfo& addresses, const HostPort& where) {
+  std::vector<FileDescriptor> listening;
+  int problem = 0;
+  for (const addrinfo* one = &addresses; one != nullptr; one = one->ai_next) {
+    FileDescriptor fd;
+    const int error = listen_once(*one, fd);
+    if (error == EADDRINUSE) fail_listen(where.to_string(), error);
+    if (error == 0) listening.push_back(std::move(fd));
+    if (problem == 0) problem = error;
+  }
+  if (listening.empty()) fail_listen(where.to_string(), problem);
+  return listening;
 }
 
 FileDescriptor bind_to(const HostPort& where) {
@@ -109,6 +127,25 @@ FileDescriptor bind_to(const HostPort& where) {
   if (bind(fd.get(), addresses->ai_addr, addresses->ai_addrlen) != 0)
     fail_listen(where.to_string(), errno);
   return fd;
+}
+
+// An IPv6 address; one of IPv4 as the part of IPv6 that stands for it.
+std::optional<in6_addr> number_of(const std::string& host) {
+  in6_addr number{};
+  if (inet_pton(AF_INET6, host.c_str(), &number) == 1) return number;
+  if (inet_pton(AF_INET6, ("::ffff:" + host).c_str(), &number) == 1) return number;
+  return std::nullopt;
+}
+
+std::optional<in6_addr> number_of(const sockaddr* address) {
+  if (address == nullptr) return std::nullopt;
+  if (address->sa_family == AF_INET6)
+    return reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+  if (address->sa_family != AF_INET) return std::nullopt;
+  std::array<char, INET_ADDRSTRLEN> text{};
+  inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text.data(),
+            text.size());
+  return number_of(std::string(text.data()));
 }
 
 // A connection from a port of ours to the same port is ourselves: the kernel joins both ends when
@@ -202,17 +239,19 @@ void check_can_listen(const std::string& address) {
   check_all_free(*resolve_to_listen(where), where);
 }
 
-// Whoever serves takes those of a name's addresses that it gets, and others reach the rest.
 void check_all_free(const addrinfo& addresses, const HostPort& where) {
-  int problem = 0;
-  bool can_listen = false;
-  for (const addrinfo* one = &addresses; one != nullptr; one = one->ai_next) {
-    const int error = listen_once(*one);
-    if (error == EADDRINUSE) fail_listen(where.to_string(), error);
-    if (error == 0) can_listen = true;
-    if (problem == 0) problem = error;
-  }
-  if (!can_listen) fail_listen(where.to_string(), problem);
+  listen_on_each(addresses, where);
+}
+
+std::vector<FileDescriptor> listen_on_all(std::string& address) {
+  HostPort where = parse_address(address);
+  if (where.port != "0") return listen_on_each(*resolve_to_listen(where), where);
+  // The first address chooses for the others.
+  std::string chosen = address;
+  std::vector<FileDescriptor> listening;
+  listening.push_back(listen_on(chosen));
+  address = chosen;
+  return listening;
 }
 
 FileDescriptor connect_to(const PeerName& peer, Deadline deadline) {
@@ -251,6 +290,24 @@ std::string remote_address(int fd) {
     return "a peer";
   }
   return HostPort{host.data(), port.data()}.to_string();
+}
+
+bool is_this_host(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  std::string host = address.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  const std::optional<in6_addr> number = number_of(host);
+  if (!number) return false;
+  if (IN6_IS_ADDR_LOOPBACK(&*number)) return true;
+  if (IN6_IS_ADDR_V4MAPPED(&*number) && number->s6_addr[12] == 127) return true;
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return false;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> kept(all, &freeifaddrs);
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    const std::optional<in6_addr> own = number_of(one->ifa_addr);
+    if (own && std::memcmp(&*own, &*number, sizeof(in6_addr)) == 0) return true;
+  }
+  return false;
 }
 
 int poll_milliseconds(Deadline deadline) {

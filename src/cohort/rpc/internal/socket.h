@@ -6,6 +6,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cohort/core/clock.h"
 #include "cohort/rpc/internal/channel_end.h"
@@ -25,6 +26,8 @@ class FileDescriptor {
   ~FileDescriptor();
   int get() const { return fd_; }
   bool is_open() const { return fd_ >= 0; }
+  // Owned by the caller from here on.
+  int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_ = -1;
@@ -54,6 +57,8 @@ HostPort parse_address(const std::string& address);
 // Listens on exactly this address; puts the chosen port into `address`. already_exists when the
 // port is taken, invalid_argument when the address is not this machine's.
 FileDescriptor listen_on(std::string& address);
+// The same of every address of the name that this machine has, with one port.
+std::vector<FileDescriptor> listen_on_all(std::string& address);
 // Throws what listen_on() would, without keeping the address; already_exists also when another
 // address of the same name is taken.
 void check_can_listen(const std::string& address);
@@ -66,6 +71,8 @@ FileDescriptor connect_to(const PeerName& peer, Deadline deadline);
 void tune(int fd);
 // "127.0.0.1:51344", the other end's.
 std::string remote_address(int fd);
+// Whether such an address, with its number, is loopback or one of this host's own. Asks the system.
+bool is_this_host(const std::string& address);
 
 // For poll(): -1 when infinite, rounded up.
 int poll_milliseconds(Deadline deadline);

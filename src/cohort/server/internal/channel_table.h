@@ -2,11 +2,14 @@
 // The open data channels of a server: each greets first, then talks to its coordinator's job.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "cohort/core/mutex.h"
 #include "cohort/rpc/channel.h"
+#include "cohort/rpc/refusal_log.h"
 #include "cohort/server/internal/job.h"
 
 namespace cohort::server {
@@ -16,7 +19,8 @@ class ChannelTable {
  public:
   // The job a greeting belongs to; throws what the caller should hear.
   using Greet = std::function<std::shared_ptr<Job>(const rpc::Hello& hello)>;
-  explicit ChannelTable(Greet greet);
+  explicit ChannelTable(
+      Greet greet, std::shared_ptr<rpc::RefusalLog> refusals = std::make_shared<rpc::RefusalLog>());
 
   // Throws when all are closed.
   rpc::Channel::Handlers accept(std::shared_ptr<rpc::Channel> channel);
@@ -28,6 +32,8 @@ class ChannelTable {
   Presence presence(const std::string& task, std::uint64_t coordinator_incarnation,
                     Deadline gone_by, Deadline answer_by);
   void end_waits() noexcept;
+  // How many messages have ended their connection (violation.h).
+  std::uint64_t violations() const noexcept;
   // Closes all of that start of the coordinator.
   void close_of(std::uint64_t coordinator_incarnation) noexcept;
   // Closes all, once what they have queued is on its way, which may take until the first deadline,
@@ -39,6 +45,9 @@ class ChannelTable {
   struct Peer;
   struct Shared;
   static void receive(Shared& shared, Peer& peer, rpc::Frame frame);
+  static void refuse(Shared& shared, rpc::Channel& channel, const Error& error,
+                     std::optional<std::uint64_t> request);
+  static void greet_back(rpc::Channel& channel, std::uint64_t id, rpc::PayloadChecksums wish);
   static void check_open(Shared& shared);
   static void note_hello(Shared& shared, const rpc::Channel* channel, const rpc::Hello& hello);
   static void note_answer(Shared& shared, const rpc::Channel* channel);

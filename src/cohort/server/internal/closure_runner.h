@@ -6,6 +6,9 @@
 // after it. A closure that asks nothing of others, of a function that was short before, runs on the
 // thread that brings it, when nothing is before it: waking another thread takes longer.
 //
+// A program that reads a variable which it has updated has several segments: at the end of each but
+// the last the runner pushes, waits for the acknowledgements and pulls these variables again.
+//
 // The link to a parameter server that leaves a pull or a push without an answer for the data
 // timeout is closed: every closure that waits for it ends with an error that names it.
 //
@@ -87,6 +90,13 @@ class ClosureRunner {
     std::atomic<std::uint64_t> ended_well{0};
   };
   struct Running;  // what a closure's end needs until its pushes are acknowledged
+  class Host;      // the resources of a program that runs
+  // A request to a parameter server.
+  struct Question {
+    std::uint32_t ps;
+    bool is_push;
+    rpc::Frame frame;
+  };
 
   ClosureRunner(Options options, std::shared_ptr<ClosureTables> tables);
   std::size_t run_brief(rpc::RunBatch& batch, const std::shared_ptr<CompletionSender>& sender);
@@ -98,10 +108,7 @@ class ClosureRunner {
                    const std::shared_ptr<Running>& running);
   Draws draw(const Item& item, const WorkerFunction& function);
   void park(const Item& item, Draws draws);
-  std::vector<rpc::Answer> ask(const std::vector<PlacedProgram::Pull>& pulls);
-  std::vector<at::Tensor> pull(const PlacedProgram& placed, Running& running);
-  void push(PushCollector& collected, std::uint64_t low_watermark,
-            const std::shared_ptr<Running>& running);
+  std::vector<rpc::Frame> ask(std::vector<Question> questions);
 
   const Options options_;
   const std::shared_ptr<ClosureTables> tables_;  // and three of its members

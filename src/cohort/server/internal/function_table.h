@@ -23,6 +23,7 @@ struct PlacedProgram {
     std::uint32_t ps = 0;
     std::vector<std::uint64_t> ids;      // of variables on that server
     std::vector<std::size_t> positions;  // of the program's variables, in the same order
+    bool wants_versions = false;
   };
   std::shared_ptr<const function::PreparedProgram> program;
   std::vector<rpc::FunctionBody::Placement> places;  // of each of the program's variables
@@ -30,6 +31,8 @@ struct PlacedProgram {
 
   PlacedProgram(std::shared_ptr<const function::PreparedProgram> prepared,
                 const rpc::FunctionBody& body);
+  // Of these variables of the program.
+  std::vector<Pull> pulls_of(std::span<const std::int64_t> variables) const;
   // It was traced for these arguments and elements. Inputs that it does not have follow its own:
   // what only later traces captured.
   bool fits(std::span<const at::Tensor> inputs,

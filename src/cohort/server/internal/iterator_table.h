@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,11 +46,16 @@ class IteratorTable {
   void create(const rpc::IteratorSpec& spec, const RunOptions& options);
   // handle_lost when there is none of that id.
   std::shared_ptr<WorkerIterator> find(std::uint64_t id) const;
+  // Calls `body` on a thread of its own, since an element may take for ever; not when the table
+  // ends before. `body` throws nothing.
+  void use(std::uint64_t id, std::function<void(WorkerIterator& iterator)> body) const;
   // Returns when they have ended, or after a moment.
   void release(const std::vector<std::uint64_t>& ids);
-  // Releases all and waits until all iterators of this process have ended; false at the deadline.
+  // Releases all and waits until all iterators of this process have ended, and the threads that
+  // use them; false at the deadline.
   bool end(Deadline deadline) noexcept;
-  // The iterators of this process that were released and have not ended.
+  // The iterators of this process that were released and have not ended, and the threads that use
+  // one.
   static int left_behind() noexcept;
   std::size_t size() const;
 

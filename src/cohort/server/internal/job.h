@@ -2,12 +2,14 @@
 // Everything one start of a coordinator has made on this task. A new coordinator gets a new one.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <unordered_map>
 
 #include "cohort/core/mutex.h"
 #include "cohort/rpc/channel.h"
+#include "cohort/rpc/control.h"
 #include "cohort/server/internal/closure_runner.h"
 #include "cohort/server/internal/function_table.h"
 #include "cohort/server/internal/iterator_table.h"
@@ -23,20 +25,24 @@ struct JobOptions {
   std::vector<std::string> ps_addresses;
   std::vector<std::string> data_dirs;
   Duration data_timeout = std::chrono::minutes(5);
+  rpc::PayloadChecksums payload_checksums = rpc::PayloadChecksums::between_hosts;
 };
 
-// Thread-safe.
-class Job {
+// Thread-safe. Once replaced, it refuses frames as rpc::replaced_error() says.
+class Job final : public rpc::ControlledJob {
  public:
   explicit Job(JobOptions options);
-  ~Job();
+  ~Job() override;
 
   std::uint64_t coordinator_incarnation() const { return options_.coordinator_incarnation; }
   const std::string& coordinator() const { return options_.coordinator; }
-  ParameterStore& store() { return store_; }
-  FunctionTable& functions() { return tables_->functions; }
-  void create_iterator(const rpc::IteratorSpec& iterator);
-  void release(const std::vector<std::uint64_t>& resources) {
+  rpc::PayloadChecksums payload_checksums() const { return options_.payload_checksums; }
+  void register_function(const rpc::FunctionBody& body) override { tables_->functions.put(body); }
+  void create_variables(const std::vector<rpc::VariableSpec>& variables) override {
+    store_.create(variables);
+  }
+  void create_iterator(const rpc::IteratorSpec& iterator) override;
+  void release(const std::vector<std::uint64_t>& resources) override {
     tables_->iterators.release(resources);
   }
   // A frame after the hello. Throws what the peer should hear.
@@ -50,14 +56,18 @@ class Job {
   // What a closure asks of others fails from here on, and no other is started, as when the job
   // goes. Waits a moment for the one that runs; false when it is left behind.
   bool end() noexcept;
+  // Another coordinator has taken the place of its own: accepts nothing more, and ends.
+  void replace() noexcept;
 
  private:
-  rpc::Frame peek(const rpc::PeekRequest& request);
+  void peek(const rpc::PeekRequest& request, std::uint64_t id,
+            const std::shared_ptr<rpc::Channel>& channel);
 
   const JobOptions options_;
   ParameterStore store_;
   const std::shared_ptr<ClosureTables> tables_;
   const std::shared_ptr<ClosureRunner> runner_;
+  std::atomic<bool> is_replaced_{false};
 };
 
 }  // namespace cohort::server

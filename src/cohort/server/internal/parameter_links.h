@@ -17,6 +17,7 @@ struct ParameterLinkOptions {
   std::vector<std::string> addresses;  // of ps:0, ps:1, …
   rpc::Identity self;
   std::uint64_t coordinator_incarnation = 0;
+  rpc::PayloadChecksums payload_checksums = rpc::PayloadChecksums::between_hosts;
   Duration connect_timeout = std::chrono::seconds(1);  // the coordinator has met them all
 };
 

@@ -27,15 +27,21 @@ class ParameterStore {
 
   // Creating one again with the same spec is nothing; with another it is already_exists.
   void create(const std::vector<rpc::VariableSpec>& variables);
-  std::vector<at::Tensor> pull(const rpc::PullRequest& request);
-  // All effects or none: they are checked before the first is applied.
+  rpc::PullReply pull(const rpc::PullRequest& request);
+  // All effects or none: what can fail comes before the first of them is applied.
   rpc::PushReply push(const rpc::PushRequest& request);
   const Counters& counters() const { return counters_; }
 
  private:
+  struct Update {
+    const rpc::Effect* effect;
+    StoredVariable* variable;
+    StoredVariable::Reserve reserve;
+  };
   StoredVariable& find(std::uint64_t id) const;
-  void check(const rpc::Effect& effect) const;
-  void apply(const rpc::Effect& effect) const;
+  std::vector<Update> prepare(const std::vector<rpc::Effect>& effects) const;
+  StoredVariable::Reserve reserve(const rpc::Effect& effect, StoredVariable& variable) const;
+  static void apply(Update update);
 
   mutable std::shared_mutex mutex_;  // of the table; entries are never removed
   std::unordered_map<std::uint64_t, std::unique_ptr<StoredVariable>> variables_;

@@ -13,7 +13,7 @@
 namespace cohort::server {
 
 // Used only from the thread that runs the program.
-class PushCollector final : public ResourceHost {
+class PushCollector : public ResourceHost {
  public:
   PushCollector(const PlacedProgram& placed, std::vector<Fields> draws)
       : placed_(placed), draws_(std::move(draws)) {}
@@ -24,12 +24,20 @@ class PushCollector final : public ResourceHost {
   void assign(AssignKind kind, std::int64_t variable, at::Tensor value) override;
   at::Tensor gather(std::int64_t variable, const at::Tensor& ids) override;
   void scatter_add(std::int64_t variable, const at::Tensor& ids, const at::Tensor& rows) override;
+  void merge_average(std::int64_t variable, at::Tensor value, at::Tensor statistic,
+                     double momentum) override;
 
   struct Push {
     std::uint32_t ps;
     rpc::PushRequest request;
   };
-  std::vector<Push> take() { return std::move(pushes_); }
+
+ protected:
+  // What was collected since the last call: the pushes of one segment.
+  std::vector<Push> take_segment();
+  // Which version of the program's variable was pulled.
+  void set_version(std::size_t variable, std::uint64_t version);
+  const PlacedProgram& placed() const { return placed_; }
 
  private:
   void add(std::int64_t variable, rpc::Effect effect);
@@ -38,6 +46,8 @@ class PushCollector final : public ResourceHost {
   std::vector<Fields> draws_;
   std::size_t next_draw_ = 0;
   std::vector<Push> pushes_;
+  std::uint32_t segment_ = 0;
+  std::vector<std::uint64_t> versions_;  // by variable, where one was set
 };
 
 }  // namespace cohort::server

@@ -21,41 +21,68 @@
 
 namespace cohort::server {
 
+// An update is made in two steps, so that a push is applied as a whole or not at all: reserve*()
+// checks it and gets everything that it may need, memory above all, and changes nothing; the update
+// itself then cannot fail.
+
 // Thread-safe.
 class StoredVariable {
  public:
+  struct Version {
+    at::Tensor value;  // never changes
+    std::uint64_t number;
+  };
+  using Slots = std::map<std::string, std::vector<at::Tensor>, std::less<>>;
+  // What one update needs. Used once, by the update that it was made for.
+  struct Reserve {
+    at::Tensor given;        // the gradient, value or rows, contiguous
+    at::Tensor statistic;    // of an average, contiguous
+    at::Tensor spare;        // for the new value, should a reader hold the present one
+    Slots::node_type slots;  // where the variable had none yet
+  };
+
   explicit StoredVariable(const rpc::VariableSpec& spec);
 
   const std::string& name() const { return name_; }
   const TensorSpec& spec() const { return spec_; }
-  // A version that never changes.
-  at::Tensor snapshot() const;
-  // Throws before anything changes when the arguments do not fit.
-  void check_apply(const UpdateRule& rule, const at::Tensor& gradient,
-                   std::span<const double> hyper) const;
-  void check_assign(const at::Tensor& value) const;
-  void check_rows(const at::Tensor& ids, const at::Tensor& rows) const;
-  // `slots_of`: the rule's name with its optimizer's number, "adam#2"; others have others.
-  void apply(const UpdateRule& rule, std::string_view slots_of, const at::Tensor& gradient,
-             std::span<const double> hyper);
-  void assign(AssignKind kind, const at::Tensor& value);
-  void scatter_add(const at::Tensor& ids, const at::Tensor& rows);
+  Version snapshot() const;
+
+  // These throw where the arguments do not fit. `slots_of`: the rule's name with its optimizer's
+  // number, "adam#2"; others have others.
+  Reserve reserve_apply(const UpdateRule& rule, std::string_view slots_of,
+                        const at::Tensor& gradient, std::span<const double> hyper);
+  Reserve reserve_assign(const at::Tensor& value);
+  Reserve reserve_rows(const at::Tensor& ids, const at::Tensor& rows);
+  Reserve reserve_average(const at::Tensor& value, const at::Tensor& statistic, double momentum);
+
+  void apply(const UpdateRule& rule, std::string_view slots_of, std::span<const double> hyper,
+             Reserve reserve);
+  void assign(AssignKind kind, Reserve reserve);
+  void scatter_add(const at::Tensor& ids, Reserve reserve);
+  // Assigns the value where nobody has written since `version`, which its sender has read; else
+  // moves by `momentum` towards the statistic.
+  void merge_average(double momentum, std::uint64_t version, Reserve reserve);
 
  private:
   // A buffer nobody else refers to, of the value's spec; its content is arbitrary.
   at::Tensor take_spare() COHORT_REQUIRES(mutex_);
-  // Makes `next` the value and keeps the old buffer for later.
-  void replace(at::Tensor next) COHORT_REQUIRES(mutex_);
-  bool is_shared() const COHORT_REQUIRES(mutex_);
+  void keep_spare(at::Tensor spare) COHORT_REQUIRES(mutex_);
+  // Where the new value goes: the present one's memory, unless a reader holds it.
+  at::Tensor target(Reserve& reserve) COHORT_REQUIRES(mutex_);
+  // The value is now `next`, which target() gave. What is left of the reserve is kept for later.
+  void finish(at::Tensor next, Reserve& reserve) COHORT_REQUIRES(mutex_);
+  void check_spec(std::string_view what, const at::Tensor& value) const;
+  void check_rows(const at::Tensor& ids, const at::Tensor& rows) const;
+  Reserve reserve(const at::Tensor& given);
 
   const std::string name_;
   const TensorSpec spec_;
   mutable Mutex mutex_;
   at::Tensor value_ COHORT_GUARDED_BY(mutex_);
+  std::uint64_t version_ COHORT_GUARDED_BY(mutex_) = 0;
   std::vector<at::Tensor> retired_
-      COHORT_GUARDED_BY(mutex_);  // old buffers, perhaps still being sent
-  std::map<std::string, std::vector<at::Tensor>, std::less<>> slots_
-      COHORT_GUARDED_BY(mutex_);  // by rule and optimizer
+      COHORT_GUARDED_BY(mutex_);           // old buffers, perhaps still being sent
+  Slots slots_ COHORT_GUARDED_BY(mutex_);  // by rule and optimizer
 };
 
 }  // namespace cohort::server

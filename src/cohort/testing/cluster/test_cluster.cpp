@@ -126,13 +126,27 @@ TestCluster::~TestCluster() {
 }
 
 SimpleResolver TestCluster::resolver() const {
-  return SimpleResolver(spec_, {.task_type = "chief", .task_id = 0});
+  return SimpleResolver(spec_for("chief:0"), {.task_type = "chief", .task_id = 0});
+}
+
+// The cluster as a task sees it: the others behind their proxies.
+ClusterSpec TestCluster::spec_for(const std::string& task) const {
+  std::map<std::string, std::vector<std::string>> jobs;
+  for (const std::string& job : spec_.jobs()) {
+    for (const std::int64_t i : spec_.task_indices(job)) {
+      const std::string other = job + ":" + std::to_string(i);
+      const auto proxy = options_.proxies.find(other);
+      const bool is_behind = other != task && proxy != options_.proxies.end();
+      jobs[job].push_back(is_behind ? proxy->second : spec_.task_address(job, i));
+    }
+  }
+  return ClusterSpec(jobs);
 }
 
 std::string TestCluster::tf_config(const std::string& task) const {
   const TaskId id = TaskId::parse(task);
   nlohmann::json config;
-  config["cluster"] = nlohmann::json::parse(spec_.to_json());
+  config["cluster"] = nlohmann::json::parse(spec_for(task).to_json());
   config["task"] = {{"type", id.job}, {"index", id.index}};
   return config.dump();
 }

@@ -26,6 +26,9 @@ struct TestClusterOptions {
   std::vector<std::string> command;
   std::vector<std::string> data_dirs;
   std::vector<std::string> not_started;  // tasks that never appear: "worker:1"
+  // Addresses of proxies: others reach the task "ps:0" there. Every task must be given the same job
+  // id then.
+  std::map<std::string, std::string> proxies = {};
 };
 
 // Used from one thread. No process outlives it.
@@ -38,6 +41,7 @@ class COHORT_API TestCluster {
 
   // For the coordinator: chief:0 of this cluster.
   SimpleResolver resolver() const;
+  // Where each task listens.
   const ClusterSpec& spec() const { return spec_; }
   // What a task finds in TF_CONFIG.
   std::string tf_config(const std::string& task) const;
@@ -54,6 +58,7 @@ class COHORT_API TestCluster {
 
  private:
   int pid_of(const std::string& task) const;
+  ClusterSpec spec_for(const std::string& task) const;
 
   TestClusterOptions options_;
   std::string folder_;

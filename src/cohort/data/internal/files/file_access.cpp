@@ -1,14 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/files/file_access.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 
 #include "cohort/core/error.h"
@@ -38,23 +31,6 @@ std::string listed(const std::vector<std::string>& directories) {
   return text.empty() ? "none was given" : text;
 }
 
-[[noreturn]] void fail_to_open(const std::string& path, std::string_view op, int code) {
-  const ErrorCode kind = code == ENOENT || code == ENOTDIR ? ErrorCode::not_found
-                         : code == EACCES                  ? ErrorCode::permission_denied
-                                                           : ErrorCode::failed_precondition;
-  internal::throw_error(kind, "[data.", op, "] expected to read file '", path,
-                        "', got: ", std::strerror(code),
-                        "; correct the path, or make the file readable on this host");
-}
-
-// A file descriptor that closes itself.
-struct Descriptor {
-  int value;
-  ~Descriptor() {
-    if (value >= 0) ::close(value);
-  }
-};
-
 }  // namespace
 
 std::string allowed_path(const std::string& path, const RunOptions& options, std::string_view op) {
@@ -74,26 +50,6 @@ std::string allowed_path(const std::string& path, const RunOptions& options, std
                listed(*options.data_dirs), "), got '", path,
                "'; name its directory with --data DIR of cohort launch or cohort server");
   return found.string();
-}
-
-std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path, std::string_view op) {
-  // A named pipe without a writer would keep open() waiting.
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (file.value < 0) fail_to_open(path, op, errno);
-  struct stat status {};
-  if (::fstat(file.value, &status) != 0) fail_to_open(path, op, errno);
-  COHORT_CHECK(S_ISREG(status.st_mode), ErrorCode::invalid_argument, "[data.", op,
-               "] expected a regular file, got '", path, "', which is none");
-  const auto size = static_cast<std::size_t>(status.st_size);
-  if (size == 0) return std::shared_ptr<const MappedFile>(new MappedFile({}));
-  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.value, 0);
-  if (data == MAP_FAILED) fail_to_open(path, op, errno);
-  return std::shared_ptr<const MappedFile>(
-      new MappedFile(std::span(static_cast<const std::byte*>(data), size)));
-}
-
-MappedFile::~MappedFile() {
-  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
 }  // namespace cohort::data

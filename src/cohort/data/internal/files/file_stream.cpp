@@ -48,7 +48,8 @@ namespace {
                          : code == EACCES                  ? ErrorCode::permission_denied
                                                            : ErrorCode::failed_precondition;
   internal::throw_error(kind, "[data.", op, "] expected to read file '", path,
-                        "', got: ", std::strerror(code));
+                        "', got: ", std::strerror(code),
+                        "; correct the path, or make the file readable on this host");
 }
 
 class PlainStream final : public FileStream {
@@ -209,6 +210,11 @@ std::size_t FileDescriptor::read_at(std::uint64_t offset, std::span<char> buffer
     if (got == 0) break;
     done += static_cast<std::size_t>(got);
   }
+  // It would look like the end of a file that is complete.
+  COHORT_CHECK(done == buffer.size() || offset + done >= size_, ErrorCode::data_loss, "[data.", op_,
+               "] expected ", size_, " bytes in file '", path_, "', as when it was opened, got ",
+               offset + done, ": the file was shortened while it was read; to replace a file that ",
+               "is in use, write another one and rename it");
   return done;
 }
 

@@ -32,7 +32,8 @@ class FileDescriptor {
   std::uint64_t size() const { return size_; }  // when it was opened
   const std::string& path() const { return path_; }
   const std::string& op() const { return op_; }
-  // Up to buffer.size() bytes at `offset`; fewer only at the end. data_loss where the disk fails.
+  // Up to buffer.size() bytes at `offset`; fewer only at the end. data_loss where the disk fails,
+  // and where the end has come closer since the file was opened.
   std::size_t read_at(std::uint64_t offset, std::span<char> buffer) const;
 
  private:

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/files/idx_file.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
+#include <c10/core/ScalarType.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
-#include <cstring>
 #include <optional>
+#include <span>
 
 #include "cohort/core/error.h"
 #include "cohort/data/internal/nest_codec.h"
@@ -72,9 +72,9 @@ void check_magic(const std::string& path, std::span<const std::byte> bytes) {
                     : "; give the path of an IDX file, as MNIST has them");
 }
 
-void swap_values(const std::byte* from, std::size_t width, std::size_t count, std::byte* to) {
-  for (std::size_t i = 0; i < count; ++i) {
-    std::reverse_copy(from + i * width, from + (i + 1) * width, to + i * width);
+void swap_values(std::span<std::byte> values, std::size_t width) {
+  for (std::size_t i = 0; i < values.size(); i += width) {
+    std::reverse(values.data() + i, values.data() + i + width);
   }
 }
 
@@ -82,8 +82,14 @@ void swap_values(const std::byte* from, std::size_t width, std::size_t count, st
 
 IdxFile IdxFile::open(const std::string& path) {
   IdxFile file{
-      .path = path, .all = {}, .header_bytes = 0, .content = MappedFile::open(path, "idx")};
-  const std::span<const std::byte> bytes = file.content->bytes();
+      .path = path,
+      .all = {},
+      .header_bytes = 0,
+      .content = std::make_shared<const FileDescriptor>(FileDescriptor::open(path, "idx"))};
+  std::array<char, kMagicBytes + 4 * kDimensionsMax> front;
+  const std::size_t front_bytes = file.content->read_at(0, front);
+  const auto bytes = std::as_bytes(std::span(front)).first(front_bytes);
+  const std::size_t size = file.content->size();
   check_magic(path, bytes);
   const auto dimensions = static_cast<std::size_t>(bytes[3]);
   file.header_bytes = kMagicBytes + 4 * dimensions;
@@ -94,24 +100,26 @@ IdxFile IdxFile::open(const std::string& path) {
   for (std::size_t i = 0; i < dimensions; ++i) {
     file.all.sizes->push_back(big_endian(bytes.subspan(kMagicBytes + 4 * i)));
   }
-  const std::size_t available = bytes.size() - file.header_bytes;
+  const std::size_t available = size - file.header_bytes;
   const auto expected = value_bytes(file.all.dtype, *file.all.sizes, available);
   COHORT_CHECK(expected == available, ErrorCode::data_loss, "[data.idx] expected the values of ",
                file.all.to_string(), " behind the header of '", path, "', got ", available,
-               " bytes: the file is ", expected ? "too long" : "truncated", " at byte ",
-               bytes.size(), kFetchAgain);
+               " bytes: the file is ", expected ? "too long" : "truncated", " at byte ", size,
+               kFetchAgain);
   return file;
 }
 
+// Not mapped: where a mapped file is shortened, the next access to it ends the process.
 Column IdxFile::column() const {
-  const std::byte* values = content->bytes().data() + header_bytes;
+  const std::size_t size = content->size() - header_bytes;
+  const std::shared_ptr<char[]> values(new char[size]);
+  const std::span<char> bytes(values.get(), size);
+  content->read_at(header_bytes, bytes);
   const std::size_t width = c10::elementSize(all.dtype);
-  TensorSpec row{all.dtype, std::vector(all.sizes->begin() + 1, all.sizes->end())};
-  if (width == 1) return {.row = std::move(row), .data = values, .owner = content};
-  const auto swapped = std::make_shared<const at::Tensor>(at::empty(*all.sizes, all.dtype));
-  auto* data = static_cast<std::byte*>(swapped->data_ptr());
-  swap_values(values, width, static_cast<std::size_t>(all.element_count()), data);
-  return {.row = std::move(row), .data = data, .owner = swapped};
+  if (width > 1) swap_values(std::as_writable_bytes(bytes), width);
+  return {.row = {all.dtype, std::vector(all.sizes->begin() + 1, all.sizes->end())},
+          .data = std::as_bytes(bytes).data(),
+          .owner = values};
 }
 
 }  // namespace cohort::data

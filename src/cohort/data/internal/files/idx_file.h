@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cohort/core/tensor_spec.h"
-#include "cohort/data/internal/files/file_access.h"
+#include "cohort/data/internal/files/file_stream.h"
 #include "cohort/data/internal/row_store.h"
 
 namespace cohort::data {
@@ -16,11 +16,11 @@ struct IdxFile {
   std::string path;
   TensorSpec all;  // static, at least one dimension
   std::size_t header_bytes = 0;
-  std::shared_ptr<const MappedFile> content;
+  std::shared_ptr<const FileDescriptor> content;
 
   // not_found, or data_loss naming file, expected and got.
   static IdxFile open(const std::string& path);
-  // The rows, without a copy where the machine reads the values as they lie there.
+  // The rows, read into memory. data_loss where the file was shortened since it was opened.
   Column column() const;
 };
 

@@ -61,9 +61,7 @@ class Interleave final : public Stage {
     slots_.clear();
     open_count_ = 0;
     for (std::size_t left = reader.count(); left > 0; --left) slots_.push_back(read_slot(reader));
-    const auto cycle_length = static_cast<std::uint64_t>(order_.cycle_length);
-    if (position_ > slots_.size() || position_ >= cycle_length || slots_.size() > cycle_length ||
-        taken_ < 0 || taken_ >= order_.block_length) {
+    if (!order_.has_place(position_, slots_.size(), taken_)) {
       reader.fail("a position in the cycle");
     }
     input_->restore(reader);

@@ -94,8 +94,7 @@ class ParallelInterleave final : public Stage {
         sources->push_back(read_source(reader));
       }
     }
-    if (position_ > slots_.size() || position_ >= cycle_length() ||
-        slots_.size() > cycle_length() || taken_ < 0 || taken_ >= order_.block_length ||
+    if (!order_.has_place(position_, slots_.size(), taken_) ||
         std::count(upcoming_.begin(), upcoming_.end(), nullptr) > 0) {
       reader.fail("a position in the cycle");
     }

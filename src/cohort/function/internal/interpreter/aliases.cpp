@@ -47,11 +47,11 @@ bool is_silent_alias(const Op& op, const c10::OperatorHandle& kernel) {
 AliasClasses::AliasClasses(int value_count)
     : parents_(static_cast<std::size_t>(value_count)),
       sizes_(parents_.size(), 1),
-      is_written_(parents_.size()) {
+      last_writes_(parents_.size(), -1) {
   std::iota(parents_.begin(), parents_.end(), 0);
 }
 
-void AliasClasses::add(const Op& op, const c10::OperatorHandle& kernel) {
+void AliasClasses::add(const Op& op, const c10::OperatorHandle& kernel, int position) {
   const auto& arguments = kernel.schema().arguments();
   const auto& returns = kernel.schema().returns();
   const bool is_silent = is_silent_alias(op, kernel);
@@ -61,7 +61,7 @@ void AliasClasses::add(const Op& op, const c10::OperatorHandle& kernel) {
     if (alias != nullptr || is_silent) {
       for_each_value(op.args[i], [&](int id) { shared.push_back(id); });
     }
-    if (alias != nullptr && alias->isWrite()) mark_written(op.args[i]);
+    if (alias != nullptr && alias->isWrite()) mark_written(op.args[i], position);
   }
   for (std::size_t i = 0; i < op.outs.size(); ++i) {
     if (returns[i].alias_info() == nullptr && !is_silent) continue;
@@ -73,7 +73,7 @@ void AliasClasses::add(const Op& op, const c10::OperatorHandle& kernel) {
   for (const SilentWrite& write : kSilentWrites) {
     if (write.name != op.name || write.switch_index >= op.args.size()) continue;
     if (op.args[write.switch_index].kind == Arg::Kind::boolean_false) continue;
-    for (std::size_t i = write.first; i <= write.last; ++i) mark_written(op.args[i]);
+    for (std::size_t i = write.first; i <= write.last; ++i) mark_written(op.args[i], position);
   }
 }
 
@@ -90,11 +90,16 @@ void AliasClasses::unite(int a, int b) {
   if (sizes_[small] > sizes_[large]) std::swap(small, large);
   parents_[small] = static_cast<int>(large);
   sizes_[large] += sizes_[small];
-  if (is_written_[small]) is_written_[large] = true;
+  last_writes_[large] = std::max(last_writes_[large], last_writes_[small]);
 }
 
-void AliasClasses::mark_written(const Arg& arg) {
-  for_each_value(arg, [&](int id) { is_written_[static_cast<std::size_t>(root(id))] = true; });
+void AliasClasses::mark_written(int id, int position) {
+  int& last = last_writes_[static_cast<std::size_t>(root(id))];
+  last = std::max(last, position);
+}
+
+void AliasClasses::mark_written(const Arg& arg, int position) {
+  for_each_value(arg, [&](int id) { mark_written(id, position); });
 }
 
 }  // namespace cohort::function

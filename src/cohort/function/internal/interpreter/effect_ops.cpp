@@ -23,10 +23,36 @@ std::vector<EffectOp> make_table() {
        parseSchema("cohort::gather(Tensor handle, int variable, Tensor ids) -> Tensor")},
       {Effect::scatter_add,
        parseSchema("cohort::scatter_add(int variable, Tensor ids, Tensor rows) -> ()")},
+      {Effect::next_segment, parseSchema("cohort::next_segment(int[] variables) -> ()")},
+      {Effect::merge_average,
+       parseSchema("cohort::merge_average(int variable, Tensor value, Tensor old, float momentum, "
+                   "bool is_variance) -> ()")},
+      {Effect::print, parseSchema("cohort::print(str label, Tensor value) -> ()")},
+      {Effect::check_finite, parseSchema("cohort::check_finite(str label, Tensor value) -> ()")},
   };
 }
 
 }  // namespace
+
+bool keeps_arguments(Effect effect) {
+  switch (effect) {
+    case Effect::none:
+    case Effect::iterator_next:
+    case Effect::gather:
+    case Effect::next_segment:
+    case Effect::print:
+    case Effect::check_finite:
+      return false;
+    case Effect::apply:
+    case Effect::assign:
+    case Effect::assign_add:
+    case Effect::assign_sub:
+    case Effect::scatter_add:
+    case Effect::merge_average:
+      return true;
+  }
+  return true;
+}
 
 const EffectOp* find_effect_op(std::string_view name) {
   static const std::vector<EffectOp> table = make_table();

@@ -16,8 +16,15 @@ enum class Effect : std::uint8_t {
   assign_add,
   assign_sub,
   gather,
-  scatter_add
+  scatter_add,
+  next_segment,
+  merge_average,
+  print,
+  check_finite
 };
+
+// The host may keep the tensors that it is given, but for hyperparameters.
+bool keeps_arguments(Effect effect);
 
 struct EffectOp {
   Effect effect;

@@ -6,12 +6,15 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/clone.h>
+#include <ATen/ops/sub.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <new>
 
 #include "cohort/core/error.h"
+#include "cohort/function/inspection.h"
+#include "cohort/function/internal/argument_text.h"
 #include "cohort/function/internal/wire.h"
 
 namespace cohort::function {
@@ -55,6 +58,23 @@ at::Tensor row_major(const at::Tensor& value) {
   // Only the strides of dimensions of one element differ.
   if (value.is_contiguous()) return value.as_strided(value.sizes(), strides);
   return value.contiguous();
+}
+
+// How an average of batches went on by one batch.
+struct AverageStep {
+  at::Tensor old;
+  at::Tensor value;
+  double momentum;
+  bool is_variance;
+};
+
+// What the average was moved towards. In float64, where rounding does not show; still it might be
+// just below zero, which no variance is.
+at::Tensor statistic_of(const AverageStep& step) {
+  const at::Tensor old = step.old.to(at::kDouble);
+  at::Tensor statistic = step.value.to(at::kDouble).sub(old).div_(step.momentum).add_(old);
+  if (step.is_variance) statistic.clamp_min_(0);
+  return statistic.to(step.value.scalar_type());
 }
 
 // One execution of a plan. Used only from the thread that called run().
@@ -152,17 +172,31 @@ class Run {
                 ErrorCause::application);
   }
 
+  // For what a kernel threw, which has left its arguments where they were, as a rule.
+  [[noreturn]] void fail_with_inputs(const PlannedOp& op, ErrorCode code,
+                                     std::string_view reason) const {
+    const bool has_all = stack_.size() == op.sources.size();
+    const std::span<const c10::IValue> arguments(stack_.data(), has_all ? stack_.size() : 0);
+    fail(op, code,
+         std::string(reason) + " (with " + tensors_among(op.kernel->schema(), arguments) + ")");
+  }
+
   void call(const PlannedOp& op) {
     try {
-      op.kernel->callBoxed(&stack_);
+      if (op.is_without_gradients) {
+        const at::NoGradGuard no_grad;
+        op.kernel->callBoxed(&stack_);
+      } else {
+        op.kernel->callBoxed(&stack_);
+      }
     } catch (const Error&) {
       throw;
     } catch (const c10::Error& error) {
-      fail(op, ErrorCode::invalid_argument, error.what_without_backtrace());
+      fail_with_inputs(op, ErrorCode::invalid_argument, error.what_without_backtrace());
     } catch (const std::bad_alloc&) {
-      fail(op, ErrorCode::resource_exhausted, "out of memory");
+      fail_with_inputs(op, ErrorCode::resource_exhausted, "out of memory");
     } catch (const std::exception& error) {
-      fail(op, ErrorCode::internal, error.what());
+      fail_with_inputs(op, ErrorCode::internal, error.what());
     }
     for (std::size_t i = 0; i < op.outs.size(); ++i) {
       const Out& out = op.outs[i];
@@ -190,7 +224,13 @@ class Run {
     }
   }
 
-  at::Tensor take(std::size_t index) { return std::move(stack_[index]).toTensor(); }
+  // The tensor argument `index` of an effect, for the host to keep. A tensor of zeros without
+  // memory (aten::_efficientzerotensor) gets some.
+  at::Tensor give(const PlannedOp& op, std::size_t index) {
+    at::Tensor value = std::move(stack_[index]).toTensor();
+    const bool is_copied = op.copies_arguments || (value.defined() && value._is_zerotensor());
+    return is_copied ? value.clone() : value;
+  }
   std::int64_t integer(std::size_t index) const { return stack_[index].toInt(); }
 
   void act(const PlannedOp& op) {
@@ -202,26 +242,45 @@ class Run {
         break;
       case Effect::apply: {
         const std::vector<at::Tensor> hyper = stack_[3].toTensorVector();
-        host_.apply(stack_[0].toStringRef(), integer(1), take(2), hyper);
+        host_.apply(stack_[0].toStringRef(), integer(1), give(op, 2), hyper);
         break;
       }
       case Effect::assign:
-        host_.assign(AssignKind::assign, integer(0), take(1));
+        host_.assign(AssignKind::assign, integer(0), give(op, 1));
         break;
       case Effect::assign_add:
-        host_.assign(AssignKind::add, integer(0), take(1));
+        host_.assign(AssignKind::add, integer(0), give(op, 1));
         break;
       case Effect::assign_sub:
-        host_.assign(AssignKind::sub, integer(0), take(1));
+        host_.assign(AssignKind::sub, integer(0), give(op, 1));
         break;
       case Effect::gather: {
-        at::Tensor rows = row_major(host_.gather(integer(1), take(2)));
+        at::Tensor rows = row_major(host_.gather(integer(1), give(op, 2)));
         if (!op.outs.empty() && op.outs[0].ids[0] != -1)
           store(op, op.outs[0].ids[0], std::move(rows));
         break;
       }
       case Effect::scatter_add:
-        host_.scatter_add(integer(0), take(1), take(2));
+        host_.scatter_add(integer(0), give(op, 1), give(op, 2));
+        break;
+      case Effect::next_segment:
+        pull_again(stack_[0].toIntVector());
+        break;
+      case Effect::merge_average: {
+        const double momentum = stack_[3].toDouble();
+        const AverageStep step{.old = stack_[2].toTensor(),
+                               .value = stack_[1].toTensor(),
+                               .momentum = momentum,
+                               .is_variance = stack_[4].toBool()};
+        at::Tensor statistic = statistic_of(step);
+        host_.merge_average(integer(0), give(op, 1), std::move(statistic), momentum);
+        break;
+      }
+      case Effect::print:
+        print_now(stack_[1].toTensor(), stack_[0].toStringRef());
+        break;
+      case Effect::check_finite:
+        check_finite_now(stack_[1].toTensor(), stack_[0].toStringRef());
         break;
     }
   }
@@ -239,12 +298,30 @@ class Run {
     store_list(op, op.outs[0], std::move(fields));
   }
 
+  // New values of variables, seen by the views that the run has made of them.
+  void pull_again(const std::vector<std::int64_t>& variables) {
+    std::vector<at::Tensor> values = host_.next_segment(variables);
+    COHORT_CHECK(values.size() == variables.size(), ErrorCode::internal, "[function.run] expected ",
+                 variables.size(), " variables, got ", values.size(), " (op #", number_, ")");
+    for (std::size_t i = 0; i < variables.size(); ++i) {
+      const auto index = static_cast<std::size_t>(variables[i]);
+      const ProgramInfo::Variable& variable = plan_.info.variables[index];
+      check_spec(variable.spec, values[i], "variable", index, " '" + variable.name + "'");
+      at::Tensor& own = at(plan_.variables[index].id);
+      if (own.defined()) {
+        own.copy_(values[i]);
+      } else {
+        own = std::move(values[i]);
+      }
+    }
+  }
+
   // The output as memory that nobody else holds.
   at::Tensor own(const PlannedOutput& output, std::span<const at::Tensor> inputs,
                  std::span<const at::Tensor> variables) {
     const at::Tensor& value = at(output.id);
     // A sparse tensor may hold an input as its values.
-    bool is_foreign = output.is_from_host || !value.has_storage();
+    bool is_foreign = output.is_from_host || !value.has_storage() || value._is_zerotensor();
     is_foreign = is_foreign || shares_memory(value, inputs) || shares_memory(value, variables);
     for (const PlannedConstant& constant : plan_.constants) {
       is_foreign = is_foreign || shares_memory(value, constant.value);

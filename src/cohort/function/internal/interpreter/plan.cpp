@@ -42,6 +42,13 @@ void for_each_given(const Op& op, Visit visit) {
   }
 }
 
+// The variables that the op begins a segment with.
+std::vector<std::int64_t> pulled_again(const Op& op) {
+  const bool is_segment = op.name == "cohort::next_segment" && op.args.size() == 1 &&
+                          op.args[0].kind == Arg::Kind::integers;
+  return is_segment ? op.args[0].constant.toIntVector() : std::vector<std::int64_t>();
+}
+
 std::string_view name_of(Arg::Kind kind) {
   switch (kind) {
     case Arg::Kind::none:
@@ -112,13 +119,27 @@ class Planner {
   void find_lifetimes() {
     last_mentions_.resize(static_cast<std::size_t>(program_.value_count), 0);
     for (std::size_t i = 0; i < program_.ops.size(); ++i) {
-      const auto mention = [&](int id) { last_mentions_[static_cast<std::size_t>(id)] = i; };
-      for_each_taken(program_.ops[i], mention);
-      for_each_given(program_.ops[i], mention);
+      for_each_mentioned(program_.ops[i],
+                         [&](int id) { last_mentions_[static_cast<std::size_t>(id)] = i; });
     }
     for (const int id : program_.outputs) {
       if (id != -1) last_mentions_[static_cast<std::size_t>(id)] = kForever;
     }
+  }
+
+  // The values that `op` takes or gives; and the variables that it pulls again, whose registers
+  // must live until then, as views of them may be all that is read later.
+  template <class Visit>
+  void for_each_mentioned(const Op& op, Visit visit) const {
+    for_each_taken(op, visit);
+    for_each_given(op, visit);
+    for (const std::int64_t variable : pulled_again(op)) {
+      if (is_variable(variable)) visit(program_.variables[static_cast<std::size_t>(variable)].id);
+    }
+  }
+
+  bool is_variable(std::int64_t index) const {
+    return index >= 0 && index < static_cast<std::int64_t>(program_.variables.size());
   }
 
   void note_variables() {
@@ -129,6 +150,7 @@ class Planner {
       plan_.info.variables.push_back(
           {variable.name, variable.spec, variable.is_read, false, variable.is_handle_only});
       plan_.variables.push_back({variable.id, variable.is_read && !variable.is_handle_only, false});
+      is_pulled_.push_back(variable.is_read);
     }
   }
 
@@ -145,8 +167,9 @@ class Planner {
       const auto kernel = c10::Dispatcher::singleton().findSchema({op.name, op.overload});
       if (!kernel) refuse(op, "does not exist");
       planned.kernel = *kernel;
+      planned.is_without_gradients = runs_without_gradients(op.name);
       add_sources(op, planned.kernel->schema(), planned);
-      aliases_.add(op, *planned.kernel);
+      aliases_.add(op, *planned.kernel, static_cast<int>(number_));
       has_computed_ = true;
     }
     check_reads(op, planned.effect);
@@ -196,18 +219,29 @@ class Planner {
               op, "needs a tensor as '", arguments[i].name(), "', got ", name_of(op.args[i].kind));
       if (arguments[i].name() == "variable") {
         const std::int64_t variable = op.args[i].constant.toInt();
-        require(variable >= 0 && variable < static_cast<std::int64_t>(program_.variables.size()),
-                op, "names variable ", variable, " of ", program_.variables.size());
-        if (effect.effect != Effect::gather) {
-          plan_.info.variables[static_cast<std::size_t>(variable)].is_updated = true;
-        }
+        require(is_variable(variable), op, "names variable ", variable, " of ",
+                program_.variables.size());
+        ProgramInfo::Variable& info = plan_.info.variables[static_cast<std::size_t>(variable)];
+        if (effect.effect != Effect::gather) info.is_updated = true;
+        if (effect.effect == Effect::merge_average) info.is_merged = true;
       }
     }
+    note_segment(op);
     if (effect.effect != Effect::iterator_next) return;
     require(!has_computed_, op, "draws an element after other operators have run");
     const std::int64_t resource = op.args[0].constant.toInt();
     require(resource >= 0 || resource == kWorkerIndexResource, op, "names resource ", resource);
     plan_.info.draws.push_back({resource, program_.draws[plan_.info.draws.size()].fields});
+  }
+
+  void note_segment(const Op& op) {
+    for (const std::int64_t index : pulled_again(op)) {
+      require(is_variable(index), op, "names variable ", index, " of ", program_.variables.size());
+      const ProgramVariable& variable = program_.variables[static_cast<std::size_t>(index)];
+      require(!variable.is_handle_only, op, "pulls '", variable.name, "', which is only a handle");
+      is_pulled_[static_cast<std::size_t>(index)] = true;
+      aliases_.mark_written(variable.id, static_cast<int>(number_));
+    }
   }
 
   // The value of a variable that is not pulled cannot be read; a handle's shape can.
@@ -218,8 +252,8 @@ class Planner {
       const int index = variable_of_[static_cast<std::size_t>(id)];
       if (index < 0 || !is_asked) return;
       const ProgramVariable& variable = program_.variables[static_cast<std::size_t>(index)];
-      require(variable.is_read || variable.is_handle_only, op, "reads variable '", variable.name,
-              "', whose value is not pulled");
+      require(is_pulled_[static_cast<std::size_t>(index)] || variable.is_handle_only, op,
+              "reads variable '", variable.name, "', whose value is not pulled");
       plan_.variables[static_cast<std::size_t>(index)].needs_stand_in = variable.is_handle_only;
     });
   }
@@ -232,8 +266,7 @@ class Planner {
     const auto note = [&](int id) {
       if (last_mentions_[static_cast<std::size_t>(id)] == number_) ending.push_back(id);
     };
-    for_each_taken(op, note);
-    for_each_given(op, note);
+    for_each_mentioned(op, note);
     for (Source& source : planned.sources) {
       if (source.kind != Source::Kind::value) continue;
       source.is_moved = std::count(ending.begin(), ending.end(), source.id) == 1;
@@ -255,16 +288,20 @@ class Planner {
         constant.value.unsafeGetTensorImpl()->set_wrapped_number(true);
       plan_.constants.push_back({constant.id, constant.value, aliases_.is_written(constant.id)});
     }
+    for (std::size_t i = 0; i < plan_.ops.size(); ++i) plan_arguments(plan_.ops[i], i);
     std::vector<int> from_host;
-    for (PlannedOp& op : plan_.ops) {
+    for (std::size_t i = 0; i < plan_.ops.size(); ++i) {
+      PlannedOp& op = plan_.ops[i];
       if (op.effect != Effect::iterator_next && op.effect != Effect::gather) continue;
-      for (const Out& out : op.outs) {
-        for (const int id : out.ids) {
-          if (id == -1) continue;
-          from_host.push_back(aliases_.class_of(id));
-          if (aliases_.is_written(id)) op.copies_results = true;
-        }
-      }
+      for_each_given(program_.ops[i], [&](int id) {
+        from_host.push_back(aliases_.class_of(id));
+        if (aliases_.is_written(id)) op.copies_results = true;
+      });
+    }
+    for (std::size_t i = 0; i < program_.variables.size(); ++i) {
+      // Pulled in the middle of a run.
+      if (is_pulled_[i] && !program_.variables[i].is_read)
+        from_host.push_back(aliases_.class_of(program_.variables[i].id));
     }
     std::sort(from_host.begin(), from_host.end());
     for (const int id : program_.outputs) {
@@ -272,6 +309,16 @@ class Planner {
           {id, id != -1 &&
                    std::binary_search(from_host.begin(), from_host.end(), aliases_.class_of(id))});
     }
+  }
+
+  // An effect happens at its place in the program, but its tensors are read when they are sent.
+  void plan_arguments(PlannedOp& op, std::size_t position) const {
+    if (!keeps_arguments(op.effect)) return;
+    op.copies_arguments =
+        std::any_of(op.sources.begin(), op.sources.end(), [&](const Source& source) {
+          return source.kind == Source::Kind::value &&
+                 aliases_.is_written_after(source.id, static_cast<int>(position));
+        });
   }
 
   void fill_info() {
@@ -292,9 +339,9 @@ class Planner {
     const int index = id == -1 ? -1 : variable_of_[static_cast<std::size_t>(id)];
     if (index < 0) return;
     const ProgramVariable& variable = program_.variables[static_cast<std::size_t>(index)];
-    COHORT_CHECK(variable.is_read && !variable.is_handle_only, ErrorCode::data_loss,
-                 "[function.prepare] broken program: variable '", variable.name,
-                 "' is an output, but its value is not pulled");
+    COHORT_CHECK(is_pulled_[static_cast<std::size_t>(index)] && !variable.is_handle_only,
+                 ErrorCode::data_loss, "[function.prepare] broken program: variable '",
+                 variable.name, "' is an output, but its value is not pulled");
   }
 
   Program program_;
@@ -303,6 +350,7 @@ class Planner {
   std::size_t number_ = 0;                  // of the op at hand
   std::vector<std::size_t> last_mentions_;  // by value: the last op that takes or gives it
   std::vector<int> variable_of_;            // by value: -1 or the variable's position
+  std::vector<bool> is_pulled_;             // by variable: before the run, or by an op so far
   bool has_computed_ = false;
 };
 

@@ -25,6 +25,9 @@ struct PlannedOp {
   std::vector<int> dead;  // registers nobody reads after this op
   // A result that the host owns gets memory of the run's own, because a later op writes to it.
   bool copies_results = false;
+  // The host keeps what an effect gives it, and a later op writes there.
+  bool copies_arguments = false;
+  bool is_without_gradients = false;  // see runs_without_gradients()
 };
 
 struct PlannedInput {

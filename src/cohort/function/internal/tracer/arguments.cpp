@@ -72,6 +72,8 @@ Arg integers_argument(const std::vector<std::int64_t>& values) {
   return constant_argument(Kind::integers, c10::IValue(values));
 }
 
+Arg real_argument(double value) { return constant_argument(Kind::real, value); }
+
 Arg boolean_argument(bool value) {
   Arg arg;
   arg.kind = value ? Kind::boolean_true : Kind::boolean_false;

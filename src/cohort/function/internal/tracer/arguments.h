@@ -25,6 +25,7 @@ Arg value_argument(int id);
 Arg values_argument(std::vector<int> ids);
 Arg integer_argument(std::int64_t value);
 Arg integers_argument(const std::vector<std::int64_t>& values);
+Arg real_argument(double value);
 Arg boolean_argument(bool value);
 Arg text_argument(std::string value);
 

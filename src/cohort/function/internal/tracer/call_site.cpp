@@ -8,29 +8,29 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <sstream>
 #include <string_view>
-#include <vector>
 
 namespace cohort::function {
 namespace {
 
+using Frame = CallStack::Frame;
+
 constexpr std::size_t kFramesMax = 96;
 constexpr std::size_t kLinesMax = 3;
 
-struct Frame {
-  std::string module;
-  std::uintptr_t offset = 0;
-  // Called, directly or not, the tracer's first entry.
-  bool is_outside = false;
-};
-
 struct Walk {
   const void* outermost;
-  std::vector<Frame> frames;
+  std::vector<Frame>& frames;
+};
+
+// One source line of a frame; a frame has several where calls were inlined.
+struct Place {
+  std::string function;  // empty: not known
+  std::string file;      // empty: not known
+  std::string line;
 };
 
 std::string path_of(const Dl_info& info) {
@@ -42,11 +42,11 @@ std::string path_of(const Dl_info& info) {
   return length > 0 ? std::string(path.data(), static_cast<std::size_t>(length)) : name;
 }
 
-bool is_library_of_torch(const char* name) {
+bool is_library(const char* name) {
   std::string_view path = name == nullptr ? "" : name;
   std::string_view file = path.substr(path.rfind('/') + 1);
-  for (std::string_view prefix :
-       {"libtorch", "libc10", "libc.so", "libc-", "libstdc++", "libgomp"}) {
+  for (std::string_view prefix : {"libtorch", "libc10", "libcohort.", "libc.so", "libc-",
+                                  "libstdc++", "libgomp", "libgtest", "libpthread"}) {
     if (file.starts_with(prefix)) return true;
   }
   return false;
@@ -60,7 +60,7 @@ _Unwind_Reason_Code visit_frame(_Unwind_Context* context, void* data) {
   link_map* map = nullptr;
   if (dladdr1(reinterpret_cast<void*>(address), &info, reinterpret_cast<void**>(&map),
               RTLD_DL_LINKMAP) != 0 &&
-      map != nullptr && !is_library_of_torch(info.dli_fname)) {
+      map != nullptr && !is_library(info.dli_fname)) {
     // The stack grows downwards: callers of the first entry have higher frames.
     bool is_outside = _Unwind_GetCFA(context) > reinterpret_cast<std::uintptr_t>(walk.outermost);
     walk.frames.push_back({path_of(info), address - map->l_addr, is_outside});
@@ -68,11 +68,29 @@ _Unwind_Reason_Code visit_frame(_Unwind_Context* context, void* data) {
   return walk.frames.size() < kFramesMax ? _URC_NO_REASON : _URC_END_OF_STACK;
 }
 
+// The folder of this library's own sources, as the compiler was given it.
+std::string_view own_sources() {
+  constexpr std::string_view kThisFile = "function/internal/tracer/call_site.cpp";
+  std::string_view path = __FILE__;
+  return path.ends_with(kThisFile) ? path.substr(0, path.size() - kThisFile.size()) : "";
+}
+
 bool is_user_file(std::string_view file) {
-  for (std::string_view part :
-       {"??", " at :", "/ATen/", "/torch/", "/c10/", "/bits/", "/c++/", "/gtest/",
-        "cohort/function/trace.cpp", "cohort/function/internal/"}) {
+  for (std::string_view part : {"/usr/include/", "/usr/lib/", "/include/ATen/", "/include/torch/",
+                                "/include/c10/", "/include/c++/", "/include/cohort/"}) {
     if (file.find(part) != std::string_view::npos) return false;
+  }
+  // Its tests are users.
+  bool is_own = !own_sources().empty() && file.find(own_sources()) != std::string_view::npos;
+  return !is_own || file.ends_with("_test.cpp") || file.ends_with("_bench.cpp");
+}
+
+// Whether a function without debug information may be the user's. Its return type may come first.
+bool is_user_function(std::string_view function) {
+  function = function.substr(0, function.find_first_of("(<"));
+  function = function.substr(function.rfind(' ') + 1);
+  for (std::string_view scope : {"cohort::", "at::", "c10::", "torch::", "std::", "_start"}) {
+    if (function.starts_with(scope)) return false;
   }
   return true;
 }
@@ -94,55 +112,94 @@ std::string read_all(const std::string& command) {
   return text;
 }
 
-// Lines of `addr2line -Cfpi`: "FUNCTION at FILE:LINE", inlined callers as " (inlined by) FUNCTION
-// at FILE:LINE".
-void append_lines(const std::string& output, std::vector<std::string>& lines) {
-  std::istringstream text(output);
-  for (std::string line; lines.size() < kLinesMax && std::getline(text, line);) {
-    constexpr std::string_view kInlined = " (inlined by) ";
-    if (line.starts_with(kInlined)) line.erase(0, kInlined.size());
-    line.erase(std::min(line.find(" (discriminator "), line.size()));
-    std::size_t at = line.rfind(" at ");
-    if (at != std::string::npos && is_user_file(std::string_view(line).substr(at)))
-      lines.push_back(line);
-  }
+// Of "FUNCTION at FILE:LINE", where "??", "0" and "?" say that something is not known. Without
+// debug information the file is the name of what was compiled, as "unity_2_cxx.cxx:?".
+Place place_of(const std::string& text) {
+  Place place;
+  std::size_t at = text.rfind(" at ");
+  if (at == std::string::npos) return place;
+  if (text.compare(0, 2, "??") != 0) place.function = text.substr(0, at);
+  std::string where = text.substr(at + 4);
+  where.erase(std::min(where.find(" (discriminator "), where.size()));
+  std::size_t colon = where.rfind(':');
+  if (colon == std::string::npos) return place;
+  std::string line = where.substr(colon + 1);
+  if (line.empty() || line == "?" || line == "0") return place;
+  place.file = where.substr(0, colon);
+  place.line = line;
+  return place;
 }
 
-// Runs of frames in one module share a process.
-std::vector<std::string> source_lines(const std::vector<Frame>& frames) {
-  std::vector<std::string> lines;
-  for (std::size_t begin = 0; begin < frames.size() && lines.size() < kLinesMax;) {
-    const std::string& module = frames[begin].module;
-    std::string command = "addr2line -Cfpie '";
-    command += module;
-    command += '\'';
-    std::size_t end = begin;
-    for (; end < frames.size() && frames[end].module == module; ++end) {
-      command += " " + hexadecimal(frames[end].offset);
-    }
-    if (module.find('\'') == std::string::npos)
-      append_lines(read_all(command + " 2>/dev/null"), lines);
-    begin = end;
+// The places of each frame out of the output of `addr2line -Cfpi`: a line for each frame, and one
+// with a prefix for each call that was inlined there.
+std::vector<std::vector<Place>> parse(const std::string& output, std::size_t frames) {
+  constexpr std::string_view kInlined = " (inlined by) ";
+  std::vector<std::vector<Place>> places;
+  std::istringstream text(output);
+  for (std::string line; std::getline(text, line);) {
+    bool is_inlined = line.starts_with(kInlined);
+    if (is_inlined) line.erase(0, kInlined.size());
+    if (!is_inlined) places.emplace_back();
+    if (!places.empty()) places.back().push_back(place_of(line));
   }
-  return lines;
+  places.resize(frames);
+  return places;
+}
+
+// Of frames of one module, which share a process.
+std::vector<std::vector<Place>> places_of(const Frame* frames, std::size_t count) {
+  const std::string& module = frames->module;
+  if (module.find('\'') != std::string::npos) return std::vector<std::vector<Place>>(count);
+  std::string command = "addr2line -Cfpie '" + module + "'";
+  for (std::size_t i = 0; i < count; ++i) command += " " + hexadecimal(frames[i].offset);
+  return parse(read_all(command + " 2>/dev/null"), count);
+}
+
+// Adds the user's lines of one frame.
+void append_lines(const Frame& frame, const std::vector<Place>& places,
+                  std::vector<std::string>& lines) {
+  bool has_file = false;
+  for (const Place& place : places) {
+    has_file = has_file || !place.file.empty();
+    if (!place.file.empty() && is_user_file(place.file) && lines.size() < kLinesMax)
+      lines.push_back(place.function + " at " + place.file + ":" + place.line);
+  }
+  if (has_file || !frame.is_outside || !lines.empty()) return;
+  std::string function = places.empty() ? "" : places.front().function;
+  if (!function.empty() && !is_user_function(function)) return;
+  lines.push_back(function + (function.empty() ? "" : " in ") + frame.module + "+" +
+                  hexadecimal(frame.offset));
 }
 
 }  // namespace
 
-std::string call_site(const void* outermost) noexcept {
+CallStack CallStack::here(const void* outermost) noexcept {
+  CallStack stack;
   try {
-    Walk walk{outermost, {}};
+    Walk walk{outermost, stack.frames_};
     _Unwind_Backtrace(&visit_frame, &walk);
-    std::string text;
-    for (const std::string& line : source_lines(walk.frames)) text += "\n    at " + line;
-    if (!text.empty()) return text;
-    for (const Frame& frame : walk.frames) {
-      if (frame.is_outside) return "\n    at " + frame.module + "+" + hexadecimal(frame.offset);
-    }
   } catch (const std::exception&) {
     // A call site is a help, never a second error.
   }
-  return {};
+  return stack;
+}
+
+std::string CallStack::lines() const noexcept {
+  try {
+    std::vector<std::string> lines;
+    for (std::size_t begin = 0; begin < frames_.size() && lines.size() < kLinesMax;) {
+      std::size_t end = begin;
+      while (end < frames_.size() && frames_[end].module == frames_[begin].module) ++end;
+      const auto places = places_of(&frames_[begin], end - begin);
+      for (std::size_t i = begin; i < end; ++i) append_lines(frames_[i], places[i - begin], lines);
+      begin = end;
+    }
+    std::string text;
+    for (const std::string& line : lines) text += "\n    at " + line;
+    return text;
+  } catch (const std::exception&) {
+    return {};
+  }
 }
 
 }  // namespace cohort::function

@@ -2,14 +2,34 @@
 // Where in the user's code an operator was called.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace cohort::function {
 
-// Lines "\n    at FUNCTION at FILE:LINE", innermost first, of the calling code outside LibTorch and
-// the tracer: needs addr2line and debug information; else one line with module and offset.
-// `outermost`: the frame address of the tracer's first entry on this thread, or nullptr. Never
-// throws; empty where nothing is known.
-std::string call_site(const void* outermost) noexcept;
+// The calls that are open at one moment, without those of LibTorch and libcohort.so. Quick to take;
+// lines() reads debug information, which takes up to a second. Thread-compatible.
+class CallStack {
+ public:
+  // `outermost`: the frame address of the tracer's first entry on this thread, or nullptr. Empty
+  // where nothing can be known.
+  static CallStack here(const void* outermost) noexcept;
+
+  // At most three lines "\n    at FUNCTION at FILE:LINE", innermost first, of the user's own code.
+  // The innermost one is "\n    at FUNCTION in MODULE+OFFSET" where it has no debug information or
+  // addr2line is missing. Never throws; empty where nothing is known.
+  std::string lines() const noexcept;
+
+  struct Frame {
+    std::string module;
+    std::uintptr_t offset = 0;
+    // Called, directly or not, the tracer's first entry.
+    bool is_outside = false;
+  };
+
+ private:
+  std::vector<Frame> frames_;
+};
 
 }  // namespace cohort::function

@@ -3,8 +3,6 @@
 // constant.
 #include <ATen/ops/as_strided.h>
 
-#include <cstring>
-
 #include "cohort/function/internal/tracer/arguments.h"
 #include "cohort/function/internal/tracer/key.h"
 #include "cohort/function/internal/tracer/recorder.h"
@@ -12,35 +10,8 @@
 namespace cohort::function {
 namespace {
 
-// The bytes of a tensor's memory.
-std::span<std::byte> bytes_of(const at::Tensor& tensor) {
-  auto* data = static_cast<std::byte*>(tensor.data_ptr());
-  return {data - tensor.storage_offset() * static_cast<std::int64_t>(tensor.element_size()),
-          tensor.storage().nbytes()};
-}
-
-// FNV-1a over words.
-std::uint64_t hash(std::span<const std::byte> bytes) {
-  constexpr std::uint64_t kPrime = 0x100000001b3;
-  std::uint64_t value = 0xcbf29ce484222325;
-  while (!bytes.empty()) {
-    std::uint64_t word = 0;
-    std::size_t count = std::min(bytes.size(), sizeof(word));
-    std::memcpy(&word, bytes.data(), count);
-    value = (value ^ word) * kPrime;
-    value ^= value >> 29;
-    bytes = bytes.subspan(count);
-  }
-  return value;
-}
-
 std::int64_t byte_count(const at::Tensor& tensor) {
   return tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
-}
-
-bool covers_its_memory(const at::Tensor& tensor) {
-  return byte_count(tensor) == static_cast<std::int64_t>(tensor.storage().nbytes()) &&
-         tensor.is_non_overlapping_and_dense();
 }
 
 // The values of a small contiguous tensor and all that matters of its kind, as a key.
@@ -54,6 +25,7 @@ std::string key_of(const at::Tensor& number, bool is_wrapped) {
 }  // namespace
 
 int Recorder::value_of(const at::Tensor& tensor) {
+  renew(tensor);
   int id = values_.find(tensor);
   if (id < 0) {
     const TracedMemory* memory = values_.memory_of(tensor);
@@ -121,6 +93,7 @@ int Recorder::capture(const at::Tensor& tensor) {
   }
   expect_freezable(tensor);
   Untraced untraced;
+  if (!memory_->is_young(tensor.data_ptr())) frozen_.emplace_back(tensor);
   return tensor.dim() == 0 ? add_number(tensor) : add_constant(tensor);
 }
 
@@ -165,6 +138,7 @@ int Recorder::add_number(const at::Tensor& tensor) {
   } else {
     values_.add_copy(tensor, Origin::constant);
   }
+  note_content(tensor);
   return known->second;
 }
 
@@ -172,6 +146,7 @@ int Recorder::add_constant(const at::Tensor& tensor) {
   at::Tensor copy = tensor.detach().resolve_conj().resolve_neg().clone();
   if (copy.is_contiguous()) {
     int id = values_.add(tensor, Origin::constant);
+    note_content(tensor);
     program_.constants.push_back({id, copy, false});
     return id;
   }
@@ -179,10 +154,12 @@ int Recorder::add_constant(const at::Tensor& tensor) {
   at::Tensor flat = at::as_strided(copy, {copy.numel()}, {1}, 0);
   int flat_id = values_.add(flat, Origin::constant);
   program_.constants.push_back({flat_id, flat.clone(), false});
+  int id = values_.add(tensor, Origin::constant);
+  note_content(tensor);
   return add_op("aten::as_strided", "",
                 {value_argument(flat_id), integers_argument(copy.sizes().vec()),
                  integers_argument(copy.strides().vec()), integer_argument(0)},
-                values_.add(tensor, Origin::constant));
+                id);
 }
 
 int Recorder::add_variable(const TracedVariable& traced, const at::Tensor& tensor) {
@@ -196,6 +173,7 @@ int Recorder::add_variable(const TracedVariable& traced, const at::Tensor& tenso
   auto index = static_cast<int>(program_.variables.size());
   int id = values_.add(whole, Origin::variable);
   values_.memory_of(whole)->variable = index;
+  note_content(whole);
   program_.variables.push_back({.id = id,
                                 .name = traced.name,
                                 .spec = TensorSpec::of(whole),
@@ -210,12 +188,15 @@ int Recorder::add_variable(const TracedVariable& traced, const at::Tensor& tenso
 void Recorder::note_read(const at::Tensor& tensor) {
   const TracedMemory* memory = values_.memory_of(tensor);
   if (memory == nullptr || memory->origin != Origin::variable) return;
-  ProgramVariable& variable = program_.variables[static_cast<std::size_t>(memory->variable)];
-  variable.is_read = !variable.is_handle_only;
+  const auto index = static_cast<std::size_t>(memory->variable);
+  ProgramVariable& variable = program_.variables[index];
+  // A value that an update has replaced before anyone read it is not pulled.
+  if (!variables_[index].is_pulled_again) variable.is_read = !variable.is_handle_only;
   state_.hide_gradient(tensor);
 }
 
-void Recorder::note_write(const at::Tensor& tensor) {
+void Recorder::note_write(const at::Tensor& tensor, const c10::OperatorHandle& op,
+                          Arguments arguments, std::size_t index) {
   const TracedMemory* memory = values_.memory_of(tensor);
   if (memory == nullptr) return;
   switch (memory->origin) {
@@ -232,6 +213,7 @@ void Recorder::note_write(const at::Tensor& tensor) {
       break;
     case Origin::draw:
     case Origin::result:
+    case Origin::old_gradient:
       return;
   }
   VariableUse& use = variables_[static_cast<std::size_t>(memory->variable)];
@@ -240,49 +222,9 @@ void Recorder::note_write(const at::Tensor& tensor) {
            "', which lives on a server: only a copy would change. Use assign/assign_add or an "
            "optimizer");
   }
-  use.is_written = true;
+  if (use.traced->is_remote)
+    note_in_place(use, tensor, buffer_write_of(op, arguments, index, averages_));
   state_.save_contents(tensor);
-}
-
-void Recorder::watch_memory(const at::Tensor& tensor, int id, bool is_unwritten) {
-  TracedMemory* memory = values_.memory_of(tensor);
-  if (memory == nullptr || !tensor.has_storage() || !tensor.device().is_cpu()) return;
-  std::span<std::byte> bytes = bytes_of(tensor);
-  if (bytes.empty()) return;
-  if (is_unwritten) {
-    // Differs from byte to byte, so that no usual content equals it.
-    for (std::size_t i = 0; i < bytes.size(); ++i)
-      bytes[i] = static_cast<std::byte>(0xa7 ^ (i * 0x3b));
-  }
-  memory->factory_value = id;
-  memory->factory_hash = hash(bytes);
-}
-
-// torch::tensor({1, 2}) and writes through data_ptr() fill what a factory op made without an op:
-// the content becomes a constant that is copied there before `tensor` is used.
-void Recorder::note_content_use(const at::Tensor& tensor, bool is_written, bool is_overwritten) {
-  TracedMemory* memory = values_.memory_of(tensor);
-  if (memory == nullptr || memory->factory_value < 0) return;
-  int base = memory->factory_value;
-  bool is_all_lost = is_overwritten && covers_its_memory(tensor);
-  bool is_filled_by_host = !is_all_lost && hash(bytes_of(tensor)) != memory->factory_hash;
-  if (is_filled_by_host) memory->factory_hash = hash(bytes_of(tensor));
-  if (is_written) memory->factory_value = -1;
-  if (is_filled_by_host) add_host_content(tensor, base);
-}
-
-void Recorder::add_host_content(const at::Tensor& tensor, int base) {
-  Untraced untraced;
-  const Geometry geometry = values_.geometry(base);
-  at::Tensor flat = whole_memory(tensor).view(geometry.dtype);
-  at::Tensor content = at::as_strided(flat, geometry.sizes, geometry.strides, geometry.offset)
-                           .clone(at::MemoryFormat::Contiguous);
-  expect_small(content);
-  int constant = values_.add(content, Origin::constant);
-  program_.constants.push_back({constant, content, false});
-  add_op("aten::copy_", "",
-         {value_argument(base), value_argument(constant), boolean_argument(false)}, base);
-  program_.ops.back().flags = Op::writes;
 }
 
 }  // namespace cohort::function

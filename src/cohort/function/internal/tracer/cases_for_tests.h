@@ -47,6 +47,7 @@ inline ::testing::AssertionResult bits_equal(const at::Tensor& actual, const at:
   }
   auto flat = [](const at::Tensor& tensor) {
     at::Tensor dense = tensor.is_sparse() ? tensor.to_dense() : tensor;
+    if (dense._is_zerotensor()) dense = dense.clone();
     return dense.detach().resolve_conj().resolve_neg().contiguous();
   };
   at::Tensor a = flat(actual);
@@ -105,6 +106,7 @@ class TraceCase : public ::testing::Test {
   at::Tensor variable(const std::string& name, at::Tensor tensor, bool is_remote = true) {
     bool is_trainable = tensor.requires_grad();
     tensors_[name] = tensor;
+    options_.variables.push_back(tensor);
     variables_[tensor.storage().unsafeGetStorageImpl()] = {name, is_remote, is_trainable, false,
                                                            tensor};
     return tensor;

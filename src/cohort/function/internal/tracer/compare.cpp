@@ -6,6 +6,8 @@
 #include <iomanip>
 #include <sstream>
 
+#include "cohort/function/internal/value_text.h"
+
 namespace cohort::function {
 namespace {
 
@@ -82,19 +84,7 @@ bool is_equal(const ProgramConstant& first, const ProgramConstant& second) {
 
 // The first values in full: what changed should be recognised.
 std::string describe(const ProgramConstant& constant) {
-  std::ostringstream text;
-  text << TensorSpec::of(constant.value).to_string();
-  if (!constant.value.is_floating_point() &&
-      !at::isIntegralType(constant.value.scalar_type(), true)) {
-    return text.str();
-  }
-  at::Tensor values = constant.value.flatten().slice(0, 0, 4).to(at::kDouble);
-  text << " {" << std::setprecision(17);
-  for (std::int64_t i = 0; i < values.numel(); ++i) {
-    text << (i > 0 ? ", " : "") << values.data_ptr<double>()[i];
-  }
-  text << (constant.value.numel() > 4 ? ", …}" : "}");
-  return text.str();
+  return value_text(constant.value, {.values_max = 4, .digits = 17});
 }
 
 bool uses(const Op& op, int id) {
@@ -120,6 +110,24 @@ std::string difference(const Program& program, const ProgramConstant& first,
 
 std::string form(const Program& program, std::size_t index) {
   return index < program.ops.size() ? describe(program.ops[index]) : "the end of the function";
+}
+
+// In op `index`.
+std::string difference(const Program& first, const Program& second, std::size_t index) {
+  std::ostringstream text;
+  text << "op #" << index << " was " << form(first, index) << " in the first pass and "
+       << form(second, index) << " in the second";
+  return text.str();
+}
+
+std::string constant_difference(const Program& first, const Program& second) {
+  std::size_t constants = std::min(first.constants.size(), second.constants.size());
+  for (std::size_t i = 0; i < constants; ++i) {
+    if (!is_equal(first.constants[i], second.constants[i])) {
+      return difference(first, first.constants[i], second.constants[i]);
+    }
+  }
+  return "";
 }
 
 }  // namespace
@@ -150,18 +158,9 @@ std::string first_difference(const Program& first, const Program& second) {
   std::size_t ops = std::max(first.ops.size(), second.ops.size());
   for (std::size_t i = 0; i < ops; ++i) {
     bool both = i < first.ops.size() && i < second.ops.size();
-    if (both && is_equal(first.ops[i], second.ops[i])) continue;
-    std::ostringstream text;
-    text << "op #" << i << " was " << form(first, i) << " in the first pass and " << form(second, i)
-         << " in the second";
-    return text.str();
+    if (!both || !is_equal(first.ops[i], second.ops[i])) return difference(first, second, i);
   }
-  std::size_t constants = std::min(first.constants.size(), second.constants.size());
-  for (std::size_t i = 0; i < constants; ++i) {
-    if (!is_equal(first.constants[i], second.constants[i])) {
-      return difference(first, first.constants[i], second.constants[i]);
-    }
-  }
+  if (std::string text = constant_difference(first, second); !text.empty()) return text;
   bool same_tables = first.constants.size() == second.constants.size() &&
                      first.variables.size() == second.variables.size() &&
                      first.inputs.size() == second.inputs.size();
@@ -174,6 +173,29 @@ std::string first_difference(const Program& first, const Program& second) {
   }
   if (!same_tables) return "the two passes used other variables, constants or captured inputs";
   return first.outputs == second.outputs ? "" : "the two passes returned other values";
+}
+
+std::string first_difference_so_far(const Program& first, const Program& beginning) {
+  for (std::size_t i = 0; i < beginning.ops.size(); ++i) {
+    if (i >= first.ops.size()) return difference(first, beginning, i);
+    Op op = beginning.ops[i];
+    if (op.outs.empty() && i + 1 == beginning.ops.size()) {
+      op.outs = first.ops[i].outs;
+      op.flags = first.ops[i].flags;
+    }
+    if (!is_equal(first.ops[i], op)) return difference(first, beginning, i);
+  }
+  return constant_difference(first, beginning);
+}
+
+std::string first_difference_so_far(const std::vector<Op>& first,
+                                    const std::vector<Op>& beginning) {
+  for (std::size_t i = 0; i < beginning.size(); ++i) {
+    if (i < first.size() && is_equal(first[i], beginning[i])) continue;
+    return "the second pass called " + describe(beginning[i]) +
+           (i < first.size() ? ", the first pass " + describe(first[i]) : "");
+  }
+  return "";
 }
 
 }  // namespace cohort::function

@@ -4,6 +4,7 @@
 #include <ATen/ops/clone.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "cohort/function/internal/tracer/arguments.h"
 #include "cohort/function/internal/tracer/key.h"
@@ -37,8 +38,10 @@ std::vector<at::Tensor> Recorder::add_arguments(const std::vector<at::Tensor>& a
   for (const at::Tensor& argument : arguments) {
     copies.push_back(private_copy(argument));
     int id = values_.add(copies.back(), Origin::argument);
+    note_content(copies.back());
     program_.inputs.push_back({id, TensorSpec::of(argument)});
   }
+  arguments_ = copies;
   return copies;
 }
 
@@ -53,10 +56,11 @@ std::vector<at::Tensor> Recorder::iterator_next(std::int64_t resource) {
   std::vector<at::Tensor> fields;
   Out out{.is_list = true, .ids = {}};
   ProgramDraw draw;
-  for (const at::Tensor& field : options_.draw(resource, draw_counts_[resource]++, pass_)) {
+  for (const at::Tensor& field : example_element(resource)) {
     fields.push_back(private_copy(field));
     draw.fields.push_back(TensorSpec::of(field));
     out.ids.push_back(values_.add(fields.back(), Origin::draw));
+    note_content(fields.back());
   }
   Op op;
   op.name = "cohort::iterator_next";
@@ -65,6 +69,19 @@ std::vector<at::Tensor> Recorder::iterator_next(std::int64_t resource) {
   op.flags = Op::effect;
   draws_.push_back(std::move(op));
   program_.draws.push_back(std::move(draw));
+  return fields;
+}
+
+// Of the next draw, with the pass's values.
+std::vector<at::Tensor> Recorder::example_element(std::int64_t resource) {
+  const int number = draw_counts_[resource]++;
+  std::vector<at::Tensor> fields = options_.draw(resource, number, pass_);
+  if (change_ == Change::none || change_ == Change::rolled) return fields;
+  const std::vector<at::Tensor> first = options_.draw(resource, number, 0);
+  for (std::size_t i = 0; i < fields.size() && i < first.size(); ++i) {
+    if (TensorSpec::of(first[i]) == TensorSpec::of(fields[i]))
+      fields[i] = changed(first[i], fields[i], change_);
+  }
   return fields;
 }
 
@@ -124,9 +141,11 @@ void Recorder::apply(std::string_view rule, const at::Tensor& variable, const at
     std::vector<int> ids;
     for (const at::Tensor& one : hyper) ids.push_back(hyper_value(one));
     int value = content_of(gradient);
+    send_writes(index);
     add_effect("cohort::apply", index,
                {text_argument(std::string(rule)), integer_argument(index), value_argument(value),
                 values_argument(std::move(ids))});
+    note_update(index);
   });
 }
 
@@ -141,8 +160,34 @@ void Recorder::assign(AssignKind kind, const at::Tensor& variable, const at::Ten
              value.defined() ? TensorSpec::of(value).to_string() : "an undefined tensor");
     }
     int id = content_of(value);
+    if (kind == AssignKind::assign)
+      drop_writes(variables_[static_cast<std::size_t>(index)]);
+    else
+      send_writes(index);
     add_effect(name_of_op(kind), index, {integer_argument(index), value_argument(id)});
+    note_update(index);
   });
+}
+
+void Recorder::inspect(std::string name, std::string_view label, const at::Tensor& value) {
+  if (failure_) throw *failure_;
+  Untraced untraced;
+  guarded(name, [&] {
+    Op op;
+    int id = content_of(value);
+    op.name = name;
+    op.args = {text_argument(std::string(label)), value_argument(id)};
+    op.flags = Op::effect;
+    program_.ops.push_back(std::move(op));
+  });
+}
+
+void Recorder::print(std::string_view label, const at::Tensor& value) {
+  inspect("cohort::print", label, value);
+}
+
+void Recorder::check_finite(std::string_view label, const at::Tensor& value) {
+  inspect("cohort::check_finite", label, value);
 }
 
 void Recorder::capture_input(const at::Tensor& value) {
@@ -159,6 +204,28 @@ void Recorder::capture_input(const at::Tensor& value) {
   });
 }
 
+// Whether backward() has left gradients, and nothing that leaves the program comes from one.
+bool Recorder::leaves_gradients() {
+  std::unordered_set<int> derived;
+  for (const VariableUse& use : variables_) {
+    const at::Tensor& gradient = use.tensor.is_leaf() ? use.tensor.grad() : at::Tensor();
+    if (gradient.defined()) derived.insert(values_.find(gradient));
+  }
+  if (derived.empty()) return false;
+  const auto is_derived = [&](int id) { return derived.contains(id); };
+  for (const Op& op : program_.ops) {
+    bool is_update = (op.flags & Op::effect) != 0 && op.name != "cohort::print" &&
+                     op.name != "cohort::check_finite";
+    bool takes_one = std::any_of(op.args.begin(), op.args.end(), [&](const Arg& arg) {
+      return is_derived(arg.id) || std::any_of(arg.ids.begin(), arg.ids.end(), is_derived);
+    });
+    if (is_update || (takes_one && (op.flags & Op::effect) != 0)) return false;
+    if (!takes_one) continue;
+    for (const Out& out : op.outs) derived.insert(out.ids.begin(), out.ids.end());
+  }
+  return std::none_of(program_.outputs.begin(), program_.outputs.end(), is_derived);
+}
+
 void Recorder::finish(const std::vector<at::Tensor>& outputs) {
   if (failure_) throw *failure_;
   Untraced untraced;
@@ -168,6 +235,7 @@ void Recorder::finish(const std::vector<at::Tensor>& outputs) {
       program_.outputs.push_back(outputs[i].defined() ? content_of(outputs[i]) : -1);
     });
   }
+  drops_gradients_ = leaves_gradients();
   for (std::size_t i = 0; i < variables_.size(); ++i) {
     const VariableUse& use = variables_[i];
     const ProgramVariable& variable = program_.variables[i];
@@ -177,13 +245,34 @@ void Recorder::finish(const std::vector<at::Tensor>& outputs) {
                "' got other memory or another shape inside the function; copy_() or assign the new "
                "values");
       }
-      if (!use.is_written || !use.traced->is_remote) return;
-      auto index = static_cast<int>(i);
-      add_effect("cohort::assign", index, {integer_argument(index), value_argument(variable.id)});
+      send_writes(static_cast<int>(i));
     });
   }
+  guarded("the end of the function", [&] {
+    for (const at::Tensor& argument : arguments_) note_content_use(argument, false, false);
+    for (const VariableUse& use : variables_) note_content_use(use.tensor, false, false);
+    expect_random_state();
+  });
   program_.ops.insert(program_.ops.begin(), draws_.begin(), draws_.end());
   program_.value_count = values_.count();
+}
+
+Program Recorder::unfinished_program() const {
+  Program program = program_;
+  program.ops.insert(program.ops.begin(), draws_.begin(), draws_.end());
+  if (running_) program.ops.push_back(*running_);
+  return program;
+}
+
+std::vector<std::optional<TensorSpec>> Recorder::specs() const {
+  std::vector<std::optional<TensorSpec>> specs;
+  for (int id = 0; id < values_.count(); ++id) {
+    const Geometry& geometry = values_.geometry(id);
+    const bool is_known = geometry.dtype != c10::ScalarType::Undefined;
+    specs.push_back(is_known ? std::optional(TensorSpec{geometry.dtype, geometry.sizes})
+                             : std::nullopt);
+  }
+  return specs;
 }
 
 ProgramInfo Recorder::info() const {
@@ -195,13 +284,14 @@ ProgramInfo Recorder::info() const {
                               .spec = variable.spec,
                               .is_read = variable.is_read,
                               .is_updated = variables_[i].is_updated,
-                              .is_handle_only = variable.is_handle_only});
+                              .is_handle_only = variable.is_handle_only,
+                              .is_merged = variables_[i].is_merged});
   }
   for (std::size_t i = 0; i < draws_.size(); ++i) {
     info.draws.push_back({draws_[i].args.front().constant.toInt(), program_.draws[i].fields});
   }
   info.output_count = program_.outputs.size();
-  info.op_count = program_.ops.size();
+  info.op_count = program_.ops.size() - unused_ops_.size();
   info.is_random = program_.is_random;
   return info;
 }

@@ -3,7 +3,6 @@
 
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/jit_type.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <array>
@@ -29,6 +28,11 @@ constexpr std::array<std::string_view, 20> kMetadataQueries = {
 constexpr std::array<std::string_view, 8> kDynamicShapes = {
     "aten::nonzero",  "aten::masked_select", "aten::_unique", "aten::_unique2",
     "aten::bincount", "aten::unique_dim",    "aten::_nnz",    "aten::unique_consecutive"};
+
+// LibTorch 2 tags the overload that takes lists of lengths too, whose sizes are in the program.
+bool has_sizes_of_lists(const c10::OperatorName& op) {
+  return op.name == "aten::_ctc_loss" && op.overload_name.empty();
+}
 
 constexpr std::array<std::string_view, 12> kOverwriters = {
     "aten::fill_",    "aten::zero_",      "aten::copy_",       "aten::normal_",
@@ -98,28 +102,7 @@ bool decomposes(const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
          !op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
 }
 
-bool run_without_checks(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  if (op.operator_name().name != "aten::one_hot") return false;
-  std::int64_t classes = torch::jit::peek(stack, 1, 2).toInt();
-  if (classes <= 0) return false;
-  at::Tensor labels = torch::jit::peek(stack, 0, 2).toTensor();
-  std::vector<std::int64_t> sizes = labels.sizes().vec();
-  sizes.push_back(classes);
-  at::Tensor result = at::zeros(sizes, labels.options());
-  result.scatter_(-1, labels.unsqueeze(-1), 1);
-  torch::jit::drop(stack, 2);
-  torch::jit::push(stack, std::move(result));
-  return true;
-}
-
-bool is_metadata_query(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments) {
-  const std::string& name = op.operator_name().name;
-  if (name != "aten::equal") return contains(kMetadataQueries, name);
-  // torch::nn's attention asks whether its query is its key: one tensor, whatever it holds.
-  const at::Tensor& first = arguments[0].toTensor();
-  const at::Tensor& second = arguments[1].toTensor();
-  return first.is_same(second) || first.sizes() != second.sizes();
-}
+bool is_metadata_query(std::string_view name) { return contains(kMetadataQueries, name); }
 
 bool returns_host_value(const c10::FunctionSchema& schema) {
   const auto& returns = schema.returns();
@@ -135,6 +118,7 @@ bool has_dynamic_shape(const c10::OperatorHandle& op, std::span<const c10::IValu
     auto indices = arguments[1].toListRef();
     return std::any_of(indices.begin(), indices.end(), is_mask);
   }
+  if (has_sizes_of_lists(op.operator_name())) return false;
   return contains(kDynamicShapes, name) || op.hasTag(at::Tag::dynamic_output_shape);
 }
 
@@ -154,6 +138,8 @@ bool writes_argument(const c10::OperatorHandle& op, std::span<const c10::IValue>
     return flag.isBool() && flag.toBool();
   });
 }
+
+bool changes_shape_only(const c10::OperatorHandle& op) { return op.hasTag(at::Tag::inplace_view); }
 
 bool only_views_argument(const c10::OperatorHandle& op, std::size_t index) {
   const c10::AliasInfo* alias = op.schema().arguments()[index].alias_info();

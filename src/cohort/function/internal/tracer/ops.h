@@ -5,7 +5,6 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
-#include <ATen/core/stack.h>
 
 #include <span>
 #include <string>
@@ -17,11 +16,8 @@ namespace cohort::function {
 
 // The op runs as other ops, which are recorded in its place. `keys`: what is left of its dispatch.
 bool decomposes(const c10::OperatorHandle& op, c10::DispatchKeySet keys);
-// Does the work of a composite that looks at tensor data for checks only (one_hot) by ops that are
-// traced; false: it is no such one.
-bool run_without_checks(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 // The op's host result depends on shapes and kinds only.
-bool is_metadata_query(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments);
+bool is_metadata_query(std::string_view name);
 // Some return is neither Tensor nor Tensor[].
 bool returns_host_value(const c10::FunctionSchema& schema);
 // The shape of a result depends on tensor data.
@@ -31,6 +27,8 @@ bool is_random(const c10::OperatorHandle& op);
 // statistics).
 bool writes_argument(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments,
                      std::size_t index);
+// What the op writes is the shape of its argument, and none of its values (t_, unsqueeze_).
+bool changes_shape_only(const c10::OperatorHandle& op);
 // The op gives a view of this argument and reads nothing of it.
 bool only_views_argument(const c10::OperatorHandle& op, std::size_t index);
 // A written argument is overwritten whole, whatever it held.

@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/function/internal/tracer/recorder.h"
 
+#include <c10/core/DefaultDtype.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/jit/runtime/interpreter.h>
+
+#include <algorithm>
 
 #include "cohort/function/internal/allow_list.h"
+#include "cohort/function/internal/argument_text.h"
 #include "cohort/function/internal/tracer/arguments.h"
-#include "cohort/function/internal/tracer/call_site.h"
+#include "cohort/function/internal/tracer/host_readers.h"
 #include "cohort/function/internal/tracer/key.h"
+#include "cohort/function/internal/tracer/library_caller.h"
 #include "cohort/function/internal/tracer/ops.h"
+#include "cohort/function/internal/tracer/rewrites.h"
 
 namespace cohort::function {
 namespace {
@@ -43,6 +51,22 @@ class FirstFrame {
   bool is_first_;
 };
 
+// The running statistics of a composite op, for as long as it runs.
+class WithAverages {
+ public:
+  WithAverages(std::optional<RunningAverages>& slot, std::optional<RunningAverages> averages)
+      : slot_(slot), outer_(slot) {
+    if (averages) slot_ = std::move(averages);
+  }
+  ~WithAverages() { slot_ = std::move(outer_); }
+  WithAverages(const WithAverages&) = delete;
+  WithAverages& operator=(const WithAverages&) = delete;
+
+ private:
+  std::optional<RunningAverages>& slot_;
+  std::optional<RunningAverages> outer_;
+};
+
 // A flag that is up for a scope.
 class Inside {
  public:
@@ -55,23 +79,56 @@ class Inside {
   bool& flag_;
 };
 
+std::string message_of(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+}
+
 std::span<const c10::IValue> arguments_of(const c10::OperatorHandle& op,
                                           const torch::jit::Stack& stack) {
   std::size_t count = op.schema().arguments().size();
   return {stack.data() + stack.size() - count, count};
 }
 
-}  // namespace
-
-Recorder::Recorder(const TraceOptions& options, int pass, std::shared_ptr<MemoryWatch> memory)
-    : options_(options), pass_(pass), memory_(std::move(memory)) {
-  if (pass > 0) state_.reseed_default_generator();
-  for (const at::Tensor& leaf : options.leaves) state_.hide_gradient(leaf);
+// A tensor with a floating-point or complex type of its own, other than a number of the host.
+bool has_real_argument(std::span<const c10::IValue> arguments) {
+  bool has_real = false;
+  for (const c10::IValue& argument : arguments) {
+    for_each_tensor(argument, [&](const at::Tensor& tensor) {
+      const bool is_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+      has_real = has_real || (!is_number && (tensor.is_floating_point() || tensor.is_complex()));
+    });
+  }
+  return has_real;
 }
 
-void Recorder::fail(std::string_view what, const std::string& reason) {
+}  // namespace
+
+bool OpFailure::explains(const std::exception& error) const {
+  return message_of(error).find(message) != std::string::npos;
+}
+
+Recorder::Recorder(const TraceOptions& options, int pass, Change change,
+                   std::shared_ptr<MemoryWatch> memory)
+    : options_(options), pass_(pass), change_(change), memory_(std::move(memory)) {
+  if (pass > 0) state_.reseed_default_generator();
+  random_state_ = state_.random_state();
+  for (const at::Tensor& leaf : options.leaves) state_.hide_gradient(leaf);
+  for (const at::Tensor& variable : options.variables) state_.hide_gradient(variable);
+}
+
+void Recorder::change_variables(const std::vector<at::Tensor>& variables) {
+  for (const at::Tensor& variable : variables) state_.change_values(variable, change_);
+}
+
+std::vector<at::Tensor> Recorder::variables() const {
+  std::vector<at::Tensor> tensors;
+  for (const VariableUse& use : variables_) tensors.push_back(use.tensor);
+  return tensors;
+}
+
+std::string Recorder::position() const {
   std::ostringstream text;
-  text << "[function.trace] cannot trace '" << what << "': " << reason;
   if (!composites_.empty()) {
     text << " [inside ";
     for (std::size_t i = 0; i < composites_.size(); ++i)
@@ -81,15 +138,71 @@ void Recorder::fail(std::string_view what, const std::string& reason) {
   text << "; op #" << draws_.size() + program_.ops.size() << " of the trace of '" << options_.name
        << '\'';
   if (!program_.ops.empty()) text << ", after " << program_.ops.back().name;
-  if (options_.names_call_site) text << call_site(outermost_frame_);
-  failure_ = Error(ErrorCode::invalid_argument, text.str());
+  return text.str();
+}
+
+void Recorder::fail(std::string_view what, const std::string& reason) {
+  std::string text = "[function.trace] cannot trace '" + std::string(what) + "': " + reason;
+  text += hint_of_op() + position();
+  if (options_.names_call_site) text += CallStack::here(outermost_frame_).lines();
+  failure_ = Error(ErrorCode::invalid_argument, text);
   throw *failure_;
+}
+
+// The body may catch the exception, so what makes its text long waits until it has not.
+void Recorder::note_failure(const c10::OperatorHandle& op, Arguments arguments,
+                            const std::exception& error) {
+  std::string message = message_of(error);
+  // The operators around the one that threw pass it on.
+  if (op_failure_ && op_failure_->message == message) return;
+  std::string text = "[function.trace] '" + op.operator_name().name + "' failed: " + message +
+                     " (with " + tensors_among(op.schema(), arguments) + ")" + hint_of_op() +
+                     position();
+  op_failure_ = OpFailure{std::move(message), std::move(text), CallStack::here(outermost_frame_)};
+}
+
+std::string Recorder::hint() const {
+  std::string text;
+  if (has_run_script_) {
+    text +=
+        "; it calls a TorchScript module (torch::jit::Module), whose interpreter chooses other "
+        "operators from call to call: write that part as a torch::nn::Module, or register the "
+        "whole step by name (Function::registered)";
+  }
+  if (torch::autograd::AnomalyMode::is_enabled()) {
+    text +=
+        "; anomaly detection is on, which reads every gradient on the host: switch it off "
+        "(torch::autograd::AnomalyMode) and call cohort::check_finite() inside the function";
+  }
+  return text;
+}
+
+std::string Recorder::hint_of_op() const {
+  if (!is_op_sparse_) return hint();
+  return hint() +
+         "; it works on a sparse tensor, as the gradient of an embedding with sparse(true) is: "
+         "make the embedding without it, or go on with to_dense()";
 }
 
 void Recorder::on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                      torch::jit::Stack* stack) {
   FirstFrame first(outermost_frame_, __builtin_frame_address(0));
   if (failure_) throw *failure_;
+  has_run_script_ = has_run_script_ || !torch::jit::currentCallstack().empty();
+  is_op_sparse_ = keys.has(c10::DispatchKey::SparseCPU);
+  const std::size_t size = stack->size();
+  try {
+    dispatch(op, keys, stack);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    note_failure(op, stack->size() == size ? arguments_of(op, *stack) : Arguments(), error);
+    throw;
+  }
+}
+
+void Recorder::dispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                        torch::jit::Stack* stack) {
   // The autocast kernel casts its arguments and calls the op again.
   if (keys.has_any(c10::autocast_dispatch_keyset)) return op.redispatchBoxed(keys, stack);
   const std::string& name = op.operator_name().name;
@@ -100,28 +213,57 @@ void Recorder::on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
       return record(op, keys, stack);
     return run(op, keys, stack);
   }
-  if (decomposes(op, keys)) {
+  bool is_composite = decomposes(op, keys) && !is_recorded_whole(op);
+  if (is_composite) note_composite(op, arguments_of(op, *stack));
+  if (is_rewritten(op, *stack)) return;
+  if (is_composite) {
     Entered composite(composites_, name);
-    if (run_without_checks(op, *stack)) return;
+    guarded(name, [&] { expect_fixed_host_reads(op, arguments_of(op, *stack)); });
+    WithAverages averages(averages_, running_averages_of(op, arguments_of(op, *stack)));
     return op.redispatchBoxed(keys, stack);
   }
   record(op, keys, stack);
 }
 
-void Recorder::expect_recordable(const c10::OperatorHandle& op, Arguments arguments) const {
+bool Recorder::is_rewritten(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const std::string inside = composites_.empty() ? "" : composites_.back();
+  Entered composite(composites_, op.operator_name().name);
+  return rewrite(op, inside, stack);
+}
+
+void Recorder::expect_recordable(const c10::OperatorHandle& op, Arguments arguments) {
   const std::string& name = op.operator_name().name;
   if (returns_host_value(op.schema())) {
+    if (is_batch_counter(arguments[0])) {
+      refuse(
+          "BatchNorm without a momentum divides by the number of batches, which it reads on the "
+          "host; give it a momentum, as BatchNormOptions(features).momentum(0.1)");
+    }
     refuse(
         "its result is a host value that depends on tensor data; a traced function cannot branch "
         "on it or compute with it on the host: keep it a tensor (torch::where, clamp), or do this "
         "outside the function");
   }
   if (has_dynamic_shape(op, arguments)) {
+    if (is_called_inside("AdaptiveLogSoftmaxWithLossImpl")) {
+      refuse(
+          "AdaptiveLogSoftmaxWithLoss selects rows by their labels, and a program has fixed "
+          "shapes; "
+          "torch::nll_loss(module->log_prob(input), target) is the same loss without");
+    }
     refuse(
         "the shape of its result depends on tensor data, and a program has fixed shapes; use "
         "torch::where or multiply by the mask");
   }
   if (!is_allowed_op(name)) refuse("the operator is not on the list of those that a server runs");
+}
+
+bool Recorder::is_batch_counter(const c10::IValue& value) {
+  if (!value.isTensor() || !value.toTensor().defined()) return false;
+  const TracedMemory* memory = values_.memory_of(value.toTensor());
+  if (memory == nullptr || memory->origin != Origin::variable) return false;
+  return program_.variables[static_cast<std::size_t>(memory->variable)].name.ends_with(
+      "num_batches_tracked");
 }
 
 void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
@@ -133,14 +275,20 @@ void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
 void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                       torch::jit::Stack* stack) {
   const std::string& name = op.operator_name().name;
-  std::vector<at::Tensor> written;
+  std::vector<Write> written;
+  std::vector<bool> are_fixed;
   Op recorded;
   Arguments arguments = arguments_of(op, *stack);
-  if (is_metadata_query(op, arguments)) return run(op, keys, stack);
+  if (is_metadata_query(name)) return run(op, keys, stack);
   guarded(name, [&] {
+    expect_fixed_host_reads(op, arguments);
     recorded = encode(op, arguments);
     written = prepare_memory(op, arguments);
+    are_fixed = fixed_results(op, arguments);
+    if ((recorded.flags & Op::random) != 0) expect_random_state();
   });
+  const bool has_real_input = has_real_argument(arguments);
+  running_ = recorded;
   bool is_watched = !written.empty() && c10::GradMode::is_enabled() && !is_inside_op_;
   if (is_watched) {
     Inside inside(is_inside_op_);
@@ -148,14 +296,35 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   } else {
     run(op, keys, stack);
   }
-  for (const at::Tensor& tensor : written) values_.refresh(tensor);
+  running_.reset();
+  if ((recorded.flags & Op::random) != 0) random_state_ = state_.random_state();
+  for (const Write& write : written) values_.refresh(write.tensor);
+  guarded(name, [&] { expect_explicit_dtype(op, *stack, has_real_input, recorded); });
   recorded.outs = number_results(op.schema().returns().size(), *stack);
+  const bool is_fixed = std::find(are_fixed.begin(), are_fixed.end(), false) == are_fixed.end();
+  for (const Write& write : written) note_written(write.tensor, is_fixed, write.is_overwritten);
+  for (std::size_t i = 0; i < are_fixed.size(); ++i) {
+    for_each_tensor((*stack)[stack->size() - are_fixed.size() + i], [&](const at::Tensor& result) {
+      note_made(result, name, are_fixed[i]);
+      if (has_size_of_data(op) && !is_fixed) note_size_of_data(result);
+    });
+  }
   if (!written.empty()) recorded.flags |= Op::writes;
   if (makes_memory_to_fill(name)) {
     watch_memory(stack->back().toTensor(), recorded.outs.back().ids.back(),
                  makes_unwritten_memory(name));
   }
   program_.ops.push_back(std::move(recorded));
+}
+
+void Recorder::expect_random_state() const {
+  if (state_.random_state() == random_state_) return;
+  refuse(
+      "the state of the default random generator was changed inside the function by something "
+      "else than a random operator (torch::manual_seed(), set_state(), a number drawn on the host, "
+      "another thread), and a server would ignore that: every run of a traced function gets its "
+      "own seed. Seed outside the function, draw with operators alone, and keep what was drawn "
+      "(a dropout mask) instead of drawing it again");
 }
 
 Op Recorder::encode(const c10::OperatorHandle& op, Arguments arguments) {
@@ -181,19 +350,62 @@ Op Recorder::encode(const c10::OperatorHandle& op, Arguments arguments) {
   return recorded;
 }
 
+void Recorder::expect_explicit_dtype(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
+                                     bool has_real_input, Op& recorded) {
+  if (has_real_input || c10::get_default_dtype_as_scalartype() == c10::kFloat) return;
+  const std::size_t count = op.schema().returns().size();
+  for (std::size_t i = stack.size() - count; i < stack.size(); ++i) {
+    for_each_tensor(stack[i], [&](const at::Tensor& result) {
+      if (!result.is_floating_point() && !result.is_complex()) return;
+      const auto& schema = op.schema().arguments();
+      const auto dtype = std::find_if(schema.begin(), schema.end(), [](const c10::Argument& one) {
+        return one.name() == "dtype";
+      });
+      if (dtype == schema.end()) {
+        refuse(
+            "its result follows torch::set_default_dtype(), and a server has a default of its "
+            "own: convert the integers to a floating-point type first, as x.to(torch::kDouble)");
+      }
+      Arg& argument = recorded.args[static_cast<std::size_t>(dtype - schema.begin())];
+      if (argument.kind == Arg::Kind::none)
+        argument = integer_argument(static_cast<std::int64_t>(result.scalar_type()));
+    });
+  }
+}
+
+// Ops inside may not be reached: the composite may throw for a host value before.
+void Recorder::note_composite(const c10::OperatorHandle& op, Arguments arguments) {
+  Op call;
+  call.name = op.operator_name().name;
+  call.overload = op.operator_name().overload_name;
+  const auto& schema = op.schema().arguments();
+  for (std::size_t i = 0; i < schema.size(); ++i) {
+    try {
+      call.args.push_back(
+          encode_argument(schema[i], arguments[i], [](const at::Tensor&) { return 0; }));
+    } catch (const Refusal&) {
+      call.args.emplace_back();  // the ops inside say so
+    }
+  }
+  composite_calls_.push_back(std::move(call));
+}
+
 // Checks the writes, saves what they destroy, and returns the written tensors.
-std::vector<at::Tensor> Recorder::prepare_memory(const c10::OperatorHandle& op,
-                                                 Arguments arguments) {
-  std::vector<at::Tensor> written;
+std::vector<Recorder::Write> Recorder::prepare_memory(const c10::OperatorHandle& op,
+                                                      Arguments arguments) {
+  std::vector<Write> written;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     bool is_written = writes_argument(op, arguments, i);
     if (!is_written && only_views_argument(op, i)) continue;
     bool is_overwritten = is_written && overwrites_argument(op, i);
     for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
       if (is_written) {
-        note_write(tensor);
-        written.push_back(tensor);
+        // A view may get another shape, but not a tensor of the user's own.
+        if (!changes_shape_only(op) || !values_.is_result(tensor))
+          note_write(tensor, op, arguments, i);
+        written.push_back({tensor, is_overwritten});
       }
+      if (changes_shape_only(op) && is_old_gradient(tensor)) return;  // detach_()
       note_content_use(tensor, is_written, is_overwritten);
     });
   }

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 
 #include "cohort/core/log.h"
+#include "cohort/function/internal/tracer/content_hash.h"
 #include "cohort/function/internal/tracer/key.h"
 
 namespace cohort::function {
@@ -31,6 +32,7 @@ StateKeeper::~StateKeeper() {
       if (!tensor.is_alias_of(memory)) tensor.set_data(memory);
     }
     for (const Contents& saved : contents_) saved.memory.copy_(saved.copy);
+    for (const Changed& one : changed_) toggle(one.memory, one.how);
     for (const Gradient& hidden : gradients_) hidden.leaf.mutable_grad() = hidden.gradient;
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     std::lock_guard<std::mutex> lock(generator.mutex());
@@ -38,6 +40,14 @@ StateKeeper::~StateKeeper() {
   } catch (const std::exception& error) {
     log_error("[function.trace] could not put the state back: ", error.what());
   }
+}
+
+std::uint64_t StateKeeper::random_state() const {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  std::lock_guard<std::mutex> lock(generator.mutex());
+  Untraced untraced;
+  const at::Tensor state = generator.get_state();
+  return hash_of({static_cast<const std::byte*>(state.data_ptr()), state.nbytes()});
 }
 
 void StateKeeper::reseed_default_generator() {
@@ -54,9 +64,27 @@ void StateKeeper::save_contents(const at::Tensor& tensor) {
   contents_.push_back({memory, memory.clone()});
 }
 
+void StateKeeper::change_values(const at::Tensor& tensor, Change how) {
+  if (!tensor.has_storage() || !tensor.device().is_cpu() || !tensor.is_non_overlapping_and_dense())
+    return;
+  if (!changed_storages_.insert(tensor.storage().unsafeGetStorageImpl()).second) return;
+  Untraced untraced;
+  at::Tensor memory = whole_memory(tensor);
+  toggle(memory, how);
+  changed_.push_back({std::move(memory), how});
+}
+
 void StateKeeper::keep_memory(const at::Tensor& tensor) {
   Untraced untraced;
   memories_.emplace_back(tensor, tensor.detach());
+}
+
+std::vector<at::Tensor> StateKeeper::leaves_with_gradients() const {
+  std::vector<at::Tensor> leaves;
+  for (const Gradient& hidden : gradients_) {
+    if (hidden.leaf.grad().defined()) leaves.push_back(hidden.leaf);
+  }
+  return leaves;
 }
 
 void StateKeeper::hide_gradient(const at::Tensor& leaf) {

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/function/internal/tracer/changes.h"
+
 namespace cohort::function {
 
 // Remembers contents, gradients and the default generator, and puts them back when it goes. Used
@@ -21,12 +23,18 @@ class StateKeeper {
   StateKeeper(const StateKeeper&) = delete;
   StateKeeper& operator=(const StateKeeper&) = delete;
 
+  // A hash of the state of the default generator.
+  std::uint64_t random_state() const;
   // Random numbers that reach a program in spite of everything should differ between passes.
   void reseed_default_generator();
   // Before the first write to a tensor that outlives the trace: its whole memory.
   void save_contents(const at::Tensor& tensor);
+  // Other values for the variable of `tensor` as long as this lives, made in place.
+  void change_values(const at::Tensor& tensor, Change how);
   // For a tensor whose memory set_data() might replace.
   void keep_memory(const at::Tensor& tensor);
+  // The leaves that were hidden and have a gradient now.
+  std::vector<at::Tensor> leaves_with_gradients() const;
   // At the first sight of a leaf: takes its gradient away, which would else be captured.
   void hide_gradient(const at::Tensor& leaf);
 
@@ -35,16 +43,22 @@ class StateKeeper {
     at::Tensor memory;  // all bytes of a storage
     at::Tensor copy;
   };
+  struct Changed {
+    at::Tensor memory;
+    Change how;
+  };
   struct Gradient {
     at::Tensor leaf;
     at::Tensor gradient;
   };
 
   at::Generator generator_state_;
+  std::vector<Changed> changed_;
   std::vector<Contents> contents_;
   std::vector<std::pair<at::Tensor, at::Tensor>> memories_;  // tensor, alias of its memory
   std::vector<Gradient> gradients_;
   std::unordered_set<const void*> seen_;
+  std::unordered_set<const void*> changed_storages_;
 };
 
 // The memory of `tensor` as a flat tensor that shares it.

@@ -26,6 +26,14 @@ Geometry Geometry::of(const at::Tensor& tensor) {
   at::Tensor dense = tensor_with_storage(tensor);
   if (!dense.defined()) return geometry;
   geometry.storage = dense.storage().unsafeGetStorageImpl();
+  if (geometry.layout == c10::kSparse) {
+    const auto* sparse = static_cast<const at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
+    const at::Tensor indices = sparse->indices();
+    geometry.offset = dense.storage_offset();
+    geometry.index_storage = indices.storage().unsafeGetStorageImpl();
+    geometry.index_offset = indices.storage_offset();
+    geometry.value_count = sparse->nnz();
+  }
   if (geometry.layout != c10::kStrided) return geometry;
   geometry.offset = tensor.storage_offset();
   geometry.strides = tensor.strides().vec();
@@ -43,6 +51,7 @@ bool Geometry::is_view_of(const Geometry& other) const {
 int ValueTable::add(const at::Tensor& tensor, Origin origin) {
   int id = count();
   geometries_.push_back(Geometry::of(tensor));
+  origins_.push_back(origin);
   know(tensor, id);
   place(tensor, id, origin);
   return id;
@@ -50,7 +59,13 @@ int ValueTable::add(const at::Tensor& tensor, Origin origin) {
 
 int ValueTable::add_unseen() {
   geometries_.emplace_back();
+  origins_.push_back(Origin::result);
   return count() - 1;
+}
+
+bool ValueTable::is_result(const at::Tensor& tensor) const {
+  const int id = find_same(tensor);
+  return id >= 0 && origins_[static_cast<std::size_t>(id)] == Origin::result;
 }
 
 int ValueTable::find_same(const at::Tensor& tensor) const {
@@ -120,7 +135,7 @@ TracedMemory* ValueTable::memory(const at::Tensor& tensor, Origin origin) {
   const c10::StorageImpl* storage = dense.storage().unsafeGetStorageImpl();
   auto found = memories_.find(storage);
   if (found == memories_.end()) {
-    TracedMemory fresh{dense.storage().getWeakStorageImpl(), origin, -1, -1, 0, {}};
+    TracedMemory fresh{.storage = dense.storage().getWeakStorageImpl(), .origin = origin};
     found = memories_.emplace(storage, std::move(fresh)).first;
   }
   return &found->second;

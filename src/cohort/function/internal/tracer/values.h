@@ -8,13 +8,24 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <cstdint>
+#include <string>
 #include <unordered_map>
 #include <vector>
+
+#include "cohort/function/internal/tracer/content_hash.h"
 
 namespace cohort::function {
 
 // Where the memory of a tensor comes from.
-enum class Origin : std::uint8_t { argument, captured_input, draw, variable, constant, result };
+enum class Origin : std::uint8_t {
+  argument,
+  captured_input,
+  draw,
+  variable,
+  constant,
+  result,
+  old_gradient  // that an earlier call left in .grad
+};
 
 // What tells apart the tensors of one memory. A value type.
 struct Geometry {
@@ -26,6 +37,10 @@ struct Geometry {
   c10::Layout layout = c10::kStrided;
   bool is_conjugated = false;
   bool is_negated = false;
+  // Of a sparse tensor: where its indices are, and how many.
+  const c10::StorageImpl* index_storage = nullptr;
+  std::int64_t index_offset = 0;
+  std::int64_t value_count = 0;
 
   // Of a strided or sparse COO tensor (whose memory is that of its values); other layouts have no
   // storage.
@@ -44,10 +59,21 @@ struct TracedMemory {
   // The value of the factory op (empty, zeros, …) that made it, while no recorded op has written
   // there; else -1.
   int factory_value = -1;
-  // A hash of what the factory op left there.
-  std::uint64_t factory_hash = 0;
+  // The op that made it, where origin is result; the variable's name, where it is old_gradient.
+  std::string maker = {};
+  // What the recorded ops, or whoever made it, left there; how often LibTorch says that it was
+  // written until then, through the tensor that came first.
+  ContentHash content = {};
+  c10::VariableVersion version = {};
+  std::uint32_t version_seen = 0;
+  // A recorded op has written in place.
+  bool is_written = false;
+  // The same in every run: made of constants alone.
+  bool is_fixed = false;
+  // Of a sparse tensor with a number of values that differs between runs.
+  bool has_size_of_data = false;
   // The values in this memory, oldest first.
-  std::vector<int> values;
+  std::vector<int> values = {};
 };
 
 // Tensors are known by their TensorImpl and their StorageImpl, held weakly: addresses cannot be
@@ -76,6 +102,8 @@ class ValueTable {
   // nullptr where the trace has not met the memory.
   TracedMemory* memory_of(const at::Tensor& tensor);
   const Geometry& geometry(int id) const { return geometries_[static_cast<std::size_t>(id)]; }
+  // An op of the trace made this TensorImpl, in whatever memory.
+  bool is_result(const at::Tensor& tensor) const;
 
  private:
   struct Known {
@@ -87,6 +115,7 @@ class ValueTable {
   TracedMemory* memory(const at::Tensor& tensor, Origin origin);
 
   std::vector<Geometry> geometries_;
+  std::vector<Origin> origins_;  // of the tensors themselves
   std::unordered_map<const c10::TensorImpl*, Known> tensors_;
   std::unordered_map<const c10::StorageImpl*, TracedMemory> memories_;
 };

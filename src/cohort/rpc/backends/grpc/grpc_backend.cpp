@@ -6,6 +6,7 @@
 
 #include "cohort/rpc/backends/grpc/grpc_connection.h"
 #include "cohort/rpc/internal/grpc_setup.h"
+#include "cohort/rpc/internal/socket.h"
 #include "frames.grpc.pb.h"
 
 namespace cohort::rpc::backends {
@@ -43,8 +44,10 @@ using ClientStream = grpc::ClientReaderWriter<proto::Chunk, proto::Chunk>;
 // Thread-safe. Its connection runs on a thread of its own, or on gRPC's where it was accepted.
 class GrpcChannel final : public Channel {
  public:
-  explicit GrpcChannel(std::shared_ptr<GrpcConnection> connection)
-      : connection_(std::move(connection)) {}
+  // `visitor`: where it is a stranger's until admit().
+  explicit GrpcChannel(std::shared_ptr<GrpcConnection> connection,
+                       std::shared_ptr<internal::Visitor> visitor = nullptr)
+      : connection_(std::move(connection)), visitor_(std::move(visitor)) {}
 
   ~GrpcChannel() override {
     connection_->close();
@@ -72,9 +75,21 @@ class GrpcChannel final : public Channel {
   void close() noexcept override { connection_->close(); }
   std::size_t queued_bytes() const override { return connection_->queued_bytes(); }
   const std::string& peer() const override { return connection_->end().text(); }
+  bool is_on_one_host() const override {
+    return internal::is_this_host(connection_->end().name().address);
+  }
+  void set_payload_checksums(bool are_on) noexcept override {
+    connection_->set_payload_checksums(are_on);
+  }
+  void admit() override {
+    if (!visitor_) return;
+    connection_->set_frame_bytes_max(ListenOptions().frame_bytes_max);
+    visitor_->admit();
+  }
 
  private:
   std::shared_ptr<GrpcConnection> connection_;  // shared with the thread that runs it
+  const std::shared_ptr<internal::Visitor> visitor_;
   std::thread thread_;
 };
 
@@ -85,20 +100,24 @@ std::string address_of(const std::string& grpc_peer) {
 }
 
 // Thread-safe.
-class FramesService final : public proto::Frames::Service {
+class FramesService : public proto::Frames::Service {
  public:
-  FramesService(std::size_t frame_bytes_max, AcceptHandler accept)
-      : frame_bytes_max_(frame_bytes_max), accept_(std::move(accept)) {}
+  FramesService(std::size_t frame_bytes_max, AcceptHandler accept, GrpcHost::VisitorOf visitor_of)
+      : frame_bytes_max_(frame_bytes_max),
+        accept_(std::move(accept)),
+        visitor_of_(std::move(visitor_of)) {}
 
   void close_all() noexcept { accepted_.close_all(); }
 
  private:
   // The channel's thread: returns when it is closed.
   grpc::Status Exchange(grpc::ServerContext* context, ServerStream* stream) override {
-    PeerName peer{"", address_of(context->peer()), "grpc"};
+    std::shared_ptr<internal::Visitor> visitor =
+        visitor_of_ ? visitor_of_(context->peer()) : nullptr;
+    PeerName peer{"", visitor ? visitor->address() : address_of(context->peer()), "grpc"};
     auto connection = std::make_shared<GrpcConnection>(std::move(peer), frame_bytes_max_);
     connection->end().enter_thread();
-    auto channel = std::make_shared<GrpcChannel>(connection);
+    auto channel = std::make_shared<GrpcChannel>(connection, std::move(visitor));
     accepted_.add(channel);
     auto handlers = internal::ask_acceptor(accept_, channel);
     if (!handlers) {
@@ -114,6 +133,7 @@ class FramesService final : public proto::Frames::Service {
 
   const std::size_t frame_bytes_max_;
   const AcceptHandler accept_;
+  const GrpcHost::VisitorOf visitor_of_;
   internal::AcceptedChannels accepted_;
 };
 
@@ -121,7 +141,7 @@ class FramesService final : public proto::Frames::Service {
 class GrpcListener final : public Listener {
  public:
   GrpcListener(const ListenOptions& options, AcceptHandler accept)
-      : service_(options.frame_bytes_max, std::move(accept)),
+      : service_(options.frame_bytes_max, std::move(accept), nullptr),
         address_(options.address),
         server_(internal::start_grpc_server(address_, service_)) {}
 
@@ -173,6 +193,18 @@ class GrpcBackend final : public Backend {
 };
 
 }  // namespace
+
+class GrpcHost::Frames final : public FramesService {
+  using FramesService::FramesService;
+};
+
+GrpcHost::GrpcHost(AcceptHandler accept, std::size_t stranger_bytes_max, VisitorOf visitor_of)
+    : frames_(
+          std::make_unique<Frames>(stranger_bytes_max, std::move(accept), std::move(visitor_of))) {}
+
+GrpcHost::~GrpcHost() { close_all(); }
+grpc::Service& GrpcHost::service() { return *frames_; }
+void GrpcHost::close_all() noexcept { frames_->close_all(); }
 
 Backend& grpc_backend() {
   static GrpcBackend& backend = *new GrpcBackend;

@@ -1,11 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <grpcpp/impl/service_type.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
 #include "cohort/rpc/channel.h"
+#include "cohort/rpc/internal/acceptor.h"
 
 namespace cohort::rpc::backends {
 
 // Frames in chunks over a gRPC stream: slower, for networks where gRPC is what passes.
 Backend& grpc_backend();
+
+// Channels over streams of somebody else's gRPC server; closes them when it goes. Thread-safe.
+class GrpcHost {
+ public:
+  // By what gRPC calls the peer of a stream.
+  using VisitorOf = std::function<std::shared_ptr<internal::Visitor>(const std::string& grpc_peer)>;
+
+  // `stranger_bytes_max`: of a frame before the channel's admit().
+  GrpcHost(AcceptHandler accept, std::size_t stranger_bytes_max, VisitorOf visitor_of);
+  ~GrpcHost();
+  GrpcHost(const GrpcHost&) = delete;
+  GrpcHost& operator=(const GrpcHost&) = delete;
+  // Outlives the server.
+  grpc::Service& service();
+  void close_all() noexcept;
+
+ private:
+  class Frames;
+  std::unique_ptr<Frames> frames_;
+};
 
 }  // namespace cohort::rpc::backends

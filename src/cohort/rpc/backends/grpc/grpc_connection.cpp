@@ -19,9 +19,10 @@ GrpcConnection::GrpcConnection(internal::PeerName peer, std::size_t frame_bytes_
 
 void GrpcConnection::send(Frame frame) {
   internal::Segments bytes;
-  bytes.append(std::move(frame));
+  bytes.append(std::move(frame), has_payload_sums_.load(std::memory_order_relaxed));
   end_.check_open();
   Lock lock(mutex_);
+  bytes.seal(next_number_++);
   queued_bytes_.fetch_add(bytes.size_bytes(), std::memory_order_relaxed);
   queue_.append(std::move(bytes));
   changed_.notify_all();
@@ -38,9 +39,7 @@ void GrpcConnection::run(ByteStream& stream) noexcept {
     try {
       read_all(stream);
     } catch (...) {
-      Error error = current_error();
-      log_warn("closing ", end_.text(), ": ", error.message());
-      close_with(std::move(error).at(end_.name().task).because(ErrorCause::peer_lost));
+      close_with(internal::reading_failed(end_.name(), current_error()));
     }
     close_with(internal::lost_error(end_.name(), "it closed the connection"));
     wake_writer();  // a handler that threw has closed without

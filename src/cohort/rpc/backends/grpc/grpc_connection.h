@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -31,7 +32,12 @@ class GrpcConnection {
   GrpcConnection(internal::PeerName peer, std::size_t frame_bytes_max);
 
   internal::ChannelEnd& end() { return end_; }
+  // From a handler.
+  void set_frame_bytes_max(std::size_t bytes) { decoder_.set_frame_bytes_max(bytes); }
   void send(Frame frame);
+  void set_payload_checksums(bool are_on) noexcept {
+    has_payload_sums_.store(are_on, std::memory_order_relaxed);
+  }
   void close() noexcept { close_with(end_.cancelled()); }
   // None once closed: nothing will be sent.
   std::size_t queued_bytes() const {
@@ -55,7 +61,9 @@ class GrpcConnection {
   internal::ChannelEnd end_;
   internal::FrameDecoder decoder_;
   std::atomic<std::size_t> queued_bytes_{0};
+  std::atomic<bool> has_payload_sums_{false};
   Mutex mutex_;
+  std::uint32_t next_number_ COHORT_GUARDED_BY(mutex_) = 0;
   Condition changed_;
   internal::Segments queue_ COHORT_GUARDED_BY(mutex_);
   ByteStream* stream_ COHORT_GUARDED_BY(mutex_) = nullptr;  // while run() is running

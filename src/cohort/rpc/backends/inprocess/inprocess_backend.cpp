@@ -135,6 +135,8 @@ class InprocessChannel final : public Channel {
   void close() noexcept override { end_->close(); }
   std::size_t queued_bytes() const override { return end_->queued_bytes(); }
   const std::string& peer() const override { return end_->end().text(); }
+  bool is_on_one_host() const override { return true; }
+  void set_payload_checksums(bool) noexcept override {}  // nothing travels
 
  private:
   std::shared_ptr<End> end_;

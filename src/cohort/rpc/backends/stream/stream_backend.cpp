@@ -22,9 +22,12 @@ using internal::PeerName;
 // Thread-safe.
 class StreamChannel final : public Channel {
  public:
-  StreamChannel(FileDescriptor socket, PeerName peer, StreamOptions options)
+  // `visitor`: where it is a stranger's until admit().
+  StreamChannel(FileDescriptor socket, PeerName peer, StreamOptions options,
+                std::shared_ptr<internal::Visitor> visitor = nullptr)
       : connection_(
-            std::make_shared<StreamConnection>(std::move(socket), std::move(peer), options)) {}
+            std::make_shared<StreamConnection>(std::move(socket), std::move(peer), options)),
+        visitor_(std::move(visitor)) {}
 
   ~StreamChannel() override {
     connection_->close();
@@ -46,12 +49,31 @@ class StreamChannel final : public Channel {
   void close() noexcept override { connection_->close(); }
   std::size_t queued_bytes() const override { return connection_->queued_bytes(); }
   const std::string& peer() const override { return connection_->end().text(); }
+  bool is_on_one_host() const override {
+    return internal::is_this_host(connection_->end().name().address);
+  }
+  void set_payload_checksums(bool are_on) noexcept override {
+    connection_->set_payload_checksums(are_on);
+  }
+  void admit() override {
+    if (!visitor_) return;
+    connection_->set_frame_bytes_max(ListenOptions().frame_bytes_max);
+    visitor_->admit();
+  }
 
  private:
   // Shared with the thread, which outlives this object when a handler drops the last handle.
   std::shared_ptr<StreamConnection> connection_;
+  const std::shared_ptr<internal::Visitor> visitor_;
   std::thread thread_;
 };
+
+void start_accepted(const std::shared_ptr<StreamChannel>& channel, const AcceptHandler& accept,
+                    internal::AcceptedChannels& accepted) {
+  accepted.add(channel);
+  auto handlers = internal::ask_acceptor(accept, channel);
+  if (handlers) channel->start(std::move(*handlers));
+}
 
 // Thread-safe.
 class StreamListener final : public Listener {
@@ -92,9 +114,7 @@ class StreamListener final : public Listener {
     PeerName peer{"", internal::remote_address(socket.get()), "stream"};
     auto channel = std::make_shared<StreamChannel>(
         std::move(socket), std::move(peer), StreamOptions{options_.frame_bytes_max, options_.spin});
-    accepted_.add(channel);
-    auto handlers = internal::ask_acceptor(accept_, channel);
-    if (handlers) channel->start(std::move(*handlers));
+    start_accepted(channel, accept_, accepted_);
   }
 
   // A connection that is gone again is nothing; without descriptors or memory, trying at once would
@@ -136,6 +156,19 @@ class StreamBackend final : public Backend {
 };
 
 }  // namespace
+
+StreamHost::StreamHost(AcceptHandler accept, std::size_t stranger_bytes_max)
+    : accept_(std::move(accept)), stranger_bytes_max_(stranger_bytes_max) {}
+
+StreamHost::~StreamHost() { accepted_.close_all(); }
+
+void StreamHost::take(FileDescriptor socket, std::shared_ptr<internal::Visitor> visitor) {
+  PeerName peer{"", visitor->address(), "stream"};
+  start_accepted(std::make_shared<StreamChannel>(std::move(socket), std::move(peer),
+                                                 StreamOptions{stranger_bytes_max_, Duration()},
+                                                 std::move(visitor)),
+                 accept_, accepted_);
+}
 
 Backend& stream_backend() {
   static StreamBackend& backend = *new StreamBackend;

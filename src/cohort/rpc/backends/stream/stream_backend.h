@@ -1,11 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
+
 #include "cohort/rpc/channel.h"
+#include "cohort/rpc/internal/acceptor.h"
 
 namespace cohort::rpc::backends {
 
 // Plain TCP. Tensors leave from and arrive in their own memory.
 Backend& stream_backend();
+
+// Channels over sockets that an Acceptor has accepted; closes them when it goes. Thread-safe.
+class StreamHost {
+ public:
+  // `stranger_bytes_max`: of a frame before the channel's admit().
+  StreamHost(AcceptHandler accept, std::size_t stranger_bytes_max);
+  ~StreamHost();
+  StreamHost(const StreamHost&) = delete;
+  StreamHost& operator=(const StreamHost&) = delete;
+  void take(internal::FileDescriptor socket, std::shared_ptr<internal::Visitor> visitor);
+
+ private:
+  const AcceptHandler accept_;
+  const std::size_t stranger_bytes_max_;
+  internal::AcceptedChannels accepted_;
+};
 
 }  // namespace cohort::rpc::backends

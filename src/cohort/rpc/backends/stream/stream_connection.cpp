@@ -41,11 +41,12 @@ StreamConnection::StreamConnection(internal::FileDescriptor socket, internal::Pe
 
 void StreamConnection::send(Frame frame) {
   internal::Segments bytes;
-  bytes.append(std::move(frame));
+  bytes.append(std::move(frame), has_payload_sums_.load(std::memory_order_relaxed));
   end_.check_open();
   bool is_writer = false;
   {
     Lock lock(mutex_);
+    bytes.seal(next_number_++);
     queued_bytes_.fetch_add(bytes.size_bytes(), std::memory_order_relaxed);
     queue_.append(std::move(bytes));
     is_writer = !std::exchange(is_writing_, true);
@@ -122,9 +123,7 @@ void StreamConnection::run() noexcept {
   try {
     serve();
   } catch (...) {
-    Error error = current_error();
-    log_warn("closing ", end_.text(), ": ", error.message());
-    end_.set_closed(std::move(error).at(end_.name().task).because(ErrorCause::peer_lost));
+    end_.set_closed(internal::reading_failed(end_.name(), current_error()));
   }
   shut_down();
   drop_queue();

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 
 #include "cohort/rpc/internal/channel_end.h"
 #include "cohort/rpc/internal/frame_decoder.h"
@@ -28,7 +29,12 @@ class StreamConnection {
   StreamConnection(internal::FileDescriptor socket, internal::PeerName peer, StreamOptions options);
 
   internal::ChannelEnd& end() { return end_; }
+  // From a handler.
+  void set_frame_bytes_max(std::size_t bytes) { decoder_.set_frame_bytes_max(bytes); }
   void send(Frame frame);
+  void set_payload_checksums(bool are_on) noexcept {
+    has_payload_sums_.store(are_on, std::memory_order_relaxed);
+  }
   void close() noexcept;
   // None once closed: nothing will be sent.
   std::size_t queued_bytes() const {
@@ -60,7 +66,9 @@ class StreamConnection {
   internal::FrameDecoder::Sink sink_;
 
   std::atomic<std::size_t> queued_bytes_{0};
+  std::atomic<bool> has_payload_sums_{false};
   Mutex mutex_;
+  std::uint32_t next_number_ COHORT_GUARDED_BY(mutex_) = 0;
   internal::Segments queue_ COHORT_GUARDED_BY(mutex_);
   bool is_writing_ COHORT_GUARDED_BY(mutex_) = false;
   // The channel's thread is the writer, and waits for the socket to take more.

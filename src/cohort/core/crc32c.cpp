@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/files/crc32c.h"
+#include "cohort/core/crc32c.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <string_view>
 
 #if defined(COHORT_HAS_ISAL)
 #include <isa-l/crc.h>
@@ -14,9 +16,10 @@
 #include <nmmintrin.h>
 #endif
 
-namespace cohort::data {
+namespace cohort {
 namespace {
 
+// The functions below take and return the checksum's complement, as the algorithm has it inside.
 constexpr std::uint32_t kPolynomial = 0x82F63B78;  // reflected
 
 constexpr std::array<std::uint32_t, 256> make_table() {
@@ -29,19 +32,19 @@ constexpr std::array<std::uint32_t, 256> make_table() {
   return table;
 }
 
-std::uint32_t by_table(std::string_view bytes) {
+std::uint32_t by_table(std::string_view bytes, std::uint32_t crc) {
   static constexpr std::array<std::uint32_t, 256> kTable = make_table();
-  std::uint32_t crc = ~0U;
   for (const char byte : bytes) {
     crc = (crc >> 8) ^ kTable[(crc ^ static_cast<unsigned char>(byte)) & 0xFF];
   }
-  return ~crc;
+  return crc;
 }
 
 #if defined(__x86_64__)
 // The processor's own instruction: a call of the library costs more than a short record.
-__attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::string_view bytes) {
-  std::uint64_t crc = ~0U;
+__attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::string_view bytes,
+                                                               std::uint32_t before) {
+  std::uint64_t crc = before;
   const char* data = bytes.data();
   std::size_t left = bytes.size();
   for (; left >= 8; left -= 8, data += 8) {
@@ -53,7 +56,7 @@ __attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::string_view 
   for (; left > 0; --left, ++data) {
     narrow = _mm_crc32_u8(narrow, static_cast<unsigned char>(*data));
   }
-  return ~narrow;
+  return narrow;
 }
 
 bool has_instruction() {
@@ -62,19 +65,18 @@ bool has_instruction() {
 }
 #endif
 
-std::uint32_t short_crc32c(std::string_view bytes) {
+std::uint32_t short_crc32c(std::string_view bytes, std::uint32_t crc) {
 #if defined(__x86_64__)
-  if (has_instruction()) return by_instruction(bytes);
+  if (has_instruction()) return by_instruction(bytes, crc);
 #endif
-  return by_table(bytes);
+  return by_table(bytes, crc);
 }
 
 #if defined(COHORT_HAS_ISAL)
 // Where folding 16 bytes and more at once begins to win.
 constexpr std::size_t kFoldBytesMin = 256;
 
-std::uint32_t by_folding(std::string_view bytes) {
-  std::uint32_t crc = ~0U;
+std::uint32_t by_folding(std::string_view bytes, std::uint32_t crc) {
   while (!bytes.empty()) {
     const std::size_t piece =
         std::min<std::size_t>(bytes.size(), std::numeric_limits<int>::max() & ~0xFF);
@@ -83,17 +85,17 @@ std::uint32_t by_folding(std::string_view bytes) {
     crc = ::crc32_iscsi(data, static_cast<int>(piece), crc);
     bytes.remove_prefix(piece);
   }
-  return ~crc;
+  return crc;
 }
 #endif
 
 }  // namespace
 
-std::uint32_t crc32c(std::string_view bytes) {
+std::uint32_t crc32c(std::string_view bytes, std::uint32_t before) {
 #if defined(COHORT_HAS_ISAL)
-  if (bytes.size() >= kFoldBytesMin) return by_folding(bytes);
+  if (bytes.size() >= kFoldBytesMin) return ~by_folding(bytes, ~before);
 #endif
-  return short_crc32c(bytes);
+  return ~short_crc32c(bytes, ~before);
 }
 
-}  // namespace cohort::data
+}  // namespace cohort

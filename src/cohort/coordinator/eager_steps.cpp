@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/internal/eager_steps.h"
+
+#include <ATen/ops/clone.h>
+#include <c10/util/Exception.h>
+
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/core/random.h"
+#include "cohort/core/string_tensor.h"
+#include "cohort/function/inspection.h"
+#include "cohort/function/registry.h"
+#include "cohort/function/worker_index.h"
+#include "cohort/rpc/travel.h"
+#include "cohort/strategy/replicated.h"
+#include "cohort/variable/eager_step.h"
+#include "cohort/variable/remote_variable.h"
+
+namespace cohort::coordinator {
+namespace {
+
+constexpr std::int64_t kWorker = 0;  // whose data and index the steps see
+
+// The same values in memory that the step may write.
+at::Tensor private_copy(const at::Tensor& tensor) {
+  if (StringTensor::is(tensor)) return tensor;
+  return tensor.detach().clone(at::MemoryFormat::Contiguous).requires_grad_(tensor.requires_grad());
+}
+
+// The elements of a pipeline, which may keep them, as copies.
+class CopiedElements final : public ElementSource {
+ public:
+  explicit CopiedElements(std::unique_ptr<ElementSource> source) : source_(std::move(source)) {}
+  const ElementSpec& spec() const override { return source_->spec(); }
+  bool next(Fields& fields) override {
+    if (!source_->next(fields)) return false;
+    for (at::Tensor& field : fields) field = private_copy(field);
+    return true;
+  }
+
+ private:
+  const std::unique_ptr<ElementSource> source_;
+};
+
+// What a closure reads begins without gradients, as on a worker; those of before come back.
+class HiddenGradients {
+ public:
+  explicit HiddenGradients(const std::vector<Variable>& variables) {
+    for (const Variable& variable : variables) {
+      if (!variable.is_trainable()) continue;
+      const at::Tensor& leaf = variable.tensor();
+      gradients_.emplace_back(leaf, std::exchange(leaf.mutable_grad(), at::Tensor()));
+    }
+  }
+  ~HiddenGradients() {
+    for (auto& [leaf, gradient] : gradients_) leaf.mutable_grad() = std::move(gradient);
+  }
+  HiddenGradients(const HiddenGradients&) = delete;
+  HiddenGradients& operator=(const HiddenGradients&) = delete;
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> gradients_;
+};
+
+RemoteVariable& remote_of(const Variable& variable) {
+  auto* remote = dynamic_cast<RemoteVariable*>(variable.impl().get());
+  COHORT_ASSERT(remote != nullptr);
+  return *remote;
+}
+
+Nest call_registered(const Function& fn, const std::vector<Nest>& arguments) {
+  const std::string& name = fn.state()->registered_name;
+  COHORT_CHECK(function::is_registered_function(name), ErrorCode::failed_precondition,
+               "[coordinator.run_eagerly] expected '", name,
+               "' to be registered in this process, where steps run eagerly, got no such function; "
+               "call register_function() here too, or switch run_eagerly off");
+  std::vector<at::Tensor> inputs;
+  for (const Nest& argument : arguments) {
+    for (const Nest& leaf : argument.flatten()) {
+      if (leaf.is_tensor()) inputs.push_back(private_copy(leaf.tensor()));
+    }
+  }
+  std::vector<at::Tensor> outputs = function::registered_function(name)(std::move(inputs));
+  if (outputs.size() == 1) return std::move(outputs[0]);
+  Nest::Items items;
+  for (at::Tensor& output : outputs) items.push_back(std::move(output));
+  return outputs.empty() ? Nest() : Nest::tuple(std::move(items));
+}
+
+// The result as it would come from a worker: dense, without a graph, in memory of its own.
+Nest sent(const Nest& result, const std::string& name) {
+  std::size_t count = 0;
+  return result.map_leaves([&](const Nest& leaf) -> Nest {
+    if (!leaf.is_tensor()) return leaf;
+    const std::string obstacle = rpc::obstacle_to_travel(leaf.tensor());
+    COHORT_CHECK(obstacle.empty(), ErrorCode::invalid_argument,
+                 "[coordinator.run_eagerly] expected dense CPU tensors as the result of '", name,
+                 "', got ", obstacle, " (tensor ", count, "); return it dense, or leave it out");
+    ++count;
+    return private_copy(leaf.tensor().detach());
+  });
+}
+
+}  // namespace
+
+// A worker's, but that it begins with nobody having peeked at it, which changes no element.
+std::shared_ptr<Iterator> EagerSteps::iterator_of(const IteratorHandle& handle) {
+  std::shared_ptr<Iterator>& known = iterators_[handle.id()];
+  if (known == nullptr) {
+    const std::uint64_t seed = mix_seed(strategy_.connection().options().seed, handle.id());
+    const RunOptions options{.seed = mix_seed(seed, "worker:" + std::to_string(kWorker))};
+    known = std::make_shared<Iterator>(std::make_unique<CopiedElements>(
+        Dataset::deserialize(handle.dataset_of(kWorker)).source(options)));
+  }
+  return known;
+}
+
+Nest EagerSteps::call(const Function& fn, const std::vector<Nest>& arguments) {
+  if (!fn.state()->registered_name.empty()) return call_registered(fn, arguments);
+  std::vector<Nest> local;
+  for (const Nest& argument : arguments) {
+    local.push_back(argument.map_leaves([&](const Nest& leaf) -> Nest {
+      if (leaf.is_tensor()) return private_copy(leaf.tensor());
+      if (leaf.kind() != Nest::Kind::handle) return leaf;
+      const auto* handle = dynamic_cast<const IteratorHandle*>(leaf.handle().get());
+      COHORT_CHECK(handle != nullptr, ErrorCode::invalid_argument,
+                   "[coordinator.schedule] expected tensors, host values and per-worker iterators "
+                   "as arguments, got a ",
+                   leaf.handle()->handle_kind(), "; fetch() a remote value first");
+      return std::shared_ptr<Handle>(iterator_of(*handle));
+    }));
+  }
+  return fn.call(local);
+}
+
+Nest EagerSteps::run(const Function& fn, const std::vector<Nest>& arguments, ClosureId closure) {
+  try {
+    const std::uint64_t seed = strategy_.connection().options().seed;
+    const auto generator = cohort::internal::seed_default_generator(mix_seed(seed, closure));
+    const function::WorkerIndexScope worker(kWorker);
+    const function::StepScope numbered(closure, fn.name());
+    const Scope scope = strategy_.scope();
+    const std::vector<Variable> variables = strategy_.variables().variables();
+    const HiddenGradients gradients(variables);
+    EagerStep step;
+    const std::vector<at::Tensor> values = strategy_.load_stand_ins();
+    for (std::size_t i = 0; i < values.size(); ++i) step.note(*variables.at(i).impl(), values[i]);
+    const Nest result = sent(call(fn, arguments), fn.name());
+    for (const Variable& variable : variables) remote_of(variable).write_back();
+    return result;
+  } catch (const c10::Error& error) {
+    throw Error(ErrorCode::invalid_argument, error.what_without_backtrace(),
+                ErrorCause::application)
+        .during("running '" + fn.name() + "' eagerly");
+  } catch (...) {
+    throw current_error().during("running '" + fn.name() + "' eagerly");
+  }
+}
+
+}  // namespace cohort::coordinator

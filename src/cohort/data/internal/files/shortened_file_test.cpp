@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file that gets shorter while it is read: every reader said that it ended there, or the process
+// died of SIGBUS.
+#include <gmock/gmock.h>
+
+#include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/data/internal/files/file_fixture.h"
+#include "cohort/data/record_io.h"
+
+namespace cohort::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// Each value has ten bytes in its file, so that any number of whole values may be left.
+constexpr std::size_t kValues = 20'000;
+constexpr std::size_t kValueBytes = 10;
+constexpr FileOptions kSmallBuffer{.buffer_bytes = 4 << 10};
+
+std::string lines() {
+  std::string text;
+  for (std::size_t i = 0; i < kValues; ++i) text += std::to_string(100'000'000 + i) + "\n";
+  return text;
+}
+
+struct ReaderCase {
+  const char* name;
+  Dataset (*open)(const ScratchDirectory& directory, const std::string& path);
+  std::size_t bytes_per_value = kValueBytes;
+};
+
+void PrintTo(const ReaderCase& reader, std::ostream* stream) { *stream << reader.name; }
+
+class ShortenedFile : public ::testing::TestWithParam<ReaderCase> {
+ protected:
+  std::string path() const { return directory_.file("data"); }
+  ScratchDirectory directory_;
+};
+
+TEST_P(ShortenedFile, IsAnErrorThatNamesIt) {
+  Iterator iterator = GetParam().open(directory_, path()).iterator();
+  EXPECT_EQ(drain(iterator, 1).size(), 1U);
+  std::filesystem::resize_file(path(), kValues / 2 * GetParam().bytes_per_value);
+  const Error error = error_of([&] {
+    while (iterator.try_next()) continue;
+  });
+  EXPECT_EQ(error.code(), ErrorCode::data_loss);
+  EXPECT_THAT(error.message(), AllOf(HasSubstr("'" + path() + "'"), HasSubstr("shortened")));
+}
+
+// Read in order, and by number.
+const ReaderCase kReaders[] = {
+    {"Lines",
+     [](const ScratchDirectory& directory, const std::string&) {
+       return Dataset::text_line(StringTensor(directory.write("data", lines())), kSmallBuffer);
+     }},
+    {"Rows",
+     [](const ScratchDirectory& directory, const std::string&) {
+       return Dataset::csv(StringTensor(directory.write("data", lines())),
+                           {.columns = {{.dtype = at::kLong}}, .file = kSmallBuffer});
+     }},
+    {"Chunks",
+     [](const ScratchDirectory& directory, const std::string&) {
+       FileOptions in_order = kSmallBuffer;
+       in_order.num_parallel_reads = 2;
+       return Dataset::fixed_length_record(StringTensor(directory.write("data", lines())),
+                                           {.record_bytes = kValueBytes, .file = in_order});
+     }},
+    {"ChunksByNumber",
+     [](const ScratchDirectory& directory, const std::string&) {
+       return Dataset::fixed_length_record(StringTensor(directory.write("data", lines())),
+                                           {.record_bytes = kValueBytes});
+     }},
+    {"Records",
+     [](const ScratchDirectory& directory, const std::string&) {
+       const std::vector<std::string> records(kValues, "0123456789");
+       return Dataset::tf_record(StringTensor(directory.write_records("data", records)),
+                                 kSmallBuffer);
+     },
+     kValueBytes + 16},
+    {"RecordsByNumber",
+     [](const ScratchDirectory& directory, const std::string& path) {
+       const std::vector<std::string> records(kValues, "0123456789");
+       directory.write_records("data", records);
+       write_record_index(path);
+       return Dataset::tf_record(StringTensor(path));
+     },
+     kValueBytes + 16},
+};
+
+INSTANTIATE_TEST_SUITE_P(Readers, ShortenedFile, ::testing::ValuesIn(kReaders),
+                         [](const auto& reader) { return reader.param.name; });
+
+// Packed, what is left may end where a stream does.
+TEST_F(ShortenedFile, OfPackedLinesIsAnErrorToo) {
+  const std::string part = bytes_of_file(directory_.write("part", lines(), Compression::gzip));
+  std::string bytes;
+  while (bytes.size() < (1 << 20)) bytes += part;
+  directory_.write("data", bytes);
+  Iterator iterator =
+      Dataset::text_line(StringTensor(path()), {.compression = Compression::gzip}).iterator();
+  EXPECT_EQ(drain(iterator, 1).size(), 1U);
+  std::filesystem::resize_file(path(), bytes.size() / part.size() / 2 * part.size());
+  const Error error = error_of([&] {
+    while (iterator.try_next()) continue;
+  });
+  EXPECT_EQ(error.code(), ErrorCode::data_loss);
+  EXPECT_THAT(error.message(), AllOf(HasSubstr("'" + path() + "'"), HasSubstr("shortened")));
+}
+
+// IDX files were mapped: an access behind the new end was SIGBUS.
+class ShortenedIdx : public ::testing::Test {
+ protected:
+  std::string write_images() const {
+    std::string bytes{'\0', '\0', '\x08', '\x02', '\0', '\x01',
+                      '\0', '\0', '\0',   '\0',   '\0', '\x02'};
+    return directory_.write("images", bytes + std::string(2 << 16, 'x'));
+  }
+  ScratchDirectory directory_;
+};
+
+TEST_F(ShortenedIdx, DoesNotChangeARunThatHasBegun) {
+  const std::string path = write_images();
+  Iterator iterator = Dataset::idx({.images = path, .labels = {}}).iterator();
+  const std::vector<std::string> first = drain(iterator, 1);
+  std::filesystem::resize_file(path, 12);
+  EXPECT_EQ(drain(iterator, 1 << 17), std::vector<std::string>((1 << 16) - 1, first.at(0)));
+}
+
+TEST_F(ShortenedIdx, BeforeItsRunIsAnErrorThatNamesIt) {
+  const std::string path = write_images();
+  const Dataset images = Dataset::idx({.images = path, .labels = {}});
+  std::filesystem::resize_file(path, 50'000);
+  const Error error = error_of([&] {
+    Iterator iterator = images.iterator();
+    drain(iterator, 1);
+  });
+  EXPECT_EQ(error.code(), ErrorCode::data_loss);
+  EXPECT_THAT(error.message(), AllOf(HasSubstr("'" + path + "'"), HasSubstr("truncated")));
+}
+
+}  // namespace
+}  // namespace cohort::data

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/function/frozen_tensor.h"
+
+#include <algorithm>
+
+#include "cohort/function/internal/tracer/content_hash.h"
+
+namespace cohort::function {
+namespace {
+
+// Bytes that are looked at for each call; LibTorch's count of writes tells the rest.
+constexpr std::size_t kSmall = 1 << 10;
+
+bool has_version(const at::Tensor& tensor) { return !tensor.is_inference(); }
+
+}  // namespace
+
+FrozenTensor::FrozenTensor(const at::Tensor& tensor)
+    : tensor_(tensor.getIntrusivePtr()), storage_(tensor.storage().getWeakStorageImpl()) {
+  const ByteRange range = range_of(tensor);
+  begin_ = range.begin;
+  end_ = range.end;
+  if (has_version(tensor))
+    version_ = tensor.unsafeGetTensorImpl()->version_counter().current_version();
+  hash_ = hash(*tensor.storage().unsafeGetStorageImpl());
+}
+
+at::Tensor FrozenTensor::tensor() const {
+  auto alive = tensor_.lock();
+  return alive ? at::Tensor(std::move(alive)) : at::Tensor();
+}
+
+std::uint64_t FrozenTensor::hash(const c10::StorageImpl& storage) const {
+  const auto* data = static_cast<const std::byte*>(storage.data());
+  if (data == nullptr || end_ > storage.nbytes()) return 0;
+  return hash_of({data + begin_, end_ - begin_});
+}
+
+bool FrozenTensor::is_alive() const { return tensor_.use_count() > 0 || storage_.use_count() > 0; }
+
+bool FrozenTensor::is_current() const {
+  const auto storage = storage_.lock();
+  if (!storage) return false;
+  const at::Tensor alive = tensor();
+  const bool has_count = alive.defined() && has_version(alive);
+  if (has_count && alive.unsafeGetTensorImpl()->version_counter().current_version() != version_)
+    return false;
+  return (has_count && end_ - begin_ > kSmall) || hash(*storage) == hash_;
+}
+
+}  // namespace cohort::function

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tensor that a trace met outside the function's arguments and variables: its values are part of
+// the program, and whether they are still its values can be asked.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cohort/core/export.h"
+
+namespace cohort::function {
+
+// Holds its tensor weakly. Thread-compatible.
+class COHORT_API FrozenTensor {
+ public:
+  explicit FrozenTensor(const at::Tensor& tensor);
+
+  // Of the tensor, or of its memory where the tensor was a temporary one (data()).
+  bool is_alive() const;
+  // It lives, nobody has written to it, and small ones hold the same bytes.
+  bool is_current() const;
+
+ private:
+  at::Tensor tensor() const;
+  std::uint64_t hash(const c10::StorageImpl& storage) const;
+
+  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor_;
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage_;
+  std::size_t begin_ = 0;  // of its bytes in the storage
+  std::size_t end_ = 0;
+  std::uint32_t version_ = 0;
+  std::uint64_t hash_ = 0;
+};
+
+}  // namespace cohort::function

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/function/inspection.h"
+
+#include <ATen/ops/isfinite.h>
+
+#include <sstream>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/core/log.h"
+#include "cohort/function/internal/value_text.h"
+#include "cohort/function/trace.h"
+
+namespace cohort {
+namespace {
+
+thread_local std::uint64_t closure_here = 0;  // 0: none
+thread_local std::string_view function_here;
+
+void check_dense(const at::Tensor& value, std::string_view call, std::string_view label) {
+  COHORT_CHECK(value.defined() && value.layout() == at::kStrided, ErrorCode::invalid_argument,
+               "[function.", call, "] expected a dense tensor, got ",
+               value.defined() ? "a sparse one; call to_dense() first" : "an undefined one",
+               " (labelled '", label, "')");
+}
+
+// "[1, 2]", the position of element `flat` of a row-major tensor.
+std::string index_text(std::int64_t flat, at::IntArrayRef sizes) {
+  std::string text;
+  for (std::size_t i = sizes.size(); i-- > 0; flat /= sizes[i])
+    text = std::to_string(flat % sizes[i]) + (text.empty() ? "" : ", ") + text;
+  return "[" + text + "]";
+}
+
+}  // namespace
+
+void print(const at::Tensor& value, std::string_view label) {
+  check_dense(value, "print", label);
+  if (function::Trace* trace = function::Trace::current()) return trace->print(label, value);
+  function::print_now(value, label);
+}
+
+void check_finite(const at::Tensor& value, std::string_view label) {
+  check_dense(value, "check_finite", label);
+  if (function::Trace* trace = function::Trace::current()) return trace->check_finite(label, value);
+  function::check_finite_now(value, label);
+}
+
+namespace function {
+
+StepScope::StepScope(std::uint64_t closure, std::string_view function)
+    : closure_before_(std::exchange(closure_here, closure)),
+      function_before_(std::exchange(function_here, function)) {}
+StepScope::~StepScope() {
+  closure_here = closure_before_;
+  function_here = function_before_;
+}
+
+void print_now(const at::Tensor& value, std::string_view label) {
+  std::ostringstream text;
+  if (closure_here != 0) text << "closure " << closure_here << " of '" << function_here << "': ";
+  text << label << " = " << value_text(value);
+  log_output(text.str());
+}
+
+void check_finite_now(const at::Tensor& value, std::string_view label) {
+  const at::Tensor is_bad = at::isfinite(value.detach()).logical_not().flatten();
+  const std::int64_t count = is_bad.sum().item<std::int64_t>();
+  if (count == 0) return;
+  const auto first = is_bad.to(at::kByte).argmax().item<std::int64_t>();
+  std::ostringstream text;
+  text << "[function.check_finite] expected finite values in '" << label << "', got " << count
+       << " of " << is_bad.numel() << " that are not in " << value_text(value)
+       << "; the first one is at " << index_text(first, value.sizes()) << ", "
+       << value_text(value.detach().flatten().select(0, first));
+  throw Error(ErrorCode::invalid_argument, text.str(), ErrorCause::application);
+}
+
+}  // namespace function
+}  // namespace cohort

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operators' arguments in the texts of errors.
+#pragma once
+
+#include <ATen/core/function_schema.h>
+#include <ATen/core/ivalue.h>
+
+#include <span>
+#include <string>
+
+namespace cohort::function {
+
+// The tensors among `arguments`, as "self float32[4, 3], mat2 float32[4, 2]"; "no tensors" where
+// there are none. A kernel that failed may have taken some of them away: they are left out.
+std::string tensors_among(const c10::FunctionSchema& schema,
+                          std::span<const c10::IValue> arguments);
+
+}  // namespace cohort::function

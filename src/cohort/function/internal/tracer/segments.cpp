@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// The recorder's part that keeps reads, in-place writes and updates of one variable in their order:
+// a variable's register does not change when an effect updates the variable on its server.
+#include <algorithm>
+
+#include "cohort/function/internal/tracer/arguments.h"
+#include "cohort/function/internal/tracer/recorder.h"
+
+namespace cohort::function {
+
+Recorder::VariableUse* Recorder::use_of(const at::Tensor& tensor) {
+  const TracedMemory* memory = values_.memory_of(tensor);
+  if (memory == nullptr || memory->origin != Origin::variable) return nullptr;
+  return &variables_[static_cast<std::size_t>(memory->variable)];
+}
+
+// Before an op refers to `tensor`. Where that is memory of a variable which an effect has updated,
+// the variable has to be pulled again: by a new segment, or by this one if the update came before
+// it, as the variable has had its new value since this one began.
+void Recorder::renew(const at::Tensor& tensor) {
+  VariableUse* use = use_of(tensor);
+  if (use == nullptr || use->updated_in < 0 || use->traced->is_handle_only) return;
+  if (use->updated_in == segment()) {
+    Op op;
+    op.name = "cohort::next_segment";
+    op.flags = Op::effect;
+    segments_.push_back({program_.ops.size(), {}});
+    program_.ops.push_back(std::move(op));
+  }
+  segments_.back().variables.push_back(use - variables_.data());
+  use->updated_in = -1;
+  use->is_pulled_again = true;
+}
+
+void Recorder::note_update(int variable) {
+  VariableUse& use = variables_[static_cast<std::size_t>(variable)];
+  use.updated_in = segment();
+  // As an eager update: autograd notices when a graph that saved the old value is run backwards.
+  use.tensor.unsafeGetTensorImpl()->bump_version();
+}
+
+void Recorder::note_in_place(VariableUse& use, const at::Tensor& tensor, BufferWrite write) {
+  using Kind = BufferWrite::Kind;
+  Writes& writes = use.writes;
+  const ProgramVariable& variable =
+      program_.variables[static_cast<std::size_t>(&use - variables_.data())];
+  const bool is_whole = Geometry::of(tensor) == values_.geometry(variable.id);
+  if (write.kind == Kind::average && !is_whole) write.kind = Kind::any;
+  if (!writes.is_made) {
+    writes = {.is_made = true, .joined = write};
+    if (write.kind == Kind::any) return;
+    writes.old = add_op("aten::clone", "", {value_argument(variable.id)}, values_.add_unseen());
+    writes.old_op = program_.ops.size() - 1;
+    return;
+  }
+  BufferWrite& joined = writes.joined;
+  if (joined.kind != write.kind || joined.is_variance != write.is_variance) {
+    joined.kind = Kind::any;
+  } else if (joined.kind == Kind::average) {
+    joined.momentum = 1 - (1 - joined.momentum) * (1 - write.momentum);
+  }
+}
+
+// The in-place writes become an effect.
+void Recorder::send_writes(int variable) {
+  using Kind = BufferWrite::Kind;
+  VariableUse& use = variables_[static_cast<std::size_t>(variable)];
+  const Writes writes = use.writes;
+  if (!writes.is_made) return;
+  const int now = program_.variables[static_cast<std::size_t>(variable)].id;
+  const Arg index = integer_argument(variable);
+  if (writes.joined.kind == Kind::any) {
+    drop_writes(use);
+    return add_effect("cohort::assign", variable, {index, value_argument(now)});
+  }
+  if (writes.joined.kind == Kind::average && writes.joined.momentum == 0) return drop_writes(use);
+  use.writes = {};
+  if (writes.joined.kind == Kind::sum) {
+    const int difference =
+        add_op("aten::sub", "Tensor", {value_argument(now), value_argument(writes.old)},
+               values_.add_unseen());
+    return add_effect("cohort::assign_add", variable, {index, value_argument(difference)});
+  }
+  use.is_merged = true;
+  add_effect("cohort::merge_average", variable,
+             {index, value_argument(now), value_argument(writes.old),
+              real_argument(writes.joined.momentum), boolean_argument(writes.joined.is_variance)});
+}
+
+void Recorder::drop_writes(VariableUse& use) {
+  if (use.writes.old >= 0) unused_ops_.push_back(use.writes.old_op);
+  use.writes = {};
+}
+
+Program Recorder::completed_program() const {
+  Program program = program_;
+  const auto op_at = [&](std::size_t number) {
+    return program.ops.begin() + static_cast<std::ptrdiff_t>(draws_.size() + number);
+  };
+  for (const Segment& segment : segments_)
+    op_at(segment.op)->args = {integers_argument(segment.variables)};
+  std::vector<std::size_t> unused = unused_ops_;
+  std::sort(unused.rbegin(), unused.rend());
+  for (const std::size_t number : unused) program.ops.erase(op_at(number));
+  return program;
+}
+
+}  // namespace cohort::function

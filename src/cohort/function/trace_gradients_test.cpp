@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients in .grad, which an eager function finds again at its next call.
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <gmock/gmock.h>
+
+#include "cohort/function/internal/tracer/cases_for_tests.h"
+
+namespace cohort::function {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class TraceGradients : public TraceCase {};
+
+TEST_F(TraceGradients, ThatAreNeverZeroedAreRefused) {
+  at::Tensor w = parameter("layer.w", {3});
+  EXPECT_THAT(refusal([&](at::Tensor x) {
+                (x * w).sum().backward();
+                return w.grad() * 2;
+              }),
+              AllOf(HasSubstr("'layer.w'"), HasSubstr("an earlier call"),
+                    HasSubstr("zero_grad() before backward()"), HasSubstr("minimize()")));
+  EXPECT_FALSE(w.grad().defined());
+}
+
+TEST_F(TraceGradients, ThatAreReadBeforeTheyAreMadeAreRefused) {
+  at::Tensor w = parameter("w", {3});
+  EXPECT_THAT(refusal([&](at::Tensor x) {
+                const at::Tensor momentum = w.grad().defined() ? w.grad() * 0.9 : at::ones({3});
+                w.mutable_grad() = at::Tensor();
+                (x * w).sum().backward();
+                return momentum;
+              }),
+              HasSubstr("an earlier call"));
+}
+
+TEST_F(TraceGradients, ThatAreZeroedInAnyWayAreTraced) {
+  at::Tensor w = parameter("w", {3});
+  const std::function<void()> ways[] = {[&] { w.mutable_grad() = at::Tensor(); },
+                                        [&] {
+                                          if (w.grad().defined())
+                                            w.mutable_grad() = w.grad().detach().zero_();
+                                        },
+                                        [&] {
+                                          if (w.grad().defined())
+                                            w.mutable_grad().detach_().zero_();
+                                        },
+                                        [&] {
+                                          if (w.grad().defined()) w.mutable_grad().fill_(0);
+                                        }};
+  for (const auto& zero_grad : ways) {
+    w.mutable_grad() = at::ones({3});
+    const auto body = [&](const Tensors& in) {
+      zero_grad();
+      (in[0] * w).sum().backward();
+      return Tensors{w.grad() * 2};
+    };
+    Traced result = traced({normal({4, 3}, 0)}, {normal({4, 3}, 1)}, body);
+    EXPECT_TRUE(bits_equal(w.grad(), at::ones({3})));
+    EXPECT_TRUE(bits_equal(replay(result, {normal({4, 3}, 2)})[0], body({normal({4, 3}, 2)})[0]));
+  }
+}
+
+TEST_F(TraceGradients, ThatAreZeroedInPlaceAtTheEndAreTraced) {
+  at::Tensor w = parameter("w", {3});
+  expect_equal_to_eager({4, 3}, [&](at::Tensor x) {
+    (x * w).sum().backward();
+    at::Tensor gradient = w.grad().clone();
+    w.mutable_grad().zero_();
+    return gradient;
+  });
+  // Zero for these values only.
+  EXPECT_THAT(refusal([&](at::Tensor x) {
+                (x * w * 0).sum().backward();
+                return w.grad().clone();
+              }),
+              HasSubstr("an earlier call"));
+}
+
+TEST_F(TraceGradients, ThatAreZeroedAtTheEndAreTraced) {
+  at::Tensor w = parameter("w", {3});
+  expect_equal_to_eager({4, 3}, [&](at::Tensor x) {
+    (x * w).sum().backward();
+    (x * w).sin().sum().backward();
+    at::Tensor gradient = w.grad().clone();
+    w.mutable_grad() = at::Tensor();
+    return gradient;
+  });
+}
+
+TEST_F(TraceGradients, SparseOnesAreRefusedToo) {
+  at::Tensor table = parameter("table", {5, 3});
+  const auto trained = [&](bool is_zeroed) {
+    return refusal([&](at::Tensor x) {
+      if (is_zeroed) table.mutable_grad() = at::Tensor();
+      const at::Tensor ids = at::tensor({1, 3, 1}, at::kLong);
+      (at::embedding(table, ids, -1, false, true) * x.sum()).sum().backward();
+      return table.grad().to_dense();
+    });
+  };
+  EXPECT_THAT(trained(false), HasSubstr("an earlier call"));
+  EXPECT_EQ(trained(true), "no error");
+}
+
+// Only where gradients are left does the body run once more.
+TEST_F(TraceGradients, CostAThirdPassOnlyWhereTheyAreLeft) {
+  at::Tensor w = parameter("w", {3});
+  int calls = 0;
+  const auto train = [&](bool is_left) {
+    calls = 0;
+    EXPECT_EQ(refusal([&](at::Tensor x) {
+                ++calls;
+                w.mutable_grad() = at::Tensor();
+                (x * w).sum().backward();
+                at::Tensor gradient = w.grad() * 2;
+                if (!is_left) w.mutable_grad() = at::Tensor();
+                return gradient;
+              }),
+              "no error");
+    return calls;
+  };
+  EXPECT_EQ(train(false), 2);
+  EXPECT_EQ(train(true), 3);
+}
+
+}  // namespace
+}  // namespace cohort::function

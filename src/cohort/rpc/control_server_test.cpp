@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// One port for control and data, and what strangers get there.
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "cohort/core/log.h"
+#include "cohort/rpc/control.h"
+#include "cohort/rpc/requester.h"
+#include "cohort/testing/channel_fixture.h"
+#include "cohort/testing/raw_socket.h"
+#include "cohort/testing/throws_error.h"
+
+namespace cohort::rpc {
+namespace {
+
+using cohort::testing::patience;
+using cohort::testing::RawSocket;
+using cohort::testing::throws_error;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const std::string_view kSettings("\0\0\0\4\0\0\0\0\0", 9);
+constexpr auto kHour = std::chrono::hours(1);
+
+// Accepts the handshakes, and the calls, of coordinator 7.
+class StrictService final : public ControlService, public ControlledJob {
+ public:
+  HandshakeReply handshake(const HandshakeRequest& request, const Caller& caller) override {
+    check(request.coordinator_incarnation);
+    address = caller.address;
+    return {};
+  }
+  Health health() override { return {}; }
+  std::shared_ptr<ControlledJob> job_of(const Caller& caller) override {
+    check(caller.coordinator_incarnation);
+    return {std::shared_ptr<void>(), this};
+  }
+  void shutdown(const Caller& caller, std::chrono::milliseconds) override {
+    check(caller.coordinator_incarnation);
+  }
+  void register_function(const FunctionBody& body) override {
+    program_bytes = body.programs.at(0).size();
+  }
+  void create_variables(const std::vector<VariableSpec>&) override {}
+  void create_iterator(const IteratorSpec&) override {}
+  void release(const std::vector<std::uint64_t>&) override {}
+
+  std::string address;
+  std::size_t program_bytes = 0;
+
+ private:
+  static void check(std::uint64_t incarnation) {
+    COHORT_CHECK(incarnation == 7, ErrorCode::failed_precondition, "expected 7");
+  }
+};
+
+class TaskServerTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  static constexpr std::uint16_t kGreeting = 1;
+
+  void serve(StrangerLimits limits = {.patience = kHour}, const std::string& data_address = "") {
+    server = serve_task({.address = "127.0.0.1:0",
+                         .data_address = data_address,
+                         .backends = {"stream", "grpc"},
+                         .accept = [this](auto channel) { return echo(std::move(channel)); },
+                         .limits = limits},
+                        service);
+  }
+  // Answers every frame with itself, and admits who greets.
+  static Channel::Handlers echo(std::shared_ptr<Channel> channel) {
+    return {.on_frame = [channel](Frame frame) {
+      if (frame.type == kGreeting) channel->admit();
+      frame.role = Frame::Role::response;
+      channel->send(std::move(frame));
+    }};
+  }
+  std::unique_ptr<ControlClient> client(std::uint64_t coordinator) {
+    return control_client(server->address(), "ps:0", coordinator);
+  }
+  void shake(ControlClient& with) {
+    with.handshake({.expected_task = "ps:0", .coordinator_incarnation = 7}, patience());
+  }
+  std::shared_ptr<Requester> connect(const std::string& backend) {
+    return Requester::connect(
+        backend_of(backend), {.address = server->address(), .peer = "ps:0", .deadline = patience()},
+        {}, {});
+  }
+  static Frame frame_of(std::int64_t bytes, std::uint16_t type = 0) {
+    return {.type = type, .tensors = {at::zeros({bytes}, at::kByte)}};
+  }
+  bool await_strangers(std::size_t count) {
+    const Deadline deadline = patience();
+    while (server->strangers() != count) {
+      if (deadline.has_expired()) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+
+  StrictService service;
+  std::unique_ptr<ControlServer> server;
+};
+
+INSTANTIATE_TEST_SUITE_P(Backends, TaskServerTest, ::testing::Values("stream", "grpc"),
+                         [](const auto& one) { return std::string(one.param); });
+
+TEST_P(TaskServerTest, ControlAndDataShareAPort) {
+  serve();
+  const auto control = client(7);
+  shake(*control);
+  const auto data = connect(GetParam());
+  EXPECT_EQ(data->call(frame_of(1000, kGreeting), patience(), "greeting").tensors[0].numel(), 1000);
+  EXPECT_NO_THROW(control->release({}, patience()));
+  EXPECT_TRUE(await_strangers(0));
+}
+
+// Over gRPC every caller was "fd:17".
+TEST_P(TaskServerTest, ACallersAddressIsKnown) {
+  serve();
+  shake(*client(7));
+  EXPECT_THAT(service.address, StartsWith("127.0.0.1:"));
+}
+
+TEST_P(TaskServerTest, AFrameOfAStrangerIsSmall) {
+  serve({.bytes_max = 4096, .patience = kHour});
+  const auto stranger = connect(GetParam());
+  EXPECT_EQ(stranger->call(frame_of(100), patience(), "a small one").tensors[0].numel(), 100);
+  EXPECT_THAT([&] { stranger->call(frame_of(1 << 20), patience(), "a large one"); },
+              throws_error(ErrorCode::unavailable, ""));
+  const auto friendly = connect(GetParam());
+  friendly->call(frame_of(1, kGreeting), patience(), "greeting");
+  EXPECT_EQ(friendly->call(frame_of(1 << 20), patience(), "a large one").tensors[0].numel(),
+            1 << 20);
+}
+
+TEST_P(TaskServerTest, AChannelThatHasGreetedIsNotEnded) {
+  serve({.patience = std::chrono::milliseconds(100)});
+  const auto data = connect(GetParam());
+  data->call(frame_of(1, kGreeting), patience(), "greeting");
+  EXPECT_TRUE(RawSocket::connected(server->address()).await_end()) << "came later, ends earlier";
+  EXPECT_NO_THROW(data->call(frame_of(1), patience(), "another"));
+}
+
+class StrangerTest : public TaskServerTest {};
+INSTANTIATE_TEST_SUITE_P(Any, StrangerTest, ::testing::Values(""),
+                         [](const auto&) { return std::string("Backend"); });
+
+TEST_P(StrangerTest, WhoSaysNothingOrTooLittleIsEndedInTime) {
+  serve({.patience = std::chrono::milliseconds(50)});
+  for (const std::string_view bytes :
+       {std::string_view(), std::string_view("COH"), std::string_view("COHF"),
+        kPreface.substr(0, 10), kPreface}) {
+    RawSocket stranger = RawSocket::connected(server->address());
+    stranger.write(bytes);
+    EXPECT_TRUE(stranger.await_end()) << bytes;
+  }
+  EXPECT_TRUE(await_strangers(0));
+}
+
+TEST_P(StrangerTest, WhoIsNeitherHttp2NorFramesIsEndedAtOnce) {
+  serve();
+  for (const char* bytes :
+       {"GET / HTTP/1.1\r\n", "C\n", "COHG", "PRI * HTTP/1.0", "\x16\x03\x01"}) {
+    RawSocket stranger = RawSocket::connected(server->address());
+    stranger.write(std::string_view(bytes));
+    EXPECT_TRUE(stranger.await_end()) << bytes;
+  }
+}
+
+TEST_P(StrangerTest, PiecesOfAPrefaceArePutTogether) {
+  serve();
+  RawSocket slow = RawSocket::connected(server->address());
+  for (const char letter : std::string(kPreface) + std::string(kSettings))
+    slow.write(std::string_view(&letter, 1));
+  RawSocket other = RawSocket::connected(server->address());
+  other.write(std::string_view("x"));
+  EXPECT_TRUE(other.await_end());
+  EXPECT_FALSE(slow.has_ended() && server->strangers() == 0);
+  EXPECT_TRUE(await_strangers(1));
+}
+
+TEST_P(StrangerTest, TheOldestGoesWhenThereAreTooMany) {
+  serve({.patience = kHour, .connections_max = 4});
+  std::vector<RawSocket> sockets;
+  for (int i = 0; i < 6; ++i) sockets.push_back(RawSocket::connected(server->address()));
+  EXPECT_TRUE(sockets[0].await_end());
+  EXPECT_TRUE(sockets[1].await_end());
+  EXPECT_TRUE(await_strangers(4));
+  for (std::size_t i = 2; i < 6; ++i) EXPECT_FALSE(sockets[i].has_ended()) << i;
+}
+
+TEST_P(StrangerTest, HealthAloneIsNoHandshake) {
+  serve();
+  const auto asks = client(0);
+  EXPECT_NO_THROW(asks->health(patience()));
+  EXPECT_TRUE(await_strangers(1));
+  const auto shakes = client(7);
+  shake(*shakes);
+  EXPECT_TRUE(await_strangers(1));
+  shake(*asks);
+  EXPECT_TRUE(await_strangers(0));
+}
+
+TEST_P(StrangerTest, HealthDoesNotKeepAConnection) {
+  serve({.patience = std::chrono::milliseconds(50)});
+  const auto asks = client(0);
+  EXPECT_NO_THROW(asks->health(patience()));
+  EXPECT_TRUE(await_strangers(0));
+}
+
+// gRPC makes a connection again on its own, without a handshake.
+TEST_P(StrangerTest, ACallOfTheCoordinatorMakesItsConnectionKnown) {
+  serve();
+  const auto again = client(7);
+  again->health(patience());
+  EXPECT_TRUE(await_strangers(0));
+  const auto large = client(7);
+  large->register_function({.programs = {Bytes(1 << 20)}}, patience());
+  EXPECT_EQ(service.program_bytes, 1U << 20);
+  EXPECT_TRUE(await_strangers(0));
+}
+
+TEST_P(StrangerTest, TooManyBytesOfHttp2AreEnded) {
+  serve({.bytes_max = 1000, .patience = kHour});
+  RawSocket stranger = RawSocket::connected(server->address());
+  stranger.write(kPreface);
+  stranger.write(kSettings);
+  const std::string_view update("\0\0\4\x8\0\0\0\0\0\0\0\0\1", 13);  // of the window
+  for (int i = 0; i < 100; ++i) stranger.write(update);
+  EXPECT_TRUE(stranger.await_end());
+}
+
+TEST_P(StrangerTest, ALargeHandshakeIsRefused) {
+  serve({.bytes_max = 4096, .patience = kHour});
+  HandshakeRequest request{.coordinator_incarnation = 7};
+  request.caller.task = std::string(20'000, 'x');
+  EXPECT_ANY_THROW(client(7)->handshake(request, patience()));
+}
+
+TEST_P(StrangerTest, ARefusedCallIsLoggedWithTheAddress) {
+  serve();
+  std::string lines;
+  set_log_sink([&](LogLevel, std::string_view line) { lines.append(line).append("\n"); });
+  EXPECT_ANY_THROW(client(3)->shutdown(std::chrono::milliseconds(0), patience()));
+  set_log_sink(nullptr);
+  EXPECT_THAT(lines, HasSubstr("refused 127.0.0.1:"));
+  EXPECT_THAT(lines, HasSubstr("a shutdown: expected 7"));
+}
+
+TEST_P(StrangerTest, ADataPortTakesFramesAndTheOtherHttp2Only) {
+  RawSocket held;
+  const std::string data_address = held.listen();
+  held.reset();
+  serve({.patience = kHour}, data_address);
+  EXPECT_NO_THROW(client(0)->health(patience()));
+  const auto data =
+      Requester::connect(backend_of("stream"),
+                         {.address = data_address, .peer = "ps:0", .deadline = patience()}, {}, {});
+  EXPECT_NO_THROW(data->call(frame_of(1, kGreeting), patience(), "greeting"));
+  RawSocket frames = RawSocket::connected(server->address());
+  frames.write(std::string_view("COHF"));
+  EXPECT_TRUE(frames.await_end());
+  RawSocket http2 = RawSocket::connected(data_address);
+  http2.write(kPreface);
+  EXPECT_TRUE(http2.await_end());
+}
+
+TEST_P(StrangerTest, ATakenDataPortIsRefusedByName) {
+  RawSocket held;
+  const std::string data_address = held.listen();
+  EXPECT_THAT([&] { serve({}, data_address); },
+              throws_error(ErrorCode::already_exists, data_address));
+}
+
+// Over grpc the channels of the data plane are calls of the same server.
+TEST_P(TaskServerTest, ChannelsOutliveTheEndOfTheControlPlane) {
+  serve();
+  const auto data = connect(GetParam());
+  data->call(frame_of(1, kGreeting), patience(), "greeting");
+  server->stop(patience());
+  EXPECT_NO_THROW(data->call(frame_of(1), patience(), "another"));
+  EXPECT_THAT([&] { client(7)->health(patience()); }, throws_error(ErrorCode::unavailable, ""));
+  server.reset();
+  EXPECT_THAT([&] { data->call(frame_of(1), patience(), "another"); },
+              throws_error(ErrorCode::unavailable, ""));
+}
+
+}  // namespace
+}  // namespace cohort::rpc

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/rpc/internal/acceptor.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "cohort/core/log.h"
+
+namespace cohort::rpc::internal {
+namespace {
+
+constexpr std::string_view kHttp2Preface = "PRI * HTTP/2.0";
+constexpr std::string_view kFramePreface = "COHF";
+constexpr int kAcceptedMax = 64;  // at a time, before others are looked at
+constexpr auto kIdle = std::chrono::seconds(60);
+constexpr std::uint64_t kWakerId = 0;  // then the listening sockets', by index
+constexpr std::uint64_t kFirstStrangerId = 1U << 20;
+
+enum class Kind : std::uint8_t { unknown, gone, http2, frames, neither };
+
+bool begins_as(std::string_view bytes, std::string_view preface) {
+  const std::size_t count = std::min(bytes.size(), preface.size());
+  return bytes.substr(0, count) == preface.substr(0, count);
+}
+
+// Who serves the connection reads the bytes that are looked at here.
+Kind kind_of(int socket) {
+  std::array<char, kHttp2Preface.size()> first{};
+  const ssize_t count = recv(socket, first.data(), first.size(), MSG_PEEK | MSG_DONTWAIT);
+  if (count == 0) return Kind::gone;
+  if (count < 0) return errno == EAGAIN || errno == EINTR ? Kind::unknown : Kind::gone;
+  const std::string_view bytes(first.data(), static_cast<std::size_t>(count));
+  if (begins_as(bytes, kFramePreface))
+    return bytes.size() < kFramePreface.size() ? Kind::unknown : Kind::frames;
+  if (begins_as(bytes, kHttp2Preface))
+    return bytes.size() < kHttp2Preface.size() ? Kind::unknown : Kind::http2;
+  return Kind::neither;
+}
+
+// The beginning of the kernel's tcp_info, of which this C library's header has less.
+struct TcpInfo {
+  std::array<std::byte, 128> others;
+  std::uint64_t bytes_received;
+};
+
+// 0 where the system does not say.
+std::uint64_t received_bytes(int socket) {
+  TcpInfo info{};
+  socklen_t size = sizeof(info);
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
+  return size == sizeof(info) ? info.bytes_received : 0;
+}
+
+FileDescriptor make_epoll() {
+  FileDescriptor epoll(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll.is_open()) {
+    ::cohort::internal::throw_error(ErrorCode::resource_exhausted,
+                                    "[rpc.accept] expected a descriptor to wait on, got error ",
+                                    errno, "; raise this process's limit of open files");
+  }
+  return epoll;
+}
+
+}  // namespace
+
+// Those that have come and not been admitted, in the order in which they came. Thread-safe.
+class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
+ public:
+  struct Refused {
+    std::string who;
+    std::string why;
+  };
+  struct Seen {
+    Kind kind = Kind::unknown;
+    std::size_t port = 0;
+  };
+
+  explicit Strangers(const StrangerLimits& limits) : limits_(limits), epoll_(make_epoll()) {}
+
+  // Of the acceptor's own.
+  void watch(int fd, std::uint64_t id) { control(EPOLL_CTL_ADD, fd, EPOLLIN, id); }
+  void ignore(int fd) const { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+  std::vector<epoll_event> wait() {
+    std::vector<epoll_event> events(64);
+    const Deadline until = std::min(Deadline::after(kIdle), next_deadline(),
+                                    [](auto a, auto b) { return a.time() < b.time(); });
+    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                                 poll_milliseconds(until));
+    events.resize(static_cast<std::size_t>(std::max(count, 0)));
+    return events;
+  }
+
+  void add(FileDescriptor socket, std::string address, std::size_t port) {
+    const Lock lock(mutex_);
+    const std::uint64_t id = next_id_++;
+    control(EPOLL_CTL_ADD, socket.get(), kNews, id);
+    entries_[id] = {.socket = std::move(socket),
+                    .address = std::move(address),
+                    .port = port,
+                    .deadline = Deadline::after(limits_.patience)};
+  }
+
+  // Of one that has not been handed over.
+  std::optional<Seen> first_bytes(std::uint64_t id) const {
+    const Lock lock(mutex_);
+    const auto found = entries_.find(id);
+    if (found == entries_.end() || found->second.is_handed_over) return std::nullopt;
+    return Seen{kind_of(found->second.socket.get()), found->second.port};
+  }
+
+  // Its socket, and what to call once its peer has shaken hands. Keeps a duplicate, which ends the
+  // connection whoever has it.
+  std::pair<FileDescriptor, std::shared_ptr<Visitor>> hand_over(std::uint64_t id) {
+    const Lock lock(mutex_);
+    const auto found = entries_.find(id);
+    COHORT_ASSERT(found != entries_.end());
+    Entry& entry = found->second;
+    FileDescriptor duplicate(fcntl(entry.socket.get(), F_DUPFD_CLOEXEC, 0));
+    COHORT_CHECK(duplicate.is_open(), ErrorCode::resource_exhausted,
+                 "[rpc.accept] expected a descriptor for a connection of ", entry.address,
+                 ", got error ", errno, "; raise this process's limit of open files");
+    control(EPOLL_CTL_DEL, entry.socket.get(), 0, id);
+    control(EPOLL_CTL_ADD, duplicate.get(), kNews, id);
+    std::swap(entry.socket, duplicate);
+    entry.is_handed_over = true;
+    const auto forget = [weak = weak_from_this(), id] {
+      if (const auto strangers = weak.lock()) strangers->forget(id);
+    };
+    return {std::move(duplicate), std::make_shared<Visitor>(entry.address, forget)};
+  }
+
+  void forget(std::uint64_t id) {
+    const Lock lock(mutex_);
+    const auto found = entries_.find(id);
+    if (found != entries_.end()) erase(found);
+  }
+
+  std::optional<Refused> cut(std::uint64_t id, std::string why) {
+    const Lock lock(mutex_);
+    const auto found = entries_.find(id);
+    if (found == entries_.end()) return std::nullopt;
+    return end(found, std::move(why));
+  }
+
+  std::optional<Refused> cut_if_too_much(std::uint64_t id) {
+    const Lock lock(mutex_);
+    const auto found = entries_.find(id);
+    if (found == entries_.end() || !found->second.is_handed_over ||
+        received_bytes(found->second.socket.get()) <= limits_.bytes_max) {
+      return std::nullopt;
+    }
+    return end(found, "expected at most " + std::to_string(limits_.bytes_max) +
+                          " bytes before its handshake, got more");
+  }
+
+  std::optional<Refused> cut_oldest_if_too_many() {
+    const Lock lock(mutex_);
+    if (entries_.size() <= limits_.connections_max) return std::nullopt;
+    return end(entries_.begin(), "expected at most " + std::to_string(limits_.connections_max) +
+                                     " connections without a handshake, got more: the oldest goes");
+  }
+
+  std::optional<Refused> cut_if_expired() {
+    const Lock lock(mutex_);
+    if (entries_.empty() || !entries_.begin()->second.deadline.has_expired()) return std::nullopt;
+    return end(entries_.begin(), "expected a handshake within " +
+                                     std::to_string(limits_.patience / std::chrono::seconds(1)) +
+                                     " s, got none");
+  }
+
+  std::size_t size() const {
+    const Lock lock(mutex_);
+    return entries_.size();
+  }
+
+ private:
+  // Only what is new, since nothing is read here. That it can be written to is an event whenever
+  // bytes come, also when somebody has read them already.
+  static constexpr std::uint32_t kNews = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+
+  struct Entry {
+    FileDescriptor socket;  // once handed over, a duplicate
+    std::string address;
+    std::size_t port = 0;
+    Deadline deadline;
+    bool is_handed_over = false;
+  };
+  using Entries = std::map<std::uint64_t, Entry>;
+
+  Deadline next_deadline() const {
+    const Lock lock(mutex_);
+    return entries_.empty() ? Deadline() : entries_.begin()->second.deadline;
+  }
+
+  void control(int operation, int fd, std::uint32_t events, std::uint64_t id) const {
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = id;
+    if (epoll_ctl(epoll_.get(), operation, fd, &event) == 0) return;
+    ::cohort::internal::throw_error(ErrorCode::resource_exhausted,
+                                    "[rpc.accept] expected to wait for a connection, got error ",
+                                    errno, "; raise this system's limits of epoll");
+  }
+
+  // Closing a duplicate would leave it in the epoll.
+  void erase(Entries::iterator entry) COHORT_REQUIRES(mutex_) {
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, entry->second.socket.get(), nullptr);
+    entries_.erase(entry);
+  }
+
+  Refused end(Entries::iterator entry, std::string why) COHORT_REQUIRES(mutex_) {
+    Refused refused{entry->second.address, std::move(why)};
+    ::shutdown(entry->second.socket.get(), SHUT_RDWR);
+    erase(entry);
+    return refused;
+  }
+
+  const StrangerLimits limits_;
+  const FileDescriptor epoll_;
+  mutable Mutex mutex_;
+  Entries entries_ COHORT_GUARDED_BY(mutex_);
+  std::uint64_t next_id_ COHORT_GUARDED_BY(mutex_) = kFirstStrangerId;
+};
+
+Acceptor::Acceptor(Options options)
+    : options_(std::move(options)), strangers_(std::make_shared<Strangers>(options_.limits)) {
+  strangers_->watch(waker_.fd(), kWakerId);
+  for (std::size_t port = 0; port < options_.ports.size(); ++port) {
+    for (FileDescriptor& socket : listen_on_all(options_.ports[port].address)) {
+      strangers_->watch(socket.get(), kWakerId + 1 + listening_.size());
+      listening_.push_back({std::move(socket), port});
+    }
+  }
+  thread_ = start_thread([this] { run(); });
+}
+
+Acceptor::~Acceptor() {
+  is_stopped_ = true;
+  waker_.wake();
+  thread_.join();
+}
+
+std::size_t Acceptor::strangers() const { return strangers_->size(); }
+
+void Acceptor::close_ports() noexcept {
+  is_closed_ = true;
+  for (const Listening& one : listening_) ::shutdown(one.socket.get(), SHUT_RDWR);
+}
+
+void Acceptor::run() noexcept {
+  const auto note = [this](const std::optional<Strangers::Refused>& refused) {
+    if (refused) options_.refusals->note(refused->who, refused->why);
+    return refused.has_value();
+  };
+  while (!is_stopped_) {
+    try {
+      for (const epoll_event& event : strangers_->wait()) {
+        const std::uint64_t id = event.data.u64;
+        if (id == kWakerId) continue;  // the end
+        if (id < kFirstStrangerId) {
+          accept_from(id - kWakerId - 1);
+          while (note(strangers_->cut_oldest_if_too_many())) {
+          }
+        } else if ((event.events & (EPOLLHUP | EPOLLERR)) != 0) {
+          strangers_->forget(id);
+        } else if (!note(strangers_->cut_if_too_much(id))) {
+          look_at(id);
+        }
+      }
+      while (note(strangers_->cut_if_expired())) {
+      }
+      options_.refusals->settle();
+    } catch (...) {
+      log_error("accepting on ", address(0), " failed: ", current_error().what());
+    }
+  }
+}
+
+void Acceptor::accept_from(std::size_t listening) {
+  const Listening& from = listening_.at(listening);
+  if (is_closed_) return strangers_->ignore(from.socket.get());
+  for (int i = 0; i < kAcceptedMax; ++i) {
+    FileDescriptor socket(
+        accept4(from.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket.is_open()) {
+      // A connection that is gone again is nothing; without descriptors or memory, trying at once
+      // would only burn a core.
+      if (errno == EAGAIN || errno == ECONNABORTED || errno == EINTR) return;
+      log_warn("cannot accept on ", address(from.port), ": error ", errno);
+      pollfd entry{waker_.fd(), POLLIN, 0};
+      poll(&entry, 1, 100);
+      return;
+    }
+    tune(socket.get());
+    std::string who = remote_address(socket.get());
+    strangers_->add(std::move(socket), std::move(who), from.port);
+  }
+}
+
+void Acceptor::look_at(std::uint64_t id) {
+  const std::optional<Strangers::Seen> seen = strangers_->first_bytes(id);
+  if (!seen || seen->kind == Kind::unknown) return;
+  if (seen->kind == Kind::gone) return strangers_->forget(id);
+  const Port& port = options_.ports[seen->port];
+  const bool is_http2 = seen->kind == Kind::http2;
+  const Take& take = is_http2 ? port.take_http2 : port.take_frames;
+  if (seen->kind != Kind::neither && take) return hand_over(id, take);
+  const auto refused = strangers_->cut(
+      id, seen->kind == Kind::neither
+              ? "expected HTTP/2 or frames of Cohort, got other bytes"
+              : std::string("expected ") + (is_http2 ? "frames of Cohort" : "HTTP/2") + " at " +
+                    port.address + ", got " + (is_http2 ? "HTTP/2" : "frames"));
+  if (refused) options_.refusals->note(refused->who, refused->why);
+}
+
+void Acceptor::hand_over(std::uint64_t id, const Take& take) {
+  try {
+    auto [socket, visitor] = strangers_->hand_over(id);
+    take(std::move(socket), std::move(visitor));
+  } catch (...) {
+    strangers_->cut(id, "");
+    throw;
+  }
+}
+
+}  // namespace cohort::rpc::internal

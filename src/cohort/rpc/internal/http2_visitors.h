@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who is behind a connection that was handed to gRPC, which knows no more than "fd:17" of it.
+#pragma once
+
+#include <charconv>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "cohort/core/mutex.h"
+#include "cohort/rpc/internal/acceptor.h"
+
+namespace cohort::rpc::internal {
+
+// The newest of each descriptor: gRPC asks for open connections only, and a number is used again
+// after its connection has closed. Thread-safe.
+class Http2Visitors {
+ public:
+  void add(int descriptor, std::shared_ptr<Visitor> visitor) {
+    const Lock lock(mutex_);
+    visitors_[descriptor] = std::move(visitor);
+  }
+  // Null for what is no such peer.
+  std::shared_ptr<Visitor> find(std::string_view grpc_peer) const {
+    constexpr std::string_view kPrefix = "fd:";
+    if (!grpc_peer.starts_with(kPrefix)) return nullptr;
+    grpc_peer.remove_prefix(kPrefix.size());
+    int descriptor = -1;
+    std::from_chars(grpc_peer.data(), grpc_peer.data() + grpc_peer.size(), descriptor);
+    const Lock lock(mutex_);
+    const auto found = visitors_.find(descriptor);
+    return found == visitors_.end() ? nullptr : found->second;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::unordered_map<int, std::shared_ptr<Visitor>> visitors_ COHORT_GUARDED_BY(mutex_);
+};
+
+}  // namespace cohort::rpc::internal

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Log lines about callers that were refused. Strangers may come by the thousand: the first few of a
+// minute have a line each, the rest is counted.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include "cohort/core/clock.h"
+#include "cohort/core/export.h"
+#include "cohort/core/mutex.h"
+
+namespace cohort::rpc {
+
+// Thread-safe.
+class COHORT_API RefusalLog {
+ public:
+  static constexpr std::size_t kLinesMax = 5;  // a minute
+
+  explicit RefusalLog(Clock& clock = Clock::system()) : clock_(clock) {}
+  // `who`: the caller's address.
+  void note(std::string_view who, std::string_view why);
+  // Says how many were left out, where their minute is over. To be called about once a minute.
+  void settle();
+
+ private:
+  static constexpr auto kWindow = std::chrono::minutes(1);
+  // How many had no line in a minute that is over.
+  std::size_t end_window() COHORT_REQUIRES(mutex_);
+  static void say(std::size_t left_out);
+
+  Clock& clock_;
+  Mutex mutex_;
+  TimePoint window_end_ COHORT_GUARDED_BY(mutex_) = TimePoint::min();
+  std::size_t in_window_ COHORT_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace cohort::rpc

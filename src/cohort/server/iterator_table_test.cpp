@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/server/internal/iterator_table.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "cohort/testing/channel_fixture.h"
+
+namespace cohort::server {
+namespace {
+
+using testing::patience;
+using testing::Promised;
+
+TEST(IteratorTable, AnElementIsDrawnOnceWhoeverPeeksAtItMeanwhile) {
+  IteratorTable table;
+  table.create({.id = 1, .dataset = Dataset::range(100).serialize()}, {});
+  Promised<std::vector<Fields>> peeked;
+  table.use(1, [&](WorkerIterator& iterator) { peeked.set(iterator.peek(3)); });
+  std::vector<std::int64_t> drawn;
+  for (int i = 0; i < 100; ++i) drawn.push_back(table.find(1)->next().at(0).item<std::int64_t>());
+  for (std::int64_t i = 0; i < 100; ++i) EXPECT_EQ(drawn[static_cast<std::size_t>(i)], i);
+  const std::vector<Fields> elements = peeked.wait();
+  for (std::size_t i = 1; i < elements.size(); ++i)
+    EXPECT_EQ(elements[i][0].item<std::int64_t>(),
+              elements[0][0].item<std::int64_t>() + static_cast<std::int64_t>(i));
+  EXPECT_TRUE(table.end(patience()));
+}
+
+TEST(IteratorTable, ItsEndWaitsForWhoUsesOne) {
+  IteratorTable table;
+  table.create({.id = 1, .dataset = Dataset::range(1).serialize()}, {});
+  Promised<bool> is_used, may_end;
+  table.use(1, [&](WorkerIterator&) {
+    is_used.set(true);
+    may_end.wait();
+  });
+  is_used.wait();
+  EXPECT_FALSE(table.end(Deadline::after(Duration::zero())));
+  EXPECT_GE(IteratorTable::left_behind(), 1);
+  may_end.set(true);
+  EXPECT_TRUE(table.end(patience()));
+}
+
+}  // namespace
+}  // namespace cohort::server

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/server/server.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cohort/cluster/resolvers/simple_resolver.h"
+#include "cohort/data/dataset.h"
+#include "cohort/function/registry.h"
+#include "cohort/rpc/connection.h"
+#include "cohort/rpc/messages.h"
+#include "cohort/server/internal/iterator_table.h"
+#include "cohort/testing/channel_fixture.h"
+#include "cohort/testing/raw_socket.h"
+#include "cohort/testing/throws_error.h"
+
+namespace cohort {
+namespace {
+
+using testing::patience;
+using testing::throws_error;
+
+constexpr const char* kJob = "server_test";
+
+using testing::Promised;
+using Tensors = std::vector<at::Tensor>;
+
+// Of a pipeline whose elements come when the gate opens. In pairs: one for each test.
+struct Gate {
+  Promised<bool> is_entered, may_go;
+};
+std::atomic<Gate*> gate{nullptr};
+
+const bool kIsRegistered = [] {
+  function::register_function("server_test.gated", [](Tensors inputs) {
+    if (Gate* const now = gate) {
+      now->is_entered.set(true);
+      now->may_go.wait();
+    }
+    return inputs;
+  });
+  return true;
+}();
+
+// A parameter server of this process, and coordinators that talk to it.
+class ServerTest : public ::testing::Test {
+ protected:
+  ServerTest()
+      : server(SimpleResolver(ClusterSpec({{"worker", {"127.0.0.1:1"}}, {"ps", {free_address()}}}),
+                              {.task_type = "ps", .task_id = 0}),
+               {.job_id = kJob, .handle_signals = false}) {}
+
+  // Nobody listens there.
+  static std::string free_address() {
+    testing::RawSocket taken;
+    return taken.listen();
+  }
+
+  static rpc::Identity identity(std::uint64_t start, const std::string& job = kJob) {
+    return rpc::identity_of_process("chief:0", job, start);
+  }
+  std::unique_ptr<rpc::ControlClient> client(std::uint64_t start) {
+    return rpc::control_client(server.address(), "ps:0", start);
+  }
+  rpc::HandshakeReply shake(std::uint64_t start, bool is_returning = false) {
+    return client(start)->handshake({.caller = identity(start),
+                                     .expected_task = "ps:0",
+                                     .coordinator_incarnation = start,
+                                     .is_returning = is_returning},
+                                    patience());
+  }
+  rpc::Connection connect(std::uint64_t start) {
+    return rpc::connect_task({.address = server.address(),
+                              .task = "ps:0",
+                              .caller = identity(start),
+                              .coordinator_incarnation = start,
+                              .deadline = patience()});
+  }
+  // Each of them changes something.
+  static std::vector<std::pair<std::string, std::function<void(rpc::ControlClient&)>>> calls() {
+    return {{"function", [](auto& to) { to.register_function({.id = 1}, patience()); }},
+            {"variables",
+             [](auto& to) {
+               to.create_variables({{1, "v", {at::kFloat, {{2}}}, true}}, patience());
+             }},
+            {"iterator", [](auto& to) { to.create_iterator({.id = 1}, patience()); }},
+            {"release", [](auto& to) { to.release({1}, patience()); }},
+            {"shutdown", [](auto& to) { to.shutdown(std::chrono::milliseconds(0), patience()); }}};
+  }
+  bool has_variable(std::uint64_t start) {
+    try {
+      connect(start).data->call(rpc::to_frame(rpc::PullRequest{{1}}), patience(), "pulling");
+      return true;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::not_found) << error.what();
+      return false;
+    }
+  }
+
+  Server server;
+};
+
+TEST_F(ServerTest, WhoHasNotShakenHandsIsRefusedEachCall) {
+  shake(7);
+  for (const auto& one : calls()) {
+    EXPECT_THAT([&] { one.second(*client(0)); },
+                throws_error(ErrorCode::failed_precondition, "the handshake comes first"))
+        << one.first;
+  }
+  EXPECT_FALSE(has_variable(7));
+  EXPECT_NO_THROW(client(7)->health(patience())) << "it was shut down";
+}
+
+// They were small counters' ids, and so its successor's.
+TEST_F(ServerTest, ACoordinatorWhosePlaceIsTakenIsRefusedEachCall) {
+  const auto first = client(7);
+  shake(7);
+  shake(9);
+  for (const auto& one : calls()) {
+    EXPECT_THAT([&] { one.second(*first); },
+                throws_error(ErrorCode::aborted, "another coordinator took its place"))
+        << one.first;
+  }
+  EXPECT_FALSE(has_variable(9));
+  EXPECT_NO_THROW(client(9)->health(patience())) << "it was shut down";
+}
+
+// It was told our job id, and what it has to claim for more.
+TEST_F(ServerTest, ACallerOfAnotherJobHearsNeitherJobNorVersions) {
+  rpc::Identity other = identity(7, "theirs");
+  other.torch_version = "0.4.1";
+  const auto stranger = client(7);
+  try {
+    stranger->handshake({.caller = other, .expected_task = "ps:1", .coordinator_incarnation = 7},
+                        patience());
+    ADD_FAILURE() << "was not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::failed_precondition);
+    const std::string text = error.message();
+    EXPECT_NE(text.find("'theirs'"), std::string::npos) << text;
+    for (const std::string& secret : {std::string(kJob), identity(7).torch_version})
+      EXPECT_EQ(text.find(secret), std::string::npos) << text;
+  }
+}
+
+TEST_F(ServerTest, ACallerOfTheJobHearsWhichVersionDiffers) {
+  rpc::Identity other = identity(7);
+  other.torch_version = "0.4.1";
+  EXPECT_THAT(
+      [&] {
+        client(7)->handshake(
+            {.caller = other, .expected_task = "ps:0", .coordinator_incarnation = 7}, patience());
+      },
+      throws_error(ErrorCode::failed_precondition,
+                   "LibTorch 0.4.1, this process " + identity(7).torch_version));
+}
+
+TEST_F(ServerTest, AGreetingOfAnotherJobHearsNothingOfOurs) {
+  shake(7);
+  const auto requester = rpc::Requester::connect(
+      rpc::backend_of("stream"),
+      {.address = server.address(), .peer = "ps:0", .deadline = patience()}, {}, {});
+  EXPECT_THAT(
+      [&] {
+        requester->call(rpc::to_frame(rpc::Hello{"chief:0", "theirs", 7, 0}), patience(), "hello");
+      },
+      throws_error(ErrorCode::failed_precondition, "got one of job 'theirs'; give every task"));
+}
+
+TEST_F(ServerTest, ACoordinatorWhosePlaceIsTakenDoesNotTakeItBack) {
+  shake(7);
+  shake(9);
+  EXPECT_THAT([&] { shake(7, true); },
+              throws_error(ErrorCode::aborted, "another coordinator took its place"));
+  client(9)->create_variables({{1, "v", {at::kFloat, {{2}}}, true}}, patience());
+  EXPECT_TRUE(has_variable(9));
+}
+
+TEST_F(ServerTest, AWorkerOfAnEarlierCoordinatorIsRefusedTheHandshake) {
+  shake(7);
+  shake(9);
+  const auto worker = client(7);
+  const rpc::HandshakeRequest request{.caller = identity(3),  // its own start is another
+                                      .expected_task = "ps:0",
+                                      .coordinator_incarnation = 7};
+  EXPECT_THAT([&] { worker->handshake(request, patience()); },
+              throws_error(ErrorCode::aborted, "another coordinator took its place"));
+}
+
+// Also a worker's, whose coordinator's own connections have gone before.
+TEST_F(ServerTest, TheConnectionsOfAnEarlierCoordinatorAreClosed) {
+  testing::Promised<bool> is_closed;
+  shake(7);
+  const rpc::Connection worker =
+      rpc::connect_task({.address = server.address(),
+                         .task = "ps:0",
+                         .caller = rpc::identity_of_process("worker:0", kJob, 3),
+                         .coordinator_incarnation = 7,
+                         .deadline = patience(),
+                         .on_closed = [&](const Error&) { is_closed.set(true); }});
+  shake(9);
+  is_closed.wait();
+}
+
+class PeekTest : public ServerTest {
+ protected:
+  PeekTest() {
+    gate = &gated;
+    chief = connect(7);
+    const Dataset dataset = Dataset::range(5).map(Function::registered("server_test.gated"));
+    chief.control->create_iterator({.id = 1, .dataset = dataset.serialize()}, patience());
+  }
+  ~PeekTest() override {
+    gated.may_go.set(true);
+    server.stop();
+    gate = nullptr;
+  }
+  void peek(std::uint64_t resource, Promised<rpc::Answer>& answer) {
+    chief.data->request(rpc::to_frame(rpc::PeekRequest{resource, 2}),
+                        [&](rpc::Answer got) { answer.set(std::move(got)); });
+  }
+
+  Gate gated;
+  Promised<rpc::Answer> peeked;
+  rpc::Connection chief;
+};
+
+// A pipeline that took its time held up the connection, and all that came over it.
+TEST_F(PeekTest, APeekHoldsUpNothingElse) {
+  peek(1, peeked);
+  gated.is_entered.wait();
+  chief.control->create_variables({{1, "v", {at::kFloat, {{2}}}, true}}, patience());
+  EXPECT_NO_THROW(
+      chief.data->call(rpc::to_frame(rpc::PullRequest{{1}}), patience(), "pulling a variable"));
+  EXPECT_FALSE(peeked.is_set());
+  gated.may_go.set(true);
+  const rpc::Answer answer = peeked.wait();
+  ASSERT_TRUE(std::holds_alternative<rpc::Frame>(answer));
+  const rpc::PeekReply reply = rpc::peek_reply_of(std::get<rpc::Frame>(answer));
+  ASSERT_EQ(reply.tensors.size(), 2U);
+  EXPECT_EQ(reply.tensors[0].item<std::int64_t>(), 0);
+  EXPECT_EQ(reply.tensors[1].item<std::int64_t>(), 1);
+}
+
+TEST_F(PeekTest, WhatIsNotThereIsAnError) {
+  peek(2, peeked);
+  const rpc::Answer answer = peeked.wait();
+  ASSERT_TRUE(std::holds_alternative<Error>(answer));
+  EXPECT_EQ(std::get<Error>(answer).code(), ErrorCode::not_found);
+}
+
+TEST_F(PeekTest, TheEndOfTheServerIsToldOfAPeekThatDoesNotEnd) {
+  peek(1, peeked);
+  gated.is_entered.wait();
+  EXPECT_FALSE(server.stop());
+  gated.may_go.set(true);
+  const Deadline deadline = patience();
+  while (server::IteratorTable::left_behind() > 0 && !deadline.has_expired())
+    std::this_thread::yield();
+  EXPECT_EQ(server::IteratorTable::left_behind(), 0);
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Updates inside run(): of one replica they are applied, of several they are refused until
+// something reduces them.
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <vector>
+
+#include "cohort/input/in_process_workers.h"
+#include "cohort/optimizer/sgd.h"
+#include "cohort/strategy/mirrored_strategy.h"
+#include "cohort/strategy/multi_worker_mirrored_strategy.h"
+#include "cohort/strategy/one_device_strategy.h"
+#include "cohort/testing/throws_error.h"
+
+namespace cohort {
+namespace {
+
+using testing::throws_error;
+
+class ReplicaUpdates : public ::testing::Test {
+ protected:
+  at::Tensor loss(const at::Tensor& x) const { return w.tensor().mul(x).sum(); }
+  double value() const { return w.read().item().toDouble(); }
+
+  Variable w = local_variable("w", at::ones({1}));
+  Sgd sgd{{w}, {.learning_rate = 0.5}};
+  MirroredStrategy two{{"CPU:0", "CPU:1"}};
+  const PerReplica<at::Tensor> parts{{at::tensor({1.0F}), at::tensor({3.0F})}};
+};
+
+// Each replica's update was applied to the result of the one before.
+TEST_F(ReplicaUpdates, OfSeveralReplicasAreRefused) {
+  const auto refused = [&](const std::function<void(const at::Tensor&)>& update,
+                           const std::string& call) {
+    EXPECT_THAT([&] { two.run([&](const at::Tensor& x) { update(x); }, parts); },
+                throws_error(ErrorCode::unimplemented, call + "] expected a strategy of one"));
+  };
+  refused([&](const at::Tensor& x) { sgd.minimize(loss(x)); }, "[optimizer.minimize");
+  refused([&](const at::Tensor& x) { sgd.apply_gradients(sgd.compute_gradients(loss(x))); },
+          "[optimizer.apply_gradients");
+  refused([&](const at::Tensor& x) { w.assign(x); }, "[variable.assign");
+  refused([&](const at::Tensor& x) { w.assign_add(x); }, "[variable.assign");
+  refused([&](const at::Tensor& x) { w.assign_sub(x); }, "[variable.assign");
+  refused([&](const at::Tensor& x) { w.impl()->apply(sgd.rule(), x, std::vector<at::Tensor>()); },
+          "[variable.apply");
+  EXPECT_EQ(value(), 1) << "nothing was written";
+}
+
+// The way round that the message names.
+TEST_F(ReplicaUpdates, ReducedGradientsAreAppliedOutsideOfRun) {
+  const auto gradients = two.run(
+      [&](const at::Tensor& x) { return sgd.compute_gradients(loss(x)).at(0).first; }, parts);
+  const at::Tensor sum = two.reduce(ReduceOp::sum, gradients);
+  sgd.apply_gradients({{sum, w}});
+  EXPECT_EQ(value(), 1 - 0.5 * 4);
+}
+
+TEST_F(ReplicaUpdates, OfOneReplicaAndOutsideOfReplicasAreApplied) {
+  OneDeviceStrategy one("CPU:0");
+  one.run([&] { sgd.minimize(loss(at::ones({1}))); });
+  EXPECT_EQ(value(), 0.5);
+  MirroredStrategy mirrored({"CPU:0"});
+  mirrored.run([&] { w.assign_add(at::ones({1})); });
+  EXPECT_EQ(value(), 1.5);
+  const Scope scope = two.scope();
+  w.assign_sub(at::ones({1}));
+  EXPECT_EQ(value(), 0.5);
+}
+
+TEST_F(ReplicaUpdates, WorkersOfOneReplicaEachAreSeveral) {
+  InProcessWorkers workers(2);
+  MultiWorkerMirroredStrategy strategy(workers.group(0), {.devices = {"CPU:0"}});
+  EXPECT_THAT([&] { strategy.run([&] { w.assign_add(at::ones({1})); }); },
+              throws_error(ErrorCode::unimplemented, "of 2 replicas"));
+}
+
+}  // namespace
+}  // namespace cohort

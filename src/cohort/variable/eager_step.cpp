@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/variable/eager_step.h"
+
+#include <cstring>
+#include <utility>
+
+#include "cohort/variable/variable.h"
+
+namespace cohort {
+namespace {
+
+thread_local EagerStep* step_here = nullptr;
+
+}  // namespace
+
+EagerStep::EagerStep() : outer_(std::exchange(step_here, this)) {}
+EagerStep::~EagerStep() { step_here = outer_; }
+EagerStep* EagerStep::current() { return step_here; }
+
+void EagerStep::note(const VariableImpl& variable, at::Tensor value) {
+  values_.insert_or_assign(&variable, std::move(value));
+}
+
+bool EagerStep::has_written(const VariableImpl& variable) const {
+  const auto known = values_.find(&variable);
+  if (known == values_.end()) return false;
+  const at::Tensor now = variable.tensor().detach().contiguous();
+  const at::Tensor& before = known->second;
+  if (now.nbytes() != before.nbytes()) return true;
+  return now.nbytes() > 0 && std::memcmp(now.data_ptr(), before.data_ptr(), now.nbytes()) != 0;
+}
+
+}  // namespace cohort

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// A coordinator that is stopped while another takes its place, and continued while that one trains.
+//
+// COHORT_TEST_ROUNDS sets how often; each takes as long as a server waits for a sign of life.
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <optional>
+#include <random>
+#include <thread>
+
+#include "cohort/cluster/resolvers/tf_config_resolver.h"
+#include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/testing/cluster/test_cluster.h"
+#include "cohort/testing/running_program.h"
+
+namespace cohort {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(60);
+constexpr int kEndedAsReplaced = 3;
+constexpr double kFirst = 1e6;  // what the first's functions and data are made of
+
+// The other program, which this test starts: makes functions, iterators and updates of its own as
+// fast as it can, whose ids are those of its successor's.
+TEST(FirstCoordinator, DISABLED_Trains) {
+  try {
+    ParameterServerStrategy strategy{TfConfigResolver()};
+    ClusterCoordinator coordinator(strategy);
+    Variable sum = strategy.variable("sum", at::zeros({}, at::kDouble));
+    while (true) {
+      auto data = coordinator.create_per_worker_dataset(
+          Dataset::from_tensors(at::full({}, kFirst, at::kDouble)).repeat());
+      const PerWorkerIterator iterator = data.iterator();
+      const Function step([&](Iterator& it) {
+        const at::Tensor x = it.next<at::Tensor>();
+        sum.assign_add(x.mul(kFirst));
+        return x;
+      });
+      for (int i = 0; i < 20; ++i) coordinator.schedule(step, iterator);
+      coordinator.join();
+      std::cout << "trains" << std::endl;
+    }
+  } catch (const Error& error) {
+    std::cerr << error.what() << std::endl;
+    std::_Exit(rpc::is_replaced(error) ? kEndedAsReplaced : 1);
+  }
+}
+
+class TwoCoordinators : public testing::LeavesNoProcess {
+ protected:
+  static int rounds() {
+    const char* text = std::getenv("COHORT_TEST_ROUNDS");
+    return text == nullptr ? 2 : std::atoi(text);
+  }
+  std::unique_ptr<testing::RunningProgram> start_first() const {
+    return std::make_unique<testing::RunningProgram>(
+        std::vector<std::string>{"/proc/self/exe", "--gtest_filter=FirstCoordinator.*",
+                                 "--gtest_also_run_disabled_tests"},
+        std::vector<std::pair<std::string, std::string>>{
+            {"TF_CONFIG", cluster.tf_config("chief:0")}});
+  }
+  static void stop(testing::RunningProgram& program) {
+    program.signal(SIGSTOP);
+    siginfo_t change{};
+    while (::waitid(P_PID, static_cast<id_t>(program.pid()), &change,
+                    WSTOPPED | WEXITED | WNOWAIT) != 0 &&
+           errno == EINTR) {
+    }
+  }
+  // Its functions and data add 1, 2, 3 …: every wrong one shows in the sum.
+  struct Second {
+    explicit Second(const SimpleResolver& resolver) : strategy(resolver), coordinator(strategy) {}
+
+    void train(int count) {
+      auto data = coordinator.create_per_worker_dataset(
+          Dataset::from_tensors(at::full({}, 1.0, at::kDouble)).repeat());
+      const PerWorkerIterator iterator = data.iterator();
+      const double factor = ++functions;
+      const Function step([&, factor](Iterator& it) {
+        const at::Tensor x = it.next<at::Tensor>();
+        sum.assign_add(x.mul(factor));
+        return x.mul(factor);
+      });
+      std::vector<RemoteValue> results;
+      for (int i = 0; i < count; ++i) results.push_back(coordinator.schedule(step, iterator));
+      coordinator.join();
+      expected += count * factor;
+      for (const RemoteValue& result : results)
+        ASSERT_EQ(result.fetch().tensor().item<double>(), factor);
+    }
+    double value() { return sum.read().item<double>(); }
+
+    ParameterServerStrategy strategy;
+    ClusterCoordinator coordinator;
+    Variable sum = strategy.variable("sum", at::zeros({}, at::kDouble));
+    int functions = 0;
+    double expected = 0;
+  };
+
+  testing::TestCluster cluster{{.workers = 2, .ps = 1, .command = {COHORT_COMMAND, "server"}}};
+};
+
+// Its functions and iterators took the place of its successor's in one of fourteen tries, and their
+// values went into the successor's variables.
+TEST_F(TwoCoordinators, AContinuedCoordinatorChangesNothingOfItsSuccessors) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  const int count = rounds();
+  ASSERT_GT(count, 0);
+  for (int round = 0; round < count; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    const auto first = start_first();
+    ASSERT_TRUE(first->await("trains")) << first->err();
+    const Deadline any_moment = Deadline::after(std::chrono::milliseconds(random() % 100));
+    while (!any_moment.has_expired()) std::this_thread::yield();
+    stop(*first);
+    Second second(cluster.resolver());
+    const int before = static_cast<int>(random() % 20);
+    for (int i = 0; i < before; ++i) second.train(10);
+    first->signal(SIGCONT);
+    for (int i = 0; i < 30; ++i) second.train(10);
+    EXPECT_EQ(first->wait().to_string(), "exit code 3") << first->err();
+    EXPECT_NE(first->err().find("another coordinator took its place"), std::string::npos)
+        << first->err();
+    second.train(10);
+    EXPECT_EQ(second.value(), second.expected);
+    if (HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps in the coordinator's process, variables on a parameter server:
+// CoordinatorOptions::run_eagerly.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/data/iterator.h"
+#include "cohort/function/inspection.h"
+#include "cohort/function/registry.h"
+#include "cohort/function/worker_index.h"
+#include "cohort/optimizer/adam.h"
+#include "cohort/optimizer/sgd.h"
+#include "cohort/testing/cluster/test_cluster.h"
+#include "cohort/testing/throws_error.h"
+
+namespace cohort {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::TestCluster;
+using testing::throws_error;
+
+using Tensors = std::vector<at::Tensor>;
+
+torch::nn::Sequential model() {
+  using namespace torch::nn;
+  return Sequential(Linear(6, 8), BatchNorm1d(8), ReLU(), Dropout(0.5), Linear(8, 3));
+}
+
+// Some steps of training on a cluster of their own: the losses, then the variables.
+Tensors trained(bool run_eagerly) {
+  TestCluster cluster({.command = {COHORT_COMMAND, "server"}});
+  ParameterServerStrategy strategy(cluster.resolver());
+  ClusterCoordinator coordinator(strategy, {.run_eagerly = run_eagerly});
+  const auto net = strategy.replicate(model);
+  const Variable seen = strategy.variable("seen", at::zeros({6}), {.is_trainable = false});
+  Adam optimizer(net.parameters(), {.learning_rate = 0.05});
+  const Dataset data = Dataset::range(40)
+                           .map([](at::Tensor i) { return i.mul(i).remainder(7).to(at::kFloat); })
+                           .batch(6, {.drop_remainder = true})
+                           .shuffle(10)
+                           .batch(4, {.drop_remainder = true})
+                           .repeat();
+  auto iterator = coordinator.create_per_worker_dataset(data).iterator();
+  const Function step([&](Iterator& it, at::Tensor scale) {
+    net->train();
+    const at::Tensor x = it.next<at::Tensor>();
+    const at::Tensor y = net->forward(x.mul(scale).add(current_worker_index()));
+    const at::Tensor loss = y.add(at::rand_like(y)).square().mean();
+    optimizer.minimize(loss);
+    Variable(seen).assign_add(x.sum(0));
+    return loss;
+  });
+  Tensors results;
+  for (int i = 0; i < 6; ++i) {
+    optimizer.set_learning_rate(0.05 / (i + 1));
+    results.push_back(coordinator.schedule(step, iterator, at::full({}, 0.5 + i)).fetch().tensor());
+  }
+  coordinator.join();
+  EXPECT_EQ(coordinator.statistics().closures.at(0), 6U);
+  EXPECT_EQ(coordinator.statistics().traces, run_eagerly ? 0U : 1U);
+  for (const Variable& variable : net.variables()) results.push_back(variable.read());
+  results.push_back(seen.read());
+  return results;
+}
+
+TEST(RunEagerlyTest, EqualsOneWorkerBitForBit) {
+  const Tensors here = trained(true), there = trained(false);
+  ASSERT_EQ(here.size(), there.size());
+  for (std::size_t i = 0; i < here.size(); ++i)
+    EXPECT_TRUE(here[i].equal(there[i])) << i << ":\n" << here[i] << "\n" << there[i];
+}
+
+class RunEagerly : public ::testing::Test {
+ protected:
+  TestCluster cluster{{.command = {COHORT_COMMAND, "server"}}};
+  ParameterServerStrategy strategy{cluster.resolver()};
+  ClusterCoordinator coordinator{strategy, {.run_eagerly = true}};
+  Variable w = strategy.variable("w", at::full({2}, 4.F));
+};
+
+TEST_F(RunEagerly, AStepMayLookAtValuesOnTheHost) {
+  float seen = 0;
+  const Function step([&] {
+    const at::Tensor loss = w.tensor().square().sum();
+    seen = loss.item<float>();
+    return seen > 1 ? loss : -loss;
+  });
+  EXPECT_EQ(coordinator.schedule(step).fetch().tensor().item<float>(), 32);
+  EXPECT_EQ(seen, 32);
+  EXPECT_EQ(cluster.health("worker:0").closures_run, 0U);
+}
+
+TEST_F(RunEagerly, ReadsAfterAnUpdateSeeIt) {
+  const Sgd optimizer({w}, {.learning_rate = 0.25});
+  const Function step([&] {
+    optimizer.minimize(w.tensor().square().sum());  // 4 - 0.25 * 8
+    optimizer.minimize(w.tensor().square().sum());
+    w.assign_add(at::ones({2}));
+    return w.tensor().detach().clone();
+  });
+  EXPECT_TRUE(coordinator.schedule(step).fetch().tensor().eq(2).all().item<bool>());
+  EXPECT_TRUE(w.read().eq(2).all().item<bool>());
+}
+
+TEST_F(RunEagerly, ABufferWrittenInPlaceIsAssigned) {
+  Variable steps = strategy.variable("steps", at::zeros({}, at::kLong), {.is_trainable = false});
+  const Function step([&] {
+    at::Tensor buffer = steps.tensor();
+    buffer.add_(2);
+    steps.assign_add(at::ones({}, at::kLong));
+    buffer.mul_(10);
+  });
+  for (int i = 0; i < 2; ++i) coordinator.schedule(step);
+  coordinator.join();
+  EXPECT_EQ(steps.read().item<std::int64_t>(), ((0 + 2 + 1) * 10 + 2 + 1) * 10);
+}
+
+TEST_F(RunEagerly, ATrainableVariableWrittenInPlaceIsRefused) {
+  const Function step([&] { w.tensor().data().mul_(2); });
+  EXPECT_THAT([&] { coordinator.schedule(step).fetch(); },
+              throws_error(ErrorCode::invalid_argument, "writes in place into its copy"));
+  EXPECT_TRUE(w.read().eq(4).all().item<bool>());
+}
+
+// As those of closures that run on a worker.
+TEST_F(RunEagerly, AnErrorIsTheResultsAndTheNextCallers) {
+  const Function bad([&] { return w.tensor().mm(w.tensor()); }, {.name = "bad"});
+  const Function good([] { return at::ones({}); });
+  const RemoteValue result = coordinator.schedule(bad);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT([&] { result.fetch(); },
+                throws_error(ErrorCode::invalid_argument, "self must be a matrix"));
+    EXPECT_THAT([&] { result.fetch(); },
+                ::testing::Throws<Error>(::testing::Property(
+                    &Error::what, ::testing::HasSubstr("while running 'bad' eagerly"))));
+  }
+  EXPECT_THAT([&] { coordinator.schedule(good); },
+              throws_error(ErrorCode::invalid_argument, "self must be a matrix"));
+  coordinator.schedule(good);
+  coordinator.join();
+  coordinator.schedule(bad);
+  EXPECT_THAT([&] { coordinator.join(); },
+              throws_error(ErrorCode::invalid_argument, "self must be a matrix"));
+  EXPECT_TRUE(coordinator.done());
+}
+
+TEST_F(RunEagerly, TheEndOfTheDataIsAnError) {
+  auto iterator = coordinator.create_per_worker_dataset(Dataset::range(1)).iterator();
+  const Function step([](Iterator& it) { return it.next<at::Tensor>(); });
+  EXPECT_EQ(coordinator.schedule(step, iterator).fetch().tensor().item<std::int64_t>(), 0);
+  EXPECT_THAT([&] { coordinator.schedule(step, iterator).fetch(); },
+              throws_error(ErrorCode::out_of_range, ""));
+}
+
+TEST_F(RunEagerly, WhatAStepMustNotDoIsRefusedAsInATrace) {
+  const auto refused = [&](const std::function<void()>& body, const std::string& words) {
+    const Function step([&] { body(); });
+    EXPECT_THAT([&] { coordinator.schedule(step).fetch(); },
+                throws_error(ErrorCode::failed_precondition, words));
+    EXPECT_THAT([&] { coordinator.join(); }, throws_error(ErrorCode::failed_precondition, words));
+  };
+  refused([&] { coordinator.join(); }, "outside of scheduled functions");
+  refused([&] { strategy.variable("late", at::ones({1})); }, "outside of scheduled functions");
+  refused([&] { Sgd({w}, {.learning_rate = 1}); }, "made before the step");
+}
+
+TEST_F(RunEagerly, ArgumentsAreTheStepsOwn) {
+  const at::Tensor x = at::ones({2});
+  const Function step([](at::Tensor y) { return y.mul_(3); });
+  EXPECT_TRUE(coordinator.schedule(step, x).fetch().tensor().eq(3).all().item<bool>());
+  EXPECT_TRUE(x.eq(1).all().item<bool>());
+}
+
+TEST_F(RunEagerly, RegisteredFunctionsRunWhereTheyAreKnown) {
+  function::register_function("twice", [](Tensors inputs) { return Tensors{inputs[0].mul(2)}; });
+  const Function twice = Function::registered("twice"), unknown = Function::registered("thrice");
+  EXPECT_EQ(coordinator.schedule(twice, at::ones({})).fetch().tensor().item<float>(), 2);
+  EXPECT_THAT([&] { coordinator.schedule(unknown, at::ones({})).fetch(); },
+              throws_error(ErrorCode::failed_precondition, "'thrice' to be registered"));
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps that read what they have updated, and buffers that several workers write, on real servers.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/core/clock.h"
+#include "cohort/optimizer/sgd.h"
+#include "cohort/testing/cluster/test_cluster.h"
+
+namespace cohort {
+namespace {
+
+using testing::TestCluster;
+
+constexpr int kSteps = 6;
+
+at::Tensor ramp(std::int64_t count) { return torch::linspace(-1.0, 1.5, count); }
+
+at::Tensor batch(int step) {
+  torch::manual_seed(static_cast<std::uint64_t>(step));
+  return torch::randn({4, 3});
+}
+
+// Reads after updates of each kind; w and b are trainable, `mean` is not.
+struct Step {
+  Variable w, b, mean;
+  Sgd optimizer{{w, b}, {.learning_rate = 0.5, .momentum = 0.9}};
+
+  at::Tensor run(const at::Tensor& x) {
+    for (int i = 0; i < 2; ++i)
+      optimizer.minimize(x.mul(w.tensor()).sum(1).add(b.tensor()).tanh().mean());
+    w.assign(w.tensor().detach().clamp(-0.75, 0.75));
+    mean.tensor().mul_(0.5);
+    mean.assign_add(x.mean(0));
+    mean.tensor().add_(w.tensor().detach());
+    b.assign_sub(b.read() * 0.25);
+    return torch::cat({w.tensor().detach(), b.tensor().detach(), mean.tensor()});
+  }
+};
+
+class UpdatesInSteps : public ::testing::Test {
+ protected:
+  explicit UpdatesInSteps(int workers = 1)
+      : cluster({.workers = workers, .ps = 2, .command = {COHORT_COMMAND, "server"}}),
+        strategy(cluster.resolver()),
+        coordinator(strategy) {}
+
+  // Until the ps has applied so many pushes; false when it never does.
+  bool await_pushes(const std::string& ps, std::uint64_t count) {
+    const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+    while (!deadline.has_expired()) {
+      if (cluster.health(ps).pushes_applied >= count) return true;
+    }
+    return false;
+  }
+
+  TestCluster cluster;
+  ParameterServerStrategy strategy;
+  ClusterCoordinator coordinator;
+};
+
+TEST_F(UpdatesInSteps, AStepOfSeveralSegmentsEqualsTheEagerOne) {
+  Step here{local_variable("w", ramp(3)), local_variable("b", ramp(1)),
+            local_variable("mean", ramp(3), false)};
+  Step there{strategy.variable("w", ramp(3)), strategy.variable("b", ramp(1)),
+             strategy.variable("mean", ramp(3), {.is_trainable = false})};
+  const Function step([&](at::Tensor x) { return there.run(x); });
+  for (int i = 0; i < kSteps; ++i) {
+    const at::Tensor expected = here.run(batch(i)).clone();
+    const at::Tensor actual = coordinator.schedule(step, batch(i)).fetch().tensor();
+    EXPECT_TRUE(torch::equal(actual, expected)) << actual << " instead of " << expected;
+  }
+  coordinator.join();
+  EXPECT_TRUE(torch::equal(there.w.read(), here.w.read()));
+  EXPECT_TRUE(torch::equal(there.b.read(), here.b.read()));
+  EXPECT_TRUE(torch::equal(there.mean.read(), here.mean.read()));
+}
+
+TEST_F(UpdatesInSteps, StatisticsCountThePushesAndPullsOfAllSegments) {
+  Variable v = strategy.variable("v", torch::zeros({100}));
+  const Function step([&] {
+    v.assign_add(torch::ones({100}));
+    v.assign_add(v.tensor().detach());
+    return v.read().sum();
+  });
+  EXPECT_EQ(coordinator.schedule(step).fetch().tensor().item<float>(), 200);
+  coordinator.join();
+  EXPECT_EQ(coordinator.statistics().pushed_bytes, 2U * 400);
+  EXPECT_EQ(coordinator.statistics().pulled_bytes, 2U * 400) << "nobody reads the first value";
+}
+
+// The worker is killed while it waits for the push of its second segment, whose parameter server is
+// stopped. Another run of the closure must not add to `first` again.
+TEST_F(UpdatesInSteps, AWorkerLostBetweenSegmentsAppliesEachOnce) {
+  Variable first = strategy.variable("first", torch::zeros({2}));    // on ps:0
+  Variable second = strategy.variable("second", torch::zeros({2}));  // on ps:1
+  const Function step([&] {
+    first.assign_add(torch::ones({2}));
+    second.assign_add(first.tensor().detach());
+    return second.read();
+  });
+  EXPECT_EQ(coordinator.schedule(step).fetch().tensor().sum().item<float>(), 2);
+  const std::uint64_t before = cluster.health("ps:0").pushes_applied;
+  cluster.stop("ps:1");
+  coordinator.schedule(step);
+  EXPECT_TRUE(await_pushes("ps:0", before + 1));
+  cluster.kill("worker:0");
+  cluster.resume("ps:1");
+  cluster.restart("worker:0");
+  coordinator.join();
+  EXPECT_TRUE(first.read().eq(2).all().item<bool>()) << first.read();
+  EXPECT_TRUE(second.read().eq(1 + 2).all().item<bool>()) << second.read();
+  EXPECT_GE(cluster.health("ps:0").pushes_dropped, 1U);
+}
+
+class BuffersOfWorkers : public UpdatesInSteps {
+ protected:
+  BuffersOfWorkers() : UpdatesInSteps(3) {}
+};
+
+struct Net : torch::nn::Module {
+  torch::nn::BatchNorm1d norm{register_module("norm", torch::nn::BatchNorm1d(3))};
+  torch::Tensor forward(const torch::Tensor& x) {
+    train();
+    return norm(x);
+  }
+};
+
+TEST_F(UpdatesInSteps, BatchNormOnOneWorkerHasTheStatisticsOfOneProcess) {
+  auto net = strategy.replicate([] { return std::make_shared<Net>(); });
+  const Function step([&](at::Tensor x) { return net->forward(x).sum(); });
+  Net here;
+  for (int i = 0; i < 10; ++i) {
+    coordinator.schedule(step, batch(i));
+    here.forward(batch(i));
+  }
+  coordinator.join();
+  const auto there = net.snapshot();
+  const auto expected = here.named_buffers();
+  for (const auto& entry : there->named_buffers())
+    EXPECT_TRUE(torch::equal(entry.value(), expected[entry.key()])) << entry.key();
+}
+
+TEST_F(BuffersOfWorkers, BatchNormCountsEveryStep) {
+  constexpr int kCalls = 200;
+  auto net = strategy.replicate([] { return std::make_shared<Net>(); });
+  const Function step([&](at::Tensor x) { return net->forward(x).sum(); });
+  for (int i = 0; i < kCalls; ++i) coordinator.schedule(step, batch(i) * 0.5 + 2);
+  coordinator.join();
+  const auto buffers = net.snapshot()->named_buffers();
+  EXPECT_EQ(buffers["norm.num_batches_tracked"].item<std::int64_t>(), kCalls);
+  const at::Tensor mean = buffers["norm.running_mean"], variance = buffers["norm.running_var"];
+  EXPECT_TRUE((mean - 2).abs().lt(0.5).all().item<bool>()) << mean;
+  EXPECT_TRUE(variance.gt(0).logical_and(variance.lt(1)).all().item<bool>()) << variance;
+}
+
+}  // namespace
+}  // namespace cohort

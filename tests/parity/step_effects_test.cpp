@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0
+// Updates inside a step: the traced step leaves the values and gives the results that the same body
+// does on local variables, bit for bit, whatever the body does to the tensors afterwards.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <map>
+
+#include "cohort/function/trace.h"
+#include "cohort/optimizer/sgd.h"
+#include "cohort/variable/hyperparameter.h"
+#include "cohort/variable/variable_table.h"
+
+namespace cohort {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+using Body = std::function<Tensors(const Tensors& inputs)>;
+
+constexpr int kSteps = 5;
+
+// Plays a worker and its parameter server: keeps what the effects hand over, and changes its own
+// values when the worker would push. Used only from one thread.
+class PushingHost final : public ResourceHost {
+ public:
+  struct Stored {
+    at::Tensor value;
+    std::map<std::string, Tensors, std::less<>> slots;
+  };
+
+  PushingHost(std::map<std::string, Stored>& stored, const function::ProgramInfo& info) {
+    for (const auto& used : info.variables) used_.push_back(&stored.at(used.name));
+  }
+  Tensors values() const {
+    Tensors values;
+    for (const Stored* stored : used_) values.push_back(stored->value.clone());
+    return values;
+  }
+  void push() {
+    for (const auto& update : std::exchange(pending_, {})) update();
+  }
+
+  Tensors iterator_next(std::int64_t) override { return {}; }
+  void apply(std::string_view rule, std::int64_t variable, at::Tensor gradient,
+             std::span<const at::Tensor> hyper) override {
+    std::vector<double> numbers;
+    for (const at::Tensor& value : hyper) numbers.push_back(hyperparameter_value(value));
+    pending_.push_back([this, name = std::string(rule), variable, gradient, numbers] {
+      const UpdateRule& known = update_rule_of(name);
+      Stored& stored = at(variable);
+      auto [slots, is_new] = stored.slots.try_emplace(name);
+      if (is_new) slots->second = known.create_slots(stored.value, numbers);
+      known.update(stored.value, stored.value, slots->second, gradient.contiguous(), numbers);
+    });
+  }
+  void assign(AssignKind kind, std::int64_t variable, at::Tensor value) override {
+    pending_.push_back([this, kind, variable, value] {
+      at::Tensor& stored = at(variable).value;
+      if (kind == AssignKind::assign) stored.copy_(value);
+      if (kind == AssignKind::add) stored.add_(value);
+      if (kind == AssignKind::sub) stored.sub_(value);
+    });
+  }
+  at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }
+  void scatter_add(std::int64_t, const at::Tensor&, const at::Tensor&) override {}
+  Tensors next_segment(std::span<const std::int64_t> variables) override {
+    push();
+    Tensors values;
+    for (const std::int64_t variable : variables) values.push_back(at(variable).value.clone());
+    segments.emplace_back(variables.begin(), variables.end());
+    return values;
+  }
+
+  std::vector<std::vector<std::int64_t>> segments;  // what each of them pulled
+
+ private:
+  Stored& at(std::int64_t index) { return *used_.at(static_cast<std::size_t>(index)); }
+
+  std::vector<Stored*> used_;
+  std::vector<std::function<void()>> pending_;
+};
+
+// What one side of the comparison computes with.
+struct World {
+  Variable variable(const std::string& name, at::Tensor value, bool is_trainable = true) {
+    variables.push_back(local_variable(name, std::move(value), is_trainable));
+    return variables.back();
+  }
+  std::vector<Variable> variables;
+};
+
+using MakeBody = std::function<Body(World&)>;
+
+at::Tensor ramp(std::vector<std::int64_t> sizes) {
+  std::int64_t count = 1;
+  for (const std::int64_t size : sizes) count *= size;
+  return torch::linspace(-1.0, 1.5, count).view(sizes).clone();
+}
+
+// Runs the body that `make` gives eagerly, and traced with its variables elsewhere.
+class StepEffects : public ::testing::Test {
+ protected:
+  static Tensors draw(std::uint64_t seed) {
+    torch::manual_seed(seed);
+    return {torch::randn({4, 3})};
+  }
+
+  void trace_it(const MakeBody& make) {
+    VariableTable table;
+    World stand_ins;
+    const Body body = make(stand_ins);
+    for (const Variable& variable : stand_ins.variables) {
+      table.add(variable);
+      stored_[variable.name()].value = variable.read();
+    }
+    function::TraceOptions options;
+    options.variable_of = table.lookup();
+    traced_ = function::trace(draw(100), draw(101), body, options);
+    program_ = function::PreparedProgram::decode(traced_.bytes);
+  }
+
+  Tensors run(const Tensors& batch) {
+    PushingHost host(stored_, program_->info());
+    Tensors inputs = batch;
+    for (const at::Tensor& hyper : traced_.captured_inputs)
+      inputs.push_back(hyperparameter_snapshot(hyper));
+    Tensors outputs = program_->run(inputs, host.values(), host, 0);
+    host.push();
+    segments_ = host.segments;
+    return outputs;
+  }
+
+  // `segments`: how often a run pulls again.
+  void expect_equals_eager(const MakeBody& make, std::size_t segments = 0) {
+    World world;
+    const Body eager = make(world);
+    trace_it(make);
+    for (int i = 0; i < kSteps; ++i) {
+      const Tensors batch = draw(static_cast<std::uint64_t>(i));
+      const Tensors expected = eager(batch);
+      const Tensors actual = run(batch);
+      ASSERT_EQ(actual.size(), expected.size());
+      for (std::size_t k = 0; k < actual.size(); ++k) {
+        EXPECT_TRUE(torch::equal(actual[k], expected[k]))
+            << "output " << k << " of step " << i << ": " << actual[k] << " instead of "
+            << expected[k];
+      }
+      for (const Variable& variable : world.variables) {
+        const at::Tensor& value = stored_.at(variable.name()).value;
+        EXPECT_TRUE(torch::equal(value, variable.read()))
+            << variable.name() << " after step " << i << ": " << value << " instead of "
+            << variable.read();
+      }
+      if (are_segments_counted_) {
+        EXPECT_EQ(segments_.size(), segments);
+      }
+    }
+  }
+
+  std::map<std::string, PushingHost::Stored> stored_;
+  std::vector<std::vector<std::int64_t>> segments_;  // of the last run
+  bool are_segments_counted_ = true;
+  function::Traced traced_;
+  std::shared_ptr<const function::PreparedProgram> program_;
+};
+
+// Effects keep the value they were given.
+
+TEST_F(StepEffects, GradientsMayBeZeroedAfterTheyWereApplied) {
+  expect_equals_eager([](World& world) -> Body {
+    Variable w = world.variable("w", ramp({3}));
+    const Sgd optimizer({w}, {.learning_rate = 0.5});
+    return [=](const Tensors& in) mutable {
+      in[0].mul(w.tensor()).sum().backward();
+      optimizer.apply_gradients({{w.tensor().grad(), w}});
+      w.tensor().mutable_grad().zero_();
+      return Tensors{};
+    };
+  });
+}
+
+TEST_F(StepEffects, OneBufferMayCarryTwoGradients) {
+  expect_equals_eager([](World& world) -> Body {
+    Variable a = world.variable("a", ramp({3})), b = world.variable("b", ramp({3}));
+    const Sgd optimizer({a, b}, {.learning_rate = 0.5});
+    return [=](const Tensors& in) mutable {
+      at::Tensor buffer = in[0].sum(0);
+      optimizer.apply_gradients({{buffer, a}});
+      buffer.mul_(3).add_(1);
+      optimizer.apply_gradients({{buffer, b}});
+      return Tensors{};
+    };
+  });
+}
+
+TEST_F(StepEffects, AnAssignedValueMayBeWrittenAfterwards) {
+  expect_equals_eager([](World& world) -> Body {
+    Variable w = world.variable("w", ramp({3}));
+    return [=](const Tensors& in) mutable {
+      at::Tensor v = in[0].sum(0) * 2;
+      w.assign(v);
+      v.add_(100);
+      return Tensors{v};
+    };
+  });
+}
+
+TEST_F(StepEffects, AViewOfAnAssignedValueMayBeWrittenAfterwards) {
+  expect_equals_eager([](World& world) -> Body {
+    Variable w = world.variable("w", ramp({3}));
+    return [=](const Tensors& in) mutable {
+      at::Tensor whole = in[0] * 2;
+      w.assign(whole.select(0, 1));
+      whole.view({-1}).slice(0, 2, 5).add_(100);
+      return Tensors{};
+    };
+  });
+}
+
+// The register of a variable is such memory too.
+TEST_F(StepEffects, ABufferMayBeWrittenAfterItWasAssignedElsewhere) {
+  expect_equals_eager([](World& world) -> Body {
+    Variable w = world.variable("w", ramp({3}));
+    Variable buffer = world.variable("buffer", ramp({3}), false);
+    return [=](const Tensors& in) mutable {
+      w.assign(buffer.tensor());
+      buffer.tensor().add_(in[0].sum(0));
+      return Tensors{};
+    };
+  });
+}
+
+// Reads after an update see it.
+
+at::Tensor error_of(const at::Tensor& x, const at::Tensor& w) { return x.mul(w).sum(1).tanh(); }
+
+TEST_F(StepEffects, TwoStepsOfAnOptimizerInARow) {
+  expect_equals_eager(
+      [](World& world) -> Body {
+        Variable w = world.variable("w", ramp({3})), b = world.variable("b", ramp({1}));
+        const Sgd optimizer({w, b}, {.learning_rate = 0.5, .momentum = 0.9});
+        return [=](const Tensors& in) mutable {
+          Tensors losses;
+          for (int i = 0; i < 3; ++i) {
+            losses.push_back(error_of(in[0], w.tensor()).add(b.tensor()).square().mean());
+            optimizer.minimize(losses.back());
+          }
+          return losses;
+        };
+      },
+      2);
+}
+
+TEST_F(StepEffects, AGenerativeAdversarialNetwork) {
+  expect_equals_eager(
+      [](World& world) -> Body {
+        Variable g = world.variable("generator", ramp({3}));
+        Variable d = world.variable("discriminator", ramp({3}));
+        const Sgd of_d({d}, {.learning_rate = 0.5}), of_g({g}, {.learning_rate = 0.25});
+        return [=](const Tensors& in) mutable {
+          const at::Tensor fake = in[0].mul(g.tensor()).add(1);
+          const at::Tensor d_loss =
+              (error_of(fake.detach(), d.tensor()) - error_of(in[0], d.tensor())).mean();
+          of_d.minimize(d_loss);
+          const at::Tensor g_loss = -error_of(fake, d.tensor()).mean();
+          of_g.minimize(g_loss);
+          return Tensors{d_loss, g_loss};
+        };
+      },
+      1);
+}
+
+TEST_F(StepEffects, WeightsClippedAfterTheStep) {
+  expect_equals_eager(
+      [](World& world) -> Body {
+        Variable w = world.variable("w", ramp({3}));
+        const Sgd optimizer({w}, {.learning_rate = 5});
+        return [=](const Tensors& in) mutable {
+          optimizer.minimize(error_of(in[0], w.tensor()).mean());
+          w.assign(w.tensor().detach().clamp(-0.1, 0.1));
+          return Tensors{};
+        };
+      },
+      1);
+}
+
+TEST_F(StepEffects, WeightsDecayedAfterTheStep) {
+  expect_equals_eager(
+      [](World& world) -> Body {
+        Variable w = world.variable("w", ramp({3}));
+        const Sgd optimizer({w}, {.learning_rate = 0.5});
+        return [=](const Tensors& in) mutable {
+          optimizer.minimize(error_of(in[0], w.tensor()).mean());
+          w.assign_sub(w.read() * 0.125);
+          return Tensors{};
+        };
+      },
+      1);
+}
+
+TEST_F(StepEffects, AnAssignedVariableIsReadAsAssigned) {
+  const MakeBody make = [](World& world) -> Body {
+    Variable w = world.variable("w", ramp({3}));
+    return [=](const Tensors& in) mutable {
+      w.assign(torch::full({3}, 7.0));
+      return Tensors{w.tensor() * in[0], w.read()};
+    };
+  };
+  expect_equals_eager(make, 1);
+  EXPECT_FALSE(program_->info().variables.at(0).is_read) << "nobody needs the value before";
+}
+
+TEST_F(StepEffects, AReturnedVariableIsReturnedAsUpdated) {
+  expect_equals_eager(
+      [](World& world) -> Body {
+        Variable w = world.variable("w", ramp({3}));
+        return [=](const Tensors& in) mutable {
+          const at::Tensor returned = w.tensor().detach();
+          const at::Tensor before = returned * 1;
+          w.assign_add(in[0].sum(0));
+          return Tensors{returned, before, w.tensor().detach()};
+        };
+      },
+      1);
+}
+
+TEST_F(StepEffects, ViewsMadeBeforeAnUpdateSeeIt) {
+  expect_equals_eager(
+      [](World& world) -> Body {
+        Variable w = world.variable("w", ramp({2, 3}));
+        return [=](const Tensors& in) mutable {
+          const at::Tensor columns = w.tensor().detach().t(), row = columns.select(1, 1);
+          const at::Tensor copy = row.clone();
+          w.assign_add(in[0].slice(0, 0, 2));
+          return Tensors{columns * 2, row + 1, copy};
+        };
+      },
+      1);
+}
+
+TEST_F(StepEffects, WritesAndUpdatesOfOneBufferKeepTheirOrder) {
+  using Change = std::function<void(Variable&, const at::Tensor&)>;
+  const std::vector<Change> changes = {
+      [](Variable& v, const at::Tensor&) { v.tensor().mul_(2); },
+      [](Variable& v, const at::Tensor& x) { v.tensor().select(0, 1).add_(x.sum()); },
+      [](Variable& v, const at::Tensor& x) { v.tensor().copy_(x.select(0, 3)); },
+      [](Variable& v, const at::Tensor& x) { v.assign(x.select(0, 2)); },
+      [](Variable& v, const at::Tensor& x) { v.assign_add(x.select(0, 1)); },
+      [](Variable& v, const at::Tensor& x) { v.assign_sub(v.tensor() * x.select(0, 0)); },
+  };
+  for (std::size_t i = 0; i < changes.size() * changes.size() * changes.size(); ++i) {
+    const auto& first = changes[i % changes.size()];
+    const auto& second = changes[i / changes.size() % changes.size()];
+    const auto& third = changes[i / changes.size() / changes.size()];
+    SCOPED_TRACE(i);
+    are_segments_counted_ = false;
+    expect_equals_eager([&](World& world) -> Body {
+      Variable buffer = world.variable("buffer", ramp({3}), false);
+      return [=](const Tensors& in) mutable {
+        for (const Change& change : {first, second, third}) change(buffer, in[0]);
+        return Tensors{};
+      };
+    });
+    if (HasFailure()) break;
+  }
+}
+
+TEST_F(StepEffects, OneSegmentPullsAllThatWasUpdatedBeforeIt) {
+  const MakeBody make = [](World& world) -> Body {
+    Variable a = world.variable("a", ramp({3})), b = world.variable("b", ramp({3}));
+    Variable c = world.variable("c", ramp({3}));
+    return [=](const Tensors& in) mutable {
+      for (Variable* each : {&a, &b, &c}) each->assign_add(in[0].sum(0));
+      const at::Tensor first = a.tensor() * 2;
+      c.assign_add(first);
+      return Tensors{first.detach(), b.tensor().detach() * 3, a.tensor().detach() * 5};
+    };
+  };
+  expect_equals_eager(make, 1);
+  EXPECT_EQ(segments_.at(0), (std::vector<std::int64_t>{0, 1})) << "nobody reads c again";
+}
+
+TEST_F(StepEffects, AVariableUpdatedTwiceIsPulledTwice) {
+  expect_equals_eager(
+      [](World& world) -> Body {
+        Variable a = world.variable("a", ramp({3})), b = world.variable("b", ramp({3}));
+        return [=](const Tensors& in) mutable {
+          a.assign_add(in[0].sum(0));
+          b.assign(a.tensor().detach() * 2);
+          a.assign_add(b.tensor().detach());
+          a.assign_add(b.tensor().detach());
+          return Tensors{a.read(), b.read()};
+        };
+      },
+      3);
+}
+
+// What an update overwrites stays as it was where an effect or an output holds it.
+TEST_F(StepEffects, EffectsKeepAVariablesValueOverASegment) {
+  expect_equals_eager(
+      [](World& world) -> Body {
+        Variable a = world.variable("a", ramp({3})), b = world.variable("b", ramp({3}));
+        return [=](const Tensors& in) mutable {
+          b.assign(a.tensor());
+          a.assign_add(in[0].sum(0));
+          return Tensors{a.tensor().detach() + b.tensor().detach()};
+        };
+      },
+      1);
+}
+
+TEST_F(StepEffects, ABackwardPassThroughAnOverwrittenValueIsRefusedAsItIsHere) {
+  const MakeBody make = [](World& world) -> Body {
+    Variable w = world.variable("w", ramp({3}));
+    const Sgd optimizer({w}, {.learning_rate = 0.5});
+    return [=](const Tensors& in) mutable {
+      const at::Tensor x = in[0].detach().requires_grad_();
+      const at::Tensor first = x.mul(w.tensor()).sum(), second = first.square();
+      optimizer.apply_gradients({{in[0].sum(0), w}});
+      second.backward();
+      return Tensors{x.grad()};
+    };
+  };
+  World world;
+  const Body eager = make(world);
+  EXPECT_ANY_THROW(eager(draw(1)));
+  EXPECT_ANY_THROW(trace_it(make));
+}
+
+}  // namespace
+}  // namespace cohort

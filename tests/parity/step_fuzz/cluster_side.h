@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random steps on a real cluster, compared with their eager runs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/testing/cluster/test_cluster.h"
+#include "tests/parity/step_fuzz/generator.h"
+
+namespace cohort::parity {
+
+// How the two runs of a program compare. A value type.
+struct Verdict {
+  enum class Kind : std::uint8_t {
+    equal,
+    refused,         // by an error that says why, at a trace
+    eager_throws,    // and so does the traced one
+    differs,         // a wrong result
+    fails,           // an error that is no refusal, where the eager run has none
+    accepts_errors,  // no error, where the eager run has one
+  };
+  Kind kind = Kind::equal;
+  std::string text;  // what differs, or the error
+  FeatureSet features;
+
+  bool is_failure() const { return kind >= Kind::differs; }
+};
+
+// One coordinator for many programs. Used from one thread.
+class ClusterSide {
+ public:
+  ClusterSide();
+  ~ClusterSide();
+  ClusterSide(const ClusterSide&) = delete;
+  ClusterSide& operator=(const ClusterSide&) = delete;
+
+  Verdict compare(const Program& program);
+  std::uint64_t traces() const;
+
+ private:
+  class Comparison;
+  struct Cluster {
+    testing::TestCluster tasks;
+    ParameterServerStrategy strategy;
+    ClusterCoordinator coordinator;
+    std::uint64_t next_closure = 1;  // as the coordinator numbers them
+
+    Cluster();
+  };
+
+  std::unique_ptr<Cluster> cluster_;
+  std::uint64_t programs_ = 0;
+};
+
+// The program with as few instructions, calls and outputs as fail in the same way.
+Program shrunk(ClusterSide& side, Program program, Verdict& verdict);
+
+}  // namespace cohort::parity

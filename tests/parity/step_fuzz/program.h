@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// A random step as data: it can be run, shrunk and printed. Its instructions are total: each one
+// means something for operands of any shape and dtype, so that any of them can be left out.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace cohort::parity {
+
+using Tensors = std::vector<at::Tensor>;
+
+// What an operand names. A value type.
+struct Ref {
+  enum class From : std::uint8_t { argument, constant, variable, buffer, result };
+  From from = From::argument;
+  int index = 0;  // of a result: the id of its instruction
+  int part = 0;   // of a result: which one
+};
+
+struct Instruction {
+  int id = 0;
+  int op = 0;  // a row of step_ops()
+  std::array<Ref, 3> in;
+  // The op takes them modulo what its operands allow.
+  std::array<std::int64_t, 4> n{};
+  double x = 0;
+  bool is_without_grad = false;
+};
+
+enum class Layout : std::uint8_t { row_major, transposed, channels_last, every_second };
+
+constexpr std::int64_t kBatch = -1;  // a size that is the call's
+
+struct TensorKind {
+  c10::ScalarType dtype = c10::ScalarType::Float;
+  std::vector<std::int64_t> sizes;
+  Layout layout = Layout::row_major;
+};
+
+struct OptimizerKind {
+  std::string rule;
+  std::vector<int> variables;
+};
+
+// One schedule() of the step.
+struct Call {
+  std::uint64_t value_seed = 0;
+  std::int64_t batch = 3;
+  std::int64_t integer = 2;
+  double real = 0.5;
+  double scale = 1.5;  // for a parameter of type at::Tensor
+  double learning_rate = 0.1;
+};
+
+// What the step does with .grad fields that its last call left.
+enum class OldGradients : std::uint8_t { dropped, zeroed, kept };
+
+// Of the thread that schedules.
+enum class Mode : std::uint8_t { plain, autocast, without_grad };
+
+struct Program {
+  std::uint64_t seed = 0;
+  std::vector<TensorKind> arguments;  // at least one
+  std::vector<TensorKind> constants;  // captured
+  std::vector<TensorKind> variables;  // trainable
+  std::vector<TensorKind> buffers;    // not trainable; the first three are batch norm's
+  std::vector<OptimizerKind> optimizers;
+  std::vector<Instruction> instructions;
+  std::vector<Ref> outputs;
+  std::vector<Call> calls;
+  Mode mode = Mode::plain;
+  OldGradients old_gradients = OldGradients::dropped;
+  bool has_draws = false;
+};
+
+// Their number of features, and the elements of the dataset that steps draw from.
+constexpr std::int64_t kChannels = 3;
+constexpr std::int64_t kElements = 7;
+
+// The values of a kind, the same for equal seeds.
+at::Tensor make_tensor(const TensorKind& kind, std::int64_t batch, std::uint64_t seed);
+Tensors make_arguments(const Program& program, const Call& call);
+// The fields of all elements, stacked.
+Tensors make_elements(const Program& program);
+
+std::string to_string(const Ref& ref);
+std::string to_string(const TensorKind& kind);
+std::string to_string(const Instruction& instruction);
+std::string to_string(const Program& program);
+
+}  // namespace cohort::parity

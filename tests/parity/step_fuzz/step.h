@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a random step's instructions: the body of the traced function, and its eager reference.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "cohort/optimizer/optimizer.h"
+#include "cohort/variable/variable.h"
+#include "tests/parity/step_fuzz/features.h"
+#include "tests/parity/step_fuzz/program.h"
+
+namespace cohort::parity {
+
+// One side's state: variables on a cluster, or in this process. A value type of handles.
+struct World {
+  std::vector<Variable> variables;
+  std::vector<Variable> buffers;
+  std::vector<Optimizer> optimizers;
+  Tensors constants;
+};
+
+using MakeVariable =
+    std::function<Variable(const std::string& name, at::Tensor value, bool is_trainable)>;
+// The state before the first call.
+World make_world(const Program& program, const MakeVariable& make);
+
+// What a call hands to the body.
+struct StepArguments {
+  Tensors tensors;
+  std::int64_t integer = 0;
+  double real = 0;
+  at::Tensor scale;
+  std::function<Tensors()> draw;
+};
+
+// Called after each instruction.
+using SeeResults = std::function<void(const Instruction&, const Tensors& results)>;
+
+// One run of a body. Used from one thread, once.
+class Step {
+ public:
+  Step(const Program& program, const World& world, StepArguments arguments);
+
+  // The returned values.
+  Tensors run(const SeeResults& see = {});
+  // What the run has exercised so far; the instruction that it is at.
+  const FeatureSet& features() const { return features_; }
+  int position() const { return position_; }
+
+  // For the instructions.
+  at::Tensor value(const Ref& ref);
+  const World& world() const { return world_; }
+  const StepArguments& arguments() const { return arguments_; }
+  void note(Feature feature) { features_.set(static_cast<std::size_t>(feature)); }
+  // An in-place op that the user could write: nothing of an argument, of a constant or of a
+  // trainable variable changes.
+  bool may_write(const at::Tensor& tensor) const;
+  void note_write(const at::Tensor& tensor);
+  void note_update(const Variable& variable);
+  void note_assign_of_buffer(int buffer);
+  Tensors draw();
+
+ private:
+  void clear_gradients();
+  void note_results(const Tensors& results);
+  void note_outputs();
+  void note_read(const Variable& variable);
+  bool shares_memory(const at::Tensor& tensor, const Tensors& others) const;
+
+  const Program& program_;
+  const World& world_;
+  const StepArguments arguments_;
+  std::map<int, Tensors> results_;
+  Tensors drawn_;
+  std::map<const VariableImpl*, int> updates_, reads_;
+  std::vector<bool> is_buffer_assigned_, is_buffer_written_;
+  FeatureSet features_;
+  int position_ = -1;
+};
+
+}  // namespace cohort::parity
