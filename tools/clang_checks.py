@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs clang-tidy, with clang's thread-safety analysis on, over every source of a build folder.
 
-    tools/clang_checks.py BUILD [--jobs N] [--filter TEXT]
+    tools/clang_checks.py BUILD [--jobs N] [--filter TEXT] [--headers]
 
 Most of the time goes to LibTorch's headers, so the sources that the build joins are looked at as one. Two things keep
 the result that of looking at each alone: where the joined ones have a finding or do not compile (two may use one name),
@@ -12,7 +12,8 @@ neighbour. For the latter, the costly headers that the source includes anyway ar
 A source whose inputs have not changed since it last passed is passed over: its stamp in
 BUILD/clang_checks holds a digest of .clang-tidy, of its command and of all of the project's files it
 may include. The commands come from BUILD/compile_commands.json, without what only g++ understands.
-With --filter, every matching source is looked at alone.
+With --filter, every matching source is looked at alone. With --headers, every header of the project is compiled alone
+instead, by clang.
 """
 
 import argparse
@@ -57,6 +58,15 @@ def sources(build):
             continue
         if "verify_interface_header_sets" not in command:
             yield file, command
+
+
+def headers(build):
+    """(file, command) of every header that CMake would verify to compile alone."""
+    for file, command in compiled_files(build / "compile_commands.json"):
+        folder, _, name = file.as_posix().partition("_verify_interface_header_sets/")
+        header = ROOT / "src" / name.removesuffix(".cxx")
+        if name and header.exists():
+            yield header, command
 
 
 class Includes:
@@ -147,7 +157,8 @@ def check_joined(batch, joined):
 
 
 class Checks:
-    def __init__(self, build, jobs, text):
+    def __init__(self, build, jobs, text, of_headers):
+        self.of_headers = of_headers
         self.folder = build / "clang_checks"
         self.folder.mkdir(exist_ok=True)
         self.includes, self.text, self.looked_at, self.failed, self.parted = Includes(), text, 0, 0, 0
@@ -160,7 +171,8 @@ class Checks:
         """The sources whose stamps are old, those of one command together."""
         batches = collections.defaultdict(list)
         # Once each: some belong to several programs.
-        for file, command in sorted(dict(sorted(sources(build), reverse=True)).items()):
+        files = (headers if self.of_headers else sources)(build)
+        for file, command in sorted(dict(sorted(files, reverse=True)).items()):
             arguments, closure = wanted(shlex.split(command)), self.includes.closure(file)
             stamp = self.folder / file.relative_to(ROOT).as_posix().replace("/", "+")
             state = digest(arguments, closure)
@@ -181,11 +193,14 @@ class Checks:
             return {self.pool.submit(tidy, batch[0].file, batch[0].arguments): ("alone", batch[0])}
         return {self.pool.submit(check_joined, batch, self.folder / f"joined_{number}.cpp"): ("joined", batch)}
 
+    def compile_each(self, batch):
+        made = [self.precompiled.request(self.includes.costly(source.closure), source.arguments) for source in batch]
+        return {self.pool.submit(compile_alone, source, header): ("alone", source) for source, header in zip(batch, made)}
+
     def after(self, kind, what, result):
         """Takes one result in; gives the work that follows from it."""
         if kind == "joined" and result:
-            made = [self.precompiled.request(self.includes.costly(source.closure), source.arguments) for source in what]
-            return {self.pool.submit(compile_alone, source, header): ("alone", source) for source, header in zip(what, made)}
+            return self.compile_each(what)
         if kind == "joined":
             self.parted += 1
             return {self.pool.submit(tidy, source.file, source.arguments): ("alone", source) for source in what}
@@ -196,7 +211,7 @@ class Checks:
         with self.pool:
             waiting = {}
             for number, batch in enumerate(self.batches):
-                waiting |= self.start_batch(number, batch)
+                waiting |= self.compile_each(batch) if self.of_headers else self.start_batch(number, batch)
             while waiting:
                 done, _ = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
                 for future in done:
@@ -208,10 +223,11 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--filter", default="", help="only files whose path contains this, each alone")
+    parser.add_argument("--headers", action="store_true", help="compile each header alone instead")
     options = parser.parse_args()
-    checks = Checks(options.build.resolve(), options.jobs, options.filter)
+    checks = Checks(options.build.resolve(), options.jobs, options.filter, options.headers)
     checks.all()
-    print(f"clang: {checks.looked_at} sources looked at, {checks.failed} with findings"
+    print(f"clang: {checks.looked_at} {'headers' if options.headers else 'sources'} looked at, {checks.failed} with findings"
           + (f"; {checks.parted} batches could not be looked at as one" if checks.parted else ""))
     return 1 if checks.failed else 0
 

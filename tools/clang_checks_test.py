@@ -49,11 +49,29 @@ class Joined(unittest.TestCase):
         command = f"c++ -std=c++20 -I{self.root}/src -c {joined}"
         self.write("build/compile_commands.json",
                    json.dumps([{"directory": str(self.root), "file": str(joined), "command": command}]))
+        return self.run_checks()
+
+    def run_checks(self, *options):
         output = io.StringIO()
-        with mock.patch.object(sys, "argv", ["clang_checks.py", str(self.root / "build"), "--jobs", "2"]), \
+        with mock.patch.object(sys, "argv", ["clang_checks.py", str(self.root / "build"), "--jobs", "2", *options]), \
                 contextlib.redirect_stdout(output):
             code = clang_checks.main()
         return code, output.getvalue()
+
+    def check_headers(self, text):
+        """(exit code, output) for a header with this text beside a.h."""
+        self.write("src/cohort/x/b.h", text)
+        entries = [{"directory": str(self.root), "file": f"build/x_verify_interface_header_sets/cohort/x/{name}.cxx",
+                    "command": f"c++ -std=c++20 -I{self.root}/src"} for name in ("a.h", "b.h")]
+        self.write("build/compile_commands.json", json.dumps(entries))
+        return self.run_checks("--headers")
+
+    def test_a_header_that_does_not_compile_alone_is_named(self):
+        self.assertEqual(self.check_headers('#pragma once\n#include "cohort/x/a.h"\ninline int two() { return answer(); }\n'),
+                         (0, "clang: 2 headers looked at, 0 with findings\n"))
+        code, output = self.check_headers("#pragma once\ninline int two() { return answer(); }\n")
+        self.assertEqual(code, 1, output)
+        self.assertIn("src/cohort/x/b.h:2", output)
 
     def test_passes_and_then_passes_over(self):
         good = '#include "cohort/x/a.h"\nint one() { return answer(); }\n'

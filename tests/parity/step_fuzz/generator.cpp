@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <random>
 #include <stdexcept>
+#include <string_view>
 
+#include "cohort/core/error.h"
 #include "tests/parity/step_fuzz/ops.h"
 
 namespace cohort::parity {
@@ -119,9 +121,7 @@ class Generator {
   std::vector<double> op_weights() {
     std::vector<double> weights;
     for (const auto& family : step_op_families()) {
-      const double share = (getenv("NOUP") && family.data() == update_ops().data())
-                               ? 0
-                               : one_of({0.3, 1.0, 1.0, 2.5});
+      const double share = one_of({0.3, 1.0, 1.0, 2.5});
       for (const StepOp& op : family) {
         const bool is_draw = op.name == std::string_view("draw");
         weights.push_back(is_draw && !program_.has_draws ? 0 : share * op.weight);
@@ -158,13 +158,49 @@ class Generator {
   void add_instructions(int count) {
     const std::vector<double> weights = op_weights();
     std::discrete_distribution<int> any_op(weights.begin(), weights.end());
-    for (int id = 0; id < count; ++id) {
-      Instruction instruction{.id = id, .op = any_op(random_)};
-      for (Ref& ref : instruction.in) ref = operand(id);
-      for (std::int64_t& n : instruction.n) n = below(1 << 16);
-      instruction.x = std::uniform_real_distribution<double>(-1, 1)(random_);
-      instruction.is_without_grad = chance(0.06);
-      program_.instructions.push_back(instruction);
+    while (static_cast<int>(program_.instructions.size()) < count) {
+      const bool is_draw = add_instruction(any_op(random_)) == "draw";
+      if (is_draw && chance(0.5)) write_draw();
+      // Pairs that chance alone seldom makes.
+      if (chance(0.02)) write_assigned_buffer();
+      if (chance(0.02)) add_instruction(row_of("batch norm of rows"));
+    }
+  }
+
+  // Returns the op's name.
+  std::string_view add_instruction(int op) {
+    const auto id = static_cast<int>(program_.instructions.size());
+    Instruction instruction{.id = id, .op = op};
+    for (Ref& ref : instruction.in) ref = operand(id);
+    for (std::int64_t& n : instruction.n) n = below(1 << 16);
+    instruction.x = std::uniform_real_distribution<double>(-1, 1)(random_);
+    instruction.is_without_grad = chance(0.06);
+    program_.instructions.push_back(instruction);
+    return step_ops().at(static_cast<std::size_t>(op)).name;
+  }
+
+  static int row_of(std::string_view name) {
+    const auto& ops = step_ops();
+    const auto found = std::find_if(ops.begin(), ops.end(),
+                                    [&](const StepOp& op) { return op.name == name; });
+    COHORT_ASSERT(found != ops.end());
+    return static_cast<int>(found - ops.begin());
+  }
+
+  // Right after a draw.
+  void write_draw() {
+    const int draw = program_.instructions.back().id;
+    add_instruction(row_of("write in place"));
+    program_.instructions.back().in[0] = {Ref::From::result, draw, static_cast<int>(below(2))};
+  }
+
+  // Either one first.
+  void write_assigned_buffer() {
+    const std::int64_t buffer = below(1 << 16);
+    const bool is_assigned_first = chance(0.5);
+    for (const bool is_assign : {is_assigned_first, !is_assigned_first}) {
+      add_instruction(row_of(is_assign ? "buffer assigned" : "buffer written"));
+      program_.instructions.back().n[is_assign ? 0 : 1] = buffer;
     }
   }
 
