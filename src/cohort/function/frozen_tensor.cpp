@@ -16,7 +16,12 @@ bool has_version(const at::Tensor& tensor) { return !tensor.is_inference(); }
 }  // namespace
 
 FrozenTensor::FrozenTensor(const at::Tensor& tensor)
-    : tensor_(tensor.getIntrusivePtr()), storage_(tensor.storage().getWeakStorageImpl()) {
+    : tensor_(tensor.getIntrusivePtr()),
+      storage_(tensor.storage().getWeakStorageImpl()),
+      dtype_(tensor.scalar_type()),
+      sizes_(tensor.sizes().vec()),
+      strides_(tensor.strides().vec()),
+      offset_(tensor.storage_offset()) {
   const ByteRange range = range_of(tensor);
   begin_ = range.begin;
   end_ = range.end;
@@ -36,12 +41,20 @@ std::uint64_t FrozenTensor::hash(const c10::StorageImpl& storage) const {
   return hash_of({data + begin_, end_ - begin_});
 }
 
+// set_data() gives a tensor other memory, and neither it nor resize_() counts as a write.
+bool FrozenTensor::has_same_place(const at::Tensor& tensor, const c10::StorageImpl* storage) const {
+  return tensor.storage().unsafeGetStorageImpl() == storage && tensor.scalar_type() == dtype_ &&
+         tensor.sizes() == sizes_ && tensor.strides() == strides_ &&
+         tensor.storage_offset() == offset_;
+}
+
 bool FrozenTensor::is_alive() const { return tensor_.use_count() > 0 || storage_.use_count() > 0; }
 
 bool FrozenTensor::is_current() const {
   const auto storage = storage_.lock();
   if (!storage) return false;
   const at::Tensor alive = tensor();
+  if (alive.defined() && !has_same_place(alive, storage.get())) return false;
   const bool has_count = alive.defined() && has_version(alive);
   if (has_count && alive.unsafeGetTensorImpl()->version_counter().current_version() != version_)
     return false;

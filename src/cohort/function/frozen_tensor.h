@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "cohort/core/export.h"
 
@@ -22,15 +23,20 @@ class COHORT_API FrozenTensor {
 
   // Of the tensor, or of its memory where the tensor was a temporary one (data()).
   bool is_alive() const;
-  // It lives, nobody has written to it, and small ones hold the same bytes.
+  // It lives in the same memory and shape, nobody has written to it, and small ones hold the same
+  // bytes.
   bool is_current() const;
 
  private:
   at::Tensor tensor() const;
   std::uint64_t hash(const c10::StorageImpl& storage) const;
+  bool has_same_place(const at::Tensor& tensor, const c10::StorageImpl* storage) const;
 
   c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor_;
   c10::weak_intrusive_ptr<c10::StorageImpl> storage_;
+  c10::ScalarType dtype_;
+  std::vector<std::int64_t> sizes_, strides_;
+  std::int64_t offset_ = 0;
   std::size_t begin_ = 0;  // of its bytes in the storage
   std::size_t end_ = 0;
   std::uint32_t version_ = 0;

@@ -35,6 +35,23 @@ TEST(FrozenTensorTest, WritesThroughPointersAreSeenInSmallOnes) {
   EXPECT_FALSE(frozen.is_current());
 }
 
+TEST(FrozenTensorTest, OtherMemoryAndAnotherShapeAreSeen) {
+  for (const std::int64_t size : {2, 1000}) {
+    at::Tensor x = at::zeros({0}), other = at::ones({size});
+    const at::Tensor first = at::zeros({size});
+    x.set_data(first);
+    const FrozenTensor frozen(x);
+    x.set_data(other);
+    EXPECT_FALSE(frozen.is_current());
+    const FrozenTensor now(x);
+    x.resize_({1});
+    EXPECT_FALSE(now.is_current());
+    const FrozenTensor small(x);
+    x.resize_({1});
+    EXPECT_TRUE(small.is_current());
+  }
+}
+
 TEST(FrozenTensorTest, OfATemporaryTensorTheMemoryCounts) {
   const at::Tensor x = at::ones({1000});
   const FrozenTensor frozen(x.data());

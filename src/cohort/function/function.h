@@ -14,10 +14,9 @@
 // - A tensor that the callable captures (neither argument nor variable) is a constant of the
 //   program. It is watched: after a write to it, or when it is gone, the next schedule traces the
 //   step again.
-// - A number, bool or string that the callable captures is frozen, and a change of it CANNOT BE
-// SEEN.
-//   Neither can a tensor handle that is set to another tensor while the old one lives elsewhere.
-//   Pass such values as arguments, or make them variables.
+// - A number, bool or string that the callable captures is frozen, and a change of it CANNOT be
+//   seen. Neither can a tensor handle that is set to another tensor while the old one lives
+//   elsewhere. Pass such values as arguments, or make them variables.
 // - A module's train() and eval() cannot be seen either: call them inside, first, in every Function
 //   that uses the module.
 // The result is void, a tensor, a host value, a Nest, or a tuple, pair or vector of those.

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/jit/api/module.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -93,7 +94,8 @@ TEST_F(TraceErrors, DISABLED_PrintACallSite) {
 
 // The call site that a copy of this program without some of its symbols prints.
 std::string site_of_stripped(const std::string& strip) {
-  const std::string copy = ::testing::TempDir() + "trace_errors_stripped";
+  const std::string copy =
+      ::testing::TempDir() + std::to_string(::getpid()) + ".trace_errors_stripped";
   const std::string filter =
       " --gtest_also_run_disabled_tests --gtest_filter=TraceErrors.DISABLED_PrintACallSite";
   const std::string text =

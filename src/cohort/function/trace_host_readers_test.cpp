@@ -11,6 +11,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/tensor_split.h>
 #include <gmock/gmock.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "cohort/function/internal/tracer/cases_for_tests.h"
 
@@ -51,6 +52,28 @@ TEST_F(TraceHostReaders, CtcLoss) {
                     HasSubstr(kOnTheHost), HasSubstr("torch::full")));
   expect_equal_to_eager({8, 2, 5},
                         [](at::Tensor x) { return ctc(x, at::full({2}, 8, at::kLong)); });
+}
+
+// Of constants the shape of every result is the same in every run.
+TEST_F(TraceHostReaders, ShapesThatDependOnConstants) {
+  const at::Tensor mask = at::tensor(std::vector<std::int64_t>{1, 0, 1, 1}).to(at::kBool);
+  const auto rows = [](std::uint64_t seed) { return Tensors{normal({4, 3}, seed)}; };
+  const auto gradient_of = [](const at::Tensor& result, const at::Tensor& x) {
+    return torch::autograd::grad({result.pow(2).sum()}, {x})[0];
+  };
+  for (const auto& select : std::vector<std::function<at::Tensor(const at::Tensor&)>>{
+           [](const at::Tensor& x) { return x.repeat_interleave(3, 0); },
+           [](const at::Tensor& x) { return x.repeat_interleave(2); },
+           [=](const at::Tensor& x) { return x.index({mask}); },
+           [=](const at::Tensor& x) {
+             return x.transpose(0, 1).index({at::indexing::Slice(), mask});
+           }}) {
+    expect_equal_to_eager(rows, [&](const Tensors& in) {
+      const at::Tensor x = in[0].clone().requires_grad_();
+      const at::Tensor result = select(x);
+      return Tensors{result.detach(), gradient_of(result, x)};
+    });
+  }
 }
 
 // Lengths that an op makes of constants are constants, those of a variable are none.

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors whose memory is special: without elements, without an address, shared.
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/unsafe_chunk.h>
+#include <ATen/ops/unsafe_split.h>
+#include <ATen/ops/unsafe_split_with_sizes.h>
 #include <ATen/ops/zeros.h>
-
 #include <gmock/gmock.h>
 
 #include "cohort/function/internal/tracer/cases_for_tests.h"
@@ -36,6 +39,57 @@ TEST_F(TraceMemoryTest, WhatIsTheUsersKeepsItsShape) {
   for (const std::string& text : tries) EXPECT_THAT(text, ::testing::HasSubstr("it writes in"));
   EXPECT_EQ(w.dim(), 2);
   EXPECT_EQ(constant.size(0), 2);
+}
+
+// Their schemas do not say that the parts lie in the argument's memory: it was written for what had
+// been sent, and through the parts unseen.
+TEST_F(TraceMemoryTest, PartsThatTheSchemaCallsNew) {
+  const auto of = [](std::uint64_t seed) { return Tensors{normal({4, 6}, seed)}; };
+  const auto splits = {+[](const at::Tensor& x) { return at::unsafe_split(x, 2, 1); },
+                       +[](const at::Tensor& x) { return at::unsafe_chunk(x, 3, 1); },
+                       +[](const at::Tensor& x) {
+                         return at::unsafe_split_with_sizes(x, {2, 2, 2}, 1);
+                       }};
+  for (const auto& split : splits) {
+    expect_equal_to_eager(of, [&](const Tensors& in) {
+      at::Tensor value = in[0].mul(2);
+      Tensors parts = split(value);
+      parts[1].add_(1);
+      at::Tensor kept = parts[0].mul(1);
+      value.mul_(3);
+      return Tensors{kept, parts[0], parts[2], value};
+    });
+  }
+}
+
+TEST_F(TraceMemoryTest, AnEffectKeepsAPartOfWhatIsWrittenLater) {
+  at::Tensor w = parameter("w", {4, 2});
+  const Traced result = traced({normal({4, 6}, 0)}, {normal({4, 6}, 1)}, [&](const Tensors& in) {
+    at::Tensor value = in[0].mul(2);
+    Trace::current()->assign(AssignKind::assign, w, at::unsafe_split(value, 2, 1)[0]);
+    value.zero_();
+    return Tensors{value};
+  });
+  const at::Tensor x = normal({4, 6}, 2);
+  replay(result, {x});
+  ASSERT_EQ(host_.assigned.size(), 1);
+  EXPECT_TRUE(bits_equal(host_.assigned[0].value, x.mul(2).slice(1, 0, 2).contiguous()));
+}
+
+// The user's own tensor got memory of the trace.
+TEST_F(TraceMemoryTest, EmptyTensorsOfTheUserDoNotGrow) {
+  at::Tensor captured = at::zeros({0}), w = variable("w", at::zeros({0}));
+  const auto tries = {refusal([&](at::Tensor x) { return captured.resize_({3}).sum().add(x); }),
+                      refusal([&](at::Tensor x) { return w.resize_({3}).sum().add(x); }),
+                      refusal([&](at::Tensor x) {
+                        at::Tensor one = at::empty({0}), other = one.view({0});
+                        one.resize_({3}).fill_(1);
+                        return other.resize_({3}).sum().add(x);
+                      })};
+  for (const std::string& text : tries)
+    EXPECT_THAT(text, ::testing::HasSubstr("it would give new memory"));
+  EXPECT_EQ(captured.numel(), 0);
+  EXPECT_EQ(w.numel(), 0);
 }
 
 }  // namespace

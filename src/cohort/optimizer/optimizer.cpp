@@ -64,6 +64,13 @@ void check_loss(const at::Tensor& loss, const std::vector<Variable>& variables) 
       "gradients enabled and nothing detached");
 }
 
+// A number on the host is no part of a program.
+void expect_no_trace(std::string_view what, std::string_view name, std::string_view why) {
+  COHORT_CHECK(function::Trace::current() == nullptr, ErrorCode::failed_precondition, "[optimizer.",
+               what, "] expected a call outside a traced step for '", name,
+               "', got one inside: ", why);
+}
+
 // As the update rules take it.
 at::Tensor dense_gradient(const at::Tensor& gradient, const Variable& variable) {
   COHORT_CHECK(gradient.layout() == at::kStrided, ErrorCode::unimplemented,
@@ -199,10 +206,14 @@ void Optimizer::apply_gradients(const GradientList& gradients) const {
 }
 
 double Optimizer::hyper(std::string_view name) const {
+  expect_no_trace("hyper", name, "its value would be frozen; pass it to the step as a tensor");
   return hyperparameter_value(state_->hyper[state_->find(name)]);
 }
 
 void Optimizer::set_hyper(std::string_view name, double value) {
+  expect_no_trace("set_hyper", name,
+                  "it would be set once and not at each call; set it between two calls of "
+                  "schedule()");
   const std::size_t index = state_->find(name);
   check_hyper_range(state_->rule, index, "optimizer." + std::string(state_->rule.name()), value);
   set_hyperparameter(state_->hyper[index], value);

@@ -40,7 +40,8 @@ class COHORT_API Optimizer {
   // From the next scheduled step on; no new trace.
   void set_learning_rate(double value) { set_hyper("learning_rate", value); }
   // By the rule's name for it; not_found for another, with the list. Setting takes what the
-  // constructor takes.
+  // constructor takes. Neither can be part of a traced step (failed_precondition): pass the number
+  // as an argument, and set it between two calls of schedule().
   double hyper(std::string_view name) const;
   void set_hyper(std::string_view name, double value);
   const std::vector<Variable>& variables() const;

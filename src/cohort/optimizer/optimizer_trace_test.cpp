@@ -196,6 +196,22 @@ TEST(OptimizersInATrace, ASparseEmbeddingUsedTwiceIsRefusedWithTheRemedy) {
                                     "(variable 'w1'); make the embedding without sparse(true)"));
 }
 
+// The rate was frozen, and a change was made by the trace and by no call.
+TEST(OptimizersInATrace, HyperparametersAreReadAndSetOutside) {
+  Network here(7);
+  Sgd sgd(here.variables, {.learning_rate = 0.5});
+  const auto reads = [&](const at::Tensor& x) { return x.mul(sgd.learning_rate()); };
+  const auto sets = [&](const at::Tensor& x) {
+    sgd.set_learning_rate(0.25);
+    return x;
+  };
+  EXPECT_THAT(([&] { Shipped(here, reads); }),
+              testing::throws_error(ErrorCode::failed_precondition, "'learning_rate'"));
+  EXPECT_THAT(([&] { Shipped(here, sets); }),
+              testing::throws_error(ErrorCode::failed_precondition, "between two calls"));
+  EXPECT_EQ(sgd.learning_rate(), 0.5);
+}
+
 TEST(OptimizersInATrace, OneMadeInsideTheStepIsRefused) {
   Network here(7);
   const auto step = [&](const at::Tensor& x) {

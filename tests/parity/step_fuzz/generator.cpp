@@ -84,7 +84,7 @@ class Generator {
       program_.constants.push_back(data_kind());
       for (std::int64_t& size : program_.constants.back().sizes) size = size == kBatch ? 2 : size;
     }
-    program_.has_draws = chance(0.3);
+    program_.has_draws = chance(0.4);
     if (chance(0.1)) program_.old_gradients = OldGradients::zeroed;
     if (chance(0.02)) program_.old_gradients = OldGradients::kept;
     if (chance(0.08)) program_.mode = Mode::autocast;
@@ -181,8 +181,8 @@ class Generator {
 
   static int row_of(std::string_view name) {
     const auto& ops = step_ops();
-    const auto found = std::find_if(ops.begin(), ops.end(),
-                                    [&](const StepOp& op) { return op.name == name; });
+    const auto found =
+        std::find_if(ops.begin(), ops.end(), [&](const StepOp& op) { return op.name == name; });
     COHORT_ASSERT(found != ops.end());
     return static_cast<int>(found - ops.begin());
   }

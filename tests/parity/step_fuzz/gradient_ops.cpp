@@ -65,7 +65,7 @@ const StepOp kGradients[] = {
        return grad({out}, {leaf}, {fit(o.bounded(1).detach(), out.sizes()).to(out.scalar_type())});
      }},
     {"gradient of a gradient",
-     0.8,
+     1,
      {F::gradient, F::double_backward},
      [](Operands& o) -> Tensors {
        const at::Tensor weight = o.weight(0);

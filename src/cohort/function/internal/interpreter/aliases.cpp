@@ -2,31 +2,12 @@
 #include "cohort/function/internal/interpreter/aliases.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
-#include <string_view>
+
+#include "cohort/function/internal/op_memory.h"
 
 namespace cohort::function {
 namespace {
-
-// A result may be memory of an argument though the schema does not say so.
-constexpr auto kSilentAliases = std::to_array<std::string_view>(
-    {"aten::_sparse_coo_tensor_with_dims_and_tensors", "aten::_to_dense", "aten::_to_sparse",
-     "aten::_unsafe_view", "aten::lift", "aten::to_dense", "aten::to_sparse"});
-
-// Arguments that are written though the schema does not say so, where argument `switch_index` is
-// not false.
-struct SilentWrite {
-  std::string_view name;
-  std::size_t first, last, switch_index;
-};
-constexpr auto kSilentWrites = std::to_array<SilentWrite>({
-    {"aten::batch_norm", 3, 4, 5},
-    {"aten::instance_norm", 3, 4, 5},
-    {"aten::native_batch_norm", 3, 4, 5},
-    {"aten::rrelu_with_noise", 1, 1, 4},
-    {"aten::rrelu_with_noise_", 1, 1, 4},
-});
 
 template <class Visit>
 void for_each_value(const Arg& arg, Visit visit) {
@@ -36,10 +17,8 @@ void for_each_value(const Arg& arg, Visit visit) {
   }
 }
 
-bool is_silent_alias(const Op& op, const c10::OperatorHandle& kernel) {
-  if (std::binary_search(kSilentAliases.begin(), kSilentAliases.end(), op.name)) return true;
-  // Composites are free to return an argument as it is.
-  return kernel.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+bool is_false(const Op& op, int argument) {
+  return op.args.at(static_cast<std::size_t>(argument)).kind == Arg::Kind::boolean_false;
 }
 
 }  // namespace
@@ -54,7 +33,9 @@ AliasClasses::AliasClasses(int value_count)
 void AliasClasses::add(const Op& op, const c10::OperatorHandle& kernel, int position) {
   const auto& arguments = kernel.schema().arguments();
   const auto& returns = kernel.schema().returns();
-  const bool is_silent = is_silent_alias(op, kernel);
+  bool is_silent = false;
+  for (std::size_t i = 0; i < op.outs.size(); ++i)
+    is_silent |= returns[i].alias_info() == nullptr && may_be_alias(kernel, i);
   std::vector<int> shared;
   for (std::size_t i = 0; i < op.args.size(); ++i) {
     const c10::AliasInfo* alias = arguments[i].alias_info();
@@ -64,16 +45,16 @@ void AliasClasses::add(const Op& op, const c10::OperatorHandle& kernel, int posi
     if (alias != nullptr && alias->isWrite()) mark_written(op.args[i], position);
   }
   for (std::size_t i = 0; i < op.outs.size(); ++i) {
-    if (returns[i].alias_info() == nullptr && !is_silent) continue;
+    if (!may_be_alias(kernel, i)) continue;
     for (const int out : op.outs[i].ids) {
       if (out == -1) continue;
       for (const int id : shared) unite(out, id);
     }
   }
-  for (const SilentWrite& write : kSilentWrites) {
-    if (write.name != op.name || write.switch_index >= op.args.size()) continue;
-    if (op.args[write.switch_index].kind == Arg::Kind::boolean_false) continue;
-    for (std::size_t i = write.first; i <= write.last; ++i) mark_written(op.args[i], position);
+  for (std::size_t i = 0; i < op.args.size(); ++i) {
+    const auto flag = hidden_write(op.name, i);
+    if (!flag || (*flag != kAlways && is_false(op, *flag))) continue;
+    mark_written(op.args[i], position);
   }
 }
 

@@ -12,13 +12,12 @@ namespace cohort::function {
 
 // How far the values go from those of the first pass. A body may throw for values that it does not
 // expect; the trace then tries the next one.
-//  beside: real numbers in reverse order and times 1 - 2^-6; integers redrawn inside their range,
-//  or
-//          the value beside it where all are equal; bools negated.
-//  within: the same, but real numbers keep their places; integers that are sorted stay sorted,
-//          others come in reverse order, and equal ones stay.
-//  rolled: the other values that the caller has; variables as they are.
-//  reals: real numbers as in `within`, everything else as in the first pass.
+// - beside: real numbers in reverse order and times 1 - 2^-6; integers redrawn inside their range;
+//   where all of them are equal, the value beside; bools negated.
+// - within: the same, but real numbers keep their places; integers that are sorted stay sorted,
+//   others come in reverse order, and equal ones stay.
+// - rolled: the other values that the caller has; variables as they are.
+// - reals: real numbers as in `within`, everything else as in the first pass.
 enum class Change : std::uint8_t { none, beside, within, rolled, reals };
 inline constexpr std::array<Change, 4> kChanges = {Change::beside, Change::within, Change::rolled,
                                                    Change::reals};

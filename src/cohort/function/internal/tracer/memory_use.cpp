@@ -187,6 +187,14 @@ bool Recorder::is_argument_fixed(const c10::IValue& argument) {
   return are_fixed;
 }
 
+bool Recorder::has_fixed_shape(const c10::OperatorHandle& op, Arguments arguments) {
+  const std::string& name = op.operator_name().name;
+  // The mask alone decides.
+  const std::size_t first = name == "aten::index" || name == "aten::masked_select" ? 1 : 0;
+  return std::all_of(arguments.begin() + static_cast<std::ptrdiff_t>(first), arguments.end(),
+                     [this](const c10::IValue& argument) { return is_argument_fixed(argument); });
+}
+
 std::vector<bool> Recorder::fixed_results(const c10::OperatorHandle& op, Arguments arguments) {
   bool is_fixed = !is_random(op);
   for (std::size_t i = 0; is_fixed && !reads_no_data(op) && i < arguments.size(); ++i) {

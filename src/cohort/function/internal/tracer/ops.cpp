@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 
+#include "cohort/function/internal/op_memory.h"
+
 namespace cohort::function {
 namespace {
 
@@ -43,26 +45,6 @@ constexpr std::array<std::string_view, 12> kFillable = {
     "aten::zeros",    "aten::zeros_like", "aten::ones",     "aten::ones_like",
     "aten::full",     "aten::full_like",  "aten::new_full", "aten::new_zeros",
     "aten::new_ones", "aten::eye",        "aten::arange",   "aten::scalar_tensor"};
-
-// Writes that schemas do not mention: argument `written`, where argument `flag` is true (-1:
-// always).
-struct HiddenWrite {
-  std::string_view name;
-  std::size_t written;
-  int flag;
-};
-constexpr std::array<HiddenWrite, 10> kHiddenWrites = {{
-    {"aten::native_batch_norm", 3, 5},
-    {"aten::native_batch_norm", 4, 5},
-    {"aten::cudnn_batch_norm", 3, 5},
-    {"aten::cudnn_batch_norm", 4, 5},
-    {"aten::miopen_batch_norm", 3, 5},
-    {"aten::miopen_batch_norm", 4, 5},
-    {"aten::batch_norm_update_stats", 1, -1},
-    {"aten::batch_norm_update_stats", 2, -1},
-    {"aten::rrelu_with_noise", 1, 4},
-    {"aten::rrelu_with_noise_", 1, 4},
-}};
 
 template <std::size_t N>
 bool contains(const std::array<std::string_view, N>& names, std::string_view name) {
@@ -130,13 +112,10 @@ bool writes_argument(const c10::OperatorHandle& op, std::span<const c10::IValue>
                      std::size_t index) {
   const c10::AliasInfo* alias = op.schema().arguments()[index].alias_info();
   if (alias != nullptr && alias->isWrite()) return true;
-  const std::string& name = op.operator_name().name;
-  return std::any_of(kHiddenWrites.begin(), kHiddenWrites.end(), [&](const HiddenWrite& hidden) {
-    if (hidden.written != index || hidden.name != name) return false;
-    if (hidden.flag < 0) return true;
-    const c10::IValue& flag = arguments[static_cast<std::size_t>(hidden.flag)];
-    return flag.isBool() && flag.toBool();
-  });
+  const auto flag = hidden_write(op.operator_name().name, index);
+  if (!flag || *flag == kAlways) return flag.has_value();
+  const c10::IValue& value = arguments[static_cast<std::size_t>(*flag)];
+  return value.isBool() && value.toBool();
 }
 
 bool changes_shape_only(const c10::OperatorHandle& op) { return op.hasTag(at::Tag::inplace_view); }

@@ -10,6 +10,7 @@
 
 #include "cohort/function/internal/allow_list.h"
 #include "cohort/function/internal/argument_text.h"
+#include "cohort/function/internal/op_memory.h"
 #include "cohort/function/internal/tracer/arguments.h"
 #include "cohort/function/internal/tracer/host_readers.h"
 #include "cohort/function/internal/tracer/key.h"
@@ -66,6 +67,21 @@ class WithAverages {
   std::optional<RunningAverages>& slot_;
   std::optional<RunningAverages> outer_;
 };
+
+// nullptr: it has none, or not a byte.
+const c10::StorageImpl* memory_of(const at::Tensor& tensor) {
+  if (!tensor.has_storage() || tensor.storage().nbytes() == 0) return nullptr;
+  return tensor.storage().unsafeGetStorageImpl();
+}
+
+std::vector<const c10::StorageImpl*> memory_of(std::span<const c10::IValue> arguments) {
+  std::vector<const c10::StorageImpl*> memory;
+  for (const c10::IValue& argument : arguments) {
+    for_each_tensor(argument,
+                    [&](const at::Tensor& tensor) { memory.push_back(memory_of(tensor)); });
+  }
+  return memory;
+}
 
 // A flag that is up for a scope.
 class Inside {
@@ -226,9 +242,39 @@ void Recorder::dispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
 }
 
 bool Recorder::is_rewritten(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  guarded(op.operator_name().name, [&] { expect_own_memory_grows(op, arguments_of(op, stack)); });
   const std::string inside = composites_.empty() ? "" : composites_.back();
   Entered composite(composites_, op.operator_name().name);
   return rewrite(op, inside, stack);
+}
+
+// A rewritten resize_ gives new memory to a tensor that has none.
+void Recorder::expect_own_memory_grows(const c10::OperatorHandle& op, Arguments arguments) {
+  if (!resizes_argument(op.operator_name().name) || !arguments[0].isTensor()) return;
+  const at::Tensor& tensor = arguments[0].toTensor();
+  if (!tensor.defined() || !tensor.has_storage() || tensor.storage().nbytes() != 0) return;
+  if (values_.is_result(tensor) && tensor.storage().use_count() == 1) return;
+  refuse(
+      "it would give new memory to an empty tensor that was made outside the function, or whose "
+      "memory another tensor has too; make one of the new size (torch::zeros, torch::empty) "
+      "instead");
+}
+
+// A program's plan copies what a later op overwrites: it must know what shares memory.
+void Recorder::expect_known_aliases(const c10::OperatorHandle& op,
+                                    const std::vector<const c10::StorageImpl*>& memory,
+                                    const torch::jit::Stack& stack) {
+  const std::size_t count = op.schema().returns().size();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (may_be_alias(op, i)) continue;
+    for_each_tensor(stack[stack.size() - count + i], [&](const at::Tensor& result) {
+      const c10::StorageImpl* own = memory_of(result);
+      if (own == nullptr || std::find(memory.begin(), memory.end(), own) == memory.end()) return;
+      refuse(
+          "its result shares the memory of an argument, which this library does not know of the "
+          "operator; call it on a clone(), and report this");
+    });
+  }
 }
 
 void Recorder::expect_recordable(const c10::OperatorHandle& op, Arguments arguments) {
@@ -244,7 +290,8 @@ void Recorder::expect_recordable(const c10::OperatorHandle& op, Arguments argume
         "on it or compute with it on the host: keep it a tensor (torch::where, clamp), or do this "
         "outside the function");
   }
-  if (has_dynamic_shape(op, arguments)) {
+  if (has_dynamic_shape(op, arguments) &&
+      !(is_allowed_op(name) && has_fixed_shape(op, arguments))) {
     if (is_called_inside("AdaptiveLogSoftmaxWithLossImpl")) {
       refuse(
           "AdaptiveLogSoftmaxWithLoss selects rows by their labels, and a program has fixed "
@@ -288,6 +335,7 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     if ((recorded.flags & Op::random) != 0) expect_random_state();
   });
   const bool has_real_input = has_real_argument(arguments);
+  const std::vector<const c10::StorageImpl*> memory = memory_of(arguments);
   running_ = recorded;
   bool is_watched = !written.empty() && c10::GradMode::is_enabled() && !is_inside_op_;
   if (is_watched) {
@@ -299,7 +347,10 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   running_.reset();
   if ((recorded.flags & Op::random) != 0) random_state_ = state_.random_state();
   for (const Write& write : written) values_.refresh(write.tensor);
-  guarded(name, [&] { expect_explicit_dtype(op, *stack, has_real_input, recorded); });
+  guarded(name, [&] {
+    expect_explicit_dtype(op, *stack, has_real_input, recorded);
+    expect_known_aliases(op, memory, *stack);
+  });
   recorded.outs = number_results(op.schema().returns().size(), *stack);
   const bool is_fixed = std::find(are_fixed.begin(), are_fixed.end(), false) == are_fixed.end();
   for (const Write& write : written) note_written(write.tensor, is_fixed, write.is_overwritten);

@@ -139,6 +139,10 @@ class Recorder final : public Trace {
   };
   std::vector<Write> prepare_memory(const c10::OperatorHandle& op, Arguments arguments);
   void expect_random_state() const;
+  void expect_own_memory_grows(const c10::OperatorHandle& op, Arguments arguments);
+  void expect_known_aliases(const c10::OperatorHandle& op,
+                            const std::vector<const c10::StorageImpl*>& memory,
+                            const torch::jit::Stack& stack);
   std::vector<Out> number_results(std::size_t count, const torch::jit::Stack& stack);
   int number_result(const at::Tensor& result);
   // Runs `work`; a Refusal becomes an error about `what`.
@@ -183,6 +187,8 @@ class Recorder final : public Trace {
   // The same in every run.
   bool is_fixed(const at::Tensor& tensor);
   bool is_argument_fixed(const c10::IValue& argument);
+  // What the shape of a result depends on is the same in every run.
+  bool has_fixed_shape(const c10::OperatorHandle& op, Arguments arguments);
   std::vector<bool> fixed_results(const c10::OperatorHandle& op, Arguments arguments);
   void expect_fixed_host_reads(const c10::OperatorHandle& op, Arguments arguments);
 

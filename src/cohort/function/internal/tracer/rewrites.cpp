@@ -338,6 +338,10 @@ static_assert(std::is_sorted(kRewrites.begin(), kRewrites.end(), &is_before));
 
 }  // namespace
 
+bool resizes_argument(std::string_view name) {
+  return name == "aten::resize_" || name == "aten::resize_as_";
+}
+
 bool rewrite(const c10::OperatorHandle& op, std::string_view inside, torch::jit::Stack& stack) {
   const std::string_view name = op.operator_name().name;
   const auto* row =

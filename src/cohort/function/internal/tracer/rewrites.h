@@ -17,6 +17,9 @@ namespace cohort::function {
 // there is nothing to rewrite, and the stack is as it was.
 bool rewrite(const c10::OperatorHandle& op, std::string_view inside, torch::jit::Stack& stack);
 
+// resize_ and its kin.
+bool resizes_argument(std::string_view name);
+
 // A composite that decides by tensor data inside, but whose results have fixed shapes: recorded as
 // one operator where no gradient goes through it.
 bool is_recorded_whole(const c10::OperatorHandle& op);
