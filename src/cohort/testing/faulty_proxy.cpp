@@ -91,6 +91,7 @@ struct FaultyProxy::Connection {
   std::thread to_server{};
   std::thread to_client{};
   std::atomic<int> threads{2};
+  std::atomic<bool> is_spent{false};  // a bit of a frame was flipped
 
   Connection(int near, int far) : client(near), server(far) {}
   ~Connection() {
@@ -133,6 +134,8 @@ struct FaultyProxy::Frame {
     bytes.resize(begun + static_cast<std::size_t>(std::max<ssize_t>(more, 0)));
     return true;
   }
+
+  bool is_frame() const { return ends[1] != 0; }
 
   // Where a part lies; empty: it has none.
   std::pair<std::size_t, std::size_t> place_of(Fault::Part part) const {
@@ -238,7 +241,7 @@ void FaultyProxy::serve(int client) {
 void FaultyProxy::forward(Connection& connection, int from, int to, Fault::Direction direction) {
   Frame frame;
   while (frame.read(from)) {
-    const std::optional<Fault> fault = take_fault(frame, direction);
+    const std::optional<Fault> fault = take_fault(connection, frame, direction);
     if (!fault && !write_all(to, frame.bytes.data(), frame.bytes.size())) break;
     if (fault && pass_on(frame, *fault, to) == Fate::ends) break;
   }
@@ -246,11 +249,13 @@ void FaultyProxy::forward(Connection& connection, int from, int to, Fault::Direc
   --connection.threads;
 }
 
-std::optional<Fault> FaultyProxy::take_fault(const Frame& frame, Fault::Direction direction) {
+std::optional<Fault> FaultyProxy::take_fault(Connection& connection, const Frame& frame,
+                                             Fault::Direction direction) {
   const Lock lock(mutex_);
-  if (!fault_ || fault_->direction != direction) return std::nullopt;
+  if (!fault_ || fault_->direction != direction || connection.is_spent) return std::nullopt;
   const auto [begin, end] = frame.place_of(fault_->part);
   if (begin == end) return std::nullopt;
+  connection.is_spent = fault_->kind == Fault::Kind::flip && frame.is_frame();
   has_happened_ = true;
   return std::exchange(fault_, std::nullopt);
 }

@@ -48,7 +48,8 @@ class FaultyProxy {
   const std::string& address() const { return address_; }
   // "127.0.0.1:4711"; for the connections to come.
   void set_target(const std::string& target);
-  // Happens once, to the next frame that it fits.
+  // Happens once, to the next frame that it fits; not on a connection where a bit of a frame was
+  // flipped already: its receiver may have gone, and would not see the fault.
   void arm(const Fault& fault);
   // Whether the last one armed has happened.
   bool has_happened() const;
@@ -63,7 +64,8 @@ class FaultyProxy {
   void accept_all();
   void serve(int client);
   void forward(Connection& connection, int from, int to, Fault::Direction direction);
-  std::optional<Fault> take_fault(const Frame& frame, Fault::Direction direction);
+  std::optional<Fault> take_fault(Connection& connection, const Frame& frame,
+                                  Fault::Direction direction);
   Fate pass_on(Frame& frame, const Fault& fault, int to);
 
   int listener_ = -1;
