@@ -34,8 +34,14 @@ class GrpcControlClient final : public ControlClient {
     return from_proto(call(&Stub::Handshake, to_proto(request), deadline, "handshake with "));
   }
   Health health(Deadline deadline) override {
-    return from_proto(
-        call(&Stub::GetHealth, proto::HealthRequest(), deadline, "asking the health of "));
+    const bool was_connected = connection()->channel->GetState(false) == GRPC_CHANNEL_READY;
+    try {
+      return ask_health(deadline);
+    } catch (const Error& error) {
+      // A task ends connections without a handshake, also while they ask.
+      if (!was_connected || error.cause() != ErrorCause::peer_lost) throw;
+    }
+    return ask_health(deadline);
   }
   void register_function(const FunctionBody& body, Deadline deadline) override {
     call(&Stub::RegisterFunction, to_proto(body), deadline,
@@ -126,6 +132,11 @@ class GrpcControlClient final : public ControlClient {
  private:
   template <class Request, class Reply>
   using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Reply*);
+
+  Health ask_health(Deadline deadline) {
+    return from_proto(
+        call(&Stub::GetHealth, proto::HealthRequest(), deadline, "asking the health of "));
+  }
 
   template <class Request, class Reply>
   Reply call(Method<Request, Reply> method, const Request& request, Deadline deadline,

@@ -212,6 +212,14 @@ TEST_P(StrangerTest, HealthDoesNotKeepAConnection) {
   EXPECT_TRUE(await_strangers(0));
 }
 
+// Whoever asked just then heard that the task was lost.
+TEST_P(StrangerTest, HealthIsAnsweredWhileItsConnectionsEnd) {
+  serve({.patience = std::chrono::milliseconds(100)});
+  const auto asks = client(0);
+  const Deadline several_ends = Deadline::after(std::chrono::seconds(1));
+  while (!several_ends.has_expired()) ASSERT_NO_THROW(asks->health(patience()));
+}
+
 // gRPC makes a connection again on its own, without a handshake.
 TEST_P(StrangerTest, ACallOfTheCoordinatorMakesItsConnectionKnown) {
   serve();
