@@ -59,7 +59,7 @@ rpc::PushReply ParameterStore::push(const rpc::PushRequest& request) {
   const bool is_from_closure = request.closure_id != 0;
   const PushId id{request.closure_id, request.segment};
   if (is_from_closure &&
-      applied_.begin(id, request.low_watermark) != AppliedClosures::Verdict::apply) {
+      applied_.begin(id, request.low_watermark) != AppliedPushes::Verdict::apply) {
     ++counters_.pushes_dropped;
     return {.was_applied = false};
   }

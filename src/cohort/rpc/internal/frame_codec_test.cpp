@@ -15,7 +15,7 @@
 
 #include "cohort/core/crc32c.h"
 #include "cohort/rpc/internal/frame_decoder.h"
-#include "cohort/rpc/internal/segments.h"
+#include "cohort/rpc/internal/outgoing_bytes.h"
 
 namespace cohort::rpc::internal {
 namespace {
@@ -24,19 +24,19 @@ using ::testing::HasSubstr;
 
 // The frame as it goes over the wire.
 Bytes encoded(Frame frame, std::uint32_t number = 0, bool has_payload_sum = false) {
-  Segments segments;
-  segments.append(std::move(frame), has_payload_sum);
-  segments.seal(number);
+  OutgoingBytes outgoing;
+  outgoing.append(std::move(frame), has_payload_sum);
+  outgoing.seal(number);
   Bytes bytes;
-  while (!segments.is_empty()) {
+  while (!outgoing.is_empty()) {
     std::array<std::span<const std::byte>, 3> parts;
-    const std::size_t count = segments.front(parts);
+    const std::size_t count = outgoing.front(parts);
     std::size_t size = 0;
     for (std::size_t i = 0; i < count; ++i) {
       bytes.insert(bytes.end(), parts[i].begin(), parts[i].end());
       size += parts[i].size();
     }
-    segments.consume(size);
+    outgoing.consume(size);
   }
   return bytes;
 }
@@ -282,23 +282,23 @@ TEST(FrameCodec, AFrameThatComesTwiceOrNotAtAllIsDetected) {
 
 // Its sum is found while it is sent and while it comes: in pieces, however few bytes leave.
 TEST(FrameCodec, ALargePayloadIsSummedInPieces) {
-  Segments segments;
+  OutgoingBytes outgoing;
   for (std::uint32_t i = 0; i < 2; ++i) {
-    Segments one;
+    OutgoingBytes one;
     one.append({.id = i,
                 .metadata = Bytes(9),
                 .tensors = {at::ones({3}), at::arange(200'000), at::ones({70'000}, at::kByte),
                             at::ones({5}), at::ones({2'500})}},
                true);
     one.seal(i);
-    segments.append(std::move(one));
+    outgoing.append(std::move(one));
   }
-  const std::size_t size = segments.size_bytes();
+  const std::size_t size = outgoing.size_bytes();
   Bytes bytes;
   std::mt19937 random(7);
-  while (!segments.is_empty()) {
+  while (!outgoing.is_empty()) {
     std::array<std::span<const std::byte>, 64> parts;
-    const std::size_t count = segments.front(parts);
+    const std::size_t count = outgoing.front(parts);
     ASSERT_GT(count, 0U);
     std::size_t left = 1 + random() % 300'000;
     std::size_t taken = 0;
@@ -309,7 +309,7 @@ TEST(FrameCodec, ALargePayloadIsSummedInPieces) {
       left -= part.size();
       taken += part.size();
     }
-    segments.consume(taken);
+    outgoing.consume(taken);
   }
   EXPECT_EQ(bytes.size(), size);
   EXPECT_EQ(decoded(bytes).size(), 2U);
@@ -354,19 +354,19 @@ TEST(BlockPool, NoMemoryIsAnError) {
   }
 }
 
-TEST(Segments, LargeTensorsAreNotCopied) {
+TEST(OutgoingBytes, LargeTensorsAreNotCopied) {
   const at::Tensor large = at::ones({10'000});
-  Segments segments;
-  segments.append({.tensors = {at::ones({2}), large, at::ones({2})}}, false);
+  OutgoingBytes outgoing;
+  outgoing.append({.tensors = {at::ones({2}), large, at::ones({2})}}, false);
   std::array<std::span<const std::byte>, 8> parts;
-  ASSERT_EQ(segments.front(parts), 3U);
+  ASSERT_EQ(outgoing.front(parts), 3U);
   EXPECT_EQ(parts[1].data(), large.data_ptr());
 }
 
-TEST(Segments, SmallFramesAreJoined) {
-  Segments queue;
+TEST(OutgoingBytes, SmallFramesAreJoined) {
+  OutgoingBytes queue;
   for (int i = 0; i < 10; ++i) {
-    Segments one;
+    OutgoingBytes one;
     one.append(Frame{.tensors = {at::ones({4})}}, i % 2 == 0);
     queue.append(std::move(one));
   }

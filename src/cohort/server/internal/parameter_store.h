@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cohort/rpc/messages.h"
-#include "cohort/server/internal/applied_closures.h"
+#include "cohort/server/internal/applied_pushes.h"
 #include "cohort/server/internal/stored_variable.h"
 
 namespace cohort::server {
@@ -45,7 +45,7 @@ class ParameterStore {
 
   mutable std::shared_mutex mutex_;  // of the table; entries are never removed
   std::unordered_map<std::uint64_t, std::unique_ptr<StoredVariable>> variables_;
-  AppliedClosures applied_;
+  AppliedPushes applied_;
   Counters counters_;
 };
 

@@ -18,7 +18,7 @@ GrpcConnection::GrpcConnection(internal::PeerName peer, std::size_t frame_bytes_
     : end_(std::move(peer)), decoder_(frame_bytes_max) {}
 
 void GrpcConnection::send(Frame frame) {
-  internal::Segments bytes;
+  internal::OutgoingBytes bytes;
   bytes.append(std::move(frame), has_payload_sums_.load(std::memory_order_relaxed));
   end_.check_open();
   Lock lock(mutex_);
@@ -51,7 +51,7 @@ void GrpcConnection::run(ByteStream& stream) noexcept {
   {
     Lock lock(mutex_);
     stream_ = nullptr;
-    queue_ = internal::Segments();
+    queue_ = internal::OutgoingBytes();
     queued_bytes_.store(0, std::memory_order_relaxed);
   }
   end_.finish();

@@ -10,7 +10,7 @@
 
 #include "cohort/rpc/internal/channel_end.h"
 #include "cohort/rpc/internal/frame_decoder.h"
-#include "cohort/rpc/internal/segments.h"
+#include "cohort/rpc/internal/outgoing_bytes.h"
 
 namespace cohort::rpc::backends {
 
@@ -65,7 +65,7 @@ class GrpcConnection {
   Mutex mutex_;
   std::uint32_t next_number_ COHORT_GUARDED_BY(mutex_) = 0;
   Condition changed_;
-  internal::Segments queue_ COHORT_GUARDED_BY(mutex_);
+  internal::OutgoingBytes queue_ COHORT_GUARDED_BY(mutex_);
   ByteStream* stream_ COHORT_GUARDED_BY(mutex_) = nullptr;  // while run() is running
   bool is_done_ COHORT_GUARDED_BY(mutex_) = false;
 };

@@ -40,7 +40,7 @@ StreamConnection::StreamConnection(internal::FileDescriptor socket, internal::Pe
 }
 
 void StreamConnection::send(Frame frame) {
-  internal::Segments bytes;
+  internal::OutgoingBytes bytes;
   bytes.append(std::move(frame), has_payload_sums_.load(std::memory_order_relaxed));
   end_.check_open();
   bool is_writer = false;
@@ -205,9 +205,9 @@ void StreamConnection::shut_down() noexcept {
 }
 
 // Takes off the count what it lets go of and no more: a sender may be taking off what it has sent.
-void StreamConnection::drop(internal::Segments& bytes) noexcept {
+void StreamConnection::drop(internal::OutgoingBytes& bytes) noexcept {
   queued_bytes_.fetch_sub(bytes.size_bytes(), std::memory_order_relaxed);
-  bytes = internal::Segments();
+  bytes = internal::OutgoingBytes();
 }
 
 // Lets go of the tensors that were not sent; a sender that is just writing some lets go of them

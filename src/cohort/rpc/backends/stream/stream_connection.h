@@ -8,7 +8,7 @@
 
 #include "cohort/rpc/internal/channel_end.h"
 #include "cohort/rpc/internal/frame_decoder.h"
-#include "cohort/rpc/internal/segments.h"
+#include "cohort/rpc/internal/outgoing_bytes.h"
 #include "cohort/rpc/internal/socket.h"
 
 namespace cohort::rpc::backends {
@@ -55,7 +55,7 @@ class StreamConnection {
   void leave_to_thread();
   void fail(Error reason) noexcept;
   void shut_down() noexcept;
-  void drop(internal::Segments& bytes) noexcept;
+  void drop(internal::OutgoingBytes& bytes) noexcept;
   void drop_queue() noexcept;
 
   internal::ChannelEnd end_;
@@ -69,11 +69,11 @@ class StreamConnection {
   std::atomic<bool> has_payload_sums_{false};
   Mutex mutex_;
   std::uint32_t next_number_ COHORT_GUARDED_BY(mutex_) = 0;
-  internal::Segments queue_ COHORT_GUARDED_BY(mutex_);
+  internal::OutgoingBytes queue_ COHORT_GUARDED_BY(mutex_);
   bool is_writing_ COHORT_GUARDED_BY(mutex_) = false;
   // The channel's thread is the writer, and waits for the socket to take more.
   std::atomic<bool> is_thread_writing_{false};
-  internal::Segments sending_;  // the writer's
+  internal::OutgoingBytes sending_;  // the writer's
 };
 
 }  // namespace cohort::rpc::backends

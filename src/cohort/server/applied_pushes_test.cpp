@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/server/internal/applied_closures.h"
+#include "cohort/server/internal/applied_pushes.h"
 
 #include <gtest/gtest.h>
 
@@ -10,18 +10,18 @@
 namespace cohort::server {
 namespace {
 
-using Verdict = AppliedClosures::Verdict;
+using Verdict = AppliedPushes::Verdict;
 
-TEST(AppliedClosures, AppliesEachClosureOnce) {
-  AppliedClosures applied;
+TEST(AppliedPushes, AppliesEachClosureOnce) {
+  AppliedPushes applied;
   ASSERT_EQ(applied.begin({7}, 1), Verdict::apply);
   applied.finish({7});
   EXPECT_EQ(applied.begin({7}, 1), Verdict::applied_before);
   EXPECT_EQ(applied.begin({8}, 1), Verdict::apply);
 }
 
-TEST(AppliedClosures, AppliesEachSegmentOnce) {
-  AppliedClosures applied;
+TEST(AppliedPushes, AppliesEachSegmentOnce) {
+  AppliedPushes applied;
   ASSERT_EQ(applied.begin({7, 0}, 1), Verdict::apply);
   applied.finish({7, 0});
   EXPECT_EQ(applied.begin({7, 1}, 1), Verdict::apply);
@@ -31,22 +31,22 @@ TEST(AppliedClosures, AppliesEachSegmentOnce) {
   EXPECT_EQ(applied.begin({7, 2}, 8), Verdict::retired);
 }
 
-TEST(AppliedClosures, DropsWhatComesBelowTheWatermark) {
-  AppliedClosures applied;
+TEST(AppliedPushes, DropsWhatComesBelowTheWatermark) {
+  AppliedPushes applied;
   EXPECT_EQ(applied.begin({20}, 15), Verdict::apply);
   EXPECT_EQ(applied.begin({14}, 3), Verdict::retired)
       << "an older message must not lower the watermark";
 }
 
-TEST(AppliedClosures, MayBeTriedAgainAfterAFailure) {
-  AppliedClosures applied;
+TEST(AppliedPushes, MayBeTriedAgainAfterAFailure) {
+  AppliedPushes applied;
   ASSERT_EQ(applied.begin({3}, 0), Verdict::apply);
   applied.forget({3});
   EXPECT_EQ(applied.begin({3}, 0), Verdict::apply);
 }
 
-TEST(AppliedClosures, ForgetsRetiredClosures) {
-  AppliedClosures applied;
+TEST(AppliedPushes, ForgetsRetiredClosures) {
+  AppliedPushes applied;
   for (std::uint64_t id = 1; id <= 10'000; ++id) {
     ASSERT_EQ(applied.begin({id}, id > 4 ? id - 4 : 0), Verdict::apply);
     applied.finish({id});
@@ -54,8 +54,8 @@ TEST(AppliedClosures, ForgetsRetiredClosures) {
   EXPECT_LT(applied.remembered(), 2'000U);
 }
 
-TEST(AppliedClosures, OneOfManyThreadsApplies) {
-  AppliedClosures applied;
+TEST(AppliedPushes, OneOfManyThreadsApplies) {
+  AppliedPushes applied;
   std::atomic<int> count{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/server/internal/applied_closures.h"
+#include "cohort/server/internal/applied_pushes.h"
 
 #include <algorithm>
 
 namespace cohort::server {
 
-AppliedClosures::Verdict AppliedClosures::begin(PushId push, std::uint64_t low_watermark) {
+AppliedPushes::Verdict AppliedPushes::begin(PushId push, std::uint64_t low_watermark) {
   const Lock lock(mutex_);
   low_watermark_ = std::max(low_watermark_, low_watermark);
   if (low_watermark_ >= swept_ + kSweepEvery) {
@@ -25,7 +25,7 @@ AppliedClosures::Verdict AppliedClosures::begin(PushId push, std::uint64_t low_w
   return Verdict::apply;
 }
 
-void AppliedClosures::finish(PushId push) noexcept {
+void AppliedPushes::finish(PushId push) noexcept {
   {
     const Lock lock(mutex_);
     pushes_.find(push)->second = State::applied;
@@ -33,7 +33,7 @@ void AppliedClosures::finish(PushId push) noexcept {
   changed_.notify_all();
 }
 
-void AppliedClosures::forget(PushId push) noexcept {
+void AppliedPushes::forget(PushId push) noexcept {
   {
     const Lock lock(mutex_);
     pushes_.erase(push);
@@ -41,7 +41,7 @@ void AppliedClosures::forget(PushId push) noexcept {
   changed_.notify_all();
 }
 
-std::size_t AppliedClosures::remembered() const {
+std::size_t AppliedPushes::remembered() const {
   const Lock lock(mutex_);
   return pushes_.size();
 }

@@ -18,7 +18,7 @@ struct PushId {
 };
 
 // Thread-safe.
-class AppliedClosures {
+class AppliedPushes {
  public:
   enum class Verdict : std::uint8_t { apply, applied_before, retired };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/internal/segments.h"
+#include "cohort/rpc/internal/outgoing_bytes.h"
 
 #include <algorithm>
 #include <array>
@@ -20,33 +20,33 @@ constexpr std::array<std::byte, Block::kAlignment> kPadding{};
 
 }  // namespace
 
-std::span<const std::byte> Segment::bytes() const {
+std::span<const std::byte> OutgoingPiece::bytes() const {
   if (!tensor.defined()) return copied;
   return {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }
 
 // The last piece, where `bytes` more of this kind still belong to it; otherwise a new one.
-Bytes& Segments::tail_for(std::size_t bytes, Kind kind) {
-  const bool is_joined = !segments_.empty() && segments_.back().kind == kind &&
-                         !segments_.back().tensor.defined() &&
-                         segments_.back().copied.size() + bytes <= kTailBytesMax;
-  if (!is_joined) segments_.push_back({.kind = kind});
-  return segments_.back().copied;
+Bytes& OutgoingBytes::tail_for(std::size_t bytes, Kind kind) {
+  const bool is_joined = !pieces_.empty() && pieces_.back().kind == kind &&
+                         !pieces_.back().tensor.defined() &&
+                         pieces_.back().copied.size() + bytes <= kTailBytesMax;
+  if (!is_joined) pieces_.push_back({.kind = kind});
+  return pieces_.back().copied;
 }
 
-void Segments::add_copy(std::span<const std::byte> bytes, Kind kind) {
+void OutgoingBytes::add_copy(std::span<const std::byte> bytes, Kind kind) {
   if (bytes.empty()) return;
   Bytes& tail = tail_for(bytes.size(), kind);
   tail.insert(tail.end(), bytes.begin(), bytes.end());
   size_bytes_ += bytes.size();
 }
 
-void Segments::add_tensor(at::Tensor tensor, Kind kind) {
+void OutgoingBytes::add_tensor(at::Tensor tensor, Kind kind) {
   size_bytes_ += tensor.nbytes();
-  segments_.push_back({.kind = kind, .tensor = std::move(tensor)});
+  pieces_.push_back({.kind = kind, .tensor = std::move(tensor)});
 }
 
-void Segments::append(Frame frame, bool has_payload_sum) {
+void OutgoingBytes::append(Frame frame, bool has_payload_sum) {
   prepare_tensors(frame.tensors);
   const Bytes table = encode_table(frame.tensors);
   const FrameHeader header = header_of(frame, table, has_payload_sum);
@@ -57,7 +57,7 @@ void Segments::append(Frame frame, bool has_payload_sum) {
   add_copy(std::as_bytes(std::span(&header, 1)));
   if (frame.metadata.size() > kCopiedBytesMax) {
     size_bytes_ += frame.metadata.size();
-    segments_.push_back({.copied = std::move(frame.metadata)});
+    pieces_.push_back({.copied = std::move(frame.metadata)});
   } else {
     add_copy(frame.metadata);
   }
@@ -67,7 +67,7 @@ void Segments::append(Frame frame, bool has_payload_sum) {
 
 // What is copied has its part in the checksum at once, where nothing that is not copied comes
 // before.
-void Segments::append_payload(std::vector<at::Tensor>& tensors, bool has_sum) {
+void OutgoingBytes::append_payload(std::vector<at::Tensor>& tensors, bool has_sum) {
   const bool is_late = has_sum && std::any_of(tensors.begin(), tensors.end(), [](const auto& each) {
                          return each.nbytes() > kCopiedBytesMax;
                        });
@@ -93,73 +93,73 @@ void Segments::append_payload(std::vector<at::Tensor>& tensors, bool has_sum) {
     add_copy(std::as_bytes(std::span(&sum, 1)), is_late ? Kind::payload_sum : Kind::ready);
 }
 
-void Segments::seal(std::uint32_t number) { seal_header(segments_.front().copied, number); }
+void OutgoingBytes::seal(std::uint32_t number) { seal_header(pieces_.front().copied, number); }
 
-void Segments::append(Segments&& other) {
-  if (segments_.empty()) {
+void OutgoingBytes::append(OutgoingBytes&& other) {
+  if (pieces_.empty()) {
     std::swap(*this, other);
     return;
   }
-  COHORT_ASSERT(other.consumed_ == 0 && other.ready_segments_ == 0);
-  for (Segment& segment : other.segments_) {
-    const bool is_copied = segment.kind == Kind::ready && !segment.tensor.defined() &&
-                           segment.copied.size() <= kCopiedBytesMax;
+  COHORT_ASSERT(other.consumed_ == 0 && other.ready_pieces_ == 0);
+  for (OutgoingPiece& piece : other.pieces_) {
+    const bool is_copied = piece.kind == Kind::ready && !piece.tensor.defined() &&
+                           piece.copied.size() <= kCopiedBytesMax;
     if (is_copied) {
-      add_copy(segment.copied);
+      add_copy(piece.copied);
     } else {
-      size_bytes_ += segment.bytes().size();
-      segments_.push_back(std::move(segment));
+      size_bytes_ += piece.bytes().size();
+      pieces_.push_back(std::move(piece));
     }
   }
-  other = Segments();
+  other = OutgoingBytes();
 }
 
-std::size_t Segments::front(std::span<std::span<const std::byte>> parts) {
-  const std::size_t most = std::min(parts.size(), segments_.size());
+std::size_t OutgoingBytes::front(std::span<std::span<const std::byte>> parts) {
+  const std::size_t most = std::min(parts.size(), pieces_.size());
   std::size_t summed_bytes_max = kSummedBytesMax;
   std::size_t count = 0;
   for (; count < most && summed_bytes_max > 0; ++count) {
-    Segment& segment = segments_[count];
+    OutgoingPiece& piece = pieces_[count];
     const std::size_t gone = count == 0 ? consumed_ : 0;
-    parts[count] = segment.bytes();
-    if (count == ready_segments_) {
-      const std::size_t ready = make_ready(segment, gone + summed_bytes_max);
+    parts[count] = piece.bytes();
+    if (count == ready_pieces_) {
+      const std::size_t ready = make_ready(piece, gone + summed_bytes_max);
       if (ready < parts[count].size()) {
         parts[count] = parts[count].subspan(gone, ready - gone);
         return count + 1;
       }
-      ++ready_segments_;
+      ++ready_pieces_;
       ready_bytes_ = 0;
     }
     parts[count] = parts[count].subspan(gone);
-    if (segment.kind == Kind::payload)
+    if (piece.kind == Kind::payload)
       summed_bytes_max -= std::min(summed_bytes_max, parts[count].size());
   }
   return count;
 }
 
-// How many bytes of the first segment that is not ready may leave: of a payload as many as are in
+// How many bytes of the first piece that is not ready may leave: of a payload as many as are in
 // the checksum, which are brought up to `bytes_max`.
-std::size_t Segments::make_ready(Segment& segment, std::size_t bytes_max) {
-  const auto bytes = segment.bytes();
-  if (segment.kind == Kind::payload_sum) {
-    std::memcpy(segment.copied.data(), &sum_, kPayloadSumBytes);
+std::size_t OutgoingBytes::make_ready(OutgoingPiece& piece, std::size_t bytes_max) {
+  const auto bytes = piece.bytes();
+  if (piece.kind == Kind::payload_sum) {
+    std::memcpy(piece.copied.data(), &sum_, kPayloadSumBytes);
     sum_ = 0;
   }
-  if (segment.kind != Kind::payload) return bytes.size();
+  if (piece.kind != Kind::payload) return bytes.size();
   const std::size_t end = std::max(ready_bytes_, std::min(bytes_max, bytes.size()));
   sum_ = crc32c(bytes.subspan(ready_bytes_, end - ready_bytes_), sum_);
   ready_bytes_ = end;
   return end;
 }
 
-void Segments::consume(std::size_t count) {
+void OutgoingBytes::consume(std::size_t count) {
   size_bytes_ -= count;
   consumed_ += count;
-  while (!segments_.empty() && consumed_ >= segments_.front().bytes().size()) {
-    consumed_ -= segments_.front().bytes().size();
-    segments_.pop_front();
-    if (ready_segments_ > 0) --ready_segments_;
+  while (!pieces_.empty() && consumed_ >= pieces_.front().bytes().size()) {
+    consumed_ -= pieces_.front().bytes().size();
+    pieces_.pop_front();
+    if (ready_pieces_ > 0) --ready_pieces_;
   }
 }
 
