@@ -244,5 +244,22 @@ TEST_F(WrongWatermarkTest, AnUpdateThatIsMissingForItIsAnError) {
   EXPECT_GE(coordinator.statistics().violations, 1U);
 }
 
+// Its push is answered in the middle of the closure.
+TEST_F(WrongWatermarkTest, AnUpdateThatIsMissingBetweenSegmentsIsAnError) {
+  const Function segments([this] {
+    sum.assign_add(at::ones({}));
+    sum.assign_add(sum.tensor().detach());
+    return sum.read();
+  });
+  EXPECT_TRUE(push(1000, 1000));
+  EXPECT_THAT(
+      [&] {
+        for (int i = 0; i < 10; ++i) coordinator.schedule(segments);
+        coordinator.join();
+      },
+      testing::throws_error(ErrorCode::data_loss, "updates are missing"));
+  EXPECT_GE(coordinator.statistics().violations, 1U);
+}
+
 }  // namespace
 }  // namespace cohort

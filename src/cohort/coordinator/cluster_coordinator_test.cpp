@@ -335,6 +335,21 @@ TEST_F(CoordinatorTest, AnUpdateThatWasDroppedAtTheFirstAttemptIsAnError) {
   EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
 }
 
+// Its closure must not run again: then the drop would count as that of a retry.
+TEST_F(CoordinatorTest, AnErrorDoesNotHideADroppedUpdate) {
+  worker.answers = false;
+  ClusterCoordinator coordinator(strategy());
+  coordinator.schedule(nothing);
+  ASSERT_TRUE(worker.await_closures(1));
+  worker.end({{.closure_id = 1,
+               .status = End::Status::failed,
+               .error = Error(ErrorCode::unavailable, "just now").at("ps:0"),
+               .pushes_dropped = 1}});
+  EXPECT_THAT([&] { coordinator.join(); },
+              throws_error(ErrorCode::data_loss, "updates are missing"));
+  EXPECT_EQ(coordinator.statistics().violations, 1U);
+}
+
 TEST_F(CoordinatorTest, AnUpdateThatWasDroppedAtALaterAttemptIsCounted) {
   worker.answers = false;
   ClusterCoordinator coordinator(strategy());

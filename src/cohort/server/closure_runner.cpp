@@ -106,16 +106,20 @@ struct ClosureRunner::Running {
     end.error = error.origin().empty() ? Error(error).at(task) : error;
   }
 
-  void acknowledge(const rpc::Answer& answer, const std::string& ps) {
+  // Every answer to a push comes here, also where another one has failed the closure already: a
+  // drop that is not counted would be a missing update that nobody notices. Returns the error that
+  // the answer is.
+  std::optional<Error> acknowledge(const rpc::Answer& answer, const std::string& ps) {
     try {
       if (const Error* error = std::get_if<Error>(&answer))
-        return fail(Error(*error).at(ps).during("pushing updates to " + ps));
-      if (rpc::push_reply_of(std::get<rpc::Frame>(answer)).was_applied) return;
-      const Lock lock(mutex);
-      ++end.pushes_dropped;
-    } catch (...) {  // the end must come
-      fail(current_error().at(ps));
+        return Error(*error).at(ps).during("pushing updates to " + ps);
+      if (rpc::push_reply_of(std::get<rpc::Frame>(answer)).was_applied) return std::nullopt;
+    } catch (...) {  // a broken answer
+      return current_error().at(ps);
     }
+    const Lock lock(mutex);
+    ++end.pushes_dropped;
+    return std::nullopt;
   }
 
   void release() {
@@ -402,12 +406,13 @@ void ClosureRunner::park(const Item& item, Draws draws) {
 }
 
 // All at once; those that do not answer in time lose their link, on which pushes may wait too.
-// Throws the first error.
-std::vector<rpc::Frame> ClosureRunner::ask(std::vector<Question> questions) {
+// Throws the first error, once the answers to all pushes are acknowledged.
+std::vector<rpc::Frame> ClosureRunner::ask(std::vector<Question> questions, Running& running) {
   const auto group = std::make_shared<AnswerGroup>(questions.size());
+  // Before anything is sent: a server that cannot be reached must not hide the answers of others.
   std::vector<std::shared_ptr<rpc::Requester>> links;
+  for (const Question& question : questions) links.push_back(links_.get(question.ps));
   for (std::size_t i = 0; i < questions.size(); ++i) {
-    links.push_back(links_.get(questions[i].ps));
     links[i]->request(std::move(questions[i].frame),
                       [group, i](rpc::Answer answer) { group->put(i, std::move(answer)); });
   }
@@ -422,15 +427,20 @@ std::vector<rpc::Frame> ClosureRunner::ask(std::vector<Question> questions) {
     links[i]->give_up(late);
     come[i] = late;
   }
+  std::optional<Error> first_error;
   std::vector<rpc::Frame> frames;
   for (std::size_t i = 0; i < questions.size(); ++i) {
     const std::string ps = "ps:" + std::to_string(questions[i].ps);
-    if (Error* error = std::get_if<Error>(&*come[i])) {
-      throw Error(*error).at(ps).during(
-          (questions[i].is_push ? "pushing updates to " : "pulling variables from ") + ps);
+    std::optional<Error> error;
+    if (questions[i].is_push) {
+      error = running.acknowledge(*come[i], ps);
+    } else if (const Error* refused = std::get_if<Error>(&*come[i])) {
+      error = Error(*refused).at(ps).during("pulling variables from " + ps);
     }
-    frames.push_back(std::get<rpc::Frame>(std::move(*come[i])));
+    if (error && !first_error) first_error = error;
+    if (!error) frames.push_back(std::get<rpc::Frame>(std::move(*come[i])));
   }
+  if (first_error) throw Error(*first_error);
   return frames;
 }
 
@@ -439,7 +449,7 @@ void ClosureRunner::Host::pull(const std::vector<PlacedProgram::Pull>& pulls,
   if (pulls.empty()) return;
   std::vector<Question> questions;
   for (const PlacedProgram::Pull& pull : pulls) questions.push_back(question(pull));
-  std::vector<rpc::Frame> answers = runner_.ask(std::move(questions));
+  std::vector<rpc::Frame> answers = runner_.ask(std::move(questions), *running_);
   for (std::size_t i = 0; i < pulls.size(); ++i) take(pulls[i], std::move(answers[i]), variables);
 }
 
@@ -482,12 +492,7 @@ std::vector<at::Tensor> ClosureRunner::Host::next_segment(std::span<const std::i
   const std::size_t pushes = questions.size();
   const std::vector<PlacedProgram::Pull> pulls = placed().pulls_of(variables);
   for (const PlacedProgram::Pull& pull : pulls) questions.push_back(question(pull));
-  std::vector<rpc::Frame> answers = runner_.ask(std::move(questions));
-  for (std::size_t i = 0; i < pushes; ++i) {
-    if (rpc::push_reply_of(answers[i]).was_applied) continue;
-    const Lock lock(running_->mutex);
-    ++running_->end.pushes_dropped;
-  }
+  std::vector<rpc::Frame> answers = runner_.ask(std::move(questions), *running_);
   std::vector<at::Tensor> all(placed().places.size());
   for (std::size_t i = 0; i < pulls.size(); ++i)
     take(pulls[i], std::move(answers[pushes + i]), all);
@@ -506,7 +511,8 @@ void ClosureRunner::Host::push() {
     const auto on_answer = [running = running_, ps, number,
                             open = runner_.open_pushes_](const rpc::Answer& answer) {
       open->answered(number);
-      running->acknowledge(answer, ps);
+      if (const std::optional<Error> error = running->acknowledge(answer, ps))
+        running->fail(*error);
       running->release();
     };
     link->request(rpc::to_frame(std::move(push.request)), on_answer);

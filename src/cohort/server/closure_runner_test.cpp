@@ -3,6 +3,7 @@
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +12,7 @@
 #include "cohort/function/registry.h"
 #include "cohort/function/trace.h"
 #include "cohort/testing/channel_fixture.h"
+#include "cohort/testing/fake_task.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort::server {
@@ -123,6 +125,12 @@ class ClosureRunnerTest : public ::testing::Test {
     return found == errors_.end() ? Error(ErrorCode::unknown, "none") : found->second;
   }
 
+  // Its pushes that were answered "not applied".
+  std::uint64_t dropped_of(std::uint64_t closure) {
+    const Lock lock(mutex_);
+    return dropped_[closure];
+  }
+
   Tensors inputs_ = {at::ones({2})};
   std::atomic<bool> may_fail_ = false;
 
@@ -132,6 +140,7 @@ class ClosureRunnerTest : public ::testing::Test {
     for (const rpc::ClosureEnd& end : rpc::completed_of(std::move(frame)).ends) {
       EXPECT_TRUE(may_fail_ || end.status == rpc::ClosureEnd::Status::ok);
       ++ends_[end.closure_id];
+      dropped_[end.closure_id] += end.pushes_dropped;
       if (end.error) errors_.insert_or_assign(end.closure_id, *end.error);
     }
     changed_.notify_all();
@@ -141,6 +150,7 @@ class ClosureRunnerTest : public ::testing::Test {
   Condition changed_;
   std::map<std::uint64_t, int> ends_ COHORT_GUARDED_BY(mutex_);
   std::map<std::uint64_t, Error> errors_ COHORT_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, std::uint64_t> dropped_ COHORT_GUARDED_BY(mutex_);
   std::uint64_t last_ = 0;
   testing::ChannelPair channel_{"inprocess",
                                 {.on_frame = [this](rpc::Frame frame) { note(std::move(frame)); }}};
@@ -286,6 +296,97 @@ TEST_F(ClosureRunnerTest, AFunctionThatIsNotHereIsNamedWithTheRemedy) {
   EXPECT_EQ(error_of(1).cause(), ErrorCause::function_missing);
   EXPECT_THAT(error_of(1).message(), HasSubstr("got number 4, which is not here; perhaps the task "
                                                "was restarted"));
+}
+
+// Updates a variable on each of two parameter servers and reads both, so that it pushes in its
+// middle.
+Bytes traced_with_segments() {
+  const at::Tensor a = at::zeros({}), b = at::zeros({});
+  const auto traced = [](const char* name, const at::Tensor& tensor) {
+    return function::TracedVariable{.name = name, .is_trainable = false, .tensor = tensor};
+  };
+  const function::TracedVariable variables[] = {traced("a", a), traced("b", b)};
+  function::TraceOptions options;
+  options.variable_of = [&](const void* storage) -> const function::TracedVariable* {
+    for (const auto& variable : variables)
+      if (variable.tensor.storage().unsafeGetStorageImpl() == storage) return &variable;
+    return nullptr;
+  };
+  const function::TraceBody body = [&](const Tensors&) {
+    for (const at::Tensor& variable : {a, b})
+      function::Trace::current()->assign(AssignKind::add, variable, at::ones({}));
+    return Tensors{a.mul(2).add(b)};
+  };
+  return function::trace({at::ones({2})}, {at::full({2}, 3.0)}, body, options).bytes;
+}
+
+// A closure with a push to each of two parameter servers before its last segment.
+class SegmentPushesTest : public ClosureRunnerTest {
+ protected:
+  static constexpr std::uint32_t kSegments = 8;
+
+  SegmentPushesTest() {
+    may_fail_ = true;
+    for (testing::FakeTask* const ps : {&ps0_, &ps1_})
+      ps->on_request = [this, ps](const rpc::Frame& request) { return answer(*ps, request); };
+  }
+  void run_with(std::vector<std::string> addresses) {
+    EXPECT_TRUE(runner_->end(patience()));
+    tables_ = std::make_shared<ClosureTables>(
+        ParameterLinkOptions{.addresses = std::move(addresses),
+                             .self = rpc::identity_of_process("worker:0", testing::kFakeJob, 3),
+                             .connect_timeout = std::chrono::seconds(60)});
+    tables_->functions.put({.id = kSegments,
+                            .name = "segments",
+                            .programs = {traced_with_segments()},
+                            .placements = {{"a", 1, 0}, {"b", 2, 1}}});
+    runner_ = ClosureRunner::start({.task = "worker:0"}, tables_);
+    enqueue({kSegments});
+    wait_for_ends(1);
+  }
+  rpc::Frame answer(const testing::FakeTask& ps, const rpc::Frame& request) {
+    if (static_cast<rpc::MessageType>(request.type) != rpc::MessageType::push)
+      return rpc::to_frame(rpc::PullReply{.values = {at::ones({})}});
+    ++pushes_;
+    if (ps.task() == failing_) throw Error(ErrorCode::unavailable, "just now").at(ps.task());
+    return rpc::to_frame(rpc::PushReply{.was_applied = ps.task() != dropping_});
+  }
+
+  std::string dropping_, failing_;
+  std::atomic<int> pushes_ = 0;
+  testing::FakeTask ps0_{"ps:0"}, ps1_{"ps:1"};
+};
+
+TEST_F(SegmentPushesTest, WhatIsAppliedEndsWell) {
+  run_with({ps0_.address(), ps1_.address()});
+  EXPECT_EQ(error_of(1).message(), "none");
+  EXPECT_EQ(dropped_of(1), 0U);
+  EXPECT_EQ(pushes_.load(), 2);
+}
+
+// The error was thrown before the other answer was looked at. The closure ran again, and the drop
+// counted as that of a retry: an update was missing, and nothing said so.
+TEST_F(SegmentPushesTest, ADropBesideAnErrorIsCounted) {
+  dropping_ = "ps:0";
+  failing_ = "ps:1";
+  run_with({ps0_.address(), ps1_.address()});
+  EXPECT_EQ(error_of(1).origin(), "ps:1");
+  EXPECT_EQ(dropped_of(1), 1U);
+}
+
+TEST_F(SegmentPushesTest, ADropAfterAnErrorIsCounted) {
+  failing_ = "ps:0";
+  dropping_ = "ps:1";
+  run_with({ps0_.address(), ps1_.address()});
+  EXPECT_EQ(error_of(1).origin(), "ps:0");
+  EXPECT_EQ(dropped_of(1), 1U);
+}
+
+// It was sent, and nobody waited for the answer.
+TEST_F(SegmentPushesTest, NothingIsPushedWhereAnotherParameterServerCannotBeReached) {
+  run_with({ps0_.address()});
+  EXPECT_EQ(error_of(1).code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(pushes_.load(), 0);
 }
 
 // It connected anew, and waited for the answer.

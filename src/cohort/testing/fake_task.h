@@ -54,6 +54,10 @@ class FakeTask final : public rpc::ControlService, public rpc::ControlledJob {
   std::function<rpc::PeekReply(const rpc::PeekRequest&)> on_peek = [](const rpc::PeekRequest&) {
     return rpc::PeekReply();
   };
+  // Pulls, pushes and what else is asked over a channel.
+  std::function<rpc::Frame(const rpc::Frame&)> on_request = [](const rpc::Frame& request) {
+    return rpc::Frame{.type = request.type};
+  };
   // Reports every closure as ended well, at once.
   bool answers = true;
 
@@ -159,19 +163,26 @@ class FakeTask final : public rpc::ControlService, public rpc::ControlledJob {
     if (static_cast<rpc::MessageType>(frame.type) == rpc::MessageType::peek)
       return peek(channel, frame);
     const bool is_hello = static_cast<rpc::MessageType>(frame.type) == rpc::MessageType::hello;
-    rpc::Frame reply = is_hello ? rpc::to_frame(rpc::HelloReply{}) : rpc::Frame{.type = frame.type};
-    reply.role = rpc::Frame::Role::response;
-    reply.id = frame.id;
-    channel.send(std::move(reply));
+    channel.send(is_hello ? response_to(frame, rpc::to_frame(rpc::HelloReply{})) : answer(frame));
     const Lock lock(mutex_);
     if (is_hello) ++hellos_;
     changed_.notify_all();
   }
-  void peek(rpc::Channel& channel, const rpc::Frame& request) {
-    rpc::Frame reply = rpc::to_frame(on_peek(rpc::peek_of(request)));
+  static rpc::Frame response_to(const rpc::Frame& request, rpc::Frame reply) {
     reply.role = rpc::Frame::Role::response;
     reply.type = request.type;
     reply.id = request.id;
+    return reply;
+  }
+  rpc::Frame answer(const rpc::Frame& request) const {
+    try {
+      return response_to(request, on_request(request));
+    } catch (const Error& error) {
+      return rpc::error_frame(request.id, error);
+    }
+  }
+  void peek(rpc::Channel& channel, const rpc::Frame& request) {
+    rpc::Frame reply = response_to(request, rpc::to_frame(on_peek(rpc::peek_of(request))));
     try {
       channel.send(std::move(reply));
     } catch (const Error&) {  // the hook has closed it

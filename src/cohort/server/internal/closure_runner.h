@@ -108,7 +108,7 @@ class ClosureRunner {
                    const std::shared_ptr<Running>& running);
   Draws draw(const Item& item, const WorkerFunction& function);
   void park(const Item& item, Draws draws);
-  std::vector<rpc::Frame> ask(std::vector<Question> questions);
+  std::vector<rpc::Frame> ask(std::vector<Question> questions, Running& running);
 
   const Options options_;
   const std::shared_ptr<ClosureTables> tables_;  // and three of its members
