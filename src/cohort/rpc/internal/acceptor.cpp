@@ -79,10 +79,6 @@ FileDescriptor make_epoll() {
 // Those that have come and not been admitted, in the order in which they came. Thread-safe.
 class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
  public:
-  struct Refused {
-    std::string who;
-    std::string why;
-  };
   struct Seen {
     Kind kind = Kind::unknown;
     std::size_t port = 0;
@@ -261,32 +257,44 @@ void Acceptor::close_ports() noexcept {
 }
 
 void Acceptor::run() noexcept {
-  const auto note = [this](const std::optional<Strangers::Refused>& refused) {
-    if (refused) options_.refusals->note(refused->who, refused->why);
-    return refused.has_value();
-  };
-  while (!is_stopped_) {
+  const auto guarded = [this](const auto& act) {
     try {
-      for (const epoll_event& event : strangers_->wait()) {
-        const std::uint64_t id = event.data.u64;
-        if (id == kWakerId) continue;  // the end
-        if (id < kFirstStrangerId) {
-          accept_from(id - kWakerId - 1);
-          while (note(strangers_->cut_oldest_if_too_many())) {
-          }
-        } else if ((event.events & (EPOLLHUP | EPOLLERR)) != 0) {
-          strangers_->forget(id);
-        } else if (!note(strangers_->cut_if_too_much(id))) {
-          look_at(id);
-        }
-      }
-      while (note(strangers_->cut_if_expired())) {
-      }
-      options_.refusals->settle();
+      act();
     } catch (...) {
       log_error("accepting on ", address(0), " failed: ", current_error().what());
     }
+  };
+  while (!is_stopped_) {
+    std::vector<epoll_event> events;
+    guarded([&] { events = strangers_->wait(); });
+    // Each by itself: an event of a stranger does not come again.
+    for (const epoll_event& event : events) guarded([&] { handle(event.data.u64, event.events); });
+    guarded([&] { end_expired(); });
   }
+}
+
+void Acceptor::handle(std::uint64_t id, std::uint32_t events) {
+  if (id == kWakerId) return;  // the end
+  if (id < kFirstStrangerId) {
+    accept_from(id - kWakerId - 1);
+    while (note(strangers_->cut_oldest_if_too_many())) {
+    }
+  } else if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
+    strangers_->forget(id);
+  } else if (!note(strangers_->cut_if_too_much(id))) {
+    look_at(id);
+  }
+}
+
+void Acceptor::end_expired() {
+  while (note(strangers_->cut_if_expired())) {
+  }
+  options_.refusals->settle();
+}
+
+bool Acceptor::note(const std::optional<Refused>& refused) {
+  if (refused) options_.refusals->note(refused->who, refused->why);
+  return refused.has_value();
 }
 
 void Acceptor::accept_from(std::size_t listening) {
@@ -318,12 +326,11 @@ void Acceptor::look_at(std::uint64_t id) {
   const bool is_http2 = seen->kind == Kind::http2;
   const Take& take = is_http2 ? port.take_http2 : port.take_frames;
   if (seen->kind != Kind::neither && take) return hand_over(id, take);
-  const auto refused = strangers_->cut(
-      id, seen->kind == Kind::neither
-              ? "expected HTTP/2 or frames of Cohort, got other bytes"
-              : std::string("expected ") + (is_http2 ? "frames of Cohort" : "HTTP/2") + " at " +
-                    port.address + ", got " + (is_http2 ? "HTTP/2" : "frames"));
-  if (refused) options_.refusals->note(refused->who, refused->why);
+  note(strangers_->cut(id, seen->kind == Kind::neither
+                               ? "expected HTTP/2 or frames of Cohort, got other bytes"
+                               : std::string("expected ") +
+                                     (is_http2 ? "frames of Cohort" : "HTTP/2") + " at " +
+                                     port.address + ", got " + (is_http2 ? "HTTP/2" : "frames")));
 }
 
 void Acceptor::hand_over(std::uint64_t id, const Take& take) {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -68,7 +69,15 @@ class Acceptor {
 
  private:
   class Strangers;
+  struct Refused {
+    std::string who;
+    std::string why;
+  };
   void run() noexcept;
+  void handle(std::uint64_t id, std::uint32_t events);
+  void end_expired();
+  // Writes down a refusal, if it is one, and says whether it is.
+  bool note(const std::optional<Refused>& refused);
   void accept_from(std::size_t listening);
   void look_at(std::uint64_t id);
   void hand_over(std::uint64_t id, const Take& take);
