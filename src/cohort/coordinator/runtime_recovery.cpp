@@ -5,6 +5,7 @@
 
 #include "cohort/coordinator/internal/recovery_pause.h"
 #include "cohort/coordinator/internal/runtime.h"
+#include "cohort/coordinator/internal/silence_count.h"
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
 
@@ -15,7 +16,6 @@ constexpr auto kRecoveryMax = std::chrono::hours(1);
 // A pause of a half and two silences of three fifths of a heartbeat: less than two heartbeats, also
 // where a round has just begun.
 constexpr int kPausesPerHeartbeat = 2;
-constexpr int kSilencesMax = 2;
 
 }  // namespace
 
@@ -45,7 +45,7 @@ void Runtime::on_lost(std::uint32_t worker, std::uint64_t epoch, const Error& re
 // A worker that is stopped, or whose host is, keeps its connection. All are asked at once, so that
 // any number of them is noticed within two heartbeats. Runs on a thread of its own.
 void Runtime::watch() {
-  std::vector<int> silences(connection_.num_workers(), 0);
+  std::vector<internal::SilenceCount> silences(connection_.num_workers());
   while (true) {
     {
       const Lock lock(mutex_);
@@ -53,32 +53,35 @@ void Runtime::watch() {
                     [this] { return is_over(); });
     }
     if (is_over()) return;
-    const std::vector<bool> are_silent = silent_workers();
+    const std::vector<HealthCall> calls = ask_workers();
     for (std::uint32_t i = 0; i < silences.size(); ++i) {
-      silences[i] = are_silent[i] ? silences[i] + 1 : 0;
-      if (silences[i] < kSilencesMax) continue;
-      log_warn("worker:", i, " does not answer");
-      silences[i] = 0;
+      if (!silences[i].add(calls[i].epoch, calls[i].is_silent)) continue;
       const Lock lock(mutex_);
-      if (workers_[i].is_ready) workers_[i].link.connection.data->close();
+      const Worker& worker = workers_[i];
+      if (!worker.is_ready || worker.link.epoch != calls[i].epoch) continue;
+      log_warn("worker:", i, " does not answer");
+      worker.link.connection.data->close();
     }
   }
 }
 
-// Not one that is away, nor one that says no, as a worker does that is ending.
-std::vector<bool> Runtime::silent_workers() {
+// Silent is neither one that is away nor one that says no, as a worker does that is ending.
+std::vector<Runtime::HealthCall> Runtime::ask_workers() {
   std::vector<std::shared_ptr<rpc::ControlClient>> asked(connection_.num_workers());
+  std::vector<HealthCall> calls(asked.size());
   {
     const Lock lock(mutex_);
     for (std::size_t i = 0; i < asked.size(); ++i) {
-      if (workers_[i].is_ready) asked[i] = workers_[i].link.connection.control;
+      if (!workers_[i].is_ready) continue;
+      asked[i] = workers_[i].link.connection.control;
+      calls[i].epoch = workers_[i].link.epoch;
     }
   }
   const Deadline deadline = Deadline::after(options_.heartbeat * 3 / 5);
-  std::vector<bool> are_silent;
-  for (const std::optional<Error>& error : rpc::health_of_all(asked, deadline))
-    are_silent.push_back(error && error->code() == ErrorCode::deadline_exceeded);
-  return are_silent;
+  const std::vector<std::optional<Error>> errors = rpc::health_of_all(asked, deadline);
+  for (std::size_t i = 0; i < calls.size(); ++i)
+    calls[i].is_silent = errors[i] && errors[i]->code() == ErrorCode::deadline_exceeded;
+  return calls;
 }
 
 // A worker's own thread, started at its first loss: reconnects, rebuilds what it should have, and

@@ -171,7 +171,12 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   void recover(std::uint32_t worker);
   void drop_link(std::uint32_t worker);
   void watch();
-  std::vector<bool> silent_workers();
+  // To one worker, over the connection of this epoch.
+  struct HealthCall {
+    std::uint64_t epoch = 0;
+    bool is_silent = false;
+  };
+  std::vector<HealthCall> ask_workers();
   bool set_up(std::uint32_t worker, const ClusterConnection::WorkerLink& link);
   // What a worker should have; nothing: it has had that of this version.
   struct Furnishing {

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many health calls in a row a worker has left unanswered.
+#pragma once
+
+#include <cstdint>
+
+namespace cohort::coordinator::internal {
+
+// Thread-compatible.
+class SilenceCount {
+ public:
+  // Of a call over the connection of this epoch: a new connection begins with none. True when it
+  // was one too many, after which counting begins again.
+  bool add(std::uint64_t epoch, bool is_silent) {
+    if (epoch != epoch_ || !is_silent) silences_ = 0;
+    epoch_ = epoch;
+    if (!is_silent || ++silences_ < kMax) return false;
+    silences_ = 0;
+    return true;
+  }
+
+ private:
+  static constexpr int kMax = 2;
+  std::uint64_t epoch_ = 0;
+  int silences_ = 0;
+};
+
+}  // namespace cohort::coordinator::internal
