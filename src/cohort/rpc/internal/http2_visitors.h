@@ -14,8 +14,9 @@
 
 namespace cohort::rpc::internal {
 
-// The newest of each descriptor: gRPC asks for open connections only, and a number is used again
-// after its connection has closed. Thread-safe.
+// The newest of each descriptor. That is the one that a call comes from, though a number is used
+// again: gRPC closes the descriptor of a connection, also of one that has ended, after the last of
+// its calls (a test watches this). Thread-safe.
 class Http2Visitors {
  public:
   void add(int descriptor, std::shared_ptr<Visitor> visitor) {
