@@ -55,6 +55,9 @@ TEST(FirstCoordinator, DISABLED_Trains) {
 
 class TwoCoordinators : public testing::LeavesNoProcess {
  protected:
+  explicit TwoCoordinators(int workers = 2)
+      : cluster({.workers = workers, .ps = 1, .command = {COHORT_COMMAND, "server"}}) {}
+
   static int rounds() {
     const char* text = std::getenv("COHORT_TEST_ROUNDS");
     return text == nullptr ? 2 : std::atoi(text);
@@ -104,7 +107,14 @@ class TwoCoordinators : public testing::LeavesNoProcess {
     double expected = 0;
   };
 
-  testing::TestCluster cluster{{.workers = 2, .ps = 1, .command = {COHORT_COMMAND, "server"}}};
+  // It must hear that its place was taken, and from nobody that it may go on.
+  static void expect_gives_way(testing::RunningProgram& first) {
+    EXPECT_EQ(first.wait().to_string(), "exit code 3") << first.err();
+    EXPECT_NE(first.err().find("another coordinator took its place"), std::string::npos)
+        << first.err();
+  }
+
+  testing::TestCluster cluster;
 };
 
 // Its functions and iterators took the place of its successor's in one of fourteen tries, and their
@@ -127,9 +137,35 @@ TEST_F(TwoCoordinators, AContinuedCoordinatorChangesNothingOfItsSuccessors) {
     for (int i = 0; i < before; ++i) second.train(10);
     first->signal(SIGCONT);
     for (int i = 0; i < 30; ++i) second.train(10);
-    EXPECT_EQ(first->wait().to_string(), "exit code 3") << first->err();
-    EXPECT_NE(first->err().find("another coordinator took its place"), std::string::npos)
-        << first->err();
+    expect_gives_way(*first);
+    second.train(10);
+    EXPECT_EQ(second.value(), second.expected);
+    if (HasFailure()) return;
+  }
+}
+
+// Its first call after that goes to the worker.
+class TwoCoordinatorsOfAWorker : public TwoCoordinators {
+ protected:
+  TwoCoordinatorsOfAWorker() : TwoCoordinators(1) {}
+};
+
+// Both come back to the worker, in any order. Its successor ended where it came second.
+TEST_F(TwoCoordinatorsOfAWorker, AContinuedCoordinatorDoesNotKeepARestartedTask) {
+  const int count = rounds();
+  ASSERT_GT(count, 0);
+  for (int round = 0; round < count; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    const auto first = start_first();
+    ASSERT_TRUE(first->await("trains")) << first->err();
+    stop(*first);
+    Second second(cluster.resolver());
+    second.train(10);
+    cluster.kill("worker:0");
+    first->signal(SIGCONT);
+    cluster.restart("worker:0");
+    for (int i = 0; i < 10; ++i) second.train(10);
+    expect_gives_way(*first);
     second.train(10);
     EXPECT_EQ(second.value(), second.expected);
     if (HasFailure()) return;

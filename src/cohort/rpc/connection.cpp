@@ -4,6 +4,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <chrono>
 #include <random>
 #include <thread>
 
@@ -66,12 +67,13 @@ Connection attempt(const ConnectionOptions& options) {
   const Deadline deadline(std::min(options.deadline.time(), Deadline::after(kAttempt).time()));
   const HandshakeReply reply = made.control->handshake(
       {options.caller, options.task, options.coordinator_incarnation, options.data_timeout,
-       options.is_returning, options.payload_checksums},
+       options.is_returning, options.start_order, options.payload_checksums},
       deadline);
   const std::string problem = disagreement(options.caller, reply.server);
   COHORT_CHECK(problem.empty(), ErrorCode::failed_precondition, "[rpc.connect] ", options.task,
                " at ", options.address, " does not fit this job: ", problem);
   made.incarnation = reply.server.incarnation;
+  made.start_order = reply.start_order;
   const Endpoint& endpoint = choose_endpoint(reply, options);
   const auto gate = std::make_shared<ClosedGate>(options.on_closed);
   made.data =
@@ -144,6 +146,12 @@ std::string disagreement(const Identity& self, const Identity& other) {
            "; run the same LibTorch on every task";
   }
   return "";
+}
+
+std::uint64_t start_order_now() {
+  const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(since_1970).count());
 }
 
 std::uint64_t new_incarnation() {

@@ -20,6 +20,7 @@ struct ConnectionOptions {
   std::string backend;                       // of the data plane; empty: the server's first choice
   Duration data_timeout = Duration::zero();  // HandshakeRequest's
   bool is_returning = false;                 // HandshakeRequest's
+  std::uint64_t start_order = 0;             // HandshakeRequest's
   PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
   Deadline deadline;
   std::function<void(Frame)> on_one_way;
@@ -32,6 +33,7 @@ struct COHORT_API Connection {
   std::shared_ptr<ControlClient> control;
   std::shared_ptr<Requester> data;
   std::uint64_t incarnation = 0;
+  std::uint64_t start_order = 0;  // HandshakeReply's
 };
 
 // Tries until the deadline while nobody answers (peer_lost); every other error is final at once.
@@ -45,6 +47,9 @@ COHORT_API Identity identity_of_process(const std::string& task, const std::stri
 
 // What is wrong with `other` in the eyes of `self`, in words; empty: nothing.
 COHORT_API std::string disagreement(const Identity& self, const Identity& other);
+
+// HandshakeRequest::start_order of a coordinator that starts now.
+COHORT_API std::uint64_t start_order_now();
 
 // A number that no other start of a process has.
 COHORT_API std::uint64_t new_incarnation();

@@ -48,8 +48,11 @@ struct HandshakeRequest {
       0;  // from a coordinator: a new one drops what the old one made
   // From a coordinator: how long a closure waits for a parameter server. Zero: the server's own.
   Duration data_timeout = Duration::zero();
-  // From a coordinator that has met this task before: it takes no other coordinator's place.
+  // From a coordinator that has met this task before: it takes the place of an earlier start only.
   bool is_returning = false;
+  // From a coordinator: a later start has a higher number. First the time of its start, in
+  // nanoseconds; then the highest that a task has answered.
+  std::uint64_t start_order = 0;
   // From a coordinator: its wish, also for the links among its tasks.
   PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
 };
@@ -60,6 +63,9 @@ struct Endpoint {
 struct HandshakeReply {
   Identity server;
   std::vector<Endpoint> endpoints;  // in order of preference
+  // To a coordinator: its request's, or above that of the start whose place it has taken, where the
+  // clocks of their hosts say otherwise.
+  std::uint64_t start_order = 0;
 };
 
 // A function, and its programs for different elements; sent again with more programs as they come.

@@ -95,13 +95,14 @@ class ControlTest : public ::testing::Test {
 };
 
 TEST_F(ControlTest, AHandshakeCarriesBothIdentities) {
-  service_.reply = {{"ps:1", "job", ~0ULL, 9, "2.0"},
-                    {{"stream", "127.0.0.1:1"}, {"grpc", "127.0.0.1:2"}}};
+  service_.reply = {
+      {"ps:1", "job", ~0ULL, 9, "2.0"}, {{"stream", "127.0.0.1:1"}, {"grpc", "127.0.0.1:2"}}, 13};
   const HandshakeReply reply = client_->handshake({{"chief:0", "job", 5, 1, "1.13"},
                                                    "ps:1",
                                                    77,
                                                    std::chrono::seconds(3),
-                                                   false,
+                                                   true,
+                                                   12,
                                                    PayloadChecksums::always},
                                                   patience());
   EXPECT_EQ(service_.asked.caller.task, "chief:0");
@@ -112,12 +113,15 @@ TEST_F(ControlTest, AHandshakeCarriesBothIdentities) {
   EXPECT_EQ(service_.asked.expected_task, "ps:1");
   EXPECT_EQ(service_.asked.coordinator_incarnation, 77U);
   EXPECT_EQ(service_.asked.data_timeout, std::chrono::seconds(3));
+  EXPECT_TRUE(service_.asked.is_returning);
+  EXPECT_EQ(service_.asked.start_order, 12U);
   EXPECT_EQ(service_.asked.payload_checksums, PayloadChecksums::always);
   EXPECT_EQ(reply.server.task, "ps:1");
   EXPECT_EQ(reply.server.incarnation, ~0ULL);
   ASSERT_EQ(reply.endpoints.size(), 2U);
   EXPECT_EQ(reply.endpoints[1].backend, "grpc");
   EXPECT_EQ(reply.endpoints[1].address, "127.0.0.1:2");
+  EXPECT_EQ(reply.start_order, 13U);
 }
 
 // A coordinator that was stopped and continued wrote over what its successor had made.

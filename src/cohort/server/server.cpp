@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -114,7 +115,8 @@ class Server::Task final : public rpc::ControlService {
   void check_job(const std::string& job_id) const;
   void check_caller(const rpc::HandshakeRequest& request) const;
   std::shared_ptr<server::Job> check_only_coordinator(const rpc::HandshakeRequest& request);
-  bool take_job(const rpc::HandshakeRequest& request, const std::shared_ptr<server::Job>& expected);
+  std::shared_ptr<server::Job> take_job(const rpc::HandshakeRequest& request,
+                                        const std::shared_ptr<server::Job>& expected);
   void listen(const std::string& address);
   Deadline grace_of_end() const;
   static Deadline end_after(Deadline grace);
@@ -128,6 +130,8 @@ class Server::Task final : public rpc::ControlService {
   mutable Mutex mutex_;
   Condition changed_;
   std::shared_ptr<server::Job> job_ COHORT_GUARDED_BY(mutex_);
+  // The starts of coordinators whose place here has been taken, by incarnation.
+  std::set<std::uint64_t> replaced_ COHORT_GUARDED_BY(mutex_);
   bool is_ending_ COHORT_GUARDED_BY(mutex_) = false;
   bool is_refusing_ COHORT_GUARDED_BY(mutex_) = false;  // has taken leave of its last job
   Deadline end_by_ COHORT_GUARDED_BY(mutex_);
@@ -225,36 +229,44 @@ rpc::HandshakeReply Server::Task::handshake(const rpc::HandshakeRequest& request
                                             const rpc::Caller&) {
   check_caller(request);
   const bool is_coordinator = request.caller.incarnation == request.coordinator_incarnation;
-  if (!is_coordinator) job_of(request.coordinator_incarnation);
-  while (is_coordinator && !take_job(request, check_only_coordinator(request))) {
+  if (!is_coordinator) {
+    job_of(request.coordinator_incarnation);
+    return {self_, endpoints_};
   }
-  return {self_, endpoints_};
+  std::shared_ptr<server::Job> job;
+  while (!job) job = take_job(request, check_only_coordinator(request));
+  return {self_, endpoints_, job->start_order()};
 }
 
-// False when another start has taken the place of the expected job meanwhile.
-bool Server::Task::take_job(const rpc::HandshakeRequest& request,
-                            const std::shared_ptr<server::Job>& expected) {
+// The caller's; null when another start has taken the place of the expected job meanwhile.
+std::shared_ptr<server::Job> Server::Task::take_job(const rpc::HandshakeRequest& request,
+                                                    const std::shared_ptr<server::Job>& expected) {
   std::shared_ptr<server::Job> old;
+  std::shared_ptr<server::Job> made;
   {
     const Lock lock(mutex_);
     COHORT_CHECK(!is_refusing_, ErrorCode::unavailable, "[server.handshake] ", self_.task, " ends");
-    if (job_ != expected) return false;
-    if (job_ && job_->coordinator_incarnation() == request.coordinator_incarnation) return true;
-    old = std::move(job_);
-    job_ = std::make_shared<server::Job>(server::JobOptions{
+    if (job_ != expected) return nullptr;
+    if (job_ && job_->coordinator_incarnation() == request.coordinator_incarnation) return job_;
+    const std::uint64_t above_old = job_ ? job_->start_order() + 1 : 0;
+    made = std::make_shared<server::Job>(server::JobOptions{
         .self = self_,
         .coordinator = request.caller.task,
         .coordinator_incarnation = request.coordinator_incarnation,
+        .start_order = std::max(request.start_order, above_old),
         .ps_addresses = ps_addresses_,
         .data_dirs = options_.data_dirs,
         .data_timeout =
             request.data_timeout > Duration::zero() ? request.data_timeout : options_.data_timeout,
         .payload_checksums = rpc::agreed(request.payload_checksums, options_.payload_checksums)});
+    if (job_) replaced_.insert(job_->coordinator_incarnation());
+    replaced_.erase(request.coordinator_incarnation);
+    old = std::exchange(job_, made);
   }
-  if (!old) return true;
+  if (!old) return made;
   old->replace();
   channels_.close_of(old->coordinator_incarnation());  // workers' too
-  return true;
+  return made;
 }
 
 // A caller of another job hears nothing of this one.
@@ -287,7 +299,11 @@ std::shared_ptr<server::Job> Server::Task::check_only_coordinator(
   }
   if (!current || current->coordinator_incarnation() == request.coordinator_incarnation)
     return current;
-  if (request.is_returning) throw rpc::replaced_error(self_.task);
+  if (request.is_returning) {
+    // After a restart of this task, an earlier start may have come back before its successor.
+    if (request.start_order > current->start_order()) return current;
+    throw rpc::replaced_error(self_.task);
+  }
   using Presence = server::ChannelTable::Presence;
   const Presence presence =
       channels_.presence(current->coordinator(), current->coordinator_incarnation(),
@@ -308,19 +324,18 @@ std::shared_ptr<rpc::ControlledJob> Server::Task::job_of(const rpc::Caller& call
   return job_of(caller.coordinator_incarnation);
 }
 
-// Who calls then acts on this job alone, also when another takes its place meanwhile.
+// Who calls then acts on this job alone, also when another takes its place meanwhile. A start that
+// is not known here may be the latest one, and this task was restarted since they met: only the
+// handshake compares two starts.
 std::shared_ptr<server::Job> Server::Task::job_of(std::uint64_t coordinator_incarnation) const {
   const Lock lock(mutex_);
-  if (job_ == nullptr) {
-    throw Error(
-        ErrorCode::failed_precondition,
-        "[server.job] " + self_.task +
-            " has met no coordinator yet, or was restarted since; the handshake comes first",
-        ErrorCause::handle_lost);
-  }
-  if (job_->coordinator_incarnation() != coordinator_incarnation)
-    throw rpc::replaced_error(self_.task);
-  return job_;
+  if (job_ && job_->coordinator_incarnation() == coordinator_incarnation) return job_;
+  if (replaced_.contains(coordinator_incarnation)) throw rpc::replaced_error(self_.task);
+  throw Error(ErrorCode::failed_precondition,
+              "[server.job] " + self_.task +
+                  " has not met this start of the coordinator, or was restarted since; the "
+                  "handshake comes first",
+              ErrorCause::handle_lost);
 }
 
 std::shared_ptr<server::Job> Server::Task::greet(const rpc::Hello& hello) const {

@@ -73,7 +73,8 @@ class ServerTest : public ::testing::Test {
     return client(start)->handshake({.caller = identity(start),
                                      .expected_task = "ps:0",
                                      .coordinator_incarnation = start,
-                                     .is_returning = is_returning},
+                                     .is_returning = is_returning,
+                                     .start_order = start},
                                     patience());
   }
   rpc::Connection connect(std::uint64_t start) {
@@ -181,6 +182,28 @@ TEST_F(ServerTest, ACoordinatorWhosePlaceIsTakenDoesNotTakeItBack) {
               throws_error(ErrorCode::aborted, "another coordinator took its place"));
   client(9)->create_variables({{1, "v", {at::kFloat, {{2}}}, true}}, patience());
   EXPECT_TRUE(has_variable(9));
+}
+
+// It was told that its place was taken, and ended: an earlier start, which had been stopped, had
+// come back first after a restart of the task.
+TEST_F(ServerTest, ALaterStartTakesARestartedTaskFromAnEarlierOne) {
+  shake(7, true);
+  EXPECT_THAT([&] { client(9)->release({1}, patience()); },
+              throws_error(ErrorCode::failed_precondition, "the handshake comes first"));
+  EXPECT_EQ(shake(9, true).start_order, 9U);
+  EXPECT_NO_THROW(client(9)->release({1}, patience()));
+  EXPECT_THAT([&] { shake(7, true); },
+              throws_error(ErrorCode::aborted, "another coordinator took its place"));
+  EXPECT_THAT([&] { client(7)->release({1}, patience()); },
+              throws_error(ErrorCode::aborted, "another coordinator took its place"));
+}
+
+TEST_F(ServerTest, ASuccessorIsTheLaterStartWhateverItsClockSays) {
+  shake(9);
+  EXPECT_EQ(shake(7).start_order, 10U);
+  EXPECT_THAT([&] { shake(9, true); },
+              throws_error(ErrorCode::aborted, "another coordinator took its place"));
+  EXPECT_EQ(shake(7, true).start_order, 10U);
 }
 
 TEST_F(ServerTest, AWorkerOfAnEarlierCoordinatorIsRefusedTheHandshake) {

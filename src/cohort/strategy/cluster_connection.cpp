@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/strategy/cluster_connection.h"
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <sstream>
@@ -121,7 +122,8 @@ ClusterConnection::ClusterConnection(ClusterSpec spec, std::string self_task,
           options_.job_id.empty() ? rpc::default_job_id(spec_.to_json()) : options_.job_id,
           rpc::new_incarnation())),
       worker_links_(workers_.size()),
-      ps_connections_(ps_.size()) {}
+      ps_connections_(ps_.size()),
+      start_order_(rpc::start_order_now()) {}
 
 ClusterConnection::~ClusterConnection() {
   std::vector<rpc::Connection> open;
@@ -165,6 +167,7 @@ rpc::ConnectionOptions ClusterConnection::options_for(const Task& task, std::uin
                                  .deadline = deadline};
   const Lock lock(mutex_);
   options.is_returning = met_.contains(task.name);
+  options.start_order = start_order_;
   if (!task.is_worker) return options;
   options.on_one_way = [on_frame = handlers_.on_frame, index = task.index,
                         epoch](rpc::Frame frame) { on_frame(index, epoch, std::move(frame)); };
@@ -178,6 +181,7 @@ rpc::Connection ClusterConnection::connect_to(const Task& task,
   rpc::Connection made = rpc::connect_task(options);
   const Lock lock(mutex_);
   met_.insert(task.name);
+  start_order_ = std::max(start_order_, made.start_order);
   return made;
 }
 

@@ -93,6 +93,7 @@ class COHORT_API ClusterConnection {
   std::vector<rpc::Connection> ps_connections_ COHORT_GUARDED_BY(mutex_);
   WorkerHandlers handlers_ COHORT_GUARDED_BY(mutex_);
   std::set<std::string> met_ COHORT_GUARDED_BY(mutex_);  // tasks that have been reached before
+  std::uint64_t start_order_ COHORT_GUARDED_BY(mutex_);  // HandshakeRequest's
 };
 
 }  // namespace cohort

@@ -63,6 +63,7 @@ proto::HandshakeRequest to_proto(const HandshakeRequest& request) {
   message.set_data_timeout_nanoseconds(std::chrono::nanoseconds(request.data_timeout).count());
   message.set_is_returning(request.is_returning);
   message.set_payload_checksums(static_cast<std::uint32_t>(request.payload_checksums));
+  message.set_start_order(request.start_order);
   return message;
 }
 
@@ -79,6 +80,7 @@ HandshakeRequest from_proto(const proto::HandshakeRequest& message) {
           .coordinator_incarnation = message.coordinator_incarnation(),
           .data_timeout = std::chrono::nanoseconds(message.data_timeout_nanoseconds()),
           .is_returning = message.is_returning(),
+          .start_order = message.start_order(),
           .payload_checksums = static_cast<PayloadChecksums>(message.payload_checksums())};
 }
 
@@ -90,11 +92,13 @@ proto::HandshakeReply to_proto(const HandshakeReply& reply) {
     added.set_backend(endpoint.backend);
     added.set_address(endpoint.address);
   }
+  message.set_start_order(reply.start_order);
   return message;
 }
 
 HandshakeReply from_proto(const proto::HandshakeReply& message) {
-  HandshakeReply reply{.server = read(message.server()), .endpoints = {}};
+  HandshakeReply reply{
+      .server = read(message.server()), .endpoints = {}, .start_order = message.start_order()};
   for (const proto::Endpoint& endpoint : message.endpoints()) {
     reply.endpoints.push_back({endpoint.backend(), endpoint.address()});
   }

@@ -22,6 +22,7 @@ struct JobOptions {
   rpc::Identity self;
   std::string coordinator;  // its task: "chief:0"
   std::uint64_t coordinator_incarnation = 0;
+  std::uint64_t start_order = 0;  // of the coordinator's start
   std::vector<std::string> ps_addresses;
   std::vector<std::string> data_dirs;
   Duration data_timeout = std::chrono::minutes(5);
@@ -35,6 +36,7 @@ class Job final : public rpc::ControlledJob {
   ~Job() override;
 
   std::uint64_t coordinator_incarnation() const { return options_.coordinator_incarnation; }
+  std::uint64_t start_order() const { return options_.start_order; }
   const std::string& coordinator() const { return options_.coordinator; }
   rpc::PayloadChecksums payload_checksums() const { return options_.payload_checksums; }
   void register_function(const rpc::FunctionBody& body) override { tables_->functions.put(body); }
