@@ -34,13 +34,15 @@ class GrpcControlClient final : public ControlClient {
     return from_proto(call(&Stub::Handshake, to_proto(request), deadline, "handshake with "));
   }
   Health health(Deadline deadline) override {
-    const bool was_connected = connection()->channel->GetState(false) == GRPC_CHANNEL_READY;
+    const std::shared_ptr<Connection> used = connection();
+    const bool was_connected = used->channel->GetState(false) == GRPC_CHANNEL_READY;
     try {
       return ask_health(deadline);
     } catch (const Error& error) {
       // A task ends connections without a handshake, also while they ask.
       if (!was_connected || error.cause() != ErrorCause::peer_lost) throw;
     }
+    leave(used);
     return ask_health(deadline);
   }
   void register_function(const FunctionBody& body, Deadline deadline) override {
@@ -81,6 +83,12 @@ class GrpcControlClient final : public ControlClient {
       connection_ = std::make_shared<Connection>(address_);
     }
     return connection_;
+  }
+
+  // gRPC may not have noticed yet that it ended.
+  void leave(const std::shared_ptr<Connection>& ended) {
+    Lock lock(mutex_);
+    if (connection_ == ended) connection_ = std::make_shared<Connection>(address_);
   }
 
   // Lets cancel() reach a call while it runs.

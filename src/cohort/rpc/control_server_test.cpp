@@ -214,7 +214,7 @@ TEST_P(StrangerTest, HealthDoesNotKeepAConnection) {
 
 // Whoever asked just then heard that the task was lost.
 TEST_P(StrangerTest, HealthIsAnsweredWhileItsConnectionsEnd) {
-  serve({.patience = std::chrono::milliseconds(100)});
+  serve({.patience = std::chrono::milliseconds(200)});
   const auto asks = client(0);
   const Deadline several_ends = Deadline::after(std::chrono::seconds(1));
   while (!several_ends.has_expired()) ASSERT_NO_THROW(asks->health(patience()));
