@@ -155,9 +155,9 @@ TEST_F(TraceErrors, OfOperatorsSayWhichAndWithWhat) {
   const Error error = failure([&](at::Tensor x) { return x.mul(2).matmul(tensors_["w"]); });
   EXPECT_EQ(error.code(), ErrorCode::unknown);
   EXPECT_EQ(error.cause(), ErrorCause::application);
-  EXPECT_THAT(error.message(),
-              AllOf(HasSubstr("'aten::mm' failed: mat1 and mat2 shapes cannot be multiplied"),
-                    HasSubstr("self float32[4, 3], mat2 float32[5, 2]")));
+  EXPECT_THAT(error.message(), AllOf(HasSubstr("'aten::mm' failed: "),
+                                     HasSubstr("mat1 and mat2 shapes cannot be multiplied"),
+                                     HasSubstr("self float32[4, 3], mat2 float32[5, 2]")));
   EXPECT_THAT(error.message(), AllOf(HasSubstr("[inside aten::matmul]; op #1 of the trace of "
                                                "'function', after aten::mul"),
                                      HasSubstr("trace_errors_test.cpp:" + std::to_string(line))));
@@ -165,7 +165,7 @@ TEST_F(TraceErrors, OfOperatorsSayWhichAndWithWhat) {
 
 TEST_F(TraceErrors, OfCompositeOperatorsSayWhich) {
   const Error error = failure([](at::Tensor x) { return x.reshape({5, -1}); });
-  EXPECT_THAT(error.message(), AllOf(HasSubstr("'aten::reshape' failed: "),
+  EXPECT_THAT(error.message(), AllOf(ContainsRegex("'aten::(reshape|view)' failed: "),
                                      HasSubstr("(with self float32[4, 3])"), HasSubstr("op #0")));
 }
 
@@ -222,7 +222,7 @@ TEST_F(TraceErrors, SayThatAScriptModuleRan) {
 TEST_F(TraceErrors, SayThatAScriptModuleRanWhereAnOperatorFails) {
   torch::jit::Module module = script_module("  return x.mm(x)\n");
   EXPECT_THAT(failure([&](at::Tensor x) { return module.forward({x}).toTensor(); }).message(),
-              AllOf(HasSubstr("'aten::mm' failed: mat1 and mat2"), HasSubstr("mat2 float32[4, 3]"),
+              AllOf(HasSubstr("'aten::mm' failed: "), HasSubstr("mat2 float32[4, 3]"),
                     HasSubstr("it calls a TorchScript module")));
 }
 

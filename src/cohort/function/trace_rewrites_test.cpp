@@ -3,6 +3,7 @@
 // against eager execution.
 #include <ATen/Functions.h>
 #include <gmock/gmock.h>
+#include <torch/version.h>
 
 #include <cmath>
 #include <limits>
@@ -237,16 +238,20 @@ TEST_F(TraceRewrites, Quantiles) {
     const bool has_ties = seed % 5 == 1 || seed % 5 == 4;
     return Tensors{special({3, 5}, has_ties ? 5 * seed : seed), normal({2}, seed + 9).sigmoid()};
   };
-  expect_equal(inputs, [](const Tensors& in) { return at::quantile(in[0], 0.3); });
-  expect_equal(inputs, [](const Tensors& in) { return at::quantile(in[0], in[1].detach(), 1); });
+  // LibTorch 2 rounds once between two values, and that depends on where they lie in memory.
+  const bool is_exact = TORCH_VERSION_MAJOR < 2;
+  const auto expect_alike = [&](const Body& body) {
+    compare(inputs, with_gradients(body), is_exact);
+  };
+  expect_alike([](const Tensors& in) { return at::quantile(in[0], 0.3); });
+  expect_alike([](const Tensors& in) { return at::quantile(in[0], in[1].detach(), 1); });
   for (const char* how : {"linear", "lower", "higher", "midpoint", "nearest"}) {
-    expect_equal(inputs, [how](const Tensors& in) {
-      return at::nanquantile(in[0], in[1].detach(), 0, true, how);
-    });
-    expect_equal(inputs, [how](const Tensors& in) {
+    expect_alike(
+        [how](const Tensors& in) { return at::nanquantile(in[0], in[1].detach(), 0, true, how); });
+    expect_alike([how](const Tensors& in) {
       return at::quantile(in[0], in[1].detach(), c10::nullopt, true, how);
     });
-    expect_equal(inputs, [how](const Tensors& in) {
+    expect_alike([how](const Tensors& in) {
       return at::quantile(in[0].view({3, 5, 1}), 0.7, 1, false, how);
     });
   }

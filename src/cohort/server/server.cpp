@@ -33,8 +33,9 @@ std::vector<std::string> data_dirs_of_environment() {
   return dirs;
 }
 
-// All tasks of one host share its cores.
+// The user's number, which LibTorch has read already. All tasks of one host share its cores.
 int default_intra_op_threads(const ClusterSpec& spec, const std::string& host) {
+  if (std::getenv("OMP_NUM_THREADS") != nullptr) return at::get_num_threads();
   int tasks = 0;
   for (const std::string& job : spec.jobs()) {
     for (const auto& address : spec.job_tasks(job))

@@ -30,7 +30,8 @@ struct ServerOptions {
   // A port of its own for the data backend "stream", on the host of the task's address. 0: tensors
   // travel over the task's one port, as everything does.
   int data_port = 0;
-  // LibTorch's intra-op threads; 0: cores / tasks on this host.
+  // LibTorch's intra-op threads; 0: OMP_NUM_THREADS where that is set, else cores / tasks on this
+  // host.
   int intra_op_threads = 0;
   // How long a closure waits for the answers of the parameter servers, where the coordinator does
   // not say (ClusterOptions::data_timeout does).

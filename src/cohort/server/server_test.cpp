@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/server/server.h"
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <functional>
 #include <optional>
 #include <string>
@@ -107,6 +109,23 @@ class ServerTest : public ::testing::Test {
 
   Server server;
 };
+
+// It was overruled by the number of cores.
+TEST(ServerThreads, AreAsTheEnvironmentSays) {
+  ::setenv("OMP_NUM_THREADS", "3", 1);
+  const int before = at::get_num_threads();
+  at::set_num_threads(3);  // which LibTorch has done where the variable was there at the start
+  {
+    testing::RawSocket taken;
+    const ClusterSpec spec({{"worker", {"127.0.0.1:1"}}, {"ps", {taken.listen()}}});
+    EXPECT_THROW(Server(SimpleResolver(spec, {.task_type = "ps", .task_id = 0}),
+                        {.job_id = kJob, .handle_signals = false}),
+                 Error);  // the address is taken, but the threads are set
+  }
+  EXPECT_EQ(at::get_num_threads(), 3);
+  at::set_num_threads(before);
+  ::unsetenv("OMP_NUM_THREADS");
+}
 
 TEST_F(ServerTest, WhoHasNotShakenHandsIsRefusedEachCall) {
   shake(7);

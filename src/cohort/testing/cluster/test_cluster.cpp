@@ -153,8 +153,9 @@ std::string TestCluster::tf_config(const std::string& task) const {
 
 void TestCluster::start(const std::string& task) {
   std::vector<std::string> command = options_.command;
-  std::vector<std::string> environment = environment_with(
-      {"TF_CONFIG=" + tf_config(task), "COHORT_DATA_DIRS=" + joined(options_.data_dirs)});
+  std::vector<std::string> environment =
+      environment_with({"TF_CONFIG=" + tf_config(task),
+                        "COHORT_DATA_DIRS=" + joined(options_.data_dirs), "OMP_NUM_THREADS=1"});
   const std::vector<char*> argv = pointers(command);
   const std::vector<char*> envp = pointers(environment);
   const std::string log = folder_ + "/" + task + ".log";

@@ -26,8 +26,10 @@ bool is_recorded_whole(const c10::OperatorHandle& op);
 
 // Operators whose rewritten form, or its gradient, adds up in another order than LibTorch's own.
 // They agree with the eager program to 1e-6; everything else agrees bit for bit.
-inline constexpr auto kRoundedRewrites = std::to_array<std::string_view>(
-    {"aten::cross_entropy_loss", "aten::equal", "aten::index_put", "aten::index_put_",
-     "aten::masked_fill", "aten::masked_fill_"});
+inline constexpr auto kRoundedRewrites =
+    std::to_array<std::string_view>({"aten::cross_entropy_loss", "aten::equal", "aten::index_put",
+                                     "aten::index_put_", "aten::masked_fill", "aten::masked_fill_",
+                                     // With LibTorch 2 alone.
+                                     "aten::nanquantile", "aten::quantile"});
 
 }  // namespace cohort::function
