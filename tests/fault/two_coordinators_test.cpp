@@ -62,6 +62,18 @@ class TwoCoordinators : public testing::LeavesNoProcess {
     const char* text = std::getenv("COHORT_TEST_ROUNDS");
     return text == nullptr ? 2 : std::atoi(text);
   }
+  // Calls `body` with a first coordinator that trains, as often as there are rounds.
+  template <class Body>
+  void in_rounds(const Body& body) {
+    const int count = rounds();
+    ASSERT_GT(count, 0);
+    for (int round = 0; round < count && !HasFailure(); ++round) {
+      SCOPED_TRACE("round " + std::to_string(round));
+      const auto first = start_first();
+      ASSERT_TRUE(first->await("trains")) << first->err();
+      body(*first);
+    }
+  }
   std::unique_ptr<testing::RunningProgram> start_first() const {
     return std::make_unique<testing::RunningProgram>(
         std::vector<std::string>{"/proc/self/exe", "--gtest_filter=FirstCoordinator.*",
@@ -108,10 +120,12 @@ class TwoCoordinators : public testing::LeavesNoProcess {
   };
 
   // It must hear that its place was taken, and from nobody that it may go on.
-  static void expect_gives_way(testing::RunningProgram& first) {
+  static void expect_gives_way(testing::RunningProgram& first, Second& second) {
     EXPECT_EQ(first.wait().to_string(), "exit code 3") << first.err();
     EXPECT_NE(first.err().find("another coordinator took its place"), std::string::npos)
         << first.err();
+    second.train(10);
+    EXPECT_EQ(second.value(), second.expected);
   }
 
   testing::TestCluster cluster;
@@ -123,25 +137,17 @@ TEST_F(TwoCoordinators, AContinuedCoordinatorChangesNothingOfItsSuccessors) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
-  const int count = rounds();
-  ASSERT_GT(count, 0);
-  for (int round = 0; round < count; ++round) {
-    SCOPED_TRACE("round " + std::to_string(round));
-    const auto first = start_first();
-    ASSERT_TRUE(first->await("trains")) << first->err();
+  in_rounds([&](testing::RunningProgram& first) {
     const Deadline any_moment = Deadline::after(std::chrono::milliseconds(random() % 100));
     while (!any_moment.has_expired()) std::this_thread::yield();
-    stop(*first);
+    stop(first);
     Second second(cluster.resolver());
     const int before = static_cast<int>(random() % 20);
     for (int i = 0; i < before; ++i) second.train(10);
-    first->signal(SIGCONT);
+    first.signal(SIGCONT);
     for (int i = 0; i < 30; ++i) second.train(10);
-    expect_gives_way(*first);
-    second.train(10);
-    EXPECT_EQ(second.value(), second.expected);
-    if (HasFailure()) return;
-  }
+    expect_gives_way(first, second);
+  });
 }
 
 // Its first call after that goes to the worker.
@@ -152,24 +158,16 @@ class TwoCoordinatorsOfAWorker : public TwoCoordinators {
 
 // Both come back to the worker, in any order. Its successor ended where it came second.
 TEST_F(TwoCoordinatorsOfAWorker, AContinuedCoordinatorDoesNotKeepARestartedTask) {
-  const int count = rounds();
-  ASSERT_GT(count, 0);
-  for (int round = 0; round < count; ++round) {
-    SCOPED_TRACE("round " + std::to_string(round));
-    const auto first = start_first();
-    ASSERT_TRUE(first->await("trains")) << first->err();
-    stop(*first);
+  in_rounds([&](testing::RunningProgram& first) {
+    stop(first);
     Second second(cluster.resolver());
     second.train(10);
     cluster.kill("worker:0");
-    first->signal(SIGCONT);
+    first.signal(SIGCONT);
     cluster.restart("worker:0");
     for (int i = 0; i < 10; ++i) second.train(10);
-    expect_gives_way(*first);
-    second.train(10);
-    EXPECT_EQ(second.value(), second.expected);
-    if (HasFailure()) return;
-  }
+    expect_gives_way(first, second);
+  });
 }
 
 }  // namespace

@@ -68,6 +68,19 @@ bool read_bool(ByteReader& in) {
   return value == 1;
 }
 
+Frame yes_or_no(MessageType type, bool answer) {
+  ByteWriter out;
+  out.u8(answer ? 1 : 0);
+  return frame_of(type, out);
+}
+
+bool is_yes(const Frame& frame, MessageType type, std::string_view what) {
+  ByteReader in = open(frame, type, what);
+  const bool answer = read_bool(in);
+  in.expect_end();
+  return answer;
+}
+
 void write_ids(ByteWriter& out, const std::vector<std::uint64_t>& ids) {
   out.varint(ids.size());
   for (const std::uint64_t id : ids) out.varint(id);
@@ -178,16 +191,11 @@ Hello hello_of(const Frame& frame) {
 }
 
 Frame to_frame(const HelloReply& message) {
-  ByteWriter out;
-  out.u8(message.has_payload_sums ? 1 : 0);
-  return frame_of(MessageType::hello, out);
+  return yes_or_no(MessageType::hello, message.has_payload_sums);
 }
 
 HelloReply hello_reply_of(const Frame& frame) {
-  ByteReader in = open(frame, MessageType::hello, "hello reply");
-  HelloReply message{read_bool(in)};
-  in.expect_end();
-  return message;
+  return {is_yes(frame, MessageType::hello, "hello reply")};
 }
 
 Frame to_frame(const PullRequest& message) {
@@ -253,16 +261,11 @@ PushRequest push_of(Frame frame) {
 }
 
 Frame to_frame(const PushReply& message) {
-  ByteWriter out;
-  out.u8(message.was_applied ? 1 : 0);
-  return frame_of(MessageType::push, out);
+  return yes_or_no(MessageType::push, message.was_applied);
 }
 
 PushReply push_reply_of(const Frame& frame) {
-  ByteReader in = open(frame, MessageType::push, "push reply");
-  PushReply message{read_bool(in)};
-  in.expect_end();
-  return message;
+  return {is_yes(frame, MessageType::push, "push reply")};
 }
 
 Frame to_frame(RunBatch message) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/rpc/backends/grpc/grpc_backend.h"
 
-#include <thread>
+#include <memory>
 #include <utility>
 
 #include "cohort/rpc/backends/grpc/grpc_connection.h"
+#include "cohort/rpc/internal/connected_channel.h"
 #include "cohort/rpc/internal/grpc_setup.h"
 #include "cohort/rpc/internal/socket.h"
 #include "frames.grpc.pb.h"
@@ -42,22 +43,16 @@ using ServerStream = grpc::ServerReaderWriter<proto::Chunk, proto::Chunk>;
 using ClientStream = grpc::ClientReaderWriter<proto::Chunk, proto::Chunk>;
 
 // Thread-safe. Its connection runs on a thread of its own, or on gRPC's where it was accepted.
-class GrpcChannel final : public Channel {
+class GrpcChannel final : public internal::ConnectedChannel<GrpcConnection> {
  public:
-  // `visitor`: where it is a stranger's until admit().
   explicit GrpcChannel(std::shared_ptr<GrpcConnection> connection,
                        std::shared_ptr<internal::Visitor> visitor = nullptr)
-      : connection_(std::move(connection)), visitor_(std::move(visitor)) {}
+      : ConnectedChannel(std::move(connection), std::move(visitor)) {}
 
   ~GrpcChannel() override {
     connection_->close();
     connection_->wait_done();
-    if (!thread_.joinable()) return;
-    if (connection_->end().is_own_thread()) {
-      thread_.detach();
-    } else {
-      thread_.join();
-    }
+    end_thread();
   }
 
   void start(std::shared_ptr<grpc::Channel> transport) {
@@ -70,27 +65,6 @@ class GrpcChannel final : public Channel {
       stream->Finish();
     });
   }
-
-  void send(Frame frame) override { connection_->send(std::move(frame)); }
-  void close() noexcept override { connection_->close(); }
-  std::size_t queued_bytes() const override { return connection_->queued_bytes(); }
-  const std::string& peer() const override { return connection_->end().text(); }
-  bool is_on_one_host() const override {
-    return internal::is_this_host(connection_->end().name().address);
-  }
-  void set_payload_checksums(bool are_on) noexcept override {
-    connection_->set_payload_checksums(are_on);
-  }
-  void admit() override {
-    if (!visitor_) return;
-    connection_->set_frame_bytes_max(ListenOptions().frame_bytes_max);
-    visitor_->admit();
-  }
-
- private:
-  std::shared_ptr<GrpcConnection> connection_;  // shared with the thread that runs it
-  const std::shared_ptr<internal::Visitor> visitor_;
-  std::thread thread_;
 };
 
 // "ipv4:127.0.0.1:5000" as gRPC names peers, without the family.

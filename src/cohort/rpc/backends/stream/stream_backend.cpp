@@ -12,6 +12,7 @@
 
 #include "cohort/core/log.h"
 #include "cohort/rpc/backends/stream/stream_connection.h"
+#include "cohort/rpc/internal/connected_channel.h"
 
 namespace cohort::rpc::backends {
 namespace {
@@ -20,52 +21,23 @@ using internal::FileDescriptor;
 using internal::PeerName;
 
 // Thread-safe.
-class StreamChannel final : public Channel {
+class StreamChannel final : public internal::ConnectedChannel<StreamConnection> {
  public:
-  // `visitor`: where it is a stranger's until admit().
   StreamChannel(FileDescriptor socket, PeerName peer, StreamOptions options,
                 std::shared_ptr<internal::Visitor> visitor = nullptr)
-      : connection_(
-            std::make_shared<StreamConnection>(std::move(socket), std::move(peer), options)),
-        visitor_(std::move(visitor)) {}
+      : ConnectedChannel(
+            std::make_shared<StreamConnection>(std::move(socket), std::move(peer), options),
+            std::move(visitor)) {}
 
   ~StreamChannel() override {
     connection_->close();
-    if (!thread_.joinable()) return;
-    if (connection_->end().is_own_thread()) {
-      thread_
-          .detach();  // it owns the connection, and ends after the handler that we are called from
-    } else {
-      thread_.join();
-    }
+    end_thread();
   }
 
   void start(Handlers handlers) {
     connection_->end().set_handlers(std::move(handlers));
     thread_ = internal::start_thread([connection = connection_] { connection->run(); });
   }
-
-  void send(Frame frame) override { connection_->send(std::move(frame)); }
-  void close() noexcept override { connection_->close(); }
-  std::size_t queued_bytes() const override { return connection_->queued_bytes(); }
-  const std::string& peer() const override { return connection_->end().text(); }
-  bool is_on_one_host() const override {
-    return internal::is_this_host(connection_->end().name().address);
-  }
-  void set_payload_checksums(bool are_on) noexcept override {
-    connection_->set_payload_checksums(are_on);
-  }
-  void admit() override {
-    if (!visitor_) return;
-    connection_->set_frame_bytes_max(ListenOptions().frame_bytes_max);
-    visitor_->admit();
-  }
-
- private:
-  // Shared with the thread, which outlives this object when a handler drops the last handle.
-  std::shared_ptr<StreamConnection> connection_;
-  const std::shared_ptr<internal::Visitor> visitor_;
-  std::thread thread_;
 };
 
 void start_accepted(const std::shared_ptr<StreamChannel>& channel, const AcceptHandler& accept,
