@@ -94,7 +94,7 @@ function(cohort_module name)
       list(REMOVE_ITEM headers ${header})
     endif()
   endforeach()
-  # A header set, from which `./dev check headers` takes each header and the command that compiles it alone.
+  # A header set, from which `./dev check clang` takes each header and the command that compiles it alone.
   target_sources(cohort_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/src FILES ${headers})
   target_include_directories(cohort_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
   # LibTorch's headers are not ours to keep free of warnings.

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs clang-tidy, with clang's thread-safety analysis on, over every source of a build folder.
+"""Looks at every source and header of a build folder with clang.
 
-    tools/clang_checks.py BUILD [--jobs N] [--filter TEXT] [--headers]
+    tools/clang_checks.py BUILD [--jobs N] [--filter TEXT]
 
-Most of the time goes to LibTorch's headers, so the sources that the build joins are looked at as one. Two things keep
-the result that of looking at each alone: where the joined ones have a finding or do not compile (two may use one name),
-each is looked at alone and only that counts; and clang compiles each alone, so that no source gets an include from its
-neighbour. For the latter, the costly headers that the source includes anyway are precompiled.
+First each is compiled alone, so that none gets an include from its neighbour; the costly headers that it includes anyway
+are precompiled for this. A header passes with the source that includes it first: it had nothing before it.
 
-A source whose inputs have not changed since it last passed is passed over: its stamp in
-BUILD/clang_checks holds a digest of .clang-tidy, of its command and of all of the project's files it
-may include. The commands come from BUILD/compile_commands.json, without what only g++ understands.
-With --filter, every matching source is looked at alone. With --headers, every header of the project is compiled alone
-instead, by clang.
+Then clang-tidy, with clang's thread-safety analysis on, runs over the sources. Most of its time goes to LibTorch's
+headers, so it looks at many sources as one. Where these have a finding or do not compile together (two may use one
+name), they are parted and looked at again, at last each alone: only what is found then counts.
+
+What has not changed since it last passed is passed over: its stamp in BUILD/clang_checks holds a digest of .clang-tidy,
+of its command and of all of the project's files it may include. The commands come from BUILD/compile_commands.json,
+without what only g++ understands. With --filter, clang-tidy looks at every matching source alone.
 """
 
 import argparse
@@ -35,6 +35,18 @@ PRELUDE = ROOT / "tools/clang_prelude.h"
 COSTLY_HEADERS = ("ATen/core/Tensor.h", "torch/torch.h", "gtest/gtest.h", "gmock/gmock.h")
 BRINGS_ALONG = {"torch/torch.h": "ATen/core/Tensor.h", "gmock/gmock.h": "gtest/gtest.h"}
 
+# So many share the cost of LibTorch's headers; more would need too much memory.
+MOST_JOINED = 64
+# Below, joining gains nothing.
+FEWEST_JOINED = 4
+
+# What a definition at the start of a line names: `Dataset with_policy(`, `struct Counter {`, `constexpr int kCount =`,
+# `TEST_F(Suite, Name)`.
+DEFINITION = re.compile(
+    r"^(?![ ]|using|return|namespace|template|friend|extern)"
+    r"(?:[\w:<>,&*\[\] ]+?[ &*](?=\w+(?: final)? ?(?:[({=;]|:(?!:)))|TEST\w*\()"
+    r"(\w+)(?:, (\w+)\))?", re.MULTILINE)
+
 Source = collections.namedtuple("Source", "file arguments stamp digest closure")
 
 
@@ -43,14 +55,14 @@ def wanted(words):
     kept = []
     for before, word in zip([""] + words, words):
         if before == "-isystem":
-            kept += [before, word]
+            kept.append(before + word)
         elif word.startswith(("-D", "-I", "-std=")):
             kept.append(word)
     return kept
 
 
 def sources(build):
-    """(file, command) of every source of ours that the build compiles; those of one command may be joined."""
+    """(file, command) of every source of ours that the build compiles."""
     for file, command in compiled_files(build / "compile_commands.json"):
         if not file.is_relative_to(ROOT) or file.is_relative_to(build) or file.suffix != ".cpp":
             continue
@@ -69,8 +81,11 @@ def headers(build):
             yield header, command
 
 
+Included = collections.namedtuple("Included", "own others first")
+
+
 class Includes:
-    """What the project's files include, each read once."""
+    """What the project's files include, each read once: its own files, the names of others, its own file if that is first."""
 
     def __init__(self):
         self.known = {}
@@ -78,9 +93,11 @@ class Includes:
     def of_file(self, path):
         if path not in self.known:
             text = path.read_text(encoding="utf-8")
-            own = re.findall(r'^\s*#\s*include\s*"((?:cohort|tests|bench)/[^"]+)"', text, re.MULTILINE)
-            self.known[path] = ([(ROOT / "src" if name.startswith("cohort/") else ROOT) / name for name in own],
-                                set(re.findall(r"^\s*#\s*include\s*<([^>]+)>", text, re.MULTILINE)))
+            names = re.findall(r'^\s*#\s*include\s*(["<][^">]+)', text, re.MULTILINE)
+            own = {name: (ROOT / "src" if name.startswith('"cohort/') else ROOT) / name[1:] for name in names
+                   if name.startswith(('"cohort/', '"tests/', '"bench/'))}
+            self.known[path] = Included(list(own.values()), {name[1:] for name in names if name[0] == "<"},
+                                        own.get(names[0]) if names else None)
         return self.known[path]
 
     def closure(self, file):
@@ -89,12 +106,12 @@ class Includes:
         while open_files:
             at = open_files.pop()
             seen.add(at)
-            open_files += [path for path in self.of_file(at)[0] if path not in seen and path.exists()]
+            open_files += [path for path in self.of_file(at).own if path not in seen and path.exists()]
         return sorted(seen)
 
     def costly(self, closure):
         """Those of COSTLY_HEADERS that it includes: with them precompiled it sees nothing that it does not include."""
-        found = set().union(*(self.of_file(path)[1] for path in closure))
+        found = set().union(*(self.of_file(path).others for path in closure))
         found |= {BRINGS_ALONG[name] for name in found if name in BRINGS_ALONG}
         return tuple(name for name in COSTLY_HEADERS if name in found)
 
@@ -114,7 +131,7 @@ def run(command):
 def tidy(file, arguments):
     """Nothing, or what clang-tidy found in a source or in the sources that it includes."""
     code, output, errors = run(["clang-tidy", "--quiet", f"--header-filter=^{ROOT}/(src/cohort/.*\\.h|[^:]*\\.cpp)$", str(file),
-                                "--", "-x", "c++", "-Wno-everything", "-Wthread-safety", "-include", str(PRELUDE), *arguments])
+                                "--", "-x", "c++", "-Wno-everything", "-Wthread-safety", "-ferror-limit=0", "-include", str(PRELUDE), *arguments])
     return "" if code == 0 else output + errors
 
 
@@ -150,72 +167,118 @@ def compile_alone(source, precompiled):
     return "" if code == 0 else errors
 
 
-def check_joined(batch, joined):
-    """Whether the sources of a batch, as one, compile and have no finding."""
+def names_of(source):
+    """What may clash where sources are joined: the values of its macros, and the names that it seems to define."""
+    names = {word.partition("=")[0]: word for word in source.arguments if word.startswith("-D")}
+    for name, test in DEFINITION.findall(source.file.read_text(encoding="utf-8")):
+        names[name + test] = source.file
+    return names
+
+
+def grouped(sources):
+    """Lists of sources that can probably be joined: each is added to the first where it clashes with nothing."""
+    groups = []
+    for source in sources:
+        own = names_of(source)
+        for group, names in groups:
+            if len(group) < MOST_JOINED and all(names.get(name, value) == value for name, value in own.items()):
+                group.append(source)
+                names.update(own)
+                break
+        else:
+            groups.append(([source], own))
+    return [group for group, _ in groups]
+
+
+def tidy_joined(batch, joined):
+    """Nothing, or what clang-tidy found in the sources of a batch as one."""
+    if len(batch) == 1:
+        return tidy(batch[0].file, batch[0].arguments)
     joined.write_text("".join(f'#include "{source.file}"\n' for source in batch))
-    return tidy(joined, batch[0].arguments) == ""
+    return tidy(joined, list(dict.fromkeys(word for source in batch for word in source.arguments)))
+
+
+def parted(batch, output):
+    """Two batches: those which clash with the names of sources before them, and the rest; or else halves."""
+    named = set(re.findall(r"^(/[^:]+):\d+:\d+: error: .*\[clang-diagnostic-error\]$", output, re.MULTILINE))
+    clashing = [source for source in batch if str(source.file) in named]
+    if not clashing or len(clashing) == len(batch):
+        clashing = batch[len(batch) // 2:]
+    return clashing, [source for source in batch if source not in clashing]
 
 
 class Checks:
-    def __init__(self, build, jobs, text, of_headers):
-        self.of_headers = of_headers
+    def __init__(self, build, jobs, text):
         self.folder = build / "clang_checks"
         self.folder.mkdir(exist_ok=True)
-        self.includes, self.text, self.looked_at, self.failed, self.parted = Includes(), text, 0, 0, 0
+        self.includes, self.failed, self.runs = Includes(), 0, 0
+        self.sources = [source for source in self.read(sources(build)) if text in str(source.file)]
+        self.headers = [header for header in self.read(headers(build)) if text in str(header.file)]
+        self.are_joined = not text and len(self.sources) > FEWEST_JOINED
         # First in, first out: a header is being made before anything waits for it.
         self.pool = concurrent.futures.ThreadPoolExecutor(jobs)
-        self.batches = self.read(build)
         self.precompiled = Precompiled(self.folder, self.pool)
 
-    def read(self, build):
-        """The sources whose stamps are old, those of one command together."""
-        batches = collections.defaultdict(list)
-        # Once each: some belong to several programs.
-        files = (headers if self.of_headers else sources)(build)
+    def read(self, files):
+        """What of these has an old stamp; each once, for some belong to several programs."""
         for file, command in sorted(dict(sorted(files, reverse=True)).items()):
             arguments, closure = wanted(shlex.split(command)), self.includes.closure(file)
             stamp = self.folder / file.relative_to(ROOT).as_posix().replace("/", "+")
             state = digest(arguments, closure)
-            if self.text in str(file) and not (stamp.exists() and stamp.read_text() == state):
-                batches[file if self.text else command].append(Source(file, arguments, stamp, state, closure))
-        return list(batches.values())
+            if not (stamp.exists() and stamp.read_text() == state):
+                yield Source(file, arguments, stamp, state, closure)
 
-    def finish(self, source, findings):
-        self.looked_at += 1
+    def report(self, source, findings):
         if findings:
             self.failed += 1
             print(findings.replace(f"{ROOT}/", ""), end="", flush=True)
         else:
             source.stamp.write_text(source.digest)
 
-    def start_batch(self, number, batch):
-        if len(batch) == 1:
-            return {self.pool.submit(tidy, batch[0].file, batch[0].arguments): ("alone", batch[0])}
-        return {self.pool.submit(check_joined, batch, self.folder / f"joined_{number}.cpp"): ("joined", batch)}
+    def compiled(self, files):
+        """Compiles each alone; gives those that pass, and reports the others."""
+        made = [self.precompiled.request(self.includes.costly(file.closure), file.arguments) for file in files]
+        results = [self.pool.submit(compile_alone, file, header) for file, header in zip(files, made)]
+        passed = []
+        for file, result in zip(files, results):
+            if result.result():
+                self.report(file, result.result())
+            else:
+                passed.append(file)
+        return passed
 
-    def compile_each(self, batch):
-        made = [self.precompiled.request(self.includes.costly(source.closure), source.arguments) for source in batch]
-        return {self.pool.submit(compile_alone, source, header): ("alone", source) for source, header in zip(batch, made)}
+    def proves(self, source, header):
+        """Whether a source that compiles shows that a header does: it comes first, and is compiled as alone."""
+        more = set(source.arguments) - set(header.arguments)
+        return (self.includes.of_file(source.file).first == header.file
+                and self.includes.costly(source.closure) == self.includes.costly(header.closure) and all(word.startswith("-D") for word in more))
 
-    def after(self, kind, what, result):
-        """Takes one result in; gives the work that follows from it."""
-        if kind == "joined" and result:
-            return self.compile_each(what)
-        if kind == "joined":
-            self.parted += 1
-            return {self.pool.submit(tidy, source.file, source.arguments): ("alone", source) for source in what}
-        self.finish(what, result)
-        return {}
+    def check_headers(self, compiled):
+        proven = [header for header in self.headers if any(self.proves(source, header) for source in compiled)]
+        for header in proven + self.compiled([header for header in self.headers if header not in proven]):
+            self.report(header, "")
+
+    def submit(self, batch):
+        self.runs += 1
+        return self.pool.submit(tidy_joined, batch, self.folder / f"joined_{self.runs}.cpp")
+
+    def tidy_all(self, batches):
+        waiting = {self.submit(batch): batch for batch in batches}
+        while waiting:
+            done, _ = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
+            for future in done:
+                batch, output = waiting.pop(future), future.result()
+                if output and len(batch) > 1:
+                    waiting |= {self.submit(part): part for part in parted(batch, output)}
+                    continue
+                for source in batch:
+                    self.report(source, output)
 
     def all(self):
         with self.pool:
-            waiting = {}
-            for number, batch in enumerate(self.batches):
-                waiting |= self.compile_each(batch) if self.of_headers else self.start_batch(number, batch)
-            while waiting:
-                done, _ = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
-                for future in done:
-                    waiting |= self.after(*waiting.pop(future), future.result())
+            compiled = self.compiled(self.sources) if self.are_joined else []
+            self.check_headers(compiled)
+            self.tidy_all(grouped(compiled) if self.are_joined else [[source] for source in self.sources])
 
 
 def main():
@@ -223,12 +286,10 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--filter", default="", help="only files whose path contains this, each alone")
-    parser.add_argument("--headers", action="store_true", help="compile each header alone instead")
     options = parser.parse_args()
-    checks = Checks(options.build.resolve(), options.jobs, options.filter, options.headers)
+    checks = Checks(options.build.resolve(), options.jobs, options.filter)
     checks.all()
-    print(f"clang: {checks.looked_at} {'headers' if options.headers else 'sources'} looked at, {checks.failed} with findings"
-          + (f"; {checks.parted} batches could not be looked at as one" if checks.parted else ""))
+    print(f"clang: {len(checks.sources)} sources and {len(checks.headers)} headers looked at, {checks.failed} with findings")
     return 1 if checks.failed else 0
 
 

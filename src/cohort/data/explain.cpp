@@ -58,7 +58,7 @@ void show_graph(const Node& node, std::size_t depth, std::ostream& out) {
 }
 
 // "4 of 10 files: a, e, i": which, where the list of names is in the graph itself.
-std::string files_of(const FileStream& stream, std::int64_t workers, std::int64_t worker) {
+std::string files_of(const NameStream& stream, std::int64_t workers, std::int64_t worker) {
   const std::int64_t all = stream.names->cardinality();
   std::ostringstream text;
   if (all < 0) {
@@ -155,7 +155,7 @@ class Explanation {
       return;
     }
     const char* separator = "";
-    for (const FileStream& stream : std::get<FileShards>(walked).streams) {
+    for (const NameStream& stream : std::get<FileShards>(walked).streams) {
       out_ << separator << files_of(stream, workers_, worker);
       separator = "; and ";
     }

@@ -13,13 +13,13 @@
 namespace cohort::data {
 
 // A stream of names that was dealt out.
-struct FileStream {
+struct NameStream {
   std::string reader;  // the op above it
   NodePtr names;       // without its shuffles, undealt
 };
 struct FileShards {
   NodePtr graph;  // a new one; the old is as it was
-  std::vector<FileStream> streams;
+  std::vector<NameStream> streams;
   std::vector<std::string> notes;  // what was changed besides
 };
 // The op that FILE cannot pass, and why.

@@ -103,7 +103,7 @@ class Planner {
     FileShards& shards = std::get<FileShards>(walked);
     if (has_too_few(shards)) return;
     plan_.decision.taken = AutoShardPolicy::file;
-    for (const FileStream& stream : shards.streams) {
+    for (const NameStream& stream : shards.streams) {
       const std::int64_t count = stream.names->cardinality();
       plan_.decision.files.push_back(
           {.reader = stream.reader,
@@ -129,7 +129,7 @@ class Planner {
   // Whether that settled it.
   bool has_too_few(const FileShards& shards) {
     if (!options_.too_few_files) return false;
-    for (const FileStream& stream : shards.streams) {
+    for (const NameStream& stream : shards.streams) {
       const std::int64_t count = count_names(*stream.names, options_.num_workers);
       if (count == 0 || count >= options_.num_workers) continue;
       std::ostringstream counts;
