@@ -73,9 +73,10 @@ struct CoordinatorStatistics {
 };
 
 // A shared handle: a second one for the same strategy is the same coordinator. The last one to go
-// ends the coordinator, at once or after a few seconds where it is just trying to reach a lost
-// worker; then the strategy may have another one. Thread-safe. The strategy must outlive it. Inside
-// a scheduled function its calls are failed_precondition.
+// ends the coordinator and cancels what has not ended, with a warning, at once or after a few
+// seconds where it is just trying to reach a lost worker; then the strategy may have another one.
+// Thread-safe. The strategy must outlive it. Inside a scheduled function its calls are
+// failed_precondition.
 class COHORT_API ClusterCoordinator {
  public:
   // Connects to every task. Unavailable after the strategy's timeout, naming exactly the tasks that
@@ -88,9 +89,10 @@ class COHORT_API ClusterCoordinator {
   // Queues fn for any worker and returns at once, but for a first trace of its signature, and while
   // the queue is full or another thread is in schedule() or join(): deadline_exceeded, as join()
   // throws it, when no closure has ended meanwhile for the data timeout. Arguments: tensors, host
-  // values, nests of them, PerWorkerIterator. Throws the first application error of what was
-  // scheduled before; then this closure and all that waited are cancelled, and the coordinator is
-  // usable again.
+  // values, nests of them, PerWorkerIterator; their values are those of this call, whatever is
+  // written to the tensors later (they are copied, but where the caller has moved the only handle
+  // in). Throws the first application error of what was scheduled before; then this closure and all
+  // that waited are cancelled, and the coordinator is usable again.
   template <class... A>
   RemoteValue schedule(const Function& fn, A&&... arguments) {
     std::vector<Nest> nests;

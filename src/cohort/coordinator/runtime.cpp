@@ -2,6 +2,9 @@
 // What callers do: schedule, join, done, fetch.
 #include "cohort/coordinator/internal/runtime.h"
 
+#include <c10/core/Allocator.h>
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -54,6 +57,24 @@ void check_can_travel(const Function& fn, std::span<const Nest> arguments,
                    " (argument ", i, " of '", fn.name(),
                    "'); make it dense and move it to the CPU, or leave it out");
     }
+  }
+}
+
+// Whether nobody else can write there: the caller has handed over the tensor and its memory, which
+// LibTorch has made. `handles` are ours.
+bool is_sole_owner(const at::Tensor& tensor, std::size_t handles) {
+  return tensor.use_count() == handles && tensor.storage().use_count() == 1 &&
+         tensor.storage().data_ptr().get_deleter() == c10::GetAllocator(c10::kCPU)->raw_deleter();
+}
+
+// A closure computes with the values that its arguments have now, whatever their owner writes there
+// while it waits, or is retried.
+void keep_values(std::vector<at::Tensor>& inputs) {
+  constexpr std::size_t kOwnHandles = 2;  // in the nest, and here
+  const c10::NoGradGuard no_grad;
+  for (at::Tensor& input : inputs) {
+    if (StringTensor::is(input) || is_sole_owner(input, kOwnHandles)) continue;
+    input = input.detach().clone();
   }
 }
 
@@ -128,6 +149,7 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   Pending pending;
   pending.function = step_for(fn, arguments);
   pending.resources = std::move(bound.resources);
+  keep_values(bound.tensors);
   pending.inputs = std::move(bound.tensors);
   pending.function->complete_inputs(pending.inputs);
   const auto result = std::make_shared<RemoteState>(weak_from_this());

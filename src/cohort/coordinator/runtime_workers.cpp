@@ -94,6 +94,7 @@ void Runtime::stop() noexcept {
     for (auto& [id, pending] : cancelled) {
       if (const auto result = pending.result.lock()) result->fail(gone);
     }
+    if (!is_replaced_) warn_of_what_is_left();
     Actions ignored;
     queue_.stop(ignored);
   }
@@ -105,6 +106,22 @@ void Runtime::stop() noexcept {
   stopped_.notify_all();
   for (std::thread& recovery : recoveries) recovery.join();
   if (watcher_.joinable()) watcher_.join();
+}
+
+// Of work that nobody has waited for, which would else be missing without a word.
+void Runtime::warn_of_what_is_left() {
+  const std::size_t left = queue_.queued() + queue_.in_flight();
+  Actions ignored;
+  const Verdict verdict = queue_.done(Clock::system().now(), ignored);
+  if (verdict.kind == Verdict::Kind::raise) {
+    log_warn(
+        "the coordinator goes with an error of a closure that no call has thrown; call join() "
+        "before: ",
+        verdict.error->what());
+  }
+  if (left == 0) return;
+  log_warn("the coordinator goes and cancels ", left, " closure", left == 1 ? "" : "s",
+           " that had not ended; call join() before, which waits for them");
 }
 
 bool Runtime::gives_way(const Error& error) {

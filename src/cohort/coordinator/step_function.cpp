@@ -346,6 +346,12 @@ void StepFunction::trace(const DrawFn& draw) {
 void StepFunction::take_notes(function::Traced& traced) const {
   function::TraceNotes& notes = *function_.state()->notes;
   notes.add(std::move(traced.listing));
+  if (!traced.escaped.empty() && notes.may_warn_of_escapes()) {
+    log_warn(
+        "function '", name(), "' leaves a tensor outside of itself (", traced.escaped,
+        "): that has the values of the trace's example, and no call changes it; return it, and "
+        "fetch() the result of each call");
+  }
   if (!traced.drops_gradients || !notes.may_warn_of_gradients()) return;
   log_warn("function '", name(),
            "' calls backward(), but no variable is updated with a gradient and none is returned: "

@@ -152,14 +152,16 @@ class COHORT_API TraceNotes {
   void add(std::string listing);
   // All that are kept, oldest first; empty before the first trace.
   std::string programs() const;
-  // True once.
+  // True once each.
   bool may_warn_of_gradients() { return !has_warned_.exchange(true); }
+  bool may_warn_of_escapes() { return !has_warned_of_escapes_.exchange(true); }
 
  private:
   mutable Mutex mutex_;
   std::deque<std::string> listings_ COHORT_GUARDED_BY(mutex_);
   std::size_t count_ COHORT_GUARDED_BY(mutex_) = 0;
   std::atomic<bool> has_warned_{false};
+  std::atomic<bool> has_warned_of_escapes_{false};
 };
 
 // A callable over nests; the arity is checked before the call.

@@ -10,12 +10,14 @@
 #include <atomic>
 #include <exception>
 #include <optional>
+#include <unordered_set>
 
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
 #include "cohort/function/default_generator.h"
 #include "cohort/function/internal/tracer/changes.h"
 #include "cohort/function/internal/tracer/compare.h"
+#include "cohort/function/internal/tracer/escaped.h"
 #include "cohort/function/internal/tracer/key.h"
 #include "cohort/function/internal/tracer/listing.h"
 #include "cohort/function/internal/tracer/memory.h"
@@ -98,11 +100,27 @@ class Passes {
   Passes(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& others,
          const TraceBody& body, const TraceOptions& options)
       : inputs_(inputs), others_(others), body_(body), options_(options) {}
+  ~Passes() { note_escaped(escaped()); }
+  Passes(const Passes&) = delete;
+  Passes& operator=(const Passes&) = delete;
 
   Pass first() {
     Pass pass = run(0, Change::none, {});
     if (pass.error) raise(pass);
+    for (const at::Tensor& output : pass.outputs) {
+      if (output.defined() && output.has_storage())
+        returned_.insert(output.storage().unsafeGetStorageImpl());
+    }
     return pass;
+  }
+  // What the passes made, did not return, and still lives. The passes must be over.
+  std::vector<ExampleMemory> escaped() const {
+    std::vector<ExampleMemory> alive;
+    for (const ExampleMemory& one : made_) {
+      if (one.is_alive() && !returned_.contains(one.storage._unsafe_get_target()))
+        alive.push_back(one);
+    }
+    return alive;
   }
   // With other values. Those that the body cannot take, though it does the same up to there, are
   // replaced by milder ones.
@@ -155,6 +173,8 @@ class Passes {
   const TraceBody& body_;
   const TraceOptions& options_;
   bool has_other_values_ = false;
+  std::vector<ExampleMemory> made_;
+  std::unordered_set<const c10::StorageImpl*> returned_;
 };
 
 std::vector<at::Tensor> Passes::inputs_of(Change change) const {
@@ -190,6 +210,7 @@ Pass Passes::run(int number, Change change, const std::vector<at::Tensor>& varia
   Pass pass;
   std::vector<at::Tensor> arguments = recorder.add_arguments(inputs_of(change));
   recorder.change_variables(variables);
+  recorder.watch_variables();
   if (earlier_call != nullptr)
     recorder.add_old_gradients(earlier_call->leaves, earlier_call->gradients);
   try {
@@ -213,6 +234,8 @@ Pass Passes::run(int number, Change change, const std::vector<at::Tensor>& varia
     pass.op_failure = recorder.op_failure();
   }
   at::autocast::clear_cache();
+  const std::vector<ExampleMemory> made = recorder.example_memory();
+  made_.insert(made_.end(), made.begin(), made.end());
   pass.program = pass.error ? recorder.unfinished_program() : recorder.program();
   pass.composite_calls = recorder.composite_calls();
   pass.variables = recorder.variables();
@@ -283,6 +306,7 @@ Traced trace(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor
     Pass first = passes.first();
     passes.expect_equal(first, passes.second(first));
     passes.expect_no_old_gradients(first);
+    const std::vector<ExampleMemory> escaped = passes.escaped();
     // Temporary ones of the body are made from what the host has frozen anyway.
     std::erase_if(first.frozen, [](const FrozenTensor& one) { return !one.is_alive(); });
     return {.bytes = encode(first.completed),
@@ -291,7 +315,8 @@ Traced trace(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor
             .frozen = std::move(first.frozen),
             .example_outputs = std::move(first.outputs),
             .listing = options.lists_ops ? listing(first.completed, first.specs) : "",
-            .drops_gradients = first.drops_gradients};
+            .drops_gradients = first.drops_gradients,
+            .escaped = escaped.empty() ? "" : origin_of(escaped.front())};
   } catch (const Error& error) {
     if (passes.has_other_values()) throw Error(error).during(passes.activity());
     throw;

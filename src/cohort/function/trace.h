@@ -72,6 +72,9 @@ struct Traced {
   std::string listing;
   // The body called backward(), but nothing was updated with a gradient and none was returned.
   bool drops_gradients = false;
+  // Where a tensor comes from that lives on outside of the body, which did not return it, with the
+  // example's values: "aten::mul made it". Empty: there is none.
+  std::string escaped;
 };
 
 using TraceBody = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;

@@ -92,5 +92,44 @@ TEST_F(TraceMemoryTest, EmptyTensorsOfTheUserDoNotGrow) {
   EXPECT_EQ(w.numel(), 0);
 }
 
+// Another function took the changed values of the second pass for a constant.
+TEST_F(TraceMemoryTest, WhatEscapesFromATraceIsSaidAndRefusedElsewhere) {
+  at::Tensor kept, seen;
+  const auto of_kept = [&](at::Tensor x) { return kept + x; };
+  const Traced leaves = traced({normal({3}, 0)}, {normal({3}, 1)}, [&](const Tensors& in) {
+    kept = in[0] * 2;
+    return Tensors{in[0].add(1)};
+  });
+  EXPECT_EQ(leaves.escaped, "aten::mul made it");
+  EXPECT_THAT(refusal(of_kept), ::testing::AllOf(::testing::HasSubstr("left outside of itself"),
+                                                 ::testing::HasSubstr("pass it as an argument")));
+  const Traced keeps_argument = traced({normal({3}, 0)}, {normal({3}, 1)}, [&](const Tensors& in) {
+    seen = in[0];
+    return Tensors{in[0].add(1)};
+  });
+  EXPECT_EQ(keeps_argument.escaped, "it is an argument or an element there");
+  kept = at::ones({3});
+  EXPECT_EQ(refusal(of_kept), "no error");
+}
+
+TEST_F(TraceMemoryTest, WhatAFunctionReturnsOrMakesOfConstantsDoesNotEscape) {
+  at::Tensor ones;
+  const Traced result = traced({normal({3}, 0)}, {normal({3}, 1)}, [&](const Tensors& in) {
+    ones = at::ones({3});
+    return Tensors{in[0].mul(2)};
+  });
+  EXPECT_EQ(result.escaped, "");
+}
+
+TEST_F(TraceMemoryTest, CapturedTensorsMayBeLazilyConjugatedOrNegated) {
+  const at::Tensor z = at::complex(normal({3}, 5), normal({3}, 6)), number = z[0].conj();
+  const at::Tensor conjugated = z.conj(), negated = at::imag(conjugated);
+  ASSERT_TRUE(conjugated.is_conj() && negated.is_neg() && number.is_conj());
+  expect_equal_to_eager({3}, [&](at::Tensor x) {
+    return at::imag(conjugated) * x + at::real(conjugated) * negated + at::imag(number) +
+           at::real(conjugated * x);
+  });
+}
+
 }  // namespace
 }  // namespace cohort::function

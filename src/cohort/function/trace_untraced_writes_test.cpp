@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 
 #include <array>
+#include <functional>
 #include <thread>
 
 #include "cohort/function/internal/tracer/cases_for_tests.h"
@@ -134,6 +135,56 @@ TEST_F(TraceUntracedWrites, IntoVariablesAreRefused) {
                 }),
                 AllOf(HasSubstr("a variable"), HasSubstr(kLost)));
   }
+}
+
+// Before the first op that uses them nothing had looked at them: the write was lost.
+TEST_F(TraceUntracedWrites, IntoVariablesThatNoOpHasReadAreRefused) {
+  at::Tensor w = parameter("w", {3}), buffer = variable("buffer", at::ones({3}));
+  for (const at::Tensor& tensor : {w, buffer}) {
+    const float before = tensor.data_ptr<float>()[2];
+    for (const bool is_read_later : {true, false}) {
+      EXPECT_THAT(refusal([&](at::Tensor x) {
+                    write_last(tensor, before + 1);
+                    return is_read_later ? x * tensor.detach() : x * 2;
+                  }),
+                  AllOf(HasSubstr("a variable"), HasSubstr(kLost)));
+      write_last(tensor, before);
+    }
+  }
+}
+
+// It was lost, and the variable was another tensor afterwards.
+TEST_F(TraceUntracedWrites, OtherMemoryOfAVariableIsRefusedAndTakenBack) {
+  at::Tensor w = parameter("w", {3}), buffer = variable("buffer", at::ones({3})),
+             other = variable("other", at::zeros({3}));
+  const Tensors before{w.detach(), buffer.detach(), other.detach()};
+  const auto expect_refused = [&](const std::function<at::Tensor(at::Tensor)>& body) {
+    EXPECT_THAT(refusal(body),
+                AllOf(HasSubstr("got other memory or another shape"), HasSubstr("assign")));
+    EXPECT_TRUE(w.is_alias_of(before[0]) && buffer.is_alias_of(before[1]) &&
+                other.is_alias_of(before[2]));
+    EXPECT_EQ(buffer.sizes(), before[1].sizes());
+  };
+  for (at::Tensor& tensor : {std::ref(w), std::ref(buffer)}) {
+    expect_refused([&](at::Tensor x) {
+      tensor.set_data(x.detach().mul(3));
+      return tensor * 2;
+    });
+    expect_refused([&](at::Tensor x) {
+      tensor.set_data(at::zeros({3}));
+      return x * 2;
+    });
+  }
+  expect_refused([&](at::Tensor x) {
+    buffer.unsqueeze_(0);
+    return x * buffer;
+  });
+  expect_refused([&](at::Tensor x) {
+    at::Tensor swapped = buffer.data();
+    buffer.set_data(other.data());
+    other.set_data(swapped);
+    return x * buffer;
+  });
 }
 
 TEST_F(TraceUntracedWrites, OfOtherThreadsAreRefused) {

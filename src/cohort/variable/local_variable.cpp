@@ -59,7 +59,7 @@ void LocalVariable::apply(const UpdateRule& rule, const at::Tensor& gradient,
   }
   const std::vector<double> values = values_of(hyper);
   check_update(rule, value_, gradient, values, name_);
-  const at::Tensor dense = gradient.detach().contiguous();
+  const at::Tensor dense = gradient.detach().resolve_conj().resolve_neg().contiguous();
   const Lock lock(mutex_);
   auto found = slots_.find(rule.name());
   if (found == slots_.end()) {

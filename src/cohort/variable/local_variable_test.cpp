@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_neg_view.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros_like.h>
@@ -53,6 +54,15 @@ class LocalVariableTest : public ::testing::Test {
   Variable variable_ = local_variable("w", tensor_);
   SummingRule rule_;
 };
+
+// The rules read memory, and took such a gradient with the other sign.
+TEST_F(LocalVariableTest, GradientsMayBeLazilyNegated) {
+  const std::array hyper{make_hyperparameter(1)};
+  const at::Tensor negated = at::_neg_view(filled(3));
+  ASSERT_TRUE(negated.is_neg());
+  variable_.impl()->apply(rule_, negated, hyper);
+  EXPECT_EQ(first(variable_.read()), 4);
+}
 
 TEST_F(LocalVariableTest, IsTheTensorItWasMadeWith) {
   EXPECT_TRUE(variable_.tensor().is_same(tensor_));

@@ -51,7 +51,8 @@ class COHORT_API Variable {
   const TensorSpec& spec() const { return impl_->spec(); }
   bool is_trainable() const { return impl_->is_trainable(); }
   at::Tensor read() const { return impl_->read(); }
-  // Inside a traced step: the value as this step reads it. Elsewhere read() is meant.
+  // Inside a step: the value as this step reads it. Elsewhere the tensor of a variable on a server
+  // is a stand-in, whose numbers nobody keeps up to date: read() has the current ones.
   const at::Tensor& tensor() const { return impl_->tensor(); }
   // A value of the variable's own dtype and shape: invalid_argument otherwise, and nothing is sent.
   // unimplemented in a replica context of several replicas, whose values are not reduced yet.

@@ -117,6 +117,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   // Ends everything for good when the error says that another coordinator has this one's place;
   // says whether it does.
   bool gives_way(const Error& error);
+  void warn_of_what_is_left() COHORT_REQUIRES(mutex_);
   bool is_over() const { return is_stopping_ || is_replaced_; }
 
   // Functions.

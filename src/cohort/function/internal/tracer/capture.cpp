@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The recorder's part that decides what a tensor is: a value of the program, a variable, or a
 // constant.
+#include <ATen/ops/_conj.h>
+#include <ATen/ops/_neg_view.h>
 #include <ATen/ops/as_strided.h>
 
 #include "cohort/function/internal/tracer/arguments.h"
@@ -94,6 +96,17 @@ int Recorder::capture(const at::Tensor& tensor) {
   expect_freezable(tensor);
   Untraced untraced;
   if (!memory_->is_young(tensor.data_ptr())) frozen_.emplace_back(tensor);
+  return add_frozen(tensor);
+}
+
+// What is lazily conjugated or negated stays so: ops look at that.
+int Recorder::add_frozen(const at::Tensor& tensor) {
+  if (tensor.is_conj() || tensor.is_neg()) {
+    const bool is_conj = tensor.is_conj();
+    const int plain = add_frozen(is_conj ? at::_conj(tensor) : at::_neg_view(tensor));
+    return add_op(is_conj ? "aten::_conj" : "aten::_neg_view", "", {value_argument(plain)},
+                  values_.add(tensor, Origin::constant));
+  }
   return tensor.dim() == 0 ? add_number(tensor) : add_constant(tensor);
 }
 
@@ -111,6 +124,13 @@ void Recorder::expect_freezable(const at::Tensor& tensor) const {
     refuse("it reads a tensor (", spec,
            ") made during the trace by code that calls no LibTorch operator the trace could see; "
            "its value would be frozen");
+  }
+  const std::string escaped = origin_of_escaped(tensor.storage().unsafeGetStorageImpl());
+  if (!escaped.empty()) {
+    refuse("it reads a tensor (", spec, ") that a traced step has left outside of itself (",
+           escaped,
+           "): it has the values of that trace's example, and no call changes it. Return it from "
+           "that step and pass it as an argument, or assign it to a variable");
   }
   if (tensor.requires_grad()) {
     refuse("it reads a tensor (", spec,
@@ -130,7 +150,7 @@ void Recorder::expect_small(const at::Tensor& tensor) const {
 
 int Recorder::add_number(const at::Tensor& tensor) {
   bool is_wrapped = tensor.unsafeGetTensorImpl()->is_wrapped_number();
-  at::Tensor copy = tensor.detach().clone().resolve_conj().resolve_neg();
+  at::Tensor copy = tensor.detach().clone();
   auto [known, is_new] = numbers_.try_emplace(key_of(copy, is_wrapped), -1);
   if (is_new) {
     known->second = values_.add(tensor, Origin::constant);
@@ -143,7 +163,7 @@ int Recorder::add_number(const at::Tensor& tensor) {
 }
 
 int Recorder::add_constant(const at::Tensor& tensor) {
-  at::Tensor copy = tensor.detach().resolve_conj().resolve_neg().clone();
+  at::Tensor copy = tensor.detach().clone();
   if (copy.is_contiguous()) {
     int id = values_.add(tensor, Origin::constant);
     note_content(tensor);
@@ -168,6 +188,9 @@ int Recorder::add_variable(const TracedVariable& traced, const at::Tensor& tenso
     refuse("variable '", traced.name,
            "' is not contiguous or is part of another tensor's memory; register "
            "tensor.contiguous().clone()");
+  }
+  for (const Watched& watched : watched_) {
+    if (watched.tensor.is_same(whole)) expect_untouched(watched);
   }
   COHORT_ASSERT(whole.storage().unsafeGetStorageImpl() == tensor.storage().unsafeGetStorageImpl());
   auto index = static_cast<int>(program_.variables.size());

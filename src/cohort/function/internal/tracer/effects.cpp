@@ -251,6 +251,7 @@ void Recorder::finish(const std::vector<at::Tensor>& outputs) {
   guarded("the end of the function", [&] {
     for (const at::Tensor& argument : arguments_) note_content_use(argument, false, false);
     for (const VariableUse& use : variables_) note_content_use(use.tensor, false, false);
+    expect_variables_kept();
     expect_random_state();
   });
   program_.ops.insert(program_.ops.begin(), draws_.begin(), draws_.end());

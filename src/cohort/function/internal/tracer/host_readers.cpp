@@ -9,7 +9,7 @@
 namespace cohort::function {
 namespace {
 
-struct Row {
+struct HostRead {
   std::string_view name;
   std::string_view overload;
   std::size_t index;
@@ -17,7 +17,7 @@ struct Row {
 
 // Composite operators that look into their arguments with data_ptr() or accessor(), and thus
 // without an operator that the trace could see; and operators with results of such sizes.
-constexpr std::array<Row, 12> kHostReads = {{
+constexpr std::array<HostRead, 12> kHostReads = {{
     {"aten::ctc_loss", "Tensor", 2},
     {"aten::ctc_loss", "Tensor", 3},
     {"aten::tensor_split", "tensor_indices_or_sections", 1},
@@ -55,9 +55,10 @@ bool has_name(const std::array<std::string_view, N>& names, std::string_view nam
 bool reads_on_host(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments,
                    std::size_t index) {
   const c10::OperatorName& name = op.operator_name();
-  const bool is_listed = std::any_of(kHostReads.begin(), kHostReads.end(), [&](const Row& row) {
-    return row.index == index && row.name == name.name && row.overload == name.overload_name;
-  });
+  const bool is_listed =
+      std::any_of(kHostReads.begin(), kHostReads.end(), [&](const HostRead& row) {
+        return row.index == index && row.name == name.name && row.overload == name.overload_name;
+      });
   // With a size that is given, the kernel only checks it.
   const bool has_size =
       name.name == "aten::repeat_interleave" && arguments.size() > 1 && !arguments[1].isNone();

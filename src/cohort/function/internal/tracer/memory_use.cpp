@@ -60,6 +60,13 @@ constexpr std::string_view name_of(Origin origin) {
   return "a result";
 }
 
+[[noreturn]] void refuse_lost_write(const at::Tensor& tensor, const std::string& origin) {
+  refuse("the memory of ", TensorSpec::of(tensor).to_string(), ", ", origin,
+         ", was written since by code that calls no LibTorch operator the trace could see "
+         "(data_ptr(), an accessor, another thread): the write would be lost. Use an operator, or "
+         "fill a tensor of its own, fresh from torch::empty, zeros or tensor, by hand");
+}
+
 [[noreturn]] void refuse_old_gradient(const std::string& variable) {
   refuse(
       "it uses the gradient that an earlier call of the function has left in .grad of variable '",
@@ -154,12 +161,47 @@ void Recorder::expect_content(const at::Tensor& part, const TracedMemory& memory
       memory.version.enabled() && !memory.is_written && memory.origin != Origin::variable;
   if (is_same && (!has_sure_version || memory.version.current_version() == memory.version_seen))
     return;
-  refuse("the memory of ", TensorSpec::of(part).to_string(), ", ",
-         memory.maker.empty() ? std::string(name_of(memory.origin))
-                              : "which " + memory.maker + " made",
-         ", was written since by code that calls no LibTorch operator the trace could see "
-         "(data_ptr(), an accessor, another thread): the write would be lost. Use an operator, or "
-         "fill a tensor of its own, fresh from torch::empty, zeros or tensor, by hand");
+  refuse_lost_write(part, memory.maker.empty() ? std::string(name_of(memory.origin))
+                                               : "which " + memory.maker + " made");
+}
+
+void Recorder::watch_variables() {
+  for (const at::Tensor& variable : options_.variables) {
+    state_.keep_memory(variable);
+    watched_.push_back({variable, Geometry::of(variable), {}});
+    const std::span<const std::byte> bytes = bytes_of(variable);
+    if (!bytes.empty()) watched_.back().content.note(bytes, all_of(bytes));
+  }
+}
+
+void Recorder::expect_own_memory(const Watched& watched) const {
+  if (watched.geometry == Geometry::of(watched.tensor)) return;
+  const TracedVariable* variable =
+      options_.variable_of ? options_.variable_of(watched.geometry.storage) : nullptr;
+  refuse("variable '", variable != nullptr ? variable->name : "",
+         "' got other memory or another shape inside the function (set_data(), unsqueeze_()); "
+         "copy_() or assign the new values, and reshape what it is read as");
+}
+
+void Recorder::expect_untouched(const Watched& watched) const {
+  expect_own_memory(watched);
+  const std::span<const std::byte> bytes = bytes_of(watched.tensor);
+  if (bytes.empty() || watched.content.matches(bytes, all_of(bytes))) return;
+  refuse_lost_write(watched.tensor, std::string(name_of(Origin::variable)));
+}
+
+// Those that an op has used are looked at where it uses them.
+void Recorder::expect_variables_kept() const {
+  for (const Watched& watched : watched_) {
+    const bool is_met =
+        std::any_of(variables_.begin(), variables_.end(),
+                    [&](const VariableUse& use) { return use.tensor.is_same(watched.tensor); });
+    if (is_met) {
+      expect_own_memory(watched);
+    } else {
+      expect_untouched(watched);
+    }
+  }
 }
 
 bool Recorder::is_fixed(const at::Tensor& tensor) {

@@ -52,6 +52,8 @@ class Recorder final : public Trace {
   std::vector<at::Tensor> leaves_with_gradients();
   // Private copies of the arguments, which are then the program's first inputs.
   std::vector<at::Tensor> add_arguments(const std::vector<at::Tensor>& arguments);
+  // Before the body: the variables are as they should be.
+  void watch_variables();
   // The fallback's op. Throws Error; once it has thrown, it goes on throwing the same.
   void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
   // Ends the pass.
@@ -62,6 +64,8 @@ class Recorder final : public Trace {
   Program unfinished_program() const;
   // The composite ops that were called, with their host values alone.
   const std::vector<Op>& composite_calls() const { return composite_calls_; }
+  // What holds values of this pass alone.
+  std::vector<ExampleMemory> example_memory() const { return values_.example_memory(); }
   // The variables that the pass has met.
   std::vector<at::Tensor> variables() const;
   // What it refused; nothing: all went well so far.
@@ -106,6 +110,12 @@ class Recorder final : public Trace {
     int updated_in = -1;
     bool is_pulled_again = false;
     Writes writes;
+  };
+  // A registered variable as it was before the body.
+  struct Watched {
+    at::Tensor tensor;
+    Geometry geometry;
+    ContentHash content;
   };
   // All but the first segment of a program begin with an op that names the variables to pull again.
   struct Segment {
@@ -162,6 +172,7 @@ class Recorder final : public Trace {
   int add_op(std::string name, std::string overload, std::vector<Arg> args, int result);
   int view_of(const at::Tensor& tensor, int base);
   int capture(const at::Tensor& tensor);
+  int add_frozen(const at::Tensor& tensor);
   int add_constant(const at::Tensor& tensor);
   int add_number(const at::Tensor& tensor);
   void expect_freezable(const at::Tensor& tensor) const;
@@ -179,6 +190,10 @@ class Recorder final : public Trace {
   void note_written(const at::Tensor& tensor, bool is_fixed, bool is_overwritten);
   // Refuses where something else than a recorded op has written since.
   void expect_content(const at::Tensor& part, const TracedMemory& memory) const;
+  // Refuses where nothing but the body itself, past all operators, can have changed it.
+  void expect_untouched(const Watched& watched) const;
+  void expect_own_memory(const Watched& watched) const;
+  void expect_variables_kept() const;
   void note_content_use(const at::Tensor& tensor, bool is_written, bool is_overwritten);
   void watch_memory(const at::Tensor& tensor, int id, bool is_unwritten);
   void add_host_content(const at::Tensor& tensor, int base);
@@ -221,6 +236,7 @@ class Recorder final : public Trace {
   std::map<std::int64_t, int> draw_counts_;
   std::vector<at::Tensor> arguments_;
   std::vector<VariableUse> variables_;
+  std::vector<Watched> watched_;
   // That of the default generator after the last recorded random op.
   std::uint64_t random_state_ = 0;
   // What lies between two pushes is a segment; one after the other, but for the first.

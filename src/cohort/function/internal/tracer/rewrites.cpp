@@ -307,11 +307,11 @@ c10::IValue resize_as(const Call& call) {
   return resized(call.tensor(0), pattern.sizes());
 }
 
-struct Row {
+struct RewrittenOp {
   std::string_view name;
   Rewrite rewrite;
 };
-constexpr auto kRewrites = std::to_array<Row>({
+constexpr auto kRewrites = std::to_array<RewrittenOp>({
     {"aten::cross_entropy_loss", &cross_entropy_loss},
     {"aten::equal", &equal},
     {"aten::index_put", &index_put},
@@ -333,7 +333,7 @@ constexpr auto kRewrites = std::to_array<Row>({
     {"aten::resize_as_", &resize_as},
 });
 
-constexpr bool is_before(const Row& a, const Row& b) { return a.name < b.name; }
+constexpr bool is_before(const RewrittenOp& a, const RewrittenOp& b) { return a.name < b.name; }
 static_assert(std::is_sorted(kRewrites.begin(), kRewrites.end(), &is_before));
 
 }  // namespace
@@ -345,7 +345,7 @@ bool resizes_argument(std::string_view name) {
 bool rewrite(const c10::OperatorHandle& op, std::string_view inside, torch::jit::Stack& stack) {
   const std::string_view name = op.operator_name().name;
   const auto* row =
-      std::lower_bound(kRewrites.begin(), kRewrites.end(), Row{name, nullptr}, &is_before);
+      std::lower_bound(kRewrites.begin(), kRewrites.end(), RewrittenOp{name, nullptr}, &is_before);
   if (row == kRewrites.end() || row->name != name) return false;
   const std::size_t count = op.schema().arguments().size();
   // The rewritten form may grow another stack only: this one stays where it is.

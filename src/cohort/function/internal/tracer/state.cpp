@@ -29,7 +29,9 @@ StateKeeper::~StateKeeper() {
   try {
     Untraced untraced;
     for (const auto& [tensor, memory] : memories_) {
-      if (!tensor.is_alias_of(memory)) tensor.set_data(memory);
+      const bool is_kept = tensor.is_alias_of(memory) && tensor.sizes() == memory.sizes() &&
+                           tensor.strides() == memory.strides();
+      if (!is_kept) tensor.set_data(memory);
     }
     for (const Contents& saved : contents_) saved.memory.copy_(saved.copy);
     for (const Changed& one : changed_) toggle(one.memory, one.how);

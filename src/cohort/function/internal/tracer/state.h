@@ -31,7 +31,7 @@ class StateKeeper {
   void save_contents(const at::Tensor& tensor);
   // Other values for the variable of `tensor` as long as this lives, made in place.
   void change_values(const at::Tensor& tensor, Change how);
-  // For a tensor whose memory set_data() might replace.
+  // For a tensor whose memory or shape the body might replace (set_data(), unsqueeze_()).
   void keep_memory(const at::Tensor& tensor);
   // The leaves that were hidden and have a gradient now.
   std::vector<at::Tensor> leaves_with_gradients() const;

@@ -115,6 +115,16 @@ TracedMemory* ValueTable::memory_of(const at::Tensor& tensor) {
   return found == memories_.end() ? nullptr : &found->second;
 }
 
+std::vector<ExampleMemory> ValueTable::example_memory() const {
+  std::vector<ExampleMemory> made;
+  for (const auto& [storage, memory] : memories_) {
+    const bool is_examples = memory.origin == Origin::argument || memory.origin == Origin::draw ||
+                             memory.origin == Origin::result;
+    if (is_examples && !memory.is_fixed) made.push_back({memory.storage, memory.maker});
+  }
+  return made;
+}
+
 void ValueTable::know(const at::Tensor& tensor, int id) {
   Known known{
       c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>(tensor.getIntrusivePtr()),

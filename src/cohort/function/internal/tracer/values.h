@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cohort/function/internal/tracer/content_hash.h"
+#include "cohort/function/internal/tracer/escaped.h"
 
 namespace cohort::function {
 
@@ -102,6 +103,8 @@ class ValueTable {
   // nullptr where the trace has not met the memory.
   TracedMemory* memory_of(const at::Tensor& tensor);
   const Geometry& geometry(int id) const { return geometries_[static_cast<std::size_t>(id)]; }
+  // The memory whose content another run has otherwise, and which is nobody else's.
+  std::vector<ExampleMemory> example_memory() const;
   // An op of the trace made this TensorImpl, in whatever memory.
   bool is_result(const at::Tensor& tensor) const;
 

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// The values that a closure gets.
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <optional>
+
+#include "cohort/core/log.h"
+#include "cohort/testing/coordinator_fixture.h"
+#include "cohort/testing/throws_error.h"
+
+namespace cohort {
+namespace {
+
+using ::testing::HasSubstr;
+using End = rpc::ClosureEnd;
+
+// Its worker takes one closure at a time and answers none by itself.
+class CoordinatorArguments : public testing::CoordinatorFixture {
+ protected:
+  CoordinatorArguments() { worker.answers = false; }
+  ~CoordinatorArguments() override { set_log_sink(nullptr); }
+
+  ClusterCoordinator& coordinator() {
+    if (!coordinator_)
+      coordinator_.emplace(strategy(), CoordinatorOptions{.in_flight_per_worker = 1});
+    return *coordinator_;
+  }
+  // Of closure `number`, counted from 1, with those before it ended.
+  at::Tensor input_of(std::uint64_t number) {
+    for (std::uint64_t i = 1; i <= number; ++i) {
+      EXPECT_TRUE(worker.await_closures(i));
+      if (i < number) worker.end({{.closure_id = i}});
+    }
+    return worker.closures().at(number - 1).inputs.at(0);
+  }
+  // What is logged from here on.
+  void log_lines() {
+    set_log_sink([this](LogLevel, std::string_view line) {
+      const Lock lock(mutex_);
+      log_ += line;
+    });
+  }
+  std::string log() {
+    const Lock lock(mutex_);
+    return log_;
+  }
+
+  std::optional<ClusterCoordinator> coordinator_;
+
+ private:
+  Mutex mutex_;
+  std::string log_ COHORT_GUARDED_BY(mutex_);
+};
+
+// They were read when they were sent: a buffer that was filled again gave 191 of 200 wrong results.
+TEST_F(CoordinatorArguments, AreThoseOfTheCall) {
+  at::Tensor reused = at::zeros({3});
+  std::array<float, 3> numbers{1, 1, 1};
+  at::Tensor borrowed = at::from_blob(numbers.data(), {3});
+  coordinator().schedule(nothing, at::zeros({3}));
+  for (const float value : {2.0F, 3.0F}) {
+    reused.fill_(value);
+    coordinator().schedule(nothing, reused);
+    numbers.fill(value);
+    coordinator().schedule(nothing, borrowed);
+    coordinator().schedule(nothing, Nest::list({at::from_blob(numbers.data(), {3})}));
+  }
+  reused.fill_(9);
+  numbers.fill(9);
+  for (std::uint64_t i = 2; i <= 7; ++i) {
+    EXPECT_TRUE(input_of(i).equal(at::full({3}, i <= 4 ? 2.0 : 3.0))) << i;
+  }
+}
+
+TEST_F(CoordinatorArguments, PartsOfTensorsAreThoseOfTheCallToo) {
+  at::Tensor whole = at::zeros({4, 3});
+  coordinator().schedule(nothing, at::zeros({3}));
+  for (int i = 0; i < 4; ++i) coordinator().schedule(nothing, whole.select(0, i));
+  coordinator().schedule(nothing, whole.t().select(0, 1));
+  whole.fill_(9);
+  for (std::uint64_t i = 2; i <= 6; ++i) EXPECT_EQ(input_of(i).sum().item<float>(), 0) << i;
+}
+
+// Nothing said so, and the program ended with success.
+TEST_F(CoordinatorArguments, ClosuresThatNobodyWaitedForAreCountedInAWarning) {
+  for (int i = 0; i < 3; ++i) coordinator().schedule(nothing);
+  ASSERT_TRUE(worker.await_closures(1));
+  log_lines();
+  coordinator_.reset();
+  EXPECT_THAT(log(), HasSubstr("3 closures that had not ended"));
+  EXPECT_THAT(log(), HasSubstr("call join()"));
+}
+
+TEST_F(CoordinatorArguments, AnErrorThatNobodyAskedForIsLogged) {
+  const RemoteValue result = coordinator().schedule(nothing);
+  ASSERT_TRUE(worker.await_closures(1));
+  worker.end({{.closure_id = 1,
+               .status = End::Status::failed,
+               .error = Error(ErrorCode::out_of_range, "the data has ended")}});
+  ASSERT_TRUE(await([&] { return result.is_ready(); }));
+  log_lines();
+  coordinator_.reset();
+  EXPECT_THAT(log(), HasSubstr("the data has ended"));
+  EXPECT_THAT(log(), HasSubstr("call join()"));
+}
+
+TEST_F(CoordinatorArguments, ACoordinatorWhoseWorkWasJoinedGoesSilently) {
+  coordinator().schedule(nothing);
+  ASSERT_TRUE(worker.await_closures(1));
+  worker.end({{.closure_id = 1}});
+  coordinator().join();
+  log_lines();
+  coordinator_.reset();
+  EXPECT_EQ(log(), "");
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/function/internal/tracer/escaped.h"
+
+#include <unordered_map>
+
+#include "cohort/core/mutex.h"
+
+namespace cohort::function {
+namespace {
+
+struct Known {
+  Mutex mutex;
+  // A weak reference keeps the address from being used again.
+  std::unordered_map<const c10::StorageImpl*, ExampleMemory> memories COHORT_GUARDED_BY(mutex);
+};
+
+// Never destroyed: tensors of static variables may go after it.
+Known& known() {
+  static Known& known = *new Known;
+  return known;
+}
+
+}  // namespace
+
+void note_escaped(std::vector<ExampleMemory> escaped) {
+  Known& all = known();
+  const Lock lock(all.mutex);
+  std::erase_if(all.memories, [](const auto& entry) { return !entry.second.is_alive(); });
+  for (ExampleMemory& one : escaped) {
+    const c10::StorageImpl* storage = one.storage._unsafe_get_target();
+    all.memories.insert_or_assign(storage, std::move(one));
+  }
+}
+
+std::string origin_of_escaped(const c10::StorageImpl* storage) {
+  Known& all = known();
+  const Lock lock(all.mutex);
+  const auto found = all.memories.find(storage);
+  return found == all.memories.end() ? "" : origin_of(found->second);
+}
+
+std::string origin_of(const ExampleMemory& memory) {
+  return memory.maker.empty() ? "it is an argument or an element there" : memory.maker + " made it";
+}
+
+}  // namespace cohort::function
