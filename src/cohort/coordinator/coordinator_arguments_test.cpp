@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values that a closure gets.
+// The values that a closure gets, and what is said of closures that nobody waits for.
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -117,6 +117,18 @@ TEST_F(CoordinatorArguments, ACoordinatorWhoseWorkWasJoinedGoesSilently) {
   log_lines();
   coordinator_.reset();
   EXPECT_EQ(log(), "");
+}
+
+// Their closures "run elsewhere", where there is no elsewhere.
+TEST_F(CoordinatorArguments, ThatNoWorkerIsLeftIsSaid) {
+  coordinator().schedule(nothing);
+  ASSERT_TRUE(worker.await_closures(1));
+  log_lines();
+  worker.close_channels();
+  EXPECT_TRUE(await([&] { return log().find("no worker is left") != std::string::npos; }));
+  ASSERT_TRUE(worker.await_closures(2));
+  worker.end({{.closure_id = 1}});
+  coordinator().join();
 }
 
 }  // namespace

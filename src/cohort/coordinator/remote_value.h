@@ -13,7 +13,8 @@ namespace coordinator {
 class RemoteState;  // coordinator/internal/remote_state.h
 }
 
-// A shared handle. Thread-safe. Dropping it does not cancel the work.
+// A shared handle. Thread-safe. Dropping it does not cancel the work. Each fetch() gives the same
+// tensors: clone() them before writing there.
 class COHORT_API RemoteValue {
  public:
   explicit RemoteValue(std::shared_ptr<coordinator::RemoteState> state)

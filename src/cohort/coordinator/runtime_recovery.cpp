@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cohort/coordinator/internal/coordinator_options.h"
 #include "cohort/coordinator/internal/recovery_pause.h"
 #include "cohort/coordinator/internal/runtime.h"
 #include "cohort/coordinator/internal/silence_count.h"
@@ -34,6 +35,12 @@ void Runtime::on_lost(std::uint32_t worker, std::uint64_t epoch, const Error& re
     lost.is_ready = false;
     lost.outbox.closures.clear();
     lost.cancels.clear();
+    if (std::none_of(workers_.begin(), workers_.end(),
+                     [](const Worker& one) { return one.is_ready; })) {
+      log_warn(
+          "no worker is left: what is scheduled waits until one returns, and calls wait for it, ",
+          internal::seconds_of(data_timeout_), " s at most; start the workers again");
+    }
     Actions actions;
     queue_.worker_lost(worker, Error(reason).at("worker:" + std::to_string(worker)),
                        Clock::system().now(), actions);

@@ -2,6 +2,7 @@
 #include "cohort/core/nest.h"
 
 #include <array>
+#include <utility>
 
 #include "cohort/core/error.h"
 
@@ -137,6 +138,12 @@ bool Nest::is_leaf() const { return kind() < Kind::list; }
 const at::Tensor& Nest::tensor() const {
   if (const auto* value = std::get_if<at::Tensor>(&value_)) return *value;
   throw_kind(name_of(Kind::tensor), kind());
+}
+
+std::int64_t Nest::fitting_unsigned(std::uint64_t value) {
+  COHORT_CHECK(std::in_range<std::int64_t>(value), ErrorCode::invalid_argument,
+               "[core.nest] expected an integer below 2^63, got ", value);
+  return static_cast<std::int64_t>(value);
 }
 
 std::int64_t Nest::integer() const {

@@ -10,12 +10,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -59,12 +61,16 @@ class COHORT_API Nest {
   Nest(at::Tensor tensor);  // NOLINT: conversions are the point
   Nest(const StringTensor& strings) : Nest(strings.tensor()) {}  // NOLINT
   Nest(std::int64_t value);                                      // NOLINT
-  Nest(int value) : Nest(std::int64_t{value}) {}                 // NOLINT
-  Nest(double value);                                            // NOLINT
-  Nest(bool value);                                              // NOLINT
-  Nest(std::string value);                                       // NOLINT
-  Nest(const char* value) : Nest(std::string(value)) {}          // NOLINT
-  Nest(std::shared_ptr<Handle> handle);                          // NOLINT
+  template <class T>
+  requires(std::integral<T> && !std::same_as<T, bool> && !std::same_as<T, char>)
+      Nest(T value)  // NOLINT
+      : Nest(fitting(value)) {}
+  Nest(double value);                                    // NOLINT
+  Nest(float value) : Nest(double{value}) {}             // NOLINT
+  Nest(bool value);                                      // NOLINT
+  Nest(std::string value);                               // NOLINT
+  Nest(const char* value) : Nest(std::string(value)) {}  // NOLINT
+  Nest(std::shared_ptr<Handle> handle);                  // NOLINT
   static Nest list(Items items);
   static Nest tuple(Items items);
   static Nest map(Map entries);
@@ -100,6 +106,17 @@ class COHORT_API Nest {
                                    LeafKinds leaf_kinds = LeafKinds::any);
 
  private:
+  // As it is stored; invalid_argument for one that does not fit.
+  template <class T>
+  static std::int64_t fitting(T value) {
+    if constexpr (std::is_unsigned_v<T> && sizeof(T) >= sizeof(std::int64_t)) {
+      return fitting_unsigned(value);
+    } else {
+      return value;
+    }
+  }
+  static std::int64_t fitting_unsigned(std::uint64_t value);
+
   struct List {
     Items items;
   };

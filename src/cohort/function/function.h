@@ -3,7 +3,7 @@
 // registered by name:
 //   cohort::Function step([&](cohort::Iterator& it) { … return loss; });
 //
-// Parameters may be at::Tensor, double, std::int64_t, bool, std::string, Nest and
+// Parameters may be at::Tensor, double, float, integers, bool, std::string, Nest and
 // cohort::Iterator&. A number that is passed for an at::Tensor parameter becomes a 0-dim tensor. A
 // double, integer, bool or string parameter is part of the signature: each new value is a trace of
 // its own, so declare what changes (a learning rate) as at::Tensor. Part of the signature are also
@@ -15,8 +15,15 @@
 //   program. It is watched: after a write to it, or when it is gone, the next schedule traces the
 //   step again.
 // - A number, bool or string that the callable captures is frozen, and a change of it CANNOT be
-//   seen. Neither can a tensor handle that is set to another tensor while the old one lives
-//   elsewhere. Pass such values as arguments, or make them variables.
+//   seen. Neither can a handle (of a tensor, a Variable, an optimizer) that is set to another one
+//   while the old one lives elsewhere, nor a hook that is registered on a variable later. Pass such
+//   values as arguments, or make them variables; use another Function for another optimizer.
+// - What the code reads past LibTorch's operators (`if (*x.data_ptr<float>() > 100)`, whether two
+//   arguments are one tensor) is refused where the two passes of a trace differ in it, and frozen
+//   where they do not.
+// - A tensor that the step leaves outside (`losses.push_back(loss)`) has the values of the trace's
+//   example; that is logged once. Return it, and fetch() the result.
+// - LibTorch's settings of a process (setFlushDenormal(), setUserEnabledMkldnn()) are the worker's.
 // - A module's train() and eval() cannot be seen either: call them inside, first, in every Function
 //   that uses the module.
 // The result is void, a tensor, a host value, a Nest, or a tuple, pair or vector of those.
@@ -35,6 +42,7 @@
 #include <concepts>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -67,15 +75,24 @@ template <>
 struct Argument<const at::Tensor&> : Argument<at::Tensor> {};
 template <>
 struct Argument<double> {
-  static double from(const Nest& n) { return n.real(); }
+  static double from(const Nest& n) {
+    return n.kind() == Nest::Kind::integer ? static_cast<double>(n.integer()) : n.real();
+  }
 };
 template <>
-struct Argument<std::int64_t> {
-  static std::int64_t from(const Nest& n) { return n.integer(); }
+struct Argument<float> {
+  static float from(const Nest& n) { return static_cast<float>(Argument<double>::from(n)); }
 };
-template <>
-struct Argument<int> {
-  static int from(const Nest& n) { return static_cast<int>(n.integer()); }
+template <class T>
+requires(std::integral<T> && !std::same_as<T, bool>) struct Argument<T> {
+  static T from(const Nest& n) {
+    const std::int64_t value = n.integer();
+    COHORT_CHECK(std::in_range<T>(value), ErrorCode::invalid_argument,
+                 "[function.call] expected an integer from ", std::numeric_limits<T>::min(), " to ",
+                 std::numeric_limits<T>::max(), ", got ", value,
+                 "; give the parameter a wider type");
+    return static_cast<T>(value);
+  }
 };
 template <>
 struct Argument<bool> {
@@ -167,6 +184,16 @@ class COHORT_API TraceNotes {
 // A callable over nests; the arity is checked before the call.
 using Body = std::function<Nest(std::span<const Nest> arguments)>;
 
+// An error names which argument it is about.
+template <class T>
+decltype(auto) argument_of(std::span<const Nest> arguments, std::size_t index) {
+  try {
+    return Argument<T>::from(arguments[index]);
+  } catch (const Error& error) {
+    throw Error(error).during("taking argument " + std::to_string(index));
+  }
+}
+
 template <class F>
 Body erase(F fn) {
   using Arguments = typename Signature<F>::Arguments;
@@ -176,10 +203,10 @@ Body erase(F fn) {
                  "[function.call] expected ", kArity, " arguments, got ", arguments.size());
     return [&]<std::size_t... I>(std::index_sequence<I...>)->Nest {
       if constexpr (std::is_void_v<typename Signature<F>::Result>) {
-        fn(Argument<std::tuple_element_t<I, Arguments>>::from(arguments[I])...);
+        fn(argument_of<std::tuple_element_t<I, Arguments>>(arguments, I)...);
         return Nest();
       } else {
-        return result_of(fn(Argument<std::tuple_element_t<I, Arguments>>::from(arguments[I])...));
+        return result_of(fn(argument_of<std::tuple_element_t<I, Arguments>>(arguments, I)...));
       }
     }
     (std::make_index_sequence<kArity>{});

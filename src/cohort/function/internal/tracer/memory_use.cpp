@@ -72,8 +72,8 @@ constexpr std::string_view name_of(Origin origin) {
       "it uses the gradient that an earlier call of the function has left in .grad of variable '",
       variable,
       "': gradients would add up over the calls of one process, and a server has none of them. "
-      "Call zero_grad() before backward(), or take gradients with optimizer.minimize(), "
-      "compute_gradients() or torch::autograd::grad()");
+      "Call minimize(loss) of a cohort optimizer in place of backward(), or take gradients with "
+      "compute_gradients() or torch::autograd::grad(); or zero_grad() before backward()");
 }
 
 }  // namespace
