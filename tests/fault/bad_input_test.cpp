@@ -276,13 +276,14 @@ TEST_F(BadInput, ATaskAtTheAddressOfAnotherIsNamed) {
 // Answers the handshake as a process of another build would.
 class OtherBuild final : public rpc::ControlService {
  public:
-  explicit OtherBuild(rpc::Identity self) : self_(std::move(self)) {}
+  explicit OtherBuild(rpc::Identity self, std::vector<rpc::Endpoint> endpoints = {})
+      : self_(std::move(self)), endpoints_(std::move(endpoints)) {}
 
   rpc::HandshakeReply handshake(const rpc::HandshakeRequest& request, const rpc::Caller&) override {
     rpc::Identity self = self_;
     self.task = request.expected_task;
     self.job_id = request.caller.job_id;
-    return {self, {}};
+    return {self, endpoints_};
   }
   rpc::Health health() override { return {}; }
   std::shared_ptr<rpc::ControlledJob> job_of(const rpc::Caller&) override { return nullptr; }
@@ -290,7 +291,23 @@ class OtherBuild final : public rpc::ControlService {
 
  private:
   rpc::Identity self_;
+  const std::vector<rpc::Endpoint> endpoints_;
 };
+
+// It was told to start the task, which ran.
+TEST_F(BadInput, ATaskThatAnswersButTakesNoTensorsIsNamedWithThatAddress) {
+  const TestCluster cluster = small_cluster({COHORT_COMMAND, "server"}, {"worker:0"});
+  OtherBuild service(rpc::identity_of_process("", "", 1), {{"stream", ":1"}});
+  const std::string address = cluster.spec().task_address("worker", 0);
+  const auto worker = rpc::serve_control(address, service);
+  ASSERT_TRUE(testing::await_answer(cluster.spec(), "ps:0")) << cluster.output("ps:0");
+  ParameterServerStrategy strategy(cluster.resolver(),
+                                   {.cluster = {.timeout = std::chrono::seconds(3)}});
+  EXPECT_THAT(
+      [&] { ClusterCoordinator coordinator(strategy); },
+      throws_error(ErrorCode::unavailable, "at the address for tensors of worker:0 (" + address +
+                                               ", for tensors 127.0.0.1:1); control"));
+}
 
 class AnotherBuild : public BadInput, public ::testing::WithParamInterface<bool> {
  protected:
@@ -348,7 +365,9 @@ TEST_F(BadInput, AGreetingForAnotherStartOfATaskIsRefused) {
     const rpc::Endpoint& endpoint = reply.endpoints.front();
     const auto requester = rpc::Requester::connect(
         rpc::backend_of(endpoint.backend),
-        {.address = endpoint.address, .peer = "worker:0", .deadline = deadline});
+        {.address = rpc::address_of(endpoint, cluster.spec().task_address("worker", 0)),
+         .peer = "worker:0",
+         .deadline = deadline});
     requester->call(rpc::to_frame(rpc::Hello{self.task, job, 1, start}), deadline, "greeting");
   };
   const std::uint64_t start = reply.server.incarnation;

@@ -61,10 +61,15 @@ class ClosedGate {
   bool is_closed_ COHORT_GUARDED_BY(mutex_) = false;
 };
 
-Connection attempt(const ConnectionOptions& options) {
+// What the handshake has answered; the endpoint's address is the one to dial.
+struct Met {
+  Connection made;
+  Endpoint endpoint;
+};
+
+Met shake_hands(const ConnectionOptions& options, Deadline deadline) {
   Connection made;
   made.control = control_client(options.address, options.task, options.coordinator_incarnation);
-  const Deadline deadline(std::min(options.deadline.time(), Deadline::after(kAttempt).time()));
   const HandshakeReply reply = made.control->handshake(
       {options.caller, options.task, options.coordinator_incarnation, options.data_timeout,
        options.is_returning, options.start_order, options.payload_checksums},
@@ -74,7 +79,12 @@ Connection attempt(const ConnectionOptions& options) {
                " at ", options.address, " does not fit this job: ", problem);
   made.incarnation = reply.server.incarnation;
   made.start_order = reply.start_order;
-  const Endpoint& endpoint = choose_endpoint(reply, options);
+  const Endpoint& chosen = choose_endpoint(reply, options);
+  return {std::move(made), {chosen.backend, address_of(chosen, options.address)}};
+}
+
+Connection open_data(Met met, const ConnectionOptions& options, Deadline deadline) {
+  auto& [made, endpoint] = met;
   const auto gate = std::make_shared<ClosedGate>(options.on_closed);
   made.data =
       Requester::connect(backend_of(endpoint.backend),
@@ -91,7 +101,22 @@ Connection attempt(const ConnectionOptions& options) {
   }
   log_info("connected to ", options.task, " at ", options.address, " over ", endpoint.backend,
            welcome.has_payload_sums ? ", payloads with checksums" : "");
-  return made;
+  return std::move(made);
+}
+
+// `answered`: the address for frames, while the control plane of the task answers.
+Connection attempt(const ConnectionOptions& options, std::string& answered) {
+  const Deadline deadline(std::min(options.deadline.time(), Deadline::after(kAttempt).time()));
+  Met met;
+  try {
+    met = shake_hands(options, deadline);
+  } catch (const Error& error) {
+    // The last attempt may have had no time.
+    if (error.code() != ErrorCode::deadline_exceeded) answered.clear();
+    throw;
+  }
+  answered = met.endpoint.address;
+  return open_data(std::move(met), options, deadline);
 }
 
 // Nobody answered yet: the task may still be starting.
@@ -101,8 +126,10 @@ bool may_come_up(const Error& error) {
 
 // The last attempt may have had no time left to be refused: that nobody is there is the same either
 // way.
-Error final_error(const Error& error, const ConnectionOptions& options) {
-  const std::string operation = "connecting to " + options.task + " at " + options.address;
+Error final_error(const Error& error, const ConnectionOptions& options,
+                  const std::string& answered) {
+  std::string operation = "connecting to " + options.task + " at " + options.address;
+  if (!answered.empty()) operation += ", which answered; its frames go to " + answered;
   if (error.code() != ErrorCode::deadline_exceeded)
     return Error(error).at(options.task).during(operation);
   return Error(ErrorCode::unavailable, error.message(), ErrorCause::peer_lost)
@@ -113,17 +140,25 @@ Error final_error(const Error& error, const ConnectionOptions& options) {
 }  // namespace
 
 Connection connect_task(const ConnectionOptions& options) {
+  std::string answered;
   while (true) {
     try {
-      return attempt(options);
+      return attempt(options, answered);
     } catch (const Error& error) {
       const bool is_stopped = options.should_stop && options.should_stop();
       if (!may_come_up(error) || options.deadline.has_expired() || is_stopped) {
-        throw final_error(error, options);
+        if (!answered.empty() && options.on_data_unreachable) options.on_data_unreachable(answered);
+        throw final_error(error, options, answered);
       }
     }
     std::this_thread::sleep_for(std::min<Duration>(kPause, options.deadline.remaining()));
   }
+}
+
+std::string address_of(const Endpoint& endpoint, const std::string& dialled) {
+  if (endpoint.address.empty()) return dialled;
+  if (!endpoint.address.starts_with(":")) return endpoint.address;
+  return dialled.substr(0, dialled.rfind(':')) + endpoint.address;
 }
 
 Identity identity_of_process(const std::string& task, const std::string& job_id,

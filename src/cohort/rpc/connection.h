@@ -26,6 +26,9 @@ struct ConnectionOptions {
   std::function<void(Frame)> on_one_way;
   std::function<void(const Error&)> on_closed;
   std::function<bool()> should_stop;  // polled between attempts; may be empty
+  // Called before the error: the control plane was answered, frames were not, at this address. May
+  // be empty.
+  std::function<void(const std::string& data_address)> on_data_unreachable{};
 };
 
 // One task, reached. Thread-safe.
@@ -40,6 +43,9 @@ struct COHORT_API Connection {
 // Refuses a task of another name, job, protocol or LibTorch version with failed_precondition that
 // names both sides.
 COHORT_API Connection connect_task(const ConnectionOptions& options);
+
+// Where an endpoint is for who has reached the control plane of its task at `dialled`.
+COHORT_API std::string address_of(const Endpoint& endpoint, const std::string& dialled);
 
 // The identity of this process as `task` of `job_id`.
 COHORT_API Identity identity_of_process(const std::string& task, const std::string& job_id,

@@ -19,7 +19,7 @@
 
 namespace cohort::rpc {
 
-inline constexpr std::uint32_t kProtocolVersion = 2;
+inline constexpr std::uint32_t kProtocolVersion = 3;
 
 // Between which tasks tensors travel with a checksum; all else of a frame always does
 // (docs/formats/frame.md). Of two tasks' wishes the later one of this list counts.
@@ -56,9 +56,12 @@ struct HandshakeRequest {
   // From a coordinator: its wish, also for the links among its tasks.
   PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
 };
+// Where a task takes frames. It does not know by which addresses others reach it.
 struct Endpoint {
   std::string backend;  // "stream"
-  std::string address;  // "127.0.0.1:4711"
+  // Empty: where the caller has reached the control plane. ":4711": at that host, on this port.
+  // Else as it is: of a backend without ports.
+  std::string address;
 };
 struct HandshakeReply {
   Identity server;

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "cohort/core/error.h"
+#include "cohort/rpc/connection.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"
@@ -95,8 +96,7 @@ class ControlTest : public ::testing::Test {
 };
 
 TEST_F(ControlTest, AHandshakeCarriesBothIdentities) {
-  service_.reply = {
-      {"ps:1", "job", ~0ULL, 9, "2.0"}, {{"stream", "127.0.0.1:1"}, {"grpc", "127.0.0.1:2"}}, 13};
+  service_.reply = {{"ps:1", "job", ~0ULL, 9, "2.0"}, {{"stream", ""}, {"grpc", ":2"}}, 13};
   const HandshakeReply reply = client_->handshake({{"chief:0", "job", 5, 1, "1.13"},
                                                    "ps:1",
                                                    77,
@@ -120,7 +120,7 @@ TEST_F(ControlTest, AHandshakeCarriesBothIdentities) {
   EXPECT_EQ(reply.server.incarnation, ~0ULL);
   ASSERT_EQ(reply.endpoints.size(), 2U);
   EXPECT_EQ(reply.endpoints[1].backend, "grpc");
-  EXPECT_EQ(reply.endpoints[1].address, "127.0.0.1:2");
+  EXPECT_EQ(reply.endpoints[1].address, ":2");
   EXPECT_EQ(reply.start_order, 13U);
 }
 
@@ -178,6 +178,13 @@ TEST_F(ControlTest, HealthHasEachCount) {
 }
 
 // One after the other, a few stopped tasks took minutes to notice.
+TEST(AddressOfAnEndpoint, IsThatOfTheHostThatWasDialled) {
+  EXPECT_EQ(address_of({"stream", ""}, "10.0.0.1:4000"), "10.0.0.1:4000");
+  EXPECT_EQ(address_of({"stream", ":4711"}, "10.0.0.1:4000"), "10.0.0.1:4711");
+  EXPECT_EQ(address_of({"stream", ":4711"}, "[::1]:4000"), "[::1]:4711");
+  EXPECT_EQ(address_of({"inprocess", "ps:0"}, "10.0.0.1:4000"), "ps:0");
+}
+
 TEST(Health, IsAskedOfAllAtOnce) {
   constexpr std::size_t kTasks = 4;
   std::vector<std::unique_ptr<RecordingService>> services;

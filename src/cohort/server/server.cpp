@@ -199,7 +199,8 @@ void Server::Task::listen(const std::string& address) {
     options.data_address = host_of(address) + ":" + std::to_string(options_.data_port);
   for (const std::string& backend : options_.backends) {
     const bool has_own_port = backend == "stream" && options_.data_port != 0;
-    endpoints_.push_back({backend, has_own_port ? options.data_address : address});
+    endpoints_.push_back(
+        {backend, has_own_port ? ":" + std::to_string(options_.data_port) : std::string()});
     if (backend == "stream" || backend == "grpc") continue;
     listeners_.push_back(rpc::backend_of(backend).listen({.address = address}, accept));
     endpoints_.back().address = listeners_.back()->address();

@@ -20,6 +20,7 @@
 #include "cohort/rpc/messages.h"
 #include "cohort/server/internal/iterator_table.h"
 #include "cohort/testing/channel_fixture.h"
+#include "cohort/testing/faulty_proxy.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"
 
@@ -249,6 +250,19 @@ TEST_F(ServerTest, TheConnectionsOfAnEarlierCoordinatorAreClosed) {
                          .on_closed = [&](const Error&) { is_closed.set(true); }});
   shake(9);
   is_closed.wait();
+}
+
+// A server behind a port forward was told of at its own address, which nobody could reach.
+TEST_F(ServerTest, FramesGoToTheAddressThatWasDialled) {
+  testing::FaultyProxy forward;
+  forward.set_target(server.address());
+  forward.arm({.kind = testing::Fault::Kind::delay, .part = testing::Fault::Part::header});
+  const rpc::Connection connection = rpc::connect_task({.address = forward.address(),
+                                                        .task = "ps:0",
+                                                        .caller = identity(5),
+                                                        .coordinator_incarnation = 5,
+                                                        .deadline = patience()});
+  EXPECT_TRUE(forward.has_happened());
 }
 
 class PeekTest : public ServerTest {

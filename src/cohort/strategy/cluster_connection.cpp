@@ -228,6 +228,7 @@ void ClusterConnection::connect(const TaskList& missing) {
   check_can_coordinate(self_.task);
   validate_addresses(spec_);
   std::vector<std::optional<Error>> errors(missing.size());
+  std::vector<std::string> data_addresses(missing.size());  // that were not answered
   std::atomic<bool> is_hopeless{false};
   std::set<std::string> all;
   for (const Task* task : missing) all.insert(task->name);
@@ -238,6 +239,7 @@ void ClusterConnection::connect(const TaskList& missing) {
       rpc::ConnectionOptions options =
           options_for(*missing[i], epoch_of(*missing[i]), control_deadline());
       options.should_stop = [&] { return is_hopeless.load(); };
+      options.on_data_unreachable = [&, i](const std::string& at) { data_addresses[i] = at; };
       try {
         rpc::Connection made = connect_to(*missing[i], options);
         const Lock lock(mutex_);
@@ -253,21 +255,37 @@ void ClusterConnection::connect(const TaskList& missing) {
   }
   awaited.wait();
   threads.join();
-  std::string names;
+  std::string silent;
+  std::string without_data;
   for (std::size_t i = 0; i < missing.size(); ++i) {
     if (!errors[i]) continue;
     const bool may_come = errors[i]->cause() == ErrorCause::peer_lost ||
                           errors[i]->code() == ErrorCode::deadline_exceeded;
     if (!may_come) throw *errors[i];
-    names += (names.empty() ? "" : ", ") + missing[i]->name + " (" + missing[i]->address + ")";
+    const std::string name = missing[i]->name + " (" + missing[i]->address;
+    std::string& names = data_addresses[i].empty() ? silent : without_data;
+    names += (names.empty() ? "" : ", ") + name;
+    if (!data_addresses[i].empty()) names += ", for tensors " + data_addresses[i];
+    names += ")";
   }
-  if (names.empty()) return;
-  throw Error(
-      ErrorCode::unavailable,
-      "[strategy.connect] no answer within " + seconds_of(options_.timeout) + " s from " + names +
-          "; start these tasks, each with a \"task\" of its own in TF_CONFIG, or correct their "
-          "addresses there",
-      ErrorCause::peer_lost);
+  throw_if_unanswered(silent, without_data);
+}
+
+// The names of tasks that do not answer at all, and of those that do, but not where tensors go.
+void ClusterConnection::throw_if_unanswered(const std::string& silent,
+                                            const std::string& without_data) const {
+  if (silent.empty() && without_data.empty()) return;
+  std::string text = "[strategy.connect] no answer within " + seconds_of(options_.timeout) + " s";
+  if (!silent.empty()) {
+    text += " from " + silent +
+            "; start these tasks, each with a \"task\" of its own in TF_CONFIG, or correct their "
+            "addresses there";
+  }
+  if (!without_data.empty()) {
+    text += (silent.empty() ? "" : "; nor") + std::string(" at the address for tensors of ") +
+            without_data + "; control is answered there: let tensors through to that address";
+  }
+  throw Error(ErrorCode::unavailable, text, ErrorCause::peer_lost);
 }
 
 ClusterConnection::WorkerLink ClusterConnection::reconnect_worker(

@@ -80,6 +80,7 @@ class COHORT_API ClusterConnection {
   void add_missing_ps(TaskList& missing) const COHORT_REQUIRES(mutex_);
   rpc::Connection& connection_of(const Task& task) COHORT_REQUIRES(mutex_);
   void connect(const TaskList& missing);
+  void throw_if_unanswered(const std::string& silent, const std::string& without_data) const;
 
   const ClusterOptions options_;
   const ClusterSpec spec_;

@@ -13,6 +13,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
+#include "cohort/rpc/connection.h"
 #include "cohort/rpc/control.h"
 #include "cohort/testing/faulty_proxy.h"
 
@@ -35,8 +36,9 @@ class ProxiedTask final : public rpc::ControlService {
                                 const rpc::Caller& caller) override {
     rpc::HandshakeReply reply = client_of(caller)->handshake(request, deadline());
     COHORT_CHECK(reply.endpoints.size() == 1, ErrorCode::internal, "one backend at a time");
-    data_.set_target(reply.endpoints[0].address);
-    reply.endpoints[0].address = data_.address();
+    std::string& frames_at = reply.endpoints[0].address;
+    data_.set_target(rpc::address_of(reply.endpoints[0], target_));
+    frames_at = data_.address().substr(data_.address().rfind(':'));
     return reply;
   }
   rpc::Health health() override { return client_of({})->health(deadline()); }
