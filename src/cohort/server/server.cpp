@@ -117,7 +117,8 @@ class Server::Task final : public rpc::ControlService {
   void check_caller(const rpc::HandshakeRequest& request) const;
   std::shared_ptr<server::Job> check_only_coordinator(const rpc::HandshakeRequest& request);
   std::shared_ptr<server::Job> take_job(const rpc::HandshakeRequest& request,
-                                        const std::shared_ptr<server::Job>& expected);
+                                        const std::shared_ptr<server::Job>& expected,
+                                        const rpc::Caller& caller);
   void listen(const std::string& address);
   Deadline grace_of_end() const;
   static Deadline end_after(Deadline grace);
@@ -228,7 +229,7 @@ void Server::Task::listen(const std::string& address) {
 }
 
 rpc::HandshakeReply Server::Task::handshake(const rpc::HandshakeRequest& request,
-                                            const rpc::Caller&) {
+                                            const rpc::Caller& caller) {
   check_caller(request);
   const bool is_coordinator = request.caller.incarnation == request.coordinator_incarnation;
   if (!is_coordinator) {
@@ -236,13 +237,14 @@ rpc::HandshakeReply Server::Task::handshake(const rpc::HandshakeRequest& request
     return {self_, endpoints_};
   }
   std::shared_ptr<server::Job> job;
-  while (!job) job = take_job(request, check_only_coordinator(request));
+  while (!job) job = take_job(request, check_only_coordinator(request), caller);
   return {self_, endpoints_, job->start_order()};
 }
 
 // The caller's; null when another start has taken the place of the expected job meanwhile.
 std::shared_ptr<server::Job> Server::Task::take_job(const rpc::HandshakeRequest& request,
-                                                    const std::shared_ptr<server::Job>& expected) {
+                                                    const std::shared_ptr<server::Job>& expected,
+                                                    const rpc::Caller& caller) {
   std::shared_ptr<server::Job> old;
   std::shared_ptr<server::Job> made;
   {
@@ -265,6 +267,8 @@ std::shared_ptr<server::Job> Server::Task::take_job(const rpc::HandshakeRequest&
     replaced_.erase(request.coordinator_incarnation);
     old = std::exchange(job_, made);
   }
+  log_info("coordinator ", request.caller.task, " at ", caller.address, " took over (job ",
+           self_.job_id, ")");
   if (!old) return made;
   old->replace();
   channels_.close_of(old->coordinator_incarnation());  // workers' too

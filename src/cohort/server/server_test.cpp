@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cohort/cluster/resolvers/simple_resolver.h"
+#include "cohort/core/log.h"
 #include "cohort/data/dataset.h"
 #include "cohort/function/registry.h"
 #include "cohort/rpc/connection.h"
@@ -224,6 +225,19 @@ TEST_F(ServerTest, ASuccessorIsTheLaterStartWhateverItsClockSays) {
   EXPECT_THAT([&] { shake(9, true); },
               throws_error(ErrorCode::aborted, "another coordinator took its place"));
   EXPECT_EQ(shake(7, true).start_order, 10U);
+}
+
+// A log did not say whom a server works for.
+TEST_F(ServerTest, ANewCoordinatorHasALine) {
+  std::vector<std::string> lines;
+  set_log_level(LogLevel::info);
+  set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  shake(5);
+  shake(5);
+  set_log_sink(nullptr);
+  set_log_level(LogLevel::warn);
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_NE(lines[0].find("coordinator chief:0 at 127.0.0.1:"), std::string::npos) << lines[0];
 }
 
 TEST_F(ServerTest, AWorkerOfAnEarlierCoordinatorIsRefusedTheHandshake) {
