@@ -41,6 +41,15 @@ TEST(Commands, EachSubCommandHasHelp) {
               AllOf(HasSubstr("--data"), HasSubstr("--backend"), HasSubstr("TF_CONFIG")));
 }
 
+// Values of an enum were written as bytes.
+TEST(Commands, HelpIsText) {
+  for (const char* command : {"launch", "server"}) {
+    for (const char each : cohort({command, "--help"}).out)
+      EXPECT_TRUE(each == '\n' || static_cast<unsigned char>(each) >= ' ') << command;
+  }
+  EXPECT_THAT(cohort({"server", "--help"}).out, HasSubstr("{always,between-hosts,never}"));
+}
+
 TEST(Commands, VersionIsOneLine) {
   EXPECT_EQ(cohort({"--version"}).out, std::string(COHORT_VERSION) + "\n");
 }

@@ -46,10 +46,12 @@ class ServerCommand final : public Command {
         {"between-hosts", rpc::PayloadChecksums::between_hosts},
         {"never", rpc::PayloadChecksums::never},
         {"always", rpc::PayloadChecksums::always}};
-    app.add_option("--payload-checksums", options_.payload_checksums,
-                   "whether tensors travel with a checksum: between-hosts, never or always "
-                   "(default: between-hosts, or as the coordinator says)")
-        ->transform(CLI::CheckedTransformer(sums));
+    app.add_option_function<std::string>(
+           "--payload-checksums",
+           [this, sums](const std::string& name) { options_.payload_checksums = sums.at(name); },
+           "whether tensors travel with a checksum: between-hosts, never or always "
+           "(default: between-hosts, or as the coordinator says)")
+        ->check(CLI::IsMember(sums));
     app.add_option("--data-port", options_.data_port,
                    "a second port, for tensors (default: all travels over the port of the task's "
                    "address)")
