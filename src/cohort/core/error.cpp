@@ -3,6 +3,8 @@
 
 #include <array>
 
+#include "cohort/core/internal/one_line.h"
+
 namespace cohort {
 namespace {
 
@@ -97,7 +99,7 @@ Error&& Error::at(std::string origin, std::uint64_t incarnation) && {
 
 Error&& Error::during(std::string operation) && {
   context_.push_back(std::move(operation));
-  text_.append("\n  while ").append(context_.back());
+  text_.append("\n  while ").append(internal::printable(context_.back()));
   return std::move(*this);
 }
 
@@ -112,6 +114,7 @@ void Error::compose() {
   if (!origin_.empty()) text_.append(" from ").append(origin_);
   text_.append(": ").append(message_);
   for (const std::string& line : context_) text_.append("\n  while ").append(line);
+  text_ = internal::printable(text_);
 }
 
 Error current_error() {

@@ -128,6 +128,11 @@ TEST(ErrorText, HasCodeOriginMessageAndContextInnermostFirst) {
   EXPECT_EQ(error.message(), "connection reset");
 }
 
+TEST(ErrorText, ShowsControlCharactersAsText) {
+  const Error error = Error(ErrorCode::not_found, "no \x1b[31mx").during("look\x07ing");
+  EXPECT_STREQ(error.what(), "not_found: no \\x1b[31mx\n  while look\\x07ing");
+}
+
 TEST(ErrorText, WithoutOriginStartsWithTheCode) {
   EXPECT_STREQ(Error(ErrorCode::not_found, "no x").what(), "not_found: no x");
 }

@@ -103,6 +103,13 @@ TEST_F(Log, IsOneLineAnEvent) {
   EXPECT_THAT(lines.at(0), EndsWith("error unavailable: lost; while pull; while closure 3"));
 }
 
+// A stranger's job id moved the cursor of the terminal that showed the log.
+TEST_F(Log, ShowsControlCharactersAsText) {
+  log_warn("job 'x\x1b[31m\x07\x7f\xc2\x9b' of \xc3\xa9t\xc3\xa9\t1");
+  EXPECT_THAT(lines.at(0),
+              EndsWith("job 'x\\x1b[31m\\x07\\x7f\\xc2\\x9b' of \xc3\xa9t\xc3\xa9\t1"));
+}
+
 TEST_F(Log, KeepsTextThatLooksLikeAPattern) {
   log_info("100% {} %v");
   EXPECT_THAT(lines.at(0), HasSubstr("100% {} %v"));
