@@ -40,6 +40,16 @@ TEST_F(CohortServer, ServesUntilItIsTold) {
   EXPECT_EQ(server.wait().to_string(), "exit code 0");
 }
 
+// Its first line killed it: `cohort server 2>&1 | true`.
+TEST_F(CohortServer, OutputThatNobodyReadsDoesNotEndIt) {
+  testing::RunningProgram shell({"bash", "-c",
+                                 "f=$(mktemp -u); mkfifo $f; exec 3<>$f 4>$f 3<&-; rm $f; "
+                                 "\"$0\" server --nonsense 2>&4; echo code $?",
+                                 COHORT_COMMAND});
+  EXPECT_EQ(shell.wait().to_string(), "exit code 0");
+  EXPECT_EQ(shell.out(), "code 64\n");
+}
+
 TEST_F(CohortLaunch, CtrlCEndsAllAndIs130) {
   RunningCommand launch({"launch", "--workers", "1", "--ps", "1", "--", "sh", "-c",
                          "sleep 1000 & echo $$; exec sleep 1000"});

@@ -34,8 +34,6 @@ class SignalRoute {
     for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
       if (!is_ignored(signal)) ::sigaction(signal, &action, nullptr);
     }
-    // A reader of our output that goes away is no reason to leave tasks behind.
-    std::signal(SIGPIPE, SIG_IGN);
   }
   ~SignalRoute() { launch_of_signals = nullptr; }
   SignalRoute(const SignalRoute&) = delete;
