@@ -23,9 +23,11 @@ constexpr Row kCommands[] = {
     {"server", "serve as the worker or parameter server that TF_CONFIG names", make_server_command},
 };
 
-// What the reader can do about an error of this exit code.
-const char* remedy_of(int exit_code) {
-  switch (exit_code) {
+// What the reader can do about an error.
+const char* remedy_of(const Error& error) {
+  if (error.code() == ErrorCode::resource_exhausted)
+    return "Give the process what the message names, or try again when the host has more to spare.";
+  switch (exit_code_of(error)) {
     case 64:
       return "Correct what the message names; `cohort COMMAND --help` lists the options.";
     case 69:
@@ -42,12 +44,12 @@ int report(const Error& error, bool is_json) {
   if (is_json) {
     const nlohmann::json line = {{"error", error.what()},
                                  {"code", std::string(name_of(error.code()))},
-                                 {"remedy", remedy_of(exit_code)},
+                                 {"remedy", remedy_of(error)},
                                  {"exit_code", exit_code}};
     std::printf("%s\n",
                 line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
   } else {
-    std::fprintf(stderr, "cohort: %s\n%s\n", error.what(), remedy_of(exit_code));
+    std::fprintf(stderr, "cohort: %s\n%s\n", error.what(), remedy_of(error));
   }
   return exit_code;
 }

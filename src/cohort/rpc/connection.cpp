@@ -130,6 +130,9 @@ Error final_error(const Error& error, const ConnectionOptions& options,
                   const std::string& answered) {
   std::string operation = "connecting to " + options.task + " at " + options.address;
   if (!answered.empty()) operation += ", which answered; its frames go to " + answered;
+  // What this process lacks is not the task's.
+  const bool is_own = error.code() == ErrorCode::resource_exhausted && error.origin().empty();
+  if (is_own) return Error(error).during(operation);
   if (error.code() != ErrorCode::deadline_exceeded)
     return Error(error).at(options.task).during(operation);
   return Error(ErrorCode::unavailable, error.message(), ErrorCause::peer_lost)

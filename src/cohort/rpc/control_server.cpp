@@ -62,6 +62,7 @@ class Adapter final : public proto::Control::Service {
 
   Origin origin_of(const grpc::ServerContext& context) const {
     std::shared_ptr<Visitor> visitor = visitors_.find(context.peer());
+    if (visitor) visitor->note_call();
     std::string address = visitor ? visitor->address() : context.peer();
     return {std::move(visitor), {coordinator_of(context), std::move(address)}};
   }
@@ -208,8 +209,11 @@ class TaskServer final : public ControlServer {
     if (has(options.backends, "stream")) stream_.emplace(options.accept, bytes_max);
     std::vector<grpc::Service*> services = {&adapter_};
     if (has(options.backends, "grpc")) {
-      frames_.emplace(options.accept, bytes_max,
-                      [this](const std::string& peer) { return visitors_.find(peer); });
+      frames_.emplace(options.accept, bytes_max, [this](const std::string& peer) {
+        auto visitor = visitors_.find(peer);
+        if (visitor) visitor->note_call();
+        return visitor;
+      });
       services.push_back(&frames_->service());
     }
     server_ = internal::start_grpc_server(services);
@@ -225,6 +229,7 @@ class TaskServer final : public ControlServer {
     const Lock lock(mutex_);
     changed_.wait(mutex_, Deadline(),
                   [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return handing_over_ == 0; });
+    refusals_->finish();
   }
 
   const std::string& address() const override { return acceptor_->address(0); }
@@ -247,6 +252,7 @@ class TaskServer final : public ControlServer {
     internal::Acceptor::Take take_frames;
     if (stream_) {
       take_frames = [this](FileDescriptor socket, auto visitor) {
+        visitor->note_call();  // the stream backend says what is wrong with frames
         stream_->take(std::move(socket), std::move(visitor));
       };
     }

@@ -259,6 +259,42 @@ TEST_P(StrangerTest, ARefusedCallIsLoggedWithTheAddress) {
   EXPECT_THAT(lines, HasSubstr("a shutdown: expected 7"));
 }
 
+// gRPC closes it, and says nothing.
+TEST_P(StrangerTest, WhoLeavesWithoutACallIsLogged) {
+  testing::Promised<std::string> refused;
+  set_log_sink([&](LogLevel, std::string_view line) { refused.set(std::string(line)); });
+  serve();
+  RawSocket peer = RawSocket::connected(server->address());
+  peer.write(std::string(kPreface) + std::string(1000, 'x'));
+  EXPECT_TRUE(peer.await_end());
+  EXPECT_THAT(refused.wait(), HasSubstr("refused 127.0.0.1:"));
+  server.reset();
+  set_log_sink(nullptr);
+}
+
+TEST_P(StrangerTest, WhoAskedForHealthAloneLeavesWithoutALine) {
+  std::string lines;
+  set_log_sink([&](LogLevel, std::string_view line) { lines.append(line).append("\n"); });
+  serve();
+  client(0)->health(patience());
+  EXPECT_TRUE(await_strangers(0));
+  server.reset();
+  set_log_sink(nullptr);
+  EXPECT_EQ(lines, "");
+}
+
+// Those of its last minute were never told.
+TEST_P(StrangerTest, TheEndTellsHowManyMoreWereRefused) {
+  serve();
+  std::string lines;
+  set_log_sink([&](LogLevel, std::string_view line) { lines.append(line).append("\n"); });
+  for (std::size_t i = 0; i < RefusalLog::kLinesMax + 2; ++i)
+    EXPECT_ANY_THROW(client(3)->shutdown(std::chrono::milliseconds(0), patience()));
+  server.reset();
+  set_log_sink(nullptr);
+  EXPECT_THAT(lines, HasSubstr("refused 2 more within a minute"));
+}
+
 TEST_P(StrangerTest, ADataPortTakesFramesAndTheOtherHttp2Only) {
   RawSocket held;
   const std::string data_address = held.listen();

@@ -17,7 +17,7 @@ void RefusalLog::note(std::string_view who, std::string_view why) {
     has_line = ++in_window_ <= kLinesMax;
   }
   say(left_out);
-  if (has_line) log_warn("refused ", who, ": ", why);
+  if (has_line) log_warn(verb_, " ", who, ": ", why);
 }
 
 void RefusalLog::settle() {
@@ -29,14 +29,24 @@ void RefusalLog::settle() {
   say(left_out);
 }
 
-std::size_t RefusalLog::end_window() {
-  if (clock_.now() < window_end_) return 0;
+void RefusalLog::finish() {
+  std::size_t left_out = 0;
+  {
+    const Lock lock(mutex_);
+    left_out = start_window();
+  }
+  say(left_out);
+}
+
+std::size_t RefusalLog::end_window() { return clock_.now() < window_end_ ? 0 : start_window(); }
+
+std::size_t RefusalLog::start_window() {
   const std::size_t count = std::exchange(in_window_, 0);
   return count > kLinesMax ? count - kLinesMax : 0;
 }
 
-void RefusalLog::say(std::size_t left_out) {
-  if (left_out > 0) log_warn("refused ", left_out, " more within a minute");
+void RefusalLog::say(std::size_t left_out) const {
+  if (left_out > 0) log_warn(verb_, " ", left_out, " more within a minute");
 }
 
 }  // namespace cohort::rpc

@@ -51,6 +51,15 @@ TEST_F(RefusalLogTest, TheOthersAreCountedOnceTheirMinuteIsOver) {
   EXPECT_THAT(lines, ElementsAre(HasSubstr("refused 995 more within a minute")));
 }
 
+// Of the last minute of a server nobody heard.
+TEST_F(RefusalLogTest, TheEndDoesNotWaitForTheMinute) {
+  refuse(7);
+  lines.clear();
+  log.finish();
+  log.finish();
+  EXPECT_THAT(lines, ElementsAre(HasSubstr("refused 2 more within a minute")));
+}
+
 TEST_F(RefusalLogTest, TheNextMinuteHasItsOwnLines) {
   refuse(7);
   clock.advance(std::chrono::minutes(2));

@@ -34,10 +34,13 @@ class RawSocket {
 
   static RawSocket connected(const std::string& address) {
     RawSocket socket;
+    socket.connect(address);
+    return socket;
+  }
+  void connect(const std::string& address) {
     const sockaddr_in where = loopback(port_of(address));
     [[maybe_unused]] const int result =
-        ::connect(socket.fd_, reinterpret_cast<const sockaddr*>(&where), sizeof(where));
-    return socket;
+        ::connect(fd_, reinterpret_cast<const sockaddr*>(&where), sizeof(where));
   }
 
   // Takes connections into its queue and never answers; returns its address.

@@ -127,7 +127,7 @@ class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
     FileDescriptor duplicate(fcntl(entry.socket.get(), F_DUPFD_CLOEXEC, 0));
     COHORT_CHECK(duplicate.is_open(), ErrorCode::resource_exhausted,
                  "[rpc.accept] expected a descriptor for a connection of ", entry.address,
-                 ", got error ", errno, "; raise this process's limit of open files");
+                 ", got error: ", text_of_errno(errno));
     control(EPOLL_CTL_DEL, entry.socket.get(), 0, id);
     control(EPOLL_CTL_ADD, duplicate.get(), kNews, id);
     std::swap(entry.socket, duplicate);
@@ -135,7 +135,21 @@ class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
     const auto forget = [weak = weak_from_this(), id] {
       if (const auto strangers = weak.lock()) strangers->forget(id);
     };
-    return {std::move(duplicate), std::make_shared<Visitor>(entry.address, forget)};
+    entry.visitor = std::make_shared<Visitor>(entry.address, forget);
+    return {std::move(duplicate), entry.visitor};
+  }
+
+  // One that has left; nothing where what it wanted was answered, or refused with a line.
+  std::optional<Refused> see_off(std::uint64_t id) {
+    const Lock lock(mutex_);
+    const auto found = entries_.find(id);
+    if (found == entries_.end()) return std::nullopt;
+    const Entry& entry = found->second;
+    std::optional<Refused> refused;
+    if (!entry.visitor || !entry.visitor->has_called())
+      refused = Refused{entry.address, "it left without a handshake"};
+    erase(found);
+    return refused;
   }
 
   void forget(std::uint64_t id) {
@@ -193,6 +207,7 @@ class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
     std::size_t port = 0;
     Deadline deadline;
     bool is_handed_over = false;
+    std::shared_ptr<Visitor> visitor{};  // once handed over
   };
   using Entries = std::map<std::uint64_t, Entry>;
 
@@ -247,6 +262,7 @@ Acceptor::~Acceptor() {
   is_stopped_ = true;
   waker_.wake();
   thread_.join();
+  failures_.finish();
 }
 
 std::size_t Acceptor::strangers() const { return strangers_->size(); }
@@ -280,7 +296,7 @@ void Acceptor::handle(std::uint64_t id, std::uint32_t events) {
     while (note(strangers_->cut_oldest_if_too_many())) {
     }
   } else if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
-    strangers_->forget(id);
+    note(strangers_->see_off(id));
   } else if (!note(strangers_->cut_if_too_much(id))) {
     look_at(id);
   }
@@ -290,6 +306,7 @@ void Acceptor::end_expired() {
   while (note(strangers_->cut_if_expired())) {
   }
   options_.refusals->settle();
+  failures_.settle();
 }
 
 bool Acceptor::note(const std::optional<Refused>& refused) {
@@ -306,8 +323,9 @@ void Acceptor::accept_from(std::size_t listening) {
     if (!socket.is_open()) {
       // A connection that is gone again is nothing; without descriptors or memory, trying at once
       // would only burn a core.
-      if (errno == EAGAIN || errno == ECONNABORTED || errno == EINTR) return;
-      log_warn("cannot accept on ", address(from.port), ": error ", errno);
+      const int error = errno;
+      if (error == EAGAIN || error == ECONNABORTED || error == EINTR) return;
+      failures_.note("on " + address(from.port), text_of_errno(error));
       pollfd entry{waker_.fd(), POLLIN, 0};
       poll(&entry, 1, 100);
       return;
@@ -321,7 +339,10 @@ void Acceptor::accept_from(std::size_t listening) {
 void Acceptor::look_at(std::uint64_t id) {
   const std::optional<Strangers::Seen> seen = strangers_->first_bytes(id);
   if (!seen || seen->kind == Kind::unknown) return;
-  if (seen->kind == Kind::gone) return strangers_->forget(id);
+  if (seen->kind == Kind::gone) {
+    note(strangers_->see_off(id));
+    return;
+  }
   const Port& port = options_.ports[seen->port];
   const bool is_http2 = seen->kind == Kind::http2;
   const Take& take = is_http2 ? port.take_http2 : port.take_frames;

@@ -26,6 +26,9 @@ class Visitor {
   // "127.0.0.1:51344"
   const std::string& address() const { return address_; }
   bool is_admitted() const { return is_admitted_; }
+  // A call has come over it, whose answer or refusal says what there is to say.
+  bool has_called() const { return has_called_; }
+  void note_call() { has_called_ = true; }
   // Its peer has shaken hands: no stranger any more.
   void admit() {
     if (!is_admitted_.exchange(true)) on_admit_();
@@ -35,6 +38,7 @@ class Visitor {
   const std::string address_;
   const std::function<void()> on_admit_;
   std::atomic<bool> is_admitted_{false};
+  std::atomic<bool> has_called_{false};
 };
 
 // Thread-safe.
@@ -88,6 +92,7 @@ class Acceptor {
   };
 
   Options options_;
+  RefusalLog failures_{Clock::system(), "cannot accept"};  // for want of descriptors, or memory
   Waker waker_;
   std::atomic<bool> is_stopped_{false};
   std::atomic<bool> is_closed_{false};

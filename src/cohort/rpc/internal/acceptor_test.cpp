@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/rpc/internal/acceptor.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/resource.h>
 
 #include <thread>
 
+#include "cohort/core/log.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/raw_socket.h"
+#include "cohort/testing/throws_error.h"
 
 namespace cohort::rpc::internal {
 namespace {
@@ -14,6 +19,9 @@ namespace {
 using cohort::testing::patience;
 using cohort::testing::Promised;
 using cohort::testing::RawSocket;
+using cohort::testing::throws_error;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 bool await_strangers(const Acceptor& acceptor, std::size_t count) {
   const Deadline deadline = patience();
@@ -53,6 +61,65 @@ TEST(Acceptor, AConnectionThatCannotBeHandedOverCostsNoOther) {
   may_go_on.set(true);
   is_third_here.wait();
 }
+
+// Lowers a limit of this process while it lives.
+class LowLimit {
+ public:
+  LowLimit() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit low = before_;
+    low.rlim_cur = static_cast<rlim_t>(FileDescriptor(::dup(0)).get());  // none above those in use
+    setrlimit(RLIMIT_NOFILE, &low);
+  }
+  ~LowLimit() { setrlimit(RLIMIT_NOFILE, &before_); }
+  LowLimit(const LowLimit&) = delete;
+  LowLimit& operator=(const LowLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+// It said "error 24", ten times a second.
+TEST(Acceptor, WithoutDescriptorsItSaysWhatHelps) {
+  Promised<std::string> warned;
+  set_log_sink([&](LogLevel, std::string_view line) { warned.set(std::string(line)); });
+  {
+    Acceptor acceptor(
+        {.ports = {{.address = "127.0.0.1:0"}}, .refusals = std::make_shared<RefusalLog>()});
+    RawSocket caller;
+    const LowLimit low;
+    caller.connect(acceptor.address(0));
+    EXPECT_THAT(warned.wait(), AllOf(HasSubstr("cannot accept on " + acceptor.address(0)),
+                                     HasSubstr("Too many open files; raise this process's limit"),
+                                     HasSubstr("ulimit -n")));
+  }
+  set_log_sink(nullptr);
+}
+
+// It was an internal error of the task that was called.
+TEST(Acceptor, ACallerWithoutDescriptorsHearsThatItIsItsOwnLimit) {
+  const LowLimit low;
+  EXPECT_THAT(
+      [] {
+        connect_to({"ps:0", "127.0.0.1:1", "stream"}, patience());
+      },
+      throws_error(ErrorCode::resource_exhausted, "raise this process's limit"));
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// It was an unknown error, and a fault of Cohort.
+TEST(StartThread, WithoutMemorySaysWhatHelps) {
+  pthread_attr_t before;
+  pthread_attr_t huge;
+  pthread_getattr_default_np(&before);
+  pthread_attr_init(&huge);
+  pthread_attr_setstacksize(&huge, std::size_t{1} << 50);
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  EXPECT_THAT([] { start_thread([] {}).join(); },
+              throws_error(ErrorCode::resource_exhausted, "cannot start a thread"));
+  pthread_setattr_default_np(&before);
+}
+#endif
 
 }  // namespace
 }  // namespace cohort::rpc::internal

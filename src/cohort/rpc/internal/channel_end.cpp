@@ -5,6 +5,8 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "cohort/core/log.h"
@@ -106,6 +108,12 @@ std::thread start_thread(std::function<void()> body) {
     std::thread thread(std::move(body));
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return thread;
+  } catch (const std::system_error& error) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw Error(ErrorCode::resource_exhausted,
+                std::string("[rpc.thread] cannot start a thread: ") + error.code().message() +
+                    "; raise this process's limits of memory and threads (ulimit -v, ulimit -u), "
+                    "or those of its container");
   } catch (...) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     throw;

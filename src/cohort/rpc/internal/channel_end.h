@@ -73,7 +73,8 @@ class ChannelEnd {
   std::optional<Error> reason_ COHORT_GUARDED_BY(mutex_);
 };
 
-// A thread with all signals blocked: they are for the program's own threads.
+// A thread with all signals blocked: they are for the program's own threads. resource_exhausted
+// where the system gives none.
 std::thread start_thread(std::function<void()> body);
 
 // The channels a listener made, to close with it. Thread-safe.

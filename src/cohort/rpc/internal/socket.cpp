@@ -26,10 +26,10 @@ namespace {
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-std::string text_of_errno(int error) { return std::generic_category().message(error); }
-
 [[noreturn]] void fail(const char* call, int error) {
-  throw Error(ErrorCode::internal,
+  const bool is_exhausted =
+      error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+  throw Error(is_exhausted ? ErrorCode::resource_exhausted : ErrorCode::internal,
               std::string("[rpc.socket] ") + call + " failed: " + text_of_errno(error));
 }
 
@@ -184,6 +184,13 @@ std::optional<int> connect_one(int fd, const addrinfo& address, Deadline deadlin
 }
 
 }  // namespace
+
+std::string text_of_errno(int error) {
+  const std::string text = std::generic_category().message(error);
+  if (error == EMFILE) return text + "; raise this process's limit of open files (ulimit -n)";
+  if (error == ENFILE) return text + "; raise this system's limit of open files (fs.file-max)";
+  return text;
+}
 
 FileDescriptor::~FileDescriptor() {
   if (fd_ >= 0) ::close(fd_);

@@ -33,6 +33,9 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
+// "Too many open files; raise …": what an errno means, and what helps.
+std::string text_of_errno(int error);
+
 // Wakes a thread that polls. Thread-safe.
 class Waker {
  public:

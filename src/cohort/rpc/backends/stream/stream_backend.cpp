@@ -13,6 +13,7 @@
 #include "cohort/core/log.h"
 #include "cohort/rpc/backends/stream/stream_connection.h"
 #include "cohort/rpc/internal/connected_channel.h"
+#include "cohort/rpc/refusal_log.h"
 
 namespace cohort::rpc::backends {
 namespace {
@@ -61,6 +62,7 @@ class StreamListener final : public Listener {
     is_stopped_ = true;
     waker_.wake();
     thread_.join();
+    failures_.finish();
     accepted_.close_all();
   }
 
@@ -93,7 +95,7 @@ class StreamListener final : public Listener {
   // only burn a core.
   void wait_after_failure(int error) {
     if (error == EAGAIN || error == ECONNABORTED || error == EINTR) return;
-    log_warn("cannot accept on ", options_.address, ": error ", error);
+    failures_.note("on " + options_.address, internal::text_of_errno(error));
     pollfd entry{waker_.fd(), POLLIN, 0};
     poll(&entry, 1, 100);
   }
@@ -103,6 +105,7 @@ class StreamListener final : public Listener {
   FileDescriptor socket_;
   internal::Waker waker_;
   std::atomic<bool> is_stopped_{false};
+  RefusalLog failures_{Clock::system(), "cannot accept"};
   internal::AcceptedChannels accepted_;
   std::thread thread_;
 };
