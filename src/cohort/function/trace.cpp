@@ -17,7 +17,6 @@
 #include "cohort/function/default_generator.h"
 #include "cohort/function/internal/tracer/changes.h"
 #include "cohort/function/internal/tracer/compare.h"
-#include "cohort/function/internal/tracer/escaped.h"
 #include "cohort/function/internal/tracer/key.h"
 #include "cohort/function/internal/tracer/listing.h"
 #include "cohort/function/internal/tracer/memory.h"

@@ -1,7 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/function/internal/tracer/memory.h"
 
+#include <unordered_map>
+#include <utility>
+
 namespace cohort::function {
+namespace {
+
+struct Known {
+  Mutex mutex;
+  // A weak reference keeps the address from being used again.
+  std::unordered_map<const c10::StorageImpl*, ExampleMemory> memories COHORT_GUARDED_BY(mutex);
+};
+
+// Never destroyed: tensors of static variables may go after it.
+Known& known() {
+  static Known& known = *new Known;
+  return known;
+}
+
+}  // namespace
 
 bool MemoryWatch::is_young(const void* address) const {
   const auto* byte = static_cast<const std::byte*>(address);
@@ -19,6 +37,27 @@ void MemoryWatch::reportMemoryUsage(void* address, std::int64_t bytes, Total, To
   } else {
     blocks_.erase(byte);
   }
+}
+
+void note_escaped(std::vector<ExampleMemory> escaped) {
+  Known& all = known();
+  const Lock lock(all.mutex);
+  std::erase_if(all.memories, [](const auto& entry) { return !entry.second.is_alive(); });
+  for (ExampleMemory& one : escaped) {
+    const c10::StorageImpl* storage = one.storage._unsafe_get_target();
+    all.memories.insert_or_assign(storage, std::move(one));
+  }
+}
+
+std::string origin_of_escaped(const c10::StorageImpl* storage) {
+  Known& all = known();
+  const Lock lock(all.mutex);
+  const auto found = all.memories.find(storage);
+  return found == all.memories.end() ? "" : origin_of(found->second);
+}
+
+std::string origin_of(const ExampleMemory& memory) {
+  return memory.maker.empty() ? "it is an argument or an element there" : memory.maker + " made it";
 }
 
 }  // namespace cohort::function

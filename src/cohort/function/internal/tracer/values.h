@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cohort/function/internal/tracer/content_hash.h"
-#include "cohort/function/internal/tracer/escaped.h"
+#include "cohort/function/internal/tracer/memory.h"
 
 namespace cohort::function {
 
