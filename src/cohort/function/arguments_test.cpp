@@ -30,7 +30,7 @@ TEST(FunctionArguments, NumbersThatDoNotFitAreRefused) {
   EXPECT_THAT([&] { narrow(std::int64_t{1} << 32); },
               throws_error(ErrorCode::invalid_argument, "got 4294967296"));
   EXPECT_THAT([&] { unsigned_one(-1); }, throws_error(ErrorCode::invalid_argument, "got -1"));
-  EXPECT_THAT([&] { Nest(std::numeric_limits<std::uint64_t>::max()); },
+  EXPECT_THAT([] { return Nest(std::numeric_limits<std::uint64_t>::max()); },
               throws_error(ErrorCode::invalid_argument, "below 2^63"));
 }
 
