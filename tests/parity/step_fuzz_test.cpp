@@ -74,7 +74,8 @@ class Table {
     text << programs_ << " programs: " << count(Kind::equal) << " equal, " << count(Kind::refused)
          << " refused, " << count(Kind::eager_throws) << " that throw eagerly and traced, "
          << count(Kind::differs) << " that differ, " << count(Kind::fails) << " that fail, "
-         << count(Kind::accepts_errors) << " that run though they throw eagerly\n";
+         << count(Kind::accepts_errors) << " that run though they throw eagerly, "
+         << count(Kind::warns) << " that warn of an escape\n";
     for (const auto& [reason, seeds] : refusals_) {
       text << "  refused " << seeds.size() << " times: " << reason << " (seeds";
       for (std::size_t i = 0; i < std::min<std::size_t>(seeds.size(), 5); ++i)

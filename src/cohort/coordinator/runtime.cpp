@@ -71,7 +71,6 @@ bool is_sole_owner(const at::Tensor& tensor, std::size_t handles) {
 // while it waits, or is retried.
 void keep_values(std::vector<at::Tensor>& inputs) {
   constexpr std::size_t kOwnHandles = 2;  // in the nest, and here
-  const c10::NoGradGuard no_grad;
   for (at::Tensor& input : inputs) {
     if (StringTensor::is(input) || is_sole_owner(input, kOwnHandles)) continue;
     input = input.detach().clone();

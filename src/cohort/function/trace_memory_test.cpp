@@ -121,6 +121,41 @@ TEST_F(TraceMemoryTest, WhatAFunctionReturnsOrMakesOfConstantsDoesNotEscape) {
   EXPECT_EQ(result.escaped, "");
 }
 
+// The trace itself held old gradients; LibTorch holds what is written with its own view.
+TEST_F(TraceMemoryTest, WhatOnlyGraphsHoldDoesNotEscape) {
+  at::Tensor w = parameter("w", {3});
+  const auto escaped_from = [&](const std::function<void(const at::Tensor&)>& work) {
+    return traced({normal({3}, 0)}, {normal({3}, 1)},
+                  [&](const Tensors& in) {
+                    work(in[0]);
+                    return Tensors{in[0].mul(2)};
+                  })
+        .escaped;
+  };
+  EXPECT_EQ(escaped_from([&](const at::Tensor& x) {
+              if (w.grad().defined()) w.mutable_grad().zero_();
+              w.mul(x).sum().backward();
+            }),
+            "");
+  EXPECT_EQ(escaped_from([](const at::Tensor& x) {
+              const at::Tensor leaf = x.detach().clone().requires_grad_();
+              leaf.mul(x).sum().backward();
+              leaf.mutable_grad().mul_(leaf);
+            }),
+            "");
+  at::Tensor buffer = variable("buffer", at::zeros({3}));
+  EXPECT_EQ(
+      escaped_from([&](const at::Tensor& x) { buffer.mul_(x.detach().clone().requires_grad_()); }),
+      "");
+  EXPECT_TRUE(buffer.is_leaf());
+  EXPECT_FALSE(buffer.requires_grad());
+  EXPECT_EQ(escaped_from([&](const at::Tensor& x) {
+              at::Tensor base = w.mul(x);
+              base.add_(base.view({3, 1}).sin().sum());
+            }),
+            "");
+}
+
 TEST_F(TraceMemoryTest, CapturedTensorsMayBeLazilyConjugatedOrNegated) {
   const at::Tensor z = at::complex(normal({3}, 5), normal({3}, 6)), number = z[0].conj();
   const at::Tensor conjugated = z.conj(), negated = at::imag(conjugated);

@@ -4,8 +4,11 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
+#include <iostream>
+#include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/core/log.h"
 #include "cohort/core/random.h"
 #include "tests/parity/step_fuzz/comparison.h"
 #include "tests/parity/step_fuzz/ops.h"
@@ -91,8 +94,23 @@ ClusterSide::Cluster::Cluster()
                                               .seed = kSeed}}),
       coordinator(strategy, {.attempts_max = 2}) {}
 
-ClusterSide::ClusterSide() = default;
-ClusterSide::~ClusterSide() = default;
+ClusterSide::ClusterSide() {
+  set_log_sink([this](LogLevel, std::string_view line) {
+    if (line.find("leaves a tensor outside") == std::string_view::npos) {
+      std::cerr << line << '\n';
+      return;
+    }
+    const Lock lock(warnings_.mutex);
+    warnings_.escapes += line;
+  });
+}
+
+ClusterSide::~ClusterSide() { set_log_sink({}); }
+
+std::string ClusterSide::Warnings::take() {
+  const Lock lock(mutex);
+  return std::exchange(escapes, {});
+}
 
 std::uint64_t ClusterSide::traces() const {
   return cluster_ ? cluster_->coordinator.statistics().traces : 0;
@@ -220,6 +238,8 @@ Verdict ClusterSide::compare(const Program& program) {
   try {
     const std::string prefix = "p" + std::to_string(programs_) + "/";
     Verdict verdict = Comparison(*cluster_, program, prefix).run();
+    const std::string escapes = warnings_.take();
+    if (!escapes.empty() && !verdict.is_failure()) verdict = {.kind = Kind::warns, .text = escapes};
     // A task may be gone.
     if (verdict.kind == Kind::fails) cluster_.reset();
     return verdict;

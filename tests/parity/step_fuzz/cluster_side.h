@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/core/mutex.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "tests/parity/step_fuzz/generator.h"
 
@@ -22,6 +23,7 @@ struct Verdict {
     differs,         // a wrong result
     fails,           // an error that is no refusal, where the eager run has none
     accepts_errors,  // no error, where the eager run has one
+    warns,           // of a tensor that leaves the step, which none does
   };
   Kind kind = Kind::equal;
   std::string text;  // what differs, or the error
@@ -52,6 +54,15 @@ class ClusterSide {
     Cluster();
   };
 
+  // Log lines that no program should cause. The library's threads write it.
+  struct Warnings {
+    Mutex mutex;
+    std::string escapes COHORT_GUARDED_BY(mutex);
+
+    std::string take();
+  };
+
+  Warnings warnings_;
   std::unique_ptr<Cluster> cluster_;
   std::uint64_t programs_ = 0;
 };

@@ -5,6 +5,8 @@
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/as_strided.h>
 
+#include <algorithm>
+
 #include "cohort/function/internal/tracer/arguments.h"
 #include "cohort/function/internal/tracer/key.h"
 #include "cohort/function/internal/tracer/recorder.h"
@@ -189,9 +191,14 @@ int Recorder::add_variable(const TracedVariable& traced, const at::Tensor& tenso
            "' is not contiguous or is part of another tensor's memory; register "
            "tensor.contiguous().clone()");
   }
-  for (const Watched& watched : watched_) {
-    if (watched.tensor.is_same(whole)) expect_untouched(watched);
+  auto watched = std::find_if(watched_.begin(), watched_.end(),
+                              [&](const Watched& one) { return one.tensor.is_same(whole); });
+  if (watched == watched_.end()) {
+    watch(whole);
+    watched = watched_.end() - 1;
   }
+  expect_untouched(*watched);
+  watched->is_met = true;
   COHORT_ASSERT(whole.storage().unsafeGetStorageImpl() == tensor.storage().unsafeGetStorageImpl());
   auto index = static_cast<int>(program_.variables.size());
   int id = values_.add(whole, Origin::variable);
@@ -204,7 +211,6 @@ int Recorder::add_variable(const TracedVariable& traced, const at::Tensor& tenso
                                 .is_handle_only = traced.is_handle_only});
   variables_.push_back({&traced, whole});
   state_.hide_gradient(whole);
-  state_.keep_memory(whole);
   return index;
 }
 

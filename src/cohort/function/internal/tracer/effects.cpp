@@ -236,22 +236,12 @@ void Recorder::finish(const std::vector<at::Tensor>& outputs) {
     });
   }
   drops_gradients_ = leaves_gradients();
-  for (std::size_t i = 0; i < variables_.size(); ++i) {
-    const VariableUse& use = variables_[i];
-    const ProgramVariable& variable = program_.variables[i];
-    guarded("cohort::assign", [&] {
-      if (values_.geometry(variable.id) != Geometry::of(use.tensor)) {
-        refuse("variable '", variable.name,
-               "' got other memory or another shape inside the function; copy_() or assign the new "
-               "values");
-      }
-      send_writes(static_cast<int>(i));
-    });
-  }
+  guarded("the end of the function", [&] { expect_variables_kept(); });
+  for (std::size_t i = 0; i < variables_.size(); ++i)
+    guarded("cohort::assign", [&] { send_writes(static_cast<int>(i)); });
   guarded("the end of the function", [&] {
     for (const at::Tensor& argument : arguments_) note_content_use(argument, false, false);
     for (const VariableUse& use : variables_) note_content_use(use.tensor, false, false);
-    expect_variables_kept();
     expect_random_state();
   });
   program_.ops.insert(program_.ops.begin(), draws_.begin(), draws_.end());

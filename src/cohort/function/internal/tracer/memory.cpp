@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/function/internal/tracer/memory.h"
 
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 namespace cohort::function {
@@ -37,6 +41,23 @@ void MemoryWatch::reportMemoryUsage(void* address, std::int64_t bytes, Total, To
   } else {
     blocks_.erase(byte);
   }
+}
+
+void release_graphs(const std::vector<at::Tensor>& tensors) {
+  std::vector<std::shared_ptr<torch::autograd::Node>> nodes;
+  std::unordered_set<const torch::autograd::Node*> seen;
+  const auto visit = [&](const std::shared_ptr<torch::autograd::Node>& node) {
+    if (node && seen.insert(node.get()).second) nodes.push_back(node);
+  };
+  for (const at::Tensor& tensor : tensors) {
+    // grad_fn() would make another one for a view, or throw.
+    const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+    if (meta != nullptr) visit(meta->grad_fn_);
+  }
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    for (const torch::autograd::Edge& edge : nodes[i]->next_edges()) visit(edge.function);
+  }
+  for (const auto& node : nodes) node->release_variables();
 }
 
 void note_escaped(std::vector<ExampleMemory> escaped) {

@@ -4,6 +4,7 @@
 // example, which no call changes.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/util/intrusive_ptr.h>
@@ -40,6 +41,10 @@ class MemoryWatch final : public c10::MemoryReportingInfoBase {
   // Start and end of the live blocks.
   std::map<const std::byte*, const std::byte*> blocks_ COHORT_GUARDED_BY(mutex_);
 };
+
+// Lets the backward passes of these tensors forget what they saved. Where a tensor was written with
+// a view of itself, its graph holds the tensor, and LibTorch would never free them.
+void release_graphs(const std::vector<at::Tensor>& tensors);
 
 // Memory that a pass has made from its example's values. A value type.
 struct ExampleMemory {

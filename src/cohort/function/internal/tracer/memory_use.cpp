@@ -165,13 +165,22 @@ void Recorder::expect_content(const at::Tensor& part, const TracedMemory& memory
                                                : "which " + memory.maker + " made");
 }
 
-void Recorder::watch_variables() {
-  for (const at::Tensor& variable : options_.variables) {
-    state_.keep_memory(variable);
-    watched_.push_back({variable, Geometry::of(variable), {}});
-    const std::span<const std::byte> bytes = bytes_of(variable);
-    if (!bytes.empty()) watched_.back().content.note(bytes, all_of(bytes));
+void Recorder::watch(const at::Tensor& variable) {
+  state_.keep_memory(variable);
+  watched_.push_back({variable, Geometry::of(variable), {}});
+  const std::span<const std::byte> bytes = bytes_of(variable);
+  if (!bytes.empty()) watched_.back().content.note(bytes, all_of(bytes));
+}
+
+void Recorder::release_graphs() {
+  const std::vector<at::Tensor> living = values_.living();
+  for (const at::Tensor& tensor : living) {
+    const TracedMemory* memory = values_.memory_of(tensor);
+    // A gradient that was written with its leaf holds the leaf. Those of variables are put back.
+    if (memory != nullptr && memory->origin == Origin::result && tensor.is_leaf())
+      tensor.mutable_grad().reset();
   }
+  function::release_graphs(living);
 }
 
 void Recorder::expect_own_memory(const Watched& watched) const {
@@ -193,10 +202,7 @@ void Recorder::expect_untouched(const Watched& watched) const {
 // Those that an op has used are looked at where it uses them.
 void Recorder::expect_variables_kept() const {
   for (const Watched& watched : watched_) {
-    const bool is_met =
-        std::any_of(variables_.begin(), variables_.end(),
-                    [&](const VariableUse& use) { return use.tensor.is_same(watched.tensor); });
-    if (is_met) {
+    if (watched.is_met) {
       expect_own_memory(watched);
     } else {
       expect_untouched(watched);

@@ -53,7 +53,9 @@ class Recorder final : public Trace {
   // Private copies of the arguments, which are then the program's first inputs.
   std::vector<at::Tensor> add_arguments(const std::vector<at::Tensor>& arguments);
   // Before the body: the variables are as they should be.
-  void watch_variables();
+  void watch_variables() {
+    for (const at::Tensor& variable : options_.variables) watch(variable);
+  }
   // The fallback's op. Throws Error; once it has thrown, it goes on throwing the same.
   void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
   // Ends the pass.
@@ -64,6 +66,9 @@ class Recorder final : public Trace {
   Program unfinished_program() const;
   // The composite ops that were called, with their host values alone.
   const std::vector<Op>& composite_calls() const { return composite_calls_; }
+  // After the pass: nothing calls backward() on its tensors any more. All of their graph was made
+  // in the pass, since tensors of other graphs are refused.
+  void release_graphs();
   // What holds values of this pass alone.
   std::vector<ExampleMemory> example_memory() const { return values_.example_memory(); }
   // The variables that the pass has met.
@@ -111,11 +116,12 @@ class Recorder final : public Trace {
     bool is_pulled_again = false;
     Writes writes;
   };
-  // A registered variable as it was before the body.
+  // A variable as it was before the body, or when the body came to it.
   struct Watched {
     at::Tensor tensor;
     Geometry geometry;
     ContentHash content;
+    bool is_met = false;  // an op has used it
   };
   // All but the first segment of a program begin with an op that names the variables to pull again.
   struct Segment {
@@ -190,6 +196,7 @@ class Recorder final : public Trace {
   void note_written(const at::Tensor& tensor, bool is_fixed, bool is_overwritten);
   // Refuses where something else than a recorded op has written since.
   void expect_content(const at::Tensor& part, const TracedMemory& memory) const;
+  void watch(const at::Tensor& variable);
   // Refuses where nothing but the body itself, past all operators, can have changed it.
   void expect_untouched(const Watched& watched) const;
   void expect_own_memory(const Watched& watched) const;

@@ -27,8 +27,10 @@ StateKeeper::~StateKeeper() {
   // Nothing here allocates or can meet a wrong shape; a failure would leave the state of a failed
   // trace behind.
   try {
+    drop_graphs();
     Untraced untraced;
-    for (const auto& [tensor, memory] : memories_) {
+    for (const Memory& kept : memories_) {
+      const at::Tensor &tensor = kept.tensor, &memory = kept.alias;
       const bool is_kept = tensor.is_alias_of(memory) && tensor.sizes() == memory.sizes() &&
                            tensor.strides() == memory.strides();
       if (!is_kept) tensor.set_data(memory);
@@ -41,6 +43,14 @@ StateKeeper::~StateKeeper() {
     generator.set_state(generator_state_.get_state());
   } catch (const std::exception& error) {
     log_error("[function.trace] could not put the state back: ", error.what());
+  }
+}
+
+// A buffer keeps the graph of what was written there.
+void StateKeeper::drop_graphs() const {
+  const c10::impl::ExcludeDispatchKeyGuard off(kTraceKey);
+  for (const Memory& kept : memories_) {
+    if (kept.was_leaf && !kept.tensor.is_leaf() && !kept.tensor.is_view()) kept.tensor.detach_();
   }
 }
 
@@ -78,7 +88,7 @@ void StateKeeper::change_values(const at::Tensor& tensor, Change how) {
 
 void StateKeeper::keep_memory(const at::Tensor& tensor) {
   Untraced untraced;
-  memories_.emplace_back(tensor, tensor.detach());
+  memories_.push_back({tensor, tensor.detach(), tensor.is_leaf()});
 }
 
 std::vector<at::Tensor> StateKeeper::leaves_with_gradients() const {

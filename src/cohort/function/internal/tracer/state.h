@@ -6,7 +6,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <unordered_set>
-#include <utility>
 #include <vector>
 
 #include "cohort/function/internal/tracer/changes.h"
@@ -31,7 +30,7 @@ class StateKeeper {
   void save_contents(const at::Tensor& tensor);
   // Other values for the variable of `tensor` as long as this lives, made in place.
   void change_values(const at::Tensor& tensor, Change how);
-  // For a tensor whose memory or shape the body might replace (set_data(), unsqueeze_()).
+  // For a tensor whose memory, shape or graph the body might replace (set_data(), unsqueeze_()).
   void keep_memory(const at::Tensor& tensor);
   // The leaves that were hidden and have a gradient now.
   std::vector<at::Tensor> leaves_with_gradients() const;
@@ -43,6 +42,11 @@ class StateKeeper {
     at::Tensor memory;  // all bytes of a storage
     at::Tensor copy;
   };
+  struct Memory {
+    at::Tensor tensor;
+    at::Tensor alias;
+    bool was_leaf;
+  };
   struct Changed {
     at::Tensor memory;
     Change how;
@@ -51,11 +55,12 @@ class StateKeeper {
     at::Tensor leaf;
     at::Tensor gradient;
   };
+  void drop_graphs() const;
 
   at::Generator generator_state_;
   std::vector<Changed> changed_;
   std::vector<Contents> contents_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> memories_;  // tensor, alias of its memory
+  std::vector<Memory> memories_;
   std::vector<Gradient> gradients_;
   std::unordered_set<const void*> seen_;
   std::unordered_set<const void*> changed_storages_;

@@ -125,6 +125,14 @@ std::vector<ExampleMemory> ValueTable::example_memory() const {
   return made;
 }
 
+std::vector<at::Tensor> ValueTable::living() const {
+  std::vector<at::Tensor> living;
+  for (const auto& [address, known] : tensors_) {
+    if (auto tensor = known.tensor.lock(); tensor.defined()) living.emplace_back(std::move(tensor));
+  }
+  return living;
+}
+
 void ValueTable::know(const at::Tensor& tensor, int id) {
   Known known{
       c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>(tensor.getIntrusivePtr()),

@@ -105,6 +105,8 @@ class ValueTable {
   const Geometry& geometry(int id) const { return geometries_[static_cast<std::size_t>(id)]; }
   // The memory whose content another run has otherwise, and which is nobody else's.
   std::vector<ExampleMemory> example_memory() const;
+  // The tensors that something still holds.
+  std::vector<at::Tensor> living() const;
   // An op of the trace made this TensorImpl, in whatever memory.
   bool is_result(const at::Tensor& tensor) const;
 
