@@ -11,6 +11,7 @@
 
 #include "cohort/core/log.h"
 #include "cohort/testing/coordinator_fixture.h"
+#include "cohort/testing/failing_allocator.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {
@@ -87,6 +88,27 @@ TEST_F(CoordinatorArguments, PartsOfTensorsAreThoseOfTheCallToo) {
 }
 
 // Nothing said so, and the program ended with success.
+// Nothing was sent to the worker any more.
+TEST_F(CoordinatorArguments, WithoutMemoryToSendThemTheWorkerIsLostAndComesBack) {
+  worker.answers = true;
+  const Function step([](at::Tensor x) { return x.sum(); });
+  const at::Tensor columns = at::ones({2, 3}).t();
+  coordinator().schedule(step, columns);
+  bool has_failed = true;
+  for (int failures = 0; has_failed && failures < 20; ++failures) {
+    has_failed = false;
+    try {
+      const testing::FailingAllocator::After limit(failures);
+      coordinator().schedule(step, columns);
+    } catch (const std::exception&) {
+      has_failed = true;
+    }
+    coordinator().schedule(step, columns);
+    EXPECT_TRUE(coordinator().join(std::chrono::seconds(60))) << "after failure " << failures;
+  }
+  EXPECT_FALSE(has_failed);
+}
+
 TEST_F(CoordinatorArguments, ClosuresThatNobodyWaitedForAreCountedInAWarning) {
   for (int i = 0; i < 3; ++i) coordinator().schedule(nothing);
   ASSERT_TRUE(worker.await_closures(1));

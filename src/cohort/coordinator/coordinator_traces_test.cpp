@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
 #include <optional>
 #include <thread>
 
@@ -164,6 +165,99 @@ TEST_F(CoordinatorTraces, ATraceIsNoTimeInWhichNothingEnds) {
   });
   EXPECT_NO_THROW(EXPECT_TRUE(coordinator.join(std::chrono::seconds(60))));
   answer.join();
+}
+
+// Waits for what may not come, where nothing tells that it never will.
+constexpr auto kMoment = std::chrono::milliseconds(200);
+
+class LateTraces : public testing::CoordinatorFixture {
+ protected:
+  LateTraces() {
+    worker.answers = false;
+    worker.on_peek = [](const rpc::PeekRequest&) {
+      return rpc::PeekReply{.fields = 1, .tensors = {at::ones({4}), at::ones({4}).mul(2)}};
+    };
+  }
+  // The first closure draws what there is no program for.
+  void schedule(ClusterCoordinator& coordinator, const Function& step) {
+    data = coordinator.create_per_worker_dataset(Dataset::range(7).batch(4));
+    coordinator.schedule(step, data->iterator());
+    ASSERT_TRUE(worker.await_closures(1));
+    worker.end(
+        {{.closure_id = 1, .status = End::Status::needs_program, .tensors = {at::ones({3})}}});
+  }
+
+  std::optional<PerWorkerDataset> data;
+};
+
+// It had the value of a constant that was written after schedule().
+TEST_F(LateTraces, DoNotSeeConstantsOfAnotherTime) {
+  at::Tensor scale = at::ones({1});
+  const Function step([&](Iterator& it) { return it.next<at::Tensor>() * scale; });
+  ClusterCoordinator coordinator(strategy());
+  schedule(coordinator, step);
+  scale.fill_(2);
+  EXPECT_THAT([&] { coordinator.join(std::chrono::seconds(60)); },
+              throws_error(ErrorCode::failed_precondition, "written to or replaced after"));
+  EXPECT_EQ(coordinator.statistics().traces, 1U);
+}
+
+// A call in another thread took the flags of the trace for those of its variables.
+TEST_F(LateTraces, FlagsAreNotThoseOfOtherCalls) {
+  const Variable w = strategy().variable("w", at::ones({}));
+  ClusterCoordinator coordinator(strategy());
+  std::future<void> other;
+  int calls = 0;
+  const Function step([&](Iterator& it) {
+    const at::Tensor product = it.next<at::Tensor>() * w.tensor();
+    if (++calls != 3) return;  // the second trace's first pass
+    other = std::async(std::launch::async, [&] { coordinator.schedule(step, data->iterator()); });
+    other.wait_for(kMoment);
+  });
+  schedule(coordinator, step);
+  w.tensor().requires_grad_(false);
+  std::thread answer([&] {
+    if (worker.await_closures(2)) worker.end({{.closure_id = 1}});
+    if (worker.await_closures(3)) worker.end({{.closure_id = 2}});
+  });
+  EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
+  other.get();
+  EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
+  answer.join();
+  EXPECT_EQ(coordinator.statistics().traces, 3U);
+  EXPECT_FALSE(w.tensor().requires_grad());
+}
+
+// It computed with the changed values of the trace's second pass.
+TEST_F(CoordinatorTraces, AStepThatRunsHereSeesNoTraceOfAnotherThread) {
+  ps.on_request = [](const rpc::Frame& request) {
+    if (static_cast<rpc::MessageType>(request.type) == rpc::MessageType::pull)
+      return rpc::to_frame(rpc::PullReply{.values = {at::ones({2})}, .versions = {}});
+    return rpc::Frame{.type = request.type};
+  };
+  const Variable w = strategy().variable("w", at::ones({2}));
+  ClusterCoordinator coordinator(strategy());
+  testing::Promised<bool> has_looked;
+  std::promise<void> in_second_pass;
+  int calls = 0;
+  const Function step([&](at::Tensor x) {
+    if (++calls == 2) {
+      in_second_pass.set_value();
+      has_looked.wait();
+    }
+    return x * w.tensor();
+  });
+  std::future<void> other;
+  at::Tensor seen;
+  strategy().run([&] {
+    other = std::async(std::launch::async, [&] { coordinator.schedule(step, at::ones({2})); });
+    in_second_pass.get_future().wait_for(kMoment);
+    seen = w.tensor().detach().clone();
+    has_looked.set(true);
+  });
+  other.get();
+  EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
+  EXPECT_TRUE(seen.eq(1).all().item<bool>()) << seen;
 }
 
 TEST_F(CoordinatorTraces, AFunctionListsThePrograms) {

@@ -71,8 +71,12 @@ std::shared_ptr<StepFunction> Runtime::step_for(const Function& fn,
   const auto mode = is_traced ? function::TracingMode::current() : function::TracingMode();
   {
     const Lock lock(mutex_);
-    if (auto step = known_step(fn, arguments, mode)) return step;
+    // A later trace sets flags for its time.
+    if (!is_tracing_late_) {
+      if (auto step = known_step(fn, arguments, mode)) return step;
+    }
   }
+  const auto stand_ins = strategy_.lock_stand_ins();
   const Lock tracing(tracing_);
   std::uint32_t id = 0;
   {
@@ -182,6 +186,7 @@ void Runtime::trace_waiting() {
 }
 
 void Runtime::trace_one(ClosureId closure) {
+  const auto stand_ins = strategy_.lock_stand_ins();
   const Lock tracing(tracing_);
   std::shared_ptr<StepFunction> step;
   std::vector<at::Tensor> drawn;
@@ -191,6 +196,7 @@ void Runtime::trace_one(ClosureId closure) {
     if (found == pending_.end()) return;
     step = found->second.function;
     drawn = found->second.drawn;
+    is_tracing_late_ = true;
   }
   std::optional<Error> error;
   try {
@@ -200,6 +206,7 @@ void Runtime::trace_one(ClosureId closure) {
   }
   {
     const Lock lock(mutex_);
+    is_tracing_late_ = false;
     const TimePoint now = Clock::system().now();
     last_end_ = now;  // the closure waited for this process until now, not for a task
     Actions actions;
@@ -215,6 +222,11 @@ void Runtime::trace_one(ClosureId closure) {
 
 // Another program that a worker refuses is taken back; those before it serve on.
 void Runtime::trace_for(StepFunction& step, const std::vector<at::Tensor>& drawn) {
+  COHORT_CHECK(step.freshness() != Freshness::stale, ErrorCode::failed_precondition,
+               "[coordinator.trace] '", step.name(),
+               "' captures a tensor that was written to or replaced after schedule(), and a worker "
+               "drew an element whose shapes need another trace, which would see the new values: "
+               "pass it as an argument, or make it a variable; or batch with drop_remainder");
   const bool is_new = step.trace_drawn(drawn);
   if (is_new) {
     const Lock lock(mutex_);

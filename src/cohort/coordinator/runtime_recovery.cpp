@@ -60,7 +60,12 @@ void Runtime::watch() {
                     [this] { return is_over(); });
     }
     if (is_over()) return;
-    const std::vector<HealthCall> calls = ask_workers();
+    std::vector<HealthCall> calls(silences.size());
+    try {
+      calls = ask_workers();
+    } catch (...) {  // of too little memory
+      log_error("asking the workers for their health failed: ", current_error().what());
+    }
     for (std::uint32_t i = 0; i < silences.size(); ++i) {
       if (!silences[i].add(calls[i].epoch, calls[i].is_silent)) continue;
       const Lock lock(mutex_);
@@ -110,7 +115,8 @@ void Runtime::recover(std::uint32_t index) {
       if (!set_up(index, link)) continue;
       log_warn("worker:", index, " is back");
       pause.reset();
-    } catch (const Error& error) {
+    } catch (...) {
+      const Error error = current_error();
       if (gives_way(error) || is_over()) return;
       const Lock lock(mutex_);
       if (std::exchange(workers_[index].refusal, error.message()) != error.message())

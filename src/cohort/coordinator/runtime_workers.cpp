@@ -301,9 +301,9 @@ void Runtime::flush_worker(std::uint32_t index) {
     try {
       if (!batch.closures.empty()) data->send_one_way(rpc::to_frame(std::move(batch)));
       if (!cancel.closures.empty()) data->send_one_way(rpc::to_frame(cancel));
-    } catch (const Error& error) {
+    } catch (...) {
       // Its loss is on the way through on_lost, which takes the closures back.
-      log_debug("sending to worker:", index, " failed: ", error.what());
+      log_debug("sending to worker:", index, " failed: ", current_error().what());
       data->close();  // also where what was sent is at fault
     }
     const Lock lock(mutex_);

@@ -154,18 +154,21 @@ class FlagsScope {
   explicit FlagsScope(const std::vector<std::pair<at::Tensor, bool>>& flags) {
     for (const auto& [tensor, flag] : flags) {
       if (tensor.requires_grad() == flag) continue;
-      changed_.push_back(tensor);
+      changed_.emplace_back(tensor, flag);
       tensor.requires_grad_(flag);
     }
   }
+  // What their owner has set meanwhile stays.
   ~FlagsScope() {
-    for (const at::Tensor& tensor : changed_) tensor.requires_grad_(!tensor.requires_grad());
+    for (const auto& [tensor, flag] : changed_) {
+      if (tensor.requires_grad() == flag) tensor.requires_grad_(!flag);
+    }
   }
   FlagsScope(const FlagsScope&) = delete;
   FlagsScope& operator=(const FlagsScope&) = delete;
 
  private:
-  std::vector<at::Tensor> changed_;
+  std::vector<std::pair<at::Tensor, bool>> changed_;
 };
 
 // Stands for a worker's iterator while a step is traced.

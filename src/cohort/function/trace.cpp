@@ -44,12 +44,13 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
 
 // Once a process, and for good: no trace runs while a library is unloaded.
 void install_fallback() {
-  static const auto* library = [] {
-    auto* made = new torch::Library(torch::Library::IMPL, "_", kTraceKey, __FILE__, __LINE__);
-    made->fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
-    return made;
+  static const bool is_installed = [] {
+    static torch::Library& library =
+        *new torch::Library(torch::Library::IMPL, "_", kTraceKey, __FILE__, __LINE__);
+    library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+    return true;
   }();
-  (void)library;
+  (void)is_installed;
 }
 
 // Ops of this thread go to `recorder` while it stands.

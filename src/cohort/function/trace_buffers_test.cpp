@@ -112,8 +112,8 @@ TEST_F(TraceBuffers, BatchNormSendsTheBatchsStatistics) {
   averages();
   Traced result = traced_one([&](at::Tensor x) { batch_norm(x, 0.1); });
   EXPECT_THAT(effects(result), ElementsAre("merge_average", "merge_average"));
-  for (const auto& used : PreparedProgram::decode(result.bytes)->info().variables)
-    EXPECT_TRUE(used.is_merged) << used.name;
+  const auto program = PreparedProgram::decode(result.bytes);
+  for (const auto& used : program->info().variables) EXPECT_TRUE(used.is_merged) << used.name;
   const at::Tensor x = normal({4, 3}, 2);
   MergingHost host = run(result);
   ASSERT_EQ(host.merged.size(), 2);

@@ -22,6 +22,7 @@ struct Step : ModuleStep {
     for (const auto& item : module->named_buffers()) buffers.emplace_back(item.key(), item.value());
     inputs = std::move(makes_inputs);
     value = std::move(gives);
+    eval = [module] { module->eval(); };
   }
 };
 

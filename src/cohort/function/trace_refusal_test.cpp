@@ -4,6 +4,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/kron.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
@@ -95,6 +96,16 @@ TEST_F(TraceRefusal, WritesToUnregisteredBuffers) {
               }),
               AllOf(HasSubstr("'aten::native_batch_norm'"), HasSubstr(reason)));
   EXPECT_TRUE(bits_equal(mean, at::zeros({3})));
+}
+
+// A worker failed at memory that was too small.
+TEST_F(TraceRefusal, OutputsThatACompositeGivesMemory) {
+  EXPECT_THAT(refusal([](at::Tensor x) {
+                at::Tensor out = at::empty({0});
+                at::kron_out(out, x, x);
+                return out;
+              }),
+              HasSubstr("call the form that returns its result"));
 }
 
 TEST_F(TraceRefusal, NoiseThatIsNotTheFunctionsOwn) {

@@ -169,7 +169,8 @@ std::vector<std::pair<at::Tensor, Variable>> Optimizer::compute_gradients(
   COHORT_CHECK(!inputs.empty(), ErrorCode::invalid_argument,
                "[optimizer.minimize] expected a variable that requires ", "a gradient, got ",
                names_of(state_->variables), ", all frozen by requires_grad_(false)");
-  const auto results = torch::autograd::grad({loss}, inputs, {}, /*retain_graph=*/c10::nullopt,
+  // The graph stays: another optimizer may have the other variables of this loss.
+  const auto results = torch::autograd::grad({loss}, inputs, {}, /*retain_graph=*/true,
                                              /*create_graph=*/false, /*allow_unused=*/true);
   bool is_any_defined = false;
   for (std::size_t i = 0; i < results.size(); ++i) {

@@ -49,6 +49,17 @@ TEST_F(OptimizerTest, ASecondMinimizeStartsFromFreshGradients) {
   EXPECT_FALSE(weight_.tensor().grad().defined());
 }
 
+// The second one was told to retain a graph.
+TEST_F(OptimizerTest, TwoOptimizersShareALoss) {
+  const Sgd of_weight({weight_}, {.learning_rate = 0.5}), of_bias({bias_}, {.learning_rate = 0.25});
+  const at::Tensor squares = (weight_.tensor() * bias_.tensor()).square().sum();
+  const auto first_part = of_weight.compute_gradients(squares);
+  of_bias.minimize(squares);
+  of_weight.apply_gradients(first_part);
+  EXPECT_EQ(first(weight_), 1 - 0.5 * 2);
+  EXPECT_EQ(first(bias_), 1 - 0.25 * 2);
+}
+
 TEST_F(OptimizerTest, GradientsMayBeChangedBeforeTheyAreApplied) {
   auto gradients = sgd_.compute_gradients(loss());
   ASSERT_EQ(gradients.size(), 3U);

@@ -506,16 +506,18 @@ void ClosureRunner::Host::push() {
   for (Push& push : take_pushes()) {
     const std::string ps = "ps:" + std::to_string(push.ps);
     const std::shared_ptr<rpc::Requester> link = runner_.links_.get(push.ps);
-    ++running_->unacknowledged;
+    rpc::Frame frame = rpc::to_frame(std::move(push.request));
     const std::uint64_t number = runner_.open_pushes_->add(ps, link, Clock::system().now());
-    const auto on_answer = [running = running_, ps, number,
-                            open = runner_.open_pushes_](const rpc::Answer& answer) {
+    rpc::Requester::OnAnswer on_answer = [running = running_, ps, number,
+                                          open = runner_.open_pushes_](const rpc::Answer& answer) {
       open->answered(number);
       if (const std::optional<Error> error = running->acknowledge(answer, ps))
         running->fail(*error);
       running->release();
     };
-    link->request(rpc::to_frame(std::move(push.request)), on_answer);
+    // Nothing throws between this and the answer, which counts down.
+    ++running_->unacknowledged;
+    link->request(std::move(frame), std::move(on_answer));
   }
 }
 

@@ -64,6 +64,7 @@ Fields WorkerIterator::next() {
     peeked_.pop_front();
     return fields;
   }
+  if (peeked_error_) throw Error(*std::exchange(peeked_error_, std::nullopt));
   COHORT_CHECK(draw(fields), ErrorCode::out_of_range,
                "[server.iterator_next] the data has ended; repeat() the dataset and schedule a "
                "fixed number of steps");
@@ -72,11 +73,17 @@ Fields WorkerIterator::next() {
 
 std::vector<Fields> WorkerIterator::peek(std::size_t count) {
   const Lock lock(mutex_);
-  while (peeked_.size() < count) {
+  while (peeked_.size() < count && !peeked_error_) {
     Fields fields;
-    if (!draw(fields)) break;
+    try {
+      if (!draw(fields)) break;
+    } catch (...) {
+      peeked_error_ = current_error();
+      break;
+    }
     peeked_.push_back(std::move(fields));
   }
+  if (peeked_.empty() && peeked_error_) throw Error(*std::exchange(peeked_error_, std::nullopt));
   const std::size_t available = std::min(count, peeked_.size());
   return {peeked_.begin(), peeked_.begin() + static_cast<std::ptrdiff_t>(available)};
 }

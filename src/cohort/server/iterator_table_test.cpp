@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "cohort/function/registry.h"
 #include "cohort/testing/channel_fixture.h"
 
 namespace cohort::server {
@@ -25,6 +26,25 @@ TEST(IteratorTable, AnElementIsDrawnOnceWhoeverPeeksAtItMeanwhile) {
   for (std::size_t i = 1; i < elements.size(); ++i)
     EXPECT_EQ(elements[i][0].item<std::int64_t>(),
               elements[0][0].item<std::int64_t>() + static_cast<std::int64_t>(i));
+  EXPECT_TRUE(table.end(patience()));
+}
+
+// The error came in the place of the first element, which was lost to who stops there.
+TEST(IteratorTable, AnErrorBehindAnElementStaysBehindIt) {
+  IteratorTable table;
+  function::register_function("iterator_table_test.not_1", [](std::vector<at::Tensor> in) {
+    COHORT_CHECK(in[0].item<std::int64_t>() != 1, ErrorCode::invalid_argument, "1");
+    return in;
+  });
+  const Dataset data = Dataset::range(3).map(Function::registered("iterator_table_test.not_1"));
+  table.create({.id = 1, .dataset = data.serialize()}, {});
+  Promised<std::vector<Fields>> peeked;
+  table.use(1, [&](WorkerIterator& iterator) { peeked.set(iterator.peek(2)); });
+  EXPECT_EQ(peeked.wait().size(), 1);
+  const auto next = [&] { return table.find(1)->next().at(0).item<std::int64_t>(); };
+  EXPECT_EQ(next(), 0);
+  EXPECT_THROW(next(), Error);
+  EXPECT_EQ(next(), 2);
   EXPECT_TRUE(table.end(patience()));
 }
 

@@ -127,7 +127,7 @@ StoredVariable::Reserve ParameterStore::reserve(const rpc::Effect& effect,
                    "', got ", effect.hyper.size(), " numbers");
       return variable.reserve_average(tensors[0], tensors[1], effect.hyper[0]);
     default:
-      return variable.reserve_assign(tensors[0]);
+      return variable.reserve_assign(assign_kind(effect.kind), tensors[0]);
   }
 }
 

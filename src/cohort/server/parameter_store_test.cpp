@@ -157,6 +157,21 @@ TEST_F(ParameterStoreTest, AveragesRefuseWhatDoesNotFit) {
   expect_value(0);
 }
 
+// The updates before it in the push had been made.
+TEST_F(ParameterStoreTest, WhatLibTorchDoesNotSubtractIsRefusedBeforeAnyUpdate) {
+  store.create({{.id = 3, .name = "mask", .spec = {at::ScalarType::Bool, {{2}}}}});
+  const auto request_of = [](Kind kind) {
+    rpc::PushRequest request = push(1, Kind::assign_add, {at::ones({4})});
+    request.effects.push_back(
+        {.kind = kind, .variable = 3, .tensors = {at::zeros({2}, at::kBool)}});
+    return request;
+  };
+  EXPECT_EQ(code_of(request_of(Kind::assign_sub)), ErrorCode::invalid_argument);
+  expect_value(0);
+  EXPECT_TRUE(store.push(request_of(Kind::assign_add)).was_applied);
+  expect_value(1);
+}
+
 // As batch norm on 16 workers: a counter, and a variance that is often near zero.
 TEST_F(ParameterStoreTest, SixteenWorkersCountExactlyAndKeepAVariance) {
   constexpr int kWorkers = 16;

@@ -378,7 +378,8 @@ void Server::Task::shutdown(std::chrono::milliseconds grace) {
   {
     const Lock lock(mutex_);
     is_ending_ = true;
-    end_by_ = Deadline::after(grace);
+    constexpr auto kMax = std::chrono::duration_cast<std::chrono::milliseconds>(Duration::max());
+    end_by_ = Deadline::after(std::clamp(grace, std::chrono::milliseconds::zero(), kMax));
   }
   changed_.notify_all();
 }

@@ -57,6 +57,7 @@ void move_average(const at::Tensor& next, const at::Tensor& value, const at::Ten
 StoredVariable::StoredVariable(const rpc::VariableSpec& spec)
     : name_(spec.name),
       spec_(spec.spec),
+      can_add_{can_add(spec.spec.dtype, false), can_add(spec.spec.dtype, true)},
       value_(at::zeros(*spec.spec.sizes, at::TensorOptions(spec.spec.dtype))) {
   retired_.reserve(kSparesMax);
 }
@@ -96,8 +97,24 @@ StoredVariable::Reserve StoredVariable::reserve_apply(const UpdateRule& rule,
   return made;
 }
 
-StoredVariable::Reserve StoredVariable::reserve_assign(const at::Tensor& value) {
+// LibTorch's CPU has no sum or difference for every dtype.
+bool StoredVariable::can_add(at::ScalarType dtype, bool subtracts) {
+  try {
+    const at::Tensor one = at::zeros({1}, at::TensorOptions(dtype));
+    at::Tensor result = at::empty({1}, at::TensorOptions(dtype));
+    subtracts ? at::sub_out(result, one, one) : at::add_out(result, one, one);
+    return true;
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
+StoredVariable::Reserve StoredVariable::reserve_assign(AssignKind kind, const at::Tensor& value) {
   check_spec("assign", value);
+  COHORT_CHECK(kind == AssignKind::assign || can_add_[kind == AssignKind::sub],
+               ErrorCode::invalid_argument, "[server.assign] expected a dtype that LibTorch can ",
+               kind == AssignKind::add ? "add" : "subtract", " on the CPU, got ", spec_.to_string(),
+               " (variable '", name_, "'); assign the whole value");
   return reserve(value);
 }
 
@@ -127,6 +144,9 @@ void StoredVariable::check_rows(const at::Tensor& ids, const at::Tensor& rows) c
   const bool is_table =
       !expected.empty() && ids.dim() == 1 && ids.scalar_type() == at::ScalarType::Long;
   if (is_table) expected[0] = ids.numel();
+  COHORT_CHECK(can_add_[false], ErrorCode::invalid_argument,
+               "[server.scatter_add] expected a dtype that LibTorch can add on the CPU, got ",
+               spec_.to_string(), " (variable '", name_, "'); assign the whole value");
   COHORT_CHECK(is_table && rows.sizes().vec() == expected && rows.scalar_type() == spec_.dtype,
                ErrorCode::invalid_argument,
                "[server.scatter_add] expected int64 ids [n] and rows of ", spec_.to_string(),

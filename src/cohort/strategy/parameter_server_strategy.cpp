@@ -103,6 +103,7 @@ class ParameterServerStrategy::Home final : public internal::ModuleHome,
   VariableTable variables;
   std::atomic<bool> has_warned{false};
   CoordinatorPlace coordinator;
+  std::recursive_mutex stand_ins;
 
  private:
   Variable make(const internal::NamedTensor& wanted, std::uint32_t ps) COHORT_REQUIRES(creation_);
@@ -280,15 +281,22 @@ std::shared_ptr<const InputHost> ParameterServerStrategy::input_host() {
 }
 
 void ParameterServerStrategy::run_replicas(const std::function<void(ReplicaContext&)>& body) {
+  std::unique_lock<std::recursive_mutex> stand_ins;
   if (function::Trace::current() == nullptr && EagerStep::current() == nullptr) {
     if (!home_->has_warned.exchange(true)) {
       log_warn(
           "ParameterServerStrategy::run outside a scheduled function runs on the coordinator; "
           "use ClusterCoordinator::schedule to run on the workers");
     }
+    // A trace in another thread would change them.
+    stand_ins = lock_stand_ins();
     load_stand_ins();
   }
   internal::in_replica_context(*this, 0, body);
+}
+
+std::unique_lock<std::recursive_mutex> ParameterServerStrategy::lock_stand_ins() const {
+  return std::unique_lock(home_->stand_ins);
 }
 
 std::vector<at::Tensor> ParameterServerStrategy::load_stand_ins() const {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -102,6 +103,9 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   std::shared_ptr<void> shared_state() const;
   const VariableTable& variables() const;
   CoordinatorPlace& coordinator_place();
+  // Who runs the user's code with the stand-ins, or changes them, holds this. It comes before every
+  // other lock, and the same thread may take it again.
+  std::unique_lock<std::recursive_mutex> lock_stand_ins() const;
   // Pulls every variable into its stand-in, and gives the values in the order of variables().
   std::vector<at::Tensor> load_stand_ins() const;
 

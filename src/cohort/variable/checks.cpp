@@ -28,7 +28,8 @@ void check_tensor(std::string_view name, const at::Tensor& tensor, bool is_train
                " (trainable variable '", name, "'); use value.detach().requires_grad_()");
 }
 
-void check_assign(std::string_view name, const TensorSpec& expected, const at::Tensor& value) {
+void check_assign(AssignKind kind, std::string_view name, const TensorSpec& expected,
+                  const at::Tensor& value) {
   COHORT_CHECK(value.defined(), ErrorCode::invalid_argument, "[variable.assign] expected ",
                expected.to_string(), ", got an undefined tensor (variable '", name, "')");
   const TensorSpec got = TensorSpec::of(value);
@@ -36,6 +37,9 @@ void check_assign(std::string_view name, const TensorSpec& expected, const at::T
                "[variable.assign] expected ", expected.to_string(), ", got ",
                value.layout() == at::kStrided ? "" : "a sparse ", got.to_string(), " (variable '",
                name, "'); assign a value of the variable's own dtype and shape");
+  COHORT_CHECK(kind != AssignKind::sub || got.dtype != at::kBool, ErrorCode::invalid_argument,
+               "[variable.assign_sub] expected numbers, got ", got.to_string(), " (variable '",
+               name, "'), which LibTorch does not subtract; assign(value.logical_xor(…))");
 }
 
 std::vector<double> values_of(std::span<const at::Tensor> hyper) {

@@ -28,7 +28,7 @@ at::Tensor LocalVariable::read() const {
 }
 
 void LocalVariable::assign(AssignKind kind, const at::Tensor& value) {
-  check_assign(name_, spec_, value);
+  check_assign(kind, name_, spec_, value);
   check_one_replica("variable.assign");
   if (Trace* trace = Trace::current()) {
     trace->assign(kind, value_, value);

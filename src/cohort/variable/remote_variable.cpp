@@ -112,7 +112,7 @@ void RemoteVariable::write_back() {
 }
 
 void RemoteVariable::assign(AssignKind kind, const at::Tensor& value) {
-  variable::check_assign(name_, spec_, value);
+  variable::check_assign(kind, name_, spec_, value);
   variable::check_one_replica("variable.assign");
   if (Trace* trace = Trace::current()) {
     trace->assign(kind, stand_in_, value);

@@ -206,6 +206,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   Condition changed_;
   Condition stopped_;  // for those who are not to wake at every end of a closure
   ClosureQueue queue_ COHORT_GUARDED_BY(mutex_);
+  // A closure gets a program after its schedule().
+  bool is_tracing_late_ COHORT_GUARDED_BY(mutex_) = false;
   CoordinatorNumbers numbers_ COHORT_GUARDED_BY(mutex_);
   std::unordered_map<ClosureId, Pending> pending_ COHORT_GUARDED_BY(mutex_);
   // Memory to use again: it comes from callers' threads and goes on channels', which allocators pay

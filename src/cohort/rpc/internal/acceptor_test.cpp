@@ -62,6 +62,9 @@ TEST(Acceptor, AConnectionThatCannotBeHandedOverCostsNoOther) {
   is_third_here.wait();
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// The sanitizers look at memory through pipes, and have their own threads.
+
 // Lowers a limit of this process while it lives.
 class LowLimit {
  public:
@@ -106,18 +109,48 @@ TEST(Acceptor, ACallerWithoutDescriptorsHearsThatItIsItsOwnLimit) {
       throws_error(ErrorCode::resource_exhausted, "raise this process's limit"));
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// New threads get more stack than there is memory.
+class WithoutThreads {
+ public:
+  WithoutThreads() {
+    pthread_getattr_default_np(&before_);
+    pthread_attr_t huge;
+    pthread_attr_init(&huge);
+    pthread_attr_setstacksize(&huge, std::size_t{1} << 50);
+    EXPECT_EQ(pthread_setattr_default_np(&huge), 0);
+  }
+  ~WithoutThreads() { pthread_setattr_default_np(&before_); }
+  WithoutThreads(const WithoutThreads&) = delete;
+  WithoutThreads& operator=(const WithoutThreads&) = delete;
+
+ private:
+  pthread_attr_t before_;
+};
+
 // It was an unknown error, and a fault of Cohort.
 TEST(StartThread, WithoutMemorySaysWhatHelps) {
-  pthread_attr_t before;
-  pthread_attr_t huge;
-  pthread_getattr_default_np(&before);
-  pthread_attr_init(&huge);
-  pthread_attr_setstacksize(&huge, std::size_t{1} << 50);
-  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  const WithoutThreads none;
   EXPECT_THAT([] { start_thread([] {}).join(); },
               throws_error(ErrorCode::resource_exhausted, "cannot start a thread"));
-  pthread_setattr_default_np(&before);
+}
+
+// Its handlers held the channel for good.
+TEST(StartThread, AChannelWithoutOneHasEnded) {
+  const WithoutThreads none;
+  const auto held = std::make_shared<int>();
+  std::vector<ErrorCode> ends;
+  ChannelEnd end({.task = "worker:0", .address = "127.0.0.1:1"});
+  EXPECT_THAT(
+      [&] {
+        start_channel_thread(
+            end,
+            {.on_frame = [held](Frame) {},
+             .on_closed = [&](const Error& error) { ends.push_back(error.code()); }},
+            [] {});
+      },
+      throws_error(ErrorCode::resource_exhausted, "cannot start a thread"));
+  EXPECT_THAT(ends, ::testing::ElementsAre(ErrorCode::resource_exhausted));
+  EXPECT_EQ(held.use_count(), 1);
 }
 #endif
 

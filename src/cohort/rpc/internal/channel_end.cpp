@@ -120,6 +120,18 @@ std::thread start_thread(std::function<void()> body) {
   }
 }
 
+std::thread start_channel_thread(ChannelEnd& end, Channel::Handlers handlers,
+                                 std::function<void()> body) {
+  end.set_handlers(std::move(handlers));
+  try {
+    return start_thread(std::move(body));
+  } catch (...) {
+    end.set_closed(current_error());
+    end.finish();
+    throw;
+  }
+}
+
 void AcceptedChannels::add(const std::shared_ptr<Channel>& channel) {
   {
     Lock lock(mutex_);

@@ -77,6 +77,11 @@ class ChannelEnd {
 // where the system gives none.
 std::thread start_thread(std::function<void()> body);
 
+// The thread of a channel. Where the system gives none, the handlers hear of the channel's end, as
+// whoever has accepted it may keep it until then.
+std::thread start_channel_thread(ChannelEnd& end, Channel::Handlers handlers,
+                                 std::function<void()> body);
+
 // The channels a listener made, to close with it. Thread-safe.
 class AcceptedChannels {
  public:

@@ -26,7 +26,8 @@ class WorkerIterator {
 
   // Throws out_of_range at the end.
   Fields next();
-  // Up to `count` elements, which next() will still give. Fewer at the end.
+  // Up to `count` elements, which next() will still give. Fewer at the end and before an error,
+  // which next() throws then; throws where the first one is an error.
   std::vector<Fields> peek(std::size_t count);
 
  private:
@@ -36,6 +37,7 @@ class WorkerIterator {
   std::unique_ptr<ElementSource> source_ COHORT_GUARDED_BY(mutex_);
   std::optional<Error> broken_;
   std::deque<Fields> peeked_ COHORT_GUARDED_BY(mutex_);
+  std::optional<Error> peeked_error_ COHORT_GUARDED_BY(mutex_);  // in the place of the next one
 };
 
 // Iterators that nobody asks any more end on threads of their own: a pipeline's threads may be in a

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <map>
 #include <span>
 #include <string>
@@ -51,7 +52,7 @@ class StoredVariable {
   // number, "adam#2"; others have others.
   Reserve reserve_apply(const UpdateRule& rule, std::string_view slots_of,
                         const at::Tensor& gradient, std::span<const double> hyper);
-  Reserve reserve_assign(const at::Tensor& value);
+  Reserve reserve_assign(AssignKind kind, const at::Tensor& value);
   Reserve reserve_rows(const at::Tensor& ids, const at::Tensor& rows);
   Reserve reserve_average(const at::Tensor& value, const at::Tensor& statistic, double momentum);
 
@@ -73,10 +74,12 @@ class StoredVariable {
   void finish(at::Tensor next, Reserve& reserve) COHORT_REQUIRES(mutex_);
   void check_spec(std::string_view what, const at::Tensor& value) const;
   void check_rows(const at::Tensor& ids, const at::Tensor& rows) const;
+  static bool can_add(at::ScalarType dtype, bool subtracts);
   Reserve reserve(const at::Tensor& given);
 
   const std::string name_;
   const TensorSpec spec_;
+  const std::array<bool, 2> can_add_;  // can add; can subtract
   mutable Mutex mutex_;
   at::Tensor value_ COHORT_GUARDED_BY(mutex_);
   std::uint64_t version_ COHORT_GUARDED_BY(mutex_) = 0;

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cohort/core/resource_host.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/variable/update_rule.h"
 
@@ -16,7 +17,8 @@ namespace cohort::variable {
 // The tensor a variable is made with: dense, contiguous, on the CPU, and when it is trainable a
 // floating-point leaf that requires a gradient.
 void check_tensor(std::string_view name, const at::Tensor& tensor, bool is_trainable);
-void check_assign(std::string_view name, const TensorSpec& expected, const at::Tensor& value);
+void check_assign(AssignKind kind, std::string_view name, const TensorSpec& expected,
+                  const at::Tensor& value);
 std::vector<double> values_of(std::span<const at::Tensor> hyper);
 
 }  // namespace cohort::variable

@@ -17,8 +17,12 @@ void for_each_value(const Arg& arg, Visit visit) {
   }
 }
 
-bool is_false(const Op& op, int argument) {
-  return op.args.at(static_cast<std::size_t>(argument)).kind == Arg::Kind::boolean_false;
+// Of a boolean argument, which is left out where it has its default.
+bool is_false(const Op& op, const c10::OperatorHandle& kernel, int argument) {
+  const auto index = static_cast<std::size_t>(argument);
+  if (index < op.args.size()) return op.args[index].kind == Arg::Kind::boolean_false;
+  const auto& fallback = kernel.schema().arguments().at(index).default_value();
+  return fallback && fallback->isBool() && !fallback->toBool();
 }
 
 }  // namespace
@@ -53,7 +57,7 @@ void AliasClasses::add(const Op& op, const c10::OperatorHandle& kernel, int posi
   }
   for (std::size_t i = 0; i < op.args.size(); ++i) {
     const auto flag = hidden_write(op.name, i);
-    if (!flag || (*flag != kAlways && is_false(op, *flag))) continue;
+    if (!flag || (*flag != kAlways && is_false(op, kernel, *flag))) continue;
     mark_written(op.args[i], position);
   }
 }

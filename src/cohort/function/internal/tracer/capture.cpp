@@ -56,6 +56,11 @@ int Recorder::view_of(const at::Tensor& tensor, int base) {
                   values_.add(tensor, Origin::result));
   };
   if (values_.memory_of(tensor)->origin == Origin::result) {
+    if (tensor.storage().nbytes() > values_.memory_of(tensor)->bytes) {
+      refuse("its tensor ", TensorSpec::of(tensor).to_string(),
+             " got its memory inside an operator that resizes what it writes to (out=): call the "
+             "form that returns its result, or give it memory of the result's size");
+    }
     return strided(base, tensor.storage_offset());
   }
   // A server holds inputs and variables wherever it likes in its memory, so offsets count from

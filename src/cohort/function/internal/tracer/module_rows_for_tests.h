@@ -20,6 +20,7 @@ struct ModuleStep {
   std::vector<std::pair<std::string, at::Tensor>> buffers;
   std::function<std::vector<at::Tensor>(std::uint64_t seed)> inputs;
   std::function<at::Tensor(const std::vector<at::Tensor>&)> value;
+  std::function<void()> eval;  // Module::eval()
 };
 
 struct ModuleRow {

@@ -8,6 +8,7 @@
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/max.h>
+#include <ATen/ops/max_pool1d_with_indices.h>
 #include <ATen/ops/median.h>
 #include <ATen/ops/min.h>
 #include <ATen/ops/nanmedian.h>
@@ -271,6 +272,14 @@ c10::IValue quantile(const Call& call) {
   return q.dim() == 0 ? values.squeeze(-1) : values.movedim(-1, 0);
 }
 
+// Without gradients its composite reads and writes the memory itself.
+c10::IValue max_pool1d(const Call& call) {
+  const auto& arguments = call.arguments;
+  return std::get<0>(at::max_pool1d_with_indices(
+      call.tensor(0), arguments[1].toIntVector(), arguments[2].toIntVector(),
+      arguments[3].toIntVector(), arguments[4].toIntVector(), arguments[5].toBool()));
+}
+
 c10::IValue resized(at::Tensor self, at::IntArrayRef sizes) {
   if (self.requires_grad() || !self.device().is_cpu() || self.layout() != c10::kStrided) return {};
   if (self.sizes() == sizes) return self;
@@ -322,6 +331,7 @@ constexpr auto kRewrites = std::to_array<RewrittenOp>({
     {"aten::masked_scatter", &masked_scatter},
     {"aten::masked_scatter_", &in_place<&masked_scatter>},
     {"aten::max", &full_reduction<&full_max>},
+    {"aten::max_pool1d", &max_pool1d},
     {"aten::median", &full_reduction<&full_median>},
     {"aten::min", &full_reduction<&full_min>},
     {"aten::nanmedian", &full_reduction<&full_nanmedian>},

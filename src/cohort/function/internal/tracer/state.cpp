@@ -20,7 +20,8 @@ at::Tensor whole_memory(const at::Tensor& tensor) {
 StateKeeper::StateKeeper() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   std::lock_guard<std::mutex> lock(generator.mutex());
-  generator_state_ = generator.clone();
+  Untraced untraced;
+  generator_state_ = generator.get_state();  // clone() leaks its memory
 }
 
 StateKeeper::~StateKeeper() {
@@ -40,7 +41,7 @@ StateKeeper::~StateKeeper() {
     for (const Gradient& hidden : gradients_) hidden.leaf.mutable_grad() = hidden.gradient;
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     std::lock_guard<std::mutex> lock(generator.mutex());
-    generator.set_state(generator_state_.get_state());
+    generator.set_state(generator_state_);
   } catch (const std::exception& error) {
     log_error("[function.trace] could not put the state back: ", error.what());
   }

@@ -2,7 +2,6 @@
 // What a trace puts back: it runs the step for real.
 #pragma once
 
-#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
 #include <unordered_set>
@@ -57,7 +56,7 @@ class StateKeeper {
   };
   void drop_graphs() const;
 
-  at::Generator generator_state_;
+  at::Tensor generator_state_;
   std::vector<Changed> changed_;
   std::vector<Contents> contents_;
   std::vector<Memory> memories_;

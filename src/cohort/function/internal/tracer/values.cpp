@@ -156,6 +156,7 @@ TracedMemory* ValueTable::memory(const at::Tensor& tensor, Origin origin) {
     TracedMemory fresh{.storage = dense.storage().getWeakStorageImpl(), .origin = origin};
     found = memories_.emplace(storage, std::move(fresh)).first;
   }
+  found->second.bytes = dense.storage().nbytes();
   return &found->second;
 }
 

@@ -67,6 +67,8 @@ struct TracedMemory {
   ContentHash content = {};
   c10::VariableVersion version = {};
   std::uint32_t version_seen = 0;
+  // Its size after the last recorded op.
+  std::size_t bytes = 0;
   // A recorded op has written in place.
   bool is_written = false;
   // The same in every run: made of constants alone.

@@ -127,8 +127,8 @@ class InprocessChannel final : public Channel {
   }
 
   void start(Handlers handlers) {
-    end_->end().set_handlers(std::move(handlers));
-    thread_ = internal::start_thread([end = end_] { end->run(); });
+    thread_ = internal::start_channel_thread(end_->end(), std::move(handlers),
+                                             [end = end_] { end->run(); });
   }
 
   void send(Frame frame) override { end_->send(std::move(frame)); }

@@ -36,8 +36,8 @@ class StreamChannel final : public internal::ConnectedChannel<StreamConnection> 
   }
 
   void start(Handlers handlers) {
-    connection_->end().set_handlers(std::move(handlers));
-    thread_ = internal::start_thread([connection = connection_] { connection->run(); });
+    thread_ = internal::start_channel_thread(connection_->end(), std::move(handlers),
+                                             [connection = connection_] { connection->run(); });
   }
 };
 
