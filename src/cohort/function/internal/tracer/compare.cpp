@@ -79,7 +79,8 @@ bool is_equal(const Op& first, const Op& second) {
 bool is_equal(const ProgramConstant& first, const ProgramConstant& second) {
   if (first.id != second.id || first.is_wrapped_number != second.is_wrapped_number) return false;
   if (TensorSpec::of(first.value) != TensorSpec::of(second.value)) return false;
-  return std::memcmp(first.value.data_ptr(), second.value.data_ptr(), first.value.nbytes()) == 0;
+  const std::size_t bytes = first.value.nbytes();  // 0: there is no memory
+  return bytes == 0 || std::memcmp(first.value.data_ptr(), second.value.data_ptr(), bytes) == 0;
 }
 
 // The first values in full: what changed should be recognised.
