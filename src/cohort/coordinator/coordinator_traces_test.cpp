@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // When a coordinator traces, with what, and in which mode.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
