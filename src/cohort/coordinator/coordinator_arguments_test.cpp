@@ -88,7 +88,6 @@ TEST_F(CoordinatorArguments, PartsOfTensorsAreThoseOfTheCallToo) {
   for (std::uint64_t i = 2; i <= 6; ++i) EXPECT_EQ(input_of(i).sum().item<float>(), 0) << i;
 }
 
-// Nothing said so, and the program ended with success.
 // Nothing was sent to the worker any more.
 TEST_F(CoordinatorArguments, WithoutMemoryToSendThemTheWorkerIsLostAndComesBack) {
   worker.answers = true;
@@ -110,6 +109,7 @@ TEST_F(CoordinatorArguments, WithoutMemoryToSendThemTheWorkerIsLostAndComesBack)
   EXPECT_FALSE(has_failed);
 }
 
+// Nothing said so, and the program ended with success.
 TEST_F(CoordinatorArguments, ClosuresThatNobodyWaitedForAreCountedInAWarning) {
   for (int i = 0; i < 3; ++i) coordinator().schedule(nothing);
   ASSERT_TRUE(worker.await_closures(1));
