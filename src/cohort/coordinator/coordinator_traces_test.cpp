@@ -111,64 +111,6 @@ TEST_F(CoordinatorTraces, AFunctionIsTracedOnceForEachModeOfTheCallersThread) {
   EXPECT_EQ(seen, twice_each);
 }
 
-// It was traced in the mode of the thread that waited for it.
-TEST_F(CoordinatorTraces, ALaterTraceIsInTheModeOfTheScheduledCall) {
-  worker.answers = false;
-  worker.on_peek = [](const rpc::PeekRequest&) {
-    return rpc::PeekReply{.fields = 1, .tensors = {at::ones({4}), at::ones({4}).mul(2)}};
-  };
-  std::vector<function::TracingMode> seen;
-  const Function step([&](Iterator& it) {
-    it.next<at::Tensor>();
-    seen.push_back(function::TracingMode::current());
-  });
-  ClusterCoordinator coordinator(strategy());
-  const auto data = coordinator.create_per_worker_dataset(Dataset::range(7).batch(4));
-  const function::TracingMode autocast{.is_autocast_enabled = true};
-  {
-    const function::TracingModeScope scope(autocast);
-    coordinator.schedule(step, data.iterator());
-  }
-  ASSERT_TRUE(worker.await_closures(1));
-  worker.end({{.closure_id = 1, .status = End::Status::needs_program, .tensors = {at::ones({3})}}});
-  std::thread answer([&] {
-    if (worker.await_closures(2)) worker.end({{.closure_id = 1}});
-  });
-  const function::TracingMode before{.is_grad_enabled = false};
-  const function::TracingModeScope elsewhere(before);
-  EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
-  answer.join();
-  EXPECT_EQ(coordinator.statistics().traces, 2U);
-  EXPECT_EQ(seen, std::vector<function::TracingMode>(4, autocast));
-  EXPECT_EQ(function::TracingMode::current(), before);
-}
-
-// The time of the trace was held against the worker, which had nothing to do.
-TEST_F(CoordinatorTraces, ATraceIsNoTimeInWhichNothingEnds) {
-  constexpr auto kTimeoutOfData = std::chrono::milliseconds(500);
-  worker.answers = false;
-  worker.on_peek = [](const rpc::PeekRequest&) {
-    return rpc::PeekReply{.fields = 1, .tensors = {at::ones({4}), at::ones({4}).mul(2)}};
-  };
-  int calls = 0;
-  const Function step([&](Iterator& it) {
-    it.next<at::Tensor>();
-    if (++calls != 3) return;  // of the second trace
-    for (const Deadline end = Deadline::after(kTimeoutOfData); !end.has_expired();)
-      std::this_thread::yield();
-  });
-  ClusterCoordinator coordinator(strategy(), {.data_timeout = kTimeoutOfData});
-  const auto data = coordinator.create_per_worker_dataset(Dataset::range(7).batch(4));
-  coordinator.schedule(step, data.iterator());
-  ASSERT_TRUE(worker.await_closures(1));
-  worker.end({{.closure_id = 1, .status = End::Status::needs_program, .tensors = {at::ones({3})}}});
-  std::thread answer([&] {
-    if (worker.await_closures(2)) worker.end({{.closure_id = 1}});
-  });
-  EXPECT_NO_THROW(EXPECT_TRUE(coordinator.join(std::chrono::seconds(60))));
-  answer.join();
-}
-
 // Waits for what may not come, where nothing tells that it never will.
 constexpr auto kMoment = std::chrono::milliseconds(200);
 
@@ -189,8 +131,56 @@ class LateTraces : public testing::CoordinatorFixture {
         {{.closure_id = 1, .status = End::Status::needs_program, .tensors = {at::ones({3})}}});
   }
 
+  // The first closure comes once more, with the program that it is given.
+  std::thread end_later(std::size_t closures) {
+    return std::thread([this, closures] {
+      for (std::size_t id = 1; id <= closures; ++id)
+        if (worker.await_closures(id + 1)) worker.end({{.closure_id = id}});
+    });
+  }
+
   std::optional<PerWorkerDataset> data;
 };
+
+// It was traced in the mode of the thread that waited for it.
+TEST_F(LateTraces, AreInTheModeOfTheScheduledCall) {
+  std::vector<function::TracingMode> seen;
+  const Function step([&](Iterator& it) {
+    it.next<at::Tensor>();
+    seen.push_back(function::TracingMode::current());
+  });
+  ClusterCoordinator coordinator(strategy());
+  const function::TracingMode autocast{.is_autocast_enabled = true};
+  {
+    const function::TracingModeScope scope(autocast);
+    schedule(coordinator, step);
+  }
+  std::thread answer = end_later(1);
+  const function::TracingMode before{.is_grad_enabled = false};
+  const function::TracingModeScope elsewhere(before);
+  EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
+  answer.join();
+  EXPECT_EQ(coordinator.statistics().traces, 2U);
+  EXPECT_EQ(seen, std::vector<function::TracingMode>(4, autocast));
+  EXPECT_EQ(function::TracingMode::current(), before);
+}
+
+// The time of the trace was held against the worker, which had nothing to do.
+TEST_F(LateTraces, AreNoTimeInWhichNothingEnds) {
+  constexpr auto kTimeoutOfData = std::chrono::milliseconds(500);
+  int calls = 0;
+  const Function step([&](Iterator& it) {
+    it.next<at::Tensor>();
+    if (++calls != 3) return;  // of the second trace
+    for (const Deadline end = Deadline::after(kTimeoutOfData); !end.has_expired();)
+      std::this_thread::yield();
+  });
+  ClusterCoordinator coordinator(strategy(), {.data_timeout = kTimeoutOfData});
+  schedule(coordinator, step);
+  std::thread answer = end_later(1);
+  EXPECT_NO_THROW(EXPECT_TRUE(coordinator.join(std::chrono::seconds(60))));
+  answer.join();
+}
 
 // It had the value of a constant that was written after schedule().
 TEST_F(LateTraces, DoNotSeeConstantsOfAnotherTime) {
@@ -218,10 +208,7 @@ TEST_F(LateTraces, FlagsAreNotThoseOfOtherCalls) {
   });
   schedule(coordinator, step);
   w.tensor().requires_grad_(false);
-  std::thread answer([&] {
-    if (worker.await_closures(2)) worker.end({{.closure_id = 1}});
-    if (worker.await_closures(3)) worker.end({{.closure_id = 2}});
-  });
+  std::thread answer = end_later(2);
   EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
   other.get();
   EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));

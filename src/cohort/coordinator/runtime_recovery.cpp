@@ -60,11 +60,12 @@ void Runtime::watch() {
                     [this] { return is_over(); });
     }
     if (is_over()) return;
-    std::vector<HealthCall> calls(silences.size());
+    std::vector<HealthCall> calls;
     try {
       calls = ask_workers();
     } catch (...) {  // of too little memory
       log_error("asking the workers for their health failed: ", current_error().what());
+      continue;
     }
     for (std::uint32_t i = 0; i < silences.size(); ++i) {
       if (!silences[i].add(calls[i].epoch, calls[i].is_silent)) continue;

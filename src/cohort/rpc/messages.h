@@ -75,7 +75,7 @@ struct PushRequest {
 };
 
 struct PushReply {
-  bool was_applied = true;  // false: this push had come before
+  bool was_applied = true;  // false: it had come before, or its closure is retired
 };
 
 struct ClosureCall {

@@ -483,7 +483,7 @@ std::vector<PushCollector::Push> ClosureRunner::Host::take_pushes() {
   return pushes;
 }
 
-// A connection keeps its order: what is pulled behind a push has its updates. A push that failed
+// A connection keeps its order: what is pulled after a push has its updates. A push that failed
 // throws before anything is computed from what was pulled.
 std::vector<at::Tensor> ClosureRunner::Host::next_segment(std::span<const std::int64_t> variables) {
   std::vector<Question> questions;

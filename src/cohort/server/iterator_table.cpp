@@ -56,6 +56,10 @@ bool WorkerIterator::draw(Fields& fields) {
   return source_->next(fields);
 }
 
+void WorkerIterator::throw_peeked_error() {
+  if (peeked_error_) throw Error(*std::exchange(peeked_error_, std::nullopt));
+}
+
 Fields WorkerIterator::next() {
   const Lock lock(mutex_);
   Fields fields;
@@ -64,7 +68,7 @@ Fields WorkerIterator::next() {
     peeked_.pop_front();
     return fields;
   }
-  if (peeked_error_) throw Error(*std::exchange(peeked_error_, std::nullopt));
+  throw_peeked_error();
   COHORT_CHECK(draw(fields), ErrorCode::out_of_range,
                "[server.iterator_next] the data has ended; repeat() the dataset and schedule a "
                "fixed number of steps");
@@ -83,7 +87,7 @@ std::vector<Fields> WorkerIterator::peek(std::size_t count) {
     }
     peeked_.push_back(std::move(fields));
   }
-  if (peeked_.empty() && peeked_error_) throw Error(*std::exchange(peeked_error_, std::nullopt));
+  if (peeked_.empty()) throw_peeked_error();
   const std::size_t available = std::min(count, peeked_.size());
   return {peeked_.begin(), peeked_.begin() + static_cast<std::ptrdiff_t>(available)};
 }

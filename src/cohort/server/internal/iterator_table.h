@@ -32,6 +32,7 @@ class WorkerIterator {
 
  private:
   bool draw(Fields& fields) COHORT_REQUIRES(mutex_);
+  void throw_peeked_error() COHORT_REQUIRES(mutex_);
 
   Mutex mutex_;
   std::unique_ptr<ElementSource> source_ COHORT_GUARDED_BY(mutex_);

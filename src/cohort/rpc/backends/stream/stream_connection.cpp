@@ -25,8 +25,6 @@ constexpr std::size_t kJoinedBytesMax = 2048;
 constexpr int kThreadRounds = 4;
 constexpr int kReceiveRounds = 16;
 
-std::string text_of_errno(int error) { return std::generic_category().message(error); }
-
 }  // namespace
 
 StreamConnection::StreamConnection(internal::FileDescriptor socket, internal::PeerName peer,
@@ -108,7 +106,7 @@ StreamConnection::Written StreamConnection::write_some() {
   }
   if (errno == EAGAIN || errno == EWOULDBLOCK) return Written::nothing;
   if (errno == EINTR) return Written::some;
-  fail(internal::lost_error(end_.name(), text_of_errno(errno)));
+  fail(internal::lost_error(end_.name(), internal::text_of_errno(errno)));
   return Written::failed;
 }
 
@@ -175,7 +173,7 @@ void StreamConnection::receive() {
     if (got < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-      return fail(internal::lost_error(end_.name(), text_of_errno(errno)));
+      return fail(internal::lost_error(end_.name(), internal::text_of_errno(errno)));
     }
     decoder_.commit(static_cast<std::size_t>(got), sink_);
     if (static_cast<std::size_t>(got) < asked || is_thread_writing_.load(std::memory_order_relaxed))
