@@ -32,8 +32,12 @@ from compiled_files import compiled_files
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PRELUDE = ROOT / "tools/clang_prelude.h"
 # In this order: a header comes after those that it includes itself.
-COSTLY_HEADERS = ("ATen/core/Tensor.h", "torch/torch.h", "gtest/gtest.h", "gmock/gmock.h")
-BRINGS_ALONG = {"torch/torch.h": "ATen/core/Tensor.h", "gmock/gmock.h": "gtest/gtest.h"}
+COSTLY_HEADERS = ("ATen/core/Tensor.h", "ATen/Context.h", "ATen/DeviceGuard.h", "ATen/TensorOperators.h", "torch/torch.h",
+                  "gtest/gtest.h", "gmock/gmock.h")
+OF_EVERY_OP = ("ATen/core/Tensor.h", "ATen/Context.h", "ATen/DeviceGuard.h")
+BRINGS_ALONG = {"ATen/TensorOperators.h": OF_EVERY_OP, "torch/torch.h": (*OF_EVERY_OP, "ATen/TensorOperators.h"), "gmock/gmock.h": ("gtest/gtest.h",)}
+# Macros that no costly header looks at.
+OF_NO_COSTLY_HEADER = ("-DCOHORT_", "-Dcohort_", "-DEXAMPLE_", "-DFMT_", "-DSPDLOG_")
 
 # So many share the cost of LibTorch's headers; more would need too much memory.
 MOST_JOINED = 64
@@ -112,7 +116,10 @@ class Includes:
     def costly(self, closure):
         """Those of COSTLY_HEADERS that it includes: with them precompiled it sees nothing that it does not include."""
         found = set().union(*(self.of_file(path).others for path in closure))
-        found |= {BRINGS_ALONG[name] for name in found if name in BRINGS_ALONG}
+        for name in list(found):
+            found.update(OF_EVERY_OP if name.startswith("ATen/ops/") else BRINGS_ALONG.get(name, ()))
+        # So few include this one that the variants with GoogleTest's headers would cost more than they save.
+        found -= {"gtest/gtest.h", "gmock/gmock.h"} if "torch/torch.h" in found else set()
         return tuple(name for name in COSTLY_HEADERS if name in found)
 
 
@@ -143,7 +150,8 @@ class Precompiled:
 
     def request(self, headers, arguments):
         """Begins to make it; what is the same for a target's macros of its own is made once."""
-        flags = [word for word in arguments if not word.startswith("-DCOHORT_")]
+        ignored = OF_NO_COSTLY_HEADER if "gtest/gtest.h" in headers else (*OF_NO_COSTLY_HEADER, "-DGTEST_")
+        flags = [word for word in arguments if not word.startswith(ignored)]
         key = (headers, tuple(sorted(word for word in flags if word.startswith(("-D", "-std=")))))
         if headers and key not in self.made:
             header = self.folder / f"{len(self.made)}.h"
@@ -154,7 +162,8 @@ class Precompiled:
     @staticmethod
     def make(header, flags):
         made = header.with_suffix(".pch")
-        code, _, errors = run(["clang++", "-x", "c++-header", "-Wno-everything", *flags, str(header), "-o", str(made)])
+        # Or each source that it is for would instantiate its templates again.
+        code, _, errors = run(["clang++", "-x", "c++-header", "-Wno-everything", "-fpch-instantiate-templates", *flags, str(header), "-o", str(made)])
         if code != 0:
             raise RuntimeError(f"clang++ cannot precompile {header}:\n{errors}")
         return made

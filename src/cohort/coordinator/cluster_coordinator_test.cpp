@@ -394,6 +394,17 @@ TEST_F(CoordinatorTest, ArgumentsThatCannotTravelAreRefused) {
   coordinator.schedule(nothing, fine).fetch(patience());
 }
 
+// It was a tensor on the worker: x + number had another dtype there.
+TEST_F(CoordinatorTest, AWrappedNumberIsNoArgument) {
+  ClusterCoordinator coordinator(strategy());
+  const Function add([](at::Tensor x, at::Tensor y) { return x.add(y); }, {.name = "add"});
+  const at::Tensor number = at::ones({}, at::kDouble);
+  number.unsafeGetTensorImpl()->set_wrapped_number(true);
+  EXPECT_THAT([&] { coordinator.schedule(add, at::ones({}), number); },
+              throws_error(ErrorCode::invalid_argument, "wrapped into one (argument 1 of 'add')"));
+  EXPECT_NO_THROW(coordinator.schedule(add, at::ones({}), number.clone()));
+}
+
 TEST_F(CoordinatorTest, ATracedResultThatCannotTravelIsRefused) {
   ClusterCoordinator coordinator(strategy());
   const Function undefined(

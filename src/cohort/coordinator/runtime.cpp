@@ -45,8 +45,11 @@ bool is_ready_within(const RemoteState& state, Duration spin) {
 // Their closure would cost its worker all that leaves in the same message.
 void check_can_travel(const Function& fn, std::span<const Nest> arguments,
                       const BoundArguments& bound) {
-  const auto travels = [](const at::Tensor& tensor) {
-    return rpc::obstacle_to_travel(tensor).empty();
+  const auto is_number = [](const at::Tensor& tensor) {
+    return tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  };
+  const auto travels = [&](const at::Tensor& tensor) {
+    return rpc::obstacle_to_travel(tensor).empty() && !is_number(tensor);
   };
   if (std::all_of(bound.tensors.begin(), bound.tensors.end(), travels)) return;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -56,6 +59,13 @@ void check_can_travel(const Function& fn, std::span<const Nest> arguments,
                    "[coordinator.schedule] expected dense CPU tensors, got ", obstacle,
                    " (argument ", i, " of '", fn.name(),
                    "'); make it dense and move it to the CPU, or leave it out");
+      COHORT_CHECK(
+          !is_number(tensor), ErrorCode::invalid_argument,
+          "[coordinator.schedule] expected tensors, got a number that LibTorch has wrapped "
+          "into one (argument ",
+          i, " of '", fn.name(),
+          "'), which decides less about the dtype of results than a tensor does on the "
+          "worker; pass the number itself, or a clone()");
     }
   }
 }

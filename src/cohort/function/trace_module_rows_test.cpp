@@ -294,6 +294,9 @@ std::vector<Row> normalization() {
       plain<nn::BatchNorm1d>("BatchNorm1d", {4, 3},
                              nn::BatchNorm1dOptions(3).momentum(torch::nullopt))
           .in_use("momentum(torch::nullopt)"),
+      plain<nn::BatchNorm1d>("BatchNorm1d", {4, 3},
+                             nn::BatchNorm1dOptions(3).track_running_stats(false))
+          .in_use("track_running_stats(false)"),
       plain<nn::InstanceNorm1d>("InstanceNorm1d", {2, 3, 4}, tracked(nn::InstanceNorm1dOptions(3))),
       plain<nn::InstanceNorm2d>("InstanceNorm2d", {2, 3, 4, 4},
                                 tracked(nn::InstanceNorm2dOptions(3))),
@@ -411,19 +414,38 @@ std::vector<Row> embeddings() {
     return [=] { return bag(nn::EmbeddingBagOptions(options).mode(mode), has_offsets); };
   };
   auto ids = [](std::uint64_t seed) { return Tensors{labels({5, 2}, seed, 7)}; };
+  auto embedding = [=](nn::EmbeddingOptions with) {
+    return [=] {
+      nn::Embedding module(with);
+      return Step{module.ptr(), ids,
+                  [module](const Tensors& in) mutable { return module->forward(in[0]); }};
+    };
+  };
   return {
-      {"Embedding", "",
-       [=] {
-         nn::Embedding module(7, 3);
-         return Step{module.ptr(), ids,
-                     [module](const Tensors& in) mutable { return module->forward(in[0]); }};
-       }},
+      {"Embedding", "", embedding({7, 3})},
+      {"Embedding", "padding_idx", embedding(nn::EmbeddingOptions(7, 3).padding_idx(2))},
+      {"Embedding", "max_norm", embedding(nn::EmbeddingOptions(7, 3).max_norm(1.0))},
       {"EmbeddingBag", "mean", by(torch::kMean, false)},
       {"EmbeddingBag", "sum", by(torch::kSum, false)},
       {"EmbeddingBag", "max", by(torch::kMax, false)},
       {"EmbeddingBag", "mean, offsets", by(torch::kMean, true)},
       {"EmbeddingBag", "sum, offsets", by(torch::kSum, true)},
       {"EmbeddingBag", "max, offsets", by(torch::kMax, true)},
+      {"EmbeddingBag", "sum, padding_idx",
+       [=] {
+         return bag(nn::EmbeddingBagOptions(options).mode(torch::kSum).padding_idx(2), false);
+       }},
+      {"EmbeddingBag", "max_norm",
+       [=] { return bag(nn::EmbeddingBagOptions(options).max_norm(1.0), false); }},
+      {"EmbeddingBag", "sum, per_sample_weights",
+       [=] {
+         nn::EmbeddingBag module(nn::EmbeddingBagOptions(options).mode(torch::kSum));
+         Inputs inputs = [=](std::uint64_t seed) {
+           return Tensors{labels({5, 2}, seed, 7), normal({5, 2}, seed)};
+         };
+         return Step{module.ptr(), inputs,
+                     [=](const Tensors& in) mutable { return module->forward(in[0], {}, in[1]); }};
+       }},
   };
 }
 

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -17,6 +18,7 @@
 #include <list>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <system_error>
 
 #include "cohort/cluster/task_id.h"
 #include "cohort/core/error.h"
@@ -97,6 +99,35 @@ std::string joined(const std::vector<std::string>& parts) {
   return text;
 }
 
+// Does not return in the child. The error number of a program that cannot be run, or 0.
+int run(std::vector<std::string> command, std::vector<std::string> environment,
+        const std::string& log, int& pid) {
+  const std::vector<char*> argv = pointers(command);
+  const std::vector<char*> envp = pointers(environment);
+  const int parent = ::getpid();
+  int failure[2];  // closed by the new program
+  COHORT_CHECK(::pipe2(failure, O_CLOEXEC) == 0, ErrorCode::resource_exhausted,
+               "[testing.cluster] no pipe");
+  pid = ::fork();
+  if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(127);
+    const int fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    ::dup2(fd, STDOUT_FILENO);
+    ::dup2(fd, STDERR_FILENO);
+    ::execvpe(argv[0], argv.data(), envp.data());
+    const int error = errno;
+    [[maybe_unused]] const auto written = ::write(failure[1], &error, sizeof(error));
+    ::_exit(127);
+  }
+  ::close(failure[1]);
+  int error = 0;
+  while (pid > 0 && ::read(failure[0], &error, sizeof(error)) < 0 && errno == EINTR) {
+  }
+  ::close(failure[0]);
+  return error;
+}
+
 }  // namespace
 
 int free_port() { return TakenPort().number(); }
@@ -108,6 +139,17 @@ TestCluster::TestCluster(TestClusterOptions options)
   COHORT_CHECK(::mkdtemp(pattern.data()) != nullptr, ErrorCode::resource_exhausted,
                "[testing.cluster] no temporary folder");
   folder_ = pattern;
+  try {
+    start_all();
+  } catch (...) {
+    end();
+    throw;
+  }
+}
+
+TestCluster::~TestCluster() { end(); }
+
+void TestCluster::start_all() {
   for (const auto& [job, count] :
        {std::pair("ps", options_.ps), std::pair("worker", options_.workers)}) {
     for (int i = 0; i < count; ++i) {
@@ -118,7 +160,7 @@ TestCluster::TestCluster(TestClusterOptions options)
   }
 }
 
-TestCluster::~TestCluster() {
+void TestCluster::end() noexcept {
   for (const auto& [task, pid] : pids_) ::kill(pid, SIGKILL);
   for (const auto& [task, pid] : pids_) ::waitpid(pid, nullptr, 0);
   std::error_code ignored;
@@ -152,24 +194,19 @@ std::string TestCluster::tf_config(const std::string& task) const {
 }
 
 void TestCluster::start(const std::string& task) {
-  std::vector<std::string> command = options_.command;
-  std::vector<std::string> environment =
+  const std::vector<std::string> environment =
       environment_with({"TF_CONFIG=" + tf_config(task),
                         "COHORT_DATA_DIRS=" + joined(options_.data_dirs), "OMP_NUM_THREADS=1"});
-  const std::vector<char*> argv = pointers(command);
-  const std::vector<char*> envp = pointers(environment);
-  const std::string log = folder_ + "/" + task + ".log";
-  const int parent = ::getpid();
-  const int pid = ::fork();
+  int pid = 0;
+  const int error = run(options_.command, environment, folder_ + "/" + task + ".log", pid);
   COHORT_CHECK(pid >= 0, ErrorCode::resource_exhausted, "[testing.cluster] cannot fork");
-  if (pid == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) ::_exit(127);
-    const int fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-    ::dup2(fd, STDOUT_FILENO);
-    ::dup2(fd, STDERR_FILENO);
-    ::execvpe(argv[0], argv.data(), envp.data());
-    ::_exit(127);
+  if (error != 0) {
+    ::waitpid(pid, nullptr, 0);
+    internal::throw_error(ErrorCode::not_found, "[testing.cluster] expected a program to run for ",
+                          task, ", got '", options_.command.front(), "' (",
+                          std::generic_category().message(error),
+                          "); put it on PATH, or give TestClusterOptions::command or "
+                          "$COHORT_TEST_SERVER a path");
   }
   pids_[task] = pid;
 }

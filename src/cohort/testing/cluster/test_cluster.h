@@ -34,6 +34,7 @@ struct TestClusterOptions {
 // Used from one thread. No process outlives it.
 class COHORT_API TestCluster {
  public:
+  // not_found: there is no such program.
   explicit TestCluster(TestClusterOptions options = {});
   ~TestCluster();
   TestCluster(const TestCluster&) = delete;
@@ -57,6 +58,8 @@ class COHORT_API TestCluster {
   std::string output(const std::string& task) const;
 
  private:
+  void start_all();
+  void end() noexcept;
   int pid_of(const std::string& task) const;
   ClusterSpec spec_for(const std::string& task) const;
 

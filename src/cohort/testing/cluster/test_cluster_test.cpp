@@ -5,6 +5,8 @@
 
 #include <set>
 
+#include "cohort/testing/throws_error.h"
+
 namespace cohort::testing {
 namespace {
 
@@ -18,6 +20,12 @@ TEST(TestCluster, EachTaskHasAPortOfItsOwn) {
   for (const std::int64_t i : cluster.spec().task_indices("worker"))
     addresses.insert(cluster.spec().task_address("worker", i));
   EXPECT_EQ(addresses.size(), std::size_t{kWorkers});
+}
+
+// Whoever connected waited for its whole deadline.
+TEST(TestCluster, SaysThatThereIsNoSuchProgram) {
+  EXPECT_THAT([] { TestCluster({.command = {"/no/such/program"}}); },
+              throws_error(ErrorCode::not_found, "got '/no/such/program' (No such file"));
 }
 
 }  // namespace
