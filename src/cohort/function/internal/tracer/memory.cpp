@@ -44,9 +44,10 @@ void MemoryWatch::reportMemoryUsage(void* address, std::int64_t bytes, Total, To
 }
 
 void release_graphs(const std::vector<at::Tensor>& tensors) {
-  std::vector<std::shared_ptr<torch::autograd::Node>> nodes;
+  using Node = decltype(torch::autograd::Edge::function);  // another pointer in LibTorch 2
+  std::vector<Node> nodes;
   std::unordered_set<const torch::autograd::Node*> seen;
-  const auto visit = [&](const std::shared_ptr<torch::autograd::Node>& node) {
+  const auto visit = [&](const Node& node) {
     if (node && seen.insert(node.get()).second) nodes.push_back(node);
   };
   for (const at::Tensor& tensor : tensors) {
@@ -57,7 +58,7 @@ void release_graphs(const std::vector<at::Tensor>& tensors) {
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     for (const torch::autograd::Edge& edge : nodes[i]->next_edges()) visit(edge.function);
   }
-  for (const auto& node : nodes) node->release_variables();
+  for (const Node& node : nodes) node->release_variables();
 }
 
 void note_escaped(std::vector<ExampleMemory> escaped) {
