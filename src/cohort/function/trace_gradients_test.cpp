@@ -4,8 +4,10 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "cohort/function/internal/tracer/cases_for_tests.h"
+#include "cohort/function/internal/wire.h"
 
 namespace cohort::function {
 namespace {
@@ -24,6 +26,22 @@ TEST_F(TraceGradients, ThatAreNeverZeroedAreRefused) {
               AllOf(HasSubstr("'layer.w'"), HasSubstr("an earlier call"),
                     HasSubstr("zero_grad() before backward()"), HasSubstr("minimize(loss)")));
   EXPECT_FALSE(w.grad().defined());
+}
+
+// Some kernels compute otherwise where gradients are off, and backward() runs with them off.
+TEST_F(TraceGradients, AreOffForTheOperatorsThatRanSo) {
+  at::Tensor w = parameter("w", {3});
+  const Traced made = traced({normal({2, 3}, 0)}, {normal({2, 3}, 1)}, [&](const Tensors& in) {
+    const at::Tensor loss = (in[0] * w).sum();
+    const std::vector<at::Tensor> gradients = torch::autograd::grad({loss}, {w});
+    const at::NoGradGuard off;
+    return Tensors{loss.detach(), w.sub(gradients[0])};
+  });
+  std::map<std::string, bool> are_off;  // for the first operator of each name
+  for (const Op& op : decode_program(made.bytes).ops)
+    are_off.try_emplace(op.name, (op.flags & Op::without_gradients) != 0);
+  EXPECT_FALSE(are_off.at("aten::mul"));
+  EXPECT_TRUE(are_off.at("aten::sub"));
 }
 
 TEST_F(TraceGradients, ThatAreReadBeforeTheyAreMadeAreRefused) {

@@ -143,8 +143,8 @@ TEST_P(TraceModuleTable, IsAsTheTableSays) {
   ASSERT_NE(entry, nullptr) << "docs/modules.md has no such row";
   seed_default_generator(5);
   const Step step = GetParam().make();
-  const bool is_refused =
-      entry->result == "refused";  // then on parameter servers, where they train
+  // Refused modules keep their parameters on parameter servers, as those of a step would.
+  const bool is_refused = entry->result == "refused";
   for (const auto& [name, tensor] : step.parameters) variable(name, tensor, is_refused);
   for (const auto& [name, tensor] : step.buffers) variable(name, tensor, false);
   if (!is_refused) {

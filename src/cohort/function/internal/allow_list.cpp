@@ -251,6 +251,4 @@ bool is_allowed_op(std::string_view name) {
   return name.starts_with(kCohort) && contains(kCohortOps, name.substr(kCohort.size()));
 }
 
-bool runs_without_gradients(std::string_view name) { return name == "aten::cumprod_backward"; }
-
 }  // namespace cohort::function

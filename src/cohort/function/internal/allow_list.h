@@ -7,8 +7,5 @@
 namespace cohort::function {
 
 bool is_allowed_op(std::string_view name);
-// A composite of the backward pass that takes another way where the grad mode is on. Programs hold
-// it as one operator that ran with the mode off.
-bool runs_without_gradients(std::string_view name);
 
 }  // namespace cohort::function

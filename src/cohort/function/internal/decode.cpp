@@ -36,7 +36,7 @@ class ProgramReader {
     for (const char c : wire::kMagic) {
       if (in_.u8() != static_cast<std::uint8_t>(c)) in_.fail("the magic CHFN");
     }
-    if (in_.u8() != wire::kVersion) in_.fail("version 1");
+    if (in_.u8() != wire::kVersion) in_.fail("version 2");
     program_.is_random = flags(wire::kProgramIsRandom) != 0;
     program_.producer = in_.text();
     // Every value has at least one byte where it is defined.
@@ -76,7 +76,7 @@ class ProgramReader {
 
   std::uint8_t flags(std::uint8_t known) {
     const std::uint8_t bits = in_.u8();
-    if ((bits & ~known) != 0) in_.fail("flags of version 1");
+    if ((bits & ~known) != 0) in_.fail("flags of version 2");
     return bits;
   }
 
@@ -206,7 +206,7 @@ class ProgramReader {
         return c10::complex<double>(real, in_.f64());
       }
       default:
-        in_.fail("an argument kind of version 1");
+        in_.fail("an argument kind of version 2");
     }
   }
 

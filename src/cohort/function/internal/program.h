@@ -45,7 +45,9 @@ struct Out {
 };
 
 struct Op {
-  enum Flag : std::uint8_t { writes = 1, random = 2, effect = 4 };
+  // without_gradients: it was traced with gradients off, which some kernels look at (an LSTM of
+  // oneDNN rounds otherwise then).
+  enum Flag : std::uint8_t { writes = 1, random = 2, effect = 4, without_gradients = 8 };
   std::string name;      // "aten::mm", "cohort::apply"
   std::string overload;  // "", "Tensor", …
   std::vector<Arg> args;

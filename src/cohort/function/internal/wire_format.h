@@ -11,12 +11,12 @@
 namespace cohort::function::wire {
 
 inline constexpr std::string_view kMagic = "CHFN";
-inline constexpr std::uint8_t kVersion = 1;
+inline constexpr std::uint8_t kVersion = 2;
 inline constexpr std::uint8_t kProgramIsRandom = 1;
 inline constexpr std::uint8_t kVariableIsRead = 1;
 inline constexpr std::uint8_t kVariableIsHandleOnly = 2;
 inline constexpr std::uint8_t kConstantIsWrapped = 1;
-inline constexpr std::uint8_t kOpFlags = 7;
+inline constexpr std::uint8_t kOpFlags = 15;
 
 // A step function has a few kilobytes; anything near this is a mistake or an attack.
 inline constexpr std::size_t kProgramBytesMax = std::size_t{256} << 20;

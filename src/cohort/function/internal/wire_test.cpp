@@ -10,6 +10,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/function/internal/program_builder.h"
+#include "cohort/function/internal/wire_format.h"
 
 namespace cohort::function {
 namespace {
@@ -118,6 +119,13 @@ TEST_F(Wire, RoundTripKeepsEveryArgumentKind) {
   }
 }
 
+TEST_F(Wire, RoundTripKeepsEveryFlagOfAnOperator) {
+  for (std::uint8_t flag : {Op::writes, Op::random, Op::effect, Op::without_gradients}) {
+    program.ops[1].flags = flag;
+    EXPECT_EQ(decode_program(encode(program)).ops[1].flags, flag);
+  }
+}
+
 TEST_F(Wire, TheTailThatEqualsTheDefaultsIsLeftOut) {
   const Program decoded = decode_program(bytes);
   EXPECT_EQ(decoded.ops[1].args.size(), 2U) << "alpha = 1 is the default of add";
@@ -165,13 +173,17 @@ TEST_F(Wire, RandomMutationsAreRefusedOrLoad) {
   EXPECT_LT(loaded, 10'000);
 }
 
+// What every program begins with, up to its count of values.
+void write_header(ByteWriter& out, std::string_view producer) {
+  for (const char c : wire::kMagic) out.u8(static_cast<std::uint8_t>(c));
+  out.u8(wire::kVersion);
+  out.u8(0);
+  out.text(producer);
+}
+
 // Bytes up to the count that a test makes huge.
 struct HugeCount : ::testing::Test {
-  HugeCount() {
-    for (const char c : std::string_view("CHFN\1")) out.u8(static_cast<std::uint8_t>(c));
-    out.u8(0);
-    out.text("1.13.0");
-  }
+  HugeCount() { write_header(out, "1.13.0"); }
   bool is_refused(std::uint64_t count) {
     out.varint(count);
     for (int i = 0; i < 64; ++i) out.u8(0);
@@ -199,9 +211,7 @@ TEST_F(HugeCount, OfDimensionsIsRefused) {
 // A program of one constant of float[`size`, `size`] with `data_bytes` bytes.
 Bytes with_constant(std::uint64_t size, std::size_t data_bytes, at::ScalarType dtype = at::kFloat) {
   ByteWriter out;
-  for (const char c : std::string_view("CHFN\1")) out.u8(static_cast<std::uint8_t>(c));
-  out.u8(0);
-  out.text("");
+  write_header(out, "");
   for (const std::uint64_t count : {1, 0, 0, 0, 0, 1, 0}) out.varint(count);
   out.u8(static_cast<std::uint8_t>(dtype));
   for (const std::uint64_t field : {std::uint64_t{2}, size, size, std::uint64_t{0}})

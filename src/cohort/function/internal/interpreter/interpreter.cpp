@@ -355,7 +355,8 @@ std::vector<at::Tensor> Interpreter::run(std::span<const at::Tensor> inputs,
     if (!variables[i].defined() && !plan_.variables[i].is_required) continue;
     check_spec(variable.spec, variables[i], "variable", i, " '" + variable.name + "'");
   }
-  // No graph is recorded, but kernels that look at the grad mode see the one they were traced with.
+  // No graph is recorded, but kernels that look at the grad mode see the one they were traced with:
+  // on, or off where the operator says so.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const at::AutoGradMode grad_mode(true);
   return Run(plan_, host, seed).execute(inputs, variables);

@@ -167,7 +167,7 @@ class Planner {
       const auto kernel = c10::Dispatcher::singleton().findSchema({op.name, op.overload});
       if (!kernel) refuse(op, "does not exist");
       planned.kernel = *kernel;
-      planned.is_without_gradients = runs_without_gradients(op.name);
+      planned.is_without_gradients = (op.flags & Op::without_gradients) != 0;
       add_sources(op, planned.kernel->schema(), planned);
       aliases_.add(op, *planned.kernel, static_cast<int>(number_));
       has_computed_ = true;

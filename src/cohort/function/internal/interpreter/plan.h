@@ -27,7 +27,7 @@ struct PlannedOp {
   bool copies_results = false;
   // The host keeps what an effect gives it, and a later op writes there.
   bool copies_arguments = false;
-  bool is_without_gradients = false;  // see runs_without_gradients()
+  bool is_without_gradients = false;  // see Op::without_gradients
 };
 
 struct PlannedInput {

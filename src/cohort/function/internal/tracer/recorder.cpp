@@ -394,6 +394,7 @@ Op Recorder::encode(const c10::OperatorHandle& op, Arguments arguments) {
         schema[i], arguments[i], [this](const at::Tensor& tensor) { return value_of(tensor); }));
   }
   canonicalise(recorded);
+  if (!c10::GradMode::is_enabled()) recorded.flags |= Op::without_gradients;
   if (is_random(op)) {
     recorded.flags |= Op::random;
     program_.is_random = true;

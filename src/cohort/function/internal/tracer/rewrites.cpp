@@ -23,7 +23,6 @@
 #include <span>
 #include <vector>
 
-#include "cohort/function/internal/allow_list.h"
 #include "cohort/function/internal/tracer/key.h"
 #include "cohort/function/internal/tracer/library_caller.h"
 #include "cohort/function/internal/tracer/rewritten_gradients.h"
@@ -369,7 +368,7 @@ bool rewrite(const c10::OperatorHandle& op, std::string_view inside, torch::jit:
 }
 
 bool is_recorded_whole(const c10::OperatorHandle& op) {
-  return !c10::GradMode::is_enabled() && runs_without_gradients(op.operator_name().name);
+  return !c10::GradMode::is_enabled() && op.operator_name().name == "aten::cumprod_backward";
 }
 
 }  // namespace cohort::function
