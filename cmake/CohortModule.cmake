@@ -37,9 +37,20 @@ function(cohort_compile_options target)
   endif()
 endfunction()
 
-# Tests check what the library does, not how fast: a fifth less to compile than with -O1.
+include(CheckLinkerFlag)
+set(cohort_test_link_options)
+if(NOT COHORT_SANITIZE)
+  check_linker_flag(CXX -fuse-ld=gold cohort_has_gold)
+  if(cohort_has_gold)
+    set(cohort_test_link_options -fuse-ld=gold)
+  endif()
+endif()
+
+# Tests check what the library does, not how fast: a fifth less to compile than with -O1. Their programs are many and
+# large, and gold links one in a third of the time.
 function(cohort_test_options target)
   target_compile_options(${target} PRIVATE -O0)
+  target_link_options(${target} PRIVATE ${cohort_test_link_options})
 endfunction()
 
 include(CohortPrecompiled)
@@ -129,8 +140,7 @@ function(cohort_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} GTest::gmock GTest::gtest_main)
   cohort_compile_options(${name})
-  cohort_test_options(${name})
-  cohort_precompile(${name} cohort_test_pch)
+  cohort_precompile_test(${name} "${ARG_SOURCES}")
   target_compile_definitions(${name} PRIVATE COHORT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   set(environment)
   if(COHORT_SANITIZE)

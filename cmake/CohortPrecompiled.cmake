@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Precompiled headers: parsing LibTorch's and GoogleTest's is half of a build. One for the libraries and one
-# for the tests, shared by all. They hide a missing include from g++ alone: `./dev check clang` goes without.
+# Precompiled headers: parsing LibTorch's and GoogleTest's is half of a build. One for the libraries, one for the
+# tests and one for those that include torch/torch.h, shared by all. They hide a missing include from g++ alone: `./dev check clang` goes without.
 option(COHORT_PCH "Precompile the headers of LibTorch and GoogleTest" ON)
 
 set(cohort_has_pch OFF)
@@ -20,10 +20,22 @@ function(cohort_precompile target from)
   endif()
 endfunction()
 
-# Of a program that belongs to the tests but has a main of its own.
-function(cohort_precompile_program target)
+# Of a test made of `sources`.
+function(cohort_precompile_test target sources)
   cohort_test_options(${target})
-  cohort_precompile(${target} cohort_test_pch)
+  set(from cohort_test_pch)
+  foreach(source ${sources})
+    file(STRINGS ${source} torch REGEX "^#include <torch/torch\\.h>")
+    if(torch)
+      set(from cohort_torch_test_pch)
+    endif()
+  endforeach()
+  cohort_precompile(${target} ${from})
+endfunction()
+
+# Of a program made of `sources` that belongs to the tests but has a main of its own.
+function(cohort_precompile_program target sources)
+  cohort_precompile_test(${target} "${sources}")
   # g++ refuses a header that was made with other definitions.
   target_compile_options(${target} PRIVATE $<TARGET_PROPERTY:GTest::gtest,INTERFACE_COMPILE_OPTIONS>)
 endfunction()
@@ -41,11 +53,14 @@ if(cohort_has_pch)
   add_library(cohort_pch STATIC ${PROJECT_SOURCE_DIR}/cmake/no_source.cpp)
   cohort_make_pch(cohort_pch)
   if(COHORT_TESTS)
-    # A program, for its kind of position-independent code.
-    add_executable(cohort_test_pch ${PROJECT_SOURCE_DIR}/cmake/no_program.cpp)
-    cohort_make_pch(cohort_test_pch)
-    cohort_test_options(cohort_test_pch)
-    target_link_libraries(cohort_test_pch PRIVATE GTest::gmock)
-    target_precompile_headers(cohort_test_pch PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
+    # Programs, for their kind of position-independent code.
+    foreach(target cohort_test_pch cohort_torch_test_pch)
+      add_executable(${target} ${PROJECT_SOURCE_DIR}/cmake/no_program.cpp)
+      cohort_make_pch(${target})
+      cohort_test_options(${target})
+      target_link_libraries(${target} PRIVATE GTest::gmock)
+      target_precompile_headers(${target} PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
+    endforeach()
+    target_precompile_headers(cohort_torch_test_pch PRIVATE <torch/torch.h>)
   endif()
 endif()
