@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Precompiled headers: parsing LibTorch's and GoogleTest's is half of a build. One for the libraries, one for the
-# tests and one for those that include torch/torch.h, shared by all. They hide a missing include from g++ alone: `./dev check clang` goes without.
+# tests and one for those that include torch/torch.h, shared by all. They hide a missing include from g++ alone:
+# `./dev check clang` goes without.
 option(COHORT_PCH "Precompile the headers of LibTorch and GoogleTest" ON)
 
 set(cohort_has_pch OFF)
