@@ -40,7 +40,7 @@ std::string name_of_case(const ::testing::TestParamInfo<BadArgument>& info) {
   return info.param.name;
 }
 
-StringTensor names() { return StringTensor({1}, {"no such file"}); }
+StringTensor missing_files() { return StringTensor({1}, {"no such file"}); }
 Dataset words() { return Dataset::from_tensor_slices(StringTensor({2}, {"a", "b"})); }
 Dataset pairs() { return Dataset::zip({rows(4), rows(4)}); }
 Dataset one_row(std::int64_t) { return rows(1); }
@@ -122,49 +122,53 @@ INSTANTIATE_TEST_SUITE_P(
                     "text_line",
                     {"file names", "(int64[], int64[])"}},
         BadArgument{"ParallelReads",
-                    [] { Dataset::tf_record(names(), {.num_parallel_reads = -2}); },
+                    [] { Dataset::tf_record(missing_files(), {.num_parallel_reads = -2}); },
                     "tf_record",
                     {"num_parallel_reads", "got -2"}},
         BadArgument{"BufferBytes",
-                    [] { Dataset::text_line(names(), {.buffer_bytes = 0}); },
+                    [] { Dataset::text_line(missing_files(), {.buffer_bytes = 0}); },
                     "text_line",
                     {"buffer_bytes > 0", "got 0"}},
         BadArgument{"NoRecordBytes",
-                    [] { Dataset::fixed_length_record(names(), {}); },
+                    [] { Dataset::fixed_length_record(missing_files(), {}); },
                     "fixed_length_record",
                     {"record_bytes > 0", "got 0"}},
+        BadArgument{"HeaderBytes",
+                    [] {
+                      Dataset::fixed_length_record(missing_files(),
+                                                   {.record_bytes = 4, .header_bytes = -1});
+                    },
+                    "fixed_length_record",
+                    {"header_bytes", "-1"}},
         BadArgument{
-            "HeaderBytes",
-            [] { Dataset::fixed_length_record(names(), {.record_bytes = 4, .header_bytes = -1}); },
-            "fixed_length_record",
-            {"header_bytes", "-1"}},
-        BadArgument{"NoColumns", [] { Dataset::csv(names(), {}); }, "csv", {"at least one column"}},
+            "NoColumns", [] { Dataset::csv(missing_files(), {}); }, "csv", {"at least one column"}},
         BadArgument{"ColumnDtype",
-                    [] { Dataset::csv(names(), {.columns = {{at::kBool}}}); },
+                    [] { Dataset::csv(missing_files(), {.columns = {{at::kBool}}}); },
                     "csv",
                     {"bool", "column 0"}},
         BadArgument{"ColumnDefault",
                     [] {
-                      Dataset::csv(names(), {.columns = {{at::kLong, Nest("x")}}});
+                      Dataset::csv(missing_files(), {.columns = {{at::kLong, Nest("x")}}});
                     },
                     "csv",
                     {"int64", "column 0"}},
         BadArgument{"Delimiter",
-                    [] { Dataset::csv(names(), {.columns = {{}}, .delimiter = '"'}); },
+                    [] { Dataset::csv(missing_files(), {.columns = {{}}, .delimiter = '"'}); },
                     "csv",
                     {"delimiter", "34"}},
         BadArgument{"SelectedColumns",
                     [] {
-                      Dataset::csv(names(), {.columns = {{}}, .select_columns = {0, 2}});
+                      Dataset::csv(missing_files(), {.columns = {{}}, .select_columns = {0, 2}});
                     },
                     "csv",
                     {"select_columns", "2", "got 1"}},
-        BadArgument{"OrderOfColumns",
-                    [] {
-                      Dataset::csv(names(), {.columns = {{}, {}}, .select_columns = {2, 1}});
-                    },
-                    "csv",
-                    {"select_columns", "1 behind 2"}}),
+        BadArgument{
+            "OrderOfColumns",
+            [] {
+              Dataset::csv(missing_files(), {.columns = {{}, {}}, .select_columns = {2, 1}});
+            },
+            "csv",
+            {"select_columns", "1 behind 2"}}),
     name_of_case);
 
 INSTANTIATE_TEST_SUITE_P(

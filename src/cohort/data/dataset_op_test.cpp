@@ -52,7 +52,7 @@ std::unique_ptr<Stage> stage_of(const Dataset& dataset) {
   return dataset.node()->start(StageContext({.seed = 7, .data_dirs = std::nullopt}, Purpose::run));
 }
 
-std::vector<std::string> drain(Stage& stage, std::size_t count_max) {
+std::vector<std::string> drain_stage(Stage& stage, std::size_t count_max) {
   std::vector<std::string> items;
   Fields fields;
   while (items.size() < count_max && stage.next(fields)) items.push_back(show(stage.pack(fields)));
@@ -196,10 +196,10 @@ TEST_P(DatasetOp, YieldsElementsOfItsSpec) {
 
 TEST_P(DatasetOp, PassesOverAsManyElementsAsItYields) {
   const Dataset dataset = made();
-  const std::vector<std::string> whole = drain(*stage_of(dataset), 10'000);
+  const std::vector<std::string> whole = drain_stage(*stage_of(dataset), 10'000);
   for (std::size_t taken = 0; taken <= whole.size(); ++taken) {
     const std::unique_ptr<Stage> stage = stage_of(dataset);
-    drain(*stage, taken);
+    drain_stage(*stage, taken);
     const std::size_t left = whole.size() - taken;
     EXPECT_EQ(stage->skip(1), left > 0 ? 1 : 0);
     EXPECT_EQ(static_cast<std::size_t>(stage->skip(static_cast<std::int64_t>(left) + 1)),
@@ -213,9 +213,9 @@ TEST_P(DatasetOp, ContinuesBehindWhatItPassesOver) {
   for (std::size_t passed = 0; passed <= count; ++passed) {
     const std::unique_ptr<Stage> read = stage_of(dataset);
     const std::unique_ptr<Stage> skipped = stage_of(dataset);
-    drain(*read, passed);
+    drain_stage(*read, passed);
     skipped->skip(static_cast<std::int64_t>(passed));
-    EXPECT_EQ(drain(*skipped, 10'000), drain(*read, 10'000)) << "behind " << passed;
+    EXPECT_EQ(drain_stage(*skipped, 10'000), drain_stage(*read, 10'000)) << "behind " << passed;
   }
 }
 
@@ -224,13 +224,13 @@ TEST_P(DatasetOp, ContinuesWhereItWasSaved) {
   const Dataset dataset = made();
   for (std::size_t taken = 0; taken <= elements_of(dataset).size(); ++taken) {
     const std::unique_ptr<Stage> original = stage_of(dataset);
-    drain(*original, taken);
+    drain_stage(*original, taken);
     const Bytes position = saved(*original);
     const std::unique_ptr<Stage> restored = stage_of(dataset);
     ByteReader reader(position, "iterator position");
     restored->restore(reader);
     reader.expect_end();
-    EXPECT_EQ(drain(*restored, 10'000), drain(*original, 10'000))
+    EXPECT_EQ(drain_stage(*restored, 10'000), drain_stage(*original, 10'000))
         << "after " << taken << " elements";
   }
 }

@@ -36,7 +36,8 @@ bool is_inside_trace() { return c10::impl::tls_is_dispatch_key_included(kTraceKe
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   c10::DispatchKeySet rest = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kTraceKey);
-  if (Recorder* recorder = active_recorder.load()) return recorder->on_op(op, rest, stack);
+  if (Recorder* recorder = active_recorder.load())
+    return recorder->on_op(op, rest, stack, __builtin_frame_address(0));
   // A thread that was started inside a trace outlives it with the trace's key.
   c10::impl::ExcludeDispatchKeyGuard off(kTraceKey);
   op.redispatchBoxed(rest, stack);

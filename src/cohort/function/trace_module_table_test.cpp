@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
+#include <torch/torch.h>
 #include <torch/version.h>
 
 #include <filesystem>

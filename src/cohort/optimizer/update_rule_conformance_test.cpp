@@ -19,7 +19,7 @@
 namespace cohort {
 namespace {
 
-constexpr int kSteps = 3;
+constexpr int kGradients = 3;
 constexpr double kHyper = 0.25;  // in range for every hyperparameter of every rule
 
 // A variable and its slots.
@@ -36,7 +36,7 @@ class EveryUpdateRule
   }
   std::vector<at::Tensor> random_gradients(const std::vector<std::int64_t>& sizes) {
     std::vector<at::Tensor> gradients;
-    for (int i = 0; i < kSteps; ++i) gradients.push_back(random(sizes));
+    for (int i = 0; i < kGradients; ++i) gradients.push_back(random(sizes));
     return gradients;
   }
   std::vector<at::Tensor> slots_for(const at::Tensor& value) const {
@@ -148,7 +148,7 @@ TEST_P(EveryUpdateRule, ALargeVariableIsUpdatedAsItsParts) {
 
 TEST_P(EveryUpdateRule, AZeroGradientNeverGivesNaN) {
   const at::Tensor start = random({4});
-  const std::vector<at::Tensor> zeros(kSteps, at::zeros_like(start));
+  const std::vector<at::Tensor> zeros(kGradients, at::zeros_like(start));
   EXPECT_TRUE(updated_in_place(start, zeros).value.isfinite().all().item<bool>());
 }
 

@@ -20,7 +20,7 @@ using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using Lengths = std::vector<std::int64_t>;
 
-Dataset repeated(std::int64_t x) {
+Dataset repeats_of(std::int64_t x) {
   return Dataset::from_tensor_slices(at::full({x}, x, at::kLong));
 }
 
@@ -28,7 +28,7 @@ Dataset repeated(std::int64_t x) {
 Dataset of_lengths(const Lengths& lengths, InterleaveOptions options, std::int64_t repeats = 1) {
   return Dataset::from_tensor_slices(at::tensor(lengths))
       .repeat(repeats)
-      .interleave(&repeated, options);
+      .interleave(&repeats_of, options);
 }
 
 // Datasets of 100 x + 0, 1, … .
@@ -70,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(
                       [] {
                         return of_lengths({3, 2, 4},
                                           {.cycle_length = 2, .num_parallel_calls = kAutotune})
-                            .interleave(&repeated, {.cycle_length = 2, .num_parallel_calls = 1})
+                            .interleave(&repeats_of, {.cycle_length = 2, .num_parallel_calls = 1})
                             .prefetch(2);
                       },
                       false},
@@ -279,8 +279,8 @@ TEST(Interleave, ReadsNoFurtherAheadThanItsBound) {
 
 TEST(Interleave, IsInfiniteWhereItsInputIs) {
   const InterleaveOptions options{.cycle_length = 1};
-  EXPECT_EQ(rows(5).repeat().interleave(&repeated, options).cardinality(), kInfiniteCardinality);
-  EXPECT_EQ(rows(5).interleave(&repeated, options).cardinality(), kUnknownCardinality);
+  EXPECT_EQ(rows(5).repeat().interleave(&repeats_of, options).cardinality(), kInfiniteCardinality);
+  EXPECT_EQ(rows(5).interleave(&repeats_of, options).cardinality(), kUnknownCardinality);
 }
 
 TEST(Interleave, RefusesOptionsThatAreNone) {

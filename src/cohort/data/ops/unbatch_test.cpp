@@ -11,7 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Dataset names() { return Dataset::from_tensor_slices(StringTensor({3}, {"a", "b", "c"})); }
+Dataset letters() { return Dataset::from_tensor_slices(StringTensor({3}, {"a", "b", "c"})); }
 
 INSTANTIATE_TEST_SUITE_P(
     Unbatch, DatasetOp,
@@ -20,7 +20,7 @@ INSTANTIATE_TEST_SUITE_P(
         DatasetOpCase{"Static",
                       [] { return rows(7).batch(3, {.drop_remainder = true}).unbatch(); }},
         DatasetOpCase{"Nests", [] { return tensors(5).enumerate().batch(2).unbatch(); }},
-        DatasetOpCase{"Strings", [] { return names().batch(2).unbatch(); }},
+        DatasetOpCase{"Strings", [] { return letters().batch(2).unbatch(); }},
         DatasetOpCase{"BatchedAnew", [] { return rows(11).batch(3).unbatch().batch(4); }},
         DatasetOpCase{"Twice", [] { return rows(8).batch(2).batch(3).unbatch().unbatch(); }}));
 
@@ -28,13 +28,14 @@ TEST(Unbatch, YieldsTheRowsOfBatches) {
   EXPECT_THAT(scalars_of(rows(5).batch(2).unbatch()), ElementsAre(0, 1, 2, 3, 4));
   EXPECT_THAT(elements_of(Dataset::from_tensors(at::arange(4).view({2, 2})).unbatch()),
               ElementsAre("[0, 1]", "[2, 3]"));
-  EXPECT_THAT(elements_of(names().batch(2).unbatch()), ElementsAre("'a'", "'b'", "'c'"));
+  EXPECT_THAT(elements_of(letters().batch(2).unbatch()), ElementsAre("'a'", "'b'", "'c'"));
 }
 
 TEST(Unbatch, IsBatchedAnew) {
   EXPECT_THAT(elements_of(rows(7).batch(3).unbatch().batch(4)),
               ElementsAre("[0, 1, 2, 3]", "[4, 5, 6]"));
-  EXPECT_THAT(elements_of(names().batch(1).unbatch().batch(2)), ElementsAre("['a', 'b']", "['c']"));
+  EXPECT_THAT(elements_of(letters().batch(1).unbatch().batch(2)),
+              ElementsAre("['a', 'b']", "['c']"));
   EXPECT_THAT(elements_of(failing_at(3, 10).batch(2).unbatch().batch(3)),
               ElementsAre("error data_loss", "[4, 5, 6]", "[7, 8, 9]"));
 }

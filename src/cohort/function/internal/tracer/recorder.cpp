@@ -201,8 +201,8 @@ std::string Recorder::hint_of_op() const {
 }
 
 void Recorder::on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-                     torch::jit::Stack* stack) {
-  FirstFrame first(outermost_frame_, __builtin_frame_address(0));
+                     torch::jit::Stack* stack, const void* frame) {
+  FirstFrame first(outermost_frame_, frame);
   if (failure_) throw *failure_;
   has_run_script_ = has_run_script_ || !torch::jit::currentCallstack().empty();
   is_op_sparse_ = keys.has(c10::DispatchKey::SparseCPU);

@@ -56,8 +56,10 @@ class Recorder final : public Trace {
   void watch_variables() {
     for (const at::Tensor& variable : options_.variables) watch(variable);
   }
-  // The fallback's op. Throws Error; once it has thrown, it goes on throwing the same.
-  void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+  // The fallback's op, and its frame: only what lies outside of that may be the user's. Throws
+  // Error; once it has thrown, it goes on throwing the same.
+  void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack,
+             const void* frame);
   // Ends the pass.
   void finish(const std::vector<at::Tensor>& outputs);
   // After finish: the op list, its summary, and what was captured.
