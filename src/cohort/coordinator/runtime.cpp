@@ -2,13 +2,11 @@
 // What callers do: schedule, join, done, fetch.
 #include "cohort/coordinator/internal/runtime.h"
 
-#include <c10/core/Allocator.h>
-#include <c10/core/GradMode.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "cohort/coordinator/internal/coordinator_options.h"
+#include "cohort/coordinator/internal/kept_values.h"
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
 #include "cohort/rpc/travel.h"
@@ -67,23 +65,6 @@ void check_can_travel(const Function& fn, std::span<const Nest> arguments,
           "'), which decides less about the dtype of results than a tensor does on the "
           "worker; pass the number itself, or a clone()");
     }
-  }
-}
-
-// Whether nobody else can write there: the caller has handed over the tensor and its memory, which
-// LibTorch has made. `handles` are ours.
-bool is_sole_owner(const at::Tensor& tensor, std::size_t handles) {
-  return tensor.use_count() == handles && tensor.storage().use_count() == 1 &&
-         tensor.storage().data_ptr().get_deleter() == c10::GetAllocator(c10::kCPU)->raw_deleter();
-}
-
-// A closure computes with the values that its arguments have now, whatever their owner writes there
-// while it waits, or is retried.
-void keep_values(std::vector<at::Tensor>& inputs) {
-  constexpr std::size_t kOwnHandles = 2;  // in the nest, and here
-  for (at::Tensor& input : inputs) {
-    if (StringTensor::is(input) || is_sole_owner(input, kOwnHandles)) continue;
-    input = input.detach().clone();
   }
 }
 
@@ -158,7 +139,8 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   Pending pending;
   pending.function = step_for(fn, arguments);
   pending.resources = std::move(bound.resources);
-  keep_values(bound.tensors);
+  const std::size_t count = bound.tensors.size();
+  internal::keep_large(bound.tensors, kArgumentHandles);
   pending.inputs = std::move(bound.tensors);
   pending.function->complete_inputs(pending.inputs);
   const auto result = std::make_shared<RemoteState>(weak_from_this());
@@ -172,7 +154,7 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
     if (id == 0) {
       if (queue_.in_flight() + queue_.queued() == 0) last_end_ = now;
       id = numbers_.next_closure++;
-      admit(id, std::move(pending));
+      admit(id, std::move(pending), count);
     }
     return queue_.put(id, now, actions);
   };

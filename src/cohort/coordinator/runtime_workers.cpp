@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cohort/coordinator/internal/kept_values.h"
 #include "cohort/coordinator/internal/runtime.h"
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
@@ -12,7 +13,10 @@ namespace {
 
 // Closures that wait for a worker's next report at most.
 constexpr std::size_t kBatchedMax = 16;
-constexpr std::size_t kSparesMax = 1024;
+// As many closures as may be queued at once: what they need is made and let go on different
+// threads, which costs more than all the rest.
+constexpr std::size_t kSparesMax = std::size_t{1} << 14;
+constexpr std::size_t kSpareActionsMax = 1024;
 
 std::string name_of_worker(std::uint32_t worker) { return "worker:" + std::to_string(worker); }
 
@@ -194,16 +198,19 @@ void Runtime::carry_out(Actions& actions) {
 }
 
 void Runtime::give_back(Actions actions) {
-  if (actions.capacity() <= kSparesMax) spare_actions_ = std::move(actions);
+  if (actions.capacity() <= kSpareActionsMax) spare_actions_ = std::move(actions);
 }
 
-void Runtime::admit(ClosureId closure, Pending pending) {
+void Runtime::admit(ClosureId closure, Pending pending, std::size_t arguments) {
   if (spare_pending_.empty()) {
+    internal::keep_small(pending.inputs, arguments, kArgumentHandles, pending.copies);
     pending_.emplace(closure, std::move(pending));
     return;
   }
   auto node = std::move(spare_pending_.back());
   spare_pending_.pop_back();
+  pending.copies.swap(node.mapped().copies);
+  internal::keep_small(pending.inputs, arguments, kArgumentHandles, pending.copies);
   node.key() = closure;
   node.mapped() = std::move(pending);
   pending_.insert(std::move(node));
@@ -250,7 +257,7 @@ void Runtime::resolve(ClosureId closure, const std::optional<Error>& error, Time
     }
   }
   auto node = pending_.extract(found);
-  node.mapped() = {};
+  node.mapped() = {.copies = std::move(node.mapped().copies)};
   if (spare_pending_.size() < kSparesMax) spare_pending_.push_back(std::move(node));
 }
 

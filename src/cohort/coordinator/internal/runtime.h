@@ -66,6 +66,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
     std::shared_ptr<StepFunction> function;
     std::vector<Nest> resources;
     std::vector<at::Tensor> inputs;
+    std::vector<at::Tensor>
+        copies;  // of arguments, among the inputs; another closure's when it has ended
     std::weak_ptr<RemoteState> result;
     std::vector<at::Tensor> outputs;  // between a worker's report and the queue's word
     std::vector<at::Tensor> drawn;    // what the traced program must fit
@@ -89,6 +91,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
     std::uint64_t closures = 0;  // ended well
   };
 
+  // Of an argument while it is scheduled: in its nest, and among the inputs.
+  static constexpr std::size_t kArgumentHandles = 2;
   // Whether a worker that is busy with short closures may get what is for it later, with more.
   enum class Flush : std::uint8_t { all, batched };
 
@@ -155,7 +159,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   void carry_out(Actions& actions) COHORT_REQUIRES(mutex_);
   Actions take_actions() COHORT_REQUIRES(mutex_) { return std::move(spare_actions_); }
   void give_back(Actions actions) COHORT_REQUIRES(mutex_);
-  void admit(ClosureId closure, Pending pending) COHORT_REQUIRES(mutex_);
+  // `arguments`: so many of its inputs are.
+  void admit(ClosureId closure, Pending pending, std::size_t arguments) COHORT_REQUIRES(mutex_);
   void dispatch(ClosureId closure, std::uint32_t worker, TimePoint now) COHORT_REQUIRES(mutex_);
   void resolve(ClosureId closure, const std::optional<Error>& error, TimePoint now)
       COHORT_REQUIRES(mutex_);
