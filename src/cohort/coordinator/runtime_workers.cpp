@@ -13,10 +13,8 @@ namespace {
 
 // Closures that wait for a worker's next report at most.
 constexpr std::size_t kBatchedMax = 16;
-// As many closures as may be queued at once: what they need is made and let go on different
-// threads, which costs more than all the rest.
-constexpr std::size_t kSparesMax = std::size_t{1} << 14;
-constexpr std::size_t kSpareActionsMax = 1024;
+// More would lie in no core's cache when they are used again.
+constexpr std::size_t kSparesMax = 1024;
 
 std::string name_of_worker(std::uint32_t worker) { return "worker:" + std::to_string(worker); }
 
@@ -198,7 +196,7 @@ void Runtime::carry_out(Actions& actions) {
 }
 
 void Runtime::give_back(Actions actions) {
-  if (actions.capacity() <= kSpareActionsMax) spare_actions_ = std::move(actions);
+  if (actions.capacity() <= kSparesMax) spare_actions_ = std::move(actions);
 }
 
 void Runtime::admit(ClosureId closure, Pending pending, std::size_t arguments) {
