@@ -200,15 +200,14 @@ void Runtime::give_back(Actions actions) {
 }
 
 void Runtime::admit(ClosureId closure, Pending pending, std::size_t arguments) {
+  if (!spare_pending_.empty()) pending.copies.swap(spare_pending_.back().mapped().copies);
+  internal::keep_small(pending.inputs, arguments, kArgumentHandles, pending.copies);
   if (spare_pending_.empty()) {
-    internal::keep_small(pending.inputs, arguments, kArgumentHandles, pending.copies);
     pending_.emplace(closure, std::move(pending));
     return;
   }
   auto node = std::move(spare_pending_.back());
   spare_pending_.pop_back();
-  pending.copies.swap(node.mapped().copies);
-  internal::keep_small(pending.inputs, arguments, kArgumentHandles, pending.copies);
   node.key() = closure;
   node.mapped() = std::move(pending);
   pending_.insert(std::move(node));

@@ -23,13 +23,6 @@ bool is_kept(const at::Tensor& tensor, std::size_t handles) {
   return StringTensor::is(tensor) || is_sole_owner(tensor, handles);
 }
 
-// Of a contiguous tensor, without the dispatcher, which takes longer than the copy.
-at::Tensor new_copy(const at::Tensor& tensor) {
-  at::Tensor copy = at::detail::empty_cpu(tensor.sizes(), tensor.scalar_type());
-  if (tensor.nbytes() > 0) std::memcpy(copy.data_ptr(), tensor.data_ptr(), tensor.nbytes());
-  return copy;
-}
-
 bool is_free(const at::Tensor& copy) {
   return copy.use_count() == 1 && copy.storage().use_count() == 1;
 }
@@ -58,11 +51,10 @@ void keep_small(std::vector<at::Tensor>& inputs, std::size_t count, std::size_t 
       continue;
     }
     at::Tensor& copy = copies[i];
-    if (copy.defined() && is_free(copy) && fits(copy, tensor)) {
-      if (tensor.nbytes() > 0) std::memcpy(copy.data_ptr(), tensor.data_ptr(), tensor.nbytes());
-    } else {
-      copy = new_copy(tensor);
-    }
+    // Without the dispatcher, which takes longer than the copy.
+    if (!copy.defined() || !is_free(copy) || !fits(copy, tensor))
+      copy = at::detail::empty_cpu(tensor.sizes(), tensor.scalar_type());
+    if (tensor.nbytes() > 0) std::memcpy(copy.data_ptr(), tensor.data_ptr(), tensor.nbytes());
     tensor = copy;
   }
 }

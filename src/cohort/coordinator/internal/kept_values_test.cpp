@@ -2,7 +2,6 @@
 #include "cohort/coordinator/internal/kept_values.h"
 
 #include <ATen/Functions.h>
-#include <ATen/ops/allclose.h>
 #include <gtest/gtest.h>
 
 #include <utility>
