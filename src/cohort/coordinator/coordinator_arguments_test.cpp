@@ -88,6 +88,23 @@ TEST_F(CoordinatorArguments, PartsOfTensorsAreThoseOfTheCallToo) {
   for (std::uint64_t i = 2; i <= 6; ++i) EXPECT_EQ(input_of(i).sum().item<float>(), 0) << i;
 }
 
+// Their first call's tensor is the same object, and was taken for what it had been.
+TEST_F(CoordinatorArguments, WithOtherShapesOrFlagsNeedAnotherTrace) {
+  worker.answers = true;
+  const Function step([](at::Tensor x) { return x.sum(); });
+  at::Tensor argument = at::ones({2, 3});
+  coordinator().schedule(step, argument);
+  EXPECT_EQ(coordinator().statistics().traces, 1U);
+  argument.t_();
+  coordinator().schedule(step, argument);
+  EXPECT_EQ(coordinator().statistics().traces, 2U);
+  argument.requires_grad_();
+  coordinator().schedule(step, argument);
+  EXPECT_EQ(coordinator().statistics().traces, 3U);
+  coordinator().schedule(step, argument);
+  EXPECT_EQ(coordinator().statistics().traces, 3U);
+}
+
 // Nothing was sent to the worker any more.
 TEST_F(CoordinatorArguments, WithoutMemoryToSendThemTheWorkerIsLostAndComesBack) {
   worker.answers = true;

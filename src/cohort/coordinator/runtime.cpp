@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "cohort/coordinator/internal/coordinator_options.h"
-#include "cohort/coordinator/internal/kept_values.h"
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
 #include "cohort/rpc/travel.h"
@@ -139,8 +138,7 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   Pending pending;
   pending.function = step_for(fn, arguments);
   pending.resources = std::move(bound.resources);
-  const std::size_t count = bound.tensors.size();
-  internal::keep_large(bound.tensors, kArgumentHandles);
+  pending.kept.keep(bound.tensors, kArgumentHandles);
   pending.inputs = std::move(bound.tensors);
   pending.function->complete_inputs(pending.inputs);
   const auto result = std::make_shared<RemoteState>(weak_from_this());
@@ -154,7 +152,7 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
     if (id == 0) {
       if (queue_.in_flight() + queue_.queued() == 0) last_end_ = now;
       id = numbers_.next_closure++;
-      admit(id, std::move(pending), count);
+      admit(id, std::move(pending));
     }
     return queue_.put(id, now, actions);
   };

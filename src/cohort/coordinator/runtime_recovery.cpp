@@ -33,7 +33,7 @@ void Runtime::on_lost(std::uint32_t worker, std::uint64_t epoch, const Error& re
     log_warn("lost worker:", worker, ": ", reason.message(),
              "; its closures run elsewhere until it returns");
     lost.is_ready = false;
-    lost.outbox.closures.clear();
+    lost.outbox.clear();
     lost.cancels.clear();
     if (std::none_of(workers_.begin(), workers_.end(),
                      [](const Worker& one) { return one.is_ready; })) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "cohort/coordinator/internal/kept_values.h"
 #include "cohort/coordinator/internal/runtime.h"
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
@@ -11,8 +10,6 @@
 namespace cohort::coordinator {
 namespace {
 
-// Closures that wait for a worker's next report at most.
-constexpr std::size_t kBatchedMax = 16;
 // More would lie in no core's cache when they are used again.
 constexpr std::size_t kSparesMax = 1024;
 
@@ -87,7 +84,7 @@ void Runtime::stop() noexcept {
       links.push_back(worker.link.connection);
       links.push_back(connection_.worker(i).connection);  // perhaps being set up
       worker.is_ready = false;
-      worker.outbox.closures.clear();
+      worker.outbox.clear();
     }
     cancelled.swap(pending_);
     const Error gone(
@@ -137,7 +134,7 @@ bool Runtime::gives_way(const Error& error) {
     is_replaced_ = true;
     for (Worker& worker : workers_) {
       worker.is_ready = false;
-      worker.outbox.closures.clear();
+      worker.outbox.clear();
       worker.cancels.clear();
     }
     ended.swap(pending_);
@@ -176,7 +173,7 @@ void Runtime::carry_out(Actions& actions) {
       case Action::Kind::recover_worker: {
         Worker& worker = workers_[action.worker];
         worker.is_ready = false;
-        worker.outbox.closures.clear();
+        worker.outbox.clear();
         worker.cancels.clear();
         worker.needs_recovery = true;
         if (!worker.recovery.joinable() && !is_stopping_) {
@@ -199,9 +196,7 @@ void Runtime::give_back(Actions actions) {
   if (actions.capacity() <= kSparesMax) spare_actions_ = std::move(actions);
 }
 
-void Runtime::admit(ClosureId closure, Pending pending, std::size_t arguments) {
-  if (!spare_pending_.empty()) pending.copies.swap(spare_pending_.back().mapped().copies);
-  internal::keep_small(pending.inputs, arguments, kArgumentHandles, pending.copies);
+void Runtime::admit(ClosureId closure, Pending pending) {
   if (spare_pending_.empty()) {
     pending_.emplace(closure, std::move(pending));
     return;
@@ -226,16 +221,8 @@ void Runtime::dispatch(ClosureId closure, std::uint32_t worker, TimePoint now) {
   }
   pending.worker = worker;
   pending.epoch = epoch;
-  pending.function->complete_inputs(pending.inputs);
-  rpc::ClosureCall call{.closure_id = closure,
-                        .function_id = pending.function->id(),
-                        .seed = mix_seed(connection_.options().seed, closure)};
-  for (const Nest& resource : pending.resources) {
-    call.resources.push_back(static_cast<const IteratorHandle&>(*resource.handle()).id());
-  }
-  call.inputs = pending.inputs;
   workers_[worker].window.sent(now);
-  workers_[worker].outbox.closures.push_back(std::move(call));
+  workers_[worker].outbox.push_back(closure);
   to_flush_.push_back(worker);
 }
 
@@ -254,16 +241,12 @@ void Runtime::resolve(ClosureId closure, const std::optional<Error>& error, Time
     }
   }
   auto node = pending_.extract(found);
-  node.mapped() = {.copies = std::move(node.mapped().copies)};
+  node.mapped() = {};
   if (spare_pending_.size() < kSparesMax) spare_pending_.push_back(std::move(node));
 }
 
-// A worker that is busy with closures shorter than a message takes: what is for it can go with its
-// next report, or with more of the same.
 bool Runtime::can_wait(const Worker& worker) const {
-  const std::size_t waiting = worker.outbox.closures.size();
-  return worker.window.is_wide() && worker.cancels.empty() && waiting < kBatchedMax &&
-         worker.window.in_flight() >= waiting + internal::InFlightWindow::kSizeMin;
+  return worker.cancels.empty() && worker.window.can_wait(worker.outbox.size());
 }
 
 void Runtime::flush(Flush how) {
@@ -281,6 +264,27 @@ void Runtime::flush(Flush how) {
   for (const std::uint32_t worker : workers) flush_worker(worker);
 }
 
+rpc::RunBatch Runtime::take_outbox(Worker& worker) {
+  rpc::RunBatch batch{.low_watermark = queue_.low_watermark()};
+  batch.closures.reserve(worker.outbox.size());
+  for (const ClosureId closure : worker.outbox) {
+    const auto found = pending_.find(closure);
+    COHORT_ASSERT(found != pending_.end());
+    Pending& pending = found->second;
+    pending.function->complete_inputs(pending.inputs);
+    rpc::ClosureCall call{.closure_id = closure,
+                          .function_id = pending.function->id(),
+                          .seed = mix_seed(connection_.options().seed, closure),
+                          .inputs = pending.function->restored(pending.inputs, pending.kept)};
+    for (const Nest& resource : pending.resources)
+      call.resources.push_back(static_cast<const IteratorHandle&>(*resource.handle()).id());
+    batch.closures.push_back(std::move(call));
+    worker.sent.add(closure);
+  }
+  worker.outbox.clear();
+  return batch;
+}
+
 // One thread at a time sends to a worker, so frames leave in the order of the queue; what others
 // add meanwhile goes with its next frame.
 void Runtime::flush_worker(std::uint32_t index) {
@@ -288,21 +292,19 @@ void Runtime::flush_worker(std::uint32_t index) {
     rpc::RunBatch batch;
     rpc::CancelRequest cancel;
     std::shared_ptr<rpc::Requester> data;
-    {
-      const Lock lock(mutex_);
-      Worker& worker = workers_[index];
-      if (worker.is_sending || !worker.is_ready ||
-          (worker.outbox.closures.empty() && worker.cancels.empty())) {
-        return;
-      }
-      worker.is_sending = true;
-      std::swap(batch, worker.outbox);
-      cancel.closures.swap(worker.cancels);
-      batch.low_watermark = queue_.low_watermark();
-      for (const rpc::ClosureCall& call : batch.closures) worker.sent.add(call.closure_id);
-      data = worker.link.connection.data;
-    }
     try {
+      {
+        const Lock lock(mutex_);
+        Worker& worker = workers_[index];
+        if (worker.is_sending || !worker.is_ready ||
+            (worker.outbox.empty() && worker.cancels.empty())) {
+          return;
+        }
+        worker.is_sending = true;
+        data = worker.link.connection.data;
+        cancel.closures.swap(worker.cancels);
+        batch = take_outbox(worker);
+      }
       if (!batch.closures.empty()) data->send_one_way(rpc::to_frame(std::move(batch)));
       if (!cancel.closures.empty()) data->send_one_way(rpc::to_frame(cancel));
     } catch (...) {

@@ -75,6 +75,14 @@ bool same_nest(const Nest& pattern, const Nest& nest) {
                     nest.items().end(), same_nest);
 }
 
+// A tensor of its own: the caller may give theirs another shape or flag before the next call.
+Nest example_of(const Nest& leaf) {
+  if (!leaf.is_tensor()) return leaf;
+  at::Tensor example = leaf.tensor().detach();
+  if (leaf.tensor().requires_grad()) example.requires_grad_();
+  return example;
+}
+
 // As flatten(), without copies.
 void bind(const Nest& nest, BoundArguments& bound) {
   switch (nest.kind()) {
@@ -203,7 +211,7 @@ CallSignature::CallSignature(std::span<const Nest> arguments, const function::Tr
     : mode_(mode) {
   for (const Nest& argument : arguments) {
     for (const Nest& leaf : argument.flatten()) check_leaf(leaf);
-    pattern_.push_back(argument);
+    pattern_.push_back(argument.map_leaves(example_of));
   }
 }
 
@@ -250,7 +258,8 @@ StepFunction::StepFunction(std::uint32_t id, Function function, CallSignature si
     : id_(id),
       function_(std::move(function)),
       signature_(std::move(signature)),
-      strategy_(strategy) {
+      strategy_(strategy),
+      small_arguments_(bind_arguments(signature_.pattern()).tensors) {
   const BoundArguments bound = bind_arguments(signature_.pattern());
   argument_count_ = bound.tensors.size();
   for (const Nest& resource : bound.resources) {
@@ -437,16 +446,13 @@ std::shared_ptr<const rpc::FunctionBody> StepFunction::body() const {
 }
 
 Freshness StepFunction::freshness() const {
-  std::shared_ptr<const FrozenState> frozen;
-  {
-    const Lock lock(mutex_);
-    frozen = published_.frozen;
-  }
-  for (const auto& [tensor, requires_grad] : frozen->flags) {
+  const Lock lock(mutex_);
+  const FrozenState& frozen = *published_.frozen;
+  for (const auto& [tensor, requires_grad] : frozen.flags) {
     if (tensor.requires_grad() != requires_grad) return Freshness::other_flags;
   }
   const bool is_current =
-      std::all_of(frozen->tensors.begin(), frozen->tensors.end(),
+      std::all_of(frozen.tensors.begin(), frozen.tensors.end(),
                   [](const function::FrozenTensor& one) { return one.is_current(); });
   return is_current ? Freshness::current : Freshness::stale;
 }
@@ -459,6 +465,14 @@ void StepFunction::complete_inputs(std::vector<at::Tensor>& inputs) const {
   }
   for (std::size_t i = inputs.size() - argument_count_; i < captured->size(); ++i)
     inputs.push_back(hyperparameter_snapshot((*captured)[i]));
+}
+
+std::vector<at::Tensor> StepFunction::restored(const std::vector<at::Tensor>& inputs,
+                                               const internal::KeptValues& kept) const {
+  std::vector<at::Tensor> restored = inputs;
+  const Lock lock(mutex_);
+  kept.restore(restored, small_arguments_);
+  return restored;
 }
 
 Nest StepFunction::result_of(std::vector<at::Tensor> outputs) const {

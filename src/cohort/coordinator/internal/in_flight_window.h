@@ -17,6 +17,7 @@ class COHORT_API InFlightWindow {
  public:
   static constexpr std::size_t kSizeMin = 4;
   static constexpr std::size_t kSizeMax = 128;
+  static constexpr std::size_t kUnsentMax = 16;
   // Of the worker's time that waits on it, above the least size.
   static constexpr Duration kWorkMax = std::chrono::milliseconds(1);
 
@@ -25,8 +26,12 @@ class COHORT_API InFlightWindow {
 
   std::size_t size() const { return fixed_ != 0 ? fixed_ : size_; }
   std::size_t in_flight() const { return in_flight_; }
-  // Closures are so short that several should travel together.
-  bool is_wide() const { return fixed_ == 0 && size_ > kSizeMin; }
+  // Whether the last `unsent` of those in flight may leave with the worker's next report, or with
+  // more of the same: it has work until then, and its closures are so short that a message for each
+  // costs more than the worker waits.
+  bool can_wait(std::size_t unsent) const {
+    return size_ > kSizeMin && unsent < kUnsentMax && in_flight_ > unsent;
+  }
 
   void sent(TimePoint now);
   // Reported together.
@@ -38,7 +43,7 @@ class COHORT_API InFlightWindow {
   void adapt();
 
   std::size_t fixed_;
-  std::size_t size_ = kSizeMin;
+  std::size_t size_ = kSizeMin;  // where automatic
   std::size_t in_flight_ = 0;
   TimePoint since_{};  // the last report, or the first closure after the worker had none
   // Since the size was last looked at.

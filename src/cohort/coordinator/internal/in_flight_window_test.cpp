@@ -53,7 +53,6 @@ TEST(InFlightWindow, StaysSmallForLongClosures) {
   SimulatedWorker worker;
   worker.run(20, milliseconds(3));
   EXPECT_EQ(worker.window.size(), 4U);
-  EXPECT_FALSE(worker.window.is_wide());
 }
 
 TEST(InFlightWindow, HoldsAMillisecondOfWork) {
@@ -96,7 +95,29 @@ TEST(InFlightWindow, AFixedOneStays) {
   worker.run(20, microseconds(2));
   worker.run(20, milliseconds(20));
   EXPECT_EQ(worker.window.size(), 7U);
-  EXPECT_FALSE(worker.window.is_wide());
+}
+
+TEST(InFlightWindow, ShortClosuresWaitWhileTheWorkerHasOthers) {
+  for (const std::size_t fixed : {0, 64}) {
+    SimulatedWorker worker(fixed);
+    worker.run(20, microseconds(2));
+    for (int i = 0; i < 17; ++i) worker.window.sent({});
+    EXPECT_TRUE(worker.window.can_wait(1));
+    EXPECT_TRUE(worker.window.can_wait(15));
+    EXPECT_FALSE(worker.window.can_wait(16));
+    worker.window.ended(14, {});
+    EXPECT_TRUE(worker.window.can_wait(2));
+    EXPECT_FALSE(worker.window.can_wait(3)) << "no report would come";
+  }
+}
+
+TEST(InFlightWindow, LongClosuresDoNotWait) {
+  for (const std::size_t fixed : {0, 64}) {
+    SimulatedWorker worker(fixed);
+    worker.run(20, milliseconds(3));
+    for (int i = 0; i < 3; ++i) worker.window.sent({});
+    EXPECT_FALSE(worker.window.can_wait(1));
+  }
 }
 
 TEST(InFlightWindow, MoreEndsThanSentAreHarmless) {

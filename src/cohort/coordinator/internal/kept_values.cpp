@@ -5,12 +5,19 @@
 #include <ATen/ops/clone.h>
 #include <c10/core/Allocator.h>
 
+#include <algorithm>
 #include <cstring>
 
+#include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
 
 namespace cohort::coordinator::internal {
 namespace {
+
+// Copying a larger argument twice takes longer than memory for it.
+constexpr std::size_t kSmallBytesMax = 1024;
+// Of one argument: as many as the closures that two workers have at most.
+constexpr std::size_t kTensorsMax = 256;
 
 // Whether nobody else can write there: the caller has handed over the tensor and its memory, which
 // LibTorch has made. `handles` are ours.
@@ -19,43 +26,61 @@ bool is_sole_owner(const at::Tensor& tensor, std::size_t handles) {
          tensor.storage().data_ptr().get_deleter() == c10::GetAllocator(c10::kCPU)->raw_deleter();
 }
 
-bool is_kept(const at::Tensor& tensor, std::size_t handles) {
-  return StringTensor::is(tensor) || is_sole_owner(tensor, handles);
+bool is_small(const at::Tensor& tensor) {
+  return tensor.nbytes() <= kSmallBytesMax && tensor.is_contiguous() && !tensor.is_conj() &&
+         !tensor.is_neg();
 }
 
-bool is_free(const at::Tensor& copy) {
-  return copy.use_count() == 1 && copy.storage().use_count() == 1;
-}
-
-bool fits(const at::Tensor& copy, const at::Tensor& tensor) {
-  return copy.scalar_type() == tensor.scalar_type() && copy.sizes() == tensor.sizes();
+bool is_free(const at::Tensor& tensor) {
+  return tensor.use_count() == 1 && tensor.storage().use_count() == 1;
 }
 
 }  // namespace
 
-void keep_large(std::vector<at::Tensor>& arguments, std::size_t handles) {
-  for (at::Tensor& tensor : arguments) {
-    if (tensor.nbytes() <= kSmallBytesMax || is_kept(tensor, handles)) continue;
-    tensor = tensor.detach().clone();
-  }
+ArgumentTensors::ArgumentTensors(const std::vector<at::Tensor>& examples) {
+  for (const at::Tensor& example : examples)
+    arguments_.push_back({.sizes = example.sizes().vec(),
+                          .dtype = example.scalar_type(),
+                          .nbytes = StringTensor::is(example) ? 0 : example.nbytes()});
 }
 
-void keep_small(std::vector<at::Tensor>& inputs, std::size_t count, std::size_t handles,
-                std::vector<at::Tensor>& copies) {
-  copies.resize(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    at::Tensor& tensor = inputs[i];
-    if (tensor.nbytes() > kSmallBytesMax || is_kept(tensor, handles)) continue;
-    if (!tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg()) {
+at::Tensor ArgumentTensors::with(std::size_t argument, std::span<const std::byte> values) {
+  Argument& own = arguments_.at(argument);
+  COHORT_ASSERT(values.size() == own.nbytes);
+  if (own.oldest == own.tensors.size()) own.oldest = 0;
+  const bool is_used_again = !own.tensors.empty() && is_free(own.tensors[own.oldest]);
+  const at::Tensor tensor =
+      is_used_again ? own.tensors[own.oldest] : at::detail::empty_cpu(own.sizes, own.dtype);
+  if (is_used_again) {
+    ++own.oldest;
+  } else if (own.tensors.size() < kTensorsMax) {
+    own.tensors.insert(own.tensors.begin() + static_cast<std::ptrdiff_t>(own.oldest), tensor);
+    ++own.oldest;
+  }
+  if (!values.empty()) std::memcpy(tensor.data_ptr(), values.data(), values.size());
+  return tensor;
+}
+
+void KeptValues::keep(std::vector<at::Tensor>& arguments, std::size_t handles) {
+  for (at::Tensor& tensor : arguments) {
+    if (StringTensor::is(tensor) || is_sole_owner(tensor, handles)) continue;
+    if (!is_small(tensor)) {
       tensor = tensor.detach().clone();
       continue;
     }
-    at::Tensor& copy = copies[i];
-    // Without the dispatcher, which takes longer than the copy.
-    if (!copy.defined() || !is_free(copy) || !fits(copy, tensor))
-      copy = at::detail::empty_cpu(tensor.sizes(), tensor.scalar_type());
-    if (tensor.nbytes() > 0) std::memcpy(copy.data_ptr(), tensor.data_ptr(), tensor.nbytes());
-    tensor = copy;
+    const auto* first = static_cast<const std::byte*>(tensor.data_ptr());
+    bytes_.append(first, first + tensor.nbytes());
+    tensor.reset();
+  }
+}
+
+void KeptValues::restore(std::vector<at::Tensor>& arguments, ArgumentTensors& tensors) const {
+  std::span<const std::byte> left(bytes_.data(), bytes_.size());
+  for (std::size_t i = 0; i < tensors.count(); ++i) {
+    if (arguments[i].defined()) continue;
+    const std::size_t size = std::min(tensors.nbytes(i), left.size());
+    arguments[i] = tensors.with(i, left.first(size));
+    left = left.subspan(size);
   }
 }
 

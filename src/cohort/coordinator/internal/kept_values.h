@@ -4,23 +4,51 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 namespace cohort::coordinator::internal {
 
-// Copies of small arguments are used again by later closures: they are made on a caller's thread
-// and let go on a channel's, and memory that is freed on another thread costs more than the copy.
-constexpr std::size_t kSmallBytesMax = 1024;
+// Tensors for the small arguments of calls that have one signature. Each is used again when nobody
+// else holds it any longer, as a message does until it was sent. Used only under its owner's lock.
+class ArgumentTensors {
+ public:
+  // `examples`: the arguments of such a call.
+  explicit ArgumentTensors(const std::vector<at::Tensor>& examples);
+  std::size_t count() const { return arguments_.size(); }
+  std::size_t nbytes(std::size_t argument) const { return arguments_[argument].nbytes; }
+  // Contiguous, with these values: so many bytes as nbytes() says.
+  at::Tensor with(std::size_t argument, std::span<const std::byte> values);
 
-// Replaces each dense CPU tensor of more than kSmallBytesMax by a copy, unless nobody else can
-// write there. The caller holds `handles` of each, these included.
-void keep_large(std::vector<at::Tensor>& arguments, std::size_t handles);
+ private:
+  struct Argument {
+    std::vector<std::int64_t> sizes;
+    at::ScalarType dtype = at::kFloat;
+    std::size_t nbytes = 0;
+    // In the order of their last use, from `oldest` on and then from the start.
+    std::vector<at::Tensor> tensors;
+    std::size_t oldest = 0;
+  };
+  std::vector<Argument> arguments_;
+};
 
-// The same for the first `count` of `inputs`, for those that are left. Into `copies`, by position,
-// as far as nobody uses the ones there any longer.
-void keep_small(std::vector<at::Tensor>& inputs, std::size_t count, std::size_t handles,
-                std::vector<at::Tensor>& copies);
+// What one closure keeps of its small arguments: their bytes alone, since all else is the same in
+// every call of its signature. A tensor for each would cost three pieces of memory, which are made
+// on a caller's thread and let go on a channel's.
+class KeptValues {
+ public:
+  // Takes the values of `arguments`, dense CPU tensors: a small one is undefined afterwards, a
+  // large one is replaced by a copy. One that nobody else can write to stays: the caller holds
+  // `handles` of it, and its memory is LibTorch's.
+  void keep(std::vector<at::Tensor>& arguments, std::size_t handles);
+  // Puts tensors in the places of the small ones.
+  void restore(std::vector<at::Tensor>& arguments, ArgumentTensors& tensors) const;
+
+ private:
+  c10::SmallVector<std::byte, 128> bytes_;
+};
 
 }  // namespace cohort::coordinator::internal

@@ -6,25 +6,31 @@
 
 #include <utility>
 
+#include "cohort/core/string_tensor.h"
+
 namespace cohort::coordinator::internal {
 namespace {
 
-// What a closure of one argument, which its caller goes on holding, computes with.
+// A closure whose caller goes on holding its arguments.
 struct Scheduled {
-  Scheduled(const at::Tensor& argument, std::vector<at::Tensor> spares)
-      : inputs{argument}, copies(std::move(spares)) {
-    keep_large(inputs, 1);
-    keep_small(inputs, 1, 1, copies);
+  explicit Scheduled(std::vector<at::Tensor> arguments) : inputs(std::move(arguments)) {
+    kept.keep(inputs, 1);
   }
-  const at::Tensor& input() const { return inputs[0]; }
-  // Its copies, after its end.
-  std::vector<at::Tensor> end() {
-    inputs.clear();
-    return std::move(copies);
+  // What it computes with.
+  std::vector<at::Tensor> restored(ArgumentTensors& tensors) const {
+    std::vector<at::Tensor> all = inputs;
+    kept.restore(all, tensors);
+    return all;
+  }
+  // The same of its only argument, with tensors of nobody else.
+  at::Tensor restored() const {
+    ArgumentTensors tensors(examples);
+    return restored(tensors).at(0);
   }
 
   std::vector<at::Tensor> inputs;
-  std::vector<at::Tensor> copies;
+  const std::vector<at::Tensor> examples = inputs;
+  KeptValues kept;
 };
 
 TEST(KeptValues, StayWhenTheOwnerWrites) {
@@ -34,65 +40,96 @@ TEST(KeptValues, StayWhenTheOwnerWrites) {
     const at::Tensor conjugate = at::complex(at::ones({2}), at::ones({2})).conj();
     for (const at::Tensor& tensor : {argument, row, conjugate}) {
       const at::Tensor before = tensor.clone();
-      const Scheduled closure(tensor, {});
+      const Scheduled closure({tensor});
       const at::Tensor view = tensor.is_conj() ? tensor.conj() : tensor;
       view.mul_(0).add_(7);
-      EXPECT_TRUE(at::equal(closure.input(), before));
-      EXPECT_FALSE(closure.input().requires_grad());
+      EXPECT_TRUE(at::equal(closure.restored(), before));
+      EXPECT_FALSE(closure.restored().requires_grad());
     }
   }
 }
 
 TEST(KeptValues, OfATensorThatRequiresGradientsDoNot) {
   const at::Tensor argument = at::ones({3}).requires_grad_();
-  const Scheduled closure(argument, {});
-  EXPECT_FALSE(closure.input().requires_grad());
-  EXPECT_TRUE(at::equal(closure.input(), argument));
+  const Scheduled closure({argument});
+  EXPECT_FALSE(closure.restored().requires_grad());
+  EXPECT_TRUE(at::equal(closure.restored(), argument));
 }
 
-TEST(KeptValues, TakeTheMemoryOfAClosureThatHasEnded) {
-  const at::Tensor argument = at::ones({3});
-  Scheduled first(argument, {});
-  const void* memory = first.input().data_ptr();
-  argument.fill_(2);
-  Scheduled second(argument, first.end());
-  EXPECT_EQ(second.input().data_ptr(), memory);
-  EXPECT_TRUE(at::equal(second.input(), at::full({3}, 2)));
-}
-
-TEST(KeptValues, LeaveMemoryThatIsInUseAlone) {
-  const at::Tensor argument = at::ones({3});
-  Scheduled first(argument, {});
-  const at::Tensor held = first.input();  // as by a message that is being sent
-  Scheduled second(argument, first.end());
-  EXPECT_NE(second.input().data_ptr(), held.data_ptr());
-  const at::Tensor view = second.input().view({3});  // its memory alone
-  argument.fill_(2);
-  const Scheduled third(argument, second.end());
-  EXPECT_NE(third.input().data_ptr(), view.data_ptr());
-  EXPECT_TRUE(at::equal(held, at::ones({3})));
-  EXPECT_TRUE(at::equal(view, at::ones({3})));
-}
-
-TEST(KeptValues, TakeMemoryOfTheirShapeAndDtypeOnly) {
-  const at::Tensor argument = at::ones({4});
-  for (const at::Tensor& other : {at::full({2, 2}, 5.0), at::full({4}, 5, at::kInt)}) {
-    Scheduled first(argument, {});
-    const Scheduled second(other, first.end());
-    EXPECT_TRUE(at::equal(second.input(), other));
-    EXPECT_EQ(second.input().scalar_type(), other.scalar_type());
+TEST(KeptValues, OfSeveralArgumentsComeBackInTheirPlaces) {
+  const at::Tensor large = at::ones({100'000});
+  const std::vector<at::Tensor> arguments{
+      at::ones({3}),  large,          at::arange(5), StringTensor("word"),
+      at::zeros({0}), at::arange(300)};  // the last one is longer than what a closure holds inline
+  const Scheduled closure(arguments);
+  ArgumentTensors tensors(closure.examples);
+  const std::vector<at::Tensor> restored = closure.restored(tensors);
+  ASSERT_EQ(restored.size(), arguments.size());
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (StringTensor::is(arguments[i])) {
+      EXPECT_EQ(StringTensor::of(restored[i]).value(), "word");
+    } else {
+      EXPECT_TRUE(at::equal(restored[i], arguments[i])) << i;
+      EXPECT_NE(restored[i].data_ptr(), arguments[i].numel() > 0 ? arguments[i].data_ptr() : this);
+    }
   }
+}
+
+// Another attempt, on another worker.
+TEST(KeptValues, ComeBackAsOftenAsAskedFor) {
+  const Scheduled closure({at::full({3}, 2)});
+  ArgumentTensors tensors(closure.examples);
+  for (int i = 0; i < 3; ++i) {
+    const at::Tensor restored = closure.restored(tensors).at(0);
+    EXPECT_TRUE(at::equal(restored, at::full({3}, 2)));
+    restored.fill_(9);
+  }
+}
+
+TEST(KeptValues, TakeTheTensorsThatNobodyHoldsAnyLonger) {
+  const Scheduled one({at::full({3}, 1)});
+  const Scheduled two({at::full({3}, 2)});
+  ArgumentTensors tensors(one.examples);
+  at::Tensor first = one.restored(tensors).at(0);
+  const void* memory = first.data_ptr();
+  const at::Tensor second = two.restored(tensors).at(0);  // while a message holds the first
+  EXPECT_NE(second.data_ptr(), memory);
+  EXPECT_TRUE(at::equal(first, at::full({3}, 1)));
+  first.reset();
+  const at::Tensor third = two.restored(tensors).at(0);
+  EXPECT_EQ(third.data_ptr(), memory);
+  EXPECT_TRUE(at::equal(third, at::full({3}, 2)));
+}
+
+TEST(KeptValues, LeaveATensorAloneWhoseMemoryIsHeld) {
+  const Scheduled one({at::full({3}, 1)});
+  const Scheduled two({at::full({3}, 2)});
+  ArgumentTensors tensors(one.examples);
+  const at::Tensor view = one.restored(tensors).at(0).view({3});
+  EXPECT_NE(two.restored(tensors).at(0).data_ptr(), view.data_ptr());
+  EXPECT_TRUE(at::equal(view, at::full({3}, 1)));
+}
+
+TEST(KeptValues, OfManyMessagesAtATimeAreAllDifferent) {
+  const at::Tensor argument = at::zeros({3}, at::kLong);
+  ArgumentTensors tensors({argument});
+  std::vector<at::Tensor> held;
+  for (int i = 0; i < 1000; ++i) {
+    argument.fill_(i);
+    held.push_back(Scheduled({argument}).restored(tensors).at(0));
+  }
+  for (int i = 0; i < 1000; ++i)
+    EXPECT_TRUE(at::equal(held[static_cast<std::size_t>(i)], at::full({3}, i))) << i;
 }
 
 TEST(KeptValues, AreNotCopiedWhereNobodyElseCanWrite) {
   for (const std::int64_t size : {3, 100'000}) {
     std::vector<at::Tensor> inputs{at::ones({size})};
     const void* memory = inputs[0].data_ptr();
-    std::vector<at::Tensor> copies;
-    keep_large(inputs, 1);
-    keep_small(inputs, 1, 1, copies);
+    KeptValues kept;
+    kept.keep(inputs, 1);
+    ASSERT_TRUE(inputs[0].defined());
     EXPECT_EQ(inputs[0].data_ptr(), memory);
-    EXPECT_FALSE(copies[0].defined());
   }
 }
 

@@ -21,6 +21,7 @@
 #include "cohort/coordinator/internal/eager_steps.h"
 #include "cohort/coordinator/internal/in_flight_window.h"
 #include "cohort/coordinator/internal/iterator_handle.h"
+#include "cohort/coordinator/internal/kept_values.h"
 #include "cohort/coordinator/internal/remote_state.h"
 #include "cohort/coordinator/internal/sent_closures.h"
 #include "cohort/coordinator/internal/step_function.h"
@@ -65,9 +66,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   struct Pending {
     std::shared_ptr<StepFunction> function;
     std::vector<Nest> resources;
-    std::vector<at::Tensor> inputs;
-    std::vector<at::Tensor>
-        copies;  // of arguments, among the inputs; another closure's when it has ended
+    std::vector<at::Tensor> inputs;  // without the small ones:
+    internal::KeptValues kept;
     std::weak_ptr<RemoteState> result;
     std::vector<at::Tensor> outputs;  // between a worker's report and the queue's word
     std::vector<at::Tensor> drawn;    // what the traced program must fit
@@ -82,7 +82,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
     internal::SentClosures sent;  // over this connection
     bool is_ready = false;
     std::uint64_t lost_epoch = 0;  // the newest connection known to be broken
-    rpc::RunBatch outbox;
+    std::vector<ClosureId> outbox;
     std::vector<std::uint64_t> cancels;
     bool is_sending = false;
     bool needs_recovery = false;
@@ -159,11 +159,11 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   void carry_out(Actions& actions) COHORT_REQUIRES(mutex_);
   Actions take_actions() COHORT_REQUIRES(mutex_) { return std::move(spare_actions_); }
   void give_back(Actions actions) COHORT_REQUIRES(mutex_);
-  // `arguments`: so many of its inputs are.
-  void admit(ClosureId closure, Pending pending, std::size_t arguments) COHORT_REQUIRES(mutex_);
+  void admit(ClosureId closure, Pending pending) COHORT_REQUIRES(mutex_);
   void dispatch(ClosureId closure, std::uint32_t worker, TimePoint now) COHORT_REQUIRES(mutex_);
   void resolve(ClosureId closure, const std::optional<Error>& error, TimePoint now)
       COHORT_REQUIRES(mutex_);
+  rpc::RunBatch take_outbox(Worker& worker) COHORT_REQUIRES(mutex_);
   bool can_wait(const Worker& worker) const COHORT_REQUIRES(mutex_);
   void flush(Flush how = Flush::all);
   void flush_worker(std::uint32_t worker);

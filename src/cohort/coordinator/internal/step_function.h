@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/coordinator/internal/kept_values.h"
 #include "cohort/core/mutex.h"
 #include "cohort/core/nest.h"
 #include "cohort/data/element.h"
@@ -88,6 +89,9 @@ class StepFunction {
   // Appends to the arguments of a call what the traces captured, as it is now; to the inputs of a
   // call what later traces captured.
   void complete_inputs(std::vector<at::Tensor>& inputs) const;
+  // Completed inputs as they travel, with the small arguments in their places.
+  std::vector<at::Tensor> restored(const std::vector<at::Tensor>& inputs,
+                                   const internal::KeptValues& kept) const;
   // The result of a call from the program's outputs.
   Nest result_of(std::vector<at::Tensor> outputs) const;
 
@@ -127,6 +131,7 @@ class StepFunction {
   };
   mutable Mutex mutex_;
   Published published_ COHORT_GUARDED_BY(mutex_);
+  mutable internal::ArgumentTensors small_arguments_ COHORT_GUARDED_BY(mutex_);
 };
 
 // Other values of the same specs: rows rotated by one, or the same where there is one row only.
