@@ -138,9 +138,8 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   Pending pending;
   pending.function = step_for(fn, arguments);
   pending.resources = std::move(bound.resources);
-  pending.kept.keep(bound.tensors, kArgumentHandles);
-  pending.inputs = std::move(bound.tensors);
-  pending.function->complete_inputs(pending.inputs);
+  pending.arguments.keep(bound.tensors, kArgumentHandles);
+  pending.function->add_captured(pending.captured);
   const auto result = std::make_shared<RemoteState>(weak_from_this());
   pending.result = result;
 

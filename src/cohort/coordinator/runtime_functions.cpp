@@ -195,7 +195,7 @@ void Runtime::trace_one(ClosureId closure) {
     const auto found = pending_.find(closure);
     if (found == pending_.end()) return;
     step = found->second.function;
-    drawn = found->second.drawn;
+    drawn = found->second.reported;
     is_tracing_late_ = true;
   }
   std::optional<Error> error;

@@ -196,7 +196,7 @@ void Runtime::give_back(Actions actions) {
   if (actions.capacity() <= kSparesMax) spare_actions_ = std::move(actions);
 }
 
-void Runtime::admit(ClosureId closure, Pending pending) {
+void Runtime::admit(ClosureId closure, Pending&& pending) {
   if (spare_pending_.empty()) {
     pending_.emplace(closure, std::move(pending));
     return;
@@ -235,7 +235,7 @@ void Runtime::resolve(ClosureId closure, const std::optional<Error>& error, Time
   if (const std::shared_ptr<RemoteState> result = pending.result.lock()) {
     try {
       if (error) throw Error(*error);
-      result->set(pending.function->result_of(std::move(pending.outputs)));
+      result->set(pending.function->result_of(std::move(pending.reported)));
     } catch (...) {  // also outputs that do not fill the function's result
       result->fail(current_error());
     }
@@ -271,11 +271,12 @@ rpc::RunBatch Runtime::take_outbox(Worker& worker) {
     const auto found = pending_.find(closure);
     COHORT_ASSERT(found != pending_.end());
     Pending& pending = found->second;
-    pending.function->complete_inputs(pending.inputs);
     rpc::ClosureCall call{.closure_id = closure,
                           .function_id = pending.function->id(),
                           .seed = mix_seed(connection_.options().seed, closure),
-                          .inputs = pending.function->restored(pending.inputs, pending.kept)};
+                          .inputs = pending.function->restored(pending.arguments)};
+    pending.function->add_captured(pending.captured);
+    call.inputs.insert(call.inputs.end(), pending.captured.begin(), pending.captured.end());
     for (const Nest& resource : pending.resources)
       call.resources.push_back(static_cast<const IteratorHandle&>(*resource.handle()).id());
     batch.closures.push_back(std::move(call));
@@ -368,7 +369,7 @@ std::optional<Error> Runtime::on_end(std::uint32_t worker, rpc::ClosureEnd end, 
   }
   switch (end.status) {
     case rpc::ClosureEnd::Status::ok:
-      found->second.outputs = std::move(end.tensors);
+      found->second.reported = std::move(end.tensors);
       ended.kind = Ended::Kind::ok;
       break;
     case rpc::ClosureEnd::Status::failed:
@@ -378,7 +379,7 @@ std::optional<Error> Runtime::on_end(std::uint32_t worker, rpc::ClosureEnd end, 
       ended.kind = Ended::Kind::cancelled;
       break;
     case rpc::ClosureEnd::Status::needs_program:
-      found->second.drawn = std::move(end.tensors);
+      found->second.reported = std::move(end.tensors);
       found->second.waits_for_program = true;
       ended.kind = Ended::Kind::needs_program;
       break;

@@ -261,7 +261,6 @@ StepFunction::StepFunction(std::uint32_t id, Function function, CallSignature si
       strategy_(strategy),
       small_arguments_(bind_arguments(signature_.pattern()).tensors) {
   const BoundArguments bound = bind_arguments(signature_.pattern());
-  argument_count_ = bound.tensors.size();
   for (const Nest& resource : bound.resources) {
     resource_specs_.push_back(dynamic_cast<const IteratorHandle&>(*resource.handle()).spec());
   }
@@ -438,6 +437,8 @@ void StepFunction::publish() {
                  std::make_shared<const FrozenState>(frozen_)};
   const Lock lock(mutex_);
   published_ = std::move(made);
+  captured_count_ = captured_.size();
+  has_frozen_ = !frozen_.flags.empty() || !frozen_.tensors.empty();
 }
 
 std::shared_ptr<const rpc::FunctionBody> StepFunction::body() const {
@@ -446,6 +447,7 @@ std::shared_ptr<const rpc::FunctionBody> StepFunction::body() const {
 }
 
 Freshness StepFunction::freshness() const {
+  if (!has_frozen_) return Freshness::current;
   const Lock lock(mutex_);
   const FrozenState& frozen = *published_.frozen;
   for (const auto& [tensor, requires_grad] : frozen.flags) {
@@ -457,22 +459,20 @@ Freshness StepFunction::freshness() const {
   return is_current ? Freshness::current : Freshness::stale;
 }
 
-void StepFunction::complete_inputs(std::vector<at::Tensor>& inputs) const {
-  std::shared_ptr<const std::vector<at::Tensor>> captured;
+void StepFunction::add_captured(std::vector<at::Tensor>& captured) const {
+  if (captured.size() == captured_count_) return;
+  std::shared_ptr<const std::vector<at::Tensor>> all;
   {
     const Lock lock(mutex_);
-    captured = published_.captured;
+    all = published_.captured;
   }
-  for (std::size_t i = inputs.size() - argument_count_; i < captured->size(); ++i)
-    inputs.push_back(hyperparameter_snapshot((*captured)[i]));
+  for (std::size_t i = captured.size(); i < all->size(); ++i)
+    captured.push_back(hyperparameter_snapshot((*all)[i]));
 }
 
-std::vector<at::Tensor> StepFunction::restored(const std::vector<at::Tensor>& inputs,
-                                               const internal::KeptValues& kept) const {
-  std::vector<at::Tensor> restored = inputs;
+std::vector<at::Tensor> StepFunction::restored(const internal::KeptArguments& arguments) const {
   const Lock lock(mutex_);
-  kept.restore(restored, small_arguments_);
-  return restored;
+  return arguments.restored(small_arguments_);
 }
 
 Nest StepFunction::result_of(std::vector<at::Tensor> outputs) const {

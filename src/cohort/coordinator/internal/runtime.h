@@ -21,7 +21,7 @@
 #include "cohort/coordinator/internal/eager_steps.h"
 #include "cohort/coordinator/internal/in_flight_window.h"
 #include "cohort/coordinator/internal/iterator_handle.h"
-#include "cohort/coordinator/internal/kept_values.h"
+#include "cohort/coordinator/internal/kept_arguments.h"
 #include "cohort/coordinator/internal/remote_state.h"
 #include "cohort/coordinator/internal/sent_closures.h"
 #include "cohort/coordinator/internal/step_function.h"
@@ -66,13 +66,14 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   struct Pending {
     std::shared_ptr<StepFunction> function;
     std::vector<Nest> resources;
-    std::vector<at::Tensor> inputs;  // without the small ones:
-    internal::KeptValues kept;
+    internal::KeptArguments arguments;
+    std::vector<at::Tensor> captured;  // inputs behind the arguments
     std::weak_ptr<RemoteState> result;
-    std::vector<at::Tensor> outputs;  // between a worker's report and the queue's word
-    std::vector<at::Tensor> drawn;    // what the traced program must fit
-    std::uint32_t worker = 0;         // where it was sent last
-    std::uint64_t epoch = 0;          // over which of its connections; 0: it was not sent yet
+    // What its worker has reported: the elements that the traced program must fit, or outputs,
+    // until the queue's word.
+    std::vector<at::Tensor> reported;
+    std::uint32_t worker = 0;  // where it was sent last
+    std::uint64_t epoch = 0;   // over which of its connections; 0: it was not sent yet
     bool waits_for_program = false;
     bool is_retried = false;  // an earlier attempt may have pushed its updates
   };
@@ -159,7 +160,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   void carry_out(Actions& actions) COHORT_REQUIRES(mutex_);
   Actions take_actions() COHORT_REQUIRES(mutex_) { return std::move(spare_actions_); }
   void give_back(Actions actions) COHORT_REQUIRES(mutex_);
-  void admit(ClosureId closure, Pending pending) COHORT_REQUIRES(mutex_);
+  void admit(ClosureId closure, Pending&& pending) COHORT_REQUIRES(mutex_);
   void dispatch(ClosureId closure, std::uint32_t worker, TimePoint now) COHORT_REQUIRES(mutex_);
   void resolve(ClosureId closure, const std::optional<Error>& error, TimePoint now)
       COHORT_REQUIRES(mutex_);

@@ -3,6 +3,7 @@
 // arguments.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -10,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/coordinator/internal/kept_values.h"
+#include "cohort/coordinator/internal/kept_arguments.h"
 #include "cohort/core/mutex.h"
 #include "cohort/core/nest.h"
 #include "cohort/data/element.h"
@@ -86,12 +87,10 @@ class StepFunction {
 
   // As the workers want it, with all programs.
   std::shared_ptr<const rpc::FunctionBody> body() const;
-  // Appends to the arguments of a call what the traces captured, as it is now; to the inputs of a
-  // call what later traces captured.
-  void complete_inputs(std::vector<at::Tensor>& inputs) const;
-  // Completed inputs as they travel, with the small arguments in their places.
-  std::vector<at::Tensor> restored(const std::vector<at::Tensor>& inputs,
-                                   const internal::KeptValues& kept) const;
+  // Appends what the traces captured, as it is now, and later what later traces captured.
+  void add_captured(std::vector<at::Tensor>& captured) const;
+  // The arguments of a call.
+  std::vector<at::Tensor> restored(const internal::KeptArguments& arguments) const;
   // The result of a call from the program's outputs.
   Nest result_of(std::vector<at::Tensor> outputs) const;
 
@@ -109,7 +108,6 @@ class StepFunction {
   const CallSignature signature_;
   ParameterServerStrategy& strategy_;
   std::vector<ElementSpec> resource_specs_;
-  std::size_t argument_count_ = 0;  // of tensors
   // Only for the thread that traces.
   std::vector<Bytes> programs_;
   std::vector<std::vector<TensorSpec>> drawn_specs_;  // of each program, flat
@@ -131,6 +129,9 @@ class StepFunction {
   };
   mutable Mutex mutex_;
   Published published_ COHORT_GUARDED_BY(mutex_);
+  // Of what is published: most steps have neither, and most calls look no further.
+  std::atomic<std::size_t> captured_count_ = 0;
+  std::atomic<bool> has_frozen_ = false;
   mutable internal::ArgumentTensors small_arguments_ COHORT_GUARDED_BY(mutex_);
 };
 

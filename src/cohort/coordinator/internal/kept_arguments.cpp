@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/coordinator/internal/kept_values.h"
+#include "cohort/coordinator/internal/kept_arguments.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/clone.h>
@@ -61,27 +61,34 @@ at::Tensor ArgumentTensors::with(std::size_t argument, std::span<const std::byte
   return tensor;
 }
 
-void KeptValues::keep(std::vector<at::Tensor>& arguments, std::size_t handles) {
+void KeptArguments::keep(std::vector<at::Tensor>& arguments, std::size_t handles) {
+  bool are_all_small = true;
   for (at::Tensor& tensor : arguments) {
-    if (StringTensor::is(tensor) || is_sole_owner(tensor, handles)) continue;
-    if (!is_small(tensor)) {
+    if (StringTensor::is(tensor) || is_sole_owner(tensor, handles)) {
+      are_all_small = false;
+    } else if (is_small(tensor)) {
+      const auto* first = static_cast<const std::byte*>(tensor.data_ptr());
+      bytes_.append(first, first + tensor.nbytes());
+      tensor.reset();
+    } else {
       tensor = tensor.detach().clone();
-      continue;
+      are_all_small = false;
     }
-    const auto* first = static_cast<const std::byte*>(tensor.data_ptr());
-    bytes_.append(first, first + tensor.nbytes());
-    tensor.reset();
   }
+  if (!are_all_small) others_ = std::move(arguments);
 }
 
-void KeptValues::restore(std::vector<at::Tensor>& arguments, ArgumentTensors& tensors) const {
+std::vector<at::Tensor> KeptArguments::restored(ArgumentTensors& tensors) const {
+  std::vector<at::Tensor> arguments = others_;
+  arguments.resize(tensors.count());
   std::span<const std::byte> left(bytes_.data(), bytes_.size());
-  for (std::size_t i = 0; i < tensors.count(); ++i) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].defined()) continue;
     const std::size_t size = std::min(tensors.nbytes(i), left.size());
     arguments[i] = tensors.with(i, left.first(size));
     left = left.subspan(size);
   }
+  return arguments;
 }
 
 }  // namespace cohort::coordinator::internal

@@ -35,20 +35,22 @@ class ArgumentTensors {
   std::vector<Argument> arguments_;
 };
 
-// What one closure keeps of its small arguments: their bytes alone, since all else is the same in
-// every call of its signature. A tensor for each would cost three pieces of memory, which are made
-// on a caller's thread and let go on a channel's.
-class KeptValues {
+// What one closure keeps of its arguments: of small ones their bytes alone, since all else is the
+// same in every call of its signature. A tensor for each would cost three pieces of memory, which
+// are made on a caller's thread and let go on a channel's.
+class KeptArguments {
  public:
-  // Takes the values of `arguments`, dense CPU tensors: a small one is undefined afterwards, a
-  // large one is replaced by a copy. One that nobody else can write to stays: the caller holds
-  // `handles` of it, and its memory is LibTorch's.
+  // Takes the values of `arguments`, dense CPU tensors, which are not to be used afterwards. What
+  // nobody else can write to is not copied: the caller holds `handles` of it, and its memory is
+  // LibTorch's.
   void keep(std::vector<at::Tensor>& arguments, std::size_t handles);
-  // Puts tensors in the places of the small ones.
-  void restore(std::vector<at::Tensor>& arguments, ArgumentTensors& tensors) const;
+  // All of them, in their order.
+  std::vector<at::Tensor> restored(ArgumentTensors& tensors) const;
 
  private:
-  c10::SmallVector<std::byte, 128> bytes_;
+  c10::SmallVector<std::byte, 64> bytes_;  // of the small ones
+  // The others in their places, which are undefined for small ones; empty where all are small.
+  std::vector<at::Tensor> others_;
 };
 
 }  // namespace cohort::coordinator::internal

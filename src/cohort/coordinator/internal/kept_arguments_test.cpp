@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/coordinator/internal/kept_values.h"
+#include "cohort/coordinator/internal/kept_arguments.h"
 
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
@@ -13,27 +13,21 @@ namespace {
 
 // A closure whose caller goes on holding its arguments.
 struct Scheduled {
-  explicit Scheduled(std::vector<at::Tensor> arguments) : inputs(std::move(arguments)) {
-    kept.keep(inputs, 1);
+  explicit Scheduled(const std::vector<at::Tensor>& arguments) : examples(arguments) {
+    std::vector<at::Tensor> bound = arguments;
+    kept.keep(bound, 1);
   }
-  // What it computes with.
-  std::vector<at::Tensor> restored(ArgumentTensors& tensors) const {
-    std::vector<at::Tensor> all = inputs;
-    kept.restore(all, tensors);
-    return all;
-  }
-  // The same of its only argument, with tensors of nobody else.
+  // Its only argument, in a tensor that was not used before.
   at::Tensor restored() const {
     ArgumentTensors tensors(examples);
-    return restored(tensors).at(0);
+    return kept.restored(tensors).at(0);
   }
 
-  std::vector<at::Tensor> inputs;
-  const std::vector<at::Tensor> examples = inputs;
-  KeptValues kept;
+  std::vector<at::Tensor> examples;
+  KeptArguments kept;
 };
 
-TEST(KeptValues, StayWhenTheOwnerWrites) {
+TEST(KeptArguments, StayWhenTheOwnerWrites) {
   for (const std::int64_t size : {0, 3, 100'000}) {
     const at::Tensor argument = at::ones({size});
     const at::Tensor row = at::arange(12).view({3, 4}).t();
@@ -49,21 +43,21 @@ TEST(KeptValues, StayWhenTheOwnerWrites) {
   }
 }
 
-TEST(KeptValues, OfATensorThatRequiresGradientsDoNot) {
+TEST(KeptArguments, OfATensorThatRequiresGradientsDoNot) {
   const at::Tensor argument = at::ones({3}).requires_grad_();
   const Scheduled closure({argument});
   EXPECT_FALSE(closure.restored().requires_grad());
   EXPECT_TRUE(at::equal(closure.restored(), argument));
 }
 
-TEST(KeptValues, OfSeveralArgumentsComeBackInTheirPlaces) {
+TEST(KeptArguments, OfSeveralArgumentsComeBackInTheirPlaces) {
   const at::Tensor large = at::ones({100'000});
   const std::vector<at::Tensor> arguments{
       at::ones({3}),  large,          at::arange(5), StringTensor("word"),
       at::zeros({0}), at::arange(300)};  // the last one is longer than what a closure holds inline
   const Scheduled closure(arguments);
   ArgumentTensors tensors(closure.examples);
-  const std::vector<at::Tensor> restored = closure.restored(tensors);
+  const std::vector<at::Tensor> restored = closure.kept.restored(tensors);
   ASSERT_EQ(restored.size(), arguments.size());
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (StringTensor::is(arguments[i])) {
@@ -76,60 +70,60 @@ TEST(KeptValues, OfSeveralArgumentsComeBackInTheirPlaces) {
 }
 
 // Another attempt, on another worker.
-TEST(KeptValues, ComeBackAsOftenAsAskedFor) {
+TEST(KeptArguments, ComeBackAsOftenAsAskedFor) {
   const Scheduled closure({at::full({3}, 2)});
   ArgumentTensors tensors(closure.examples);
   for (int i = 0; i < 3; ++i) {
-    const at::Tensor restored = closure.restored(tensors).at(0);
+    const at::Tensor restored = closure.kept.restored(tensors).at(0);
     EXPECT_TRUE(at::equal(restored, at::full({3}, 2)));
     restored.fill_(9);
   }
 }
 
-TEST(KeptValues, TakeTheTensorsThatNobodyHoldsAnyLonger) {
+TEST(KeptArguments, TakeTheTensorsThatNobodyHoldsAnyLonger) {
   const Scheduled one({at::full({3}, 1)});
   const Scheduled two({at::full({3}, 2)});
   ArgumentTensors tensors(one.examples);
-  at::Tensor first = one.restored(tensors).at(0);
+  at::Tensor first = one.kept.restored(tensors).at(0);
   const void* memory = first.data_ptr();
-  const at::Tensor second = two.restored(tensors).at(0);  // while a message holds the first
+  const at::Tensor second = two.kept.restored(tensors).at(0);  // while a message holds the first
   EXPECT_NE(second.data_ptr(), memory);
   EXPECT_TRUE(at::equal(first, at::full({3}, 1)));
   first.reset();
-  const at::Tensor third = two.restored(tensors).at(0);
+  const at::Tensor third = two.kept.restored(tensors).at(0);
   EXPECT_EQ(third.data_ptr(), memory);
   EXPECT_TRUE(at::equal(third, at::full({3}, 2)));
 }
 
-TEST(KeptValues, LeaveATensorAloneWhoseMemoryIsHeld) {
+TEST(KeptArguments, LeaveATensorAloneWhoseMemoryIsHeld) {
   const Scheduled one({at::full({3}, 1)});
   const Scheduled two({at::full({3}, 2)});
   ArgumentTensors tensors(one.examples);
-  const at::Tensor view = one.restored(tensors).at(0).view({3});
-  EXPECT_NE(two.restored(tensors).at(0).data_ptr(), view.data_ptr());
+  const at::Tensor view = one.kept.restored(tensors).at(0).view({3});
+  EXPECT_NE(two.kept.restored(tensors).at(0).data_ptr(), view.data_ptr());
   EXPECT_TRUE(at::equal(view, at::full({3}, 1)));
 }
 
-TEST(KeptValues, OfManyMessagesAtATimeAreAllDifferent) {
+TEST(KeptArguments, OfManyMessagesAtATimeAreAllDifferent) {
   const at::Tensor argument = at::zeros({3}, at::kLong);
   ArgumentTensors tensors({argument});
   std::vector<at::Tensor> held;
   for (int i = 0; i < 1000; ++i) {
     argument.fill_(i);
-    held.push_back(Scheduled({argument}).restored(tensors).at(0));
+    held.push_back(Scheduled({argument}).kept.restored(tensors).at(0));
   }
   for (int i = 0; i < 1000; ++i)
     EXPECT_TRUE(at::equal(held[static_cast<std::size_t>(i)], at::full({3}, i))) << i;
 }
 
-TEST(KeptValues, AreNotCopiedWhereNobodyElseCanWrite) {
+TEST(KeptArguments, AreNotCopiedWhereNobodyElseCanWrite) {
   for (const std::int64_t size : {3, 100'000}) {
-    std::vector<at::Tensor> inputs{at::ones({size})};
-    const void* memory = inputs[0].data_ptr();
-    KeptValues kept;
-    kept.keep(inputs, 1);
-    ASSERT_TRUE(inputs[0].defined());
-    EXPECT_EQ(inputs[0].data_ptr(), memory);
+    std::vector<at::Tensor> arguments{at::ones({size})};
+    ArgumentTensors tensors(arguments);
+    const void* memory = arguments[0].data_ptr();
+    KeptArguments kept;
+    kept.keep(arguments, 1);
+    EXPECT_EQ(kept.restored(tensors).at(0).data_ptr(), memory);
   }
 }
 
