@@ -109,21 +109,32 @@ TEST_F(CoordinatorArguments, WithOtherShapesOrFlagsNeedAnotherTrace) {
 TEST_F(CoordinatorArguments, WithoutMemoryToSendThemTheWorkerIsLostAndComesBack) {
   worker.answers = true;
   const Function step([](at::Tensor x) { return x.sum(); });
-  const at::Tensor columns = at::ones({2, 3}).t();
-  coordinator().schedule(step, columns);
-  bool has_failed = true;
-  for (int failures = 0; has_failed && failures < 20; ++failures) {
-    has_failed = false;
-    try {
-      const testing::FailingAllocator::After limit(failures);
-      coordinator().schedule(step, columns);
-    } catch (const std::exception&) {
-      has_failed = true;
+  for (const at::Tensor& argument : {at::ones({2, 3}).t(), at::ones({2, 4})}) {
+    coordinator().schedule(step, argument);
+    bool has_failed = true;
+    for (int failures = 0; has_failed && failures < 20; ++failures) {
+      has_failed = false;
+      try {
+        const testing::FailingAllocator::After limit(failures);
+        coordinator().schedule(step, argument);
+      } catch (const std::exception&) {
+        has_failed = true;
+      }
+      coordinator().schedule(step, argument);
+      EXPECT_TRUE(coordinator().join(std::chrono::seconds(60))) << "after failure " << failures;
     }
-    coordinator().schedule(step, columns);
-    EXPECT_TRUE(coordinator().join(std::chrono::seconds(60))) << "after failure " << failures;
+    EXPECT_FALSE(has_failed);
   }
-  EXPECT_FALSE(has_failed);
+}
+
+// The closure was to be sent again when it had gone: no message was sent to the worker any more.
+TEST_F(CoordinatorArguments, TwoEndsOfOneClosureInAReportDoNoHarm) {
+  coordinator().schedule(nothing, at::ones({3}));
+  coordinator().schedule(nothing, at::ones({3}));
+  ASSERT_TRUE(worker.await_closures(1));
+  worker.answers = true;
+  worker.end({{.closure_id = 1, .status = End::Status::cancelled}, {.closure_id = 1}});
+  EXPECT_TRUE(coordinator().join(std::chrono::seconds(60)));
 }
 
 // Nothing said so, and the program ended with success.

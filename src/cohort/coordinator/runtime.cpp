@@ -269,6 +269,7 @@ class Runtime::FetcherCount {
 
 void Runtime::wait_for(const RemoteState& state, Deadline deadline) {
   const TimePoint start = Clock::system().now();
+  flush();  // it may itself wait for another report
   if (was_fetch_short_.load(std::memory_order_relaxed) && is_ready_within(state, kFetchSpin))
     return;
   const FetcherCount counted(*this);

@@ -264,12 +264,13 @@ void Runtime::flush(Flush how) {
   for (const std::uint32_t worker : workers) flush_worker(worker);
 }
 
-rpc::RunBatch Runtime::take_outbox(Worker& worker) {
+rpc::RunBatch Runtime::make_batch(Worker& worker) {
   rpc::RunBatch batch{.low_watermark = queue_.low_watermark()};
   batch.closures.reserve(worker.outbox.size());
   for (const ClosureId closure : worker.outbox) {
     const auto found = pending_.find(closure);
-    COHORT_ASSERT(found != pending_.end());
+    if (found == pending_.end())
+      continue;  // its worker has reported two ends of an earlier attempt
     Pending& pending = found->second;
     rpc::ClosureCall call{.closure_id = closure,
                           .function_id = pending.function->id(),
@@ -286,36 +287,62 @@ rpc::RunBatch Runtime::take_outbox(Worker& worker) {
   return batch;
 }
 
+// Lets the next thread send to the worker, also after an error without memory to say so.
+class Runtime::Sending {
+ public:
+  Sending(Runtime& runtime, std::uint32_t worker) : runtime_(runtime), worker_(worker) {}
+  ~Sending() {
+    const Lock lock(runtime_.mutex_);
+    runtime_.workers_[worker_].is_sending = false;
+  }
+  Sending(const Sending&) = delete;
+  Sending& operator=(const Sending&) = delete;
+
+ private:
+  Runtime& runtime_;
+  const std::uint32_t worker_;
+};
+
 // One thread at a time sends to a worker, so frames leave in the order of the queue; what others
 // add meanwhile goes with its next frame.
 void Runtime::flush_worker(std::uint32_t index) {
   while (true) {
-    rpc::RunBatch batch;
-    rpc::CancelRequest cancel;
     std::shared_ptr<rpc::Requester> data;
-    try {
-      {
-        const Lock lock(mutex_);
-        Worker& worker = workers_[index];
-        if (worker.is_sending || !worker.is_ready ||
-            (worker.outbox.empty() && worker.cancels.empty())) {
-          return;
-        }
-        worker.is_sending = true;
-        data = worker.link.connection.data;
-        cancel.closures.swap(worker.cancels);
-        batch = take_outbox(worker);
+    {
+      const Lock lock(mutex_);
+      Worker& worker = workers_[index];
+      if (worker.is_sending || !worker.is_ready ||
+          (worker.outbox.empty() && worker.cancels.empty())) {
+        return;
       }
-      if (!batch.closures.empty()) data->send_one_way(rpc::to_frame(std::move(batch)));
-      if (!cancel.closures.empty()) data->send_one_way(rpc::to_frame(cancel));
-    } catch (...) {
-      // Its loss is on the way through on_lost, which takes the closures back.
-      log_debug("sending to worker:", index, " failed: ", current_error().what());
-      data->close();  // also where what was sent is at fault
+      worker.is_sending = true;
+      data = worker.link.connection.data;
     }
-    const Lock lock(mutex_);
-    workers_[index].is_sending = false;
+    const Sending sending(*this, index);
+    try {
+      send_outbox(index, *data);
+    } catch (...) {
+      // Its loss is on the way through on_lost, which takes the closures back: perhaps on this very
+      // thread, so it is not to be waited for.
+      data->close();  // also where what was sent is at fault
+      log_debug("sending to worker:", index, " failed: ", current_error().what());
+      return;
+    }
   }
+}
+
+void Runtime::send_outbox(std::uint32_t index, rpc::Requester& data) {
+  rpc::RunBatch batch;
+  rpc::CancelRequest cancel;
+  {
+    const Lock lock(mutex_);
+    Worker& worker = workers_[index];
+    if (worker.link.connection.data.get() != &data) return;  // it was lost, and is back
+    batch = make_batch(worker);
+    cancel.closures.swap(worker.cancels);
+  }
+  if (!batch.closures.empty()) data.send_one_way(rpc::to_frame(std::move(batch)));
+  if (!cancel.closures.empty()) data.send_one_way(rpc::to_frame(cancel));
 }
 
 void Runtime::on_frame(std::uint32_t worker, std::uint64_t epoch, rpc::Frame frame) {

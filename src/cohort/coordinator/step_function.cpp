@@ -448,13 +448,16 @@ std::shared_ptr<const rpc::FunctionBody> StepFunction::body() const {
 
 Freshness StepFunction::freshness() const {
   if (!has_frozen_) return Freshness::current;
-  const Lock lock(mutex_);
-  const FrozenState& frozen = *published_.frozen;
-  for (const auto& [tensor, requires_grad] : frozen.flags) {
+  std::shared_ptr<const FrozenState> frozen;
+  {
+    const Lock lock(mutex_);
+    frozen = published_.frozen;
+  }
+  for (const auto& [tensor, requires_grad] : frozen->flags) {
     if (tensor.requires_grad() != requires_grad) return Freshness::other_flags;
   }
   const bool is_current =
-      std::all_of(frozen.tensors.begin(), frozen.tensors.end(),
+      std::all_of(frozen->tensors.begin(), frozen->tensors.end(),
                   [](const function::FrozenTensor& one) { return one.is_current(); });
   return is_current ? Freshness::current : Freshness::stale;
 }

@@ -17,6 +17,9 @@ class COHORT_API InFlightWindow {
  public:
   static constexpr std::size_t kSizeMin = 4;
   static constexpr std::size_t kSizeMax = 128;
+  // Of an automatic window, where closures take no longer than their way to the worker and back.
+  static constexpr std::size_t kSizeOfShort = 32;
+  // More of them leave at once.
   static constexpr std::size_t kUnsentMax = 16;
   // Of the worker's time that waits on it, above the least size.
   static constexpr Duration kWorkMax = std::chrono::milliseconds(1);
@@ -26,11 +29,12 @@ class COHORT_API InFlightWindow {
 
   std::size_t size() const { return fixed_ != 0 ? fixed_ : size_; }
   std::size_t in_flight() const { return in_flight_; }
-  // Whether the last `unsent` of those in flight may leave with the worker's next report, or with
-  // more of the same: it has work until then, and its closures are so short that a message for each
-  // costs more than the worker waits.
+  // Whether the last `unsent` of those in flight may stay unsent until the worker's next report, or
+  // until more of them can leave together. The worker keeps some meanwhile: one, where closures are
+  // so short that a message for each costs more than a worker that waits for its next one.
   bool can_wait(std::size_t unsent) const {
-    return size_ > kSizeMin && unsent < kUnsentMax && in_flight_ > unsent;
+    const std::size_t reserve = size_ >= kSizeOfShort ? 1 : kSizeMin;
+    return size_ > kSizeMin && unsent < kUnsentMax && in_flight_ >= unsent + reserve;
   }
 
   void sent(TimePoint now);
@@ -43,7 +47,7 @@ class COHORT_API InFlightWindow {
   void adapt();
 
   std::size_t fixed_;
-  std::size_t size_ = kSizeMin;  // where automatic
+  std::size_t size_ = kSizeMin;  // as if it were automatic
   std::size_t in_flight_ = 0;
   TimePoint since_{};  // the last report, or the first closure after the worker had none
   // Since the size was last looked at.

@@ -111,6 +111,22 @@ TEST(InFlightWindow, ShortClosuresWaitWhileTheWorkerHasOthers) {
   }
 }
 
+// Else each would wait for a report and a round trip, while its worker has nothing to do.
+TEST(InFlightWindow, ClosuresOfMiddleLengthWaitOnlyBehindFour) {
+  for (const std::size_t fixed : {0, 64}) {
+    SimulatedWorker worker(fixed);
+    worker.run(20, microseconds(100));
+    for (int i = 0; i < 5; ++i) worker.window.sent({});
+    EXPECT_TRUE(worker.window.can_wait(1));
+    EXPECT_FALSE(worker.window.can_wait(2));
+  }
+  SimulatedWorker one_ahead(2);
+  one_ahead.run(20, microseconds(100));
+  one_ahead.window.sent({});
+  one_ahead.window.sent({});
+  EXPECT_FALSE(one_ahead.window.can_wait(1));
+}
+
 TEST(InFlightWindow, LongClosuresDoNotWait) {
   for (const std::size_t fixed : {0, 64}) {
     SimulatedWorker worker(fixed);

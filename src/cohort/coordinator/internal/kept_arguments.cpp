@@ -8,16 +8,16 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cohort/coordinator/internal/in_flight_window.h"
 #include "cohort/core/error.h"
-#include "cohort/core/string_tensor.h"
 
 namespace cohort::coordinator::internal {
 namespace {
 
-// Copying a larger argument twice takes longer than memory for it.
+// Of all small arguments of a closure together: copying more twice takes longer than memory for it.
 constexpr std::size_t kSmallBytesMax = 1024;
-// Of one argument: as many as the closures that two workers have at most.
-constexpr std::size_t kTensorsMax = 256;
+// Of one argument.
+constexpr std::size_t kTensorsMax = 2 * InFlightWindow::kSizeMax;
 
 // Whether nobody else can write there: the caller has handed over the tensor and its memory, which
 // LibTorch has made. `handles` are ours.
@@ -26,9 +26,8 @@ bool is_sole_owner(const at::Tensor& tensor, std::size_t handles) {
          tensor.storage().data_ptr().get_deleter() == c10::GetAllocator(c10::kCPU)->raw_deleter();
 }
 
-bool is_small(const at::Tensor& tensor) {
-  return tensor.nbytes() <= kSmallBytesMax && tensor.is_contiguous() && !tensor.is_conj() &&
-         !tensor.is_neg();
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 
 bool is_free(const at::Tensor& tensor) {
@@ -41,22 +40,19 @@ ArgumentTensors::ArgumentTensors(const std::vector<at::Tensor>& examples) {
   for (const at::Tensor& example : examples)
     arguments_.push_back({.sizes = example.sizes().vec(),
                           .dtype = example.scalar_type(),
-                          .nbytes = StringTensor::is(example) ? 0 : example.nbytes()});
+                          .nbytes = example.nbytes()});
 }
 
-at::Tensor ArgumentTensors::with(std::size_t argument, std::span<const std::byte> values) {
+at::Tensor ArgumentTensors::tensor_with(std::size_t argument, std::span<const std::byte> values) {
   Argument& own = arguments_.at(argument);
   COHORT_ASSERT(values.size() == own.nbytes);
   if (own.oldest == own.tensors.size()) own.oldest = 0;
   const bool is_used_again = !own.tensors.empty() && is_free(own.tensors[own.oldest]);
   const at::Tensor tensor =
       is_used_again ? own.tensors[own.oldest] : at::detail::empty_cpu(own.sizes, own.dtype);
-  if (is_used_again) {
-    ++own.oldest;
-  } else if (own.tensors.size() < kTensorsMax) {
+  if (!is_used_again && own.tensors.size() < kTensorsMax)
     own.tensors.insert(own.tensors.begin() + static_cast<std::ptrdiff_t>(own.oldest), tensor);
-    ++own.oldest;
-  }
+  ++own.oldest;
   if (!values.empty()) std::memcpy(tensor.data_ptr(), values.data(), values.size());
   return tensor;
 }
@@ -64,9 +60,9 @@ at::Tensor ArgumentTensors::with(std::size_t argument, std::span<const std::byte
 void KeptArguments::keep(std::vector<at::Tensor>& arguments, std::size_t handles) {
   bool are_all_small = true;
   for (at::Tensor& tensor : arguments) {
-    if (StringTensor::is(tensor) || is_sole_owner(tensor, handles)) {
+    if (is_sole_owner(tensor, handles)) {
       are_all_small = false;
-    } else if (is_small(tensor)) {
+    } else if (is_plain(tensor) && bytes_.size() + tensor.nbytes() <= kSmallBytesMax) {
       const auto* first = static_cast<const std::byte*>(tensor.data_ptr());
       bytes_.append(first, first + tensor.nbytes());
       tensor.reset();
@@ -85,9 +81,10 @@ std::vector<at::Tensor> KeptArguments::restored(ArgumentTensors& tensors) const 
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].defined()) continue;
     const std::size_t size = std::min(tensors.nbytes(i), left.size());
-    arguments[i] = tensors.with(i, left.first(size));
+    arguments[i] = tensors.tensor_with(i, left.first(size));
     left = left.subspan(size);
   }
+  COHORT_ASSERT(left.empty());
   return arguments;
 }
 

@@ -7,6 +7,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -21,14 +22,14 @@ class ArgumentTensors {
   std::size_t count() const { return arguments_.size(); }
   std::size_t nbytes(std::size_t argument) const { return arguments_[argument].nbytes; }
   // Contiguous, with these values: so many bytes as nbytes() says.
-  at::Tensor with(std::size_t argument, std::span<const std::byte> values);
+  at::Tensor tensor_with(std::size_t argument, std::span<const std::byte> values);
 
  private:
   struct Argument {
     std::vector<std::int64_t> sizes;
     at::ScalarType dtype = at::kFloat;
     std::size_t nbytes = 0;
-    // In the order of their last use, from `oldest` on and then from the start.
+    // A ring: `oldest` was used longest ago.
     std::vector<at::Tensor> tensors;
     std::size_t oldest = 0;
   };

@@ -72,8 +72,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
     // What its worker has reported: the elements that the traced program must fit, or outputs,
     // until the queue's word.
     std::vector<at::Tensor> reported;
-    std::uint32_t worker = 0;  // where it was sent last
-    std::uint64_t epoch = 0;   // over which of its connections; 0: it was not sent yet
+    std::uint32_t worker = 0;  // for which it was dispatched last
+    std::uint64_t epoch = 0;   // over which of its connections; 0: not yet
     bool waits_for_program = false;
     bool is_retried = false;  // an earlier attempt may have pushed its updates
   };
@@ -164,10 +164,13 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   void dispatch(ClosureId closure, std::uint32_t worker, TimePoint now) COHORT_REQUIRES(mutex_);
   void resolve(ClosureId closure, const std::optional<Error>& error, TimePoint now)
       COHORT_REQUIRES(mutex_);
-  rpc::RunBatch take_outbox(Worker& worker) COHORT_REQUIRES(mutex_);
+  // Its outbox, which is empty afterwards, or unchanged where it throws.
+  rpc::RunBatch make_batch(Worker& worker) COHORT_REQUIRES(mutex_);
   bool can_wait(const Worker& worker) const COHORT_REQUIRES(mutex_);
   void flush(Flush how = Flush::all);
+  class Sending;
   void flush_worker(std::uint32_t worker);
+  void send_outbox(std::uint32_t worker, rpc::Requester& data);
 
   // Workers' words.
   void on_frame(std::uint32_t worker, std::uint64_t epoch, rpc::Frame frame);

@@ -89,7 +89,7 @@ class StepFunction {
   std::shared_ptr<const rpc::FunctionBody> body() const;
   // Appends what the traces captured, as it is now, and later what later traces captured.
   void add_captured(std::vector<at::Tensor>& captured) const;
-  // The arguments of a call.
+  // What a call has kept, as tensors.
   std::vector<at::Tensor> restored(const internal::KeptArguments& arguments) const;
   // The result of a call from the program's outputs.
   Nest result_of(std::vector<at::Tensor> outputs) const;
