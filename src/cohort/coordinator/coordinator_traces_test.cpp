@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // When a coordinator traces, with what, and in which mode.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,9 +14,11 @@
 
 #include "cohort/core/log.h"
 #include "cohort/data/iterator.h"
+#include "cohort/function/trace.h"
 #include "cohort/function/tracing_mode.h"
 #include "cohort/testing/coordinator_fixture.h"
 #include "cohort/testing/throws_error.h"
+#include "cohort/variable/hyperparameter.h"
 
 namespace cohort {
 namespace {
@@ -123,9 +127,10 @@ class LateTraces : public testing::CoordinatorFixture {
     };
   }
   // The first closure draws what there is no program for.
-  void schedule(ClusterCoordinator& coordinator, const Function& step) {
+  template <class... Others>
+  void schedule(ClusterCoordinator& coordinator, const Function& step, const Others&... others) {
     data = coordinator.create_per_worker_dataset(Dataset::range(7).batch(4));
-    coordinator.schedule(step, data->iterator());
+    coordinator.schedule(step, data->iterator(), others...);
     ASSERT_TRUE(worker.await_closures(1));
     worker.end(
         {{.closure_id = 1, .status = End::Status::needs_program, .tensors = {at::ones({3})}}});
@@ -192,6 +197,35 @@ TEST_F(LateTraces, DoNotSeeConstantsOfAnotherTime) {
   EXPECT_THAT([&] { coordinator.join(std::chrono::seconds(60)); },
               throws_error(ErrorCode::failed_precondition, "written to or replaced after"));
   EXPECT_EQ(coordinator.statistics().traces, 1U);
+}
+
+// It read the caller's buffer, and failed with an index that no call was given.
+TEST_F(LateTraces, DoNotSeeArgumentsOfAnotherTime) {
+  const Function step(
+      [](Iterator& it, at::Tensor index) { return it.next<at::Tensor>().index_select(0, index); });
+  const at::Tensor index = at::zeros({2}, at::kLong);
+  ClusterCoordinator coordinator(strategy());
+  schedule(coordinator, step, index);
+  index.fill_(1'000'000'000);
+  std::thread answer = end_later(1);
+  EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
+  answer.join();
+  EXPECT_EQ(coordinator.statistics().traces, 2U);
+}
+
+// It had the value of a learning rate that was set after schedule().
+TEST_F(LateTraces, ThatReadMoreHyperparametersAreRefused) {
+  const at::Tensor rate = make_hyperparameter(1);
+  const Function step([&](Iterator& it) {
+    const at::Tensor batch = it.next<at::Tensor>();
+    if (batch.size(0) < 4) function::Trace::current()->capture_input(rate);
+    return batch.sum();
+  });
+  ClusterCoordinator coordinator(strategy());
+  schedule(coordinator, step);
+  set_hyperparameter(rate, 100);
+  EXPECT_THAT([&] { coordinator.join(std::chrono::seconds(60)); },
+              throws_error(ErrorCode::failed_precondition, "at the time of schedule()"));
 }
 
 // A call in another thread took the flags of the trace for those of its variables.

@@ -75,10 +75,10 @@ bool same_nest(const Nest& pattern, const Nest& nest) {
                     nest.items().end(), same_nest);
 }
 
-// A tensor of its own: the caller may give theirs another shape or flag before the next call.
+// A copy: before a later trace the caller may overwrite or free theirs, or give it another shape.
 Nest example_of(const Nest& leaf) {
   if (!leaf.is_tensor()) return leaf;
-  at::Tensor example = leaf.tensor().detach();
+  at::Tensor example = leaf.tensor().detach().clone();
   if (leaf.tensor().requires_grad()) example.requires_grad_();
   return example;
 }
@@ -341,6 +341,12 @@ void StepFunction::trace(const DrawFn& draw) {
     throw;
   }
   check_same_results(structures, name());
+  COHORT_CHECK(
+      programs_.empty() || traced.captured_inputs.size() == captured_.size(),
+      ErrorCode::failed_precondition, "[coordinator.trace] '", name(),
+      "' reads a learning rate or another hyperparameter for an element of these shapes, but not "
+      "for the first element: its value at the time of schedule() is not known any more; use the "
+      "same optimizers for elements of all shapes, or batch with drop_remainder");
   const Nest& first = structures.front();
   if (has_structure_) {
     check_same_result(structure_, first, name(), "for another element");
@@ -437,7 +443,7 @@ void StepFunction::publish() {
                  std::make_shared<const FrozenState>(frozen_)};
   const Lock lock(mutex_);
   published_ = std::move(made);
-  captured_count_ = captured_.size();
+  has_captured_ = !captured_.empty();
   has_frozen_ = !frozen_.flags.empty() || !frozen_.tensors.empty();
 }
 
@@ -462,15 +468,17 @@ Freshness StepFunction::freshness() const {
   return is_current ? Freshness::current : Freshness::stale;
 }
 
-void StepFunction::add_captured(std::vector<at::Tensor>& captured) const {
-  if (captured.size() == captured_count_) return;
+std::vector<at::Tensor> StepFunction::captured() const {
+  std::vector<at::Tensor> values;
+  if (!has_captured_) return values;
   std::shared_ptr<const std::vector<at::Tensor>> all;
   {
     const Lock lock(mutex_);
     all = published_.captured;
   }
-  for (std::size_t i = captured.size(); i < all->size(); ++i)
-    captured.push_back(hyperparameter_snapshot((*all)[i]));
+  values.reserve(all->size());
+  for (const at::Tensor& one : *all) values.push_back(hyperparameter_snapshot(one));
+  return values;
 }
 
 std::vector<at::Tensor> StepFunction::restored(const internal::KeptArguments& arguments) const {
