@@ -14,11 +14,9 @@
 
 #include "cohort/core/log.h"
 #include "cohort/data/iterator.h"
-#include "cohort/function/trace.h"
 #include "cohort/function/tracing_mode.h"
 #include "cohort/testing/coordinator_fixture.h"
 #include "cohort/testing/throws_error.h"
-#include "cohort/variable/hyperparameter.h"
 
 namespace cohort {
 namespace {
@@ -211,21 +209,6 @@ TEST_F(LateTraces, DoNotSeeArgumentsOfAnotherTime) {
   EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
   answer.join();
   EXPECT_EQ(coordinator.statistics().traces, 2U);
-}
-
-// It had the value of a learning rate that was set after schedule().
-TEST_F(LateTraces, ThatReadMoreHyperparametersAreRefused) {
-  const at::Tensor rate = make_hyperparameter(1);
-  const Function step([&](Iterator& it) {
-    const at::Tensor batch = it.next<at::Tensor>();
-    if (batch.size(0) < 4) function::Trace::current()->capture_input(rate);
-    return batch.sum();
-  });
-  ClusterCoordinator coordinator(strategy());
-  schedule(coordinator, step);
-  set_hyperparameter(rate, 100);
-  EXPECT_THAT([&] { coordinator.join(std::chrono::seconds(60)); },
-              throws_error(ErrorCode::failed_precondition, "at the time of schedule()"));
 }
 
 // A call in another thread took the flags of the trace for those of its variables.

@@ -139,7 +139,7 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   pending.function = step_for(fn, arguments);
   pending.resources = std::move(bound.resources);
   pending.arguments.keep(bound.tensors, kArgumentHandles);
-  pending.captured = pending.function->captured();
+  pending.function->add_captured(pending.captured);
   const auto result = std::make_shared<RemoteState>(weak_from_this());
   pending.result = result;
 

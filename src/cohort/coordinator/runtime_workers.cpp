@@ -276,6 +276,7 @@ rpc::RunBatch Runtime::make_batch(Worker& worker) {
                           .function_id = pending.function->id(),
                           .seed = mix_seed(connection_.options().seed, closure),
                           .inputs = pending.function->restored(pending.arguments)};
+    pending.function->add_captured(pending.captured);
     call.inputs.insert(call.inputs.end(), pending.captured.begin(), pending.captured.end());
     for (const Nest& resource : pending.resources)
       call.resources.push_back(static_cast<const IteratorHandle&>(*resource.handle()).id());

@@ -341,12 +341,6 @@ void StepFunction::trace(const DrawFn& draw) {
     throw;
   }
   check_same_results(structures, name());
-  COHORT_CHECK(
-      programs_.empty() || traced.captured_inputs.size() == captured_.size(),
-      ErrorCode::failed_precondition, "[coordinator.trace] '", name(),
-      "' reads a learning rate or another hyperparameter for an element of these shapes, but not "
-      "for the first element: its value at the time of schedule() is not known any more; use the "
-      "same optimizers for elements of all shapes, or batch with drop_remainder");
   const Nest& first = structures.front();
   if (has_structure_) {
     check_same_result(structure_, first, name(), "for another element");
@@ -443,7 +437,7 @@ void StepFunction::publish() {
                  std::make_shared<const FrozenState>(frozen_)};
   const Lock lock(mutex_);
   published_ = std::move(made);
-  has_captured_ = !captured_.empty();
+  captured_count_ = captured_.size();
   has_frozen_ = !frozen_.flags.empty() || !frozen_.tensors.empty();
 }
 
@@ -468,17 +462,15 @@ Freshness StepFunction::freshness() const {
   return is_current ? Freshness::current : Freshness::stale;
 }
 
-std::vector<at::Tensor> StepFunction::captured() const {
-  std::vector<at::Tensor> values;
-  if (!has_captured_) return values;
+void StepFunction::add_captured(std::vector<at::Tensor>& captured) const {
+  if (captured.size() == captured_count_) return;
   std::shared_ptr<const std::vector<at::Tensor>> all;
   {
     const Lock lock(mutex_);
     all = published_.captured;
   }
-  values.reserve(all->size());
-  for (const at::Tensor& one : *all) values.push_back(hyperparameter_snapshot(one));
-  return values;
+  for (std::size_t i = captured.size(); i < all->size(); ++i)
+    captured.push_back(hyperparameter_snapshot((*all)[i]));
 }
 
 std::vector<at::Tensor> StepFunction::restored(const internal::KeptArguments& arguments) const {

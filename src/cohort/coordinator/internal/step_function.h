@@ -87,9 +87,8 @@ class StepFunction {
 
   // As the workers want it, with all programs.
   std::shared_ptr<const rpc::FunctionBody> body() const;
-  // What the first trace has captured, as it is now: inputs behind the arguments of a call. A later
-  // trace that captures more is refused, since the values of calls before it are not known.
-  std::vector<at::Tensor> captured() const;
+  // Appends what the traces captured, as it is now, and later what later traces captured.
+  void add_captured(std::vector<at::Tensor>& captured) const;
   // What a call has kept, as tensors.
   std::vector<at::Tensor> restored(const internal::KeptArguments& arguments) const;
   // The result of a call from the program's outputs.
@@ -114,7 +113,8 @@ class StepFunction {
   std::vector<std::vector<TensorSpec>> drawn_specs_;  // of each program, flat
   std::vector<function::ProgramInfo::Draw> draws_;    // of the first program: the order for all
   std::vector<std::vector<rpc::FunctionBody::Placement>> placements_;  // of each program
-  std::vector<at::Tensor> captured_;  // of all programs, in one order
+  // Of all programs: a later one takes those of the earlier ones first, in the same order.
+  std::vector<at::Tensor> captured_;
   FrozenState frozen_;
   // Set by the first trace, before anybody else knows the function.
   Nest
@@ -130,7 +130,7 @@ class StepFunction {
   mutable Mutex mutex_;
   Published published_ COHORT_GUARDED_BY(mutex_);
   // Of what is published: most steps have neither, and most calls look no further.
-  std::atomic<bool> has_captured_ = false;
+  std::atomic<std::size_t> captured_count_ = 0;
   std::atomic<bool> has_frozen_ = false;
   mutable internal::ArgumentTensors small_arguments_ COHORT_GUARDED_BY(mutex_);
 };
