@@ -88,7 +88,7 @@ TEST_F(CoordinatorArguments, PartsOfTensorsAreThoseOfTheCallToo) {
   for (std::uint64_t i = 2; i <= 6; ++i) EXPECT_EQ(input_of(i).sum().item<float>(), 0) << i;
 }
 
-// Their first call's tensor is the same object, and was taken for what it had been.
+// The signature shared the caller's tensor, so that t_() and requires_grad_() changed it too.
 TEST_F(CoordinatorArguments, WithOtherShapesOrFlagsNeedAnotherTrace) {
   worker.answers = true;
   const Function step([](at::Tensor x) { return x.sum(); });
