@@ -71,6 +71,8 @@ TEST_F(BadInput, AServersOptionsAreCheckedBeforeItListens) {
               throws_error(ErrorCode::invalid_argument, "data_port of 0 to 65535, got 65536"));
   EXPECT_THAT(start({.backends = {"grpc"}, .data_port = 5}),
               throws_error(ErrorCode::invalid_argument, "\"stream\" for data port 5"));
+  EXPECT_THAT(start({.data_port = 3}),
+              throws_error(ErrorCode::invalid_argument, "data_port beside the port of ps:0"));
   EXPECT_THAT(start({.data_timeout = Duration::zero()}),
               throws_error(ErrorCode::invalid_argument, "data_timeout"));
 }

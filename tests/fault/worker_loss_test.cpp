@@ -245,6 +245,15 @@ TEST_F(HungParameterServerTest, APushWithoutAnAcknowledgementNamesIt) {
   expect_it_serves_when_it_goes_on();
 }
 
+// It said that the variables may be lost, after a second, whatever data_timeout said.
+TEST_F(HungParameterServerTest, AWorkerThatConnectsAnewWaitsAsLong) {
+  cluster.kill("worker:0");
+  cluster.restart("worker:0");
+  coordinator.schedule(push);
+  expect_join_names_it("[server.connect] expected an answer");
+  expect_it_serves_when_it_goes_on();
+}
+
 // The pull failed, and nobody heard of it: the push before it never ended.
 TEST_F(HungParameterServerTest, APullWithoutAnAnswerEndsThePushesBeforeIt) {
   coordinator.schedule(push);

@@ -9,16 +9,19 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/function/inspection.h"
 #include "cohort/optimizer/sgd.h"
 #include "cohort/testing/cluster/test_cluster.h"
+#include "cohort/testing/throws_error.h"
 
 namespace cohort {
 namespace {
 
 using testing::TestCluster;
+using testing::throws_error;
 
 // Over each data backend that servers offer between machines.
 class ParameterServerTest : public ::testing::TestWithParam<const char*> {
@@ -159,6 +162,26 @@ TEST_P(ParameterServerTest, ATraceForAnotherShapeReadsTheHyperparametersThatItUs
   w.assign(at::zeros({}));
   const auto all = run_and_count();
   EXPECT_EQ(w.read().item<double>(), first[0] - all[0] + 100 * (first[1] - all[1]));
+}
+
+// A step that takes another optimizer for short batches had its rate of the time of the trace.
+TEST_P(ParameterServerTest, ATraceForAnotherShapeHasTheHyperparametersOfTheSchedule) {
+  Variable w = strategy.variable("w", at::zeros({}));
+  Sgd whole({w}, {.learning_rate = 1}), rest({w}, {.learning_rate = 10});
+  auto data = coordinator.create_per_worker_dataset(Dataset::range(7).batch(4).repeat());
+  auto iterator = data.iterator();
+  Function step([&](Iterator& it) {
+    const bool is_whole = it.next<at::Tensor>().size(0) == 4;
+    (is_whole ? whole : rest).minimize(w.tensor().mul(1));
+  });
+  for (int i = 0; i < 20; ++i) coordinator.schedule(step, iterator);
+  whole.set_learning_rate(1000);
+  rest.set_learning_rate(100);
+  coordinator.join();
+  double expected = 0;
+  for (const std::uint64_t n : coordinator.statistics().closures)
+    expected -= static_cast<double>(n - n / 2) + 10 * static_cast<double>(n / 2);
+  EXPECT_EQ(w.read().item<double>(), expected);
 }
 
 TEST_P(ParameterServerTest, DrawsFromEachWorkersOwnPartOfTheData) {

@@ -8,6 +8,7 @@
 
 #include "cohort/coordinator/internal/closure_table.h"
 #include "cohort/coordinator/internal/worker_loads.h"
+#include "cohort/core/log.h"
 
 namespace cohort::coordinator {
 namespace {
@@ -55,6 +56,8 @@ struct ClosureQueue::State {
   // Closures with their program that wait for a slot on the worker that holds their element.
   std::vector<std::set<ClosureId>> returning;
   std::size_t returning_count = 0;
+  // The parameter servers that a worker has missed, by worker: one line in the log for each.
+  std::set<std::pair<WorkerId, std::string>> missed;
 
   bool must_trace() const { return !table.has_error() && !parked.empty(); }
   Verdict answer(Verdict verdict, Actions& actions);
@@ -66,6 +69,7 @@ struct ClosureQueue::State {
   bool leave_on_worker(ClosureId closure);
   void lose(WorkerId worker, const Error& error, Actions& actions);
   void fail(const Ended& end, TimePoint now, Actions& actions);
+  void note_again(const Error& error, WorkerId worker);
 };
 
 // Cancel-all has ended what was held without a slot.
@@ -155,10 +159,18 @@ void ClosureQueue::State::lose(WorkerId worker, const Error& error, Actions& act
   actions.push_back({Action::Kind::recover_worker, 0, worker, error});
 }
 
+void ClosureQueue::State::note_again(const Error& error, WorkerId worker) {
+  if (!missed.emplace(worker, error.origin()).second) return;
+  log_warn("a closure runs again, since worker:", worker, " had an error of ", error.origin(), ": ",
+           error.message());
+}
+
 void ClosureQueue::State::fail(const Ended& end, TimePoint now, Actions& actions) {
   const Error& error = *end.error;
   switch (policy.classify(error, table.is_cancelling(), now)) {
     case FailureClass::transient_ps:
+      note_again(error, end.worker);
+      [[fallthrough]];
     case FailureClass::transient_timeout:
     case FailureClass::cancelled_by_job:
       retry(end.closure, ClosureTable::Place::tail, error, actions);
@@ -174,7 +186,8 @@ void ClosureQueue::State::fail(const Ended& end, TimePoint now, Actions& actions
     // they are cancelled.
     lose(end.worker, error, actions);
   } else {
-    table.failed(end.closure, failed_ps(error) ? as_ps_unavailable(error) : error, actions);
+    table.failed(end.closure, failed_ps(error) ? as_ps_unavailable(error, end.worker) : error,
+                 actions);
   }
 }
 

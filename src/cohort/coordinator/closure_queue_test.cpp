@@ -248,7 +248,8 @@ TEST(ClosureQueueFailures, ALostPsIsUnavailableWhateverItsCodeWas) {
   queue.join();
   EXPECT_EQ(queue.raised().origin(), "ps:2");
   EXPECT_EQ(queue.raised().incarnation(), 7);
-  EXPECT_EQ(queue.raised().context(), std::vector<std::string>({"push"}));
+  EXPECT_EQ(queue.raised().context(),
+            std::vector<std::string>({"push", "running a closure on worker:0"}));
 }
 
 TEST(ClosureQueueFailures, PsReportsAreForgottenAfterTheWindow) {

@@ -93,6 +93,9 @@ class COHORT_API ClusterCoordinator {
   // written to the tensors later (they are copied, but where the caller has moved the only handle
   // in). Throws the first application error of what was scheduled before; then this closure and all
   // that waited are cancelled, and the coordinator is usable again.
+  // Closures have no order among workers. A worker runs its own as they were scheduled, but one
+  // whose element needs another trace runs after those that are with the worker already: join() or
+  // fetch() in between where the order matters.
   template <class... A>
   RemoteValue schedule(const Function& fn, A&&... arguments) {
     std::vector<Nest> nests;

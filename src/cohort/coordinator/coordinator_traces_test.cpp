@@ -15,6 +15,7 @@
 #include "cohort/core/log.h"
 #include "cohort/data/iterator.h"
 #include "cohort/function/tracing_mode.h"
+#include "cohort/optimizer/sgd.h"
 #include "cohort/testing/coordinator_fixture.h"
 #include "cohort/testing/throws_error.h"
 
@@ -209,6 +210,21 @@ TEST_F(LateTraces, DoNotSeeArgumentsOfAnotherTime) {
   EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
   answer.join();
   EXPECT_EQ(coordinator.statistics().traces, 2U);
+}
+
+// It had the rate of its own time.
+TEST_F(LateTraces, FailWhereAHyperparameterWasSetTooOften) {
+  Variable w = strategy().variable("w", at::ones({}));
+  Sgd whole({w}, {.learning_rate = 1}), rest({w}, {.learning_rate = 10});
+  const Function step([&](Iterator& it) {
+    const bool is_whole = it.next<at::Tensor>().size(0) == 4;
+    (is_whole ? whole : rest).minimize(w.tensor().mul(1));
+  });
+  ClusterCoordinator coordinator(strategy());
+  schedule(coordinator, step);
+  for (int i = 0; i < 5000; ++i) rest.set_learning_rate(2 + i);
+  EXPECT_THAT([&] { coordinator.join(std::chrono::seconds(60)); },
+              throws_error(ErrorCode::failed_precondition, "set more than 4096 times"));
 }
 
 // A call in another thread took the flags of the trace for those of its variables.

@@ -92,14 +92,14 @@ bool is_worker_away(const Error& error) {
          error.code() == ErrorCode::deadline_exceeded;
 }
 
-Error as_ps_unavailable(const Error& error) {
+Error as_ps_unavailable(const Error& error, std::size_t worker) {
   Error unavailable = Error(ErrorCode::unavailable,
                             error.message() + "; the variables there may be lost: see that " +
                                 error.origin() + " runs, and start the program again",
                             error.cause())
                           .at(error.origin(), error.incarnation());
   for (const std::string& line : error.context()) unavailable = Error(unavailable).during(line);
-  return unavailable;
+  return Error(unavailable).during("running a closure on worker:" + std::to_string(worker));
 }
 
 FailurePolicy::FailurePolicy(FailureOptions options, std::size_t workers) : options_(options) {

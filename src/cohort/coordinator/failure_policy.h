@@ -48,8 +48,8 @@ COHORT_API bool is_worker_failure(const Error& error);
 // to be recovered, and will get then what the call was to give it.
 COHORT_API bool is_worker_away(const Error& error);
 // The same error with the code that callers can rely on for a lost parameter server, unavailable,
-// and what to do about it.
-COHORT_API Error as_ps_unavailable(const Error& error);
+// what to do about it, and the worker that has met it: its cluster may be another one.
+COHORT_API Error as_ps_unavailable(const Error& error, std::size_t worker);
 
 // Counts transient failures. Used only under its owner's lock.
 class COHORT_API FailurePolicy {

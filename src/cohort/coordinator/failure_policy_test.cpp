@@ -207,10 +207,10 @@ TEST(FailedPs, NamesTheServer) {
 
 TEST(FailedPs, BecomesAnErrorThatSaysWhatToDo) {
   const Error aborted = error_of(ErrorCode::aborted, "ps:1").during("pulling");
-  const Error error = as_ps_unavailable(aborted);
+  const Error error = as_ps_unavailable(aborted, 3);
   EXPECT_EQ(error.code(), ErrorCode::unavailable);
   EXPECT_EQ(error.origin(), "ps:1");
-  EXPECT_EQ(error.context(), aborted.context());
+  EXPECT_THAT(error.context(), ::testing::ElementsAre("pulling", "running a closure on worker:3"));
   EXPECT_EQ(error.message(), aborted.message() +
                                  "; the variables there may be lost: see that ps:1 runs, and start "
                                  "the program again");

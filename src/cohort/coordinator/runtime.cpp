@@ -10,6 +10,7 @@
 #include "cohort/core/random.h"
 #include "cohort/rpc/travel.h"
 #include "cohort/variable/eager_step.h"
+#include "cohort/variable/hyperparameter.h"
 
 namespace cohort::coordinator {
 namespace {
@@ -139,7 +140,8 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   pending.function = step_for(fn, arguments);
   pending.resources = std::move(bound.resources);
   pending.arguments.keep(bound.tensors, kArgumentHandles);
-  pending.function->add_captured(pending.captured);
+  pending.scheduled_at = hyperparameter_time();
+  pending.function->add_captured(pending.captured, pending.scheduled_at);
   const auto result = std::make_shared<RemoteState>(weak_from_this());
   pending.result = result;
 

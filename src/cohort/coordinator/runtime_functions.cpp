@@ -14,6 +14,14 @@ namespace {
 // So many traces of one function point at a signature that changes all the time.
 constexpr std::size_t kTracesBeforeWarning = 5;
 
+Error forgotten_hyperparameter(const std::string& function) {
+  return Error(ErrorCode::failed_precondition,
+               "[coordinator.trace] '" + function +
+                   "' reads a hyperparameter that it did not read for the first element, and its "
+                   "value at schedule() is no longer known: it was set more than 4096 times since; "
+                   "set it less often, join() in between, or batch with drop_remainder");
+}
+
 }  // namespace
 
 std::shared_ptr<StepFunction> Runtime::known_step(const Function& fn,
@@ -185,6 +193,14 @@ void Runtime::trace_waiting() {
   for (const ClosureId closure : waiting) trace_one(closure);
 }
 
+// What its step captures, as it was at its schedule().
+bool Runtime::has_captured(ClosureId closure) {
+  const auto found = pending_.find(closure);
+  if (found == pending_.end()) return true;
+  Pending& pending = found->second;
+  return pending.function->add_captured(pending.captured, pending.scheduled_at);
+}
+
 void Runtime::trace_one(ClosureId closure) {
   const auto stand_ins = strategy_.lock_stand_ins();
   const Lock tracing(tracing_);
@@ -209,6 +225,7 @@ void Runtime::trace_one(ClosureId closure) {
     is_tracing_late_ = false;
     const TimePoint now = Clock::system().now();
     last_end_ = now;  // the closure waited for this process until now, not for a task
+    if (!error && !has_captured(closure)) error = forgotten_hyperparameter(step->name());
     Actions actions;
     if (error) {
       queue_.program_failed(closure, *error, now, actions);

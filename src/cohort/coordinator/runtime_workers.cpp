@@ -276,7 +276,8 @@ rpc::RunBatch Runtime::make_batch(Worker& worker) {
                           .function_id = pending.function->id(),
                           .seed = mix_seed(connection_.options().seed, closure),
                           .inputs = pending.function->restored(pending.arguments)};
-    pending.function->add_captured(pending.captured);
+    // Else a worker that needs what is lacking asks for a program.
+    static_cast<void>(pending.function->add_captured(pending.captured, pending.scheduled_at));
     call.inputs.insert(call.inputs.end(), pending.captured.begin(), pending.captured.end());
     for (const Nest& resource : pending.resources)
       call.resources.push_back(static_cast<const IteratorHandle&>(*resource.handle()).id());
@@ -287,62 +288,62 @@ rpc::RunBatch Runtime::make_batch(Worker& worker) {
   return batch;
 }
 
-// Lets the next thread send to the worker, also after an error without memory to say so.
+// What leaves for a worker next. One thread at a time sends, so frames leave in the order of the
+// queue; what others add meanwhile goes with its next frame.
 class Runtime::Sending {
  public:
   Sending(Runtime& runtime, std::uint32_t worker) : runtime_(runtime), worker_(worker) {}
   ~Sending() {
+    if (!is_mine_) return;
     const Lock lock(runtime_.mutex_);
     runtime_.workers_[worker_].is_sending = false;
   }
   Sending(const Sending&) = delete;
   Sending& operator=(const Sending&) = delete;
 
+  // False: there is nothing, or another thread sends it.
+  bool take() {
+    const Lock lock(runtime_.mutex_);
+    Worker& worker = runtime_.workers_[worker_];
+    if (!is_mine_ && worker.is_sending) return false;
+    if (!worker.is_ready || (worker.outbox.empty() && worker.cancels.empty())) {
+      if (is_mine_) worker.is_sending = is_mine_ = false;
+      return false;
+    }
+    data_ = worker.link.connection.data;
+    batch_ = runtime_.make_batch(worker);
+    cancel_.closures.swap(worker.cancels);
+    worker.is_sending = is_mine_ = true;
+    return true;
+  }
+  void send() {
+    if (!batch_.closures.empty()) data_->send_one_way(rpc::to_frame(std::move(batch_)));
+    if (!cancel_.closures.empty()) data_->send_one_way(rpc::to_frame(cancel_));
+    cancel_.closures.clear();
+  }
+  void close() {
+    if (data_) data_->close();
+  }
+
  private:
   Runtime& runtime_;
   const std::uint32_t worker_;
+  bool is_mine_ = false;
+  std::shared_ptr<rpc::Requester> data_;
+  rpc::RunBatch batch_;
+  rpc::CancelRequest cancel_;
 };
 
-// One thread at a time sends to a worker, so frames leave in the order of the queue; what others
-// add meanwhile goes with its next frame.
-void Runtime::flush_worker(std::uint32_t index) {
-  while (true) {
-    std::shared_ptr<rpc::Requester> data;
-    {
-      const Lock lock(mutex_);
-      Worker& worker = workers_[index];
-      if (worker.is_sending || !worker.is_ready ||
-          (worker.outbox.empty() && worker.cancels.empty())) {
-        return;
-      }
-      worker.is_sending = true;
-      data = worker.link.connection.data;
-    }
-    const Sending sending(*this, index);
-    try {
-      send_outbox(index, *data);
-    } catch (...) {
-      // Its loss is on the way through on_lost, which takes the closures back: perhaps on this very
-      // thread, so it is not to be waited for.
-      data->close();  // also where what was sent is at fault
-      log_debug("sending to worker:", index, " failed: ", current_error().what());
-      return;
-    }
+void Runtime::flush_worker(std::uint32_t worker) {
+  Sending sending(*this, worker);
+  try {
+    while (sending.take()) sending.send();
+  } catch (...) {
+    // Its loss is on the way through on_lost, which takes the closures back: perhaps on this very
+    // thread, so it is not to be waited for.
+    sending.close();  // also where what was sent is at fault
+    log_debug("sending to worker:", worker, " failed: ", current_error().what());
   }
-}
-
-void Runtime::send_outbox(std::uint32_t index, rpc::Requester& data) {
-  rpc::RunBatch batch;
-  rpc::CancelRequest cancel;
-  {
-    const Lock lock(mutex_);
-    Worker& worker = workers_[index];
-    if (worker.link.connection.data.get() != &data) return;  // it was lost, and is back
-    batch = make_batch(worker);
-    cancel.closures.swap(worker.cancels);
-  }
-  if (!batch.closures.empty()) data.send_one_way(rpc::to_frame(std::move(batch)));
-  if (!cancel.closures.empty()) data.send_one_way(rpc::to_frame(cancel));
 }
 
 void Runtime::on_frame(std::uint32_t worker, std::uint64_t epoch, rpc::Frame frame) {

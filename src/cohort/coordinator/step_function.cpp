@@ -462,15 +462,19 @@ Freshness StepFunction::freshness() const {
   return is_current ? Freshness::current : Freshness::stale;
 }
 
-void StepFunction::add_captured(std::vector<at::Tensor>& captured) const {
-  if (captured.size() == captured_count_) return;
+bool StepFunction::add_captured(std::vector<at::Tensor>& captured, std::uint64_t time) const {
+  if (captured.size() == captured_count_) return true;
   std::shared_ptr<const std::vector<at::Tensor>> all;
   {
     const Lock lock(mutex_);
     all = published_.captured;
   }
-  for (std::size_t i = captured.size(); i < all->size(); ++i)
-    captured.push_back(hyperparameter_snapshot((*all)[i]));
+  for (std::size_t i = captured.size(); i < all->size(); ++i) {
+    at::Tensor value = hyperparameter_snapshot((*all)[i], time);
+    if (!value.defined()) return false;
+    captured.push_back(std::move(value));
+  }
+  return true;
 }
 
 std::vector<at::Tensor> StepFunction::restored(const internal::KeptArguments& arguments) const {

@@ -23,6 +23,9 @@
 //   where they do not.
 // - A tensor that the step leaves outside (`losses.push_back(loss)`) has the values of the trace's
 //   example; that is logged once. Return it, and fetch() the result.
+// - Elements of other shapes need another trace, which runs in a later schedule(), join() or
+//   fetch(). What only that trace reads (a captured tensor or number) has its value of then;
+//   optimizers' learning rates have theirs of the schedule().
 // - LibTorch's settings of a process (setFlushDenormal(), setUserEnabledMkldnn()) are the worker's.
 // - A module's train() and eval() cannot be seen either: call them inside, first, in every Function
 //   that uses the module.
@@ -33,7 +36,8 @@
 // Inside a step, what it reads after an update of a variable is the updated value; on parameter
 // servers each such read after updates costs a round trip. A buffer that the step writes in place
 // is one for all workers: docs/modules.md says how their writes are joined, and where the last
-// writer wins.
+// writer wins. Its graph ends with the call: values that require a gradient are detached first, or
+// the step is refused.
 #pragma once
 
 #include <ATen/core/Tensor.h>

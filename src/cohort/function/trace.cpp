@@ -2,7 +2,8 @@
 #include "cohort/function/trace.h"
 
 #include <ATen/autocast_mode.h>
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/equal.h>
 #include <c10/util/Exception.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/library.h>
@@ -77,9 +78,7 @@ struct Pass {
   Program program;
   std::vector<Op> composite_calls;
   std::vector<at::Tensor> variables;
-  // Leaves that have a gradient at the end, and tensors like these gradients.
-  std::vector<at::Tensor> leaves;
-  std::vector<at::Tensor> gradients;
+  std::vector<OldGradient> old_gradients;
   // Without an error:
   Program completed;
   ProgramInfo info;
@@ -148,13 +147,13 @@ class Passes {
   // Where the first pass has left gradients: the next call of an eager function would find them.
   // The first pass forgets them, since what it holds itself has not escaped.
   void expect_no_old_gradients(Pass& first) {
-    if (first.leaves.empty()) return;
+    if (first.old_gradients.empty()) return;
     {
       const Pass pass = run(0, Change::none, {}, &first);
       if (pass.error) std::rethrow_exception(pass.error);
+      expect_same_effects(first, pass);
     }
-    first.leaves.clear();
-    first.gradients.clear();
+    first.old_gradients.clear();
   }
   void expect_equal(const Pass& first, const Pass& second) const {
     std::string difference = first_difference(first.program, second.program);
@@ -172,6 +171,7 @@ class Passes {
   std::vector<at::Tensor> inputs_of(Change change) const;
   std::vector<at::Tensor> variables_of(const Pass& first) const;
   void expect_beginning(const Pass& first, const Pass& second) const;
+  void expect_same_effects(const Pass& first, const Pass& next_call) const;
   void expect_none(const std::string& difference, const std::string& hint) const;
 
   const std::vector<at::Tensor>& inputs_;
@@ -191,20 +191,23 @@ std::vector<at::Tensor> Passes::inputs_of(Change change) const {
   return values;
 }
 
+// Sums may round otherwise from call to call.
+bool have_close_values(const std::vector<at::Tensor>& first,
+                       const std::vector<at::Tensor>& second) {
+  Untraced untraced;
+  const auto is_close = [](const at::Tensor& a, const at::Tensor& b) {
+    if (!a.defined() || !b.defined()) return a.defined() == b.defined();
+    if (TensorSpec::of(a) != TensorSpec::of(b) || a.layout() != b.layout()) return false;
+    if (a.layout() != c10::kStrided || !a.device().is_cpu()) return true;
+    return a.is_floating_point() ? at::allclose(a, b, 1e-3, 1e-6, true) : at::equal(a, b);
+  };
+  return std::equal(first.begin(), first.end(), second.begin(), second.end(), is_close);
+}
+
 std::vector<at::Tensor> Passes::variables_of(const Pass& first) const {
   std::vector<at::Tensor> variables = options_.variables;
   variables.insert(variables.end(), first.variables.begin(), first.variables.end());
   return variables;
-}
-
-void note_gradients(Recorder& recorder, Pass& pass) {
-  Untraced untraced;
-  pass.leaves = recorder.leaves_with_gradients();
-  for (const at::Tensor& leaf : pass.leaves) {
-    const at::Tensor& gradient = leaf.grad();
-    pass.gradients.push_back(gradient.is_sparse() ? gradient.detach().clone()
-                                                  : at::zeros_like(gradient));
-  }
 }
 
 Pass Passes::run(int number, Change change, const std::vector<at::Tensor>& variables,
@@ -217,8 +220,7 @@ Pass Passes::run(int number, Change change, const std::vector<at::Tensor>& varia
   std::vector<at::Tensor> arguments = recorder.add_arguments(inputs_of(change));
   recorder.change_variables(variables);
   recorder.watch_variables();
-  if (earlier_call != nullptr)
-    recorder.add_old_gradients(earlier_call->leaves, earlier_call->gradients);
+  if (earlier_call != nullptr) recorder.add_old_gradients(earlier_call->old_gradients);
   try {
     std::vector<at::Tensor> outputs;
     {
@@ -231,7 +233,7 @@ Pass Passes::run(int number, Change change, const std::vector<at::Tensor>& varia
     pass.info = recorder.info();
     pass.captured_inputs = recorder.captured_inputs();
     pass.frozen = recorder.frozen();
-    if (number == 0 && earlier_call == nullptr) note_gradients(recorder, pass);
+    if (number == 0 && earlier_call == nullptr) pass.old_gradients = recorder.old_gradients();
   } catch (...) {
     // What passes a refusal on may have packed it into an exception of its own.
     pass.is_refused = recorder.failure().has_value();
@@ -262,7 +264,8 @@ void Passes::raise(const Pass& pass) const {
     if (!pass.op_failure || !pass.op_failure->explains(error)) throw;
     std::string text = pass.op_failure->text;
     if (options_.names_call_site) text += pass.op_failure->stack.lines();
-    throw Error(ErrorCode::unknown, text, ErrorCause::application);
+    // As of a worker that runs it.
+    throw Error(ErrorCode::invalid_argument, text, ErrorCause::application);
   }
 }
 
@@ -271,6 +274,19 @@ void Passes::expect_beginning(const Pass& first, const Pass& second) const {
   if (difference.empty())
     difference = first_difference_so_far(first.composite_calls, second.composite_calls);
   expect_none(difference, first.hint);
+}
+
+// A gradient of zeros is not the same as none: momentum goes on, weights decay.
+void Passes::expect_same_effects(const Pass& first, const Pass& next_call) const {
+  std::string difference = first_difference_of_effects(first.program, next_call.program);
+  if (difference.empty() && !have_close_values(first.outputs, next_call.outputs))
+    difference = "it returns other values";
+  COHORT_CHECK(difference.empty(), ErrorCode::invalid_argument, "[function.trace] '", options_.name,
+               "' does something else after its first call, which leaves gradients in .grad where "
+               "there were none: ",
+               difference,
+               ". A program is the same for all calls: call zero_grad(true), which sets gradients "
+               "to none, or minimize(loss) of a cohort optimizer in place of backward()");
 }
 
 void Passes::expect_none(const std::string& difference, const std::string& hint) const {

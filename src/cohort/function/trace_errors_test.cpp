@@ -157,7 +157,7 @@ TEST_F(TraceErrors, OfOperatorsSayWhichAndWithWhat) {
   parameter("w", {5, 2});
   const int line = __LINE__ + 1;
   const Error error = failure([&](at::Tensor x) { return x.mul(2).matmul(tensors_["w"]); });
-  EXPECT_EQ(error.code(), ErrorCode::unknown);
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << "as where a worker runs it";
   EXPECT_EQ(error.cause(), ErrorCause::application);
   EXPECT_THAT(error.message(), AllOf(HasSubstr("'aten::mm' failed: "),
                                      HasSubstr("mat1 and mat2 shapes cannot be multiplied"),

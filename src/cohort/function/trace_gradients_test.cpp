@@ -109,6 +109,51 @@ TEST_F(TraceGradients, ThatAreZeroedAtTheEndAreTraced) {
   });
 }
 
+// From its second call on, an eager function updates a variable with zeros that its first left out.
+TEST_F(TraceGradients, ThatAreZeroedButChangeWhatIsUpdatedAreRefused) {
+  at::Tensor a = parameter("a", {3}), b = parameter("b", {3});
+  const at::Tensor rate = at::full({}, 0.5);
+  const auto trained = [&](bool is_zeroed_first, const std::function<void()>& zero_grad) {
+    return refusal([&](at::Tensor x) {
+      if (is_zeroed_first) zero_grad();
+      (x * a).sum().backward();
+      for (const at::Tensor& variable : {a, b}) {
+        Trace::current()->capture_input(rate);
+        if (variable.grad().defined())
+          Trace::current()->apply("momentum", variable, variable.grad(), std::span(&rate, 1));
+      }
+      (x * b).sum().backward();
+      if (!is_zeroed_first) zero_grad();
+      return x.sum();
+    });
+  };
+  const auto zero = [&] {
+    for (const at::Tensor& variable : {a, b}) {
+      if (variable.grad().defined()) variable.mutable_grad().zero_();
+    }
+  };
+  const auto drop = [&] { a.mutable_grad() = b.mutable_grad() = at::Tensor(); };
+  for (const bool is_zeroed_first : {true, false}) {
+    EXPECT_THAT(trained(is_zeroed_first, zero),
+                AllOf(HasSubstr("something else after its first call"),
+                      HasSubstr("is none in the first call, and cohort::apply \"momentum\" of "
+                                "variable 'b' in the next"),
+                      HasSubstr("zero_grad(true)")));
+    EXPECT_EQ(trained(is_zeroed_first, drop), "no error");
+  }
+}
+
+TEST_F(TraceGradients, ThatAreZeroedButChangeWhatIsReturnedAreRefused) {
+  at::Tensor w = parameter("w", {3});
+  EXPECT_THAT(refusal([&](at::Tensor x) {
+                const bool is_first = !w.grad().defined();
+                if (!is_first) w.mutable_grad().zero_();
+                (x * w).sum().backward();
+                return is_first ? x.sum() : x.sum().neg();
+              }),
+              HasSubstr("it returns other values"));
+}
+
 TEST_F(TraceGradients, SparseOnesAreRefusedToo) {
   at::Tensor table = parameter("table", {5, 3});
   const auto trained = [&](bool is_zeroed) {

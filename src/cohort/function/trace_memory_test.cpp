@@ -144,16 +144,52 @@ TEST_F(TraceMemoryTest, WhatOnlyGraphsHoldDoesNotEscape) {
             }),
             "");
   at::Tensor buffer = variable("buffer", at::zeros({3}));
-  EXPECT_EQ(
-      escaped_from([&](const at::Tensor& x) { buffer.mul_(x.detach().clone().requires_grad_()); }),
-      "");
+  const auto write = [&](const at::Tensor& x) { buffer.mul_(x.detach().clone().requires_grad_()); };
+  EXPECT_THROW(static_cast<void>(escaped_from(write)), Error);
   EXPECT_TRUE(buffer.is_leaf());
   EXPECT_FALSE(buffer.requires_grad());
+  EXPECT_EQ(escaped_from([&](const at::Tensor& x) {
+              write(x);
+              buffer.detach_();
+            }),
+            "");
   EXPECT_EQ(escaped_from([&](const at::Tensor& x) {
               at::Tensor base = w.mul(x);
               base.add_(base.view({3, 1}).sin().sum());
             }),
             "");
+}
+
+// They were constants without their gaps: sums round otherwise, and as_strided reads what is
+// between.
+TEST_F(TraceMemoryTest, CapturedTensorsKeepTheirStrides) {
+  const at::Tensor whole = normal({64, 6}, 5), gapped = whole.slice(1, 0, 6, 2);
+  const at::Tensor expanded = normal({1, 5}, 6).expand({33, 5}), later = whole[3];
+  expect_equal_to_eager({3}, [&](at::Tensor x) {
+    return at::cat(
+        {x * gapped.sum(), gapped.sum(0), expanded.t().sum(0), expanded.mean().view({1})});
+  });
+  expect_equal_to_eager({3}, [&](at::Tensor x) {
+    return x + gapped.as_strided({3}, {1}) +
+           later.as_strided({3}, {2}, later.storage_offset() + 1) + gapped[2].as_strided({3}, {4});
+  });
+  const at::Tensor far = normal({1000, 64}, 5).select(1, 0);
+  EXPECT_THAT(refusal([&](at::Tensor x) { return x.sum() + far.sum(); }),
+              AllOf(HasSubstr("lies spread over"), HasSubstr("contiguous()")));
+}
+
+// A server's own memory begins elsewhere: what is before an input belongs to somebody else.
+TEST_F(TraceMemoryTest, PlacesInGivenMemoryCountFromItsFirstElement) {
+  at::Tensor w = parameter("w", {4, 3});
+  const Traced made = traced({normal({4, 3}, 0)}, {normal({4, 3}, 1)}, [&](const Tensors& in) {
+    const at::Tensor part = in[0].as_strided({2, 3}, {1, 2}, 4);
+    return Tensors{part.mul(w.as_strided({2, 3}, {3, 1}, 2))};
+  });
+  const at::Tensor memory = normal({20}, 2), input = memory.slice(0, 8).view({4, 3});
+  ASSERT_EQ(input.storage_offset(), 8);
+  const at::Tensor expected =
+      input.as_strided({2, 3}, {1, 2}, 8 + 4).mul(w.detach().as_strided({2, 3}, {3, 1}, 2));
+  EXPECT_TRUE(bits_equal(replay(made, {input})[0], expected));
 }
 
 TEST_F(TraceMemoryTest, CapturedTensorsMayBeLazilyConjugatedOrNegated) {

@@ -138,6 +138,35 @@ TEST_F(TraceRefusal, WritesToRemoteParameters) {
   EXPECT_TRUE(bits_equal(w.detach(), before));
 }
 
+// The next eager call would differentiate through the first, which nothing said.
+TEST_F(TraceRefusal, BuffersThatKeepAGraph) {
+  at::Tensor w = parameter("w", {3}), average = variable("average", at::zeros({3}));
+  const auto write = [&](const std::function<void(const at::Tensor&)>& into) {
+    return [&, into](at::Tensor x) {
+      into(x.mean(0).mul(w));
+      return average.mul(w);
+    };
+  };
+  const char* reason = "variable 'average' was written in place with a value that requires a grad";
+  EXPECT_THAT(refusal(write([&](const at::Tensor& value) { average.mul_(0.9).add_(value, 0.1); })),
+              AllOf(HasSubstr(reason), HasSubstr("value.detach()")));
+  EXPECT_THAT(
+      refusal(write([&](const at::Tensor& value) { average.select(0, 1).copy_(value[1]); })),
+      HasSubstr(reason));
+  EXPECT_FALSE(average.requires_grad());
+  const std::function<void(const at::Tensor&)> fine[] = {
+      [&](const at::Tensor& value) { average.mul_(0.9).add_(value.detach(), 0.1); },
+      [&](const at::Tensor& value) {
+        const at::NoGradGuard no_grad;
+        average.mul_(0.9).add_(value, 0.1);
+      },
+      [&](const at::Tensor& value) { average.copy_(value).detach_(); }};
+  for (const auto& into : fine) {
+    EXPECT_NO_THROW(traced({normal({4, 3}, 0)}, {normal({4, 3}, 1)},
+                           [&](const Tensors& in) { return Tensors{write(into)(in[0])}; }));
+  }
+}
+
 TEST_F(TraceRefusal, WritesToCapturedInputs) {
   at::Tensor rate = at::scalar_tensor(0.1);
   EXPECT_THAT(refusal([&](at::Tensor x) {

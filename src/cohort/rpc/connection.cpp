@@ -104,9 +104,15 @@ Connection open_data(Met met, const ConnectionOptions& options, Deadline deadlin
   return std::move(made);
 }
 
+Deadline silence_deadline(const ConnectionOptions& options) {
+  const Deadline other = options.silence_deadline.value_or(options.deadline);
+  return other.time() > options.deadline.time() ? other : options.deadline;
+}
+
 // `answered`: the address for frames, while the control plane of the task answers.
 Connection attempt(const ConnectionOptions& options, std::string& answered) {
-  const Deadline deadline(std::min(options.deadline.time(), Deadline::after(kAttempt).time()));
+  const Deadline deadline(
+      std::min(silence_deadline(options).time(), Deadline::after(kAttempt).time()));
   Met met;
   try {
     met = shake_hands(options, deadline);
@@ -149,12 +155,15 @@ Connection connect_task(const ConnectionOptions& options) {
       return attempt(options, answered);
     } catch (const Error& error) {
       const bool is_stopped = options.should_stop && options.should_stop();
-      if (!may_come_up(error) || options.deadline.has_expired() || is_stopped) {
+      const bool is_silent = error.code() == ErrorCode::deadline_exceeded;
+      const Deadline until = is_silent ? silence_deadline(options) : options.deadline;
+      if (!may_come_up(error) || until.has_expired() || is_stopped) {
+        if (is_silent && options.silence_deadline) throw Error(error).at(options.task);
         if (!answered.empty() && options.on_data_unreachable) options.on_data_unreachable(answered);
         throw final_error(error, options, answered);
       }
     }
-    std::this_thread::sleep_for(std::min<Duration>(kPause, options.deadline.remaining()));
+    std::this_thread::sleep_for(std::min<Duration>(kPause, silence_deadline(options).remaining()));
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cohort/cluster/task_id.h"
@@ -23,6 +24,9 @@ struct ConnectionOptions {
   std::uint64_t start_order = 0;             // HandshakeRequest's
   PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
   Deadline deadline;
+  // Where later than the deadline: until when a task is waited for that says nothing at all, not
+  // even that nobody listens there. deadline_exceeded then.
+  std::optional<Deadline> silence_deadline{};
   std::function<void(Frame)> on_one_way;
   std::function<void(const Error&)> on_closed;
   std::function<bool()> should_stop;  // polled between attempts; may be empty

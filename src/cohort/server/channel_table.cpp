@@ -72,9 +72,23 @@ rpc::Channel::Handlers ChannelTable::accept(std::shared_ptr<rpc::Channel> channe
   };
   handlers.on_closed = [shared = shared_, peer, key](const Error& reason) {
     log_debug("channel closed: ", reason.what());
+    note_broken(*shared, *peer, reason);
     take_leave(*shared, *peer, key);
   };
   return handlers;
+}
+
+// The bytes of strangers are anything.
+void ChannelTable::note_broken(Shared& shared, const Peer& peer, const Error& reason) {
+  const bool is_broken = reason.cause() == ErrorCause::peer_lost &&
+                         reason.code() != ErrorCode::unavailable &&
+                         reason.code() != ErrorCode::cancelled;
+  if (!is_broken) return;
+  if (peer.job) {
+    log_warn("closing the connection: ", reason.message());
+  } else if (const auto channel = peer.channel.lock()) {
+    shared.refusals->note(channel->peer(), reason.message());
+  }
 }
 
 void ChannelTable::take_leave(Shared& shared, Peer& peer, const rpc::Channel* key) {

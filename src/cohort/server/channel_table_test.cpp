@@ -5,8 +5,10 @@
 
 #include <thread>
 
+#include "cohort/core/log.h"
 #include "cohort/rpc/requester.h"
 #include "cohort/testing/channel_fixture.h"
+#include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort::server {
@@ -109,6 +111,25 @@ TEST_F(ChannelTableTest, WhenAllAreClosedNoHandlerRuns) {
   EXPECT_TRUE(slow.close_all(Deadline::after(Duration::zero()), patience()));
   EXPECT_TRUE(has_greeted);
   later.join();
+}
+
+// Each had a line: a flood of them filled the disk.
+TEST_F(ChannelTableTest, BrokenFramesOfStrangersHaveFewLines) {
+  std::atomic<std::size_t> lines = 0;
+  set_log_sink([&](LogLevel, std::string_view line) {
+    lines += line.find("broken frame") == std::string_view::npos ? 0 : 1;
+  });
+  {
+    ChannelPair pair("stream", {}, acceptor());
+    for (int i = 0; i < 20; ++i) {
+      testing::RawSocket stranger = testing::RawSocket::connected(pair.listener->address());
+      stranger.write("COHF" + std::string(96, 'x'));
+      EXPECT_TRUE(stranger.await_end());
+    }
+    EXPECT_TRUE(table.close_all(Deadline::after(Duration::zero()), patience()));
+  }
+  set_log_sink(nullptr);
+  EXPECT_EQ(lines, rpc::RefusalLog::kLinesMax);
 }
 
 // The end waited for it, for ever with one that does not end.

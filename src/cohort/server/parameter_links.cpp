@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/server/internal/parameter_links.h"
 
+#include "cohort/server/internal/open_pushes.h"
+
 namespace cohort::server {
 
 ParameterLinks::ParameterLinks(ParameterLinkOptions options) : options_(std::move(options)) {
@@ -14,20 +16,35 @@ std::shared_ptr<rpc::Requester> ParameterLinks::get(std::uint32_t ps) {
                "; the worker's cluster spec differs from the coordinator's");
   Link& link = *links_[ps];
   const Lock lock(link.mutex);
-  if (is_closed_) {
-    throw Error(ErrorCode::cancelled, "[server.pull] " + options_.self.task +
-                                          " ends: it asks nothing more of ps:" + std::to_string(ps))
-        .at(options_.self.task);
-  }
+  expect_open(ps);
   if (link.requester && link.requester->is_open()) return link.requester;
-  link.requester = rpc::connect_task({.address = options_.addresses[ps],
-                                      .task = "ps:" + std::to_string(ps),
-                                      .caller = options_.self,
-                                      .coordinator_incarnation = options_.coordinator_incarnation,
-                                      .payload_checksums = options_.payload_checksums,
-                                      .deadline = Deadline::after(options_.connect_timeout)})
-                       .data;
+  const std::string task = "ps:" + std::to_string(ps);
+  try {
+    link.requester = rpc::connect_task({.address = options_.addresses[ps],
+                                        .task = task,
+                                        .caller = options_.self,
+                                        .coordinator_incarnation = options_.coordinator_incarnation,
+                                        .payload_checksums = options_.payload_checksums,
+                                        .deadline = Deadline::after(options_.connect_timeout),
+                                        .silence_deadline = Deadline::after(options_.data_timeout),
+                                        .should_stop = [this] { return is_closed_.load(); }})
+                         .data;
+  } catch (const Error& error) {
+    expect_open(ps);
+    if (error.code() != ErrorCode::deadline_exceeded) throw;
+    throw to_error(LateAnswer{.operation = "connect",
+                              .expected = "an answer",
+                              .ps = task,
+                              .waited = options_.data_timeout});
+  }
   return link.requester;
+}
+
+void ParameterLinks::expect_open(std::uint32_t ps) const {
+  if (!is_closed_) return;
+  throw Error(ErrorCode::cancelled, "[server.pull] " + options_.self.task +
+                                        " ends: it asks nothing more of ps:" + std::to_string(ps))
+      .at(options_.self.task);
 }
 
 void ParameterLinks::close() noexcept {

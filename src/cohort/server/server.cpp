@@ -196,8 +196,13 @@ void Server::Task::listen(const std::string& address) {
   };
   rpc::ServeOptions options{
       .address = address, .backends = options_.backends, .accept = accept, .refusals = refusals_};
-  if (options_.data_port != 0)
+  if (options_.data_port != 0) {
     options.data_address = host_of(address) + ":" + std::to_string(options_.data_port);
+    COHORT_CHECK(options.data_address != address, ErrorCode::invalid_argument,
+                 "[server.listen] expected a ServerOptions::data_port beside the port of ",
+                 self_.task, ", got that port (", address,
+                 "); give another, or leave it out: one port serves both");
+  }
   for (const std::string& backend : options_.backends) {
     const bool has_own_port = backend == "stream" && options_.data_port != 0;
     endpoints_.push_back(

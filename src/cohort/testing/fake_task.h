@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -58,8 +59,8 @@ class FakeTask final : public rpc::ControlService, public rpc::ControlledJob {
   std::function<rpc::Frame(const rpc::Frame&)> on_request = [](const rpc::Frame& request) {
     return rpc::Frame{.type = request.type};
   };
-  // Reports every closure as ended well, at once.
-  bool answers = true;
+  // Reports every closure as ended well, at once; of those that come after it was set.
+  std::atomic<bool> answers{true};
 
   // As if the machine had gone and come back: closes what is open.
   void close_channels() {
@@ -190,6 +191,7 @@ class FakeTask final : public rpc::ControlService, public rpc::ControlledJob {
   }
   void run(rpc::Channel& channel, rpc::RunBatch batch) {
     rpc::CompletedBatch done;
+    const bool is_answered = answers;
     {
       const Lock lock(mutex_);
       for (rpc::ClosureCall& call : batch.closures) {
@@ -199,7 +201,7 @@ class FakeTask final : public rpc::ControlService, public rpc::ControlledJob {
       }
       changed_.notify_all();
     }
-    if (answers) channel.send(rpc::to_frame(std::move(done)));
+    if (is_answered) channel.send(rpc::to_frame(std::move(done)));
   }
 
   void cancel(rpc::Channel& channel, const rpc::CancelRequest& request) {

@@ -10,6 +10,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
 #include "cohort/core/export.h"
 
 namespace cohort {
@@ -20,5 +22,12 @@ COHORT_API void set_hyperparameter(const at::Tensor& hyperparameter, double valu
 COHORT_API double hyperparameter_value(const at::Tensor& hyperparameter);
 // A copy that no longer changes. A tensor that is no hyperparameter is copied as it is.
 COHORT_API at::Tensor hyperparameter_snapshot(const at::Tensor& value);
+
+// How often hyperparameters of this process have changed. Who notes it can ask later for a value of
+// that time.
+COHORT_API std::uint64_t hyperparameter_time() noexcept;
+// As above, with the value that it had at `time`. Undefined when that is no longer known: each one
+// remembers its last 4096 changes.
+COHORT_API at::Tensor hyperparameter_snapshot(const at::Tensor& value, std::uint64_t time);
 
 }  // namespace cohort

@@ -36,6 +36,35 @@ TEST(Hyperparameter, ASnapshotOfAnotherTensorIsACopy) {
   EXPECT_EQ(before.sum().item<double>(), 2);
 }
 
+TEST(Hyperparameter, HasItsValuesOfBefore) {
+  const at::Tensor rate = make_hyperparameter(0.1);
+  const at::Tensor other = make_hyperparameter(7);
+  const std::uint64_t first = hyperparameter_time();
+  set_hyperparameter(rate, 0.2);
+  const std::uint64_t second = hyperparameter_time();
+  set_hyperparameter(other, 8);
+  set_hyperparameter(rate, 0.3);
+  const std::uint64_t third = hyperparameter_time();
+  const auto at = [](const at::Tensor& value, std::uint64_t time) {
+    return hyperparameter_value(hyperparameter_snapshot(value, time));
+  };
+  EXPECT_EQ(at(rate, first), 0.1);
+  EXPECT_EQ(at(rate, second), 0.2);
+  EXPECT_EQ(at(rate, third), 0.3);
+  EXPECT_EQ(at(other, second), 7);
+  EXPECT_EQ(at(other, third), 8);
+}
+
+TEST(Hyperparameter, ForgetsWhatWasBeforeItsLast4096Changes) {
+  const at::Tensor rate = make_hyperparameter(0);
+  const std::uint64_t first = hyperparameter_time();
+  set_hyperparameter(rate, 1);
+  const std::uint64_t second = hyperparameter_time();
+  for (int i = 0; i < 4096; ++i) set_hyperparameter(rate, 2 + i);
+  EXPECT_FALSE(hyperparameter_snapshot(rate, first).defined());
+  EXPECT_EQ(hyperparameter_value(hyperparameter_snapshot(rate, second)), 1);
+}
+
 TEST(Hyperparameter, ScalarsOfOtherDtypesAreRead) {
   EXPECT_EQ(hyperparameter_value(at::full({}, 3, at::TensorOptions(at::kLong))), 3.0);
   EXPECT_EQ(hyperparameter_value(at::full({}, 0.5, at::TensorOptions(at::kFloat))), 0.5);

@@ -42,7 +42,10 @@ rpc::Frame call(const RemotePlacement& placement, rpc::Frame frame, const std::s
   } catch (Error& error) {
     // What it waits for may never come over this connection; the next call makes another.
     if (link && error.code() == ErrorCode::deadline_exceeded) link->give_up(error);
-    if (error.origin().empty()) throw std::move(error).at(task).during(operation);
+    if (error.origin().empty()) error = Error(error).at(task);
+    // The link names the operation where it was the call that failed.
+    const auto& context = error.context();
+    if (!context.empty() && context.back() == operation) throw std::move(error);
     throw std::move(error).during(operation);
   }
 }

@@ -265,7 +265,7 @@ class NaiveQueue {
     } else if (is_worker) {
       lose(worker, error);
     } else {
-      application(id, is_ps ? as_ps_unavailable(error) : error);
+      application(id, is_ps ? as_ps_unavailable(error, worker) : error);
     }
   }
 

@@ -68,6 +68,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
     std::vector<Nest> resources;
     internal::KeptArguments arguments;
     std::vector<at::Tensor> captured;  // inputs behind the arguments
+    std::uint64_t scheduled_at = 0;    // hyperparameter_time()
     std::weak_ptr<RemoteState> result;
     // What its worker has reported: the elements that the traced program must fit, or outputs,
     // until the queue's word.
@@ -148,6 +149,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   void announce_to(std::uint32_t worker, const ClusterConnection::WorkerLink& link,
                    const rpc::FunctionBody& body);
   void trace_waiting();
+  bool has_captured(ClosureId closure) COHORT_REQUIRES(mutex_);
   void trace_one(ClosureId closure);
   void trace_for(StepFunction& step, const std::vector<at::Tensor>& drawn);
   rpc::PeekReply peek(const IteratorHandle& iterator, const std::string& function);
@@ -170,7 +172,6 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   void flush(Flush how = Flush::all);
   class Sending;
   void flush_worker(std::uint32_t worker);
-  void send_outbox(std::uint32_t worker, rpc::Requester& data);
 
   // Workers' words.
   void on_frame(std::uint32_t worker, std::uint64_t epoch, rpc::Frame frame);

@@ -87,8 +87,9 @@ class StepFunction {
 
   // As the workers want it, with all programs.
   std::shared_ptr<const rpc::FunctionBody> body() const;
-  // Appends what the traces captured, as it is now, and later what later traces captured.
-  void add_captured(std::vector<at::Tensor>& captured) const;
+  // Appends what the traces captured and is not there yet, as it was at this hyperparameter_time().
+  // False, with what is before it: a value of that time is no longer known.
+  bool add_captured(std::vector<at::Tensor>& captured, std::uint64_t time) const;
   // What a call has kept, as tensors.
   std::vector<at::Tensor> restored(const internal::KeptArguments& arguments) const;
   // The result of a call from the program's outputs.

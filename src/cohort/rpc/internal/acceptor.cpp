@@ -176,6 +176,12 @@ class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
                           " bytes before its handshake, got more");
   }
 
+  std::optional<Refused> cut_oldest(std::string why) {
+    const Lock lock(mutex_);
+    if (entries_.empty()) return std::nullopt;
+    return end(entries_.begin(), std::move(why));
+  }
+
   std::optional<Refused> cut_oldest_if_too_many() {
     const Lock lock(mutex_);
     if (entries_.size() <= limits_.connections_max) return std::nullopt;
@@ -321,19 +327,29 @@ void Acceptor::accept_from(std::size_t listening) {
     FileDescriptor socket(
         accept4(from.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.is_open()) {
-      // A connection that is gone again is nothing; without descriptors or memory, trying at once
-      // would only burn a core.
+      // A connection that is gone again is nothing.
       const int error = errno;
       if (error == EAGAIN || error == ECONNABORTED || error == EINTR) return;
-      failures_.note("on " + address(from.port), text_of_errno(error));
-      pollfd entry{waker_.fd(), POLLIN, 0};
-      poll(&entry, 1, 100);
+      // The system looks for a descriptor first, and then whether somebody waits.
+      pollfd waiting{from.socket.get(), POLLIN, 0};
+      if (poll(&waiting, 1, 0) == 0) return;
+      wait_for_room(from.port, error);
       return;
     }
     tune(socket.get());
     std::string who = remote_address(socket.get());
     strangers_->add(std::move(socket), std::move(who), from.port);
   }
+}
+
+// Strangers must not keep the job's own tasks out. Trying again at once would only burn a core: who
+// has the oldest one's descriptor closes it in a moment.
+void Acceptor::wait_for_room(std::size_t port, int error) {
+  failures_.note("on " + address(port), text_of_errno(error));
+  const bool is_cut = note(strangers_->cut_oldest(
+      "this process has too little for more connections: the oldest without a handshake goes"));
+  pollfd entry{waker_.fd(), POLLIN, 0};
+  poll(&entry, 1, is_cut ? 10 : 100);
 }
 
 void Acceptor::look_at(std::uint64_t id) {
@@ -359,8 +375,7 @@ void Acceptor::hand_over(std::uint64_t id, const Take& take) {
     auto [socket, visitor] = strangers_->hand_over(id);
     take(std::move(socket), std::move(visitor));
   } catch (...) {
-    strangers_->cut(id, "");
-    throw;
+    note(strangers_->cut(id, current_error().message()));
   }
 }
 

@@ -83,6 +83,7 @@ class Acceptor {
   // Writes down a refusal, if it is one, and says whether it is.
   bool note(const std::optional<Refused>& refused);
   void accept_from(std::size_t listening);
+  void wait_for_room(std::size_t port, int error);
   void look_at(std::uint64_t id);
   void hand_over(std::uint64_t id, const Take& take);
 

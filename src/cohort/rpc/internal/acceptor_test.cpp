@@ -99,6 +99,21 @@ TEST(Acceptor, WithoutDescriptorsItSaysWhatHelps) {
   set_log_sink(nullptr);
 }
 
+// Strangers kept the job's own tasks out.
+TEST(Acceptor, WithoutDescriptorsTheOldestStrangerGoes) {
+  Acceptor acceptor({.ports = {{.address = "127.0.0.1:0"}},
+                     .limits = {.patience = std::chrono::hours(1)},
+                     .refusals = std::make_shared<RefusalLog>()});
+  RawSocket oldest = RawSocket::connected(acceptor.address(0));
+  ASSERT_TRUE(await_strangers(acceptor, 1));
+  RawSocket next;
+  const LowLimit low;
+  next.connect(acceptor.address(0));
+  EXPECT_TRUE(oldest.await_end());
+  EXPECT_TRUE(await_strangers(acceptor, 1));
+  EXPECT_FALSE(next.has_ended());
+}
+
 // It was an internal error of the task that was called.
 TEST(Acceptor, ACallerWithoutDescriptorsHearsThatItIsItsOwnLimit) {
   const LowLimit low;

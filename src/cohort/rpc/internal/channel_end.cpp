@@ -48,7 +48,8 @@ Error reading_failed(const PeerName& peer, const Error& error) {
   if (error.code() == ErrorCode::data_loss) broken_count.fetch_add(1, std::memory_order_relaxed);
   Error named(error.code(), error.message() + "; it came from " + peer.to_string(),
               ErrorCause::peer_lost);
-  log_warn("closing the connection: ", named.message());
+  // Who has accepted a connection knows whether its peer is a stranger.
+  if (!peer.task.empty()) log_warn("closing the connection: ", named.message());
   return std::move(named).at(peer.task);
 }
 

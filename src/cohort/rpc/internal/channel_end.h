@@ -28,8 +28,9 @@ struct PeerName {
 Error lost_error(const PeerName& peer, const std::string& what);
 Error refused_error(const PeerName& peer, const std::string& what);
 Error expired_error(const PeerName& peer);
-// What reading from the peer threw, with its name and as a lost peer. Logs it, and counts it in
-// broken_frames() where it says data_loss.
+// What reading from the peer threw, with its name and as a lost peer. Counts it in broken_frames()
+// where it says data_loss. Logs it for a peer with a name; of an accepted connection, whoever has
+// accepted it does.
 Error reading_failed(const PeerName& peer, const Error& error);
 
 // One end's handlers and state. deliver() and finish() are used only from the channel's thread; the

@@ -51,6 +51,7 @@ class ChannelTable {
   static void check_open(Shared& shared);
   static void note_hello(Shared& shared, const rpc::Channel* channel, const rpc::Hello& hello);
   static void note_answer(Shared& shared, const rpc::Channel* channel);
+  static void note_broken(Shared& shared, const Peer& peer, const Error& reason);
   static void take_leave(Shared& shared, Peer& peer, const rpc::Channel* key);
 
   // With the channels' handlers: a channel's thread may still leave one when the table has gone.

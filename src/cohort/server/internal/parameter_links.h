@@ -18,15 +18,16 @@ struct ParameterLinkOptions {
   rpc::Identity self;
   std::uint64_t coordinator_incarnation = 0;
   rpc::PayloadChecksums payload_checksums = rpc::PayloadChecksums::between_hosts;
-  Duration connect_timeout = std::chrono::seconds(1);  // the coordinator has met them all
+  Duration connect_timeout = std::chrono::seconds(1);  // where nobody listens: all were met before
+  Duration data_timeout = std::chrono::minutes(5);     // where somebody does, and says nothing
 };
 
 // Thread-safe.
 class ParameterLinks {
  public:
   explicit ParameterLinks(ParameterLinkOptions options);
-  // Connects when needed; throws with origin "ps:i" when it cannot. After close():
-  // cancelled.
+  // Connects when needed; throws with origin "ps:i" when it cannot: unavailable where nobody
+  // listens, deadline_exceeded where nothing is answered. After close(): cancelled.
   std::shared_ptr<rpc::Requester> get(std::uint32_t ps);
   void close() noexcept;
 
@@ -35,6 +36,8 @@ class ParameterLinks {
     Mutex mutex;
     std::shared_ptr<rpc::Requester> requester COHORT_GUARDED_BY(mutex);
   };
+  void expect_open(std::uint32_t ps) const;
+
   const ParameterLinkOptions options_;
   std::atomic<bool> is_closed_{false};
   std::vector<std::unique_ptr<Link>> links_;

@@ -18,6 +18,14 @@ std::int64_t byte_count(const at::Tensor& tensor) {
   return tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
 }
 
+// The elements of its memory from its first to its last one.
+std::int64_t span_of(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return 0;
+  std::int64_t span = 1;
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) span += (tensor.size(i) - 1) * tensor.stride(i);
+  return span;
+}
+
 // The values of a small contiguous tensor and all that matters of its kind, as a key.
 std::string key_of(const at::Tensor& number, bool is_wrapped) {
   std::string key(static_cast<const char*>(number.data_ptr()), number.nbytes());
@@ -69,10 +77,11 @@ int Recorder::view_of(const at::Tensor& tensor, int base) {
   std::int64_t count = 1;
   for (std::int64_t size : whole.sizes) count *= size;
   std::int64_t begin = tensor.storage_offset() - whole.offset;
-  if (begin == 0) return strided(base, {});
-  if (begin < 0 || begin >= count) {
-    refuse("it reads memory around the tensor ", TensorSpec::of(tensor).to_string());
+  if (begin < 0 || begin + span_of(tensor) > count) {
+    refuse("it reads memory outside of ", TensorSpec{whole.dtype, whole.sizes}.to_string(), ", as ",
+           TensorSpec::of(tensor).to_string(), " with strides: a server has something else there");
   }
+  if (begin == 0) return strided(base, {});
   int flat = add_op("aten::view", "", {value_argument(base), integers_argument({count})},
                     values_.add_unseen());
   int part = add_op("aten::slice", "Tensor",
@@ -170,22 +179,28 @@ int Recorder::add_number(const at::Tensor& tensor) {
 }
 
 int Recorder::add_constant(const at::Tensor& tensor) {
-  at::Tensor copy = tensor.detach().clone();
-  if (copy.is_contiguous()) {
+  if (tensor.is_contiguous()) {
     int id = values_.add(tensor, Origin::constant);
     note_content(tensor);
-    program_.constants.push_back({id, copy, false});
+    program_.constants.push_back({id, tensor.detach().clone(), false});
     return id;
   }
   // The wire carries values in order; kernels may add up in the order of the strides.
-  at::Tensor flat = at::as_strided(copy, {copy.numel()}, {1}, 0);
+  const std::int64_t bytes = span_of(tensor) * static_cast<std::int64_t>(tensor.element_size());
+  if (bytes > options_.constant_bytes_max) {
+    refuse("it reads a tensor (", TensorSpec::of(tensor).to_string(), ") that lies spread over ",
+           bytes,
+           " bytes of memory outside the function; read its contiguous() copy, made outside");
+  }
+  const at::Tensor flat =
+      at::as_strided(tensor.detach(), {span_of(tensor)}, {1}, tensor.storage_offset()).clone();
   int flat_id = values_.add(flat, Origin::constant);
-  program_.constants.push_back({flat_id, flat.clone(), false});
+  program_.constants.push_back({flat_id, flat, false});
   int id = values_.add(tensor, Origin::constant);
   note_content(tensor);
   return add_op("aten::as_strided", "",
-                {value_argument(flat_id), integers_argument(copy.sizes().vec()),
-                 integers_argument(copy.strides().vec()), integer_argument(0)},
+                {value_argument(flat_id), integers_argument(tensor.sizes().vec()),
+                 integers_argument(tensor.strides().vec()), integer_argument(0)},
                 id);
 }
 

@@ -131,6 +131,25 @@ std::string constant_difference(const Program& first, const Program& second) {
   return "";
 }
 
+// `cohort::apply "sgd" of variable 'w'`: without values.
+std::vector<std::string> effects_of(const Program& program) {
+  std::vector<std::string> effects;
+  for (const Op& op : program.ops) {
+    if ((op.flags & Op::effect) == 0) continue;
+    std::ostringstream text;
+    text << op.name;
+    for (const Arg& arg : op.args) {
+      if (arg.kind == Arg::Kind::text) text << " \"" << arg.constant.toStringRef() << '"';
+      if (arg.kind != Arg::Kind::integer || op.name == "cohort::iterator_next") continue;
+      const auto variable = static_cast<std::size_t>(arg.constant.toInt());
+      if (variable < program.variables.size())
+        text << " of variable '" << program.variables[variable].name << "'";
+    }
+    effects.push_back(text.str());
+  }
+  return effects;
+}
+
 }  // namespace
 
 std::string describe(const Op& op) {
@@ -174,6 +193,18 @@ std::string first_difference(const Program& first, const Program& second) {
   }
   if (!same_tables) return "the two passes used other variables, constants or captured inputs";
   return first.outputs == second.outputs ? "" : "the two passes returned other values";
+}
+
+std::string first_difference_of_effects(const Program& first, const Program& second) {
+  const std::vector<std::string> a = effects_of(first), b = effects_of(second);
+  for (std::size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+    const std::string &before = i < a.size() ? a[i] : "", &after = i < b.size() ? b[i] : "";
+    if (before == after) continue;
+    const auto name = [](const std::string& effect) { return effect.empty() ? "none" : effect; };
+    return "its effect " + std::to_string(i) + " is " + name(before) + " in the first call, and " +
+           name(after) + " in the next";
+  }
+  return "";
 }
 
 std::string first_difference_so_far(const Program& first, const Program& beginning) {

@@ -19,4 +19,8 @@ std::string first_difference_so_far(const Program& first, const Program& beginni
 // For composite calls; a list that is shorter than the other differs only in what it has.
 std::string first_difference_so_far(const std::vector<Op>& first, const std::vector<Op>& beginning);
 
+// The first effect (update, print) that is not of the same kind and variable; empty where all are.
+// Their values are not compared.
+std::string first_difference_of_effects(const Program& first, const Program& second);
+
 }  // namespace cohort::function

@@ -236,7 +236,10 @@ void Recorder::finish(const std::vector<at::Tensor>& outputs) {
     });
   }
   drops_gradients_ = leaves_gradients();
-  guarded("the end of the function", [&] { expect_variables_kept(); });
+  guarded("the end of the function", [&] {
+    expect_variables_kept();
+    expect_buffers_without_graph();
+  });
   for (std::size_t i = 0; i < variables_.size(); ++i)
     guarded("cohort::assign", [&] { send_writes(static_cast<int>(i)); });
   guarded("the end of the function", [&] {

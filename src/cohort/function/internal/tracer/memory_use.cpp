@@ -4,6 +4,7 @@
 #include <ATen/SparseTensorImpl.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/clone.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 
@@ -78,32 +79,38 @@ constexpr std::string_view name_of(Origin origin) {
 
 }  // namespace
 
-void Recorder::add_old_gradients(const std::vector<at::Tensor>& leaves,
-                                 const std::vector<at::Tensor>& gradients) {
+void Recorder::add_old_gradients(const std::vector<OldGradient>& gradients) {
   Untraced untraced;
-  for (std::size_t i = 0; i < leaves.size(); ++i) {
-    state_.hide_gradient(leaves[i]);
-    leaves[i].mutable_grad() = gradients[i];
-    values_.add(gradients[i], Origin::old_gradient);
-    note_content(gradients[i]);
-    TracedMemory* memory = values_.memory_of(gradients[i]);
+  for (const OldGradient& old : gradients) {
+    state_.hide_gradient(old.leaf);
+    old.leaf.mutable_grad() = old.value;
+    // Zeros may be used.
+    values_.add(old.value, old.is_zero ? Origin::result : Origin::old_gradient);
+    note_content(old.value);
+    TracedMemory* memory = values_.memory_of(old.value);
     const TracedVariable* variable =
-        options_.variable_of ? options_.variable_of(leaves[i].storage().unsafeGetStorageImpl())
+        options_.variable_of ? options_.variable_of(old.leaf.storage().unsafeGetStorageImpl())
                              : nullptr;
-    if (memory != nullptr && variable != nullptr) memory->maker = variable->name;
+    if (memory == nullptr) continue;
+    memory->is_fixed = old.is_zero;
+    if (variable != nullptr) memory->maker = variable->name;
   }
 }
 
-std::vector<at::Tensor> Recorder::leaves_with_gradients() {
-  std::vector<at::Tensor> leaves = state_.leaves_with_gradients();
-  // What is zeroed at the end is as good as none.
-  std::erase_if(leaves, [&](const at::Tensor& leaf) {
+std::vector<OldGradient> Recorder::old_gradients() {
+  Untraced untraced;
+  std::vector<OldGradient> all;
+  for (const at::Tensor& leaf : state_.leaves_with_gradients()) {
     const at::Tensor& gradient = leaf.grad();
     const std::span<const std::byte> bytes = bytes_of(gradient);
-    return !bytes.empty() && is_fixed(gradient) &&
-           std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{}; });
-  });
-  return leaves;
+    const bool is_zero =
+        !bytes.empty() && is_fixed(gradient) &&
+        std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{}; });
+    all.push_back({leaf,
+                   gradient.is_sparse() ? gradient.detach().clone() : at::zeros_like(gradient),
+                   is_zero});
+  }
+  return all;
 }
 
 bool Recorder::is_old_gradient(const at::Tensor& tensor) {
@@ -207,6 +214,18 @@ void Recorder::expect_variables_kept() const {
     } else {
       expect_untouched(watched);
     }
+  }
+}
+
+// The plain program differentiates through what earlier calls wrote: a buffer keeps their graph.
+void Recorder::expect_buffers_without_graph() const {
+  for (const VariableUse& use : variables_) {
+    if (!use.tensor.requires_grad() || use.tensor.is_leaf()) continue;
+    refuse(
+        "variable '", use.traced->name,
+        "' was written in place with a value that requires a gradient: the next call's gradients "
+        "would flow through this call too, and a server keeps no graph from call to call. Write "
+        "value.detach(), write under at::NoGradGuard, or use assign()");
   }
 }
 

@@ -313,6 +313,14 @@ bool Recorder::is_batch_counter(const c10::IValue& value) {
       "num_batches_tracked");
 }
 
+// as_strided names a place of the whole memory, and what a server gets lies elsewhere in its own:
+// view_of() and capture() say the place in the program's terms, or refuse it.
+bool Recorder::is_recorded_where_used(const c10::OperatorHandle& op, Arguments arguments) {
+  if (op.operator_name().name != "aten::as_strided") return false;
+  const TracedMemory* memory = values_.memory_of(arguments[0].toTensor());
+  return memory != nullptr && memory->origin != Origin::result;
+}
+
 void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                    torch::jit::Stack* stack) {
   c10::impl::ExcludeDispatchKeyGuard off(kTraceKey);
@@ -334,6 +342,7 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     are_fixed = fixed_results(op, arguments);
     if ((recorded.flags & Op::random) != 0) expect_random_state();
   });
+  if (is_recorded_where_used(op, arguments)) return run(op, keys, stack);
   const bool has_real_input = has_real_argument(arguments);
   const std::vector<const c10::StorageImpl*> memory = memory_of(arguments);
   running_ = recorded;

@@ -35,6 +35,13 @@ struct OpFailure {
   bool explains(const std::exception& error) const;
 };
 
+// What a call has left in .grad.
+struct OldGradient {
+  at::Tensor leaf;
+  at::Tensor value;      // zeros like it
+  bool is_zero = false;  // it is always zero
+};
+
 // Used only from the tracing thread. Its destructor puts back whatever the pass changed.
 class Recorder final : public Trace {
  public:
@@ -46,10 +53,9 @@ class Recorder final : public Trace {
   // These variables have other values until the recorder goes.
   void change_variables(const std::vector<at::Tensor>& variables);
   // These leaves start with a gradient, as after an earlier call: the body must not use it.
-  void add_old_gradients(const std::vector<at::Tensor>& leaves,
-                         const std::vector<at::Tensor>& gradients);
-  // The leaves that have a gradient now that is not always zero.
-  std::vector<at::Tensor> leaves_with_gradients();
+  void add_old_gradients(const std::vector<OldGradient>& gradients);
+  // Those that an eager function's next call would find.
+  std::vector<OldGradient> old_gradients();
   // Private copies of the arguments, which are then the program's first inputs.
   std::vector<at::Tensor> add_arguments(const std::vector<at::Tensor>& arguments);
   // Before the body: the variables are as they should be.
@@ -140,6 +146,7 @@ class Recorder final : public Trace {
   std::string hint_of_op() const;
   // Where the trace is, as "[inside aten::linear]; op #3 of the trace of 'step', after aten::t".
   std::string position() const;
+  bool is_recorded_where_used(const c10::OperatorHandle& op, Arguments arguments);
   void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
   bool is_rewritten(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
@@ -203,6 +210,7 @@ class Recorder final : public Trace {
   void expect_untouched(const Watched& watched) const;
   void expect_own_memory(const Watched& watched) const;
   void expect_variables_kept() const;
+  void expect_buffers_without_graph() const;
   void note_content_use(const at::Tensor& tensor, bool is_written, bool is_overwritten);
   void watch_memory(const at::Tensor& tensor, int id, bool is_unwritten);
   void add_host_content(const at::Tensor& tensor, int base);
