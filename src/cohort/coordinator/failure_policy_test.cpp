@@ -2,6 +2,7 @@
 // The rows of the classification of failures (spec/strategy.md 5.5).
 #include "cohort/coordinator/failure_policy.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace cohort::coordinator {
