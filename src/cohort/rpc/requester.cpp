@@ -198,9 +198,12 @@ void Requester::request(Frame frame, OnAnswer on_answer) {
 
 Frame Requester::call(Frame frame, Deadline deadline, std::string_view operation) {
   const TimePoint start = Clock::system().now();
-  COHORT_CHECK(!state_->is_own_thread(), ErrorCode::failed_precondition,
-               "[rpc.call] expected another thread than ", "that of the channel to ", peer_,
-               ", which would wait for itself; use request()");
+  if (state_->is_own_thread()) {
+    throw Error(ErrorCode::failed_precondition,
+                "[rpc.call] expected another thread than that of the channel to " + peer_ +
+                    ", which would wait for itself; use request()")
+        .during(std::string(operation));
+  }
   struct Slot {
     Mutex mutex;
     Condition changed;

@@ -260,12 +260,14 @@ TEST_P(RequesterTest, RequestsFromAnAnswerWork) {
 }
 
 TEST_P(RequesterTest, ACallFromAHandlerIsRefusedInsteadOfWaitingForItself) {
-  Promised<int> code;
+  Promised<std::shared_ptr<Error>> refused;
   std::shared_ptr<Requester> requester = connect();
   requester->request({.type = kEcho}, [&](const Answer&) {
-    code.set(int(error_of_call(*requester, kEcho).code()));
+    refused.set(std::make_shared<Error>(error_of_call(*requester, kEcho)));
   });
-  EXPECT_EQ(code.wait(), int(ErrorCode::failed_precondition));
+  const auto error = refused.wait();
+  EXPECT_EQ(error->code(), ErrorCode::failed_precondition);
+  EXPECT_THAT(error->context(), ::testing::ElementsAre("testing ps:0"));
 }
 
 TEST_P(RequesterTest, AHandlerMayDropTheLastHandle) {

@@ -44,15 +44,24 @@ int default_intra_op_threads(const ClusterSpec& spec, const std::string& host) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, tasks));
 }
 
-void check_data_port(const ServerOptions& options) {
+// The data port's address, beside that of the task; empty where one port serves both.
+std::string data_address_of(const ServerOptions& options, const std::string& task,
+                            const std::string& address) {
   COHORT_CHECK(options.data_port >= 0 && options.data_port <= 65535, ErrorCode::invalid_argument,
                "[server.construct] expected ServerOptions::data_port of 0 to 65535, got ",
                options.data_port);
+  if (options.data_port == 0) return {};
   const auto& backends = options.backends;
   const bool has_stream = std::find(backends.begin(), backends.end(), "stream") != backends.end();
-  COHORT_CHECK(options.data_port == 0 || has_stream, ErrorCode::invalid_argument,
+  COHORT_CHECK(has_stream, ErrorCode::invalid_argument,
                "[server.construct] expected the backend \"stream\" for data port ",
                options.data_port, ", got others only; add it, or leave the data port out");
+  std::string data_address = host_of(address) + ":" + std::to_string(options.data_port);
+  COHORT_CHECK(data_address != address, ErrorCode::invalid_argument,
+               "[server.construct] expected a ServerOptions::data_port beside the port of ", task,
+               ", got that port (", address,
+               "); give another, or leave it out: one port serves both");
+  return data_address;
 }
 
 std::atomic<int> signal_received{0};
@@ -119,7 +128,7 @@ class Server::Task final : public rpc::ControlService {
   std::shared_ptr<server::Job> take_job(const rpc::HandshakeRequest& request,
                                         const std::shared_ptr<server::Job>& expected,
                                         const rpc::Caller& caller);
-  void listen(const std::string& address);
+  void listen(const std::string& address, const std::string& data_address);
   Deadline grace_of_end() const;
   static Deadline end_after(Deadline grace);
 
@@ -163,7 +172,6 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
                "[server.construct] expected ServerOptions::backends with a name, as \"stream\" or "
                "\"grpc\", got none");
   for (const std::string& backend : options_.backends) rpc::backend_of(backend);  // is it known?
-  check_data_port(options_);
   resolver.validate();
   const std::optional<std::string> type = resolver.task_type();
   const std::optional<std::int64_t> index = resolver.task_id();
@@ -172,39 +180,36 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
                "{\"type\": …, \"index\": …} in TF_CONFIG");
   validate_parameter_server_cluster(spec_, type, index);
   validate_addresses(spec_);
+  const std::string task = *type + ":" + std::to_string(*index);
   const std::string address = spec_.task_address(*type, *index);
-  set_log_task(*type + ":" + std::to_string(*index));
+  const std::string data_address = data_address_of(options_, task, address);
+  set_log_task(task);
   warn_of_slow_blas();
   if (options_.job_id.empty()) options_.job_id = rpc::default_job_id(spec_.to_json());
   if (options_.data_dirs.empty()) options_.data_dirs = data_dirs_of_environment();
-  self_ = rpc::identity_of_process(*type + ":" + std::to_string(*index), options_.job_id,
-                                   rpc::new_incarnation());
+  self_ = rpc::identity_of_process(task, options_.job_id, rpc::new_incarnation());
   for (const auto& ps : spec_.job_tasks("ps")) ps_addresses_.push_back(ps.value_or(""));
   const int threads = options_.intra_op_threads > 0
                           ? options_.intra_op_threads
                           : default_intra_op_threads(spec_, host_of(address));
   at::set_num_threads(threads);
   server::keep_freed_memory();
-  listen(address);
+  listen(address, data_address);
   log_info("serving at ", address_, ", job ", options_.job_id, ", ", threads, " intra-op threads");
 }
 
 // The transport knows addresses; what is to be done about one is said here.
-void Server::Task::listen(const std::string& address) {
+void Server::Task::listen(const std::string& address, const std::string& data_address) {
   const auto accept = [this](std::shared_ptr<rpc::Channel> channel) {
     return channels_.accept(std::move(channel));
   };
-  rpc::ServeOptions options{
-      .address = address, .backends = options_.backends, .accept = accept, .refusals = refusals_};
-  if (options_.data_port != 0) {
-    options.data_address = host_of(address) + ":" + std::to_string(options_.data_port);
-    COHORT_CHECK(options.data_address != address, ErrorCode::invalid_argument,
-                 "[server.listen] expected a ServerOptions::data_port beside the port of ",
-                 self_.task, ", got that port (", address,
-                 "); give another, or leave it out: one port serves both");
-  }
+  const rpc::ServeOptions options{.address = address,
+                                  .data_address = data_address,
+                                  .backends = options_.backends,
+                                  .accept = accept,
+                                  .refusals = refusals_};
   for (const std::string& backend : options_.backends) {
-    const bool has_own_port = backend == "stream" && options_.data_port != 0;
+    const bool has_own_port = backend == "stream" && !data_address.empty();
     endpoints_.push_back(
         {backend, has_own_port ? ":" + std::to_string(options_.data_port) : std::string()});
     if (backend == "stream" || backend == "grpc") continue;
@@ -215,8 +220,7 @@ void Server::Task::listen(const std::string& address) {
     control_ = rpc::serve_task(options, *this);
   } catch (const Error& error) {
     const std::string reason = " (" + error.message() + ")";
-    const std::string places =
-        address + (options.data_address.empty() ? "" : " and " + options.data_address);
+    const std::string places = address + (data_address.empty() ? "" : " and " + data_address);
     COHORT_CHECK(
         error.code() != ErrorCode::invalid_argument, error.code(),
         "[server.listen] expected an address of this machine for ", self_.task, ", got ", places,

@@ -34,19 +34,22 @@ void check_use(const RemotePlacement& placement, std::string_view method) {
 // One request and its answer. What goes wrong names the server and the variable.
 rpc::Frame call(const RemotePlacement& placement, rpc::Frame frame, const std::string& operation) {
   COHORT_ASSERT(placement.requester && placement.deadline);
-  const std::string task = "ps:" + std::to_string(placement.ps);
+  const auto at_server = [&placement](Error error) {
+    if (error.origin().empty()) std::move(error).at("ps:" + std::to_string(placement.ps));
+    return error;
+  };
   std::shared_ptr<rpc::Requester> link;
   try {
     link = placement.requester();
+  } catch (const Error& error) {
+    throw at_server(error).during(operation);
+  }
+  try {
     return link->call(std::move(frame), placement.deadline(), operation);
-  } catch (Error& error) {
+  } catch (const Error& error) {
     // What it waits for may never come over this connection; the next call makes another.
-    if (link && error.code() == ErrorCode::deadline_exceeded) link->give_up(error);
-    if (error.origin().empty()) error = Error(error).at(task);
-    // The link names the operation where it was the call that failed.
-    const auto& context = error.context();
-    if (!context.empty() && context.back() == operation) throw std::move(error);
-    throw std::move(error).during(operation);
+    if (error.code() == ErrorCode::deadline_exceeded) link->give_up(error);
+    throw at_server(error);
   }
 }
 

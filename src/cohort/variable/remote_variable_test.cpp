@@ -220,7 +220,7 @@ TEST_F(RemoteVariableTest, ALostServerIsNamed) {
     EXPECT_EQ(error.code(), ErrorCode::unavailable);
     EXPECT_EQ(error.cause(), ErrorCause::peer_lost);
     EXPECT_EQ(error.origin(), "ps:3");
-    EXPECT_THAT(error.what(), HasSubstr("pull of variable 'model/w'"));
+    EXPECT_EQ(error.context(), std::vector<std::string>{"pull of variable 'model/w'"}) << "once";
   }
 }
 
@@ -236,6 +236,7 @@ TEST_F(RemoteVariableTest, AServerThatCannotBeReachedIsNamed) {
     FAIL() << "read from nobody";
   } catch (const Error& error) {
     EXPECT_EQ(error.origin(), "ps:3");
+    EXPECT_EQ(error.context(), std::vector<std::string>{"pull of variable 'model/w'"}) << "once";
   }
 }
 
