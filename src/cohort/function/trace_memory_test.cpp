@@ -175,7 +175,8 @@ TEST_F(TraceMemoryTest, CapturedTensorsKeepTheirStrides) {
   });
   const at::Tensor far = normal({1000, 64}, 5).select(1, 0);
   EXPECT_THAT(refusal([&](at::Tensor x) { return x.sum() + far.sum(); }),
-              AllOf(HasSubstr("lies spread over"), HasSubstr("contiguous()")));
+              ::testing::AllOf(::testing::HasSubstr("lies spread over"),
+                               ::testing::HasSubstr("contiguous()")));
 }
 
 // A server's own memory begins elsewhere: what is before an input belongs to somebody else.
