@@ -13,7 +13,7 @@
 #include <limits>
 #endif
 #if defined(__x86_64__)
-#include <nmmintrin.h>
+#include <immintrin.h>
 #endif
 
 namespace cohort {
@@ -76,6 +76,20 @@ std::uint32_t short_crc32c(std::string_view bytes, std::uint32_t crc) {
 // Where folding 16 bytes and more at once begins to win.
 constexpr std::size_t kFoldBytesMin = 256;
 
+#if defined(__x86_64__)
+__attribute__((target("avx"))) void zero_upper_halves() { _mm256_zeroupper(); }
+
+// The library leaves bits in the upper halves of vector registers where it folds 64 bytes at once.
+// Every SSE instruction that this thread runs afterwards, in whatever code, would then also wait
+// for its result's register: a parameter server's updates took 1.5 times as long.
+void leave_registers_clean() {
+  static const bool has_upper_halves = __builtin_cpu_supports("avx") != 0;
+  if (has_upper_halves) zero_upper_halves();
+}
+#else
+void leave_registers_clean() {}
+#endif
+
 std::uint32_t by_folding(std::string_view bytes, std::uint32_t crc) {
   while (!bytes.empty()) {
     const std::size_t piece =
@@ -85,6 +99,7 @@ std::uint32_t by_folding(std::string_view bytes, std::uint32_t crc) {
     crc = ::crc32_iscsi(data, static_cast<int>(piece), crc);
     bytes.remove_prefix(piece);
   }
+  leave_registers_clean();
   return crc;
 }
 #endif

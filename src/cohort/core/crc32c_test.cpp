@@ -4,6 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
 
 namespace cohort {
 namespace {
@@ -34,6 +40,32 @@ TEST(Crc32c, GoesOnWhereItEnded) {
     EXPECT_EQ(crc32c(all.substr(cut), crc32c(all.substr(0, cut))), crc32c(all)) << cut;
   }
 }
+
+#if defined(__x86_64__)
+// Which parts of the registers are in use: bit 2 is that of the upper halves of ymm0 to ymm15.
+__attribute__((target("xsave"))) unsigned long long parts_in_use() { return _xgetbv(1); }
+__attribute__((target("avx"))) void clean_registers() { _mm256_zeroupper(); }
+
+bool can_tell_parts_in_use() {
+  unsigned int eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned int kXgetbvWithOne = 1U << 2;
+  return __builtin_cpu_supports("avx") && __get_cpuid_count(13, 1, &eax, &ebx, &ecx, &edx) != 0 &&
+         (eax & kXgetbvWithOne) != 0;
+}
+
+// Every SSE instruction after it was slow.
+TEST(Crc32c, LeavesTheUpperHalvesOfTheRegistersClean) {
+  if (!can_tell_parts_in_use()) GTEST_SKIP() << "this processor does not tell";
+  constexpr unsigned long long kUpperHalves = 1U << 2;
+  const std::string bytes(5000, 'x');
+  for (const std::size_t length : {16U, 255U, 256U, 300U, 1024U, 5000U}) {
+    clean_registers();
+    if ((parts_in_use() & kUpperHalves) != 0) GTEST_SKIP() << "this processor tells no difference";
+    crc32c(std::string_view(bytes).substr(0, length));
+    EXPECT_EQ(parts_in_use() & kUpperHalves, 0U) << length;
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace cohort
