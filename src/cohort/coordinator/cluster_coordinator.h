@@ -88,11 +88,11 @@ class COHORT_API ClusterCoordinator {
 
   // Queues fn for any worker and returns at once, but for a first trace of its signature, and while
   // the queue is full or another thread is in schedule() or join(): deadline_exceeded, as join()
-  // throws it, when no closure has ended meanwhile for the data timeout. Arguments: tensors, host
-  // values, nests of them, PerWorkerIterator; their values are those of this call, whatever is
-  // written to the tensors later (they are copied, but where the caller has moved the only handle
-  // in). Throws the first application error of what was scheduled before; then this closure and all
-  // that waited are cancelled, and the coordinator is usable again.
+  // throws it, when no closure has ended meanwhile for the data timeout. Arguments: tensors without
+  // a graph, host values, nests of them, PerWorkerIterator; their values are those of this call,
+  // whatever is written to the tensors later (they are copied, but where the caller has moved the
+  // only handle in). Throws the first application error of what was scheduled before; then this
+  // closure and all that waited are cancelled, and the coordinator is usable again.
   // Closures have no order among workers. A worker runs its own as they were scheduled, but one
   // whose element needs another trace runs after those that are with the worker already: join() or
   // fetch() in between where the order matters.

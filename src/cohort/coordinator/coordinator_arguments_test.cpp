@@ -19,6 +19,7 @@ namespace cohort {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::throws_error;
 using End = rpc::ClosureEnd;
 
 // Its worker takes one closure at a time and answers none by itself.
@@ -103,6 +104,28 @@ TEST_F(CoordinatorArguments, WithOtherShapesOrFlagsNeedAnotherTrace) {
   EXPECT_EQ(coordinator().statistics().traces, 3U);
   coordinator().schedule(step, argument);
   EXPECT_EQ(coordinator().statistics().traces, 3U);
+}
+
+// Its gradient was half of that in eager execution: a worker had two tensors. And the graph behind
+// an argument had no gradients.
+TEST_F(CoordinatorArguments, HaveNoGraphAndAreNoOtherArgumentToo) {
+  worker.answers = true;
+  const auto body = [](at::Tensor x, at::Tensor y) { return x.mul(y).sum(); };
+  const at::Tensor x = at::ones({2}).requires_grad_();
+  for (const bool is_eager : {false, true}) {
+    ClusterCoordinator coordinator(strategy(), {.run_eagerly = is_eager});
+    const Function mul(body, {.name = "mul"});
+    EXPECT_THAT([&] { coordinator.schedule(mul, x, x); },
+                throws_error(ErrorCode::invalid_argument,
+                             "got it twice (the second is argument 1 of 'mul')"));
+    EXPECT_THAT(
+        [&] { coordinator.schedule(mul, at::ones({2}), x.mul(2)); },
+        throws_error(ErrorCode::invalid_argument,
+                     "computed from tensors that require a gradient (argument 1 of 'mul')"));
+    EXPECT_NO_THROW(coordinator.schedule(mul, x, x.detach()));
+    EXPECT_NO_THROW(coordinator.schedule(mul, x.detach(), x.detach()));
+    coordinator.join();
+  }
 }
 
 // Nothing was sent to the worker any more.

@@ -41,29 +41,53 @@ bool is_ready_within(const RemoteState& state, Duration spin) {
 }
 
 // Their closure would cost its worker all that leaves in the same message.
-void check_can_travel(const Function& fn, std::span<const Nest> arguments,
-                      const BoundArguments& bound) {
-  const auto is_number = [](const at::Tensor& tensor) {
-    return tensor.unsafeGetTensorImpl()->is_wrapped_number();
+void check_can_travel(const Function& fn, std::size_t argument, const at::Tensor& tensor) {
+  const std::string obstacle = rpc::obstacle_to_travel(tensor);
+  COHORT_CHECK(obstacle.empty(), ErrorCode::invalid_argument,
+               "[coordinator.schedule] expected dense CPU tensors, got ", obstacle, " (argument ",
+               argument, " of '", fn.name(),
+               "'); make it dense and move it to the CPU, or leave it out");
+  COHORT_CHECK(!tensor.unsafeGetTensorImpl()->is_wrapped_number(), ErrorCode::invalid_argument,
+               "[coordinator.schedule] expected tensors, got a number that LibTorch has wrapped "
+               "into one (argument ",
+               argument, " of '", fn.name(),
+               "'), which decides less about the dtype of results than a tensor does on the "
+               "worker; pass the number itself, or a clone()");
+}
+
+// The graph of an argument stays behind, so gradients in the step would lack what flows through it.
+void check_gradients(const Function& fn, std::size_t argument, const at::Tensor& tensor,
+                     std::vector<at::Tensor>& leaves) {
+  if (!tensor.requires_grad()) return;
+  COHORT_CHECK(tensor.is_leaf(), ErrorCode::invalid_argument,
+               "[coordinator.schedule] expected arguments without a graph, got one that was "
+               "computed from tensors that require a gradient (argument ",
+               argument, " of '", fn.name(),
+               "'), which no gradient reaches from a worker; pass its detach(), or compute it "
+               "inside the function");
+  const bool is_second = std::any_of(leaves.begin(), leaves.end(),
+                                     [&](const at::Tensor& leaf) { return leaf.is_same(tensor); });
+  COHORT_CHECK(!is_second, ErrorCode::invalid_argument,
+               "[coordinator.schedule] expected a tensor that requires a gradient once, got it "
+               "twice (the second is argument ",
+               argument, " of '", fn.name(),
+               "'), and a worker would take them for two, each with a gradient of its own; pass it "
+               "once, or its detach() the second time");
+  leaves.push_back(tensor);
+}
+
+void check_tensors(const Function& fn, std::span<const Nest> arguments,
+                   const BoundArguments& bound) {
+  const auto is_plain = [](const at::Tensor& tensor) {
+    return rpc::obstacle_to_travel(tensor).empty() &&
+           !tensor.unsafeGetTensorImpl()->is_wrapped_number() && !tensor.requires_grad();
   };
-  const auto travels = [&](const at::Tensor& tensor) {
-    return rpc::obstacle_to_travel(tensor).empty() && !is_number(tensor);
-  };
-  if (std::all_of(bound.tensors.begin(), bound.tensors.end(), travels)) return;
+  if (std::all_of(bound.tensors.begin(), bound.tensors.end(), is_plain)) return;
+  std::vector<at::Tensor> leaves;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     for (const at::Tensor& tensor : bind_arguments(arguments.subspan(i, 1)).tensors) {
-      const std::string obstacle = rpc::obstacle_to_travel(tensor);
-      COHORT_CHECK(obstacle.empty(), ErrorCode::invalid_argument,
-                   "[coordinator.schedule] expected dense CPU tensors, got ", obstacle,
-                   " (argument ", i, " of '", fn.name(),
-                   "'); make it dense and move it to the CPU, or leave it out");
-      COHORT_CHECK(
-          !is_number(tensor), ErrorCode::invalid_argument,
-          "[coordinator.schedule] expected tensors, got a number that LibTorch has wrapped "
-          "into one (argument ",
-          i, " of '", fn.name(),
-          "'), which decides less about the dtype of results than a tensor does on the "
-          "worker; pass the number itself, or a clone()");
+      check_can_travel(fn, i, tensor);
+      check_gradients(fn, i, tensor, leaves);
     }
   }
 }
@@ -134,7 +158,7 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   fn.convert_numbers(arguments);
   BoundArguments bound = bind_arguments(arguments);
   check_iterators(bound);
-  check_can_travel(fn, arguments, bound);
+  check_tensors(fn, arguments, bound);
   if (options_.run_eagerly) return run_eagerly(fn, arguments);
   Pending pending;
   pending.function = step_for(fn, arguments);

@@ -8,9 +8,6 @@
 namespace cohort::function {
 namespace {
 
-// Bytes that are looked at for each call; LibTorch's count of writes tells the rest.
-constexpr std::size_t kSmall = 1 << 10;
-
 bool has_version(const at::Tensor& tensor) { return !tensor.is_inference(); }
 
 }  // namespace
@@ -58,7 +55,8 @@ bool FrozenTensor::is_current() const {
   const bool has_count = alive.defined() && has_version(alive);
   if (has_count && alive.unsafeGetTensorImpl()->version_counter().current_version() != version_)
     return false;
-  return (has_count && end_ - begin_ > kSmall) || hash(*storage) == hash_;
+  // Writes to data() and through pointers are not counted.
+  return hash(*storage) == hash_;
 }
 
 }  // namespace cohort::function

@@ -23,8 +23,8 @@ class COHORT_API FrozenTensor {
 
   // Of the tensor, or of its memory where the tensor was a temporary one (data()).
   bool is_alive() const;
-  // It lives in the same memory and shape, nobody has written to it, and small ones hold the same
-  // bytes.
+  // It lives in the same memory and shape, nobody has written to it by LibTorch's count of writes,
+  // and it holds the same bytes: all are read, 64 KiB in about 3 us.
   bool is_current() const;
 
  private:

@@ -12,8 +12,8 @@
 //
 // WHAT A TRACE FREEZES. The C++ code runs when the step is traced, not at each call:
 // - A tensor that the callable captures (neither argument nor variable) is a constant of the
-//   program. It is watched: after a write to it, or when it is gone, the next schedule traces the
-//   step again.
+//   program. It is watched: after a write to it, to its data() too, or when it is gone, the next
+//   schedule traces the step again.
 // - A number, bool or string that the callable captures is frozen, and a change of it CANNOT be
 //   seen. Neither can a handle (of a tensor, a Variable, an optimizer) that is set to another one
 //   while the old one lives elsewhere, nor a hook that is registered on a variable later. Pass such

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What errors of a trace say: whose line it was, and what LibTorch's own operators complain about.
+#include <ATen/ops/embedding.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/jit/api/module.h>
@@ -243,6 +245,15 @@ TEST_F(TraceErrors, SayThatATensorIsSparse) {
                 return x.to_sparse().clone().sparse_resize_and_clear_({2, 2}, 2, 0);
               }),
               AllOf(HasSubstr("'aten::sparse_resize_and_clear_'"), HasSubstr("sparse(true)")));
+}
+
+TEST_F(TraceErrors, SayThatTheGradientOfAnEmbeddingWithPaddingIsSparse) {
+  EXPECT_THAT(refusal([](at::Tensor x) {
+                const at::Tensor table = at::zeros({3, 2}).requires_grad_();
+                at::embedding(table, x.gt(0).to(at::kLong), 0, false, true).sum().backward();
+                return table.grad().to_dense();
+              }),
+              AllOf(HasSubstr("padding_idx"), HasSubstr("without sparse(true)")));
 }
 
 }  // namespace

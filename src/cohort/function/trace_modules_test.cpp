@@ -242,15 +242,20 @@ TEST_F(TraceModules, EmbeddingBag) {
 TEST_F(TraceModules, BagsWithWrongOffsetsFailAsInEagerExecution) {
   nn::EmbeddingBag module(nn::EmbeddingBagOptions(7, 3).mode(torch::kSum));
   register_local(*module);
-  const at::Tensor rows = ids(0)[0].flatten();
-  const Tensors inputs{rows, torch::tensor({0, 4})};
-  const Traced result = traced(inputs, {rows, torch::tensor({0, 5})}, [&](const Tensors& in) {
-    return Tensors{module->forward(in[0], in[1])};
-  });
-  EXPECT_TRUE(
-      bits_equal(replay(result, inputs)[0], module->forward(inputs[0], inputs[1]).detach()));
-  EXPECT_THROW(replay(result, {rows, torch::tensor({1, 4})}), Error);
-  EXPECT_THROW(replay(result, {rows, torch::tensor({0, 11})}), Error);
+  for (const at::ScalarType dtype : {at::kLong, at::kInt}) {
+    const at::Tensor rows = ids(0)[0].flatten().to(dtype);
+    const auto inputs_of = [&](std::vector<std::int64_t> offsets) {
+      return Tensors{rows, torch::tensor(offsets).to(dtype)};
+    };
+    const Tensors inputs = inputs_of({0, 4});
+    const Traced result = traced(inputs, inputs_of({0, 5}), [&](const Tensors& in) {
+      return Tensors{module->forward(in[0], in[1])};
+    });
+    EXPECT_TRUE(
+        bits_equal(replay(result, inputs)[0], module->forward(inputs[0], inputs[1]).detach()));
+    EXPECT_THROW(replay(result, inputs_of({1, 4})), Error);
+    EXPECT_THROW(replay(result, inputs_of({0, 11})), Error);
+  }
 }
 
 TEST_F(TraceModules, Losses) {

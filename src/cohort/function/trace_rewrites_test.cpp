@@ -265,6 +265,13 @@ TEST_F(TraceRewrites, QuantilesOutsideOfTheirRangeFailAsInEagerExecution) {
   EXPECT_THROW(replay(result, inputs(1.5)), Error);
 }
 
+TEST_F(TraceRewrites, QuantilesOfOtherDtypesFailAsInEagerExecution) {
+  auto inputs = [](std::uint64_t seed) { return Tensors{normal({3}, seed).to(at::kBFloat16)}; };
+  const auto body = [](const Tensors& in) { return Tensors{at::quantile(in[0], 0.3)}; };
+  EXPECT_THROW(body(inputs(1)), c10::Error);
+  EXPECT_THROW(traced(inputs(1), inputs(2), body), Error);
+}
+
 TEST_F(TraceRewrites, FreshMemoryThatIsResized) {
   expect_equal(of({3, 4}), [](const Tensors& in) {
     at::Tensor square = at::empty({0});

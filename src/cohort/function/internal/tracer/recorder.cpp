@@ -298,6 +298,12 @@ void Recorder::expect_recordable(const c10::OperatorHandle& op, Arguments argume
           "shapes; "
           "torch::nll_loss(module->log_prob(input), target) is the same loss without");
     }
+    if (!composites_.empty() && composites_.back() == "aten::embedding_sparse_backward") {
+      refuse(
+          "the sparse gradient of an embedding leaves out the rows of padding_idx, so its shape "
+          "depends on tensor data, and a program has fixed shapes; make the embedding without "
+          "sparse(true)");
+    }
     refuse(
         "the shape of its result depends on tensor data, and a program has fixed shapes; use "
         "torch::where or multiply by the mask");

@@ -98,12 +98,14 @@ c10::IValue item(const Call& call) {
   const at::Tensor& self = call.tensor(0);
   if (self.scalar_type() == c10::kBool && is_check(call.inside))
     return c10::Scalar(as_asserted(self));
-  if (self.scalar_type() != c10::kLong || !call.inside.empty()) return {};
+  const bool is_index = self.scalar_type() == c10::kLong || self.scalar_type() == c10::kInt;
+  if (!is_index || !call.inside.empty()) return {};
   // The first and the last offset, against 0 and the number of ids: the kernel checks them too.
   for (const std::string_view caller : {"_ZN5torch2nn16EmbeddingBagImpl7forward",
                                         "_ZN5torch2nn10functional6detail13embedding_bag"}) {
     if (is_called_by("item", caller)) return c10::Scalar(0);
   }
+  if (self.scalar_type() != c10::kLong) return {};
   // The number of sequences in a batch, which is that of the lengths.
   const auto is_of_packed = [](std::string_view caller) { return is_called_by("item", caller); };
   constexpr std::array<std::string_view, 3> kPacked = {
@@ -244,8 +246,10 @@ c10::IValue quantile(const Call& call) {
   const bool is_number = call.arguments[1].isDouble();
   const at::Tensor q =
       is_number ? at::scalar_tensor(call.arguments[1].toDouble(), self.options()) : call.tensor(1);
-  const bool is_usual = self.is_floating_point() && self.numel() > 0 && q.dim() <= 1 &&
-                        q.numel() > 0 && q.scalar_type() == self.scalar_type();
+  const bool has_dtype =
+      self.scalar_type() == at::ScalarType::Float || self.scalar_type() == at::ScalarType::Double;
+  const bool is_usual = has_dtype && self.numel() > 0 && q.dim() <= 1 && q.numel() > 0 &&
+                        q.scalar_type() == self.scalar_type();
   if (!is_usual || call.overload.find("Dimname") != std::string_view::npos) return {};
   const std::string_view how = call.arguments[4].toStringRef();
   constexpr std::array<std::string_view, 5> kKinds = {"linear", "lower", "higher", "midpoint",
