@@ -34,9 +34,8 @@ void check_use(const RemotePlacement& placement, std::string_view method) {
 // One request and its answer. What goes wrong names the server and the variable.
 rpc::Frame call(const RemotePlacement& placement, rpc::Frame frame, const std::string& operation) {
   COHORT_ASSERT(placement.requester && placement.deadline);
-  const auto at_server = [&placement](Error error) {
-    if (error.origin().empty()) std::move(error).at("ps:" + std::to_string(placement.ps));
-    return error;
+  const auto at_server = [&placement](const Error& error) {
+    return error.origin().empty() ? Error(error).at("ps:" + std::to_string(placement.ps)) : error;
   };
   std::shared_ptr<rpc::Requester> link;
   try {
