@@ -18,6 +18,12 @@ find_program(COHORT_GRPC_PLUGIN grpc_cpp_plugin REQUIRED)
 find_package(ZLIB REQUIRED)
 # Makes the checksums of long records fast; without it they are right all the same.
 pkg_check_modules(ISAL IMPORTED_TARGET libisal)
+# The hash of tf.strings.to_hash_bucket_fast. It comes without a CMake package.
+find_path(FARMHASH_INCLUDE_DIR farmhash.h REQUIRED)
+find_library(FARMHASH_LIBRARY farmhash REQUIRED)
+add_library(farmhash::farmhash UNKNOWN IMPORTED)
+set_target_properties(farmhash::farmhash PROPERTIES IMPORTED_LOCATION ${FARMHASH_LIBRARY}
+  INTERFACE_INCLUDE_DIRECTORIES ${FARMHASH_INCLUDE_DIR})
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)

@@ -16,6 +16,7 @@
 #include "cohort/data/dataset.h"
 #include "cohort/data/example.h"
 #include "cohort/data/example_parser.h"
+#include "cohort/data/field_function.h"
 #include "cohort/data/record_io.h"
 #include "cohort/function/function.h"
 #include "cohort/function/inspection.h"

@@ -60,6 +60,17 @@ class CoordinatorArguments : public testing::CoordinatorFixture {
   std::string log_ COHORT_GUARDED_BY(mutex_);
 };
 
+// The remedy was to make them dense.
+TEST_F(CoordinatorArguments, OfStringsAreRefusedWithWhatTurnsThemIntoNumbers) {
+  const StringTensor cities({2}, {"Lima", "Rome"});
+  const auto schedule = [&] { coordinator().schedule(nothing, at::zeros({}), cities); };
+  EXPECT_THAT(schedule, throws_error(ErrorCode::invalid_argument,
+                                     "[coordinator.schedule] expected tensors of numbers, got "
+                                     "string[2] (argument 1 of 'nothing'); turn strings into "
+                                     "numbers in the input pipeline"));
+  EXPECT_THAT(schedule, throws_error(ErrorCode::invalid_argument, "data::lookup()"));
+}
+
 // They were read when they were sent: a buffer that was filled again gave 191 of 200 wrong results.
 TEST_F(CoordinatorArguments, AreThoseOfTheCall) {
   at::Tensor reused = at::zeros({3});

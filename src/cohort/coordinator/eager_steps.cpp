@@ -9,6 +9,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/random.h"
 #include "cohort/core/string_tensor.h"
+#include "cohort/data/string_fields.h"
 #include "cohort/function/inspection.h"
 #include "cohort/function/registry.h"
 #include "cohort/function/worker_index.h"
@@ -33,8 +34,10 @@ class CopiedElements final : public ElementSource {
  public:
   explicit CopiedElements(std::unique_ptr<ElementSource> source) : source_(std::move(source)) {}
   const ElementSpec& spec() const override { return source_->spec(); }
+  Nest pack(const Fields& fields) const override { return source_->pack(fields); }
   bool next(Fields& fields) override {
     if (!source_->next(fields)) return false;
+    data::check_no_strings(source_->pack(fields), "coordinator.run_eagerly");  // as on a worker
     for (at::Tensor& field : fields) field = private_copy(field);
     return true;
   }

@@ -8,6 +8,9 @@
 #include "cohort/coordinator/internal/coordinator_options.h"
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
+#include "cohort/core/string_tensor.h"
+#include "cohort/core/tensor_spec.h"
+#include "cohort/data/string_fields.h"
 #include "cohort/rpc/travel.h"
 #include "cohort/variable/eager_step.h"
 #include "cohort/variable/hyperparameter.h"
@@ -42,6 +45,11 @@ bool is_ready_within(const RemoteState& state, Duration spin) {
 
 // Their closure would cost its worker all that leaves in the same message.
 void check_can_travel(const Function& fn, std::size_t argument, const at::Tensor& tensor) {
+  COHORT_CHECK(!StringTensor::is(tensor), ErrorCode::invalid_argument,
+               "[coordinator.schedule] expected tensors of numbers, got ",
+               TensorSpec::of(tensor).to_string(), " (argument ", argument, " of '", fn.name(),
+               "'); ", data::kStringRemedy,
+               ". A text that the function itself needs can be a std::string argument");
   const std::string obstacle = rpc::obstacle_to_travel(tensor);
   COHORT_CHECK(obstacle.empty(), ErrorCode::invalid_argument,
                "[coordinator.schedule] expected dense CPU tensors, got ", obstacle, " (argument ",

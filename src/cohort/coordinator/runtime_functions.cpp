@@ -176,7 +176,9 @@ rpc::PeekReply Runtime::peek(const IteratorHandle& iterator, const std::string& 
     } catch (const Error& error) {
       if (gives_way(error)) throw;
       const bool is_away = is_worker_away(error) || !link.connection.data->is_open();
-      if (!is_away || deadline.has_expired()) throw;
+      if (!is_away || deadline.has_expired()) {
+        throw Error(error).during("drawing an element to trace '" + function + "' with");
+      }
       log_warn(task, " did not show its data: ", error.what());
       link.connection.data->close();
       passed_epochs[worker] = link.epoch;

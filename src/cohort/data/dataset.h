@@ -38,6 +38,7 @@ struct FeatureSpec;  // data/example_parser.h
 namespace data {
 class Node;             // data/internal/node.h
 class DatasetFunction;  // data/internal/dataset_function.h
+class FieldFunction;    // data/field_function.h
 
 template <class F>
 concept PlainCallable = !std::same_as<std::remove_cvref_t<F>, Function> && !TypedCallable<F>;
@@ -190,7 +191,8 @@ class COHORT_API Dataset {
   // What fn returns is found out by running it, with all before it, on an element or two, the first
   // time that somebody asks: element_spec(), distribute_dataset(), and already when the graph is
   // built the ops behind it that check their input (concatenate, filter, padded_batch,
-  // parse_example, rebatch, rebatch_split, unbatch, unique, readers of files, a map of numbers).
+  // parse_example, rebatch, rebatch_split, unbatch, unique, readers of files, a map of numbers,
+  // a function of a field).
   // Side effects of fn, as a counter, show these runs; MapOptions::output_spec spares them. The
   // function of filter is tried in the same way, those of flat_map and interleave as
   // docs/decisions/0013-dataset-functions-are-tried-on-what-is-free.md says.
@@ -205,6 +207,10 @@ class COHORT_API Dataset {
   Dataset map(F fn) const {
     return map_typed(data::TypedFunction::of(std::move(fn)));
   }
+  // A function of one field, for strings above all: data::lookup(), data::to_hash_bucket_fast(),
+  // data::to_number(), data::split() and data::lower() (data/field_function.h). Shipped without a
+  // trace. invalid_argument where elements have no such field, or it is not of such a dtype.
+  Dataset map(const data::FieldFunction& function) const;
   // Elements for which the predicate returns a true scalar bool.
   Dataset filter(Function predicate) const;
   template <data::PlainCallable F>

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cohort/core/log.h"
+#include "cohort/data/string_fields.h"
 #include "cohort/server/internal/open_count.h"
 
 namespace cohort::server {
@@ -88,6 +89,8 @@ std::vector<Fields> WorkerIterator::peek(std::size_t count) {
     peeked_.push_back(std::move(fields));
   }
   if (peeked_.empty()) throw_peeked_error();
+  // Elements that a step is to be traced with, so no step could draw such a one.
+  if (!peeked_.empty()) data::check_no_strings(source_->pack(peeked_.front()), "server.peek");
   const std::size_t available = std::min(count, peeked_.size());
   return {peeked_.begin(), peeked_.begin() + static_cast<std::ptrdiff_t>(available)};
 }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/server/internal/iterator_table.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <thread>
 
 #include "cohort/function/registry.h"
 #include "cohort/testing/channel_fixture.h"
+#include "cohort/testing/throws_error.h"
 
 namespace cohort::server {
 namespace {
@@ -46,6 +48,18 @@ TEST(IteratorTable, AnErrorBehindAnElementStaysBehindIt) {
   EXPECT_THROW(next(), Error);
   EXPECT_EQ(next(), 2);
   EXPECT_TRUE(table.end(patience()));
+}
+
+// What was said of them was the frame's: a type that does not travel.
+TEST(IteratorTable, PeekingAtStringsNamesThemAndWhatTurnsThemIntoNumbers) {
+  IteratorTable table;
+  const Dataset data =
+      Dataset::from_tensor_slices(Nest::map({{"city", StringTensor({2}, {"Lima", "Rome"})}}));
+  table.create({.id = 1, .dataset = data.serialize()}, {});
+  EXPECT_THAT([&] { table.find(1)->peek(2); },
+              testing::throws_error(ErrorCode::invalid_argument,
+                                    "strings in field 'city' of {city: string[]}; turn strings"));
+  EXPECT_EQ(StringTensor::of(table.find(1)->next().at(0)).value(), "Lima") << "was not taken";
 }
 
 TEST(IteratorTable, ItsEndWaitsForWhoUsesOne) {

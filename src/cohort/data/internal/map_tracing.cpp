@@ -4,6 +4,7 @@
 #include "cohort/core/error.h"
 #include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/map_function.h"
+#include "cohort/data/string_fields.h"
 #include "cohort/function/trace.h"
 
 namespace cohort::data {
@@ -20,7 +21,8 @@ Bytes trace_for(const MapFunction& fn, const Nest& structure, const std::vector<
   for (const at::Tensor& field : examples[0]) {
     COHORT_CHECK(!StringTensor::is(field), ErrorCode::invalid_argument, "[data.map] expected '",
                  fn.name(), "' to take tensors of numbers, got ", describe(specs_of(examples[0])),
-                 "; strings cannot be traced: ship it with Function::registered(name)");
+                 "; strings cannot be traced: ", kStringRemedy,
+                 ", or ship it with Function::registered(name)");
   }
   function::TraceOptions options;
   options.name = fn.name();

@@ -79,7 +79,8 @@ class BatchNode final : public Node {
     }
     std::unique_ptr<Stage> from = input().start(context.input(0));
     // tf runs a map and its batch as one op, in which an error costs the batch.
-    const bool is_of_map = input().op() == "map" || input().op() == "typed_map";
+    const std::string_view before = input().op();
+    const bool is_of_map = before == "map" || before == "map_field" || before == "typed_map";
     if (options_.num_parallel_calls != 0 || !is_of_map) from->stop_at_errors();
     return std::make_unique<BatchStage>(*this, std::move(from), size, options_.drop_remainder);
   }

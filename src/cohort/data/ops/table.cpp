@@ -22,6 +22,7 @@ NodePtr make_idx(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_ignore_errors(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_interleave(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_map(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_map_field(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_options(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_padded_batch(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_parallel_batch(std::vector<NodePtr> inputs, AttributeReader& attributes);
@@ -62,6 +63,7 @@ std::span<const Op> op_table() {
       Op{"ignore_errors", ShardRule::refuse, BatchRule::unknown, make_ignore_errors, 1},
       Op{"interleave", ShardRule::dataset_function, BatchRule::unknown, make_interleave, 1},
       Op{"map", ShardRule::pass_through, BatchRule::unknown, make_map, 1},
+      Op{"map_field", ShardRule::pass_through, BatchRule::pass_through, make_map_field, 1},
       Op{"options", ShardRule::pass_through, BatchRule::pass_through, make_options, 1},
       Op{"padded_batch", ShardRule::pass_through, BatchRule::own, make_padded_batch, 1},
       Op{"parallel_batch", ShardRule::pass_through, BatchRule::unknown, make_parallel_batch, 1},

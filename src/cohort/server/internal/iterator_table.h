@@ -27,7 +27,7 @@ class WorkerIterator {
   // Throws out_of_range at the end.
   Fields next();
   // Up to `count` elements, which next() will still give. Fewer at the end and before an error,
-  // which next() throws then; throws where the first one is an error.
+  // which next() throws then; throws where the first one is an error, or has a field of strings.
   std::vector<Fields> peek(std::size_t count);
 
  private:

@@ -101,8 +101,8 @@ class SelectedElements final : public Selected<Stage> {
 }  // namespace
 
 bool is_element_wise(const Node& node) {
-  static constexpr std::array<std::string_view, 6> kOps{"map",       "options",   "prefetch",
-                                                        "typed_map", "with_spec", "zip"};
+  static constexpr std::array<std::string_view, 7> kOps{
+      "map", "map_field", "options", "prefetch", "typed_map", "with_spec", "zip"};
   return std::find(kOps.begin(), kOps.end(), node.op()) != kOps.end();
 }
 

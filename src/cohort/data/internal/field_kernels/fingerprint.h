@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace cohort::data {
+
+// FarmHash's Fingerprint64: the same number on every machine, for ever.
+std::uint64_t fingerprint64(std::string_view bytes);
+
+}  // namespace cohort::data
