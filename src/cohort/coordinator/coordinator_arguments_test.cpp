@@ -66,9 +66,12 @@ TEST_F(CoordinatorArguments, OfStringsAreRefusedWithWhatTurnsThemIntoNumbers) {
   const auto schedule = [&] { coordinator().schedule(nothing, at::zeros({}), cities); };
   EXPECT_THAT(schedule, throws_error(ErrorCode::invalid_argument,
                                      "[coordinator.schedule] expected tensors of numbers, got "
-                                     "string[2] (argument 1 of 'nothing'); turn strings into "
+                                     "strings (argument 1 of 'nothing'); turn strings into "
                                      "numbers in the input pipeline"));
   EXPECT_THAT(schedule, throws_error(ErrorCode::invalid_argument, "data::lookup()"));
+  const Nest user = Nest::map({{"age", at::zeros({})}, {"city", cities}});
+  EXPECT_THAT([&] { coordinator().schedule(nothing, user); },
+              throws_error(ErrorCode::invalid_argument, "got strings in field 'city' (argument 0"));
 }
 
 // They were read when they were sent: a buffer that was filled again gave 191 of 200 wrong results.

@@ -8,8 +8,6 @@
 #include "cohort/coordinator/internal/coordinator_options.h"
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
-#include "cohort/core/string_tensor.h"
-#include "cohort/core/tensor_spec.h"
 #include "cohort/data/string_fields.h"
 #include "cohort/rpc/travel.h"
 #include "cohort/variable/eager_step.h"
@@ -43,13 +41,18 @@ bool is_ready_within(const RemoteState& state, Duration spin) {
   return false;
 }
 
+// They end in the input pipeline.
+void check_no_strings(const Function& fn, std::size_t argument, const Nest& value) {
+  const std::optional<data::FieldPath> strings = data::find_strings(value);
+  COHORT_CHECK(!strings, ErrorCode::invalid_argument,
+               "[coordinator.schedule] expected tensors of numbers, got strings",
+               value.is_leaf() ? std::string() : " in " + strings->to_string(), " (argument ",
+               argument, " of '", fn.name(), "'); ", data::kStringRemedy,
+               ", or pass a single text that the function itself reads as a std::string");
+}
+
 // Their closure would cost its worker all that leaves in the same message.
 void check_can_travel(const Function& fn, std::size_t argument, const at::Tensor& tensor) {
-  COHORT_CHECK(!StringTensor::is(tensor), ErrorCode::invalid_argument,
-               "[coordinator.schedule] expected tensors of numbers, got ",
-               TensorSpec::of(tensor).to_string(), " (argument ", argument, " of '", fn.name(),
-               "'); ", data::kStringRemedy,
-               ". A text that the function itself needs can be a std::string argument");
   const std::string obstacle = rpc::obstacle_to_travel(tensor);
   COHORT_CHECK(obstacle.empty(), ErrorCode::invalid_argument,
                "[coordinator.schedule] expected dense CPU tensors, got ", obstacle, " (argument ",
@@ -93,6 +96,7 @@ void check_tensors(const Function& fn, std::span<const Nest> arguments,
   if (std::all_of(bound.tensors.begin(), bound.tensors.end(), is_plain)) return;
   std::vector<at::Tensor> leaves;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
+    check_no_strings(fn, i, arguments[i]);
     for (const at::Tensor& tensor : bind_arguments(arguments.subspan(i, 1)).tensors) {
       check_can_travel(fn, i, tensor);
       check_gradients(fn, i, tensor, leaves);

@@ -30,7 +30,7 @@
 
 namespace cohort::data {
 
-class FieldKernel;  // internal/field_kernel.h
+class FieldKernel;  // internal/field_kernels/field_kernel.h
 
 // Which field of an element: keys of maps and positions in tuples and lists, from the outside in.
 //

@@ -4,7 +4,7 @@
 #include "cohort/core/once.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/examples.h"
-#include "cohort/data/internal/field_kernel.h"
+#include "cohort/data/internal/field_kernels/field_kernel.h"
 #include "cohort/data/internal/op_table.h"
 #include "cohort/data/internal/sharding/selection.h"
 #include "cohort/data/internal/stage.h"

@@ -137,6 +137,17 @@ TEST(MapField, KeepsTheShardsOfItsFiles) {
   EXPECT_THAT(elements_of(auto_shard(lines, {.num_workers = 2, .index = 1})), ElementsAre("3"));
 }
 
+TEST(MapField, ShipsInsideADatasetFunction) {
+  const ScratchDirectory directory;
+  const std::vector<std::string> files{directory.write("a", "x\ny\n"), directory.write("b", "z\n")};
+  const Dataset lines =
+      Dataset::from_tensor_slices(StringTensor(files)).flat_map([](StringTensor file) {
+        return Dataset::text_line(file).map(lookup({}, {.tokens = {"x", "z"}}));
+      });
+  EXPECT_THAT(elements_of(lines), ElementsAre("1", "0", "2"));
+  EXPECT_THAT(elements_of(shipped(lines)), ElementsAre("1", "0", "2"));
+}
+
 TEST(MapField, AFunctionThatThisBuildLacksIsNamed) {
   const Dataset dataset = people().map(lower("age"));
   Bytes bytes = dataset.serialize();

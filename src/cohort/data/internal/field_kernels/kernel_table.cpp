@@ -4,7 +4,7 @@
 #include <array>
 
 #include "cohort/core/error.h"
-#include "cohort/data/internal/field_kernel.h"
+#include "cohort/data/internal/field_kernels/field_kernel.h"
 
 namespace cohort::data {
 

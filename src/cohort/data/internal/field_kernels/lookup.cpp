@@ -6,7 +6,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
-#include "cohort/data/internal/field_kernel.h"
+#include "cohort/data/internal/field_kernels/field_kernel.h"
 #include "cohort/data/internal/field_kernels/fingerprint.h"
 #include "cohort/data/internal/field_kernels/vocabulary.h"
 #include "cohort/data/internal/files/file_access.h"

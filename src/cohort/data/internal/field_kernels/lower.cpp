@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // lower: strings with the letters A to Z in lower case.
 #include "cohort/core/error.h"
-#include "cohort/data/internal/field_kernel.h"
+#include "cohort/data/internal/field_kernels/field_kernel.h"
 
 namespace cohort::data {
 namespace {

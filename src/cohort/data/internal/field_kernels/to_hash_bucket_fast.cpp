@@ -3,7 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include "cohort/core/error.h"
-#include "cohort/data/internal/field_kernel.h"
+#include "cohort/data/internal/field_kernels/field_kernel.h"
 #include "cohort/data/internal/field_kernels/fingerprint.h"
 
 namespace cohort::data {

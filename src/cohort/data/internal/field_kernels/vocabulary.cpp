@@ -5,7 +5,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/random.h"
-#include "cohort/data/internal/field_kernel.h"
+#include "cohort/data/internal/field_kernels/field_kernel.h"
 #include "cohort/data/internal/files/line_scanner.h"
 
 namespace cohort::data {
