@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Modules on parameter servers whose tensors are not one variable each in row-major order.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/optimizer/sgd.h"
 #include "cohort/testing/cluster/test_cluster.h"
+#include "cohort/testing/throws_error.h"
 
 namespace cohort {
 namespace {
 
 namespace nn = torch::nn;
 using testing::TestCluster;
+using testing::throws_error;
 
 // An embedding whose weight is the output layer's too, after a convolution in channels_last order.
 struct TiedImpl : nn::Module {
@@ -57,6 +60,102 @@ TEST(ReplicatedModule, TiedAndChannelsLastWeightsTrainAsInOneProcess) {
   const Tied trained = model.snapshot();
   EXPECT_TRUE(trained->out.allclose(local->out, 1e-5, 1e-6));
   EXPECT_TRUE(trained->conv->weight.allclose(local->conv->weight, 1e-5, 1e-6));
+}
+
+class ReplicatedModuleTest : public ::testing::Test {
+ protected:
+  TestCluster cluster{{.ps = 2, .command = {COHORT_COMMAND, "server"}}};
+  ParameterServerStrategy strategy{cluster.resolver()};
+  ClusterCoordinator coordinator{strategy};
+};
+
+// An evaluation step left the module in its mode, and the training step was traced in that.
+TEST_F(ReplicatedModuleTest, ATrainingStepAfterAnEvaluationStepTrains) {
+  auto model = strategy.replicate([] { return nn::Sequential(nn::Dropout(0.5)); });
+  const at::Tensor x = at::ones({1000});
+  const Function evaluate([&](at::Tensor in) {
+    model->eval();
+    return model->forward(in);
+  });
+  const Function train([&](at::Tensor in) { return model->forward(in); });
+  const auto zeros_of = [&](const Function& step) {
+    return coordinator.schedule(step, x).fetch().tensor().eq(0).sum().item<std::int64_t>();
+  };
+  EXPECT_EQ(zeros_of(evaluate), 0);
+  EXPECT_GT(zeros_of(train), 300);
+  EXPECT_EQ(zeros_of(evaluate), 0);
+}
+
+TEST_F(ReplicatedModuleTest, LoadIsTheInverseOfSnapshot) {
+  const auto make = [] { return nn::Sequential(nn::Linear(3, 2), nn::BatchNorm1d(2)); };
+  auto model = strategy.replicate(make);
+  nn::Sequential other = make();
+  for (const at::Tensor& tensor : other->parameters()) tensor.data().fill_(0.25);
+  for (const at::Tensor& tensor : other->buffers()) tensor.fill_(3);
+  model.load(other);
+  const nn::Sequential back = model.snapshot();
+  for (const at::Tensor& tensor : back->parameters())
+    EXPECT_TRUE(tensor.eq(0.25).all().item<bool>());
+  for (const at::Tensor& tensor : back->buffers()) EXPECT_TRUE(tensor.eq(3).all().item<bool>());
+}
+
+// It did not compile: what a loop over parameters() gives is const.
+TEST_F(ReplicatedModuleTest, ALoopOverParametersMayAssign) {
+  auto model = strategy.replicate([] { return nn::Sequential(nn::Linear(3, 2)); });
+  for (const Variable& parameter : model.parameters())
+    parameter.assign(torch::ones(*parameter.spec().sizes));
+  for (const Variable& parameter : model.parameters())
+    EXPECT_TRUE(parameter.read().eq(1).all().item<bool>()) << parameter.name();
+}
+
+TEST_F(ReplicatedModuleTest, LoadRefusesAnotherModuleAndSendsNothing) {
+  auto model = strategy.replicate([] { return nn::Sequential(nn::Linear(3, 2)); });
+  const at::Tensor before = model.parameters()[0].read();
+  EXPECT_THAT([&] { model.load(nn::Sequential(nn::Linear(2, 2))); },
+              throws_error(ErrorCode::invalid_argument, "'model/0.weight' float32[2, 3], got"));
+  EXPECT_THAT([&] { model.load(nn::Sequential(nn::Linear(3, 2), nn::Linear(2, 2))); },
+              throws_error(ErrorCode::invalid_argument, "with 2 parameters and buffers, got one"));
+  EXPECT_TRUE(model.parameters()[0].read().equal(before));
+}
+
+TEST_F(ReplicatedModuleTest, SnapshotAndLoadInsideAStepSaySo) {
+  auto model = strategy.replicate([] { return nn::Sequential(nn::Linear(3, 2)); });
+  const nn::Sequential other = model.snapshot();
+  const Function snapshots([&] { return model.snapshot()->parameters()[0]; });
+  const Function loads([&] { model.load(other); });
+  EXPECT_THAT([&] { coordinator.schedule(snapshots); },
+              throws_error(ErrorCode::failed_precondition,
+                           "[strategy.snapshot] expected a call "
+                           "outside of scheduled functions"));
+  EXPECT_THAT([&] { coordinator.schedule(loads); },
+              throws_error(ErrorCode::failed_precondition, "[strategy.load] expected a call"));
+}
+
+// Each was refused without a name.
+TEST_F(ReplicatedModuleTest, ALocalVariableInAStepIsNamed) {
+  const Variable count = local_variable("count", torch::zeros({}));
+  const Function reads([&] { return count.tensor() + 1; });
+  const Function updates([&] { count.assign_add(torch::ones({})); });
+  for (const Function& step : {reads, updates}) {
+    EXPECT_THAT([&] { coordinator.schedule(step); },
+                throws_error(ErrorCode::invalid_argument,
+                             "local variable 'count', which this "
+                             "process alone has"));
+  }
+}
+
+TEST_F(ReplicatedModuleTest, ClippingOnTheHostNamesItsReplacement) {
+  auto model = strategy.replicate([] { return nn::Sequential(nn::Linear(3, 1)); });
+  const Function step([&](at::Tensor x) {
+    model->zero_grad();
+    model->forward(x).sum().backward();
+    nn::utils::clip_grad_norm_(model->parameters(), 1.0);
+  });
+  EXPECT_THAT(
+      [&] {
+        coordinator.schedule(step, torch::ones({2, 3}));
+      },
+      throws_error(ErrorCode::invalid_argument, "cohort::clip_by_global_norm()"));
 }
 
 }  // namespace

@@ -63,6 +63,7 @@ struct ClosureQueue::State {
   Verdict answer(Verdict verdict, Actions& actions);
   void dispatch(Actions& actions);
   void dispatch_returning(Actions& actions);
+  void dispatch_own(Actions& actions);
   void retry(ClosureId closure, ClosureTable::Place place, const Error& why, Actions& actions);
   void park(ClosureId closure, WorkerId worker, Actions& actions);
   std::optional<Parked> unpark(ClosureId closure);
@@ -86,7 +87,8 @@ Verdict ClosureQueue::State::answer(Verdict verdict, Actions& actions) {
 void ClosureQueue::State::dispatch(Actions& actions) {
   if (table.is_cancelling()) return;
   if (returning_count > 0) dispatch_returning(actions);
-  while (table.queued() > 0) {
+  if (table.has_own()) dispatch_own(actions);
+  while (table.queued_for_any() > 0) {
     const std::optional<WorkerId> worker = loads.least_loaded();
     if (!worker) return;
     const std::optional<ClosureId> closure = table.take(*worker, actions);
@@ -105,6 +107,17 @@ void ClosureQueue::State::dispatch_returning(Actions& actions) {
       table.resume(closure);
       loads.add(worker);
       actions.push_back({Action::Kind::dispatch, closure, worker, {}});
+    }
+  }
+}
+
+void ClosureQueue::State::dispatch_own(Actions& actions) {
+  for (WorkerId worker = 0; worker < loads.size(); ++worker) {
+    while (loads.has_slot(worker)) {
+      const std::optional<ClosureId> closure = table.take_own(worker);
+      if (!closure) break;
+      loads.add(worker);
+      actions.push_back({Action::Kind::dispatch, *closure, worker, {}});
     }
   }
 }
@@ -217,6 +230,20 @@ Verdict ClosureQueue::done(TimePoint, Actions& actions) {
   if (state_->must_trace()) return {Verdict::Kind::trace, {}};
   return state_->answer(state_->table.done(actions), actions);
 }
+
+Verdict ClosureQueue::put_on(WorkerId worker, ClosureId closure, TimePoint, Actions& actions) {
+  COHORT_ASSERT(worker < state_->loads.size());
+  const Verdict verdict = state_->table.put_on(worker, closure);
+  state_->dispatch(actions);
+  return verdict;
+}
+
+void ClosureQueue::withdraw(ClosureId closure, TimePoint, Actions& actions) {
+  state_->table.withdraw(closure, actions);
+  state_->dispatch(actions);
+}
+
+bool ClosureQueue::has_error() const { return state_->table.has_error(); }
 
 void ClosureQueue::worker_ready(WorkerId worker, TimePoint, Actions& actions) {
   COHORT_ASSERT(worker < state_->loads.size());

@@ -99,6 +99,14 @@ class COHORT_API ClosureQueue {
   // join: waits until nothing is queued or in flight, or an error is set.
   Verdict join(TimePoint now, Actions& actions);
   Verdict done(TimePoint now, Actions& actions);
+  // A closure of one worker alone, which is retried there, too, and waits for it while it is lost;
+  // in id order and before all others. Its ids and put()'s grow together. Whatever the capacity;
+  // not while has_error().
+  Verdict put_on(WorkerId worker, ClosureId closure, TimePoint now, Actions& actions);
+  // Such a closure is cancelled, unless it runs: then when it would be retried.
+  void withdraw(ClosureId closure, TimePoint now, Actions& actions);
+  // An error that the next call of put, join or done raises.
+  bool has_error() const;
 
   // Workers. A worker starts as not ready.
   void worker_ready(WorkerId worker, TimePoint now, Actions& actions);

@@ -106,6 +106,8 @@ class FuzzRun {
   void random_event() {
     if (pick(1000) == 0) return stop();
     const std::size_t dice = pick(100);
+    if (dice < 5) return put_on(static_cast<WorkerId>(pick(workers_)));
+    if (dice < 6) return withdraw(pick(next_ + 2));
     if (dice < 30) return put();
     if (dice < 34) return join();
     if (dice < 38) return done();
@@ -182,6 +184,20 @@ class FuzzRun {
     check("put");
   }
 
+  void put_on(WorkerId worker) {
+    if (is_putting_ || queue_.has_error()) return;
+    const std::string verdict = said(queue_.put_on(worker, next_, now_, actions_));
+    EXPECT_EQ(verdict, model_.put_on(worker, next_));
+    if (verdict != "raise stopped") observer_.accepted(next_++);
+    check("put_on");
+  }
+
+  void withdraw(ClosureId closure) {
+    queue_.withdraw(closure, now_, actions_);
+    model_.withdraw(closure);
+    check("withdraw");
+  }
+
   // A put may wait with its closure accepted: the watermark cannot tell, the count can.
   bool was_cancelled_with(ClosureId closure) {
     const std::vector<ClosureId> queued = model_.at(Where::queued);
@@ -253,6 +269,7 @@ class FuzzRun {
     actions_.clear();
     EXPECT_EQ(queue_.queued(), model_.count(Where::queued)) << event;
     EXPECT_EQ(queue_.in_flight(), model_.in_flight()) << event;
+    EXPECT_EQ(queue_.has_error(), model_.has_error()) << event;
     EXPECT_EQ(queue_.low_watermark(), model_.low_watermark()) << event;
     EXPECT_EQ(queue_.low_watermark(), observer_.low_watermark()) << event;
     std::vector<ClosureId> waiting = queue_.waiting_for_program();

@@ -3,7 +3,6 @@
 
 #include "cohort/coordinator/internal/coordinator_options.h"
 #include "cohort/coordinator/internal/runtime.h"
-#include "cohort/data/external_state.h"
 
 namespace cohort {
 namespace coordinator {
@@ -14,6 +13,7 @@ IteratorHandle::~IteratorHandle() {
 
 }  // namespace coordinator
 
+using coordinator::PerWorkerData;
 using coordinator::Runtime;
 
 ClusterCoordinator::ClusterCoordinator(ParameterServerStrategy& strategy,
@@ -94,14 +94,38 @@ PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(
     datasets.push_back(
         fn({.num_input_pipelines = workers, .input_pipeline_id = i, .num_replicas_in_sync = 1}));
   }
-  return {data::serialize_for_workers(datasets), datasets.front().element_spec(),
-          runtime_->shared_from_this()};
+  auto data = std::make_shared<const PerWorkerData>(datasets);
+  runtime_->warn_of_whole(*data);
+  return {std::move(data), runtime_->shared_from_this()};
 }
 
 PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(const Dataset& dataset) {
   coordinator::check_outside_step("create_per_worker_dataset");
-  return {data::serialize_for_workers({dataset}), dataset.element_spec(),
-          runtime_->shared_from_this()};
+  auto data = std::make_shared<const PerWorkerData>(std::vector<Dataset>{dataset});
+  runtime_->warn_of_whole(*data);
+  return {std::move(data), runtime_->shared_from_this()};
+}
+
+PerWorkerDataset ClusterCoordinator::distribute_dataset(const Dataset& dataset) {
+  coordinator::check_outside_step("distribute_dataset");
+  return {runtime_->distributed(dataset), runtime_->shared_from_this()};
+}
+
+EpochResult ClusterCoordinator::run_epoch_nests(const Function& step,
+                                                const PerWorkerDataset& dataset,
+                                                std::vector<Nest> arguments,
+                                                const EpochOptions& options) {
+  Epoch epoch = begin_epoch_nests(step, dataset, std::move(arguments));
+  while (const std::optional<EpochStep> done = epoch.next()) {
+    if (options.on_step) options.on_step(*done);
+  }
+  return epoch.result();
+}
+
+Epoch ClusterCoordinator::begin_epoch_nests(const Function& step, const PerWorkerDataset& dataset,
+                                            std::vector<Nest> arguments) {
+  return {runtime_->shared_from_this(),
+          runtime_->begin_epoch(step, dataset.data(), std::move(arguments))};
 }
 
 CoordinatorStatistics ClusterCoordinator::statistics() const { return runtime_->statistics(); }
@@ -109,14 +133,14 @@ std::uint32_t ClusterCoordinator::num_workers() const {
   return runtime_->strategy().connection().num_workers();
 }
 
-PerWorkerDataset::PerWorkerDataset(std::vector<Bytes> datasets, ElementSpec spec,
+PerWorkerDataset::PerWorkerDataset(std::shared_ptr<const coordinator::PerWorkerData> data,
                                    std::shared_ptr<coordinator::Runtime> runtime)
-    : datasets_(std::make_shared<const std::vector<Bytes>>(std::move(datasets))),
-      spec_(std::move(spec)),
-      runtime_(std::move(runtime)) {}
+    : data_(std::move(data)), runtime_(std::move(runtime)) {}
+
+const ElementSpec& PerWorkerDataset::element_spec() const { return data_->spec; }
 
 PerWorkerIterator PerWorkerDataset::iterator() const {
-  return PerWorkerIterator(runtime_->create_iterator(spec_, datasets_));
+  return PerWorkerIterator(runtime_->create_iterator(data_, std::nullopt));
 }
 
 PerWorkerIterator::operator Nest() const { return Nest(std::shared_ptr<Handle>(handle_)); }

@@ -5,8 +5,12 @@
 //   ClusterCoordinator coordinator(strategy);
 //   for (int i = 0; i < 1000; ++i) coordinator.schedule(step, iterator);
 //   coordinator.join();
+//
+// Of a dataset that ends, in epochs:
+//   const EpochResult result = coordinator.run_epoch(step, dataset);  // result.mean: of the losses
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/coordinator/epoch.h"
 #include "cohort/coordinator/per_worker.h"
 #include "cohort/coordinator/remote_value.h"
 #include "cohort/data/dataset.h"
@@ -125,10 +130,57 @@ class COHORT_API ClusterCoordinator {
   // The same dataset on every worker.
   PerWorkerDataset create_per_worker_dataset(const Dataset& dataset);
 
+  // This dataset dealt out to the workers, so that each element comes on one of them: by files or
+  // by elements, as its options say (auto_shard.h; with fewer files than workers by elements). The
+  // last few datasets are remembered. invalid_argument where elements may come in another order on
+  // each worker (parallel calls with deterministic = false).
+  PerWorkerDataset distribute_dataset(const Dataset& dataset);
+
+  // One epoch: runs `step` once for each element of each worker's dataset, every element exactly
+  // once, also where workers are lost and return. `step` takes the Iterator, from which it draws
+  // one element, and then `arguments`, as those of schedule(). Nothing is cancelled and nothing
+  // fails when a worker's data ends: it has done its part. `dataset`: what
+  // create_per_worker_dataset() gives, without repeat(); or a Dataset, which is
+  // distribute_dataset() then. Each epoch of it shuffles in another order. Waits and throws as
+  // Epoch::next(); invalid_argument for a dataset without an end.
+  //
+  //   coordinator.run_epoch(step, data, {.on_step = [](const EpochStep& s) { … }});
+  template <class D, class... A>
+  requires(!(std::same_as<std::remove_cvref_t<A>, EpochOptions> || ...)) EpochResult
+      run_epoch(const Function& step, const D& dataset, A&&... arguments) {
+    return run_epoch_nests(step, per_worker(dataset), nests_of(std::forward<A>(arguments)...), {});
+  }
+  template <class D, class... A>
+  EpochResult run_epoch(const Function& step, const D& dataset, EpochOptions options,
+                        A&&... arguments) {
+    return run_epoch_nests(step, per_worker(dataset), nests_of(std::forward<A>(arguments)...),
+                           options);
+  }
+  EpochResult run_epoch_nests(const Function& step, const PerWorkerDataset& dataset,
+                              std::vector<Nest> arguments, const EpochOptions& options);
+
+  // The same step by step, for a loop of one's own.
+  template <class D, class... A>
+  Epoch begin_epoch(const Function& step, const D& dataset, A&&... arguments) {
+    return begin_epoch_nests(step, per_worker(dataset), nests_of(std::forward<A>(arguments)...));
+  }
+  Epoch begin_epoch_nests(const Function& step, const PerWorkerDataset& dataset,
+                          std::vector<Nest> arguments);
+
   CoordinatorStatistics statistics() const;
   std::uint32_t num_workers() const;
 
  private:
+  template <class... A>
+  static std::vector<Nest> nests_of(A&&... arguments) {
+    std::vector<Nest> nests;
+    nests.reserve(sizeof...(arguments));
+    (nests.emplace_back(std::forward<A>(arguments)), ...);
+    return nests;
+  }
+  const PerWorkerDataset& per_worker(const PerWorkerDataset& dataset) { return dataset; }
+  PerWorkerDataset per_worker(const Dataset& dataset) { return distribute_dataset(dataset); }
+
   void start(ParameterServerStrategy& strategy, const CoordinatorOptions& options,
              CoordinatorPlace& place) COHORT_REQUIRES(place.mutex);
   std::shared_ptr<coordinator::Runtime> runtime_;

@@ -4,6 +4,7 @@
 #include <ATen/ops/clone.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -14,6 +15,7 @@
 #include "cohort/function/registry.h"
 #include "cohort/function/worker_index.h"
 #include "cohort/rpc/travel.h"
+#include "cohort/strategy/modes_scope.h"
 #include "cohort/strategy/replicated.h"
 #include "cohort/variable/eager_step.h"
 #include "cohort/variable/remote_variable.h"
@@ -21,30 +23,11 @@
 namespace cohort::coordinator {
 namespace {
 
-constexpr std::int64_t kWorker = 0;  // whose data and index the steps see
-
 // The same values in memory that the step may write.
 at::Tensor private_copy(const at::Tensor& tensor) {
   if (StringTensor::is(tensor)) return tensor;
   return tensor.detach().clone(at::MemoryFormat::Contiguous).requires_grad_(tensor.requires_grad());
 }
-
-// The elements of a pipeline, which may keep them, as copies.
-class CopiedElements final : public ElementSource {
- public:
-  explicit CopiedElements(std::unique_ptr<ElementSource> source) : source_(std::move(source)) {}
-  const ElementSpec& spec() const override { return source_->spec(); }
-  Nest pack(const Fields& fields) const override { return source_->pack(fields); }
-  bool next(Fields& fields) override {
-    if (!source_->next(fields)) return false;
-    data::check_no_strings(source_->pack(fields), "coordinator.run_eagerly");  // as on a worker
-    for (at::Tensor& field : fields) field = private_copy(field);
-    return true;
-  }
-
- private:
-  const std::unique_ptr<ElementSource> source_;
-};
 
 // What a closure reads begins without gradients, as on a worker; those of before come back.
 class HiddenGradients {
@@ -107,19 +90,68 @@ Nest sent(const Nest& result, const std::string& name) {
 
 }  // namespace
 
-// A worker's, but that it begins with nobody having peeked at it, which changes no element.
-std::shared_ptr<Iterator> EagerSteps::iterator_of(const IteratorHandle& handle) {
-  std::shared_ptr<Iterator>& known = iterators_[handle.id()];
-  if (known == nullptr) {
-    const std::uint64_t seed = mix_seed(strategy_.connection().options().seed, handle.id());
-    const RunOptions options{.seed = mix_seed(seed, "worker:" + std::to_string(kWorker))};
-    known = std::make_shared<Iterator>(std::make_unique<CopiedElements>(
-        Dataset::deserialize(handle.dataset_of(kWorker)).source(options)));
+// The elements of a pipeline, which may keep them, as copies; one ahead where it was asked for.
+class EagerSteps::Elements final : public ElementSource {
+ public:
+  explicit Elements(std::unique_ptr<ElementSource> source) : source_(std::move(source)) {}
+  const ElementSpec& spec() const override { return source_->spec(); }
+  Nest pack(const Fields& fields) const override { return source_->pack(fields); }
+  bool next(Fields& fields) override {
+    if (ahead_) {
+      fields = *std::exchange(ahead_, std::nullopt);
+      return true;
+    }
+    if (!source_->next(fields)) return false;
+    data::check_no_strings(source_->pack(fields), "coordinator.run_eagerly");  // as on a worker
+    for (at::Tensor& field : fields) field = private_copy(field);
+    return true;
   }
+  // What next() gives then; nullptr at the end.
+  const Fields* look_ahead() {
+    Fields fields;
+    if (!ahead_ && next(fields)) ahead_ = std::move(fields);
+    return ahead_ ? &*ahead_ : nullptr;
+  }
+
+ private:
+  const std::unique_ptr<ElementSource> source_;
+  std::optional<Fields> ahead_;
+};
+
+void EagerSteps::release(const std::vector<std::uint64_t>& iterators) {
+  std::erase_if(iterators_, [&](const auto& known) {
+    return std::find(iterators.begin(), iterators.end(), known.first.first) != iterators.end();
+  });
+}
+
+// A worker's, but that it begins with nobody having peeked at it, which changes no element.
+const EagerSteps::WorkerIterator& EagerSteps::iterator_of(const IteratorHandle& handle,
+                                                          std::uint32_t worker) {
+  WorkerIterator& known = iterators_[{handle.id(), worker}];
+  if (known.iterator != nullptr) return known;
+  const rpc::IteratorSpec spec = handle.spec_for(worker, strategy_.connection().options().seed);
+  const std::uint64_t seed =
+      spec.epoch ? spec.seed : mix_seed(spec.seed, "worker:" + std::to_string(worker));
+  auto elements = std::make_unique<Elements>(
+      Dataset::deserialize(spec.dataset).source({.seed = seed, .iteration = spec.epoch}));
+  known.elements = elements.get();
+  known.iterator = std::make_shared<Iterator>(std::move(elements));
   return known;
 }
 
-Nest EagerSteps::call(const Function& fn, const std::vector<Nest>& arguments) {
+std::optional<EagerSteps::Run> EagerSteps::run_next(const Function& fn,
+                                                    const std::vector<Nest>& arguments,
+                                                    ClosureId closure, std::uint32_t worker) {
+  const auto& handle = dynamic_cast<const IteratorHandle&>(*arguments.front().handle());
+  const Fields* element = iterator_of(handle, worker).elements->look_ahead();
+  if (element == nullptr) return std::nullopt;
+  const bool has_rows = !element->empty() && element->front().dim() > 0;
+  const auto rows = has_rows ? static_cast<std::uint64_t>(element->front().size(0)) : 1;
+  return Run{run_as(fn, arguments, closure, worker), rows};
+}
+
+Nest EagerSteps::call(const Function& fn, const std::vector<Nest>& arguments,
+                      std::uint32_t worker) {
   if (!fn.state()->registered_name.empty()) return call_registered(fn, arguments);
   std::vector<Nest> local;
   for (const Nest& argument : arguments) {
@@ -131,25 +163,27 @@ Nest EagerSteps::call(const Function& fn, const std::vector<Nest>& arguments) {
                    "[coordinator.schedule] expected tensors, host values and per-worker iterators "
                    "as arguments, got a ",
                    leaf.handle()->handle_kind(), "; fetch() a remote value first");
-      return std::shared_ptr<Handle>(iterator_of(*handle));
+      return std::shared_ptr<Handle>(iterator_of(*handle, worker).iterator);
     }));
   }
   return fn.call(local);
 }
 
-Nest EagerSteps::run(const Function& fn, const std::vector<Nest>& arguments, ClosureId closure) {
+Nest EagerSteps::run_as(const Function& fn, const std::vector<Nest>& arguments, ClosureId closure,
+                        std::uint32_t worker) {
   try {
     const std::uint64_t seed = strategy_.connection().options().seed;
     const auto generator = cohort::internal::seed_default_generator(mix_seed(seed, closure));
-    const function::WorkerIndexScope worker(kWorker);
+    const function::WorkerIndexScope as_worker(worker);
     const function::StepScope numbered(closure, fn.name());
     const Scope scope = strategy_.scope();
     const std::vector<Variable> variables = strategy_.variables().variables();
     const HiddenGradients gradients(variables);
+    const ModesScope modes(strategy_);
     EagerStep step;
     const std::vector<at::Tensor> values = strategy_.load_stand_ins();
     for (std::size_t i = 0; i < values.size(); ++i) step.note(*variables.at(i).impl(), values[i]);
-    const Nest result = sent(call(fn, arguments), fn.name());
+    const Nest result = sent(call(fn, arguments, worker), fn.name());
     for (const Variable& variable : variables) remote_of(variable).write_back();
     return result;
   } catch (const c10::Error& error) {

@@ -5,9 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
-#include <vector>
 
-#include "cohort/core/bytes.h"
 #include "cohort/core/nest.h"
 #include "cohort/data/element.h"
 
@@ -15,6 +13,7 @@ namespace cohort {
 
 namespace coordinator {
 class IteratorHandle;  // coordinator/internal/iterator_handle.h
+struct PerWorkerData;  // coordinator/internal/per_worker_data.h
 class Runtime;
 }  // namespace coordinator
 
@@ -31,22 +30,21 @@ class COHORT_API PerWorkerIterator {
   std::shared_ptr<coordinator::IteratorHandle> handle_;
 };
 
-// Thread-safe.
+// A shared handle. Thread-safe.
 class COHORT_API PerWorkerDataset {
  public:
-  // `datasets`: the bytes of each worker's, or one for all.
-  PerWorkerDataset(std::vector<Bytes> datasets, ElementSpec spec,
+  PerWorkerDataset(std::shared_ptr<const coordinator::PerWorkerData> data,
                    std::shared_ptr<coordinator::Runtime> runtime);
-  // Fresh iterators on every worker; a worker that is away gets its own when it returns. Blocks for
-  // one control call a worker, under ClusterOptions::timeout each. What a worker finds wrong with
-  // the dataset is thrown as it says it; failed_precondition inside a scheduled function, cancelled
-  // after the coordinator's end.
+  // Fresh iterators on every worker, for schedule(), whose end is an error there; a worker that is
+  // away gets its own when it returns. Blocks for one control call a worker, under
+  // ClusterOptions::timeout each. What a worker finds wrong with the dataset is thrown as it says
+  // it; failed_precondition inside a scheduled function, cancelled after the coordinator's end.
   PerWorkerIterator iterator() const;
-  const ElementSpec& element_spec() const { return spec_; }
+  const ElementSpec& element_spec() const;
+  const std::shared_ptr<const coordinator::PerWorkerData>& data() const { return data_; }
 
  private:
-  std::shared_ptr<const std::vector<Bytes>> datasets_;
-  ElementSpec spec_;
+  std::shared_ptr<const coordinator::PerWorkerData> data_;
   std::shared_ptr<coordinator::Runtime> runtime_;
 };
 

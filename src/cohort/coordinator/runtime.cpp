@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cohort/coordinator/internal/callers.h"
 #include "cohort/coordinator/internal/coordinator_options.h"
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
@@ -87,6 +88,8 @@ void check_gradients(const Function& fn, std::size_t argument, const at::Tensor&
   leaves.push_back(tensor);
 }
 
+}  // namespace
+
 void check_tensors(const Function& fn, std::span<const Nest> arguments,
                    const BoundArguments& bound) {
   const auto is_plain = [](const at::Tensor& tensor) {
@@ -103,8 +106,6 @@ void check_tensors(const Function& fn, std::span<const Nest> arguments,
     }
   }
 }
-
-}  // namespace
 
 void check_outside_step(std::string_view call) {
   COHORT_CHECK(function::Trace::current() == nullptr && EagerStep::current() == nullptr,
@@ -132,34 +133,6 @@ Runtime::Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options,
   }
   released_.swap(numbers_.left_iterators);
 }
-
-// A caller's turn in schedule or join, when it came before the deadline. Who has it gives up when
-// no closure ends.
-class Runtime::Turn {
- public:
-  Turn(Runtime& runtime, Deadline deadline) : runtime_(runtime) {
-    const Lock lock(runtime_.turn_mutex_);
-    has_come_ = runtime_.turn_changed_.wait(
-        runtime_.turn_mutex_, deadline,
-        [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return !runtime_.is_turn_taken_; });
-    if (has_come_) runtime_.is_turn_taken_ = true;
-  }
-  ~Turn() {
-    if (!has_come_) return;
-    {
-      const Lock lock(runtime_.turn_mutex_);
-      runtime_.is_turn_taken_ = false;
-    }
-    runtime_.turn_changed_.notify_one();
-  }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-  bool has_come() const { return has_come_; }
-
- private:
-  Runtime& runtime_;
-  bool has_come_ = false;
-};
 
 RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   check_outside_step("schedule");
@@ -289,22 +262,6 @@ Verdict Runtime::settle(const Wait& how, const std::function<Verdict(Actions&)>&
   }
 }
 
-// Has every end of a closure wake this thread while it lives.
-class Runtime::FetcherCount {
- public:
-  explicit FetcherCount(Runtime& runtime) : runtime_(runtime) { add(1); }
-  ~FetcherCount() { add(-1); }
-  FetcherCount(const FetcherCount&) = delete;
-  FetcherCount& operator=(const FetcherCount&) = delete;
-
- private:
-  void add(int change) {
-    const Lock lock(runtime_.mutex_);
-    runtime_.fetchers_ += change;
-  }
-  Runtime& runtime_;
-};
-
 void Runtime::wait_for(const RemoteState& state, Deadline deadline) {
   const TimePoint start = Clock::system().now();
   flush();  // it may itself wait for another report
@@ -331,7 +288,8 @@ Deadline Runtime::progress_deadline() const { return Deadline(last_end_ + data_t
 void Runtime::throw_stalled(const Wait& how) const {
   ::cohort::internal::throw_error(
       ErrorCode::deadline_exceeded, "[coordinator.", how.call, "] no closure has ended for ",
-      internal::seconds_of(data_timeout_), " s; still waiting for ", debtors(how.awaited),
+      internal::seconds_of(data_timeout_), " s; still waiting for ",
+      how.epoch != nullptr ? debtors_of(*how.epoch) : debtors(how.awaited),
       "; see whether these tasks hang, or raise ",
       options_.data_timeout == Duration::zero() ? "ClusterOptions::data_timeout"
                                                 : "CoordinatorOptions::data_timeout",
@@ -367,8 +325,8 @@ std::string Runtime::holder_of(const RemoteState& awaited) const {
   return "";
 }
 
-std::shared_ptr<IteratorHandle> Runtime::create_iterator(
-    ElementSpec spec, std::shared_ptr<const std::vector<Bytes>> datasets) {
+std::shared_ptr<IteratorHandle> Runtime::create_iterator(std::shared_ptr<const PerWorkerData> data,
+                                                         std::optional<std::uint64_t> epoch) {
   check_outside_step("create_iterator");
   check_running("create_iterator");
   std::shared_ptr<IteratorHandle> handle;
@@ -386,8 +344,8 @@ std::shared_ptr<IteratorHandle> Runtime::create_iterator(
     const Lock lock(mutex_);
     check_running("create_iterator");  // under the lock: stop() has not looked at the numbers yet
     for (const std::uint64_t id : released) iterators_.erase(id);
-    handle = std::make_shared<IteratorHandle>(numbers_.next_iterator++, std::move(spec),
-                                              std::move(datasets), weak_from_this());
+    handle = std::make_shared<IteratorHandle>(numbers_.next_iterator++, std::move(data), epoch,
+                                              weak_from_this());
     iterators_[handle->id()] = handle;
     ++version_;
     for (std::uint32_t i = 0; i < workers_.size(); ++i) {
@@ -397,8 +355,7 @@ std::shared_ptr<IteratorHandle> Runtime::create_iterator(
   for (auto& [worker, connection] : present) {
     try {
       if (!released.empty()) connection.control->release(released, connection_.control_deadline());
-      connection.control->create_iterator({handle->id(), handle->dataset_of(worker),
-                                           mix_seed(connection_.options().seed, handle->id())},
+      connection.control->create_iterator(handle->spec_for(worker, connection_.options().seed),
                                           connection_.control_deadline());
     } catch (const Error& error) {
       if (gives_way(error) || !is_worker_away(error)) throw;

@@ -173,8 +173,7 @@ void Runtime::furnish(std::uint32_t index, const ClusterConnection::WorkerLink& 
   for (const auto& step : furnishing.functions)
     control.register_function(*step->body(), connection_.control_deadline());
   for (const auto& iterator : furnishing.iterators) {
-    control.create_iterator({iterator->id(), iterator->dataset_of(index),
-                             mix_seed(connection_.options().seed, iterator->id())},
+    control.create_iterator(iterator->spec_for(index, connection_.options().seed),
                             connection_.control_deadline());
   }
 }

@@ -24,6 +24,15 @@ Error never_sent(std::uint32_t worker, ClosureId closure) {
       .at(name);
 }
 
+Error no_epoch(std::uint32_t worker, ClosureId closure) {
+  const std::string name = name_of_worker(worker);
+  return Error(ErrorCode::data_loss, "[coordinator.receive] expected ends of data of epochs, got " +
+                                         name + "'s for closure " + std::to_string(closure) +
+                                         ", which is of none; see whether the worker's memory is "
+                                         "sound")
+      .at(name);
+}
+
 Error lost_updates(std::uint32_t worker, const rpc::ClosureEnd& end) {
   const std::string name = name_of_worker(worker);
   return Error(ErrorCode::data_loss,
@@ -176,6 +185,7 @@ void Runtime::carry_out(Actions& actions) {
         worker.outbox.clear();
         worker.cancels.clear();
         worker.needs_recovery = true;
+        check_orders(action.worker);
         if (!worker.recovery.joinable() && !is_stopping_) {
           worker.recovery = std::thread([this, index = action.worker] { recover(index); });
         }
@@ -218,6 +228,7 @@ void Runtime::dispatch(ClosureId closure, std::uint32_t worker, TimePoint now) {
   if (pending.epoch != 0 && !is_resumed) {
     ++totals_.retries;
     pending.is_retried = true;
+    if (pending.in_epoch.run) check_order(*pending.in_epoch.run, worker);
   }
   pending.worker = worker;
   pending.epoch = epoch;
@@ -231,8 +242,10 @@ void Runtime::resolve(ClosureId closure, const std::optional<Error>& error, Time
   if (found == pending_.end()) return;
   Pending& pending = found->second;
   last_end_ = now;
-  if (!error) ++workers_[pending.worker].closures;
-  if (const std::shared_ptr<RemoteState> result = pending.result.lock()) {
+  if (!error && !pending.in_epoch.is_end) ++workers_[pending.worker].closures;
+  if (pending.in_epoch.run) {
+    resolve_step(pending, error);
+  } else if (const std::shared_ptr<RemoteState> result = pending.result.lock()) {
     try {
       if (error) throw Error(*error);
       result->set(pending.function->result_of(std::move(pending.reported)));
@@ -281,6 +294,7 @@ rpc::RunBatch Runtime::make_batch(Worker& worker) {
     call.inputs.insert(call.inputs.end(), pending.captured.begin(), pending.captured.end());
     for (const Nest& resource : pending.resources)
       call.resources.push_back(static_cast<const IteratorHandle&>(*resource.handle()).id());
+    if (pending.in_epoch.run) call.epoch_step = pending.in_epoch.step;
     batch.closures.push_back(std::move(call));
     worker.sent.add(closure);
   }
@@ -398,6 +412,7 @@ std::optional<Error> Runtime::on_end(std::uint32_t worker, rpc::ClosureEnd end, 
   switch (end.status) {
     case rpc::ClosureEnd::Status::ok:
       found->second.reported = std::move(end.tensors);
+      found->second.in_epoch.rows = end.rows;
       ended.kind = Ended::Kind::ok;
       break;
     case rpc::ClosureEnd::Status::failed:
@@ -410,6 +425,11 @@ std::optional<Error> Runtime::on_end(std::uint32_t worker, rpc::ClosureEnd end, 
       found->second.reported = std::move(end.tensors);
       found->second.waits_for_program = true;
       ended.kind = Ended::Kind::needs_program;
+      break;
+    case rpc::ClosureEnd::Status::end_of_data:
+      if (!found->second.in_epoch.run) return no_epoch(worker, end.closure_id);
+      found->second.in_epoch.is_end = true;
+      ended.kind = Ended::Kind::ok;
       break;
   }
   queue_.ended(ended, now, actions);

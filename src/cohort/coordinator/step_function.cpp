@@ -12,6 +12,7 @@
 #include "cohort/data/iterator.h"
 #include "cohort/function/worker_index.h"
 #include "cohort/rpc/travel.h"
+#include "cohort/strategy/modes_scope.h"
 #include "cohort/variable/hyperparameter.h"
 #include "cohort/variable/remote_variable.h"
 
@@ -305,6 +306,11 @@ Fields StepFunction::example_worker_index(int pass) const {
   return {function::worker_index_tensor(pass % workers)};
 }
 
+bool StepFunction::draws_from(std::int64_t resource) const {
+  return std::any_of(draws_.begin(), draws_.end(),
+                     [&](const auto& draw) { return draw.resource == resource; });
+}
+
 void StepFunction::drop_last_program() {
   programs_.pop_back();
   drawn_specs_.pop_back();
@@ -326,7 +332,9 @@ void StepFunction::trace(const DrawFn& draw) {
   const Scope scope = strategy_.scope();
   const function::TracingModeScope mode(signature_.mode());
   const FlagsScope flags(frozen_.flags);
+  const ModesScope modes(strategy_);
   const auto body = [&](const std::vector<at::Tensor>& inputs) {
+    modes.restore();  // of the call before
     for (const at::Tensor& value : captured_) function::Trace::current()->capture_input(value);
     Nest structure;
     std::vector<at::Tensor> outputs = call(inputs, structure);

@@ -27,11 +27,11 @@
 //   fetch(). What only that trace reads (a captured tensor or number) has its value of then;
 //   optimizers' learning rates have theirs of the schedule().
 // - LibTorch's settings of a process (setFlushDenormal(), setUserEnabledMkldnn()) are the worker's.
-// - A module's train() and eval() cannot be seen either: call them inside, first, in every Function
-//   that uses the module.
+// - train() and eval() inside a step hold for that step alone: each begins in the mode in which its
+//   module was replicated. Of a module that is not replicated, call them first in every Function.
 // The result is void, a tensor, a host value, a Nest, or a tuple, pair or vector of those.
-// A lambda that captures by reference must outlive the last join(). Tensors enter a program in
-// row-major order, whatever their strides: for torch's channels_last, permute() inside.
+// What the callable captures by reference must outlive the last schedule(), join() and fetch():
+// they may trace it. Tensors enter in row-major order: for torch's channels_last, permute() inside.
 //
 // Inside a step, what it reads after an update of a variable is the updated value; on parameter
 // servers each such read after updates costs a round trip. A buffer that the step writes in place

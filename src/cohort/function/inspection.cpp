@@ -69,9 +69,11 @@ void check_finite_now(const at::Tensor& value, std::string_view label) {
   if (count == 0) return;
   const auto first = is_bad.to(at::kByte).argmax().item<std::int64_t>();
   std::ostringstream text;
-  text << "[function.check_finite] expected finite values in '" << label << "', got " << count
-       << " of " << is_bad.numel() << " that are not in " << value_text(value)
-       << "; the first one is at " << index_text(first, value.sizes()) << ", "
+  text << "[function.check_finite] ";
+  if (closure_here != 0) text << "closure " << closure_here << " of '" << function_here << "': ";
+  text << "expected finite values in '" << label << "', got " << count << " of " << is_bad.numel()
+       << " that are not in " << value_text(value) << "; the first one is at "
+       << index_text(first, value.sizes()) << ", "
        << value_text(value.detach().flatten().select(0, first));
   throw Error(ErrorCode::invalid_argument, text.str(), ErrorCause::application);
 }

@@ -26,8 +26,8 @@ namespace cohort {
 // often as it is tried), `label`, dtype, shape and the first values.
 COHORT_API void print(const at::Tensor& value, std::string_view label);
 
-// invalid_argument, of application code, when `value` has a NaN or an infinity: how many, and where
-// the first one is. The updates of the closure that came before are not sent.
+// invalid_argument, of application code, when `value` has a NaN or an infinity: in which closure,
+// how many, and where the first one is. The updates of the closure that came before are not sent.
 COHORT_API void check_finite(const at::Tensor& value, std::string_view label);
 
 namespace function {

@@ -105,6 +105,13 @@ TEST_F(Inspection, TheFirstValueThatIsNotFiniteIsNamed) {
                            "nan, 0, …}; the first one is at [1, 2], float32[] {nan}"));
 }
 
+// It named no closure, so that nobody could tell which one to look at.
+TEST_F(Inspection, AValueThatIsNotFiniteNamesItsClosure) {
+  const function::StepScope step(17, "train");
+  EXPECT_THAT([] { check_finite(four().log().neg().sqrt(), "loss"); },
+              throws_error(ErrorCode::invalid_argument, "closure 17 of 'train': expected finite"));
+}
+
 TEST_F(Inspection, AProgramEndsWithTheError) {
   const auto body = [](at::Tensor x) {
     check_finite(x.log(), "log of x");

@@ -19,7 +19,7 @@
 
 namespace cohort::rpc {
 
-inline constexpr std::uint32_t kProtocolVersion = 3;
+inline constexpr std::uint32_t kProtocolVersion = 4;
 
 // Between which tasks tensors travel with a checksum; all else of a frame always does
 // (docs/formats/frame.md). Of two tasks' wishes the later one of this list counts.
@@ -98,6 +98,9 @@ struct IteratorSpec {
   std::uint64_t id = 0;
   Bytes dataset;
   std::uint64_t seed = 0;
+  // Of one epoch: which pass over the dataset it is, for its shuffles. The seed is then the same on
+  // every worker, so that all shuffle alike. Unset: an iterator for schedule().
+  std::optional<std::uint64_t> epoch = {};
 };
 
 struct Health {

@@ -119,6 +119,7 @@ void write_call(ByteWriter& out, ClosureCall& call, Tensors& tensors) {
   out.varint(call.function_id);
   out.u64(call.seed);
   write_ids(out, call.resources);
+  out.varint(call.epoch_step ? *call.epoch_step + 1 : 0);
   put_tensors(out, tensors, call.inputs);
 }
 
@@ -134,6 +135,7 @@ ClosureCall read_call(ByteReader& in, TensorReader& tensors) {
   call.function_id = read_u32(in);
   call.seed = in.u64();
   call.resources = read_ids(in);
+  if (const std::uint64_t step = in.varint(); step != 0) call.epoch_step = step - 1;
   call.inputs = tensors.take(in.varint());
   return call;
 }
@@ -144,6 +146,7 @@ void write_end(ByteWriter& out, ClosureEnd& end, Tensors& tensors) {
   out.varint(end.pulled_bytes);
   out.varint(end.pushed_bytes);
   out.varint(end.pushes_dropped);
+  out.varint(end.rows);
   out.u8(end.error ? 1 : 0);
   if (end.error) write_error(out, *end.error);
   put_tensors(out, tensors, end.tensors);
@@ -152,10 +155,11 @@ void write_end(ByteWriter& out, ClosureEnd& end, Tensors& tensors) {
 ClosureEnd read_end(ByteReader& in, TensorReader& tensors) {
   ClosureEnd end;
   end.closure_id = in.varint();
-  end.status = read_enum(in, ClosureEnd::Status::needs_program, "a closure's status");
+  end.status = read_enum(in, ClosureEnd::Status::end_of_data, "a closure's status");
   end.pulled_bytes = in.varint();
   end.pushed_bytes = in.varint();
   end.pushes_dropped = in.varint();
+  end.rows = in.varint();
   if (read_bool(in)) end.error = read_error(in);
   end.tensors = tensors.take(in.varint());
   return end;
@@ -282,7 +286,7 @@ RunBatch run_of(Frame frame) {
   TensorReader tensors(frame.tensors, "run message");
   RunBatch message;
   message.low_watermark = in.varint();
-  const std::size_t count = in.count(12);
+  const std::size_t count = in.count(13);
   message.closures.reserve(count);
   for (std::size_t i = 0; i < count; ++i) message.closures.push_back(read_call(in, tensors));
   in.expect_end();
@@ -302,7 +306,7 @@ CompletedBatch completed_of(Frame frame) {
   ByteReader in = open(frame, MessageType::completed, "completed message");
   TensorReader tensors(frame.tensors, "completed message");
   CompletedBatch message;
-  const std::size_t count = in.count(7);
+  const std::size_t count = in.count(8);
   message.ends.reserve(count);
   for (std::size_t i = 0; i < count; ++i) message.ends.push_back(read_end(in, tensors));
   in.expect_end();

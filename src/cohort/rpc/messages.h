@@ -84,6 +84,9 @@ struct ClosureCall {
   std::uint64_t seed = 0;
   std::vector<std::uint64_t> resources;  // the worker's resource ids, in argument order
   std::vector<at::Tensor> inputs;
+  // In an epoch: draws from the first resource are those of the worker's step of this number, 0, 1,
+  // …, whatever was drawn before. Unset: what comes next.
+  std::optional<std::uint64_t> epoch_step = {};
 };
 struct RunBatch {
   std::uint64_t low_watermark = 0;
@@ -91,7 +94,8 @@ struct RunBatch {
 };
 
 struct ClosureEnd {
-  enum class Status : std::uint8_t { ok, failed, cancelled, needs_program };
+  // end_of_data: a step of an epoch for which there is no element; it has done nothing.
+  enum class Status : std::uint8_t { ok, failed, cancelled, needs_program, end_of_data };
   std::uint64_t closure_id = 0;
   Status status = Status::ok;
   std::vector<at::Tensor>
@@ -100,6 +104,7 @@ struct ClosureEnd {
   std::uint64_t pulled_bytes = 0;
   std::uint64_t pushed_bytes = 0;
   std::uint64_t pushes_dropped = 0;  // that were answered "not applied"
+  std::uint64_t rows = 0;            // ok, in an epoch: of its first element's first field
 };
 struct CompletedBatch {
   std::vector<ClosureEnd> ends;

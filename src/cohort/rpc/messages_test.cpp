@@ -119,7 +119,8 @@ TEST(Messages, RunComesBackWithEachClosuresInputs) {
                             .seed = ~0ULL,
                             .resources = {8, 9},
                             .inputs = {number(1), number(2)}});
-  batch.closures.push_back({.closure_id = 7, .function_id = 0xffffffff, .inputs = {number(3)}});
+  batch.closures.push_back(
+      {.closure_id = 7, .function_id = 0xffffffff, .inputs = {number(3)}, .epoch_step = 0});
   const RunBatch back = run_of(to_frame(std::move(batch)));
   EXPECT_EQ(back.low_watermark, 5U);
   ASSERT_EQ(back.closures.size(), 2U);
@@ -130,12 +131,14 @@ TEST(Messages, RunComesBackWithEachClosuresInputs) {
   EXPECT_THAT(numbers(back.closures[0].inputs), ElementsAre(1, 2));
   EXPECT_EQ(back.closures[1].function_id, 0xffffffffU);
   EXPECT_THAT(numbers(back.closures[1].inputs), ElementsAre(3));
+  EXPECT_EQ(back.closures[0].epoch_step, std::nullopt);
+  EXPECT_EQ(back.closures[1].epoch_step, 0U);
 }
 
 TEST(Messages, CompletedComesBackWithOutputsAndErrors) {
   CompletedBatch batch;
   batch.ends.push_back(
-      {.closure_id = 1, .tensors = {number(4)}, .pulled_bytes = 10, .pushed_bytes = 20});
+      {.closure_id = 1, .tensors = {number(4)}, .pulled_bytes = 10, .pushed_bytes = 20, .rows = 7});
   batch.ends.push_back(
       {.closure_id = 2,
        .status = ClosureEnd::Status::failed,
@@ -149,6 +152,7 @@ TEST(Messages, CompletedComesBackWithOutputsAndErrors) {
   EXPECT_THAT(numbers(back.ends[0].tensors), ElementsAre(4));
   EXPECT_EQ(back.ends[0].pulled_bytes, 10U);
   EXPECT_EQ(back.ends[0].pushed_bytes, 20U);
+  EXPECT_EQ(back.ends[0].rows, 7U);
   EXPECT_EQ(back.ends[1].status, ClosureEnd::Status::failed);
   EXPECT_EQ(back.ends[1].error->code(), ErrorCode::out_of_range);
   EXPECT_EQ(back.ends[1].error->origin(), "worker:0");

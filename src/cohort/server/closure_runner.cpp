@@ -54,6 +54,23 @@ void check_can_travel(const std::vector<at::Tensor>& tensors, const WorkerFuncti
   }
 }
 
+std::uint64_t resource_of(const rpc::ClosureCall& call, const WorkerFunction& function,
+                          std::int64_t resource) {
+  COHORT_CHECK(resource >= 0 && static_cast<std::size_t>(resource) < call.resources.size(),
+               ErrorCode::invalid_argument, "[server.run] function '", function.name,
+               "' draws from resource ", resource, ", got ", call.resources.size(), " resources");
+  return call.resources[static_cast<std::size_t>(resource)];
+}
+
+// Of the first element of an epoch's step: the length of its first field, 1 for a scalar.
+std::uint64_t rows_of(const WorkerFunction& function, const std::vector<Fields>& draws) {
+  const auto first = std::find(function.draws.begin(), function.draws.end(), std::int64_t{0});
+  if (first == function.draws.end()) return 1;
+  const Fields& fields = draws.at(static_cast<std::size_t>(first - function.draws.begin()));
+  if (fields.empty() || fields.front().dim() == 0) return 1;
+  return static_cast<std::uint64_t>(fields.front().size(0));
+}
+
 // Waits for the answers of several requests sent at once.
 class AnswerGroup {
  public:
@@ -351,7 +368,13 @@ void ClosureRunner::run(Item item, bool more_follow) {
 
 void ClosureRunner::run_program(Item& item, const WorkerFunction& function,
                                 const std::shared_ptr<Running>& running) {
-  Draws draws = draw(item, function);
+  std::optional<Draws> drawn = draw(item, function);
+  if (!drawn) {
+    running->end.status = rpc::ClosureEnd::Status::end_of_data;
+    return;
+  }
+  Draws draws = std::move(*drawn);
+  if (item.call.epoch_step) running->end.rows = rows_of(function, draws);
   const auto placed =
       std::find_if(function.programs.begin(), function.programs.end(),
                    [&](const PlacedProgram& p) { return p.fits(item.call.inputs, draws); });
@@ -377,7 +400,8 @@ void ClosureRunner::run_program(Item& item, const WorkerFunction& function,
   host.push();
 }
 
-ClosureRunner::Draws ClosureRunner::draw(const Item& item, const WorkerFunction& function) {
+std::optional<ClosureRunner::Draws> ClosureRunner::draw(const Item& item,
+                                                        const WorkerFunction& function) {
   const auto parked = parked_.find(item.call.closure_id);
   if (parked != parked_.end()) {
     Draws draws = std::move(parked->second);
@@ -385,19 +409,40 @@ ClosureRunner::Draws ClosureRunner::draw(const Item& item, const WorkerFunction&
     return draws;
   }
   Draws draws;
+  std::uint64_t epoch_draws = 0;
   for (const std::int64_t resource : function.draws) {
-    if (resource == function::kWorkerIndexResource) {
-      draws.push_back({function::worker_index_tensor(options_.worker_index)});
+    if (resource != 0 || !item.call.epoch_step) {
+      draws.push_back(draw_one(item, function, resource));
       continue;
     }
-    COHORT_CHECK(resource >= 0 && static_cast<std::size_t>(resource) < item.call.resources.size(),
-                 ErrorCode::invalid_argument, "[server.run] function '", function.name,
-                 "' draws from resource ", resource, ", got ", item.call.resources.size(),
-                 " resources");
-    draws.push_back(
-        iterators_.find(item.call.resources[static_cast<std::size_t>(resource)])->next());
+    std::optional<Fields> fields = draw_for_epoch(item, function, epoch_draws++);
+    if (!fields) return std::nullopt;
+    draws.push_back(std::move(*fields));
   }
   return draws;
+}
+
+Fields ClosureRunner::draw_one(const Item& item, const WorkerFunction& function,
+                               std::int64_t resource) {
+  if (resource == function::kWorkerIndexResource)
+    return {function::worker_index_tensor(options_.worker_index)};
+  return iterators_.find(resource_of(item.call, function, resource))->next();
+}
+
+// Draw `number` of the step. A step that draws several elements has all of them, or none.
+std::optional<Fields> ClosureRunner::draw_for_epoch(const Item& item,
+                                                    const WorkerFunction& function,
+                                                    std::uint64_t number) {
+  const auto draws = static_cast<std::uint64_t>(
+      std::count(function.draws.begin(), function.draws.end(), std::int64_t{0}));
+  const std::uint64_t first = *item.call.epoch_step * draws;
+  const auto iterator = iterators_.find(resource_of(item.call, function, 0));
+  std::optional<Fields> fields = iterator->at(first + number);
+  COHORT_CHECK(fields || number == 0, ErrorCode::out_of_range, "[server.iterator_next] expected ",
+               draws, " elements for each step of '", function.name,
+               "', got the end of this worker's data after ", first + number,
+               " elements; draw one element a step, or give each worker a multiple of ", draws);
+  return fields;
 }
 
 void ClosureRunner::park(const Item& item, Draws draws) {

@@ -26,6 +26,12 @@ OpenCount& in_use() {
   return instance;
 }
 
+Error building_failed() {
+  return current_error()
+      .during("building the iterator's pipeline")
+      .because(ErrorCause::closure_input);
+}
+
 void let_go(std::vector<std::shared_ptr<WorkerIterator>> iterators) noexcept {
   if (iterators.empty()) return;
   ending().add(1);
@@ -42,13 +48,27 @@ void let_go(std::vector<std::shared_ptr<WorkerIterator>> iterators) noexcept {
 
 }  // namespace
 
-WorkerIterator::WorkerIterator(const rpc::IteratorSpec& spec, const RunOptions& options) {
+WorkerIterator::WorkerIterator(const rpc::IteratorSpec& spec, const RunOptions& options)
+    : options_(options) {
+  const Lock lock(mutex_);
   try {
-    source_ = Dataset::deserialize(spec.dataset).source(options);
+    dataset_ = Dataset::deserialize(spec.dataset);
   } catch (...) {
-    broken_ = current_error()
-                  .during("building the iterator's pipeline")
-                  .because(ErrorCause::closure_input);
+    broken_ = building_failed();
+    return;
+  }
+  start();
+}
+
+void WorkerIterator::start() {
+  source_.reset();  // before another one: both may want one file
+  peeked_.clear();
+  peeked_error_.reset();
+  taken_ = 0;
+  try {
+    source_ = dataset_->source(options_);
+  } catch (...) {
+    broken_ = building_failed();
   }
 }
 
@@ -61,18 +81,45 @@ void WorkerIterator::throw_peeked_error() {
   if (peeked_error_) throw Error(*std::exchange(peeked_error_, std::nullopt));
 }
 
-Fields WorkerIterator::next() {
-  const Lock lock(mutex_);
-  Fields fields;
+// The next element, peeked at or not. An error takes its place; false at the end.
+bool WorkerIterator::take(Fields& fields) {
+  ++taken_;
   if (!peeked_.empty()) {
     fields = std::move(peeked_.front());
     peeked_.pop_front();
-    return fields;
+    return true;
   }
   throw_peeked_error();
-  COHORT_CHECK(draw(fields), ErrorCode::out_of_range,
-               "[server.iterator_next] the data has ended; repeat() the dataset and schedule a "
-               "fixed number of steps");
+  if (draw(fields)) return true;
+  --taken_;
+  return false;
+}
+
+Fields WorkerIterator::next() {
+  const Lock lock(mutex_);
+  Fields fields;
+  COHORT_CHECK(
+      take(fields), ErrorCode::out_of_range,
+      "[server.iterator_next] expected an element, got the end of this worker's data after ",
+      taken_,
+      " elements; ClusterCoordinator::run_epoch() takes a dataset to its end, and "
+      "schedule() needs one that repeat()s");
+  return fields;
+}
+
+std::optional<Fields> WorkerIterator::at(std::uint64_t position) {
+  const Lock lock(mutex_);
+  if (position < taken_ && !broken_) start();
+  Fields fields;
+  while (taken_ < position) {
+    if (broken_) throw *broken_;
+    try {
+      if (!take(fields)) return std::nullopt;
+    } catch (...) {  // its closure has reported it, or will
+      continue;
+    }
+  }
+  if (!take(fields)) return std::nullopt;
   return fields;
 }
 
@@ -88,7 +135,10 @@ std::vector<Fields> WorkerIterator::peek(std::size_t count) {
     }
     peeked_.push_back(std::move(fields));
   }
-  if (peeked_.empty()) throw_peeked_error();
+  if (peeked_.empty() && peeked_error_) {
+    ++taken_;
+    throw_peeked_error();
+  }
   // Elements that a step is to be traced with, so no step could draw such a one.
   if (!peeked_.empty()) data::check_no_strings(source_->pack(peeked_.front()), "server.peek");
   const std::size_t available = std::min(count, peeked_.size());

@@ -62,6 +62,62 @@ TEST(IteratorTable, PeekingAtStringsNamesThemAndWhatTurnsThemIntoNumbers) {
   EXPECT_EQ(StringTensor::of(table.find(1)->next().at(0)).value(), "Lima") << "was not taken";
 }
 
+class PositionsTest : public ::testing::Test {
+ protected:
+  explicit PositionsTest(const Dataset& data = Dataset::range(50).shuffle(20, {.seed = 3}))
+      : iterator({.id = 1, .dataset = data.serialize()}, {.seed = 7, .iteration = 0}) {}
+  std::optional<std::int64_t> at(std::uint64_t position) {
+    const std::optional<Fields> fields = iterator.at(position);
+    return fields ? std::optional(fields->at(0).item<std::int64_t>()) : std::nullopt;
+  }
+  WorkerIterator iterator;
+};
+
+TEST_F(PositionsTest, AnElementThatIsAskedForAgainIsTheSame) {
+  std::vector<std::optional<std::int64_t>> order;
+  for (std::uint64_t i = 0; i < 52; ++i) order.push_back(at(i));
+  EXPECT_EQ(order[50], std::nullopt);
+  EXPECT_EQ(order[51], std::nullopt);
+  for (const std::uint64_t i : {40U, 3U, 3U, 49U, 0U}) EXPECT_EQ(at(i), order[i]) << i;
+}
+
+TEST_F(PositionsTest, ElementsBetweenArePassedOver) {
+  std::vector<std::optional<std::int64_t>> order;
+  for (std::uint64_t i = 0; i < 50; ++i) order.push_back(at(i));
+  WorkerIterator fresh(
+      {.id = 1, .dataset = Dataset::range(50).shuffle(20, {.seed = 3}).serialize()},
+      {.seed = 7, .iteration = 0});
+  EXPECT_EQ(fresh.at(30)->at(0).item<std::int64_t>(), order[30]);
+}
+
+TEST_F(PositionsTest, WhatWasPeekedAtKeepsItsPosition) {
+  const std::vector<Fields> peeked = iterator.peek(2);
+  EXPECT_EQ(at(1), peeked[1][0].item<std::int64_t>());
+  EXPECT_EQ(at(0), peeked[0][0].item<std::int64_t>());
+}
+
+TEST(IteratorTable, AnErrorHasAPositionOfItsOwn) {
+  function::register_function("iterator_table_test.odd", [](std::vector<at::Tensor> in) {
+    COHORT_CHECK(in[0].item<std::int64_t>() % 2 == 1, ErrorCode::invalid_argument, "even");
+    return in;
+  });
+  const Dataset data = Dataset::range(5).map(Function::registered("iterator_table_test.odd"));
+  WorkerIterator iterator({.id = 1, .dataset = data.serialize()}, {});
+  EXPECT_THROW(iterator.peek(2), Error);
+  EXPECT_THROW(iterator.at(0), Error) << "also for who was not the one that peeked";
+  EXPECT_EQ(iterator.at(3)->at(0).item<std::int64_t>(), 3);
+  EXPECT_EQ(iterator.at(1)->at(0).item<std::int64_t>(), 1);
+  EXPECT_EQ(iterator.at(5), std::nullopt);
+}
+
+TEST(IteratorTable, TheEndSaysAfterHowManyElements) {
+  WorkerIterator iterator({.id = 1, .dataset = Dataset::range(2).serialize()}, {});
+  iterator.next();
+  iterator.next();
+  EXPECT_THAT([&] { iterator.next(); },
+              testing::throws_error(ErrorCode::out_of_range, "after 2 elements; "));
+}
+
 TEST(IteratorTable, ItsEndWaitsForWhoUsesOne) {
   IteratorTable table;
   table.create({.id = 1, .dataset = Dataset::range(1).serialize()}, {});

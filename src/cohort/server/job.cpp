@@ -82,8 +82,10 @@ void Job::replace() noexcept {
 }
 
 void Job::create_iterator(const rpc::IteratorSpec& iterator) {
-  tables_->iterators.create(iterator, {.seed = mix_seed(iterator.seed, options_.self.task),
-                                       .data_dirs = options_.data_dirs});
+  const std::uint64_t seed =
+      iterator.epoch ? iterator.seed : mix_seed(iterator.seed, options_.self.task);
+  tables_->iterators.create(
+      iterator, {.seed = seed, .iteration = iterator.epoch, .data_dirs = options_.data_dirs});
 }
 
 void Job::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,

@@ -14,6 +14,7 @@
 #include "cohort/core/log.h"
 #include "cohort/function/trace.h"
 #include "cohort/rpc/messages.h"
+#include "cohort/strategy/modes_scope.h"
 #include "cohort/variable/eager_step.h"
 #include "cohort/variable/remote_variable.h"
 
@@ -91,7 +92,17 @@ class ParameterServerStrategy::Home final : public internal::ModuleHome,
         "call snapshot() for an ordinary local module with the current values");
   }
 
+  void check_outside_step(std::string_view call) const override {
+    COHORT_CHECK(function::Trace::current() == nullptr && EagerStep::current() == nullptr,
+                 ErrorCode::failed_precondition, "[strategy.", call,
+                 "] expected a call outside of scheduled functions, got one inside, where the "
+                 "module itself has the values that the step reads: use it there, and call ",
+                 call, "() after join()");
+  }
+
   std::vector<at::Tensor> read(const std::vector<Variable>& wanted) const override;
+  void write(const std::vector<Variable>& wanted,
+             const std::vector<at::Tensor>& values) const override;
   void upload(const std::vector<Variable>& fresh) const;
   // Makes all or none of them, on `ps`, or round robin.
   std::vector<Variable> create(const std::vector<internal::NamedTensor>& wanted,
@@ -104,6 +115,7 @@ class ParameterServerStrategy::Home final : public internal::ModuleHome,
   std::atomic<bool> has_warned{false};
   CoordinatorPlace coordinator;
   std::recursive_mutex stand_ins;
+  std::vector<internal::ModuleModes> modes;  // of replicated modules; used with stand_ins locked
 
  private:
   Variable make(const internal::NamedTensor& wanted, std::uint32_t ps) COHORT_REQUIRES(creation_);
@@ -135,6 +147,22 @@ std::vector<at::Tensor> ParameterServerStrategy::Home::read(
       values[positions[k]] = std::move(reply.tensors[k]);
   }
   return values;
+}
+
+void ParameterServerStrategy::Home::write(const std::vector<Variable>& wanted,
+                                          const std::vector<at::Tensor>& values) const {
+  internal::check_not_mixing(owner, kParameterServerName, "load");
+  std::map<std::uint32_t, rpc::PushRequest> by_ps;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const RemotePlacement& placement = remote_of(wanted[i]).placement();
+    rpc::Effect effect{.kind = rpc::Effect::Kind::assign, .variable = placement.id};
+    effect.tensors.push_back(values[i]);
+    by_ps[placement.ps].effects.push_back(std::move(effect));
+  }
+  for (auto& [ps, push] : by_ps) {
+    connection.ps(ps).data->call(rpc::to_frame(std::move(push)), connection.data_deadline(),
+                                 "assigning variables of ps:" + std::to_string(ps));
+  }
 }
 
 void ParameterServerStrategy::Home::upload(const std::vector<Variable>& fresh) const {
@@ -282,6 +310,7 @@ std::shared_ptr<const InputHost> ParameterServerStrategy::input_host() {
 
 void ParameterServerStrategy::run_replicas(const std::function<void(ReplicaContext&)>& body) {
   std::unique_lock<std::recursive_mutex> stand_ins;
+  std::optional<ModesScope> modes;
   if (function::Trace::current() == nullptr && EagerStep::current() == nullptr) {
     if (!home_->has_warned.exchange(true)) {
       log_warn(
@@ -290,6 +319,7 @@ void ParameterServerStrategy::run_replicas(const std::function<void(ReplicaConte
     }
     // A trace in another thread would change them.
     stand_ins = lock_stand_ins();
+    modes.emplace(*this);
     load_stand_ins();
   }
   internal::in_replica_context(*this, 0, body);
@@ -297,6 +327,21 @@ void ParameterServerStrategy::run_replicas(const std::function<void(ReplicaConte
 
 std::unique_lock<std::recursive_mutex> ParameterServerStrategy::lock_stand_ins() const {
   return std::unique_lock(home_->stand_ins);
+}
+
+void ParameterServerStrategy::keep_modes(internal::ModuleModes modes) {
+  const auto lock = lock_stand_ins();
+  home_->modes.push_back(std::move(modes));
+}
+
+std::vector<std::vector<bool>> ParameterServerStrategy::module_modes() const {
+  std::vector<std::vector<bool>> all;
+  for (const internal::ModuleModes& modes : home_->modes) all.push_back(modes.read());
+  return all;
+}
+
+void ParameterServerStrategy::set_module_modes(const std::vector<std::vector<bool>>& modes) const {
+  for (std::size_t i = 0; i < modes.size(); ++i) home_->modes[i].write(modes[i]);
 }
 
 std::vector<at::Tensor> ParameterServerStrategy::load_stand_ins() const {

@@ -63,11 +63,12 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
                     VariableOptions options = {});
 
   // Runs factory once, under the strategy's seed, and puts the module's parameters and buffers on
-  // the servers. The module is used through the handle inside steps. factory: () -> a torch::nn
-  // module, or a holder of one. A tensor that it registers under several names (tied weights) is
-  // one variable with the first name; a weight in channels_last order becomes row-major. Blocks,
-  // and throws, as variable() does; already_exists also for two tensors that share memory
-  // (set_data): register one under both names. Then none of the variables is made.
+  // the servers. The module is used through the handle inside steps; train() and eval() there hold
+  // for that step, and each begins in the mode in which the factory has left the module. factory:
+  // () -> a torch::nn module, or a holder of one. A tensor that it registers under several names
+  // (tied weights) is one variable with the first name; a weight in channels_last order becomes
+  // row-major. Blocks, and throws, as variable() does; already_exists also for two tensors that
+  // share memory (set_data): register one under both names. Then none of the variables is made.
   template <class Factory>
   auto replicate(Factory factory, ReplicateOptions options = {}) {
     using M = std::invoke_result_t<Factory&>;
@@ -85,6 +86,17 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
       if (tensors[i].is_trainable) shared->parameters.push_back(shared->variables[i]);
     }
     shared->home = home();
+    using Shared = typename Replicated<M>::Shared;
+    const std::weak_ptr<Shared> weak = shared;
+    keep_modes({[weak] {
+                  const auto alive = weak.lock();
+                  return alive ? internal::modes_of(internal::module_of(alive->module))
+                               : std::vector<bool>();
+                },
+                [weak](const std::vector<bool>& modes) {
+                  if (const auto alive = weak.lock())
+                    internal::set_modes(internal::module_of(alive->module), modes);
+                }});
     return Replicated<M>(std::move(shared));
   }
 
@@ -106,6 +118,10 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   // Who runs the user's code with the stand-ins, or changes them, holds this. It comes before every
   // other lock, and the same thread may take it again.
   std::unique_lock<std::recursive_mutex> lock_stand_ins() const;
+  // The modes of all replicated modules, as train() and eval() have left them, and setting them.
+  // With lock_stand_ins().
+  std::vector<std::vector<bool>> module_modes() const;
+  void set_module_modes(const std::vector<std::vector<bool>>& modes) const;
   // Pulls every variable into its stand-in, and gives the values in the order of variables().
   std::vector<at::Tensor> load_stand_ins() const;
 
@@ -118,6 +134,7 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   class Home;
   std::uint64_t seed() const;
   std::shared_ptr<internal::ModuleHome> home() const;
+  void keep_modes(internal::ModuleModes modes);
   std::vector<Variable> create_variables(const std::string& name,
                                          const std::vector<internal::NamedTensor>& tensors);
   std::shared_ptr<Home> home_;

@@ -5,6 +5,8 @@
 
 #include <mutex>
 
+#include "cohort/core/error.h"
+#include "cohort/core/tensor_spec.h"
 #include "cohort/function/default_generator.h"
 
 namespace cohort::internal {
@@ -44,6 +46,27 @@ void make_row_major(const std::vector<NamedTensor>& tensors) {
     if (!is_dense || tensor.is_contiguous()) continue;
     tensor.set_data(tensor.detach().contiguous());
   }
+}
+
+std::vector<at::Tensor> values_for(const std::vector<Variable>& variables,
+                                   const std::vector<NamedTensor>& tensors) {
+  COHORT_CHECK(variables.size() == tensors.size(), ErrorCode::invalid_argument,
+               "[strategy.load] expected a module with ", variables.size(),
+               " parameters and buffers, got one with ", tensors.size(),
+               "; make it with the same constructor arguments as the replicated one");
+  std::vector<at::Tensor> values;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Variable& variable = variables[i];
+    const std::string name = "/" + tensors[i].name;
+    const TensorSpec got = TensorSpec::of(tensors[i].tensor);
+    COHORT_CHECK(
+        variable.name().ends_with(name) && variable.spec() == got, ErrorCode::invalid_argument,
+        "[strategy.load] expected a module with '", variable.name(), "' ",
+        variable.spec().to_string(), ", got '", tensors[i].name, "' ", got.to_string(),
+        " in its place; make it with the same constructor arguments as the replicated one");
+    values.push_back(tensors[i].tensor.detach().contiguous());
+  }
+  return values;
 }
 
 }  // namespace cohort::internal

@@ -17,7 +17,8 @@ LocalVariable::LocalVariable(std::string name, at::Tensor value, bool is_trainab
     : name_(std::move(name)),
       spec_(TensorSpec::of(value)),
       is_trainable_(is_trainable),
-      value_(std::move(value)) {
+      value_(std::move(value)),
+      named_(value_, name_) {
   check_tensor(name_, value_, is_trainable_);
 }
 

@@ -56,9 +56,9 @@ class COHORT_API Variable {
   const at::Tensor& tensor() const { return impl_->tensor(); }
   // A value of the variable's own dtype and shape: invalid_argument otherwise, and nothing is sent.
   // unimplemented in a replica context of several replicas, whose values are not reduced yet.
-  void assign(const at::Tensor& value) { impl_->assign(AssignKind::assign, value); }
-  void assign_add(const at::Tensor& value) { impl_->assign(AssignKind::add, value); }
-  void assign_sub(const at::Tensor& value) { impl_->assign(AssignKind::sub, value); }
+  void assign(const at::Tensor& value) const { impl_->assign(AssignKind::assign, value); }
+  void assign_add(const at::Tensor& value) const { impl_->assign(AssignKind::add, value); }
+  void assign_sub(const at::Tensor& value) const { impl_->assign(AssignKind::sub, value); }
   const std::shared_ptr<VariableImpl>& impl() const { return impl_; }
   bool operator==(const Variable& other) const { return impl_ == other.impl_; }
 
@@ -66,7 +66,8 @@ class COHORT_API Variable {
   std::shared_ptr<VariableImpl> impl_;
 };
 
-// A variable in this process, with its slots.
+// A variable in this process, with its slots. Workers do not have it: a scheduled step that uses it
+// is refused; make it with ParameterServerStrategy::variable() there.
 COHORT_API Variable local_variable(std::string name, at::Tensor value, bool is_trainable = true);
 
 }  // namespace cohort

@@ -20,19 +20,64 @@ Error cancelled_by(const Error& first) {
                ErrorCause::cancelled_by_job);
 }
 
+Verdict stopped_before() {
+  return {Verdict::Kind::raise,
+          Error(ErrorCode::cancelled,
+                "[coordinator.schedule] expected a running coordinator, got one that was stopped; "
+                "schedule before it is destroyed")};
+}
+
+Error no_longer_wanted() {
+  return Error(ErrorCode::cancelled,
+               "[coordinator.run_epoch] cancelled because its epoch was given up",
+               ErrorCause::cancelled_by_job);
+}
+
 }  // namespace
 
 ClosureTable::ClosureTable(std::size_t capacity, std::size_t workers)
-    : capacity_(capacity), resources_(workers), entries_(kFirstEntries) {}
+    : capacity_(capacity), own_(workers), resources_(workers), entries_(kFirstEntries) {}
+
+Verdict ClosureTable::put_on(WorkerId worker, ClosureId closure) {
+  if (is_stopped_) return stopped_before();
+  COHORT_ASSERT(closure >= next_ && !error_);
+  accept(closure);
+  Entry& put = entry(closure);
+  put.worker = worker;
+  put.is_own = true;
+  enqueue_own(closure);
+  return {};
+}
+
+void ClosureTable::withdraw(ClosureId closure, Actions& actions) {
+  if (closure < base_ || closure >= next_) return;
+  Entry& withdrawn = entry(closure);
+  if (!withdrawn.is_own || withdrawn.phase == Phase::retired) return;
+  withdrawn.is_withdrawn = true;
+  if (withdrawn.phase != Phase::queued) return;
+  own_[withdrawn.worker].erase(closure);
+  --own_count_;
+  fail(closure, no_longer_wanted(), actions);
+  settle(actions);
+}
+
+void ClosureTable::enqueue_own(ClosureId closure) {
+  own_[entry(closure).worker].insert(closure);
+  ++own_count_;
+}
+
+std::optional<ClosureId> ClosureTable::take_own(WorkerId worker) {
+  std::set<ClosureId>& own = own_[worker];
+  if (own.empty()) return std::nullopt;
+  const ClosureId closure = *own.begin();
+  own.erase(own.begin());
+  --own_count_;
+  start(closure, worker);
+  return closure;
+}
 
 Verdict ClosureTable::put(ClosureId closure, Actions& actions) {
-  if (is_stopped_) {
-    return {
-        Verdict::Kind::raise,
-        Error(ErrorCode::cancelled,
-              "[coordinator.schedule] expected a running coordinator, got one that was stopped; "
-              "schedule before it is destroyed")};
-  }
+  if (is_stopped_) return stopped_before();
   if (closure < next_) return put_again(closure, actions);
   // Another caller is about to raise the error: this closure belongs to the time after that.
   if (is_cancelling_ && running_ > 0) return wait();
@@ -92,15 +137,19 @@ std::optional<ClosureId> ClosureTable::take(WorkerId worker, Actions& actions) {
   } else {
     return std::nullopt;
   }
+  start(closure, worker);
+  // A putter is not woken for every single slot: that would cost a change of threads for each
+  // closure.
+  if (has_putters_ && queued_for_any() < capacity_ - capacity_ / 16) wake(actions);
+  return closure;
+}
+
+void ClosureTable::start(ClosureId closure, WorkerId worker) {
   Entry& taken = entry(closure);
   taken.worker = worker;
   taken.phase = Phase::running;
   ++taken.attempts;
   ++running_;
-  // A putter is not woken for every single slot: that would cost a change of threads for each
-  // closure.
-  if (has_putters_ && queued() < capacity_ - capacity_ / 16) wake(actions);
-  return closure;
 }
 
 void ClosureTable::finished(ClosureId closure, Actions& actions) {
@@ -114,9 +163,13 @@ void ClosureTable::put_back(ClosureId closure, Place place, Actions& actions) {
   Entry& returned = leave_flight(closure, "put_back");
   if (error_) {
     fail(closure, cancelled_by(*error_), actions);
+  } else if (returned.is_withdrawn) {
+    fail(closure, no_longer_wanted(), actions);
   } else {
     returned.phase = Phase::queued;
-    if (place == Place::front) {
+    if (returned.is_own) {
+      enqueue_own(closure);
+    } else if (place == Place::front) {
       retried_.push(closure);
     } else {
       queue_.push_back(closure);
@@ -160,6 +213,8 @@ void ClosureTable::stop(Actions& actions) {
   }
   queue_.clear();
   retried_ = {};
+  for (std::set<ClosureId>& own : own_) own.clear();
+  own_count_ = 0;
   for (std::deque<ClosureId>& own : resources_) own.clear();
   running_ = held_ = 0;
   error_.reset();
@@ -266,6 +321,11 @@ void ClosureTable::drain(Actions& actions) {
   for (; !retried_.empty(); retried_.pop()) fail(retried_.top(), cancelled, actions);
   for (const ClosureId closure : queue_) fail(closure, cancelled, actions);
   queue_.clear();
+  for (std::set<ClosureId>& own : own_) {
+    for (const ClosureId closure : own) fail(closure, cancelled, actions);
+    own.clear();
+  }
+  own_count_ = 0;
 }
 
 void ClosureTable::wake(Actions& actions) {

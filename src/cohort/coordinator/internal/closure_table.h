@@ -11,6 +11,7 @@
 #include <functional>
 #include <optional>
 #include <queue>
+#include <set>
 #include <vector>
 
 #include "cohort/coordinator/closure_queue.h"
@@ -28,6 +29,15 @@ class ClosureTable {
   Verdict put(ClosureId closure, Actions& actions);
   Verdict join(Actions& actions);
   Verdict done(Actions& actions);
+
+  // A closure that `worker` alone may run, in the order of ids and before all others; it comes back
+  // to the same one when it is retried. Counted and cancelled as others, whatever the capacity.
+  // Raises after stop(); not while an error is set.
+  Verdict put_on(WorkerId worker, ClosureId closure);
+  // Such a closure is wanted no more: it ends as cancelled, at once where it is queued, or where it
+  // would be put back.
+  void withdraw(ClosureId closure, Actions& actions);
+  std::optional<ClosureId> take_own(WorkerId worker);
 
   // Resource closures belong to one worker. They ignore errors and capacity, are not counted and
   // not cancelled.
@@ -60,7 +70,9 @@ class ClosureTable {
   bool has_error() const { return error_.has_value(); }
   // From the first call that has seen the error until one has raised it.
   bool is_cancelling() const { return is_cancelling_; }
-  std::size_t queued() const { return queue_.size() + retried_.size(); }
+  std::size_t queued() const { return queued_for_any() + own_count_; }
+  std::size_t queued_for_any() const { return queue_.size() + retried_.size(); }
+  bool has_own() const { return own_count_ > 0; }
   std::size_t in_flight() const { return running_ + held_; }
   std::size_t held() const { return held_; }
   ClosureId low_watermark() const { return base_; }
@@ -72,6 +84,8 @@ class ClosureTable {
     WorkerId worker = 0;
     std::uint32_t attempts = 0;
     Phase phase = Phase::retired;
+    bool is_own = false;  // of its worker alone
+    bool is_withdrawn = false;
   };
 
   Entry& entry(ClosureId closure) { return entries_[closure & (entries_.size() - 1)]; }
@@ -92,11 +106,15 @@ class ClosureTable {
   void start_cancelling(Actions& actions);
   void drain(Actions& actions);
   void wake(Actions& actions);
-  bool is_full() const { return capacity_ != 0 && queued() >= capacity_; }
+  bool is_full() const { return capacity_ != 0 && queued_for_any() >= capacity_; }
+  void enqueue_own(ClosureId closure);
+  void start(ClosureId closure, WorkerId worker);
 
   std::size_t capacity_;
   std::deque<ClosureId> queue_;
   std::priority_queue<ClosureId, std::vector<ClosureId>, std::greater<>> retried_;
+  std::vector<std::set<ClosureId>> own_;  // those of put_on(), by worker
+  std::size_t own_count_ = 0;
   std::vector<std::deque<ClosureId>> resources_;  // by worker
   // The closures from base_ on, in a ring whose size is a power of two. All below base_ are
   // retired.

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
-#include <unordered_map>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "cohort/coordinator/closure_queue.h"
@@ -20,18 +22,36 @@ class EagerSteps {
  public:
   explicit EagerSteps(ParameterServerStrategy& strategy) : strategy_(strategy) {}
 
-  // Runs it here and gives its result. Throws what a worker would report.
-  Nest run(const Function& fn, const std::vector<Nest>& arguments, ClosureId closure);
-  void release(const std::vector<std::uint64_t>& iterators) {
-    for (const std::uint64_t id : iterators) iterators_.erase(id);
+  // What a step of an epoch gave.
+  struct Run {
+    Nest result;
+    std::uint64_t rows = 0;  // of its element's first field
+  };
+
+  // Runs it here, on elements of worker 0, and gives its result. Throws what a worker would report.
+  Nest run(const Function& fn, const std::vector<Nest>& arguments, ClosureId closure) {
+    return run_as(fn, arguments, closure, 0);
   }
+  // The same with the next element of that worker of the first argument, an iterator; nothing at
+  // its end.
+  std::optional<Run> run_next(const Function& fn, const std::vector<Nest>& arguments,
+                              ClosureId closure, std::uint32_t worker);
+  void release(const std::vector<std::uint64_t>& iterators);
 
  private:
-  Nest call(const Function& fn, const std::vector<Nest>& arguments);
-  std::shared_ptr<Iterator> iterator_of(const IteratorHandle& handle);
+  class Elements;
+  struct WorkerIterator {
+    std::shared_ptr<Iterator> iterator;
+    Elements* elements = nullptr;  // of it
+  };
+
+  Nest run_as(const Function& fn, const std::vector<Nest>& arguments, ClosureId closure,
+              std::uint32_t worker);
+  Nest call(const Function& fn, const std::vector<Nest>& arguments, std::uint32_t worker);
+  const WorkerIterator& iterator_of(const IteratorHandle& handle, std::uint32_t worker);
 
   ParameterServerStrategy& strategy_;
-  std::unordered_map<std::uint64_t, std::shared_ptr<Iterator>> iterators_;
+  std::map<std::pair<std::uint64_t, std::uint32_t>, WorkerIterator> iterators_;  // by id and worker
 };
 
 }  // namespace cohort::coordinator

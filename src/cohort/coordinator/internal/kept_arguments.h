@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace cohort::coordinator::internal {
@@ -45,6 +46,8 @@ class KeptArguments {
   // nobody else can write to is not copied: the caller holds `handles` of it, and its memory is
   // LibTorch's.
   void keep(std::vector<at::Tensor>& arguments, std::size_t handles);
+  // Takes `arguments` as they are: nobody writes to them any more.
+  void share(std::vector<at::Tensor> arguments) { others_ = std::move(arguments); }
   // All of them, in their order.
   std::vector<at::Tensor> restored(ArgumentTensors& tensors) const;
 

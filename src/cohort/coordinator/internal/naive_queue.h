@@ -22,6 +22,8 @@ class NaiveQueue {
   struct Closure {
     Where where = Where::queued;
     std::optional<WorkerId> worker;
+    std::optional<WorkerId> own;  // the one that alone may run it
+    bool is_withdrawn = false;
     std::uint32_t starts = 0;
     // Smaller comes first: put at the tail it is a running number, at the front the negative of
     // infinity and the id.
@@ -55,6 +57,22 @@ class NaiveQueue {
     verdict == "wait" ? void(unanswered_.insert(id)) : void(unanswered_.erase(id));
     return verdict;
   }
+
+  std::string put_on(WorkerId worker, ClosureId id) {
+    if (is_stopped_) return "raise stopped";
+    closures_[id].own = worker;
+    dispatch();
+    return "proceed";
+  }
+  void withdraw(ClosureId id) {
+    const auto found = closures_.find(id);
+    if (found == closures_.end() || !found->second.own) return;
+    found->second.is_withdrawn = true;
+    if (found->second.where == Where::queued)
+      finish(id, "fail " + std::to_string(id) + " cancelled");
+    dispatch();
+  }
+  bool has_error() const { return error_.has_value(); }
 
   std::string join() { return ask("wait"); }
   std::string done() { return ask("no"); }
@@ -171,7 +189,13 @@ class NaiveQueue {
 
  private:
   void say(std::string line) { lines_.push_back(std::move(line)); }
-  bool is_full() const { return options_.capacity && count(Where::queued) >= options_.capacity; }
+  bool is_full() const {
+    const auto waits = [](const auto& c) {
+      return c.second.where == Where::queued && !c.second.own;
+    };
+    const auto queued = std::count_if(closures_.begin(), closures_.end(), waits);
+    return options_.capacity && static_cast<std::size_t>(queued) >= options_.capacity;
+  }
 
   std::string ask(const std::string& otherwise) {
     if (error_) return cancel_and_raise();
@@ -216,7 +240,7 @@ class NaiveQueue {
   }
 
   void put_back(ClosureId id, bool to_front) {
-    if (error_) {
+    if (error_ || closures_[id].is_withdrawn) {
       finish(id, "fail " + std::to_string(id) + " cancelled");
     } else {
       Closure& closure = closures_[id];
@@ -304,6 +328,12 @@ class NaiveQueue {
     for (const ClosureId id : at(Where::traced)) {
       if (has_slot(worker_of(id))) start(id, worker_of(id));
     }
+    for (const ClosureId id : at(Where::queued)) {
+      const std::optional<WorkerId> own = closures_[id].own;
+      if (!own || !workers_[*own].is_ready || !has_slot(*own)) continue;
+      ++closures_[id].starts;
+      start(id, *own);
+    }
     while (true) {
       std::optional<WorkerId> best;
       const auto key = [&](WorkerId w) { return std::pair(load(w), workers_[w].changed); };
@@ -312,6 +342,7 @@ class NaiveQueue {
         if (!best || key(w) < key(*best)) best = w;
       }
       std::vector<ClosureId> waiting = at(Where::queued);
+      std::erase_if(waiting, [&](ClosureId id) { return closures_[id].own.has_value(); });
       if (!best || waiting.empty()) return;
       const ClosureId first = *std::min_element(
           waiting.begin(), waiting.end(),

@@ -81,6 +81,10 @@ class QueueScript {
     }
     return lines;
   }
+  Lines put_on(WorkerId worker, ClosureId closure) {
+    return asked(queue_.put_on(worker, closure, now_, actions_));
+  }
+  Lines withdraw(ClosureId closure) { return (queue_.withdraw(closure, now_, actions_), taken()); }
   Lines join() { return asked(queue_.join(now_, actions_)); }
   Lines done() { return asked(queue_.done(now_, actions_)); }
   // What the last caller was told.

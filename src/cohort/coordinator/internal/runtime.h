@@ -19,6 +19,7 @@
 #include "cohort/coordinator/closure_queue.h"
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/coordinator/internal/eager_steps.h"
+#include "cohort/coordinator/internal/epoch_run.h"
 #include "cohort/coordinator/internal/in_flight_window.h"
 #include "cohort/coordinator/internal/iterator_handle.h"
 #include "cohort/coordinator/internal/kept_arguments.h"
@@ -33,6 +34,9 @@ namespace cohort::coordinator {
 // Throws failed_precondition, naming the call, where a function is being traced, or runs eagerly,
 // on this thread: it would wait for itself.
 void check_outside_step(std::string_view call);
+// Throws invalid_argument for tensors that cannot travel, or whose gradients would stay behind.
+void check_tensors(const Function& fn, std::span<const Nest> arguments,
+                   const BoundArguments& bound);
 
 // Thread-safe.
 class Runtime final : public std::enable_shared_from_this<Runtime> {
@@ -55,9 +59,20 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   bool join(std::optional<Duration> timeout);
   bool done();
   void wait_for(const RemoteState& state, Deadline deadline);
-  std::shared_ptr<IteratorHandle> create_iterator(
-      ElementSpec spec, std::shared_ptr<const std::vector<Bytes>> datasets);
+  // `epoch`: for that pass over the data alone.
+  std::shared_ptr<IteratorHandle> create_iterator(std::shared_ptr<const PerWorkerData> data,
+                                                  std::optional<std::uint64_t> epoch);
   void release_iterator(std::uint64_t id) noexcept;
+  // See Epoch.
+  std::shared_ptr<EpochRun> begin_epoch(const Function& fn,
+                                        const std::shared_ptr<const PerWorkerData>& data,
+                                        std::vector<Nest> arguments);
+  std::optional<EpochStep> next_step(const std::shared_ptr<EpochRun>& epoch);
+  void give_up(EpochRun& epoch) noexcept;
+  // Each dealt out to the workers, the newest ones alone: the passes over it are counted there.
+  std::shared_ptr<const PerWorkerData> distributed(const Dataset& dataset);
+  // Of data that every worker gets whole, once.
+  void warn_of_whole(const PerWorkerData& data);
   CoordinatorStatistics statistics() const;
   // The closures that have not ended, and what is kept for each.
   std::size_t pending_count() const;
@@ -77,6 +92,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
     std::uint64_t epoch = 0;   // over which of its connections; 0: not yet
     bool waits_for_program = false;
     bool is_retried = false;  // an earlier attempt may have pushed its updates
+    EpochPlace in_epoch;
   };
   struct Worker {
     ClusterConnection::WorkerLink link;
@@ -107,6 +123,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
     Deadline deadline = {};
     Flush last = Flush::all;
     const RemoteState* awaited = nullptr;
+    const EpochRun* epoch = nullptr;
   };
   void check_running(std::string_view call) const;
   RemoteValue run_eagerly(const Function& fn, const std::vector<Nest>& arguments);
@@ -124,6 +141,23 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   // says whether it does.
   bool gives_way(const Error& error);
   void warn_of_what_is_left() COHORT_REQUIRES(mutex_);
+
+  // Epochs (runtime_epochs.cpp).
+  std::optional<EpochStep> take_finished(EpochRun& epoch, bool& wants_steps);
+  std::size_t open_steps_max(std::size_t worker) const COHORT_REQUIRES(mutex_);
+  Verdict ask_for_step(const std::shared_ptr<EpochRun>& epoch,
+                       const std::shared_ptr<StepFunction>& step, Actions& actions)
+      COHORT_REQUIRES(mutex_);
+  Verdict put_step(const std::shared_ptr<EpochRun>& epoch, std::uint32_t worker,
+                   const std::shared_ptr<StepFunction>& step, Actions& actions)
+      COHORT_REQUIRES(mutex_);
+  std::optional<EpochStep> end_of(EpochRun& epoch);
+  void withdraw_steps(EpochRun& epoch, Actions& actions) COHORT_REQUIRES(mutex_);
+  void resolve_step(Pending& pending, const std::optional<Error>& error) COHORT_REQUIRES(mutex_);
+  void check_order(EpochRun& epoch, std::uint32_t worker) const COHORT_REQUIRES(mutex_);
+  void check_orders(std::uint32_t lost_worker) COHORT_REQUIRES(mutex_);
+  std::optional<EpochStep> next_eager_step(EpochRun& epoch);
+  std::string debtors_of(const EpochRun& epoch) const COHORT_REQUIRES(mutex_);
   bool is_over() const { return is_stopping_ || is_replaced_; }
 
   // Functions.
@@ -236,6 +270,10 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   std::uint64_t version_ COHORT_GUARDED_BY(mutex_) = 0;
   std::unordered_map<std::uint64_t, std::weak_ptr<IteratorHandle>> iterators_
       COHORT_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<EpochRun>> epochs_ COHORT_GUARDED_BY(mutex_);
+  std::vector<std::pair<Dataset, std::shared_ptr<const PerWorkerData>>> distributed_
+      COHORT_GUARDED_BY(mutex_);
+  bool has_warned_of_whole_ COHORT_GUARDED_BY(mutex_) = false;
   TimePoint last_end_ COHORT_GUARDED_BY(mutex_);
   int fetchers_ COHORT_GUARDED_BY(mutex_) = 0;  // callers that wait for one closure's result
   CoordinatorStatistics totals_ COHORT_GUARDED_BY(mutex_);

@@ -79,6 +79,8 @@ class StepFunction {
   // Takes the last trace back: the workers refused it.
   void drop_last_program();
   std::size_t trace_count() const { return programs_.size(); }
+  // Whether the step draws elements from that argument. After the first trace.
+  bool draws_from(std::int64_t resource) const;
 
   // other_flags: variables require a gradient now that did not, or the other way round; stale:
   // tensors that the programs hold as constants were written to, or are gone.

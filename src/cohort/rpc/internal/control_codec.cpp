@@ -184,11 +184,15 @@ proto::IteratorSpec to_proto(const IteratorSpec& iterator) {
   message.set_id(iterator.id);
   message.set_dataset(to_string(iterator.dataset));
   message.set_seed(iterator.seed);
+  if (iterator.epoch) message.set_epoch(*iterator.epoch);
   return message;
 }
 
 IteratorSpec from_proto(const proto::IteratorSpec& message) {
-  return {.id = message.id(), .dataset = to_bytes(message.dataset()), .seed = message.seed()};
+  IteratorSpec iterator{
+      .id = message.id(), .dataset = to_bytes(message.dataset()), .seed = message.seed()};
+  if (message.has_epoch()) iterator.epoch = message.epoch();
+  return iterator;
 }
 
 proto::ReleaseRequest to_proto(const std::vector<std::uint64_t>& resources) {

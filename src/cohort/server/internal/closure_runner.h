@@ -106,7 +106,11 @@ class ClosureRunner {
   void run(Item item, bool more_follow);
   void run_program(Item& item, const WorkerFunction& function,
                    const std::shared_ptr<Running>& running);
-  Draws draw(const Item& item, const WorkerFunction& function);
+  // Nothing: a step of an epoch for which there is no element.
+  std::optional<Draws> draw(const Item& item, const WorkerFunction& function);
+  Fields draw_one(const Item& item, const WorkerFunction& function, std::int64_t resource);
+  std::optional<Fields> draw_for_epoch(const Item& item, const WorkerFunction& function,
+                                       std::uint64_t number);
   void park(const Item& item, Draws draws);
   std::vector<rpc::Frame> ask(std::vector<Question> questions, Running& running);
 

@@ -24,21 +24,30 @@ class WorkerIterator {
   // A pipeline that cannot be built is kept as the error every use of it throws (closure_input).
   WorkerIterator(const rpc::IteratorSpec& spec, const RunOptions& options);
 
-  // Throws out_of_range at the end.
+  // Throws out_of_range at the end, with the number of elements before it.
   Fields next();
+  // The element of this number, 0, 1, …; nullopt at the end. After an element that comes later, the
+  // pipeline is built again and begins at its start; its order must then be the same. An error
+  // takes the place of an element.
+  std::optional<Fields> at(std::uint64_t position);
   // Up to `count` elements, which next() will still give. Fewer at the end and before an error,
   // which next() throws then; throws where the first one is an error, or has a field of strings.
   std::vector<Fields> peek(std::size_t count);
 
  private:
+  void start() COHORT_REQUIRES(mutex_);
   bool draw(Fields& fields) COHORT_REQUIRES(mutex_);
+  bool take(Fields& fields) COHORT_REQUIRES(mutex_);
   void throw_peeked_error() COHORT_REQUIRES(mutex_);
 
+  const RunOptions options_;
   Mutex mutex_;
+  std::optional<Dataset> dataset_;
   std::unique_ptr<ElementSource> source_ COHORT_GUARDED_BY(mutex_);
   std::optional<Error> broken_;
   std::deque<Fields> peeked_ COHORT_GUARDED_BY(mutex_);
   std::optional<Error> peeked_error_ COHORT_GUARDED_BY(mutex_);  // in the place of the next one
+  std::uint64_t taken_ COHORT_GUARDED_BY(mutex_) = 0;  // elements and errors that callers have
 };
 
 // Iterators that nobody asks any more end on threads of their own: a pipeline's threads may be in a

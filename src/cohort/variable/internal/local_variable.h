@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cohort/core/mutex.h"
+#include "cohort/function/local_tensors.h"
 #include "cohort/variable/variable.h"
 
 namespace cohort::variable {
@@ -33,6 +34,7 @@ class LocalVariable final : public VariableImpl {
   mutable Mutex mutex_;
   // The handle never changes; the mutex guards what it refers to.
   at::Tensor value_;
+  const function::LocalTensorName named_;  // for who traces a step that uses it
   std::map<std::string, std::vector<at::Tensor>, std::less<>> slots_ COHORT_GUARDED_BY(mutex_);
 };
 

@@ -149,6 +149,7 @@ void Recorder::expect_freezable(const at::Tensor& tensor) const {
            "that step and pass it as an argument, or assign it to a variable");
   }
   if (tensor.requires_grad()) {
+    refuse_local_variable(tensor);
     refuse("it reads a tensor (", spec,
            ") that requires a gradient but is no registered variable: the parameter would be "
            "frozen. Create its module with the strategy's replicate(), or pass it as an argument");

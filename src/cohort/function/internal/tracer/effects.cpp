@@ -92,6 +92,7 @@ int Recorder::variable_index(const at::Tensor& variable) {
     if (traced != nullptr) return add_variable(*traced, variable);
   }
   if (memory == nullptr || memory->origin != Origin::variable) {
+    refuse_local_variable(variable);
     refuse("the tensor to update (", TensorSpec::of(variable).to_string(),
            ") is no registered variable");
   }

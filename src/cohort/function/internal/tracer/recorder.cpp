@@ -287,7 +287,9 @@ void Recorder::expect_recordable(const c10::OperatorHandle& op, Arguments argume
     }
     refuse(
         "its result is a host value that depends on tensor data; a traced function cannot branch "
-        "on it or compute with it on the host: keep it a tensor (torch::where, clamp), or do this "
+        "on it or compute with it on the host: keep it a tensor (torch::where, clamp; "
+        "cohort::clip_by_global_norm() "
+        "in place of clip_grad_norm_()), or do this "
         "outside the function");
   }
   if (has_dynamic_shape(op, arguments) &&

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "cohort/function/local_tensors.h"
+
 namespace cohort::function {
 
 // A value type; thrown and caught inside the tracer only, never through LibTorch.
@@ -19,6 +21,15 @@ template <class... Parts>
   std::ostringstream text;
   (text << ... << parts);
   throw Refusal{text.str()};
+}
+
+// Names the variable, where the tensor is that of one in this process alone.
+inline void refuse_local_variable(const at::Tensor& tensor) {
+  const std::string name = local_name_of(tensor);
+  if (name.empty()) return;
+  refuse("it uses the local variable '", name,
+         "', which this process alone has, and other processes run the program: make it with the "
+         "strategy's variable(), or its module with replicate()");
 }
 
 }  // namespace cohort::function

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Closures that belong to one worker: the steps of epochs.
+#include <gtest/gtest.h>
+
+#include "cohort/coordinator/internal/queue_script.h"
+
+namespace cohort::coordinator::internal {
+namespace {
+
+TEST(ClosureQueueOwn, RunOnTheirWorkerAloneInTheOrderOfTheirIds) {
+  QueueScript queue(2, {.in_flight_per_worker = 1});
+  EXPECT_EQ(queue.put_on(1, 1), Lines({"dispatch 1 to 1"}));
+  EXPECT_EQ(queue.put_on(1, 2), Lines());
+  EXPECT_EQ(queue.put_on(1, 3), Lines());
+  EXPECT_EQ(queue.ok(1, 1), Lines({"complete 1", "dispatch 2 to 1"}));
+  EXPECT_EQ(queue.ok(2, 1), Lines({"complete 2", "dispatch 3 to 1"}));
+}
+
+TEST(ClosureQueueOwn, GoBeforeThoseThatAnyWorkerMayRun) {
+  QueueScript queue(1, {.in_flight_per_worker = 1});
+  queue.put_all({1, 2});
+  EXPECT_EQ(queue.put_on(0, 3), Lines());
+  EXPECT_EQ(queue.ok(1, 0), Lines({"complete 1", "dispatch 3 to 0"}));
+  EXPECT_EQ(queue.ok(3, 0), Lines({"complete 3", "dispatch 2 to 0"}));
+}
+
+TEST(ClosureQueueOwn, WaitForTheirLostWorker) {
+  QueueScript queue(2, {.in_flight_per_worker = 2});
+  queue.put_on(1, 1);
+  queue.put_on(1, 2);
+  queue.put_on(1, 3);
+  EXPECT_EQ(queue.lost(1), Lines({"recover 1"}));
+  queue.join();
+  EXPECT_EQ(queue.verdict(), "wait");
+  EXPECT_EQ(queue.ready(1), Lines({"dispatch 1 to 1", "dispatch 2 to 1"}));
+}
+
+TEST(ClosureQueueOwn, ReturnToTheirWorkerWhenTheyAreRetried) {
+  QueueScript queue(2, {.in_flight_per_worker = 1});
+  queue.put_on(1, 1);
+  queue.put_on(1, 2);
+  EXPECT_EQ(queue.cancelled(1, 1), Lines({"dispatch 1 to 1"})) << "before the later one";
+}
+
+TEST(ClosureQueueOwn, WaitForAProgramAsOthers) {
+  QueueScript queue(2, {.in_flight_per_worker = 1});
+  queue.put_on(1, 1);
+  EXPECT_EQ(queue.needs_program(1, 1), Lines({"trace for 1"}));
+  queue.lost(1);
+  EXPECT_EQ(queue.traced(1), Lines());
+  EXPECT_EQ(queue.ready(1), Lines({"dispatch 1 to 1"}));
+}
+
+TEST(ClosureQueueOwn, TakeNoRoomInTheQueue) {
+  QueueScript queue(1, {.capacity = 1, .in_flight_per_worker = 1});
+  for (ClosureId closure = 1; closure < 5; ++closure) queue.put_on(0, closure);
+  queue.put(5);
+  EXPECT_EQ(queue.verdict(), "proceed");
+}
+
+TEST(ClosureQueueOwn, AreCancelledWithAllOthers) {
+  QueueScript queue(2, {.in_flight_per_worker = 1});
+  queue.put_on(0, 1);
+  queue.put_on(0, 2);
+  queue.failed(1, 0);
+  EXPECT_EQ(queue.join(), Lines({"fail 2 cancelled"}));
+  EXPECT_EQ(queue.verdict(), "raise E");
+  queue.join();
+  EXPECT_EQ(queue.verdict(), "proceed");
+}
+
+TEST(ClosureQueueOwn, EndWhenTheyAreWithdrawn) {
+  QueueScript queue(1, {.in_flight_per_worker = 1});
+  queue.put_on(0, 1);
+  queue.put_on(0, 2);
+  EXPECT_EQ(queue.withdraw(2), Lines({"fail 2 cancelled"}));
+  EXPECT_EQ(queue.withdraw(1), Lines()) << "it runs";
+  EXPECT_EQ(queue.lost(0), Lines({"fail 1 cancelled", "recover 0"}));
+  queue.join();
+  EXPECT_EQ(queue.verdict(), "proceed") << "nothing waits for the lost worker";
+}
+
+}  // namespace
+}  // namespace cohort::coordinator::internal

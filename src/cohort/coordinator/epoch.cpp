@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/epoch.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include <utility>
+
+#include "cohort/coordinator/internal/runtime.h"
+#include "cohort/core/string_tensor.h"
+
+namespace cohort {
+namespace {
+
+// A number as a 0-dim tensor; undefined for what has no sum.
+at::Tensor summand_of(const Nest& leaf) {
+  switch (leaf.kind()) {
+    case Nest::Kind::integer:
+      return at::scalar_tensor(leaf.integer(), at::kLong);
+    case Nest::Kind::real:
+      return at::scalar_tensor(leaf.real(), at::kDouble);
+    case Nest::Kind::boolean:
+      return at::scalar_tensor(leaf.boolean() ? 1 : 0, at::kLong);
+    case Nest::Kind::tensor:
+      break;
+    default:
+      return {};
+  }
+  const at::Tensor& tensor = leaf.tensor();
+  if (StringTensor::is(tensor)) return {};
+  if (tensor.is_complex()) return tensor.to(at::kComplexDouble);
+  return tensor.to(tensor.is_floating_point() ? at::kDouble : at::kLong);
+}
+
+}  // namespace
+
+// Sums of what steps returned. Thread-compatible.
+class Epoch::Metrics {
+ public:
+  explicit Metrics(std::size_t workers) { result_.steps_per_worker.resize(workers); }
+
+  void add(const EpochStep& step) {
+    ++result_.steps;
+    ++result_.steps_per_worker[step.worker];
+    result_.examples += step.examples;
+    result_.duration = Clock::system().now() - begin_;
+    const std::vector<Nest> leaves = step.result.flatten();
+    if (result_.steps == 1) {
+      structure_ = step.result;
+      sums_.resize(leaves.size());
+    }
+    COHORT_ASSERT(leaves.size() == sums_.size());
+    for (std::size_t i = 0; i < leaves.size(); ++i)
+      sums_[i].add(summand_of(leaves[i]), static_cast<double>(step.examples));
+  }
+
+  EpochResult result() const {
+    EpochResult result = result_;
+    result.sum = filled([](const Sums& sums) { return sums.plain; });
+    const auto examples = static_cast<double>(result_.examples);
+    result.mean = filled([examples](const Sums& sums) { return sums.weighted.div(examples); });
+    return result;
+  }
+
+ private:
+  struct Sums {
+    at::Tensor plain;
+    at::Tensor weighted;
+    bool is_void = false;  // there is none
+
+    void add(const at::Tensor& value, double weight) {
+      is_void = is_void || !value.defined() || (plain.defined() && plain.sizes() != value.sizes());
+      if (is_void) return;
+      const at::Tensor share = value.mul(at::scalar_tensor(weight, at::kDouble));
+      plain = plain.defined() ? plain.add(value) : value.clone();
+      weighted = weighted.defined() ? weighted.add(share) : share;
+    }
+  };
+
+  template <class F>
+  Nest filled(F value_of) const {
+    if (sums_.empty()) return {};
+    std::size_t next = 0;
+    return structure_.map_leaves([&](const Nest&) -> Nest {
+      const Sums& sums = sums_[next++];
+      return sums.is_void ? Nest() : Nest(value_of(sums));
+    });
+  }
+
+  const TimePoint begin_ = Clock::system().now();
+  EpochResult result_;
+  Nest structure_;
+  std::vector<Sums> sums_;
+};
+
+Epoch::Epoch(std::shared_ptr<coordinator::Runtime> runtime,
+             std::shared_ptr<coordinator::EpochRun> run)
+    : runtime_(std::move(runtime)),
+      run_(std::move(run)),
+      metrics_(std::make_unique<Metrics>(runtime_->strategy().connection().num_workers())) {}
+
+Epoch::Epoch(Epoch&&) noexcept = default;
+
+Epoch::~Epoch() {
+  if (run_ != nullptr) runtime_->give_up(*run_);
+}
+
+std::optional<EpochStep> Epoch::next() {
+  std::optional<EpochStep> step = runtime_->next_step(run_);
+  if (step) metrics_->add(*step);
+  return step;
+}
+
+EpochResult Epoch::result() const { return metrics_->result(); }
+
+}  // namespace cohort

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// One pass over a dataset in which every element comes exactly once, also where workers are lost
+// and return. ClusterCoordinator::run_epoch() makes one and runs it to its end; a loop of one's own
+// takes its steps one by one:
+//
+//   Epoch epoch = coordinator.begin_epoch(step, data);
+//   while (std::optional<EpochStep> done = epoch.next()) std::cout << done->result << '\n';
+//   const EpochResult result = epoch.result();
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cohort/core/clock.h"
+#include "cohort/core/export.h"
+#include "cohort/core/nest.h"
+
+namespace cohort {
+
+namespace coordinator {
+struct EpochRun;  // coordinator/internal/epoch_run.h
+class Runtime;
+}  // namespace coordinator
+
+// A step that has ended well. A value type.
+struct EpochStep {
+  std::uint32_t worker = 0;
+  std::uint64_t step = 0;  // of this worker's: 0, 1, …
+  // Of its first element: the length of the first field's first dimension, as the number of rows of
+  // a batch; 1 for a scalar.
+  std::uint64_t examples = 0;
+  Nest result;  // what the step returned
+};
+
+struct EpochOptions {
+  // Called on the caller's thread for each step, in the order in which they end, as keras's
+  // on_train_batch_end. It may call the coordinator. What it throws gives the epoch up.
+  std::function<void(const EpochStep& step)> on_step = {};
+};
+
+// A value type.
+struct EpochResult {
+  std::uint64_t steps = 0;                      // that ended well: one an element
+  std::vector<std::uint64_t> steps_per_worker;  // 0 for a worker without data
+  std::uint64_t examples = 0;                   // of all steps
+  // What the steps returned, with the structure of one result and each tensor or number in it
+  // replaced: by its sum over the steps (int64 or float64), and by its mean (float64), in which a
+  // step weighs as many times as it has examples, as keras weighs batches. So a step that returns
+  // the mean of its batch gives the mean of all examples in `mean`, and one that returns a count
+  // gives the total in `sum`. Null in the place of strings, and where the steps' shapes differ.
+  Nest sum;
+  Nest mean;
+  Duration duration = Duration::zero();  // from the begin to the last step that was taken
+};
+
+// Used from one thread at a time; schedule() and others may be called beside it. The strategy must
+// outlive it. When it goes before its end, its steps that have not started are dropped.
+class COHORT_API Epoch {
+ public:
+  Epoch(std::shared_ptr<coordinator::Runtime> runtime, std::shared_ptr<coordinator::EpochRun> run);
+  ~Epoch();
+  Epoch(Epoch&&) noexcept;
+  Epoch& operator=(Epoch&&) = delete;
+
+  // Keeps the workers busy, up to twice as many steps ahead as are in flight on each, and gives the
+  // next step that has ended, in the order of ends; nullopt when every worker's data has ended.
+  //
+  // An element whose step has ended never comes again. One whose worker is lost comes again on that
+  // worker when it returns, to the same step with the same closure id, so that its updates count
+  // once. Learning rates have the values that they have when a step is scheduled, ahead.
+  //
+  // Throws the first application error, as join() does: an element that cannot be read, a step that
+  // fails, also of closures that were scheduled beside it. All that waited is cancelled then, the
+  // epoch has ended, and the coordinator is usable. out_of_range for a dataset without any element.
+  // failed_precondition where a worker was lost and its elements may come in another order
+  // (deterministic = false). data_loss where they were others. deadline_exceeded when no step has
+  // ended for the data timeout, naming the workers whose steps are missing; next() may be called
+  // again.
+  std::optional<EpochStep> next();
+  // Of the steps that next() has given.
+  EpochResult result() const;
+
+ private:
+  class Metrics;
+  std::shared_ptr<coordinator::Runtime> runtime_;
+  std::shared_ptr<coordinator::EpochRun> run_;
+  std::unique_ptr<Metrics> metrics_;
+};
+
+}  // namespace cohort

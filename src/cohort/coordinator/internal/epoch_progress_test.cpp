@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/internal/epoch_progress.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace cohort::coordinator::internal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+void run(EpochProgress& progress, std::size_t worker, std::uint64_t step) {
+  progress.close_step(worker);
+  progress.note_run(worker, step);
+}
+void end(EpochProgress& progress, std::size_t worker, std::uint64_t step) {
+  progress.close_step(worker);
+  progress.note_end(worker, step);
+}
+
+TEST(EpochProgress, NumbersTheStepsOfEachWorker) {
+  EpochProgress progress(2);
+  EXPECT_EQ(progress.add_step(0), 0U);
+  EXPECT_EQ(progress.add_step(0), 1U);
+  EXPECT_EQ(progress.add_step(1), 0U);
+  EXPECT_FALSE(progress.wants_step(0, 2));
+  EXPECT_TRUE(progress.wants_step(1, 2));
+}
+
+TEST(EpochProgress, IsOverWhenEveryWorkerHasEndedAndNothingIsOpen) {
+  EpochProgress progress(2);
+  for (int i = 0; i < 3; ++i) progress.add_step(0);
+  progress.add_step(1);
+  end(progress, 1, 0);
+  end(progress, 0, 2);
+  end(progress, 0, 1);
+  EXPECT_FALSE(progress.is_over()) << "step 0 of worker 0 runs";
+  EXPECT_FALSE(progress.wants_step(0, 9));
+  run(progress, 0, 0);
+  EXPECT_TRUE(progress.is_over());
+  EXPECT_THAT(progress.steps(), ElementsAre(1, 0));
+  EXPECT_FALSE(progress.contradiction());
+}
+
+TEST(EpochProgress, AnEndBeforeAnElementThatCameIsAContradiction) {
+  EpochProgress progress(1);
+  for (int i = 0; i < 3; ++i) progress.add_step(0);
+  run(progress, 0, 2);
+  end(progress, 0, 0);
+  end(progress, 0, 1);
+  ASSERT_TRUE(progress.contradiction());
+  EXPECT_THAT(progress.contradiction()->message(), HasSubstr("end after 0 steps"));
+  EXPECT_EQ(progress.contradiction()->origin(), "worker:0");
+}
+
+}  // namespace
+}  // namespace cohort::coordinator::internal

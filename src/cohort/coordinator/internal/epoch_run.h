@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// One epoch, as the coordinator's runtime sees it.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/coordinator/epoch.h"
+#include "cohort/coordinator/internal/epoch_progress.h"
+#include "cohort/coordinator/internal/iterator_handle.h"
+#include "cohort/core/error.h"
+#include "cohort/function/function.h"
+
+namespace cohort::coordinator {
+
+// Its first fields never change. The others are used only under the runtime's lock.
+struct EpochRun {
+  EpochRun(Function step, std::vector<Nest> its_arguments, std::string order, std::size_t workers)
+      : function(std::move(step)),
+        arguments(std::move(its_arguments)),
+        changing_order(std::move(order)),
+        progress(workers) {}
+
+  const Function function;
+  const std::vector<Nest> arguments;  // the iterator first; tensors that nobody writes to
+  const std::string changing_order;   // why elements may come in another order; empty: they do not
+  internal::EpochProgress progress;
+  std::deque<EpochStep> finished;  // steps that nobody has asked for yet
+  std::optional<Error> error;      // of the first step that did not end well
+  bool is_over = false;            // nothing more comes
+  std::uint32_t eager_worker = 0;  // whose elements come now, where steps run eagerly
+};
+
+// Which step of an epoch a closure is. A value type.
+struct EpochPlace {
+  std::shared_ptr<EpochRun> run;  // empty: it is none
+  std::uint32_t worker = 0;
+  std::uint64_t step = 0;
+  std::uint64_t rows = 0;  // as its worker reports
+  bool is_end = false;     // its worker had no element for it
+};
+
+}  // namespace cohort::coordinator

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+// Epochs: steps that belong to one worker each, numbered, and scheduled ahead of the caller.
+#include <algorithm>
+#include <utility>
+
+#include "cohort/coordinator/internal/callers.h"
+#include "cohort/coordinator/internal/runtime.h"
+#include "cohort/core/log.h"
+#include "cohort/core/string_tensor.h"
+#include "cohort/data/auto_shard.h"
+#include "cohort/data/element_order.h"
+#include "cohort/variable/hyperparameter.h"
+
+namespace cohort::coordinator {
+namespace {
+
+// Of the closures that a worker has in flight.
+constexpr std::size_t kStepsAhead = 2;
+// Of those that were distributed for run_epoch().
+constexpr std::size_t kDatasetsKept = 4;
+// The iterator of an epoch is its function's first resource.
+constexpr std::int64_t kEpochResource = 0;
+
+// Tensors as they are now, whatever their owner writes there during the epoch.
+std::vector<Nest> private_arguments(const std::vector<Nest>& arguments) {
+  std::vector<Nest> own;
+  for (const Nest& argument : arguments) {
+    own.push_back(argument.map_leaves([](const Nest& leaf) -> Nest {
+      if (!leaf.is_tensor() || StringTensor::is(leaf.tensor())) return leaf;
+      return leaf.tensor().detach().clone().requires_grad_(leaf.tensor().requires_grad());
+    }));
+  }
+  return own;
+}
+
+void check_draws(const StepFunction& step) {
+  COHORT_CHECK(step.draws_from(kEpochResource), ErrorCode::invalid_argument,
+               "[coordinator.run_epoch] expected a step that draws from its iterator, got '",
+               step.name(),
+               "', which draws nothing and would run for ever; call next() of its "
+               "iterator in it");
+}
+
+void check_finite_data(const PerWorkerData& data) {
+  for (std::size_t i = 0; i < data.cardinalities.size(); ++i) {
+    COHORT_CHECK(data.cardinalities[i] != kInfiniteCardinality, ErrorCode::invalid_argument,
+                 "[coordinator.run_epoch] expected a dataset that ends, got one without an end (of "
+                 "worker:",
+                 i, "); leave out repeat(), or schedule() a fixed number of steps");
+  }
+}
+
+Error epoch_is_over() {
+  return Error(
+      ErrorCode::failed_precondition,
+      "[coordinator.run_epoch] expected an epoch that goes on, got one that has ended with "
+      "an error; begin another one");
+}
+
+}  // namespace
+
+std::shared_ptr<const PerWorkerData> Runtime::distributed(const Dataset& dataset) {
+  {
+    const Lock lock(mutex_);
+    for (const auto& [known, data] : distributed_) {
+      if (known.node() == dataset.node()) return data;
+    }
+  }
+  const std::string why = data::why_order_may_change(dataset);
+  COHORT_CHECK(
+      why.empty(), ErrorCode::invalid_argument,
+      "[coordinator.distribute_dataset] expected a dataset that yields its elements in one "
+      "order on all workers, got ",
+      why,
+      ": some elements would come twice and others never; set deterministic to true, "
+      "or shard() before it in create_per_worker_dataset(fn)");
+  const std::int64_t workers = connection_.num_workers();
+  std::vector<Dataset> shares;
+  for (std::int64_t i = 0; i < workers; ++i) {
+    shares.push_back(auto_shard(
+        dataset, {.num_workers = workers, .index = i, .too_few_files = TooFewFiles::data}));
+  }
+  auto data = std::make_shared<const PerWorkerData>(shares);
+  const Lock lock(mutex_);
+  if (distributed_.size() == kDatasetsKept) distributed_.erase(distributed_.begin());
+  distributed_.emplace_back(dataset, data);
+  return data;
+}
+
+void Runtime::warn_of_whole(const PerWorkerData& data) {
+  const std::int64_t count = data.cardinalities.front();
+  if (connection_.num_workers() < 2 || !data.is_same_everywhere || count == kInfiniteCardinality)
+    return;
+  {
+    const Lock lock(mutex_);
+    if (std::exchange(has_warned_of_whole_, true)) return;
+  }
+  log_warn("every one of the ", connection_.num_workers(), " workers has the same dataset",
+           count >= 0 ? " of " + std::to_string(count) + " elements" : std::string(),
+           ", without shard(): each element comes that often in one pass; "
+           "coordinator.distribute_dataset(dataset) gives each worker its own part, and so does "
+           "dataset.shard(context) in create_per_worker_dataset(fn)");
+}
+
+std::shared_ptr<EpochRun> Runtime::begin_epoch(const Function& fn,
+                                               const std::shared_ptr<const PerWorkerData>& data,
+                                               std::vector<Nest> arguments) {
+  check_outside_step("run_epoch");
+  check_running("run_epoch");
+  COHORT_CHECK(
+      fn.state()->registered_name.empty(), ErrorCode::invalid_argument,
+      "[coordinator.run_epoch] expected a function that is traced, got the registered one '",
+      fn.name(), "', which can draw no elements; write the step as a cohort::Function");
+  COHORT_CHECK(fn.state()->arity == arguments.size() + 1, ErrorCode::invalid_argument,
+               "[coordinator.run_epoch] expected a step that takes the iterator and as many "
+               "arguments as are given, ",
+               arguments.size(), ", got '", fn.name(), "', which takes ", fn.state()->arity,
+               " arguments in all");
+  check_finite_data(*data);
+  warn_of_whole(*data);
+  const auto iterator = create_iterator(data, data->epochs++);
+  arguments.insert(arguments.begin(), Nest(std::shared_ptr<Handle>(iterator)));
+  fn.convert_numbers(arguments);
+  const BoundArguments bound = bind_arguments(arguments);
+  check_iterators(bound);
+  check_tensors(fn, arguments, bound);
+  auto epoch = std::make_shared<EpochRun>(fn, private_arguments(arguments), data->changing_order,
+                                          connection_.num_workers());
+  const Lock lock(mutex_);
+  std::erase_if(epochs_, [](const auto& one) { return one.expired(); });
+  epochs_.push_back(epoch);
+  return epoch;
+}
+
+std::size_t Runtime::open_steps_max(std::size_t worker) const {
+  return kStepsAhead * workers_[worker].window.size();
+}
+
+// One that has ended already; says whether a worker should get more steps.
+std::optional<EpochStep> Runtime::take_finished(EpochRun& epoch, bool& wants_steps) {
+  const Lock lock(mutex_);
+  wants_steps = false;
+  if (!epoch.is_over && !epoch.error) {
+    for (std::size_t i = 0; i < workers_.size(); ++i)
+      wants_steps =
+          wants_steps || epoch.progress.wants_step(i, open_steps_max(i) / kStepsAhead + 1);
+  }
+  if (epoch.finished.empty() || wants_steps) return std::nullopt;
+  EpochStep step = std::move(epoch.finished.front());
+  epoch.finished.pop_front();
+  return step;
+}
+
+std::optional<EpochStep> Runtime::next_step(const std::shared_ptr<EpochRun>& epoch) {
+  check_outside_step("run_epoch");
+  check_running("run_epoch");
+  if (options_.run_eagerly) return next_eager_step(*epoch);
+  bool wants_steps = false;
+  if (std::optional<EpochStep> step = take_finished(*epoch, wants_steps)) return step;
+  std::shared_ptr<StepFunction> step;
+  if (wants_steps) {
+    step = step_for(epoch->function, epoch->arguments);
+    check_draws(*step);
+  }
+  const Turn turn(*this, Deadline());
+  const FetcherCount counted(*this);
+  const Verdict verdict = settle({.call = "run_epoch", .epoch = epoch.get()},
+                                 [&](Actions& actions) COHORT_NO_THREAD_SAFETY_ANALYSIS {
+                                   return ask_for_step(epoch, step, actions);
+                                 });
+  if (verdict.kind == Verdict::Kind::raise) {
+    const Lock lock(mutex_);
+    epoch->is_over = true;
+    if (!epoch->error) epoch->error = verdict.error;
+    throw *verdict.error;
+  }
+  return end_of(*epoch);
+}
+
+// Proceeds when there is a step to hand out, or nothing comes any more.
+Verdict Runtime::ask_for_step(const std::shared_ptr<EpochRun>& epoch,
+                              const std::shared_ptr<StepFunction>& step, Actions& actions) {
+  const TimePoint now = Clock::system().now();
+  const Verdict go_on{Verdict::Kind::wait, {}};
+  if (epoch->is_over) return {};
+  if (queue_.has_error()) return epoch->finished.empty() ? queue_.join(now, actions) : Verdict{};
+  if (epoch->error) return {};
+  if (queue_.has_waiting_for_program()) return {Verdict::Kind::trace, {}};
+  for (std::uint32_t worker = 0; step != nullptr && worker < workers_.size(); ++worker) {
+    while (epoch->progress.wants_step(worker, open_steps_max(worker))) {
+      Verdict verdict = put_step(epoch, worker, step, actions);
+      if (verdict.kind != Verdict::Kind::proceed) return verdict;
+    }
+  }
+  return epoch->finished.empty() && !epoch->progress.is_over() ? go_on : Verdict{};
+}
+
+Verdict Runtime::put_step(const std::shared_ptr<EpochRun>& epoch, std::uint32_t worker,
+                          const std::shared_ptr<StepFunction>& step, Actions& actions) {
+  const TimePoint now = Clock::system().now();
+  BoundArguments bound = bind_arguments(epoch->arguments);
+  Pending pending;
+  pending.function = step;
+  pending.resources = std::move(bound.resources);
+  pending.arguments.share(std::move(bound.tensors));
+  pending.scheduled_at = hyperparameter_time();
+  step->add_captured(pending.captured, pending.scheduled_at);
+  pending.in_epoch = {.run = epoch, .worker = worker, .step = epoch->progress.add_step(worker)};
+  if (queue_.in_flight() + queue_.queued() == 0) last_end_ = now;
+  const ClosureId id = numbers_.next_closure++;
+  admit(id, std::move(pending));
+  Verdict verdict = queue_.put_on(worker, id, now, actions);
+  if (verdict.kind != Verdict::Kind::proceed) pending_.erase(id);
+  return verdict;
+}
+
+// What next() gives when it has not to wait any more.
+std::optional<EpochStep> Runtime::end_of(EpochRun& epoch) {
+  std::optional<Error> error;
+  {
+    const Lock lock(mutex_);
+    if (!epoch.finished.empty()) {
+      EpochStep step = std::move(epoch.finished.front());
+      epoch.finished.pop_front();
+      return step;
+    }
+    if (epoch.is_over) {
+      if (epoch.error) throw epoch_is_over();
+      return std::nullopt;
+    }
+    epoch.is_over = true;
+    if (!epoch.error) epoch.error = epoch.progress.contradiction();
+    const std::vector<std::uint64_t> steps = epoch.progress.steps();
+    if (!epoch.error && std::all_of(steps.begin(), steps.end(), [](auto n) { return n == 0; })) {
+      epoch.error =
+          Error(ErrorCode::out_of_range,
+                "[coordinator.run_epoch] expected elements for '" + epoch.function.name() +
+                    "', got none: the dataset is empty on every worker; check its files "
+                    "and how it is sharded");
+    }
+    error = epoch.error;
+    Actions actions;
+    if (error) withdraw_steps(epoch, actions);
+    carry_out(actions);
+  }
+  flush();
+  if (error) throw *error;
+  return std::nullopt;
+}
+
+void Runtime::withdraw_steps(EpochRun& epoch, Actions& actions) {
+  for (const auto& [id, pending] : pending_) {
+    if (pending.in_epoch.run.get() == &epoch) queue_.withdraw(id, Clock::system().now(), actions);
+  }
+}
+
+void Runtime::give_up(EpochRun& epoch) noexcept {
+  try {
+    {
+      const Lock lock(mutex_);
+      epoch.is_over = true;
+      Actions actions;
+      withdraw_steps(epoch, actions);
+      carry_out(actions);
+    }
+    flush();
+  } catch (...) {
+    log_warn("the steps of an epoch that was given up run on: ", current_error().what());
+  }
+}
+
+void Runtime::resolve_step(Pending& pending, const std::optional<Error>& error) {
+  const EpochPlace& place = pending.in_epoch;
+  EpochRun& epoch = *place.run;
+  epoch.progress.close_step(place.worker);
+  if (error) {
+    if (!epoch.error) epoch.error = error;
+    return;
+  }
+  if (place.is_end) return epoch.progress.note_end(place.worker, place.step);
+  epoch.progress.note_run(place.worker, place.step);
+  try {
+    Nest result = pending.function->result_of(std::move(pending.reported));
+    if (!epoch.is_over)
+      epoch.finished.push_back({place.worker, place.step, place.rows, std::move(result)});
+  } catch (...) {  // outputs that do not fill the function's result
+    if (!epoch.error) epoch.error = current_error();
+  }
+}
+
+// Of a worker that may draw its elements again from the beginning.
+void Runtime::check_order(EpochRun& epoch, std::uint32_t worker) const {
+  if (epoch.changing_order.empty() || epoch.error || !epoch.progress.has_begun(worker) ||
+      !epoch.progress.waits_for(worker))
+    return;
+  const std::string name = "worker:" + std::to_string(worker);
+  epoch.error =
+      Error(ErrorCode::failed_precondition,
+            "[coordinator.run_epoch] expected the elements of " + name +
+                ", which was lost or runs a step again, in the same order as before, got a dataset "
+                "that may yield them in another one (" +
+                epoch.changing_order +
+                "): some would come twice and others never; set deterministic to true, and start "
+                "the epoch again from saved values",
+            ErrorCause::application)
+          .at(name);
+}
+
+void Runtime::check_orders(std::uint32_t lost_worker) {
+  for (const std::weak_ptr<EpochRun>& weak : epochs_) {
+    if (const std::shared_ptr<EpochRun> epoch = weak.lock())
+      if (!epoch->is_over) check_order(*epoch, lost_worker);
+  }
+}
+
+std::string Runtime::debtors_of(const EpochRun& epoch) const {
+  std::string names;
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    const Worker& worker = workers_[i];
+    if (!epoch.progress.waits_for(i)) continue;
+    names += (names.empty() ? "worker:" : ", worker:") + std::to_string(i);
+    if (worker.is_ready) continue;
+    names += worker.refusal.empty() ? " (away" : " (away: " + worker.refusal;
+    names += "; start it again: no other worker has its part of the data)";
+  }
+  return names.empty() ? debtors() : names;
+}
+
+// All workers' elements, one worker after the other.
+std::optional<EpochStep> Runtime::next_eager_step(EpochRun& epoch) {
+  const auto stand_ins = strategy_.lock_stand_ins();
+  const Lock tracing(tracing_);
+  ClosureId id = 0;
+  while (epoch.eager_worker < connection_.num_workers()) {
+    {
+      const Lock lock(mutex_);
+      if (epoch.is_over && epoch.error) throw epoch_is_over();
+      id = numbers_.next_closure++;
+    }
+    const std::uint32_t worker = epoch.eager_worker;
+    try {
+      const std::optional<EagerSteps::Run> run =
+          eager_steps_.run_next(epoch.function, epoch.arguments, id, worker);
+      const Lock lock(mutex_);
+      if (!run) {
+        epoch.progress.note_end(worker, epoch.progress.steps()[worker]);
+        ++epoch.eager_worker;
+        continue;
+      }
+      ++workers_[0].closures;
+      const std::uint64_t step = epoch.progress.steps()[worker];
+      epoch.progress.note_run(worker, step);
+      return EpochStep{worker, step, run->rows, run->result};
+    } catch (...) {
+      const Lock lock(mutex_);
+      epoch.is_over = true;
+      epoch.error = current_error();
+      throw;
+    }
+  }
+  return end_of(epoch);
+}
+
+}  // namespace cohort::coordinator

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers that die in the middle of an epoch: no element is lost, and none counts twice.
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/testing/cluster/test_cluster.h"
+#include "cohort/testing/throws_error.h"
+
+namespace cohort {
+namespace {
+
+using testing::TestCluster;
+using testing::throws_error;
+
+class EpochLossTest : public ::testing::Test {
+ protected:
+  explicit EpochLossTest(CoordinatorOptions options = {})
+      : cluster({.workers = 2, .ps = 2, .command = {COHORT_COMMAND, "server"}}),
+        strategy(cluster.resolver()),
+        coordinator(strategy, options),
+        steps(strategy.variable("steps", at::zeros({}, at::kLong), {.is_trainable = false})),
+        sum(strategy.variable("sum", at::zeros({}, at::kLong), {.is_trainable = false})),
+        count([this](Iterator& it) {  // an update on each parameter server
+          const at::Tensor x = it.next<at::Tensor>();
+          steps.assign_add(at::ones({}, at::kLong));
+          sum.assign_add(x.sum());
+          return x;
+        }) {}
+
+  PerWorkerDataset shuffled(std::int64_t size, std::int64_t batch = 1) {
+    return coordinator.create_per_worker_dataset([=](const InputContext& input) {
+      return Dataset::range(size).shard(input).shuffle(50).batch(batch);
+    });
+  }
+  void note(const EpochStep& step) {
+    const at::Tensor ids = step.result.tensor();
+    for (std::int64_t i = 0; i < ids.numel(); ++i)
+      EXPECT_TRUE(seen.insert(ids.view({-1})[i].item<std::int64_t>()).second) << "came twice";
+  }
+  // All below n, and each once.
+  void expect_all_once(std::int64_t n, std::int64_t number_of_steps) {
+    EXPECT_EQ(static_cast<std::int64_t>(seen.size()), n);
+    EXPECT_EQ(steps.read().item<std::int64_t>(), number_of_steps);
+    EXPECT_EQ(sum.read().item<std::int64_t>(), n * (n - 1) / 2);
+  }
+
+  TestCluster cluster;
+  ParameterServerStrategy strategy;
+  ClusterCoordinator coordinator;
+  Variable steps, sum;
+  Function count;
+  std::set<std::int64_t> seen;
+};
+
+TEST_F(EpochLossTest, AKilledWorkerThatReturnsGoesOnWhereItWas) {
+  int number = 0;
+  const auto on_step = [&](const EpochStep& step) {
+    note(step);
+    if (++number == 150) cluster.kill("worker:1");
+    if (number == 250) cluster.restart("worker:1");
+  };
+  const EpochResult result = coordinator.run_epoch(count, shuffled(2000), {.on_step = on_step});
+  EXPECT_EQ(result.steps, 2000U);
+  EXPECT_EQ(result.steps_per_worker[1], 1000U);
+  EXPECT_GT(coordinator.statistics().retries, 0U) << "the kill met no step";
+  expect_all_once(2000, 2000);
+}
+
+TEST_F(EpochLossTest, BothWorkersMayDieSeveralTimes) {
+  int number = 0;
+  const auto on_step = [&](const EpochStep& step) {
+    note(step);
+    if (++number % 100 != 0 || number > 400) return;
+    for (const char* task : {"worker:0", "worker:1"}) cluster.kill(task);
+    for (const char* task : {"worker:1", "worker:0"}) cluster.restart(task);
+  };
+  coordinator.run_epoch(count, shuffled(1200), {.on_step = on_step});
+  expect_all_once(1200, 1200);
+}
+
+// By then the short batch is drawn and waits for a trace.
+TEST_F(EpochLossTest, AShortLastBatchOfALostWorkerComesOnce) {
+  const auto on_step = [&](const EpochStep& step) {
+    note(step);
+    if (step.worker != 0 || step.step != 46) return;
+    cluster.kill("worker:0");
+    cluster.restart("worker:0");
+  };
+  coordinator.run_epoch(count, shuffled(1003, 10), {.on_step = on_step});  // 502 and 501 elements
+  expect_all_once(1003, 51 + 51);
+}
+
+class ShortTimeoutTest : public EpochLossTest {
+ protected:
+  ShortTimeoutTest()
+      : EpochLossTest({.data_timeout = std::chrono::seconds(3),
+                       .heartbeat = std::chrono::milliseconds(500)}) {}
+  void go_on(Epoch& epoch) {
+    while (const std::optional<EpochStep> step = epoch.next()) note(*step);
+  }
+};
+
+TEST_F(ShortTimeoutTest, AWorkerThatNeverReturnsIsNamed) {
+  const PerWorkerDataset data = shuffled(1000);
+  Epoch epoch = coordinator.begin_epoch(count, data);
+  for (int i = 0; i < 50; ++i) note(*epoch.next());
+  cluster.kill("worker:1");
+  EXPECT_THAT([&] { go_on(epoch); },
+              throws_error(ErrorCode::deadline_exceeded, "waiting for worker:1 (away"));
+  cluster.restart("worker:1");
+  go_on(epoch);
+  expect_all_once(1000, 1000);
+}
+
+// Its process lives on, with an iterator that is further.
+TEST_F(ShortTimeoutTest, AWorkerThatWasSilentGoesOnWhereItWas) {
+  Epoch epoch = coordinator.begin_epoch(count, shuffled(1000));
+  for (int i = 0; i < 50; ++i) note(*epoch.next());
+  cluster.stop("worker:1");
+  EXPECT_THAT([&] { go_on(epoch); },
+              throws_error(ErrorCode::deadline_exceeded, "waiting for worker:1 (away"));
+  cluster.resume("worker:1");
+  go_on(epoch);
+  expect_all_once(1000, 1000);
+}
+
+TEST_F(ShortTimeoutTest, WhatIsGivenUpDoesNotHoldUpTheNext) {
+  {
+    Epoch epoch = coordinator.begin_epoch(count, shuffled(1000));
+    for (int i = 0; i < 20; ++i) epoch.next();
+    cluster.kill("worker:1");
+    while (coordinator.statistics().closures[0] < 500) epoch.next();
+  }
+  coordinator.join();
+  EXPECT_TRUE(coordinator.done()) << "nothing waits for the lost worker";
+}
+
+TEST_F(EpochLossTest, AnOrderThatMayChangeIsRefusedOnlyWhenAWorkerIsLost) {
+  const Function ready([](at::Tensor x) { return x; });
+  const PerWorkerDataset data =
+      coordinator.create_per_worker_dataset([&](const InputContext& input) {
+        return Dataset::range(2000).shard(input).map(
+            ready, {.num_parallel_calls = 2, .deterministic = false});
+      });
+  coordinator.run_epoch(count, data, {.on_step = [&](const EpochStep& step) { note(step); }});
+  expect_all_once(2000, 2000);
+  int number = 0;
+  const auto kill_one = [&](const EpochStep&) {
+    if (++number == 100) cluster.kill("worker:1");
+    if (number == 110) cluster.restart("worker:1");
+  };
+  EXPECT_THAT([&] { coordinator.run_epoch(count, data, {.on_step = kill_one}); },
+              throws_error(ErrorCode::failed_precondition, "set deterministic to true"));
+}
+
+}  // namespace
+}  // namespace cohort
