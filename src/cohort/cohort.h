@@ -28,6 +28,7 @@
 #include "cohort/optimizer/clip.h"
 #include "cohort/optimizer/rmsprop.h"
 #include "cohort/optimizer/sgd.h"
+#include "cohort/rpc/health_probe.h"
 #include "cohort/server/server.h"
 #include "cohort/strategy/mirrored_strategy.h"
 #include "cohort/strategy/multi_worker_mirrored_strategy.h"

@@ -21,6 +21,7 @@ constexpr Row kCommands[] = {
     {"launch", "run a program as a cluster on this host: coordinator, workers, parameter servers",
      make_launch_command},
     {"server", "serve as the worker or parameter server that TF_CONFIG names", make_server_command},
+    {"status", "ask every task of a cluster how it is", make_status_command},
 };
 
 // What the reader can do about an error.

@@ -25,6 +25,7 @@ class Command {
 
 std::unique_ptr<Command> make_launch_command();
 std::unique_ptr<Command> make_server_command();
+std::unique_ptr<Command> make_status_command();
 
 // The whole command line; prints errors and returns the exit code: 0 done, 64 bad usage or
 // configuration, 69 peer unavailable, 70 internal, 75 try again.

@@ -31,7 +31,7 @@ Outcome cohort(std::vector<const char*> words) {
 TEST(Commands, HelpListsTheSubCommands) {
   const Outcome outcome = cohort({"--help"});
   EXPECT_EQ(outcome.exit_code, 0);
-  EXPECT_THAT(outcome.out, AllOf(HasSubstr("launch"), HasSubstr("server")));
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("launch"), HasSubstr("server"), HasSubstr("status")));
 }
 
 TEST(Commands, EachSubCommandHasHelp) {
@@ -39,11 +39,13 @@ TEST(Commands, EachSubCommandHasHelp) {
               AllOf(HasSubstr("--workers"), HasSubstr("--json"), HasSubstr("Exit code")));
   EXPECT_THAT(cohort({"server", "--help"}).out,
               AllOf(HasSubstr("--data"), HasSubstr("--backend"), HasSubstr("TF_CONFIG")));
+  EXPECT_THAT(cohort({"status", "--help"}).out,
+              AllOf(HasSubstr("--cluster"), HasSubstr("--timeout"), HasSubstr("Exit code")));
 }
 
 // Values of an enum were written as bytes.
 TEST(Commands, HelpIsText) {
-  for (const char* command : {"launch", "server"}) {
+  for (const char* command : {"launch", "server", "status"}) {
     for (const char each : cohort({command, "--help"}).out)
       EXPECT_TRUE(each == '\n' || static_cast<unsigned char>(each) >= ' ') << command;
   }

@@ -67,7 +67,7 @@ Nest call_registered(const Function& fn, const std::vector<Nest>& arguments) {
       if (leaf.is_tensor()) inputs.push_back(private_copy(leaf.tensor()));
     }
   }
-  std::vector<at::Tensor> outputs = function::registered_function(name)(std::move(inputs));
+  std::vector<at::Tensor> outputs = function::call_registered_function(name, std::move(inputs));
   if (outputs.size() == 1) return std::move(outputs[0]);
   Nest::Items items;
   for (at::Tensor& output : outputs) items.push_back(std::move(output));

@@ -25,6 +25,7 @@ RemoteValue Runtime::run_eagerly(const Function& fn, const std::vector<Nest>& ar
     result->fail(thrown);
   }
   const Lock lock(mutex_);
+  count_end(error, Clock::system().now());
   if (!error) ++workers_[0].closures;
   if (error && !eager_error_) eager_error_ = std::move(error);
   return RemoteValue(result);

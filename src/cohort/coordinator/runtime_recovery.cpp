@@ -30,6 +30,7 @@ void Runtime::on_lost(std::uint32_t worker, std::uint64_t epoch, const Error& re
         reason.code() == ErrorCode::data_loss && reason.cause() == ErrorCause::peer_lost;
     if (is_broken) ++totals_.broken_frames;
     if (!lost.is_ready || lost.link.epoch != epoch) return;
+    errors_.note(Error(reason).at("worker:" + std::to_string(worker)));
     log_warn("lost worker:", worker, ": ", reason.message(),
              "; its closures run elsewhere until it returns");
     lost.is_ready = false;

@@ -50,6 +50,9 @@ Error lost_updates(std::uint32_t worker, const rpc::ClosureEnd& end) {
 }  // namespace
 
 void Runtime::start() {
+  // First: who waits for missing tasks can be asked, too.
+  listener_ = internal::HealthListener::start(strategy_.own_address(), connection_.self(),
+                                              [this] { return health(); });
   const std::weak_ptr<Runtime> self = weak_from_this();
   ClusterConnection::WorkerHandlers handlers;
   handlers.on_frame = [self](std::uint32_t worker, std::uint64_t epoch, rpc::Frame frame) {
@@ -82,6 +85,7 @@ Runtime::~Runtime() { stop(); }
 
 void Runtime::stop() noexcept {
   if (is_stopping_.exchange(true)) return;
+  listener_.reset();
   std::vector<std::thread> recoveries;
   std::vector<rpc::Connection> links;
   std::unordered_map<ClosureId, Pending> cancelled;
@@ -186,6 +190,7 @@ void Runtime::carry_out(Actions& actions) {
         worker.cancels.clear();
         worker.needs_recovery = true;
         check_orders(action.worker);
+        ++worker.losses;
         if (!worker.recovery.joinable() && !is_stopping_) {
           worker.recovery = std::thread([this, index = action.worker] { recover(index); });
         }
@@ -242,7 +247,10 @@ void Runtime::resolve(ClosureId closure, const std::optional<Error>& error, Time
   if (found == pending_.end()) return;
   Pending& pending = found->second;
   last_end_ = now;
-  if (!error && !pending.in_epoch.is_end) ++workers_[pending.worker].closures;
+  if (!pending.in_epoch.is_end) {
+    count_end(error, now);
+    if (!error) ++workers_[pending.worker].closures;
+  }
   if (pending.in_epoch.run) {
     resolve_step(pending, error);
   } else if (const std::shared_ptr<RemoteState> result = pending.result.lock()) {
@@ -394,6 +402,7 @@ std::optional<Error> Runtime::on_end(std::uint32_t worker, rpc::ClosureEnd end, 
   totals_.pulled_bytes += end.pulled_bytes;
   totals_.pushed_bytes += end.pushed_bytes;
   totals_.pushes_dropped += end.pushes_dropped;
+  if (end.error) errors_.note(*end.error);  // also where the closure is retried
   if (!workers_[worker].sent.may_have(end.closure_id)) return never_sent(worker, end.closure_id);
   // An end before it in the same report may have cost the worker its closures.
   if (!queue_.is_running(end.closure_id, worker)) {

@@ -1,36 +1,132 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/function/registry.h"
 
-#include <map>
+#include <dlfcn.h>
 
+#include <atomic>
+#include <map>
+#include <utility>
+
+#include "cohort/core/clock.h"
 #include "cohort/core/error.h"
+#include "cohort/core/log.h"
 #include "cohort/core/mutex.h"
 
 namespace cohort::function {
-namespace {
 
-// Process-wide, because registration happens before there is any server to own it. Thread-safe.
+// A function, and the calls of it that run. Thread-safe.
+class FunctionRegistration::Entry {
+ public:
+  Entry(std::string name, RegisteredFunction function)
+      : name_(std::move(name)), function_(std::move(function)) {}
+
+  const std::string& name() const { return name_; }
+  std::vector<at::Tensor> call(std::vector<at::Tensor> inputs) {
+    const Call counted(*this);
+    return function_(std::move(inputs));
+  }
+  // Later calls throw. Waits for those that run, and destroys the function, whose code may be gone
+  // soon; false where one still runs at the deadline.
+  bool remove(Deadline deadline) noexcept {
+    is_removed_ = true;
+    const Lock lock(mutex_);
+    if (!ended_.wait(mutex_, deadline, [this] { return calls_ == 0; })) return false;
+    function_ = nullptr;
+    return true;
+  }
+
+ private:
+  // Counts before it looks, as remove() marks before it counts: one of them sees the other.
+  class Call {
+   public:
+    explicit Call(Entry& entry) : entry_(entry) {
+      ++entry_.calls_;
+      if (!entry_.is_removed_) return;
+      end();
+      ::cohort::internal::throw_error(
+          ErrorCode::not_found, "[function.call] expected '", entry_.name_,
+          "' to be registered, got a function whose registration has gone, as when its plugin is "
+          "unloaded; keep the plugin loaded as long as its functions are used");
+    }
+    ~Call() { end(); }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    void end() noexcept {
+      if (--entry_.calls_ > 0 || !entry_.is_removed_) return;
+      const Lock lock(entry_.mutex_);
+      entry_.ended_.notify_all();
+    }
+    Entry& entry_;
+  };
+
+  const std::string name_;
+  RegisteredFunction function_;
+  std::atomic<int> calls_{0};
+  std::atomic<bool> is_removed_{false};
+  Mutex mutex_;  // for who waits
+  Condition ended_;
+};
+
+// Process-wide, because registration happens before there is any server to own it. Never destroyed:
+// what it holds may be code of libraries that go before it at exit. Thread-safe.
 class Registry {
  public:
+  using Entry = FunctionRegistration::Entry;
+
   static Registry& instance() {
-    static Registry registry;
+    static Registry& registry = *new Registry;
     return registry;
   }
 
-  void add(std::string name, RegisteredFunction function) COHORT_EXCLUDES(mutex_) {
+  std::shared_ptr<Entry> add(std::string name, RegisteredFunction function)
+      COHORT_EXCLUDES(mutex_) {
+    COHORT_CHECK(!name.empty() && function, ErrorCode::invalid_argument,
+                 "[function.register] expected a name and a callable, got ",
+                 name.empty() ? "an empty name" : "an empty callable for '" + name + "'");
+    auto entry = std::make_shared<Entry>(std::move(name), std::move(function));
     const Lock lock(mutex_);
-    const auto [it, is_new] = functions_.try_emplace(std::move(name), std::move(function));
+    const bool is_new = functions_.try_emplace(entry->name(), entry).second;
     COHORT_CHECK(is_new, ErrorCode::already_exists,
-                 "[function.register] expected a new name, got '", it->first,
+                 "[function.register] expected a new name, got '", entry->name(),
                  "', which is registered already");
+    return entry;
   }
 
-  const RegisteredFunction* find(std::string_view name) COHORT_EXCLUDES(mutex_) {
+  void remove(const std::shared_ptr<Entry>& entry) noexcept COHORT_EXCLUDES(mutex_) {
+    {
+      const Lock lock(mutex_);
+      functions_.erase(entry->name());
+    }
+    if (entry->remove(Deadline::after(kLastCalls))) return;
+    log_error("the function '", entry->name(), "' still runs ",
+              std::chrono::duration_cast<std::chrono::seconds>(kLastCalls).count(),
+              " s after its registration went: the process crashes if its library is unloaded now");
+    const Lock lock(mutex_);
+    left_.push_back(entry);
+  }
+
+  std::shared_ptr<Entry> find(std::string_view name) COHORT_EXCLUDES(mutex_) {
     const Lock lock(mutex_);
     const auto it = functions_.find(name);
-    return it == functions_.end() ? nullptr : &it->second;
+    return it == functions_.end() ? nullptr : it->second;
   }
 
+  std::shared_ptr<Entry> get(std::string_view name) COHORT_EXCLUDES(mutex_) {
+    std::shared_ptr<Entry> entry = find(name);
+    COHORT_CHECK(entry != nullptr, ErrorCode::not_found,
+                 "[function.lookup] no function is registered as '", name,
+                 "' here (registered: ", names(),
+                 "); call register_function in every task's program before its server starts");
+    return entry;
+  }
+
+  static std::vector<at::Tensor> call(Entry& entry, std::vector<at::Tensor> inputs) {
+    return entry.call(std::move(inputs));
+  }
+
+ private:
   std::string names() COHORT_EXCLUDES(mutex_) {
     const Lock lock(mutex_);
     std::string text;
@@ -38,28 +134,45 @@ class Registry {
     return text.empty() ? "none" : text;
   }
 
- private:
+  static constexpr auto kLastCalls = std::chrono::seconds(10);
+
   Mutex mutex_;
-  // A map's elements stay where they are.
-  std::map<std::string, RegisteredFunction, std::less<>> functions_ COHORT_GUARDED_BY(mutex_);
+  std::map<std::string, std::shared_ptr<Entry>, std::less<>> functions_ COHORT_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Entry>> left_
+      COHORT_GUARDED_BY(mutex_);  // with calls that do not end
 };
+
+namespace {
+
+// The program itself, and what is linked to it, are never unloaded anyway.
+void keep_loaded(const void* code) noexcept {
+  Dl_info library{};
+  if (::dladdr(code, &library) == 0 || library.dli_fname == nullptr) return;
+  void* const handle = ::dlopen(library.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+  if (handle != nullptr) ::dlclose(handle);
+}
 
 }  // namespace
 
 void register_function(std::string name, RegisteredFunction function) {
-  COHORT_CHECK(!name.empty() && function, ErrorCode::invalid_argument,
-               "[function.register] expected a name and a callable, got ",
-               name.empty() ? "an empty name" : "an empty callable for '" + name + "'");
   Registry::instance().add(std::move(name), std::move(function));
+  keep_loaded(__builtin_return_address(0));
 }
 
-const RegisteredFunction& registered_function(std::string_view name) {
-  const RegisteredFunction* function = Registry::instance().find(name);
-  COHORT_CHECK(function != nullptr, ErrorCode::not_found,
-               "[function.lookup] no function is registered as '", name,
-               "' here (registered: ", Registry::instance().names(),
-               "); call register_function in every task's program before its server starts");
-  return *function;
+FunctionRegistration::FunctionRegistration(std::string name, RegisteredFunction function)
+    : entry_(Registry::instance().add(std::move(name), std::move(function))) {}
+
+FunctionRegistration::~FunctionRegistration() { Registry::instance().remove(entry_); }
+
+RegisteredFunction registered_function(std::string_view name) {
+  return [entry = Registry::instance().get(name)](std::vector<at::Tensor> inputs) {
+    return Registry::call(*entry, std::move(inputs));
+  };
+}
+
+std::vector<at::Tensor> call_registered_function(std::string_view name,
+                                                 std::vector<at::Tensor> inputs) {
+  return Registry::call(*Registry::instance().get(name), std::move(inputs));
 }
 
 bool is_registered_function(std::string_view name) {

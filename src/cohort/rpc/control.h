@@ -15,6 +15,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/rpc/channel.h"
+#include "cohort/rpc/health.h"
 #include "cohort/rpc/refusal_log.h"
 
 namespace cohort::rpc {
@@ -103,18 +104,6 @@ struct IteratorSpec {
   std::optional<std::uint64_t> epoch = {};
 };
 
-struct Health {
-  std::uint64_t incarnation = 0;
-  std::uint64_t closures_run = 0;
-  std::uint64_t pushes_applied = 0;
-  std::uint64_t pushes_dropped = 0;  // came a second time, or after their closure was retired
-  std::uint64_t pulled_bytes = 0;
-  std::uint64_t pushed_bytes = 0;
-  // Both have closed the connections that they came over.
-  std::uint64_t broken_frames = 0;
-  std::uint64_t violations = 0;  // whole messages that no task sends which works right
-};
-
 // Who calls.
 struct Caller {
   std::uint64_t coordinator_incarnation = 0;  // the coordinator's that it speaks for; 0: none given
@@ -138,8 +127,11 @@ class COHORT_API ControlService {
  public:
   virtual ~ControlService() = default;
   virtual HandshakeReply handshake(const HandshakeRequest& request, const Caller& caller) = 0;
-  // Anybody may ask: it names no job and no versions.
+  // All there is. Anybody may ask: who has not named the job does not get what is only for those
+  // (Health::task, LastError::origin and text), and nobody hears of the job or of versions.
   virtual Health health() = 0;
+  // Whether that is the job of this task. Never for an empty one.
+  virtual bool is_of_job(const std::string& /*job_id*/) const { return false; }
   // The job of the caller's coordinator. Throws failed_precondition for a caller that has not
   // shaken hands, and replaced_error() when another coordinator has taken the place of its own.
   virtual std::shared_ptr<ControlledJob> job_of(const Caller& caller) = 0;

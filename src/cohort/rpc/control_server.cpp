@@ -35,6 +35,15 @@ std::uint64_t coordinator_of(const grpc::ServerContext& context) {
   return parsed.ec == std::errc() && parsed.ptr == end ? incarnation : 0;
 }
 
+// The text of an error may hold what the user's program or data contain; names show how the cluster
+// is made up.
+void hide_from_strangers(Health& health) {
+  health.task.clear();
+  if (!health.last_error) return;
+  health.last_error->origin.clear();
+  health.last_error->text.clear();
+}
+
 // What leaves here is a status, never an exception. Thread-safe as the service is.
 class Adapter final : public proto::Control::Service {
  public:
@@ -137,13 +146,15 @@ class Adapter final : public proto::Control::Service {
     });
   }
   // Of anybody. A coordinator's whose connection was made again, without a handshake, admits it.
-  grpc::Status GetHealth(grpc::ServerContext* context, const proto::HealthRequest*,
+  grpc::Status GetHealth(grpc::ServerContext* context, const proto::HealthRequest* in,
                          proto::Health* out) override {
     return guarded([&] {
       const Origin from = origin_of(*context);
       if (from.visitor && !from.visitor->is_admitted() && from.caller.coordinator_incarnation != 0)
         admit_if_known(from);
-      *out = to_proto(service_.health());
+      Health health = service_.health();
+      if (!service_.is_of_job(in->job_id())) hide_from_strangers(health);
+      *out = to_proto(health);
     });
   }
   void admit_if_known(const Origin& from) {

@@ -36,7 +36,9 @@ struct ChannelTable::Shared {
 
   const Greet greet;
   const std::shared_ptr<rpc::RefusalLog> refusals;
+  const std::shared_ptr<rpc::ErrorRecord> errors;
   std::atomic<std::uint64_t> violations{0};
+  std::atomic<std::uint64_t> losses{0};
   Mutex mutex;
   Condition changed;
   bool is_closed COHORT_GUARDED_BY(mutex) = false;
@@ -53,8 +55,11 @@ struct ChannelTable::Shared {
   }
 };
 
-ChannelTable::ChannelTable(Greet greet, std::shared_ptr<rpc::RefusalLog> refusals)
-    : shared_(new Shared{.greet = std::move(greet), .refusals = std::move(refusals)}) {}
+ChannelTable::ChannelTable(Greet greet, std::shared_ptr<rpc::RefusalLog> refusals,
+                           std::shared_ptr<rpc::ErrorRecord> errors)
+    : shared_(new Shared{.greet = std::move(greet),
+                         .refusals = std::move(refusals),
+                         .errors = std::move(errors)}) {}
 
 rpc::Channel::Handlers ChannelTable::accept(std::shared_ptr<rpc::Channel> channel) {
   const auto peer = std::make_shared<Peer>();
@@ -72,6 +77,7 @@ rpc::Channel::Handlers ChannelTable::accept(std::shared_ptr<rpc::Channel> channe
   };
   handlers.on_closed = [shared = shared_, peer, key](const Error& reason) {
     log_debug("channel closed: ", reason.what());
+    if (peer->job && reason.cause() == ErrorCause::peer_lost) ++shared->losses;
     note_broken(*shared, *peer, reason);
     take_leave(*shared, *peer, key);
   };
@@ -136,6 +142,7 @@ void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
   } catch (...) {
     const Error error = current_error();
     if (!peer.job) shared.refusals->note(channel->peer(), error.message());
+    if (peer.job) shared.errors->note(error);
     const bool must_log = peer.job && (is_violation(error) || !wants_answer);
     if (must_log) log_warn("a message of ", channel->peer(), " was refused: ", error.what());
     refuse(shared, *channel, error, wants_answer ? std::optional(id) : std::nullopt);
@@ -157,6 +164,7 @@ void ChannelTable::refuse(Shared& shared, rpc::Channel& channel, const Error& er
 }
 
 std::uint64_t ChannelTable::violations() const noexcept { return shared_->violations; }
+std::uint64_t ChannelTable::losses() const noexcept { return shared_->losses; }
 
 void ChannelTable::greet_back(rpc::Channel& channel, std::uint64_t id, rpc::PayloadChecksums wish) {
   const bool has_sums = wish == rpc::PayloadChecksums::always ||

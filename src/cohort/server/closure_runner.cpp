@@ -141,12 +141,35 @@ struct ClosureRunner::Running {
 
   void release() {
     if (--unacknowledged != 0) return;
-    const bool is_short = Clock::system().now() - started < kShortClosure;
-    if (end.status == rpc::ClosureEnd::Status::ok) ++open->ended_well;
+    const TimePoint now = Clock::system().now();
+    const bool is_short = now - started < kShortClosure;
+    open->note_end(end, now);
     sender->end(std::move(end), more_follow && is_short);
     open->count.add(-1);
   }
 };
+
+// Before the end is reported: who has heard of it finds it counted.
+void ClosureRunner::OpenClosures::note_end(const rpc::ClosureEnd& end, TimePoint now) {
+  const bool is_failed = end.status == rpc::ClosureEnd::Status::failed;
+  if (!is_failed && end.status != rpc::ClosureEnd::Status::ok) return;
+  ++(is_failed ? failed : ended_well);
+  last_end.store(now, std::memory_order_relaxed);
+  if (end.error) errors->note(*end.error);
+}
+
+ClosureRunner::Counts ClosureRunner::counts() const {
+  Counts counts{.ended_well = open_->ended_well,
+                .failed = open_->failed,
+                .queued = 0,
+                .running = static_cast<std::uint64_t>(open_->count.get()),
+                .since_last_end = std::nullopt};
+  const TimePoint last_end = open_->last_end.load(std::memory_order_relaxed);
+  if (last_end != TimePoint::min()) counts.since_last_end = Clock::system().now() - last_end;
+  const Lock lock(mutex_);
+  counts.queued = inbox_.size();
+  return counts;
+}
 
 // Used only from the thread that runs the program.
 class ClosureRunner::Host final : public PushCollector {
@@ -179,7 +202,9 @@ ClosureRunner::ClosureRunner(Options options, std::shared_ptr<ClosureTables> tab
       tables_(std::move(tables)),
       functions_(tables_->functions),
       iterators_(tables_->iterators),
-      links_(tables_->links) {}
+      links_(tables_->links) {
+  open_->errors = options_.errors;
+}
 
 std::shared_ptr<ClosureRunner> ClosureRunner::start(Options options,
                                                     std::shared_ptr<ClosureTables> tables) {

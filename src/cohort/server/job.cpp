@@ -64,7 +64,8 @@ Job::Job(JobOptions options)
                                .data_timeout = options_.data_timeout})),
       runner_(ClosureRunner::start({.task = options_.self.task,
                                     .worker_index = TaskId::parse(options_.self.task).index,
-                                    .data_timeout = options_.data_timeout},
+                                    .data_timeout = options_.data_timeout,
+                                    .errors = options_.errors},
                                    tables_)) {}
 
 Job::~Job() { end(); }
@@ -125,11 +126,19 @@ void Job::peek(const rpc::PeekRequest& request, std::uint64_t id,
 
 rpc::Health Job::health() const {
   const ParameterStore::Counters& counters = store_.counters();
-  return {.closures_run = runner_->closures_run(),
-          .pushes_applied = counters.pushes_applied,
-          .pushes_dropped = counters.pushes_dropped,
-          .pulled_bytes = counters.pulled_bytes,
-          .pushed_bytes = counters.pushed_bytes};
+  const ClosureRunner::Counts closures = runner_->counts();
+  rpc::Health health;
+  health.closures_run = closures.ended_well;
+  health.pushes_applied = counters.pushes_applied;
+  health.pushes_dropped = counters.pushes_dropped;
+  health.pulled_bytes = counters.pulled_bytes;
+  health.pushed_bytes = counters.pushed_bytes;
+  health.closures_failed = closures.failed;
+  health.closures_queued = closures.queued;
+  health.closures_running = closures.running;
+  health.losses = tables_->links.losses();
+  health.since_last_end = closures.since_last_end;
+  return health;
 }
 
 }  // namespace cohort::server

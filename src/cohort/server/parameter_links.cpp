@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/server/internal/parameter_links.h"
 
+#include <utility>
+
 #include "cohort/server/internal/open_pushes.h"
 
 namespace cohort::server {
@@ -18,6 +20,7 @@ std::shared_ptr<rpc::Requester> ParameterLinks::get(std::uint32_t ps) {
   const Lock lock(link.mutex);
   expect_open(ps);
   if (link.requester && link.requester->is_open()) return link.requester;
+  if (std::exchange(link.requester, nullptr)) ++losses_;
   const std::string task = "ps:" + std::to_string(ps);
   try {
     link.requester = rpc::connect_task({.address = options_.addresses[ps],

@@ -103,6 +103,9 @@ class Server::Task final : public rpc::ControlService {
   rpc::HandshakeReply handshake(const rpc::HandshakeRequest& request,
                                 const rpc::Caller& caller) override;
   rpc::Health health() override;
+  bool is_of_job(const std::string& job_id) const override {
+    return !job_id.empty() && job_id == self_.job_id;
+  }
   std::shared_ptr<rpc::ControlledJob> job_of(const rpc::Caller& caller) override;
   void shutdown(const rpc::Caller& caller, std::chrono::milliseconds grace) override;
   void shutdown(std::chrono::milliseconds grace);
@@ -146,7 +149,9 @@ class Server::Task final : public rpc::ControlService {
   bool is_ending_ COHORT_GUARDED_BY(mutex_) = false;
   bool is_refusing_ COHORT_GUARDED_BY(mutex_) = false;  // has taken leave of its last job
   Deadline end_by_ COHORT_GUARDED_BY(mutex_);
+  const TimePoint started_ = Clock::system().now();
   const std::shared_ptr<rpc::RefusalLog> refusals_;
+  const std::shared_ptr<rpc::ErrorRecord> errors_;
   server::ChannelTable channels_;
   bool is_stopped_ = false;
   bool is_all_ended_ = true;
@@ -160,7 +165,8 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
     : options_(std::move(options)),
       spec_(resolver.cluster_spec()),
       refusals_(std::make_shared<rpc::RefusalLog>()),
-      channels_([this](const rpc::Hello& hello) { return greet(hello); }, refusals_) {
+      errors_(std::make_shared<rpc::ErrorRecord>()),
+      channels_([this](const rpc::Hello& hello) { return greet(hello); }, refusals_, errors_) {
   if (options_.handle_signals) {
     signal_received = 0;
     signals_.emplace();
@@ -271,7 +277,8 @@ std::shared_ptr<server::Job> Server::Task::take_job(const rpc::HandshakeRequest&
         .data_dirs = options_.data_dirs,
         .data_timeout =
             request.data_timeout > Duration::zero() ? request.data_timeout : options_.data_timeout,
-        .payload_checksums = rpc::agreed(request.payload_checksums, options_.payload_checksums)});
+        .payload_checksums = rpc::agreed(request.payload_checksums, options_.payload_checksums),
+        .errors = errors_});
     if (job_) replaced_.insert(job_->coordinator_incarnation());
     replaced_.erase(request.coordinator_incarnation);
     old = std::exchange(job_, made);
@@ -375,6 +382,10 @@ rpc::Health Server::Task::health() {
   health.incarnation = self_.incarnation;
   health.broken_frames = rpc::broken_frames();
   health.violations = channels_.violations();
+  health.task = self_.task;
+  health.uptime = Clock::system().now() - started_;
+  health.losses += channels_.losses();
+  health.last_error = errors_->get();
   return health;
 }
 

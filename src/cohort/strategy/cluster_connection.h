@@ -48,6 +48,7 @@ class COHORT_API ClusterConnection {
   std::uint32_t num_ps() const { return static_cast<std::uint32_t>(ps_.size()); }
   const ClusterOptions& options() const { return options_; }
   std::uint64_t incarnation() const { return self_.incarnation; }
+  const rpc::Identity& self() const { return self_; }
   Deadline control_deadline() const { return Deadline::after(options_.timeout); }
   Deadline data_deadline() const { return Deadline::after(options_.data_timeout); }
 

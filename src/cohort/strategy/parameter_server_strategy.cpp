@@ -31,6 +31,14 @@ std::string task_of(const ClusterResolver& resolver) {
   return *type + ":" + std::to_string(resolver.task_id().value_or(0));
 }
 
+std::string address_of_chief(const ClusterResolver& resolver) {
+  const std::optional<std::string> type = resolver.task_type();
+  const std::int64_t index = resolver.task_id().value_or(0);
+  const ClusterSpec spec = resolver.cluster_spec();
+  if (type != "chief" || !spec.has_task(*type, index)) return "";
+  return spec.task_address(*type, index);
+}
+
 const RemoteVariable& remote_of(const Variable& variable) {
   const auto* remote = dynamic_cast<const RemoteVariable*>(variable.impl().get());
   COHORT_CHECK(remote != nullptr, ErrorCode::invalid_argument,
@@ -79,7 +87,8 @@ class ParameterServerStrategy::Home final : public internal::ModuleHome,
        ParameterServerOptions given)
       : owner(strategy),
         options(std::move(given)),
-        connection(validated(resolver), task_of(resolver), options.cluster) {}
+        connection(validated(resolver), task_of(resolver), options.cluster),
+        own_address(address_of_chief(resolver)) {}
 
   void check_use() const override {
     const ReplicaContext* replica = get_replica_context();
@@ -111,6 +120,7 @@ class ParameterServerStrategy::Home final : public internal::ModuleHome,
   const ParameterServerStrategy* const owner;
   const ParameterServerOptions options;
   mutable ClusterConnection connection;
+  const std::string own_address;
   VariableTable variables;
   std::atomic<bool> has_warned{false};
   CoordinatorPlace coordinator;
@@ -354,6 +364,7 @@ std::vector<at::Tensor> ParameterServerStrategy::load_stand_ins() const {
 
 ClusterConnection& ParameterServerStrategy::connection() { return home_->connection; }
 std::shared_ptr<void> ParameterServerStrategy::shared_state() const { return home_; }
+const std::string& ParameterServerStrategy::own_address() const { return home_->own_address; }
 const VariableTable& ParameterServerStrategy::variables() const { return home_->variables; }
 CoordinatorPlace& ParameterServerStrategy::coordinator_place() { return home_->coordinator; }
 std::uint64_t ParameterServerStrategy::seed() const { return home_->options.cluster.seed; }

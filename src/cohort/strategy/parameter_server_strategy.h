@@ -111,6 +111,9 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
 
   // For the coordinator: the shared state of strategy and coordinator.
   ClusterConnection& connection();
+  // Where the coordinator answers `cohort status`: the chief's address in the cluster, where the
+  // resolver says that this is its task; else empty.
+  const std::string& own_address() const;
   // Keeps connection() alive.
   std::shared_ptr<void> shared_state() const;
   const VariableTable& variables() const;

@@ -224,12 +224,13 @@ class FakeTask final : public rpc::ControlService, public rpc::ControlledJob {
   std::unique_ptr<rpc::ControlServer> control_;
 };
 
-// For chief:0 of these tasks, given in the order of their indices.
+// For the coordinator of these tasks, given in the order of their indices. It has no address of its
+// own, at which it would answer for its health.
 inline SimpleResolver cluster_of(const std::vector<FakeTask*>& tasks) {
-  std::map<std::string, std::vector<std::string>> jobs{{"chief", {"127.0.0.1:1"}}};
+  std::map<std::string, std::vector<std::string>> jobs;
   for (const FakeTask* task : tasks)
     jobs[task->task().substr(0, task->task().find(':'))].push_back(task->address());
-  return SimpleResolver(ClusterSpec(jobs), {.task_type = "chief", .task_id = 0});
+  return SimpleResolver(ClusterSpec(jobs));
 }
 
 }  // namespace cohort::testing

@@ -54,6 +54,9 @@ class RawSocket {
     return "127.0.0.1:" + std::to_string(ntohs(where.sin_port));
   }
 
+  // The next connection to this listener; waits for it.
+  RawSocket accepted() { return RawSocket(::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC)); }
+
   void write(std::span<const std::byte> bytes) {
     ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
@@ -84,6 +87,7 @@ class RawSocket {
   }
 
  private:
+  explicit RawSocket(int fd) : fd_(fd) {}
   static std::uint16_t port_of(const std::string& address) {
     return static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
   }

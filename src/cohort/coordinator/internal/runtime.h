@@ -20,6 +20,7 @@
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/coordinator/internal/eager_steps.h"
 #include "cohort/coordinator/internal/epoch_run.h"
+#include "cohort/coordinator/internal/health_listener.h"
 #include "cohort/coordinator/internal/in_flight_window.h"
 #include "cohort/coordinator/internal/iterator_handle.h"
 #include "cohort/coordinator/internal/kept_arguments.h"
@@ -74,6 +75,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   // Of data that every worker gets whole, once.
   void warn_of_whole(const PerWorkerData& data);
   CoordinatorStatistics statistics() const;
+  // As the coordinator's own address answers it.
+  rpc::Health health() const;
   // The closures that have not ended, and what is kept for each.
   std::size_t pending_count() const;
 
@@ -107,6 +110,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
     std::thread recovery;
     std::string refusal;         // why it could not be used the last time; empty when it is ready
     std::uint64_t closures = 0;  // ended well
+    std::uint64_t losses = 0;
   };
 
   // Of an argument while it is scheduled: in its nest, and among the inputs.
@@ -207,6 +211,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   class Sending;
   void flush_worker(std::uint32_t worker);
 
+  void count_end(const std::optional<Error>& error, TimePoint now) COHORT_REQUIRES(mutex_);
+
   // Workers' words.
   void on_frame(std::uint32_t worker, std::uint64_t epoch, rpc::Frame frame);
   // The error with which the connection must end, where the worker says what cannot be.
@@ -277,11 +283,23 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   TimePoint last_end_ COHORT_GUARDED_BY(mutex_);
   int fetchers_ COHORT_GUARDED_BY(mutex_) = 0;  // callers that wait for one closure's result
   CoordinatorStatistics totals_ COHORT_GUARDED_BY(mutex_);
+  // Of closures, but for those that ended well, which are their workers'.
+  struct Ends {
+    std::uint64_t failed = 0;
+    std::uint64_t cancelled = 0;
+    std::optional<TimePoint> last;  // of any closure
+  };
+  Ends ends_ COHORT_GUARDED_BY(mutex_);
+  rpc::ErrorRecord errors_;
+  // What anybody may read. Who knows the connection's incarnation may do what the coordinator may.
+  const std::uint64_t public_incarnation_ = rpc::new_incarnation();
+  const TimePoint started_ = Clock::system().now();
   std::optional<Error> eager_error_ COHORT_GUARDED_BY(mutex_);  // the first one, until it is raised
   // Of iterators; apart, because the last copy of one may go while the other lock is held.
   Mutex released_mutex_;
   std::vector<std::uint64_t> released_ COHORT_GUARDED_BY(released_mutex_);
   std::thread watcher_;
+  std::unique_ptr<internal::HealthListener> listener_;
   std::atomic<bool> is_stopping_{false};
   std::optional<Error> replaced_;  // written once, before:
   std::atomic<bool> is_replaced_{false};

@@ -69,7 +69,7 @@ class RegisteredFunction final : public MapFunction {
 
   Result call(const Nest&, const Fields& fields, std::uint64_t) const override {
     Result result;
-    result.fields = function::registered_function(name_)(fields);
+    result.fields = function::call_registered_function(name_, fields);
     result.structure = ElementSpec::tuple(specs_of(result.fields)).structure;
     return result;
   }

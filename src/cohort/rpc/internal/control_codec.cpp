@@ -105,30 +105,6 @@ HandshakeReply from_proto(const proto::HandshakeReply& message) {
   return reply;
 }
 
-proto::Health to_proto(const Health& health) {
-  proto::Health message;
-  message.set_incarnation(health.incarnation);
-  message.set_closures_run(health.closures_run);
-  message.set_pushes_applied(health.pushes_applied);
-  message.set_pushes_dropped(health.pushes_dropped);
-  message.set_pulled_bytes(health.pulled_bytes);
-  message.set_pushed_bytes(health.pushed_bytes);
-  message.set_broken_frames(health.broken_frames);
-  message.set_violations(health.violations);
-  return message;
-}
-
-Health from_proto(const proto::Health& message) {
-  return {.incarnation = message.incarnation(),
-          .closures_run = message.closures_run(),
-          .pushes_applied = message.pushes_applied(),
-          .pushes_dropped = message.pushes_dropped(),
-          .pulled_bytes = message.pulled_bytes(),
-          .pushed_bytes = message.pushed_bytes(),
-          .broken_frames = message.broken_frames(),
-          .violations = message.violations()};
-}
-
 proto::FunctionBody to_proto(const FunctionBody& body) {
   proto::FunctionBody message;
   message.set_id(body.id);

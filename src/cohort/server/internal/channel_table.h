@@ -9,6 +9,7 @@
 
 #include "cohort/core/mutex.h"
 #include "cohort/rpc/channel.h"
+#include "cohort/rpc/health.h"
 #include "cohort/rpc/refusal_log.h"
 #include "cohort/server/internal/job.h"
 
@@ -17,10 +18,12 @@ namespace cohort::server {
 // Thread-safe. Once close_all() has returned true no handler of its channels runs.
 class ChannelTable {
  public:
-  // The job a greeting belongs to; throws what the caller should hear.
+  // The job a greeting belongs to; throws what the caller should hear. `errors` takes what the
+  // job's own tasks have heard.
   using Greet = std::function<std::shared_ptr<Job>(const rpc::Hello& hello)>;
   explicit ChannelTable(
-      Greet greet, std::shared_ptr<rpc::RefusalLog> refusals = std::make_shared<rpc::RefusalLog>());
+      Greet greet, std::shared_ptr<rpc::RefusalLog> refusals = std::make_shared<rpc::RefusalLog>(),
+      std::shared_ptr<rpc::ErrorRecord> errors = std::make_shared<rpc::ErrorRecord>());
 
   // Throws when all are closed.
   rpc::Channel::Handlers accept(std::shared_ptr<rpc::Channel> channel);
@@ -34,6 +37,8 @@ class ChannelTable {
   void end_waits() noexcept;
   // How many messages have ended their connection (violation.h).
   std::uint64_t violations() const noexcept;
+  // How many connections of the job's tasks have ended that were not closed here.
+  std::uint64_t losses() const noexcept;
   // Closes all of that start of the coordinator.
   void close_of(std::uint64_t coordinator_incarnation) noexcept;
   // Closes all, once what they have queued is on its way, which may take until the first deadline,

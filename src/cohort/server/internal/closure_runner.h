@@ -19,11 +19,13 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "cohort/core/mutex.h"
+#include "cohort/rpc/health.h"
 #include "cohort/rpc/messages.h"
 #include "cohort/server/internal/completion_sender.h"
 #include "cohort/server/internal/function_table.h"
@@ -52,6 +54,8 @@ class ClosureRunner {
     std::string task;  // "worker:1": the origin of errors
     std::int64_t worker_index = 0;
     Duration data_timeout = std::chrono::minutes(5);  // of a pull, and of a push
+    // Of closures that fail.
+    std::shared_ptr<rpc::ErrorRecord> errors = std::make_shared<rpc::ErrorRecord>();
   };
   // Shared with its thread. Whoever starts one calls end().
   static std::shared_ptr<ClosureRunner> start(Options options,
@@ -76,6 +80,14 @@ class ClosureRunner {
   void drop(const std::shared_ptr<CompletionSender>& sender);
   // That ended well.
   std::uint64_t closures_run() const { return open_->ended_well; }
+  struct Counts {
+    std::uint64_t ended_well = 0;
+    std::uint64_t failed = 0;
+    std::uint64_t queued = 0;
+    std::uint64_t running = 0;
+    std::optional<Duration> since_last_end;  // of a closure that ended well or failed
+  };
+  Counts counts() const;
 
  private:
   using Draws = std::vector<Fields>;
@@ -88,6 +100,11 @@ class ClosureRunner {
   struct OpenClosures {
     OpenCount count;
     std::atomic<std::uint64_t> ended_well{0};
+    std::atomic<std::uint64_t> failed{0};
+    std::atomic<TimePoint> last_end{TimePoint::min()};
+    std::shared_ptr<rpc::ErrorRecord> errors;
+
+    void note_end(const rpc::ClosureEnd& end, TimePoint now);
   };
   struct Running;  // what a closure's end needs until its pushes are acknowledged
   class Host;      // the resources of a program that runs
@@ -119,7 +136,7 @@ class ClosureRunner {
   FunctionTable& functions_;
   IteratorTable& iterators_;
   ParameterLinks& links_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   Condition changed_;
   std::deque<Item> inbox_ COHORT_GUARDED_BY(mutex_);
   bool is_running_ COHORT_GUARDED_BY(mutex_) = false;  // a closure, on whatever thread

@@ -27,6 +27,8 @@ struct JobOptions {
   std::vector<std::string> data_dirs;
   Duration data_timeout = std::chrono::minutes(5);
   rpc::PayloadChecksums payload_checksums = rpc::PayloadChecksums::between_hosts;
+  // The task's, over all its jobs.
+  std::shared_ptr<rpc::ErrorRecord> errors = std::make_shared<rpc::ErrorRecord>();
 };
 
 // Thread-safe. Once replaced, it refuses frames as rpc::replaced_error() says.

@@ -30,6 +30,8 @@ class ParameterLinks {
   // listens, deadline_exceeded where nothing is answered. After close(): cancelled.
   std::shared_ptr<rpc::Requester> get(std::uint32_t ps);
   void close() noexcept;
+  // How often a connection was found broken.
+  std::uint64_t losses() const { return losses_; }
 
  private:
   struct Link {
@@ -40,6 +42,7 @@ class ParameterLinks {
 
   const ParameterLinkOptions options_;
   std::atomic<bool> is_closed_{false};
+  std::atomic<std::uint64_t> losses_{0};
   std::vector<std::unique_ptr<Link>> links_;
 };
 

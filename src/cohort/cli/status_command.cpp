@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// cohort status: asks every task of a cluster for its health, all at once.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cohort/cli/commands.h"
+#include "cohort/cli/status_report.h"
+#include "cohort/cluster/resolvers/tf_config_resolver.h"
+#include "cohort/cluster/validation.h"
+#include "cohort/core/error.h"
+#include "cohort/rpc/connection.h"
+#include "cohort/rpc/health_probe.h"
+
+namespace cohort::cli {
+namespace {
+
+constexpr const char* kRemedy =
+    "set TF_CONFIG as the tasks have it, or give --cluster a JSON file or addresses";
+
+std::string text_of_file(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  COHORT_CHECK(file.good() && text.good(), ErrorCode::invalid_argument,
+               "[cli.status] expected a file that can be read, got '", path, "' (--cluster)");
+  return text.str();
+}
+
+// {"worker": […], …}, or a whole TF_CONFIG.
+ClusterSpec spec_of_file(const std::string& path) {
+  const std::string text = text_of_file(path);
+  const nlohmann::json parsed = nlohmann::json::parse(text, nullptr, false);
+  const bool is_config = parsed.is_object() && parsed.contains("cluster");
+  return ClusterSpec::from_json(is_config ? parsed["cluster"].dump() : text,
+                                "the cluster of " + path);
+}
+
+std::vector<TaskStatus> tasks_of(const ClusterSpec& spec) {
+  std::vector<TaskStatus> tasks;
+  for (const char* job : {"chief", "worker", "ps"}) {
+    const auto found = spec.tasks().find(job);
+    if (found == spec.tasks().end()) continue;
+    for (const auto& [index, address] : found->second)
+      tasks.push_back({TaskId{job, index}.to_string(), address, {}});
+  }
+  return tasks;
+}
+
+// What the address of a coordinator needs to be answered.
+std::string missing_chief() {
+  return "the cluster has no \"chief\", so the coordinator has no address where it can be asked; "
+         "add \"chief\": [\"host:port\"] to the cluster of every task, and \"task\": {\"type\": "
+         "\"chief\", \"index\": 0} to the coordinator's TF_CONFIG";
+}
+
+class StatusCommand final : public Command {
+ public:
+  void declare(CLI::App& app) override {
+    app.add_option("--cluster", cluster_,
+                   "the tasks' addresses, or one JSON file with the cluster, as in TF_CONFIG "
+                   "(default: that of TF_CONFIG)");
+    app.add_option("--job-id", job_id_,
+                   "the tasks' job (default: a hash of the cluster): they give the texts of "
+                   "errors to those alone who name it");
+    app.add_option("--timeout", timeout_seconds_, "seconds until all must have answered")
+        ->check(CLI::Range(0.01, 1e6))
+        ->capture_default_str();
+    app.footer(
+        "Asks all tasks at once and changes nothing. A coordinator answers at the address of "
+        "\"chief\".\n"
+        "  OPEN    closures that are queued or run      PULL, PUSH  bytes of variables and of "
+        "updates\n"
+        "  RUN     closures that ended well             LOST        lost peers; a coordinator's: "
+        "workers\n"
+        "  PUSHES  pushes of updates that were applied  END         time since a closure ended "
+        "last\n"
+        "  DROP    pushes that came twice or too late   START       another one after a restart\n"
+        "The JSON of --json is described in docs/formats/status.md.\n"
+        "Exit code: 0 when all answer, 69 when some do not, 64 when the cluster is not right.");
+  }
+
+  int run(const std::vector<std::string>& program) override {
+    COHORT_CHECK(program.empty(), ErrorCode::invalid_argument,
+                 "[cli.status] expected no program, got '", program.front(), "'; leave it out");
+    ClusterStatus status = find_tasks();
+    std::vector<rpc::ProbedTask> asked;
+    for (const TaskStatus& task : status.tasks) asked.push_back({task.task, task.address});
+    const auto timeout =
+        std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout_seconds_));
+    std::vector<rpc::ProbeResult> results =
+        rpc::probe_health(asked, job_id_, Deadline::after(timeout));
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      TaskStatus& task = status.tasks[i];
+      task.probe = std::move(results[i]);
+      if (task.task.starts_with("chief:") &&
+          task.probe.state == rpc::ProbeResult::State::nobody_listens) {
+        task.probe.reason +=
+            "; the coordinator does not run, or its TF_CONFIG does not say that it is " + task.task;
+      }
+    }
+    if (is_json) {
+      std::printf("%s\n", json_of(status).c_str());
+    } else {
+      std::printf("%s", table_of(status).c_str());
+    }
+    return exit_code_of(status);
+  }
+
+ private:
+  ClusterStatus find_tasks() {
+    const bool is_file = cluster_.size() == 1 && std::filesystem::is_regular_file(cluster_.front());
+    if (!cluster_.empty() && !is_file) return addresses_alone();
+    const ClusterSpec spec =
+        is_file ? spec_of_file(cluster_.front()) : TfConfigResolver().cluster_spec();
+    ClusterStatus status{.tasks = tasks_of(spec), .missing = {}};
+    COHORT_CHECK(!status.tasks.empty(), ErrorCode::invalid_argument,
+                 "[cli.status] expected a cluster with chief, worker or ps tasks, got ",
+                 spec.to_string(), "; ", kRemedy);
+    validate_addresses(spec);
+    if (status.tasks.front().task != "chief:0") status.missing.push_back(missing_chief());
+    if (job_id_.empty()) job_id_ = rpc::default_job_id(spec.to_json());
+    return status;
+  }
+
+  ClusterStatus addresses_alone() const {
+    ClusterStatus status;
+    for (const std::string& address : cluster_) {
+      COHORT_CHECK(address.find(':') != std::string::npos, ErrorCode::invalid_argument,
+                   "[cli.status] expected \"host:port\" or a JSON file, got '", address,
+                   "', which is neither (--cluster)");
+      status.tasks.push_back({"", address, {}});
+    }
+    return status;
+  }
+
+  std::vector<std::string> cluster_;
+  std::string job_id_;
+  double timeout_seconds_ = 5;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_status_command() { return std::make_unique<StatusCommand>(); }
+
+}  // namespace cohort::cli

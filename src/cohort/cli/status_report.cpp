@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/cli/status_report.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+namespace cohort::cli {
+namespace {
+
+using nlohmann::json;
+using State = rpc::ProbeResult::State;
+
+constexpr int kSchema = 1;
+constexpr int kPeerUnavailable = 69;
+constexpr std::size_t kColumnsMax = 100;
+constexpr std::size_t kAddressMax = 26;
+constexpr std::size_t kTaskMax = 10;
+
+double seconds_of(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+const char* json_name_of(State state) {
+  switch (state) {
+    case State::answers:
+      return "answers";
+    case State::nobody_listens:
+      return "nobody_listens";
+    case State::no_answer:
+      return "no_answer";
+    case State::stranger:
+      return "stranger";
+  }
+  return "";
+}
+
+std::string text_of(State state) {
+  std::string text = json_name_of(state);
+  std::replace(text.begin(), text.end(), '_', ' ');
+  return text;
+}
+
+json last_error_of(const rpc::Health& health) {
+  if (!health.last_error) return nullptr;
+  const rpc::LastError& error = *health.last_error;
+  const auto text_or_null = [](const std::string& text) {
+    return text.empty() ? json() : json(text);
+  };
+  return {{"code", name_of(error.code)},
+          {"cause", name_of(error.cause)},
+          {"seconds_ago", seconds_of(error.age)},
+          {"origin", text_or_null(error.origin)},
+          {"text", text_or_null(error.text)}};
+}
+
+json coordinator_of(const rpc::CoordinatorHealth& coordinator) {
+  json workers = json::array();
+  for (const rpc::WorkerHealth& worker : coordinator.workers) {
+    workers.push_back(
+        {{"is_ready", worker.is_ready}, {"closures", worker.closures}, {"losses", worker.losses}});
+  }
+  return {{"queued", coordinator.queued},       {"in_flight", coordinator.in_flight},
+          {"ended", coordinator.ended},         {"failed", coordinator.failed},
+          {"cancelled", coordinator.cancelled}, {"retries", coordinator.retries},
+          {"traces", coordinator.traces},       {"workers", workers}};
+}
+
+// Numbers of 64 bits that name something are texts: not every reader of JSON keeps all digits.
+json health_of(const rpc::Health& health) {
+  return {{"incarnation", std::to_string(health.incarnation)},
+          {"uptime_seconds", seconds_of(health.uptime)},
+          {"closures",
+           {{"run", health.closures_run},
+            {"failed", health.closures_failed},
+            {"queued", health.closures_queued},
+            {"running", health.closures_running}}},
+          {"pushes", {{"applied", health.pushes_applied}, {"dropped", health.pushes_dropped}}},
+          {"bytes", {{"pulled", health.pulled_bytes}, {"pushed", health.pushed_bytes}}},
+          {"losses", health.losses},
+          {"broken_frames", health.broken_frames},
+          {"violations", health.violations},
+          {"seconds_since_last_end",
+           health.since_last_end ? json(seconds_of(*health.since_last_end)) : json()},
+          {"last_error", last_error_of(health)},
+          {"coordinator", health.coordinator ? coordinator_of(*health.coordinator) : json()}};
+}
+
+// "9999", "12k", "3.4M": at most four characters.
+std::string short_number(std::uint64_t number) {
+  if (number < 10'000) return std::to_string(number);
+  constexpr std::array<char, 6> kUnits = {'k', 'M', 'G', 'T', 'P', 'E'};
+  auto value = static_cast<double>(number);
+  std::size_t unit = 0;
+  for (value /= 1000; value >= 999.5; value /= 1000) ++unit;
+  std::array<char, 16> text{};
+  std::snprintf(text.data(), text.size(), value < 9.95 ? "%.1f%c" : "%.0f%c", value,
+                kUnits.at(unit));
+  return text.data();
+}
+
+// "0.2s", "59s", "12m", "3h", "99d": at most five characters.
+std::string short_time(Duration duration) {
+  const double seconds = std::max(0.0, seconds_of(duration));
+  std::array<char, 32> text{};
+  const auto print = [&](const char* format, double value) {
+    std::snprintf(text.data(), text.size(), format, value);
+    return std::string(text.data());
+  };
+  if (seconds < 9.95) return print("%.1fs", seconds);
+  if (seconds < 119.5) return print("%.0fs", seconds);
+  if (seconds < 7200) return print("%.0fm", seconds / 60);
+  if (seconds < 172'800) return print("%.0fh", seconds / 3600);
+  return print("%.0fd", seconds / 86'400);
+}
+
+// Bytes that are no printable ASCII would move what follows, or the terminal's cursor.
+std::string printable(std::string text) {
+  for (char& c : text) {
+    if (c < ' ' || c > '~') c = ' ';
+  }
+  return text;
+}
+
+// The end of an address says more than its beginning.
+std::string last_part(const std::string& text, std::size_t columns) {
+  return text.size() <= columns ? text : ".." + text.substr(text.size() - columns + 2);
+}
+
+std::string first_part(const std::string& text, std::size_t columns) {
+  return text.size() <= columns ? text : text.substr(0, columns - 2) + "..";
+}
+
+// Lines of at most 100 columns, broken at spaces; all but the first are indented.
+std::string wrapped(const std::string& text) {
+  constexpr std::string_view kIndent = "    ";
+  std::string lines;
+  std::string rest = printable(text);
+  while (rest.size() > kColumnsMax) {
+    std::size_t end = rest.rfind(' ', kColumnsMax);
+    if (end == std::string::npos || end <= kIndent.size()) end = kColumnsMax;
+    lines += rest.substr(0, end) + "\n";
+    rest =
+        std::string(kIndent) + rest.substr(std::min(rest.find_first_not_of(' ', end), rest.size()));
+  }
+  return lines + rest + "\n";
+}
+
+struct Column {
+  const char* title;
+  std::size_t width;
+};
+constexpr std::array<Column, 11> kNumbers = {{{"UP", 5},
+                                              {"OPEN", 4},
+                                              {"RUN", 4},
+                                              {"FAIL", 4},
+                                              {"PUSHES", 6},
+                                              {"DROP", 4},
+                                              {"PULL", 4},
+                                              {"PUSH", 4},
+                                              {"LOST", 4},
+                                              {"END", 5},
+                                              {"START", 6}}};
+using Cells = std::array<std::string, kNumbers.size()>;
+
+std::string row_of(const std::string& task, const std::string& address, const Cells& cells) {
+  std::string line = first_part(task, kTaskMax);
+  line.resize(std::max(line.size(), kTaskMax), ' ');
+  std::string shown = " " + last_part(address, kAddressMax);
+  shown.resize(kAddressMax + 1, ' ');
+  line += shown;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const std::size_t width = kNumbers.at(i).width;
+    line += " " + std::string(width - std::min(width, cells.at(i).size()), ' ') + cells.at(i);
+  }
+  return line;
+}
+
+// The first digits of the incarnation: others after a restart.
+std::string start_of(const rpc::Health& health) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%016llx",
+                static_cast<unsigned long long>(health.incarnation));
+  return std::string(text.data(), 6);
+}
+
+Cells cells_of(const std::string& task, const rpc::Health& health) {
+  const bool is_ps = task.starts_with("ps:");
+  const bool is_worker = task.starts_with("worker:");
+  const auto& own = health.coordinator;
+  const auto closures = [&](std::uint64_t number) { return is_ps ? "-" : short_number(number); };
+  const auto updates = [&](std::uint64_t number) { return is_worker ? "-" : short_number(number); };
+  return {short_time(health.uptime),
+          closures(own ? own->queued + own->in_flight
+                       : health.closures_queued + health.closures_running),
+          closures(own ? own->ended : health.closures_run),
+          closures(own ? own->failed : health.closures_failed),
+          own ? "-" : updates(health.pushes_applied),
+          updates(health.pushes_dropped),
+          updates(health.pulled_bytes),
+          updates(health.pushed_bytes),
+          short_number(health.losses),
+          health.since_last_end ? short_time(*health.since_last_end) : "-",
+          start_of(health)};
+}
+
+std::string name_of_row(const TaskStatus& status) {
+  if (!status.task.empty()) return status.task;
+  return status.probe.health.coordinator ? "coord." : "-";
+}
+
+std::string label_of(const TaskStatus& status) {
+  return status.task.empty() ? status.address : status.task;
+}
+
+std::string coordinator_lines(const TaskStatus& status) {
+  const rpc::CoordinatorHealth& own = *status.probe.health.coordinator;
+  const auto counted = [](std::uint64_t number, const char* what) {
+    return std::to_string(number) + " " + what;
+  };
+  std::string lines =
+      wrapped("coordinator: " + counted(own.queued, "queued, ") +
+              counted(own.in_flight, "in flight, ") + counted(own.ended, "ended, ") +
+              counted(own.failed, "failed, ") + counted(own.cancelled, "cancelled, ") +
+              counted(own.retries, "retries, ") + counted(own.traces, "traces"));
+  for (std::size_t i = 0; i < own.workers.size(); ++i) {
+    const rpc::WorkerHealth& worker = own.workers[i];
+    if (worker.is_ready && worker.losses == 0) continue;
+    lines +=
+        wrapped("  worker:" + std::to_string(i) + " " + (worker.is_ready ? "is back" : "is away") +
+                ", lost " + counted(worker.losses, worker.losses == 1 ? "time" : "times"));
+  }
+  return lines;
+}
+
+std::string error_line(const TaskStatus& status) {
+  const rpc::LastError& error = *status.probe.health.last_error;
+  std::string line = "last error of " + label_of(status) + ", " + short_time(error.age) +
+                     " ago: " + std::string(name_of(error.code));
+  if (error.cause != ErrorCause::none) line += " (" + std::string(name_of(error.cause)) + ")";
+  if (!error.origin.empty()) line += " at " + error.origin;
+  return wrapped(line + (error.text.empty() ? "" : ": " + error.text));
+}
+
+}  // namespace
+
+int exit_code_of(const ClusterStatus& status) {
+  const bool all_answer =
+      std::all_of(status.tasks.begin(), status.tasks.end(),
+                  [](const TaskStatus& task) { return task.probe.state == State::answers; });
+  return all_answer ? 0 : kPeerUnavailable;
+}
+
+std::string json_of(const ClusterStatus& status) {
+  json tasks = json::array();
+  for (const TaskStatus& task : status.tasks) {
+    const bool answers = task.probe.state == State::answers;
+    tasks.push_back({{"task", task.task.empty() ? json() : json(task.task)},
+                     {"address", task.address},
+                     {"state", json_name_of(task.probe.state)},
+                     {"reason", answers ? json() : json(task.probe.reason)},
+                     {"health", answers ? health_of(task.probe.health) : json()}});
+  }
+  const json line = {{"schema", kSchema},
+                     {"exit_code", exit_code_of(status)},
+                     {"tasks", tasks},
+                     {"missing", status.missing}};
+  return line.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string table_of(const ClusterStatus& status) {
+  Cells titles;
+  for (std::size_t i = 0; i < titles.size(); ++i) titles.at(i) = kNumbers.at(i).title;
+  std::string text = row_of("TASK", "ADDRESS", titles) + "\n";
+  std::string details;
+  for (const TaskStatus& task : status.tasks) {
+    const rpc::Health& health = task.probe.health;
+    if (task.probe.state != State::answers) {
+      std::string row = row_of(name_of_row(task), task.address, Cells());
+      text +=
+          row.substr(0, row.find_last_not_of(' ') + 1) + "  " + text_of(task.probe.state) + "\n";
+      details +=
+          wrapped(label_of(task) + ": " + text_of(task.probe.state) + ": " + task.probe.reason);
+      continue;
+    }
+    text += row_of(name_of_row(task), task.address, cells_of(task.task, health)) + "\n";
+    if (health.coordinator) details += coordinator_lines(task);
+    if (health.broken_frames + health.violations > 0) {
+      details += wrapped(label_of(task) + ": " + std::to_string(health.broken_frames) +
+                         " broken frames, " + std::to_string(health.violations) + " violations");
+    }
+    if (health.last_error) details += error_line(task);
+  }
+  for (const std::string& missing : status.missing) details += wrapped("missing: " + missing);
+  return text + (details.empty() ? "" : "\n" + details);
+}
+
+}  // namespace cohort::cli

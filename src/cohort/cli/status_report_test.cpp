@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/cli/status_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace cohort::cli {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using State = rpc::ProbeResult::State;
+
+constexpr auto kHuge = std::numeric_limits<std::uint64_t>::max();
+
+TaskStatus answering(const std::string& task, const std::string& address = "127.0.0.1:4000") {
+  TaskStatus status{task, address, {.state = State::answers, .health = {}, .reason = {}}};
+  status.probe.health.incarnation = 0xabcdef0123456789;
+  status.probe.health.uptime = std::chrono::seconds(90);
+  return status;
+}
+
+TaskStatus missing(const std::string& task, State state) {
+  return {task, "127.0.0.1:4001", {.state = state, .health = {}, .reason = "it is so"}};
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(StatusReport, TheExitCodeSaysWhetherAllAnswer) {
+  EXPECT_EQ(exit_code_of({{answering("ps:0"), answering("worker:0")}, {}}), 0);
+  EXPECT_EQ(exit_code_of({{answering("ps:0")}, {"a chief"}}), 0);
+  for (const State state : {State::nobody_listens, State::no_answer, State::stranger})
+    EXPECT_EQ(exit_code_of({{answering("ps:0"), missing("worker:0", state)}, {}}), 69);
+}
+
+TEST(StatusReport, JsonHasAllThatATaskCounts) {
+  TaskStatus worker = answering("worker:0");
+  rpc::Health& health = worker.probe.health;
+  health.closures_run = 1;
+  health.closures_failed = 2;
+  health.closures_queued = 3;
+  health.closures_running = 4;
+  health.pushes_applied = 5;
+  health.pushes_dropped = 6;
+  health.pulled_bytes = 7;
+  health.pushed_bytes = 8;
+  health.losses = 9;
+  health.broken_frames = 10;
+  health.violations = 11;
+  health.since_last_end = std::chrono::milliseconds(1500);
+  health.last_error = rpc::LastError{.code = ErrorCode::unavailable,
+                                     .cause = ErrorCause::peer_lost,
+                                     .age = std::chrono::seconds(2),
+                                     .origin = "ps:0",
+                                     .text = "it went"};
+  const json expected = json::parse(R"({"schema": 1, "exit_code": 0, "missing": [], "tasks": [{
+    "task": "worker:0", "address": "127.0.0.1:4000", "state": "answers", "reason": null,
+    "health": {
+      "incarnation": "12379813738877118345", "uptime_seconds": 90.0,
+      "closures": {"run": 1, "failed": 2, "queued": 3, "running": 4},
+      "pushes": {"applied": 5, "dropped": 6}, "bytes": {"pulled": 7, "pushed": 8},
+      "losses": 9, "broken_frames": 10, "violations": 11, "seconds_since_last_end": 1.5,
+      "last_error": {"code": "unavailable", "cause": "peer_lost", "origin": "ps:0",
+                     "seconds_ago": 2.0, "text": "it went"},
+      "coordinator": null}}]})");
+  EXPECT_EQ(json::parse(json_of({{worker}, {}})), expected);
+}
+
+TEST(StatusReport, JsonHasTheCoordinatorsView) {
+  TaskStatus chief = answering("chief:0");
+  chief.probe.health.coordinator =
+      rpc::CoordinatorHealth{1, 2, 3, 4, 5, 6, 7, {{true, 8, 9}, {false, 0, 1}}};
+  const json expected = json::parse(R"({"queued": 1, "in_flight": 2, "ended": 3, "failed": 4,
+    "cancelled": 5, "retries": 6, "traces": 7, "workers": [
+      {"is_ready": true, "closures": 8, "losses": 9},
+      {"is_ready": false, "closures": 0, "losses": 1}]})");
+  EXPECT_EQ(json::parse(json_of({{chief}, {}}))["tasks"][0]["health"]["coordinator"], expected);
+}
+
+TEST(StatusReport, JsonSaysWhyATaskDoesNotAnswer) {
+  const json report = json::parse(json_of({{missing("", State::nobody_listens)}, {"a chief"}}));
+  EXPECT_EQ(report["exit_code"], 69);
+  EXPECT_EQ(report["missing"], json({"a chief"}));
+  EXPECT_EQ(report["tasks"][0], json::parse(R"({"task": null, "address": "127.0.0.1:4001",
+    "state": "nobody_listens", "reason": "it is so", "health": null})"));
+}
+
+TEST(StatusReport, TheTableFitsAHundredColumns) {
+  TaskStatus large = answering("worker:123456", std::string(80, 'h') + ":65535");
+  rpc::Health& health = large.probe.health;
+  health.closures_run = health.closures_failed = health.closures_queued = kHuge;
+  health.pushes_applied = health.pushes_dropped = 999'949;
+  health.pulled_bytes = 9'999;
+  health.pushed_bytes = 999'499'999;
+  health.losses = 9'999;
+  health.uptime = std::chrono::hours(24 * 9999);
+  health.since_last_end = std::chrono::hours(47);
+  health.last_error = rpc::LastError{.text = std::string(300, 'x') + " " + std::string(90, 'y')};
+  health.coordinator =
+      rpc::CoordinatorHealth{kHuge, kHuge, kHuge, kHuge, kHuge, kHuge, kHuge, {{false, 0, kHuge}}};
+  TaskStatus unknown = large;
+  unknown.task.clear();
+  const std::string table = table_of(
+      {{large, unknown, missing("ps:0", State::stranger)}, {std::string(150, 'z') + " and so on"}});
+  for (const std::string& line : lines_of(table)) EXPECT_LE(line.size(), 100U) << line;
+}
+
+TEST(StatusReport, TheTableIsReadByPeople) {
+  TaskStatus chief = answering("chief:0");
+  chief.probe.health.coordinator =
+      rpc::CoordinatorHealth{1, 2, 12'345, 4, 5, 6, 7, {{true, 8, 0}, {false, 0, 1}}};
+  TaskStatus ps = answering("ps:0");
+  ps.probe.health.pushes_applied = 1'234'567;
+  ps.probe.health.last_error = rpc::LastError{.code = ErrorCode::not_found,
+                                              .cause = ErrorCause::handle_lost,
+                                              .age = std::chrono::seconds(3),
+                                              .origin = "",
+                                              .text = "no\nvariable"};
+  const std::string table =
+      table_of({{chief, ps, missing("worker:1", State::nobody_listens)}, {"a chief"}});
+  EXPECT_EQ(table,
+            "TASK       ADDRESS                       UP OPEN  RUN FAIL PUSHES DROP"
+            " PULL PUSH LOST   END  START\n"
+            "chief:0    127.0.0.1:4000               90s    3  12k    4      -    0"
+            "    0    0    0     - abcdef\n"
+            "ps:0       127.0.0.1:4000               90s    -    -    -   1.2M    0"
+            "    0    0    0     - abcdef\n"
+            "worker:1   127.0.0.1:4001  nobody listens\n"
+            "\n"
+            "coordinator: 1 queued, 2 in flight, 12345 ended, 4 failed, 5 cancelled, 6 retries, 7 "
+            "traces\n"
+            "  worker:1 is away, lost 1 time\n"
+            "last error of ps:0, 3.0s ago: not_found (handle_lost): no variable\n"
+            "worker:1: nobody listens: it is so\n"
+            "missing: a chief\n");
+}
+
+}  // namespace
+}  // namespace cohort::cli

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the coordinator answers when somebody asks for its health.
+#include "cohort/coordinator/internal/runtime.h"
+
+namespace cohort::coordinator {
+
+void Runtime::count_end(const std::optional<Error>& error, TimePoint now) {
+  ends_.last = now;
+  if (!error) return;
+  if (error->code() == ErrorCode::cancelled) {
+    ++ends_.cancelled;
+    return;
+  }
+  ++ends_.failed;
+  errors_.note(*error);
+}
+
+rpc::Health Runtime::health() const {
+  const TimePoint now = Clock::system().now();
+  rpc::Health health;
+  health.incarnation = public_incarnation_;
+  health.task = connection_.self().task;
+  health.uptime = now - started_;
+  health.last_error = errors_.get();
+  rpc::CoordinatorHealth own;
+  const Lock lock(mutex_);
+  health.pushes_dropped = totals_.pushes_dropped;
+  health.pulled_bytes = totals_.pulled_bytes;
+  health.pushed_bytes = totals_.pushed_bytes;
+  health.broken_frames = totals_.broken_frames;
+  health.violations = totals_.violations;
+  if (ends_.last) health.since_last_end = now - *ends_.last;
+  own.queued = queue_.queued();
+  own.in_flight = queue_.in_flight();
+  own.failed = ends_.failed;
+  own.cancelled = ends_.cancelled;
+  own.retries = totals_.retries;
+  own.traces = totals_.traces;
+  for (const Worker& worker : workers_) {
+    own.ended += worker.closures;
+    health.losses += worker.losses;
+    own.workers.push_back(
+        {.is_ready = worker.is_ready, .closures = worker.closures, .losses = worker.losses});
+  }
+  health.coordinator = std::move(own);
+  return health;
+}
+
+}  // namespace cohort::coordinator

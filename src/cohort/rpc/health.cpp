@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/rpc/health.h"
+
+namespace cohort::rpc {
+
+void ErrorRecord::note(const Error& error) {
+  const TimePoint now = Clock::system().now();
+  const Lock lock(mutex_);
+  error_ = error;
+  noted_at_ = now;
+}
+
+std::optional<LastError> ErrorRecord::get() const {
+  const Lock lock(mutex_);
+  if (!error_) return std::nullopt;
+  return LastError{.code = error_->code(),
+                   .cause = error_->cause(),
+                   .age = Clock::system().now() - noted_at_,
+                   .origin = error_->origin(),
+                   .text = error_->message()};
+}
+
+}  // namespace cohort::rpc

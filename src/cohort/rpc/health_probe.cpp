@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/rpc/health_probe.h"
+
+#include <grpcpp/create_channel_posix.h>
+
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "cohort/rpc/internal/control_codec.h"
+#include "cohort/rpc/internal/grpc_setup.h"
+#include "cohort/rpc/internal/grpc_status.h"
+#include "cohort/rpc/internal/socket.h"
+#include "control.grpc.pb.h"
+
+namespace cohort::rpc {
+namespace {
+
+ProbeResult failed_probe(ProbeResult::State state, std::string reason) {
+  return {.state = state, .health = {}, .reason = std::move(reason)};
+}
+
+// A task of ours sends its whole error in the details of the status.
+ProbeResult refused_probe(const grpc::Status& status, const ProbedTask& asked) {
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return failed_probe(
+        ProbeResult::State::no_answer,
+        "somebody listens there, and did not answer before the deadline; the process may "
+        "be stopped, or its host overloaded");
+  }
+  if (!status.error_details().empty()) {
+    const Error error =
+        internal::error_of(status, {asked.task, asked.address, "asking the health"});
+    return failed_probe(ProbeResult::State::no_answer, error.message());
+  }
+  return failed_probe(
+      ProbeResult::State::stranger,
+      "what listens there is no Cohort task, or ended just now (" + status.error_message() + ")");
+}
+
+ProbeResult answered_probe(Health health, const ProbedTask& asked, const std::string& job_id) {
+  ProbeResult result{
+      .state = ProbeResult::State::answers, .health = std::move(health), .reason = {}};
+  const std::string& named = result.health.task;
+  if (!job_id.empty() && named.empty()) {
+    result.state = ProbeResult::State::stranger;
+    result.reason =
+        "a Cohort task of another job answers; give the cluster that the task was given, or its "
+        "job id";
+  } else if (!named.empty() && !asked.task.empty() && named != asked.task) {
+    result.state = ProbeResult::State::stranger;
+    result.reason = named + " of this job answers at the address of " + asked.task;
+  }
+  return result;
+}
+
+// The connection is made here and not by gRPC, which does not say why it could not make one.
+ProbeResult probe(const ProbedTask& asked, const std::string& job_id, Deadline deadline) {
+  internal::FileDescriptor socket;
+  try {
+    socket = internal::connect_to({asked.task, asked.address, "grpc"}, deadline);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::deadline_exceeded)
+      return failed_probe(ProbeResult::State::no_answer,
+                          "the host did not accept a connection before the deadline");
+    if (error.cause() != ErrorCause::peer_lost) throw;
+    return failed_probe(ProbeResult::State::nobody_listens, error.message());
+  }
+  proto::Control::Stub stub(grpc::CreateInsecureChannelFromFd(asked.address, socket.release()));
+  grpc::ClientContext context;
+  context.set_deadline(internal::grpc_time(deadline));
+  proto::HealthRequest request;
+  request.set_job_id(job_id);
+  proto::Health reply;
+  const grpc::Status status = stub.GetHealth(&context, request, &reply);
+  return status.ok() ? answered_probe(internal::from_proto(reply), asked, job_id)
+                     : refused_probe(status, asked);
+}
+
+// Joined when they go. Used only from one thread.
+class ProbeThreads {
+ public:
+  ProbeThreads() = default;
+  ~ProbeThreads() {
+    for (std::thread& thread : threads_) thread.join();
+  }
+  ProbeThreads(const ProbeThreads&) = delete;
+  ProbeThreads& operator=(const ProbeThreads&) = delete;
+  template <class Body>
+  void start(Body body) {
+    threads_.push_back(internal::start_thread(std::move(body)));
+  }
+
+ private:
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+std::vector<ProbeResult> probe_health(const std::vector<ProbedTask>& tasks,
+                                      const std::string& job_id, Deadline deadline) {
+  for (const ProbedTask& asked : tasks) internal::parse_address(asked.address);
+  std::vector<ProbeResult> results(tasks.size());
+  std::vector<std::exception_ptr> errors(tasks.size());
+  {
+    ProbeThreads threads;
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+      threads.start([&, i] {
+        try {
+          results[i] = probe(tasks[i], job_id, deadline);
+        } catch (...) {
+          errors[i] = std::current_exception();
+        }
+      });
+    }
+  }
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+  return results;
+}
+
+}  // namespace cohort::rpc
