@@ -264,6 +264,40 @@ def unreached_files(tree):
             yield Finding(source.path, 1, "unreached", "no CMakeLists.txt above it makes a module of it")
 
 
+def option_structs(code):
+    """(offset of the body, body without what stands in inner braces) of each struct of options in blanked code."""
+    for found in re.finditer(r"\bstruct\s+(?:COHORT_API\s+)?\w*Options(?:\s*:[^{;]*)?\s*{", code):
+        depth, body = 1, ""
+        for char in code[found.end():]:
+            depth += (char == "{") - (char == "}")
+            if depth == 0:
+                break
+            outside = depth == 1 and char != "}"
+            body += char if outside or char == "\n" else "=" if char == "}" and depth == 1 else " "
+        yield found.end(), body
+
+
+def without_template_arguments(text):
+    while (shorter := re.sub(r"<[^<>]*>", lambda f: "\n" * f.group(0).count("\n"), text)) != text:
+        text = shorter
+    return text
+
+
+def option_defaults(tree):
+    """g++ warns of each member that a user's designated initialisers leave out, but for those with a default one."""
+    for source in tree.code():
+        if not source.is_header or not source.path.startswith("src/") or {"internal", "backends"} & set(source.path.split("/")):
+            continue
+        for start, body in option_structs(source.code):
+            line = source.code.count("\n", 0, start) + 1
+            for statement in re.split(r"(?<=;)", without_template_arguments(body)):
+                found = re.fullmatch(r"\s*(?!using|static|friend)[\w:*&\s]+\s(\w+);", statement)
+                if found:
+                    number = line + statement[: found.start(1)].count("\n")
+                    yield Finding(source.path, number, "options", f"'{found.group(1)}' needs a default initialiser, as = {{}}")
+                line += statement.count("\n")
+
+
 # Installed for those who extend Cohort, and only reached by their own names.
 NOT_IN_UMBRELLA = {f"cohort/{name}.h" for name in (
     "cluster/validation", "coordinator/closure_queue", "coordinator/failure_policy", "core/blas", "core/crc32c", "core/random",
@@ -325,7 +359,7 @@ def tracked_outputs(tree):
 
 
 RULES = (layers, banned_includes, banned_calls, function_lengths, file_sizes, names, licence_heads,
-         unreached_files, umbrella, markdown_links, stray_words, tracked_outputs)
+         unreached_files, option_defaults, umbrella, markdown_links, stray_words, tracked_outputs)
 
 
 class Tree:

@@ -139,6 +139,29 @@ class Rules(unittest.TestCase):
         tree = tidy.Tree(self.root, self.root / "compile_commands.json")
         self.assertEqual([f.rule for f in tidy.findings(tree)], ["unreached"])
 
+    def test_option_defaults(self):
+        header = HEAD + """struct COHORT_API AOptions {
+  std::string name;  // a; comment
+  std::map<std::string,
+           int> ports;
+  std::function<void(int)> call = {};
+  int a = 1, b{2};
+  struct Inner {
+    int free;
+  };
+  Inner inner{};
+  bool operator==(const AOptions&) const = default;
+  void check() const;
+};
+struct Other {
+  int free;
+};
+"""
+        self.write("src/cohort/rpc/user.cpp", HEAD + '#include "cohort/rpc/a.h"\n')
+        self.write("src/cohort/rpc/a.h", header)
+        found = [f for f in tidy.findings(tidy.Tree(self.root)) if f.rule == "options"]
+        self.assertEqual([(f.line, f.text.split("'")[1]) for f in found], [(3, "name"), (5, "ports")])
+
     def test_umbrella(self):
         for name, text in (("a", ""), ("b", '#include "cohort/rpc/c.h"\n'), ("c", "")):
             self.write(f"src/cohort/rpc/{name}.h", HEAD + text)

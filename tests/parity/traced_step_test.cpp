@@ -9,6 +9,7 @@
 #include "cohort/function/trace.h"
 #include "cohort/optimizer/adagrad.h"
 #include "cohort/optimizer/adam.h"
+#include "cohort/optimizer/adamw.h"
 #include "cohort/optimizer/rmsprop.h"
 #include "cohort/optimizer/sgd.h"
 #include "cohort/variable/hyperparameter.h"
@@ -146,6 +147,7 @@ const std::vector<std::pair<const char*, std::function<Optimizer(std::vector<Var
          make<Sgd>(SgdOptions{.learning_rate = 0.05, .momentum = 0.9, .nesterov = true})},
         {"Adagrad", make<Adagrad>(AdagradOptions{.learning_rate = 0.05})},
         {"Adam", make<Adam>(AdamOptions{.learning_rate = 0.01})},
+        {"AdamW", make<AdamW>(AdamWOptions{.learning_rate = 0.01})},
         {"Rmsprop", make<Rmsprop>(RmspropOptions{.learning_rate = 0.01})},
 };
 

@@ -32,16 +32,16 @@ struct PlannedKill {
 };
 
 struct LaunchOptions {
-  std::vector<std::string> program;
+  std::vector<std::string> program = {};
   int workers = 2;
   int ps = 1;
   // Directories whose files the servers may open.
-  std::vector<std::string> data_dirs;
+  std::vector<std::string> data_dirs = {};
   // Only the chief gets these.
-  std::vector<std::pair<std::string, std::string>> chief_environment;
-  std::vector<PlannedKill> kills;
+  std::vector<std::pair<std::string, std::string>> chief_environment = {};
+  std::vector<PlannedKill> kills = {};
   // Killed servers are started again after this time; nullopt: never.
-  std::optional<std::chrono::milliseconds> restart_after;
+  std::optional<std::chrono::milliseconds> restart_after = {};
   std::chrono::milliseconds grace{10'000};
   // Where the servers' lines go.
   int out_fd = 1;

@@ -25,9 +25,9 @@ struct ProcessExit {
 };
 
 struct ProcessOptions {
-  std::vector<std::string> command;
+  std::vector<std::string> command = {};
   // Added to this process's own environment.
-  std::vector<std::pair<std::string, std::string>> environment;
+  std::vector<std::pair<std::string, std::string>> environment = {};
   // A captured process writes into pipes, reads nothing and leads a process group of its own, so
   // that Ctrl-C on the terminal does not reach it. Otherwise it has this process's streams and
   // group.

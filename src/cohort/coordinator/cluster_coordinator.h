@@ -103,9 +103,15 @@ class COHORT_API ClusterCoordinator {
   // fetch() in between where the order matters.
   template <class... A>
   RemoteValue schedule(const Function& fn, A&&... arguments) {
+    static_assert((function::kIsArgument<A> && ...),
+                  "ClusterCoordinator::schedule() takes at::Tensor, numbers, bool, std::string, "
+                  "cohort::Nest and PerWorkerIterator as arguments of the function; put several "
+                  "tensors into Nest::list({a, b})");
     std::vector<Nest> nests;
-    nests.reserve(sizeof...(arguments));
-    (nests.emplace_back(std::forward<A>(arguments)), ...);
+    if constexpr ((function::kIsArgument<A> && ...)) {
+      nests.reserve(sizeof...(arguments));
+      (nests.emplace_back(std::forward<A>(arguments)), ...);
+    }
     return schedule_nests(fn, std::move(nests));
   }
   RemoteValue schedule_nests(const Function& fn, std::vector<Nest> arguments);

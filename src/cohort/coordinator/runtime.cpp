@@ -150,7 +150,7 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   pending.resources = std::move(bound.resources);
   pending.arguments.keep(bound.tensors, kArgumentHandles);
   pending.scheduled_at = hyperparameter_time();
-  pending.function->add_captured(pending.captured, pending.scheduled_at);
+  pending.captured = pending.function->captured();
   const auto result = std::make_shared<RemoteState>(weak_from_this());
   pending.result = result;
 

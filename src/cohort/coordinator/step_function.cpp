@@ -470,6 +470,16 @@ Freshness StepFunction::freshness() const {
   return is_current ? Freshness::current : Freshness::stale;
 }
 
+std::vector<at::Tensor> StepFunction::captured() const {
+  if (captured_count_ == 0) return {};
+  std::shared_ptr<const std::vector<at::Tensor>> all;
+  {
+    const Lock lock(mutex_);
+    all = published_.captured;
+  }
+  return hyperparameters_of_step(*all);
+}
+
 bool StepFunction::add_captured(std::vector<at::Tensor>& captured, std::uint64_t time) const {
   if (captured.size() == captured_count_) return true;
   std::shared_ptr<const std::vector<at::Tensor>> all;

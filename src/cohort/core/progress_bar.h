@@ -16,8 +16,8 @@ namespace cohort {
 struct ProgressBarOptions {
   std::int64_t steps = 0;
   std::int64_t examples_per_step = 1;
-  std::optional<bool> is_visible;  // none: when stderr is a terminal
-  Clock* clock = nullptr;          // nullptr: the machine's
+  std::optional<bool> is_visible = {};  // none: when stderr is a terminal
+  Clock* clock = nullptr;               // nullptr: the machine's
 };
 
 // Used from one thread.

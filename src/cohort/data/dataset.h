@@ -53,8 +53,8 @@ std::shared_ptr<const DatasetFunction> make_dataset_function(F fn);
 }  // namespace data
 
 struct IdxFiles {
-  std::string images;
-  std::string labels;  // empty: one field, the images
+  std::string images = {};
+  std::string labels = {};  // empty: one field, the images
 };
 struct RangeOptions {
   std::int64_t start = 0;
@@ -62,7 +62,7 @@ struct RangeOptions {
   at::ScalarType dtype = at::ScalarType::Long;
 };
 struct ShuffleOptions {
-  std::optional<std::int64_t> seed;  // none: random for each process
+  std::optional<std::int64_t> seed = {};  // none: random for each process
   bool reshuffle_each_iteration = true;
 };
 // Whether the order of elements may depend on which call ends first; nullopt: as the dataset's
@@ -122,7 +122,7 @@ struct CsvColumn {
   std::optional<Nest> default_value = {};        // a number or a text
 };
 struct CsvOptions {
-  std::vector<CsvColumn> columns;  // of the selected ones
+  std::vector<CsvColumn> columns = {};  // of the selected ones
   bool header = false;
   char delimiter = ',';
   std::string na_value = {};
@@ -140,7 +140,7 @@ struct RunOptions {
   std::optional<std::uint64_t> iteration = {};
   // Files may be opened only under these directories; nullopt: anywhere (a graph of this process's
   // own user).
-  std::optional<std::vector<std::string>> data_dirs;
+  std::optional<std::vector<std::string>> data_dirs = {};
   bool collect_stats = false;  // for Iterator::stats()
 };
 

@@ -44,19 +44,19 @@ struct COHORT_API DatasetOptions {
   AutoShardPolicy auto_shard_policy = AutoShardPolicy::automatic;
   RebatchMode rebatch = RebatchMode::automatic;
   TooFewFiles too_few_files = TooFewFiles::fail;
-  std::optional<bool> deterministic;                         // true
-  std::optional<ExternalStatePolicy> external_state_policy;  // warn
-  std::optional<std::int64_t> num_devices;                   // only travels: nothing here reads it
+  std::optional<bool> deterministic = {};                         // true
+  std::optional<ExternalStatePolicy> external_state_policy = {};  // warn
+  std::optional<std::int64_t> num_devices = {};  // only travels: nothing here reads it
   // Performance alone: neither values nor their order change.
-  std::optional<bool> slack;
-  std::optional<bool> symbolic_checkpoint;
-  std::optional<bool> warm_start;
-  std::optional<std::int64_t> private_threadpool_size;  // 0: chosen at run time
-  std::optional<std::int64_t> max_intra_op_parallelism;
-  std::optional<bool> autotune;
-  std::optional<std::int64_t> autotune_cpu_budget;
-  std::optional<std::int64_t> autotune_ram_budget;  // bytes
-  std::optional<bool> apply_default_optimizations;
+  std::optional<bool> slack = {};
+  std::optional<bool> symbolic_checkpoint = {};
+  std::optional<bool> warm_start = {};
+  std::optional<std::int64_t> private_threadpool_size = {};  // 0: chosen at run time
+  std::optional<std::int64_t> max_intra_op_parallelism = {};
+  std::optional<bool> autotune = {};
+  std::optional<std::int64_t> autotune_cpu_budget = {};
+  std::optional<std::int64_t> autotune_ram_budget = {};  // bytes
+  std::optional<bool> apply_default_optimizations = {};
 
   // `later` over this, field by field: a field of `later` that has its default keeps this one's.
   // Warns where both are set and differ; the later wins.

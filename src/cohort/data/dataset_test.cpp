@@ -63,7 +63,18 @@ TEST(DatasetIterator, NamesAWrongNumberOfFields) {
   const Error error = error_of([&] { iterator.next<at::Tensor>(); });
   EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
   EXPECT_THAT(error.message(),
-              HasSubstr("expected elements of 1 fields (the types of next<…>()), got 2"));
+              HasSubstr("expected elements of 1 fields (the types of next<…>()), got 2: (int64[], "
+                        "int64[]); write at::Tensor once for each field"));
+}
+
+TEST(DatasetIterator, TakesTheFieldsOfAMapInTheOrderOfTheirNames) {
+  const Nest rows = Nest::map({{"x", at::arange(2)}, {"label", at::arange(10, 12)}});
+  Iterator iterator = Dataset::from_tensor_slices(rows).iterator();
+  const auto [label, x] = iterator.next<at::Tensor, at::Tensor>();
+  EXPECT_EQ(show(label), "10");
+  EXPECT_EQ(show(x), "0");
+  const Error error = error_of([&] { iterator.next<at::Tensor>(); });
+  EXPECT_THAT(error.message(), HasSubstr("got 2: {label: int64[], x: int64[]}"));
 }
 
 TEST(DatasetIterator, ThrowsOutOfRangeAtTheEnd) {

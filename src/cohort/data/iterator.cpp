@@ -82,7 +82,8 @@ Fields Iterator::next_fields(std::size_t expected) {
   COHORT_CHECK(source_->next(fields), ErrorCode::out_of_range, "[data.next] the dataset has ended");
   COHORT_CHECK(fields.size() == expected, ErrorCode::invalid_argument,
                "[data.next] expected elements of ", expected,
-               " fields (the types of next<…>()), got ", fields.size());
+               " fields (the types of next<…>()), got ", fields.size(), ": ", spec_text(*source_),
+               "; write at::Tensor once for each field");
   return fields;
 }
 

@@ -75,11 +75,15 @@ class COHORT_API Iterator final : public Handle {
   // The op that took most time of its own, as "map at /0/0"; empty without stats.
   std::string bottleneck() const;
 
-  // Its fields: a tensor for one, a tuple for more. A wrong number of types is invalid_argument.
+  // The next element's fields: a tensor for one, a tuple for more. The fields of a map come in the
+  // order of their names, whatever the order in which it was written (tf.nest.flatten): of
+  // {"x": …, "label": …} the first is "label". out_of_range at the end; a wrong number of types is
+  // invalid_argument, with the element's spec.
   template <class... T>
   auto next() {
     static_assert(sizeof...(T) > 0 && (std::is_same_v<T, at::Tensor> && ...),
-                  "next<at::Tensor, …>() takes at::Tensor, one a field");
+                  "Iterator::next<at::Tensor, …>() takes at::Tensor, once for each field of the "
+                  "element; read a field of strings with cohort::StringTensor::of(field)");
     Fields fields = next_fields(sizeof...(T));
     return [&]<std::size_t... I>(std::index_sequence<I...>) {
       if constexpr (sizeof...(T) == 1)
@@ -98,6 +102,8 @@ class COHORT_API Iterator final : public Handle {
 namespace function {
 template <>
 struct COHORT_API Argument<Iterator&> {
+  static constexpr std::string_view kType = "an iterator";
+  static bool takes(const Nest&) { return true; }  // from() knows more
   static Iterator& from(const Nest& argument);
 };
 }  // namespace function

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which arguments a parameter takes.
+#include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,6 +43,39 @@ TEST(FunctionArguments, AnErrorNamesTheArgument) {
     EXPECT_THAT(error.what(), HasSubstr("while taking argument 1"));
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
   }
+}
+
+// It said "[core.nest] expected int, got text; ask kind() first": neither function nor argument.
+TEST(FunctionArguments, OfAnotherTypeAreRefusedWithFunctionPositionAndBothTypes) {
+  const Function step([](at::Tensor, std::int64_t, bool, double, const std::string&) {},
+                      {.name = "train_step"});
+  const at::Tensor x = at::ones({2});
+  const auto refused = [](const char* text) {
+    return throws_error(ErrorCode::invalid_argument, text);
+  };
+  EXPECT_NO_THROW(step(x, 1, true, 2, "text"));
+  EXPECT_THAT([&] { step("ab", 1, true, 2.0, ""); },
+              refused("[function.call] expected a tensor as argument 0 of 'train_step', got text; "
+                      "pass a tensor, or change the type of the parameter"));
+  EXPECT_THAT([&] { step(x, "1", true, 2.0, ""); },
+              refused("expected an integer as argument 1 of 'train_step', got text"));
+  EXPECT_THAT([&] { step(x, 1.5, true, 2.0, ""); },
+              refused("expected an integer as argument 1 of 'train_step', got float"));
+  EXPECT_THAT([&] { step(x, 1, 1, 2.0, ""); },
+              refused("expected a bool as argument 2 of 'train_step', got int"));
+  EXPECT_THAT(
+      [&] {
+        step(x, 1, true, Nest::list({x, x}), "");
+      },
+      refused("expected a number as argument 3 of 'train_step', got [tensor, tensor]"));
+  EXPECT_THAT([&] { step(x, 1, true, 2.0, 3); },
+              refused("expected a text as argument 4 of 'train_step', got int"));
+  EXPECT_THAT([&] { step(x, 1, true); }, refused("'train_step' expected 5 arguments, got 3"));
+}
+
+TEST(FunctionArguments, NoexceptFunctionsHaveASignatureToo) {
+  EXPECT_EQ(Function([](int n) noexcept { return n + 1; })(2).integer(), 3);
+  EXPECT_EQ(Function([](int n) mutable noexcept { return ++n; })(2).integer(), 3);
 }
 
 }  // namespace

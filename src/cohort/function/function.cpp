@@ -30,6 +30,22 @@ std::string TraceNotes::programs() const {
   return text;
 }
 
+std::string taking(std::size_t index, std::string_view function) {
+  return "taking argument " + std::to_string(index) + " of '" + std::string(function) + "'";
+}
+
+void refuse_argument(std::string_view type, const Nest& argument, std::size_t index,
+                     std::string_view function) {
+  const bool is_handle = argument.kind() == Nest::Kind::handle;
+  throw Error(
+      ErrorCode::invalid_argument,
+      "[function.call] expected " + std::string(type) + " as argument " + std::to_string(index) +
+          " of '" + std::string(function) + "', got " +
+          (is_handle ? std::string(argument.handle()->handle_kind()) : argument.structure()) +
+          "; pass " + std::string(type) + ", or change the type of the parameter",
+      ErrorCause::wrong_type);
+}
+
 }  // namespace function
 
 Function Function::registered(std::string name) {

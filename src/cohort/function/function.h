@@ -5,8 +5,11 @@
 //
 // Parameters may be at::Tensor, double, float, integers, bool, std::string, Nest and
 // cohort::Iterator&. A number that is passed for an at::Tensor parameter becomes a 0-dim tensor. A
-// double, integer, bool or string parameter is part of the signature: each new value is a trace of
-// its own, so declare what changes (a learning rate) as at::Tensor. Part of the signature are also
+// double, float, integer, bool or string parameter is part of the signature: each new value is a
+// trace of its own, so declare what changes (a learning rate) as at::Tensor. Numbers travel as
+// double and std::int64_t: a float parameter takes the nearest float, an integer parameter an
+// argument that fits it (std::size_t: below 2^63), and another is invalid_argument, as an argument
+// of another kind is. Part of the signature are also
 // grad mode and autocast of the thread that schedules it, the default dtype, and the requires_grad
 // flags of the variables that the step uses.
 //
@@ -50,6 +53,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -63,32 +67,41 @@
 namespace cohort {
 
 struct FunctionOptions {
-  std::string name;  // for messages; empty: "function"
+  std::string name = {};  // for messages; empty: "function"
 };
 
 namespace function {
 
-// How a parameter of type T is taken from an argument. Iterator adds its own in data/iterator.h.
+// How a parameter of type T is taken from an argument; kType is for messages. Iterator adds its own
+// in data/iterator.h.
 template <class T>
 struct Argument;
 template <>
 struct Argument<at::Tensor> {
+  static constexpr std::string_view kType = "a tensor";
+  static bool takes(const Nest& n) { return n.is_tensor(); }
   static const at::Tensor& from(const Nest& n) { return n.tensor(); }
 };
 template <>
 struct Argument<const at::Tensor&> : Argument<at::Tensor> {};
 template <>
 struct Argument<double> {
+  static constexpr std::string_view kType = "a number";
+  static bool takes(const Nest& n) {
+    return n.kind() == Nest::Kind::real || n.kind() == Nest::Kind::integer;
+  }
   static double from(const Nest& n) {
     return n.kind() == Nest::Kind::integer ? static_cast<double>(n.integer()) : n.real();
   }
 };
 template <>
-struct Argument<float> {
+struct Argument<float> : Argument<double> {
   static float from(const Nest& n) { return static_cast<float>(Argument<double>::from(n)); }
 };
 template <class T>
 requires(std::integral<T> && !std::same_as<T, bool>) struct Argument<T> {
+  static constexpr std::string_view kType = "an integer";
+  static bool takes(const Nest& n) { return n.kind() == Nest::Kind::integer; }
   static T from(const Nest& n) {
     const std::int64_t value = n.integer();
     COHORT_CHECK(std::in_range<T>(value), ErrorCode::invalid_argument,
@@ -100,10 +113,14 @@ requires(std::integral<T> && !std::same_as<T, bool>) struct Argument<T> {
 };
 template <>
 struct Argument<bool> {
+  static constexpr std::string_view kType = "a bool";
+  static bool takes(const Nest& n) { return n.kind() == Nest::Kind::boolean; }
   static bool from(const Nest& n) { return n.boolean(); }
 };
 template <>
 struct Argument<std::string> {
+  static constexpr std::string_view kType = "a text";
+  static bool takes(const Nest& n) { return n.kind() == Nest::Kind::text || n.is_tensor(); }
   // An element's scalar string comes as a tensor.
   static std::string from(const Nest& n) {
     return n.is_tensor() ? std::string(n.strings().value()) : n.text();
@@ -113,16 +130,30 @@ template <>
 struct Argument<const std::string&> : Argument<std::string> {};
 template <>
 struct Argument<StringTensor> {
+  static constexpr std::string_view kType = "a tensor of strings";
+  static bool takes(const Nest& n) { return n.is_tensor(); }
   static StringTensor from(const Nest& n) { return n.strings(); }
 };
 template <>
 struct Argument<const StringTensor&> : Argument<StringTensor> {};
 template <>
 struct Argument<Nest> {
+  static constexpr std::string_view kType = "a nest";
+  static bool takes(const Nest&) { return true; }
   static const Nest& from(const Nest& n) { return n; }
 };
 template <>
 struct Argument<const Nest&> : Argument<Nest> {};
+template <class T>
+concept HasArgument = requires(const Nest& n) {
+  Argument<T>::from(n);
+};
+
+// Of a value that becomes a Nest by itself. A pointer, which would become a bool, does not.
+template <class T>
+inline constexpr bool kIsArgument = std::is_constructible_v<Nest, T> &&
+                                    (!std::is_pointer_v<std::decay_t<T>> ||
+                                     std::is_convertible_v<T, const char*>);
 
 // What a callable takes and gives; not for generic lambdas, whose operator() has no one signature.
 template <class F>
@@ -136,10 +167,36 @@ template <class R, class C, class... A>
 struct Signature<R (C::*)(A...)> : Signature<R (*)(A...)> {};
 template <class R, class C, class... A>
 struct Signature<R (C::*)(A...) const> : Signature<R (*)(A...)> {};
+template <class R, class... A>
+struct Signature<R (*)(A...) noexcept> : Signature<R (*)(A...)> {};
+template <class R, class C, class... A>
+struct Signature<R (C::*)(A...) noexcept> : Signature<R (*)(A...)> {};
+template <class R, class C, class... A>
+struct Signature<R (C::*)(A...) const noexcept> : Signature<R (*)(A...)> {};
 template <class F>
 concept HasOneSignature = std::is_pointer_v<F> || requires {
   &F::operator();
 };
+
+// What result_of() takes.
+template <class T>
+constexpr bool is_result() {
+  if constexpr (std::is_void_v<T> || kIsArgument<T>) {
+    return true;
+  } else if constexpr (requires(T & value) {
+                         value.begin();
+                         value.end();
+                       }) {
+    return is_result<std::remove_cvref_t<decltype(*std::declval<T&>().begin())>>();
+  } else if constexpr (requires { std::tuple_size<T>::value; }) {
+    return []<std::size_t... I>(std::index_sequence<I...>) {
+      return (is_result<std::remove_cvref_t<std::tuple_element_t<I, T>>>() && ...);
+    }
+    (std::make_index_sequence<std::tuple_size_v<T>>{});
+  } else {
+    return false;
+  }
+}
 
 template <class R>
 Nest result_of(R&& value) {
@@ -166,6 +223,15 @@ std::vector<bool> tensor_parameters() {
   }
   (std::make_index_sequence<std::tuple_size_v<Arguments>>{});
 }
+
+template <class Arguments>
+constexpr bool takes_arguments() {
+  return []<std::size_t... I>(std::index_sequence<I...>) {
+    return (HasArgument<std::tuple_element_t<I, Arguments>> && ...);
+  }
+  (std::make_index_sequence<std::tuple_size_v<Arguments>>{});
+}
+
 // What is known of a function from its traces. Thread-safe.
 class COHORT_API TraceNotes {
  public:
@@ -188,29 +254,39 @@ class COHORT_API TraceNotes {
 // A callable over nests; the arity is checked before the call.
 using Body = std::function<Nest(std::span<const Nest> arguments)>;
 
-// An error names which argument it is about.
+// Throws invalid_argument for an argument that is not of the parameter's type.
+[[noreturn]] COHORT_API void refuse_argument(std::string_view type, const Nest& argument,
+                                             std::size_t index, std::string_view function);
+// "taking argument 1 of 'step'"
+COHORT_API std::string taking(std::size_t index, std::string_view function);
+
+// Errors name the argument and the function.
 template <class T>
-decltype(auto) argument_of(std::span<const Nest> arguments, std::size_t index) {
+decltype(auto) argument_of(const Nest& argument, std::size_t index, std::string_view function) {
   try {
-    return Argument<T>::from(arguments[index]);
+    if (!Argument<T>::takes(argument))
+      refuse_argument(Argument<T>::kType, argument, index, function);
+    return Argument<T>::from(argument);
   } catch (const Error& error) {
-    throw Error(error).during("taking argument " + std::to_string(index));
+    throw Error(error).during(taking(index, function));
   }
 }
 
 template <class F>
-Body erase(F fn) {
+Body erase(F fn, std::string name) {
   using Arguments = typename Signature<F>::Arguments;
-  return [fn = std::move(fn)](std::span<const Nest> arguments) mutable -> Nest {
+  return [fn = std::move(fn),
+          name = std::move(name)](std::span<const Nest> arguments) mutable -> Nest {
     constexpr std::size_t kArity = std::tuple_size_v<Arguments>;
-    COHORT_CHECK(arguments.size() == kArity, ErrorCode::invalid_argument,
-                 "[function.call] expected ", kArity, " arguments, got ", arguments.size());
+    COHORT_CHECK(arguments.size() == kArity, ErrorCode::invalid_argument, "[function.call] '", name,
+                 "' expected ", kArity, " arguments, got ", arguments.size());
     return [&]<std::size_t... I>(std::index_sequence<I...>)->Nest {
       if constexpr (std::is_void_v<typename Signature<F>::Result>) {
-        fn(argument_of<std::tuple_element_t<I, Arguments>>(arguments, I)...);
+        fn(argument_of<std::tuple_element_t<I, Arguments>>(arguments[I], I, name)...);
         return Nest();
       } else {
-        return result_of(fn(argument_of<std::tuple_element_t<I, Arguments>>(arguments, I)...));
+        return result_of(
+            fn(argument_of<std::tuple_element_t<I, Arguments>>(arguments[I], I, name)...));
       }
     }
     (std::make_index_sequence<kArity>{});
@@ -239,12 +315,25 @@ class COHORT_API Function {
     static_assert(function::HasOneSignature<F>,
                   "cohort::Function needs parameters with types: a generic lambda ([](auto x) …) "
                   "cannot be traced; write at::Tensor");
-    auto state = std::make_shared<State>();
-    state->name = options.name.empty() ? "function" : std::move(options.name);
-    state->arity = std::tuple_size_v<typename function::Signature<F>::Arguments>;
-    state->takes_tensor = function::tensor_parameters<typename function::Signature<F>::Arguments>();
-    state->body = function::erase(std::move(fn));
-    state_ = std::move(state);
+    if constexpr (function::HasOneSignature<F>) {
+      using Arguments = typename function::Signature<F>::Arguments;
+      constexpr bool kTakesArguments = function::takes_arguments<Arguments>();
+      static_assert(kTakesArguments,
+                    "cohort::Function: a parameter is at::Tensor, double, float, an integer, bool, "
+                    "std::string, cohort::Nest or cohort::Iterator&; write one of these");
+      constexpr bool kReturnsResult =
+          function::is_result<std::remove_cvref_t<typename function::Signature<F>::Result>>();
+      static_assert(kReturnsResult,
+                    "cohort::Function: the result is void, at::Tensor, a number, bool, "
+                    "std::string, cohort::Nest, or a tuple, pair or vector of these; return one");
+      auto state = std::make_shared<State>();
+      state->name = options.name.empty() ? "function" : std::move(options.name);
+      state->arity = std::tuple_size_v<Arguments>;
+      state->takes_tensor = function::tensor_parameters<Arguments>();
+      if constexpr (kTakesArguments && kReturnsResult)
+        state->body = function::erase(std::move(fn), state->name);
+      state_ = std::move(state);
+    }
   }
   // A function the servers know by name (function/registry.h): the way out for code that cannot be
   // traced.
@@ -253,6 +342,9 @@ class COHORT_API Function {
   // Runs it here and now, untraced.
   template <class... A>
   Nest operator()(A&&... arguments) const {
+    static_assert((function::kIsArgument<A> && ...),
+                  "cohort::Function is called with at::Tensor, numbers, bool, std::string and "
+                  "cohort::Nest; put several tensors into Nest::list({a, b})");
     const std::vector<Nest> nests{Nest(std::forward<A>(arguments))...};
     return call(nests);
   }

@@ -136,8 +136,6 @@ class Passes {
     has_other_values_ = true;
     raise(*failed);
   }
-  // Whether an error came of the second pass alone.
-  bool has_other_values() const { return has_other_values_; }
   // What was going on when an error came.
   std::string activity() const {
     return "trace of '" + options_.name + "'" +
@@ -341,8 +339,7 @@ Traced trace(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor
             .drops_gradients = first.drops_gradients,
             .escaped = escaped.empty() ? "" : origin_of(escaped.front())};
   } catch (const Error& error) {
-    if (passes.has_other_values()) throw Error(error).during(passes.activity());
-    throw;
+    throw Error(error).during(passes.activity());
   } catch (const c10::Error& error) {
     throw Error(ErrorCode::unknown, error.what_without_backtrace(), ErrorCause::application)
         .during(passes.activity());

@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -40,19 +41,19 @@ struct TraceOptions {
   std::string name = "function";
   // The variable whose tensor has this storage (an at::StorageImpl*), or nullptr. Must stay valid
   // during the trace.
-  std::function<const TracedVariable*(const void* storage)> variable_of;
+  std::function<const TracedVariable*(const void* storage)> variable_of = {};
   // The fields of draw `draw` (0, 1, … of one resource) from `resource` in pass 0 or 1: same specs,
   // different values.
-  std::function<std::vector<at::Tensor>(std::int64_t resource, int draw, int pass)> draw;
+  std::function<std::vector<at::Tensor>(std::int64_t resource, int draw, int pass)> draw = {};
   std::int64_t constant_bytes_max = 64 << 10;
   // Gives Traced::listing.
   bool lists_ops = false;
   // All variables that variable_of knows: the second pass gives them other values, also those that
   // the body reads on the host alone. Without them, only those that an op of the first pass uses.
-  std::vector<at::Tensor> variables;
+  std::vector<at::Tensor> variables = {};
   // Leaves whose .grad field the body may look at before any op uses them (zero_grad): undefined
   // during the trace, as that of every leaf an op uses.
-  std::vector<at::Tensor> leaves;
+  std::vector<at::Tensor> leaves = {};
   // Errors say where the op was called; finding that takes up to a second in a program with much
   // debug information.
   bool names_call_site = true;
@@ -108,6 +109,8 @@ class COHORT_API Trace {
   // Marks `value` as read at every call. Must come before its first use in the body. Both passes
   // see the value it has: others may be reading it.
   virtual void capture_input(const at::Tensor& value) = 0;
+  // How often this pass was asked with the same key before: numbers the updates of an optimizer.
+  virtual std::size_t next_number(const void* key) = 0;
 };
 
 }  // namespace cohort::function

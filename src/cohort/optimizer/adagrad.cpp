@@ -61,7 +61,7 @@ const UpdateRule& adagrad_rule() {
 }  // namespace optimizer
 
 Adagrad::Adagrad(std::vector<Variable> variables, AdagradOptions options)
-    : Optimizer(std::move(variables), optimizer::adagrad_rule(),
-                {options.learning_rate, options.initial_accumulator}) {}
+    : Optimizer(std::move(variables), optimizer::adagrad_rule(), options.learning_rate,
+                {options.initial_accumulator}) {}
 
 }  // namespace cohort

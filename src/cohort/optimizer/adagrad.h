@@ -3,13 +3,14 @@
 
 #include <vector>
 
+#include "cohort/optimizer/learning_rate_schedule.h"
 #include "cohort/optimizer/optimizer.h"
 
 namespace cohort {
 
 struct AdagradOptions {
-  double learning_rate = 0.001;
-  double initial_accumulator = 0.1;  // > 0; read when a variable gets its first gradient
+  LearningRateSchedule learning_rate = 0.001;  // a number or a schedule
+  double initial_accumulator = 0.1;            // > 0; read when a variable gets its first gradient
 };
 
 // a += g*g, p -= lr*g/sqrt(a); a starts at initial_accumulator

@@ -6,26 +6,35 @@
 
 #include <array>
 #include <cmath>
+#include <cstdint>
 
+#include "cohort/optimizer/adamw.h"
 #include "cohort/optimizer/internal/kernel.h"
 
 namespace cohort {
 namespace optimizer {
 namespace {
 
+enum class WeightDecay : std::uint8_t { none, coupled, decoupled };
+
+template <WeightDecay kDecay>
 class AdamRule final : public UpdateRule {
  public:
-  std::string_view name() const override { return "adam"; }
+  std::string_view name() const override {
+    if constexpr (kDecay == WeightDecay::coupled) return "adam_weight_decay";
+    return kDecay == WeightDecay::decoupled ? "adamw" : "adam";
+  }
   std::span<const std::string_view> hyper_names() const override {
-    static constexpr std::array<std::string_view, 4> kNames{"learning_rate", "beta_1", "beta_2",
-                                                            "epsilon"};
-    return kNames;
+    static constexpr std::array<std::string_view, 5> kNames{"learning_rate", "beta_1", "beta_2",
+                                                            "epsilon", "weight_decay"};
+    return std::span(kNames).first(kHyperparameters);
   }
   // With epsilon 0 the first zero gradient would be 0/0.
   std::span<const HyperRange> hyper_ranges() const override {
-    static constexpr std::array<HyperRange, 4> kRanges{
-        HyperRange::not_negative, HyperRange::fraction, HyperRange::fraction, HyperRange::positive};
-    return kRanges;
+    static constexpr std::array<HyperRange, 5> kRanges{
+        HyperRange::not_negative, HyperRange::fraction, HyperRange::fraction, HyperRange::positive,
+        HyperRange::not_negative};
+    return std::span(kRanges).first(kHyperparameters);
   }
   std::span<const std::string_view> slot_names() const override {
     static constexpr std::array<std::string_view, 3> kNames{"m", "v", "step"};
@@ -50,33 +59,67 @@ class AdamRule final : public UpdateRule {
       const T rest_1 = static_cast<T>(1.0 - hyper[1]);
       const T rest_2 = static_cast<T>(1.0 - hyper[2]);
       const T epsilon = static_cast<T>(hyper[3]);
+      const T decay = kDecay == WeightDecay::coupled ? static_cast<T>(hyper[4]) : T{};
+      const T kept =
+          kDecay == WeightDecay::decoupled ? static_cast<T>(1.0 - hyper[0] * hyper[4]) : T{1};
       const T* p = value.data_ptr<T>();
       const T* g = gradient.data_ptr<T>();
       T* m = slots[0].data_ptr<T>();
       T* v = slots[1].data_ptr<T>();
       T* out = new_value.data_ptr<T>();
       for_each_element(value.numel(), [=](std::int64_t i) {
-        const T mean = beta_1 * m[i] + rest_1 * g[i];
-        const T square = beta_2 * v[i] + rest_2 * g[i] * g[i];
+        const T slope = kDecay == WeightDecay::coupled ? g[i] + decay * p[i] : g[i];
+        const T start = kDecay == WeightDecay::decoupled ? kept * p[i] : p[i];
+        const T mean = beta_1 * m[i] + rest_1 * slope;
+        const T square = beta_2 * v[i] + rest_2 * slope * slope;
         m[i] = mean;
         v[i] = square;
-        out[i] = p[i] - rate * mean / (std::sqrt(square) + epsilon);
+        out[i] = start - rate * mean / (std::sqrt(square) + epsilon);
       });
     });
   }
+
+ private:
+  static constexpr std::size_t kHyperparameters = kDecay == WeightDecay::none ? 4 : 5;
 };
+
+const UpdateRule& rule_for(const AdamOptions& options) {
+  check_hyper_range(HyperRange::not_negative, "optimizer.adam", "weight_decay",
+                    options.weight_decay);
+  return options.weight_decay == 0.0 ? adam_rule() : adam_weight_decay_rule();
+}
+
+std::vector<double> hyper_for(const AdamOptions& options) {
+  std::vector<double> hyper{options.beta_1, options.beta_2, options.epsilon};
+  if (options.weight_decay != 0.0) hyper.push_back(options.weight_decay);
+  return hyper;
+}
 
 }  // namespace
 
 const UpdateRule& adam_rule() {
-  static const AdamRule kRule;
+  static const AdamRule<WeightDecay::none> kRule;
+  return kRule;
+}
+
+const UpdateRule& adam_weight_decay_rule() {
+  static const AdamRule<WeightDecay::coupled> kRule;
+  return kRule;
+}
+
+const UpdateRule& adamw_rule() {
+  static const AdamRule<WeightDecay::decoupled> kRule;
   return kRule;
 }
 
 }  // namespace optimizer
 
 Adam::Adam(std::vector<Variable> variables, AdamOptions options)
-    : Optimizer(std::move(variables), optimizer::adam_rule(),
-                {options.learning_rate, options.beta_1, options.beta_2, options.epsilon}) {}
+    : Optimizer(std::move(variables), optimizer::rule_for(options), options.learning_rate,
+                optimizer::hyper_for(options)) {}
+
+AdamW::AdamW(std::vector<Variable> variables, AdamWOptions options)
+    : Optimizer(std::move(variables), optimizer::adamw_rule(), options.learning_rate,
+                {options.beta_1, options.beta_2, options.epsilon, options.weight_decay}) {}
 
 }  // namespace cohort

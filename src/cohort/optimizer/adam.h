@@ -3,15 +3,20 @@
 
 #include <vector>
 
+#include "cohort/optimizer/learning_rate_schedule.h"
 #include "cohort/optimizer/optimizer.h"
 
 namespace cohort {
 
 struct AdamOptions {
-  double learning_rate = 0.001;
+  LearningRateSchedule learning_rate = 0.001;  // a number or a schedule
   double beta_1 = 0.9;
   double beta_2 = 0.999;
   double epsilon = 1e-7;
+  // Coupled (torch::optim::Adam): weight_decay * p is added to the gradient, and so enters m and v.
+  // tf.keras.optimizers.Adam's weight_decay is decoupled: that is AdamW. 0: none, and no such
+  // hyperparameter.
+  double weight_decay = 0.0;
 };
 
 // m = b1*m + (1-b1)*g, v = b2*v + (1-b2)*g*g, p -= lr*sqrt(1-b2^t)/(1-b1^t) * m/(sqrt(v)+eps).
@@ -24,6 +29,7 @@ class COHORT_API Adam : public Optimizer {
 
 namespace optimizer {
 COHORT_API const UpdateRule& adam_rule();
+COHORT_API const UpdateRule& adam_weight_decay_rule();
 }  // namespace optimizer
 
 }  // namespace cohort

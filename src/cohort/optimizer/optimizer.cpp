@@ -71,6 +71,12 @@ void expect_no_trace(std::string_view what, std::string_view name, std::string_v
                "', got one inside: ", why);
 }
 
+void expect_settable(std::string_view name) {
+  expect_no_trace("set_hyper", name,
+                  "it would be set once and not at each call; set it between two calls of "
+                  "schedule()");
+}
+
 // As the update rules take it.
 at::Tensor dense_gradient(const at::Tensor& gradient, const Variable& variable) {
   COHORT_CHECK(gradient.layout() == at::kStrided, ErrorCode::unimplemented,
@@ -112,7 +118,9 @@ struct Optimizer::State {
   std::vector<Variable> variables;
   const UpdateRule& rule;
   const OwnRule own_rule{rule};
-  std::vector<at::Tensor> hyper;  // in the rule's order; the tensors never change, their values do
+  UpdateCounter learning_rate;
+  // In the rule's order; the tensors never change, their values do. The first is the learning rate.
+  std::vector<at::Tensor> hyper;
 
   // Its position in the rule's order.
   std::size_t find(std::string_view name) const {
@@ -127,25 +135,37 @@ struct Optimizer::State {
     COHORT_ASSERT(false);
   }
 
+  // The second update of a step has the learning rate after the first's.
+  std::vector<at::Tensor> captured_by(function::Trace& trace) {
+    std::vector<at::Tensor> captured = hyper;
+    captured[0] = learning_rate.hyperparameter(trace.next_number(this));
+    for (const at::Tensor& value : captured) trace.capture_input(value);
+    return captured;
+  }
+
   bool has(const Variable& variable) const {
     return std::find(variables.begin(), variables.end(), variable) != variables.end();
   }
 };
 
 Optimizer::Optimizer(std::vector<Variable> variables, const UpdateRule& rule,
-                     const std::vector<double>& hyper) {
-  COHORT_ASSERT(hyper.size() == rule.hyper_names().size());
+                     const LearningRateSchedule& learning_rate, const std::vector<double>& hyper) {
+  COHORT_ASSERT(hyper.size() + 1 == rule.hyper_names().size());
   COHORT_CHECK(
       function::Trace::current() == nullptr && EagerStep::current() == nullptr,
       ErrorCode::failed_precondition, "[optimizer.", rule.name(),
       "] expected an optimizer made before the step, got one made inside it, whose learning "
       "rate would be frozen; make it once outside and capture it");
   check_variables(rule.name(), variables);
-  state_ =
-      std::make_shared<State>(State{.variables = std::move(variables), .rule = rule, .hyper = {}});
   const std::string where = "optimizer." + std::string(rule.name());
+  check_hyper_range(rule, 0, where, learning_rate(0));
+  state_ = std::shared_ptr<State>(new State{.variables = std::move(variables),
+                                            .rule = rule,
+                                            .learning_rate = UpdateCounter(learning_rate),
+                                            .hyper = {}});
+  state_->hyper.push_back(state_->learning_rate.hyperparameter(0));
   for (std::size_t i = 0; i < hyper.size(); ++i) {
-    check_hyper_range(rule, i, where, hyper[i]);
+    check_hyper_range(rule, i + 1, where, hyper[i]);
     state_->hyper.push_back(make_hyperparameter(hyper[i]));
   }
 }
@@ -200,24 +220,49 @@ void Optimizer::apply_gradients(const GradientList& gradients) const {
   COHORT_CHECK(!dense.empty(), ErrorCode::invalid_argument,
                "[optimizer.apply_gradients] expected gradients, got none that is defined");
   if (auto* trace = function::Trace::current()) {
-    for (const at::Tensor& value : state_->hyper) trace->capture_input(value);
+    const std::vector<at::Tensor> hyper = state_->captured_by(*trace);
+    for (const auto& [gradient, variable] : dense)
+      variable.impl()->apply(state_->own_rule, gradient, hyper);
+    return;
   }
+  state_->learning_rate.value();  // throws what its schedule throws, before any update
   for (const auto& [gradient, variable] : dense)
     variable.impl()->apply(state_->own_rule, gradient, state_->hyper);
+  state_->learning_rate.add_one();
 }
 
 double Optimizer::hyper(std::string_view name) const {
   expect_no_trace("hyper", name, "its value would be frozen; pass it to the step as a tensor");
-  return hyperparameter_value(state_->hyper[state_->find(name)]);
+  const std::size_t index = state_->find(name);
+  return index == 0 ? state_->learning_rate.value() : hyperparameter_value(state_->hyper[index]);
 }
 
 void Optimizer::set_hyper(std::string_view name, double value) {
-  expect_no_trace("set_hyper", name,
-                  "it would be set once and not at each call; set it between two calls of "
-                  "schedule()");
   const std::size_t index = state_->find(name);
+  if (index == 0) return set_learning_rate(value);
+  expect_settable(name);
   check_hyper_range(state_->rule, index, "optimizer." + std::string(state_->rule.name()), value);
   set_hyperparameter(state_->hyper[index], value);
+}
+
+void Optimizer::set_learning_rate(const LearningRateSchedule& learning_rate) {
+  expect_settable("learning_rate");
+  check_hyper_range(state_->rule, 0, "optimizer." + std::string(state_->rule.name()),
+                    learning_rate(state_->learning_rate.count()));
+  state_->learning_rate.set_value(learning_rate);
+}
+
+std::int64_t Optimizer::iterations() const {
+  expect_no_trace("iterations", "iterations",
+                  "its value would be frozen; pass it to the step as a tensor");
+  return state_->learning_rate.count();
+}
+
+void Optimizer::set_iterations(std::int64_t iterations) {
+  expect_settable("iterations");
+  COHORT_CHECK(iterations >= 0, ErrorCode::invalid_argument, "[optimizer.", state_->rule.name(),
+               "] expected iterations >= 0, got ", iterations);
+  state_->learning_rate.set_count(iterations);
 }
 
 const std::vector<Variable>& Optimizer::variables() const { return state_->variables; }

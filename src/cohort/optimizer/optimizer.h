@@ -4,10 +4,15 @@
 //   cohort::Adam optimizer(model.parameters(), {.learning_rate = 1e-3});
 //   optimizer.minimize(loss);      // inside a step
 // Formulas and slots follow TensorFlow's, not torch::optim's.
+//
+// Hyperparameters are float64 numbers and travel so. A rule rounds them to the variable's dtype,
+// for float32 variables to float32, after what it computes from hyperparameters alone (Adam's bias
+// correction, AdamW's 1 - lr*weight_decay).
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,6 +20,7 @@
 #include <vector>
 
 #include "cohort/core/export.h"
+#include "cohort/optimizer/learning_rate_schedule.h"
 #include "cohort/variable/variable.h"
 
 namespace cohort {
@@ -36,29 +42,43 @@ class COHORT_API Optimizer {
   // Its second half; an undefined gradient is left out. unimplemented where minimize() is.
   void apply_gradients(const std::vector<std::pair<at::Tensor, Variable>>& gradients) const;
 
+  // The learning rate of the next update.
   double learning_rate() const { return hyper("learning_rate"); }
-  // From the next scheduled step on; no new trace.
-  void set_learning_rate(double value) { set_hyper("learning_rate", value); }
+  // A number or a schedule, in place of the one before, from the next scheduled step on; no new
+  // trace. invalid_argument where its value at iterations() is negative or not finite.
+  void set_learning_rate(const LearningRateSchedule& learning_rate);
+  // How many updates were made (tf.keras.optimizers.Optimizer.iterations): the step at which a
+  // schedule is evaluated. Each apply_gradients() that runs in this process counts when it is done.
+  // A step on parameter servers counts in schedule(), before it runs: once for each
+  // apply_gradients() in it, also if it is retried, and if it fails or is cancelled. So step i of a
+  // program has the same rate however many closures are in flight, and set_iterations() before the
+  // first step resumes a training. It is failed_precondition inside a traced step; negative numbers
+  // are invalid_argument.
+  std::int64_t iterations() const;
+  void set_iterations(std::int64_t iterations);
   // By the rule's name for it; not_found for another, with the list. Setting takes what the
-  // constructor takes. Neither can be part of a traced step (failed_precondition): pass the number
-  // as an argument, and set it between two calls of schedule().
+  // constructor takes; "learning_rate" replaces a schedule. Neither can be part of a traced step
+  // (failed_precondition): pass the number as an argument, and set it between two calls of
+  // schedule().
   double hyper(std::string_view name) const;
   void set_hyper(std::string_view name, double value);
   const std::vector<Variable>& variables() const;
   const UpdateRule& rule() const;
 
  protected:
-  // `hyper` in the rule's order; invalid_argument for a value outside its range.
+  // `hyper` are those after the learning rate, in the rule's order; invalid_argument for a value
+  // outside its range.
   Optimizer(std::vector<Variable> variables, const UpdateRule& rule,
-            const std::vector<double>& hyper);
+            const LearningRateSchedule& learning_rate, const std::vector<double>& hyper);
 
  private:
   struct State;
   std::shared_ptr<State> state_;
 };
 
-// "sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam"; not_found for another name, with the
-// list. What follows a '#' says whose slots they are: "adam#2".
+// "sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw" and those with coupled
+// weight decay ("sgd_weight_decay", …); not_found for another name, with the list. What follows a
+// '#' says whose slots they are: "adam#2".
 COHORT_API const UpdateRule& update_rule_of(std::string_view name);
 COHORT_API std::vector<std::string_view> update_rule_names();
 

@@ -13,6 +13,7 @@
 #include "cohort/function/trace.h"
 #include "cohort/optimizer/adagrad.h"
 #include "cohort/optimizer/adam.h"
+#include "cohort/optimizer/adamw.h"
 #include "cohort/optimizer/clip.h"
 #include "cohort/optimizer/rmsprop.h"
 #include "cohort/optimizer/sgd.h"
@@ -84,8 +85,8 @@ class Shipped {
   }
   at::Tensor run(const at::Tensor& x) {
     std::vector<at::Tensor> inputs{x};
-    for (const at::Tensor& captured : traced_.captured_inputs)
-      inputs.push_back(hyperparameter_snapshot(captured));
+    for (at::Tensor& captured : hyperparameters_of_step(traced_.captured_inputs))
+      inputs.push_back(std::move(captured));
     std::vector<at::Tensor> values;
     for (const Variable& variable : host_.variables) values.push_back(variable.read());
     return program_->run(inputs, values, host_, 0).at(0);
@@ -142,16 +143,50 @@ TEST_P(OptimizerInATrace, ANewLearningRateNeedsNoNewTrace) {
 
 INSTANTIATE_TEST_SUITE_P(
     Optimizers, OptimizerInATrace,
-    ::testing::Values([](auto v) -> Optimizer { return Sgd(v, {.learning_rate = 0.1}); },
-                      [](auto v) -> Optimizer {
-                        return Sgd(v, {.learning_rate = 0.1, .momentum = 0.9});
-                      },
-                      [](auto v) -> Optimizer {
-                        return Sgd(v, {.learning_rate = 0.1, .momentum = 0.9, .nesterov = true});
-                      },
-                      [](auto v) -> Optimizer { return Adagrad(v, {.learning_rate = 0.1}); },
-                      [](auto v) -> Optimizer { return Rmsprop(v, {.learning_rate = 0.01}); },
-                      [](auto v) -> Optimizer { return Adam(v, {.learning_rate = 0.01}); }));
+    ::testing::Values(
+        [](auto v) -> Optimizer { return Sgd(v, {.learning_rate = 0.1}); },
+        [](auto v) -> Optimizer { return Sgd(v, {.learning_rate = 0.1, .momentum = 0.9}); },
+        [](auto v) -> Optimizer {
+          return Sgd(v, {.learning_rate = 0.1, .momentum = 0.9, .nesterov = true});
+        },
+        [](auto v) -> Optimizer { return Adagrad(v, {.learning_rate = 0.1}); },
+        [](auto v) -> Optimizer { return Rmsprop(v, {.learning_rate = 0.01}); },
+        [](auto v) -> Optimizer { return Adam(v, {.learning_rate = 0.01}); },
+        [](auto v) -> Optimizer { return Sgd(v, {.learning_rate = 0.1, .weight_decay = 0.01}); },
+        [](auto v) -> Optimizer {
+          return Sgd(v, {.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.01});
+        },
+        [](auto v) -> Optimizer { return Adam(v, {.learning_rate = 0.01, .weight_decay = 0.01}); },
+        [](auto v) -> Optimizer { return AdamW(v, {.learning_rate = 0.01}); }));
+
+// Two updates in each step: the second has the rate after the first one's, as if run eagerly.
+TEST(SchedulesInATrace, GiveEachUpdateTheRateThatItHasHere) {
+  const Network here(7), traced(7);
+  const AdamWOptions options{
+      .learning_rate = LinearWarmup(
+          {.warmup_steps = 5,
+           .after_warmup = CosineDecay({.initial_learning_rate = 0.05, .decay_steps = 20})})};
+  const AdamW here_optimizer(here.variables, options), traced_optimizer(traced.variables, options);
+  const auto step_of = [](const Network& network, const AdamW& optimizer) {
+    return [&](const at::Tensor& x) {
+      const at::Tensor loss = network.loss(x);
+      const auto gradients = optimizer.compute_gradients(loss);
+      for (int i = 0; i < 2; ++i) optimizer.apply_gradients(gradients);
+      return loss;
+    };
+  };
+  const auto step = step_of(here, here_optimizer);
+  Shipped shipped(traced, step_of(traced, traced_optimizer));
+  EXPECT_EQ(traced_optimizer.iterations(), 0) << "a trace is no update";
+  for (int i = 0; i < 15; ++i) {
+    const at::Tensor x = Shipped::batch(std::uint64_t(i) + 100);
+    shipped.run(x);
+    step(x);
+    EXPECT_EQ(traced_optimizer.iterations(), 2 * (i + 1));
+    for (const Variable& variable : here.variables)
+      ASSERT_TRUE(at::equal(shipped.value(variable.name()), variable.read())) << "step " << i;
+  }
+}
 
 TEST(ClippingInATrace, EqualsClippingHere) {
   Network here(7);
@@ -209,6 +244,9 @@ TEST(OptimizersInATrace, HyperparametersAreReadAndSetOutside) {
               testing::throws_error(ErrorCode::failed_precondition, "'learning_rate'"));
   EXPECT_THAT(([&] { Shipped(here, sets); }),
               testing::throws_error(ErrorCode::failed_precondition, "between two calls"));
+  const auto counts = [&](const at::Tensor& x) { return x.mul(sgd.iterations()); };
+  EXPECT_THAT(([&] { Shipped(here, counts); }),
+              testing::throws_error(ErrorCode::failed_precondition, "'iterations'"));
   EXPECT_EQ(sgd.learning_rate(), 0.5);
 }
 

@@ -64,7 +64,7 @@ const UpdateRule& rmsprop_rule() {
 }  // namespace optimizer
 
 Rmsprop::Rmsprop(std::vector<Variable> variables, RmspropOptions options)
-    : Optimizer(std::move(variables), optimizer::rmsprop_rule(),
-                {options.learning_rate, options.decay, options.epsilon}) {}
+    : Optimizer(std::move(variables), optimizer::rmsprop_rule(), options.learning_rate,
+                {options.decay, options.epsilon}) {}
 
 }  // namespace cohort

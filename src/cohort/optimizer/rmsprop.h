@@ -3,12 +3,13 @@
 
 #include <vector>
 
+#include "cohort/optimizer/learning_rate_schedule.h"
 #include "cohort/optimizer/optimizer.h"
 
 namespace cohort {
 
 struct RmspropOptions {
-  double learning_rate = 0.001;
+  LearningRateSchedule learning_rate = 0.001;  // a number or a schedule
   double decay = 0.9;
   double epsilon = 1e-10;
 };

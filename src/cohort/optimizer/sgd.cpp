@@ -11,16 +11,25 @@ namespace cohort {
 namespace optimizer {
 namespace {
 
+// The gradient of the loss with weight_decay/2 * |p|^2 added; without decay g itself.
+template <bool kDecays, class T>
+T slope_of(T gradient, T value, T decay) {
+  if constexpr (kDecays) return gradient + decay * value;
+  return gradient;
+}
+
+template <bool kDecays>
 class SgdRule final : public UpdateRule {
  public:
-  std::string_view name() const override { return "sgd"; }
+  std::string_view name() const override { return kDecays ? "sgd_weight_decay" : "sgd"; }
   std::span<const std::string_view> hyper_names() const override {
-    static constexpr std::array<std::string_view, 1> kNames{"learning_rate"};
-    return kNames;
+    static constexpr std::array<std::string_view, 2> kNames{"learning_rate", "weight_decay"};
+    return std::span(kNames).first(kDecays ? 2 : 1);
   }
   std::span<const HyperRange> hyper_ranges() const override {
-    static constexpr std::array<HyperRange, 1> kRanges{HyperRange::not_negative};
-    return kRanges;
+    static constexpr std::array<HyperRange, 2> kRanges{HyperRange::not_negative,
+                                                       HyperRange::not_negative};
+    return std::span(kRanges).first(kDecays ? 2 : 1);
   }
   std::span<const std::string_view> slot_names() const override { return {}; }
   std::vector<at::Tensor> create_slots(const at::Tensor&, std::span<const double>) const override {
@@ -31,27 +40,34 @@ class SgdRule final : public UpdateRule {
               const at::Tensor& gradient, std::span<const double> hyper) const override {
     with_element_type(value, name(), [&]<class T>(T) {
       const T rate = static_cast<T>(hyper[0]);
+      const T decay = kDecays ? static_cast<T>(hyper[1]) : T{};
       const T* p = value.data_ptr<T>();
       const T* g = gradient.data_ptr<T>();
       T* out = new_value.data_ptr<T>();
-      for_each_element(value.numel(), [=](std::int64_t i) { out[i] = p[i] - rate * g[i]; });
+      for_each_element(value.numel(), [=](std::int64_t i) {
+        out[i] = p[i] - rate * slope_of<kDecays>(g[i], p[i], decay);
+      });
     });
   }
 };
 
 // Momentum as TensorFlow has it: the learning rate stays outside of the accumulator.
-template <bool kNesterov>
+template <bool kNesterov, bool kDecays>
 class MomentumRule final : public UpdateRule {
  public:
-  std::string_view name() const override { return kNesterov ? "nesterov" : "momentum"; }
+  std::string_view name() const override {
+    if constexpr (kDecays) return kNesterov ? "nesterov_weight_decay" : "momentum_weight_decay";
+    return kNesterov ? "nesterov" : "momentum";
+  }
   std::span<const std::string_view> hyper_names() const override {
-    static constexpr std::array<std::string_view, 2> kNames{"learning_rate", "momentum"};
-    return kNames;
+    static constexpr std::array<std::string_view, 3> kNames{"learning_rate", "momentum",
+                                                            "weight_decay"};
+    return std::span(kNames).first(kDecays ? 3 : 2);
   }
   std::span<const HyperRange> hyper_ranges() const override {
-    static constexpr std::array<HyperRange, 2> kRanges{HyperRange::not_negative,
-                                                       HyperRange::fraction};
-    return kRanges;
+    static constexpr std::array<HyperRange, 3> kRanges{
+        HyperRange::not_negative, HyperRange::fraction, HyperRange::not_negative};
+    return std::span(kRanges).first(kDecays ? 3 : 2);
   }
   std::span<const std::string_view> slot_names() const override {
     static constexpr std::array<std::string_view, 1> kNames{"momentum"};
@@ -67,13 +83,15 @@ class MomentumRule final : public UpdateRule {
     with_element_type(value, name(), [&]<class T>(T) {
       const T rate = static_cast<T>(hyper[0]);
       const T momentum = static_cast<T>(hyper[1]);
+      const T decay = kDecays ? static_cast<T>(hyper[2]) : T{};
       const T* p = value.data_ptr<T>();
       const T* g = gradient.data_ptr<T>();
       T* a = slots[0].data_ptr<T>();
       T* out = new_value.data_ptr<T>();
       for_each_element(value.numel(), [=](std::int64_t i) {
-        const T accumulated = momentum * a[i] + g[i];
-        const T step = kNesterov ? g[i] + momentum * accumulated : accumulated;
+        const T slope = slope_of<kDecays>(g[i], p[i], decay);
+        const T accumulated = momentum * a[i] + slope;
+        const T step = kNesterov ? slope + momentum * accumulated : accumulated;
         a[i] = accumulated;
         out[i] = p[i] - rate * step;
       });
@@ -82,19 +100,25 @@ class MomentumRule final : public UpdateRule {
 };
 
 const UpdateRule& rule_for(const SgdOptions& options) {
-  if (options.momentum == 0.0) return sgd_rule();
-  return options.nesterov ? nesterov_rule() : momentum_rule();
+  const bool decays = options.weight_decay != 0.0;
+  if (options.momentum == 0.0) return decays ? sgd_weight_decay_rule() : sgd_rule();
+  if (options.nesterov) return decays ? nesterov_weight_decay_rule() : nesterov_rule();
+  return decays ? momentum_weight_decay_rule() : momentum_rule();
 }
 
+// Those after the learning rate.
 std::vector<double> hyper_for(const SgdOptions& options) {
-  if (options.momentum == 0.0) return {options.learning_rate};
-  return {options.learning_rate, options.momentum};
+  std::vector<double> hyper;
+  if (options.momentum != 0.0) hyper.push_back(options.momentum);
+  if (options.weight_decay != 0.0) hyper.push_back(options.weight_decay);
+  return hyper;
 }
 
-SgdOptions checked(const SgdOptions& options) {
+const SgdOptions& checked(const SgdOptions& options) {
   constexpr std::string_view kWhere = "optimizer.sgd";  // whichever of its rules it will be
-  check_hyper_range(HyperRange::not_negative, kWhere, "learning_rate", options.learning_rate);
+  check_hyper_range(HyperRange::not_negative, kWhere, "learning_rate", options.learning_rate(0));
   check_hyper_range(HyperRange::fraction, kWhere, "momentum", options.momentum);
+  check_hyper_range(HyperRange::not_negative, kWhere, "weight_decay", options.weight_decay);
   COHORT_CHECK(!options.nesterov || options.momentum > 0.0, ErrorCode::invalid_argument,
                "[optimizer.sgd] expected momentum > 0 with nesterov, got 0; set .momentum, as 0.9");
   return options;
@@ -103,17 +127,32 @@ SgdOptions checked(const SgdOptions& options) {
 }  // namespace
 
 const UpdateRule& sgd_rule() {
-  static const SgdRule kRule;
+  static const SgdRule<false> kRule;
   return kRule;
 }
 
 const UpdateRule& momentum_rule() {
-  static const MomentumRule<false> kRule;
+  static const MomentumRule<false, false> kRule;
   return kRule;
 }
 
 const UpdateRule& nesterov_rule() {
-  static const MomentumRule<true> kRule;
+  static const MomentumRule<true, false> kRule;
+  return kRule;
+}
+
+const UpdateRule& sgd_weight_decay_rule() {
+  static const SgdRule<true> kRule;
+  return kRule;
+}
+
+const UpdateRule& momentum_weight_decay_rule() {
+  static const MomentumRule<false, true> kRule;
+  return kRule;
+}
+
+const UpdateRule& nesterov_weight_decay_rule() {
+  static const MomentumRule<true, true> kRule;
   return kRule;
 }
 
@@ -121,6 +160,6 @@ const UpdateRule& nesterov_rule() {
 
 Sgd::Sgd(std::vector<Variable> variables, SgdOptions options)
     : Optimizer(std::move(variables), optimizer::rule_for(optimizer::checked(options)),
-                optimizer::hyper_for(options)) {}
+                options.learning_rate, optimizer::hyper_for(options)) {}
 
 }  // namespace cohort

@@ -3,14 +3,19 @@
 
 #include <vector>
 
+#include "cohort/optimizer/learning_rate_schedule.h"
 #include "cohort/optimizer/optimizer.h"
 
 namespace cohort {
 
 struct SgdOptions {
-  double learning_rate = 0.01;
-  double momentum = 0.0;  // 0: plain, with no slot
-  bool nesterov = false;  // needs momentum
+  LearningRateSchedule learning_rate = 0.01;  // a number or a schedule
+  double momentum = 0.0;                      // 0: plain, with no slot
+  bool nesterov = false;                      // needs momentum
+  // Coupled (torch::optim::SGD): g is g + weight_decay * p. Without momentum that is the decoupled
+  // decay of tf.keras.optimizers.SGD too; with momentum the decay accumulates here. 0: none, and no
+  // such hyperparameter.
+  double weight_decay = 0.0;
 };
 
 // p -= lr*g; with momentum a = m*a + g, p -= lr*a; with nesterov p -= lr*(g + m*a).
@@ -25,6 +30,9 @@ namespace optimizer {
 COHORT_API const UpdateRule& sgd_rule();
 COHORT_API const UpdateRule& momentum_rule();
 COHORT_API const UpdateRule& nesterov_rule();
+COHORT_API const UpdateRule& sgd_weight_decay_rule();
+COHORT_API const UpdateRule& momentum_weight_decay_rule();
+COHORT_API const UpdateRule& nesterov_weight_decay_rule();
 }  // namespace optimizer
 
 }  // namespace cohort

@@ -43,11 +43,27 @@ TEST_F(SgdTest, NesterovLooksAhead) {
             1 - 0.5 * (3 + 6.5));
 }
 
+TEST_F(SgdTest, WeightDecayIsAddedToTheGradient) {
+  // p: 1 - 0.5*(2 + 0.25*1) = -0.125
+  EXPECT_EQ(trained({.learning_rate = 0.5, .weight_decay = 0.25}, {2}), -0.125);
+  EXPECT_EQ(trained({.learning_rate = 0.5, .weight_decay = 0.25}, {2, 4}),
+            -0.125 - 0.5 * (4 - 0.25 * 0.125));
+}
+
+TEST_F(SgdTest, WithMomentumTheDecayAccumulates) {
+  // a: 2 + 0.25, 0.5*2.25 + 4 - 0.25*0.125
+  EXPECT_EQ(trained({.learning_rate = 0.5, .momentum = 0.5, .weight_decay = 0.25}, {2, 4}),
+            -0.125 - 0.5 * (0.5 * 2.25 + 4 - 0.25 * 0.125));
+}
+
 TEST_F(SgdTest, TakesTheRuleThatTheOptionsAskFor) {
   const std::vector<Variable> variables{local_variable("w", scalar(1))};
   EXPECT_EQ(Sgd(variables).rule().name(), "sgd");
   EXPECT_EQ(Sgd(variables, {.momentum = 0.9}).rule().name(), "momentum");
   EXPECT_EQ(Sgd(variables, {.momentum = 0.9, .nesterov = true}).rule().name(), "nesterov");
+  EXPECT_EQ(Sgd(variables, {.weight_decay = 0.1}).rule().name(), "sgd_weight_decay");
+  EXPECT_EQ(Sgd(variables, {.momentum = 0.9, .weight_decay = 0.1}).rule().name(),
+            "momentum_weight_decay");
 }
 
 TEST_F(SgdTest, HasTensorFlowsDefaults) {
@@ -62,6 +78,9 @@ TEST_F(SgdTest, RefusesImpossibleOptions) {
   EXPECT_THAT(making({.momentum = 1}),
               throws_error(ErrorCode::invalid_argument,
                            "[optimizer.sgd] expected momentum in [0, 1), got 1"));
+  EXPECT_THAT(making({.weight_decay = -1}),
+              throws_error(ErrorCode::invalid_argument,
+                           "[optimizer.sgd] expected a finite weight_decay >= 0, got -1"));
   EXPECT_THAT(making({.nesterov = true}),
               throws_error(ErrorCode::invalid_argument,
                            "expected momentum > 0 with nesterov, got 0; set .momentum"));

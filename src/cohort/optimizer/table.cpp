@@ -5,6 +5,7 @@
 #include "cohort/core/error.h"
 #include "cohort/optimizer/adagrad.h"
 #include "cohort/optimizer/adam.h"
+#include "cohort/optimizer/adamw.h"
 #include "cohort/optimizer/rmsprop.h"
 #include "cohort/optimizer/sgd.h"
 
@@ -12,8 +13,17 @@ namespace cohort {
 namespace {
 
 constexpr std::array kRules{
-    &optimizer::sgd_rule,     &optimizer::momentum_rule, &optimizer::nesterov_rule,
-    &optimizer::adagrad_rule, &optimizer::rmsprop_rule,  &optimizer::adam_rule,
+    &optimizer::sgd_rule,
+    &optimizer::momentum_rule,
+    &optimizer::nesterov_rule,
+    &optimizer::adagrad_rule,
+    &optimizer::rmsprop_rule,
+    &optimizer::adam_rule,
+    &optimizer::sgd_weight_decay_rule,
+    &optimizer::momentum_weight_decay_rule,
+    &optimizer::nesterov_weight_decay_rule,
+    &optimizer::adam_weight_decay_rule,
+    &optimizer::adamw_rule,
 };
 
 }  // namespace

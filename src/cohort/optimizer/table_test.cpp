@@ -21,8 +21,8 @@ TEST(UpdateRules, HaveDifferentNames) {
 
 TEST(UpdateRules, AnUnknownNameIsNotFoundAndListsTheKnownOnes) {
   EXPECT_THAT(
-      [] { update_rule_of("adamw"); },
-      testing::throws_error(ErrorCode::not_found, "'adagrad', 'rmsprop', 'adam', got 'adamw'"));
+      [] { update_rule_of("ftrl"); },
+      testing::throws_error(ErrorCode::not_found, "'adam_weight_decay', 'adamw', got 'ftrl'"));
 }
 
 TEST(UpdateRules, CallTheirFirstHyperparameterLearningRate) {

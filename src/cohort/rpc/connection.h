@@ -14,22 +14,22 @@
 namespace cohort::rpc {
 
 struct ConnectionOptions {
-  std::string address;  // of the control plane
-  std::string task;     // who should be there: "ps:0"
-  Identity caller;
+  std::string address = {};  // of the control plane
+  std::string task = {};     // who should be there: "ps:0"
+  Identity caller = {};
   std::uint64_t coordinator_incarnation = 0;
-  std::string backend;                       // of the data plane; empty: the server's first choice
+  std::string backend = {};                  // of the data plane; empty: the server's first choice
   Duration data_timeout = Duration::zero();  // HandshakeRequest's
   bool is_returning = false;                 // HandshakeRequest's
   std::uint64_t start_order = 0;             // HandshakeRequest's
   PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
-  Deadline deadline;
+  Deadline deadline = {};
   // Where later than the deadline: until when a task is waited for that says nothing at all, not
   // even that nobody listens there. deadline_exceeded then.
   std::optional<Deadline> silence_deadline{};
-  std::function<void(Frame)> on_one_way;
-  std::function<void(const Error&)> on_closed;
-  std::function<bool()> should_stop;  // polled between attempts; may be empty
+  std::function<void(Frame)> on_one_way = {};
+  std::function<void(const Error&)> on_closed = {};
+  std::function<bool()> should_stop = {};  // polled between attempts; may be empty
   // Called before the error: the control plane was answered, frames were not, at this address. May
   // be empty.
   std::function<void(const std::string& data_address)> on_data_unreachable{};

@@ -153,9 +153,9 @@ struct StrangerLimits {
 };
 
 struct ServeOptions {
-  std::string address;  // of the control plane, and of the data plane where that has none; port 0:
-                        // the system chooses
-  std::string data_address{};           // of the backend "stream" alone
+  std::string address = {};    // of the control plane, and of the data plane where that has none;
+                               // port 0: the system chooses
+  std::string data_address{};  // of the backend "stream" alone
   std::vector<std::string> backends{};  // of the data plane: "stream", "grpc"
   AcceptHandler accept{};               // of their channels; it calls Channel::admit()
   StrangerLimits limits{};

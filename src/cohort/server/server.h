@@ -20,11 +20,11 @@ namespace cohort {
 
 struct ServerOptions {
   // Empty: a hash of the cluster spec, the same on every task that was given the same one.
-  std::string job_id;
+  std::string job_id = {};
   // Directories whose files a pipeline sent by the coordinator may open. Empty: those of
   // COHORT_DATA_DIRS (split at
   // ':'); none there either: no file at all.
-  std::vector<std::string> data_dirs;
+  std::vector<std::string> data_dirs = {};
   // Backends of the data plane, in order of preference.
   std::vector<std::string> backends = {"stream"};
   // A port of its own for the data backend "stream", on the host of the task's address. 0: tensors

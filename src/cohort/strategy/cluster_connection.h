@@ -20,9 +20,9 @@ struct ClusterOptions {
       std::chrono::seconds(60);  // of control calls; and until every task must have appeared
   Duration data_timeout =
       std::chrono::minutes(5);  // of pulls and pushes, this process's and the workers'
-  std::string job_id;           // empty: a hash of the cluster spec
+  std::string job_id = {};      // empty: a hash of the cluster spec
   std::uint64_t seed = 0;       // of initial values and of every closure's randomness
-  std::string backend;          // of the data plane; empty: the servers' first choice
+  std::string backend = {};     // of the data plane; empty: the servers' first choice
   // Also between the workers and the parameter servers.
   rpc::PayloadChecksums payload_checksums = rpc::PayloadChecksums::between_hosts;
 };

@@ -27,7 +27,7 @@
 namespace cohort {
 
 struct ParameterServerOptions {
-  ClusterOptions cluster;
+  ClusterOptions cluster = {};
 };
 struct ReplicateOptions {
   std::string name = "model";  // "<name>/<path in the module>" are the variables' names
@@ -35,7 +35,7 @@ struct ReplicateOptions {
 struct VariableOptions {
   bool is_trainable = true;
   // Live where this one lives; does not count in the round robin.
-  std::optional<Variable> colocate_with;
+  std::optional<Variable> colocate_with = {};
 };
 
 // Thread-safe. The coordinator made for it shares its state and may outlive it.

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <tuple>
@@ -43,12 +44,12 @@ using ComponentOf = decltype(component_of(std::declval<A&>(), 0));
 template <class A>
 inline constexpr bool kIsNest = std::is_same_v<std::remove_cvref_t<ComponentOf<A>>, Nest>;
 
-// A component as a parameter of type P.
+// A component as parameter number `index`, of type P.
 template <class P, class C>
-decltype(auto) as_parameter(C&& component) {
+decltype(auto) as_parameter(C&& component, std::size_t index) {
   if constexpr (std::is_same_v<std::remove_cvref_t<C>, Nest> &&
                 !std::is_same_v<std::remove_cvref_t<P>, Nest>) {
-    return function::Argument<P>::from(component);
+    return function::argument_of<P>(component, index, "function given to run()");
   } else {
     return std::forward<C>(component);
   }
@@ -66,17 +67,55 @@ inline std::span<const Nest> spread(const Nest& element, std::size_t arity, bool
   return parts;
 }
 
-// fn for replica i.
+// Why run() cannot call a function with these arguments.
+enum class CallProblem : std::uint8_t { none, generic, count, types };
+
+// Whether a component of type C is taken as a parameter of type P.
+template <class P, class C>
+inline constexpr bool kIsTaken = std::is_convertible_v<C, P> ||
+                                 (std::is_same_v<std::remove_cvref_t<C>, Nest> &&
+                                  function::HasArgument<P>);
+
+template <class Parameters, class... C>
+constexpr bool takes_components() {
+  return []<std::size_t... P>(std::index_sequence<P...>) {
+    return (kIsTaken<std::tuple_element_t<P, Parameters>, C> && ...);
+  }
+  (std::make_index_sequence<sizeof...(C)>{});
+}
+
+template <class F, class... A>
+constexpr CallProblem call_problem() {
+  using Fn = std::decay_t<F>;
+  constexpr bool kHasNest = (kIsNest<A> || ...);
+  if constexpr (!kHasNest && std::is_invocable_v<std::remove_reference_t<F>&, ComponentOf<A>...>) {
+    return CallProblem::none;
+  } else if constexpr (!function::HasOneSignature<Fn>) {
+    return kHasNest ? CallProblem::generic : CallProblem::types;
+  } else {
+    using Parameters = typename function::Signature<Fn>::Arguments;
+    constexpr bool kSpreads = kHasNest && sizeof...(A) == 1;
+    if constexpr (kSpreads) {
+      return function::takes_arguments<Parameters>() ? CallProblem::none : CallProblem::types;
+    } else if constexpr (std::tuple_size_v<Parameters> != sizeof...(A)) {
+      return CallProblem::count;
+    } else if constexpr (!kHasNest) {
+      return CallProblem::types;
+    } else {
+      return takes_components<Parameters, ComponentOf<A>...>() ? CallProblem::none
+                                                               : CallProblem::types;
+    }
+  }
+}
+
+// fn for replica i. call_problem() is none.
 template <class F, class... A>
 decltype(auto) call_for(F& fn, std::size_t i, A&... arguments) {
   constexpr bool kHasNest = (kIsNest<A> || ...);
   if constexpr (!kHasNest) {
     return fn(component_of(arguments, i)...);
   } else {
-    static_assert(function::HasOneSignature<std::remove_cv_t<F>>,
-                  "run() spreads an element over the function's parameters: give them types "
-                  "(at::Tensor, Nest, …) in place of auto");
-    using Parameters = typename function::Signature<std::remove_cv_t<F>>::Arguments;
+    using Parameters = typename function::Signature<std::decay_t<F>>::Arguments;
     constexpr std::size_t kArity = std::tuple_size_v<Parameters>;
     return [&]<std::size_t... P>(std::index_sequence<P...>)->decltype(auto) {
       if constexpr (sizeof...(A) == 1) {
@@ -85,10 +124,10 @@ decltype(auto) call_for(F& fn, std::size_t i, A&... arguments) {
             (std::is_same_v<std::remove_cvref_t<std::tuple_element_t<P, Parameters>>, Nest> && ...);
         const std::span<const Nest> parts =
             spread(component_of(arguments..., i), kArity, kTakesWhole);
-        return fn(as_parameter<std::tuple_element_t<P, Parameters>>(parts[P])...);
+        return fn(as_parameter<std::tuple_element_t<P, Parameters>>(parts[P], P)...);
       } else {
-        static_assert(kArity == sizeof...(A), "run() needs an argument for each parameter");
-        return fn(as_parameter<std::tuple_element_t<P, Parameters>>(component_of(arguments, i))...);
+        return fn(
+            as_parameter<std::tuple_element_t<P, Parameters>>(component_of(arguments, i), P)...);
       }
     }
     (std::make_index_sequence<kArity>{});

@@ -101,22 +101,35 @@ class COHORT_API Strategy {
   // several replicas, variables cannot be updated inside fn yet: unimplemented.
   template <class F, class... A>
   auto run(F&& fn, A&&... arguments) {
-    using Result = internal::ReplicaResult<F, A...>;
-    if constexpr (std::is_void_v<Result>) {
-      std::size_t count = 0;
-      run_replicas([&](ReplicaContext& context) {
-        internal::call_for(fn, static_cast<std::size_t>(context.local_replica_id()), arguments...);
-        count += 1;
-      });
-      return PerReplica<void>(count);
-    } else {
-      std::vector<Result> results;
-      run_replicas([&](ReplicaContext& context) {
-        results.push_back(internal::call_for(
-            fn, static_cast<std::size_t>(context.local_replica_id()), arguments...));
-      });
-      if (num_replicas_in_sync() == 1) return PerReplica<Result>::bare(std::move(results[0]));
-      return PerReplica<Result>(std::move(results));
+    constexpr internal::CallProblem kProblem = internal::call_problem<F, A...>();
+    static_assert(kProblem != internal::CallProblem::generic,
+                  "Strategy::run() spreads an element over the function's parameters: give them "
+                  "types (at::Tensor or cohort::Nest) in place of auto");
+    static_assert(kProblem != internal::CallProblem::count,
+                  "Strategy::run() needs one argument for each parameter of the function: write "
+                  "run(fn, a, b) for a function of two");
+    static_assert(kProblem != internal::CallProblem::types,
+                  "Strategy::run() cannot call the function with these arguments: write one for "
+                  "each parameter, of its type (a PerReplica<T> argument gives each replica a T)");
+    if constexpr (kProblem == internal::CallProblem::none) {
+      using Result = internal::ReplicaResult<F, A...>;
+      if constexpr (std::is_void_v<Result>) {
+        std::size_t count = 0;
+        run_replicas([&](ReplicaContext& context) {
+          internal::call_for(fn, static_cast<std::size_t>(context.local_replica_id()),
+                             arguments...);
+          count += 1;
+        });
+        return PerReplica<void>(count);
+      } else {
+        std::vector<Result> results;
+        run_replicas([&](ReplicaContext& context) {
+          results.push_back(internal::call_for(
+              fn, static_cast<std::size_t>(context.local_replica_id()), arguments...));
+        });
+        if (num_replicas_in_sync() == 1) return PerReplica<Result>::bare(std::move(results[0]));
+        return PerReplica<Result>(std::move(results));
+      }
     }
   }
 

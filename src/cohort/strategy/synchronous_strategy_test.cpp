@@ -2,6 +2,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -54,6 +55,19 @@ TEST_F(TwoReplicas, ATupleIsSpreadOverTheParameters) {
   EXPECT_THAT(sums_of(strategy.run(whole, batch)), ElementsAre(21, 25));
   EXPECT_THAT([&] { strategy.run([](at::Tensor x) { return x; }, batch); },
               throws_error(ErrorCode::invalid_argument, "expected an element of 1 parts"));
+}
+
+// It said "[core.nest] expected int, got tensor": not of which parameter.
+TEST_F(TwoReplicas, APartOfAnotherTypeIsRefusedWithItsPosition) {
+  const auto batch =
+      strategy.distribute_dataset(Dataset::range(4).enumerate(10).batch(4)).iterator().get_next();
+  EXPECT_THAT([&] { strategy.run([](at::Tensor, std::int64_t) {}, batch); },
+              throws_error(ErrorCode::invalid_argument,
+                           "expected an integer as argument 1 of 'function given to run()', got "
+                           "tensor; pass an integer, or change the type of the parameter"));
+  EXPECT_THAT([&] { strategy.run([](const at::Tensor&, bool) {}, at::ones({}), Nest("yes")); },
+              throws_error(ErrorCode::invalid_argument,
+                           "expected a bool as argument 1 of 'function given to run()', got text"));
 }
 
 TEST_F(TwoReplicas, EachReplicaGetsItsComponentAndItsContext) {

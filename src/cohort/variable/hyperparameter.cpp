@@ -6,9 +6,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <deque>
+#include <limits>
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
@@ -25,7 +30,11 @@ std::atomic<std::uint64_t> changes_of_all = 0;
 class Cell {
  public:
   explicit Cell(double value) : value_(value) {}
+  virtual ~Cell() = default;
+  Cell(const Cell&) = delete;
+  Cell& operator=(const Cell&) = delete;
   void* data() { return &value_; }
+  double get() { return std::atomic_ref<double>(value_).load(std::memory_order_relaxed); }
 
   void set(double value) {
     const std::atomic_ref<double> now(value_);
@@ -45,9 +54,7 @@ class Cell {
     const auto next =
         std::upper_bound(changes_.begin(), changes_.end(), time,
                          [](std::uint64_t t, const Change& change) { return t < change.time; });
-    value = next != changes_.end()
-                ? next->value_before
-                : std::atomic_ref<double>(value_).load(std::memory_order_relaxed);
+    value = next != changes_.end() ? next->value_before : get();
     return true;
   }
 
@@ -84,16 +91,169 @@ at::Tensor constant(double value) {
   return result;
 }
 
-}  // namespace
-
-at::Tensor make_hyperparameter(double value) {
-  auto cell = std::make_unique<Cell>(value);
+at::Tensor tensor_of(std::unique_ptr<Cell> cell) {
   void* data = cell->data();
   return at::for_blob(data, {})
       .context(cell.release(), &delete_cell)
       .options(at::TensorOptions(at::ScalarType::Double))
       .make_tensor();
 }
+
+}  // namespace
+
+// What the tensors of a counter share: they may outlive it, in the programs that captured them.
+class UpdateCounter::State {
+ public:
+  explicit State(Value value) : value_(std::move(value)) {}
+
+  void add(UpdateCounter::CountedCell& cell) {
+    const Lock lock(mutex_);
+    cells_.push_back(&cell);
+    refresh();
+  }
+  void remove(UpdateCounter::CountedCell& cell) {
+    const Lock lock(mutex_);
+    std::erase(cells_, &cell);
+  }
+  double value() {
+    const Lock lock(mutex_);
+    rethrow_failure();
+    return value_(count_);
+  }
+  void set_value(Value value) {
+    const Lock lock(mutex_);
+    value_.swap(value);
+    refresh();
+  }
+  std::int64_t count() const {
+    const Lock lock(mutex_);
+    return count_;
+  }
+  void set_count(std::int64_t count) {
+    const Lock lock(mutex_);
+    count_ = count;
+    refresh();
+  }
+  void add_one() {
+    const Lock lock(mutex_);
+    ++count_;
+    refresh();
+  }
+  // Fills in the snapshots of this counter's tensors, and counts their updates.
+  void take(std::span<const at::Tensor> hyperparameters, std::vector<at::Tensor>& snapshots);
+  // The one for an index, made at the first call.
+  at::Tensor hyperparameter(std::size_t index, const std::shared_ptr<State>& self);
+  // Their tensors go with the counter, so that they and this do not keep each other.
+  void release_tensors() {
+    std::vector<at::Tensor> tensors;
+    const Lock lock(tensors_mutex_);
+    tensors.swap(tensors_);
+  }
+
+ private:
+  // Values for the next step. What the function throws is kept for that step: this one is done.
+  void refresh() COHORT_REQUIRES(mutex_);
+  void rethrow_failure() COHORT_REQUIRES(mutex_) {
+    if (failure_) throw Error(*failure_);
+  }
+
+  mutable Mutex mutex_;
+  Value value_ COHORT_GUARDED_BY(mutex_);
+  std::int64_t count_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::vector<UpdateCounter::CountedCell*> cells_ COHORT_GUARDED_BY(mutex_);
+  std::optional<Error> failure_ COHORT_GUARDED_BY(mutex_);
+  Mutex tensors_mutex_;  // before mutex_
+  std::vector<at::Tensor> tensors_ COHORT_GUARDED_BY(tensors_mutex_);
+};
+
+// The memory of a tensor that follows a counter.
+class UpdateCounter::CountedCell final : public Cell {
+ public:
+  CountedCell(std::shared_ptr<State> state, std::size_t index)
+      : Cell(0.0), state_(std::move(state)), index_(static_cast<std::int64_t>(index)) {
+    state_->add(*this);
+  }
+  ~CountedCell() override { state_->remove(*this); }
+  CountedCell(const CountedCell&) = delete;
+  CountedCell& operator=(const CountedCell&) = delete;
+
+  State& state() const { return *state_; }
+  std::int64_t index() const { return index_; }
+  // nullptr for a tensor that follows none.
+  static CountedCell* of(const at::Tensor& hyperparameter) {
+    if (!is_hyperparameter(hyperparameter)) return nullptr;
+    return dynamic_cast<CountedCell*>(cell_of(hyperparameter));
+  }
+
+ private:
+  const std::shared_ptr<State> state_;
+  const std::int64_t index_;
+};
+
+void UpdateCounter::State::refresh() {
+  failure_.reset();
+  for (UpdateCounter::CountedCell* cell : cells_) {
+    double value = std::numeric_limits<double>::quiet_NaN();
+    try {
+      value = value_(count_ + cell->index());
+    } catch (...) {
+      failure_ = current_error().during("computing the value for update " +
+                                        std::to_string(count_ + cell->index()));
+    }
+    if (std::bit_cast<std::uint64_t>(value) != std::bit_cast<std::uint64_t>(cell->get()))
+      cell->set(value);
+  }
+}
+
+void UpdateCounter::State::take(std::span<const at::Tensor> hyperparameters,
+                                std::vector<at::Tensor>& snapshots) {
+  const Lock lock(mutex_);
+  rethrow_failure();
+  std::int64_t updates = 0;
+  for (std::size_t i = 0; i < hyperparameters.size(); ++i) {
+    auto* cell = UpdateCounter::CountedCell::of(hyperparameters[i]);
+    if (cell == nullptr || &cell->state() != this) continue;
+    snapshots[i] = constant(cell->get());
+    ++updates;
+  }
+  count_ += updates;
+  refresh();
+}
+
+at::Tensor UpdateCounter::State::hyperparameter(std::size_t index,
+                                                const std::shared_ptr<State>& self) {
+  const Lock lock(tensors_mutex_);
+  while (tensors_.size() <= index)
+    tensors_.push_back(
+        tensor_of(std::make_unique<UpdateCounter::CountedCell>(self, tensors_.size())));
+  return tensors_[index];
+}
+
+UpdateCounter::UpdateCounter(Value value) : state_(std::make_shared<State>(std::move(value))) {}
+UpdateCounter::~UpdateCounter() { state_->release_tensors(); }
+at::Tensor UpdateCounter::hyperparameter(std::size_t index) {
+  return state_->hyperparameter(index, state_);
+}
+double UpdateCounter::value() const { return state_->value(); }
+void UpdateCounter::set_value(Value value) { state_->set_value(std::move(value)); }
+std::int64_t UpdateCounter::count() const { return state_->count(); }
+void UpdateCounter::set_count(std::int64_t count) { state_->set_count(count); }
+void UpdateCounter::add_one() { state_->add_one(); }
+
+std::vector<at::Tensor> hyperparameters_of_step(std::span<const at::Tensor> hyperparameters) {
+  std::vector<at::Tensor> snapshots(hyperparameters.size());
+  for (std::size_t i = 0; i < hyperparameters.size(); ++i) {
+    if (snapshots[i].defined()) continue;
+    if (auto* cell = UpdateCounter::CountedCell::of(hyperparameters[i])) {
+      cell->state().take(hyperparameters, snapshots);
+    } else {
+      snapshots[i] = hyperparameter_snapshot(hyperparameters[i]);
+    }
+  }
+  return snapshots;
+}
+
+at::Tensor make_hyperparameter(double value) { return tensor_of(std::make_unique<Cell>(value)); }
 
 void set_hyperparameter(const at::Tensor& hyperparameter, double value) {
   COHORT_ASSERT(is_hyperparameter(hyperparameter));

@@ -11,6 +11,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
 
 #include "cohort/core/export.h"
 
@@ -29,5 +33,39 @@ COHORT_API std::uint64_t hyperparameter_time() noexcept;
 // As above, with the value that it had at `time`. Undefined when that is no longer known: each one
 // remembers its last 4096 changes.
 COHORT_API at::Tensor hyperparameter_snapshot(const at::Tensor& value, std::uint64_t time);
+
+// A count of updates, and hyperparameters whose values follow it (a learning-rate schedule, with
+// tf.keras.optimizers.Optimizer.iterations as the count). Thread-safe.
+class COHORT_API UpdateCounter {
+ public:
+  // Called from any thread that counts or reads; it must not call this counter.
+  using Value = std::function<double(std::int64_t count)>;
+  explicit UpdateCounter(Value value);
+  ~UpdateCounter();
+  UpdateCounter(const UpdateCounter&) = delete;
+  UpdateCounter& operator=(const UpdateCounter&) = delete;
+
+  // For update `index` (0, 1, …) of one step: value(count() + index). Always the same tensor.
+  at::Tensor hyperparameter(std::size_t index);
+  // value(count()); throws what the function throws.
+  double value() const;
+  void set_value(Value value);
+  std::int64_t count() const;
+  void set_count(std::int64_t count);
+  // An update has been made in this process.
+  void add_one();
+
+ private:
+  class State;
+  class CountedCell;
+  friend std::vector<at::Tensor> hyperparameters_of_step(std::span<const at::Tensor>);
+  const std::shared_ptr<State> state_;
+};
+
+// Snapshots for one step that is about to be sent, in this order. A counter goes on by as many
+// updates as the step has of it, in the same moment, so that no two steps get the same count.
+// Throws what a counter's function throws.
+COHORT_API std::vector<at::Tensor> hyperparameters_of_step(
+    std::span<const at::Tensor> hyperparameters);
 
 }  // namespace cohort

@@ -5,7 +5,10 @@
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
+#include <set>
+#include <stdexcept>
 #include <thread>
+#include <vector>
 
 #include "cohort/testing/throws_error.h"
 
@@ -91,6 +94,80 @@ TEST(Hyperparameter, IsReadWhileItIsWritten) {
   }
   writer.join();
   EXPECT_TRUE(is_whole);
+}
+
+std::vector<double> values_of_step(const std::vector<at::Tensor>& hyperparameters) {
+  std::vector<double> values;
+  for (const at::Tensor& value : hyperparameters_of_step(hyperparameters))
+    values.push_back(hyperparameter_value(value));
+  return values;
+}
+
+TEST(UpdateCounters, HaveTheValueOfTheCount) {
+  UpdateCounter counter([](std::int64_t count) { return 10.0 + static_cast<double>(count); });
+  const at::Tensor first = counter.hyperparameter(0), second = counter.hyperparameter(1);
+  EXPECT_TRUE(first.is_same(counter.hyperparameter(0)));
+  EXPECT_EQ(hyperparameter_value(first), 10);
+  EXPECT_EQ(hyperparameter_value(second), 11);
+  counter.add_one();
+  EXPECT_EQ(hyperparameter_value(second), 12);
+  counter.set_count(5);
+  EXPECT_EQ(hyperparameter_value(first), 15);
+  EXPECT_EQ(counter.value(), 15);
+  counter.set_value([](std::int64_t) { return 0.5; });
+  EXPECT_EQ(hyperparameter_value(first), 0.5);
+}
+
+TEST(UpdateCounters, GoOnByTheUpdatesOfAStep) {
+  UpdateCounter counter([](std::int64_t count) { return static_cast<double>(count); });
+  UpdateCounter other([](std::int64_t count) { return 100.0 + static_cast<double>(count); });
+  const std::vector<at::Tensor> step{counter.hyperparameter(0), make_hyperparameter(7),
+                                     other.hyperparameter(0), counter.hyperparameter(1)};
+  EXPECT_EQ(values_of_step(step), (std::vector<double>{0, 7, 100, 1}));
+  EXPECT_EQ(values_of_step(step), (std::vector<double>{2, 7, 101, 3}));
+  EXPECT_EQ(counter.count(), 4);
+  EXPECT_EQ(other.count(), 2);
+}
+
+TEST(UpdateCounters, GiveNoTwoStepsTheSameCount) {
+  constexpr int kCalls = 2000;
+  UpdateCounter counter([](std::int64_t count) { return static_cast<double>(count); });
+  const std::vector<at::Tensor> step{counter.hyperparameter(0)};
+  std::vector<std::vector<double>> seen(2);
+  std::vector<std::thread> threads;
+  for (auto& mine : seen) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < kCalls; ++i) mine.push_back(values_of_step(step).front());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::set<double> all(seen[0].begin(), seen[0].end());
+  all.insert(seen[1].begin(), seen[1].end());
+  EXPECT_EQ(all.size(), 2U * kCalls);
+  EXPECT_EQ(*all.rbegin(), 2.0 * kCalls - 1);
+}
+
+// A program that captured it is kept by the coordinator.
+TEST(UpdateCounters, LeaveTheirLastValueBehind) {
+  std::vector<at::Tensor> step;
+  {
+    UpdateCounter counter([](std::int64_t count) { return static_cast<double>(count); });
+    step.push_back(counter.hyperparameter(0));
+    EXPECT_EQ(values_of_step(step), std::vector<double>{0});
+  }
+  EXPECT_EQ(hyperparameter_value(step[0]), 1);
+  EXPECT_EQ(values_of_step(step), std::vector<double>{1});
+}
+
+TEST(UpdateCounters, ThrowWhatTheirFunctionThrowsWhereTheValueIsNeeded) {
+  UpdateCounter counter([](std::int64_t count) {
+    if (count > 0) throw std::runtime_error("no value");
+    return 0.0;
+  });
+  const std::vector<at::Tensor> step{counter.hyperparameter(0)};
+  EXPECT_EQ(values_of_step(step), std::vector<double>{0});
+  EXPECT_THAT([&] { values_of_step(step); }, throws_error(ErrorCode::unknown, "no value"));
+  EXPECT_EQ(counter.count(), 1);
 }
 
 }  // namespace

@@ -89,6 +89,8 @@ class StepFunction {
 
   // As the workers want it, with all programs.
   std::shared_ptr<const rpc::FunctionBody> body() const;
+  // What the traces captured so far, for one call; counters of updates go on.
+  std::vector<at::Tensor> captured() const;
   // Appends what the traces captured and is not there yet, as it was at this hyperparameter_time().
   // False, with what is before it: a value of that time is no longer known.
   bool add_captured(std::vector<at::Tensor>& captured, std::uint64_t time) const;

@@ -23,9 +23,9 @@ struct TestClusterOptions {
   int workers = 1;
   int ps = 1;
   // What each server runs; empty: $COHORT_TEST_SERVER, or else `cohort server`.
-  std::vector<std::string> command;
-  std::vector<std::string> data_dirs;
-  std::vector<std::string> not_started;  // tasks that never appear: "worker:1"
+  std::vector<std::string> command = {};
+  std::vector<std::string> data_dirs = {};
+  std::vector<std::string> not_started = {};  // tasks that never appear: "worker:1"
   // Addresses of proxies: others reach the task "ps:0" there. Every task must be given the same job
   // id then.
   std::map<std::string, std::string> proxies = {};

@@ -105,6 +105,7 @@ class Recorder final : public Trace {
   void print(std::string_view label, const at::Tensor& value) override;
   void check_finite(std::string_view label, const at::Tensor& value) override;
   void capture_input(const at::Tensor& value) override;
+  std::size_t next_number(const void* key) override { return numbers_by_key_[key]++; }
 
  private:
   // What in-place writes have done to a register that no effect has sent yet.
@@ -261,6 +262,7 @@ class Recorder final : public Trace {
   // Ops that turned out to be of no use.
   std::vector<std::size_t> unused_ops_;
   std::vector<at::Tensor> captured_inputs_;
+  std::unordered_map<const void*, std::size_t> numbers_by_key_;
   std::vector<FrozenTensor> frozen_;
   // 0-dim constants by dtype, bits and kind.
   std::map<std::string, int> numbers_;

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Learning rates that follow the number of updates (tf.keras.optimizers.schedules).
+//
+//   cohort::CosineDecay decay({.initial_learning_rate = 1e-3, .decay_steps = 10'000});
+//   cohort::Adam optimizer(model.parameters(), {.learning_rate = decay});
+//   cohort::Adam warm(model.parameters(),
+//                     {.learning_rate = cohort::LinearWarmup({.warmup_steps = 500,
+//                                                             .after_warmup = decay})});
+//
+// The optimizer evaluates it at Optimizer::iterations(), where its program runs (the coordinator,
+// for steps on parameter servers). A step gets the number as an input, so no value needs a new
+// trace.
+//
+// torch's: StepLR(step_size, gamma) is ExponentialDecay with staircase, ExponentialLR(gamma) is
+// ExponentialDecay with decay_steps = 1, MultiStepLR is PiecewiseConstantDecay, CosineAnnealingLR
+// is CosineDecay with alpha = eta_min / lr, and SequentialLR of LinearLR and another is
+// LinearWarmup. Numbers are float64; Keras computes them in float32.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "cohort/core/export.h"
+
+namespace cohort {
+
+// A constant or a function of the step, 0 for the first one. A value type; thread-safe where the
+// function is, which is called from any thread that uses the optimizer, while others wait: it must
+// be quick and not use the optimizer itself.
+class COHORT_API LearningRateSchedule {
+ public:
+  using Function = std::function<double(std::int64_t step)>;
+  LearningRateSchedule(double constant) : constant_(constant) {}  // NOLINT: options take numbers
+  // A schedule of one's own: `.learning_rate = [](std::int64_t step) { return 0.1 / (1 + step); }`.
+  // What it throws, schedule() and apply_gradients() throw before they use the value.
+  template <class F>
+  requires(std::is_invocable_r_v<double, const F&, std::int64_t> &&
+           !std::derived_from<F, LearningRateSchedule>)
+      LearningRateSchedule(F function)  // NOLINT: options take functions
+      : function_(std::move(function)) {}
+
+  double operator()(std::int64_t step) const { return function_ ? (*function_)(step) : constant_; }
+
+ private:
+  double constant_ = 0.0;
+  std::optional<Function> function_;
+};
+
+struct ExponentialDecayOptions {
+  double initial_learning_rate = 0.0;  // required, > 0
+  std::int64_t decay_steps = 0;        // required, > 0
+  double decay_rate = 0.0;             // required, > 0
+  bool staircase = false;              // step / decay_steps is an integer division
+};
+
+// initial_learning_rate * decay_rate^(step / decay_steps).
+// As all of these, its constructor throws invalid_argument for an option outside its range.
+class COHORT_API ExponentialDecay : public LearningRateSchedule {
+ public:
+  explicit ExponentialDecay(const ExponentialDecayOptions& options);
+};
+
+struct CosineDecayOptions {
+  double initial_learning_rate = 0.0;  // required, > 0
+  std::int64_t decay_steps = 0;        // required, > 0
+  double alpha = 0.0;                  // the last rate, as a part of the first one; >= 0
+};
+
+// initial_learning_rate * ((1 - alpha) * (1 + cos(pi * step / decay_steps)) / 2 + alpha), and the
+// last rate from decay_steps on.
+class COHORT_API CosineDecay : public LearningRateSchedule {
+ public:
+  explicit CosineDecay(const CosineDecayOptions& options);
+};
+
+struct PiecewiseConstantDecayOptions {
+  std::vector<std::int64_t> boundaries = {};  // ascending; the last steps of all rates but the last
+  std::vector<double> values = {};            // one more than boundaries, >= 0
+};
+
+// values[0] while step <= boundaries[0], values[1] while step <= boundaries[1], …
+class COHORT_API PiecewiseConstantDecay : public LearningRateSchedule {
+ public:
+  explicit PiecewiseConstantDecay(PiecewiseConstantDecayOptions options);
+};
+
+struct LinearWarmupOptions {
+  std::int64_t warmup_steps = -1;           // required, >= 0; 0: none
+  double initial_learning_rate = 0.0;       // of step 0, >= 0
+  LearningRateSchedule after_warmup = 0.0;  // required: its first rate is > 0
+};
+
+// From initial_learning_rate to the first rate of `after_warmup` in equal parts, and then that
+// schedule from its own step 0 on: step - warmup_steps. With a CosineDecay this is
+// tf.keras.optimizers.schedules.CosineDecay's warmup_target and warmup_steps.
+class COHORT_API LinearWarmup : public LearningRateSchedule {
+ public:
+  explicit LinearWarmup(const LinearWarmupOptions& options);
+};
+
+}  // namespace cohort

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules beside torch::optim's, step by step. LibTorch multiplies and adds in one instruction
+// where the processor has one, so that bits may differ; the bounds are stated with each case.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <functional>
+
+#include "cohort/optimizer/adam.h"
+#include "cohort/optimizer/adamw.h"
+#include "cohort/optimizer/sgd.h"
+
+namespace cohort {
+namespace {
+
+constexpr int kSteps = 50;
+constexpr double kRate = 0.05;
+constexpr double kDecay = 0.125;
+// Of Adam's, TensorFlow's epsilon is not bias-corrected: here it is too small to matter.
+constexpr double kNoEpsilon = 1e-30;
+
+using MakeOptimizer = std::function<Optimizer(std::vector<Variable>)>;
+using MakeTorch = std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)>;
+
+struct Comparison {
+  const char* name;
+  MakeOptimizer ours;
+  MakeTorch theirs;
+};
+
+template <class Torch, class Options>
+MakeTorch torch_optimizer(Options options) {
+  return [options](std::vector<at::Tensor> parameters) {
+    return std::make_unique<Torch>(std::move(parameters), options);
+  };
+}
+
+template <class Ours, class Options>
+MakeOptimizer our_optimizer(Options options) {
+  return [options](std::vector<Variable> variables) -> Optimizer {
+    return Ours(std::move(variables), options);
+  };
+}
+
+torch::optim::SGDOptions torch_sgd(double momentum, bool nesterov) {
+  return torch::optim::SGDOptions(kRate).momentum(momentum).nesterov(nesterov).weight_decay(kDecay);
+}
+
+class BesideTorch : public ::testing::TestWithParam<Comparison> {
+ protected:
+  // The largest relative difference after any of the steps.
+  static double difference(at::ScalarType dtype) {
+    torch::manual_seed(7);
+    const at::Tensor start = torch::randn({6, 5}, dtype).add(2);
+    const Variable variable = local_variable("w", start.clone());
+    const Optimizer ours = GetParam().ours({variable});
+    at::Tensor parameter = start.clone().requires_grad_();
+    const auto theirs = GetParam().theirs({parameter});
+    double largest = 0;
+    for (int step = 0; step < kSteps; ++step) {
+      const at::Tensor gradient = torch::randn({6, 5}, dtype).add(0.5);
+      ours.apply_gradients({{gradient, variable}});
+      parameter.mutable_grad() = gradient.clone();
+      theirs->step();
+      const at::Tensor expected = parameter.detach();
+      const at::Tensor gap = variable.read().sub(expected).abs() / expected.abs().add(0.1);
+      largest = std::max(largest, gap.max().item<double>());
+    }
+    return largest;
+  }
+};
+
+TEST_P(BesideTorch, InFloat64EveryStepDiffersByLessThan1e12) {
+  EXPECT_LT(difference(at::kDouble), 1e-12);
+}
+
+TEST_P(BesideTorch, InFloat32EveryStepDiffersByLessThan1e5) {
+  EXPECT_LT(difference(at::kFloat), 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rules, BesideTorch,
+    ::testing::Values(
+        Comparison{"Sgd",
+                   our_optimizer<Sgd>(SgdOptions{.learning_rate = kRate, .weight_decay = kDecay}),
+                   torch_optimizer<torch::optim::SGD>(torch_sgd(0, false))},
+        Comparison{"Momentum",
+                   our_optimizer<Sgd>(SgdOptions{
+                       .learning_rate = kRate, .momentum = 0.9, .weight_decay = kDecay}),
+                   torch_optimizer<torch::optim::SGD>(torch_sgd(0.9, false))},
+        Comparison{
+            "Nesterov",
+            our_optimizer<Sgd>(SgdOptions{
+                .learning_rate = kRate, .momentum = 0.9, .nesterov = true, .weight_decay = kDecay}),
+            torch_optimizer<torch::optim::SGD>(torch_sgd(0.9, true))},
+        Comparison{"Adam",
+                   our_optimizer<Adam>(AdamOptions{
+                       .learning_rate = kRate, .epsilon = kNoEpsilon, .weight_decay = kDecay}),
+                   torch_optimizer<torch::optim::Adam>(
+                       torch::optim::AdamOptions(kRate).eps(kNoEpsilon).weight_decay(kDecay))},
+        Comparison{"AdamW",
+                   our_optimizer<AdamW>(AdamWOptions{
+                       .learning_rate = kRate, .weight_decay = kDecay, .epsilon = kNoEpsilon}),
+                   torch_optimizer<torch::optim::AdamW>(
+                       torch::optim::AdamWOptions(kRate).eps(kNoEpsilon).weight_decay(kDecay))}),
+    [](const auto& test) { return test.param.name; });
+
+TEST(StepLR, IsExponentialDecayWithAStaircase) {
+  at::Tensor parameter = torch::ones({1}).requires_grad_();
+  torch::optim::SGD sgd({parameter}, 0.5);
+  torch::optim::StepLR step_lr(sgd, /*step_size=*/3, /*gamma=*/0.5);
+  const ExponentialDecay decay(
+      {.initial_learning_rate = 0.5, .decay_steps = 3, .decay_rate = 0.5, .staircase = true});
+  for (std::int64_t step = 0; step < 10; ++step) {
+    EXPECT_DOUBLE_EQ(decay(step), sgd.param_groups()[0].options().get_lr()) << step;
+    step_lr.step();
+  }
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the compiler says of wrong code: its first error is one sentence that names the remedy.
+
+    compile_errors_test.py --compile-commands FILE
+
+Each case is compiled alone, with the command and so the precompiled header of options_test.cpp.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+
+INCLUDES = """
+#include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/data/iterator.h"
+#include "cohort/strategy/one_device_strategy.h"
+using namespace cohort;
+void check(ClusterCoordinator& coordinator, OneDeviceStrategy& strategy, const Function& step,
+           const PerReplica<at::Tensor>& values, const PerReplica<Nest>& elements, Iterator& it) {
+  (void)coordinator, (void)strategy, (void)step, (void)values, (void)elements, (void)it;
+"""
+
+Case = collections.namedtuple("Case", "name code sentence")
+
+CASES = (
+    Case("right code", """
+  const Function typed([](float x, std::size_t n, const std::string&, Iterator&) noexcept {
+    return x * static_cast<float>(n);
+  });
+  coordinator.schedule(typed, 1.0F, std::size_t{2}, "text", Nest());
+  strategy.run([](const at::Tensor& x, std::size_t n) { return x.dim() + std::int64_t(n); }, values, 2U);
+  strategy.run([](auto x) { return x; }, values);
+  strategy.run([](at::Tensor x, at::Tensor) { return x; }, elements);
+""", None),
+    Case("a parameter of another type", """
+  const Function function([](const std::vector<float>& x) { return double{x[0]}; });
+""", "a parameter is at::Tensor, double, float, an integer, bool, std::string, cohort::Nest or cohort::Iterator&"),
+    Case("a result of another type", """
+  struct Loss {};
+  const Function function([](at::Tensor) { return Loss(); });
+""", "the result is void, at::Tensor, a number, bool, std::string, cohort::Nest, or a tuple"),
+    Case("a generic lambda", """
+  const Function function([](auto x) { return x; });
+""", "a generic lambda"),
+    Case("an argument that is no nest", """
+  coordinator.schedule(step, std::vector<at::Tensor>());
+""", "put several tensors into Nest::list({a, b})"),
+    Case("a pointer, which was taken for a bool", """
+  coordinator.schedule(step, &strategy);
+""", "ClusterCoordinator::schedule() takes at::Tensor, numbers, bool, std::string, cohort::Nest"),
+    Case("run() with too few arguments", """
+  strategy.run([](const at::Tensor& x, const at::Tensor& y) { return x.add(y); }, values);
+""", "Strategy::run() needs one argument for each parameter of the function"),
+    Case("run() with arguments of other types", """
+  strategy.run([](const std::string& text) { return text.size(); }, values);
+""", "Strategy::run() cannot call the function with these arguments"),
+    Case("run() of a generic lambda with an element", """
+  strategy.run([](auto x) { return x; }, elements);
+""", "give them types (at::Tensor or cohort::Nest) in place of auto"),
+    Case("next() of another type", """
+  it.next<double>();
+""", "takes at::Tensor, once for each field of the element"),
+)
+
+
+def command_of(compile_commands, source):
+    """The words that compile a source, without those that name or describe what is written."""
+    entry = next(one for one in json.loads(compile_commands.read_text()) if one["file"].endswith(source))
+    words = shlex.split(entry["command"])
+    kept, skipped = [], {"-o", "-MT", "-MF", "-c"}
+    for before, word in zip([""] + words, words):
+        if word not in skipped and before not in skipped and word not in ("-MD", "-Werror"):
+            kept.append(word)
+    return kept + ["-fsyntax-only", "-fdiagnostics-color=never"], entry["directory"]
+
+
+def finding(case, command, folder, scratch):
+    """Nothing, or what is wrong with what the compiler says."""
+    source = pathlib.Path(scratch, case.name.replace(" ", "_").translate({ord(c): None for c in "(),"}) + ".cpp")
+    source.write_text(INCLUDES + case.code + "}\n")
+    done = subprocess.run([*command, str(source)], cwd=folder, capture_output=True, text=True,
+                          env={**os.environ, "CCACHE_DISABLE": "1", "LC_ALL": "C.UTF-8"}, check=False)
+    errors = [line for line in done.stderr.splitlines() if ": error: " in line or ": fatal error: " in line]
+    if case.sentence is None:
+        return "" if done.returncode == 0 else f"{case.name}: does not compile:\n{done.stderr}"
+    if not errors:
+        return f"{case.name}: expected an error, got none"
+    if case.sentence not in errors[0]:
+        return f"{case.name}: expected as the first error …{case.sentence}…, got\n{errors[0]}"
+    return ""
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--compile-commands", type=pathlib.Path, required=True)
+    command, folder = command_of(parser.parse_args().compile_commands, "tests/compile/options_test.cpp")
+    with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        found = list(filter(None, pool.map(lambda case: finding(case, command, folder, scratch), CASES)))
+    sys.exit("\n".join(found) or 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// AdamW with a schedule on real servers, with many closures in flight, beside the same steps here.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+#include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/optimizer/adamw.h"
+#include "cohort/testing/cluster/test_cluster.h"
+
+namespace cohort {
+namespace {
+
+using testing::TestCluster;
+
+constexpr int kSteps = 40;
+
+at::Tensor batch(int step) {
+  return at::randn({4, 3}, at::detail::createCPUGenerator(static_cast<std::uint64_t>(step)),
+                   at::TensorOptions(at::kFloat));
+}
+
+AdamWOptions options() {
+  const CosineDecay decay({.initial_learning_rate = 0.1, .decay_steps = 60, .alpha = 0.1});
+  return {.learning_rate = LinearWarmup({.warmup_steps = 10, .after_warmup = decay}),
+          .weight_decay = 0.05};
+}
+
+// Two updates a step: each has a rate of its own.
+struct Model {
+  explicit Model(Variable variable) : w(std::move(variable)) {}
+  void run(const at::Tensor& x) const {
+    for (int i = 0; i < 2; ++i) optimizer.minimize(x.mul(w.tensor()).sum(1).tanh().mean());
+  }
+  Variable w;
+  AdamW optimizer{{w}, options()};
+};
+
+class LearningRateSchedules : public ::testing::TestWithParam<bool> {
+ protected:
+  const at::Tensor start = at::linspace(-1.0, 1.5, 3);
+  TestCluster cluster{{.workers = 1, .ps = 2, .command = {COHORT_COMMAND, "server"}}};
+  ParameterServerStrategy strategy{cluster.resolver()};
+  ClusterCoordinator coordinator{strategy, {.run_eagerly = GetParam()}};
+};
+
+TEST_P(LearningRateSchedules, GiveEveryStepTheRateThatItHasHere) {
+  const Model here(local_variable("w", start.clone()));
+  Model there(strategy.variable("w", start));
+  const Function step([&](at::Tensor x) { there.run(x); }, {.name = "train"});
+  for (int i = 0; i < kSteps; ++i) {
+    here.run(batch(i));
+    coordinator.schedule(step, batch(i));
+  }
+  coordinator.join();
+  EXPECT_TRUE(at::equal(there.w.read(), here.w.read()));
+  EXPECT_EQ(there.optimizer.iterations(), 2 * kSteps);
+  EXPECT_EQ(there.optimizer.learning_rate(), here.optimizer.learning_rate());
+  EXPECT_EQ(coordinator.statistics().traces, GetParam() ? 0U : 1U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Steps, LearningRateSchedules, ::testing::Values(false, true),
+                         [](const auto& test) { return test.param ? "Eager" : "Traced"; });
+
+}  // namespace
+}  // namespace cohort
