@@ -2,6 +2,7 @@
 // All of Cohort's public interface. Include torch/torch.h beside it for modules and losses.
 #pragma once
 
+#include "cohort/cluster/address.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/resolvers/simple_resolver.h"
 #include "cohort/cluster/resolvers/tf_config_resolver.h"
@@ -13,6 +14,7 @@
 #include "cohort/core/once.h"
 #include "cohort/core/progress_bar.h"
 #include "cohort/core/run_main.h"
+#include "cohort/core/system_error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/example.h"
 #include "cohort/data/example_parser.h"

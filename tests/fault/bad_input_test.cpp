@@ -406,9 +406,24 @@ TEST_F(BadInput, TasksThatNeverAppearAreNamedAndNoOther) {
     EXPECT_EQ(exit_code_of(error), 69);
     EXPECT_THAT(error.message(), HasSubstr("no answer within 6 s from " + address("ps", 1) + ", " +
                                            address("worker", 0) + "; start these tasks"));
+    EXPECT_THAT(error.message(), HasSubstr("nobody listens at the address of ps:1, worker:0"));
   }
   set_log_sink(nullptr);
   EXPECT_THAT(lines, Contains(HasSubstr("waiting for ps:1, worker:0")));
+}
+
+// The coordinator warned that it waited for tasks that started as they should, only slowly.
+TEST_F(BadInput, ATestClusterIsThereWhenItsServersServe) {
+  Words lines;
+  set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  {
+    const TestCluster cluster =
+        small_cluster({"/bin/sh", "-c", "sleep 4; exec \"$0\" server", COHORT_COMMAND});
+    ParameterServerStrategy strategy(cluster.resolver());
+    ClusterCoordinator coordinator(strategy);
+  }
+  set_log_sink(nullptr);
+  EXPECT_THAT(lines, ::testing::IsEmpty());
 }
 
 // It waited a minute and said nothing.

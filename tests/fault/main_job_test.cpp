@@ -66,7 +66,7 @@ TEST_F(MainJob, TrainsAndSaysWhatItDid) {
 }
 
 TEST_F(MainJob, TrainsAsWellWhenAWorkerIsKilledAndStartsAgain) {
-  const Summary summary = run({"--kill", "worker:1@20%", "--restart", "0"});
+  const Summary summary = run({"--kill", "worker:1@20%", "--restart", "1", "--restart-delay", "0"});
   EXPECT_THAT(err_, HasSubstr("killed worker:1"));
   EXPECT_THAT(err_, HasSubstr("started worker:1 again"));
   EXPECT_GT(summary.accuracy, kAccuracy);

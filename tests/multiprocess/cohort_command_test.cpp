@@ -50,6 +50,45 @@ TEST_F(CohortServer, OutputThatNobodyReadsDoesNotEndIt) {
   EXPECT_EQ(shell.out(), "code 64\n");
 }
 
+// The help, the lines of --dry-run and the report of --json were lost with exit code 0.
+TEST_F(CohortLaunch, OutputThatCannotBeWrittenIsAnError) {
+  for (const char* words : {"--help", "launch --help", "launch --dry-run -- true",
+                            "launch --json --workers 1 -- true"}) {
+    testing::RunningProgram full(
+        {"/bin/sh", "-c", std::string("\"$0\" ") + words + " >/dev/full", COHORT_COMMAND});
+    EXPECT_EQ(full.wait().to_string(), "exit code 75") << words;
+    EXPECT_THAT(full.err(), HasSubstr("No space left on device")) << words;
+    testing::RunningProgram closed(
+        {"bash", "-c",
+         std::string("f=$(mktemp -u); mkfifo $f; exec 3<>$f 4>$f 3<&-; rm $f; \"$0\" ") + words +
+             " >&4",
+         COHORT_COMMAND});
+    EXPECT_EQ(closed.wait().to_string(), "exit code 75") << words;
+    EXPECT_THAT(closed.err(), HasSubstr("Broken pipe")) << words;
+  }
+}
+
+TEST_F(CohortLaunch, LinesOfServersThatCannotBeWrittenAreAnErrorAtTheEnd) {
+  const std::string mark = ::testing::TempDir() + "written_" + std::to_string(::getpid());
+  const std::string program =
+      "case $TF_CONFIG in *'\"type\":\"chief\"'*) until [ -e $mark ]; do sleep 0.01; done;; "
+      "*) echo line; : >$mark; exec tail -f /dev/null;; esac";
+  testing::RunningProgram launch(
+      {"/bin/sh", "-c", "\"$0\" launch --workers 1 --ps 1 -- /bin/sh -c \"$1\" >/dev/full",
+       COHORT_COMMAND, program},
+      {{"mark", mark}});
+  EXPECT_EQ(launch.wait().to_string(), "exit code 75");
+  EXPECT_THAT(launch.err(), HasSubstr("a line of a server could not be written: No space left"));
+  EXPECT_EQ(::unlink(mark.c_str()), 0);
+}
+
+TEST_F(CohortServer, WithoutAnEnvironmentSaysWhatIsUnset) {
+  testing::RunningProgram server(
+      {"/bin/sh", "-c", "unset TF_CONFIG; exec \"$0\" server", COHORT_COMMAND});
+  EXPECT_EQ(server.wait().to_string(), "exit code 64");
+  EXPECT_THAT(server.err(), HasSubstr("TF_CONFIG, which is unset"));
+}
+
 TEST_F(CohortLaunch, CtrlCEndsAllAndIs130) {
   RunningCommand launch({"launch", "--workers", "1", "--ps", "1", "--", "sh", "-c",
                          "sleep 1000 & echo $$; exec sleep 1000"});

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "cohort/cli/internal/output.h"
 #include "cohort/core/error.h"
 
 namespace cohort::cli {
@@ -47,11 +49,13 @@ int report(const Error& error, bool is_json) {
                                  {"code", std::string(name_of(error.code()))},
                                  {"remedy", remedy_of(error)},
                                  {"exit_code", exit_code}};
-    std::printf("%s\n",
-                line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
-  } else {
-    std::fprintf(stderr, "cohort: %s\n%s\n", error.what(), remedy_of(error));
+    try {
+      print(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+      return exit_code;
+    } catch (const Error&) {  // then as text
+    }
   }
+  std::fprintf(stderr, "cohort: %s\n%s\n", error.what(), remedy_of(error));
   return exit_code;
 }
 
@@ -87,7 +91,7 @@ class CommandLine {
     try {
       app_.parse(words);
     } catch (const CLI::Success& help) {
-      return app_.exit(help);
+      return print_help(help);
     } catch (const CLI::ExtrasError&) {
       return report(unknown_words(), is_json);
     } catch (const CLI::ParseError& error) {
@@ -109,6 +113,16 @@ class CommandLine {
   }
   static Error usage_error(const std::string& text) {
     return Error(ErrorCode::invalid_argument, "[cli.usage] " + text);
+  }
+  int print_help(const CLI::Success& help) const {
+    std::ostringstream text;
+    const int exit_code = app_.exit(help, text, text);
+    try {
+      print(text.str());
+      return exit_code;
+    } catch (const Error& error) {
+      return report(error, false);
+    }
   }
   std::string see_help() const {
     const auto parsed = app_.get_subcommands();

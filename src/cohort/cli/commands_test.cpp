@@ -74,6 +74,9 @@ TEST(Commands, BadUsageIs64AndSaysWhatIsExpected) {
       {{"launch", "--grace", "nan", "--", "true"},
        "--grace: expected seconds of 0 to 1000000000, got 'nan'",
        "`cohort launch --help`"},
+      {{"launch", "--restart", "1.5", "--", "true"},
+       "--restart: expected a whole number of 0 to 1000000, got '1.5'",
+       "`cohort launch --help`"},
       {{"launch", "--speed", "2", "--", "true"}, "got '--speed'", "`cohort launch --help`"},
       {{"launch", "--workers", "2", "true"}, "got 'true'", "the program goes after --"},
       {{"server", "true"}, "got 'true'; correct it", "`cohort server --help`"},
@@ -148,7 +151,7 @@ TEST(Commands, ServerWithoutATaskSaysWhatIsMissing) {
   ::unsetenv("TF_CONFIG");
   const Outcome outcome = cohort({"server"});
   EXPECT_EQ(outcome.exit_code, 64);
-  EXPECT_THAT(outcome.err, HasSubstr("TF_CONFIG"));
+  EXPECT_THAT(outcome.err, HasSubstr("TF_CONFIG, which is unset"));
 }
 
 }  // namespace

@@ -44,6 +44,8 @@ void check(LaunchOptions& options) {
                "[cli.launch] expected 1 to 1000 workers, got ", options.workers, " (--workers)");
   COHORT_CHECK(options.ps >= 1 && options.ps <= 1000, ErrorCode::invalid_argument,
                "[cli.launch] expected 1 to 1000 parameter servers, got ", options.ps, " (--ps)");
+  COHORT_CHECK(options.restarts >= 0, ErrorCode::invalid_argument,
+               "[cli.launch] expected 0 or more restarts, got ", options.restarts, " (--restart)");
   COHORT_CHECK(find_program(options.program.front()), ErrorCode::invalid_argument,
                "[cli.launch] expected a program that can be run, got '", options.program.front(),
                "'; write its path, as ./program");
@@ -84,7 +86,7 @@ void Launch::request_stop(int signal) noexcept {
 
 LaunchResult Launch::run() {
   for (int start = 1;; ++start) {
-    LaunchLoop loop(options_, LocalCluster(options_.workers, options_.ps), stop_->reader());
+    LaunchLoop loop(options_, stop_->reader());
     LaunchResult result = loop.run();
     if (!loop.lost_port()) return result;
     result.exit_code = kTryAgain;

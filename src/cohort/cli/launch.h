@@ -11,7 +11,6 @@
 
 #include <chrono>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,8 +39,10 @@ struct LaunchOptions {
   // Only the chief gets these.
   std::vector<std::pair<std::string, std::string>> chief_environment = {};
   std::vector<PlannedKill> kills = {};
-  // Killed servers are started again after this time; nullopt: never.
-  std::optional<std::chrono::milliseconds> restart_after = {};
+  // How often each server starts again at most, this long after it ended by a signal, by an exit
+  // code other than 0 and 64, or by a planned kill.
+  int restarts = 0;
+  std::chrono::milliseconds restart_delay{1000};
   std::chrono::milliseconds grace{10'000};
   // Where the servers' lines go.
   int out_fd = 1;
@@ -58,6 +59,8 @@ struct TaskReport {
 
 struct LaunchResult {
   int exit_code = 0;
+  // The errno of the first line of a server that could not be written, or 0; the program went on.
+  int output_error = 0;
   std::vector<TaskReport> tasks;  // the chief last
 };
 

@@ -4,13 +4,13 @@
 #include <atomic>
 #include <cmath>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "cohort/cli/commands.h"
 #include "cohort/cli/ignored_signal.h"
+#include "cohort/cli/internal/output.h"
 #include "cohort/cli/launch.h"
 #include "cohort/core/error.h"
 
@@ -87,10 +87,12 @@ std::pair<std::string, std::string> parse_variable(const std::string& text) {
 nlohmann::json to_json(const LaunchResult& result) {
   nlohmann::json tasks = nlohmann::json::array();
   for (const TaskReport& task : result.tasks) {
-    tasks.push_back({{"task", task.task.to_string()},
-                     {"exit_code", task.last_exit.shell_code()},
-                     {"starts", task.starts},
-                     {"kills", task.kills}});
+    nlohmann::json line = {{"task", task.task.to_string()},
+                           {"exit_code", task.last_exit.shell_code()},
+                           {"starts", task.starts},
+                           {"kills", task.kills}};
+    if (task.last_exit.signal != 0) line["signal"] = name_of_signal(task.last_exit.signal);
+    tasks.push_back(std::move(line));
   }
   return {{"exit_code", result.exit_code}, {"tasks", tasks}};
 }
@@ -114,9 +116,14 @@ class LaunchCommand final : public Command {
                    "TASK@SECONDS or TASK@PERCENT%: kill a server that long after the start, or "
                    "when the program's progress bar has come that far; repeatable")
         ->allow_extra_args(false);
-    app.add_option("--restart", restart_seconds_,
-                   "start killed servers again after so many seconds")
-        ->check(number_between("seconds", 0, 1'000'000'000));
+    app.add_option("--restart", options_.restarts,
+                   "start a server that crashed or was killed again, at most so often each; its "
+                   "variables, if it is a parameter server, are lost")
+        ->check(number_between("a whole number", 0, 1'000'000))
+        ->capture_default_str();
+    app.add_option("--restart-delay", restart_seconds_, "seconds before a server starts again")
+        ->check(number_between("seconds", 0, 1'000'000'000))
+        ->capture_default_str();
     app.add_option("--grace", grace_seconds_, "seconds between SIGTERM and SIGKILL at the end")
         ->check(number_between("seconds", 0, 1'000'000'000))
         ->capture_default_str();
@@ -129,7 +136,7 @@ class LaunchCommand final : public Command {
         "ended.\n"
         "Exit code: the chief's; 128 + signal when a signal ended it; 64 when a task cannot be "
         "configured;\n"
-        "75 when ports were lost to other programs.");
+        "75 when ports were lost to other programs, or output could not be written.");
   }
 
   int run(const std::vector<std::string>& program) override {
@@ -137,30 +144,31 @@ class LaunchCommand final : public Command {
     for (const std::string& text : kills_) options_.kills.push_back(parse_kill(text));
     for (const std::string& text : variables_)
       options_.chief_environment.push_back(parse_variable(text));
-    if (restart_seconds_) options_.restart_after = from_seconds(*restart_seconds_);
+    options_.restart_delay = from_seconds(restart_seconds_);
     options_.grace = from_seconds(grace_seconds_);
     if (is_dry_run_) return print_lines();
     Launch launch(options_);
     const SignalRoute route(launch);
     const LaunchResult result = launch.run();
-    if (is_json) std::printf("%s\n", to_json(result).dump().c_str());
+    if (result.exit_code == 0 && result.output_error != 0)
+      throw output_error("where the servers' lines go", result.output_error);
+    if (is_json) print(to_json(result).dump() + "\n");
     return result.exit_code;
   }
 
  private:
   int print_lines() const {
     const std::vector<std::string> lines = Launch::shell_lines(options_);
-    if (is_json) std::printf("%s\n", nlohmann::json(lines).dump().c_str());
-    for (const std::string& line : lines) {
-      if (!is_json) std::printf("%s\n", line.c_str());
-    }
+    std::string text;
+    for (const std::string& line : lines) text += line + "\n";
+    print(is_json ? nlohmann::json(lines).dump() + "\n" : text);
     return 0;
   }
 
   LaunchOptions options_;
   std::vector<std::string> kills_;
   std::vector<std::string> variables_;
-  std::optional<double> restart_seconds_;
+  double restart_seconds_ = 1;
   double grace_seconds_ = 10;
   bool is_dry_run_ = false;
 };

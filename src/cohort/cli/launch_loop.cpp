@@ -15,6 +15,7 @@
 
 #include "cohort/cli/internal/task_environment.h"
 #include "cohort/core/error.h"
+#include "cohort/core/system_error.h"
 
 namespace cohort::cli {
 namespace {
@@ -24,6 +25,7 @@ using std::chrono::steady_clock;
 
 // A server that ends with this code can never serve: its configuration is wrong.
 constexpr int kBadConfiguration = 64;
+constexpr int kPortTaken = 75;
 // Stop requests so close are one: `timeout` sends its signal twice, to the process and to its
 // group.
 constexpr milliseconds kSameRequest{250};
@@ -74,11 +76,15 @@ struct LaunchLoop::Task {
   bool out_is_open = false;
   bool err_is_open = false;
   bool is_killed = false;  // by plan; its end is no news
+  int restarts = 0;
   std::optional<Time> restart_time;
 };
 
-LaunchLoop::LaunchLoop(const LaunchOptions& options, LocalCluster cluster, int stop_fd)
-    : options_(options), cluster_(std::move(cluster)), stop_{stop_fd}, kills_(options.kills) {
+LaunchLoop::LaunchLoop(const LaunchOptions& options, int stop_fd)
+    : options_(options),
+      cluster_(options.workers, options.ps),
+      stop_{stop_fd},
+      kills_(options.kills) {
   progress_.make_reader_nonblocking();
   for (const TaskId& id : cluster_.servers())
     tasks_.push_back(std::make_unique<Task>(id, options_, &stop_));
@@ -166,9 +172,13 @@ void LaunchLoop::collect(Task& task) {
       task.process->poll_exit();  // before the output, so that the last lines are there
   if (task.out_is_open) task.out_is_open = drain(task.process->stdout_fd(), task.out);
   if (task.err_is_open) task.err_is_open = drain(task.process->stderr_fd(), task.err);
+  if (exit) {
+    task.out.finish();
+    task.err.finish();
+  }
+  note_output_error(task.out.error());
+  note_output_error(task.err.error());
   if (!exit) return;
-  task.out.finish();
-  task.err.finish();
   task.process.reset();
   task.report.last_exit = *exit;
   if (task.is_chief()) {
@@ -185,21 +195,46 @@ void LaunchLoop::chief_ended(const ProcessExit& exit) {
 
 void LaunchLoop::server_ended(Task& task, const ProcessExit& exit) {
   const TaskId& id = task.report.task;
+  const bool is_crash = exit.shell_code() != 0;
   if (task.is_killed) {
-    if (!options_.restart_after) return;
-    task.restart_time = steady_clock::now() + *options_.restart_after;
-  } else if (exit.shell_code() != 0 && task.report.starts == 1 && cluster_.is_taken(id)) {
-    say("the port of " + id.to_string() + " (" + cluster_.address(id) +
-        ") was taken by another program; ending all");
-    lost_port_ = true;
-    end_all(0, SIGKILL);
+    plan_restart(task);
+  } else if (is_crash && cluster_.is_taken(id)) {
+    port_was_lost(task);
   } else if (exit.signal == 0 && exit.code == kBadConfiguration) {
     say(id.to_string() + " cannot serve (" + exit.to_string() +
         "; its lines above say why); ending all");
     end_all(kBadConfiguration, SIGTERM);
   } else {
-    say(id.to_string() + " ended with " + exit.to_string() + " while the program runs");
+    say(id.to_string() + (exit.signal != 0 ? " ended by " : " ended with ") + exit.to_string() +
+        " while the program runs" + (is_crash ? plan_restart(task) : ""));
   }
+}
+
+// To another program that names it. The others know the address, so only a start of all helps, and
+// only while none has done anything yet.
+void LaunchLoop::port_was_lost(const Task& task) {
+  const TaskId& id = task.report.task;
+  say("the port of " + id.to_string() + " (" + cluster_.address(id) +
+      ") was taken by another program; ending all");
+  lost_port_ = task.report.starts == 1;
+  end_all(lost_port_ ? 0 : kPortTaken, lost_port_ ? SIGKILL : SIGTERM);
+}
+
+bool LaunchLoop::can_restart(const Task& task) const { return task.restarts < options_.restarts; }
+
+std::string LaunchLoop::plan_restart(Task& task) {
+  if (!can_restart(task)) return options_.restarts > 0 ? "; it has no restart left" : "";
+  ++task.restarts;
+  task.restart_time = steady_clock::now() + options_.restart_delay;
+  return "; it starts again soon (restart " + std::to_string(task.restarts) + " of " +
+         std::to_string(options_.restarts) + ")";
+}
+
+void LaunchLoop::note_output_error(int error) {
+  if (error == 0 || output_error_ != 0) return;
+  output_error_ = error;
+  say("a line of a server could not be written: " + text_of_errno(error) +
+      "; the program goes on, and the exit code will say so");
 }
 
 void LaunchLoop::run_planned(Time now) {
@@ -221,7 +256,7 @@ bool LaunchLoop::run_kill(const PlannedKill& kill, Time now) {
   task.is_killed = true;
   ++task.report.kills;
   say("killed " + kill.to_string() +
-      (options_.restart_after ? "; it starts again soon" : "; it stays away"));
+      (can_restart(task) ? "; it starts again soon" : "; it stays away"));
   return true;
 }
 
@@ -271,10 +306,11 @@ LaunchLoop::Task* LaunchLoop::find(const TaskId& id) {
 void LaunchLoop::say(const std::string& text) {
   LinePrefixer line("[launch] ", options_.err_fd, &stop_);
   line.write(text + "\n");
+  if (output_error_ == 0) output_error_ = line.error();
 }
 
 LaunchResult LaunchLoop::result() const {
-  LaunchResult result{exit_code_.value_or(0), {}};
+  LaunchResult result{exit_code_.value_or(0), output_error_, {}};
   for (const auto& task : tasks_) result.tasks.push_back(task->report);
   return result;
 }

@@ -10,12 +10,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <stop_token>
 #include <thread>
+#include <utility>
 
 #include "cohort/core/error.h"
 
@@ -149,7 +151,7 @@ TEST_F(LaunchTest, ReturnsTheChiefsExitCode) {
 TEST_F(LaunchTest, AChiefEndedByASignalIs128AndTheSignal) {
   script("kill -KILL $$");
   EXPECT_EQ(run().exit_code, 137);
-  EXPECT_THAT(err(), HasSubstr("[launch] the program was ended by signal 9 (Killed)"));
+  EXPECT_THAT(err(), HasSubstr("[launch] the program was ended by SIGKILL (Killed)"));
 }
 
 TEST_F(LaunchTest, TheEndOfTheChiefEndsAllOthers) {
@@ -235,7 +237,8 @@ TEST_F(LaunchTest, NothingThatATaskStartedSurvives) {
 TEST_F(LaunchTest, AKilledServerStartsAgain) {
   script("await_text 'started worker:1 again'");
   options_.kills = {{{"worker", 1}, milliseconds(0)}};
-  options_.restart_after = milliseconds(0);
+  options_.restarts = 1;
+  options_.restart_delay = milliseconds(0);
   const LaunchResult result = run();
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(report(result, {"worker", 1}).starts, 2);
@@ -281,6 +284,40 @@ TEST_F(LaunchTest, ACrashedServerIsReportedAndTheProgramGoesOn) {
   script("await_text 'worker:1 ended with exit code 70 while the program runs'; exit 5",
          "[ $type$index = worker1 ] && exit 70; exec sleep 1000");
   EXPECT_EQ(run().exit_code, 5);
+}
+
+// Only its number was said, and it stayed away.
+TEST_F(LaunchTest, AServerThatCrashesStartsAgainAsOftenAsAllowed) {
+  script("await_text 'no restart left'; exit 5",
+         "[ $type$index = worker1 ] && kill -SEGV $$; exec sleep 1000");
+  options_.restarts = 2;
+  options_.restart_delay = milliseconds(0);
+  const LaunchResult result = run();
+  EXPECT_EQ(result.exit_code, 5);
+  EXPECT_EQ(report(result, {"worker", 1}).starts, 3);
+  EXPECT_EQ(report(result, {"worker", 0}).starts, 1);
+  EXPECT_THAT(err(), AllOf(HasSubstr("worker:1 ended by SIGSEGV (Segmentation fault) while the "
+                                     "program runs; it starts again soon (restart 1 of 2)"),
+                           HasSubstr("(restart 2 of 2)"), HasSubstr("started worker:1 again")));
+}
+
+TEST_F(LaunchTest, AServerThatEndsWellIsNotStartedAgain) {
+  script("await_text 'worker:1 ended with exit code 0'; exit 5",
+         "[ $type$index = worker1 ] && exit 0; exec sleep 1000");
+  options_.restarts = 2;
+  const LaunchResult result = run();
+  EXPECT_EQ(report(result, {"worker", 1}).starts, 1);
+  EXPECT_THAT(err(), Not(HasSubstr("again")));
+}
+
+// The lines were lost, and the launch ended with success.
+TEST_F(LaunchTest, OutputThatCannotBeWrittenIsSaidAndTheProgramGoesOn) {
+  const int file = std::exchange(options_.out_fd, ::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  script("await_text 'could not be written: No space left on device'", "echo x; exec sleep 1000");
+  const LaunchResult result = run();
+  EXPECT_EQ(result.exit_code, 0) << "the program's own";
+  EXPECT_EQ(result.output_error, ENOSPC);
+  ::close(std::exchange(options_.out_fd, file));
 }
 
 // Another program takes the port of ps:0 before it listens: the first time only, or each time.
@@ -366,6 +403,8 @@ INSTANTIATE_TEST_SUITE_P(
                    "got '/tmp'"},
         BadOptions{"NoWorkers", [](LaunchOptions& o) { o.workers = 0; }, "got 0 (--workers)"},
         BadOptions{"TooManyPs", [](LaunchOptions& o) { o.ps = 1001; }, "got 1001 (--ps)"},
+        BadOptions{"NegativeRestarts", [](LaunchOptions& o) { o.restarts = -1; },
+                   "got -1 (--restart)"},
         BadOptions{"KillOfTheChief",
                    [](LaunchOptions& o) {
                      o.kills = {{{"chief", 0}, {}}};

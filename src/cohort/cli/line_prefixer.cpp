@@ -35,7 +35,7 @@ bool can_write(int fd, StopState* stop) {
 
 }  // namespace
 
-void write_all(int fd, std::string_view bytes, StopState* stop) {
+int write_all(int fd, std::string_view bytes, StopState* stop) {
   while (!bytes.empty() && can_write(fd, stop)) {
     // So much fits where there is room at all, if `fd` blocks.
     const ssize_t written =
@@ -43,9 +43,10 @@ void write_all(int fd, std::string_view bytes, StopState* stop) {
     if (written >= 0) {
       bytes.remove_prefix(static_cast<std::size_t>(written));
     } else if (errno != EAGAIN && errno != EINTR) {
-      return;
+      return errno;
     }
   }
+  return 0;
 }
 
 LinePrefixer::LinePrefixer(std::string prefix, int fd, StopState* stop)
@@ -72,7 +73,8 @@ void LinePrefixer::write_line(std::string_view line) {
   std::string whole = prefix_;
   whole += line;
   whole += '\n';
-  write_all(fd_, whole, stop_);
+  const int error = write_all(fd_, whole, stop_);
+  if (error_ == 0) error_ = error;
 }
 
 }  // namespace cohort::cli

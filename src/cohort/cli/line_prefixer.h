@@ -25,6 +25,9 @@ class LinePrefixer {
   void write(std::string_view bytes);
   // Writes an unfinished last line.
   void finish();
+  // The errno of the first write that failed, or 0. Lines after it are tried all the same: a full
+  // disk may have room again.
+  int error() const { return error_; }
 
  private:
   void write_line(std::string_view line);
@@ -33,10 +36,11 @@ class LinePrefixer {
   int fd_;
   StopState* stop_;
   std::string rest_;
+  int error_ = 0;
 };
 
-// Everything, or as much as the other end takes until a stop is requested; failure is no error, for
-// nobody could be told.
-void write_all(int fd, std::string_view bytes, StopState* stop = nullptr);
+// Everything, or as much as the other end takes until a stop is requested. Returns 0, or the errno
+// of a write that failed.
+int write_all(int fd, std::string_view bytes, StopState* stop = nullptr);
 
 }  // namespace cohort::cli

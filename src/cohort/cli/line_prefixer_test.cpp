@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 
 namespace cohort::cli {
 namespace {
@@ -52,6 +53,15 @@ TEST_F(LinePrefixerTest, FinishWithoutARestWritesNothing) {
   written();
   lines.finish();
   EXPECT_EQ(written(), "");
+}
+
+TEST_F(LinePrefixerTest, RemembersTheFirstErrorOfAWrite) {
+  const int full = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
+  LinePrefixer lines("[ps:0] ", full);
+  EXPECT_EQ(lines.error(), 0);
+  lines.write("one\n");
+  EXPECT_EQ(lines.error(), ENOSPC);
+  ::close(full);
 }
 
 TEST_F(LinePrefixerTest, CutsALineWithoutEnd) {

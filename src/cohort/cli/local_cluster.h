@@ -2,16 +2,18 @@
 // The tasks of a cluster on this host: who they are, their free loopback ports, their TF_CONFIG.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "cohort/cluster/cluster_spec.h"
 #include "cohort/cluster/task_id.h"
+#include "cohort/rpc/reserved_port.h"
 
 namespace cohort::cli {
 
-// Chooses ports that are free now; another program may still take one before its task listens.
-// Thread-compatible.
+// Chooses free ports and keeps them reserved while it lives (rpc::ReservedPort), so that only a
+// program that names one of them can still take it before its task listens. Thread-compatible.
 class LocalCluster {
  public:
   LocalCluster(int workers, int ps);
@@ -27,6 +29,7 @@ class LocalCluster {
  private:
   std::vector<TaskId> servers_;
   ClusterSpec spec_;
+  std::map<std::string, rpc::ReservedPort> ports_;
 };
 
 }  // namespace cohort::cli

@@ -37,6 +37,16 @@ TEST(LocalCluster, ItsTfConfigIsOneTheResolverReads) {
   ::unsetenv("TF_CONFIG");
 }
 
+// A port was free again before its server had started, and another launch could choose it.
+TEST(LocalCluster, KeepsItsPorts) {
+  const LocalCluster first(50, 50);
+  std::set<std::string> addresses = {first.address(LocalCluster::chief())};
+  for (const TaskId& task : first.servers()) addresses.insert(first.address(task));
+  const LocalCluster second(50, 50);
+  for (const TaskId& task : second.servers())
+    EXPECT_FALSE(addresses.contains(second.address(task))) << second.address(task);
+}
+
 TEST(LocalCluster, SeesThatSomebodyListens) {
   const LocalCluster cluster(1, 1);
   const TaskId task{"ps", 0};
@@ -48,6 +58,8 @@ TEST(LocalCluster, SeesThatSomebodyListens) {
   name.sin_port =
       htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int on = 1;  // as servers do: the cluster keeps the port from others
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   ASSERT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&name), sizeof name), 0);
   ASSERT_EQ(::listen(fd, 1), 0);
   EXPECT_TRUE(cluster.is_taken(task));

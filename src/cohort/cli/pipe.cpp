@@ -5,17 +5,17 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/core/system_error.h"
 
 namespace cohort::cli {
 
 Pipe::Pipe() {
   int fds[2];
   COHORT_CHECK(::pipe2(fds, O_CLOEXEC) == 0, ErrorCode::resource_exhausted,
-               "[cli.launch] expected a pipe, got: ", std::strerror(errno));
+               "[cli.launch] expected a pipe, got: ", text_of_errno(errno));
   reader_ = fds[0];
   writer_ = fds[1];
 }

@@ -71,6 +71,11 @@ class ServerCommand final : public Command {
     COHORT_CHECK(program.empty(), ErrorCode::invalid_argument,
                  "[cli.server] expected no program, got '", program.front(),
                  "'; `cohort launch` runs programs");
+    COHORT_CHECK(std::getenv("TF_CONFIG") != nullptr, ErrorCode::invalid_argument,
+                 "[cli.server] expected the cluster and this task in the environment variable "
+                 "TF_CONFIG, which is unset; set it as the example of `cohort server --help` does, "
+                 "the same on every task but for \"task\", or start all tasks of this host with "
+                 "`cohort launch`");
     const TfConfigResolver resolver;
     resolver.validate();
     const std::string type = resolver.task_type().value_or("");
@@ -86,7 +91,7 @@ class ServerCommand final : public Command {
     } else {
       std::printf("%s serves at %s\n", task.c_str(), server.address().c_str());
     }
-    std::fflush(stdout);
+    std::fflush(stdout);  // a server goes on where nobody reads its first line
     const int code = server.join();
     end_at_next_signal();
     if (!server.stop()) std::_Exit(code);  // a closure still runs, and uses what exit() destroys

@@ -18,6 +18,7 @@
 #include "cohort/cli/ignored_signal.h"
 #include "cohort/cli/internal/pipe.h"
 #include "cohort/core/error.h"
+#include "cohort/core/system_error.h"
 
 namespace cohort::cli {
 namespace {
@@ -98,9 +99,14 @@ std::optional<std::string> find_program(const std::string& program) {
   return std::nullopt;
 }
 
+std::string name_of_signal(int number) {
+  const char* name = ::sigabbrev_np(number);
+  return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(number);
+}
+
 std::string ProcessExit::to_string() const {
   if (signal == 0) return "exit code " + std::to_string(code);
-  return "signal " + std::to_string(signal) + " (" + ::strsignal(signal) + ")";
+  return name_of_signal(signal) + " (" + ::strsignal(signal) + ")";
 }
 
 TaskProcess::TaskProcess(const ProcessOptions& options) : is_group_(options.is_captured) {
@@ -110,16 +116,16 @@ TaskProcess::TaskProcess(const ProcessOptions& options) : is_group_(options.is_c
   const pid_t parent = ::getpid();
   pid_ = ::fork();
   COHORT_CHECK(pid_ >= 0, ErrorCode::resource_exhausted,
-               "[cli.launch] expected a new process, got: ", std::strerror(errno));
+               "[cli.launch] expected a new process, got: ", text_of_errno(errno));
   if (pid_ == 0) become(program, parent, options, failure.writer(), out.writer(), err.writer());
   if (is_group_) ::setpgid(pid_, pid_);  // here too: whoever comes first
   failure.close_writer();
   int error = 0;
   if (::read(failure.reader(), &error, sizeof error) > 0) {
     ::waitpid(pid_, nullptr, 0);
-    internal::throw_error(ErrorCode::invalid_argument,
+    internal::throw_error(code_of_errno(error, ErrorCode::invalid_argument),
                           "[cli.launch] expected a program that can be run, got '", program.path,
-                          "': ", std::strerror(error));
+                          "': ", text_of_errno(error));
   }
   if (is_group_) {
     for (Pipe* pipe : {&out, &err}) pipe->make_reader_nonblocking();

@@ -14,6 +14,9 @@ namespace cohort::cli {
 // The file that a shell would run for `program`, or nothing.
 std::optional<std::string> find_program(const std::string& program);
 
+// "SIGSEGV"; "signal 40" for one without a name.
+std::string name_of_signal(int number);
+
 // How a process ended.
 struct ProcessExit {
   int code = 0;    // exit code, when signal is 0
@@ -21,6 +24,7 @@ struct ProcessExit {
 
   // As a shell has it: 128 + signal.
   int shell_code() const { return signal != 0 ? 128 + signal : code; }
+  // "exit code 3" or "SIGSEGV (Segmentation fault)".
   std::string to_string() const;
 };
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 
+#include "cohort/cluster/address.h"
 #include "cohort/cluster/task_id.h"
 #include "cohort/core/error.h"
 
@@ -88,11 +89,18 @@ void check_addresses_differ(const ClusterSpec& spec) {
   for (const auto& [job, tasks] : spec.tasks()) {
     for (const auto& [index, address] : tasks) {
       const TaskId task{job, index};
-      const auto [owner, is_new] = owners.emplace(address, task);
-      COHORT_CHECK(is_new, ErrorCode::invalid_argument,
-                   "[cluster.validate] expected each task at an address of its own, got \"",
-                   address, "\" for both ", owner->second.to_string(), " and ", task.to_string(),
-                   "; give one of them another port or host");
+      for (const std::string& listener : listeners_of(address)) {
+        const auto [owner, is_new] = owners.emplace(listener, task);
+        if (is_new) continue;
+        const TaskId& first = owner->second;
+        const std::string& other = spec.task_address(first.job, first.index);
+        internal::throw_error(
+            ErrorCode::invalid_argument,
+            "[cluster.validate] expected each task at an address of its own, got \"", address,
+            "\" for both ", first.to_string(), " and ", task.to_string(),
+            other == address ? "" : ", of which the first calls it \"" + other + "\"",
+            "; give one of them another port or host");
+      }
     }
   }
 }

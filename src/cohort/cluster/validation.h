@@ -19,8 +19,8 @@ COHORT_API void validate_cluster(const ClusterSpec& spec,
                                  std::optional<std::int64_t> task_id);
 
 // What ParameterServerStrategy needs besides: not empty, at least one ps and one worker, numbered
-// without holes, and no address twice. A chief need not be listed; a coordinator without an address
-// of its own has no task_type.
+// without holes, and no address twice (localhost is 127.0.0.1 and [::1]). A chief need not be
+// listed; a coordinator without an address of its own has no task_type.
 COHORT_API void validate_parameter_server_cluster(const ClusterSpec& spec,
                                                   const std::optional<std::string>& task_type,
                                                   std::optional<std::int64_t> task_id);

@@ -106,6 +106,17 @@ TEST(ValidateParameterServerCluster, TakesAClusterWithPsAndWorkers) {
   EXPECT_EQ(of_ps({{"worker", {"a:1"}}, {"ps", {"p:1"}}}), "accepted");
 }
 
+// The second server found its port taken.
+TEST(ValidateParameterServerCluster, LocalhostIsTheLoopbackAddress) {
+  EXPECT_THAT(of_ps({{"worker", {"127.0.0.1:1"}}, {"ps", {"localhost:1"}}}),
+              AllOf(HasSubstr("got \"127.0.0.1:1\" for both ps:0 and worker:0"),
+                    HasSubstr("the first calls it \"localhost:1\"")));
+  EXPECT_THAT(of_ps({{"worker", {"localhost:1"}}, {"ps", {"[::1]:1"}}}), HasSubstr("for both"));
+  EXPECT_THAT(of_ps({{"worker", {"Host:1"}}, {"ps", {"host:01"}}}), HasSubstr("for both"));
+  EXPECT_EQ(of_ps({{"worker", {"127.0.0.1:1"}}, {"ps", {"[::1]:1"}}}), "accepted");
+  EXPECT_EQ(of_ps({{"worker", {"127.0.0.1:1"}}, {"ps", {"localhost:2"}}}), "accepted");
+}
+
 TEST(ValidateParameterServerCluster, ComplainsInTheOrderOfTheOriginal) {
   EXPECT_THAT(of_ps({}), HasSubstr("got an empty one; set TF_CONFIG"));
   EXPECT_THAT(of_ps({{"foo", {"f:1"}}}, "bar", 3), HasSubstr("\"foo\""));

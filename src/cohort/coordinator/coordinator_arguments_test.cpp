@@ -184,6 +184,20 @@ TEST_F(CoordinatorArguments, ClosuresThatNobodyWaitedForAreCountedInAWarning) {
   EXPECT_THAT(log(), HasSubstr("call join()"));
 }
 
+// Above the error that the program ends with, it was told to call what it could not.
+TEST_F(CoordinatorArguments, OneThatGoesByAnExceptionGivesNoAdvice) {
+  coordinator().schedule(nothing);
+  ASSERT_TRUE(worker.await_closures(1));
+  log_lines();
+  try {
+    const std::optional<ClusterCoordinator> goes = std::move(coordinator_);
+    coordinator_.reset();
+    throw Error(ErrorCode::internal, "of the program");
+  } catch (const Error&) {
+  }
+  EXPECT_EQ(log(), "");
+}
+
 TEST_F(CoordinatorArguments, AnErrorThatNobodyAskedForIsLogged) {
   const RemoteValue result = coordinator().schedule(nothing);
   ASSERT_TRUE(worker.await_closures(1));

@@ -21,7 +21,7 @@ constexpr int kPausesPerHeartbeat = 2;
 }  // namespace
 
 void Runtime::on_lost(std::uint32_t worker, std::uint64_t epoch, const Error& reason) {
-  if (is_over()) return;
+  if (is_over() || gives_way(reason)) return;
   {
     const Lock lock(mutex_);
     Worker& lost = workers_[worker];

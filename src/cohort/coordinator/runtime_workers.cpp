@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The workers' side: sending closures and hearing of their ends; the begin and end of all.
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "cohort/coordinator/internal/runtime.h"
@@ -60,6 +61,9 @@ void Runtime::start() {
   };
   handlers.on_lost = [self](std::uint32_t worker, std::uint64_t epoch, const Error& reason) {
     if (const auto runtime = self.lock()) runtime->on_lost(worker, epoch, reason);
+  };
+  handlers.on_ps_lost = [self](const Error& reason) {
+    if (const auto runtime = self.lock()) runtime->gives_way(reason);
   };
   connection_.connect_workers(handlers);
   {
@@ -125,13 +129,14 @@ void Runtime::warn_of_what_is_left() {
   const std::size_t left = queue_.queued() + queue_.in_flight();
   Actions ignored;
   const Verdict verdict = queue_.done(Clock::system().now(), ignored);
+  // The program ends by an exception: it had no chance to call join(), and what it reads is the
+  // error that it ends with.
+  const bool is_unwinding = std::uncaught_exceptions() > uncaught_at_start_;
   if (verdict.kind == Verdict::Kind::raise) {
-    log_warn(
-        "the coordinator goes with an error of a closure that no call has thrown; call join() "
-        "before: ",
-        verdict.error->what());
+    log_warn("the coordinator goes with an error of a closure that no call has thrown",
+             is_unwinding ? ": " : "; call join() before: ", verdict.error->what());
   }
-  if (left == 0) return;
+  if (left == 0 || is_unwinding) return;
   log_warn("the coordinator goes and cancels ", left, " closure", left == 1 ? "" : "s",
            " that had not ended; call join() before, which waits for them");
 }

@@ -2,8 +2,10 @@
 #include "cohort/core/error.h"
 
 #include <array>
+#include <system_error>
 
 #include "cohort/core/internal/one_line.h"
+#include "cohort/core/system_error.h"
 
 namespace cohort {
 namespace {
@@ -122,6 +124,13 @@ Error current_error() {
     throw;
   } catch (const Error& error) {
     return error;
+  } catch (const std::system_error& error) {
+    const int number = error.code().default_error_condition().value();
+    const bool has_files = error.code() != std::errc::too_many_files_open &&
+                           error.code() != std::errc::too_many_files_open_in_system;
+    if (has_files) return Error(ErrorCode::unknown, error.what(), ErrorCause::application);
+    return Error(ErrorCode::resource_exhausted,
+                 std::string(error.what()) + ": " + text_of_errno(number));
   } catch (const std::exception& error) {
     return Error(ErrorCode::unknown, error.what(), ErrorCause::application);
   } catch (...) {

@@ -1,5 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The frame of a program's main: an escaping error becomes one line on stderr and its exit code.
+// The codes are those of sysexits.h, the same as the `cohort` command's:
+//
+//   64 EX_USAGE        a configuration or a call that Cohort refused: TF_CONFIG, options, files,
+//                      arguments (invalid_argument, not_found, failed_precondition, …)
+//   69 EX_UNAVAILABLE  a task that cannot be reached, does not answer, or was lost
+//   70 EX_SOFTWARE     the program failed: an exception of its own or of LibTorch (as for a wrong
+//                      shape), here or in a step on a worker; or a broken invariant of Cohort
+//   75 EX_TEMPFAIL     nothing is wrong with the program: too little memory, descriptors or disk,
+//                      a cancelled call, or another coordinator that took its place
 //
 //   int main(int argc, char** argv) { return cohort::run_main(argc, argv, [](cohort::Arguments
 //   arguments) { …; return 0; }); }
@@ -18,8 +27,7 @@ struct Arguments {
   std::vector<std::string> values;  // without the program's name
 };
 
-// 64 configuration, 69 peer unavailable, 70 internal, 75 try again; otherwise what `program`
-// returns.
+// What `program` returns; an exit code of the table above where it throws.
 COHORT_API int run_main(int argc, char** argv, const std::function<int(Arguments)>& program);
 
 }  // namespace cohort

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <stdexcept>
+#include <utility>
 
 #include "cohort/core/error.h"
 
@@ -40,6 +41,28 @@ TEST(RunMain, TurnsAnErrorIntoOneLineAndItsExitCode) {
   EXPECT_EQ(code, 69);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
             "error: unavailable from ps:0: nobody answers; while connect\n");
+}
+
+// The table of run_main.h.
+TEST(RunMain, ExitCodesAreThoseOfTheTable) {
+  using Code = ErrorCode;
+  const std::pair<int, Error> rows[] = {
+      {64, Error(Code::invalid_argument, "[strategy.mirrored] …")},
+      {64, Error(Code::not_found, "…")},
+      {64, Error(Code::data_loss, "a broken file")},
+      {69, Error(Code::unavailable, "…")},
+      {69, Error(Code::deadline_exceeded, "…")},
+      {69, Error(Code::data_loss, "a broken frame", ErrorCause::peer_lost)},
+      {70, Error(Code::internal, "a broken invariant")},
+      {70, Error(Code::invalid_argument, "a wrong shape in a step", ErrorCause::application)},
+      {75, Error(Code::resource_exhausted, "…")},
+      {75, Error(Code::aborted, "another coordinator took its place", ErrorCause::handle_lost)},
+  };
+  for (const auto& [code, error] : rows) {
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(run([&e = error](const Arguments&) -> int { throw Error(e); }), code) << error.what();
+    ::testing::internal::GetCapturedStderr();
+  }
 }
 
 TEST(RunMain, TakesForeignExceptionsForInternalErrors) {

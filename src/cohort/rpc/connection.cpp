@@ -8,16 +8,21 @@
 #include <random>
 #include <thread>
 
+#include "cohort/cluster/address.h"
+#include "cohort/cluster/cluster_spec.h"
 #include "cohort/core/log.h"
 #include "cohort/core/mutex.h"
 #include "cohort/core/random.h"
 #include "cohort/rpc/messages.h"
+#include "cohort/rpc/refusal.h"
 
 namespace cohort::rpc {
 namespace {
 
 constexpr auto kAttempt = std::chrono::seconds(2);
 constexpr auto kPause = std::chrono::milliseconds(50);
+// For the question whether anybody listens: an answer of a host that is up takes a round trip.
+constexpr auto kRefusal = std::chrono::milliseconds(500);
 
 const Endpoint& choose_endpoint(const HandshakeReply& reply, const ConnectionOptions& options) {
   for (const Endpoint& endpoint : reply.endpoints) {
@@ -130,8 +135,13 @@ bool may_come_up(const Error& error) {
   return error.cause() == ErrorCause::peer_lost || error.code() == ErrorCode::deadline_exceeded;
 }
 
-// The last attempt may have had no time left to be refused: that nobody is there is the same either
-// way.
+// The last attempt may have had no time left to be refused, and gRPC does not say why an attempt
+// failed: the host is asked once more.
+bool has_nobody(const ConnectionOptions& options) {
+  if (options.should_stop && options.should_stop()) return false;
+  return is_refusing(options.address, Deadline::after(kRefusal));
+}
+
 Error final_error(const Error& error, const ConnectionOptions& options,
                   const std::string& answered) {
   std::string operation = "connecting to " + options.task + " at " + options.address;
@@ -139,6 +149,16 @@ Error final_error(const Error& error, const ConnectionOptions& options,
   // What this process lacks is not the task's.
   const bool is_own = error.code() == ErrorCode::resource_exhausted && error.origin().empty();
   if (is_own) return Error(error).during(operation);
+  if (answered.empty() && may_come_up(error) && has_nobody(options)) {
+    return Error(ErrorCode::unavailable,
+                 "[rpc.connect] expected " + options.task + " (" + options.address +
+                     ") to answer, got: connection refused, nobody listens there; start the task, "
+                     "or correct "
+                     "its address",
+                 ErrorCause::peer_lost)
+        .at(options.task)
+        .during(operation);
+  }
   if (error.code() != ErrorCode::deadline_exceeded)
     return Error(error).at(options.task).during(operation);
   return Error(ErrorCode::unavailable, error.message(), ErrorCause::peer_lost)
@@ -207,7 +227,12 @@ std::uint64_t new_incarnation() {
 }
 
 std::string default_job_id(const std::string& cluster_text) {
-  return "job-" + std::to_string(mix_seed(0, cluster_text));
+  std::map<std::string, ClusterSpec::Tasks> jobs = ClusterSpec::from_json(cluster_text).tasks();
+  for (auto& [job, tasks] : jobs) {
+    for (auto& [index, address] : tasks) address = comparable_address(address);
+  }
+  const std::string text = ClusterSpec::from_tasks(std::move(jobs)).to_json();
+  return "job-" + std::to_string(mix_seed(0, text));
 }
 
 }  // namespace cohort::rpc

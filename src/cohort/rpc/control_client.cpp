@@ -9,6 +9,7 @@
 #include "cohort/rpc/internal/control_codec.h"
 #include "cohort/rpc/internal/grpc_setup.h"
 #include "cohort/rpc/internal/grpc_status.h"
+#include "cohort/rpc/refusal.h"
 #include "control.grpc.pb.h"
 
 namespace cohort::rpc {
@@ -19,6 +20,8 @@ using internal::to_proto;
 using Stub = proto::Control::Stub;
 
 constexpr std::size_t kUnannouncedBytesMax = 32 << 10;
+// For the question whether anybody listens: an answer of a host that is up takes a round trip.
+constexpr auto kRefusalTimeout = std::chrono::milliseconds(500);
 
 // Thread-safe.
 class GrpcControlClient final : public ControlClient {
@@ -31,7 +34,8 @@ class GrpcControlClient final : public ControlClient {
         connection_(std::make_shared<Connection>(address)) {}
 
   HandshakeReply handshake(const HandshakeRequest& request, Deadline deadline) override {
-    return from_proto(call(&Stub::Handshake, to_proto(request), deadline, "handshake with "));
+    // Who connects tries again, and asks at the end whether anybody listens.
+    return from_proto(call_once(&Stub::Handshake, to_proto(request), deadline, "handshake with "));
   }
   Health health(Deadline deadline) override {
     const std::shared_ptr<Connection> used = connection();
@@ -149,6 +153,34 @@ class GrpcControlClient final : public ControlClient {
   template <class Request, class Reply>
   Reply call(Method<Request, Reply> method, const Request& request, Deadline deadline,
              const std::string& operation) {
+    try {
+      return call_once(method, request, deadline, operation);
+    } catch (const Error& error) {
+      const bool may_be_away =
+          error.cause() == ErrorCause::peer_lost || error.code() == ErrorCode::deadline_exceeded;
+      if (!may_be_away || is_cancelled() ||
+          !is_refusing(address_, Deadline::after(kRefusalTimeout))) {
+        throw;
+      }
+    }
+    throw Error(ErrorCode::unavailable,
+                "[rpc.control] expected " + task_ + " (" + address_ +
+                    ") to answer, got: connection refused, nobody listens there; is the task "
+                    "running, and is "
+                    "this its address?",
+                ErrorCause::peer_lost)
+        .at(task_)
+        .during(operation + task_);
+  }
+
+  bool is_cancelled() {
+    const Lock lock(mutex_);
+    return is_cancelled_;
+  }
+
+  template <class Request, class Reply>
+  Reply call_once(Method<Request, Reply> method, const Request& request, Deadline deadline,
+                  const std::string& operation) {
     const std::shared_ptr<Connection> used = connection();
     if (request.ByteSizeLong() > kUnannouncedBytesMax) announce(*used, deadline, operation);
     grpc::ClientContext context;

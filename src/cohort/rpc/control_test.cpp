@@ -3,12 +3,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <optional>
 #include <thread>
 
+#include "cohort/cluster/cluster_spec.h"
 #include "cohort/core/error.h"
 #include "cohort/rpc/connection.h"
+#include "cohort/rpc/reserved_port.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"
@@ -253,6 +257,62 @@ TEST(Health, OfWhoDoesNotAnswerIsAnErrorAtTheDeadline) {
   ASSERT_TRUE(errors.at(0));
   EXPECT_EQ(errors[0]->code(), ErrorCode::deadline_exceeded);
   EXPECT_EQ(errors[0]->origin(), "ps:1");
+}
+
+// Its call ended with "no answer before the deadline", or with gRPC's words.
+TEST(Health, OfATaskThatIsNotThereSaysThatNobodyListens) {
+  const ReservedPort port;
+  const std::string address = "127.0.0.1:" + std::to_string(port.number());
+  EXPECT_THAT(
+      [&] { control_client(address, "ps:1")->health(patience()); },
+      cohort::testing::throws_error(
+          ErrorCode::unavailable,
+          "expected ps:1 (" + address + ") to answer, got: connection refused, nobody listens"));
+}
+
+// It was said of the task: "is the task running?".
+TEST(Health, WithoutADescriptorIsALackOfThisProcess) {
+  RecordingService service;
+  const auto server = serve_control("127.0.0.1:0", service);
+  const auto client = control_client(server->address(), "ps:1");
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  std::optional<Error> error;
+  try {
+    client->health(patience());
+  } catch (const Error& refused) {
+    error = refused;
+  }
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::resource_exhausted) << error->what();
+  EXPECT_EQ(error->origin(), "");
+  EXPECT_THAT(error->message(), HasSubstr("ulimit -n"));
+}
+
+// The last attempt had no time left to be refused.
+TEST(ConnectTask, ToOneThatIsNotThereSaysThatNobodyListens) {
+  const ReservedPort port;
+  const std::string address = "127.0.0.1:" + std::to_string(port.number());
+  const auto connect = [&] {
+    connect_task({.address = address,
+                  .task = "ps:1",
+                  .caller = identity_of_process("chief:0", "job", 1),
+                  .deadline = Deadline::after(Duration::zero())});
+  };
+  EXPECT_THAT(connect, cohort::testing::throws_error(ErrorCode::unavailable, "nobody listens"));
+}
+
+TEST(DefaultJobId, IsThatOfTheAddressesHoweverTheyAreWritten) {
+  const auto of = [](const char* address) {
+    return default_job_id(ClusterSpec({{"ps", {address}}}).to_json());
+  };
+  EXPECT_EQ(of("localhost:1"), of("127.0.0.1:1"));
+  EXPECT_EQ(of("[::1]:1"), of("127.0.0.1:1"));
+  EXPECT_NE(of("localhost:2"), of("127.0.0.1:1"));
 }
 
 TEST_F(ControlTest, AFunctionArrivesWithProgramsAndPlacements) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cohort/core/log.h"
+#include "cohort/rpc/farewell.h"
 #include "cohort/rpc/messages.h"
 
 namespace cohort::rpc {
@@ -38,12 +39,14 @@ struct Requester::State {
   std::uint64_t last_id COHORT_GUARDED_BY(mutex) = 0;
   std::optional<Error> closed COHORT_GUARDED_BY(mutex);    // no request is taken after this
   std::optional<Error> given_up COHORT_GUARDED_BY(mutex);  // what those that wait are told
+  std::optional<Error> farewell COHORT_GUARDED_BY(mutex);  // why the peer ends the channel
   bool is_finished COHORT_GUARDED_BY(mutex) = false;       // on_closed ran
   std::thread::id thread COHORT_GUARDED_BY(mutex);         // the channel's, until finished
 
   std::uint64_t request(Frame frame, OnAnswer on_answer);
   void receive(Frame frame);
   void answer_ping(const Frame& request);
+  void take_farewell(Error why);
   void finish(const Error& reason);
   OnAnswer take(std::uint64_t id);
   std::uint64_t add(OnAnswer& on_answer);
@@ -107,11 +110,25 @@ void Requester::State::receive(Frame frame) {
   // Before its request is taken: a broken one ends the channel, and finish() answers what waits.
   std::optional<Error> error;
   if (frame.role == Frame::Role::error) error = error_of(frame);
+  if (error && frame.id == kFarewellId) return take_farewell(std::move(*error));
   const OnAnswer on_answer = take(frame.id);
   if (!on_answer) return;  // nobody waits any more
   if (!error) return on_answer(std::move(frame));
   if (error->origin().empty()) std::move(*error).at(task);
   on_answer(std::move(*error));
+}
+
+// Those that wait, and whoever hears of the end, are told why it ends.
+void Requester::State::take_farewell(Error why) {
+  if (why.origin().empty()) std::move(why).at(task);
+  std::shared_ptr<Channel> ended;
+  {
+    Lock lock(mutex);
+    if (closed) return;
+    closed = given_up = farewell = std::move(why);
+    ended = channel;
+  }
+  if (ended) ended->close();
 }
 
 // The only request that a peer may have.
@@ -132,10 +149,12 @@ void Requester::State::finish(const Error& reason) {
   const auto last = std::exchange(on_closed, {});
   std::unordered_map<std::uint64_t, OnAnswer> left;
   std::optional<Error> told;
+  std::optional<Error> heard;
   {
     Lock lock(mutex);
     if (!closed) closed = reason;
     told = given_up ? given_up : reason;
+    heard = farewell ? farewell : reason;
     left.swap(waiting);
   }
   const auto guarded = [this](const auto& handler) {
@@ -146,7 +165,7 @@ void Requester::State::finish(const Error& reason) {
     }
   };
   for (auto& [id, on_answer] : left) guarded([&answer = on_answer, &told] { answer(*told); });
-  if (last) guarded([&] { last(reason); });
+  if (last) guarded([&] { last(*heard); });
   Lock lock(mutex);
   thread = {};
   is_finished = true;

@@ -8,12 +8,15 @@
 #include <vector>
 
 #include "cohort/core/log.h"
+#include "cohort/rpc/farewell.h"
 #include "cohort/server/internal/violation.h"
 
 namespace cohort::server {
 namespace {
 
 constexpr auto kSendPoll = std::chrono::milliseconds(1);
+// For the last words to peers that may read no more.
+constexpr auto kFarewellTimeout = std::chrono::milliseconds(200);
 
 }  // namespace
 
@@ -245,7 +248,7 @@ void ChannelTable::end_waits() noexcept {
   shared_->changed.notify_all();
 }
 
-void ChannelTable::close_of(std::uint64_t coordinator_incarnation) noexcept {
+void ChannelTable::close_of(std::uint64_t coordinator_incarnation, const Error& why) noexcept {
   std::vector<std::shared_ptr<rpc::Channel>> old;
   {
     const Lock lock(shared_->mutex);
@@ -253,7 +256,23 @@ void ChannelTable::close_of(std::uint64_t coordinator_incarnation) noexcept {
       return entry.coordinator_incarnation == coordinator_incarnation;
     });
   }
-  for (const auto& channel : old) channel->close();
+  for (const auto& channel : old) {
+    try {
+      channel->send(rpc::farewell_frame(why));
+    } catch (...) {  // it has gone
+      log_debug("cannot take leave of ", channel->peer(), ": ", current_error().what());
+    }
+  }
+  close_when_sent(old, Deadline::after(kFarewellTimeout));
+}
+
+void ChannelTable::close_when_sent(const std::vector<std::shared_ptr<rpc::Channel>>& channels,
+                                   Deadline sent_by) noexcept {
+  for (const auto& channel : channels) {
+    while (channel->queued_bytes() > 0 && !sent_by.has_expired())
+      std::this_thread::sleep_for(kSendPoll);
+    channel->close();
+  }
 }
 
 bool ChannelTable::close_all(Deadline sent_by, Deadline ended_by) noexcept {
@@ -263,11 +282,7 @@ bool ChannelTable::close_all(Deadline sent_by, Deadline ended_by) noexcept {
     shared_->is_closed = true;
     open = shared_->all_that([](const Shared::Entry&) { return true; });
   }
-  for (const auto& channel : open) {
-    while (channel->queued_bytes() > 0 && !sent_by.has_expired())
-      std::this_thread::sleep_for(kSendPoll);
-    channel->close();
-  }
+  close_when_sent(open, sent_by);
   const Lock lock(shared_->mutex);
   const bool is_done = shared_->changed.wait(
       shared_->mutex, ended_by,

@@ -85,9 +85,23 @@ TEST_F(ChannelTableTest, ACoordinatorWhoseConnectionOnlyStandsIsSilent) {
   pair.near->send(hello());
   ASSERT_EQ(pair.at_near.wait_frames(1).size(), 1U);
   EXPECT_EQ(presence(kStart, Deadline::after(Duration::zero())), Presence::silent);
-  table.close_of(kStart);
+  table.close_of(kStart, rpc::replaced_error("ps:0"));
   EXPECT_EQ(presence(kStart, patience()), Presence::gone);
   pair.at_near.wait_closed();
+}
+
+// Its calls that waited ended as those to a lost task do, and were tried again then.
+TEST_F(ChannelTableTest, ACoordinatorWhosePlaceIsTakenHearsSoOnItsChannels) {
+  ChannelPair pair("inprocess", {}, acceptor());
+  Promised<bool> is_told;
+  const auto chief = rpc::Requester::connect(
+      pair.backend, {.address = pair.listener->address(), .peer = "ps:0"}, {},
+      [&](const Error& reason) { is_told.set(rpc::is_replaced(reason)); });
+  chief->call(rpc::to_frame(kHello), patience(), "greeting");
+  table.close_of(kStart, rpc::replaced_error("ps:0"));
+  EXPECT_TRUE(is_told.wait());
+  EXPECT_THAT([&] { chief->call({.type = 1}, patience(), "pulling"); },
+              testing::throws_error(ErrorCode::aborted, "another coordinator took its place"));
 }
 
 // Their handlers used the table, which could be gone.

@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <set>
 #include <sstream>
 #include <thread>
 
+#include "cohort/cluster/address.h"
 #include "cohort/cluster/validation.h"
 #include "cohort/core/blas.h"
 #include "cohort/core/log.h"
@@ -39,9 +41,23 @@ int default_intra_op_threads(const ClusterSpec& spec, const std::string& host) {
   int tasks = 0;
   for (const std::string& job : spec.jobs()) {
     for (const auto& address : spec.job_tasks(job))
-      tasks += address && host_of(*address) == host ? 1 : 0;
+      tasks += address && host_of(comparable_address(*address)) == host ? 1 : 0;
   }
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, tasks));
+}
+
+// A folder may come later, as one that is mounted does: no reason not to serve.
+void warn_of_missing_folders(const std::vector<std::string>& data_dirs) {
+  for (const std::string& folder : data_dirs) {
+    std::error_code problem;
+    if (std::filesystem::is_directory(folder, problem)) continue;
+    log_warn(
+        "[server.construct] expected directories in COHORT_DATA_DIRS (or --data, "
+        "ServerOptions::data_dirs), got '",
+        folder, "', ",
+        problem ? "which cannot be read: " + problem.message() : std::string("which is none"),
+        "; files of the coordinator's pipelines below it cannot be opened until it is there");
+  }
 }
 
 // The data port's address, beside that of the task; empty where one port serves both.
@@ -193,11 +209,12 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
   warn_of_slow_blas();
   if (options_.job_id.empty()) options_.job_id = rpc::default_job_id(spec_.to_json());
   if (options_.data_dirs.empty()) options_.data_dirs = data_dirs_of_environment();
+  warn_of_missing_folders(options_.data_dirs);
   self_ = rpc::identity_of_process(task, options_.job_id, rpc::new_incarnation());
   for (const auto& ps : spec_.job_tasks("ps")) ps_addresses_.push_back(ps.value_or(""));
   const int threads = options_.intra_op_threads > 0
                           ? options_.intra_op_threads
-                          : default_intra_op_threads(spec_, host_of(address));
+                          : default_intra_op_threads(spec_, host_of(comparable_address(address)));
   at::set_num_threads(threads);
   server::keep_freed_memory();
   listen(address, data_address);
@@ -237,7 +254,7 @@ void Server::Task::listen(const std::string& address, const std::string& data_ad
         "[server.listen] expected a free port for ", self_.task, ", got ", places,
         ", which is taken; perhaps the task runs already: end what holds the port, or give "
         "the task another address in the cluster of TF_CONFIG",
-        reason);
+        data_address.empty() ? "" : reason);  // which of the two it is
     throw;
   }
   address_ = control_->address();
@@ -287,7 +304,8 @@ std::shared_ptr<server::Job> Server::Task::take_job(const rpc::HandshakeRequest&
            self_.job_id, ")");
   if (!old) return made;
   old->replace();
-  channels_.close_of(old->coordinator_incarnation());  // workers' too
+  // Of workers too. Else a coordinator that was stopped would only see that a task is lost.
+  channels_.close_of(old->coordinator_incarnation(), rpc::replaced_error(self_.task));
   return made;
 }
 

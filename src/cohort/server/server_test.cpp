@@ -19,6 +19,7 @@
 #include "cohort/function/registry.h"
 #include "cohort/rpc/connection.h"
 #include "cohort/rpc/messages.h"
+#include "cohort/rpc/reserved_port.h"
 #include "cohort/server/internal/iterator_table.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/faulty_proxy.h"
@@ -61,10 +62,10 @@ class ServerTest : public ::testing::Test {
                               {.task_type = "ps", .task_id = 0}),
                {.job_id = kJob, .handle_signals = false}) {}
 
-  // Nobody listens there.
+  // Nobody listens there, and nobody else will.
   static std::string free_address() {
-    testing::RawSocket taken;
-    return taken.listen();
+    static std::vector<rpc::ReservedPort> ports;
+    return "127.0.0.1:" + std::to_string(ports.emplace_back().number());
   }
 
   static rpc::Identity identity(std::uint64_t start, const std::string& job = kJob) {
@@ -225,6 +226,37 @@ TEST_F(ServerTest, ASuccessorIsTheLaterStartWhateverItsClockSays) {
   EXPECT_THAT([&] { shake(9, true); },
               throws_error(ErrorCode::aborted, "another coordinator took its place"));
   EXPECT_EQ(shake(7, true).start_order, 10U);
+}
+
+// Each pipeline of the coordinator failed later, on this task alone.
+TEST_F(ServerTest, ADataFolderThatIsMissingIsSaidAtTheStart) {
+  std::string log;
+  set_log_sink([&](LogLevel, std::string_view line) { log += line; });
+  ::setenv("COHORT_DATA_DIRS", (::testing::TempDir() + ":/no/such/folder").c_str(), 1);
+  const ClusterSpec spec({{"worker", {"127.0.0.1:1"}}, {"ps", {free_address()}}});
+  const Server started(SimpleResolver(spec, {.task_type = "ps", .task_id = 0}),
+                       {.handle_signals = false});
+  ::unsetenv("COHORT_DATA_DIRS");
+  set_log_sink(nullptr);
+  EXPECT_NE(log.find("COHORT_DATA_DIRS"), std::string::npos) << log;
+  EXPECT_NE(log.find("got '/no/such/folder'"), std::string::npos) << log;
+  EXPECT_EQ(log.find(::testing::TempDir()), std::string::npos) << log;
+}
+
+// The same was said of the same port once more, in brackets.
+TEST_F(ServerTest, ATakenPortIsSaidOnce) {
+  const ClusterSpec spec({{"worker", {"127.0.0.1:1"}}, {"ps", {server.address()}}});
+  try {
+    const Server second(SimpleResolver(spec, {.task_type = "ps", .task_id = 0}),
+                        {.handle_signals = false});
+    ADD_FAILURE() << "it serves";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::already_exists);
+    const std::size_t first = error.message().find("which is taken");
+    ASSERT_NE(first, std::string::npos) << error.message();
+    EXPECT_EQ(error.message().find("which is taken", first + 1), std::string::npos)
+        << error.message();
+  }
 }
 
 // A log did not say whom a server works for.

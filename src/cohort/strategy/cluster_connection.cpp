@@ -11,9 +11,13 @@
 
 #include "cohort/cluster/validation.h"
 #include "cohort/core/log.h"
+#include "cohort/rpc/refusal.h"
 
 namespace cohort {
 namespace {
+
+// For the question whether anybody listens: an answer of a host that is up takes a round trip.
+constexpr auto kRefusal = std::chrono::milliseconds(500);
 
 // "60", "0.5"
 std::string seconds_of(Duration duration) {
@@ -137,6 +141,20 @@ ClusterConnection::~ClusterConnection() {
   }
 }
 
+void ClusterConnection::PsWatch::set(std::function<void(const Error&)> on_lost) {
+  const Lock lock(mutex_);
+  on_lost_ = std::move(on_lost);
+}
+
+void ClusterConnection::PsWatch::lost(const Error& reason) const {
+  std::function<void(const Error&)> on_lost;
+  {
+    const Lock lock(mutex_);
+    on_lost = on_lost_;
+  }
+  if (on_lost) on_lost(reason);
+}
+
 std::vector<ClusterConnection::Task> ClusterConnection::tasks_of(const ClusterSpec& spec,
                                                                  const std::string& job) {
   std::vector<Task> tasks;
@@ -168,7 +186,10 @@ rpc::ConnectionOptions ClusterConnection::options_for(const Task& task, std::uin
   const Lock lock(mutex_);
   options.is_returning = met_.contains(task.name);
   options.start_order = start_order_;
-  if (!task.is_worker) return options;
+  if (!task.is_worker) {
+    options.on_closed = [watch = ps_watch_](const Error& reason) { watch->lost(reason); };
+    return options;
+  }
   options.on_one_way = [on_frame = handlers_.on_frame, index = task.index,
                         epoch](rpc::Frame frame) { on_frame(index, epoch, std::move(frame)); };
   options.on_closed = [on_lost = handlers_.on_lost, index = task.index,
@@ -208,6 +229,7 @@ void ClusterConnection::connect_workers(const WorkerHandlers& handlers) {
   {
     const Lock lock(mutex_);
     handlers_ = handlers;
+    ps_watch_->set(handlers.on_ps_lost);
     add_missing_ps(missing);
     for (const Task& task : workers_) {
       WorkerLink& link = worker_links_[task.index];
@@ -229,6 +251,7 @@ void ClusterConnection::connect(const TaskList& missing) {
   validate_addresses(spec_);
   std::vector<std::optional<Error>> errors(missing.size());
   std::vector<std::string> data_addresses(missing.size());  // that were not answered
+  std::vector<char> is_refused(missing.size());             // nobody listens at its address
   std::atomic<bool> is_hopeless{false};
   std::set<std::string> all;
   for (const Task* task : missing) all.insert(task->name);
@@ -249,37 +272,40 @@ void ClusterConnection::connect(const TaskList& missing) {
         const bool may_come = errors[i]->cause() == ErrorCause::peer_lost ||
                               errors[i]->code() == ErrorCode::deadline_exceeded;
         if (!may_come) is_hopeless = true;
+        if (may_come && !is_hopeless)
+          is_refused[i] = rpc::is_refusing(missing[i]->address, Deadline::after(kRefusal)) ? 1 : 0;
       }
       awaited.has_come(missing[i]->name);
     });
   }
   awaited.wait();
   threads.join();
-  std::string silent;
-  std::string without_data;
+  Unanswered unanswered;
   for (std::size_t i = 0; i < missing.size(); ++i) {
     if (!errors[i]) continue;
     const bool may_come = errors[i]->cause() == ErrorCause::peer_lost ||
                           errors[i]->code() == ErrorCode::deadline_exceeded;
     if (!may_come) throw *errors[i];
     const std::string name = missing[i]->name + " (" + missing[i]->address;
-    std::string& names = data_addresses[i].empty() ? silent : without_data;
+    std::string& names = data_addresses[i].empty() ? unanswered.silent : unanswered.without_data;
     names += (names.empty() ? "" : ", ") + name;
     if (!data_addresses[i].empty()) names += ", for tensors " + data_addresses[i];
     names += ")";
+    if (is_refused[i] != 0)
+      unanswered.refused += (unanswered.refused.empty() ? "" : ", ") + missing[i]->name;
   }
-  throw_if_unanswered(silent, without_data);
+  throw_if_unanswered(unanswered);
 }
 
-// The names of tasks that do not answer at all, and of those that do, but not where tensors go.
-void ClusterConnection::throw_if_unanswered(const std::string& silent,
-                                            const std::string& without_data) const {
+void ClusterConnection::throw_if_unanswered(const Unanswered& tasks) const {
+  const auto& [silent, without_data, refused] = tasks;
   if (silent.empty() && without_data.empty()) return;
   std::string text = "[strategy.connect] no answer within " + seconds_of(options_.timeout) + " s";
   if (!silent.empty()) {
     text += " from " + silent +
             "; start these tasks, each with a \"task\" of its own in TF_CONFIG, or correct their "
             "addresses there";
+    if (!refused.empty()) text += " (nobody listens at the address of " + refused + ")";
   }
   if (!without_data.empty()) {
     text += (silent.empty() ? "" : "; nor") + std::string(" at the address for tensors of ") +

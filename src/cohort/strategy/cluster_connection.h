@@ -39,6 +39,8 @@ class COHORT_API ClusterConnection {
   struct WorkerHandlers {
     std::function<void(std::uint32_t worker, std::uint64_t epoch, rpc::Frame frame)> on_frame;
     std::function<void(std::uint32_t worker, std::uint64_t epoch, const Error& reason)> on_lost;
+    // The connection to a parameter server ended, for this reason; ps() makes it again.
+    std::function<void(const Error& reason)> on_ps_lost;
   };
 
   ClusterConnection(ClusterSpec spec, std::string self_task, ClusterOptions options);
@@ -72,6 +74,17 @@ class COHORT_API ClusterConnection {
     std::uint32_t index = 0;
     bool is_worker = false;
   };
+  // Hands on the ends of connections to parameter servers, which may outlive this object and are
+  // made before anybody wants to know. Thread-safe.
+  class PsWatch {
+   public:
+    void set(std::function<void(const Error&)> on_lost);
+    void lost(const Error& reason) const;
+
+   private:
+    mutable Mutex mutex_;
+    std::function<void(const Error&)> on_lost_ COHORT_GUARDED_BY(mutex_);
+  };
   using TaskList = std::vector<const Task*>;
   static std::vector<Task> tasks_of(const ClusterSpec& spec, const std::string& job);
   rpc::ConnectionOptions options_for(const Task& task, std::uint64_t epoch,
@@ -81,13 +94,21 @@ class COHORT_API ClusterConnection {
   void add_missing_ps(TaskList& missing) const COHORT_REQUIRES(mutex_);
   rpc::Connection& connection_of(const Task& task) COHORT_REQUIRES(mutex_);
   void connect(const TaskList& missing);
-  void throw_if_unanswered(const std::string& silent, const std::string& without_data) const;
+  // Names of tasks, joined: those that do not answer at all, those that do but not where tensors
+  // go, and those of the first whose host refuses connections.
+  struct Unanswered {
+    std::string silent;
+    std::string without_data;
+    std::string refused;
+  };
+  void throw_if_unanswered(const Unanswered& tasks) const;
 
   const ClusterOptions options_;
   const ClusterSpec spec_;
   const std::vector<Task> workers_;
   const std::vector<Task> ps_;
   const rpc::Identity self_;
+  const std::shared_ptr<PsWatch> ps_watch_ = std::make_shared<PsWatch>();  // with connections
   Mutex connecting_;  // one start-up or reconnection of a ps at a time
   mutable Mutex mutex_;
   // By index; without data: never connected.

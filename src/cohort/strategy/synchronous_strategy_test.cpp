@@ -91,6 +91,20 @@ TEST_F(TwoReplicas, ResultsOfOneCallAreArgumentsOfTheNext) {
   EXPECT_THAT(sums_of(sums), ElementsAre(2, 10));
 }
 
+// It failed at the first step, in LibTorch's words.
+TEST(MirroredStrategyDevices, OnesThatAreNotThereAreRefusedWhenItIsMade) {
+  EXPECT_THAT(
+      [] {
+        MirroredStrategy({"CPU:0", "GPU:77"});
+      },
+      throws_error(ErrorCode::invalid_argument,
+                   "devices that this process has, got GPU:77; there are CPU:0"));
+  EXPECT_THAT([] { MirroredStrategy({"TPU:0"}); },
+              throws_error(ErrorCode::invalid_argument, "got TPU:0"));
+  EXPECT_THAT([] { OneDeviceStrategy("GPU:77"); },
+              throws_error(ErrorCode::invalid_argument, "got GPU:77"));
+}
+
 TEST_F(TwoReplicas, DrawingInsideAReplicaIsRefused) {
   DistributedIterator iterator = numbers.iterator();
   EXPECT_THAT([&] { strategy.run([&] { iterator.get_next(); }); },

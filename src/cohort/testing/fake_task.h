@@ -23,6 +23,7 @@
 #include "cohort/rpc/channel.h"
 #include "cohort/rpc/connection.h"
 #include "cohort/rpc/control.h"
+#include "cohort/rpc/farewell.h"
 #include "cohort/rpc/messages.h"
 
 namespace cohort::testing {
@@ -71,8 +72,21 @@ class FakeTask final : public rpc::ControlService, public rpc::ControlledJob {
     }
     for (const auto& channel : open) channel->close();
   }
+  // As if another coordinator had taken its place here.
+  void take_place() {
+    std::vector<std::shared_ptr<rpc::Channel>> open;
+    {
+      const Lock lock(mutex_);
+      open = channels_;
+    }
+    for (const auto& channel : open) channel->send(rpc::farewell_frame(rpc::replaced_error(task_)));
+  }
   bool await_hellos(std::size_t count) {
     return await([&]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return hellos_ >= count; });
+  }
+  bool has_hellos(std::size_t count) {
+    const Lock lock(mutex_);
+    return hellos_ >= count;
   }
   bool await_closures(std::size_t count) {
     return await([&]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return calls_.size() >= count; });

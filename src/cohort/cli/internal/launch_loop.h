@@ -21,7 +21,7 @@ namespace cohort::cli {
 class LaunchLoop {
  public:
   // Stop requests arrive as bytes, signal numbers, at `stop_fd`.
-  LaunchLoop(const LaunchOptions& options, LocalCluster cluster, int stop_fd);
+  LaunchLoop(const LaunchOptions& options, int stop_fd);
   ~LaunchLoop();
 
   LaunchResult run();
@@ -40,6 +40,12 @@ class LaunchLoop {
   void collect(Task& task);
   void chief_ended(const ProcessExit& exit);
   void server_ended(Task& task, const ProcessExit& exit);
+  void port_was_lost(const Task& task);
+  // Plans the next start of a server that ended, where it has one left. Returns what to say of it.
+  std::string plan_restart(Task& task);
+  bool can_restart(const Task& task) const;
+  // Of a write of the servers' lines, or our own.
+  void note_output_error(int error);
   void run_planned(Time now);
   // Whether the kill was due, and so is over.
   bool run_kill(const PlannedKill& kill, Time now);
@@ -54,17 +60,18 @@ class LaunchLoop {
   LaunchResult result() const;
 
   const LaunchOptions& options_;
+  Pipe progress_;  // before the ports: /bin/sh takes descriptors of one digit only
   LocalCluster cluster_;
   StopState stop_;
   Time stop_time_{};                          // of the last request
   std::vector<std::unique_ptr<Task>> tasks_;  // the chief last
   Time start_time_{};
   std::vector<PlannedKill> kills_;  // those to come
-  Pipe progress_;
-  int percent_ = 0;  // of the chief's steps
+  int percent_ = 0;                 // of the chief's steps
   std::optional<int> exit_code_;
   std::optional<Time> kill_time_;
   bool lost_port_ = false;
+  int output_error_ = 0;
 };
 
 }  // namespace cohort::cli

@@ -5,10 +5,13 @@
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "cohort/cluster/internal/integer_text.h"
 #include "cohort/core/error.h"
+#include "cohort/core/log.h"
+#include "cohort/core/mutex.h"
 
 namespace cohort {
 namespace {
@@ -107,16 +110,34 @@ std::string text_of(const Json& value) {
 constexpr std::string_view kIndexRemedy =
     "write \"index\": 0, 1, … as the task's place in its job's list";
 
+// Every query reads the index: one text of TF_CONFIG is warned of once.
+void warn_of_conversion(const Document& index, std::int64_t number) {
+  static Mutex mutex;
+  static std::set<std::string>& warned = *new std::set<std::string>;
+  const std::string value = index.value.dump();
+  const char* text = std::getenv("TF_CONFIG");
+  const Lock lock(mutex);
+  if (!warned.insert(text != nullptr ? text : "").second) return;
+  log_warn("[cluster.tf_config] expected a whole number for ", index.name, ", got ", value,
+           ", which is taken for ", number, " as tf does; ", kIndexRemedy);
+}
+
 // Python's int(value).
 std::int64_t integer_of(const Document& index) {
   const Json& value = index.value;
   constexpr std::string_view kExpected = "a whole number";
-  if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
+  if (value.is_boolean()) {
+    const std::int64_t number = value.get<bool>() ? 1 : 0;
+    warn_of_conversion(index, number);
+    return number;
+  }
   if (value.is_number_unsigned() && value.get<std::uint64_t>() <= INT64_MAX)
     return value.get<std::int64_t>();
   if (value.is_number_integer() && !value.is_number_unsigned()) return value.get<std::int64_t>();
   if (value.is_number_float() && std::abs(value.get<double>()) < 9.2e18) {
-    return static_cast<std::int64_t>(value.get<double>());
+    const auto number = static_cast<std::int64_t>(value.get<double>());
+    if (static_cast<double>(number) != value.get<double>()) warn_of_conversion(index, number);
+    return number;
   }
   if (value.is_string()) {
     const std::optional<std::int64_t> number = internal::integer_of_text(value.get<std::string>());

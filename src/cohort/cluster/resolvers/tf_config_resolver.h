@@ -6,6 +6,8 @@
 //    "task": {"type": "worker", "index": 1}}
 //
 // Optional keys: "rpc_layer", "session_master". Others are ignored. An unset variable is {}.
+// An index is what Python's int() makes of it, as in tf: "1" and 1.0 are 1, and so are true and
+// 1.5, with a warning that names them.
 #pragma once
 
 #include "cohort/cluster/cluster_resolver.h"

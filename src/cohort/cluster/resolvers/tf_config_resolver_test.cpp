@@ -4,13 +4,16 @@
 #include <gmock/gmock.h>
 
 #include <cstdlib>
+#include <vector>
 
 #include "cohort/core/error.h"
+#include "cohort/core/log.h"
 
 namespace cohort {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr char kCluster[] = R"("cluster": {"ps": ["p0:1", "p1:1"], "worker": ["w0:1", "w1:1"]})";
@@ -83,6 +86,21 @@ TEST_F(TfConfig, CastsTheIndexAsPythonDoes) {
     set_task(std::string("{\"index\": ") + json + "}");
     EXPECT_EQ(tf_config.task_id(), value) << json;
   }
+}
+
+// true became task 1 without a word.
+TEST_F(TfConfig, WarnsOnceOfAnIndexThatIsConverted) {
+  std::vector<std::string> lines;
+  set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  for (const char* index : {"true", "1.5", "1", "1.0", "\"1\""}) {
+    set_task(std::string(R"({"type": "worker", "index": )") + index + "}");
+    EXPECT_EQ(tf_config.task_id(), 1);
+    EXPECT_EQ(tf_config.task_id(), 1);
+  }
+  set_log_sink(nullptr);
+  EXPECT_THAT(lines, ElementsAre(AllOf(HasSubstr("task.index"), HasSubstr("got true, "),
+                                       HasSubstr("taken for 1 as tf does")),
+                                 HasSubstr("got 1.5, ")));
 }
 
 TEST_F(TfConfig, RefusesAnIndexThatIsNotANumber) {

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -303,6 +304,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   std::atomic<bool> is_stopping_{false};
   std::optional<Error> replaced_;  // written once, before:
   std::atomic<bool> is_replaced_{false};
+  const int uncaught_at_start_ = std::uncaught_exceptions();
   std::atomic<bool> was_fetch_short_{true};
 };
 

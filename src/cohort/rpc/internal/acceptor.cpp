@@ -67,9 +67,9 @@ std::uint64_t received_bytes(int socket) {
 FileDescriptor make_epoll() {
   FileDescriptor epoll(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.is_open()) {
-    ::cohort::internal::throw_error(ErrorCode::resource_exhausted,
-                                    "[rpc.accept] expected a descriptor to wait on, got error ",
-                                    errno, "; raise this process's limit of open files");
+    ::cohort::internal::throw_error(
+        ErrorCode::resource_exhausted,
+        "[rpc.accept] expected a descriptor to wait on, got: ", text_of_errno(errno));
   }
   return epoll;
 }

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "cohort/core/error_bytes.h"
+#include "cohort/core/system_error.h"
 
 namespace cohort::rpc::internal {
 namespace {
@@ -44,6 +45,16 @@ Error make_error(ErrorCode code, ErrorCause cause, const Parts&... parts) {
   return Error(code, text.str(), cause);
 }
 
+// gRPC hides that this process had no descriptor for its connection; the task is not to blame.
+std::optional<Error> own_lack(const grpc::Status& status, const GrpcCall& call) {
+  if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return std::nullopt;
+  const int lack = lacks_descriptors();
+  if (lack == 0) return std::nullopt;
+  return make_error(ErrorCode::resource_exhausted, ErrorCause::none,
+                    "[rpc.control] expected a connection to ", call.task, " (", call.address,
+                    "), got: ", text_of_errno(lack));
+}
+
 Error transport_error(const grpc::Status& status, const GrpcCall& call) {
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
@@ -76,6 +87,10 @@ grpc::Status status_of(const Error& error) {
 
 Error error_of(const grpc::Status& status, const GrpcCall& call) {
   std::optional<Error> carried = carried_error(status);
+  if (!carried) {
+    if (std::optional<Error> own = own_lack(status, call))
+      return std::move(*own).during(std::string(call.operation));
+  }
   Error error = carried ? std::move(*carried) : transport_error(status, call);
   if (error.origin().empty()) std::move(error).at(std::string(call.task));
   // NOLINTNEXTLINE(bugprone-use-after-move): the builders change it in place

@@ -19,35 +19,27 @@
 #include <limits>
 #include <memory>
 #include <optional>
-#include <system_error>
+
+#include "cohort/core/system_error.h"
+#include "cohort/rpc/internal/name_lookup.h"
+#include "cohort/rpc/refusal.h"
 
 namespace cohort::rpc::internal {
 namespace {
 
-using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+using AddressList = std::shared_ptr<const addrinfo>;
+
+// For a server's own name, which has no caller's deadline: more than name servers take.
+constexpr auto kOwnNameTimeout = std::chrono::seconds(60);
 
 [[noreturn]] void fail(const char* call, int error) {
-  const bool is_exhausted =
-      error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
-  throw Error(is_exhausted ? ErrorCode::resource_exhausted : ErrorCode::internal,
+  throw Error(code_of_errno(error, ErrorCode::internal),
               std::string("[rpc.socket] ") + call + " failed: " + text_of_errno(error));
 }
 
 void set_option(int fd, int level, int name, int value) {
   // An option that the system lacks costs comfort, not correctness.
   setsockopt(fd, level, name, &value, sizeof(value));
-}
-
-// The addresses behind a name; nullptr and the reason in `problem` when there are none.
-AddressList resolve(const HostPort& where, bool is_for_listening, std::string& problem) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV | (is_for_listening ? AI_PASSIVE : 0);
-  addrinfo* found = nullptr;
-  const int result = getaddrinfo(where.host.c_str(), where.port.c_str(), &hints, &found);
-  if (result != 0) problem = gai_strerror(result);
-  return AddressList(result == 0 ? found : nullptr, &freeaddrinfo);
 }
 
 FileDescriptor open_socket(int family) {
@@ -74,6 +66,14 @@ FileDescriptor open_socket(int family) {
   fail("bind", error);
 }
 
+Error unresolved_error(const PeerName& peer, const std::string& host) {
+  return Error(ErrorCode::deadline_exceeded,
+               "[rpc.connect] expected the address of host '" + host + "' for " + peer.to_string() +
+                   " before the deadline, got none; see whether name resolution (DNS) works on "
+                   "this host, or write the address as a number")
+      .at(peer.task);
+}
+
 HostPort local_address(int fd, HostPort where) {
   sockaddr_storage storage{};
   socklen_t size = sizeof(storage);
@@ -87,12 +87,15 @@ HostPort local_address(int fd, HostPort where) {
 }
 
 AddressList resolve_to_listen(const HostPort& where) {
-  std::string problem;
-  AddressList addresses = resolve(where, true, problem);
-  COHORT_CHECK(addresses != nullptr, ErrorCode::invalid_argument,
+  const auto found = look_up(where, true, Deadline::after(kOwnNameTimeout));
+  COHORT_CHECK(found, ErrorCode::deadline_exceeded, "[rpc.listen] expected the address of host '",
+               where.host,
+               "' within 60 s, got none; see whether name resolution (DNS) works on "
+               "this host, or write the address as a number");
+  COHORT_CHECK(found->list != nullptr, ErrorCode::invalid_argument,
                "[rpc.listen] expected an address of this machine, got ", where.to_string(), ": ",
-               problem);
-  return addresses;
+               found->problem);
+  return found->list;
 }
 
 // 0, or why nothing can listen there.
@@ -185,12 +188,7 @@ std::optional<int> connect_one(int fd, const addrinfo& address, Deadline deadlin
 
 }  // namespace
 
-std::string text_of_errno(int error) {
-  const std::string text = std::generic_category().message(error);
-  if (error == EMFILE) return text + "; raise this process's limit of open files (ulimit -n)";
-  if (error == ENFILE) return text + "; raise this system's limit of open files (fs.file-max)";
-  return text;
-}
+std::string text_of_errno(int error) { return ::cohort::text_of_errno(error); }
 
 FileDescriptor::~FileDescriptor() {
   if (fd_ >= 0) ::close(fd_);
@@ -262,17 +260,23 @@ std::vector<FileDescriptor> listen_on_all(std::string& address) {
 }
 
 FileDescriptor connect_to(const PeerName& peer, Deadline deadline) {
+  return connect_to(peer, deadline, &::getaddrinfo);
+}
+
+FileDescriptor connect_to(const PeerName& peer, Deadline deadline,
+                          const GetAddresses& get_addresses) {
   const HostPort where = parse_address(peer.address);
-  std::string problem;
-  const AddressList addresses = resolve(where, false, problem);
-  for (const addrinfo* one = addresses.get(); one != nullptr; one = one->ai_next) {
+  auto found = look_up(where, false, deadline, get_addresses);
+  if (!found) throw unresolved_error(peer, where.host);
+  for (const addrinfo* one = found->list.get(); one != nullptr; one = one->ai_next) {
     FileDescriptor fd = open_socket(one->ai_family);
     const std::optional<int> error = connect_one(fd.get(), *one, deadline);
     if (!error) throw expired_error(peer);
     if (*error == 0) return fd;
-    problem = text_of_errno(*error);
+    const char* meaning = *error == ECONNREFUSED ? ", nobody listens there" : "";
+    found->problem = text_of_errno(*error) + meaning;
   }
-  throw refused_error(peer, problem);
+  throw refused_error(peer, found->problem);
 }
 
 void tune(int fd) {
@@ -324,3 +328,21 @@ int poll_milliseconds(Deadline deadline) {
 }
 
 }  // namespace cohort::rpc::internal
+
+namespace cohort::rpc {
+
+bool is_refusing(const std::string& address, Deadline deadline) noexcept {
+  try {
+    const auto found = internal::look_up(internal::parse_address(address), false, deadline);
+    if (!found || !found->list) return false;
+    for (const addrinfo* one = found->list.get(); one != nullptr; one = one->ai_next) {
+      const internal::FileDescriptor fd = internal::open_socket(one->ai_family);
+      if (internal::connect_one(fd.get(), *one, deadline) != ECONNREFUSED) return false;
+    }
+    return true;
+  } catch (...) {  // of too few descriptors or threads
+    return false;
+  }
+}
+
+}  // namespace cohort::rpc

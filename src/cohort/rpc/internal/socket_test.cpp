@@ -4,7 +4,14 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 
+#include <future>
+#include <optional>
+
+#include "cohort/rpc/internal/name_lookup.h"
+#include "cohort/rpc/refusal.h"
+#include "cohort/rpc/reserved_port.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort::rpc::internal {
@@ -43,6 +50,56 @@ TEST(Socket, KnowsTheAddressesOfThisHost) {
   for (const char* address :
        {"192.0.2.1:80", "[2001:db8::1]:80", "a peer that left", "fd:7", "", "example.org:80"})
     EXPECT_FALSE(is_this_host(address)) << address;
+}
+
+// It waited as long as the name servers did.
+TEST(Socket, ANameThatIsNotAnsweredEndsAtTheDeadline) {
+  std::promise<void> answer;
+  const GetAddresses silent = [answered = answer.get_future().share()](auto...) {
+    answered.wait();
+    return EAI_AGAIN;
+  };
+  const PeerName peer{"ps:0", "slow.test:80", "stream"};
+  EXPECT_THAT([&] { connect_to(peer, Deadline::after(Duration::zero()), silent); },
+              throws_error(ErrorCode::deadline_exceeded, "address of host 'slow.test' for ps:0"));
+  answer.set_value();
+}
+
+TEST(Socket, KnowsWhereNobodyListens) {
+  std::string address = "127.0.0.1:0";
+  {
+    const FileDescriptor server = listen_on(address);
+    EXPECT_FALSE(is_refusing(address, Deadline::after(std::chrono::seconds(60))));
+  }
+  const ReservedPort port;
+  address = "127.0.0.1:" + std::to_string(port.number());
+  EXPECT_TRUE(is_refusing(address, Deadline::after(std::chrono::seconds(60))));
+  EXPECT_THAT(
+      [&] {
+        connect_to({"ps:0", address, "stream"}, Deadline());
+      },
+      throws_error(ErrorCode::unavailable, "Connection refused, nobody listens there"));
+}
+
+// It was an error of the task: "is the task running?".
+TEST(Socket, WithoutADescriptorTheProcessIsExhausted) {
+  std::string address = "127.0.0.1:0";
+  const FileDescriptor server = listen_on(address);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  std::optional<Error> error;
+  try {
+    connect_to({"ps:0", address, "stream"}, Deadline());
+  } catch (const Error& refused) {
+    error = refused;
+  }
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::resource_exhausted);
+  EXPECT_NE(error->message().find("ulimit -n"), std::string::npos) << error->message();
 }
 
 TEST(Socket, APortIsTakenWhereOneAddressOfTheNameIs) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "cohort/core/mutex.h"
 #include "cohort/rpc/channel.h"
@@ -39,8 +40,8 @@ class ChannelTable {
   std::uint64_t violations() const noexcept;
   // How many connections of the job's tasks have ended that were not closed here.
   std::uint64_t losses() const noexcept;
-  // Closes all of that start of the coordinator.
-  void close_of(std::uint64_t coordinator_incarnation) noexcept;
+  // Closes all of that start of the coordinator. Their peers hear why, if they still read.
+  void close_of(std::uint64_t coordinator_incarnation, const Error& why) noexcept;
   // Closes all, once what they have queued is on its way, which may take until the first deadline,
   // and takes no more. Waits for their handlers until the second; false where one still runs: its
   // channel is left behind.
@@ -53,6 +54,8 @@ class ChannelTable {
   static void refuse(Shared& shared, rpc::Channel& channel, const Error& error,
                      std::optional<std::uint64_t> request);
   static void greet_back(rpc::Channel& channel, std::uint64_t id, rpc::PayloadChecksums wish);
+  static void close_when_sent(const std::vector<std::shared_ptr<rpc::Channel>>& channels,
+                              Deadline sent_by) noexcept;
   static void check_open(Shared& shared);
   static void note_hello(Shared& shared, const rpc::Channel* channel, const rpc::Hello& hello);
   static void note_answer(Shared& shared, const rpc::Channel* channel);

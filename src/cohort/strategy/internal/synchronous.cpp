@@ -9,6 +9,22 @@
 #include "cohort/strategy/strategy.h"
 
 namespace cohort::internal {
+namespace {
+
+// CPU:1 and further ones are replicas of their own on the one CPU, as in tf.
+void check_is_there(const Device& device, std::string_view strategy) {
+  if (device.type == "CPU") return;
+  const int gpus = static_cast<int>(torch::cuda::device_count());
+  const bool is_there = device.type == "GPU" && device.index < gpus;
+  COHORT_CHECK(is_there, ErrorCode::invalid_argument, "[strategy.", strategy,
+               "] expected devices that this process has, got ", device.to_string(),
+               "; there are CPU:0, CPU:1, … and ",
+               gpus == 0   ? std::string("no GPU")
+               : gpus == 1 ? std::string("GPU:0")
+                           : "GPU:0 to GPU:" + std::to_string(gpus - 1));
+}
+
+}  // namespace
 
 std::vector<Device> replica_devices(const std::vector<std::string>& names,
                                     std::string_view strategy) {
@@ -20,6 +36,7 @@ std::vector<Device> replica_devices(const std::vector<std::string>& names,
     COHORT_CHECK(std::find(devices.begin(), devices.end(), device) == devices.end(),
                  ErrorCode::invalid_argument, "[strategy.", strategy,
                  "] expected each device once, got ", device.to_string(), " twice");
+    check_is_there(device, strategy);
     devices.push_back(device);
   }
   if (!devices.empty()) return devices;

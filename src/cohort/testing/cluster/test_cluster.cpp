@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/testing/cluster/test_cluster.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,64 +12,30 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <list>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <system_error>
+#include <thread>
 
 #include "cohort/cluster/task_id.h"
 #include "cohort/core/error.h"
+#include "cohort/core/mutex.h"
+#include "cohort/core/system_error.h"
 
 namespace cohort::testing {
 namespace {
 
 constexpr auto kCallTimeout = std::chrono::seconds(20);
+constexpr auto kStartTimeout = std::chrono::minutes(2);  // also with sanitizers on a busy host
+constexpr auto kStartPoll = std::chrono::milliseconds(2);
+// Ports are chosen again this often when a program that names one of them takes it first.
+constexpr int kStartsMax = 4;
+constexpr std::size_t kQuotedBytesMax = 4000;  // of a server's output
 
 std::vector<std::string> default_command() {
   const char* binary = std::getenv("COHORT_TEST_SERVER");
   if (binary != nullptr) return {binary};
   return {"cohort", "server"};
-}
-
-// A port that no other program has while this object is there.
-class TakenPort {
- public:
-  TakenPort() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    COHORT_CHECK(fd_ >= 0, ErrorCode::resource_exhausted, "[testing.free_port] no socket");
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    if (::bind(fd_, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-        ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) == 0) {
-      number_ = ntohs(address.sin_port);
-      return;
-    }
-    ::close(fd_);
-    internal::throw_error(ErrorCode::resource_exhausted, "[testing.free_port] no free port");
-  }
-  ~TakenPort() { ::close(fd_); }
-  TakenPort(const TakenPort&) = delete;
-  TakenPort& operator=(const TakenPort&) = delete;
-
-  int number() const { return number_; }
-
- private:
-  int fd_;
-  int number_ = 0;
-};
-
-ClusterSpec make_spec(const TestClusterOptions& options) {
-  std::map<std::string, std::vector<std::string>> jobs;
-  std::list<TakenPort> ports;  // all at once, or two tasks may get the same
-  const auto add = [&](const std::string& job, int count) {
-    for (int i = 0; i < count; ++i)
-      jobs[job].push_back("127.0.0.1:" + std::to_string(ports.emplace_back().number()));
-  };
-  add("chief", 1);
-  add("worker", options.workers);
-  add("ps", options.ps);
-  return ClusterSpec(jobs);
 }
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
@@ -107,7 +70,7 @@ int run(std::vector<std::string> command, std::vector<std::string> environment,
   const int parent = ::getpid();
   int failure[2];  // closed by the new program
   COHORT_CHECK(::pipe2(failure, O_CLOEXEC) == 0, ErrorCode::resource_exhausted,
-               "[testing.cluster] no pipe");
+               "[testing.cluster] expected a pipe, got: ", text_of_errno(errno));
   pid = ::fork();
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -130,14 +93,18 @@ int run(std::vector<std::string> command, std::vector<std::string> environment,
 
 }  // namespace
 
-int free_port() { return TakenPort().number(); }
+int free_port() {
+  static Mutex mutex;
+  static std::vector<rpc::ReservedPort>& ports = *new std::vector<rpc::ReservedPort>;
+  const Lock lock(mutex);
+  return ports.emplace_back().number();
+}
 
-TestCluster::TestCluster(TestClusterOptions options)
-    : options_(std::move(options)), spec_(make_spec(options_)) {
+TestCluster::TestCluster(TestClusterOptions options) : options_(std::move(options)) {
   if (options_.command.empty()) options_.command = default_command();
   std::string pattern = std::filesystem::temp_directory_path() / "cohort-test-XXXXXX";
   COHORT_CHECK(::mkdtemp(pattern.data()) != nullptr, ErrorCode::resource_exhausted,
-               "[testing.cluster] no temporary folder");
+               "[testing.cluster] expected a temporary folder, got: ", text_of_errno(errno));
   folder_ = pattern;
   try {
     start_all();
@@ -149,20 +116,112 @@ TestCluster::TestCluster(TestClusterOptions options)
 
 TestCluster::~TestCluster() { end(); }
 
-void TestCluster::start_all() {
-  for (const auto& [job, count] :
-       {std::pair("ps", options_.ps), std::pair("worker", options_.workers)}) {
+void TestCluster::choose_ports() {
+  std::map<std::string, std::vector<std::string>> jobs;
+  std::map<std::string, rpc::ReservedPort> ports;
+  const auto add = [&](const std::string& job, int count) {
     for (int i = 0; i < count; ++i) {
-      const std::string task = job + (":" + std::to_string(i));
-      const auto& skipped = options_.not_started;
-      if (std::find(skipped.begin(), skipped.end(), task) == skipped.end()) start(task);
+      const auto& port = ports[job + ":" + std::to_string(i)];
+      jobs[job].push_back("127.0.0.1:" + std::to_string(port.number()));
     }
+  };
+  add("chief", 1);
+  add("worker", options_.workers);
+  add("ps", options_.ps);
+  spec_ = ClusterSpec(jobs);
+  ports_ = std::move(ports);  // those before are let go of after these were chosen
+}
+
+void TestCluster::start_all() {
+  for (int starts = 1;; ++starts) {
+    choose_ports();
+    const std::optional<Error> failure = try_start();
+    if (!failure) return;
+    const bool is_lost = failure->code() == ErrorCode::already_exists || has_lost_port();
+    if (starts == kStartsMax || !is_lost) throw Error(*failure);
+    kill_all();
   }
 }
 
-void TestCluster::end() noexcept {
+// What kept a server from serving; nothing when all listen.
+std::optional<Error> TestCluster::try_start() {
+  try {
+    for (const auto& [job, count] :
+         {std::pair("ps", options_.ps), std::pair("worker", options_.workers)}) {
+      for (int i = 0; i < count; ++i) {
+        const std::string task = job + (":" + std::to_string(i));
+        const auto& skipped = options_.not_started;
+        if (std::find(skipped.begin(), skipped.end(), task) == skipped.end()) launch(task);
+      }
+    }
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::already_exists) return error;
+    throw;
+  }
+  return await_all();
+}
+
+std::optional<Error> TestCluster::await_all() const {
+  const Deadline deadline = Deadline::after(kStartTimeout);
+  for (const auto& [task, pid] : pids_) {
+    if (std::optional<Error> failure = await_listener(task, deadline)) return failure;
+  }
+  return std::nullopt;
+}
+
+// One that serves listens at its port. It is not called, which its log would show.
+std::optional<Error> TestCluster::await_listener(const std::string& task, Deadline deadline) const {
+  while (true) {
+    const std::string end = end_of(task);
+    if (!end.empty()) {
+      return Error(ErrorCode::failed_precondition,
+                   "[testing.cluster] expected " + task + " to serve, got its end (" + end +
+                       ") before it did; the command was '" + options_.command.front() + "', " +
+                       quoted_output(task));
+    }
+    if (ports_.at(task).has_listener()) return std::nullopt;
+    if (deadline.has_expired()) {
+      return Error(ErrorCode::deadline_exceeded,
+                   "[testing.cluster] expected " + task +
+                       " to listen at its address in TF_CONFIG within 120 s, got nothing there; "
+                       "the command was '" +
+                       options_.command.front() + "', " + quoted_output(task));
+    }
+    std::this_thread::sleep_for(kStartPoll);
+  }
+}
+
+// "exit code 127", "signal 11"; empty while it runs.
+std::string TestCluster::end_of(const std::string& task) const {
+  siginfo_t info{};
+  const auto pid = static_cast<id_t>(pids_.at(task));
+  if (::waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return "";
+  const bool is_exit = info.si_code == CLD_EXITED;
+  return (is_exit ? "exit code " : "signal ") + std::to_string(info.si_status);
+}
+
+// Of a server that has ended.
+bool TestCluster::has_lost_port() const {
+  return std::any_of(pids_.begin(), pids_.end(), [this](const auto& entry) {
+    return !end_of(entry.first).empty() && ports_.at(entry.first).has_listener();
+  });
+}
+
+std::string TestCluster::quoted_output(const std::string& task) const {
+  std::string text = output(task);
+  if (text.empty()) return "which printed nothing";
+  if (text.size() > kQuotedBytesMax) text = "[...] " + text.substr(text.size() - kQuotedBytesMax);
+  return "which printed:\n" + text;
+}
+
+void TestCluster::kill_all() noexcept {
   for (const auto& [task, pid] : pids_) ::kill(pid, SIGKILL);
   for (const auto& [task, pid] : pids_) ::waitpid(pid, nullptr, 0);
+  pids_.clear();
+}
+
+void TestCluster::end() noexcept {
+  kill_all();
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);
 }
@@ -194,17 +253,31 @@ std::string TestCluster::tf_config(const std::string& task) const {
 }
 
 void TestCluster::start(const std::string& task) {
+  launch(task);
+  const std::optional<Error> failure = await_listener(task, Deadline::after(kStartTimeout));
+  if (failure) throw Error(*failure);
+}
+
+void TestCluster::launch(const std::string& task) {
+  const TaskId id = TaskId::parse(task);
+  COHORT_CHECK(!ports_.at(task).has_listener(), ErrorCode::already_exists,
+               "[testing.cluster] expected the port of ", task, " to be free, got ",
+               spec_.task_address(id.job, id.index),
+               ", where another program listens; end it, or make another TestCluster");
   const std::vector<std::string> environment =
       environment_with({"TF_CONFIG=" + tf_config(task),
                         "COHORT_DATA_DIRS=" + joined(options_.data_dirs), "OMP_NUM_THREADS=1"});
   int pid = 0;
   const int error = run(options_.command, environment, folder_ + "/" + task + ".log", pid);
-  COHORT_CHECK(pid >= 0, ErrorCode::resource_exhausted, "[testing.cluster] cannot fork");
+  COHORT_CHECK(pid >= 0, ErrorCode::resource_exhausted,
+               "[testing.cluster] expected a new process, got: ", text_of_errno(errno));
   if (error != 0) {
     ::waitpid(pid, nullptr, 0);
+    const std::string& program = options_.command.front();
+    const bool is_there = error == ENOENT && std::filesystem::exists(program);
     internal::throw_error(ErrorCode::not_found, "[testing.cluster] expected a program to run for ",
-                          task, ", got '", options_.command.front(), "' (",
-                          std::generic_category().message(error),
+                          task, ", got '", program, "' (", text_of_errno(error),
+                          is_there ? ": the interpreter that its first line names" : "",
                           "); put it on PATH, or give TestClusterOptions::command or "
                           "$COHORT_TEST_SERVER a path");
   }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cohort/core/error.h"
+#include "cohort/core/system_error.h"
 
 namespace cohort {
 
@@ -46,10 +47,11 @@ namespace {
 [[noreturn]] void fail_to_read(const std::string& path, std::string_view op, int code) {
   const ErrorCode kind = code == ENOENT || code == ENOTDIR ? ErrorCode::not_found
                          : code == EACCES                  ? ErrorCode::permission_denied
-                                                           : ErrorCode::failed_precondition;
-  internal::throw_error(kind, "[data.", op, "] expected to read file '", path,
-                        "', got: ", std::strerror(code),
-                        "; correct the path, or make the file readable on this host");
+                                          : code_of_errno(code, ErrorCode::failed_precondition);
+  const bool is_limit = kind == ErrorCode::resource_exhausted;  // its text says what helps
+  internal::throw_error(
+      kind, "[data.", op, "] expected to read file '", path, "', got: ", text_of_errno(code),
+      is_limit ? "" : "; correct the path, or make the file readable on this host");
 }
 
 class PlainStream final : public FileStream {

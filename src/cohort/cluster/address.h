@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// When two addresses of tasks, "host:port", are one.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cohort/core/export.h"
+
+namespace cohort {
+
+// The address with its host in lower case, and "127.0.0.1" for every name of this host's loopback:
+// localhost and [::1]. Two tasks that name one cluster differently agree on these.
+COHORT_API std::string comparable_address(const std::string& address);
+
+// The sockets that a server of this address listens on: for localhost both 127.0.0.1 and [::1],
+// otherwise one. Tasks with a listener in common cannot both be served.
+COHORT_API std::vector<std::string> listeners_of(const std::string& address);
+
+}  // namespace cohort

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a coordinator hears from a server that takes leave of it, since another has taken its place.
+#include <gtest/gtest.h>
+
+#include "cohort/testing/coordinator_fixture.h"
+#include "cohort/testing/throws_error.h"
+
+namespace cohort {
+namespace {
+
+using testing::patience;
+using testing::throws_error;
+
+using TakenPlace = testing::CoordinatorFixture;
+
+// It waited for its worker, which nobody else had taken.
+TEST_F(TakenPlace, AParameterServerThatAnotherCoordinatorTookEndsThisOne) {
+  worker.answers = false;
+  ClusterCoordinator coordinator(strategy());
+  const RemoteValue result = coordinator.schedule(nothing);
+  ASSERT_TRUE(worker.await_closures(1));
+  ps.take_place();
+  const auto is_refused = throws_error(ErrorCode::aborted, "another coordinator took its place");
+  EXPECT_THAT([&] { coordinator.join(std::chrono::seconds(60)); }, is_refused);
+  EXPECT_THAT([&] { coordinator.schedule(nothing); }, is_refused);
+  EXPECT_THAT([&] { result.fetch(patience()); }, is_refused);
+}
+
+// It went to the worker once more, to hear it there.
+TEST_F(TakenPlace, AWorkerThatAnotherCoordinatorTookEndsThisOne) {
+  worker.answers = false;
+  ClusterCoordinator coordinator(strategy());
+  coordinator.schedule(nothing);
+  ASSERT_TRUE(worker.await_closures(1));
+  worker.take_place();
+  EXPECT_THAT([&] { coordinator.join(std::chrono::seconds(60)); },
+              throws_error(ErrorCode::aborted, "another coordinator took its place"));
+  EXPECT_FALSE(worker.has_hellos(2));
+}
+
+}  // namespace
+}  // namespace cohort

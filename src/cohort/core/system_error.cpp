@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/core/system_error.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+namespace cohort {
+
+std::string text_of_errno(int number) {
+  const std::string text = std::generic_category().message(number);
+  if (number == EMFILE) return text + "; raise this process's limit of open files (ulimit -n)";
+  if (number == ENFILE) return text + "; raise this system's limit of open files (fs.file-max)";
+  return text;
+}
+
+ErrorCode code_of_errno(int number, ErrorCode other) {
+  switch (number) {
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case ENOBUFS:
+    case ENOSPC:
+    case EDQUOT:
+    case EAGAIN:
+      return ErrorCode::resource_exhausted;
+    default:
+      return other;
+  }
+}
+
+int lacks_descriptors() noexcept {
+  const int fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return errno == EMFILE || errno == ENFILE ? errno : 0;
+  ::close(fd);
+  return 0;
+}
+
+}  // namespace cohort

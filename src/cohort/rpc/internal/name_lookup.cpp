@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/rpc/internal/name_lookup.h"
+
+#include <map>
+
+#include "cohort/core/mutex.h"
+#include "cohort/rpc/internal/channel_end.h"
+
+namespace cohort::rpc::internal {
+namespace {
+
+// The answer that a thread waits for. Thread-safe.
+class Lookup {
+ public:
+  void set(FoundAddresses found) {
+    {
+      const Lock lock(mutex_);
+      found_ = std::move(found);
+    }
+    changed_.notify_all();
+  }
+  std::optional<FoundAddresses> wait(Deadline deadline) {
+    const Lock lock(mutex_);
+    changed_.wait(mutex_, deadline,
+                  [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return found_.has_value(); });
+    return found_;
+  }
+
+ private:
+  Mutex mutex_;
+  Condition changed_;
+  std::optional<FoundAddresses> found_ COHORT_GUARDED_BY(mutex_);
+};
+
+// The lookups whose threads still wait, by what they ask: a caller that tries again joins the
+// thread of its last try. Thread-safe.
+class Lookups {
+ public:
+  std::shared_ptr<Lookup> start(const std::string& question,
+                                const std::function<FoundAddresses()>& ask) {
+    const Lock lock(mutex_);
+    std::shared_ptr<Lookup>& running = running_[question];
+    if (running) return running;
+    try {
+      auto lookup = std::make_shared<Lookup>();
+      start_thread([this, question, ask, lookup] {
+        FoundAddresses found = ask();
+        forget(question);
+        lookup->set(std::move(found));
+      }).detach();
+      running = lookup;
+      return lookup;
+    } catch (...) {
+      running_.erase(question);
+      throw;
+    }
+  }
+
+ private:
+  void forget(const std::string& question) {
+    const Lock lock(mutex_);
+    running_.erase(question);
+  }
+
+  Mutex mutex_;
+  std::map<std::string, std::shared_ptr<Lookup>> running_ COHORT_GUARDED_BY(mutex_);
+};
+
+FoundAddresses get(const HostPort& where, int flags, const GetAddresses& get_addresses) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | flags;
+  addrinfo* found = nullptr;
+  const int result = get_addresses(where.host.c_str(), where.port.c_str(), &hints, &found);
+  if (result != 0) return {nullptr, gai_strerror(result)};
+  return {std::shared_ptr<const addrinfo>(
+              found, [](const addrinfo* list) { ::freeaddrinfo(const_cast<addrinfo*>(list)); }),
+          {}};
+}
+
+}  // namespace
+
+std::optional<FoundAddresses> look_up(const HostPort& where, bool is_for_listening,
+                                      Deadline deadline, const GetAddresses& get_addresses) {
+  const int flags = is_for_listening ? AI_PASSIVE : 0;
+  FoundAddresses number = get(where, flags | AI_NUMERICHOST, &::getaddrinfo);
+  if (number.list) return number;
+  static Lookups& lookups = *new Lookups;  // a thread of it may outlive main()
+  return lookups
+      .start(where.to_string() + (is_for_listening ? " to listen" : ""),
+             [where, flags, get_addresses] { return get(where, flags, get_addresses); })
+      ->wait(deadline);
+}
+
+}  // namespace cohort::rpc::internal

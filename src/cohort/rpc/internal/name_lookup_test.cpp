@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/rpc/internal/name_lookup.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+
+namespace cohort::rpc::internal {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(60);
+
+Deadline now() { return Deadline::after(Duration::zero()); }
+
+TEST(NameLookup, ANumberNeedsNoLookup) {
+  const auto found = look_up({"127.0.0.1", "80"}, false, now(), [](auto...) {
+    ADD_FAILURE() << "looked up";
+    return EAI_FAIL;
+  });
+  ASSERT_TRUE(found && found->list);
+  EXPECT_EQ(found->list->ai_family, AF_INET);
+}
+
+TEST(NameLookup, ANameHasItsAddresses) {
+  const auto found = look_up({"localhost", "80"}, false, Deadline::after(kPatience));
+  ASSERT_TRUE(found);
+  EXPECT_TRUE(found->list) << found->problem;
+}
+
+TEST(NameLookup, SaysWhyThereAreNone) {
+  const auto found = look_up({"unknown.test", "80"}, false, Deadline::after(kPatience),
+                             [](auto...) { return EAI_NONAME; });
+  ASSERT_TRUE(found);
+  EXPECT_FALSE(found->list);
+  EXPECT_EQ(found->problem, gai_strerror(EAI_NONAME));
+}
+
+// A connection waited for the name servers whatever its deadline was, and each try for itself.
+TEST(NameLookup, EndsAtTheDeadlineAndOneThreadAsksForAll) {
+  std::promise<void> answer;
+  const std::shared_future<void> is_answered = answer.get_future().share();
+  std::atomic<int> asked{0};
+  const GetAddresses silent = [&](auto...) {
+    ++asked;
+    is_answered.wait();
+    return EAI_NONAME;
+  };
+  const HostPort where{"silent.test", "80"};
+  EXPECT_FALSE(look_up(where, false, now(), silent));
+  EXPECT_FALSE(look_up(where, false, now(), silent));
+  answer.set_value();
+  EXPECT_TRUE(look_up(where, false, Deadline::after(kPatience), silent));
+  EXPECT_LE(asked, 2) << "the first two are one; the last one may have come after its end";
+}
+
+}  // namespace
+}  // namespace cohort::rpc::internal
