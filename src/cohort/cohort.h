@@ -15,6 +15,7 @@
 #include "cohort/core/progress_bar.h"
 #include "cohort/core/run_main.h"
 #include "cohort/core/system_error.h"
+#include "cohort/data/cancellable.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/example.h"
 #include "cohort/data/example_parser.h"

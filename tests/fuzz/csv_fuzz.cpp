@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // CSV files of every dtype, with and without header, defaults and a choice of columns.
+#include <ATen/core/TensorBody.h>
+
+#include <memory>
 #include <optional>
+#include <string>
 
 #include "cohort/core/string_tensor.h"
 #include "cohort/data/dataset.h"
@@ -28,6 +32,28 @@ CsvOptions options_of(std::uint8_t choice) {
   return options;
 }
 
+// The bytes of its fields, "end" or the error.
+std::string next_of(ElementSource& source) {
+  std::string text;
+  only_fails_with({ErrorCode::invalid_argument, ErrorCode::data_loss}, [&] {
+    try {
+      Fields fields;
+      if (!source.next(fields)) text = "end";
+      for (const at::Tensor& field : fields) {
+        if (StringTensor::is(field)) {
+          text += "s" + std::string(StringTensor::of(field).value());
+        } else {
+          text += "n" + std::string(static_cast<const char*>(field.data_ptr()), field.nbytes());
+        }
+      }
+    } catch (const Error& error) {
+      text = "error " + error.message();
+      throw;
+    }
+  });
+  return text;
+}
+
 void run(Input input) {
   static const ScratchFile file("rows");
   const std::uint8_t choice = input.byte();
@@ -36,12 +62,15 @@ void run(Input input) {
   if ((choice & 64) != 0) content = std::string(4096 - input.byte() % 64, 'x') + "\n";
   content += input.rest();
   file.write(content);
-  Iterator iterator = Dataset::csv(StringTensor(file.path()), options_of(choice)).iterator();
+  const Dataset rows = Dataset::csv(StringTensor(file.path()), options_of(choice));
+  const std::unique_ptr<ElementSource> elements = rows.source({});
+  const std::unique_ptr<ElementSource> batches = rows.batch(1).source({});
   bool has_ended = false;
   for (std::size_t calls = 0; !has_ended; ++calls) {
     require(calls <= content.size() + 2, "more rows than bytes");
-    only_fails_with({ErrorCode::invalid_argument, ErrorCode::data_loss},
-                    [&] { has_ended = !iterator.try_next(); });
+    const std::string element = next_of(*elements);
+    require(next_of(*batches) == element, "other batches than elements");
+    has_ended = element == "end";
   }
 }
 

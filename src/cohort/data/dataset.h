@@ -90,10 +90,12 @@ struct BatchOptions {
   Determinism deterministic = {};
 };
 struct PaddedBatchOptions {
-  // The sizes of each field after padding, a list of integers a field (-1: the longest of its
-  // batch), in the element's structure or one for all fields; null: all -1.
+  // The sizes of each field after padding: a list of integers or a vector, where -1 or null is the
+  // longest of its batch. In the element's structure, as {"tokens": [-1], "label": []}, or one for
+  // all fields; null for a field or all of them: every size -1.
   Nest padded_shapes = {};
-  // A scalar a field, or one for all; null: 0, "" or false.
+  // A scalar of the field's dtype for each field, in the element's structure, or one for all; null:
+  // 0, "" or false. What does not fit is invalid_argument with the field's path.
   Nest padding_values = {};
   bool drop_remainder = false;
 };
@@ -269,6 +271,7 @@ class COHORT_API Dataset {
   const ElementSpec& element_spec() const;
   // Of this dataset and all its inputs.
   DatasetOptions options() const;
+  // Its end stops its threads at their next element. To end it from another thread: cancellable.h.
   Iterator iterator(const RunOptions& options = {}) const;
   std::unique_ptr<ElementSource> source(const RunOptions& options) const;
 

@@ -118,5 +118,41 @@ void vectors_shuffle_batch_prefetch(benchmark::State& state) {
 }
 BENCHMARK(vectors_shuffle_batch_prefetch)->UseRealTime();
 
+// Rows of two numbers and a word, and the same file's lines as they are.
+class RowFile {
+ public:
+  RowFile() {
+    std::ofstream file(path_);
+    for (int i = 0; i < 100'000; ++i) file << i << ',' << i % 977 << ".25,word" << i % 13 << '\n';
+  }
+  ~RowFile() { std::filesystem::remove(path_); }
+  StringTensor path() const { return StringTensor(path_); }
+
+ private:
+  std::string path_ =
+      (std::filesystem::temp_directory_path() / ("bench_rows_" + std::to_string(::getpid())))
+          .string();
+};
+
+Dataset csv_rows() {
+  static const RowFile file;
+  return Dataset::csv(
+             file.path(),
+             {.columns = {{.dtype = at::kLong}, {.dtype = at::kFloat}, {.dtype = kString}}})
+      .repeat();
+}
+
+void csv_elements(benchmark::State& state) { draw(state, csv_rows(), 1); }
+BENCHMARK(csv_elements);
+
+void csv_batch(benchmark::State& state) { draw(state, csv_rows().batch(128), 128); }
+BENCHMARK(csv_batch);
+
+void text_line_batch(benchmark::State& state) {
+  static const RowFile file;
+  draw(state, Dataset::text_line(file.path()).repeat().batch(128), 128);
+}
+BENCHMARK(text_line_batch);
+
 }  // namespace
 }  // namespace cohort

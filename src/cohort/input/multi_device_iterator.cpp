@@ -33,13 +33,29 @@ bool MultiDeviceIterator::deal_one() {
   try {
     is_at_end_ = !source_->next(item.host);
   } catch (...) {
-    if (options_.error_takes_round) discard_round();
-    throw;
+    deal_error();
+    return true;
   }
   if (is_at_end_) return false;
   queues_[num_dealt_ % devices_.size()].push_back(std::move(item));
   num_dealt_ += 1;
   return true;
+}
+
+void MultiDeviceIterator::deal_error() {
+  switch (options_.error_turn) {
+    case ErrorTurn::device:
+      queues_[num_dealt_ % devices_.size()].push_back(
+          {.number = num_dealt_, .host = {}, .error = std::current_exception()});
+      num_dealt_ += 1;
+      return;
+    case ErrorTurn::round:
+      discard_round();
+      break;
+    case ErrorTurn::none:
+      break;
+  }
+  throw;
 }
 
 // Of the round whose next element was lost.
@@ -60,15 +76,19 @@ void MultiDeviceIterator::discard_round() {
 }
 
 bool MultiDeviceIterator::fill(std::size_t i) {
-  while (queues_[i].empty()) {
+  std::deque<Item>& queue = queues_[i];
+  while (queue.empty()) {
     if (error_ahead_) std::rethrow_exception(std::exchange(error_ahead_, nullptr));
     if (!deal_one()) return false;
   }
-  return true;
+  if (!queue.front().error) return true;
+  const std::exception_ptr error = queue.front().error;
+  queue.pop_front();
+  std::rethrow_exception(error);
 }
 
 void MultiDeviceIterator::fetch(std::size_t i, Item& item) const {
-  if (item.is_fetched) return;
+  if (item.is_fetched || item.error) return;
   Fields fields;
   for (const at::Tensor& field : item.host) {
     fields.push_back(StringTensor::is(field) ? field : options_.memory->copy(field, devices_[i]));
@@ -139,7 +159,9 @@ std::vector<const MultiDeviceIterator::Item*> MultiDeviceIterator::in_order() co
 
 std::vector<Fields> MultiDeviceIterator::undelivered() const {
   std::vector<Fields> elements;
-  for (const Item* item : in_order()) elements.push_back(item->host);
+  for (const Item* item : in_order()) {
+    if (!item->error) elements.push_back(item->host);
+  }
   return elements;
 }
 
@@ -163,7 +185,12 @@ void MultiDeviceIterator::save(ByteWriter& writer) const {
   writer.varint(items.size());
   for (const Item* item : items) {
     writer.varint(item->number);
-    data::write_fields(writer, item->host);
+    writer.u8(item->error ? 1 : 0);
+    if (item->error) {
+      write_error(writer, error_in(item->error));
+    } else {
+      data::write_fields(writer, item->host);
+    }
   }
   writer.u8(error_ahead_ ? 1 : 0);
   if (error_ahead_) write_error(writer, error_in(error_ahead_));
@@ -178,10 +205,14 @@ void MultiDeviceIterator::restore(ByteReader& reader) {
   requeue({});
   num_dealt_ = reader.varint();
   is_at_end_ = reader.u8() != 0;
-  for (std::size_t left = reader.count(); left > 0; --left) {
-    const std::uint64_t number = reader.varint();
-    queues_[number % devices_.size()].push_back(
-        {.number = number, .host = data::read_fields(reader)});
+  for (std::size_t left = reader.count(2); left > 0; --left) {
+    Item item{.number = reader.varint(), .host = {}};
+    if (reader.u8() != 0) {
+      item.error = std::make_exception_ptr(read_error(reader));
+    } else {
+      item.host = data::read_fields(reader);
+    }
+    queues_[item.number % devices_.size()].push_back(std::move(item));
   }
   if (reader.u8() != 0) error_ahead_ = std::make_exception_ptr(read_error(reader));
   source_->restore(reader);

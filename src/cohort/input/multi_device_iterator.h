@@ -19,19 +19,24 @@
 
 namespace cohort {
 
+// What an element that fails costs.
+enum class ErrorTurn : std::uint8_t {
+  device,  // the turn of the device that would have got it, which alone sees the error (as in tf)
+  round,   // the turns of all devices in its round, once: the elements of a round belong together
+  none,    // no turn: the source has left out with it what else the devices would have got
+};
+
 struct MultiDeviceOptions {
   // Elements copied ahead for each device whose memory is not the host's; 0: when asked for.
   std::int64_t buffer_size = 1;
   bool fetch_to_device = true;
-  // The elements of a round, one a device, belong together: an error takes the place of them all.
-  // Otherwise it uses up no turn.
-  bool error_takes_round = false;
+  ErrorTurn error_turn = ErrorTurn::device;
   std::shared_ptr<const DeviceMemory> memory = libtorch_memory();
 };
 
 // Deals on the caller's thread: no thread to wake. Elements of a device that does not ask wait for
-// it. The element behind an error goes to the device that would have got it. Used from one thread
-// at a time.
+// it, and so does an error in its turn (MultiDeviceOptions::error_turn). Used from one thread at a
+// time.
 class COHORT_API MultiDeviceIterator {
  public:
   // A device listed twice gets two turns.
@@ -43,12 +48,13 @@ class COHORT_API MultiDeviceIterator {
   std::size_t num_devices() const { return devices_.size(); }
   const ElementSpec& element_spec() const { return source_->spec(); }
   // The next of device i; nullopt once the pipeline has ended and what was dealt to it is drawn,
-  // and ever after.
+  // and ever after. Where its turn is that of an element that failed, the error is thrown once.
   std::optional<Nest> next(std::size_t i);
   Optional next_as_optional(std::size_t i);
 
   // The same in parts: whether there is one, without copying it; its fields or nullptr, for as long
-  // as nothing else is called (an error in copying leaves it there); and taking it away.
+  // as nothing else is called (an error in copying leaves it there); and taking it away. An error
+  // in its place is thrown by the first of them that is called, and is then gone.
   bool has(std::size_t i);
   const Fields* front(std::size_t i);
   void pop(std::size_t i);
@@ -57,7 +63,8 @@ class COHORT_API MultiDeviceIterator {
   void save(ByteWriter& writer) const;
   void restore(ByteReader& reader);
 
-  // What was dealt and not taken, in the order of dealing; and to begin anew with dealing such.
+  // The elements that were dealt and not taken, in the order of dealing, without errors in the
+  // place of some; and to begin anew with dealing such.
   std::vector<Fields> undelivered() const;
   void requeue(std::vector<Fields> elements);
   ElementSource& source() { return *source_; }
@@ -69,8 +76,11 @@ class COHORT_API MultiDeviceIterator {
     Fields host;
     Fields device = {};
     bool is_fetched = false;
+    std::exception_ptr error = nullptr;  // in its place
   };
   bool deal_one();
+  // For an error of the next element; rethrows it, unless it waits in its device's turn.
+  void deal_error();
   void discard_round();
   // Whether device i has an element; deals until it has.
   bool fill(std::size_t i);

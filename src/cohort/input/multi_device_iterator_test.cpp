@@ -62,6 +62,51 @@ TEST_F(MultiDevice, APositionKeepsWhatOneDeviceHasNotTaken) {
       throws_error(ErrorCode::invalid_argument, "expected a position of 3 devices, got one of 2"));
 }
 
+Dataset failing_at(std::int64_t count, std::int64_t bad) {
+  return Dataset::range(count).map([bad](at::Tensor x) {
+    COHORT_CHECK(x.item().toLong() != bad, ErrorCode::data_loss, "bad");
+    return x;
+  });
+}
+
+// The device that would have got it alone saw an error, and got the element behind it, so that all
+// others were a turn ahead.
+TEST_F(MultiDevice, AnErrorTakesTheTurnOfItsDevice) {
+  MultiDeviceIterator iterator(failing_at(7, 3), cpus(2));
+  EXPECT_EQ(round(iterator), "0 1");
+  EXPECT_EQ(text_of(*iterator.next(0)), "2");
+  EXPECT_EQ(text_of(*iterator.next(0)), "4");
+  EXPECT_THAT([&] { iterator.next(1); }, throws_error(ErrorCode::data_loss, "bad"));
+  EXPECT_EQ(text_of(*iterator.next(1)), "5");
+  EXPECT_EQ(round(iterator), "6 end");
+}
+
+TEST_F(MultiDevice, AnErrorMayTakeItsRoundOrNoTurn) {
+  MultiDeviceIterator by_round(failing_at(8, 3), cpus(3), {.error_turn = ErrorTurn::round});
+  EXPECT_EQ(text_of(*by_round.next(1)), "1");
+  EXPECT_THAT([&] { by_round.next(1); }, throws_error(ErrorCode::data_loss, "bad"));
+  EXPECT_EQ(text_of(*by_round.next(0)), "0");
+  EXPECT_EQ(text_of(*by_round.next(2)), "2");
+  EXPECT_EQ(round(by_round), "6 7 end");
+  MultiDeviceIterator without(failing_at(6, 1), cpus(2), {.error_turn = ErrorTurn::none});
+  EXPECT_THAT([&] { without.next(1); }, throws_error(ErrorCode::data_loss, "bad"));
+  EXPECT_EQ(round(without), "0 2");
+}
+
+TEST_F(MultiDevice, APositionKeepsAnErrorThatItsDeviceHasNotSeen) {
+  MultiDeviceIterator first(failing_at(6, 1), cpus(2));
+  first.next(0);
+  EXPECT_EQ(text_of(*first.next(0)), "2");
+  ByteWriter writer;
+  first.save(writer);
+  MultiDeviceIterator second(failing_at(6, 1), cpus(2));
+  ByteReader reader(writer.bytes(), "position");
+  second.restore(reader);
+  reader.expect_end();
+  EXPECT_THAT([&] { second.next(1); }, throws_error(ErrorCode::data_loss, "bad"));
+  EXPECT_EQ(round(second), "4 3");
+}
+
 TEST_F(MultiDevice, WrongArgumentsAreRefused) {
   EXPECT_THAT([] { MultiDeviceIterator(Dataset::range(1), {}); },
               throws_error(ErrorCode::invalid_argument, "at least one device"));
@@ -183,7 +228,7 @@ TEST_F(OnFakeDevices, AnErrorFoundWhileCopyingAheadIsPartOfThePosition) {
   reader.expect_end();
   EXPECT_EQ(text_of(*second.next(1)), "1");
   EXPECT_THAT([&] { second.next(0); }, throws_error(ErrorCode::data_loss, "two"));
-  EXPECT_EQ(text_of(*second.next(0)), "3");
+  EXPECT_EQ(text_of(*second.next(1)), "3");
 }
 
 TEST_F(OnFakeDevices, AFailedCopyLosesNothing) {

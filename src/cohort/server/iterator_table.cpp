@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cohort/core/log.h"
+#include "cohort/data/cancellable.h"
 #include "cohort/data/string_fields.h"
 #include "cohort/server/internal/open_count.h"
 
@@ -34,6 +35,7 @@ Error building_failed() {
 
 void let_go(std::vector<std::shared_ptr<WorkerIterator>> iterators) noexcept {
   if (iterators.empty()) return;
+  for (const auto& iterator : iterators) iterator->cancel();
   ending().add(1);
   try {
     std::thread([held = std::move(iterators)]() mutable {
@@ -66,7 +68,7 @@ void WorkerIterator::start() {
   peeked_error_.reset();
   taken_ = 0;
   try {
-    source_ = dataset_->source(options_);
+    source_ = data::cancellable_source(*dataset_, options_, stop_.get_token());
   } catch (...) {
     broken_ = building_failed();
   }
@@ -206,6 +208,11 @@ IteratorTable::Iterators IteratorTable::take_all() {
   for (auto& [id, iterator] : iterators_) all.push_back(std::move(iterator));
   iterators_.clear();
   return all;
+}
+
+void IteratorTable::cancel() noexcept {
+  const Lock lock(mutex_);
+  for (const auto& [id, iterator] : iterators_) iterator->cancel();
 }
 
 IteratorTable::~IteratorTable() { let_go(take_all()); }

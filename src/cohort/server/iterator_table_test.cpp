@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/server/internal/iterator_table.h"
 
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "cohort/function/registry.h"
@@ -116,6 +118,33 @@ TEST(IteratorTable, TheEndSaysAfterHowManyElements) {
   iterator.next();
   EXPECT_THAT([&] { iterator.next(); },
               testing::throws_error(ErrorCode::out_of_range, "after 2 elements; "));
+}
+
+// The end waited for the fill, and left its threads behind with a warning.
+TEST(IteratorTable, ItsEndInterruptsAFill) {
+  IteratorTable table;
+  static Promised<bool> has_begun;
+  static std::atomic<int> calls{0};
+  function::register_function("iterator_table_test.never", [](std::vector<at::Tensor>) {
+    if (++calls == 100) has_begun.set(true);
+    return std::vector<at::Tensor>{at::zeros({}, at::kBool)};
+  });
+  const Dataset data = Dataset::range(std::int64_t{1} << 40)
+                           .filter(Function::registered("iterator_table_test.never"))
+                           .prefetch(2);
+  table.create({.id = 1, .dataset = data.serialize()}, {});
+  Promised<ErrorCode> code;
+  table.use(1, [&](WorkerIterator& iterator) {
+    try {
+      iterator.next();
+    } catch (const Error& error) {
+      code.set(error.code());
+    }
+  });
+  has_begun.wait();
+  EXPECT_TRUE(table.end(patience()));
+  EXPECT_EQ(IteratorTable::left_behind(), 0);
+  EXPECT_EQ(code.wait(), ErrorCode::cancelled);
 }
 
 TEST(IteratorTable, ItsEndWaitsForWhoUsesOne) {

@@ -71,7 +71,8 @@ Job::Job(JobOptions options)
 Job::~Job() { end(); }
 
 bool Job::end() noexcept {
-  tables_->links.close();  // a closure that waits for a parameter server gives up
+  tables_->links.close();       // a closure that waits for a parameter server gives up
+  tables_->iterators.cancel();  // a closure that waits for an element, too
   const Deadline deadline = Deadline::after(kLastMoment);
   const bool has_ended = runner_->end(deadline);
   return tables_->iterators.end(deadline) && has_ended;

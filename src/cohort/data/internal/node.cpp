@@ -20,16 +20,23 @@ std::uint64_t drawn_seed() {
 }
 
 StageContext::StageContext(RunOptions options, Purpose purpose,
-                           const DatasetOptions& dataset_options)
+                           const DatasetOptions& dataset_options, const std::stop_token& stop)
     : options_(std::make_shared<const RunOptions>(std::move(options))),
       dataset_options_(std::make_shared<const DatasetOptions>(dataset_options)),
       iterations_(std::make_shared<Iterations>(options_->iteration)),
+      cancellation_(std::make_shared<Cancellation>(stop)),
       seed_(options_->seed != 0 ? options_->seed : drawn_seed()),
       purpose_(purpose) {
   if (options_->collect_stats && purpose == Purpose::run) book_ = std::make_shared<StageBook>();
 }
 
 std::uint64_t StageContext::random_seed() const { return mix_seed(mix_seed(seed_, path_), epoch_); }
+
+StageContext StageContext::with_own_cancellation() const {
+  StageContext context = *this;
+  context.cancellation_ = std::make_shared<Cancellation>(cancellation_->token());
+  return context;
+}
 
 StageContext StageContext::input(std::size_t i) const {
   StageContext context = *this;
@@ -85,9 +92,12 @@ const ElementSpec& Node::spec() const {
 std::unique_ptr<Stage> Node::start(const StageContext& context) const {
   const StageContext here = context.inside(op_);
   const bool selects = context.selection() != nullptr && !is_element_wise(*this);
-  std::unique_ptr<Stage> stage =
-      selects ? start_selected(*this, make_stage(here.selecting(nullptr)), context.selection())
-              : make_stage(here);
+  std::unique_ptr<Stage> stage = make_stage(selects ? here.selecting(nullptr) : here);
+  stage->listen_to(context.cancellation());
+  if (selects) {
+    stage = start_selected(*this, std::move(stage), context.selection());
+    stage->listen_to(context.cancellation());
+  }
   return context.book() != nullptr ? measured(std::move(stage), *this, context) : std::move(stage);
 }
 

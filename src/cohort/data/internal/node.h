@@ -15,6 +15,7 @@
 #include "cohort/core/once.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/element.h"
+#include "cohort/data/internal/parallel/cancellation.h"
 
 namespace cohort::data {
 
@@ -62,7 +63,8 @@ std::uint64_t drawn_seed();
 // Where in a running pipeline an op runs. A value type.
 class StageContext {
  public:
-  StageContext(RunOptions options, Purpose purpose, const DatasetOptions& dataset_options = {});
+  StageContext(RunOptions options, Purpose purpose, const DatasetOptions& dataset_options = {},
+               const std::stop_token& stop = {});
 
   const RunOptions& options() const { return *options_; }
   // Those of the dataset that runs, wherever in it this op stands.
@@ -87,6 +89,11 @@ class StageContext {
   // RunOptions::seed (one was drawn if that is 0).
   std::uint64_t random_seed() const;
 
+  // Never null.
+  const std::shared_ptr<Cancellation>& cancellation() const { return cancellation_; }
+  // The same place, with a cancellation of its own: for what lies before a stage that owns threads.
+  StageContext with_own_cancellation() const;
+
   // Not null: of this op's elements those alone are drawn, by an op behind it.
   const std::shared_ptr<const Selection>& selection() const { return selection_; }
   StageContext selecting(std::shared_ptr<const Selection> selection) const;
@@ -103,6 +110,7 @@ class StageContext {
   std::shared_ptr<const RunOptions> options_;
   std::shared_ptr<const DatasetOptions> dataset_options_;
   std::shared_ptr<Iterations> iterations_;
+  std::shared_ptr<Cancellation> cancellation_;
   std::shared_ptr<const Selection> selection_;
   std::uint64_t seed_;
   std::shared_ptr<StageBook> book_;

@@ -30,23 +30,22 @@ std::int64_t product(std::span<const std::int64_t> sizes) {
 }
 
 void check_element(const at::Tensor& element, const at::Tensor& first, std::size_t rank,
-                   std::size_t field, std::size_t position) {
+                   const std::string& field, std::size_t position) {
   COHORT_CHECK(StringTensor::is(element) ||
                    (element.defined() && element.is_cpu() && element.layout() == at::kStrided),
                ErrorCode::invalid_argument,
                "[data.padded_batch] expected strings or dense tensors in host memory, got ",
-               element.toString(), " in field ", field, " of element ", position, " of the batch");
+               element.toString(), " in ", field, " of element ", position, " of the batch");
   COHORT_CHECK(element.scalar_type() == first.scalar_type() &&
                    element.dim() == static_cast<std::int64_t>(rank),
                ErrorCode::invalid_argument, "[data.padded_batch] expected ",
-               dtype_name(first.scalar_type()), " of ", rank, " dimensions in field ", field,
-               ", got ", TensorSpec::of(element).to_string(), " in element ", position,
-               " of the batch");
+               dtype_name(first.scalar_type()), " of ", rank, " dimensions in ", field, ", got ",
+               TensorSpec::of(element).to_string(), " in element ", position, " of the batch");
 }
 
 // The sizes of a row of the batch.
 Sizes room_for(const std::vector<at::Tensor>& elements, const FieldPadding& padding,
-               std::size_t field) {
+               const std::string& field) {
   const Sizes wanted = padding.sizes.value_or(Sizes(elements[0].dim(), -1));
   Sizes room = wanted;
   for (std::int64_t& size : room) size = std::max<std::int64_t>(size, 0);
@@ -56,8 +55,8 @@ Sizes room_for(const std::vector<at::Tensor>& elements, const FieldPadding& padd
       const std::int64_t size = elements[i].size(static_cast<std::int64_t>(dim));
       COHORT_CHECK(wanted[dim] < 0 || size <= wanted[dim], ErrorCode::data_loss,
                    "[data.padded_batch] expected elements that fit the padded shape ", show(wanted),
-                   " of field ", field, ", got ", TensorSpec::of(elements[i]).to_string(),
-                   " in element ", i, " of the batch; give a larger shape, or -1 for the longest");
+                   " of ", field, ", got ", TensorSpec::of(elements[i]).to_string(), " in element ",
+                   i, " of the batch; give a larger shape, or -1 for the longest");
       room[dim] = std::max(room[dim], size);
     }
   }
@@ -128,69 +127,151 @@ at::Tensor padded_strings(const std::vector<at::Tensor>& elements, const FieldPa
   return StringTensor(std::move(sizes), values);
 }
 
+bool is_sequence(const Nest& nest) {
+  return nest.kind() == Nest::Kind::list || nest.kind() == Nest::Kind::tuple;
+}
+
+// A vector of integers, or a list of integers and nulls (tf takes None for -1).
 bool is_shape(const Nest& nest) {
-  return (nest.kind() == Nest::Kind::list || nest.kind() == Nest::Kind::tuple) &&
-         std::all_of(nest.items().begin(), nest.items().end(),
-                     [](const Nest& item) { return item.kind() == Nest::Kind::integer; });
+  if (nest.is_tensor()) {
+    const at::Tensor& sizes = nest.tensor();
+    return sizes.defined() && sizes.dim() == 1 && c10::isIntegralType(sizes.scalar_type(), false);
+  }
+  return is_sequence(nest) &&
+         std::all_of(nest.items().begin(), nest.items().end(), [](const Nest& item) {
+           return item.kind() == Nest::Kind::integer || item.is_null();
+         });
 }
 
-// The parts of `given` that stand where `structure` has its leaves. `what` is for messages.
-void collect(const Nest& structure, const Nest& given, std::string_view what,
-             std::vector<Nest>& parts) {
-  if (structure.is_leaf()) {
-    parts.push_back(given);
-    return;
+Sizes sizes_of(const Nest& shape) {
+  if (shape.is_tensor()) {
+    const at::Tensor sizes = shape.tensor().to(at::kLong).contiguous();
+    return {sizes.data_ptr<std::int64_t>(), sizes.data_ptr<std::int64_t>() + sizes.numel()};
   }
-  const bool is_map = structure.kind() == Nest::Kind::map;
-  COHORT_CHECK(given.kind() == structure.kind() &&
-                   (is_map ? given.entries().size() == structure.entries().size()
-                           : given.items().size() == structure.items().size()),
-               ErrorCode::invalid_argument, "[data.padded_batch] expected ", what,
-               " in the structure of the elements, ", structure.structure(), ", got ",
-               given.structure());
-  if (!is_map) {
-    for (std::size_t i = 0; i < structure.items().size(); ++i) {
-      collect(structure.items()[i], given.items()[i], what, parts);
+  Sizes sizes;
+  for (const Nest& item : shape.items()) sizes.push_back(item.is_null() ? -1 : item.integer());
+  return sizes;
+}
+
+// A null for each of the items: no shape, but no choice for fields of a structure like that.
+bool is_nulls_for(const Nest& structure, const Nest& given) {
+  return is_sequence(structure) && is_sequence(given) && !given.items().empty() &&
+         given.items().size() == structure.items().size() &&
+         std::all_of(given.items().begin(), given.items().end(),
+                     [](const Nest& item) { return item.is_null(); });
+}
+
+// What was given for the fields, which lie where `structure` has its leaves. Used only from
+// paddings_of().
+class Given {
+ public:
+  // `argument`: its name; `is_part`: whether a nest is what one field takes.
+  Given(std::string_view argument, bool (*is_part)(const Nest& nest))
+      : argument_(argument), is_part_(is_part) {}
+
+  // One a field. One part, or a null, at a node of the structure is for all fields below it.
+  std::vector<Nest> for_fields(const Nest& structure, const Nest& given) {
+    parts_.clear();
+    collect(structure, given, "");
+    return std::move(parts_);
+  }
+
+ private:
+  void collect(const Nest& structure, const Nest& given, const std::string& path) {
+    const bool is_for_all = given.is_null() || (is_part_(given) && !is_nulls_for(structure, given));
+    if (structure.is_leaf() || is_for_all) {
+      parts_.resize(parts_.size() + structure.flatten().size(), given);
+      return;
     }
-    return;
+    if (structure.kind() == Nest::Kind::map) return collect_entries(structure, given, path);
+    check(is_sequence(given) && given.items().size() == structure.items().size(), structure, given,
+          path);
+    for (std::size_t i = 0; i < structure.items().size(); ++i) {
+      collect(structure.items()[i], given.items()[i], path + "[" + std::to_string(i) + "]");
+    }
   }
-  for (const auto& [key, inner] : structure.entries()) {
-    const auto found = given.entries().find(key);
-    COHORT_CHECK(found != given.entries().end(), ErrorCode::invalid_argument,
-                 "[data.padded_batch] expected ", what, " for '", key, "', got none");
-    collect(inner, found->second, what, parts);
+
+  void collect_entries(const Nest& structure, const Nest& given, const std::string& path) {
+    check(given.kind() == Nest::Kind::map, structure, given, path);
+    for (const auto& [key, part] : given.entries()) {
+      COHORT_CHECK(structure.entries().contains(key), ErrorCode::invalid_argument,
+                   "[data.padded_batch] expected ", argument_,
+                   " in the structure of the elements, ", structure.structure(), at(path),
+                   ", got one for '", key, "'");
+    }
+    for (const auto& [key, inner] : structure.entries()) {
+      const auto found = given.entries().find(key);
+      COHORT_CHECK(found != given.entries().end(), ErrorCode::invalid_argument,
+                   "[data.padded_batch] expected ", argument_, " for '", key, "'", at(path),
+                   ", got none; give it one, null for the default");
+      collect(inner, found->second, path + "['" + key + "']");
+    }
+  }
+
+  void check(bool is_alike, const Nest& structure, const Nest& given,
+             const std::string& path) const {
+    COHORT_CHECK(is_alike, ErrorCode::invalid_argument, "[data.padded_batch] expected ", argument_,
+                 " in the structure of the elements, ", structure.structure(), at(path), ", got ",
+                 given.structure());
+  }
+
+  static std::string at(const std::string& path) { return path.empty() ? "" : " at " + path; }
+
+  std::string_view argument_;
+  bool (*is_part_)(const Nest& nest);
+  std::vector<Nest> parts_;
+};
+
+// "field 0", and in a nest "field 2, ['b'][1]", in flatten order.
+void name_fields(const Nest& structure, const std::string& path, std::vector<std::string>& names) {
+  if (structure.is_leaf()) {
+    names.push_back("field " + std::to_string(names.size()) + (path.empty() ? "" : ", " + path));
+  } else if (structure.kind() == Nest::Kind::map) {
+    for (const auto& [key, inner] : structure.entries()) {
+      name_fields(inner, path + "['" + key + "']", names);
+    }
+  } else {
+    for (std::size_t i = 0; i < structure.items().size(); ++i) {
+      name_fields(structure.items()[i], path + "[" + std::to_string(i) + "]", names);
+    }
   }
 }
 
-std::optional<Sizes> shape_for(const TensorSpec& field, const Nest& given, std::size_t index) {
+std::optional<Sizes> shape_for(const TensorSpec& field, const Nest& given,
+                               const std::string& name) {
   if (given.is_null()) return std::nullopt;
   COHORT_CHECK(is_shape(given), ErrorCode::invalid_argument,
-               "[data.padded_batch] expected a list of integers in padded_shapes for field ", index,
+               "[data.padded_batch] expected a list of integers in padded_shapes for ", name,
                ", got ", given.structure());
-  Sizes shape;
-  for (const Nest& size : given.items()) shape.push_back(size.integer());
+  Sizes shape = sizes_of(given);
   COHORT_CHECK(!field.sizes || field.sizes->size() == shape.size(), ErrorCode::invalid_argument,
                "[data.padded_batch] expected a padded shape of ", field.sizes->size(),
-               " dimensions for field ", index, ", ", field.to_string(), ", got ", show(shape));
+               " dimensions for ", name, ", ", field.to_string(), ", got ", show(shape));
   for (std::size_t dim = 0; dim < shape.size(); ++dim) {
     COHORT_CHECK(shape[dim] >= -1, ErrorCode::invalid_argument,
-                 "[data.padded_batch] expected sizes >= -1 in the padded shape of field ", index,
-                 ", got ", show(shape));
+                 "[data.padded_batch] expected sizes >= -1 in the padded shape of ", name, ", got ",
+                 show(shape));
     COHORT_CHECK(!field.sizes || shape[dim] < 0 || (*field.sizes)[dim] <= shape[dim],
                  ErrorCode::invalid_argument,
                  "[data.padded_batch] expected a padded shape that elements ", field.to_string(),
-                 " of field ", index, " fit, got ", show(shape));
+                 " of ", name, " fit, got ", show(shape));
   }
   return shape;
 }
 
-at::Tensor value_for(const TensorSpec& field, const Nest& given, std::size_t index) {
+// Neither of a string where numbers are padded nor the other way round.
+bool is_value_for(const TensorSpec& field, const Nest& given) {
+  if (!given.is_leaf() || given.kind() == Nest::Kind::handle) return false;
+  if (!given.is_tensor()) return true;
+  const at::Tensor& value = given.tensor();
+  return value.defined() && value.dim() == 0 && value.scalar_type() == field.dtype;
+}
+
+at::Tensor value_for(const TensorSpec& field, const Nest& given, const std::string& name) {
   if (given.is_null()) return {};
-  COHORT_CHECK(given.is_leaf() &&
-                   (!given.is_tensor() || (given.tensor().defined() && given.tensor().dim() == 0 &&
-                                           given.tensor().scalar_type() == field.dtype)),
-               ErrorCode::invalid_argument, "[data.padded_batch] expected a scalar ",
-               dtype_name(field.dtype), " as the padding value of field ", index, ", got ",
+  COHORT_CHECK(is_value_for(field, given), ErrorCode::invalid_argument,
+               "[data.padded_batch] expected a scalar ", dtype_name(field.dtype),
+               " as the padding value of ", name, ", got ",
                given.is_tensor() ? TensorSpec::of(given.tensor()).to_string() : given.structure());
   try {
     at::Tensor value = tensor_of(given, field.dtype);
@@ -202,45 +283,41 @@ at::Tensor value_for(const TensorSpec& field, const Nest& given, std::size_t ind
                  ", got ", given.integer());
     return value;
   } catch (...) {
-    throw current_error().during("making padded_batch, the padding value of field " +
-                                 std::to_string(index));
+    throw current_error().during("making padded_batch, the padding value of " + name);
   }
 }
 
 }  // namespace
 
 at::Tensor padded(const std::vector<at::Tensor>& elements, const FieldPadding& padding,
-                  std::size_t field) {
+                  const std::string& field) {
   const Sizes room = room_for(elements, padding, field);
   return StringTensor::is(elements[0]) ? padded_strings(elements, padding, room)
                                        : padded_numbers(elements, padding, room);
 }
 
+std::vector<std::string> field_names(const Nest& structure) {
+  std::vector<std::string> names;
+  name_fields(structure, "", names);
+  return names;
+}
+
 std::vector<FieldPadding> paddings_of(const ElementSpec& spec, const Nest& shapes,
                                       const Nest& values) {
-  const std::size_t count = spec.fields.size();
-  std::vector<Nest> shape_parts;
-  std::vector<Nest> value_parts;
-  const bool is_one_shape =
-      shapes.is_null() || (shapes.kind() == Nest::Kind::list && is_shape(shapes));
-  if (is_one_shape) {
-    shape_parts.assign(count, shapes);
-  } else {
-    collect(spec.structure, shapes, "padded_shapes", shape_parts);
-  }
-  if (values.is_leaf()) {
-    value_parts.assign(count, values);
-  } else {
-    collect(spec.structure, values, "padding_values", value_parts);
-  }
+  const std::vector<std::string> names = field_names(spec.structure);
+  const std::vector<Nest> shape_parts =
+      Given("padded_shapes", is_shape).for_fields(spec.structure, shapes);
+  const std::vector<Nest> value_parts = Given("padding_values", [](const Nest& nest) {
+                                          return nest.is_leaf();
+                                        }).for_fields(spec.structure, values);
   std::vector<FieldPadding> paddings;
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; i < spec.fields.size(); ++i) {
     const TensorSpec& field = spec.fields[i];
     COHORT_CHECK(field.sizes || !shape_parts[i].is_null(), ErrorCode::invalid_argument,
-                 "[data.padded_batch] expected padded_shapes for field ", i, ", ",
+                 "[data.padded_batch] expected padded_shapes for ", names[i], ", ",
                  field.to_string(), ", whose rank is not known, got none");
-    paddings.push_back({.sizes = shape_for(field, shape_parts[i], i),
-                        .value = value_for(field, value_parts[i], i)});
+    paddings.push_back({.sizes = shape_for(field, shape_parts[i], names[i]),
+                        .value = value_for(field, value_parts[i], names[i])});
   }
   return paddings;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cohort/data/element.h"
@@ -17,13 +18,16 @@ struct FieldPadding {
   at::Tensor value;  // a scalar; undefined: 0, false or ""
 };
 
-// A row for each element. invalid_argument where dtypes or ranks differ, data_loss where an element
-// is longer than a given size.
+// What messages call the fields of elements: "field 0", and in a nest "field 2, ['b'][1]".
+std::vector<std::string> field_names(const Nest& structure);
+
+// A row for each element; `field` is its name. invalid_argument where dtypes or ranks differ,
+// data_loss where an element is longer than a given size.
 at::Tensor padded(const std::vector<at::Tensor>& elements, const FieldPadding& padding,
-                  std::size_t field);
+                  const std::string& field);
 
 // One padding a field: `shapes` and `values` as PaddedBatchOptions has them. invalid_argument where
-// they do not fit the spec.
+// they do not fit the spec, with the path of the field.
 std::vector<FieldPadding> paddings_of(const ElementSpec& spec, const Nest& shapes,
                                       const Nest& values);
 

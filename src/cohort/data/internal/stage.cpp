@@ -50,16 +50,13 @@ class SequentialRows final : public RowStage {
 
 }  // namespace
 
-std::size_t RowStream::skip_rows(std::size_t count) {
-  std::array<std::int64_t, 256> rows;
-  std::size_t skipped = 0;
-  while (skipped < count) {
-    const std::size_t wanted = std::min(rows.size(), count - skipped);
-    const std::size_t got = next_rows(std::span(rows).first(wanted));
-    skipped += got;
-    if (got < wanted) break;
-  }
-  return skipped;
+void Stage::listen_to(std::shared_ptr<const Cancellation> cancellation) {
+  if (!cancellation_) cancellation_ = std::move(cancellation);
+}
+
+void Stage::throw_cancelled() const {
+  internal::throw_error(ErrorCode::cancelled, "[data.", node_->op(),
+                        "] expected an iterator that runs, got one that was cancelled");
 }
 
 Nest Stage::pack(const Fields& fields) const {
@@ -73,6 +70,7 @@ std::int64_t Stage::next_batch(std::int64_t count, Fields& batch) {
   std::optional<Error> uneven;
   std::int64_t drawn = 0;
   for (; drawn < count; ++drawn) {
+    check_cancelled();
     try {
       if (!next(fields)) break;
     } catch (...) {
@@ -95,6 +93,7 @@ std::int64_t Stage::next_batch(std::int64_t count, Fields& batch) {
 std::int64_t Stage::skip(std::int64_t count) {
   Fields fields;
   for (std::int64_t i = 0; i < count; ++i) {
+    check_cancelled();
     try {
       if (!next(fields)) return i;
     } catch (const std::exception&) {
@@ -114,6 +113,7 @@ bool RowStage::next(Fields& fields) {
 std::int64_t RowStage::next_batch(std::int64_t count, Fields& batch) {
   batch_rows_.clear();
   while (batch_rows_.size() < static_cast<std::size_t>(count)) {
+    check_cancelled();
     const std::size_t filled = batch_rows_.size();
     const std::size_t wanted = std::min(kRowsAtOnce, static_cast<std::size_t>(count) - filled);
     batch_rows_.resize(filled + wanted);
@@ -127,6 +127,19 @@ std::int64_t RowStage::next_batch(std::int64_t count, Fields& batch) {
 
 std::int64_t RowStage::skip(std::int64_t count) {
   return static_cast<std::int64_t>(skip_rows(static_cast<std::size_t>(count)));
+}
+
+std::size_t RowStage::skip_rows(std::size_t count) {
+  std::array<std::int64_t, 256> rows;
+  std::size_t skipped = 0;
+  while (skipped < count) {
+    check_cancelled();
+    const std::size_t wanted = std::min(rows.size(), count - skipped);
+    const std::size_t got = next_rows(std::span(rows).first(wanted));
+    skipped += got;
+    if (got < wanted) break;
+  }
+  return skipped;
 }
 
 std::unique_ptr<Stage> start_rows(const Node& node, std::shared_ptr<const RowStore> store) {

@@ -25,7 +25,7 @@ class RowStream {
   // Writes the next rows; returns how many, fewer than asked only at the end.
   virtual std::size_t next_rows(std::span<std::int64_t> rows) = 0;
   // Passes over rows; returns how many there were.
-  virtual std::size_t skip_rows(std::size_t count);
+  virtual std::size_t skip_rows(std::size_t count) = 0;
   // How many follow, where that is known at once.
   virtual std::optional<std::int64_t> rows_left() const { return std::nullopt; }
 };
@@ -67,6 +67,8 @@ class Stage : public ElementSource {
   // Passes over elements, without making them where it can; returns how many there were. An element
   // that would have failed counts.
   virtual std::int64_t skip(std::int64_t count);
+  // The cancellation of the pipeline that it runs in; the first one stays. Node::start() calls it.
+  void listen_to(std::shared_ptr<const Cancellation> cancellation);
   // Not null: this stage's elements are these rows, and whoever draws from one draws from the
   // other.
   virtual RowStream* rows() { return nullptr; }
@@ -78,10 +80,18 @@ class Stage : public ElementSource {
 
  protected:
   const Node& node() const { return *node_; }
+  // Throws `cancelled` once nobody wants the pipeline's elements any more. A loop that may draw
+  // many elements of its input, or wait for long, before it hands on one calls it in each round.
+  void check_cancelled() const {
+    if (cancellation_ && cancellation_->is_cancelled()) throw_cancelled();
+  }
   bool stops_at_errors() const { return stops_at_errors_; }
 
  private:
+  [[noreturn]] void throw_cancelled() const;
+
   NodePtr node_;
+  std::shared_ptr<const Cancellation> cancellation_;  // null until Node::start() has ended
   bool stops_at_errors_ = false;
 };
 
@@ -92,6 +102,7 @@ class RowStage : public Stage, public RowStream {
   bool next(Fields& fields) final;
   std::int64_t next_batch(std::int64_t count, Fields& batch) final;
   std::int64_t skip(std::int64_t count) final;
+  std::size_t skip_rows(std::size_t count) override;
   RowStream* rows() final { return this; }
 
  private:

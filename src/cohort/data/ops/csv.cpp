@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // csv: the rows of CSV files as tuples of scalars.
-#include <ATen/ops/empty.h>
-
-#include <variant>
-
 #include "cohort/core/error.h"
 #include "cohort/data/internal/files/csv_row.h"
+#include "cohort/data/internal/files/csv_values.h"
 #include "cohort/data/internal/files/file_reader.h"
 #include "cohort/data/internal/nest_codec.h"
 #include "cohort/data/internal/op_table.h"
@@ -63,53 +60,17 @@ void check(const CsvOptions& options) {
   }
 }
 
-// A column's scalar. Used only from one row.
-struct Scalar {
-  const CsvColumn& column;
-  std::size_t number;
-
-  template <class T>
-  at::Tensor of(std::string_view text, bool is_missing) const {
-    const at::Tensor tensor = at::empty({}, column.dtype);
-    T& value = *tensor.data_ptr<T>();
-    if (is_missing) {
-      const Nest& given = *column.default_value;
-      value = given.kind() == Nest::Kind::integer ? static_cast<T>(given.integer())
-                                                  : static_cast<T>(given.real());
-      return tensor;
-    }
-    COHORT_CHECK(parse_number(text, value), ErrorCode::invalid_argument, "[data.csv] expected ",
-                 dtype_name(column.dtype), " in column ", number, ", got '", text.substr(0, 80),
-                 "'");
-    return tensor;
-  }
-
-  at::Tensor make(std::string_view text, const std::string& na_value) const {
-    const bool is_missing = text.empty() || text == na_value;
-    COHORT_CHECK(!is_missing || column.default_value, ErrorCode::invalid_argument,
-                 "[data.csv] expected a value in column ", number, ", which is required, got '",
-                 text, "'; give the column a default");
-    switch (column.dtype) {
-      case at::ScalarType::Int:
-        return of<std::int32_t>(text, is_missing);
-      case at::ScalarType::Long:
-        return of<std::int64_t>(text, is_missing);
-      case at::ScalarType::Float:
-        return of<float>(text, is_missing);
-      case at::ScalarType::Double:
-        return of<double>(text, is_missing);
-      default:
-        return StringTensor(is_missing ? column.default_value->text() : std::string(text));
-    }
-  }
-};
+CsvOptions checked(CsvOptions options) {
+  check(options);
+  return options;
+}
 
 class CsvNode final : public FileReaderNode {
  public:
   CsvNode(FileNames names, CsvOptions options)
-      : FileReaderNode(kCsvName, std::move(names), options.file), options_(std::move(options)) {
-    check(options_);
-  }
+      : FileReaderNode(kCsvName, std::move(names), options.file),
+        options_(checked(std::move(options))),
+        rows_(options_) {}
 
   // Not that of the file names.
   Nest structure() const override { return spec().structure; }
@@ -142,23 +103,9 @@ class CsvNode final : public FileReaderNode {
   }
 
   void make_element(std::string_view row, Fields& fields) const override {
-    thread_local CsvFields texts;  // its memory serves the next row
-    texts.parse(row, options_.delimiter);
-    const bool takes_all = options_.select_columns.empty();
-    const std::size_t wanted = options_.columns.size();
-    COHORT_CHECK(!takes_all || texts.size() == wanted, ErrorCode::invalid_argument,
-                 "[data.csv] expected ", wanted, " fields in a row, got ", texts.size());
-    Fields made;
-    for (std::size_t i = 0; i < wanted; ++i) {
-      const auto number = takes_all ? i : static_cast<std::size_t>(options_.select_columns[i]);
-      COHORT_CHECK(number < texts.size(), ErrorCode::invalid_argument,
-                   "[data.csv] expected at least ", number + 1, " fields in a row, got ",
-                   texts.size());
-      made.push_back(Scalar{options_.columns[i], number}.make(texts[number], options_.na_value));
-    }
-    fields = std::move(made);
+    rows_.read(row, fields);
   }
-  bool makes_strings() const override { return false; }
+  std::unique_ptr<ValueBatch> start_batch() const override { return rows_.start_batch(); }
 
  protected:
   // A tuple even of one column.
@@ -175,6 +122,7 @@ class CsvNode final : public FileReaderNode {
 
  private:
   CsvOptions options_;
+  CsvRowReader rows_;
 };
 
 std::vector<CsvColumn> columns_from(AttributeReader& attributes) {

@@ -43,10 +43,83 @@ Dataset suite_csv(CsvOptions options) {
 
 INSTANTIATE_TEST_SUITE_P(
     Csv, DatasetOp,
-    ::testing::Values(DatasetOpCase{"Plain", [] { return suite_csv({}); }},
-                      DatasetOpCase{"Parallel",
-                                    [] { return suite_csv({.file = {.num_parallel_reads = 2}}); }},
-                      DatasetOpCase{"Batched", [] { return suite_csv({}).batch(2); }}));
+    ::testing::Values(
+        DatasetOpCase{"Plain", [] { return suite_csv({}); }},
+        DatasetOpCase{"Parallel", [] { return suite_csv({.file = {.num_parallel_reads = 2}}); }},
+        DatasetOpCase{"Batched", [] { return suite_csv({}).batch(2); }},
+        DatasetOpCase{"Choice", [] { return suite_csv({}).shuffle(2, {.seed = 1}).batch(2); }}));
+
+TEST_F(Csv, MakesWholeBatchesOfTheSameValues) {
+  EXPECT_THAT(elements_of(suite_csv({}).batch(2)),
+              ElementsAre("([1, 2], [0.5, -1], ['a', 'b,c'])", "([3], [2.5], ['none'])"));
+  const CsvColumn real{.dtype = at::kDouble, .default_value = 1};
+  const CsvOptions options{
+      .columns = {{.dtype = at::kInt}, real, kText}, .select_columns = {1, 2, 4}, .na_value = "NA"};
+  EXPECT_THAT(elements_of(csv("x,1,NA,x,a\nx,-2, 0x1p1 ,x,\"\"\"b\"\n", options).batch(2)),
+              ElementsAre("([1, -2], [1, 2], ['a', '\"b'])"));
+}
+
+TEST_F(Csv, MakesBatchesLargerThanItsFirstMemory) {
+  std::string text;
+  std::int64_t sum = 0;
+  for (std::int64_t i = 0; i < 10'000; ++i) {
+    text += std::to_string(i) + ",s" + std::to_string(i) + "\n";
+    sum += i;
+  }
+  const CsvOptions options{.columns = {kWhole, kText}};
+  for (const std::int64_t size : {1, 7, 5'000, 10'000, 20'000}) {
+    std::int64_t seen = 0;
+    for (const Nest& batch : csv(text, options).batch(size)) {
+      const at::Tensor& numbers = batch.items()[0].tensor();
+      const StringTensor strings = batch.items()[1].strings();
+      for (std::int64_t i = 0; i < numbers.numel(); ++i) {
+        const auto number = numbers[i].item<std::int64_t>();
+        seen += number;
+        ASSERT_EQ(strings[i], "s" + std::to_string(number));
+      }
+    }
+    EXPECT_EQ(seen, sum) << size;
+  }
+}
+
+TEST_F(Csv, LosesNothingBehindABadRowOfABatch) {
+  const CsvOptions options{.columns = {kText, kWhole}};
+  EXPECT_THAT(
+      elements_of(csv("a,1\nb,x\nc,3\nd,4\ne\n", options).batch(2)),
+      ElementsAre("error invalid_argument", "(['c', 'd'], [3, 4])", "error invalid_argument"));
+  Iterator iterator = csv("1\nx1\n", {.columns = {kWhole}}).batch(2).iterator();
+  EXPECT_THAT(error_of([&] { iterator.try_next(); }).what(),
+              AllOf(HasSubstr("int64 in column 0, got 'x1'"), HasSubstr(directory_.file("c.csv")),
+                    HasSubstr("byte 5")));
+}
+
+TEST_F(Csv, FindsRowsOfEveryKindAcrossBuffers) {
+  for (const std::string_view end : {"\n", "\r\n", "\r"}) {
+    std::string text;
+    std::vector<std::string> expected;
+    for (int i = 0; i < 3'000; ++i) {
+      const bool is_quoted = i % 1'000 > 990;
+      text += is_quoted ? "\"q\n" + std::to_string(i) + "\"" : "p" + std::to_string(i);
+      text += end;
+      expected.push_back("('" + std::string(is_quoted ? "q\n" : "p") + std::to_string(i) + "')");
+    }
+    const Dataset dataset = Dataset::csv(StringTensor(directory_.write("t", text)),
+                                         {.columns = {kText}, .file = {.buffer_bytes = 1}});
+    EXPECT_EQ(elements_of(dataset), expected);
+  }
+}
+
+TEST(NextCharacter, IsFoundAgainWhereTheTextWasCutOrGrew) {
+  NextCharacter comma(',');
+  constexpr std::string_view kLetters = "ab,cd,ef";
+  EXPECT_EQ(comma.find_in(kLetters.substr(0, 2), 0), std::string_view::npos);
+  EXPECT_EQ(comma.find_in(kLetters, 0), 2U);
+  EXPECT_EQ(comma.find_in(kLetters.substr(1), 1), 1U);
+  EXPECT_EQ(comma.find_in(kLetters.substr(3), 3), 2U);
+  EXPECT_EQ(comma.find_in(kLetters.substr(6), 6), std::string_view::npos);
+  comma.restart();
+  EXPECT_EQ(comma.find_in(kLetters, 0), 2U);
+}
 
 TEST_F(Csv, YieldsRowsAsTuples) {
   EXPECT_THAT(elements_of(suite_csv({})),

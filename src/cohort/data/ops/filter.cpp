@@ -84,6 +84,7 @@ class FilterStage final : public Stage {
 
   bool next(Fields& fields) override {
     for (std::int64_t passed_over = 0; passed_over < passed_over_max_; ++passed_over) {
+      check_cancelled();
       const std::uint64_t index = next_index_++;
       if (!input_->next(fields)) return false;
       if (keeps(fields, index)) return true;

@@ -18,6 +18,7 @@ class IgnoreErrorsStage final : public Stage {
 
   bool next(Fields& fields) override {
     while (true) {
+      check_cancelled();
       try {
         return input_->next(fields);
       } catch (...) {

@@ -222,14 +222,14 @@ class MapStage final : public Stage {
 };
 
 std::unique_ptr<Stage> MapNode::make_stage(const StageContext& context) const {
-  std::unique_ptr<Stage> from = input().start(context.input(0));
   if (options_.num_parallel_calls == 0 || context.purpose() != Purpose::run) {
-    return std::make_unique<MapStage>(*this, std::move(from), context);
+    return std::make_unique<MapStage>(*this, input().start(context.input(0)), context);
   }
+  const StageContext before = context.with_own_cancellation();
   const auto calls =
       std::make_shared<MapCalls>(*this, context.selection());  // std::function copies
   return start_parallel_calls(
-      *this, std::move(from),
+      *this, before.cancellation(), input().start(before.input(0)),
       [calls, entry = entry_of(*this, context)](Fields& fields, std::uint64_t index,
                                                 std::uint64_t seed) {
         const Working working(entry);

@@ -27,14 +27,16 @@ class PaddedBatchStage final : public Stage {
     std::vector<Fields> columns(paddings_.size());
     std::int64_t count = 0;
     for (; count < size_; ++count) {
+      check_cancelled();
       Fields element;
       if (!input_->next(element)) break;
       add(std::move(element), columns);
     }
     if (count == 0 || (count < size_ && drop_remainder_)) return false;
+    if (names_.empty()) names_ = field_names(node().structure());
     fields.clear();
     for (std::size_t i = 0; i < columns.size(); ++i) {
-      fields.push_back(padded(columns[i], paddings_[i], i));
+      fields.push_back(padded(columns[i], paddings_[i], names_.at(i)));
     }
     return true;
   }
@@ -54,6 +56,7 @@ class PaddedBatchStage final : public Stage {
   std::int64_t size_;
   bool drop_remainder_;
   const std::vector<FieldPadding>& paddings_;  // of the node
+  std::vector<std::string> names_;             // of the fields, for messages
 };
 
 class PaddedBatchNode final : public Node {

@@ -93,6 +93,72 @@ TEST(PaddedBatch, TakesAShapeAndAValueForEachField) {
               ElementsAre("{a: [[7, 7], [1, 7]], b: ([[0.5, 1.5], [0.5, 0.5]], [0, 1])}"));
 }
 
+// {a: x times x, b: (x + 1 words, x)}
+Dataset nested() {
+  return rows(2).map([](at::Tensor element) {
+    const auto x = element.item<std::int64_t>();
+    const auto words = static_cast<std::size_t>(x + 1);
+    return Nest::map(
+        {{"a", at::full({x}, x, at::kLong)},
+         {"b", Nest::tuple({StringTensor({x + 1}, std::vector<std::string>(words, "w")),
+                            at::scalar_tensor(x, at::kLong)})}});
+  });
+}
+
+std::string padded_to(const Nest& shapes, const Nest& values = {}) {
+  return elements_of(nested().padded_batch(2, {.padded_shapes = shapes, .padding_values = values}))
+      .at(0);
+}
+
+// Shapes were lists of numbers alone: neither a vector nor null for -1, as tf has them, nor a list
+// beside a tuple.
+TEST(PaddedBatch, TakesShapesAsTheyAreWrittenInTf) {
+  const std::string all = "{a: [[0, 0], [1, 0]], b: ([['w', ''], ['w', 'w']], [0, 1])}";
+  const Nest null;
+  const Nest vector = at::full({1}, 2, at::kInt);
+  EXPECT_EQ(padded_to(Nest::map({{"a", vector}, {"b", Nest::tuple({shape({null}), shape({})})}})),
+            all);
+  EXPECT_EQ(padded_to(Nest::map({{"a", Nest::tuple({2})}, {"b", Nest::list({shape({-1}), null})}})),
+            all);
+  EXPECT_EQ(padded_to(Nest::map({{"a", shape({2})}, {"b", null}})), all);
+  EXPECT_EQ(padded_to(Nest::map({{"a", shape({2})}, {"b", Nest::list({null, null})}})), all);
+}
+
+TEST(PaddedBatch, TakesAValueForAPartOfTheStructure) {
+  const Nest shapes = Nest::map({{"a", shape({1})}, {"b", Nest::tuple({shape({3}), shape({})})}});
+  EXPECT_EQ(padded_to(shapes, Nest::map({{"a", 7}, {"b", Nest::tuple({"?", Nest()})}})),
+            "{a: [[7], [1]], b: ([['w', '?', '?'], ['w', 'w', '?']], [0, 1])}");
+  EXPECT_EQ(padded_to(shapes, Nest::map({{"a", Nest()}, {"b", Nest::list({"?", 5})}})),
+            "{a: [[0], [1]], b: ([['w', '?', '?'], ['w', 'w', '?']], [0, 1])}");
+}
+
+// Messages named fields by their number alone.
+TEST(PaddedBatch, NamesThePathOfAField) {
+  const auto message = [](const Nest& shapes, const Nest& values) {
+    return error_of([&] { padded_to(shapes, values); }).what();
+  };
+  const auto shapes = [](Nest words) {
+    return Nest::map({{"a", Nest()}, {"b", Nest::tuple({std::move(words), Nest()})}});
+  };
+  EXPECT_THAT(message(shapes(shape({2, 2})), {}),
+              HasSubstr("a padded shape of 1 dimensions for field 1, ['b'][0], string["));
+  EXPECT_THAT(message(shapes(shape({-2})), {}),
+              HasSubstr("sizes >= -1 in the padded shape of field 1, ['b'][0], got [-2]"));
+  EXPECT_THAT(message(shapes("x"), {}),
+              HasSubstr("a list of integers in padded_shapes for field 1, ['b'][0], got text"));
+  EXPECT_THAT(message({}, -1), HasSubstr("the padding value of field 1, ['b'][0]"));
+  EXPECT_THAT(
+      message(Nest::map({{"a", Nest()}, {"b", shape({shape({1}), shape({}), 1})}}), {}),
+      HasSubstr("padded_shapes in the structure of the elements, (int, int) at ['b'], got"));
+  EXPECT_THAT(message(Nest::map({{"a", Nest()}}), {}),
+              HasSubstr("expected padded_shapes for 'b', got none"));
+  EXPECT_THAT(message({}, Nest::map({{"a", 1}, {"b", Nest()}, {"c", 1}})),
+              HasSubstr("expected padding_values in the structure of the elements"));
+  EXPECT_THAT(
+      message(shapes(shape({1})), {}),
+      HasSubstr("fit the padded shape [1] of field 1, ['b'][0], got string[2] in element 1"));
+}
+
 TEST(PaddedBatch, KnowsTheSizesThatItsInputKnows) {
   const Dataset rows = Dataset::from_tensor_slices(at::arange(6).view({3, 2}));
   EXPECT_EQ(rows.padded_batch(2).element_spec().to_string(), "int64[?, 2]");

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <functional>
+#include <stop_token>
 #include <thread>
 
 #include "cohort/core/error.h"
@@ -28,20 +30,32 @@ constexpr std::size_t kBytesMax = 256 << 20;
 // Owns its thread, which alone touches the input while it runs. Used from one thread at a time.
 class PrefetchStage final : public Stage {
  public:
-  PrefetchStage(const Node& node, std::unique_ptr<Stage> input, std::size_t elements_max)
-      : Stage(node), input_(std::move(input)), elements_max_(elements_max) {}
+  // `cancellation` is that of the input, which this cancels at its end.
+  PrefetchStage(const Node& node, std::shared_ptr<Cancellation> cancellation,
+                std::unique_ptr<Stage> input, std::size_t elements_max)
+      : Stage(node),
+        input_cancellation_(std::move(cancellation)),
+        input_(std::move(input)),
+        elements_max_(elements_max),
+        wake_(input_cancellation_->token(), [this] { wake_all(); }) {}
 
-  ~PrefetchStage() override { stop(); }
+  ~PrefetchStage() override {
+    input_cancellation_->cancel();
+    stop();
+  }
 
   bool next(Fields& fields) override {
+    check_cancelled();
     if (!thread_.joinable()) start();
     Item item;
     {
       const Waiting waiting;
       await_briefly();
       const Lock lock(mutex_);
-      changed_.wait(mutex_, Deadline(),
-                    [this]() COHORT_REQUIRES(mutex_) { return !ready_.empty() || is_at_end_; });
+      changed_.wait(mutex_, Deadline(), [this]() COHORT_REQUIRES(mutex_) {
+        return !ready_.empty() || is_at_end_ || is_cancelled();
+      });
+      check_cancelled();
       if (ready_.empty()) return false;
       item = std::move(ready_.front());
       ready_.pop_front();
@@ -90,6 +104,11 @@ class PrefetchStage final : public Stage {
     thread_ = std::thread([this] { produce(); });
   }
 
+  void wake_all() const {
+    { const Lock lock(mutex_); }  // whoever looked before the cancellation waits by now
+    changed_.notify_all();
+  }
+
   void stop() const {
     {
       const Lock lock(mutex_);
@@ -118,11 +137,14 @@ class PrefetchStage final : public Stage {
     return ready_.empty() || (ready_.size() < elements_max_ && bytes_ < kBytesMax);
   }
 
+  bool is_cancelled() const { return input_cancellation_->is_cancelled(); }
+
   bool wait_for_room() {
     const Lock lock(mutex_);
-    changed_.wait(mutex_, Deadline(),
-                  [this]() COHORT_REQUIRES(mutex_) { return must_stop_ || has_room(); });
-    return !must_stop_;
+    changed_.wait(mutex_, Deadline(), [this]() COHORT_REQUIRES(mutex_) {
+      return must_stop_ || is_cancelled() || has_room();
+    });
+    return !must_stop_ && !is_cancelled();
   }
 
   void produce() {
@@ -145,6 +167,7 @@ class PrefetchStage final : public Stage {
     }
   }
 
+  const std::shared_ptr<Cancellation> input_cancellation_;
   std::unique_ptr<Stage> input_;
   std::size_t elements_max_;
   mutable Mutex mutex_;
@@ -156,6 +179,7 @@ class PrefetchStage final : public Stage {
   int waits_to_sleep_ = 0;
   mutable bool must_stop_ COHORT_GUARDED_BY(mutex_) = false;
   mutable std::thread thread_;
+  std::stop_callback<std::function<void()>> wake_;  // uses what is above
 };
 
 class PrefetchNode final : public Node {
@@ -175,12 +199,13 @@ class PrefetchNode final : public Node {
   }
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
-    std::unique_ptr<Stage> from = input().start(context.input(0));
+    const StageContext before = context.with_own_cancellation();
+    std::unique_ptr<Stage> from = input().start(before.input(0));
     // Row numbers cost less than handing them over.
     if (context.purpose() != Purpose::run || buffer_size_ == 0 || from->rows() != nullptr)
       return from;
     const std::int64_t elements = buffer_size_ < 0 ? kTunedElements : buffer_size_;
-    return std::make_unique<PrefetchStage>(*this, std::move(from),
+    return std::make_unique<PrefetchStage>(*this, before.cancellation(), std::move(from),
                                            static_cast<std::size_t>(elements));
   }
 

@@ -169,6 +169,7 @@ class RebatchStage final : public Stage {
 
   void read(std::int64_t rows) {
     while (held_.count() < rows && !is_at_end_) {
+      check_cancelled();
       Fields batch;
       is_at_end_ = !input_->next(batch);
       if (!is_at_end_) held_.add(std::move(batch));

@@ -78,6 +78,7 @@ class RowRepeat final : public RowStage {
   std::size_t next_rows(std::span<std::int64_t> rows) override {
     std::size_t filled = 0;
     while (filled < rows.size() && epochs_.current() != nullptr) {
+      check_cancelled();
       const std::size_t got = epochs_.current()->rows()->next_rows(rows.subspan(filled));
       if (got > 0) epochs_.note_yield();
       filled += got;
@@ -100,6 +101,7 @@ class ElementRepeat final : public Stage {
 
   bool next(Fields& fields) override {
     while (epochs_.current() != nullptr) {
+      check_cancelled();
       try {
         if (epochs_.current()->next(fields)) {
           epochs_.note_yield();
@@ -120,6 +122,7 @@ class ElementRepeat final : public Stage {
     std::optional<Error> uneven;
     std::int64_t filled = 0;
     while (filled < count && epochs_.current() != nullptr) {
+      check_cancelled();
       Fields part;
       std::int64_t got = 0;
       try {

@@ -87,6 +87,7 @@ class ElementShard final : public Stage {
       std::rethrow_exception(error.error);
     }
     while (true) {
+      check_cancelled();
       const bool is_ours = position_ % shard_.count == shard_.index;
       ++position_;  // also where next() throws: the error takes the element's place
       if (!input_->next(fields)) return false;
@@ -119,6 +120,7 @@ class ElementShard final : public Stage {
   void look_ahead() {
     Fields unused;
     for (; position_ < shard_.count; ++position_) {
+      check_cancelled();
       bool has_next = true;
       try {
         has_next = input_->next(unused);

@@ -186,6 +186,7 @@ class RowShuffle final : public RowStage {
 
   void fill() {
     while (buffer_.size() < capacity_ && !state_.is_at_end) {
+      check_cancelled();
       const std::size_t filled = buffer_.size();
       const std::size_t wanted = std::min(kRowsAtOnce, capacity_ - filled);
       if (buffer_.capacity() < filled + wanted) reserve(filled + wanted);
@@ -216,7 +217,10 @@ class ElementShuffle final : public Stage {
   bool next(Fields& fields) override {
     refill_hole();
     Fields element;
-    while (buffer_.size() < capacity_ && read(element)) buffer_.push_back(std::move(element));
+    while (buffer_.size() < capacity_ && read(element)) {
+      buffer_.push_back(std::move(element));
+      check_cancelled();
+    }
     if (buffer_.empty()) return false;
     hole_ = static_cast<std::int64_t>(state_.draws.below(buffer_.size()));
     fields = std::move(buffer_[static_cast<std::size_t>(hole_)]);

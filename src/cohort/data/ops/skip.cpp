@@ -60,6 +60,7 @@ class ElementSkip final : public Stage {
   // An error in an element that is passed over is thrown: nothing is lost silently.
   bool next(Fields& fields) override {
     while (left_ > 0) {
+      check_cancelled();
       --left_;
       if (!input_->next(fields)) left_ = 0;
     }

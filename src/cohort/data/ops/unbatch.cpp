@@ -38,6 +38,7 @@ class UnbatchStage final : public Stage {
     std::exception_ptr first_error;
     std::int64_t got = 0;
     while (got < count) {
+      check_cancelled();
       try {
         if (!find_batch()) break;
       } catch (...) {
@@ -61,6 +62,7 @@ class UnbatchStage final : public Stage {
   std::int64_t skip(std::int64_t count) override {
     std::int64_t skipped = 0;
     while (skipped < count) {
+      check_cancelled();
       try {
         if (!find_batch()) break;
       } catch (const std::exception&) {
@@ -111,6 +113,7 @@ class UnbatchStage final : public Stage {
   // A batch with a row left, or false at the end. A batch of unequal fields is lost with its error.
   bool find_batch() {
     while (row_ == count_) {
+      check_cancelled();
       set_batch({});
       Fields batch;
       if (!input_->next(batch)) return false;

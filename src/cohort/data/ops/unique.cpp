@@ -41,6 +41,7 @@ class UniqueStage final : public Stage {
   bool next(Fields& fields) override {
     while (input_->next(fields)) {
       if (seen_.insert(key_of(fields)).second) return true;
+      check_cancelled();
     }
     return false;
   }

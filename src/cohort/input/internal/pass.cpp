@@ -96,7 +96,7 @@ std::vector<std::unique_ptr<MultiDeviceIterator>> Pass::open(
         std::move(feed), std::move(devices),
         MultiDeviceOptions{.buffer_size = plan_->options().buffer_size(),
                            .fetch_to_device = plan_->options().fetch_to_device.value_or(true),
-                           .error_takes_round = state.is_own && plan_->is_by_index(),
+                           .error_turn = plan_->error_turn(state.dealing, state.is_own),
                            .memory = host.memory}));
     feeds.back()->requeue(std::move(undelivered));
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/data/cancellable.h"
 #include "cohort/data/never_fails.h"
 #include "cohort/input/internal/read_ahead.h"
 
@@ -117,7 +118,13 @@ PipelineId Plan::own_pipeline(Dealing dealing, std::size_t feed) const {
 
 std::unique_ptr<ElementSource> Plan::open(Dealing dealing, const PipelineId& id,
                                           const RunOptions& run) const {
-  return std::make_unique<ReadAhead>(dataset_of(dealing, id).source(run), read_ahead(dealing));
+  const std::size_t ahead = read_ahead(dealing);
+  const Dataset dataset = dataset_of(dealing, id);
+  std::stop_source stop;
+  return std::make_unique<ReadAhead>(
+      stop,
+      ahead == 0 ? dataset.source(run) : data::cancellable_source(dataset, run, stop.get_token()),
+      ahead);
 }
 
 Dataset Plan::dataset_of(Dealing dealing, const PipelineId& id) const {

@@ -11,6 +11,7 @@
 
 #include "cohort/input/distributed_dataset.h"
 #include "cohort/input/internal/cutter.h"
+#include "cohort/input/multi_device_iterator.h"
 
 namespace cohort::input {
 
@@ -68,6 +69,12 @@ class Plan {
   // all workers, and the next step is the next batch everywhere.
   bool errors_cost_batch() const { return dealing_ == Dealing::by_data || is_by_index_; }
   bool is_by_index() const { return is_by_index_; }
+  // What an error of a feed costs its replicas. Where a worker's feed is cut from batches, or made
+  // by a rebatching, the whole batch is lost with one error, which so is a round already.
+  ErrorTurn error_turn(Dealing dealing, bool is_own) const {
+    const bool has_whole_elements = dealing == Dealing::by_function || (is_own && is_by_index_);
+    return has_whole_elements ? ErrorTurn::round : ErrorTurn::none;
+  }
   // No element can fail.
   bool never_fails() const;
 

@@ -7,8 +7,11 @@
 
 namespace cohort::input {
 
-ReadAhead::ReadAhead(std::unique_ptr<ElementSource> source, std::size_t elements_max)
-    : source_(std::move(source)), elements_max_(elements_max) {}
+ReadAhead::ReadAhead(std::stop_source source_stop, std::unique_ptr<ElementSource> source,
+                     std::size_t elements_max)
+    : source_stop_(std::move(source_stop)),
+      source_(std::move(source)),
+      elements_max_(elements_max) {}
 
 bool ReadAhead::next(Fields& fields) {
   if (elements_max_ > 0 && !thread_.joinable()) start();

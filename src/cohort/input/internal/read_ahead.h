@@ -6,6 +6,7 @@
 #include <deque>
 #include <exception>
 #include <memory>
+#include <stop_token>
 #include <thread>
 
 #include "cohort/core/mutex.h"
@@ -18,9 +19,14 @@ namespace cohort::input {
 // a time.
 class ReadAhead final : public ElementSource {
  public:
-  // 0: no thread.
-  ReadAhead(std::unique_ptr<ElementSource> source, std::size_t elements_max);
-  ~ReadAhead() override { stop(); }
+  // 0: no thread. `source` was opened with the token of `source_stop`, so that the end of this need
+  // not wait until the source has filled what it fills.
+  ReadAhead(std::stop_source source_stop, std::unique_ptr<ElementSource> source,
+            std::size_t elements_max);
+  ~ReadAhead() override {
+    source_stop_.request_stop();
+    stop();
+  }
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
@@ -43,6 +49,7 @@ class ReadAhead final : public ElementSource {
   void produce();
   bool wait_for_room();
 
+  std::stop_source source_stop_;
   std::unique_ptr<ElementSource> source_;
   std::size_t elements_max_;
   mutable Mutex mutex_;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -33,6 +34,9 @@ class WorkerIterator {
   // Up to `count` elements, which next() will still give. Fewer at the end and before an error,
   // which next() throws then; throws where the first one is an error, or has a field of strings.
   std::vector<Fields> peek(std::size_t count);
+  // Nobody wants an element any more: fills and waits of the pipeline stop, and who draws gets
+  // `cancelled`.
+  void cancel() noexcept { stop_.request_stop(); }
 
  private:
   void start() COHORT_REQUIRES(mutex_);
@@ -41,6 +45,7 @@ class WorkerIterator {
   void throw_peeked_error() COHORT_REQUIRES(mutex_);
 
   const RunOptions options_;
+  std::stop_source stop_;
   Mutex mutex_;
   std::optional<Dataset> dataset_;
   std::unique_ptr<ElementSource> source_ COHORT_GUARDED_BY(mutex_);
@@ -50,8 +55,8 @@ class WorkerIterator {
   std::uint64_t taken_ COHORT_GUARDED_BY(mutex_) = 0;  // elements and errors that callers have
 };
 
-// Iterators that nobody asks any more end on threads of their own: a pipeline's threads may be in a
-// call that takes for ever. Thread-safe.
+// Iterators that nobody asks any more are cancelled and end on threads of their own: a pipeline's
+// threads may be in a call of a user's function that takes for ever. Thread-safe.
 class IteratorTable {
  public:
   ~IteratorTable();
@@ -63,6 +68,8 @@ class IteratorTable {
   void use(std::uint64_t id, std::function<void(WorkerIterator& iterator)> body) const;
   // Returns when they have ended, or after a moment.
   void release(const std::vector<std::uint64_t>& ids);
+  // Cancels all, for who waits for a draw to end before end() is called.
+  void cancel() noexcept;
   // Releases all and waits until all iterators of this process have ended, and the threads that
   // use them; false at the deadline.
   bool end(Deadline deadline) noexcept;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/files/csv_row.h"
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 
@@ -32,7 +33,9 @@ class RowWalk {
           }
           break;
         case State::quoted:
-          if (c == '"') state_ = State::quote;
+          i = text.find('"', i);
+          if (i == std::string_view::npos) return i;
+          state_ = State::quote;
           break;
         case State::quote:
           if (ends_row(c)) return i;
@@ -71,12 +74,18 @@ bool drop_plus(std::string_view& text) {
   return !text.starts_with('-');
 }
 
+// Without blanks, signs and prefixes that from_chars does not know.
 template <class T>
-bool parse_integer(std::string_view text, T& value) {
-  text = trimmed(text);
-  if (!drop_plus(text)) return false;
+bool parse_plain(std::string_view text, T& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size();
+}
+
+template <class T>
+bool parse_integer(std::string_view text, T& value) {
+  if (parse_plain(text, value)) return true;
+  text = trimmed(text);
+  return drop_plus(text) && parse_plain(text, value);
 }
 
 // Too large a number is infinite, too small a one is 0.
@@ -90,6 +99,7 @@ T out_of_range_value(std::string_view digits) {
 
 template <class T>
 bool parse_real(std::string_view text, T& value) {
+  if (parse_plain(text, value)) return true;
   text = trimmed(text);
   if (!drop_plus(text)) return false;
   const bool is_negative = text.starts_with('-');
@@ -112,12 +122,37 @@ bool parse_real(std::string_view text, T& value) {
 
 }  // namespace
 
+std::size_t NextCharacter::find_in(std::string_view text, std::uint64_t offset) {
+  if (at_ < offset) {
+    at_ = offset;
+    is_found_ = false;
+  }
+  if (!is_found_) {
+    const std::size_t found = text.find(character_, at_ - offset);
+    is_found_ = found != std::string_view::npos;
+    at_ = offset + (is_found_ ? found : text.size());
+  }
+  return is_found_ ? at_ - offset : std::string_view::npos;
+}
+
+void CsvScanner::seek(std::uint64_t offset) {
+  window_.seek(offset);
+  for (NextCharacter* next : {&newline_, &return_, &quote_}) next->restart();
+}
+
+std::size_t CsvScanner::plain_end(std::string_view seen) {
+  const std::uint64_t offset = window_.offset();
+  const std::size_t end = std::min(newline_.find_in(seen, offset), return_.find_in(seen, offset));
+  return quote_.find_in(seen, offset) < end ? std::string_view::npos : end;
+}
+
 bool CsvScanner::next_row(std::string_view& row) {
   std::string_view seen = window_.peek(1);
   if (seen.empty()) return false;
   RowWalk walk(delimiter_);
   std::size_t searched = 0;
-  std::size_t end = walk.find_end(seen, 0);
+  std::size_t end = plain_end(seen);
+  if (end == std::string_view::npos) end = walk.find_end(seen, 0);
   while (end == std::string_view::npos) {
     searched = seen.size();
     seen = window_.peek(searched + 1);
@@ -156,9 +191,21 @@ std::string_view CsvFields::unescaped(std::string_view quoted) {
   return texts_.emplace_back(std::move(text));
 }
 
+void CsvFields::cut_at(std::string_view row, char delimiter) {
+  const char* begin = row.data();
+  const char* const end = row.data() + row.size();
+  for (const char* at = begin; at != end; ++at) {
+    if (*at != delimiter) continue;
+    fields_.emplace_back(begin, static_cast<std::size_t>(at - begin));
+    begin = at + 1;
+  }
+  fields_.emplace_back(begin, static_cast<std::size_t>(end - begin));
+}
+
 void CsvFields::parse(std::string_view row, char delimiter) {
   fields_.clear();
-  texts_.clear();
+  if (!texts_.empty()) texts_.clear();
+  if (row.find('"') == std::string_view::npos) return cut_at(row, delimiter);
   std::size_t begin = 0;
   while (true) {
     std::size_t end = 0;

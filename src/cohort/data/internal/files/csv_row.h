@@ -13,6 +13,23 @@
 
 namespace cohort::data {
 
+// Finds the next of a character in a text that is passed over piece by piece, and looks at each
+// byte once however many pieces there are. Used from one scan.
+class NextCharacter {
+ public:
+  explicit NextCharacter(char character) : character_(character) {}
+
+  // Where the first one in `text` is, npos without one. `offset`: of the text in the file, at least
+  // that of the call before.
+  std::size_t find_in(std::string_view text, std::uint64_t offset);
+  void restart() { *this = NextCharacter(character_); }
+
+ private:
+  char character_;
+  bool is_found_ = false;
+  std::uint64_t at_ = 0;  // where it was found, or how far the file was searched
+};
+
 // Rows end in "\n", "\r\n" or "\r"; inside quotes these are text. The last may end with the file.
 // Used from one thread at a time.
 class CsvScanner final : public FileScanner {
@@ -26,12 +43,18 @@ class CsvScanner final : public FileScanner {
 
   bool next(std::string_view& row) override;
   std::uint64_t offset() const override { return window_.offset(); }
-  void seek(std::uint64_t offset) override { window_.seek(offset); }
+  void seek(std::uint64_t offset) override;
 
  private:
   bool next_row(std::string_view& row);
+  // Where the row at the front of `seen` ends, if that is plain to see: in "\n" or "\r" without a
+  // quote before; npos otherwise.
+  std::size_t plain_end(std::string_view seen);
 
   ByteWindow window_;
+  NextCharacter newline_{'\n'};
+  NextCharacter return_{'\r'};
+  NextCharacter quote_{'"'};
   char delimiter_;
   bool has_header_;
   std::string path_;
@@ -47,6 +70,8 @@ class CsvFields {
   std::string_view operator[](std::size_t i) const { return fields_[i]; }
 
  private:
+  // A row without quotes.
+  void cut_at(std::string_view row, char delimiter);
   std::string_view unescaped(std::string_view quoted);
 
   std::vector<std::string_view> fields_;

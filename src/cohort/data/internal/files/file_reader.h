@@ -37,6 +37,17 @@ enum class FileReading : std::uint8_t { in_order = 0, by_number = 1 };
 
 FileOptions file_options_from(AttributeReader& attributes);
 
+// Collects the values of a batch. Used from one stage.
+class ValueBatch {
+ public:
+  virtual ~ValueBatch() = default;
+  // Begins the next batch, of at most `count_max` values.
+  virtual void begin(std::int64_t count_max) = 0;
+  // What it throws is the end of this batch: begin() follows.
+  virtual void add(std::string_view value) = 0;
+  virtual Fields take() = 0;
+};
+
 // Reads the files of its input one after the other, or num_parallel_reads of them in turn. A file
 // that cannot be opened or read on is one error, and the next file follows. Thread-safe.
 class FileReaderNode : public Node {
@@ -51,8 +62,9 @@ class FileReaderNode : public Node {
   virtual std::unique_ptr<FileScanner> open(const std::string& path) const = 0;
   // What a scanner's value becomes. What it throws takes the value's place alone.
   virtual void make_element(std::string_view value, Fields& fields) const;
-  // Whether make_element() makes a scalar string of each value.
-  virtual bool makes_strings() const { return true; }
+  // What makes the same elements as make_element(), as rows of a batch; null where they are the
+  // values themselves.
+  virtual std::unique_ptr<ValueBatch> start_batch() const { return nullptr; }
 
   // What a saved position begins with. failed_precondition naming a file where the position is that
   // of a run that read them otherwise, as one is from before there were indexes.

@@ -22,7 +22,8 @@ FileReaderStage::FileReaderStage(const FileReaderNode& node, StageContext contex
       reader_(node),
       context_(std::move(context)),
       names_(std::move(names)),
-      slots_(open_files) {}
+      slots_(open_files),
+      values_(node.start_batch()) {}
 
 bool FileReaderStage::take_name(Slot& slot) {
   Fields name;
@@ -57,6 +58,7 @@ bool FileReaderStage::next_in_slot(Slot& slot, std::string_view& value) {
 
 bool FileReaderStage::next_value(std::string_view& value) {
   while (taken_count_ > 0 || !names_have_ended_) {
+    check_cancelled();
     Slot& slot = slots_[turn_];
     if (!slot.is_taken && (names_have_ended_ || !take_name(slot))) {
       next_turn();
@@ -82,13 +84,14 @@ bool FileReaderStage::next_value(std::string_view& value) {
 bool FileReaderStage::next(Fields& fields) {
   std::string_view value;
   if (!next_value(value)) return false;
-  make_element(value, fields);
+  make_of_value([&] { reader_.make_element(value, fields); });
   return true;
 }
 
-void FileReaderStage::make_element(std::string_view value, Fields& fields) const {
+template <class Make>
+void FileReaderStage::make_of_value(Make make) const {
   try {
-    reader_.make_element(value, fields);
+    make();
   } catch (Error& error) {
     const Slot& slot = slots_[last_turn_];
     throw std::move(error).during("reading '" + slot.path + "' before byte " +
@@ -100,6 +103,7 @@ std::int64_t FileReaderStage::skip(std::int64_t count) {
   std::int64_t skipped = 0;
   std::string_view value;
   for (; skipped < count; ++skipped) {
+    check_cancelled();
     try {
       if (!next_value(value)) break;
     } catch (const std::exception&) {
@@ -109,32 +113,47 @@ std::int64_t FileReaderStage::skip(std::int64_t count) {
   return skipped;
 }
 
+template <class Add>
+std::int64_t FileReaderStage::draw(std::int64_t count, Add add) {
+  std::exception_ptr first_error;
+  std::string_view value;
+  std::int64_t drawn = 0;
+  for (; drawn < count; ++drawn) {
+    try {
+      if (!next_value(value)) break;
+      if (!first_error) add(value);
+    } catch (...) {
+      check_cancelled();
+      if (stops_at_errors()) throw;
+      if (!first_error) first_error = std::current_exception();
+    }
+  }
+  if (first_error) std::rethrow_exception(first_error);
+  return drawn;
+}
+
 std::int64_t FileReaderStage::next_batch(std::int64_t count, Fields& batch) {
-  if (!reader_.makes_strings()) return Stage::next_batch(count, batch);
+  if (!values_) return next_strings(count, batch);
+  values_->begin(count);
+  const std::int64_t drawn =
+      draw(count, [this](std::string_view value) { make_of_value([&] { values_->add(value); }); });
+  if (drawn > 0) batch = values_->take();
+  return drawn;
+}
+
+std::int64_t FileReaderStage::next_strings(std::int64_t count, Fields& batch) {
   std::string bytes;
   std::vector<std::uint64_t> ends;
   bytes.reserve(batch_bytes_);
   ends.reserve(static_cast<std::size_t>(std::min(count, kFirstElementsMax)));
-  std::exception_ptr first_error;
-  std::string_view value;
-  for (std::int64_t i = 0; i < count; ++i) {
-    try {
-      if (!next_value(value)) break;
-    } catch (...) {
-      if (stops_at_errors()) throw;
-      if (!first_error) first_error = std::current_exception();
-      continue;
-    }
-    if (first_error) continue;
+  const std::int64_t drawn = draw(count, [&](std::string_view value) {
     append_bytes(value, bytes);
     ends.push_back(bytes.size());
-  }
-  if (first_error) std::rethrow_exception(first_error);
-  if (ends.empty()) return 0;
+  });
+  if (drawn == 0) return 0;
   batch_bytes_ = bytes.size() + bytes.size() / 16;
-  const auto size = static_cast<std::int64_t>(ends.size());
-  batch.assign(1, StringTensor({size}, std::move(bytes), std::move(ends)));
-  return size;
+  batch.assign(1, StringTensor({drawn}, std::move(bytes), std::move(ends)));
+  return drawn;
 }
 
 void FileReaderStage::save(ByteWriter& writer) const {

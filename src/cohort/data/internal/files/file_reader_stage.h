@@ -35,7 +35,15 @@ class FileReaderStage final : public Stage {
   };
 
   bool next_value(std::string_view& value);
-  void make_element(std::string_view value, Fields& fields) const;
+  // Calls make(), which turns the last value into something, and says where that value lies if it
+  // cannot be.
+  template <class Make>
+  void make_of_value(Make make) const;
+  // Gives `count` values to add(), fewer at the end; returns how many. An error in one of them is
+  // thrown in their place.
+  template <class Add>
+  std::int64_t draw(std::int64_t count, Add add);
+  std::int64_t next_strings(std::int64_t count, Fields& batch);
   bool next_in_slot(Slot& slot, std::string_view& value);
   bool take_name(Slot& slot);
   void release(Slot& slot);
@@ -48,8 +56,9 @@ class FileReaderStage final : public Stage {
   std::vector<Slot> slots_;
   std::size_t taken_count_ = 0;
   std::size_t turn_ = 0;
-  std::size_t last_turn_ = 0;    // whose value was handed on
-  std::size_t batch_bytes_ = 0;  // of the last batch: what the next will take
+  std::size_t last_turn_ = 0;           // whose value was handed on
+  std::size_t batch_bytes_ = 0;         // of the last batch: what the next will take
+  std::unique_ptr<ValueBatch> values_;  // null where a batch is of strings
 };
 
 }  // namespace cohort::data

@@ -20,6 +20,7 @@ class Interleave final : public Stage {
   // An error uses up no turn.
   bool next(Fields& fields) override {
     while (!is_input_at_end_ || open_count_ > 0) {
+      check_cancelled();
       std::unique_ptr<Slot>* slot = current();
       if (slot == nullptr) {
         leave();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <stop_token>
 #include <thread>
 
 #include "cohort/core/error.h"
@@ -21,17 +22,24 @@ constexpr std::size_t kBytesMax = 256 << 20;
 // read. Used from one thread at a time.
 class ParallelCalls final : public Stage {
  public:
-  ParallelCalls(const Node& node, std::unique_ptr<Stage> input, ElementFunction function,
+  ParallelCalls(const Node& node, std::shared_ptr<Cancellation> cancellation,
+                std::unique_ptr<Stage> input, ElementFunction function,
                 const ParallelCallsOptions& options, std::size_t threads_max)
       : Stage(node),
+        input_cancellation_(std::move(cancellation)),
         input_(std::move(input)),
         function_(std::move(function)),
         options_(options),
-        tuner_(threads_max) {}
+        tuner_(threads_max),
+        wake_(input_cancellation_->token(), [this] { wake_all(); }) {}
 
-  ~ParallelCalls() override { stop(); }
+  ~ParallelCalls() override {
+    input_cancellation_->cancel();
+    stop();
+  }
 
   bool next(Fields& fields) override {
+    check_cancelled();
     Item item;
     {
       const Lock lock(mutex_);
@@ -39,7 +47,9 @@ class ParallelCalls final : public Stage {
       const bool has_to_wait = !can_take();
       if (has_to_wait) {
         const Waiting waiting;
-        done_.wait(mutex_, Deadline(), [this]() COHORT_REQUIRES(mutex_) { return can_take(); });
+        done_.wait(mutex_, Deadline(),
+                   [this]() COHORT_REQUIRES(mutex_) { return can_take() || is_cancelled(); });
+        check_cancelled();
       }
       if (calls_.empty()) return false;
       item = take();
@@ -100,6 +110,14 @@ class ParallelCalls final : public Stage {
     while (!is_at_end_ && threads_.size() < degree()) threads_.emplace_back([this] { work(); });
   }
 
+  bool is_cancelled() const { return input_cancellation_->is_cancelled(); }
+
+  void wake_all() const {
+    { const Lock lock(mutex_); }  // whoever looked before the cancellation waits by now
+    room_.notify_all();
+    done_.notify_all();
+  }
+
   void stop() const {
     {
       const Lock lock(mutex_);
@@ -145,9 +163,10 @@ class ParallelCalls final : public Stage {
   // The turn to read the input, or false where this thread is not needed any more.
   bool wait_for_turn() {
     const Lock lock(mutex_);
-    room_.wait(mutex_, Deadline(),
-               [this]() COHORT_REQUIRES(mutex_) { return must_stop_ || is_at_end_ || may_read(); });
-    if (must_stop_ || is_at_end_) return false;
+    room_.wait(mutex_, Deadline(), [this]() COHORT_REQUIRES(mutex_) {
+      return must_stop_ || is_cancelled() || is_at_end_ || may_read();
+    });
+    if (must_stop_ || is_cancelled() || is_at_end_) return false;
     is_reading_ = true;
     ++running_;
     return true;
@@ -197,12 +216,13 @@ class ParallelCalls final : public Stage {
     }
   }
 
+  const std::shared_ptr<Cancellation> input_cancellation_;
   std::unique_ptr<Stage> input_;  // of the thread whose turn it is
   ElementFunction function_;
   ParallelCallsOptions options_;
   mutable Mutex mutex_;
   mutable Condition room_;                                             // for the threads
-  Condition done_;                                                     // for next()
+  mutable Condition done_;                                             // for next()
   std::deque<std::shared_ptr<Call>> calls_ COHORT_GUARDED_BY(mutex_);  // in the input's order
   std::uint64_t next_index_ COHORT_GUARDED_BY(mutex_) = 0;
   std::size_t bytes_ COHORT_GUARDED_BY(mutex_) = 0;  // of finished calls
@@ -212,6 +232,7 @@ class ParallelCalls final : public Stage {
   mutable bool must_stop_ COHORT_GUARDED_BY(mutex_) = false;
   DegreeTuner tuner_ COHORT_GUARDED_BY(mutex_);
   mutable std::vector<std::thread> threads_;
+  std::stop_callback<std::function<void()>> wake_;  // uses what is above
 };
 
 }  // namespace
@@ -230,12 +251,13 @@ void check_parallel_calls(std::int64_t calls, std::string_view op) {
                "] expected num_parallel_calls >= 0 or kAutotune, got ", calls);
 }
 
-std::unique_ptr<Stage> start_parallel_calls(const Node& node, std::unique_ptr<Stage> input,
-                                            ElementFunction function,
+std::unique_ptr<Stage> start_parallel_calls(const Node& node,
+                                            std::shared_ptr<Cancellation> cancellation,
+                                            std::unique_ptr<Stage> input, ElementFunction function,
                                             const ParallelCallsOptions& options,
                                             std::size_t threads_max) {
-  return std::make_unique<ParallelCalls>(node, std::move(input), std::move(function), options,
-                                         threads_max);
+  return std::make_unique<ParallelCalls>(node, std::move(cancellation), std::move(input),
+                                         std::move(function), options, threads_max);
 }
 
 }  // namespace cohort::data

@@ -31,8 +31,10 @@ std::size_t parallel_calls_max(const DatasetOptions& options);
 // invalid_argument for calls that are no degree, naming `op`.
 void check_parallel_calls(std::int64_t calls, std::string_view op);
 
-std::unique_ptr<Stage> start_parallel_calls(const Node& node, std::unique_ptr<Stage> input,
-                                            ElementFunction function,
+// `cancellation` is that of the input, which the stage cancels at its end.
+std::unique_ptr<Stage> start_parallel_calls(const Node& node,
+                                            std::shared_ptr<Cancellation> cancellation,
+                                            std::unique_ptr<Stage> input, ElementFunction function,
                                             const ParallelCallsOptions& options,
                                             std::size_t threads_max);
 

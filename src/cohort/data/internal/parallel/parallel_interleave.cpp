@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <deque>
+#include <functional>
+#include <stop_token>
 #include <thread>
 #include <vector>
 
@@ -39,9 +41,12 @@ struct Source {
 // come in the input's order. Owns its threads. Used from one thread at a time.
 class ParallelInterleave final : public Stage {
  public:
+  // `context` has the cancellation of the input and of the made datasets, which this cancels at its
+  // end.
   ParallelInterleave(const MadeDatasetsNode& node, const StageContext& context,
                      const InterleaveOrder& order, const InterleaveCalls& calls)
       : Stage(node),
+        input_cancellation_(context.cancellation()),
         order_(order),
         is_deterministic_(calls.is_deterministic),
         threads_max_(static_cast<std::size_t>(calls.calls)),
@@ -49,11 +54,16 @@ class ParallelInterleave final : public Stage {
             static_cast<std::size_t>(std::clamp(order.block_length, kElementsMin, kElementsMax))),
         opener_(node, context),
         input_(node.input().start(context.input(0))),
-        entry_(entry_of(node, context)) {}
+        entry_(entry_of(node, context)),
+        wake_(input_cancellation_->token(), [this] { wake_all(); }) {}
 
-  ~ParallelInterleave() override { stop(); }
+  ~ParallelInterleave() override {
+    input_cancellation_->cancel();
+    stop();
+  }
 
   bool next(Fields& fields) override {
+    check_cancelled();
     Item item;
     {
       const Lock lock(mutex_);
@@ -118,7 +128,9 @@ class ParallelInterleave final : public Stage {
   void wait_until(Ready ready) COHORT_REQUIRES(mutex_) {
     if (ready()) return;
     const Waiting waiting;
-    made_.wait(mutex_, Deadline(), ready);
+    made_.wait(mutex_, Deadline(),
+               [&]() COHORT_REQUIRES(mutex_) { return ready() || is_cancelled(); });
+    check_cancelled();
   }
 
   void leave() COHORT_REQUIRES(mutex_) {
@@ -217,6 +229,14 @@ class ParallelInterleave final : public Stage {
     }
   }
 
+  bool is_cancelled() const { return input_cancellation_->is_cancelled(); }
+
+  void wake_all() const {
+    { const Lock lock(mutex_); }  // whoever looked before the cancellation waits by now
+    room_.notify_all();
+    made_.notify_all();
+  }
+
   void stop() const {
     {
       const Lock lock(mutex_);
@@ -255,10 +275,11 @@ class ParallelInterleave final : public Stage {
       {
         const Lock lock(mutex_);
         room_.wait(mutex_, Deadline(), [&]() COHORT_REQUIRES(mutex_) {
-          source = must_stop_ ? nullptr : wanted_source();
-          return must_stop_ || source || may_read_input();
+          const bool must_stop = must_stop_ || is_cancelled();
+          source = must_stop ? nullptr : wanted_source();
+          return must_stop || source || may_read_input();
         });
-        if (must_stop_) return;
+        if (must_stop_ || is_cancelled()) return;
         if (source) {
           source->is_busy = true;
         } else {
@@ -370,6 +391,7 @@ class ParallelInterleave final : public Stage {
     return source;
   }
 
+  const std::shared_ptr<Cancellation> input_cancellation_;
   InterleaveOrder order_;
   bool is_deterministic_;
   std::size_t threads_max_;
@@ -379,7 +401,7 @@ class ParallelInterleave final : public Stage {
   StageBook::Entry* entry_;
   mutable Mutex mutex_;
   mutable Condition room_;  // for the threads
-  Condition made_;          // for next()
+  mutable Condition made_;  // for next()
   Sources slots_ COHORT_GUARDED_BY(mutex_);
   Sources upcoming_ COHORT_GUARDED_BY(mutex_);
   std::uint64_t position_ COHORT_GUARDED_BY(mutex_) = 0;
@@ -390,6 +412,7 @@ class ParallelInterleave final : public Stage {
   bool is_input_at_end_ COHORT_GUARDED_BY(mutex_) = false;
   mutable bool must_stop_ COHORT_GUARDED_BY(mutex_) = false;
   mutable std::vector<std::thread> threads_;
+  std::stop_callback<std::function<void()>> wake_;  // uses what is above
 };
 
 }  // namespace
@@ -402,7 +425,8 @@ std::unique_ptr<Stage> start_parallel_interleave(const MadeDatasetsNode& node,
   InterleaveCalls bounded = calls;
   if (calls.calls == kAutotune) bounded.calls = std::min(order.cycle_length, most);
   bounded.calls = std::min(bounded.calls, kThreadsMax);
-  return std::make_unique<ParallelInterleave>(node, context, order, bounded);
+  return std::make_unique<ParallelInterleave>(node, context.with_own_cancellation(), order,
+                                              bounded);
 }
 
 }  // namespace cohort::data

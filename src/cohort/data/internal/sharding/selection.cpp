@@ -77,6 +77,7 @@ class SelectedRows final : public Selected<RowStage> {
     RowStream& all = *all_->rows();
     std::size_t filled = 0;
     while (filled < rows.size()) {
+      check_cancelled();
       const auto wanted = static_cast<std::int64_t>(rows.size() - filled);
       const auto count = static_cast<std::size_t>(cursor_.advance(
           wanted, [&](std::int64_t gap) { all.skip_rows(static_cast<std::size_t>(gap)); }));

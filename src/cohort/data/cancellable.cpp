@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/cancellable.h"
+
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/data/internal/node.h"
+#include "cohort/data/internal/stage.h"
+
+namespace cohort::data {
+namespace {
+
+// Once it was told to stop, every call fails, also where nothing was waiting or filling.
+class CancellableSource final : public ElementSource {
+ public:
+  CancellableSource(std::unique_ptr<ElementSource> source, std::stop_token stop)
+      : source_(std::move(source)), stop_(std::move(stop)) {}
+
+  const ElementSpec& spec() const override { return source_->spec(); }
+  bool next(Fields& fields) override {
+    COHORT_CHECK(!stop_.stop_requested(), ErrorCode::cancelled,
+                 "[data.next] expected an iterator that runs, got one that was cancelled");
+    return source_->next(fields);
+  }
+  Nest pack(const Fields& fields) const override { return source_->pack(fields); }
+  void save(ByteWriter& writer) const override { source_->save(writer); }
+  void restore(ByteReader& reader) override { source_->restore(reader); }
+  std::string pipeline() const override { return source_->pipeline(); }
+  std::vector<StageStats> stats() const override { return source_->stats(); }
+
+ private:
+  std::unique_ptr<ElementSource> source_;
+  std::stop_token stop_;
+};
+
+}  // namespace
+
+std::unique_ptr<ElementSource> cancellable_source(const Dataset& dataset, const RunOptions& options,
+                                                  std::stop_token stop) {
+  const StageContext context(options, Purpose::run, dataset.options(), stop);
+  return std::make_unique<CancellableSource>(dataset.node()->start(context), std::move(stop));
+}
+
+}  // namespace cohort::data

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs that can be ended from any thread (tf's CancellationManager).
+//
+//   std::stop_source stop;
+//   Iterator iterator(data::cancellable_source(dataset, {}, stop.get_token()));
+//   …  // on another thread: stop.request_stop();
+#pragma once
+
+#include <memory>
+#include <stop_token>
+
+#include "cohort/data/dataset.h"
+
+namespace cohort::data {
+
+// As dataset.source(options). Once `stop` is requested, from any thread, every call throws
+// `cancelled`, and fills, skips, searches and waits that are under way stop at the next element; a
+// call of a user's function ends first. A destroyed source stops its threads in the same way,
+// without a token.
+COHORT_API std::unique_ptr<ElementSource> cancellable_source(const Dataset& dataset,
+                                                             const RunOptions& options,
+                                                             std::stop_token stop);
+
+}  // namespace cohort::data
