@@ -177,7 +177,8 @@ class COHORT_API Dataset {
   static Dataset text_line(StringTensor files, FileOptions options = {});
   static Dataset fixed_length_record(const Dataset& files, FixedLengthOptions options);
   static Dataset fixed_length_record(StringTensor files, FixedLengthOptions options);
-  // Rows of CSV files as tuples of scalars, one a column. A bad row is an error in its place.
+  // Rows of CSV files as tuples of scalars, one a column. A bad row is an error in its place. A
+  // step takes columns of strings as numbers: batch(n).map(data::lookup(column, {.tokens = …})).
   static Dataset csv(StringTensor files, CsvOptions options);
   // Tuples, or maps, of one element of each; ends with the shortest.
   static Dataset zip(std::initializer_list<Dataset> datasets) {
@@ -211,8 +212,9 @@ class COHORT_API Dataset {
   }
   // A function of one field, for strings above all: data::lookup(), data::to_hash_bucket_fast(),
   // data::to_number(), data::split() and data::lower() (data/field_function.h). Shipped without a
-  // trace. invalid_argument where elements have no such field, or it is not of such a dtype.
-  Dataset map(const data::FieldFunction& function) const;
+  // trace. invalid_argument where elements have no such field, or it is not of such a dtype, and
+  // for an output_spec.
+  Dataset map(const data::FieldFunction& function, MapOptions options = {}) const;
   // Elements for which the predicate returns a true scalar bool.
   Dataset filter(Function predicate) const;
   template <data::PlainCallable F>

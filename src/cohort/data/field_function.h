@@ -10,8 +10,8 @@
 //       .map(data::to_number(2));                                          // float32[128]
 //
 // A function replaces its field and leaves the others as they are. A field may have any shape.
-// Written after batch(), a function runs once for a whole batch, which is several times faster. A
-// value that a function refuses costs its element, as in any map: the error names the value and the
+// Written after batch(), a function runs once for a whole batch, not for each element. A value
+// that a function refuses costs its element, as in any map: the error names the value and the
 // field, and the next call to the iterator yields the next element.
 #pragma once
 

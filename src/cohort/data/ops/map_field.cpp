@@ -6,8 +6,10 @@
 #include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/field_kernels/field_kernel.h"
 #include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/parallel/parallel_calls.h"
 #include "cohort/data/internal/sharding/selection.h"
 #include "cohort/data/internal/stage.h"
+#include "cohort/data/internal/stage_book.h"
 
 namespace cohort::data {
 namespace {
@@ -16,10 +18,16 @@ constexpr std::string_view kMapFieldName = "map_field";
 
 class MapFieldNode final : public Node {
  public:
-  MapFieldNode(NodePtr input, FieldFunction function)
+  MapFieldNode(NodePtr input, FieldFunction function, MapOptions options)
       : Node(kMapFieldName, {std::move(input)}),
         function_(std::move(function)),
-        field_(function_.field().to_string()) {}
+        field_(function_.field().to_string()),
+        options_(std::move(options)) {
+    check_parallel_calls(options_.num_parallel_calls, kMapFieldName);
+    COHORT_CHECK(!options_.output_spec, ErrorCode::invalid_argument,
+                 "[data.map_field] expected no .output_spec, since a field function has one, got ",
+                 options_.output_spec->to_string());
+  }
 
   std::int64_t cardinality() const override { return input().cardinality(); }
   Nest structure() const override { return input().structure(); }
@@ -32,11 +40,15 @@ class MapFieldNode final : public Node {
     }
     all.emplace("field", Nest::list(std::move(path)));
     all.emplace("function", std::string(function_.kernel()->name()));
+    if (options_.num_parallel_calls != 0) {
+      all.emplace("num_parallel_calls", options_.num_parallel_calls);
+    }
+    if (options_.deterministic) all.emplace("deterministic", *options_.deterministic);
     return all;
   }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<MapFieldNode>(std::move(inputs[0]), function_);
+    return std::make_shared<MapFieldNode>(std::move(inputs[0]), function_, options_);
   }
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override;
@@ -58,45 +70,61 @@ class MapFieldNode final : public Node {
  private:
   FieldFunction function_;
   std::string field_;
+  MapOptions options_;
+};
+
+// The function as the stages of one run call it. Thread-safe.
+class MapFieldCalls {
+ public:
+  MapFieldCalls(const MapFieldNode& node, std::shared_ptr<const FieldKernel> kernel,
+                std::shared_ptr<const Selection> selection)
+      : map_(node), kernel_(std::move(kernel)), selection_(std::move(selection)) {}
+
+  bool is_element_wise() const { return kernel_->is_element_wise(); }
+
+  // Of the stage's element `number`, or of the batch of `size` elements from there.
+  void operator()(Fields& fields, std::uint64_t number, std::int64_t size = 1) {
+    try {
+      once_.call([&] {
+        position_ = map_.index_in({.structure = map_.structure(), .fields = specs_of(fields)});
+      });
+      at::Tensor& field = fields.at(position_);
+      field = kernel_->apply(field, map_.field());
+    } catch (...) {
+      const std::string which = size == 1 ? "" : std::to_string(size) + " elements from ";
+      throw current_error().during("mapping " + map_.field() + " of " + which + "element " +
+                                   std::to_string(position_of(selection_.get(), number)));
+    }
+  }
+
+ private:
+  const MapFieldNode& map_;                    // kept by the stage
+  std::shared_ptr<const FieldKernel> kernel_;  // shared with the other runs
+  std::shared_ptr<const Selection> selection_;
+  Once once_;
+  std::size_t position_ = 0;  // of the field, once there was an element
 };
 
 class MapFieldStage final : public Stage {
  public:
   MapFieldStage(const MapFieldNode& node, std::unique_ptr<Stage> input,
-                std::shared_ptr<const FieldKernel> kernel,
-                std::shared_ptr<const Selection> selection)
-      : Stage(node),
-        map_(node),
-        input_(std::move(input)),
-        kernel_(std::move(kernel)),
-        selection_(std::move(selection)) {}
+                std::shared_ptr<MapFieldCalls> calls)
+      : Stage(node), input_(std::move(input)), calls_(std::move(calls)) {}
 
   bool next(Fields& fields) override {
     const std::uint64_t index = next_index_++;
     if (!input_->next(fields)) return false;
-    try {
-      apply(fields);
-    } catch (...) {
-      throw current_error().during("mapping " + map_.field() + " of element " +
-                                   std::to_string(position_of(selection_.get(), index)));
-    }
+    (*calls_)(fields, index);
     return true;
   }
 
   // The whole batch at once. An error costs the batch, which is what its batch() wants of a map.
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
-    if (stops_at_errors() || !kernel_->is_element_wise()) return Stage::next_batch(count, batch);
+    if (stops_at_errors() || !calls_->is_element_wise()) return Stage::next_batch(count, batch);
     const std::uint64_t first = next_index_;
     next_index_ += static_cast<std::uint64_t>(count);
     const std::int64_t size = input_->next_batch(count, batch);
-    if (size == 0) return 0;
-    try {
-      apply(batch);
-    } catch (...) {
-      throw current_error().during("mapping " + map_.field() + " of " + std::to_string(size) +
-                                   " elements from element " +
-                                   std::to_string(position_of(selection_.get(), first)));
-    }
+    if (size > 0) (*calls_)(batch, first, size);
     return size;
   }
 
@@ -118,26 +146,29 @@ class MapFieldStage final : public Stage {
   }
 
  private:
-  void apply(Fields& fields) {
-    if (!position_) {
-      position_ = map_.index_in({.structure = map_.structure(), .fields = specs_of(fields)});
-    }
-    at::Tensor& field = fields.at(*position_);
-    field = kernel_->apply(field, map_.field());
-  }
-
-  const MapFieldNode& map_;  // kept by the stage
   std::unique_ptr<Stage> input_;
-  std::shared_ptr<const FieldKernel> kernel_;  // shared with the other runs
-  std::shared_ptr<const Selection> selection_;
-  std::optional<std::size_t> position_;  // of the field, once there was an element
+  std::shared_ptr<MapFieldCalls> calls_;  // std::function copies those of a parallel stage
   std::uint64_t next_index_ = 0;
 };
 
 std::unique_ptr<Stage> MapFieldNode::make_stage(const StageContext& context) const {
-  std::shared_ptr<const FieldKernel> kernel = function_.kernel()->opened(context.options());
-  return std::make_unique<MapFieldStage>(*this, input().start(context.input(0)), std::move(kernel),
-                                         context.selection());
+  auto calls = std::make_shared<MapFieldCalls>(*this, function_.kernel()->opened(context.options()),
+                                               context.selection());
+  std::unique_ptr<Stage> from = input().start(context.input(0));
+  if (options_.num_parallel_calls == 0 || context.purpose() != Purpose::run) {
+    return std::make_unique<MapFieldStage>(*this, std::move(from), std::move(calls));
+  }
+  return start_parallel_calls(
+      *this, std::move(from),
+      [calls, entry = entry_of(*this, context)](Fields& fields, std::uint64_t index,
+                                                std::uint64_t) {
+        const Working working(entry);
+        (*calls)(fields, index);
+      },
+      {.calls = options_.num_parallel_calls,
+       .is_deterministic = context.is_deterministic(options_.deterministic),
+       .seed = context.random_seed()},
+      parallel_calls_max(context.dataset_options()));
 }
 
 FieldPath read_path(AttributeReader& attributes) {
@@ -156,16 +187,22 @@ FieldPath read_path(AttributeReader& attributes) {
 
 NodePtr make_map_field(std::vector<NodePtr> inputs, AttributeReader& attributes) {
   FieldPath path = read_path(attributes);
+  MapOptions options;
+  if (attributes.has("num_parallel_calls")) {
+    options.num_parallel_calls = attributes.integer("num_parallel_calls");
+  }
+  if (attributes.has("deterministic")) options.deterministic = attributes.boolean("deterministic");
   return std::make_shared<MapFieldNode>(
-      std::move(inputs[0]), FieldFunction(std::move(path), read_field_kernel(attributes)));
+      std::move(inputs[0]), FieldFunction(std::move(path), read_field_kernel(attributes)),
+      std::move(options));
 }
 
 }  // namespace cohort::data
 
 namespace cohort {
 
-Dataset Dataset::map(const data::FieldFunction& function) const {
-  auto node = std::make_shared<data::MapFieldNode>(node_, function);
+Dataset Dataset::map(const data::FieldFunction& function, MapOptions options) const {
+  auto node = std::make_shared<data::MapFieldNode>(node_, function, std::move(options));
   if (const ElementSpec* spec = node_->known_spec()) node->spec_over(*spec);
   return Dataset(std::move(node));
 }

@@ -46,6 +46,9 @@ INSTANTIATE_TEST_SUITE_P(
                                                  .mask_token = "C"}));
                       }},
         DatasetOpCase{"ThenBatch", [] { return people().map(home_lookup()).batch(2); }},
+        DatasetOpCase{
+            "Parallel",
+            [] { return people().map(home_lookup(), {.num_parallel_calls = 2}).batch(2); }},
         DatasetOpCase{"OfBatches", [] { return people().batch(2).map(home_lookup()); }},
         DatasetOpCase{
             "Hash",
@@ -91,6 +94,13 @@ TEST(MapField, AnErrorCostsTheBatchBehindIt) {
   EXPECT_THAT(elements_of(numbers),
               ElementsAre("{age: [1, 22], home: ([0, 1], ['A', 'b'])}", "error invalid_argument",
                           "{age: [55], home: ([4], ['b'])}"));
+}
+
+TEST(MapField, KnowsItsSpecItself) {
+  EXPECT_THAT(error_of([] {
+                people().map(lower("age"), {.output_spec = people().element_spec()});
+              }).message(),
+              HasSubstr("[data.map_field] expected no .output_spec"));
 }
 
 TEST(MapField, NamesTheFieldThatIsNotThere) {
