@@ -45,7 +45,7 @@ TEST(ClosureQueueOwn, ReturnToTheirWorkerWhenTheyAreRetried) {
 TEST(ClosureQueueOwn, WaitForAProgramAsOthers) {
   QueueScript queue(2, {.in_flight_per_worker = 1});
   queue.put_on(1, 1);
-  EXPECT_EQ(queue.needs_program(1, 1), Lines({"trace for 1"}));
+  EXPECT_EQ(queue.needs_program(1, 1), Lines({"trace for 1", "wake"}));
   queue.lost(1);
   EXPECT_EQ(queue.traced(1), Lines());
   EXPECT_EQ(queue.ready(1), Lines({"dispatch 1 to 1"}));
@@ -60,10 +60,11 @@ TEST(ClosureQueueOwn, TakeNoRoomInTheQueue) {
 
 TEST(ClosureQueueOwn, AreCancelledWithAllOthers) {
   QueueScript queue(2, {.in_flight_per_worker = 1});
-  queue.put_on(0, 1);
-  queue.put_on(0, 2);
-  queue.failed(1, 0);
-  EXPECT_EQ(queue.join(), Lines({"fail 2 cancelled"}));
+  for (ClosureId closure = 1; closure < 4; ++closure) queue.put_on(0, closure);
+  EXPECT_EQ(queue.failed(1, 0), Lines({"fail 1 invalid_argument", "dispatch 2 to 0"}));
+  EXPECT_EQ(queue.join(), Lines({"cancel 2 on 0"}));
+  EXPECT_EQ(queue.ok(2, 0), Lines({"complete 2", "fail 3 cancelled", "wake"}));
+  queue.join();
   EXPECT_EQ(queue.verdict(), "raise E");
   queue.join();
   EXPECT_EQ(queue.verdict(), "proceed");

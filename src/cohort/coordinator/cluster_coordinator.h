@@ -98,6 +98,8 @@ class COHORT_API ClusterCoordinator {
   // whatever is written to the tensors later (they are copied, but where the caller has moved the
   // only handle in). Throws the first application error of what was scheduled before; then this
   // closure and all that waited are cancelled, and the coordinator is usable again.
+  // The end of a worker's data is such an error: repeat() the dataset, or take it to its end with
+  // run_epoch().
   // Closures have no order among workers. A worker runs its own as they were scheduled, but one
   // whose element needs another trace runs after those that are with the worker already: join() or
   // fetch() in between where the order matters.
@@ -133,7 +135,8 @@ class COHORT_API ClusterCoordinator {
   // Calls fn once for each worker, with num_input_pipelines = workers and its own
   // input_pipeline_id: shard by it. It must not make variables: invalid_argument.
   PerWorkerDataset create_per_worker_dataset(const std::function<Dataset(const InputContext&)>& fn);
-  // The same dataset on every worker.
+  // The same dataset on every worker: each element comes once on each of them, which is logged once
+  // where the dataset ends. distribute_dataset() gives each worker a part of it.
   PerWorkerDataset create_per_worker_dataset(const Dataset& dataset);
 
   // This dataset dealt out to the workers, so that each element comes on one of them: by files or

@@ -253,7 +253,11 @@ Verdict Runtime::settle(const Wait& how, const std::function<Verdict(Actions&)>&
         // Woken or not, the queue is asked again.
         changed_.wait(mutex_, Deadline(until),
                       [asked = false]() mutable { return std::exchange(asked, true); });
-        if (last_end_ == before && stalled.has_expired()) throw_stalled(how);
+        if (last_end_ == before && stalled.has_expired()) {
+          // Who calls next() again waits as long again.
+          if (how.epoch != nullptr) last_end_ = Clock::system().now();
+          throw_stalled(how);
+        }
       }
     }
     flush(is_final ? how.last : Flush::all);

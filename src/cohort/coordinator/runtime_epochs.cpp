@@ -75,11 +75,11 @@ std::shared_ptr<const PerWorkerData> Runtime::distributed(const Dataset& dataset
       ": some elements would come twice and others never; set deterministic to true, "
       "or shard() before it in create_per_worker_dataset(fn)");
   const std::int64_t workers = connection_.num_workers();
+  AutoShardOptions options{.num_workers = workers, .too_few_files = TooFewFiles::data};
+  options.policy = shard_decision(dataset, options).taken;  // without its warnings
   std::vector<Dataset> shares;
-  for (std::int64_t i = 0; i < workers; ++i) {
-    shares.push_back(auto_shard(
-        dataset, {.num_workers = workers, .index = i, .too_few_files = TooFewFiles::data}));
-  }
+  for (options.index = 0; options.index < workers; ++options.index)
+    shares.push_back(auto_shard(dataset, options));
   auto data = std::make_shared<const PerWorkerData>(shares);
   const Lock lock(mutex_);
   if (distributed_.size() == kDatasetsKept) distributed_.erase(distributed_.begin());
@@ -89,7 +89,8 @@ std::shared_ptr<const PerWorkerData> Runtime::distributed(const Dataset& dataset
 
 void Runtime::warn_of_whole(const PerWorkerData& data) {
   const std::int64_t count = data.cardinalities.front();
-  if (connection_.num_workers() < 2 || !data.is_same_everywhere || count == kInfiniteCardinality)
+  if (connection_.num_workers() < 2 || !data.is_same_everywhere || count == kInfiniteCardinality ||
+      count == 0)
     return;
   {
     const Lock lock(mutex_);

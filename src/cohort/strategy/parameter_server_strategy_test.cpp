@@ -73,8 +73,15 @@ SimpleResolver resolver_of(const std::vector<std::string>& servers) {
       {.task_type = "chief", .task_id = 0});
 }
 
-// As much of a torch::nn module as replicate() needs; its tensors share memory, but are two.
-struct SharingModule {
+// As much of a torch::nn module as replicate() needs beside its tensors.
+struct Modes {
+  bool is_training() const { return true; }
+  void train(bool) {}
+  std::vector<std::shared_ptr<Modes>> modules(bool) const { return {}; }
+};
+
+// Its tensors share memory, but are two.
+struct SharingModule : Modes {
   struct Entry {
     std::string name;
     at::Tensor tensor;
@@ -87,7 +94,7 @@ struct SharingModule {
 };
 
 // One tensor under two names, as a tied weight.
-struct TiedModule {
+struct TiedModule : Modes {
   at::Tensor weight = at::full({2}, 1.0);
   std::vector<SharingModule::Entry> named_parameters() const {
     return {{"a", weight}, {"b", weight}};
@@ -95,7 +102,7 @@ struct TiedModule {
   std::vector<SharingModule::Entry> named_buffers() const { return {{"c", at::full({1}, 2.0)}}; }
 };
 
-struct ChannelsLastModule {
+struct ChannelsLastModule : Modes {
   at::Tensor weight = at::rand({2, 3, 4, 4}).contiguous(at::MemoryFormat::ChannelsLast);
   std::vector<SharingModule::Entry> named_parameters() const { return {{"weight", weight}}; }
   std::vector<SharingModule::Entry> named_buffers() const { return {}; }

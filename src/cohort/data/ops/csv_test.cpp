@@ -54,7 +54,7 @@ TEST_F(Csv, MakesWholeBatchesOfTheSameValues) {
               ElementsAre("([1, 2], [0.5, -1], ['a', 'b,c'])", "([3], [2.5], ['none'])"));
   const CsvColumn real{.dtype = at::kDouble, .default_value = 1};
   const CsvOptions options{
-      .columns = {{.dtype = at::kInt}, real, kText}, .select_columns = {1, 2, 4}, .na_value = "NA"};
+      .columns = {{.dtype = at::kInt}, real, kText}, .na_value = "NA", .select_columns = {1, 2, 4}};
   EXPECT_THAT(elements_of(csv("x,1,NA,x,a\nx,-2, 0x1p1 ,x,\"\"\"b\"\n", options).batch(2)),
               ElementsAre("([1, -2], [1, 2], ['a', '\"b'])"));
 }

@@ -154,12 +154,13 @@ class MapFieldStage final : public Stage {
 std::unique_ptr<Stage> MapFieldNode::make_stage(const StageContext& context) const {
   auto calls = std::make_shared<MapFieldCalls>(*this, function_.kernel()->opened(context.options()),
                                                context.selection());
-  std::unique_ptr<Stage> from = input().start(context.input(0));
   if (options_.num_parallel_calls == 0 || context.purpose() != Purpose::run) {
-    return std::make_unique<MapFieldStage>(*this, std::move(from), std::move(calls));
+    return std::make_unique<MapFieldStage>(*this, input().start(context.input(0)),
+                                           std::move(calls));
   }
+  const StageContext before = context.with_own_cancellation();
   return start_parallel_calls(
-      *this, std::move(from),
+      *this, before.cancellation(), input().start(before.input(0)),
       [calls, entry = entry_of(*this, context)](Fields& fields, std::uint64_t index,
                                                 std::uint64_t) {
         const Working working(entry);

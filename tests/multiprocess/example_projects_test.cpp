@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The three example projects as their READMEs start them, with two workers and one server on the
+// data of the repository: each reaches the accuracy that it states.
+#include <gtest/gtest.h>
+
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "cohort/testing/running_program.h"
+
+namespace cohort {
+namespace {
+
+using Words = std::vector<std::string>;
+
+const std::string kData = COHORT_SOURCE_DIR "/examples/data/";
+
+class ExampleProjects : public testing::LeavesNoProcess {
+ protected:
+  static std::string launch(const std::string& data, const Words& program_words) {
+    Words command{COHORT_COMMAND, "launch", "--workers", "2", "--ps", "1"};
+    if (!data.empty()) command.insert(command.end(), {"--data", data});
+    command.push_back("--");
+    command.insert(command.end(), program_words.begin(), program_words.end());
+    testing::RunningProgram program(std::move(command));
+    EXPECT_EQ(program.wait().to_string(), "exit code 0") << program.out() << program.err();
+    EXPECT_EQ(program.err(), "") << "warnings";
+    return program.out();
+  }
+  // The number after `label` in the last line; -1 where it does not say so.
+  static double accuracy(const std::string& out, const std::string& label) {
+    std::smatch parts;
+    const std::regex pattern(label + " ([0-9.]+)\n$");
+    return std::regex_search(out, parts, pattern) ? std::stod(parts[1]) : -1;
+  }
+};
+
+TEST_F(ExampleProjects, TabularTellsPenguinsApartAndStopsEarly) {
+  const std::string out = launch(kData + "penguins", {TABULAR, kData + "penguins"});
+  EXPECT_GE(accuracy(out, "test accuracy"), 0.95) << out;
+  EXPECT_EQ(out.find("epoch 99:"), std::string::npos) << "did not stop early";
+}
+
+TEST_F(ExampleProjects, TextReadsSentencesOfAnyLength) {
+  const std::string out = launch(kData + "reviews", {TEXT, kData + "reviews"});
+  EXPECT_GE(accuracy(out, "test accuracy"), 0.95) << out;
+}
+
+TEST_F(ExampleProjects, APluginTrainsInALargerProgram) {
+  const std::string out = launch("", {PLUGIN_HOST, PLUGIN_TRAINER});
+  EXPECT_GE(accuracy(out, "accuracy"), 0.95) << out;
+}
+
+}  // namespace
+}  // namespace cohort
