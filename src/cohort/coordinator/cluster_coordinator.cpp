@@ -8,12 +8,12 @@ namespace cohort {
 namespace coordinator {
 
 IteratorHandle::~IteratorHandle() {
-  if (const std::shared_ptr<Runtime> runtime = runtime_.lock()) runtime->release_iterator(id_);
+  const std::shared_ptr<Runtime> runtime = runtime_.lock();
+  if (runtime) runtime->release_iterator(id_, std::move(datasets_));
 }
 
 }  // namespace coordinator
 
-using coordinator::PerWorkerData;
 using coordinator::Runtime;
 
 ClusterCoordinator::ClusterCoordinator(ParameterServerStrategy& strategy,
@@ -94,16 +94,12 @@ PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(
     datasets.push_back(
         fn({.num_input_pipelines = workers, .input_pipeline_id = i, .num_replicas_in_sync = 1}));
   }
-  auto data = std::make_shared<const PerWorkerData>(datasets);
-  runtime_->warn_of_whole(*data);
-  return {std::move(data), runtime_->shared_from_this()};
+  return runtime_->ship(datasets);
 }
 
 PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(const Dataset& dataset) {
   coordinator::check_outside_step("create_per_worker_dataset");
-  auto data = std::make_shared<const PerWorkerData>(std::vector<Dataset>{dataset});
-  runtime_->warn_of_whole(*data);
-  return {std::move(data), runtime_->shared_from_this()};
+  return runtime_->ship({dataset});
 }
 
 PerWorkerDataset ClusterCoordinator::distribute_dataset(const Dataset& dataset) {
@@ -125,7 +121,7 @@ EpochResult ClusterCoordinator::run_epoch_nests(const Function& step,
 Epoch ClusterCoordinator::begin_epoch_nests(const Function& step, const PerWorkerDataset& dataset,
                                             std::vector<Nest> arguments) {
   return {runtime_->shared_from_this(),
-          runtime_->begin_epoch(step, dataset.data(), std::move(arguments))};
+          runtime_->begin_epoch(step, dataset.datasets(), std::move(arguments))};
 }
 
 CoordinatorStatistics ClusterCoordinator::statistics() const { return runtime_->statistics(); }
@@ -133,14 +129,14 @@ std::uint32_t ClusterCoordinator::num_workers() const {
   return runtime_->strategy().connection().num_workers();
 }
 
-PerWorkerDataset::PerWorkerDataset(std::shared_ptr<const coordinator::PerWorkerData> data,
+PerWorkerDataset::PerWorkerDataset(std::shared_ptr<coordinator::WorkerDatasets> datasets,
                                    std::shared_ptr<coordinator::Runtime> runtime)
-    : data_(std::move(data)), runtime_(std::move(runtime)) {}
+    : datasets_(std::move(datasets)), runtime_(std::move(runtime)) {}
 
-const ElementSpec& PerWorkerDataset::element_spec() const { return data_->spec; }
+const ElementSpec& PerWorkerDataset::element_spec() const { return datasets_->spec(); }
 
 PerWorkerIterator PerWorkerDataset::iterator() const {
-  return PerWorkerIterator(runtime_->create_iterator(data_, std::nullopt));
+  return PerWorkerIterator(runtime_->create_iterator(datasets_, std::nullopt));
 }
 
 PerWorkerIterator::operator Nest() const { return Nest(std::shared_ptr<Handle>(handle_)); }

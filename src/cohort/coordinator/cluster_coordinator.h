@@ -41,6 +41,10 @@ struct CoordinatorOptions {
   Duration transient_window = std::chrono::minutes(10);
   // Starts of one closure; after these its last error is raised.
   std::uint32_t attempts_max = 100;
+  // A C++ function of a per-worker dataset's map() or filter() is traced again for each shape of
+  // elements that a worker meets (PerWorkerDataset): so often at most, each function for each
+  // dataset. Then such an element is resource_exhausted, naming the shapes.
+  std::size_t dataset_shapes_max = 1024;
   // Between two closures' ends in schedule(), join() and fetch(). Zero: twice
   // ClusterOptions::data_timeout, so that a worker that waits for a parameter server for so long
   // can say which.
@@ -67,6 +71,8 @@ struct CoordinatorStatistics {
   std::uint64_t pulled_bytes = 0;
   std::uint64_t pushed_bytes = 0;
   std::uint64_t traces = 0;  // programs made, those that workers refused too
+  // Programs of per-worker datasets' functions, made for elements of other shapes.
+  std::uint64_t dataset_traces = 0;
   // Of closures that were retried: updates that an earlier attempt had made, so that they counted
   // once. A parameter server may have dropped more of a lost worker, which reports nothing:
   // Server::health() has them.
@@ -133,7 +139,8 @@ class COHORT_API ClusterCoordinator {
   Nest fetch(const Nest& values);
 
   // Calls fn once for each worker, with num_input_pipelines = workers and its own
-  // input_pipeline_id: shard by it. It must not make variables: invalid_argument.
+  // input_pipeline_id: shard by it. It must not make variables: invalid_argument. Elements may have
+  // any shapes: see PerWorkerDataset.
   PerWorkerDataset create_per_worker_dataset(const std::function<Dataset(const InputContext&)>& fn);
   // The same dataset on every worker: each element comes once on each of them, which is logged once
   // where the dataset ends. distribute_dataset() gives each worker a part of it.

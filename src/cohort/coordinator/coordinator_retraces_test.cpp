@@ -71,6 +71,17 @@ TEST_F(CoordinatorRetraces, TheFifthTraceOverAllSignaturesWarnsOnce) {
                                           HasSubstr("declare it at::Tensor"))));
 }
 
+// "batch with drop_remainder" was the advice where batches were padded to other lengths.
+TEST_F(CoordinatorRetraces, TheWarningNamesBothShapesAndTheRemedyThatFits) {
+  const Function step([](at::Tensor x) { return x.sum(); }, {.name = "sum"});
+  for (int i = 1; i <= 5; ++i) coordinator.schedule(step, at::ones({8, i}));
+  EXPECT_EQ(traces(), 5U);
+  EXPECT_THAT(warnings,
+              ElementsAre(AllOf(HasSubstr("argument 0 was float32[8, 4] and is now float32[8, 5]"),
+                                HasSubstr("padded_batch() does with padded_shapes"),
+                                ::testing::Not(HasSubstr("drop_remainder")))));
+}
+
 TEST_F(CoordinatorRetraces, HostNumbersAreComparedBitByBit) {
   const Function step([](double x) { return at::ones({2}).mul(x); });
   const double nan = std::numeric_limits<double>::quiet_NaN();

@@ -5,11 +5,18 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <deque>
+#include <exception>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/core/log.h"
+#include "cohort/core/mutex.h"
 #include "cohort/core/random.h"
 #include "cohort/core/string_tensor.h"
+#include "cohort/data/program_supply.h"
 #include "cohort/data/string_fields.h"
 #include "cohort/function/inspection.h"
 #include "cohort/function/registry.h"
@@ -28,6 +35,50 @@ at::Tensor private_copy(const at::Tensor& tensor) {
   if (StringTensor::is(tensor)) return tensor;
   return tensor.detach().clone(at::MemoryFormat::Contiguous).requires_grad_(tensor.requires_grad());
 }
+
+// What a pipeline asks for, from its threads to the one that draws. Thread-safe.
+class ProgramQuestions {
+ public:
+  struct Question {
+    std::string function;
+    Fields element;
+  };
+  void ask(const std::string& function, const Fields& element) {
+    {
+      const Lock lock(mutex_);
+      questions_.push_back({function, element});
+    }
+    changed_.notify_all();
+  }
+  void begin_draw() {
+    const Lock lock(mutex_);
+    is_drawn_ = false;
+  }
+  void end_draw() {
+    {
+      const Lock lock(mutex_);
+      is_drawn_ = true;
+    }
+    changed_.notify_all();
+  }
+  // The next question; nothing when the draw has ended.
+  std::optional<Question> wait() {
+    const Lock lock(mutex_);
+    changed_.wait(mutex_, Deadline(), [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+      return is_drawn_ || !questions_.empty();
+    });
+    if (questions_.empty()) return std::nullopt;
+    Question question = std::move(questions_.front());
+    questions_.pop_front();
+    return question;
+  }
+
+ private:
+  Mutex mutex_;
+  Condition changed_;
+  std::deque<Question> questions_ COHORT_GUARDED_BY(mutex_);
+  bool is_drawn_ COHORT_GUARDED_BY(mutex_) = true;
+};
 
 // What a closure reads begins without gradients, as on a worker; those of before come back.
 class HiddenGradients {
@@ -90,10 +141,29 @@ Nest sent(const Nest& result, const std::string& name) {
 
 }  // namespace
 
-// The elements of a pipeline, which may keep them, as copies; one ahead where it was asked for.
+// The elements of a worker's pipeline, which may keep them, as copies; one ahead where it was asked
+// for. Another thread draws them, while this one traces the functions of the dataset for elements
+// of other shapes.
 class EagerSteps::Elements final : public ElementSource {
  public:
-  explicit Elements(std::unique_ptr<ElementSource> source) : source_(std::move(source)) {}
+  Elements(const IteratorHandle& handle, std::uint32_t worker, std::uint64_t job_seed)
+      : datasets_(handle.shared_datasets()),
+        worker_(worker),
+        supply_(std::make_shared<data::ProgramSupply>(
+            [this](const std::string& function, const Fields& element) {
+              questions_.ask(function, element);
+            })) {
+    const rpc::IteratorSpec spec = handle.spec_for(worker, job_seed);
+    const std::uint64_t seed =
+        spec.epoch ? spec.seed : mix_seed(spec.seed, "worker:" + std::to_string(worker));
+    source_ =
+        data::load_shipped(spec.dataset, supply_).source({.seed = seed, .iteration = spec.epoch});
+    supply_->start();
+  }
+  ~Elements() override { supply_->end(); }
+  Elements(const Elements&) = delete;
+  Elements& operator=(const Elements&) = delete;
+
   const ElementSpec& spec() const override { return source_->spec(); }
   Nest pack(const Fields& fields) const override { return source_->pack(fields); }
   bool next(Fields& fields) override {
@@ -101,7 +171,7 @@ class EagerSteps::Elements final : public ElementSource {
       fields = *std::exchange(ahead_, std::nullopt);
       return true;
     }
-    if (!source_->next(fields)) return false;
+    if (!draw(fields)) return false;
     data::check_no_strings(source_->pack(fields), "coordinator.run_eagerly");  // as on a worker
     for (at::Tensor& field : fields) field = private_copy(field);
     return true;
@@ -114,7 +184,43 @@ class EagerSteps::Elements final : public ElementSource {
   }
 
  private:
-  const std::unique_ptr<ElementSource> source_;
+  bool draw(Fields& fields) {
+    bool has_element = false;
+    std::exception_ptr error;
+    questions_.begin_draw();
+    std::thread drawing([&] {
+      try {
+        has_element = source_->next(fields);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      questions_.end_draw();
+    });
+    while (const auto question = questions_.wait()) answer(*question);
+    drawing.join();
+    if (error) std::rethrow_exception(error);
+    return has_element;
+  }
+  // What throws here leaves nobody waiting.
+  void answer(const ProgramQuestions::Question& question) noexcept {
+    try {
+      const WorkerDatasets::Answer found =
+          datasets_->program_for(worker_, question.function, question.element);
+      if (!found.error) return supply_->add(question.function, found.program);
+      std::vector<TensorSpec> specs;
+      for (const at::Tensor& field : question.element) specs.push_back(TensorSpec::of(field));
+      supply_->refuse(question.function, specs, *found.error);
+    } catch (...) {
+      log_error("a dataset's function got no program: ", current_error().what());
+      supply_->end();
+    }
+  }
+
+  const std::shared_ptr<WorkerDatasets> datasets_;  // also their iterators'
+  const std::uint32_t worker_;
+  ProgramQuestions questions_;
+  const std::shared_ptr<data::ProgramSupply> supply_;  // also the pipeline's
+  std::unique_ptr<ElementSource> source_;
   std::optional<Fields> ahead_;
 };
 
@@ -129,11 +235,7 @@ const EagerSteps::WorkerIterator& EagerSteps::iterator_of(const IteratorHandle& 
                                                           std::uint32_t worker) {
   WorkerIterator& known = iterators_[{handle.id(), worker}];
   if (known.iterator != nullptr) return known;
-  const rpc::IteratorSpec spec = handle.spec_for(worker, strategy_.connection().options().seed);
-  const std::uint64_t seed =
-      spec.epoch ? spec.seed : mix_seed(spec.seed, "worker:" + std::to_string(worker));
-  auto elements = std::make_unique<Elements>(
-      Dataset::deserialize(spec.dataset).source({.seed = seed, .iteration = spec.epoch}));
+  auto elements = std::make_unique<Elements>(handle, worker, strategy_.connection().options().seed);
   known.elements = elements.get();
   known.iterator = std::make_shared<Iterator>(std::move(elements));
   return known;

@@ -235,6 +235,7 @@ Verdict Runtime::settle(const Wait& how, const std::function<Verdict(Actions&)>&
     Verdict verdict;
     bool must_trace = false;
     bool is_final = false;
+    if (has_program_requests_) answer_program_requests();
     {
       const Lock lock(mutex_);
       if (is_replaced_) throw Error(*replaced_);
@@ -245,8 +246,9 @@ Verdict Runtime::settle(const Wait& how, const std::function<Verdict(Actions&)>&
       is_final = verdict.kind == Verdict::Kind::proceed || verdict.kind == Verdict::Kind::no ||
                  verdict.kind == Verdict::Kind::raise;
       must_trace = !is_final && queue_.has_waiting_for_program();
-      if (!is_final && !must_trace && to_flush_.empty()) {
-        if (how.deadline.has_expired()) return verdict;
+      const bool can_wait = !is_final && !must_trace && to_flush_.empty();
+      if (can_wait && how.deadline.has_expired()) return verdict;
+      if (can_wait && program_requests_.empty()) {
         const Deadline stalled = progress_deadline();
         const TimePoint before = last_end_;
         const TimePoint until = std::min(how.deadline.time(), stalled.time());
@@ -327,51 +329,6 @@ std::string Runtime::holder_of(const RemoteState& awaited) const {
       return "worker:" + std::to_string(pending.worker);
   }
   return "";
-}
-
-std::shared_ptr<IteratorHandle> Runtime::create_iterator(std::shared_ptr<const PerWorkerData> data,
-                                                         std::optional<std::uint64_t> epoch) {
-  check_outside_step("create_iterator");
-  check_running("create_iterator");
-  std::shared_ptr<IteratorHandle> handle;
-  std::vector<std::uint64_t> released;
-  {
-    const Lock lock(released_mutex_);
-    released.swap(released_);
-  }
-  if (options_.run_eagerly) {
-    const Lock tracing(tracing_);
-    eager_steps_.release(released);
-  }
-  std::vector<std::pair<std::uint32_t, rpc::Connection>> present;
-  {
-    const Lock lock(mutex_);
-    check_running("create_iterator");  // under the lock: stop() has not looked at the numbers yet
-    for (const std::uint64_t id : released) iterators_.erase(id);
-    handle = std::make_shared<IteratorHandle>(numbers_.next_iterator++, std::move(data), epoch,
-                                              weak_from_this());
-    iterators_[handle->id()] = handle;
-    ++version_;
-    for (std::uint32_t i = 0; i < workers_.size(); ++i) {
-      if (workers_[i].is_ready) present.emplace_back(i, workers_[i].link.connection);
-    }
-  }
-  for (auto& [worker, connection] : present) {
-    try {
-      if (!released.empty()) connection.control->release(released, connection_.control_deadline());
-      connection.control->create_iterator(handle->spec_for(worker, connection_.options().seed),
-                                          connection_.control_deadline());
-    } catch (const Error& error) {
-      if (gives_way(error) || !is_worker_away(error)) throw;
-      connection.data->close();
-    }
-  }
-  return handle;
-}
-
-void Runtime::release_iterator(std::uint64_t id) noexcept {
-  const Lock lock(released_mutex_);
-  released_.push_back(id);
 }
 
 CoordinatorStatistics Runtime::statistics() const {

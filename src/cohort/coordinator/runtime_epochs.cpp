@@ -7,8 +7,6 @@
 #include "cohort/coordinator/internal/runtime.h"
 #include "cohort/core/log.h"
 #include "cohort/core/string_tensor.h"
-#include "cohort/data/auto_shard.h"
-#include "cohort/data/element_order.h"
 #include "cohort/variable/hyperparameter.h"
 
 namespace cohort::coordinator {
@@ -16,8 +14,6 @@ namespace {
 
 // Of the closures that a worker has in flight.
 constexpr std::size_t kStepsAhead = 2;
-// Of those that were distributed for run_epoch().
-constexpr std::size_t kDatasetsKept = 4;
 // The iterator of an epoch is its function's first resource.
 constexpr std::int64_t kEpochResource = 0;
 
@@ -41,9 +37,10 @@ void check_draws(const StepFunction& step) {
                "iterator in it");
 }
 
-void check_finite_data(const PerWorkerData& data) {
-  for (std::size_t i = 0; i < data.cardinalities.size(); ++i) {
-    COHORT_CHECK(data.cardinalities[i] != kInfiniteCardinality, ErrorCode::invalid_argument,
+void check_finite_data(const WorkerDatasets& datasets) {
+  const std::vector<std::int64_t>& cardinalities = datasets.cardinalities();
+  for (std::size_t i = 0; i < cardinalities.size(); ++i) {
+    COHORT_CHECK(cardinalities[i] != kInfiniteCardinality, ErrorCode::invalid_argument,
                  "[coordinator.run_epoch] expected a dataset that ends, got one without an end (of "
                  "worker:",
                  i, "); leave out repeat(), or schedule() a fixed number of steps");
@@ -59,52 +56,8 @@ Error epoch_is_over() {
 
 }  // namespace
 
-std::shared_ptr<const PerWorkerData> Runtime::distributed(const Dataset& dataset) {
-  {
-    const Lock lock(mutex_);
-    for (const auto& [known, data] : distributed_) {
-      if (known.node() == dataset.node()) return data;
-    }
-  }
-  const std::string why = data::why_order_may_change(dataset);
-  COHORT_CHECK(
-      why.empty(), ErrorCode::invalid_argument,
-      "[coordinator.distribute_dataset] expected a dataset that yields its elements in one "
-      "order on all workers, got ",
-      why,
-      ": some elements would come twice and others never; set deterministic to true, "
-      "or shard() before it in create_per_worker_dataset(fn)");
-  const std::int64_t workers = connection_.num_workers();
-  AutoShardOptions options{.num_workers = workers, .too_few_files = TooFewFiles::data};
-  options.policy = shard_decision(dataset, options).taken;  // without its warnings
-  std::vector<Dataset> shares;
-  for (options.index = 0; options.index < workers; ++options.index)
-    shares.push_back(auto_shard(dataset, options));
-  auto data = std::make_shared<const PerWorkerData>(shares);
-  const Lock lock(mutex_);
-  if (distributed_.size() == kDatasetsKept) distributed_.erase(distributed_.begin());
-  distributed_.emplace_back(dataset, data);
-  return data;
-}
-
-void Runtime::warn_of_whole(const PerWorkerData& data) {
-  const std::int64_t count = data.cardinalities.front();
-  if (connection_.num_workers() < 2 || !data.is_same_everywhere || count == kInfiniteCardinality ||
-      count == 0)
-    return;
-  {
-    const Lock lock(mutex_);
-    if (std::exchange(has_warned_of_whole_, true)) return;
-  }
-  log_warn("every one of the ", connection_.num_workers(), " workers has the same dataset",
-           count >= 0 ? " of " + std::to_string(count) + " elements" : std::string(),
-           ", without shard(): each element comes that often in one pass; "
-           "coordinator.distribute_dataset(dataset) gives each worker its own part, and so does "
-           "dataset.shard(context) in create_per_worker_dataset(fn)");
-}
-
 std::shared_ptr<EpochRun> Runtime::begin_epoch(const Function& fn,
-                                               const std::shared_ptr<const PerWorkerData>& data,
+                                               const std::shared_ptr<WorkerDatasets>& datasets,
                                                std::vector<Nest> arguments) {
   check_outside_step("run_epoch");
   check_running("run_epoch");
@@ -117,16 +70,16 @@ std::shared_ptr<EpochRun> Runtime::begin_epoch(const Function& fn,
                "arguments as are given, ",
                arguments.size(), ", got '", fn.name(), "', which takes ", fn.state()->arity,
                " arguments in all");
-  check_finite_data(*data);
-  warn_of_whole(*data);
-  const auto iterator = create_iterator(data, data->epochs++);
+  check_finite_data(*datasets);
+  warn_of_whole(*datasets);
+  const auto iterator = create_iterator(datasets, datasets->begin_epoch());
   arguments.insert(arguments.begin(), Nest(std::shared_ptr<Handle>(iterator)));
   fn.convert_numbers(arguments);
   const BoundArguments bound = bind_arguments(arguments);
   check_iterators(bound);
   check_tensors(fn, arguments, bound);
-  auto epoch = std::make_shared<EpochRun>(fn, private_arguments(arguments), data->changing_order,
-                                          connection_.num_workers());
+  auto epoch = std::make_shared<EpochRun>(fn, private_arguments(arguments),
+                                          datasets->changing_order(), connection_.num_workers());
   const Lock lock(mutex_);
   std::erase_if(epochs_, [](const auto& one) { return one.expired(); });
   epochs_.push_back(epoch);
@@ -156,6 +109,7 @@ std::optional<EpochStep> Runtime::next_step(const std::shared_ptr<EpochRun>& epo
   check_outside_step("run_epoch");
   check_running("run_epoch");
   if (options_.run_eagerly) return next_eager_step(*epoch);
+  if (has_program_requests_) answer_program_requests();  // also where a step has ended meanwhile
   bool wants_steps = false;
   if (std::optional<EpochStep> step = take_finished(*epoch, wants_steps)) return step;
   std::shared_ptr<StepFunction> step;

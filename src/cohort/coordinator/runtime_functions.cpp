@@ -19,7 +19,7 @@ Error forgotten_hyperparameter(const std::string& function) {
                "[coordinator.trace] '" + function +
                    "' reads a hyperparameter that it did not read for the first element, and its "
                    "value at schedule() is no longer known: it was set more than 4096 times since; "
-                   "set it less often, join() in between, or batch with drop_remainder");
+                   "set it less often, join() in between, or give all elements one shape");
 }
 
 }  // namespace
@@ -156,7 +156,7 @@ void Runtime::add_elements(const IteratorHandle& iterator, const std::string& fu
 // Of the first worker that has some. One that goes meanwhile is passed over until it is back.
 rpc::PeekReply Runtime::peek(const IteratorHandle& iterator, const std::string& function) {
   constexpr std::uint64_t kForGood = std::numeric_limits<std::uint64_t>::max();
-  const Deadline deadline = connection_.control_deadline();
+  Deadline deadline = connection_.control_deadline();
   std::vector<std::uint64_t> passed_epochs(connection_.num_workers(), 0);
   while (true) {
     const bool all_are_empty = std::all_of(passed_epochs.begin(), passed_epochs.end(),
@@ -169,8 +169,8 @@ rpc::PeekReply Runtime::peek(const IteratorHandle& iterator, const std::string& 
     const std::string task = "worker:" + std::to_string(worker);
     try {
       rpc::PeekReply reply = rpc::peek_reply_of(
-          link.connection.data->call(rpc::to_frame(rpc::PeekRequest{iterator.id(), 2}), deadline,
-                                     "peeking at the data of " + task));
+          call_and_trace(*link.connection.data, rpc::to_frame(rpc::PeekRequest{iterator.id(), 2}),
+                         deadline, "peeking at the data of " + task));
       if (reply.fields > 0) return reply;
       passed_epochs[worker] = kForGood;
     } catch (const Error& error) {
@@ -241,17 +241,18 @@ void Runtime::trace_one(ClosureId closure) {
 
 // Another program that a worker refuses is taken back; those before it serve on.
 void Runtime::trace_for(StepFunction& step, const std::vector<at::Tensor>& drawn) {
+  const std::string advice = step.advice_for(drawn);
   COHORT_CHECK(step.freshness() != Freshness::stale, ErrorCode::failed_precondition,
                "[coordinator.trace] '", step.name(),
                "' captures a tensor that was written to or replaced after schedule(), and a worker "
                "drew an element whose shapes need another trace, which would see the new values: "
-               "pass it as an argument, or make it a variable; or batch with drop_remainder");
+               "pass it as an argument, or make it a variable (",
+               advice, ")");
   const bool is_new = step.trace_drawn(drawn);
   if (is_new) {
     const Lock lock(mutex_);
     ++version_;
-    count_trace(step.function(),
-                "the last time for elements of other shapes: batch with drop_remainder, or pad");
+    count_trace(step.function(), "the last time, " + advice);
   }
   try {
     announce(step);

@@ -8,7 +8,6 @@
 #include "cohort/coordinator/internal/runtime.h"
 #include "cohort/coordinator/internal/silence_count.h"
 #include "cohort/core/log.h"
-#include "cohort/core/random.h"
 
 namespace cohort::coordinator {
 namespace {

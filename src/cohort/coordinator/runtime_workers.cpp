@@ -374,7 +374,10 @@ void Runtime::flush_worker(std::uint32_t worker) {
 }
 
 void Runtime::on_frame(std::uint32_t worker, std::uint64_t epoch, rpc::Frame frame) {
-  if (static_cast<rpc::MessageType>(frame.type) != rpc::MessageType::completed) return;
+  const auto type = static_cast<rpc::MessageType>(frame.type);
+  if (type == rpc::MessageType::program_request)
+    return on_program_request(worker, std::move(frame));
+  if (type != rpc::MessageType::completed) return;
   rpc::CompletedBatch batch = rpc::completed_of(std::move(frame));
   for (const rpc::ClosureEnd& end : batch.ends) {
     if (end.error && gives_way(*end.error)) return;

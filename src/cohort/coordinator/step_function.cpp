@@ -206,6 +206,40 @@ std::vector<TensorSpec> specs_of(const std::vector<at::Tensor>& tensors) {
   return specs;
 }
 
+// Batches of other lengths, and not of fewer rows: no drop_remainder makes these alike.
+bool differ_behind_the_rows(const std::vector<TensorSpec>& a, const std::vector<TensorSpec>& b) {
+  for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
+    const std::vector<std::int64_t>& before = *a[i].sizes;
+    const std::vector<std::int64_t>& now = *b[i].sizes;
+    if (before.size() != now.size() || before.empty()) continue;
+    if (!std::equal(before.begin() + 1, before.end(), now.begin() + 1)) return true;
+  }
+  return false;
+}
+
+// " was int64[8, 5] and is now int64[8, 7]: …".
+std::string difference(const std::vector<TensorSpec>& before, const std::vector<TensorSpec>& now) {
+  const std::string shapes = " was " + ElementSpec::tuple(before).to_string() + " and is now " +
+                             ElementSpec::tuple(now).to_string();
+  return differ_behind_the_rows(before, now)
+             ? shapes + ": pad to one shape, as padded_batch() does with padded_shapes"
+             : shapes + ": pad to one shape, or batch with drop_remainder";
+}
+
+std::string other_shapes(const std::vector<Nest>& before, const std::vector<Nest>& now) {
+  const auto tensors_of = [](const std::vector<Nest>& leaves) {
+    std::vector<at::Tensor> tensors;
+    for (const Nest& leaf : leaves)
+      if (leaf.is_tensor()) tensors.push_back(leaf.tensor());
+    return specs_of(tensors);
+  };
+  const std::vector<TensorSpec> was = tensors_of(before);
+  const std::vector<TensorSpec> is = tensors_of(now);
+  return was.size() == is.size() && !was.empty() && was != is
+             ? difference(was, is)
+             : " had other shapes, types or parts: pad, or batch with drop_remainder";
+}
+
 }  // namespace
 
 CallSignature::CallSignature(std::span<const Nest> arguments, const function::TracingMode& mode)
@@ -235,7 +269,7 @@ std::string CallSignature::difference_from(const CallSignature& earlier) const {
              ": declare it at::Tensor, so that a number becomes a tensor and its value no part of "
              "the program";
     }
-    return argument + " had other shapes, types or parts: pad, or batch with drop_remainder";
+    return argument + other_shapes(before, now);
   }
   return mode_ == earlier.mode_ ? "" : "grad mode, autocast or the default dtype was another";
 }
@@ -304,6 +338,10 @@ bool StepFunction::trace_drawn(const std::vector<at::Tensor>& drawn) {
 Fields StepFunction::example_worker_index(int pass) const {
   const std::int64_t workers = strategy_.connection().num_workers();
   return {function::worker_index_tensor(pass % workers)};
+}
+
+std::string StepFunction::advice_for(const std::vector<at::Tensor>& drawn) const {
+  return "the element" + difference(drawn_specs_.back(), specs_of(drawn));
 }
 
 bool StepFunction::draws_from(std::int64_t resource) const {

@@ -188,8 +188,9 @@ class COHORT_API Dataset {
   static Dataset zip(const std::map<std::string, Dataset>& datasets);
 
   // fn takes the fields as at::Tensor parameters and returns a tensor, tuple, vector or Nest. It is
-  // traced when the graph is shipped, and runs as it is otherwise. Function::registered(name) is
-  // looked up where the graph runs.
+  // traced when the graph is shipped, and for elements of other shapes while workers run it
+  // (PerWorkerDataset); otherwise it runs as it is. Function::registered(name) is looked up where
+  // the graph runs.
   //
   // What fn returns is found out by running it, with all before it, on an element or two, the first
   // time that somebody asks: element_spec(), distribute_dataset(), and already when the graph is

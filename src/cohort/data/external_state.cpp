@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/external_state.h"
-
 #include <algorithm>
 #include <array>
 #include <set>
@@ -13,6 +11,7 @@
 #include "cohort/data/internal/external_state.h"
 #include "cohort/data/internal/graph_codec.h"
 #include "cohort/data/internal/node.h"
+#include "cohort/data/shipped_dataset.h"
 
 namespace cohort::data {
 namespace {
@@ -79,14 +78,16 @@ Bytes serialize(const Dataset& dataset, ExternalStatePolicy policy) {
   return std::move(encoded.bytes);
 }
 
-std::vector<Bytes> serialize_for_workers(const std::vector<Dataset>& datasets) {
-  std::vector<Bytes> all;
+std::vector<std::shared_ptr<const ShippedDataset>> ship_to_workers(
+    const std::vector<Dataset>& datasets) {
+  std::vector<std::shared_ptr<const ShippedDataset>> all;
   bool has_warned = false;
   for (const Dataset& dataset : datasets) {
     EncodedGraph encoded = encode_graph(dataset.node());
     if (!has_warned) report(encoded.external_state, ExternalStatePolicy::warn, "serialize");
     has_warned = has_warned || !encoded.external_state.empty();
-    all.push_back(std::move(encoded.bytes));
+    all.push_back(std::make_shared<const ShippedDataset>(dataset, std::move(encoded.bytes),
+                                                         std::move(encoded.frozen)));
   }
   return all;
 }

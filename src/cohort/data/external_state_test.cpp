@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/external_state.h"
+#include "cohort/data/shipped_dataset.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/rand_like.h>
@@ -103,10 +103,10 @@ TEST_F(ExternalState, MayBeInWhatCannotBeLookedInto) {
 
 TEST_F(ExternalState, IsOnlyWarnedOfWhereWorkersOfOneJobGetIt) {
   const Dataset dataset = under(noisy(rows(4)), ExternalStatePolicy::fail);
-  const std::vector<Bytes> shipped = serialize_for_workers({rows(2), dataset, dataset});
+  const auto shipped = ship_to_workers({rows(2), dataset, dataset});
   ASSERT_EQ(shipped.size(), 3U);
-  EXPECT_EQ(Dataset::deserialize(shipped[0]).cardinality(), 2);
-  EXPECT_EQ(Dataset::deserialize(shipped[2]).cardinality(), 4);
+  EXPECT_EQ(Dataset::deserialize(shipped[0]->bytes()).cardinality(), 2);
+  EXPECT_EQ(Dataset::deserialize(shipped[2]->bytes()).cardinality(), 4);
   EXPECT_THAT(lines, ElementsAre(HasSubstr("draws random numbers"))) << "once";
 }
 

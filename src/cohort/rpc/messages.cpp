@@ -2,6 +2,7 @@
 #include "cohort/rpc/messages.h"
 
 #include <iterator>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -340,6 +341,63 @@ PeekRequest peek_of(const Frame& frame) {
   message.resource = in.varint();
   message.count = read_u32(in);
   in.expect_end();
+  return message;
+}
+
+Frame to_frame(ProgramRequest message) {
+  ByteWriter out;
+  out.varint(message.resource);
+  out.text(message.function);
+  return frame_of(MessageType::program_request, out, std::move(message.element));
+}
+
+ProgramRequest program_request_of(Frame frame) {
+  ByteReader in = open(frame, MessageType::program_request, "program request");
+  ProgramRequest message;
+  message.resource = in.varint();
+  message.function = in.text();
+  in.expect_end();
+  message.element = std::move(frame.tensors);
+  return message;
+}
+
+Frame to_frame(const ProgramReply& message) {
+  ByteWriter out;
+  out.varint(message.resource);
+  out.text(message.function);
+  out.varint(message.element.size());
+  for (const TensorSpec& field : message.element) {
+    out.u8(static_cast<std::uint8_t>(field.dtype));
+    out.sizes(*field.sizes);
+  }
+  out.u8(message.error ? 1 : 0);
+  if (message.error) {
+    write_error(out, *message.error);
+  } else {
+    out.blob(message.program);
+  }
+  return frame_of(MessageType::program_reply, out);
+}
+
+ProgramReply program_reply_of(const Frame& frame) {
+  ByteReader in = open(frame, MessageType::program_reply, "program reply");
+  ProgramReply message;
+  message.resource = in.varint();
+  message.function = in.text();
+  for (std::size_t left = in.count(2); left > 0; --left) {
+    const auto dtype = read_enum(in, at::ScalarType::Undefined, "a dtype");
+    message.element.push_back({.dtype = dtype, .sizes = in.sizes()});
+  }
+  if (read_bool(in)) {
+    message.error = read_error(in);
+  } else {
+    const std::span<const std::byte> program = in.blob();
+    message.program.assign(program.begin(), program.end());
+  }
+  in.expect_end();
+  COHORT_CHECK(frame.tensors.empty(), ErrorCode::data_loss,
+               "[rpc.messages] broken program reply: expected no tensors, got ",
+               frame.tensors.size());
   return message;
 }
 

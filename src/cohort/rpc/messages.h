@@ -10,21 +10,25 @@
 #include <string>
 #include <vector>
 
+#include "cohort/core/bytes.h"
 #include "cohort/core/resource_host.h"
+#include "cohort/core/tensor_spec.h"
 #include "cohort/rpc/control.h"
 #include "cohort/rpc/frame.h"
 
 namespace cohort::rpc {
 
 enum class MessageType : std::uint16_t {
-  hello = 1,      // first on every channel, answered
-  pull = 2,       // values of variables
-  push = 3,       // updates of variables
-  run = 4,        // closures for a worker, one way
-  completed = 5,  // their ends, one way back
-  peek = 6,       // elements of an iterator, not consumed
-  cancel = 7,     // closures that should not start any more, one way
-  ping = 8,       // of a server: whether its peer still lives; a Requester answers by itself
+  hello = 1,            // first on every channel, answered
+  pull = 2,             // values of variables
+  push = 3,             // updates of variables
+  run = 4,              // closures for a worker, one way
+  completed = 5,        // their ends, one way back
+  peek = 6,             // elements of an iterator, not consumed
+  cancel = 7,           // closures that should not start any more, one way
+  ping = 8,             // of a server: whether its peer still lives; a Requester answers by itself
+  program_request = 9,  // of a worker: an element waits for a program, one way
+  program_reply = 10,   // what it waits for, one way
 };
 
 // Who opens this channel; refused when job, coordinator or start are not the server's.
@@ -126,6 +130,22 @@ struct PeekReply {
   std::vector<at::Tensor> tensors;
 };
 
+// A function of an iterator's pipeline has no program for elements of these shapes
+// (data/program_supply.h). The element waits on the worker meanwhile.
+struct ProgramRequest {
+  std::uint64_t resource = 0;
+  std::string function;
+  std::vector<at::Tensor> element;  // field by field
+};
+// Also sent to who has not asked, since other workers will meet such elements.
+struct ProgramReply {
+  std::uint64_t resource = 0;
+  std::string function;
+  std::vector<TensorSpec> element;
+  Bytes program;
+  std::optional<Error> error;  // in place of a program
+};
+
 COHORT_API Frame ping_frame();
 COHORT_API Frame to_frame(const Hello& message);
 COHORT_API Frame to_frame(const HelloReply& message);
@@ -138,6 +158,8 @@ COHORT_API Frame to_frame(CompletedBatch message);
 COHORT_API Frame to_frame(const PeekRequest& message);
 COHORT_API Frame to_frame(const CancelRequest& message);
 COHORT_API Frame to_frame(PeekReply message);
+COHORT_API Frame to_frame(ProgramRequest message);
+COHORT_API Frame to_frame(const ProgramReply& message);
 
 COHORT_API Hello hello_of(const Frame& frame);
 COHORT_API HelloReply hello_reply_of(const Frame& frame);
@@ -150,5 +172,7 @@ COHORT_API CompletedBatch completed_of(Frame frame);
 COHORT_API PeekRequest peek_of(const Frame& frame);
 COHORT_API CancelRequest cancel_of(const Frame& frame);
 COHORT_API PeekReply peek_reply_of(Frame frame);
+COHORT_API ProgramRequest program_request_of(Frame frame);
+COHORT_API ProgramReply program_reply_of(const Frame& frame);
 
 }  // namespace cohort::rpc

@@ -224,5 +224,28 @@ TEST(Frames, AnErrorComesBackWhole) {
   EXPECT_STREQ(back.what(), sent.what());
 }
 
+TEST(Messages, ProgramRequestsAndTheirRepliesComeBack) {
+  const ProgramRequest request = program_request_of(to_frame(
+      ProgramRequest{.resource = 7, .function = "4.0", .element = {number(1), number(2)}}));
+  EXPECT_EQ(request.resource, 7U);
+  EXPECT_EQ(request.function, "4.0");
+  EXPECT_THAT(numbers(request.element), ElementsAre(1, 2));
+  const std::vector<TensorSpec> element = {{at::kLong, {{5, 0}}},
+                                           {at::kFloat, std::vector<std::int64_t>{}}};
+  const Frame frame = to_frame(ProgramReply{
+      .resource = 7, .function = "4", .element = element, .program = Bytes(3, std::byte{9})});
+  const ProgramReply reply = program_reply_of(frame);
+  EXPECT_EQ(reply.resource, 7U);
+  EXPECT_EQ(reply.function, "4");
+  EXPECT_EQ(reply.element, element);
+  EXPECT_EQ(reply.program, Bytes(3, std::byte{9}));
+  EXPECT_FALSE(reply.error);
+  expect_broken_at_each_cut(frame, program_reply_of);
+  const ProgramReply refused = program_reply_of(to_frame(ProgramReply{
+      .error = Error(ErrorCode::resource_exhausted, "too many", ErrorCause::closure_input)}));
+  ASSERT_TRUE(refused.error);
+  EXPECT_EQ(refused.error->cause(), ErrorCause::closure_input);
+}
+
 }  // namespace
 }  // namespace cohort::rpc

@@ -141,6 +141,7 @@ void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
     peer.job = shared.greet(hello);
     channel->admit();
     note_hello(shared, channel.get(), hello);
+    peer.job->greeted(hello.task, channel, peer.sender);
     greet_back(*channel, id, rpc::agreed(hello.payload_checksums, peer.job->payload_checksums()));
   } catch (...) {
     const Error error = current_error();

@@ -35,7 +35,7 @@ Error building_failed() {
 
 void let_go(std::vector<std::shared_ptr<WorkerIterator>> iterators) noexcept {
   if (iterators.empty()) return;
-  for (const auto& iterator : iterators) iterator->cancel();
+  for (const auto& iterator : iterators) iterator->end();
   ending().add(1);
   try {
     std::thread([held = std::move(iterators)]() mutable {
@@ -50,11 +50,12 @@ void let_go(std::vector<std::shared_ptr<WorkerIterator>> iterators) noexcept {
 
 }  // namespace
 
-WorkerIterator::WorkerIterator(const rpc::IteratorSpec& spec, const RunOptions& options)
-    : options_(options) {
+WorkerIterator::WorkerIterator(const rpc::IteratorSpec& spec, const RunOptions& options,
+                               data::ProgramSupply::Ask ask)
+    : options_(options), supply_(std::make_shared<data::ProgramSupply>(std::move(ask))) {
   const Lock lock(mutex_);
   try {
-    dataset_ = Dataset::deserialize(spec.dataset);
+    dataset_ = data::load_shipped(spec.dataset, supply_);
   } catch (...) {
     broken_ = building_failed();
     return;
@@ -69,6 +70,7 @@ void WorkerIterator::start() {
   taken_ = 0;
   try {
     source_ = data::cancellable_source(*dataset_, options_, stop_.get_token());
+    supply_->start();
   } catch (...) {
     broken_ = building_failed();
   }
@@ -76,7 +78,27 @@ void WorkerIterator::start() {
 
 bool WorkerIterator::draw(Fields& fields) {
   if (broken_) throw *broken_;
-  return source_->next(fields);
+  bool has_one = false;
+  try {
+    has_one = source_->next(fields);
+  } catch (...) {
+    check_in_use();
+    throw;
+  }
+  // It may be another element than the one of this place, where one before it gave up.
+  check_in_use();
+  return has_one;
+}
+
+void WorkerIterator::check_in_use() const {
+  COHORT_CHECK(!stop_.stop_requested(), ErrorCode::cancelled,
+               "[server.iterator_next] expected an iterator in use, got one that was released, or "
+               "whose coordinator has gone");
+}
+
+void WorkerIterator::end() noexcept {
+  stop_.request_stop();  // before anybody gives up
+  supply_->end();
 }
 
 void WorkerIterator::throw_peeked_error() {
@@ -118,7 +140,7 @@ std::optional<Fields> WorkerIterator::at(std::uint64_t position) {
     try {
       if (!take(fields)) return std::nullopt;
     } catch (...) {  // its closure has reported it, or will
-      continue;
+      if (stop_.stop_requested()) throw;
     }
   }
   if (!take(fields)) return std::nullopt;
@@ -147,8 +169,19 @@ std::vector<Fields> WorkerIterator::peek(std::size_t count) {
   return {peeked_.begin(), peeked_.begin() + static_cast<std::ptrdiff_t>(available)};
 }
 
-void IteratorTable::create(const rpc::IteratorSpec& spec, const RunOptions& options) {
-  auto made = std::make_shared<WorkerIterator>(spec, options);
+void WorkerIterator::take(const rpc::ProgramReply& reply) {
+  std::optional<Error> error = reply.error;
+  try {
+    if (!error) supply_->add(reply.function, reply.program);
+  } catch (...) {
+    error = current_error().because(ErrorCause::closure_input);
+  }
+  if (error) supply_->refuse(reply.function, reply.element, *error);
+}
+
+void IteratorTable::create(const rpc::IteratorSpec& spec, const RunOptions& options,
+                           data::ProgramSupply::Ask ask) {
+  auto made = std::make_shared<WorkerIterator>(spec, options, std::move(ask));
   {
     const Lock lock(mutex_);
     std::swap(iterators_[spec.id], made);
@@ -186,6 +219,17 @@ void IteratorTable::use(std::uint64_t id, std::function<void(WorkerIterator&)> b
   }
 }
 
+void IteratorTable::take(const rpc::ProgramReply& reply) const {
+  std::shared_ptr<WorkerIterator> iterator;
+  {
+    const Lock lock(mutex_);
+    const auto found = iterators_.find(reply.resource);
+    if (found == iterators_.end()) return;
+    iterator = found->second;
+  }
+  iterator->take(reply);
+}
+
 void IteratorTable::release(const std::vector<std::uint64_t>& ids) {
   Iterators released;
   {
@@ -210,9 +254,9 @@ IteratorTable::Iterators IteratorTable::take_all() {
   return all;
 }
 
-void IteratorTable::cancel() noexcept {
+void IteratorTable::cancel() const noexcept {
   const Lock lock(mutex_);
-  for (const auto& [id, iterator] : iterators_) iterator->cancel();
+  for (const auto& [id, iterator] : iterators_) iterator->end();
 }
 
 IteratorTable::~IteratorTable() { let_go(take_all()); }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/server/internal/iterator_table.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +10,7 @@
 #include <atomic>
 #include <thread>
 
+#include "cohort/data/shipped_dataset.h"
 #include "cohort/function/registry.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/throws_error.h"
@@ -67,7 +70,7 @@ TEST(IteratorTable, PeekingAtStringsNamesThemAndWhatTurnsThemIntoNumbers) {
 class PositionsTest : public ::testing::Test {
  protected:
   explicit PositionsTest(const Dataset& data = Dataset::range(50).shuffle(20, {.seed = 3}))
-      : iterator({.id = 1, .dataset = data.serialize()}, {.seed = 7, .iteration = 0}) {}
+      : iterator({.id = 1, .dataset = data.serialize()}, {.seed = 7, .iteration = 0}, {}) {}
   std::optional<std::int64_t> at(std::uint64_t position) {
     const std::optional<Fields> fields = iterator.at(position);
     return fields ? std::optional(fields->at(0).item<std::int64_t>()) : std::nullopt;
@@ -88,7 +91,7 @@ TEST_F(PositionsTest, ElementsBetweenArePassedOver) {
   for (std::uint64_t i = 0; i < 50; ++i) order.push_back(at(i));
   WorkerIterator fresh(
       {.id = 1, .dataset = Dataset::range(50).shuffle(20, {.seed = 3}).serialize()},
-      {.seed = 7, .iteration = 0});
+      {.seed = 7, .iteration = 0}, {});
   EXPECT_EQ(fresh.at(30)->at(0).item<std::int64_t>(), order[30]);
 }
 
@@ -104,7 +107,7 @@ TEST(IteratorTable, AnErrorHasAPositionOfItsOwn) {
     return in;
   });
   const Dataset data = Dataset::range(5).map(Function::registered("iterator_table_test.odd"));
-  WorkerIterator iterator({.id = 1, .dataset = data.serialize()}, {});
+  WorkerIterator iterator({.id = 1, .dataset = data.serialize()}, {}, {});
   EXPECT_THROW(iterator.peek(2), Error);
   EXPECT_THROW(iterator.at(0), Error) << "also for who was not the one that peeked";
   EXPECT_EQ(iterator.at(3)->at(0).item<std::int64_t>(), 3);
@@ -113,11 +116,98 @@ TEST(IteratorTable, AnErrorHasAPositionOfItsOwn) {
 }
 
 TEST(IteratorTable, TheEndSaysAfterHowManyElements) {
-  WorkerIterator iterator({.id = 1, .dataset = Dataset::range(2).serialize()}, {});
+  WorkerIterator iterator({.id = 1, .dataset = Dataset::range(2).serialize()}, {}, {});
   iterator.next();
   iterator.next();
   EXPECT_THAT([&] { iterator.next(); },
               testing::throws_error(ErrorCode::out_of_range, "after 2 elements; "));
+}
+
+// An iterator whose second element has a shape that its function was not traced for.
+Dataset data_of_two_shapes() {
+  function::register_function("iterator_table_test.counted", [](std::vector<at::Tensor> in) {
+    return std::vector<at::Tensor>{at::arange(in.at(0).item<std::int64_t>() + 1)};
+  });
+  return Dataset::range(2)
+      .map(Function::registered("iterator_table_test.counted"))
+      .map([](const at::Tensor& x) { return x + 1; });
+}
+
+rpc::IteratorSpec spec_of_two_shapes() {
+  return {.id = 1, .dataset = data_of_two_shapes().serialize()};
+}
+
+// Its thread was left behind, and with it the closure that draws.
+TEST(IteratorTable, ADrawThatWaitsForAProgramGivesUpAtItsEnd) {
+  IteratorTable table;
+  Promised<bool> has_asked;
+  table.create(spec_of_two_shapes(), {},
+               [&](const std::string& function, const Fields&) { has_asked.set(function == "2"); });
+  Promised<ErrorCode> code;
+  table.use(1, [&](WorkerIterator& iterator) {
+    iterator.next();
+    try {
+      iterator.next();
+    } catch (const Error& error) {
+      code.set(error.code());
+    }
+  });
+  EXPECT_TRUE(has_asked.wait());
+  table.take({.resource = 9});  // of no iterator here: released since
+  table.create({.id = 1, .dataset = Dataset::range(1).serialize()}, {});
+  EXPECT_EQ(code.wait(), ErrorCode::cancelled);
+  EXPECT_TRUE(table.end(patience()));
+}
+
+TEST(IteratorTable, APipelineThatIsBuiltAgainKeepsItsPrograms) {
+  const auto shipped = data::ship_to_workers({data_of_two_shapes()}).front();
+  int questions = 0;
+  WorkerIterator* asking = nullptr;
+  WorkerIterator iterator(
+      {.id = 1, .dataset = shipped->bytes()}, {},
+      [&](const std::string& function, const Fields& element) {
+        ++questions;
+        asking->take({.function = function, .program = shipped->trace(function, element)});
+      });
+  asking = &iterator;
+  EXPECT_EQ(iterator.at(1)->at(0).size(0), 2);
+  EXPECT_EQ(iterator.at(0)->at(0).size(0), 1);
+  EXPECT_EQ(iterator.at(1)->at(0).size(0), 2);
+  EXPECT_EQ(questions, 1);
+}
+
+// A batch whose first element gave up would begin with the second one, in the place of another.
+TEST(IteratorTable, NothingIsDrawnAfterTheEnd) {
+  WorkerIterator* asking = nullptr;
+  WorkerIterator iterator(
+      {.id = 1, .dataset = data_of_two_shapes().repeat().ignore_errors().serialize()}, {},
+      [&](const std::string&, const Fields&) { asking->end(); });
+  asking = &iterator;
+  iterator.next();
+  EXPECT_THAT([&] { iterator.next(); },
+              testing::throws_error(ErrorCode::cancelled, "whose coordinator has gone"));
+  EXPECT_THAT([&] { iterator.at(9); },
+              testing::throws_error(ErrorCode::cancelled, "whose coordinator has gone"));
+}
+
+TEST(IteratorTable, AnErrorForAProgramTakesTheElementsPlace) {
+  IteratorTable table;
+  table.create(spec_of_two_shapes(), {}, [&](const std::string& function, const Fields& element) {
+    rpc::ProgramReply reply{.resource = 1,
+                            .function = function,
+                            .element = {TensorSpec::of(element.at(0))},
+                            .program = Bytes(2, std::byte{7})};
+    table.take(reply);
+  });
+  table.find(1)->next();
+  try {
+    table.find(1)->next();
+    FAIL() << "no program came";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::data_loss);
+    EXPECT_EQ(error.cause(), ErrorCause::closure_input);
+  }
+  EXPECT_TRUE(table.end(patience()));
 }
 
 // The end waited for the fill, and left its threads behind with a warning.

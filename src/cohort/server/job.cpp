@@ -72,7 +72,7 @@ Job::~Job() { end(); }
 
 bool Job::end() noexcept {
   tables_->links.close();       // a closure that waits for a parameter server gives up
-  tables_->iterators.cancel();  // a closure that waits for an element, too
+  tables_->iterators.cancel();  // or for an element, or a program of its data's functions
   const Deadline deadline = Deadline::after(kLastMoment);
   const bool has_ended = runner_->end(deadline);
   return tables_->iterators.end(deadline) && has_ended;
@@ -87,7 +87,44 @@ void Job::create_iterator(const rpc::IteratorSpec& iterator) {
   const std::uint64_t seed =
       iterator.epoch ? iterator.seed : mix_seed(iterator.seed, options_.self.task);
   tables_->iterators.create(
-      iterator, {.seed = seed, .iteration = iterator.epoch, .data_dirs = options_.data_dirs});
+      iterator, {.seed = seed, .iteration = iterator.epoch, .data_dirs = options_.data_dirs},
+      [asker = asker_, id = iterator.id](const std::string& function, const Fields& element) {
+        ask(*asker, id, function, element);
+      });
+}
+
+void Job::greeted(const std::string& task, const std::shared_ptr<rpc::Channel>& channel,
+                  const std::shared_ptr<CompletionSender>& sender) {
+  if (task != options_.coordinator) return;
+  const Lock lock(asker_->mutex);
+  asker_->channel = channel;
+  asker_->sender = sender;
+}
+
+// Nobody answers what was asked over the channel: who waits for that gives up. A coordinator that
+// comes back makes its iterators again.
+void Job::hang_up(const std::shared_ptr<CompletionSender>& sender) {
+  runner_->drop(sender);
+  const Lock lock(asker_->mutex);  // no newer channel is greeted meanwhile, nor iterators made
+  if (asker_->sender.lock() == sender) tables_->iterators.cancel();
+}
+
+// Where the channel has closed, the coordinator comes back with a new one, and new iterators.
+void Job::ask(Asker& asker, std::uint64_t iterator, const std::string& function,
+              const Fields& element) {
+  std::shared_ptr<rpc::Channel> channel;
+  {
+    const Lock lock(asker.mutex);
+    channel = asker.channel.lock();
+  }
+  if (channel == nullptr) return;
+  try {
+    channel->send(rpc::to_frame(
+        rpc::ProgramRequest{.resource = iterator, .function = function, .element = element}));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unavailable) throw;
+    log_debug("a request for a program did not leave: ", error.what());
+  }
 }
 
 void Job::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,
@@ -101,6 +138,8 @@ void Job::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,
       return respond(*channel, id, rpc::to_frame(store_.push(rpc::push_of(std::move(frame)))));
     case rpc::MessageType::peek:
       return peek(rpc::peek_of(frame), id, channel);
+    case rpc::MessageType::program_reply:
+      return tables_->iterators.take(rpc::program_reply_of(frame));
     case rpc::MessageType::run: {
       rpc::RunBatch batch = rpc::run_of(std::move(frame));
       for (const rpc::ClosureCall& call : batch.closures)

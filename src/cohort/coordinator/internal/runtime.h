@@ -61,20 +61,22 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   bool join(std::optional<Duration> timeout);
   bool done();
   void wait_for(const RemoteState& state, Deadline deadline);
+  // Each worker's dataset, or one for all; warns of data that every worker gets whole, once.
+  PerWorkerDataset ship(const std::vector<Dataset>& datasets);
+  // Dealt out to the workers; the newest ones are kept, since the passes over them are counted.
+  std::shared_ptr<WorkerDatasets> distributed(const Dataset& dataset);
   // `epoch`: for that pass over the data alone.
-  std::shared_ptr<IteratorHandle> create_iterator(std::shared_ptr<const PerWorkerData> data,
+  std::shared_ptr<IteratorHandle> create_iterator(std::shared_ptr<WorkerDatasets> datasets,
                                                   std::optional<std::uint64_t> epoch);
-  void release_iterator(std::uint64_t id) noexcept;
+  // The last copy of its handle has gone, perhaps under a lock: what the datasets hold is the
+  // user's, and goes later.
+  void release_iterator(std::uint64_t id, std::shared_ptr<WorkerDatasets> datasets) noexcept;
   // See Epoch.
   std::shared_ptr<EpochRun> begin_epoch(const Function& fn,
-                                        const std::shared_ptr<const PerWorkerData>& data,
+                                        const std::shared_ptr<WorkerDatasets>& datasets,
                                         std::vector<Nest> arguments);
   std::optional<EpochStep> next_step(const std::shared_ptr<EpochRun>& epoch);
   void give_up(EpochRun& epoch) noexcept;
-  // Each dealt out to the workers, the newest ones alone: the passes over it are counted there.
-  std::shared_ptr<const PerWorkerData> distributed(const Dataset& dataset);
-  // Of data that every worker gets whole, once.
-  void warn_of_whole(const PerWorkerData& data);
   CoordinatorStatistics statistics() const;
   // As the coordinator's own address answers it.
   rpc::Health health() const;
@@ -197,6 +199,20 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   std::pair<std::uint32_t, ClusterConnection::WorkerLink> ready_worker(
       const std::vector<std::uint64_t>& passed_epochs, Deadline deadline);
 
+  // Datasets' functions. A question of a worker whose pipeline waits for a program.
+  struct ProgramQuestion {
+    std::uint32_t worker = 0;
+    rpc::ProgramRequest request;
+  };
+  void warn_of_whole(const WorkerDatasets& datasets);
+  void on_program_request(std::uint32_t worker, rpc::Frame frame);
+  void answer_program_requests();
+  void answer(const ProgramQuestion& question);
+  std::vector<std::pair<std::shared_ptr<rpc::Requester>, std::uint64_t>> receivers(
+      const ProgramQuestion& question, const IteratorHandle& iterator, bool is_new);
+  rpc::Frame call_and_trace(rpc::Requester& worker, rpc::Frame request, Deadline& deadline,
+                            const std::string& operation);
+
   // Actions. carry_out() needs the lock, flush() must not have it.
   void carry_out(Actions& actions) COHORT_REQUIRES(mutex_);
   Actions take_actions() COHORT_REQUIRES(mutex_) { return std::move(spare_actions_); }
@@ -278,9 +294,11 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   std::unordered_map<std::uint64_t, std::weak_ptr<IteratorHandle>> iterators_
       COHORT_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<EpochRun>> epochs_ COHORT_GUARDED_BY(mutex_);
-  std::vector<std::pair<Dataset, std::shared_ptr<const PerWorkerData>>> distributed_
+  std::vector<std::pair<Dataset, std::shared_ptr<WorkerDatasets>>> distributed_
       COHORT_GUARDED_BY(mutex_);
   bool has_warned_of_whole_ COHORT_GUARDED_BY(mutex_) = false;
+  std::vector<ProgramQuestion> program_requests_ COHORT_GUARDED_BY(mutex_);
+  std::atomic<bool> has_program_requests_{false};  // written under the mutex
   TimePoint last_end_ COHORT_GUARDED_BY(mutex_);
   int fetchers_ COHORT_GUARDED_BY(mutex_) = 0;  // callers that wait for one closure's result
   CoordinatorStatistics totals_ COHORT_GUARDED_BY(mutex_);
@@ -299,6 +317,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   // Of iterators; apart, because the last copy of one may go while the other lock is held.
   Mutex released_mutex_;
   std::vector<std::uint64_t> released_ COHORT_GUARDED_BY(released_mutex_);
+  std::vector<std::shared_ptr<WorkerDatasets>> released_datasets_
+      COHORT_GUARDED_BY(released_mutex_);
   std::thread watcher_;
   std::unique_ptr<internal::HealthListener> listener_;
   std::atomic<bool> is_stopping_{false};

@@ -76,6 +76,9 @@ class StepFunction {
   // Traces for what a worker drew: the fields of every draw, one after the other. False, and
   // nothing is done, when that is there already.
   bool trace_drawn(const std::vector<at::Tensor>& drawn);
+  // What of its elements was other than at the last trace, with the shapes and the remedy. Only
+  // for the thread that traces.
+  std::string advice_for(const std::vector<at::Tensor>& drawn) const;
   // Takes the last trace back: the workers refused it.
   void drop_last_program();
   std::size_t trace_count() const { return programs_.size(); }

@@ -188,8 +188,8 @@ class ShippedFunction final : public DatasetFunction {
 }  // namespace
 
 std::shared_ptr<const DatasetFunction> read_dataset_function(AttributeReader& attributes) {
-  return std::make_shared<ShippedFunction>(
-      std::make_shared<const GraphTemplate>(GraphTemplate::read(attributes.nest("function"))));
+  return std::make_shared<ShippedFunction>(std::make_shared<const GraphTemplate>(
+      GraphTemplate::read(attributes.nest("function"), source_in(attributes))));
 }
 
 }  // namespace cohort::data

@@ -7,6 +7,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/map_function.h"
 #include "cohort/data/internal/nest_codec.h"
 #include "cohort/data/internal/op_table.h"
 #include "cohort/function/prepared_program.h"
@@ -33,6 +34,13 @@ void list_nodes(const NodePtr& node, std::vector<NodePtr>& order,
   order.push_back(node);
 }
 
+std::vector<NodePtr> ops_of(const NodePtr& sink,
+                            std::unordered_map<const Node*, std::size_t>& position) {
+  std::vector<NodePtr> order;
+  list_nodes(sink, order, position, 1);
+  return order;
+}
+
 struct Built {
   NodePtr node;
   std::size_t depth = 1;
@@ -52,7 +60,8 @@ NodePtr make_node(const Op& op, std::vector<NodePtr> inputs, const Attributes& a
   }
 }
 
-Built read_node(ByteReader& reader, const std::vector<Built>& earlier) {
+Built read_node(ByteReader& reader, const std::vector<Built>& earlier,
+                const std::shared_ptr<ProgramSupply>& supply) {
   const std::string name = reader.text();
   Built built;
   std::vector<NodePtr> inputs;
@@ -73,7 +82,12 @@ Built read_node(ByteReader& reader, const std::vector<Built>& earlier) {
                "'; the sender runs another version of Cohort");
   if (op->input_count != kAnyInputCount && inputs.size() != op->input_count)
     reader.fail("the op's number of inputs");
-  built.node = make_node(*op, std::move(inputs), attributes.entries());
+  Attributes entries = attributes.entries();
+  if (supply != nullptr) {
+    add_source(name, std::make_shared<ProgramSource>(supply, std::to_string(earlier.size())),
+               entries);
+  }
+  built.node = make_node(*op, std::move(inputs), entries);
   return built;
 }
 
@@ -113,11 +127,16 @@ void add_external_state(std::string_view op, const Nest& attributes,
                    ", which draws random numbers");
 }
 
+std::vector<NodePtr> ops_of(const NodePtr& sink) {
+  std::unordered_map<const Node*, std::size_t> position;
+  return ops_of(sink, position);
+}
+
 EncodedGraph encode_graph(const NodePtr& sink) {
   EncodedGraph encoded;
-  std::vector<NodePtr> order;
   std::unordered_map<const Node*, std::size_t> position;
-  list_nodes(sink, order, position, 1);
+  const std::vector<NodePtr> order = ops_of(sink, position);
+  FrozenTensors frozen;
   ByteWriter writer;
   for (const std::uint8_t byte : kMagic) writer.u8(byte);
   writer.u8(kVersion);
@@ -128,13 +147,15 @@ EncodedGraph encode_graph(const NodePtr& sink) {
     for (const NodePtr& input : node->inputs()) writer.varint(position.at(input.get()));
     const Nest attributes = shipped_attributes(order, position.at(node.get()));
     add_external_state(node->op(), attributes, encoded.external_state);
+    encoded.frozen.push_back(frozen.take());
     write_nest(writer, attributes);
   }
   encoded.bytes = writer.take();
   return encoded;
 }
 
-NodePtr decode_graph(std::span<const std::byte> bytes) {
+NodePtr decode_graph(std::span<const std::byte> bytes,
+                     const std::shared_ptr<ProgramSupply>& supply) {
   ByteReader reader(bytes, "pipeline");
   for (const std::uint8_t byte : kMagic) {
     if (reader.u8() != byte) reader.fail("a pipeline's magic");
@@ -142,7 +163,7 @@ NodePtr decode_graph(std::span<const std::byte> bytes) {
   if (reader.u8() != kVersion) reader.fail("version 1");
   std::vector<Built> built;
   for (std::size_t left = reader.count(4); left > 0; --left) {
-    built.push_back(read_node(reader, built));
+    built.push_back(read_node(reader, built, supply));
   }
   reader.expect_end();
   if (built.empty()) reader.fail("at least one op");

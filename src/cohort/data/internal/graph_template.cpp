@@ -2,10 +2,13 @@
 #include "cohort/data/internal/graph_template.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/graph_probes.h"
+#include "cohort/data/internal/map_function.h"
 #include "cohort/data/internal/nest_codec.h"
 #include "cohort/data/internal/op_table.h"
 
@@ -15,7 +18,8 @@ namespace {
 // Running a graph recurses once a level; an op used twice runs twice.
 constexpr std::size_t kDepthMax = 500;
 constexpr std::size_t kStagesMax = 100'000;
-constexpr const char* kSpec = "spec";  // an attribute of ops with a dataset function
+constexpr const char* kSpec = "spec";  // an attribute of ops with a function
+constexpr const char* kPrograms = "programs";
 
 [[noreturn]] void refuse(const Node& node, const std::string& what) {
   internal::throw_error(
@@ -47,16 +51,44 @@ std::optional<Nest> common_spec(const std::vector<Nest>& values) {
   }
 }
 
+// The function of these ops as programs, one for each spec that their elements have: each program
+// is that of all of them. Else it depends on the element that the graphs were made of.
+std::optional<Nest> common_programs(const std::vector<const Node*>& nodes) {
+  std::vector<std::vector<TensorSpec>> known;
+  Nest::Items programs;
+  try {
+    for (const Node* of_element : nodes) {
+      const Fields element = draw_examples(of_element->input(), Purpose::preview, {}).front();
+      const std::vector<TensorSpec> specs = specs_of(element);
+      if (std::find(known.begin(), known.end(), specs) != known.end()) continue;
+      known.push_back(specs);
+      std::optional<Bytes> common;
+      for (const Node* node : nodes) {
+        Bytes program = trace_program(*map_function_of(*node), node->input().structure(), element);
+        if (common && *common != program) return std::nullopt;
+        common = std::move(program);
+      }
+      programs.emplace_back(
+          std::string(reinterpret_cast<const char*>(common->data()), common->size()));
+    }
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  return Nest::list(std::move(programs));
+}
+
 // The attributes of node `position` of every probe as one map with holes.
 Nest common_attributes(const std::vector<GraphProbe>& probes, std::size_t position) {
   const Node& first = *probes[0].nodes[position];
   std::vector<Attributes> attributes{first.attributes()};
   std::vector<const Fields*> elements{&probes[0].element};
+  std::vector<const Node*> nodes{&first};
   for (std::size_t i = 1; i < probes.size(); ++i) {
     const std::optional<Attributes> found = attributes_if_any(*probes[i].nodes[position]);
     if (!found) continue;
     attributes.push_back(*found);
     elements.push_back(&probes[i].element);
+    nodes.push_back(probes[i].nodes[position].get());
   }
   if (attributes.size() < 2) {
     refuse(first,
@@ -72,7 +104,10 @@ Nest common_attributes(const std::vector<GraphProbe>& probes, std::size_t positi
     }
     std::optional<Nest> value;
     if (values.size() == attributes.size()) value = common_value(values, elements);
-    if (!value && first.dataset_function() != nullptr && name == kSpec) value = common_spec(values);
+    const bool has_programs = map_function_of(first) != nullptr;
+    const bool has_function = has_programs || first.dataset_function() != nullptr;
+    if (!value && has_function && name == kSpec) value = common_spec(values);
+    if (!value && has_programs && name == kPrograms) value = common_programs(nodes);
     if (!value) refuse(first, "an attribute '" + name + "' that depends on the element otherwise");
     common.emplace(name, std::move(*value));
   }
@@ -129,7 +164,7 @@ GraphTemplate GraphTemplate::of(const DatasetFunction& function, const Node& inp
   return made;
 }
 
-GraphTemplate GraphTemplate::read(const Nest& wire) {
+GraphTemplate GraphTemplate::read(const Nest& wire, const std::shared_ptr<ProgramSource>& source) {
   GraphTemplate made;
   for (const Nest& step : wire.items()) {
     if (step.items().size() != 3) fail("[op, inputs, attributes]");
@@ -143,6 +178,7 @@ GraphTemplate GraphTemplate::read(const Nest& wire) {
       read.inputs.push_back(static_cast<std::size_t>(index.integer()));
     }
     read.attributes = step.items()[2];
+    if (source) read.source = source->inside(made.steps_.size() - 1);
     if (read.attributes.kind() != Nest::Kind::map) fail("a map of attributes");
   }
   made.check();
@@ -189,8 +225,9 @@ NodePtr GraphTemplate::graph_of(const Fields& element) const {
   for (const Step& step : steps_) {
     std::vector<NodePtr> inputs;
     for (const std::size_t input : step.inputs) inputs.push_back(nodes[input]);
-    const Nest attributes = filled(step.attributes, element);
-    AttributeReader reader(step.op, attributes.entries());
+    Attributes attributes = filled(step.attributes, element).entries();
+    if (step.source) add_source(step.op, step.source, attributes);
+    AttributeReader reader(step.op, attributes);
     nodes.push_back(find_op(step.op)->make(std::move(inputs), reader));
     reader.expect_all_read();
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,8 @@
 #include "cohort/data/internal/node.h"
 
 namespace cohort::data {
+
+class ProgramSource;  // internal/map_function.h
 
 // Immutable. Thread-safe.
 class GraphTemplate {
@@ -20,7 +23,8 @@ class GraphTemplate {
   static GraphTemplate of(const DatasetFunction& function, const Node& input);
   // From its wire form; data_loss for anything that cannot be one, unimplemented for an op that
   // this build does not have.
-  static GraphTemplate read(const Nest& wire);
+  // `source`: of the op that has it, or null.
+  static GraphTemplate read(const Nest& wire, const std::shared_ptr<ProgramSource>& source = {});
   Nest to_nest() const;
 
   NodePtr graph_of(const Fields& element) const;
@@ -28,8 +32,9 @@ class GraphTemplate {
  private:
   struct Step {
     std::string op;
-    std::vector<std::size_t> inputs;  // earlier steps
-    Nest attributes;                  // a map; holes are maps too
+    std::vector<std::size_t> inputs;        // earlier steps
+    Nest attributes;                        // a map; holes are maps too
+    std::shared_ptr<ProgramSource> source;  // shared with each of its ops; may be null
   };
 
   void check() const;

@@ -4,16 +4,20 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
+#include <array>
 
 #include "cohort/core/error.h"
 #include "cohort/core/resource_host.h"
 #include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/nest_codec.h"
+#include "cohort/data/program_supply.h"
 #include "cohort/function/prepared_program.h"
 #include "cohort/function/registry.h"
 
 namespace cohort::data {
 namespace {
+
+constexpr const char* kSource = "source of programs";  // an attribute that bytes cannot have
 
 MapFunction::Result result_of(const Nest& returned, const std::string& name) {
   MapFunction::Result result;
@@ -55,6 +59,8 @@ class LocalFunction final : public MapFunction {
             {"programs", Nest::list(std::move(programs))},
             {"spec", nest_of(map.spec())}};
   }
+
+  bool can_be_traced() const override { return true; }
 
  private:
   Function fn_;
@@ -98,18 +104,15 @@ class NoResources final : public ResourceHost {
   void scatter_add(std::int64_t, const at::Tensor&, const at::Tensor&) override { refuse_effect(); }
 };
 
-bool takes(const function::ProgramInfo& info, const Fields& fields) {
-  return std::equal(info.inputs.begin(), info.inputs.end(), fields.begin(), fields.end(),
-                    [](const TensorSpec& spec, const at::Tensor& field) {
-                      return spec.dtype == field.scalar_type() &&
-                             at::IntArrayRef(*spec.sizes) == field.sizes();
-                    });
-}
-
 class ProgramFunction final : public MapFunction {
  public:
-  ProgramFunction(std::string name, std::vector<std::string> bytes, ElementSpec output)
-      : name_(std::move(name)), bytes_(std::move(bytes)), output_(std::move(output)) {
+  // `source` may be null.
+  ProgramFunction(std::string name, std::vector<std::string> bytes, ElementSpec output,
+                  std::shared_ptr<ProgramSource> source)
+      : name_(std::move(name)),
+        bytes_(std::move(bytes)),
+        output_(std::move(output)),
+        source_(std::move(source)) {
     COHORT_CHECK(!bytes_.empty(), ErrorCode::data_loss,
                  "[data.map] expected at least one program of '", name_, "', got none");
     for (const std::string& program : bytes_) {
@@ -118,9 +121,7 @@ class ProgramFunction final : public MapFunction {
       COHORT_CHECK(info.variables.empty() && info.draws.empty(), ErrorCode::data_loss,
                    "[data.map] expected a program without variables and iterators in '", name_,
                    "', got ", info.variables.size(), " and ", info.draws.size());
-      COHORT_CHECK(info.output_count == output_.fields.size(), ErrorCode::data_loss,
-                   "[data.map] expected programs of ", output_.fields.size(), " outputs in '",
-                   name_, "', got ", info.output_count);
+      check_outputs(info);
     }
   }
 
@@ -128,8 +129,16 @@ class ProgramFunction final : public MapFunction {
 
   Result call(const Nest&, const Fields& fields, std::uint64_t seed) const override {
     NoResources host;
-    return {.fields = program_for(fields).run(fields, {}, host, seed),
-            .structure = output_.structure};
+    const auto known = std::find_if(programs_.begin(), programs_.end(), [&](const auto& program) {
+      return takes(program->info(), fields);
+    });
+    if (known != programs_.end()) {
+      return {.fields = (*known)->run(fields, {}, host, seed), .structure = output_.structure};
+    }
+    const auto program = source_ ? source_->program_for(fields, name_) : nullptr;
+    if (program == nullptr) refuse(fields);
+    check_outputs(program->info());
+    return {.fields = program->run(fields, {}, host, seed), .structure = output_.structure};
   }
 
   Attributes attributes(const Node&) const override {
@@ -139,10 +148,13 @@ class ProgramFunction final : public MapFunction {
   }
 
  private:
-  const function::PreparedProgram& program_for(const Fields& fields) const {
-    for (const auto& program : programs_) {
-      if (takes(program->info(), fields)) return *program;
-    }
+  void check_outputs(const function::ProgramInfo& info) const {
+    COHORT_CHECK(info.output_count == output_.fields.size(), ErrorCode::data_loss,
+                 "[data.map] expected programs of ", output_.fields.size(), " outputs in '", name_,
+                 "', got ", info.output_count);
+  }
+
+  [[noreturn]] void refuse(const Fields& fields) const {
     std::string traced;
     for (const auto& program : programs_) {
       traced += (traced.empty() ? "" : " or ") + describe(program->info().inputs);
@@ -150,16 +162,56 @@ class ProgramFunction final : public MapFunction {
     internal::throw_error(
         ErrorCode::invalid_argument, "[data.map] expected an element ", traced, ", for which '",
         name_, "' was traced when the pipeline was shipped, got ", describe(specs_of(fields)),
-        "; make elements of one shape before map(), as with batch(…, {.drop_remainder = true})");
+        "; nobody traces it for other shapes where a pipeline is deserialized by hand: give "
+        "elements one shape before map(), as with padded_batch(…, {.padded_shapes = …}) or, where "
+        "only the last batch is short, batch(…, {.drop_remainder = true})");
   }
 
   std::string name_;
   std::vector<std::string> bytes_;
   ElementSpec output_;
+  std::shared_ptr<ProgramSource> source_;  // shared with the functions made of the same step
   std::vector<std::shared_ptr<const function::PreparedProgram>> programs_;
 };
 
 }  // namespace
+
+const MapFunction* map_function_of(const Node& node) {
+  const auto* owner = dynamic_cast<const HasMapFunction*>(&node);
+  return owner != nullptr ? &owner->map_function() : nullptr;
+}
+
+std::shared_ptr<const function::PreparedProgram> ProgramSource::program_for(
+    const Fields& element, const std::string& name) const {
+  return supply_->program_for(function_, element, name);
+}
+
+void add_source(std::string_view op, const std::shared_ptr<ProgramSource>& source,
+                Attributes& attributes) {
+  static constexpr std::array<std::string_view, 4> kWithFunction{"filter", "flat_map", "interleave",
+                                                                 "map"};
+  const bool has_function =
+      std::find(kWithFunction.begin(), kWithFunction.end(), op) != kWithFunction.end();
+  if (has_function && !attributes.contains("registered")) {
+    attributes[kSource] = Nest(std::shared_ptr<Handle>(source));
+  }
+}
+
+std::shared_ptr<ProgramSource> source_in(AttributeReader& attributes) {
+  if (!attributes.has(kSource)) return nullptr;
+  const Nest& source = attributes.nest(kSource);
+  COHORT_CHECK(source.kind() == Nest::Kind::handle, ErrorCode::data_loss,
+               "[data.deserialize] expected no attribute '", kSource, "', got one");
+  return std::dynamic_pointer_cast<ProgramSource>(source.handle());
+}
+
+bool takes(const function::ProgramInfo& info, const Fields& fields) {
+  return std::equal(info.inputs.begin(), info.inputs.end(), fields.begin(), fields.end(),
+                    [](const TensorSpec& spec, const at::Tensor& field) {
+                      return spec.dtype == field.scalar_type() &&
+                             at::IntArrayRef(*spec.sizes) == field.sizes();
+                    });
+}
 
 std::vector<Nest> arguments_of(const Nest& structure, const Fields& fields, std::size_t arity,
                                const std::string& name) {
@@ -188,7 +240,7 @@ std::shared_ptr<const MapFunction> read_map_function(AttributeReader& attributes
     return std::make_shared<RegisteredFunction>(attributes.text("registered"));
   }
   return std::make_shared<ProgramFunction>(attributes.text("name"), attributes.texts("programs"),
-                                           attributes.spec("spec"));
+                                           attributes.spec("spec"), source_in(attributes));
 }
 
 }  // namespace cohort::data

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <c10/core/GradMode.h>
 
+#include <iterator>
+#include <utility>
+
 #include "cohort/core/error.h"
 #include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/map_function.h"
@@ -27,7 +30,7 @@ Bytes trace_for(const MapFunction& fn, const Nest& structure, const std::vector<
   function::TraceOptions options;
   options.name = fn.name();
   options.variable_of = [](const void*) -> const function::TracedVariable* { return nullptr; };
-  const Fields& other = examples.size() > 1 ? examples[1] : with_other_values(examples[0]);
+  const Fields other = examples.size() > 1 ? examples[1] : with_other_values(examples[0]);
   function::Traced traced = function::trace(examples[0], other, body, options);
   for (const Nest& other_structure : structures) {
     Nest::check_same_structure(structures.front(), other_structure,
@@ -38,10 +41,25 @@ Bytes trace_for(const MapFunction& fn, const Nest& structure, const std::vector<
       "[data.map] expected '", fn.name(),
       "' to depend on its element alone, got one that reads a variable or a hyperparameter; "
       "use it in the step instead");
+  FrozenTensors::note(std::move(traced.frozen));
   return std::move(traced.bytes);
 }
 
+thread_local FrozenTensors* frozen_here = nullptr;
+
 }  // namespace
+
+FrozenTensors::FrozenTensors() : outer_(std::exchange(frozen_here, this)) {}
+FrozenTensors::~FrozenTensors() { frozen_here = outer_; }
+
+void FrozenTensors::note(std::vector<function::FrozenTensor> tensors) {
+  if (frozen_here == nullptr) return;
+  std::move(tensors.begin(), tensors.end(), std::back_inserter(frozen_here->tensors_));
+}
+
+Bytes trace_program(const MapFunction& fn, const Nest& structure, const Fields& element) {
+  return trace_for(fn, structure, {element});
+}
 
 std::vector<Bytes> trace_programs(const MapFunction& fn, const Node& input) {
   std::vector<Bytes> programs;

@@ -26,7 +26,7 @@ void check(const MapFunction::Result& result, const std::string& name) {
                "', got ", describe(specs_of(result.fields)));
 }
 
-class FilterNode final : public Node {
+class FilterNode final : public Node, public HasMapFunction {
  public:
   FilterNode(NodePtr input, std::shared_ptr<const MapFunction> predicate)
       : Node(kFilterName, {std::move(input)}), predicate_(std::move(predicate)) {}
@@ -65,7 +65,7 @@ class FilterNode final : public Node {
     check(result, predicate_->name());
   }
 
-  const MapFunction& predicate() const { return *predicate_; }
+  const MapFunction& map_function() const override { return *predicate_; }
 
  private:
   std::shared_ptr<const MapFunction> predicate_;
@@ -110,8 +110,8 @@ class FilterStage final : public Stage {
     try {
       const c10::NoGradGuard no_grad;
       const MapFunction::Result result =
-          filter_.predicate().call(*structure_, fields, mix_seed(seed_, index));
-      check(result, filter_.predicate().name());
+          filter_.map_function().call(*structure_, fields, mix_seed(seed_, index));
+      check(result, filter_.map_function().name());
       return result.fields[0].item<bool>();
     } catch (...) {
       Error error = current_error();
@@ -120,7 +120,7 @@ class FilterStage final : public Stage {
         error = Error(ErrorCode::invalid_argument, error.message(), error.cause());
       }
       throw std::move(error).during("filtering element " + std::to_string(index) + " with '" +
-                                    filter_.predicate().name() + "'");
+                                    filter_.map_function().name() + "'");
     }
   }
 

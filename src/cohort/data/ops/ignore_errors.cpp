@@ -22,9 +22,14 @@ class IgnoreErrorsStage final : public Stage {
       try {
         return input_->next(fields);
       } catch (...) {
-        const ErrorCode code = current_error().code();
-        // Neither who ends the work nor our own mistakes are bad data.
-        if (code == ErrorCode::cancelled || code == ErrorCode::internal) throw;
+        const Error error = current_error();
+        const ErrorCode code = error.code();
+        // Neither who ends the work nor our own mistakes are bad data, nor is an element for which
+        // a shipped function has no program.
+        if (code == ErrorCode::cancelled || code == ErrorCode::internal ||
+            error.cause() == ErrorCause::closure_input) {
+          throw;
+        }
       }
     }
   }

@@ -35,7 +35,7 @@ TensorSpec common(const TensorSpec& a, const TensorSpec& b, const std::string& n
   return both;
 }
 
-class MapNode final : public Node {
+class MapNode final : public Node, public HasMapFunction {
  public:
   enum class Origin { here, wire };
 
@@ -73,7 +73,7 @@ class MapNode final : public Node {
     return spec().structure;
   }
 
-  const MapFunction& function() const { return *function_; }
+  const MapFunction& map_function() const override { return *function_; }
 
   void note_structure(const Nest& structure) const {
     const Lock lock(mutex_);
@@ -140,7 +140,7 @@ class MapCalls {
       const c10::NoGradGuard no_grad;
       input_once_.call([this] { input_structure_ = map_.input().structure(); });
       MapFunction::Result result =
-          map_.function().call(input_structure_, fields, mix_seed(stage_seed, index));
+          map_.map_function().call(input_structure_, fields, mix_seed(stage_seed, index));
       check(result.structure);
       fields = std::move(result.fields);
     } catch (...) {
@@ -158,12 +158,12 @@ class MapCalls {
     });
     if (is_first) return;
     Nest::check_same_structure(structure_, structure,
-                               "the result of '" + map_.function().name() + "'");
+                               "the result of '" + map_.map_function().name() + "'");
   }
 
   [[noreturn]] void rethrow(std::uint64_t index) const {
     const std::string where =
-        "mapping element " + std::to_string(index) + " with '" + map_.function().name() + "'";
+        "mapping element " + std::to_string(index) + " with '" + map_.map_function().name() + "'";
     Error error = current_error();
     // Must not be taken for the end of the data.
     if (error.code() == ErrorCode::out_of_range) {

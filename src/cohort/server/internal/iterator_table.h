@@ -2,6 +2,7 @@
 // The iterators of one worker, by resource id.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -15,7 +16,9 @@
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
 #include "cohort/data/dataset.h"
+#include "cohort/data/program_supply.h"
 #include "cohort/rpc/control.h"
+#include "cohort/rpc/messages.h"
 
 namespace cohort::server {
 
@@ -23,7 +26,13 @@ namespace cohort::server {
 class WorkerIterator {
  public:
   // A pipeline that cannot be built is kept as the error every use of it throws (closure_input).
-  WorkerIterator(const rpc::IteratorSpec& spec, const RunOptions& options);
+  // `ask`: for programs for elements of other shapes, of next(), at() and peek(), which wait
+  // meanwhile.
+  WorkerIterator(const rpc::IteratorSpec& spec, const RunOptions& options,
+                 data::ProgramSupply::Ask ask);
+  ~WorkerIterator() { end(); }
+  WorkerIterator(const WorkerIterator&) = delete;
+  WorkerIterator& operator=(const WorkerIterator&) = delete;
 
   // Throws out_of_range at the end, with the number of elements before it.
   Fields next();
@@ -34,20 +43,24 @@ class WorkerIterator {
   // Up to `count` elements, which next() will still give. Fewer at the end and before an error,
   // which next() throws then; throws where the first one is an error, or has a field of strings.
   std::vector<Fields> peek(std::size_t count);
-  // Nobody wants an element any more: fills and waits of the pipeline stop, and who draws gets
-  // `cancelled`.
-  void cancel() noexcept { stop_.request_stop(); }
+  // What an element waits for.
+  void take(const rpc::ProgramReply& reply);
+  // Nobody wants an element any more: fills and waits of the pipeline stop, also those for a
+  // program, and who draws gets `cancelled`, from then on.
+  void end() noexcept;
 
  private:
   void start() COHORT_REQUIRES(mutex_);
   bool draw(Fields& fields) COHORT_REQUIRES(mutex_);
+  void check_in_use() const;
   bool take(Fields& fields) COHORT_REQUIRES(mutex_);
   void throw_peeked_error() COHORT_REQUIRES(mutex_);
 
   const RunOptions options_;
+  const std::shared_ptr<data::ProgramSupply> supply_;  // also the pipelines', one after the other
   std::stop_source stop_;
-  Mutex mutex_;
-  std::optional<Dataset> dataset_;
+  Mutex mutex_;  // held while an element is drawn
+  std::optional<Dataset> dataset_ COHORT_GUARDED_BY(mutex_);
   std::unique_ptr<ElementSource> source_ COHORT_GUARDED_BY(mutex_);
   std::optional<Error> broken_;
   std::deque<Fields> peeked_ COHORT_GUARDED_BY(mutex_);
@@ -60,16 +73,19 @@ class WorkerIterator {
 class IteratorTable {
  public:
   ~IteratorTable();
-  void create(const rpc::IteratorSpec& spec, const RunOptions& options);
+  void create(const rpc::IteratorSpec& spec, const RunOptions& options,
+              data::ProgramSupply::Ask ask = {});
   // handle_lost when there is none of that id.
   std::shared_ptr<WorkerIterator> find(std::uint64_t id) const;
   // Calls `body` on a thread of its own, since an element may take for ever; not when the table
   // ends before. `body` throws nothing.
   void use(std::uint64_t id, std::function<void(WorkerIterator& iterator)> body) const;
+  // For an iterator of before, too, which is gone.
+  void take(const rpc::ProgramReply& reply) const;
   // Returns when they have ended, or after a moment.
   void release(const std::vector<std::uint64_t>& ids);
-  // Cancels all, for who waits for a draw to end before end() is called.
-  void cancel() noexcept;
+  // Ends the elements of all, for who waits for a draw to end before end() is called.
+  void cancel() const noexcept;
   // Releases all and waits until all iterators of this process have ended, and the threads that
   // use them; false at the deadline.
   bool end(Deadline deadline) noexcept;

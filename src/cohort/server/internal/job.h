@@ -41,6 +41,10 @@ class Job final : public rpc::ControlledJob {
   std::uint64_t start_order() const { return options_.start_order; }
   const std::string& coordinator() const { return options_.coordinator; }
   rpc::PayloadChecksums payload_checksums() const { return options_.payload_checksums; }
+  // A channel that `task` has opened, and its sender: the newest of the coordinator's hears of the
+  // programs that pipelines lack.
+  void greeted(const std::string& task, const std::shared_ptr<rpc::Channel>& channel,
+               const std::shared_ptr<CompletionSender>& sender);
   void register_function(const rpc::FunctionBody& body) override { tables_->functions.put(body); }
   void create_variables(const std::vector<rpc::VariableSpec>& variables) override {
     store_.create(variables);
@@ -53,7 +57,7 @@ class Job final : public rpc::ControlledJob {
   void handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,
               const std::shared_ptr<CompletionSender>& sender);
   // The channel of `sender` has closed.
-  void hang_up(const std::shared_ptr<CompletionSender>& sender) { runner_->drop(sender); }
+  void hang_up(const std::shared_ptr<CompletionSender>& sender);
   rpc::Health health() const;
   // Lets the closures that run end, and starts no other; false at the deadline.
   bool drain(Deadline deadline) { return runner_->drain(deadline); }
@@ -64,11 +68,20 @@ class Job final : public rpc::ControlledJob {
   void replace() noexcept;
 
  private:
+  // Of the coordinator, for the threads of pipelines, which may outlive the job.
+  struct Asker {
+    Mutex mutex;
+    std::weak_ptr<rpc::Channel> channel COHORT_GUARDED_BY(mutex);
+    std::weak_ptr<CompletionSender> sender COHORT_GUARDED_BY(mutex);
+  };
+  static void ask(Asker& asker, std::uint64_t iterator, const std::string& function,
+                  const Fields& element);
   void peek(const rpc::PeekRequest& request, std::uint64_t id,
             const std::shared_ptr<rpc::Channel>& channel);
 
   const JobOptions options_;
   ParameterStore store_;
+  const std::shared_ptr<Asker> asker_ = std::make_shared<Asker>();
   const std::shared_ptr<ClosureTables> tables_;
   const std::shared_ptr<ClosureRunner> runner_;
   std::atomic<bool> is_replaced_{false};

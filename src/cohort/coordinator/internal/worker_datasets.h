@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The datasets of one create_per_worker_dataset() or distribute_dataset() call, and the programs of
+// their functions that are traced while workers run them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/core/error.h"
+#include "cohort/core/mutex.h"
+#include "cohort/core/tensor_spec.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/element.h"
+#include "cohort/data/shipped_dataset.h"
+
+namespace cohort::coordinator {
+
+// Thread-safe. Holds the datasets, and with them the functions that are traced.
+class WorkerDatasets {
+ public:
+  // `datasets`: each worker's, or one for all. Ships them. `shapes_max`:
+  // CoordinatorOptions::dataset_shapes_max.
+  WorkerDatasets(const std::vector<Dataset>& datasets, std::size_t shapes_max);
+
+  const ElementSpec& spec() const { return spec_; }
+  // Dataset::cardinality() of each.
+  const std::vector<std::int64_t>& cardinalities() const { return cardinalities_; }
+  // data::why_order_may_change() of the first one that does.
+  const std::string& changing_order() const { return changing_order_; }
+  // Whether every worker has the same one.
+  bool are_all_alike() const;
+  // The number of the pass that begins: each shuffles in another order.
+  std::uint64_t begin_epoch() { return epochs_++; }
+
+  // As data::load_shipped() reads them, with the programs made until now.
+  Bytes bytes_of(std::uint32_t worker) const;
+  // Whether a program for the one is one for the other.
+  bool have_one(std::uint32_t worker, std::uint32_t other) const;
+
+  struct Answer {
+    Bytes program;
+    std::optional<Error> error;  // in place of a program
+    bool is_new = false;         // traced by this call
+  };
+  // The program of the function (as data::ProgramSupply names it) for elements of the specs of
+  // `element`, traced on this thread where there is none. Throws nothing but for want of memory.
+  Answer program_for(std::uint32_t worker, const std::string& function, const Fields& element);
+
+ private:
+  // Of one function of one dataset.
+  struct Traced {
+    std::vector<std::pair<std::vector<TensorSpec>, Bytes>> programs;
+  };
+  std::size_t index_of(std::uint32_t worker) const { return worker % datasets_.size(); }
+  const Bytes* known(std::size_t dataset, const std::string& function,
+                     const std::vector<TensorSpec>& specs) const COHORT_REQUIRES(mutex_);
+  void check_bound(const std::string& name, const Traced& traced,
+                   const std::vector<TensorSpec>& specs) const;
+  void warn_of_many(const std::string& name, const Traced& traced) const;
+
+  const std::vector<std::shared_ptr<const data::ShippedDataset>> datasets_;
+  const ElementSpec spec_;
+  std::vector<std::int64_t> cardinalities_;
+  std::string changing_order_;
+  std::atomic<std::uint64_t> epochs_{0};
+  const std::size_t shapes_max_;
+  Mutex tracing_;  // one trace at a time, so that none is made twice
+  mutable Mutex mutex_;
+  std::map<std::pair<std::size_t, std::string>, Traced> traced_ COHORT_GUARDED_BY(mutex_);
+};
+
+}  // namespace cohort::coordinator

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/internal/worker_datasets.h"
+
+#include <algorithm>
+
+#include "cohort/core/log.h"
+#include "cohort/data/element_order.h"
+#include "cohort/data/program_supply.h"
+
+namespace cohort::coordinator {
+namespace {
+
+// So many shapes of one function are worth a line: each has cost a worker a wait and this process a
+// trace.
+constexpr std::size_t kShapesBeforeWarning = 64;
+
+std::string described(const std::vector<TensorSpec>& specs) {
+  return ElementSpec::tuple(specs).to_string();
+}
+
+// The files of a dataset may be on the workers alone.
+std::int64_t known_cardinality(const Dataset& dataset) {
+  try {
+    return dataset.cardinality();
+  } catch (const Error& error) {
+    log_debug("the number of elements is not known: ", error.what());
+    return kUnknownCardinality;
+  }
+}
+
+}  // namespace
+
+WorkerDatasets::WorkerDatasets(const std::vector<Dataset>& datasets, std::size_t shapes_max)
+    : datasets_(data::ship_to_workers(datasets)),
+      spec_(datasets.front().element_spec()),
+      shapes_max_(shapes_max) {
+  for (const Dataset& dataset : datasets) {
+    cardinalities_.push_back(known_cardinality(dataset));
+    if (changing_order_.empty()) changing_order_ = data::why_order_may_change(dataset);
+  }
+}
+
+bool WorkerDatasets::are_all_alike() const {
+  return std::all_of(datasets_.begin(), datasets_.end(), [&](const auto& dataset) {
+    return dataset->bytes() == datasets_.front()->bytes();
+  });
+}
+
+bool WorkerDatasets::have_one(std::uint32_t worker, std::uint32_t other) const {
+  return index_of(worker) == index_of(other);
+}
+
+Bytes WorkerDatasets::bytes_of(std::uint32_t worker) const {
+  std::vector<data::FunctionProgram> programs;
+  {
+    const Lock lock(mutex_);
+    for (const auto& [key, traced] : traced_) {
+      if (key.first != index_of(worker)) continue;
+      for (const auto& [specs, program] : traced.programs)
+        programs.push_back({key.second, program});
+    }
+  }
+  return data::with_programs(datasets_[index_of(worker)]->bytes(), programs);
+}
+
+const Bytes* WorkerDatasets::known(std::size_t dataset, const std::string& function,
+                                   const std::vector<TensorSpec>& specs) const {
+  const auto found = traced_.find({dataset, function});
+  if (found == traced_.end()) return nullptr;
+  for (const auto& [element, program] : found->second.programs) {
+    if (element == specs) return &program;
+  }
+  return nullptr;
+}
+
+// Else a pipeline whose elements all differ would trace for ever.
+void WorkerDatasets::check_bound(const std::string& name, const Traced& traced,
+                                 const std::vector<TensorSpec>& specs) const {
+  if (traced.programs.size() < shapes_max_) return;
+  const std::string before =
+      traced.programs.empty() ? "" : ", after " + described(traced.programs.back().first);
+  throw Error(ErrorCode::resource_exhausted,
+              "[coordinator.trace] expected elements of at most " + std::to_string(shapes_max_) +
+                  " more shapes for '" + name + "' of a per-worker dataset, got " +
+                  described(specs) + before +
+                  "; each shape needs a trace: pad elements before map(), as with "
+                  "padded_batch(…, {.padded_shapes = …}), or raise "
+                  "CoordinatorOptions::dataset_shapes_max",
+              ErrorCause::closure_input);
+}
+
+void WorkerDatasets::warn_of_many(const std::string& name, const Traced& traced) const {
+  if (traced.programs.size() != kShapesBeforeWarning) return;
+  const std::size_t last = traced.programs.size() - 1;
+  log_warn("'", name, "' of a per-worker dataset was traced for ", traced.programs.size(),
+           " shapes of elements beyond those it was shipped with, the last time for ",
+           described(traced.programs[last].first), " after ",
+           described(traced.programs[last - 1].first),
+           ": a worker waits for each; padded_batch() before map() makes them fewer, and at most ",
+           shapes_max_, " are allowed (CoordinatorOptions::dataset_shapes_max)");
+}
+
+WorkerDatasets::Answer WorkerDatasets::program_for(std::uint32_t worker,
+                                                   const std::string& function,
+                                                   const Fields& element) {
+  const std::size_t index = index_of(worker);
+  const data::ShippedDataset& dataset = *datasets_[index];
+  std::vector<TensorSpec> specs;
+  for (const at::Tensor& field : element) specs.push_back(TensorSpec::of(field));
+  const Lock tracing(tracing_);
+  try {
+    const std::string name = dataset.name_of(function);
+    {
+      const Lock lock(mutex_);
+      if (const Bytes* program = known(index, function, specs)) return {.program = *program};
+      check_bound(name, traced_[{index, function}], specs);
+    }
+    Bytes program = dataset.trace(function, element);
+    const Lock lock(mutex_);
+    Traced& traced = traced_[{index, function}];
+    traced.programs.emplace_back(std::move(specs), program);
+    warn_of_many(name, traced);
+    return {.program = std::move(program), .error = {}, .is_new = true};
+  } catch (...) {
+    return {.program = {}, .error = current_error(), .is_new = false};
+  }
+}
+
+}  // namespace cohort::coordinator

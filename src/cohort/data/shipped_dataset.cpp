@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/shipped_dataset.h"
+
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/data/internal/examples.h"
+#include "cohort/data/internal/graph_codec.h"
+#include "cohort/data/internal/graph_probes.h"
+#include "cohort/data/internal/map_function.h"
+
+namespace cohort::data {
+namespace {
+
+[[noreturn]] void fail_function(const std::string& function) {
+  internal::throw_error(ErrorCode::data_loss,
+                        "[data.trace] expected a function of the pipeline, got '",
+                        function.substr(0, 64), "'; run the same release of Cohort on every task");
+}
+
+// "4.0" as 4 and 0.
+std::vector<std::size_t> numbers_of(const std::string& function) {
+  std::vector<std::size_t> numbers;
+  const char* next = function.data();
+  const char* const end = next + function.size();
+  while (true) {
+    std::size_t number = 0;
+    const auto parsed = std::from_chars(next, end, number);
+    if (parsed.ec != std::errc()) fail_function(function);
+    numbers.push_back(number);
+    if (parsed.ptr == end) return numbers;
+    if (*parsed.ptr != '.') fail_function(function);
+    next = parsed.ptr + 1;
+  }
+}
+
+Error as_closure_input(const Error& error) {
+  return Error(error).because(ErrorCause::closure_input);
+}
+
+}  // namespace
+
+ShippedDataset::ShippedDataset(Dataset dataset, Bytes bytes, Frozen frozen)
+    : dataset_(std::move(dataset)),
+      bytes_(std::move(bytes)),
+      mode_(function::TracingMode::current()),
+      frozen_(std::move(frozen)) {}
+
+const ShippedDataset::Nodes& ShippedDataset::nodes_of(const std::string& function) const {
+  const auto known = nodes_.find(function);
+  if (known != nodes_.end()) return known->second;
+  Nodes nodes{dataset_.node()};
+  const std::vector<std::size_t> numbers = numbers_of(function);
+  for (std::size_t level = 0; level < numbers.size(); ++level) {
+    std::vector<Nodes> graphs;
+    if (level == 0) {
+      graphs.push_back(ops_of(nodes.front()));
+    } else {
+      const DatasetFunction* of_element = nodes.front()->dataset_function();
+      if (of_element == nullptr) fail_function(function);
+      for (GraphProbe& probe : probe_graphs(*of_element, nodes.front()->input()))
+        graphs.push_back(std::move(probe.nodes));
+    }
+    nodes.clear();
+    for (const Nodes& graph : graphs) {
+      if (numbers[level] >= graph.size()) fail_function(function);
+      nodes.push_back(graph[numbers[level]]);
+    }
+  }
+  const bool all_have_one = std::all_of(nodes.begin(), nodes.end(), [](const NodePtr& node) {
+    return map_function_of(*node) != nullptr;
+  });
+  if (!all_have_one) fail_function(function);
+  return nodes_.emplace(function, std::move(nodes)).first->second;
+}
+
+std::string ShippedDataset::name_of(const std::string& function) const {
+  const Lock lock(mutex_);
+  return map_function_of(*nodes_of(function).front())->name();
+}
+
+// What a program holds as constants must be what the programs before it hold.
+void ShippedDataset::check_current(const std::string& function) const {
+  const auto& frozen = frozen_.at(numbers_of(function).front());
+  const bool is_current =
+      std::all_of(frozen.begin(), frozen.end(),
+                  [](const function::FrozenTensor& one) { return one.is_current(); });
+  COHORT_CHECK(is_current, ErrorCode::failed_precondition,
+               "[data.trace] expected captured tensors as they were when the pipeline was shipped, "
+               "got one that was written to or replaced since, and an element of another shape "
+               "needs another trace, which would see the new values; capture a clone()");
+}
+
+// Of one inside a dataset function: where two of its graphs have different programs, these depend
+// on the element that the graphs were made of.
+Bytes ShippedDataset::trace_alike(const Nodes& nodes, const Fields& element) const {
+  std::optional<Bytes> program;
+  for (const NodePtr& node : nodes) {
+    const MapFunction& fn = *map_function_of(*node);
+    COHORT_CHECK(fn.can_be_traced(), ErrorCode::failed_precondition,
+                 "[data.trace] expected a C++ function, got one that came as programs itself: ship "
+                 "the dataset from the process that built it");
+    Bytes traced = trace_program(fn, node->input().structure(), element);
+    COHORT_CHECK(!program || *program == traced, ErrorCode::failed_precondition,
+                 "[data.trace] expected a function that depends on its own element alone, got one "
+                 "that reads the element of the dataset function around it on the host; hand that "
+                 "to a source as a tensor, and compute with it");
+    program = std::move(traced);
+  }
+  return std::move(*program);
+}
+
+Bytes ShippedDataset::trace(const std::string& function, const Fields& element) const {
+  const Lock lock(mutex_);
+  const Nodes* nodes = nullptr;
+  try {
+    nodes = &nodes_of(function);
+    check_current(function);
+  } catch (...) {
+    throw as_closure_input(current_error());
+  }
+  const Node& first = *nodes->front();
+  const MapFunction& fn = *map_function_of(first);
+  const std::string where =
+      "tracing '" + fn.name() + "' for an element " + describe(specs_of(element));
+  const function::TracingModeScope mode(mode_);
+  Nest result;
+  try {  // as where the pipeline was built
+    const c10::NoGradGuard no_grad;
+    result = fn.call(first.input().structure(), element, 0).structure;
+  } catch (...) {
+    throw current_error().because(ErrorCause::application);
+  }
+  try {
+    if (first.op() == "map") {
+      Nest::check_same_structure(first.structure(), result, "the result of '" + fn.name() + "'");
+    }
+    FrozenTensors frozen;
+    Bytes program = trace_alike(*nodes, element);
+    std::vector<function::FrozenTensor> added = frozen.take();
+    auto& all = frozen_.at(numbers_of(function).front());
+    std::move(added.begin(), added.end(), std::back_inserter(all));
+    return program;
+  } catch (...) {
+    throw as_closure_input(current_error()).during(where);
+  }
+}
+
+}  // namespace cohort::data
