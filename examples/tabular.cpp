@@ -56,7 +56,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> scale(
 cohort::Dataset penguins(const std::string& file, const cohort::InputContext* input,
                          bool is_training) {
   using at::ScalarType;
-  const auto kString = cohort::kString;
+  using cohort::kString;
   cohort::Dataset rows = cohort::Dataset::csv(
       cohort::StringTensor(file),
       {.columns = {{kString},

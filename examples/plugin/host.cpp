@@ -31,22 +31,16 @@ void simulate(long count, std::vector<float>& angle_and_speed, std::vector<float
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) {
-    std::fprintf(stderr, "usage: plugin_host PLUGIN\n");
-    return 64;
+  void* plugin = argc == 2 ? dlopen(argv[1], RTLD_NOW | RTLD_LOCAL) : nullptr;
+  void* symbol = plugin != nullptr ? dlsym(plugin, "trainer_run") : nullptr;
+  if (symbol == nullptr) {
+    return std::fprintf(stderr, "usage: plugin_host PLUGIN; %s\n", argc == 2 ? dlerror() : ""), 64;
   }
-  void* plugin = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
-  if (plugin == nullptr) {
-    std::fprintf(stderr, "%s\n", dlerror());
-    return 64;
-  }
-  const auto run = reinterpret_cast<decltype(&trainer_run)>(dlsym(plugin, "trainer_run"));
   std::vector<float> angle_and_speed, is_hit;
   simulate(4000, angle_and_speed, is_hit);
-  const TrainerThrows throws = {static_cast<long>(is_hit.size()), angle_and_speed.data(),
-                                is_hit.data()};
+  const TrainerThrows throws = {4000, angle_and_speed.data(), is_hit.data()};
   TrainerResult result = {};
-  const int code = run(argc - 1, argv + 1, &throws, &result);
+  const int code = reinterpret_cast<decltype(&trainer_run)>(symbol)(&throws, &result);
   dlclose(plugin);
   if (code == 0 && result.is_chief != 0) std::printf("accuracy %.4f\n", result.accuracy);
   return code;

@@ -6,16 +6,11 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <vector>
 
 namespace {
 
-constexpr std::int64_t kBatch = 64;
-constexpr std::int64_t kEpochs = 60;
-
-torch::nn::Sequential make_model() {
-  using namespace torch::nn;
-  return Sequential(Linear(3, 32), Tanh(), Linear(32, 32), Tanh(), Linear(32, 1));
-}
+constexpr std::int64_t kBatch = 64, kEpochs = 60;
 
 // Code that is no list of LibTorch's operators: workers call it by its name, since they have loaded
 // the plugin too.
@@ -34,7 +29,7 @@ std::vector<at::Tensor> features_of(std::vector<at::Tensor> fields) {
 
 double accuracy(torch::nn::Sequential model, const at::Tensor& throws, const at::Tensor& is_hit) {
   const torch::NoGradGuard no_grad;
-  const at::Tensor logits = model->forward(features_of({throws, is_hit})[0]).squeeze(1);
+  const at::Tensor logits = model->forward(features_of({throws, is_hit})[0]);
   return logits.gt(0).eq(is_hit.gt(0.5)).to(torch::kDouble).mean().item<double>();
 }
 
@@ -42,21 +37,23 @@ int train(const TrainerThrows& measured, TrainerResult& result) {
   const cohort::TfConfigResolver resolver;
   if (resolver.is_server()) return cohort::Server(resolver).join();
 
-  // Copies: the host's arrays are its own.
-  const auto options = torch::dtype(torch::kFloat);
-  const at::Tensor throws =
-      torch::from_blob(const_cast<float*>(measured.angle_and_speed), {measured.count, 2}, options)
-          .clone();
-  const at::Tensor is_hit =
-      torch::from_blob(const_cast<float*>(measured.is_hit), {measured.count}, options).clone();
+  // Copies: the host's arrays are its own. Four fifths are for training, the rest is for the test.
+  const auto copy = [&](const float* values, std::int64_t width) {
+    return torch::from_blob(const_cast<float*>(values), {measured.count, width}).clone();
+  };
   const std::int64_t train_count = measured.count * 4 / 5;
+  const std::vector<std::int64_t> counts = {train_count, measured.count - train_count};
+  const auto throws = copy(measured.angle_and_speed, 2).split_with_sizes(counts);
+  const auto is_hit = copy(measured.is_hit, 1).split_with_sizes(counts);
 
   cohort::ParameterServerStrategy strategy(resolver, {.cluster = {.seed = 1}});
   cohort::ClusterCoordinator coordinator(strategy);
-  auto model = strategy.replicate(make_model);
+  auto model = strategy.replicate([] {
+    using namespace torch::nn;
+    return Sequential(Linear(3, 32), Tanh(), Linear(32, 32), Tanh(), Linear(32, 1));
+  });
   cohort::Adam optimizer(model.parameters(), {.learning_rate = 0.01});
-  const cohort::Dataset all = cohort::Dataset::from_tensor_slices(
-      cohort::Nest::tuple({throws.narrow(0, 0, train_count), is_hit.narrow(0, 0, train_count)}));
+  const auto all = cohort::Dataset::from_tensor_slices(cohort::Nest::tuple({throws[0], is_hit[0]}));
   auto data = coordinator.create_per_worker_dataset([&](const cohort::InputContext& input) {
     return all.shard(input)
         .shuffle(train_count, {.seed = 1})
@@ -65,22 +62,21 @@ int train(const TrainerThrows& measured, TrainerResult& result) {
   });
   cohort::Function step([&](cohort::Iterator& it) {
     auto [features, label] = it.next<at::Tensor, at::Tensor>();
-    auto loss = torch::binary_cross_entropy_with_logits(model->forward(features).squeeze(1), label);
+    auto loss = torch::binary_cross_entropy_with_logits(model->forward(features), label);
     optimizer.minimize(loss);
     return loss;
   });
   for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) coordinator.run_epoch(step, data);
-  const std::int64_t test_count = measured.count - train_count;
-  result = {accuracy(model.snapshot(), throws.narrow(0, train_count, test_count),
-                     is_hit.narrow(0, train_count, test_count)),
-            1};
+  result = {accuracy(model.snapshot(), throws[1], is_hit[1]), 1};
   return 0;
 }
 
 }  // namespace
 
-int trainer_run(int argc, char** argv, const TrainerThrows* throws, TrainerResult* result) {
-  return cohort::run_main(argc, argv, [&](const cohort::Arguments&) {
+int trainer_run(const TrainerThrows* throws, TrainerResult* result) {
+  char name[] = "trainer";  // for messages
+  char* arguments[] = {name, nullptr};
+  return cohort::run_main(1, arguments, [&](const cohort::Arguments&) {
     // Until the end of this call, so that the library can be unloaded after it.
     const cohort::function::FunctionRegistration registration("throws.features", features_of);
     return train(*throws, *result);

@@ -16,5 +16,6 @@ struct TrainerResult {
 };
 
 // Trains on the cluster that TF_CONFIG describes. Returns the exit code of the task.
-int trainer_run(int argc, char** argv, const TrainerThrows* throws, TrainerResult* result);
+__attribute__((visibility("default"))) int trainer_run(const TrainerThrows* throws,
+                                                       TrainerResult* result);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // AdamW with a schedule on real servers, with many closures in flight, beside the same steps here.
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/randn.h>
@@ -59,6 +60,26 @@ TEST_P(LearningRateSchedules, GiveEveryStepTheRateThatItHasHere) {
   EXPECT_EQ(there.optimizer.iterations(), 2 * kSteps);
   EXPECT_EQ(there.optimizer.learning_rate(), here.optimizer.learning_rate());
   EXPECT_EQ(coordinator.statistics().traces, GetParam() ? 0U : 1U);
+}
+
+// Steps of epochs had the rate of the first one for ever.
+TEST_P(LearningRateSchedules, FollowTheStepsOfEpochs) {
+  const Model here(local_variable("w", start.clone()));
+  Model there(strategy.variable("w", start));
+  const auto rows = [](const at::Tensor& i) { return (i + 1).to(at::kFloat).reshape({-1, 1}) / 7; };
+  const auto data = [&](bool is_known) {
+    const Dataset batches = Dataset::range(23).batch(3).map(rows);
+    return is_known ? batches : batches.filter([](const at::Tensor& x) { return x.sum() > 0; });
+  };
+  const Function step([&](Iterator& it) { there.run(it.next<at::Tensor>()); }, {.name = "train"});
+  for (const bool is_known : {true, false, true}) {
+    for (const Nest& batch_of_rows : data(is_known)) here.run(batch_of_rows.tensor());
+    const auto sharded = coordinator.create_per_worker_dataset(data(is_known));
+    EXPECT_EQ(coordinator.run_epoch(step, sharded).steps, 8U);
+    EXPECT_TRUE(at::equal(there.w.read(), here.w.read())) << is_known;
+    EXPECT_EQ(there.optimizer.iterations(), here.optimizer.iterations()) << is_known;
+  }
+  EXPECT_EQ(there.optimizer.iterations(), 2 * 3 * 8);
 }
 
 INSTANTIATE_TEST_SUITE_P(Steps, LearningRateSchedules, ::testing::Values(false, true),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cohort status: asks every task of a cluster for its health, all at once.
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -87,6 +88,8 @@ class StatusCommand final : public Command {
   int run(const std::vector<std::string>& program) override {
     COHORT_CHECK(program.empty(), ErrorCode::invalid_argument,
                  "[cli.status] expected no program, got '", program.front(), "'; leave it out");
+    COHORT_CHECK(!std::isnan(timeout_seconds_), ErrorCode::invalid_argument,
+                 "[cli.status] expected --timeout from 0.01 to 1e6 seconds, got nan");
     ClusterStatus status = find_tasks();
     std::vector<rpc::ProbedTask> asked;
     for (const TaskStatus& task : status.tasks) asked.push_back({task.task, task.address});

@@ -70,7 +70,10 @@ class COHORT_API Epoch {
   //
   // An element whose step has ended never comes again. One whose worker is lost comes again on that
   // worker when it returns, to the same step with the same closure id, so that its updates count
-  // once. Learning rates have the values that they have when a step is scheduled, ahead.
+  // once. A step gets the learning rate when it is scheduled, ahead, and counts in
+  // Optimizer::iterations(). A step that finds the end of the data gives its number back: until
+  // then, steps of other workers have numbers that are higher by it. It is one step a worker where
+  // Dataset::cardinality() is known, else up to those that are scheduled ahead.
   //
   // Throws the first application error, as join() does: an element that cannot be read, a step that
   // fails, also of closures that were scheduled beside it. All that waited is cancelled then, the

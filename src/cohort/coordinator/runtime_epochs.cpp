@@ -80,6 +80,10 @@ std::shared_ptr<EpochRun> Runtime::begin_epoch(const Function& fn,
   check_tensors(fn, arguments, bound);
   auto epoch = std::make_shared<EpochRun>(fn, private_arguments(arguments),
                                           datasets->changing_order(), connection_.num_workers());
+  for (std::uint32_t worker = 0; worker < connection_.num_workers(); ++worker) {
+    const std::int64_t elements = datasets->cardinality_of(worker);
+    if (elements >= 0) epoch->progress.expect(worker, static_cast<std::uint64_t>(elements));
+  }
   const Lock lock(mutex_);
   std::erase_if(epochs_, [](const auto& one) { return one.expired(); });
   epochs_.push_back(epoch);
@@ -159,13 +163,19 @@ Verdict Runtime::put_step(const std::shared_ptr<EpochRun>& epoch, std::uint32_t 
   pending.resources = std::move(bound.resources);
   pending.arguments.share(std::move(bound.tensors));
   pending.scheduled_at = hyperparameter_time();
-  step->add_captured(pending.captured, pending.scheduled_at);
-  pending.in_epoch = {.run = epoch, .worker = worker, .step = epoch->progress.add_step(worker)};
+  pending.captured = step->captured();
+  pending.in_epoch = {.run = epoch,
+                      .worker = worker,
+                      .step = epoch->progress.add_step(worker),
+                      .counted = pending.captured.size()};
   if (queue_.in_flight() + queue_.queued() == 0) last_end_ = now;
   const ClosureId id = numbers_.next_closure++;
   admit(id, std::move(pending));
   Verdict verdict = queue_.put_on(worker, id, now, actions);
-  if (verdict.kind != Verdict::Kind::proceed) pending_.erase(id);
+  if (verdict.kind != Verdict::Kind::proceed) {
+    step->uncount(pending_.at(id).in_epoch.counted);
+    pending_.erase(id);
+  }
   return verdict;
 }
 
@@ -232,7 +242,10 @@ void Runtime::resolve_step(Pending& pending, const std::optional<Error>& error) 
     if (!epoch.error) epoch.error = error;
     return;
   }
-  if (place.is_end) return epoch.progress.note_end(place.worker, place.step);
+  if (place.is_end) {
+    pending.function->uncount(place.counted);
+    return epoch.progress.note_end(place.worker, place.step);
+  }
   epoch.progress.note_run(place.worker, place.step);
   try {
     Nest result = pending.function->result_of(std::move(pending.reported));

@@ -518,6 +518,16 @@ std::vector<at::Tensor> StepFunction::captured() const {
   return hyperparameters_of_step(*all);
 }
 
+void StepFunction::uncount(std::size_t count) const {
+  if (count == 0) return;
+  std::shared_ptr<const std::vector<at::Tensor>> all;
+  {
+    const Lock lock(mutex_);
+    all = published_.captured;
+  }
+  uncount_step(std::span(*all).first(count));
+}
+
 bool StepFunction::add_captured(std::vector<at::Tensor>& captured, std::uint64_t time) const {
   if (captured.size() == captured_count_) return true;
   std::shared_ptr<const std::vector<at::Tensor>> all;

@@ -249,7 +249,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadArgument{"MapOfWrongArity",
                     [] { pairs().map(&same).element_spec(); },
                     "map",
-                    {"expected tensor, got tuple", "'map function'"}},
+                    {"expected a tensor as argument 0 of 'map function', got (tensor, tensor)"}},
         BadArgument{"TypedMapOfWrongType",
                     [] { rows(4).map([](float x) { return x; }); },
                     "map",

@@ -23,7 +23,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr auto kPatience = std::chrono::seconds(60);
+constexpr auto kLongEnough = std::chrono::seconds(60);
 constexpr std::int64_t kMany = 1'000'000'000;
 
 // Numbers without end, and how many were drawn. It gives up after a while, so that a pipeline that
@@ -58,7 +58,7 @@ class Endless {
     return drawn_++;
   }
 
-  const Deadline patience_ = Deadline::after(kPatience);
+  const Deadline patience_ = Deadline::after(kLongEnough);
   Mutex mutex_;
   Condition changed_;
   std::int64_t drawn_ COHORT_GUARDED_BY(mutex_) = 0;
@@ -81,7 +81,7 @@ void PrintTo(const LongOp& op, std::ostream* out) { *out << op.name; }
 
 class CancelledOp : public ::testing::TestWithParam<LongOp> {};
 
-std::string name_of_case(const ::testing::TestParamInfo<LongOp>& info) { return info.param.name; }
+std::string name_of_op(const ::testing::TestParamInfo<LongOp>& info) { return info.param.name; }
 
 Dataset empties_of(Endless& endless, std::int64_t cycle_length) {
   return endless.numbers().interleave([](at::Tensor) { return Dataset::range(0); },
@@ -117,7 +117,7 @@ INSTANTIATE_TEST_SUITE_P(
         LongOp{"Skip", [](Endless& e) { return e.numbers().skip(kMany); }},
         LongOp{"SkipOfRows", [](Endless&) { return Dataset::range(kMany).shuffle(9).skip(kMany); }},
         LongOp{"Unbatch", [](Endless& e) { return e.empty_batches().unbatch(); }}),
-    name_of_case);
+    name_of_op);
 
 std::unique_ptr<Stage> stage_of(const Dataset& dataset, const std::stop_source& stop) {
   return dataset.node()->start(
@@ -191,7 +191,7 @@ std::vector<LongOp> threaded_ops() {
 
 class CancelledThreads : public ::testing::TestWithParam<LongOp> {};
 
-INSTANTIATE_TEST_SUITE_P(Ops, CancelledThreads, ::testing::ValuesIn(threaded_ops()), name_of_case);
+INSTANTIATE_TEST_SUITE_P(Ops, CancelledThreads, ::testing::ValuesIn(threaded_ops()), name_of_op);
 
 TEST_P(CancelledThreads, WakeWhoWaitsForThem) {
   Endless endless;
@@ -226,12 +226,12 @@ class Gate {
     const Lock lock(mutex_);
     has_arrived_ = true;
     changed_.notify_all();
-    changed_.wait(mutex_, Deadline::after(kPatience),
+    changed_.wait(mutex_, Deadline::after(kLongEnough),
                   [this]() COHORT_REQUIRES(mutex_) { return is_open_; });
   }
   bool await_arrival() {
     const Lock lock(mutex_);
-    return changed_.wait(mutex_, Deadline::after(kPatience),
+    return changed_.wait(mutex_, Deadline::after(kLongEnough),
                          [this]() COHORT_REQUIRES(mutex_) { return has_arrived_; });
   }
   void open() {

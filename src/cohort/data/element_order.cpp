@@ -1,27 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/element_order.h"
 
-#include <algorithm>
-#include <array>
 #include <set>
-#include <string_view>
 
 #include "cohort/data/internal/node.h"
+#include "cohort/data/internal/parallel/reordering_op.h"
 
 namespace cohort::data {
 namespace {
-
-// The ops whose calls run in parallel.
-constexpr std::array<std::string_view, 3> kParallelOps{"interleave", "map", "parallel_batch"};
-
-bool may_change(const Node& node, bool is_deterministic_otherwise) {
-  if (std::find(kParallelOps.begin(), kParallelOps.end(), node.op()) == kParallelOps.end())
-    return false;
-  const Attributes attributes = node.attributes();
-  if (!attributes.contains("num_parallel_calls")) return false;
-  const auto own = attributes.find("deterministic");
-  return own == attributes.end() ? !is_deterministic_otherwise : !own->second.boolean();
-}
 
 std::string first_of(const Node& node, bool is_deterministic, std::set<const Node*>& seen) {
   if (!seen.insert(&node).second) return "";
@@ -29,7 +15,8 @@ std::string first_of(const Node& node, bool is_deterministic, std::set<const Nod
     std::string found = first_of(*input, is_deterministic, seen);
     if (!found.empty()) return found;
   }
-  if (!may_change(node, is_deterministic)) return "";
+  const auto* parallel = dynamic_cast<const ReorderingOp*>(&node);
+  if (parallel == nullptr || !parallel->may_reorder(is_deterministic)) return "";
   return "'" + std::string(node.op()) + "' with parallel calls and deterministic = false";
 }
 

@@ -3,24 +3,48 @@
 
 #include <gtest/gtest.h>
 
+#include "cohort/data/field_function.h"
+
 namespace cohort::data {
 namespace {
 
-at::Tensor same(at::Tensor x) { return x; }
+at::Tensor unchanged(at::Tensor x) { return x; }
 
 TEST(ElementOrder, IsTheSameWithoutParallelCalls) {
-  const Dataset data = Dataset::range(9).map(same, {.deterministic = false}).shuffle(4).batch(2);
+  const Dataset data =
+      Dataset::range(9).map(unchanged, {.deterministic = false}).shuffle(4).batch(2);
   EXPECT_EQ(why_order_may_change(data), "");
 }
 
 TEST(ElementOrder, ParallelCallsKeepItByDefault) {
-  EXPECT_EQ(why_order_may_change(Dataset::range(9).map(same, {.num_parallel_calls = 2})), "");
+  EXPECT_EQ(why_order_may_change(Dataset::range(9).map(unchanged, {.num_parallel_calls = 2})), "");
 }
 
 TEST(ElementOrder, NamesTheOpThatMayChangeIt) {
   const MapOptions options{.num_parallel_calls = 2, .deterministic = false};
-  EXPECT_EQ(why_order_may_change(Dataset::range(9).map(same, options).batch(2)),
+  EXPECT_EQ(why_order_may_change(Dataset::range(9).map(unchanged, options).batch(2)),
             "'map' with parallel calls and deterministic = false");
+}
+
+// An epoch went on in another order after the loss of a worker.
+TEST(ElementOrder, NamesAFunctionOfAField) {
+  const Dataset words = Dataset::from_tensor_slices(StringTensor({2}, {"a", "b"}));
+  const MapOptions options{.num_parallel_calls = 2, .deterministic = false};
+  EXPECT_EQ(why_order_may_change(words.map(lower({}), options)),
+            "'map_field' with parallel calls and deterministic = false");
+}
+
+// Attributes of a map are programs: to ask for them traces its function.
+TEST(ElementOrder, IsFoundWithoutRunningAFunction) {
+  int calls = 0;
+  const Dataset data = Dataset::range(9).map(
+      [&calls](const at::Tensor& x) {
+        ++calls;
+        return x;
+      },
+      {.num_parallel_calls = 2, .deterministic = false});
+  EXPECT_NE(why_order_may_change(data), "");
+  EXPECT_EQ(calls, 0);
 }
 
 TEST(ElementOrder, ObeysTheOptionOfTheDataset) {

@@ -56,7 +56,8 @@ class TraceErrors : public TraceCase {
 // The lines after the message.
 std::string sites_of(const std::string& text) {
   const std::size_t begin = text.find("\n    at ");
-  return begin == std::string::npos ? "" : text.substr(begin);
+  return begin == std::string::npos ? ""
+                                    : text.substr(begin, text.find("\n  while ", begin) - begin);
 }
 
 std::string output_of(const std::string& command) {

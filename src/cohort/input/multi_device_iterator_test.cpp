@@ -62,7 +62,7 @@ TEST_F(MultiDevice, APositionKeepsWhatOneDeviceHasNotTaken) {
       throws_error(ErrorCode::invalid_argument, "expected a position of 3 devices, got one of 2"));
 }
 
-Dataset failing_at(std::int64_t count, std::int64_t bad) {
+Dataset numbers_but(std::int64_t count, std::int64_t bad) {
   return Dataset::range(count).map([bad](at::Tensor x) {
     COHORT_CHECK(x.item().toLong() != bad, ErrorCode::data_loss, "bad");
     return x;
@@ -72,7 +72,7 @@ Dataset failing_at(std::int64_t count, std::int64_t bad) {
 // The device that would have got it alone saw an error, and got the element behind it, so that all
 // others were a turn ahead.
 TEST_F(MultiDevice, AnErrorTakesTheTurnOfItsDevice) {
-  MultiDeviceIterator iterator(failing_at(7, 3), cpus(2));
+  MultiDeviceIterator iterator(numbers_but(7, 3), cpus(2));
   EXPECT_EQ(round(iterator), "0 1");
   EXPECT_EQ(text_of(*iterator.next(0)), "2");
   EXPECT_EQ(text_of(*iterator.next(0)), "4");
@@ -82,24 +82,24 @@ TEST_F(MultiDevice, AnErrorTakesTheTurnOfItsDevice) {
 }
 
 TEST_F(MultiDevice, AnErrorMayTakeItsRoundOrNoTurn) {
-  MultiDeviceIterator by_round(failing_at(8, 3), cpus(3), {.error_turn = ErrorTurn::round});
+  MultiDeviceIterator by_round(numbers_but(8, 3), cpus(3), {.error_turn = ErrorTurn::round});
   EXPECT_EQ(text_of(*by_round.next(1)), "1");
   EXPECT_THAT([&] { by_round.next(1); }, throws_error(ErrorCode::data_loss, "bad"));
   EXPECT_EQ(text_of(*by_round.next(0)), "0");
   EXPECT_EQ(text_of(*by_round.next(2)), "2");
   EXPECT_EQ(round(by_round), "6 7 end");
-  MultiDeviceIterator without(failing_at(6, 1), cpus(2), {.error_turn = ErrorTurn::none});
+  MultiDeviceIterator without(numbers_but(6, 1), cpus(2), {.error_turn = ErrorTurn::none});
   EXPECT_THAT([&] { without.next(1); }, throws_error(ErrorCode::data_loss, "bad"));
   EXPECT_EQ(round(without), "0 2");
 }
 
 TEST_F(MultiDevice, APositionKeepsAnErrorThatItsDeviceHasNotSeen) {
-  MultiDeviceIterator first(failing_at(6, 1), cpus(2));
+  MultiDeviceIterator first(numbers_but(6, 1), cpus(2));
   first.next(0);
   EXPECT_EQ(text_of(*first.next(0)), "2");
   ByteWriter writer;
   first.save(writer);
-  MultiDeviceIterator second(failing_at(6, 1), cpus(2));
+  MultiDeviceIterator second(numbers_but(6, 1), cpus(2));
   ByteReader reader(writer.bytes(), "position");
   second.restore(reader);
   reader.expect_end();

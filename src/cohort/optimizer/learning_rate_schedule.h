@@ -11,10 +11,12 @@
 // for steps on parameter servers). A step gets the number as an input, so no value needs a new
 // trace.
 //
-// torch's: StepLR(step_size, gamma) is ExponentialDecay with staircase, ExponentialLR(gamma) is
-// ExponentialDecay with decay_steps = 1, MultiStepLR is PiecewiseConstantDecay, CosineAnnealingLR
-// is CosineDecay with alpha = eta_min / lr, and SequentialLR of LinearLR and another is
-// LinearWarmup. Numbers are float64; Keras computes them in float32.
+// torch's: StepLR(step_size, gamma) is ExponentialDecay with staircase (that of LibTorch's C++ API
+// decays one step later than Python's, unless its step() is called once before the first update),
+// ExponentialLR(gamma) is ExponentialDecay with decay_steps = 1, MultiStepLR is
+// PiecewiseConstantDecay, CosineAnnealingLR is CosineDecay with alpha = eta_min / lr, and
+// SequentialLR of LinearLR and another is LinearWarmup. Numbers are float64; Keras computes them in
+// float32.
 #pragma once
 
 #include <concepts>
@@ -36,8 +38,8 @@ class COHORT_API LearningRateSchedule {
  public:
   using Function = std::function<double(std::int64_t step)>;
   LearningRateSchedule(double constant) : constant_(constant) {}  // NOLINT: options take numbers
-  // A schedule of one's own: `.learning_rate = [](std::int64_t step) { return 0.1 / (1 + step); }`.
-  // What it throws, schedule() and apply_gradients() throw before they use the value.
+  // A schedule of one's own: `.learning_rate = [](std::int64_t step) { return 0.1 * std::pow(0.99,
+  // step); }`. What it throws, schedule() and apply_gradients() throw before they use the value.
   template <class F>
   requires(std::is_invocable_r_v<double, const F&, std::int64_t> &&
            !std::derived_from<F, LearningRateSchedule>)

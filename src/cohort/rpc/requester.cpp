@@ -46,7 +46,7 @@ struct Requester::State {
   std::uint64_t request(Frame frame, OnAnswer on_answer);
   void receive(Frame frame);
   void answer_ping(const Frame& request);
-  void take_farewell(Error why);
+  void take_farewell(const Error& received);
   void finish(const Error& reason);
   OnAnswer take(std::uint64_t id);
   std::uint64_t add(OnAnswer& on_answer);
@@ -110,7 +110,7 @@ void Requester::State::receive(Frame frame) {
   // Before its request is taken: a broken one ends the channel, and finish() answers what waits.
   std::optional<Error> error;
   if (frame.role == Frame::Role::error) error = error_of(frame);
-  if (error && frame.id == kFarewellId) return take_farewell(std::move(*error));
+  if (error && frame.id == kFarewellId) return take_farewell(*error);
   const OnAnswer on_answer = take(frame.id);
   if (!on_answer) return;  // nobody waits any more
   if (!error) return on_answer(std::move(frame));
@@ -119,8 +119,8 @@ void Requester::State::receive(Frame frame) {
 }
 
 // Those that wait, and whoever hears of the end, are told why it ends.
-void Requester::State::take_farewell(Error why) {
-  if (why.origin().empty()) std::move(why).at(task);
+void Requester::State::take_farewell(const Error& received) {
+  Error why = received.origin().empty() ? Error(received).at(task) : received;
   std::shared_ptr<Channel> ended;
   {
     Lock lock(mutex);

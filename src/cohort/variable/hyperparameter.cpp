@@ -134,9 +134,9 @@ class UpdateCounter::State {
     count_ = count;
     refresh();
   }
-  void add_one() {
+  void add(std::int64_t updates) {
     const Lock lock(mutex_);
-    ++count_;
+    count_ += updates;
     refresh();
   }
   // Fills in the snapshots of this counter's tensors, and counts their updates.
@@ -238,7 +238,7 @@ double UpdateCounter::value() const { return state_->value(); }
 void UpdateCounter::set_value(Value value) { state_->set_value(std::move(value)); }
 std::int64_t UpdateCounter::count() const { return state_->count(); }
 void UpdateCounter::set_count(std::int64_t count) { state_->set_count(count); }
-void UpdateCounter::add_one() { state_->add_one(); }
+void UpdateCounter::add_one() { state_->add(1); }
 
 std::vector<at::Tensor> hyperparameters_of_step(std::span<const at::Tensor> hyperparameters) {
   std::vector<at::Tensor> snapshots(hyperparameters.size());
@@ -251,6 +251,11 @@ std::vector<at::Tensor> hyperparameters_of_step(std::span<const at::Tensor> hype
     }
   }
   return snapshots;
+}
+
+void uncount_step(std::span<const at::Tensor> hyperparameters) {
+  for (const at::Tensor& hyperparameter : hyperparameters)
+    if (auto* cell = UpdateCounter::CountedCell::of(hyperparameter)) cell->state().add(-1);
 }
 
 at::Tensor make_hyperparameter(double value) { return tensor_of(std::make_unique<Cell>(value)); }

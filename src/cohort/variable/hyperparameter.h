@@ -59,6 +59,7 @@ class COHORT_API UpdateCounter {
   class State;
   class CountedCell;
   friend std::vector<at::Tensor> hyperparameters_of_step(std::span<const at::Tensor>);
+  friend void uncount_step(std::span<const at::Tensor>);
   const std::shared_ptr<State> state_;
 };
 
@@ -67,5 +68,7 @@ class COHORT_API UpdateCounter {
 // Throws what a counter's function throws.
 COHORT_API std::vector<at::Tensor> hyperparameters_of_step(
     std::span<const at::Tensor> hyperparameters);
+// Counters go back by what a step had of them that made no updates, as there was no element for it.
+COHORT_API void uncount_step(std::span<const at::Tensor> hyperparameters);
 
 }  // namespace cohort

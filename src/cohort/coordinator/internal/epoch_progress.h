@@ -2,6 +2,7 @@
 // How far each worker is in one epoch.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -18,9 +19,14 @@ class EpochProgress {
  public:
   explicit EpochProgress(std::size_t workers) : workers_(workers) {}
 
+  // What the worker's data says of the number of its elements: one step more is scheduled, which
+  // finds the end.
+  void expect(std::size_t worker, std::uint64_t elements) { workers_[worker].expected = elements; }
   // Whether another step should be scheduled, where at most `open_max` are to be open.
   bool wants_step(std::size_t worker, std::size_t open_max) const {
-    return !workers_[worker].end && workers_[worker].open < open_max;
+    const Worker& one = workers_[worker];
+    const bool may_have_one = !one.expected || one.next <= std::max(*one.expected, one.run_bound);
+    return !one.end && one.open < open_max && may_have_one;
   }
   // The number of the step that is scheduled now.
   std::uint64_t add_step(std::size_t worker) {
@@ -52,6 +58,7 @@ class EpochProgress {
     std::uint64_t run = 0;        // steps
     std::uint64_t run_bound = 0;  // above all numbers of steps that ran
     std::optional<std::uint64_t> end;
+    std::optional<std::uint64_t> expected;  // elements
   };
   std::vector<Worker> workers_;
 };

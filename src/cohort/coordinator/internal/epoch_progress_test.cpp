@@ -28,6 +28,22 @@ TEST(EpochProgress, NumbersTheStepsOfEachWorker) {
   EXPECT_TRUE(progress.wants_step(1, 2));
 }
 
+// Each step beyond the end had taken a number of the learning rate's.
+TEST(EpochProgress, WantsOneStepMoreThanItsDataHasElements) {
+  EpochProgress progress(2);
+  progress.expect(0, 3);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_TRUE(progress.wants_step(0, 100)) << i;
+    progress.add_step(0);
+  }
+  EXPECT_FALSE(progress.wants_step(0, 100));
+  for (int i = 0; i < 50; ++i) progress.add_step(1);
+  EXPECT_TRUE(progress.wants_step(1, 100)) << "its number of elements is not known";
+  // It has more of them than it said.
+  progress.note_run(0, 3);
+  EXPECT_TRUE(progress.wants_step(0, 100));
+}
+
 TEST(EpochProgress, IsOverWhenEveryWorkerHasEndedAndNothingIsOpen) {
   EpochProgress progress(2);
   for (int i = 0; i < 3; ++i) progress.add_step(0);

@@ -39,8 +39,9 @@ struct EpochPlace {
   std::shared_ptr<EpochRun> run;  // empty: it is none
   std::uint32_t worker = 0;
   std::uint64_t step = 0;
-  std::uint64_t rows = 0;  // as its worker reports
-  bool is_end = false;     // its worker had no element for it
+  std::size_t counted = 0;  // hyperparameters that it got when it was scheduled
+  std::uint64_t rows = 0;   // as its worker reports
+  bool is_end = false;      // its worker had no element for it
 };
 
 }  // namespace cohort::coordinator

@@ -94,6 +94,8 @@ class StepFunction {
   std::shared_ptr<const rpc::FunctionBody> body() const;
   // What the traces captured so far, for one call; counters of updates go on.
   std::vector<at::Tensor> captured() const;
+  // Of one that turned out to be none: counters go back by what the first `count` captured of them.
+  void uncount(std::size_t count) const;
   // Appends what the traces captured and is not there yet, as it was at this hyperparameter_time().
   // False, with what is before it: a value of that time is no longer known.
   bool add_captured(std::vector<at::Tensor>& captured, std::uint64_t time) const;

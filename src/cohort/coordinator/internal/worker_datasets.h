@@ -31,6 +31,9 @@ class WorkerDatasets {
   const ElementSpec& spec() const { return spec_; }
   // Dataset::cardinality() of each.
   const std::vector<std::int64_t>& cardinalities() const { return cardinalities_; }
+  std::int64_t cardinality_of(std::uint32_t worker) const {
+    return cardinalities_[index_of(worker)];
+  }
   // data::why_order_may_change() of the first one that does.
   const std::string& changing_order() const { return changing_order_; }
   // Whether every worker has the same one.

@@ -6,6 +6,7 @@
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
 #include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/parallel/reordering_op.h"
 #include "cohort/data/internal/stage.h"
 
 namespace cohort::data {
@@ -39,7 +40,7 @@ class BatchStage final : public Stage {
   bool drop_remainder_;
 };
 
-class BatchNode final : public Node {
+class BatchNode final : public Node, public ReorderingOp {
  public:
   BatchNode(NodePtr input, std::int64_t size, BatchOptions options)
       : Node(options.num_parallel_calls == 0 ? kBatchName : kParallelName, {std::move(input)}),
@@ -65,6 +66,10 @@ class BatchNode final : public Node {
       if (options_.deterministic) all.emplace("deterministic", *options_.deterministic);
     }
     return all;
+  }
+
+  bool may_reorder(bool deterministic) const override {
+    return options_.num_parallel_calls != 0 && !options_.deterministic.value_or(deterministic);
   }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // csv: the rows of CSV files as tuples of scalars.
+#include <cmath>
+#include <limits>
+#include <utility>
+
 #include "cohort/core/error.h"
 #include "cohort/data/internal/files/csv_row.h"
 #include "cohort/data/internal/files/csv_values.h"
@@ -12,6 +16,31 @@ namespace {
 
 constexpr std::string_view kCsvName = "csv";
 
+// Whether T has this number: an integer exactly, a real number rounded.
+template <class T>
+bool has_number(const Nest& value) {
+  if (value.kind() == Nest::Kind::real) {
+    return !std::isfinite(value.real()) || std::isfinite(static_cast<T>(value.real()));
+  }
+  constexpr std::int64_t kExactMax = std::int64_t{1} << std::numeric_limits<T>::digits;
+  return value.integer() >= -kExactMax && value.integer() <= kExactMax;
+}
+
+// Another number would stand in the column without a word.
+void check_range(const CsvColumn& column, std::size_t number) {
+  const Nest& value = *column.default_value;
+  bool fits = true;
+  if (column.dtype == at::ScalarType::Int) fits = std::in_range<std::int32_t>(value.integer());
+  if (column.dtype == at::ScalarType::Float) fits = has_number<float>(value);
+  if (column.dtype == at::ScalarType::Double) fits = has_number<double>(value);
+  if (fits) return;
+  const std::string text = value.kind() == Nest::Kind::real ? std::to_string(value.real())
+                                                            : std::to_string(value.integer());
+  internal::throw_error(ErrorCode::invalid_argument, "[data.csv] expected a default that ",
+                        dtype_name(column.dtype), " has, for column ", number, ", got ", text,
+                        "; choose a wider dtype or another default");
+}
+
 void check_default(const CsvColumn& column, std::size_t number) {
   if (!column.default_value) return;
   const Nest::Kind kind = column.default_value->kind();
@@ -22,6 +51,7 @@ void check_default(const CsvColumn& column, std::size_t number) {
                         : kind == Nest::Kind::integer || (is_real && kind == Nest::Kind::real);
   COHORT_CHECK(fits, ErrorCode::invalid_argument, "[data.csv] expected a default of ",
                dtype_name(column.dtype), " for column ", number, ", got ", name_of(kind));
+  check_range(column, number);
 }
 
 void check(const CsvOptions& options) {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
+#include <charconv>
+#include <cstring>
+#include <random>
+
 #include "cohort/data/internal/dataset_op_suite.h"
 #include "cohort/data/internal/files/csv_row.h"
 #include "cohort/data/internal/files/file_fixture.h"
@@ -43,11 +47,16 @@ Dataset suite_csv(CsvOptions options) {
 
 INSTANTIATE_TEST_SUITE_P(
     Csv, DatasetOp,
-    ::testing::Values(
-        DatasetOpCase{"Plain", [] { return suite_csv({}); }},
-        DatasetOpCase{"Parallel", [] { return suite_csv({.file = {.num_parallel_reads = 2}}); }},
-        DatasetOpCase{"Batched", [] { return suite_csv({}).batch(2); }},
-        DatasetOpCase{"Choice", [] { return suite_csv({}).shuffle(2, {.seed = 1}).batch(2); }}));
+    ::testing::Values(DatasetOpCase{"Plain", [] { return suite_csv({}); }},
+                      DatasetOpCase{"Parallel",
+                                    [] { return suite_csv({.file = {.num_parallel_reads = 2}}); }},
+                      DatasetOpCase{"Batched", [] { return suite_csv({}).batch(2); }},
+                      DatasetOpCase{"Choice", [] {
+                                      return suite_csv({})
+                                          .shuffle(2,
+                                                   {.seed = 1, .reshuffle_each_iteration = false})
+                                          .batch(2);
+                                    }}));
 
 TEST_F(Csv, MakesWholeBatchesOfTheSameValues) {
   EXPECT_THAT(elements_of(suite_csv({}).batch(2)),
@@ -241,11 +250,72 @@ TEST(CsvNumber, IsReadAsTheOriginalDoes) {
   EXPECT_EQ(number<double>("1.0x"), std::nullopt);
 }
 
+// Short decimals take another way than long ones.
+template <class T>
+void expect_as_from_chars(const std::string& text) {
+  T expected = 0;
+  std::from_chars(text.data(), text.data() + text.size(), expected);
+  const std::optional<T> read = number<T>(text);
+  ASSERT_TRUE(read) << text;
+  ASSERT_EQ(std::memcmp(&*read, &expected, sizeof(T)), 0) << text << " " << *read;
+}
+
+TEST(CsvNumber, IsRoundedAsFromCharsDoes) {
+  std::mt19937_64 draw(7);
+  for (int i = 0; i < 50'000; ++i) {
+    std::string text = std::to_string(draw() >> (draw() % 64));
+    const std::size_t point = draw() % (text.size() + 1);
+    text.insert(point, ".");
+    if (draw() % 2 == 0) text.insert(0, "-");
+    expect_as_from_chars<float>(text);
+    expect_as_from_chars<double>(text);
+  }
+  for (const char* text : {"-0", "0.0", ".5", "1.", "16777216", "16777217", "0.00000000001"}) {
+    expect_as_from_chars<float>(text);
+    expect_as_from_chars<double>(text);
+  }
+  for (const char* text : {"", "-", ".", "-.", "1.2.3", "1-2"}) {
+    EXPECT_EQ(number<float>(text), std::nullopt) << text;
+  }
+}
+
 TEST(CsvNumber, MayBeWithoutEnd) {
   EXPECT_EQ(number<float>(" inf"), std::numeric_limits<float>::infinity());
   EXPECT_TRUE(std::isnan(*number<float>("nan")));
   EXPECT_EQ(number<float>("-1e99"), -std::numeric_limits<float>::infinity());
   EXPECT_EQ(number<double>("1e-999"), 0.0);
+}
+
+// The sign of the exponent alone decided, or the place of the point: 0 came as infinite.
+TEST(CsvNumber, OutOfRangeIsWhatItsFirstDigitStandsFor) {
+  const std::string zeros(400, '0');
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(number<double>("00." + zeros + "1"), 0.0);
+  EXPECT_TRUE(std::signbit(*number<double>("-00." + zeros + "1")));
+  EXPECT_EQ(number<double>("0." + zeros + "123e+5"), 0.0);
+  EXPECT_EQ(number<double>("5" + zeros + "E-5"), kInfinity);
+  EXPECT_EQ(number<float>("-4" + zeros.substr(0, 60) + "E-5"),
+            -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(number<double>("00" + zeros + "e999999999999999999999"), 0.0);
+  EXPECT_EQ(number<double>("1e-999999999999999999999"), 0.0);
+  EXPECT_EQ(number<double>("1e+999999999999999999999"), kInfinity);
+  for (const char* text : {"0xinf", "0xnan", "-0xinf", "-0XNAN"})
+    EXPECT_EQ(number<double>(text), std::nullopt) << text;
+}
+
+// Another number stood in the column.
+TEST(CsvDefault, IsRefusedWhereItsDtypeDoesNotHaveIt) {
+  const auto error_of_default = [](at::ScalarType dtype, Nest value) {
+    return error_of([&] {
+      Dataset::csv(StringTensor("none"), {.columns = {{.dtype = dtype, .default_value = value}}});
+    });
+  };
+  EXPECT_THAT(error_of_default(at::kInt, 5'000'000'000).message(),
+              ::testing::HasSubstr("a default that int32 has, for column 0, got 5000000000"));
+  EXPECT_EQ(error_of_default(at::kFloat, 1e300).code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(error_of_default(at::kFloat, 16'777'217).code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(error_of_default(at::kDouble, (std::int64_t{1} << 53) + 1).code(),
+            ErrorCode::invalid_argument);
 }
 
 }  // namespace

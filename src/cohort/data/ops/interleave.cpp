@@ -8,6 +8,7 @@
 #include "cohort/data/internal/made_datasets.h"
 #include "cohort/data/internal/op_table.h"
 #include "cohort/data/internal/parallel/parallel_calls.h"
+#include "cohort/data/internal/parallel/reordering_op.h"
 
 namespace cohort::data {
 namespace {
@@ -23,7 +24,7 @@ InterleaveOptions resolved(InterleaveOptions options) {
   return options;
 }
 
-class InterleaveNode final : public MadeDatasetsNode {
+class InterleaveNode final : public MadeDatasetsNode, public ReorderingOp {
  public:
   InterleaveNode(NodePtr input, DatasetFunctionPtr function, std::optional<ElementSpec> spec,
                  const InterleaveOptions& options)
@@ -54,6 +55,10 @@ class InterleaveNode final : public MadeDatasetsNode {
     }
     if (options_.deterministic) all.emplace("deterministic", *options_.deterministic);
     return all;
+  }
+
+  bool may_reorder(bool deterministic) const override {
+    return options_.num_parallel_calls != 0 && !options_.deterministic.value_or(deterministic);
   }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {

@@ -13,6 +13,7 @@
 #include "cohort/data/internal/map_function.h"
 #include "cohort/data/internal/op_table.h"
 #include "cohort/data/internal/parallel/parallel_calls.h"
+#include "cohort/data/internal/parallel/reordering_op.h"
 #include "cohort/data/internal/sharding/selection.h"
 #include "cohort/data/internal/stage.h"
 #include "cohort/data/internal/stage_book.h"
@@ -35,7 +36,7 @@ TensorSpec common(const TensorSpec& a, const TensorSpec& b, const std::string& n
   return both;
 }
 
-class MapNode final : public Node, public HasMapFunction {
+class MapNode final : public Node, public HasMapFunction, public ReorderingOp {
  public:
   enum class Origin { here, wire };
 
@@ -57,6 +58,10 @@ class MapNode final : public Node, public HasMapFunction {
     }
     if (options_.deterministic) all.emplace("deterministic", *options_.deterministic);
     return all;
+  }
+
+  bool may_reorder(bool deterministic) const override {
+    return options_.num_parallel_calls != 0 && !options_.deterministic.value_or(deterministic);
   }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {

@@ -7,6 +7,7 @@
 #include "cohort/data/internal/field_kernels/field_kernel.h"
 #include "cohort/data/internal/op_table.h"
 #include "cohort/data/internal/parallel/parallel_calls.h"
+#include "cohort/data/internal/parallel/reordering_op.h"
 #include "cohort/data/internal/sharding/selection.h"
 #include "cohort/data/internal/stage.h"
 #include "cohort/data/internal/stage_book.h"
@@ -16,7 +17,7 @@ namespace {
 
 constexpr std::string_view kMapFieldName = "map_field";
 
-class MapFieldNode final : public Node {
+class MapFieldNode final : public Node, public ReorderingOp {
  public:
   MapFieldNode(NodePtr input, FieldFunction function, MapOptions options)
       : Node(kMapFieldName, {std::move(input)}),
@@ -45,6 +46,10 @@ class MapFieldNode final : public Node {
     }
     if (options_.deterministic) all.emplace("deterministic", *options_.deterministic);
     return all;
+  }
+
+  bool may_reorder(bool deterministic) const override {
+    return options_.num_parallel_calls != 0 && !options_.deterministic.value_or(deterministic);
   }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {

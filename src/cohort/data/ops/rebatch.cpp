@@ -29,7 +29,7 @@ void check_batches(const ElementSpec& spec, std::string_view op) {
 }
 
 // A batch without rows, of a spec without scalars: other sizes that are not known are 0 too.
-Fields no_rows(const ElementSpec& spec) {
+Fields empty_batch_of(const ElementSpec& spec) {
   Fields fields;
   for (const TensorSpec& field : spec.fields) {
     std::vector<std::int64_t> sizes = field.sizes.value_or(std::vector<std::int64_t>{0});
@@ -138,7 +138,7 @@ class RebatchStage final : public Stage {
     const std::int64_t size = sizes_[position_];
     if (size == 0) {
       advance();  // also where there is no such batch: the error takes its place
-      fields = no_rows(spec());
+      fields = empty_batch_of(spec());
       return true;
     }
     read(size);

@@ -238,7 +238,7 @@ FieldFunction lookup(FieldPath field, LookupOptions options) {
 }
 
 std::int64_t vocabulary_size(const LookupOptions& options) {
-  check_one_vocabulary(options);
+  const auto checked = lookup_kernel(options);  // throws as lookup()
   const std::int64_t front = options.num_oov_indices + (options.mask_token ? 1 : 0);
   if (!options.file.empty()) return front + Vocabulary::read(options.file)->size();
   return front + static_cast<std::int64_t>(options.tokens.size() + options.integers.size());

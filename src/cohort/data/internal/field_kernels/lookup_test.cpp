@@ -108,6 +108,15 @@ TEST(Lookup, KnowsHowManyIndicesItHas) {
   EXPECT_EQ(vocabulary_size({.file = directory.write("v", "a\nb\n")}), 3);
 }
 
+// It gave a number of rows for what lookup() refuses.
+TEST(Lookup, TheSizeOfWhatIsRefusedIsRefused) {
+  for (const LookupOptions& options :
+       {LookupOptions{.tokens = {"a"}, .num_oov_indices = -1}, LookupOptions{.tokens = {"a", "a"}},
+        LookupOptions{.tokens = {"a", "b"}, .mask_token = "a"}}) {
+    EXPECT_EQ(error_of([&] { vocabulary_size(options); }).code(), ErrorCode::invalid_argument);
+  }
+}
+
 class VocabularyFile : public ::testing::Test {
  protected:
   Dataset looked_up(std::string_view bytes) const {

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/files/csv_row.h"
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <charconv>
 #include <limits>
 
@@ -88,24 +94,82 @@ bool parse_integer(std::string_view text, T& value) {
   return drop_plus(text) && parse_plain(text, value);
 }
 
-// Too large a number is infinite, too small a one is 0.
+// The exponent of a decimal number, or one of its sign that no number of digits makes up for.
+std::int64_t decimal_exponent(std::string_view text) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  std::int64_t exponent = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), exponent);
+  constexpr std::int64_t kFar = std::int64_t{1} << 60;
+  if (error == std::errc()) return std::clamp(exponent, -kFar, kFar);
+  return text.starts_with('-') ? -kFar : kFar;
+}
+
+// Too large a number is infinite, too small a one is 0: what its first digit above 0 stands for
+// says which it is.
 template <class T>
-T out_of_range_value(std::string_view digits) {
-  const std::size_t exponent = digits.find_first_of("eE");
-  const bool is_small = exponent != std::string_view::npos ? digits.substr(exponent + 1, 1) == "-"
-                                                           : digits.find('.') < 2;
-  return is_small ? T(0) : std::numeric_limits<T>::infinity();
+T out_of_range_value(std::string_view text) {
+  const std::size_t end = std::min(text.find_first_of("eE"), text.size());
+  const std::string_view digits = text.substr(0, end);
+  const std::size_t first = digits.find_first_of("123456789");
+  if (first == std::string_view::npos) return T(0);
+  const auto point = static_cast<std::int64_t>(std::min(digits.find('.'), digits.size()));
+  const std::int64_t above = point - static_cast<std::int64_t>(first);  // > 0: before the point
+  const std::int64_t power = above > 0 ? above - 1 : above;
+  const std::int64_t exponent = end == text.size() ? 0 : decimal_exponent(text.substr(end + 1));
+  return power + exponent < 0 ? T(0) : std::numeric_limits<T>::infinity();
+}
+
+// Powers of ten that T has exactly.
+template <class T>
+constexpr auto kExactPowers = [] {
+  std::array<T, sizeof(T) == sizeof(float) ? 11 : 23> powers{};
+  T power = 1;
+  for (T& entry : powers) {
+    entry = power;
+    power *= 10;
+  }
+  return powers;
+}();
+
+// "-12.34", where T has the digits and the power of ten exactly: one division rounds once, so this
+// is what from_chars finds, in half the time (Clinger's fast path). False for all others.
+template <class T>
+bool parse_short_decimal(std::string_view text, T& value) {
+  constexpr std::size_t kTextMax = 18;  // as a number it fits 64 bits
+  if (text.empty() || text.size() > kTextMax) return false;
+  const bool is_negative = text[0] == '-';
+  std::uint64_t number = 0;
+  std::size_t point = text.size();
+  std::size_t digits = 0;
+  for (std::size_t i = is_negative ? 1 : 0; i < text.size(); ++i) {
+    const auto digit = static_cast<unsigned>(text[i]) - '0';
+    if (digit < 10) {
+      number = number * 10 + digit;
+      ++digits;
+    } else if (text[i] == '.' && point == text.size()) {
+      point = i;
+    } else {
+      return false;
+    }
+  }
+  const std::size_t decimals = point == text.size() ? 0 : text.size() - point - 1;
+  constexpr std::uint64_t kExactMax = std::uint64_t{1} << std::numeric_limits<T>::digits;
+  if (digits == 0 || number > kExactMax || decimals >= kExactPowers<T>.size()) return false;
+  value = static_cast<T>(number) / kExactPowers<T>[decimals];
+  if (is_negative) value = -value;
+  return true;
 }
 
 template <class T>
 bool parse_real(std::string_view text, T& value) {
-  if (parse_plain(text, value)) return true;
+  if (parse_short_decimal(text, value) || parse_plain(text, value)) return true;
   text = trimmed(text);
   if (!drop_plus(text)) return false;
   const bool is_negative = text.starts_with('-');
   const std::string_view digits = text.substr(is_negative ? 1 : 0);
   if (digits.starts_with("0x") || digits.starts_with("0X")) {
-    if (digits.substr(2).starts_with('-')) return false;
+    const std::string_view hex = digits.substr(2);
+    if (hex.find_first_of("0123456789abcdefABCDEF.") != 0) return false;  // as "-1", "inf", "nan"
     const auto [end, error] = std::from_chars(digits.data() + 2, digits.data() + digits.size(),
                                               value, std::chars_format::hex);
     if (is_negative) value = -value;
@@ -194,10 +258,22 @@ std::string_view CsvFields::unescaped(std::string_view quoted) {
 void CsvFields::cut_at(std::string_view row, char delimiter) {
   const char* begin = row.data();
   const char* const end = row.data() + row.size();
-  for (const char* at = begin; at != end; ++at) {
-    if (*at != delimiter) continue;
+  const auto end_field = [&](const char* at) {
     fields_.emplace_back(begin, static_cast<std::size_t>(at - begin));
     begin = at + 1;
+  };
+  const char* at = begin;
+#ifdef __SSE2__
+  const __m128i wanted = _mm_set1_epi8(delimiter);
+  constexpr std::ptrdiff_t kBlock = sizeof wanted;
+  for (; end - at >= kBlock; at += kBlock) {
+    const __m128i block = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+    auto found = static_cast<unsigned>(_mm_movemask_epi8(_mm_cmpeq_epi8(block, wanted)));
+    for (; found != 0; found &= found - 1) end_field(at + std::countr_zero(found));
+  }
+#endif
+  for (; at != end; ++at) {
+    if (*at == delimiter) end_field(at);
   }
   fields_.emplace_back(begin, static_cast<std::size_t>(end - begin));
 }

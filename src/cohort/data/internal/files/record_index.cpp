@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kOp = "record_index";
 constexpr std::string_view kMagic = "COHORTI1";
 constexpr std::size_t kHeaderBytes = 24;  // magic, bytes of the file, number of records
-constexpr std::int64_t kBufferBytes = 64 << 10;
+constexpr std::int64_t kReadBufferBytes = 64 << 10;
 
 std::string_view bytes_of(const void* data, std::size_t size) {
   return {static_cast<const char*>(data), size};
@@ -27,8 +27,8 @@ std::string_view bytes_of(const void* data, std::size_t size) {
 std::string index_path(const std::string& path) { return path + ".index"; }
 
 RecordIndex scan_record_index(const std::string& path) {
-  RecordScanner scanner(ByteWindow(open_stream(path, Compression::none, kOp), kBufferBytes), path,
-                        kOp);
+  RecordScanner scanner(ByteWindow(open_stream(path, Compression::none, kOp), kReadBufferBytes),
+                        path, kOp);
   RecordIndex index;
   while (true) {
     const std::uint64_t offset = scanner.offset();
