@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/core/log.h"
 #include "cohort/core/mutex.h"
 #include "cohort/rpc/backends/grpc/grpc_backend.h"
 #include "cohort/rpc/backends/stream/stream_backend.h"
@@ -218,16 +219,13 @@ class TaskServer final : public ControlServer {
         adapter_(service, visitors_, *refusals_, options.limits.bytes_max) {
     const std::size_t bytes_max = options.limits.bytes_max;
     if (has(options.backends, "stream")) stream_.emplace(options.accept, bytes_max);
-    std::vector<grpc::Service*> services = {&adapter_};
     if (has(options.backends, "grpc")) {
       frames_.emplace(options.accept, bytes_max, [this](const std::string& peer) {
         auto visitor = visitors_.find(peer);
         if (visitor) visitor->note_call();
         return visitor;
       });
-      services.push_back(&frames_->service());
     }
-    server_ = internal::start_grpc_server(services);
     acceptor_.emplace(internal::Acceptor::Options{
         .ports = ports(options), .limits = options.limits, .refusals = refusals_});
   }
@@ -236,7 +234,7 @@ class TaskServer final : public ControlServer {
     close_http2();
     acceptor_.reset();
     if (frames_) frames_->close_all();
-    server_->Shutdown(internal::grpc_time(Deadline::after(Duration::zero())));
+    shut_down_grpc();
     const Lock lock(mutex_);
     changed_.wait(mutex_, Deadline(),
                   [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return handing_over_ == 0; });
@@ -251,7 +249,7 @@ class TaskServer final : public ControlServer {
     acceptor_->close_ports();
     adapter_.stop(deadline);
     // Channels over gRPC live on, and with them the server.
-    if (!frames_) server_->Shutdown(internal::grpc_time(Deadline::after(Duration::zero())));
+    if (!frames_) shut_down_grpc();
   }
 
  private:
@@ -281,13 +279,39 @@ class TaskServer final : public ControlServer {
     }
     try {
       internal::start_thread([this, socket] {
-        grpc::AddInsecureChannelFromFd(server_.get(), socket->release());
+        try {
+          grpc::Server* const server = grpc_server();
+          if (server) grpc::AddInsecureChannelFromFd(server, socket->release());
+        } catch (...) {
+          log_error("a connection was dropped: ", current_error().what());
+        }
         note_handed_over();
       }).detach();
     } catch (...) {
       note_handed_over();
       throw;
     }
+  }
+  // Started for the first connection, since it is not free while it waits: its threads take the
+  // events of all that this process does over gRPC and hand them on. A coordinator is seldom asked
+  // for its health. Null where the end came before a connection.
+  grpc::Server* grpc_server() {
+    const Lock lock(mutex_);
+    if (!server_ && !is_closed_) {
+      std::vector<grpc::Service*> services = {&adapter_};
+      if (frames_) services.push_back(&frames_->service());
+      server_ = internal::start_grpc_server(services);
+    }
+    return server_.get();
+  }
+  // After close_http2().
+  void shut_down_grpc() {
+    grpc::Server* server = nullptr;
+    {
+      const Lock lock(mutex_);
+      server = server_.get();
+    }
+    if (server) server->Shutdown(internal::grpc_time(Deadline::after(Duration::zero())));
   }
   void note_handed_over() {
     const Lock lock(mutex_);
@@ -306,9 +330,9 @@ class TaskServer final : public ControlServer {
   Adapter adapter_;
   std::optional<backends::StreamHost> stream_;
   std::optional<backends::GrpcHost> frames_;
-  std::unique_ptr<grpc::Server> server_;
   Mutex mutex_;
   Condition changed_;
+  std::unique_ptr<grpc::Server> server_ COHORT_GUARDED_BY(mutex_);  // null until it is needed
   bool is_closed_ COHORT_GUARDED_BY(mutex_) = false;
   int handing_over_ COHORT_GUARDED_BY(mutex_) = 0;
   std::optional<internal::Acceptor> acceptor_;  // last: it answers from its first moment on

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include "cohort/core/log.h"
@@ -104,6 +107,32 @@ class TaskServerTest : public ::testing::TestWithParam<const char*> {
   StrictService service;
   std::unique_ptr<ControlServer> server;
 };
+
+// Of gRPC's servers in this process.
+std::size_t grpc_server_threads() {
+  std::size_t count = 0;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(thread.path() / "comm"), name);
+    if (name.starts_with("grpcpp_sync")) ++count;
+  }
+  return count;
+}
+
+// They would slow down the calls that this process makes.
+TEST(ControlServerTest, HasNoThreadsOfGrpcBeforeTheFirstCaller) {
+  StrictService service;
+  const std::size_t before = grpc_server_threads();
+  const auto server = serve_control("127.0.0.1:0", service);
+  for (int i = 0; i < 20; ++i) {
+    RawSocket stranger = RawSocket::connected(server->address());
+    stranger.write(std::string_view("x"));
+    EXPECT_TRUE(stranger.await_end());
+  }
+  EXPECT_EQ(grpc_server_threads(), before);
+  control_client(server->address(), "chief:0", 0)->health(patience());
+  EXPECT_GT(grpc_server_threads(), before);
+}
 
 INSTANTIATE_TEST_SUITE_P(Backends, TaskServerTest, ::testing::Values("stream", "grpc"),
                          [](const auto& one) { return std::string(one.param); });
