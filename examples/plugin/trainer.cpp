@@ -27,12 +27,6 @@ std::vector<at::Tensor> features_of(std::vector<at::Tensor> fields) {
   return {features, fields.at(1)};
 }
 
-double accuracy(torch::nn::Sequential model, const at::Tensor& throws, const at::Tensor& is_hit) {
-  const torch::NoGradGuard no_grad;
-  const at::Tensor logits = model->forward(features_of({throws, is_hit})[0]);
-  return logits.gt(0).eq(is_hit.gt(0.5)).to(torch::kDouble).mean().item<double>();
-}
-
 int train(const TrainerThrows& measured, TrainerResult& result) {
   const cohort::TfConfigResolver resolver;
   if (resolver.is_server()) return cohort::Server(resolver).join();
@@ -67,7 +61,9 @@ int train(const TrainerThrows& measured, TrainerResult& result) {
     return loss;
   });
   for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) coordinator.run_epoch(step, data);
-  result = {accuracy(model.snapshot(), throws[1], is_hit[1]), 1};
+  const torch::NoGradGuard no_grad;
+  const at::Tensor logits = model.snapshot()->forward(features_of({throws[1], is_hit[1]})[0]);
+  result = {logits.gt(0).eq(is_hit[1].gt(0.5)).to(torch::kDouble).mean().item<double>(), 1};
   return 0;
 }
 
