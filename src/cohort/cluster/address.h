@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When two addresses of tasks, "host:port", are one.
+// Whether two addresses of tasks, "host:port", are the same.
 #pragma once
 
 #include <string>
@@ -9,8 +9,9 @@
 
 namespace cohort {
 
-// The address with its host in lower case, and "127.0.0.1" for every name of this host's loopback:
-// localhost and [::1]. Two tasks that name one cluster differently agree on these.
+// The address with its host in lower case, its port without leading zeros, and "127.0.0.1" for the
+// loopback's other names, localhost and [::1]. Tasks that write one cluster differently agree on
+// these.
 COHORT_API std::string comparable_address(const std::string& address);
 
 // The sockets that a server of this address listens on: for localhost both 127.0.0.1 and [::1],

@@ -43,7 +43,7 @@ std::map<std::string, int> count_accelerators(const std::vector<std::string>& de
   for (const std::string& name : devices) {
     const Device device = Device::parse(name);
     if (device.type == "CPU" || device.type == "XLA_CPU") continue;
-    // A device without a task is this process's own, whoever asks.
+    // A device without a task belongs to this process, and counts for every query.
     const bool is_of_task =
         device.is_local() || (device.job == query.task_type && device.task == query.task_id);
     if (!is_for_one_task || is_of_task) ++counts[device.type];

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a program learns of its cluster and of its own place in it
-// (tf.distribute.cluster_resolver).
+// Reports a program's cluster and its own task in it (tf.distribute.cluster_resolver).
 #pragma once
 
 #include <cstdint>
@@ -16,17 +15,17 @@
 
 namespace cohort {
 
-// Which task a question is about; what is absent is the resolver's own.
+// The task that a query is about; for an absent field the resolver uses its own.
 struct TaskQuery {
   std::optional<std::string> task_type = {};
   std::optional<std::int64_t> task_id = {};
   std::optional<std::string> rpc_layer = {};
 };
 
-// The devices that a runtime sees, as "/job:worker/task:0/device:GPU:1" or "/device:GPU:1".
+// Lists the devices of a runtime, each as "/job:worker/task:0/device:GPU:1" or "/device:GPU:1".
 using DeviceLister = std::function<std::vector<std::string>()>;
 
-// Thread-compatible: queries may run at the same time, setters of subclasses may not beside them.
+// Thread-compatible: queries may run concurrently, but not at the same time as subclasses' setters.
 class COHORT_API ClusterResolver {
  public:
   virtual ~ClusterResolver() = default;
@@ -41,21 +40,22 @@ class COHORT_API ClusterResolver {
   // Devices other than CPUs by type, as {"GPU": 2}.
   virtual std::map<std::string, int> num_accelerators(const TaskQuery& query = {}) const = 0;
 
-  // invalid_argument for what the queries above, which answer as the original's do, pass over:
-  // asked before anything is served or connected.
+  // Throws invalid_argument for mistakes that the queries above ignore because tf's do. Called
+  // before this process serves or connects.
   virtual void validate() const {}
 
   // The own task, when type and index are known; a negative index is invalid_argument.
   std::optional<TaskId> task() const;
-  // This process only serves: it should run Server(resolver).join() and nothing else. Validates.
+  // Whether this process only serves: it should run Server(resolver).join() and nothing else.
+  // Calls validate(), and logs a warning where the cluster has jobs but the own type is unknown.
   bool is_server() const;
 };
 
 namespace internal {
 // "layer://address", or the address where there is no layer (tf's format_master_url).
 std::string master_url(const std::string& address, const std::optional<std::string>& rpc_layer);
-// The devices of `query`'s task among `devices`, by type; of all tasks unless type and index are
-// given.
+// Counts those of `devices` that belong to `query`'s task, by type and without CPUs; those of all
+// tasks unless type and index are given.
 std::map<std::string, int> count_accelerators(const std::vector<std::string>& devices,
                                               const TaskQuery& query);
 // The GPUs of this process.

@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 constexpr std::string_view kShape =
     "write {\"worker\": [\"host:port\", …], \"ps\": [\"host:port\", …]}";
 
-// job_tasks() has a place for each index up to the largest.
+// Limits job_tasks(), which returns an entry for each index up to the largest.
 constexpr std::int64_t kIndexMax = 999'999;
 
 bool is_dense(const ClusterSpec::Tasks& tasks) {
@@ -39,7 +39,7 @@ std::string joined(const std::vector<std::string>& words) {
   return text.empty() ? "none" : text;
 }
 
-// Reads one cluster; each complaint says which key of `where` it is about.
+// Reads one cluster; each error names the key below `where`.
 class SpecReader {
  public:
   explicit SpecReader(std::string_view where) : where_(where) {}

@@ -18,8 +18,8 @@
 
 namespace cohort {
 
-// A value type; equality is by content. Knows nothing of which jobs or addresses make sense:
-// validation.h does. Thread-compatible.
+// A value type; equality is by content. Takes any jobs and addresses; validation.h checks them.
+// Thread-compatible.
 class COHORT_API ClusterSpec {
  public:
   // Index to address; a job may have holes.
@@ -27,32 +27,33 @@ class COHORT_API ClusterSpec {
 
   ClusterSpec() = default;
   explicit ClusterSpec(const std::map<std::string, std::vector<std::string>>& jobs);
-  // Each job once.
+  // Throws invalid_argument for a job that is given twice.
   ClusterSpec(std::initializer_list<std::pair<const std::string, std::vector<std::string>>> jobs);
-  // Jobs whose indices are not 0..n-1. A negative index is invalid_argument.
+  // For jobs whose indices are not 0..n-1. Throws invalid_argument for a negative index or one
+  // above 999999.
   static ClusterSpec from_tasks(std::map<std::string, Tasks> jobs);
-  // From {"worker": ["host:port", …]} or {"worker": {"0": "host:port", …}}. `where` is what errors
-  // call the text.
+  // From {"worker": ["host:port", …]} or {"worker": {"0": "host:port", …}}. Errors call the text
+  // `where`.
   static ClusterSpec from_json(std::string_view text, std::string_view where = "the cluster");
 
   // Sorted.
   std::vector<std::string> jobs() const;
-  // Has any job.
+  // Whether there is any job.
   explicit operator bool() const { return !jobs_.empty(); }
   bool has_task(const std::string& job, std::int64_t index) const;
 
-  // Of an unknown job these are invalid_argument; the message lists the known ones.
+  // These throw invalid_argument for an unknown job; the message lists the known ones.
   std::int64_t num_tasks(const std::string& job) const;
   std::vector<std::int64_t> task_indices(const std::string& job) const;
   // Up to the largest index, with nullopt where there is no task.
   std::vector<std::optional<std::string>> job_tasks(const std::string& job) const;
-  // An unknown index is invalid_argument too.
+  // Throws invalid_argument for an unknown index too.
   const std::string& task_address(const std::string& job, std::int64_t index) const;
 
   // Everything, by job and index.
   const std::map<std::string, Tasks>& tasks() const { return jobs_; }
   // tf's as_dict(): a list where the indices are 0..n-1, else an object; an empty job is {}.
-  // from_json() takes it back.
+  // from_json() reads it.
   std::string to_json() const;
   std::string to_string() const { return to_json(); }
 

@@ -116,7 +116,7 @@ TEST(ClusterSpec, RefusesNegativeIndices) {
               HasSubstr("got \"-1\" in the cluster.ps"));
 }
 
-// They were counted up to: past the largest integer, or into gigabytes of empty places.
+// job_tasks() counted up to them: past the largest integer, or with gigabytes of empty entries.
 TEST(ClusterSpec, RefusesIndicesThatNoClusterHas) {
   for (const char* index : {"1000000", "9000000000", "9223372036854775807"}) {
     const std::string text = R"({"worker":{")" + std::string(index) + R"(":"h:1"}})";

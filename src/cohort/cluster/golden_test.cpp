@@ -52,7 +52,7 @@ TaskQuery query_of(const Json& args) {
           .rpc_layer = optional_of<std::string>(args, "rpc_layer")};
 }
 
-// ---- what a step should give ----
+// ---- what a step should return ----
 
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
@@ -60,7 +60,8 @@ std::string lower(std::string text) {
   return text;
 }
 
-// A kind of the reference as our code and cause (section 2 of the format).
+// Whether `error` has the code and cause that stand for tf's exception `kind` (section 2 of the
+// format).
 bool is_of_kind(const Error& error, const std::string& kind) {
   const bool is_wrong_type = error.cause() == ErrorCause::wrong_type;
   if (kind == "ValueError" || kind == "AssertionError") {
@@ -77,7 +78,7 @@ bool is_of_kind(const Error& error, const std::string& kind) {
   return false;
 }
 
-// What came out of a step: a result or an error.
+// The outcome of a step: a result or an error.
 struct Outcome {
   Json result;
   std::optional<Error> error;
@@ -106,7 +107,7 @@ struct Outcome {
 
 // ---- the runner ----
 
-// Runs the steps of one case; the environment is as before when it goes.
+// Runs the steps of one case. The destructor restores the environment.
 class CaseRunner {
  public:
   CaseRunner() = default;
@@ -181,7 +182,7 @@ class CaseRunner {
     } else if (from.contains("ref")) {
       spec = specs_.at(from["ref"]);
     } else if (from.contains("proto_of")) {
-      // Our serialised form is the text.
+      // Our serialised form is the JSON text.
       spec = ClusterSpec::from_json(specs_.at(from["proto_of"]).to_json());
     } else {
       ADD_FAILURE() << "the runner does not know the source " << from.dump();
@@ -236,7 +237,7 @@ class CaseRunner {
 
   std::shared_ptr<SimpleResolver> make_simple(const Json& args) const {
     const Json& spec = args["cluster_spec"];
-    // Wrong types of arguments cannot be written in C++; reading them is where they are refused.
+    // C++ cannot pass an argument of a wrong type, so it is refused here, when it is read.
     const bool has_text_master = args.value("master", Json("")).is_string();
     if (!has_text_master)
       throw Error(ErrorCode::invalid_argument, "master", ErrorCause::wrong_type);
@@ -313,7 +314,7 @@ struct Case {
   Json json;
 
   std::string id() const { return json["id"]; }
-  // The operations, and the kinds of resolvers, that are not of this module.
+  // The operations and the kinds of resolvers that this module does not have.
   std::set<std::string> foreign() const {
     std::set<std::string> names;
     for (const Json& step : json["steps"]) {
@@ -328,7 +329,7 @@ struct Case {
 
 void PrintTo(const Case& test, std::ostream* stream) { *stream << test.id(); }
 
-// The shared cases where they stand beside the sources, else the copy in the repository.
+// Loads the shared cases if they are beside the sources, else the copy in the repository.
 std::vector<Case> load(const std::string& file) {
   const std::string folders[] = {COHORT_SOURCE_DIR "/../shared/golden/strategy/cases/",
                                  COHORT_SOURCE_DIR "/tests/conformance/strategy/"};

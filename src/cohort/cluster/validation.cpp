@@ -64,7 +64,7 @@ void check_own_index(const ClusterSpec& spec, const OptionalType& type,
                     "\", got none; set task.index in TF_CONFIG, or the resolver's task_id",
                 ErrorCause::wrong_type);
   }
-  // tf compares with the number of tasks, which refuses tasks of a job with holes.
+  // tf compares the index with the number of tasks, and so refuses tasks of a job with holes.
   COHORT_CHECK(spec.has_task(*type, *index), ErrorCode::invalid_argument,
                "[cluster.validate] expected the own task ", *type, ":", *index,
                " in the cluster, got ", spec.to_string(),
@@ -105,7 +105,7 @@ void check_addresses_differ(const ClusterSpec& spec) {
   }
 }
 
-// "host", "[::1]" and "1234" of an address; empty where it has no such part.
+// The host ("host" or "[::1]") and the port ("1234") of an address; empty where it has none.
 struct AddressParts {
   std::string_view host;
   std::string_view port;

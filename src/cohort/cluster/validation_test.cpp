@@ -106,7 +106,7 @@ TEST(ValidateParameterServerCluster, TakesAClusterWithPsAndWorkers) {
   EXPECT_EQ(of_ps({{"worker", {"a:1"}}, {"ps", {"p:1"}}}), "accepted");
 }
 
-// The second server found its port taken.
+// Such a cluster was accepted, and the second server found its port in use.
 TEST(ValidateParameterServerCluster, LocalhostIsTheLoopbackAddress) {
   EXPECT_THAT(of_ps({{"worker", {"127.0.0.1:1"}}, {"ps", {"localhost:1"}}}),
               AllOf(HasSubstr("got \"127.0.0.1:1\" for both ps:0 and worker:0"),

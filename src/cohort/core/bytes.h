@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Little-endian byte strings with LEB128 integers: the alphabet of every format of ours.
-// The reader checks each length against the bytes left; anything wrong is data_loss with the
-// offset.
+// Little-endian byte strings with LEB128 integers: the encoding of all our formats.
+// The reader checks each length against the bytes left. It throws data_loss with the offset when
+// the bytes are broken.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ class COHORT_API ByteWriter {
   Bytes bytes_;
 };
 
-// Thread-compatible. `what` names the format in errors, as "push message".
+// Thread-compatible. `what` names the format in errors, for example "push message".
 class COHORT_API ByteReader {
  public:
   ByteReader(std::span<const std::byte> bytes, std::string_view what)
@@ -51,7 +51,7 @@ class COHORT_API ByteReader {
   // A count of things that take at least `bytes_each` bytes each.
   std::size_t count(std::size_t bytes_each = 1);
   std::size_t remaining() const { return bytes_.size() - offset_; }
-  // data_loss unless everything was read.
+  // Throws data_loss unless everything was read.
   void expect_end() const;
   [[noreturn]] void fail(std::string_view expected) const;
 

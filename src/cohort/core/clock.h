@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time as an argument: deadlines over a clock that tests can move by hand.
+// Clocks and deadlines. The clock is an argument, so that tests can advance the time by hand.
 #pragma once
 
 #include <chrono>
@@ -19,8 +19,8 @@ class COHORT_API Clock {
  public:
   virtual ~Clock() = default;
   virtual TimePoint now() const = 0;
-  // Waits on `changed` until `ready()` or the time has come; returns ready(). `lock` is held on
-  // entry and return.
+  // Waits on `changed` until `ready()` is true or `time` is reached; returns ready(). `lock` is
+  // held on entry and return.
   virtual bool wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
                           TimePoint time, const std::function<bool()>& ready) = 0;
   // The machine's monotonic clock.

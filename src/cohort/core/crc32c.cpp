@@ -19,7 +19,7 @@
 namespace cohort {
 namespace {
 
-// The functions below take and return the checksum's complement, as the algorithm has it inside.
+// The functions below take and return the checksum's complement, the algorithm's internal state.
 constexpr std::uint32_t kPolynomial = 0x82F63B78;  // reflected
 
 constexpr std::array<std::uint32_t, 256> make_table() {
@@ -41,7 +41,7 @@ std::uint32_t by_table(std::string_view bytes, std::uint32_t crc) {
 }
 
 #if defined(__x86_64__)
-// The processor's own instruction: a call of the library costs more than a short record.
+// For a short record the processor's instruction costs less than a call of the library.
 __attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::string_view bytes,
                                                                std::uint32_t before) {
   std::uint64_t crc = before;
@@ -73,15 +73,15 @@ std::uint32_t short_crc32c(std::string_view bytes, std::uint32_t crc) {
 }
 
 #if defined(COHORT_HAS_ISAL)
-// Where folding 16 bytes and more at once begins to win.
+// From this length on, folding 16 bytes and more at once is faster.
 constexpr std::size_t kFoldBytesMin = 256;
 
 #if defined(__x86_64__)
 __attribute__((target("avx"))) void zero_upper_halves() { _mm256_zeroupper(); }
 
 // The library leaves bits in the upper halves of vector registers where it folds 64 bytes at once.
-// Every SSE instruction that this thread runs afterwards, in whatever code, would then also wait
-// for its result's register: a parameter server's updates took 1.5 times as long.
+// Every SSE instruction that this thread runs afterwards would then also depend on the old value of
+// its destination register: a parameter server's updates took 1.5 times as long.
 void leave_registers_clean() {
   static const bool has_upper_halves = __builtin_cpu_supports("avx") != 0;
   if (has_upper_halves) zero_upper_halves();
@@ -94,7 +94,7 @@ std::uint32_t by_folding(std::string_view bytes, std::uint32_t crc) {
   while (!bytes.empty()) {
     const std::size_t piece =
         std::min<std::size_t>(bytes.size(), std::numeric_limits<int>::max() & ~0xFF);
-    // The library takes bytes it does not write to as not constant.
+    // The library's parameter is not const, although it does not write to the bytes.
     auto* data = reinterpret_cast<unsigned char*>(const_cast<char*>(bytes.data()));
     crc = ::crc32_iscsi(data, static_cast<int>(piece), crc);
     bytes.remove_prefix(piece);

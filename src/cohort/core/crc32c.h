@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CRC-32C (Castagnoli), by hardware where the processor has it
+// CRC-32C (Castagnoli), computed by the processor's instructions where it has them
 // (docs/decisions/0006-crc32c-by-length.md).
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace cohort {
 
-// Of bytes that follow those whose checksum is `before`.
+// The checksum of data that consists of bytes with the checksum `before`, followed by `bytes`.
 COHORT_API std::uint32_t crc32c(std::string_view bytes, std::uint32_t before = 0);
 inline std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0) {
   return crc32c(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()),

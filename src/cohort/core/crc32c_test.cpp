@@ -42,7 +42,7 @@ TEST(Crc32c, GoesOnWhereItEnded) {
 }
 
 #if defined(__x86_64__)
-// Which parts of the registers are in use: bit 2 is that of the upper halves of ymm0 to ymm15.
+// The register parts in use (XINUSE). Bit 2 is set when the upper halves of ymm0 to ymm15 are.
 __attribute__((target("xsave"))) unsigned long long parts_in_use() { return _xgetbv(1); }
 __attribute__((target("avx"))) void clean_registers() { _mm256_zeroupper(); }
 
@@ -53,7 +53,7 @@ bool can_tell_parts_in_use() {
          (eax & kXgetbvWithOne) != 0;
 }
 
-// Every SSE instruction after it was slow.
+// crc32c() left them in use, and every later SSE instruction of the thread was slow.
 TEST(Crc32c, LeavesTheUpperHalvesOfTheRegistersClean) {
   if (!can_tell_parts_in_use()) GTEST_SKIP() << "this processor does not tell";
   constexpr unsigned long long kUpperHalves = 1U << 2;

@@ -21,7 +21,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
-// Reads one device name; every complaint quotes the whole of it.
+// Parses one device name; every error quotes the whole name.
 class DeviceParser {
  public:
   explicit DeviceParser(std::string_view text) : text_(text) {}
@@ -47,7 +47,7 @@ class DeviceParser {
       device_.task = number(words[1]);
     } else if (key == "replica") {
       once(key);
-      // tf writes it into every name and it is always 0.
+      // tf writes a replica into every full name, and it is always 0.
       if (words.size() != 2 || number(words[1]) != 0) fail("\"replica:0\" where a replica stands");
     } else {
       if (key == "device") words.erase(words.begin());

@@ -17,16 +17,16 @@ namespace cohort {
 struct COHORT_API Device {
   std::string type = "CPU";  // upper case
   int index = 0;
-  // The task it belongs to; an empty job: this process, and `task` is 0.
+  // The task that the device belongs to. An empty job means this process; `task` is then 0.
   std::string job = {};
   int task = 0;
 
-  // Takes "CPU", "cpu:1", "/device:GPU:0", "/job:ps/task:2/CPU:0",
-  // "/job:ps/replica:0/task:2/device:CPU:0" and "job:ps/task:2" (its CPU:0). Anything else is
-  // invalid_argument.
+  // Accepts "CPU", "cpu:1", "/device:GPU:0", "/job:ps/task:2/CPU:0",
+  // "/job:ps/replica:0/task:2/device:CPU:0" and "job:ps/task:2" (its CPU:0). Throws
+  // invalid_argument for anything else.
   static Device parse(std::string_view text);
   bool is_local() const { return job.empty(); }
-  // "GPU:1", or "/job:ps/task:2/CPU:0" for another task's. parse() takes it back.
+  // "GPU:1", or "/job:ps/task:2/CPU:0" for a device of a named task. parse() reads both forms.
   std::string to_string() const;
 
   auto operator<=>(const Device&) const = default;

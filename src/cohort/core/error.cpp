@@ -140,10 +140,10 @@ Error current_error() {
 }
 
 int exit_code_of(const Error& error) {
-  // A broken frame is data_loss, and ends its connection.
+  // A broken frame has the code data_loss, but it also ends the connection to the peer.
   if (error.cause() == ErrorCause::peer_lost) return kPeerUnavailable;
   const int exit_code = exit_code_of(error.code());
-  // A failing kernel is invalid_argument where a step runs, and a fault of the program.
+  // A kernel that fails in a step has the code invalid_argument, but it is a fault of the program.
   const bool is_of_program = error.cause() == ErrorCause::application;
   return is_of_program && exit_code == kBadConfiguration ? kInternal : exit_code;
 }

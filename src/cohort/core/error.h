@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one error type of the library. Thrown inside a process, turned into a status at its edge.
+// The one error type of the library. It is thrown inside a process and converted to a gRPC status
+// where it leaves the process.
 //
-//   COHORT_CHECK(count > 0, ErrorCode::invalid_argument, "[data.batch] expected batch_size > 0, got
-//   ", count);
+//   COHORT_CHECK(count > 0, ErrorCode::invalid_argument,
+//                "[data.batch] expected batch_size > 0, got ", count);
 //
-// What to do about an error follows from code(), origin() and cause(), never from its text.
+// The reaction to an error follows from its code(), origin() and cause(), never from its text.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +40,8 @@ enum class ErrorCode : std::uint8_t {
   unauthenticated = 16,
 };
 
-// What kind of event lies behind the code, where the code alone does not say. The failure policy
-// of the coordinator is a table over (code, origin, cause).
+// The event that led to the error, where the code alone does not tell it. The failure policy of
+// the coordinator is a table over (code, origin, cause).
 enum class ErrorCause : std::uint8_t {
   none = 0,
   wrong_type = 1,        // tf's TypeError: a wrong kind of argument, a subtype of invalid_argument
@@ -69,7 +70,7 @@ class COHORT_API Error : public std::exception {
   ErrorCause cause() const { return cause_; }
   // The message alone, without the context that what() adds.
   const std::string& message() const { return message_; }
-  // The task where it happened, as "worker:1"; empty: this process.
+  // The task where the error happened, for example "worker:1"; empty for this process.
   const std::string& origin() const { return origin_; }
   // The origin's incarnation; 0 when not known.
   std::uint64_t incarnation() const { return incarnation_; }
@@ -96,8 +97,9 @@ class COHORT_API Error : public std::exception {
   std::string text_;
 };
 
-// The error in flight as an Error: ours unchanged, LibTorch's and std exceptions as application
-// errors. Only inside a catch block.
+// The exception that is being handled, as an Error. An Error is unchanged; a std::system_error for
+// too many open files becomes resource_exhausted; any other exception, LibTorch's included, becomes
+// `unknown` with the cause `application`. Call it only inside a catch block.
 COHORT_API Error current_error();
 
 // Exit codes of programs (sysexits): 64 configuration, 69 peer unavailable, 70 internal, 75 try
@@ -114,10 +116,11 @@ template <class... Parts>
 [[noreturn]] COHORT_API void throw_assertion(const char* condition, const char* file, int line);
 }  // namespace internal
 
-// For the caller's mistakes and the world's: COHORT_CHECK(condition, code, message parts…).
+// Checks for mistakes of the caller and failures of the system:
+// COHORT_CHECK(condition, code, message parts…).
 #define COHORT_CHECK(condition, code, ...) \
   ((condition) ? void(0) : ::cohort::internal::throw_error(code, __VA_ARGS__))
-// For our own mistakes; on in every build.
+// Checks an invariant of the library itself; enabled in every build.
 #define COHORT_ASSERT(condition) \
   ((condition) ? void(0) : ::cohort::internal::throw_assertion(#condition, __FILE__, __LINE__))
 

@@ -7,7 +7,7 @@
 namespace cohort {
 namespace {
 
-// More lines than any call is deep; a peer may send millions.
+// More lines than any error has in practice; a broken peer might send millions.
 constexpr std::size_t kContextLinesMax = 64;
 
 // A later version may know more codes and causes than this one.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors in messages and saved positions: code, cause, message, origin, incarnation and context
-// come back as they were.
+// Errors as bytes, for messages and saved positions. Code, cause, message, origin, incarnation and
+// the first 64 lines of context are preserved.
 #pragma once
 
 #include <exception>
@@ -10,11 +10,12 @@
 
 namespace cohort {
 
-// What `exception` holds as an Error, as current_error() has it; it must hold something.
+// Converts `exception`, which must not be null, as current_error() does.
 COHORT_API Error error_in(const std::exception_ptr& exception);
 
 COHORT_API void write_error(ByteWriter& out, const Error& error);
-// A code and a cause of a later version are unknown and none. data_loss where the bytes end early.
+// A code or a cause that only a later version knows becomes `unknown` or `none`. Throws data_loss
+// where the bytes end early.
 COHORT_API Error read_error(ByteReader& in);
 
 }  // namespace cohort

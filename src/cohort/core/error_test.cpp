@@ -71,7 +71,7 @@ TEST(ErrorCodeTable, CoversTheSixteenNumbersOfGrpc) {
 struct CauseRow {
   ErrorCause cause;
   std::string_view name;
-  RetryClass retry_class;  // with the code `internal`, which alone is never retried
+  RetryClass retry_class;  // with the code `internal`, which without a cause is never retried
 };
 
 constexpr CauseRow kCauses[] = {
@@ -103,8 +103,8 @@ TEST(ErrorNames, OfNumbersFromTheWireThatWeDoNotKnowDoNotCrash) {
   EXPECT_EQ(name_of(static_cast<ErrorCause>(200)), "none");
 }
 
-// Told apart from its code alone, a lost peer's broken answer looked like a mistake in the
-// configuration, and so did a kernel that failed in a remote step.
+// When the exit code followed from the code alone, a lost peer's broken answer looked like a
+// mistake in the configuration, and so did a kernel that failed in a remote step.
 TEST(ExitCode, FollowsTheCauseBeforeTheCode) {
   using enum ErrorCode;
   for (const ErrorCode code : {data_loss, unavailable, aborted, invalid_argument})

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What leaves libcohort.so: everything else is hidden.
+// Marks the symbols that libcohort.so exports; all others are hidden.
 #pragma once
 
 #define COHORT_API __attribute__((visibility("default")))

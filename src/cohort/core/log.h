@@ -17,14 +17,14 @@ namespace cohort {
 
 enum class LogLevel : std::uint8_t { debug, info, warn, error, off };
 
-// "worker:1" before every line of this process; empty: none.
+// Sets the prefix of every line of this process, for example "worker:1"; empty: none.
 COHORT_API void set_log_task(std::string task);
 COHORT_API void set_log_level(LogLevel level);
 COHORT_API bool is_logged(LogLevel level);
-// Takes the lines in place of stderr; nullptr restores it.
+// `sink` receives the lines instead of stderr; nullptr restores stderr.
 COHORT_API void set_log_sink(std::function<void(LogLevel, std::string_view line)> sink);
 COHORT_API void log_line(LogLevel level, const std::string& text);
-// What the user's program asked to see: logged at every level but off.
+// Logs output that the user's program asked for, at every level but off.
 COHORT_API void log_output(const std::string& text);
 
 namespace internal {

@@ -103,7 +103,7 @@ TEST_F(Log, IsOneLineAnEvent) {
   EXPECT_THAT(lines.at(0), EndsWith("error unavailable: lost; while pull; while closure 3"));
 }
 
-// A stranger's job id moved the cursor of the terminal that showed the log.
+// Control characters in a peer's job id moved the cursor of the terminal that showed the log.
 TEST_F(Log, ShowsControlCharactersAsText) {
   log_warn("job 'x\x1b[31m\x07\x7f\xc2\x9b' of \xc3\xa9t\xc3\xa9\t1");
   EXPECT_THAT(lines.at(0),
@@ -147,7 +147,7 @@ TEST_F(Log, GoesToStderrWithoutASink) {
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), EndsWith("to the terminal\n"));
 }
 
-// The level is read once a process, so the variable is tested in processes of their own.
+// The level is read once per process, so each value of the variable is tested in a new process.
 int exit_after_logging(const char* level) {
   ::setenv("COHORT_LOG_LEVEL", level, 1);
   log_info("an info line");

@@ -39,7 +39,7 @@ bool has_same_keys(const Nest::Map& left, const Nest::Map& right) {
   return true;
 }
 
-// The two agree at this level; their children are not looked at.
+// Whether the two agree at this level; their children are not compared.
 bool agrees(const Nest& expected, const Nest& actual, LeafKinds leaf_kinds) {
   if (expected.is_leaf() && actual.is_leaf()) {
     return leaf_kinds == LeafKinds::any || expected.kind() == actual.kind();

@@ -26,17 +26,17 @@
 
 namespace cohort {
 
-// Something that lives elsewhere and travels as a name: an iterator, a remote value, a per-worker
-// value.
+// A reference to something that is stored elsewhere and is sent by name: an iterator, a remote
+// value, a per-worker value.
 class COHORT_API Handle {
  public:
   virtual ~Handle() = default;
-  // "iterator", "remote value", …: for messages.
+  // The kind, for messages: "iterator", "remote value", …
   virtual std::string_view handle_kind() const = 0;
 };
 
-// Whether a structure check takes an int where a tensor was (as tf.nest does), or wants the same
-// kind of leaf.
+// Whether a structure check accepts another kind of leaf, for example an int for a tensor (as
+// tf.nest does), or requires the same kind.
 enum class LeafKinds : std::uint8_t { any, same };
 
 // A value type; copies share tensors. Thread-compatible.
@@ -80,7 +80,7 @@ class COHORT_API Nest {
   bool is_null() const { return kind() == Kind::null; }
   bool is_tensor() const { return kind() == Kind::tensor; }
 
-  // The content; another kind is invalid_argument and names both kinds.
+  // The content. A nest of another kind throws invalid_argument that names both kinds.
   const at::Tensor& tensor() const;
   StringTensor strings() const { return StringTensor::of(tensor()); }
   std::int64_t integer() const;
@@ -106,7 +106,7 @@ class COHORT_API Nest {
                                    LeafKinds leaf_kinds = LeafKinds::any);
 
  private:
-  // As it is stored; invalid_argument for one that does not fit.
+  // `value` as std::int64_t. Throws invalid_argument where it does not fit.
   template <class T>
   static std::int64_t fitting(T value) {
     if constexpr (std::is_unsigned_v<T> && sizeof(T) >= sizeof(std::int64_t)) {

@@ -8,9 +8,9 @@
 
 namespace cohort {
 
-// Runs one function once, whoever comes first: std::call_once, whose calls all wait for ever after
-// a function that throws under ThreadSanitizer and on some systems. Here the next call runs it
-// again. Thread-safe; the function must not come back to the same Once.
+// Like std::call_once: runs the function once. After a throw, the next call runs it again; with
+// std::call_once that call would hang under ThreadSanitizer and on some systems. Thread-safe; the
+// function must not use the same Once.
 class Once {
  public:
   template <class F>

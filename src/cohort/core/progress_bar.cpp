@@ -25,7 +25,7 @@ std::string grouped(std::int64_t number) {
   return text;
 }
 
-// The launcher's pipe, when there is one.
+// The pipe to the launcher; -1 when there is none.
 int launcher_fd() {
   const char* text = std::getenv("COHORT_PROGRESS_FD");
   return text == nullptr ? -1 : std::atoi(text);

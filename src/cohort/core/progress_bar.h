@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line on a terminal that says how far a job is: steps, rate, loss, time left. Silent when
-// stderr is no terminal. Under `cohort launch` it also tells the launcher: a byte, 0 to 100, to
-// COHORT_PROGRESS_FD at each new percentage.
+// A progress line on the terminal: steps, rate, loss, time left. It shows nothing when stderr is no
+// terminal. Under `cohort launch` it also writes each new percentage, a byte of 0 to 100, to the
+// file descriptor COHORT_PROGRESS_FD.
 #pragma once
 
 #include <cstdint>

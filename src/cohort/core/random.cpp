@@ -4,7 +4,7 @@
 namespace cohort {
 namespace {
 
-// The finaliser of splitmix64: every input bit reaches every output bit.
+// The finaliser of splitmix64: every input bit affects every output bit.
 std::uint64_t mix(std::uint64_t value) {
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ULL;
   value = (value ^ (value >> 27)) * 0x94d049bb133111ebULL;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counter-based randomness: a number depends on its key and index alone, not on who asks first.
+// Counter-based randomness: a number depends on its key and index alone, not on the order of calls.
 #pragma once
 
 #include <cstdint>

@@ -14,8 +14,8 @@ TEST(MixSeed, DependsOnItsArgumentsAlone) {
   EXPECT_EQ(mix_seed(1, "a"), mix_seed(1, "a"));
 }
 
-// Recorded: a change would give everyone other shuffles, seeds of closures and values of an
-// Initializer. (Weights of modules come from LibTorch's own generator.)
+// Recorded values. A change of them would change the shuffles, closure seeds and Initializer values
+// of every program. (Weights of modules come from LibTorch's own generator.)
 TEST(MixSeed, StaysWhatItWas) {
   EXPECT_EQ(mix_seed(0, std::uint64_t{0}), 12035550249420947055ULL);
   EXPECT_EQ(mix_seed(42, std::uint64_t{7}), 13553200262973777806ULL);

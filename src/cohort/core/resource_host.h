@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a running program asks of the place it runs in: the effects that ATen operators cannot have.
+// The operations that a running program requests from its process because ATen operators cannot do
+// them: draws from iterators, updates of variables.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,16 +16,16 @@ namespace cohort {
 
 enum class AssignKind : std::uint8_t { assign = 0, add = 1, sub = 2 };
 
-// One host serves one run; called only from the thread that runs the program.
-// `variable` and `resource` are the indices of the program's own tables.
+// One host serves one run. Used only from the thread that runs the program. `variable` and
+// `resource` are indices into the program's tables.
 class COHORT_API ResourceHost {
  public:
   virtual ~ResourceHost() = default;
   // The fields of the next element; out_of_range at the end of the data.
   virtual std::vector<at::Tensor> iterator_next(std::int64_t resource) = 0;
-  // One step of an update rule, as "sgd", next to the variable. `hyper` are 0-dim float64 tensors
-  // in the rule's order, to be read before this returns. `gradient`, and `value`, `ids` and `rows`
-  // below, may be kept: nothing writes there afterwards.
+  // Runs one step of an update rule, for example "sgd", where the variable is stored. `hyper` are
+  // 0-dim float64 tensors in the rule's order; they must be read before this returns. The host may
+  // keep `gradient`, and `value`, `ids` and `rows` below: nothing writes to them afterwards.
   virtual void apply(std::string_view rule, std::int64_t variable, at::Tensor gradient,
                      std::span<const at::Tensor> hyper) = 0;
   virtual void assign(AssignKind kind, std::int64_t variable, at::Tensor value) = 0;
@@ -32,13 +33,14 @@ class COHORT_API ResourceHost {
   virtual at::Tensor gather(std::int64_t variable, const at::Tensor& ids) = 0;
   virtual void scatter_add(std::int64_t variable, const at::Tensor& ids,
                            const at::Tensor& rows) = 0;
-  // The step reads variables that it has updated: everything asked for so far happens, then these
-  // variables are read again. Their values, in this order, in memory that the run may write.
-  // Without an implementation: unimplemented.
+  // Called before the step reads variables that it has updated. Applies all effects so far, reads
+  // these variables again and returns their values, in this order, in memory that the run may
+  // write. The default throws unimplemented.
   virtual std::vector<at::Tensor> next_segment(std::span<const std::int64_t> variables);
-  // The run has moved an average by `momentum`, in (0, 1], from what it read towards `statistic`,
-  // which gave `value`. Where others have moved the variable since, it moves by `momentum` from
-  // there. Without an implementation: assigns `value`, which is right where nobody else writes.
+  // The run has moved an average from the value that it read towards `statistic`, by the factor
+  // `momentum` in (0, 1]; the result is `value`. If other runs have changed the variable since, the
+  // same move starts from its current value. The default assigns `value`, which is correct where
+  // no other run writes.
   virtual void merge_average(std::int64_t variable, at::Tensor value, at::Tensor statistic,
                              double momentum);
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The frame of a program's main: an escaping error becomes one line on stderr and its exit code.
+// Wraps a program's main(): an exception becomes one line on stderr and an exit code.
 // The codes are those of sysexits.h, the same as the `cohort` command's:
 //
 //   64 EX_USAGE        a configuration or a call that Cohort refused: TF_CONFIG, options, files,
@@ -10,8 +10,12 @@
 //   75 EX_TEMPFAIL     nothing is wrong with the program: too little memory, descriptors or disk,
 //                      a cancelled call, or another coordinator that took its place
 //
-//   int main(int argc, char** argv) { return cohort::run_main(argc, argv, [](cohort::Arguments
-//   arguments) { …; return 0; }); }
+//   int main(int argc, char** argv) {
+//     return cohort::run_main(argc, argv, [](cohort::Arguments arguments) {
+//       …;
+//       return 0;
+//     });
+//   }
 #pragma once
 
 #include <functional>
@@ -27,7 +31,7 @@ struct Arguments {
   std::vector<std::string> values;  // without the program's name
 };
 
-// What `program` returns; an exit code of the table above where it throws.
+// Returns the result of `program`; if it throws, an exit code of the table above.
 COHORT_API int run_main(int argc, char** argv, const std::function<int(Arguments)>& program);
 
 }  // namespace cohort

@@ -13,7 +13,7 @@ namespace cohort {
 
 struct StringTensor::Storage {
   std::string bytes;
-  std::vector<std::uint64_t> ends;  // of each value in bytes
+  std::vector<std::uint64_t> ends;  // where each value ends in `bytes`
 
   std::string_view value(std::size_t i) const {
     const std::uint64_t begin = i == 0 ? 0 : ends[i - 1];
@@ -34,7 +34,7 @@ std::int64_t count_of(std::span<const std::int64_t> sizes) {
   return count;
 }
 
-// Values from the row-major position `begin` on.
+// Collects values for a Storage.
 struct Packer {
   std::string bytes;
   std::vector<std::uint64_t> ends;

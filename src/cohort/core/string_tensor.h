@@ -4,8 +4,8 @@
 //   StringTensor names({2}, {"a.tfrecord", "b.tfrecord"});
 //   names[1] == "b.tfrecord"
 //
-// It travels as an at::Tensor without a dtype and without numbers, so that whatever hands tensors
-// on (nests, elements, iterators) hands strings on too; ATen's operators refuse it.
+// It converts to an at::Tensor without a dtype and without numbers, so that nests, elements and
+// iterators carry strings as they carry tensors; ATen's operators refuse it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,42 +26,42 @@ class COHORT_API StringTensor {
  public:
   // A scalar.
   explicit StringTensor(std::string value);
-  // Row-major; a number of values other than that of the sizes is invalid_argument.
+  // `values` in row-major order. Throws invalid_argument where their number does not fit the sizes.
   StringTensor(std::vector<std::int64_t> sizes, std::span<const std::string> values);
   StringTensor(std::vector<std::int64_t> sizes, std::initializer_list<std::string> values);
-  // Of one dimension.
+  // A tensor of one dimension.
   explicit StringTensor(std::span<const std::string> values);
-  // All values one behind the other in `bytes`; value i ends before ends[i].
+  // `bytes` holds all values, one after the other; value i ends before ends[i].
   StringTensor(std::vector<std::int64_t> sizes, std::string bytes, std::vector<std::uint64_t> ends);
 
   static bool is(const at::Tensor& tensor);
-  // invalid_argument for a tensor of numbers.
+  // Throws invalid_argument for a tensor of numbers.
   static StringTensor of(const at::Tensor& tensor);
 
   std::int64_t dim() const { return tensor_.dim(); }
   std::vector<std::int64_t> sizes() const { return tensor_.sizes().vec(); }
   std::int64_t numel() const { return tensor_.numel(); }
-  // Value i in row-major order, for as long as a copy of this lives.
+  // Value i in row-major order. The view is valid as long as a copy of this object lives.
   std::string_view operator[](std::int64_t i) const;
-  // Of a scalar or a tensor with one value; another number is invalid_argument.
+  // The value of a scalar or of a tensor with one value; otherwise throws invalid_argument.
   std::string_view value() const;
   std::vector<std::string> values() const;
   // Memory held, in bytes.
   std::size_t byte_count() const;
 
-  // Rows [begin, end) of the first dimension; all rows in another order or choice.
+  // Rows [begin, end) of the first dimension.
   StringTensor narrow(std::int64_t begin, std::int64_t end) const;
   StringTensor select(std::int64_t row) const;
   StringTensor reshaped(std::vector<std::int64_t> sizes) const;
-  // Tensors of one shape along a new first dimension.
+  // Stacks tensors of one shape along a new first dimension.
   static StringTensor stack(std::span<const at::Tensor> rows);
-  // Along the first dimension.
+  // Concatenates along the first dimension.
   static StringTensor concatenate(std::span<const at::Tensor> parts);
 
   const at::Tensor& tensor() const { return tensor_; }
   operator at::Tensor() const { return tensor_; }  // NOLINT: it is one
 
-  // Shapes and values.
+  // Compares shapes and values.
   bool operator==(const StringTensor& other) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the system says about a call that failed (errno).
+// Errors of system calls (errno).
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@ namespace cohort {
 // The system's text, and the remedy for the limits that a user can raise: "Too many open files;
 // raise this process's limit of open files (ulimit -n)".
 COHORT_API std::string text_of_errno(int number);
-// resource_exhausted for what the process or the system has too little of (EMFILE, ENFILE, ENOMEM,
-// ENOBUFS, ENOSPC, EDQUOT, and EAGAIN, which fork() says), otherwise `other`.
+// resource_exhausted where the process or the system lacks a resource (EMFILE, ENFILE, ENOMEM,
+// ENOBUFS, ENOSPC, EDQUOT, and EAGAIN, which fork() sets), otherwise `other`.
 COHORT_API ErrorCode code_of_errno(int number, ErrorCode other);
-// EMFILE or ENFILE when this process cannot open one more file descriptor, otherwise 0. Libraries
-// that hide errno are asked about so, after one of their calls has failed.
+// EMFILE or ENFILE when this process cannot open one more file descriptor, otherwise 0. Call it
+// after a failed call of a library that hides errno.
 COHORT_API int lacks_descriptors() noexcept;
 
 }  // namespace cohort

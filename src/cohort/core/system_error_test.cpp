@@ -26,7 +26,7 @@ TEST(SystemError, WhatTheProcessLacksIsExhausted) {
   EXPECT_EQ(code_of_errno(EPIPE, ErrorCode::unavailable), ErrorCode::unavailable);
 }
 
-// A process without one more descriptor.
+// The limit is lowered so that the process cannot open one more descriptor.
 TEST(SystemError, KnowsThatThereIsNoDescriptorLeft) {
   EXPECT_EQ(lacks_descriptors(), 0);
   rlimit before{};
@@ -39,7 +39,7 @@ TEST(SystemError, KnowsThatThereIsNoDescriptorLeft) {
   EXPECT_EQ(lack, EMFILE);
 }
 
-// It was an error of the user's program, and its exit code that of a fault.
+// It was reported as an error of the user's program, with the exit code of a fault.
 TEST(SystemError, AStandardExceptionOfALimitIsExhaustedToo) {
   try {
     throw std::filesystem::filesystem_error("cannot open", "/x",

@@ -20,17 +20,17 @@ namespace cohort {
 // The dtype of byte strings (StringTensor), for which LibTorch has none.
 inline constexpr at::ScalarType kString = at::ScalarType::Undefined;
 
-// A value type. A size of -1 is not known; sizes == nullopt: not even the rank is.
+// A value type. A size of -1 is unknown. If `sizes` is nullopt, the rank is unknown too.
 struct COHORT_API TensorSpec {
   at::ScalarType dtype = at::ScalarType::Float;
   std::optional<std::vector<std::int64_t>> sizes;
 
   static TensorSpec of(const at::Tensor& tensor);
-  // Every size is known.
+  // Whether every size is known.
   bool is_static() const;
-  // A tensor of dtype and sizes `other` could be described by this spec.
+  // Whether every tensor that `other` describes also fits this spec.
   bool accepts(const TensorSpec& other) const;
-  // The number of elements and bytes; the sizes must be known.
+  // The number of elements and of bytes. The sizes must be known; strings have no byte_count().
   std::int64_t element_count() const;
   std::int64_t byte_count() const;
   // "float32[64, 784]", "int64[?]", "uint8[...]".

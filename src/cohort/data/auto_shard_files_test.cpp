@@ -25,7 +25,7 @@ Dataset read_twice_nested(std::string name) {
   return Dataset::from_tensor_slices(StringTensor(Strings{name, name})).flat_map(&read);
 }
 
-// "'r1f0'": record 1 of file 0, as show() writes it.
+// "'r1f0'": record 1 of file 0, as show() formats it.
 std::string record(std::int64_t number, std::int64_t file) {
   return "'r" + std::to_string(number) + "f" + std::to_string(file) + "'";
 }
@@ -53,7 +53,7 @@ Dataset with_policy(const Dataset& dataset, AutoShardPolicy policy) {
 
 class AutoShardOfFiles : public ::testing::Test {
  protected:
-  // `count` files of `records` records; their names.
+  // Writes `count` files of `records` records each; returns their names.
   Strings write_files(std::int64_t count, std::int64_t records) const {
     Strings names;
     for (std::int64_t f = 0; f < count; ++f) {
@@ -84,7 +84,7 @@ TEST_F(AutoShardOfFiles, GivesEachWorkerItsFiles) {
               ElementsAreArray(records_of({1, 3, 5, 7, 9}, 4)));
 }
 
-// Rule 7 of spec 3.5.2: no rule names it. Its files were dealt out.
+// Rule 7 of spec 3.5.2 applies, since no other rule names csv. Once its files were sharded.
 TEST_F(AutoShardOfFiles, RowsOfCsvFilesAreDealtOutByNumber) {
   directory_.write("a", "1\n2\n3\n");
   directory_.write("b", "4\n");

@@ -58,7 +58,7 @@ TEST(AutoShard, FindsNoFilesInARange) {
   EXPECT_THAT(error.message(), HasSubstr("'range'"));
 }
 
-// Spec 3.6: it was forgotten that the rebatch drops its short batches.
+// Spec 3.6. Once the new graph's spec ignored that the user's rebatch drops short batches.
 TEST(AutoShard, KeepsTheSpecOfARebatchThatItChanges) {
   const auto dealt = [](std::int64_t count) {
     const Dataset dropping = rows(count).batch(4).rebatch({2, 2}, {.drop_remainder = true});

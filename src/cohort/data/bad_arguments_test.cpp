@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every argument that an op can refuse: the error comes when the graph is built, and names the op,
-// the argument and the value.
+// Every argument that an op can refuse: the error is thrown when the graph is built, and names the
+// op, the argument and the value.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>

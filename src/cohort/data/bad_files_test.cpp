@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that are cut or damaged: the error names the file and the byte, comes once, and is passed
-// over by ignore_errors().
+// Files that are truncated or damaged: the error names the file and the byte, is thrown once, and
+// ignore_errors() skips it.
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 
@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 struct BadFile {
   const char* name;
-  // The bytes of a good file, and what is done to them.
+  // The bytes of a valid file, and a function that damages them.
   std::function<std::string(const ScratchDirectory& directory)> good;
   std::function<void(std::string& bytes)> damage;
   std::function<Dataset(StringTensor files)> read;

@@ -10,7 +10,7 @@
 namespace cohort::data {
 namespace {
 
-// Once it was told to stop, every call fails, also where nothing was waiting or filling.
+// Once stop was requested, next() fails even if no stage checks for cancellation.
 class CancellableSource final : public ElementSource {
  public:
   CancellableSource(std::unique_ptr<ElementSource> source, std::stop_token stop)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs that can be ended from any thread (tf's CancellationManager).
+// Cancels a running pipeline from any thread (tf's CancellationManager).
 //
 //   std::stop_source stop;
 //   Iterator iterator(data::cancellable_source(dataset, {}, stop.get_token()));
@@ -13,10 +13,10 @@
 
 namespace cohort::data {
 
-// As dataset.source(options). Once `stop` is requested, from any thread, every call throws
-// `cancelled`, and fills, skips, searches and waits that are under way stop at the next element; a
-// call of a user's function ends first. A destroyed source stops its threads in the same way,
-// without a token.
+// As dataset.source(options). Once `stop` is requested, from any thread, next() throws `cancelled`.
+// A call in progress that fills a buffer, skips or searches elements or waits stops at the next
+// element; a call of a user's function finishes first. Destroying a source stops its threads in the
+// same way, without a token.
 COHORT_API std::unique_ptr<ElementSource> cancellable_source(const Dataset& dataset,
                                                              const RunOptions& options,
                                                              std::stop_token stop);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pipelines that nobody wants any more, in the middle of what takes long.
+// Cancels pipelines during operations that take long.
 #include "cohort/data/internal/parallel/cancellation.h"
 
 #include <ATen/TensorOperators.h>
@@ -26,8 +26,8 @@ using ::testing::HasSubstr;
 constexpr auto kLongEnough = std::chrono::seconds(60);
 constexpr std::int64_t kMany = 1'000'000'000;
 
-// Numbers without end, and how many were drawn. It gives up after a while, so that a pipeline that
-// does not hear of its end fails a test and does not hang. Thread-safe.
+// Infinitely many numbers; counts how many were drawn. It gives up after a while, so that a
+// pipeline that ignores its cancellation fails the test instead of hanging. Thread-safe.
 class Endless {
  public:
   Dataset numbers() {
@@ -40,7 +40,7 @@ class Endless {
         },
         ElementSpec::tuple({{at::kLong, std::vector<std::int64_t>{}}}));
   }
-  // Batches of no rows.
+  // Batches without rows.
   Dataset empty_batches() {
     return numbers().map([](at::Tensor) { return at::empty({0}, at::kLong); });
   }
@@ -124,7 +124,7 @@ std::unique_ptr<Stage> stage_of(const Dataset& dataset, const std::stop_source& 
       StageContext({.seed = 7, .data_dirs = std::nullopt}, Purpose::run, {}, stop.get_token()));
 }
 
-// A fill, a skip or a search went on until it had what it wanted, whoever waited for its end.
+// Once a fill, a skip or a search continued to its end after the cancellation.
 TEST_P(CancelledOp, StopsBeforeItHasWhatItWants) {
   Endless endless;
   std::stop_source stop;
@@ -147,7 +147,7 @@ TEST(Cancellation, EndsASearchForAnotherElement) {
   EXPECT_EQ(error_of([&] { stage->next(fields); }).code(), ErrorCode::cancelled);
 }
 
-// Of files as well.
+// The same for a search through files.
 TEST(Cancellation, EndsASearchThroughFilesWithoutRows) {
   const ScratchDirectory directory;
   const std::vector<std::string> names(1'000, directory.write("empty", ""));
@@ -158,7 +158,7 @@ TEST(Cancellation, EndsASearchThroughFilesWithoutRows) {
   EXPECT_EQ(error_of([&] { stage->next(fields); }).code(), ErrorCode::cancelled);
 }
 
-// Pipelines whose threads are in a fill that does not end.
+// Pipelines whose threads fill a buffer without end.
 std::vector<LongOp> threaded_ops() {
   const auto mapped = [](const Dataset& dataset, const Determinism& deterministic) {
     return dataset.map(Function([](at::Tensor x) { return x; }),
@@ -208,7 +208,7 @@ TEST_P(CancelledThreads, WakeWhoWaitsForThem) {
   EXPECT_EQ(error_of([&] { iterator.try_next(); }).code(), ErrorCode::cancelled);
 }
 
-// The end of an iterator waited until its threads had filled what they were filling.
+// Once the destructor of an iterator waited until its threads had filled their buffers.
 TEST_P(CancelledThreads, EndWithTheirIterator) {
   Endless endless;
   const Dataset dataset = Dataset::range(1).concatenate(GetParam().make(endless)).prefetch(4);
@@ -219,7 +219,7 @@ TEST_P(CancelledThreads, EndWithTheirIterator) {
   EXPECT_FALSE(endless.has_given_up());
 }
 
-// Held inside a call until it is let go. Thread-safe.
+// Blocks a call until the test opens the gate. Thread-safe.
 class Gate {
  public:
   void pass() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the bytes of a whole file are packed.
+// Compression of a whole file.
 #pragma once
 
 #include <cstdint>

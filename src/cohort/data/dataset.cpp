@@ -21,7 +21,7 @@ std::unique_ptr<ElementSource> Dataset::source(const RunOptions& options) const 
 
 Iterator Dataset::iterator(const RunOptions& options) const {
   const std::optional<ExternalStatePolicy> policy = this->options().external_state_policy;
-  // To look into its functions takes time: only who asked for it pays.
+  // Finding stateful functions takes time, so it is done only if the policy is set.
   return Iterator(policy ? data::with_policy(source(options), *this, *policy) : source(options));
 }
 

@@ -62,20 +62,20 @@ struct RangeOptions {
   at::ScalarType dtype = at::ScalarType::Long;
 };
 struct ShuffleOptions {
-  std::optional<std::int64_t> seed = {};  // none: random for each process
+  std::optional<std::int64_t> seed = {};  // nullopt: RunOptions::seed, or random
   bool reshuffle_each_iteration = true;
 };
-// Whether the order of elements may depend on which call ends first; nullopt: as the dataset's
-// option `deterministic` says.
+// Whether elements keep the input's order although calls run in parallel; if false, an element is
+// yielded as soon as its call ends. nullopt: the dataset's option `deterministic` decides.
 using Determinism = std::optional<bool>;
 inline constexpr std::int64_t kAutotune = -1;
-// The number of shards of a shard() that auto-sharding by hint fills in.
+// As num_shards of shard(): a placeholder, which AutoShardPolicy::hint replaces.
 inline constexpr std::int64_t kShardHint = -1;
 
 struct MapOptions {
-  std::int64_t num_parallel_calls = 0;  // 0: in the caller's thread; kAutotune: found while it runs
+  std::int64_t num_parallel_calls = 0;  // 0: in the caller's thread; kAutotune: tuned at run time
   Determinism deterministic = {};
-  // What fn returns. Given, fn need not be tried on elements to find it (see Dataset::map).
+  // The spec of fn's result. If it is set, fn is not run on example elements (see Dataset::map).
   std::optional<ElementSpec> output_spec = {};
 };
 struct InterleaveOptions {
@@ -90,12 +90,12 @@ struct BatchOptions {
   Determinism deterministic = {};
 };
 struct PaddedBatchOptions {
-  // The sizes of each field after padding: a list of integers or a vector, where -1 or null is the
-  // longest of its batch. In the element's structure, as {"tokens": [-1], "label": []}, or one for
-  // all fields; null for a field or all of them: every size -1.
+  // The sizes of each field after padding: a list of integers or an integer vector; -1 or null is
+  // the largest size in the batch. Either one for all fields, or a nest with the element's
+  // structure, as {"tokens": [-1], "label": []}. null, for a field or for all: every size is -1.
   Nest padded_shapes = {};
-  // A scalar of the field's dtype for each field, in the element's structure, or one for all; null:
-  // 0, "" or false. What does not fit is invalid_argument with the field's path.
+  // Scalars of the fields' dtypes: one for all fields, or a nest with the element's structure;
+  // null: 0, "" or false. A value that does not fit is invalid_argument with the field's path.
   Nest padding_values = {};
   bool drop_remainder = false;
 };
@@ -108,8 +108,8 @@ struct ListFilesOptions {
 };
 struct FileOptions {
   Compression compression = Compression::none;
-  std::int64_t num_parallel_reads = 0;  // n > 0: as interleave of n files, block 1
-  // Of a file being read. tf reads 256 KiB at once; the system copies larger pieces faster.
+  std::int64_t num_parallel_reads = 0;  // n > 0: interleaves n files, one element of each in turn
+  // Size of the read buffer of each open file. tf reads 256 KiB at once; larger reads are faster.
   std::int64_t buffer_bytes = 1 << 20;
 };
 struct FixedLengthOptions {
@@ -118,7 +118,7 @@ struct FixedLengthOptions {
   std::int64_t footer_bytes = 0;
   FileOptions file = {};
 };
-// A column of a CSV file: required where it has no default.
+// A column of a CSV file. Without a default value, a missing field is an error.
 struct CsvColumn {
   at::ScalarType dtype = at::ScalarType::Float;  // or kString
   std::optional<Nest> default_value = {};        // a number or a text
@@ -131,17 +131,18 @@ struct CsvOptions {
   std::vector<std::int64_t> select_columns = {};  // empty: all
   FileOptions file = {};
 };
-// Fills the next element in and returns true, or returns false at the end. What it throws takes the
-// element's place, and it is called again after it.
+// Sets `element` to the next element and returns true, or returns false at the end. If it throws,
+// the error replaces that element, and the generator is called again.
 using Generator = std::function<bool(Nest& element)>;
 
-// What running a graph needs to know of the place it runs in.
+// Options of one run of a graph.
 struct RunOptions {
-  std::uint64_t seed = 0;  // mixed into ops that were given none
-  // Which pass over the dataset this is, for its shuffles; nullopt: they count.
+  std::uint64_t seed = 0;  // for random ops without a seed of their own; 0: a random one
+  // Number of this pass over the dataset, which shuffles use to reshuffle; nullopt: each shuffle
+  // counts its iterations itself.
   std::optional<std::uint64_t> iteration = {};
-  // Files may be opened only under these directories; nullopt: anywhere (a graph of this process's
-  // own user).
+  // Files may be opened only under these directories; nullopt: anywhere (for graphs that this
+  // process built itself).
   std::optional<std::vector<std::string>> data_dirs = {};
   bool collect_stats = false;  // for Iterator::stats()
 };
@@ -153,34 +154,36 @@ inline constexpr std::int64_t kUnknownCardinality = -2;
 class COHORT_API Dataset {
  public:
   static Dataset range(std::int64_t stop, RangeOptions options = {});
-  // Element i is row i of every tensor. The tensors are kept, not copied: do not write to them
-  // afterwards. Elements have memory of their own.
+  // Element i is row i of every tensor. The dataset shares the tensors' memory: do not write to
+  // them afterwards. Elements are copies.
   static Dataset from_tensor_slices(Nest tensors);
-  // IDX files (MNIST's format) as one source of one or two fields, sharded by index.
+  // IDX files (MNIST's format) as one source with one or two fields. Auto-sharding divides it by
+  // element index, not by file.
   static Dataset idx(IdxFiles files);
-  // The whole nest, once.
+  // One element: the whole nest.
   static Dataset from_tensors(Nest element);
-  // What a generator yields, which `make` makes anew for each iteration. Items are converted to the
-  // spec's dtypes, integers with fewer bits where it says so; one of another kind, structure or
-  // shape is invalid_argument in its place. It runs here alone: it
-  // can be neither shipped nor saved.
+  // The items of a generator; `make` creates a new one for each iteration. Items are converted to
+  // the spec's dtypes; integers may lose their upper bits. An item of another kind, structure or
+  // shape is replaced by an invalid_argument error. Runs only in this process: it can be neither
+  // serialized nor saved.
   static Dataset from_generator(std::function<Generator()> make, ElementSpec output_spec);
-  // The names that match glob patterns, in the order of their bytes or shuffled; found now.
-  // invalid_argument when there is none.
+  // The names of the files that match the glob patterns now, sorted bytewise or shuffled.
+  // invalid_argument if there are none.
   static Dataset list_files(const std::vector<std::string>& patterns,
                             ListFilesOptions options = {});
-  // The records, lines or chunks of files one after the other: strings. A missing file is
-  // not_found, bad bytes are data_loss, once each, and the next file follows.
+  // The records, lines or chunks of the files, one file after the other, as strings. A missing file
+  // yields one not_found error, a damaged file one data_loss error; then the next file follows.
   static Dataset tf_record(const Dataset& files, FileOptions options = {});
   static Dataset tf_record(StringTensor files, FileOptions options = {});
   static Dataset text_line(const Dataset& files, FileOptions options = {});
   static Dataset text_line(StringTensor files, FileOptions options = {});
   static Dataset fixed_length_record(const Dataset& files, FixedLengthOptions options);
   static Dataset fixed_length_record(StringTensor files, FixedLengthOptions options);
-  // Rows of CSV files as tuples of scalars, one a column. A bad row is an error in its place. A
-  // step takes columns of strings as numbers: batch(n).map(data::lookup(column, {.tokens = …})).
+  // The rows of CSV files as tuples of scalars, one per column. A bad row is replaced by an error.
+  // A training step takes no strings; convert such a column to numbers:
+  // batch(n).map(data::lookup(column, {.tokens = …})).
   static Dataset csv(StringTensor files, CsvOptions options);
-  // Tuples, or maps, of one element of each; ends with the shortest.
+  // Tuples, or maps, of one element of each dataset; ends with the shortest.
   static Dataset zip(std::initializer_list<Dataset> datasets) {
     return zip(std::vector<Dataset>(datasets));
   }
@@ -188,102 +191,110 @@ class COHORT_API Dataset {
   static Dataset zip(const std::map<std::string, Dataset>& datasets);
 
   // fn takes the fields as at::Tensor parameters and returns a tensor, tuple, vector or Nest. It is
-  // traced when the graph is shipped, and for elements of other shapes while workers run it
-  // (PerWorkerDataset); otherwise it runs as it is. Function::registered(name) is looked up where
-  // the graph runs.
+  // traced when the graph is serialized, and traced again when a worker that runs the graph
+  // (PerWorkerDataset) meets elements of other shapes; otherwise it is called as plain C++.
+  // Function::registered(name) is looked up where the graph runs.
   //
-  // What fn returns is found out by running it, with all before it, on an element or two, the first
-  // time that somebody asks: element_spec(), distribute_dataset(), and already when the graph is
-  // built the ops behind it that check their input (concatenate, filter, padded_batch,
-  // parse_example, rebatch, rebatch_split, unbatch, unique, readers of files, a map of numbers,
-  // a function of a field).
-  // Side effects of fn, as a counter, show these runs; MapOptions::output_spec spares them. The
-  // function of filter is tried in the same way, those of flat_map and interleave as
-  // docs/decisions/0013-dataset-functions-are-tried-on-what-is-free.md says.
+  // To find the spec of fn's result, the pipeline up to and including fn is run on one or two
+  // elements, once, when the spec is first needed: by element_spec(), by distribute_dataset(), or,
+  // while the graph is built, by a later op that checks its input (concatenate, filter,
+  // padded_batch, parse_example, rebatch, rebatch_split, unbatch, unique, file readers, a map of a
+  // function of numbers or of one field). Side effects of fn, such as a counter, show these runs;
+  // MapOptions::output_spec avoids them. For flat_map and interleave, see
+  // docs/decisions/0013-dataset-functions-are-tried-on-what-is-free.md.
   Dataset map(Function fn, MapOptions options = {}) const;
   template <data::PlainCallable F>
   Dataset map(F fn, MapOptions options = {}) const {
     return map(Function(std::move(fn), {.name = "map function"}), std::move(options));
   }
-  // A function of numbers, for elements that are scalars of its parameters' types: runs over whole
-  // batches, a few nanoseconds an element. It can be neither traced nor shipped.
+  // fn takes and returns numbers; elements are scalars of its parameters' types. Runs over whole
+  // batches, at a few nanoseconds per element. It can be neither traced nor serialized.
   template <data::TypedCallable F>
   Dataset map(F fn) const {
     return map_typed(data::TypedFunction::of(std::move(fn)));
   }
-  // A function of one field, for strings above all: data::lookup(), data::to_hash_bucket_fast(),
-  // data::to_number(), data::split() and data::lower() (data/field_function.h). Shipped without a
-  // trace. invalid_argument where elements have no such field, or it is not of such a dtype, and
-  // for an output_spec.
+  // A function of one field, mostly for strings: data::lookup(), data::to_hash_bucket_fast(),
+  // data::to_number(), data::split() and data::lower() (data/field_function.h). Serialized without
+  // tracing. invalid_argument if elements have no such field, if the field has another dtype, or if
+  // output_spec is set.
   Dataset map(const data::FieldFunction& function, MapOptions options = {}) const;
-  // Elements for which the predicate returns a true scalar bool.
+  // The elements for which the predicate returns true, as a scalar bool tensor. When the graph is
+  // built, the predicate is called once with zeros, to check its result, if the ranks are known.
   Dataset filter(Function predicate) const;
   template <data::PlainCallable F>
   Dataset filter(F predicate) const {
     return filter(Function(std::move(predicate), {.name = "filter predicate"}));
   }
-  // The elements of the datasets that fn makes of each element, one dataset after the other.
+  // Calls fn for each element and yields the elements of the datasets that it returns, one dataset
+  // after the other.
   template <class F>
   Dataset flat_map(F fn) const {
     return flat_map_with(data::make_dataset_function(std::move(fn)));
   }
-  // The same with cycle_length datasets open at a time, block_length elements of each in turn.
+  // The same, but cycle_length datasets are open at a time; yields block_length elements of each in
+  // turn.
   template <class F>
   Dataset interleave(F fn, InterleaveOptions options = {}) const {
     return interleave_with(data::make_dataset_function(std::move(fn)), options);
   }
   Dataset shuffle(std::int64_t buffer_size, ShuffleOptions options = {}) const;
-  // num_shards = kShardHint: a place holder for auto-sharding by hint.
+  // Every num_shards-th element, from number `index` on. num_shards may be kShardHint.
   Dataset shard(std::int64_t num_shards, std::int64_t index) const;
   Dataset shard(const InputContext& input) const;
-  Dataset repeat(std::int64_t count = -1) const;  // < 0: for ever
+  Dataset repeat(std::int64_t count = -1) const;  // < 0: forever
   Dataset batch(std::int64_t batch_size, BatchOptions options = {}) const;
-  // Batches of elements whose shapes may differ, each field padded to the longest of its batch.
+  // Batches of elements whose shapes may differ; each field is padded to its largest size in the
+  // batch, or to the sizes in `options`.
   Dataset padded_batch(std::int64_t batch_size, PaddedBatchOptions options = {}) const;
   // The rows of batches as elements.
   Dataset unbatch() const;
-  // The stream of rows cut anew into batches of sizes[0], sizes[1], …, cyclically, across the
-  // borders of the incoming ones.
+  // Regroups rows into batches of sizes[0], sizes[1], …, cyclically, ignoring the boundaries of the
+  // input's batches.
   Dataset rebatch(std::vector<std::int64_t> sizes, RebatchOptions options = {}) const;
-  // Each incoming batch in `parts` parts, as equal as can be; the last may be empty.
+  // Splits each batch into `parts` batches of ceil(size / parts) rows; the last ones are smaller or
+  // empty.
   Dataset rebatch_split(std::int64_t parts) const;
   Dataset take(std::int64_t count) const;  // < 0: all
   Dataset skip(std::int64_t count) const;  // < 0: all
   Dataset concatenate(const Dataset& other) const;
   // (index, element), counting from start.
   Dataset enumerate(std::int64_t start = 0) const;
-  // Every different element once: int32, int64 or string, of any shape, compared as a whole.
+  // Each distinct element once. Elements are single int32, int64 or string tensors of any shape,
+  // compared as a whole.
   Dataset unique() const;
-  // Elements of the first complete pass are kept, in memory or in files that begin with `file`.
+  // Keeps the elements of the first complete pass, in memory or in files with the prefix `file`,
+  // and yields them in later passes.
   Dataset cache(std::string file = {}) const;
   Dataset assert_cardinality(std::int64_t cardinality) const;
-  // The features of serialized tf.train.Examples, one a scalar string or a batch of them, as a map
-  // (example_parser.h). Faster behind batch().
+  // Parses elements that are serialized tf.train.Examples, a scalar string or a batch of them, into
+  // a map of features (example_parser.h). Faster after batch().
   Dataset parse_example(const std::map<std::string, FeatureSpec>& features) const;
-  // Passes over errors.
+  // Skips elements that are errors, except `cancelled`, `internal` and a missing program for a
+  // shipped function.
   Dataset ignore_errors() const;
   Dataset with_options(const DatasetOptions& options) const;
 
-  // A thread makes up to buffer_size elements ahead, and no more than 256 MiB (-1: a few, 0: no
-  // thread).
+  // A thread computes up to buffer_size elements ahead, at most 256 MiB of them. -1: a few; 0: no
+  // thread.
   Dataset prefetch(std::int64_t buffer_size) const;
 
-  // Elements, kInfiniteCardinality or kUnknownCardinality; runs no user function and reads no file
-  // beyond its header.
+  // The number of elements, kInfiniteCardinality or kUnknownCardinality. Runs no user function and
+  // reads no file beyond its header.
   std::int64_t cardinality() const;
   const ElementSpec& element_spec() const;
-  // Of this dataset and all its inputs.
+  // The merged options of this dataset and all its inputs.
   DatasetOptions options() const;
-  // Its end stops its threads at their next element. To end it from another thread: cancellable.h.
+  // A destroyed iterator stops its threads at their next element. To cancel it from another thread,
+  // see cancellable.h.
   Iterator iterator(const RunOptions& options = {}) const;
   std::unique_ptr<ElementSource> source(const RunOptions& options) const;
 
-  // The graph's bytes (docs/formats/pipeline.md), with every map function traced; a function that
-  // cannot be traced fails here and names the node; one with state obeys ExternalStatePolicy.
+  // The graph as bytes (docs/formats/pipeline.md), with every map function traced. Throws, naming
+  // the node, if a function cannot be traced. ExternalStatePolicy applies to stateful functions.
   Bytes serialize() const;
   static Dataset deserialize(std::span<const std::byte> bytes);
 
-  // One eager pass.
+  // Range-based for over one new iteration.
   class Pass;
   struct End {};
   Pass begin() const;
@@ -303,7 +314,7 @@ class COHORT_API Dataset {
 
 namespace data {
 
-// The number in a scalar; invalid_argument for another kind of number or another shape.
+// The value of a scalar; invalid_argument if it has another kind of dtype or another shape.
 COHORT_API std::int64_t integer_in(const Nest& scalar);
 COHORT_API double real_in(const Nest& scalar);
 COHORT_API bool boolean_in(const Nest& scalar);
@@ -338,7 +349,7 @@ std::shared_ptr<const DatasetFunction> make_dataset_function(F fn) {
 
 }  // namespace data
 
-// An input iterator over one pass.
+// An input iterator over one iteration of the dataset.
 class COHORT_API Dataset::Pass {
  public:
   explicit Pass(Iterator iterator);

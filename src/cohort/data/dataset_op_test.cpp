@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The conformance suite of dataset ops, and the words their tests are written in.
+// The conformance suite of dataset ops, and the helper functions of their tests.
 #include <ATen/Dispatch.h>
 
 #include <sstream>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pipeline is told besides its ops (tf.data.Options).
+// Options of a pipeline that are not ops (tf.data.Options).
 //
 //   DatasetOptions options;
 //   options.auto_shard_policy = AutoShardPolicy::data;
@@ -15,39 +15,41 @@
 
 namespace cohort {
 
-// How distribute_dataset() deals a dataset out to workers.
+// How distribute_dataset() divides a dataset among workers.
 enum class AutoShardPolicy : std::int8_t {
   off = -1,       // every worker reads everything
-  automatic = 0,  // by file where the graph allows it, else by data
+  automatic = 0,  // by file if the graph allows it, else by data
   file = 1,       // every worker reads its own files
-  data = 2,       // every worker reads everything and keeps its share
-  hint = 3,       // at the shard(kShardHint, …) of the graph
+  data = 2,       // every worker yields every num_workers-th element
+  hint = 3,       // replaces each shard(kShardHint, …) of the graph
 };
-// What becomes of the state of functions that draw random numbers where a dataset is serialised, or
-// an iterator saved (there only where this is set): one warning, silence, failed_precondition.
+// The bytes of a dataset or of an iterator's position do not contain the state of the random number
+// generator that functions use. When such a dataset is serialized, or such an iterator saved (there
+// only if this is set): warns once, does nothing, or throws failed_precondition.
 enum class ExternalStatePolicy : std::uint8_t { warn = 0, ignore = 1, fail = 2 };
-// Which of its two arithmetics rebatching uses (spec of the original: it depends on the source).
+// How global batches are divided into mini-batches for replicas.
 enum class RebatchMode : std::uint8_t {
-  automatic = 0,  // as the original chooses
-  split = 1,      // each incoming batch into N parts
-  sized = 2,      // the stream of elements anew into sizes of a cyclic list
+  automatic = 0,  // as tf: `split` if sharded by data or if the batch size is unknown, else `sized`
+  split = 1,      // splits each batch into N parts
+  sized = 2,      // regroups the rows into batches of a cyclic list of sizes
 };
-// What FILE does with fewer files than workers.
+// The behaviour of AutoShardPolicy::file if there are fewer files than workers.
 enum class TooFewFiles : std::uint8_t {
-  fail = 0,  // on every worker, at the start, naming both counts
-  data = 1,  // deals by data instead
+  fail = 0,  // throws on every worker, at the start, naming both counts
+  data = 1,  // shards by data instead
 };
 
-// A field that is not set keeps what the inputs say; what it acts as then stands beside it. A value
-// type. Setting a field back to what it acts as by default cannot undo an earlier setting.
+// A field that has its default value keeps what the dataset's inputs set; the comment beside it
+// names its effect if nothing sets it. So a default value cannot undo an earlier setting. A value
+// type.
 struct COHORT_API DatasetOptions {
   AutoShardPolicy auto_shard_policy = AutoShardPolicy::automatic;
   RebatchMode rebatch = RebatchMode::automatic;
   TooFewFiles too_few_files = TooFewFiles::fail;
   std::optional<bool> deterministic = {};                         // true
   std::optional<ExternalStatePolicy> external_state_policy = {};  // warn
-  std::optional<std::int64_t> num_devices = {};  // only travels: nothing here reads it
-  // Performance alone: neither values nor their order change.
+  std::optional<std::int64_t> num_devices = {};                   // serialized, but not used
+  // These affect performance only, neither values nor their order.
   std::optional<bool> slack = {};
   std::optional<bool> symbolic_checkpoint = {};
   std::optional<bool> warm_start = {};
@@ -58,8 +60,8 @@ struct COHORT_API DatasetOptions {
   std::optional<std::int64_t> autotune_ram_budget = {};  // bytes
   std::optional<bool> apply_default_optimizations = {};
 
-  // `later` over this, field by field: a field of `later` that has its default keeps this one's.
-  // Warns where both are set and differ; the later wins.
+  // These options, overridden by each field of `later` that does not have its default value. Warns
+  // if both set a field and differ.
   DatasetOptions merged(const DatasetOptions& later) const;
   bool operator==(const DatasetOptions&) const = default;
 };

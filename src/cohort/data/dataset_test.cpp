@@ -126,7 +126,7 @@ TEST(DatasetOps, AreSourcesOrHaveInputs) {
   EXPECT_EQ(find_op("no such op"), nullptr);
 }
 
-// The same ops on plain vectors.
+// A reference implementation of the ops on plain vectors.
 struct Model {
   Values values;
 

@@ -16,23 +16,24 @@ namespace cohort {
 
 using Fields = std::vector<at::Tensor>;
 
-// What is known of every element (tf.data's element_spec). A value type.
+// The structure, dtypes and known sizes of all elements (tf.data's element_spec). A value type.
 struct COHORT_API ElementSpec {
   Nest structure;  // leaf i in flatten order is the integer i
   std::vector<TensorSpec> fields;
 
   static ElementSpec of(const Nest& element);                // exact specs
-  static ElementSpec tuple(std::vector<TensorSpec> fields);  // a single field: no tuple around it
+  static ElementSpec tuple(std::vector<TensorSpec> fields);  // one field: a leaf, no tuple
   Nest pack(const Fields& values) const;
-  // What describes the elements of both: sizes that differ are not known. invalid_argument where
-  // structure or dtypes differ.
+  // A spec of the elements of both: sizes that differ become unknown. invalid_argument if the
+  // structures or dtypes differ.
   ElementSpec common_with(const ElementSpec& other) const;
   std::string to_string() const;  // "(uint8[28, 28], uint8[])"
 };
 
 namespace data {
-// The fields of one element as bytes, for saved positions (docs/formats/pipeline.md). Tensors must
-// be dense and in host memory; reading throws data_loss for anything else than was written.
+// Converts the fields of one element to bytes and back, for saved positions
+// (docs/formats/pipeline.md). Tensors must be dense and in host memory. read_fields() throws
+// data_loss for bytes that write_fields() did not write.
 COHORT_API void write_fields(ByteWriter& writer, const Fields& fields);
 COHORT_API Fields read_fields(ByteReader& reader);
 }  // namespace data

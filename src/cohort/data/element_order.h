@@ -9,9 +9,9 @@
 
 namespace cohort::data {
 
-// Why two runs with equal RunOptions may differ in the order of their elements, naming the op
-// ("'map' with deterministic = false"); empty: they do not. Runs nothing. Does not look into the
-// datasets that flat_map and interleave make.
+// Why two runs with equal RunOptions may yield elements in different orders, naming the op
+// ("'map' with deterministic = false"); empty if they cannot. Runs nothing. Ignores the datasets
+// that the functions of flat_map and interleave return.
 COHORT_API std::string why_order_may_change(const Dataset& dataset);
 
 }  // namespace cohort::data

@@ -26,7 +26,7 @@ TEST(ElementOrder, NamesTheOpThatMayChangeIt) {
             "'map' with parallel calls and deterministic = false");
 }
 
-// An epoch went on in another order after the loss of a worker.
+// Once an epoch continued in another order after a worker was lost.
 TEST(ElementOrder, NamesAFunctionOfAField) {
   const Dataset words = Dataset::from_tensor_slices(StringTensor({2}, {"a", "b"}));
   const MapOptions options{.num_parallel_calls = 2, .deterministic = false};
@@ -34,7 +34,7 @@ TEST(ElementOrder, NamesAFunctionOfAField) {
             "'map_field' with parallel calls and deterministic = false");
 }
 
-// Attributes of a map are programs: to ask for them traces its function.
+// The attributes of a map contain programs, so reading them would trace its function.
 TEST(ElementOrder, IsFoundWithoutRunningAFunction) {
   int calls = 0;
   const Dataset data = Dataset::range(9).map(

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// tf.train.Example and SequenceExample: named lists of numbers or byte strings, as record files
-// hold them.
+// tf.train.Example and SequenceExample: named lists of numbers or byte strings, as stored in record
+// files.
 //
 //   Example example{{{"label", Int64List{7}}, {"image", BytesList{png}}}};
 //   writer.write(example.serialize());
 //
-// For whole batches into tensors: example_parser.h.
+// To parse whole batches into tensors, see example_parser.h.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace cohort {
 using BytesList = std::vector<std::string>;
 using FloatList = std::vector<float>;
 using Int64List = std::vector<std::int64_t>;
-// monostate: a feature that says no more than its name.
+// monostate: a feature without a list.
 using Feature = std::variant<std::monostate, BytesList, FloatList, Int64List>;
 using Features = std::map<std::string, Feature>;
 
@@ -30,9 +30,9 @@ using Features = std::map<std::string, Feature>;
 struct COHORT_API Example {
   Features features;
 
-  // The bytes of the protocol buffer, keys in order.
+  // The bytes of the protocol buffer, sorted by key.
   std::string serialize() const;
-  // invalid_argument for bytes that are none, naming the byte.
+  // invalid_argument, naming the offset of the bad byte, for malformed bytes.
   static Example parse(std::string_view bytes);
   bool operator==(const Example&) const = default;
 };

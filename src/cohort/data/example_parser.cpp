@@ -47,7 +47,7 @@ std::int64_t count_of(const std::vector<std::int64_t>& sizes, const std::string&
   return count;
 }
 
-// The values of one feature of all examples of a batch. Used only from one parse.
+// The values of one feature in all examples of a batch. Used only within one parse.
 template <class T>
 struct Column {
   std::vector<T> values;
@@ -64,7 +64,7 @@ void check_default_count(std::int64_t got, std::int64_t count, const std::string
                         " as default of feature '", name, "', got ", name_of(got.kind()));
 }
 
-// A default as numbers of dtype T.
+// The default value, converted to T.
 template <class T>
 std::vector<T> default_numbers(const FeatureSpec& spec, std::int64_t count,
                                const std::string& name) {
@@ -94,12 +94,12 @@ std::vector<std::string> default_texts(const FeatureSpec& spec, std::int64_t cou
   return given.strings().values();
 }
 
-// What is done with one feature. Immutable.
+// How to parse one feature. Immutable.
 struct Wanted {
   std::string name;
   FeatureSpec spec;
   FeatureKind kind = FeatureKind::none;
-  std::int64_t count = 1;  // values an example, where that is fixed
+  std::int64_t count = 1;  // values per example, unless is_variable
   std::vector<float> default_floats = {};
   std::vector<std::int64_t> default_int64s = {};
   std::vector<std::string> default_strings = {};
@@ -165,7 +165,7 @@ void append_example(const Wanted& feature, const FeatureView& found, std::int64_
   column.ends.push_back(column.values.size());
 }
 
-// Sizes of what a column becomes; the longest row of a variable one.
+// The sizes of a column's tensor. A variable feature has the length of its longest row.
 template <class T>
 std::vector<std::int64_t> sizes_of(const Wanted& feature, const Column<T>& column, bool is_batch) {
   std::vector<std::int64_t> sizes = feature.spec.sizes;
@@ -182,7 +182,7 @@ std::vector<std::int64_t> sizes_of(const Wanted& feature, const Column<T>& colum
   return sizes;
 }
 
-// Calls fill(index of the value in the tensor, value) for each.
+// Calls fill(index of the value in the tensor, value) for each value.
 template <class T, class Fill>
 void place(const Column<T>& column, std::int64_t width, Fill fill) {
   std::size_t next = 0;
@@ -256,7 +256,6 @@ class ExampleParser::Plan {
 
   Found find(std::string_view serialized) const {
     Found found{std::vector<FeatureView>(wanted_.size())};
-    // Examples of one file mostly have their features in one order.
     data::visit_example(serialized, [&](std::string_view key, const FeatureView& feature) {
       const auto entry = numbers_.find(key);
       if (entry != numbers_.end()) found.features[entry->second] = feature;

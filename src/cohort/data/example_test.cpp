@@ -49,13 +49,13 @@ TEST(Example, ReadsListsThatAreNotPacked) {
 }
 
 TEST(Example, MergesAsProtocolBuffersDo) {
-  // The last entry of a key.
+  // The last entry of a key is valid.
   EXPECT_THAT(parsed("0a180a0a0a016112051a030a01010a0a0a016112051a030a0102"),
               ElementsAre(Pair("a", Feature(Int64List{2}))));
-  // The last kind of a feature.
+  // The last kind of list of a feature is valid.
   EXPECT_THAT(parsed("0a130a110a0161120c1a030a01010a050a03616263"),
               ElementsAre(Pair("a", Feature(BytesList{"abc"}))));
-  // Two lists of one kind.
+  // Two lists of one kind are concatenated.
   EXPECT_THAT(parsed("0a110a0f0a0161120a1a030a01011a030a0102"),
               ElementsAre(Pair("a", Feature(Int64List{1, 2}))));
 }
@@ -91,7 +91,7 @@ TEST(Example, RefusesBytesThatAreNone) {
   EXPECT_EQ(code_of("0a0d0a0b0a01611206120"
                     "40a020102"),
             ErrorCode::invalid_argument);                                   // 2 bytes
-  EXPECT_EQ(code_of(std::string(2000, 'b')), ErrorCode::invalid_argument);  // groups in groups
+  EXPECT_EQ(code_of(std::string(2000, 'b')), ErrorCode::invalid_argument);  // nested groups
 }
 
 TEST(SequenceExample, ReadsWhatItWrote) {

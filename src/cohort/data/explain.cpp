@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// explain(): a plan as text.
+// explain(): a sharding plan as text.
 #include <algorithm>
 #include <sstream>
 #include <utility>
@@ -19,7 +19,7 @@ namespace {
 constexpr std::int64_t kNamesShown = 4;
 constexpr std::size_t kTextShown = 60;
 
-// Numbers, and texts that are not long; nothing of tensors and programs.
+// Numbers and short strings as text; "" for tensors and programs.
 std::string shown(const Nest& value) {
   std::ostringstream text;
   if (value.kind() == Nest::Kind::integer) {
@@ -39,7 +39,7 @@ std::string shown(const Nest& value) {
   return text.str();
 }
 
-// "batch(batch_size = 64, drop_remainder = false)". Of functions, only their names.
+// "batch(batch_size = 64, drop_remainder = false)". Omits functions.
 std::string shown(const Node& node) {
   std::string text;
   const bool has_function = node.op() == "map" || node.op() == "typed_map" || node.op() == "filter";
@@ -57,7 +57,7 @@ void show_graph(const Node& node, std::size_t depth, std::ostream& out) {
   for (const NodePtr& input : node.inputs()) show_graph(*input, depth + 1, out);
 }
 
-// "4 of 10 files: a, e, i": which, where the list of names is in the graph itself.
+// "4 of 10 files: a, e, i". Lists the names only if they are in the graph itself.
 std::string files_of(const NameStream& stream, std::int64_t workers, std::int64_t worker) {
   const std::int64_t all = stream.names->cardinality();
   std::ostringstream text;

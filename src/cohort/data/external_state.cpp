@@ -28,7 +28,7 @@ void report(const std::vector<std::string>& states, ExternalStatePolicy policy,
            "; set external_state_policy to ExternalStatePolicy::ignore if that does not matter");
 }
 
-// What a position leaves behind: the functions are looked at as if they were shipped.
+// Finds state that a position does not contain: in functions, as they would be serialized.
 void find_states(const Node& node, std::set<const Node*>& seen, std::vector<std::string>& states) {
   if (!seen.insert(&node).second) return;
   for (const NodePtr& input : node.inputs()) find_states(*input, seen, states);

@@ -18,7 +18,7 @@ using ::testing::IsEmpty;
 
 using Policy = std::optional<ExternalStatePolicy>;
 
-// Each of these leaves the state of LibTorch's generator behind.
+// Uses LibTorch's generator, whose state is not serialized.
 Dataset noisy(const Dataset& dataset) {
   return dataset.map(
       Function([](at::Tensor x) { return at::rand_like(x, at::kFloat); }, {.name = "noise"}));
@@ -83,7 +83,7 @@ TEST_F(ExternalState, IsDroppedInSilenceUnderIgnore) {
   EXPECT_THAT(lines, IsEmpty());
 }
 
-// As with the original: what a shuffle or a cache has is part of its position.
+// As in tf, the state of a shuffle or a cache is part of its position.
 TEST_F(ExternalState, IsNoneOfOpsAndPlainFunctions) {
   const auto twice = Function([](at::Tensor x) { return x + x; });
   for (const Dataset& dataset : {rows(4).shuffle(4), rows(4).cache(), rows(4).map(twice)}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which part of the input a pipeline is (tf.distribute.InputContext).
+// Tells an input pipeline which one of several it is (tf.distribute.InputContext).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct COHORT_API InputContext {
   std::int64_t input_pipeline_id = 0;
   std::int64_t num_replicas_in_sync = 1;
 
-  // global / num_replicas_in_sync; invalid_argument when that leaves a remainder.
+  // global / num_replicas_in_sync; invalid_argument if it is not divisible.
   std::int64_t get_per_replica_batch_size(std::int64_t global_batch_size) const;
   // "tf.distribute.InputContext(input pipeline id 0, total: 2)"
   std::string to_string() const;

@@ -8,7 +8,8 @@
 namespace cohort {
 namespace {
 
-// Where the spec cannot be found (a function that fails on every example), any position fits.
+// If the spec cannot be found (a function that fails on every example), positions are not compared
+// by spec.
 std::string spec_text(const ElementSource& source) {
   try {
     return source.spec().to_string();

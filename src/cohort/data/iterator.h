@@ -21,14 +21,14 @@
 
 namespace cohort {
 
-// What one op of a running pipeline did and took so far. A value type.
+// Element count and time of one op of a running pipeline so far. A value type.
 struct COHORT_API StageStats {
   std::string op;
-  std::string place;          // "/" for the sink, "/1/0" for the first input of its second
-  std::int64_t elements = 0;  // handed on
-  double seconds = 0;         // in its calls, with those of its inputs in them
-  double seconds_exclusive =
-      0;  // its own in all its threads, without its inputs' and without waiting
+  std::string place;          // "/": the sink; "/1/0": the first input of the sink's second input
+  std::int64_t elements = 0;  // yielded
+  double seconds = 0;         // in its calls, including its inputs' calls
+  // In all its threads, without its inputs' calls and without waiting.
+  double seconds_exclusive = 0;
 };
 
 // One running instance of something that yields elements. Used from one thread at a time.
@@ -36,21 +36,22 @@ class COHORT_API ElementSource {
  public:
   virtual ~ElementSource() = default;
   virtual const ElementSpec& spec() const = 0;
-  // False at the end, and ever after. An error consumes at most the offending element; the next
-  // call goes on behind it.
+  // Returns false at the end and in every later call. An error consumes at most the failed element;
+  // the next call continues with the following one.
   virtual bool next(Fields& fields) = 0;
-  // The nest of an element that next() gave.
+  // The nest of an element that next() returned.
   virtual Nest pack(const Fields& fields) const { return spec().pack(fields); }
-  // The position, and taking it up in a source made alike; unimplemented where there is none.
+  // Saves the position, and restores it in a source of an equal pipeline. `unimplemented` for
+  // sources without a position.
   virtual void save(ByteWriter& writer) const;
   virtual void restore(ByteReader& reader);
-  // The names of its ops, as in a saved position; empty where there are none.
+  // The names of its ops, which a saved position begins with; empty if it has no ops.
   virtual std::string pipeline() const { return {}; }
-  // What its stages took, from the sink on; empty unless RunOptions::collect_stats.
+  // One entry per op, the sink first; empty unless RunOptions::collect_stats.
   virtual std::vector<StageStats> stats() const { return {}; }
 };
 
-// A handle for user code: over a running pipeline, or, while a step is traced, over its example
+// Reads elements in user code: those of a running pipeline or, while a step is traced, example
 // elements. Used from one thread at a time.
 class COHORT_API Iterator final : public Handle {
  public:
@@ -60,25 +61,25 @@ class COHORT_API Iterator final : public Handle {
 
   // The next element; nullopt at the end.
   std::optional<Nest> try_next();
-  // The same; out_of_range at the end (as the original's get_next inside a function).
+  // The same, but out_of_range at the end (as tf's get_next inside a function).
   Nest next_element();
-  // The next element, or an empty one at the end and ever after (get_next_as_optional).
+  // The same, but an empty Optional at the end (tf's get_next_as_optional).
   Optional next_as_optional();
-  // The position as bytes; another iterator of an identically built dataset that restores them
-  // yields what this one would have yielded next. invalid_argument for bytes of another pipeline,
-  // failed_precondition where an op cannot be saved (from_generator).
+  // Saves the position as bytes. An iterator of an identically built dataset that restores them
+  // yields what this one would have yielded next. invalid_argument for the bytes of another
+  // pipeline; failed_precondition if an op has no position (from_generator).
   Bytes save() const;
   void restore(std::span<const std::byte> position);
 
-  // What each op took so far, from the sink on, for RunOptions::collect_stats; empty without.
+  // One entry per op, the sink first; empty unless RunOptions::collect_stats.
   std::vector<StageStats> stats() const { return source_->stats(); }
-  // The op that took most time of its own, as "map at /0/0"; empty without stats.
+  // The op with the largest seconds_exclusive, as "map at /0/0"; empty without stats.
   std::string bottleneck() const;
 
-  // The next element's fields: a tensor for one, a tuple for more. The fields of a map come in the
-  // order of their names, whatever the order in which it was written (tf.nest.flatten): of
-  // {"x": …, "label": …} the first is "label". out_of_range at the end; a wrong number of types is
-  // invalid_argument, with the element's spec.
+  // The fields of the next element: one tensor, or a tuple of several. The fields of a map are
+  // sorted by name (as by tf.nest.flatten): "label" is the first field of {"x": …, "label": …}.
+  // out_of_range at the end; invalid_argument, with the element's spec, if the number of types is
+  // not the number of fields.
   template <class... T>
   auto next() {
     static_assert(sizeof...(T) > 0 && (std::is_same_v<T, at::Tensor> && ...),
@@ -103,7 +104,7 @@ namespace function {
 template <>
 struct COHORT_API Argument<Iterator&> {
   static constexpr std::string_view kType = "an iterator";
-  static bool takes(const Nest&) { return true; }  // from() knows more
+  static bool takes(const Nest&) { return true; }  // from() checks
   static Iterator& from(const Nest& argument);
 };
 }  // namespace function

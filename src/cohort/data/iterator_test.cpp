@@ -153,7 +153,7 @@ TEST_F(IteratorStats, KeepTimesOfTheirOwnApart) {
   EXPECT_NEAR(own, stats[0].seconds, 1e-6);
 }
 
-// The other stages do next to nothing while this one spins; prefetch waits for it.
+// This stage spins, the others do almost nothing, and prefetch waits.
 TEST_F(IteratorStats, NameTheStageThatTakesMost) {
   const auto busy = [](at::Tensor x) {
     volatile std::int64_t sum = 0;

@@ -16,7 +16,7 @@ bool has_static_spec(const Node& node) {
                      [](const TensorSpec& field) { return field.is_static(); });
 }
 
-// Not with_spec: what batch is told there need not be true.
+// Excludes with_spec: its spec may be wrong, so batch could still fail.
 bool never_fails(const Node& node) {
   static constexpr std::array<std::string_view, 15> kSafe{"range",        "from_tensor_slices",
                                                           "from_tensors", "zip",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a dataset can fail while it runs.
+// Whether iterating a dataset can fail.
 #pragma once
 
 #include "cohort/core/export.h"
@@ -7,8 +7,8 @@
 
 namespace cohort::data {
 
-// Every element will come, and as many as cardinality() says: no user function runs, no file is
-// read, and no shape can surprise.
+// True if iteration cannot throw and yields exactly cardinality() elements: the graph runs no user
+// function, reads no file and batches only elements of static shapes.
 COHORT_API bool never_fails(const Dataset& dataset);
 
 }  // namespace cohort::data

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An element, or none, of a known spec (tf.experimental.Optional).
+// An element or nothing, with a known spec (tf.experimental.Optional).
 #pragma once
 
 #include <optional>
@@ -17,11 +17,10 @@ class COHORT_API Optional {
   static Optional empty(ElementSpec element_spec);
 
   bool has_value() const { return value_.has_value(); }
-  // invalid_argument when there is none.
+  // invalid_argument if it is empty.
   const Nest& get_value() const;
   const ElementSpec& element_spec() const { return spec_; }
-  // A value of `other` may stand here: equal structure and dtypes, and no size that is known in
-  // both and differs.
+  // True if structures and dtypes are equal and no size is known in both specs and differs.
   bool is_compatible_with(const ElementSpec& other) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time an element of whole pipelines (items a second in the output).
+// Time per element of whole pipelines (items per second in the output).
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/rand.h>
@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kImages = 60'000;
 constexpr std::int64_t kPixels = 28 * 28;
 
-// MNIST's sizes, other pixels. Gone with the process.
+// Files with MNIST's sizes and other pixels, removed at exit.
 class IdxPair {
  public:
   IdxPair() {
@@ -96,7 +96,7 @@ void range_batch_map(benchmark::State& state) {
 }
 BENCHMARK(range_batch_map);
 
-// A function of each element: what a tensor an element costs.
+// map before batch: measures the cost of one tensor per element.
 void range_map_batch(benchmark::State& state) {
   draw(state,
        Dataset::range(10'000'000).map([](at::Tensor x) { return x + 1; }).repeat().batch(128), 128);
@@ -118,7 +118,7 @@ void vectors_shuffle_batch_prefetch(benchmark::State& state) {
 }
 BENCHMARK(vectors_shuffle_batch_prefetch)->UseRealTime();
 
-// Rows of two numbers and a word, and the same file's lines as they are.
+// A CSV file whose rows are two numbers and a word; also read as plain lines.
 class RowFile {
  public:
   RowFile() {

@@ -47,7 +47,7 @@ std::uint64_t hash_of(const std::vector<TensorSpec>& element) {
 }  // namespace
 
 struct ProgramSupply::State {
-  // An element that has asked.
+  // An element for which a program was requested.
   struct Waiting {
     std::string function;
     std::vector<TensorSpec> element;
@@ -144,7 +144,8 @@ std::shared_ptr<const function::PreparedProgram> ProgramSupply::program_for(
     Program found = state.find(function, hash, element);
     if (found || !state.has_started) return found;
     const std::vector<TensorSpec> specs = specs_of(element);
-    // One of several that wait for the same program asks; where it is refused, the next one does.
+    // If several elements need the same program, one requests it. If the request is refused, the
+    // next one requests it again.
     state.changed.wait(state.mutex, Deadline(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
       found = state.find(function, hash, element);
       return found || state.has_ended || !state.has_asked(function, specs);
@@ -173,7 +174,7 @@ std::shared_ptr<const function::PreparedProgram> ProgramSupply::program_for(
     state.waiting.erase(mine);
     if (!found && !error) state.check_running();
   }
-  state.changed.notify_all();  // the next one asks
+  state.changed.notify_all();  // the next element may request a program
   if (found) return found;
   throw Error(*error);
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs that a shipped pipeline gets while it runs.
+// Supplies a serialized pipeline with traced programs while it runs.
 //
-// A C++ function of map() or filter() is shipped as programs, each traced for elements of one
-// shape. Where a running pipeline meets an element of another shape, the thread that has the
-// element asks for a program and waits in its place, so that no element is lost, doubled or
-// overtaken, wherever in the pipeline the function is.
+// A C++ function of map() or filter() is serialized as programs, each traced for elements of one
+// shape. When a running pipeline meets an element of another shape, the thread that processes the
+// element requests a program and blocks. So no element is lost, duplicated or reordered.
 //
 //   auto supply = std::make_shared<ProgramSupply>(send_to_the_coordinator);
 //   auto source = load_shipped(bytes, supply).source(options);
@@ -29,13 +28,13 @@
 
 namespace cohort::data {
 
-// Serves all functions of one pipeline. A function is named by the number of its op in the
-// shipped graph, "3"; inside a dataset function by the number of its step, too: "4.0". Thread-safe.
+// Serves all functions of one pipeline. A function's name is the number of its op in the serialized
+// graph, "3"; inside a dataset function, the number of the op there follows: "4.0". Thread-safe.
 class COHORT_API ProgramSupply {
  public:
-  // Asks for a program of `function` for elements of the specs of `element`, and does not wait for
-  // it. Called from the pipeline's threads, once for an element that waits. What it throws takes
-  // the element's place.
+  // Requests a program of `function` for elements with the specs of `element`, without waiting for
+  // it. Called from the pipeline's threads; no two requests for one function and the same specs are
+  // pending at a time. If it throws, the error replaces the element.
   using Ask = std::function<void(const std::string& function, const Fields& element)>;
 
   explicit ProgramSupply(Ask ask);
@@ -43,18 +42,20 @@ class COHORT_API ProgramSupply {
   ProgramSupply(const ProgramSupply&) = delete;
   ProgramSupply& operator=(const ProgramSupply&) = delete;
 
-  // Wakes the elements that the program takes. data_loss for bytes that are no such program.
+  // Adds a program and wakes the threads that wait for it. data_loss for bytes that are no program
+  // of a dataset function.
   void add(const std::string& function, std::span<const std::byte> program);
-  // There is no program for the element that asked: `error` takes its place. Others of its specs
-  // ask again.
+  // Answers a request with an error, which replaces the element that requested the program. Other
+  // waiting elements with the same specs request it again.
   void refuse(const std::string& function, const std::vector<TensorSpec>& element,
               const Error& error);
-  // From here on it is asked: a pipeline that is being built does not wait.
+  // Enables requests. Before it, program_for() does not wait, so that a pipeline can be built.
   void start();
-  // All who wait, and will, get `cancelled`.
+  // Every thread that waits for a program now or later throws `cancelled`.
   void end() noexcept;
 
-  // Waits for it where it is not there yet; null before start(). `function_name`: for the error.
+  // The program for elements with the specs of `element`; requests it and waits if it is missing,
+  // but returns null before start(). `function_name` is for error messages.
   std::shared_ptr<const function::PreparedProgram> program_for(const std::string& function,
                                                                const Fields& element,
                                                                const std::string& function_name);
@@ -69,13 +70,13 @@ struct FunctionProgram {
   std::string function;
   Bytes program;
 };
-// The pipeline `graph` (Dataset::serialize()) with programs that were made later, as
-// load_shipped() reads it (docs/formats/pipeline.md).
+// The bytes of Dataset::serialize() with programs that were traced later, for load_shipped()
+// (docs/formats/pipeline.md).
 COHORT_API Bytes with_programs(const Bytes& graph, const std::vector<FunctionProgram>& programs);
 
-// The pipeline of with_programs()' bytes, or serialize()'s, whose functions ask `supply` for
-// programs that they lack, from supply->start() on. It may be started again, when the one before
-// has gone: the programs stay. Throws data_loss for other bytes.
+// Reads the bytes of with_programs() or Dataset::serialize(). The dataset's functions request
+// missing programs from `supply` once supply->start() was called. The dataset may be run again
+// after the previous run is destroyed; `supply` keeps the programs. data_loss for other bytes.
 COHORT_API Dataset load_shipped(std::span<const std::byte> bytes,
                                 const std::shared_ptr<ProgramSupply>& supply);
 

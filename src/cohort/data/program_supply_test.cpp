@@ -30,7 +30,7 @@ struct Question {
   Fields element;
 };
 
-// From the pipeline's threads to the test's. Thread-safe.
+// Passes requests from the pipeline's threads to the test's thread. Thread-safe.
 class Questions {
  public:
   void put(Question question) {
@@ -86,7 +86,7 @@ const bool kIsRegistered = [] {
   return true;
 }();
 
-// Rows of 0, 1, … that are cut where the first zero of a mask is: vectors of other lengths.
+// Vectors of these lengths, at most 8: the first numbers of 0 … 7, of 8 … 15, and so on.
 Dataset vectors(const std::vector<std::int64_t>& lengths) {
   const auto count = static_cast<std::int64_t>(lengths.size());
   const at::Tensor rows = at::arange(count * 8).view({count, 8});
@@ -97,7 +97,7 @@ Dataset vectors(const std::vector<std::int64_t>& lengths) {
 
 class ProgramSupplyTest : public ::testing::Test {
  protected:
-  // As text, each element or the error in its place.
+  // The elements as text, with errors in their places.
   std::vector<std::string> all_of(ElementSource& source) {
     std::vector<std::string> elements;
     Fields fields;
@@ -111,7 +111,7 @@ class ProgramSupplyTest : public ::testing::Test {
       }
     }
   }
-  // What a worker draws while this thread traces, as that of a coordinator's caller.
+  // The elements that a worker draws while this thread, as the coordinator, traces programs.
   std::vector<std::string> shipped(const Dataset& dataset) {
     const auto sent = ship_to_workers({dataset}).front();
     Questions questions;
@@ -177,7 +177,7 @@ TEST_F(ProgramSupplyTest, AFunctionInsideADatasetFunctionIsNamedByItsStep) {
   EXPECT_FALSE(asked.empty());
 }
 
-// Its value would be that of the element for which it was traced.
+// The traced program would contain the value of the element for which it was traced.
 TEST_F(ProgramSupplyTest, AFunctionThatReadsTheElementAroundItIsRefused) {
   const Dataset dataset = vectors(lengths).flat_map([](const at::Tensor& x) {
     const double first = x.numel() > 0 ? x.flatten()[0].item().toDouble() : 0.0;
@@ -199,7 +199,7 @@ TEST_F(ProgramSupplyTest, WhatTheFunctionThrowsIsTheErrorOfItsElement) {
   EXPECT_EQ(shipped(dataset.ignore_errors()).size(), 2U) << "as here";
 }
 
-// It was taken for bad data, and the element was missing without a word.
+// Once ignore_errors() took it for bad data and silently dropped the element.
 TEST_F(ProgramSupplyTest, ElementsWithoutAProgramAreNotIgnored) {
   const Dataset dataset =
       vectors({3, 4})
@@ -211,7 +211,7 @@ TEST_F(ProgramSupplyTest, ElementsWithoutAProgramAreNotIgnored) {
                                                               "element int64[4]")));
 }
 
-// Its fields would be taken for those of the first one.
+// Its fields would be taken for fields of the first program's structure.
 TEST_F(ProgramSupplyTest, AResultOfAnotherStructureIsRefused) {
   const std::vector<std::string> drawn = shipped(vectors({3, 4}).map([](const at::Tensor& x) {
     return x.size(0) == 4 ? Nest::map({{"a", x}, {"b", x + 1}}) : Nest::tuple({x, x + 1});
@@ -277,7 +277,7 @@ TEST_F(ProgramSupplyTest, BytesThatAreNoProgramAreRefused) {
     EXPECT_THROW(sent->name_of(function), Error) << function;
 }
 
-// Where nobody can be asked, the error names both shapes and what to do.
+// Without a ProgramSupply, the error names both shapes and the remedy.
 TEST_F(ProgramSupplyTest, WithoutOneTheErrorNamesTheShapesAndPaddedBatch) {
   const Dataset read = Dataset::deserialize(
       vectors({3, 4}).map([](const at::Tensor& x) { return x + 1; }).serialize());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pipelines of random ops: a position taken anywhere goes on with exactly what would have come.
+// Pipelines of random ops: from any saved position, an iterator yields exactly the elements that
+// would have followed.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -17,9 +18,9 @@ namespace {
 
 using Items = std::vector<std::string>;
 
-constexpr std::size_t kItemsMax = 48;  // of a pipeline: positions are tried at each
+constexpr std::size_t kItemsMax = 48;  // of a pipeline; a position is tested at each
 
-// Makes the same pipeline each time it is made with the same seed and files.
+// Makes a random pipeline. Two makers with the same seed and files make the same one.
 class Maker {
  public:
   Maker(unsigned seed, const Items& files) : random_(seed), files_(files) {}
@@ -40,7 +41,7 @@ class Maker {
   }
 
   const std::string& text() const { return text_; }
-  // Two that are built alike yield alike.
+  // Whether two pipelines of the same seed yield the same elements.
   bool is_reproducible() const { return is_reproducible_; }
 
  private:
@@ -54,7 +55,7 @@ class Maker {
     text_ += (text_.empty() ? "" : " ") + std::string(op);
     return dataset;
   }
-  // Not in the order in which calls end: the test compares orders.
+  // Deterministic, since the test compares orders.
   std::int64_t calls() { return std::array<std::int64_t, 4>{0, 1, 3, kAutotune}[drawn(0, 3)]; }
 
   static at::Tensor next(at::Tensor x) { return x + 1; }
@@ -73,7 +74,7 @@ class Maker {
   }
   static at::Tensor rest_of_three(at::Tensor x) { return x % 3; }
 
-  // Scalars, as all ops between make of scalars.
+  // A dataset of scalars; all later ops but the last make scalars from scalars.
   Dataset source() {
     const std::int64_t count = drawn(0, 14);
     switch (drawn(0, 3)) {
@@ -200,7 +201,7 @@ class RandomPipeline : public ::testing::TestWithParam<unsigned> {
   Items files_;
 };
 
-// The other iterator's pipeline is built anew, as in another process.
+// The other iterator's pipeline is built again, as in another process.
 TEST_P(RandomPipeline, GoesOnFromEveryPosition) {
   Maker maker = this->maker();
   const Items whole = elements_of(maker.pipeline(), kItemsMax);
@@ -220,7 +221,7 @@ TEST_P(RandomPipeline, GoesOnFromEveryPosition) {
   }
 }
 
-// An iterator that is somewhere else goes back and forth.
+// Restores positions in an iterator that is at another position, before or after it.
 TEST_P(RandomPipeline, IsTakenUpByAnIteratorThatIsElsewhere) {
   Maker maker = this->maker();
   const Dataset dataset = maker.pipeline();

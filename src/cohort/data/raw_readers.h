@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The low-level readers over a list of names of their own. What the public methods of Dataset make
-// of a list can be sharded by file; these are sources that auto-sharding by file refuses.
+// File readers that hold their list of file names in the op itself. Auto-sharding by file refuses
+// them, whereas it can shard the readers that the methods of Dataset make from a list.
 #pragma once
 
 #include "cohort/core/export.h"

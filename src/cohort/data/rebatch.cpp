@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kUnknownBatch = -1;
 
-// What the specs say: nullopt where a first size is not static.
+// The batch size in the spec; nullopt if a first size is not static.
 std::optional<std::int64_t> batch_of_spec(const ElementSpec& spec) {
   std::optional<std::int64_t> common;
   bool is_known = true;
@@ -45,7 +45,7 @@ std::int64_t common_batch(const Node& node) {
   return common.value_or(kUnknownBatch);
 }
 
-// The outermost batch counts.
+// The batch size of the batch op nearest to the sink.
 std::int64_t batch_of_ops(const Node& node) {
   const Op* op = find_op(node.op());
   switch (op == nullptr ? BatchRule::unknown : op->batch_rule) {
@@ -70,7 +70,7 @@ void check(const RebatchPlan& plan) {
                plan.worker);
 }
 
-// Mini-batches dealt out by number must be the same stream on every worker.
+// If mini-batches are sharded by number, every worker must use the same list of sizes.
 std::vector<std::int64_t> sizes_for(const Dataset& dataset, const RebatchPlan& plan,
                                     RebatchMode mode, std::int64_t global_batch) {
   const bool is_dealt_out =

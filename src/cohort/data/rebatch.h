@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A global batch cut for replicas (spec 3.3, 3.4): what its size is, and which sizes each worker's
-// mini-batches have.
+// Divides global batches into mini-batches for replicas (spec 3.3, 3.4).
 #pragma once
 
 #include <cstdint>
@@ -13,29 +12,30 @@
 
 namespace cohort {
 
-// Sizes of the mini-batches of one worker, step by step, replica by replica; repeated for ever. In
-// every step those of all workers add up to the global batch, and no two differ by more than one.
+// The sizes of one worker's mini-batches, ordered by step and then by replica, as a cyclic list. In
+// every step the sizes of all workers add up to the global batch and differ by at most 1.
 COHORT_API std::vector<std::int64_t> rebatch_sizes(std::int64_t global_batch, std::int64_t workers,
                                                    std::int64_t replicas_per_worker,
                                                    std::int64_t worker);
 
-// The size of the dataset's batches; -1 where neither its spec nor its ops tell. invalid_argument
-// for elements with scalars: they are not batched.
+// The size of the dataset's batches; -1 if neither its spec nor its ops determine it.
+// invalid_argument if elements have a scalar field, since then they are not batches.
 COHORT_API std::int64_t infer_batch_size(const Dataset& dataset);
 
 struct RebatchPlan {
   std::int64_t workers = 1;
   std::int64_t worker = 0;
   std::int64_t replicas_per_worker = 1;
-  std::optional<RebatchMode> mode = {};        // in place of the dataset's own
-  std::optional<AutoShardPolicy> policy = {};  // that auto_shard will be told
+  std::optional<RebatchMode> mode = {};  // overrides the dataset's own
+  // As they will be passed to auto_shard().
+  std::optional<AutoShardPolicy> policy = {};
   std::optional<TooFewFiles> too_few_files = {};
-  // A thread makes a mini-batch a replica ahead.
+  // Whether a thread computes one mini-batch per replica ahead.
   bool prefetch = true;
 };
 
-// The dataset with its global batches cut into mini-batches for all replicas; to be given to
-// auto_shard with `workers` and `worker`. The dataset itself for one replica.
+// The dataset with its global batches divided into mini-batches for all replicas; pass it to
+// auto_shard() with `workers` and `worker`. Returns the dataset itself for one replica.
 COHORT_API Dataset rebatch_for(const Dataset& dataset, const RebatchPlan& plan);
 
 }  // namespace cohort

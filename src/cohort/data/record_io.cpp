@@ -34,7 +34,7 @@ RecordWriter::RecordWriter(const std::string& path, Compression compression)
 RecordWriter::~RecordWriter() {
   try {
     close();
-  } catch (...) {  // NOLINT: who wants to know calls close()
+  } catch (...) {  // NOLINT: call close() to see errors
   }
 }
 

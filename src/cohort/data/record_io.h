@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Record files (TFRecord): byte strings with checksums, one behind the other.
+// Record files (TFRecord): a sequence of byte strings with checksums.
 //
 //   RecordWriter writer("train.tfrecord");
 //   writer.write(example.serialize());
@@ -7,7 +7,7 @@
 //   RecordReader reader("train.tfrecord");
 //   while (const auto record = reader.next()) …
 //
-// Bytes: docs/formats/record.md. Offsets count unpacked bytes.
+// Format: docs/formats/record.md. Offsets count uncompressed bytes.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,14 @@ namespace cohort {
 // Used from one thread at a time.
 class COHORT_API RecordWriter {
  public:
-  // A file that is there already is written anew.
+  // Overwrites an existing file.
   explicit RecordWriter(const std::string& path, Compression compression = Compression::none);
-  // Closes; an error is lost, so call close().
+  // Closes the file and ignores errors; call close() to see them.
   ~RecordWriter();
   RecordWriter(const RecordWriter&) = delete;
   RecordWriter& operator=(const RecordWriter&) = delete;
 
-  // Each is failed_precondition after close(), which may be called again.
+  // After close(), write() and flush() are failed_precondition, and close() does nothing.
   void write(std::string_view record);
   void flush();  // to the operating system
   void close();
@@ -56,15 +56,15 @@ class COHORT_API RecordReader {
   RecordReader& operator=(const RecordReader&) = delete;
 
   // The next record, valid until the next call; nullopt at the end. data_loss, naming file and
-  // byte, for a bad one: the position stays, and another call reads it again.
+  // offset, for a bad record; the position stays, so the next call fails again.
   std::optional<std::string_view> next();
-  // Passes over records without looking at their data; how many there were.
+  // Skips records without checking their data. Returns how many it skipped, fewer only at the end.
   std::size_t skip(std::size_t count);
   // Where the next record begins.
   std::uint64_t offset() const;
-  // Goes on at a record's offset, as offset() gave it.
+  // Continues at an offset that offset() returned.
   void seek(std::uint64_t offset);
-  // The record at an offset; next() goes on behind it. out_of_range at the end.
+  // The record at an offset; next() continues after it. out_of_range at the end.
   std::string_view read_at(std::uint64_t offset);
 
  private:
@@ -72,10 +72,10 @@ class COHORT_API RecordReader {
   std::unique_ptr<Input> input_;
 };
 
-// Where each record of an unpacked file begins, by its headers alone.
+// The offset of each record of an uncompressed file. Reads only the record headers.
 COHORT_API std::vector<std::uint64_t> record_offsets(const std::string& path);
-// Writes `path`.index: with it, a pipeline reads the records it wants and no others. How many
-// records there are.
+// Writes `path`.index, with which a pipeline reads only the records that it needs. Returns the
+// number of records.
 COHORT_API std::uint64_t write_record_index(const std::string& path);
 
 }  // namespace cohort

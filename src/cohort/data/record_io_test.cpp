@@ -45,7 +45,6 @@ class RecordIo : public ::testing::Test {
   ScratchDirectory directory_;
 };
 
-// Of every length around where another way of summing begins.
 TEST(MaskedCrc, IsThatOfRecordFiles) { EXPECT_EQ(masked(crc32c("a")), 0x28e46e78U); }
 
 TEST_F(RecordIo, WritesTheBytesOfTheFormat) {
@@ -97,7 +96,7 @@ TEST_F(RecordIo, NamesATruncatedRecord) {
 TEST_F(RecordIo, AllocatesNothingForALengthThatIsNotThere) {
   char header[12];
   for (const std::uint64_t length : {std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
-    // A whole header with its right checksum, and no data.
+    // A complete header with a valid checksum, and no data.
     std::memcpy(header, &length, 8);
     const std::uint32_t crc = masked(crc32c({header, 8}));
     std::memcpy(header + 8, &crc, 4);
@@ -143,10 +142,10 @@ TEST_F(RecordIo, RefusesToWriteWhenClosed) {
   EXPECT_EQ(error_of([&] { writer.flush(); }).code(), ErrorCode::failed_precondition);
 }
 
-// What was left of a failed write was once written again by the next.
+// The rest of a failed write was once written again by the next write.
 TEST_F(RecordIo, WritesNothingBehindAFailedWrite) {
   std::mt19937 random(1);
-  std::string record(1 << 20, '\0');  // packs badly
+  std::string record(1 << 20, '\0');  // compresses badly
   for (char& c : record) c = static_cast<char>(random());
   for (const Compression compression : {Compression::none, Compression::zlib}) {
     RecordWriter writer("/dev/full", compression);
@@ -225,7 +224,7 @@ TEST_F(RecordIo, NoticesADamagedIndex) {
   }
 }
 
-// Offsets near 2^64 once passed, as their records' ends wrapped around.
+// Offsets near 2^64 were once accepted, since the ends of their records wrapped around.
 TEST_F(RecordIo, NoticesAnIndexOfImpossibleOffsets) {
   const std::string path = directory_.file("impossible");
   for (const std::uint64_t offset :

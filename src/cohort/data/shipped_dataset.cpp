@@ -24,7 +24,7 @@ namespace {
                         function.substr(0, 64), "'; run the same release of Cohort on every task");
 }
 
-// "4.0" as 4 and 0.
+// Parses "4.0" to 4 and 0.
 std::vector<std::size_t> numbers_of(const std::string& function) {
   std::vector<std::size_t> numbers;
   const char* next = function.data();
@@ -85,7 +85,7 @@ std::string ShippedDataset::name_of(const std::string& function) const {
   return map_function_of(*nodes_of(function).front())->name();
 }
 
-// What a program holds as constants must be what the programs before it hold.
+// All programs of a function must hold the same values of captured tensors.
 void ShippedDataset::check_current(const std::string& function) const {
   const auto& frozen = frozen_.at(numbers_of(function).front());
   const bool is_current =
@@ -97,8 +97,8 @@ void ShippedDataset::check_current(const std::string& function) const {
                "needs another trace, which would see the new values; capture a clone()");
 }
 
-// Of one inside a dataset function: where two of its graphs have different programs, these depend
-// on the element that the graphs were made of.
+// Traces the function in each of `nodes`. For a function inside a dataset function these belong to
+// different graphs; if their programs differ, they depend on the outer element, which is an error.
 Bytes ShippedDataset::trace_alike(const Nodes& nodes, const Fields& element) const {
   std::optional<Bytes> program;
   for (const NodePtr& node : nodes) {
@@ -131,7 +131,7 @@ Bytes ShippedDataset::trace(const std::string& function, const Fields& element) 
       "tracing '" + fn.name() + "' for an element " + describe(specs_of(element));
   const function::TracingModeScope mode(mode_);
   Nest result;
-  try {  // as where the pipeline was built
+  try {  // without gradients, as a running pipeline calls it
     const c10::NoGradGuard no_grad;
     result = fn.call(first.input().structure(), element, 0).structure;
   } catch (...) {

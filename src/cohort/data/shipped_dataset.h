@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A dataset that was shipped to workers, with the C++ functions that its bytes were traced from.
+// A dataset that was sent to workers, with the C++ functions that its bytes were traced from.
 #pragma once
 
 #include <map>
@@ -21,18 +21,18 @@ namespace cohort::data {
 // run the pipeline (ProgramSupply). Thread-safe.
 class COHORT_API ShippedDataset {
  public:
-  // Of each op of the graph: what its functions' programs hold as constants.
+  // For each op of the graph, the tensors that its functions' programs hold as constants.
   using Frozen = std::vector<std::vector<function::FrozenTensor>>;
 
   ShippedDataset(Dataset dataset, Bytes bytes, Frozen frozen);
 
   const Bytes& bytes() const { return bytes_; }
-  // The name that the user gave the function. data_loss for one that the bytes do not have.
+  // The user's name of the function. data_loss if the bytes have no such function.
   std::string name_of(const std::string& function) const;
-  // A program of the function for elements of the specs of `element`, traced on this thread in the
-  // modes of the thread that shipped the dataset. Throws what the function throws for this element,
-  // with the cause `application`; every other error has the cause `closure_input`: the function
-  // cannot be traced for it, or a tensor that it captures was written to since.
+  // Traces the function for elements with the specs of `element`, on this thread but in the tracing
+  // modes of the thread that created this object. Throws the function's own error for this element
+  // with the cause `application`. Every other error has the cause `closure_input`: the function
+  // cannot be traced, or a tensor that it captures was modified since it was first traced.
   Bytes trace(const std::string& function, const Fields& element) const;
 
  private:
@@ -46,13 +46,13 @@ class COHORT_API ShippedDataset {
   const function::TracingMode mode_;
   mutable Mutex mutex_;  // held while a function is traced
   mutable Frozen frozen_ COHORT_GUARDED_BY(mutex_);
-  // The op that has the function; of one inside a dataset function that of several of its graphs,
-  // made of different elements.
+  // The op of each function. For a function inside a dataset function, that op in several graphs,
+  // made for different elements.
   mutable std::map<std::string, Nodes> nodes_ COHORT_GUARDED_BY(mutex_);
 };
 
-// Dataset::serialize() for workers of the same job, a dataset each: warns of state that the bytes
-// leave behind (ExternalStatePolicy), once for all, whatever the datasets' own policy says, as all
+// Serializes one dataset per worker. If functions have state that the bytes do not contain
+// (ExternalStatePolicy), it warns once for all datasets and ignores their own policy, as all
 // distribution does (spec 1.3).
 COHORT_API std::vector<std::shared_ptr<const ShippedDataset>> ship_to_workers(
     const std::vector<Dataset>& datasets);

@@ -10,7 +10,7 @@
 namespace cohort::data {
 namespace {
 
-// Whether there are strings below `nest`; appends the steps to the first.
+// Whether `nest` contains strings; appends the path to the first ones to `steps`.
 bool leads_to_strings(const Nest& nest, std::vector<FieldPath::Step>& steps) {
   if (nest.is_leaf()) return nest.is_tensor() && StringTensor::is(nest.tensor());
   if (nest.kind() == Nest::Kind::map) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A C++ function of numbers, for elements that are scalars: run over whole batches, with no tensor
-// and no indirect call an element.
+// A C++ function of numbers, for elements that are scalars. It runs over whole batches, without a
+// tensor or an indirect call per element.
 //
 //   Dataset::range(n).map([](std::int64_t x) { return x + 1; }).batch(128)
 #pragma once
@@ -35,7 +35,7 @@ struct AreNumbers<std::pair<A, B>> : AreNumbers<std::tuple<A, B>> {};
 template <class R>
 using ResultTuple = std::conditional_t<kIsNumber<R>, std::tuple<R>, R>;
 
-// Takes numbers and returns a number, or a tuple or pair of some.
+// Takes numbers and returns a number, or a tuple or pair of numbers.
 template <class F>
 concept TypedCallable =
     function::HasOneSignature<F> && AreNumbers<typename function::Signature<F>::Arguments>::value &&
@@ -43,8 +43,8 @@ concept TypedCallable =
 
 // Immutable. As thread-safe as the function.
 struct COHORT_API TypedFunction {
-  // Calls the function for rows *next to count - 1, of one contiguous column a parameter and a
-  // result; *next is the row it is at, also when the function throws.
+  // Calls the function for the rows *next to count - 1. There is one contiguous column for each
+  // parameter and each result. *next is the current row, also if the function throws.
   using Loop = std::function<void(const void* const* inputs, void* const* outputs,
                                   std::int64_t count, std::int64_t* next)>;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which arguments a parameter takes.
+// Which arguments a parameter accepts.
 #include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ TEST(FunctionArguments, NumbersConvertAsInCpp) {
   EXPECT_EQ(Function([](std::uint8_t n) { return int{n}; })(255).integer(), 255);
 }
 
-// An int took the lowest 32 bits of what did not fit.
+// An int got the lowest 32 bits of a number that did not fit.
 TEST(FunctionArguments, NumbersThatDoNotFitAreRefused) {
   const Function narrow([](int n) { return n; }), unsigned_one([](std::uint32_t n) { return n; });
   EXPECT_EQ(narrow(std::numeric_limits<int>::max()).integer(), std::numeric_limits<int>::max());
@@ -45,7 +45,8 @@ TEST(FunctionArguments, AnErrorNamesTheArgument) {
   }
 }
 
-// It said "[core.nest] expected int, got text; ask kind() first": neither function nor argument.
+// The error was "[core.nest] expected int, got text; ask kind() first", without the function and
+// the argument.
 TEST(FunctionArguments, OfAnotherTypeAreRefusedWithFunctionPositionAndBothTypes) {
   const Function step([](at::Tensor, std::int64_t, bool, double, const std::string&) {},
                       {.name = "train_step"});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns at LibTorch's default CPU generator.
+// The lock of LibTorch's default CPU generator.
 #pragma once
 
 #include <mutex>
@@ -8,8 +8,8 @@
 
 namespace cohort {
 
-// Held by whoever seeds the generator for a while and puts its state back: two at once would put
-// back each other's. A thread may take it again.
+// Hold this lock while you seed the generator and until you restore its state: two threads at once
+// would restore each other's state. A thread that holds it may lock it again.
 [[nodiscard]] COHORT_API std::unique_lock<std::recursive_mutex> lock_default_generator();
 
 }  // namespace cohort

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor that a trace met outside the function's arguments and variables: its values are part of
-// the program, and whether they are still its values can be asked.
+// A tensor that a trace read although it is neither an argument nor a variable of the function. The
+// program has its values as a constant; is_current() tells whether the tensor still has them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,10 +21,10 @@ class COHORT_API FrozenTensor {
  public:
   explicit FrozenTensor(const at::Tensor& tensor);
 
-  // Of the tensor, or of its memory where the tensor was a temporary one (data()).
+  // Whether the tensor exists, or its memory where the tensor was a temporary one (data()).
   bool is_alive() const;
-  // It lives in the same memory and shape, nobody has written to it by LibTorch's count of writes,
-  // and it holds the same bytes: all are read, 64 KiB in about 3 us.
+  // Whether the tensor has the same memory, shape, version (LibTorch's count of writes) and bytes.
+  // Reads all bytes, 64 KiB in about 3 us.
   bool is_current() const;
 
  private:

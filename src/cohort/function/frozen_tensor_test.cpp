@@ -28,7 +28,7 @@ TEST(FrozenTensorTest, AWriteAndTheEndOfTheTensorAreSeen) {
   }
 }
 
-// LibTorch's count of writes knows none of these.
+// LibTorch's version counter does not count these writes.
 TEST(FrozenTensorTest, WritesThroughPointersAndToDataAreSeen) {
   for (const std::int64_t size : {3, 256, 257, 16000}) {
     at::Tensor x = at::ones({size});

@@ -7,7 +7,7 @@ namespace cohort {
 namespace function {
 namespace {
 
-// A number that changes from call to call makes a trace of each.
+// There may be many traces: a number that changes at each call makes one per call.
 constexpr std::size_t kListingsMax = 16;
 
 }  // namespace

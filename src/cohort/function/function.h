@@ -1,46 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step that can run anywhere (tf.function): a C++ callable traced once a signature, or a function
-// registered by name:
+// A step that can run on any worker (tf.function): a C++ callable that is traced once per
+// signature, or a function registered by name:
 //   cohort::Function step([&](cohort::Iterator& it) { … return loss; });
 //
 // Parameters may be at::Tensor, double, float, integers, bool, std::string, Nest and
 // cohort::Iterator&. A number that is passed for an at::Tensor parameter becomes a 0-dim tensor. A
-// double, float, integer, bool or string parameter is part of the signature: each new value is a
-// trace of its own, so declare what changes (a learning rate) as at::Tensor. Numbers travel as
-// double and std::int64_t: a float parameter takes the nearest float, an integer parameter an
-// argument that fits it (std::size_t: below 2^63), and another is invalid_argument, as an argument
-// of another kind is. Part of the signature are also
-// grad mode and autocast of the thread that schedules it, the default dtype, and the requires_grad
-// flags of the variables that the step uses.
+// double, float, integer, bool or string parameter is part of the signature: each new value causes
+// a new trace, so declare a value that changes (a learning rate) as at::Tensor. Numbers are sent as
+// double and std::int64_t. A float parameter gets the nearest float. An integer that does not fit
+// its parameter (std::size_t: below 2^63), or an argument of another kind, is invalid_argument. The
+// signature also includes the grad mode and autocast of the thread that schedules the step, the
+// default dtype, and the requires_grad flags of the variables that the step uses.
 //
-// WHAT A TRACE FREEZES. The C++ code runs when the step is traced, not at each call:
+// VALUES THAT A TRACE FREEZES. The C++ code runs when the step is traced, not at each call:
 // - A tensor that the callable captures (neither argument nor variable) is a constant of the
-//   program. It is watched: after a write to it, to its data() too, or when it is gone, the next
-//   schedule traces the step again.
+//   program. It is watched: after a write to it, also through its data(), or after its destruction,
+//   the next schedule() traces the step again.
 // - A number, bool or string that the callable captures is frozen, and a change of it CANNOT be
-//   seen. Neither can a handle (of a tensor, a Variable, an optimizer) that is set to another one
-//   while the old one lives elsewhere, nor a hook that is registered on a variable later. Pass such
-//   values as arguments, or make them variables; use another Function for another optimizer.
-// - What the code reads past LibTorch's operators (`if (*x.data_ptr<float>() > 100)`, whether two
-//   arguments are one tensor) is refused where the two passes of a trace differ in it, and frozen
-//   where they do not.
-// - A tensor that the step leaves outside (`losses.push_back(loss)`) has the values of the trace's
+//   detected. Neither can the change of a handle (of a tensor, a Variable, an optimizer) to another
+//   object while the old one still exists, nor a hook that is registered on a variable later. Pass
+//   such values as arguments, or make them variables; use another Function for another optimizer.
+// - A value that the code reads without a LibTorch operator (`if (*x.data_ptr<float>() > 100)`,
+//   whether two arguments are one tensor) is frozen. If the two passes of a trace differ because of
+//   it, the step is refused.
+// - A tensor that the step stores outside (`losses.push_back(loss)`) has the values of the trace's
 //   example; that is logged once. Return it, and fetch() the result.
 // - Elements of other shapes need another trace, which runs in a later schedule(), join() or
-//   fetch(). What only that trace reads (a captured tensor or number) has its value of then;
-//   optimizers' learning rates have theirs of the schedule().
-// - LibTorch's settings of a process (setFlushDenormal(), setUserEnabledMkldnn()) are the worker's.
-// - train() and eval() inside a step hold for that step alone: each begins in the mode in which its
-//   module was replicated. Of a module that is not replicated, call them first in every Function.
+//   fetch(). A captured tensor or number that only that trace reads has its value at that time; the
+//   learning rate of an optimizer has its value at the schedule().
+// - LibTorch's process-wide settings (setFlushDenormal(), setUserEnabledMkldnn()) are the worker's.
+// - train() and eval() inside a step affect only that step: each step begins in the mode in which
+//   its module was replicated. For a module that is not replicated, call them first in every
+//   Function.
 // The result is void, a tensor, a host value, a Nest, or a tuple, pair or vector of those.
-// What the callable captures by reference must outlive the last schedule(), join() and fetch():
-// they may trace it. Tensors enter in row-major order: for torch's channels_last, permute() inside.
+// Objects that the callable captures by reference must outlive the last schedule(), join() and
+// fetch(), which may trace it. Tensors arrive in row-major order: for torch's channels_last,
+// permute() inside.
 //
-// Inside a step, what it reads after an update of a variable is the updated value; on parameter
+// Inside a step, a read of a variable after its update returns the updated value; on parameter
 // servers each such read after updates costs a round trip. A buffer that the step writes in place
-// is one for all workers: docs/modules.md says how their writes are joined, and where the last
-// writer wins. Its graph ends with the call: values that require a gradient are detached first, or
-// the step is refused.
+// is shared by all workers: docs/modules.md says how their writes are combined, and where the last
+// write wins. The buffer's autograd graph ends with the call: detach a value that requires a
+// gradient before you write it, or the step is refused.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -72,8 +73,8 @@ struct FunctionOptions {
 
 namespace function {
 
-// How a parameter of type T is taken from an argument; kType is for messages. Iterator adds its own
-// in data/iterator.h.
+// Converts an argument to a parameter of type T; kType is for messages. The one for Iterator is in
+// data/iterator.h.
 template <class T>
 struct Argument;
 template <>
@@ -121,7 +122,7 @@ template <>
 struct Argument<std::string> {
   static constexpr std::string_view kType = "a text";
   static bool takes(const Nest& n) { return n.kind() == Nest::Kind::text || n.is_tensor(); }
-  // An element's scalar string comes as a tensor.
+  // A scalar string of an element is a tensor.
   static std::string from(const Nest& n) {
     return n.is_tensor() ? std::string(n.strings().value()) : n.text();
   }
@@ -149,13 +150,15 @@ concept HasArgument = requires(const Nest& n) {
   Argument<T>::from(n);
 };
 
-// Of a value that becomes a Nest by itself. A pointer, which would become a bool, does not.
+// Whether T converts to a Nest. A pointer to anything but characters does not count: it would
+// become a bool.
 template <class T>
 inline constexpr bool kIsArgument = std::is_constructible_v<Nest, T> &&
                                     (!std::is_pointer_v<std::decay_t<T>> ||
                                      std::is_convertible_v<T, const char*>);
 
-// What a callable takes and gives; not for generic lambdas, whose operator() has no one signature.
+// The parameters and the result of a callable. Not for generic lambdas, whose operator() has no
+// single signature.
 template <class F>
 struct Signature : Signature<decltype(&F::operator())> {};
 template <class R, class... A>
@@ -178,7 +181,7 @@ concept HasOneSignature = std::is_pointer_v<F> || requires {
   &F::operator();
 };
 
-// What result_of() takes.
+// Whether result_of() accepts a T.
 template <class T>
 constexpr bool is_result() {
   if constexpr (std::is_void_v<T> || kIsArgument<T>) {
@@ -232,14 +235,14 @@ constexpr bool takes_arguments() {
   (std::make_index_sequence<std::tuple_size_v<Arguments>>{});
 }
 
-// What is known of a function from its traces. Thread-safe.
+// Notes on the traces of a function. Thread-safe.
 class COHORT_API TraceNotes {
  public:
-  // The program of one more trace, as text; only the newest ones are kept.
+  // Adds the program of a trace, as text; only the newest 16 are kept.
   void add(std::string listing);
-  // All that are kept, oldest first; empty before the first trace.
+  // All programs that are kept, oldest first; empty before the first trace.
   std::string programs() const;
-  // True once each.
+  // Each returns true only once.
   bool may_warn_of_gradients() { return !has_warned_.exchange(true); }
   bool may_warn_of_escapes() { return !has_warned_of_escapes_.exchange(true); }
 
@@ -295,8 +298,8 @@ Body erase(F fn, std::string name) {
 
 }  // namespace function
 
-// A shared handle; copies are the same function. Thread-safe but for operator(), which runs the
-// callable as it is.
+// A shared handle; copies are the same function. Thread-safe except for operator() and call(),
+// which run the callable without a lock.
 class COHORT_API Function {
  public:
   struct State {
@@ -304,7 +307,7 @@ class COHORT_API Function {
     std::string registered_name;  // not empty: body is empty
     function::Body body;
     std::size_t arity = 0;
-    // For each parameter: it is an at::Tensor.
+    // For each parameter, whether it is an at::Tensor.
     std::vector<bool> takes_tensor;
     const std::shared_ptr<function::TraceNotes> notes = std::make_shared<function::TraceNotes>();
   };
@@ -335,11 +338,10 @@ class COHORT_API Function {
       state_ = std::move(state);
     }
   }
-  // A function the servers know by name (function/registry.h): the way out for code that cannot be
-  // traced.
+  // A function that the servers know by name (function/registry.h), for code that cannot be traced.
   static Function registered(std::string name);
 
-  // Runs it here and now, untraced.
+  // Runs the callable in this process, without a trace.
   template <class... A>
   Nest operator()(A&&... arguments) const {
     static_assert((function::kIsArgument<A> && ...),
@@ -351,9 +353,9 @@ class COHORT_API Function {
   Nest call(std::span<const Nest> arguments) const;
   // Numbers for at::Tensor parameters become 0-dim tensors, in place: float64, int64 or bool.
   void convert_numbers(std::span<Nest> arguments) const;
-  // The programs that were traced of it, one for each signature and shape of elements: for each
-  // operator a line, with the shapes that it had. failed_precondition before it was scheduled, and
-  // for a registered one.
+  // The programs of the newest traces as text, one for each signature and shape of elements: one
+  // line per operator, with the shapes of its results. Throws failed_precondition before the first
+  // trace, and for a registered function.
   std::string program() const;
   const std::string& name() const { return state_->name; }
   const std::shared_ptr<const State>& state() const { return state_; }

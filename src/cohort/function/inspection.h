@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looking at tensors inside a step, wherever it runs.
+// Prints and checks tensors inside a step, wherever it runs.
 //
 //   cohort::Function step([&](cohort::Iterator& it) {
 //     auto loss = …;
@@ -9,8 +9,8 @@
 //   });
 //
 // Inside a scheduled function both act on the worker, at their place among the operators; nothing
-// is sent to a parameter server for them. Outside of one they act here and at once.
-// invalid_argument for an undefined or sparse tensor.
+// is sent to a parameter server for them. Outside of one they act at once in this process.
+// An undefined or sparse tensor is invalid_argument.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,18 +22,19 @@
 
 namespace cohort {
 
-// A line of the log, whatever its level (but off), with the task, the number of the closure (as
-// often as it is tried), `label`, dtype, shape and the first values.
+// Logs a line, at every log level but off, with the task, the number of the closure, `label`,
+// dtype, shape and the first values. A closure that is retried logs it again.
 COHORT_API void print(const at::Tensor& value, std::string_view label);
 
-// invalid_argument, of application code, when `value` has a NaN or an infinity: in which closure,
-// how many, and where the first one is. The updates of the closure that came before are not sent.
+// Throws invalid_argument with the cause `application` when `value` has a NaN or an infinity. The
+// message says in which closure, how many, and where the first one is. The closure's earlier
+// updates are not sent.
 COHORT_API void check_finite(const at::Tensor& value, std::string_view label);
 
 namespace function {
 
-// For who runs a closure: lines that print() writes on this thread carry its number while the
-// object lives. `function` must live as long.
+// For code that runs a closure: while the object exists, lines that print() writes on this thread
+// have the closure's number. `function` must outlive the object.
 class COHORT_API StepScope {
  public:
   StepScope(std::uint64_t closure, std::string_view function);
@@ -46,7 +47,7 @@ class COHORT_API StepScope {
   const std::string_view function_before_;
 };
 
-// What the operators do when a program runs.
+// The work of the operators when a program runs.
 COHORT_API void print_now(const at::Tensor& value, std::string_view label);
 COHORT_API void check_finite_now(const at::Tensor& value, std::string_view label);
 

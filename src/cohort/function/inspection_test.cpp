@@ -105,7 +105,7 @@ TEST_F(Inspection, TheFirstValueThatIsNotFiniteIsNamed) {
                            "nan, 0, …}; the first one is at [1, 2], float32[] {nan}"));
 }
 
-// It named no closure, so that nobody could tell which one to look at.
+// The error did not name the closure.
 TEST_F(Inspection, AValueThatIsNotFiniteNamesItsClosure) {
   const function::StepScope step(17, "train");
   EXPECT_THAT([] { check_finite(four().log().neg().sqrt(), "loss"); },

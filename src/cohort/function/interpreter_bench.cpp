@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One training step of an MLP, eager and interpreted, and what a program costs when it arrives.
+// One training step of an MLP, eager and interpreted, and the cost of decoding a program.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/linear.h>
@@ -17,7 +17,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// A host for programs that ask nothing of it.
+// A host for programs without effects.
 class NoResources : public ResourceHost {
  public:
   Tensors iterator_next(std::int64_t) override { refuse(); }
@@ -59,7 +59,7 @@ class Mlp {
     return {loss.detach()};
   }
 
-  // Its variables live here: in-place updates of the given tensors.
+  // The variables are local: the program updates the given tensors in place.
   Bytes trace() {
     TraceOptions options;
     options.variable_of = [this](const void* storage) -> const TracedVariable* {

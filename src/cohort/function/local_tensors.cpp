@@ -9,7 +9,7 @@
 namespace cohort::function {
 namespace {
 
-// Outlives variables of static life.
+// Never destroyed, because static variables may be destroyed later.
 struct LocalNames {
   Mutex mutex;
   std::unordered_map<const void*, std::string> by_storage COHORT_GUARDED_BY(mutex);

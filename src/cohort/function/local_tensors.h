@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of variables that live in this process alone, for messages about steps that use one.
+// The names of variables that exist only in this process, for messages about steps that use one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,7 @@
 
 namespace cohort::function {
 
-// While the object lives, the tensor's memory is known by that name. `tensor` must live as long.
+// Registers a name for the tensor's memory while the object exists; `tensor` must outlive it.
 class COHORT_API LocalTensorName {
  public:
   LocalTensorName(const at::Tensor& tensor, std::string name);
@@ -22,7 +22,7 @@ class COHORT_API LocalTensorName {
   const void* const storage_;
 };
 
-// Empty: the memory is no such variable's. Thread-safe.
+// The name that is registered for the tensor's memory; empty if there is none. Thread-safe.
 COHORT_API std::string local_name_of(const at::Tensor& tensor);
 
 }  // namespace cohort::function

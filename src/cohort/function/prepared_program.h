@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A traced function ready to run in a process that has never seen its source.
 //
-//   auto program = PreparedProgram::decode(bytes);     // verified: allow-list, schemas, every
-//   value defined auto outputs = program->run(inputs, variables, host, seed);
+//   // Verifies the allow-list, the schemas, and that every value is defined.
+//   auto program = PreparedProgram::decode(bytes);
+//   auto outputs = program->run(inputs, variables, host, seed);
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,13 +22,13 @@
 
 namespace cohort::function {
 
-// What a program needs and gives.
+// The interface of a program.
 struct ProgramInfo {
   struct Variable {
     std::string name;
     TensorSpec spec;
     bool is_read = true;      // pull its value before running
-    bool is_updated = false;  // some effect op names it
+    bool is_updated = false;  // some effect op updates it
     bool is_handle_only = false;
     bool is_merged = false;  // an effect needs to know which version was pulled
   };

@@ -14,7 +14,7 @@
 
 namespace cohort::function {
 
-// A function, and the calls of it that run. Thread-safe.
+// A function and the number of its running calls. Thread-safe.
 class FunctionRegistration::Entry {
  public:
   Entry(std::string name, RegisteredFunction function)
@@ -25,8 +25,8 @@ class FunctionRegistration::Entry {
     const Call counted(*this);
     return function_(std::move(inputs));
   }
-  // Later calls throw. Waits for those that run, and destroys the function, whose code may be gone
-  // soon; false where one still runs at the deadline.
+  // Makes later calls throw, waits for the running ones, and destroys the function, because its
+  // code may be unloaded next. Returns false if a call still runs at the deadline.
   bool remove(Deadline deadline) noexcept {
     is_removed_ = true;
     const Lock lock(mutex_);
@@ -36,7 +36,8 @@ class FunctionRegistration::Entry {
   }
 
  private:
-  // Counts before it looks, as remove() marks before it counts: one of them sees the other.
+  // Increments the count before it reads is_removed_; remove() sets is_removed_ before it reads the
+  // count. So at least one of them sees the other.
   class Call {
    public:
     explicit Call(Entry& entry) : entry_(entry) {
@@ -65,12 +66,12 @@ class FunctionRegistration::Entry {
   RegisteredFunction function_;
   std::atomic<int> calls_{0};
   std::atomic<bool> is_removed_{false};
-  Mutex mutex_;  // for who waits
+  Mutex mutex_;  // for the wait of remove()
   Condition ended_;
 };
 
-// Process-wide, because registration happens before there is any server to own it. Never destroyed:
-// what it holds may be code of libraries that go before it at exit. Thread-safe.
+// Process-wide, because registration happens before there is any server to own it. Never destroyed,
+// because at exit the code of its functions may be unloaded before it. Thread-safe.
 class Registry {
  public:
   using Entry = FunctionRegistration::Entry;
@@ -139,12 +140,13 @@ class Registry {
   Mutex mutex_;
   std::map<std::string, std::shared_ptr<Entry>, std::less<>> functions_ COHORT_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Entry>> left_
-      COHORT_GUARDED_BY(mutex_);  // with calls that do not end
+      COHORT_GUARDED_BY(mutex_);  // removed, but with calls that do not end
 };
 
 namespace {
 
-// The program itself, and what is linked to it, are never unloaded anyway.
+// Keeps the library of `code` loaded. The program itself, and the libraries linked to it, are never
+// unloaded anyway.
 void keep_loaded(const void* code) noexcept {
   Dl_info library{};
   if (::dladdr(code, &library) == 0 || library.dli_fname == nullptr) return;

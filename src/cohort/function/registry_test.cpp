@@ -81,7 +81,8 @@ TEST(FunctionRegistration, EndsWithItsObject) {
   EXPECT_EQ(call_registered_function("registry_test.leaving", {at::ones({2})}).size(), 1U);
 }
 
-// A server keeps what it has looked up: a call of unloaded code ended the process.
+// A server keeps the function that it has looked up; a call of its unloaded code crashed the
+// process.
 TEST(FunctionRegistration, ACallAfterItsEndNamesTheFunction) {
   RegisteredFunction kept;
   {

@@ -39,12 +39,12 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
   c10::DispatchKeySet rest = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kTraceKey);
   if (Recorder* recorder = active_recorder.load())
     return recorder->on_op(op, rest, stack, __builtin_frame_address(0));
-  // A thread that was started inside a trace outlives it with the trace's key.
+  // A thread that was started inside a trace may outlive it, and still has the trace's key.
   c10::impl::ExcludeDispatchKeyGuard off(kTraceKey);
   op.redispatchBoxed(rest, stack);
 }
 
-// Once a process, and for good: no trace runs while a library is unloaded.
+// Once per process. Never removed: no trace runs while a library is unloaded.
 void install_fallback() {
   static const bool is_installed = [] {
     static torch::Library& library =
@@ -55,7 +55,7 @@ void install_fallback() {
   (void)is_installed;
 }
 
-// Ops of this thread go to `recorder` while it stands.
+// Sends the ops of this thread to `recorder` while the object exists.
 class Recording {
  public:
   Recording(Recorder& recorder, std::shared_ptr<MemoryWatch> memory)
@@ -69,17 +69,17 @@ class Recording {
  private:
   c10::DebugInfoGuard watch_;
   c10::impl::IncludeDispatchKeyGuard on_;
-  // The body may leave another mode behind.
+  // Restores the mode, which the body may change.
   TracingModeScope mode_{TracingMode::current()};
 };
 
-// What one run of the body gave.
+// The results of one run of the body.
 struct Pass {
   Program program;
   std::vector<Op> composite_calls;
   std::vector<at::Tensor> variables;
   std::vector<OldGradient> old_gradients;
-  // Without an error:
+  // Only without an error:
   Program completed;
   ProgramInfo info;
   std::vector<at::Tensor> captured_inputs;
@@ -88,7 +88,7 @@ struct Pass {
   std::vector<std::optional<TensorSpec>> specs;
   bool drops_gradients = false;
   std::string hint;  // for the error when the passes differ
-  // What the body threw, and whether that was the tracer's own refusal.
+  // The exception of the body, and whether it was the tracer's own refusal.
   std::exception_ptr error;
   bool is_refused = false;
   std::optional<OpFailure> op_failure;
@@ -113,7 +113,7 @@ class Passes {
     }
     return pass;
   }
-  // What the passes made, did not return, and still lives. The passes must be over.
+  // Memory that the passes made and did not return, and that still exists. Called after the passes.
   std::vector<ExampleMemory> escaped() const {
     std::vector<ExampleMemory> alive;
     for (const ExampleMemory& one : made_) {
@@ -122,8 +122,8 @@ class Passes {
     }
     return alive;
   }
-  // With other values. Those that the body cannot take, though it does the same up to there, are
-  // replaced by milder ones.
+  // Runs the body with other values. If the body throws for them, but did the same up to there,
+  // tries values that differ less.
   Pass second(const Pass& first) {
     std::optional<Pass> failed;
     for (const Change change : kChanges) {
@@ -136,14 +136,15 @@ class Passes {
     has_other_values_ = true;
     raise(*failed);
   }
-  // What was going on when an error came.
+  // The activity, for the context of an error.
   std::string activity() const {
     return "trace of '" + options_.name + "'" +
            (has_other_values_ ? ", with other values of its arguments, elements and variables"
                               : "");
   }
-  // Where the first pass has left gradients: the next call of an eager function would find them.
-  // The first pass forgets them, since what it holds itself has not escaped.
+  // If the first pass has left gradients, the next call of an eager function would find them:
+  // checks that it would have the same effects. Then drops the gradients from `first`, as memory
+  // that `first` itself holds would count as escaped.
   void expect_no_old_gradients(Pass& first) {
     if (first.old_gradients.empty()) return;
     {
@@ -189,7 +190,7 @@ std::vector<at::Tensor> Passes::inputs_of(Change change) const {
   return values;
 }
 
-// Sums may round otherwise from call to call.
+// Compares with a tolerance, because sums may round differently from call to call.
 bool have_close_values(const std::vector<at::Tensor>& first,
                        const std::vector<at::Tensor>& second) {
   Untraced untraced;
@@ -233,7 +234,7 @@ Pass Passes::run(int number, Change change, const std::vector<at::Tensor>& varia
     pass.frozen = recorder.frozen();
     if (number == 0 && earlier_call == nullptr) pass.old_gradients = recorder.old_gradients();
   } catch (...) {
-    // What passes a refusal on may have packed it into an exception of its own.
+    // Code that caught a refusal may have wrapped it in another exception.
     pass.is_refused = recorder.failure().has_value();
     pass.error =
         pass.is_refused ? std::make_exception_ptr(*recorder.failure()) : std::current_exception();
@@ -252,7 +253,7 @@ Pass Passes::run(int number, Change change, const std::vector<at::Tensor>& varia
   return pass;
 }
 
-// What an operator threw says which, with what, and where it was called.
+// Adds to an operator's exception its name, its inputs, and where it was called.
 void Passes::raise(const Pass& pass) const {
   try {
     std::rethrow_exception(pass.error);
@@ -262,7 +263,7 @@ void Passes::raise(const Pass& pass) const {
     if (!pass.op_failure || !pass.op_failure->explains(error)) throw;
     std::string text = pass.op_failure->text;
     if (options_.names_call_site) text += pass.op_failure->stack.lines();
-    // As of a worker that runs it.
+    // A worker that runs the operator throws the same code and cause.
     throw Error(ErrorCode::invalid_argument, text, ErrorCause::application);
   }
 }
@@ -274,7 +275,7 @@ void Passes::expect_beginning(const Pass& first, const Pass& second) const {
   expect_none(difference, first.hint);
 }
 
-// A gradient of zeros is not the same as none: momentum goes on, weights decay.
+// A gradient of zeros is not the same as none: momentum still acts, and weights decay.
 void Passes::expect_same_effects(const Pass& first, const Pass& next_call) const {
   std::string difference = first_difference_of_effects(first.program, next_call.program);
   if (difference.empty() && !have_close_values(first.outputs, next_call.outputs))
@@ -320,7 +321,7 @@ Traced trace(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor
                "' was to be traced inside another trace; call the function directly there");
   expect_same_specs(inputs, other_inputs, options.name);
   install_fallback();
-  const auto generator_lock = lock_default_generator();  // its state is put back
+  const auto generator_lock = lock_default_generator();  // a trace restores its state
   Lock lock(trace_mutex);
   Passes passes(inputs, other_inputs, body, options);
   try {
@@ -328,7 +329,7 @@ Traced trace(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor
     passes.expect_equal(first, passes.second(first));
     passes.expect_no_old_gradients(first);
     const std::vector<ExampleMemory> escaped = passes.escaped();
-    // Temporary ones of the body are made from what the host has frozen anyway.
+    // The body's temporary tensors are made from host values, which are frozen anyway.
     std::erase_if(first.frozen, [](const FrozenTensor& one) { return !one.is_alive(); });
     return {.bytes = encode(first.completed),
             .info = std::move(first.info),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Running a C++ function once over real tensors and writing down the ATen operators it calls.
+// Runs a C++ function over real tensors and records the ATen operators that it calls.
 //
-// A trace leaves no mark: contents of registered variables, .grad fields and the default
-// generator's state are put back, also when it fails. It runs the body twice, with other values of
-// arguments, drawn elements and variables, and refuses a body whose two op lists differ: the body
-// read some of these values on the host, and the program would have them frozen.
+// A trace restores the contents of registered variables, the .grad fields and the default
+// generator's state, also when it fails. It runs the body a second time with other values of
+// arguments, drawn elements and variables, and refuses a body whose two op lists differ: such a
+// body reads some of these values on the host, and the program would freeze them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,11 +24,12 @@
 
 namespace cohort::function {
 
-// A tensor that the body reads or updates and that lives elsewhere, known by its storage.
+// A variable that the body may read or update. The trace recognises its tensor by the storage.
 struct TracedVariable {
   std::string name;
-  // Updates go to an owner through effect ops. An in-place write of a trainable one is then
-  // refused; of any other (batch-norm statistics) it becomes one assign at the end.
+  // Effect ops send the updates to the variable's owner. An in-place write to a trainable variable
+  // is then refused; the in-place writes to any other (batch-norm statistics) are joined into an
+  // effect: assign, assign_add or merge_average.
   bool is_remote = true;
   bool is_trainable = true;
   bool is_handle_only = false;
@@ -46,13 +47,14 @@ struct TraceOptions {
   // different values.
   std::function<std::vector<at::Tensor>(std::int64_t resource, int draw, int pass)> draw = {};
   std::int64_t constant_bytes_max = 64 << 10;
-  // Gives Traced::listing.
+  // Whether to make Traced::listing.
   bool lists_ops = false;
-  // All variables that variable_of knows: the second pass gives them other values, also those that
-  // the body reads on the host alone. Without them, only those that an op of the first pass uses.
+  // All variables that variable_of knows. The second pass gives them other values, even if the body
+  // reads them only on the host. A variable that is missing here gets other values only if an op of
+  // the first pass uses it.
   std::vector<at::Tensor> variables = {};
-  // Leaves whose .grad field the body may look at before any op uses them (zero_grad): undefined
-  // during the trace, as that of every leaf an op uses.
+  // Leaves whose .grad field the body may read before any op uses them (zero_grad). The trace makes
+  // it undefined at first, as it does for every leaf that an op uses.
   std::vector<at::Tensor> leaves = {};
   // Errors say where the op was called; finding that takes up to a second in a program with much
   // debug information.
@@ -62,29 +64,29 @@ struct TraceOptions {
 struct Traced {
   Bytes bytes;
   ProgramInfo info;
-  // Values read at every call in place of being frozen (learning rates): appended to the inputs in
-  // this order.
+  // Values that are read at every call instead of being frozen (learning rates); they follow the
+  // inputs in this order.
   std::vector<at::Tensor> captured_inputs;
-  // Tensors from outside whose values the program has as constants, and which live on.
+  // Tensors from outside the body whose values are constants of the program, and which still exist.
   std::vector<FrozenTensor> frozen;
-  // What the body returned in the first pass.
+  // The tensors that the body returned in the first pass.
   std::vector<at::Tensor> example_outputs;
-  // The program for people to read, an operator a line.
+  // The program as text, one line per operator.
   std::string listing;
   // The body called backward(), but nothing was updated with a gradient and none was returned.
   bool drops_gradients = false;
-  // Where a tensor comes from that lives on outside of the body, which did not return it, with the
-  // example's values: "aten::mul made it". Empty: there is none.
+  // The origin ("aten::mul made it") of a tensor that the body stored outside without returning it,
+  // and that still has the example's values. Empty: there is none.
   std::string escaped;
 };
 
 using TraceBody = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
 
-// `inputs` and `other_inputs`: equal specs. The second pass changes the values of `inputs` (see
-// internal/tracer/changes.h) and takes `other_inputs` where the body throws for those; where all
-// integers of an input are equal, the values of `other_inputs` come first. Throws invalid_argument
-// naming the op, the reason and the call site. One trace at a time in a process (others wait); a
-// nested one on the same thread is failed_precondition.
+// `inputs` and `other_inputs` have equal specs. The second pass changes the values of `inputs` (see
+// internal/tracer/changes.h), and uses `other_inputs` if the body throws for those. For an input
+// whose integers are all equal it tries the values of `other_inputs` first. Throws invalid_argument
+// that names the op, the reason and the call site. One trace runs at a time in a process (others
+// wait); a nested one on the same thread is failed_precondition.
 COHORT_API Traced trace(const std::vector<at::Tensor>& inputs,
                         const std::vector<at::Tensor>& other_inputs, const TraceBody& body,
                         const TraceOptions& options);
@@ -103,13 +105,13 @@ class COHORT_API Trace {
   virtual void apply(std::string_view rule, const at::Tensor& variable, const at::Tensor& gradient,
                      std::span<const at::Tensor> hyper) = 0;
   virtual void assign(AssignKind kind, const at::Tensor& variable, const at::Tensor& value) = 0;
-  // What inspection.h does where the program runs.
+  // Record the operators of inspection.h.
   virtual void print(std::string_view label, const at::Tensor& value) = 0;
   virtual void check_finite(std::string_view label, const at::Tensor& value) = 0;
   // Marks `value` as read at every call. Must come before its first use in the body. Both passes
-  // see the value it has: others may be reading it.
+  // see its current value, because other threads may be reading it.
   virtual void capture_input(const at::Tensor& value) = 0;
-  // How often this pass was asked with the same key before: numbers the updates of an optimizer.
+  // The number of earlier calls with this key in this pass; it numbers the updates of an optimizer.
   virtual std::size_t next_number(const void* key) = 0;
 };
 

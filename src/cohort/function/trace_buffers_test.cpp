@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers on servers that a step writes in place: what the server is told, so that the writes of
-// several workers can be joined.
+// Buffers on servers that a step writes in place: the effects with which the server combines the
+// writes of several workers.
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-// Keeps what is merged.
+// Keeps the arguments of merge_average().
 class MergingHost final : public ResourceHost {
  public:
   struct Merged {
@@ -66,7 +66,7 @@ class TraceBuffers : public TraceCase {
     return host;
   }
   at::Tensor counter() { return variable("count", torch::zeros({}, torch::kLong)); }
-  // Batch norm's two, of three features.
+  // The running averages of a batch norm of three features.
   void averages() {
     mean_ = variable("mean", normal({3}, 5));
     variance_ = variable("variance", normal({3}, 6).abs());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What errors of a trace say: whose line it was, and what LibTorch's own operators complain about.
+// The texts of a trace's errors: the user's line, and the errors of LibTorch's own operators.
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -41,7 +41,7 @@ class TraceErrors : public TraceCase {
  protected:
   TraceErrors() { options_.names_call_site = true; }
 
-  // The error that tracing `body` gives where one is expected that is not about the trace.
+  // The error of tracing `body`, with its code and cause.
   Error failure(const std::function<at::Tensor(at::Tensor)>& body) {
     try {
       traced({normal({4, 3}, 0)}, {normal({4, 3}, 1)},
@@ -77,7 +77,7 @@ TEST_F(TraceErrors, NameTheUsersLineFirst) {
   EXPECT_THAT(sites_of(text), ContainsRegex("^\n    at [^\n]*branch_on_data[^\n]*" + line));
 }
 
-// They named the library's own sources, which the user can do nothing about.
+// They named the library's own sources, which the user cannot change.
 TEST_F(TraceErrors, NameNoLineOfTheLibrary) {
   const at::Tensor w = at::ones({3});
   const std::string text = refusal([&](at::Tensor x) {
@@ -107,7 +107,7 @@ std::string site_of_stripped(const std::string& strip) {
   return sites_of(text);
 }
 
-// It named what was compiled, as "unity_2_cxx.cxx:?", and the library's functions.
+// The error named the compiled file, such as "unity_2_cxx.cxx:?", and the library's functions.
 TEST_F(TraceErrors, GiveFunctionAndOffsetWithoutDebugInformation) {
   const std::string site = site_of_stripped("strip -g");
   EXPECT_THAT(site, ContainsRegex("^\n    at [^\n]*branch_on_data[^\n]* in "
@@ -155,7 +155,7 @@ TEST_F(TraceErrors, GiveTheOffsetWithoutAddr2line) {
 }
 #endif
 
-// There was LibTorch's sentence alone.
+// The error had only LibTorch's message.
 TEST_F(TraceErrors, OfOperatorsSayWhichAndWithWhat) {
   parameter("w", {5, 2});
   const int line = __LINE__ + 1;
@@ -216,7 +216,7 @@ torch::jit::Module script_module(const std::string& body) {
   return module;
 }
 
-// The interpreter of TorchScript packed the refusal into an error of its own.
+// TorchScript's interpreter wraps the refusal in its own exception.
 TEST_F(TraceErrors, SayThatAScriptModuleRan) {
   torch::jit::Module module =
       script_module("  if bool(x.sum() > 0):\n    x = x + 1\n  return x * 2\n");

@@ -28,7 +28,7 @@ TEST_F(TraceGradients, ThatAreNeverZeroedAreRefused) {
   EXPECT_FALSE(w.grad().defined());
 }
 
-// Some kernels compute otherwise where gradients are off, and backward() runs with them off.
+// Some kernels compute differently when gradients are off, and backward() runs with them off.
 TEST_F(TraceGradients, AreOffForTheOperatorsThatRanSo) {
   at::Tensor w = parameter("w", {3});
   const Traced made = traced({normal({2, 3}, 0)}, {normal({2, 3}, 1)}, [&](const Tensors& in) {
@@ -109,7 +109,8 @@ TEST_F(TraceGradients, ThatAreZeroedAtTheEndAreTraced) {
   });
 }
 
-// From its second call on, an eager function updates a variable with zeros that its first left out.
+// From its second call on, an eager function updates, with zeros, a variable that its first call
+// did not update.
 TEST_F(TraceGradients, ThatAreZeroedButChangeWhatIsUpdatedAreRefused) {
   at::Tensor a = parameter("a", {3}), b = parameter("b", {3});
   const at::Tensor rate = at::full({}, 0.5);
@@ -168,7 +169,7 @@ TEST_F(TraceGradients, SparseOnesAreRefusedToo) {
   EXPECT_EQ(trained(true), "no error");
 }
 
-// Only where gradients are left does the body run once more.
+// The body runs once more only if it leaves gradients.
 TEST_F(TraceGradients, CostAThirdPassOnlyWhereTheyAreLeft) {
   at::Tensor w = parameter("w", {3});
   int calls = 0;

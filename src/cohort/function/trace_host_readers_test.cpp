@@ -54,7 +54,7 @@ TEST_F(TraceHostReaders, CtcLoss) {
                         [](at::Tensor x) { return ctc(x, at::full({2}, 8, at::kLong)); });
 }
 
-// Of constants the shape of every result is the same in every run.
+// If it depends on constants only, the shape of a result is the same in every run.
 TEST_F(TraceHostReaders, ShapesThatDependOnConstants) {
   const at::Tensor mask = at::tensor(std::vector<std::int64_t>{1, 0, 1, 1}).to(at::kBool);
   const auto rows = [](std::uint64_t seed) { return Tensors{normal({4, 3}, seed)}; };
@@ -76,7 +76,7 @@ TEST_F(TraceHostReaders, ShapesThatDependOnConstants) {
   }
 }
 
-// Lengths that an op makes of constants are constants, those of a variable are none.
+// Lengths that an op makes from constants are constants; those from a variable are not.
 TEST_F(TraceHostReaders, WhatComesOfConstantsIsConstant) {
   const at::Tensor outside = integers({1, 3});
   expect_equal_to_eager({4, 3}, [=](at::Tensor x) {
@@ -119,7 +119,7 @@ TEST_F(TraceHostReaders, RepeatInterleave) {
                     AnyOf(HasSubstr(kOnTheHost), HasSubstr("depends on tensor data"))));
 }
 
-// data() gives a tensor that the trace knows by its memory alone.
+// data() returns a tensor that the trace recognises only by its memory.
 TEST_F(TraceHostReaders, SparseTensorsOfTheSameValuesDifferByTheirIndices) {
   expect_equal_to_eager({3}, [](at::Tensor x) {
     const at::Tensor first = at::sparse_coo_tensor(integers({0, 2, 3}).view({1, 3}), x, {4});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values that a body reads on the host: found by the second pass, whose values are others.
+// Values that a body reads on the host: the second pass, with other values, detects them.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/full.h>
@@ -28,7 +28,7 @@ constexpr const char* kNotTheSame = "is not the same for other values of its arg
 
 class TraceHostReads : public TraceCase {
  protected:
-  // Both passes get `x`, as from a caller that has nothing else.
+  // Both inputs of the trace are `x`, as if the caller had no other values.
   std::string refusal_with(const at::Tensor& x, const std::function<at::Tensor(at::Tensor)>& body) {
     try {
       traced({x}, {x.clone()}, [&](const Tensors& in) { return Tensors{body(in[0])}; });
@@ -139,7 +139,7 @@ TEST_F(TraceHostReads, ElementsAreFound) {
               HasSubstr(kNotTheSame));
 }
 
-// Each of these throws for some of the other values, and is right all the same.
+// Each of these throws for some of the other values, but is correct.
 TEST_F(TraceHostReads, BodiesThatThrowForOtherValuesAreTraced) {
   const at::Tensor table = normal({1, 3}, 1);
   EXPECT_EQ(refusal_with(at::zeros({2}, at::kLong),
@@ -162,7 +162,7 @@ TEST_F(TraceHostReads, BodiesThatThrowForOtherValuesAreTraced) {
   EXPECT_EQ(refusal_with(offsets, exact), "no error");
 }
 
-// A retry would hide what the first try has shown.
+// A retry would hide the difference that the first try has shown.
 TEST_F(TraceHostReads, ADifferenceBeforeTheThrowIsReported) {
   const at::Tensor data = normal({3, 4}, 1);
   int calls = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a trace tells people: the program as text, and gradients that nothing uses.
+// The reports of a trace: the program as text, and gradients that nothing uses.
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <gmock/gmock.h>
@@ -50,7 +50,7 @@ TEST_F(TraceListing, IsMadeOnDemand) {
   EXPECT_EQ(traced_of([](at::Tensor x) { return x; }).listing, "");
 }
 
-// backward() alone changes nothing, and nothing said so.
+// backward() alone changes nothing, and there was no warning.
 TEST_F(TraceListing, GradientsThatNothingUsesAreNoted) {
   const auto loss = [&](const at::Tensor& x) { return x.mul(w).sum(); };
   EXPECT_TRUE(drops_gradients([&](at::Tensor x) {

@@ -359,7 +359,7 @@ struct Square : torch::autograd::Function<Square> {
   }
 };
 
-// Two results, of which one may get no gradient.
+// One of the two results may get no gradient.
 struct Halves : torch::autograd::Function<Halves> {
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext*, at::Tensor x) {
     return {x * 1, x * 2};

@@ -15,15 +15,15 @@ namespace {
 
 using TraceMemoryTest = TraceCase;
 
-// The trace read memory at address 0: an empty part has none of its own, but all of its base's
-// bytes.
+// The trace read memory at address 0: an empty part has no data pointer, but its storage has all
+// bytes of its base.
 TEST_F(TraceMemoryTest, EmptyPartsOfWhatAFactoryMade) {
   expect_equal_to_eager({3}, [](at::Tensor x) {
     return at::zeros({4}).slice(0, 2, 2).add(x.slice(0, 0, 0)).sum().add(x);
   });
 }
 
-// It was refused as a write into an argument or a variable.
+// The reshape was refused as a write into an argument or a variable.
 TEST_F(TraceMemoryTest, AViewReshapedInPlaceIsNoWrite) {
   at::Tensor w = parameter("w", {3, 2});
   expect_equal_to_eager({4, 3}, [&](at::Tensor x) {
@@ -41,8 +41,8 @@ TEST_F(TraceMemoryTest, WhatIsTheUsersKeepsItsShape) {
   EXPECT_EQ(constant.size(0), 2);
 }
 
-// Their schemas do not say that the parts lie in the argument's memory: it was written for what had
-// been sent, and through the parts unseen.
+// Their schemas do not say that the parts share the argument's memory. So a tensor that had been
+// sent was overwritten, and writes through the parts were not seen.
 TEST_F(TraceMemoryTest, PartsThatTheSchemaCallsNew) {
   const auto of = [](std::uint64_t seed) { return Tensors{normal({4, 6}, seed)}; };
   const auto splits = {+[](const at::Tensor& x) { return at::unsafe_split(x, 2, 1); },
@@ -92,7 +92,7 @@ TEST_F(TraceMemoryTest, EmptyTensorsOfTheUserDoNotGrow) {
   EXPECT_EQ(w.numel(), 0);
 }
 
-// Another function took the changed values of the second pass for a constant.
+// Another function used the changed values of the second pass as a constant.
 TEST_F(TraceMemoryTest, WhatEscapesFromATraceIsSaidAndRefusedElsewhere) {
   at::Tensor kept, seen;
   const auto of_kept = [&](at::Tensor x) { return kept + x; };
@@ -121,7 +121,7 @@ TEST_F(TraceMemoryTest, WhatAFunctionReturnsOrMakesOfConstantsDoesNotEscape) {
   EXPECT_EQ(result.escaped, "");
 }
 
-// The trace itself held old gradients; LibTorch holds what is written with its own view.
+// The trace itself held old gradients; LibTorch holds a tensor that is written with its own view.
 TEST_F(TraceMemoryTest, WhatOnlyGraphsHoldDoesNotEscape) {
   at::Tensor w = parameter("w", {3});
   const auto escaped_from = [&](const std::function<void(const at::Tensor&)>& work) {
@@ -160,8 +160,8 @@ TEST_F(TraceMemoryTest, WhatOnlyGraphsHoldDoesNotEscape) {
             "");
 }
 
-// They were constants without their gaps: sums round otherwise, and as_strided reads what is
-// between.
+// They became constants without their gaps, but sums then round differently, and as_strided reads
+// the gaps.
 TEST_F(TraceMemoryTest, CapturedTensorsKeepTheirStrides) {
   const at::Tensor whole = normal({64, 6}, 5), gapped = whole.slice(1, 0, 6, 2);
   const at::Tensor expanded = normal({1, 5}, 6).expand({33, 5}), later = whole[3];
@@ -179,7 +179,7 @@ TEST_F(TraceMemoryTest, CapturedTensorsKeepTheirStrides) {
                                ::testing::HasSubstr("contiguous()")));
 }
 
-// A server's own memory begins elsewhere: what is before an input belongs to somebody else.
+// On a server an input may have another offset in its memory; the bytes before it are foreign.
 TEST_F(TraceMemoryTest, PlacesInGivenMemoryCountFromItsFirstElement) {
   at::Tensor w = parameter("w", {4, 3});
   const Traced made = traced({normal({4, 3}, 0)}, {normal({4, 3}, 1)}, [&](const Tensors& in) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds every module of torch::nn, for the test that walks the table of docs/modules.md.
+// Builds every module of torch::nn, for the test that checks the table of docs/modules.md.
 #include <torch/torch.h>
 #include <torch/version.h>
 
@@ -67,7 +67,7 @@ Step pair(Holder module, const Sizes& sizes = {4, 5}) {
   return pair(module, normals({sizes, sizes}));
 }
 
-// A loss against a target that is made out of the second input and has no gradient.
+// A loss against a target that is made from the second input and has no gradient.
 template <class Holder>
 Step against(Holder module, std::function<at::Tensor(at::Tensor)> target, const Sizes& sizes) {
   return {module.ptr(), normals({sizes, sizes}), [module, target](const Tensors& in) mutable {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walks the table of docs/modules.md: trains each module of torch::nn eagerly and by its program.
+// Checks the table of docs/modules.md: trains each module of torch::nn eagerly and by its program.
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
@@ -114,7 +114,7 @@ class TraceModuleTable : public TraceCase, public ::testing::WithParamInterface<
   }
 };
 
-// Where nothing needs a gradient, LibTorch has other code for some.
+// If nothing needs a gradient, LibTorch uses other code for some modules.
 TEST_P(TraceModuleTable, EvaluatesAsTheTableSays) {
   const Entry* entry = find_entry(GetParam());
   ASSERT_NE(entry, nullptr) << "docs/modules.md has no such row";

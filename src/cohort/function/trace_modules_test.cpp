@@ -22,7 +22,7 @@ Tensors batch(std::uint64_t seed, at::IntArrayRef sizes, std::int64_t classes) {
 
 class TraceModules : public TraceCase {
  protected:
-  // The loss's gradients of all parameters of `module`, as outputs.
+  // The gradients of the loss for all parameters of `module`, as outputs.
   template <class Module>
   TraceBody gradients(Module module, std::function<at::Tensor(Module&, const Tensors&)> loss) {
     register_local(*module);
@@ -40,8 +40,8 @@ class TraceModules : public TraceCase {
     return [=](std::uint64_t seed) { return batch(seed, sizes, classes); };
   }
 
-  // Trains the module by `step` and its program by its own variables: equal after each of 100
-  // steps.
+  // Trains the module by `step`, and its program with copies of the variables; expects equal values
+  // after each of 100 steps.
   template <class Module>
   void expect_equal_training(Module module, const TraceBody& step,
                              std::vector<std::int64_t> sizes) {
@@ -238,7 +238,7 @@ TEST_F(TraceModules, EmbeddingBag) {
       }));
 }
 
-// F::embedding_bag looks at the first and the last offset; so does the kernel, in every run.
+// F::embedding_bag checks the first and the last offset; so does the kernel, in every run.
 TEST_F(TraceModules, BagsWithWrongOffsetsFailAsInEagerExecution) {
   nn::EmbeddingBag module(nn::EmbeddingBagOptions(7, 3).mode(torch::kSum));
   register_local(*module);

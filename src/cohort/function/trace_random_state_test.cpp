@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The default generator inside a step: operators may draw from it, and nothing else may touch it.
+// The default generator inside a step: operators may draw from it; nothing else may change it.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/ops/dropout.h>

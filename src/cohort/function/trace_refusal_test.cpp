@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a trace refuses, and what the error says about it.
+// Functions that a trace refuses, and the texts of the errors.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>
@@ -98,7 +98,7 @@ TEST_F(TraceRefusal, WritesToUnregisteredBuffers) {
   EXPECT_TRUE(bits_equal(mean, at::zeros({3})));
 }
 
-// A worker failed at memory that was too small.
+// The program was accepted, and the worker failed because the memory was too small.
 TEST_F(TraceRefusal, OutputsThatACompositeGivesMemory) {
   EXPECT_THAT(refusal([](at::Tensor x) {
                 at::Tensor out = at::empty({0});
@@ -138,7 +138,7 @@ TEST_F(TraceRefusal, WritesToRemoteParameters) {
   EXPECT_TRUE(bits_equal(w.detach(), before));
 }
 
-// The next eager call would differentiate through the first, which nothing said.
+// The next eager call would differentiate through the first; the trace did not refuse that.
 TEST_F(TraceRefusal, BuffersThatKeepAGraph) {
   at::Tensor w = parameter("w", {3}), average = variable("average", at::zeros({3}));
   const auto write = [&](const std::function<void(const at::Tensor&)>& into) {

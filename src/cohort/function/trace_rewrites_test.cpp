@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators that look at tensor data on the host, or whose backward passes do: their programs
-// against eager execution.
+// Operators that read tensor data on the host, or whose backward passes do: compares their programs
+// with eager execution.
 #include <ATen/Functions.h>
 #include <gmock/gmock.h>
 #include <torch/version.h>
@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Values that matter to what decides by data: ties, zeros and NaN, by seed.
+// Special values for operators that branch on data: ties, zeros and NaN, depending on the seed.
 at::Tensor special(at::IntArrayRef sizes, std::uint64_t seed) {
   at::Tensor values = normal(sizes, seed);
   if (seed % 5 == 1) values = values.mul(2).round();  // ties and some zeros
@@ -233,12 +233,12 @@ TEST_F(TraceRewrites, ACheckThatARunDoesNotPassFailsIt) {
 }
 
 TEST_F(TraceRewrites, Quantiles) {
-  // Without ties: which of them has the gradient differs between versions of LibTorch.
+  // Without ties, because LibTorch's versions give the gradient to different ones of them.
   auto inputs = [](std::uint64_t seed) {
     const bool has_ties = seed % 5 == 1 || seed % 5 == 4;
     return Tensors{special({3, 5}, has_ties ? 5 * seed : seed), normal({2}, seed + 9).sigmoid()};
   };
-  // LibTorch 2 rounds once between two values, and that depends on where they lie in memory.
+  // LibTorch 2 rounds once between two values; the result depends on their alignment in memory.
   const bool is_exact = TORCH_VERSION_MAJOR < 2;
   const auto expect_alike = [&](const Body& body) {
     compare(inputs, with_gradients(body), is_exact);

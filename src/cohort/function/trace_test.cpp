@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Variables, effects, draws and inputs of a trace, and that it leaves no mark.
+// Variables, effects, draws and inputs of a trace, and the state that it restores.
 #include "cohort/function/trace.h"
 
 #include <ATen/ops/cat.h>
@@ -241,7 +241,7 @@ TEST_F(TraceTest, NonContiguousConstantsKeepTheirLayout) {
   expect_equal_to_eager({3, 3}, [=](at::Tensor x) { return constant.matmul(x); });
 }
 
-// What a trace leaves behind: nothing.
+// A trace restores all state.
 
 TEST_F(TraceTest, PutsBackContentsOfVariables) {
   at::Tensor w = parameter("w", {3}, false);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes that no operator makes: into fresh tensors they are constants, elsewhere they are refused.
+// Writes without an operator: those into fresh tensors become constants, others are refused.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -25,7 +25,7 @@ constexpr const char* kLost = "the write would be lost";
 
 class TraceUntracedWrites : public TraceCase {};
 
-// The last element: a large memory is looked at to its end.
+// Writes the last element, because a large memory must be checked to its end.
 void write_last(const at::Tensor& tensor, float value = 42) {
   tensor.data_ptr<float>()[tensor.numel() - 1] = value;
 }
@@ -137,7 +137,7 @@ TEST_F(TraceUntracedWrites, IntoVariablesAreRefused) {
   }
 }
 
-// Before the first op that uses them nothing had looked at them: the write was lost.
+// Variables were not checked before the first op that uses them, so the write was lost.
 TEST_F(TraceUntracedWrites, IntoVariablesThatNoOpHasReadAreRefused) {
   at::Tensor w = parameter("w", {3}), buffer = variable("buffer", at::ones({3}));
   for (const at::Tensor& tensor : {w, buffer}) {
@@ -153,7 +153,7 @@ TEST_F(TraceUntracedWrites, IntoVariablesThatNoOpHasReadAreRefused) {
   }
 }
 
-// It was lost, and the variable was another tensor afterwards.
+// The new memory was lost, and the variable was another tensor afterwards.
 TEST_F(TraceUntracedWrites, OtherMemoryOfAVariableIsRefusedAndTakenBack) {
   at::Tensor w = parameter("w", {3}), buffer = variable("buffer", at::ones({3})),
              other = variable("other", at::zeros({3}));
@@ -194,7 +194,7 @@ TEST_F(TraceUntracedWrites, OfOtherThreadsAreRefused) {
                 return y * 3;
               }),
               AllOf(HasSubstr("which aten::mul made"), HasSubstr(kLost)));
-  // The content is what it was, but for negative values it would not be.
+  // The write changes nothing here, but it would change negative values.
   EXPECT_THAT(refusal([](at::Tensor x) {
                 at::Tensor y = x.abs();
                 std::thread([&] { y.clamp_min_(0); }).join();

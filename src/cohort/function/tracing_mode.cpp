@@ -15,7 +15,7 @@ void set(const TracingMode& mode) {
   set_autocast_enabled(mode.is_autocast_enabled);
   at::autocast::set_autocast_cache_enabled(mode.is_autocast_cached);
   set_autocast_dtype(mode.autocast_dtype);
-  // Other threads see it too: only where it must.
+  // Other threads see this change too, so it is made only where needed.
   if (c10::get_default_dtype_as_scalartype() != mode.default_dtype)
     c10::set_default_dtype(c10::scalarTypeToTypeMeta(mode.default_dtype));
 }

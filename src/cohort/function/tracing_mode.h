@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What LibTorch adds to the operators that are called on a thread: gradients, autocast's casts, the
-// default type of numbers.
-// A trace writes it down with them, so a program belongs to the mode it was traced in.
+// Settings of LibTorch that change which operators a thread runs: gradients, autocast's casts, the
+// default type of numbers. A trace records these operators too, so a program belongs to the mode in
+// which it was traced.
 #pragma once
 
 #include <c10/core/InferenceMode.h>
@@ -13,7 +13,7 @@
 
 namespace cohort::function {
 
-// Of the CPU, where programs run.
+// The autocast settings are those of the CPU, where programs run.
 struct COHORT_API TracingMode {
   bool is_grad_enabled = true;
   bool is_inference = false;
@@ -23,12 +23,13 @@ struct COHORT_API TracingMode {
   // torch::set_default_dtype(): of the process, not of the thread.
   c10::ScalarType default_dtype = c10::ScalarType::Float;
 
-  // That of this thread.
+  // The mode of this thread.
   static TracingMode current();
   bool operator==(const TracingMode&) const = default;
 };
 
-// This thread is in `mode` while it stands, and then in its own again, whatever has become of it.
+// Sets the mode of this thread while the object exists. The destructor restores the mode from
+// before, even if other code has changed it in between.
 class COHORT_API TracingModeScope {
  public:
   explicit TracingModeScope(const TracingMode& mode);

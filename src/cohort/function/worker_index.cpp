@@ -9,7 +9,7 @@
 namespace cohort {
 namespace {
 
-thread_local std::int64_t index_here = -1;  // of no worker
+thread_local std::int64_t index_here = -1;  // -1: no worker
 
 }  // namespace
 

@@ -15,22 +15,22 @@
 
 namespace cohort {
 
-// A scalar, int64: 0 to the number of workers - 1, of the worker that runs this closure; after the
-// loss of a worker that may be another one than the first time. Inside a function that a
-// ClusterCoordinator scheduled, a registered one too; there as often as wanted, but like a draw
-// from an iterator in the same order for every element. Elsewhere failed_precondition. A traced
-// function cannot read it as a number of the host: compute with it.
+// The index of the worker that runs this closure: an int64 scalar of at least 0, below the number
+// of workers. A closure that is retried after the loss of a worker may get another index. May be
+// called inside a function that a ClusterCoordinator scheduled, traced or registered, any number of
+// times but, like a draw from an iterator, in the same order for every element; elsewhere it throws
+// failed_precondition. A traced function cannot read the index on the host, only compute with it.
 COHORT_API at::Tensor current_worker_index();
 
 namespace function {
 
-// In the place of a resource's number: a draw of the index, in a program.
+// As the number of a resource in a program: the draw returns the worker's index.
 constexpr std::int64_t kWorkerIndexResource = -1;
 
-// The index as a draw gives it.
+// The index as a draw returns it.
 COHORT_API at::Tensor worker_index_tensor(std::int64_t index);
 
-// For the server: what current_worker_index() gives on this thread while it stands.
+// For the server: sets the result of current_worker_index() on this thread while the object exists.
 class COHORT_API WorkerIndexScope {
  public:
   explicit WorkerIndexScope(std::int64_t index);

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A worker of that number.
+// The host of the worker with this index.
 class NumberedHost final : public ResourceHost {
  public:
   explicit NumberedHost(std::int64_t index) : index_(index) {}

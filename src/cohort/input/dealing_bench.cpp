@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What it costs to hand batches of 128 x 64 floats to replicas, beside making them. Items are
-// global batches: the first line makes them alone.
+// The cost of distributing batches of 128 x 64 floats to replicas, next to the cost of making them.
+// Items are global batches; the first benchmark only makes them.
 #include <ATen/ops/ones.h>
 #include <benchmark/benchmark.h>
 
@@ -24,7 +24,7 @@ void make_batches(benchmark::State& state) {
 }
 BENCHMARK(make_batches);
 
-// A batch is made once and handed out again and again: what dealing alone costs.
+// One batch is made once and returned again and again, to measure the cost of distribution alone.
 void hand_on(benchmark::State& state) {
   Iterator iterator = Dataset::from_tensors(at::ones({128, 64})).repeat().iterator();
   for (auto _ : state) benchmark::DoNotOptimize(iterator.try_next());

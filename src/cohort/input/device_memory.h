@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where values live: copying them to a device. Tests put a device of their own in its place.
+// The memory of devices, and copying to it. Tests replace it with a device of their own.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,10 +15,10 @@ namespace cohort {
 class COHORT_API DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
-  // The device reads host memory: nothing is copied to it, and nothing ahead.
+  // Whether the device reads host memory: then nothing is copied to it or read ahead for it.
   virtual bool is_host(const Device& device) const = 0;
-  // A copy of a tensor of host memory; the copying may go on behind the caller's back, in the order
-  // of the device's work. Not for strings.
+  // Copies a tensor of host memory. The copy may be asynchronous, in the order of the device's
+  // work. Not for strings.
   virtual at::Tensor copy(const at::Tensor& tensor, const Device& device) const = 0;
 };
 

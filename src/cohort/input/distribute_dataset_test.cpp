@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using testing::throws_error;
 
-// Nobody needs to try the function to find out.
+// The spec is given, so the function is not traced to infer it.
 const MapOptions kNumbers{.output_spec = ElementSpec::tuple({{at::ScalarType::Long, {{}}}})};
 
 Dataset with_policy(const Dataset& dataset, AutoShardPolicy policy) {
@@ -99,14 +99,14 @@ TEST_F(DistributeDataset, AnImpossibleBufferIsRefusedBeforeAnyPass) {
                    "per_replica_buffer_size >= 0 or kAutotune, got -2; use 0"));
 }
 
-// Spec 3.7: only those of a function are asked whether they go together.
+// Spec 3.7: contradictory options are an error only for datasets from a function.
 TEST_F(DistributeDataset, OptionsThatDoNotGoTogetherAreTaken) {
   EXPECT_EQ(drained(DistributedDataset::from_dataset(mirrored(2), Dataset::range(4).batch(4),
                                                      {.place_dataset_on_device = true})),
             "([0,1] | [2,3]); end");
 }
 
-// Spec 3.1: its dataset is returned unchanged.
+// Spec 3.1: the dataset is returned unchanged.
 TEST_F(DistributeDataset, TheDefaultStrategyLooksAtNoOption) {
   const auto host = std::make_shared<InputHost>(
       InputHost{.passes_through = true, .handles_partial_batches = false, .wraps_values = false});
@@ -143,7 +143,7 @@ TEST_F(DistributeDataset, AnIteratorHasTheSpecOfItsDataset) {
   EXPECT_EQ(dataset.iterator().element_spec().to_string(), dataset.element_spec().to_string());
 }
 
-// One signature for both: every size that differs is left open.
+// One signature for both: every size that differs is unknown.
 TEST_F(DistributeDataset, SpecsOfTwoDatasetsHaveACommonOne) {
   const auto component = [](const Dataset& dataset) {
     return mirror(dataset, 2).element_spec().component;
@@ -166,7 +166,7 @@ TEST_F(DistributeDataset, WorkersDealPartsOfEachBatch) {
 TEST_F(DistributeDataset, AnErrorInABatchIsRaisedOnAllWorkersOnce) {
   EXPECT_THAT(seen(2, 1, failing_at(6, 2).batch(2)),
               ElementsAre("([0]); !data_loss; ([4]); end", "([1]); !data_loss; ([5]); end"));
-  // As many replicas in sync, and the element of another worker.
+  // The same number of replicas in sync, with the failing element on the other worker.
   EXPECT_THAT(seen(2, 2, failing_at(12, 6).batch(4)),
               ElementsAre("([0] | [2]); !data_loss; ([8] | [10]); end",
                           "([1] | [3]); !data_loss; ([9] | [11]); end"));
@@ -226,7 +226,7 @@ TEST_F(DistributeDataset, ABrokenPositionIsDataLoss) {
     EXPECT_THAT([&] { dataset.iterator().restore(part); },
                 throws_error(ErrorCode::data_loss, "position"));
   }
-  // A flipped bit is an error or another position, never a crash.
+  // A flipped bit gives an error or another position, never a crash.
   for (std::size_t at = 0; at < position.size(); ++at) {
     Bytes flipped = position;
     flipped[at] ^= std::byte{0x41};

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A dataset dealt out to the replicas of a strategy (tf.distribute.DistributedDataset). Made by
+// A dataset distributed to the replicas of a strategy (tf.distribute.DistributedDataset). Made by
 // Strategy::distribute_dataset() and distribute_datasets_from_function().
 //
-//   for (const auto& batch : strategy.distribute_dataset(dataset)) { auto losses =
-//   strategy.run(step, batch); … }
+//   for (const auto& batch : strategy.distribute_dataset(dataset)) {
+//     auto losses = strategy.run(step, batch);
+//   }
 #pragma once
 
 #include <cstdint>
@@ -29,26 +30,26 @@ class Plan;  // input/internal/plan.h
 
 using DatasetFunctionOfContext = std::function<Dataset(const InputContext& context)>;
 
-// A shared handle to an immutable description. Thread-safe. Where there are several workers, all
+// A shared handle to an immutable description. Thread-safe. If there are several workers, all must
 // call iterator() equally often and in the same order.
 class COHORT_API DistributedDataset {
  public:
-  // Cuts the dataset's global batches into mini-batches and deals them out to workers and replicas
-  // as its options say. unimplemented for ReplicationMode::per_replica; invalid_argument for a
-  // dataset that is not batched.
+  // Splits the dataset's global batches into mini-batches and distributes them to workers and
+  // replicas as its options say. unimplemented for ReplicationMode::per_replica; invalid_argument
+  // for a dataset that is not batched.
   static DistributedDataset from_dataset(std::shared_ptr<const InputHost> host,
                                          const Dataset& dataset, const InputOptions& options);
-  // Calls fn now, once for each pipeline of this worker, and hands its elements out as they are.
+  // Calls fn now, once for each pipeline of this worker, and returns its elements unchanged.
   static DistributedDataset from_function(std::shared_ptr<const InputHost> host,
                                           const DatasetFunctionOfContext& fn,
                                           const InputOptions& options);
 
-  // Of the dataset as the user wrote it.
+  // The cardinality of the user's dataset.
   std::int64_t cardinality() const;
   const DistributedSpec& element_spec() const;
-  // Whether a step goes on, with dummies, when only some replicas have data.
+  // Whether a step in which only some replicas have data is returned, with dummies for the others.
   bool handles_partial_batches() const;
-  // A new pass: from the first element, shuffled anew.
+  // A new pass from the first element, with new shuffles.
   DistributedIterator iterator() const;
   // fn(state, element) over all steps of a pass, from `state` on.
   template <class T, class F>
@@ -84,8 +85,8 @@ class COHORT_API DistributedDataset::Pass {
   std::optional<DistributedElement> element_;
 };
 
-// value_fn once for each local replica, in order (distribute_values_from_function). All have to
-// give one structure: else invalid_argument.
+// Calls value_fn once for each local replica, in order (distribute_values_from_function). All
+// values must have one structure, else invalid_argument.
 COHORT_API PerReplica<Nest> distributed_values(const InputHost& host,
                                                const ValueFunction& value_fn);
 

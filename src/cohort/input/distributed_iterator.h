@@ -19,7 +19,7 @@ namespace input {
 class Pass;  // input/internal/pass.h
 }
 
-// The spec of every component, and how many there are. A value type.
+// The spec of every component, and the number of components. A value type.
 struct COHORT_API DistributedSpec {
   ElementSpec component;
   std::size_t num_components = 1;
@@ -28,13 +28,13 @@ struct COHORT_API DistributedSpec {
   std::string to_string() const;  // "PerReplica(int64[?], int64[?])"
 };
 
-// A step, or none.
+// The result of get_next_as_optional(): one step or nothing.
 class COHORT_API DistributedOptional {
  public:
   DistributedOptional(DistributedSpec spec, std::optional<DistributedElement> value)
       : spec_(std::move(spec)), value_(std::move(value)) {}
   bool has_value() const { return value_.has_value(); }
-  // invalid_argument when there is none.
+  // invalid_argument if there is none.
   const DistributedElement& get_value() const;
   const DistributedSpec& element_spec() const { return spec_; }
 
@@ -43,7 +43,7 @@ class COHORT_API DistributedOptional {
   std::optional<DistributedElement> value_;
 };
 
-// Where there are several workers, all make the same calls in the same order; an error of one is
+// If there are several workers, all must make the same calls in the same order; an error of one is
 // thrown on all, with its worker as origin. Calls inside a replica function are invalid_argument.
 // Used from one thread at a time.
 class COHORT_API DistributedIterator {
@@ -54,19 +54,20 @@ class COHORT_API DistributedIterator {
   DistributedIterator& operator=(DistributedIterator&&) noexcept;
 
   const DistributedSpec& element_spec() const;
-  // The next step; nullopt at the end and ever after. An error uses up no replica's turn; the next
-  // call goes on behind it.
+  // The next step; nullopt at the end and ever after. After an error the next call continues with
+  // the following step, and every replica gets the elements meant for it.
   std::optional<DistributedElement> try_next();
-  // The same; out_of_range at the end.
+  // Like try_next(), but out_of_range at the end.
   DistributedElement get_next();
-  // The same, and every element of an uneven last step is handed out: with a dataset of static
-  // shapes, get_next() leaves such a step out as the original does.
+  // Like try_next(), but also returns an uneven last step of a dataset of static shapes. Like tf,
+  // get_next() and try_next() leave such a step out.
   DistributedOptional get_next_as_optional();
 
-  // The position of all workers, as of the last step handed out; each gets the same bytes.
+  // The position of all workers after the last step returned; each worker gets the same bytes.
   Bytes save() const;
-  // Goes on from a position of an equally built distributed dataset, on the same number of workers
-  // with the very next step, on another number with every remaining sample once.
+  // Continues from a position of an equally built distributed dataset: on the same numbers of
+  // workers and replicas with exactly the next step, on other numbers with every remaining sample
+  // once.
   void restore(std::span<const std::byte> position);
 
  private:

@@ -11,7 +11,7 @@
 namespace cohort {
 
 at::Tensor dummy_tensor(const TensorSpec& spec) {
-  // Of an element of unknown rank, a vector without values.
+  // An element of unknown rank becomes an empty vector.
   std::vector<std::int64_t> sizes = spec.sizes.value_or(std::vector<std::int64_t>{0});
   for (std::int64_t& size : sizes) size = size < 0 ? 0 : size;
   if (!sizes.empty()) sizes.front() = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands for data that a replica has not got.
+// Elements for replicas that have no data.
 #pragma once
 
 #include "cohort/core/export.h"
@@ -9,8 +9,8 @@
 
 namespace cohort {
 
-// No rows: the first size is 0, other unknown ones too, known ones stay. A scalar is a zero or "",
-// not distinguishable from data by itself (DistributedElement::has_data()).
+// Without rows: the first size is 0, other unknown sizes too, known ones stay. A scalar is a zero
+// or "", which only DistributedElement::has_data() distinguishes from data.
 COHORT_API at::Tensor dummy_tensor(const TensorSpec& spec);
 COHORT_API Nest dummy_element(const ElementSpec& spec);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Properties over random jobs: every sample once, all workers leave at the same step, and a
-// position goes on anywhere, also on other numbers of workers and replicas.
+// Properties over random jobs: every sample comes once, all workers end at the same step, and a
+// position continues anywhere, also on other numbers of workers and replicas.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ std::int64_t drawn(Random& random, std::int64_t from, std::int64_t to) {
   return std::uniform_int_distribution<std::int64_t>(from, to)(random);
 }
 
-// What a worker saw: the samples in order, and the steps.
+// What one worker saw: the samples in order, and the number of steps.
 struct Seen {
   std::vector<std::int64_t> samples;
   std::size_t steps = 0;
@@ -62,7 +62,7 @@ std::shared_ptr<InputHost> host_of(const Numbers& numbers, const InProcessWorker
                               : worker_of(group, worker, numbers.replicas);
 }
 
-// `steps` steps (or all) on all workers, and the position behind them.
+// Runs `steps` steps (or all) on all workers; the position after them.
 struct Part {
   std::vector<Seen> workers;
   Bytes position;
@@ -121,7 +121,7 @@ std::vector<std::int64_t> numbers_below(std::int64_t count) {
   return all;
 }
 
-// A job drawn from a seed, and how many samples there are.
+// A job drawn from a seed, and its number of samples.
 class ExactlyOnce : public ::testing::TestWithParam<int> {
  protected:
   Random random{static_cast<unsigned>(GetParam())};
@@ -144,7 +144,7 @@ class ExactlyOnce : public ::testing::TestWithParam<int> {
     return {.output_spec = ElementSpec::tuple({{at::ScalarType::Long, std::move(sizes)}})};
   }
 
-  // Files of random lengths, none too, with a number a line.
+  // Files of random lengths, some empty, with one number per line.
   std::vector<std::string> write_files() {
     const std::string folder = ::testing::TempDir() + "exactly_once_" + std::to_string(GetParam());
     std::vector<std::string> names;
@@ -165,7 +165,7 @@ class ExactlyOnce : public ::testing::TestWithParam<int> {
              of_sizes({}));
   }
 
-  // By FILE, AUTO, DATA.
+  // Under FILE, AUTO or DATA.
   MakeDataset drawn_files() {
     Dataset dataset = Dataset::text_line(StringTensor(write_files())).batch(drawn(random, 1, 12));
     dataset = with_policy(dataset, static_cast<AutoShardPolicy>(drawn(random, 0, 2)));
@@ -174,7 +174,8 @@ class ExactlyOnce : public ::testing::TestWithParam<int> {
     };
   }
 
-  // Numbers, shuffled or not, by DATA or AUTO; with a map the workers vote, without they count.
+  // Numbers, shuffled or not, under DATA or AUTO. With a map the workers vote; without one they
+  // count steps.
   MakeDataset drawn_numbers_dataset() {
     count = drawn(random, 0, 60);
     Dataset dataset = Dataset::range(count);
@@ -190,7 +191,7 @@ class ExactlyOnce : public ::testing::TestWithParam<int> {
     };
   }
 
-  // A few ops that keep every sample once, of those that pipelines are made of.
+  // A few of the ops that keep every sample once.
   static Dataset through_ops(Dataset dataset, Random draws) {
     for (std::int64_t ops = drawn(draws, 1, 4); ops > 0; --ops) {
       const std::int64_t n = drawn(draws, 1, 6);
@@ -244,8 +245,8 @@ class ExactlyOnce : public ::testing::TestWithParam<int> {
     return dataset;
   }
 
-  // Numbers or the lines of files through random ops. Each worker builds it anew, as processes do:
-  // then caches have names and contents of their own.
+  // Numbers or the lines of files through random ops. Each worker builds its own dataset, as
+  // processes do: caches then have names and contents of their own.
   MakeDataset drawn_pipeline() {
     std::vector<std::string> names;
     if (drawn(random, 0, 1) == 1) {
@@ -264,14 +265,14 @@ class ExactlyOnce : public ::testing::TestWithParam<int> {
     };
   }
 
-  // A dataset a worker, of lengths of its own.
+  // One dataset per pipeline, of different lengths.
   MakeDataset drawn_function() {
     std::vector<std::int64_t> starts{0};
     for (int i = 0; i < 8; ++i) starts.push_back(starts.back() + drawn(random, 0, 12));
     const std::int64_t batch = drawn(random, 1, 5);
     const bool maps = drawn(random, 0, 1) == 1;
     const auto fn = [=](const InputContext& context) {
-      // The parts of the last pipelines go to the last one there is.
+      // The last pipeline also reads the parts of pipelines that do not exist.
       const auto part = static_cast<std::size_t>(context.input_pipeline_id);
       const bool is_last = context.input_pipeline_id + 1 == context.num_input_pipelines;
       const std::int64_t end = is_last ? starts.back() : starts[part + 1];
@@ -290,7 +291,7 @@ class ExactlyOnce : public ::testing::TestWithParam<int> {
         << numbers.workers << " workers x " << numbers.replicas << " replicas";
   }
 
-  // Stops at every step, and goes on with the same and with other numbers.
+  // Stops at every step, and continues with the same and with other numbers.
   void expect_all_once_across(const Numbers& first, const MakeDataset& make) {
     for (std::size_t steps = 0;; ++steps) {
       const Part begin = run_part(first, make, {}, steps);
@@ -340,8 +341,8 @@ TEST_P(ExactlyOnce, PipelinesInOnePass) {
   expect_all_once(drawn_numbers(random), make);
 }
 
-// Positions of workers whose threads had made differently much ahead were once refused as those of
-// different places.
+// Regression: positions of workers whose threads had read ahead by different amounts were refused
+// as positions at different places.
 TEST_P(ExactlyOnce, PipelinesAcrossARestart) {
   const MakeDataset make = drawn_pipeline();
   expect_all_once_across(drawn_numbers(random), make);
@@ -376,7 +377,7 @@ class EveryJob : public ExactlyOnce {
   }
 
  public:
-  static constexpr int kFirst = 1000;  // other files than those of ExactlyOnce
+  static constexpr int kFirst = 1000;  // so that the files differ from those of ExactlyOnce
 };
 
 TEST_P(EveryJob, SeesEverySampleOfFilesOnce) {

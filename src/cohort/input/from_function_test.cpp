@@ -11,7 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 using testing::throws_error;
 
-// Nobody needs to try the function to find out.
+// The spec is given, so the function is not traced to infer it.
 const MapOptions kNumbers{.output_spec = ElementSpec::tuple({{at::ScalarType::Long, {{}}}})};
 
 class FromFunction : public ::testing::Test {
@@ -102,8 +102,8 @@ TEST_F(FromFunction, WhatIsNoDatasetIsRefused) {
               throws_error(ErrorCode::invalid_argument, "to return a dataset"));
 }
 
-// The element behind the error went to the replica whose element was lost, and from then on each
-// replica got what was meant for another.
+// Regression: the element after the error went to the replica whose element was lost, and from then
+// on each replica got the elements of another.
 TEST_F(FromFunction, AnErrorTakesItsRound) {
   const auto fail_at_one = [](const at::Tensor& x) {
     COHORT_CHECK(x.item().toLong() != 1, ErrorCode::invalid_argument, "one");
@@ -155,7 +155,7 @@ TEST_F(FromFunction, APositionGoesOnWithTheVeryNextStep) {
 
 class FromFunctionOnWorkers : public ::testing::Test {
  protected:
-  // What each worker sees of the dataset its function makes.
+  // The steps that each worker sees of the dataset that its function makes.
   static std::vector<std::string> seen(int workers, int replicas,
                                        const std::function<Dataset(std::int64_t)>& make) {
     const InProcessWorkers group(workers);

@@ -9,7 +9,7 @@
 
 namespace cohort {
 
-// What the workers share. Thread-safe.
+// The state that the workers share. Thread-safe.
 class InProcessWorkers::Hub {
  public:
   explicit Hub(int num_workers)
@@ -31,7 +31,7 @@ class InProcessWorkers::Hub {
     changed_.wait(mutex_, deadline, is_settled);
     if (now.num_said < num_workers_) {
       if (!talk.missed.empty()) refuse_after_deadline(talk, what);
-      // What was said stays: a slower worker's call still finds it.
+      // The bytes given stay here, so that the call of a slower worker finds them.
       if (const int gone = first_gone(talk, now); gone >= 0) refuse_without(gone, what);
       give_up(talk, now, worker, what);
     }
@@ -42,7 +42,7 @@ class InProcessWorkers::Hub {
     return all;
   }
 
-  // For good: a worker that failed between two conversations is not waited for either.
+  // Permanent: nobody waits for a worker that failed between two exchanges either.
   void go(int worker) {
     const Lock lock(mutex_);
     has_gone_[static_cast<std::size_t>(worker)] = true;
@@ -70,10 +70,10 @@ class InProcessWorkers::Hub {
     std::map<std::uint64_t, Round> rounds;
     std::vector<bool> has_left;
     int num_left = 0;
-    std::string missed;  // a deadline, by whom and for whom
+    std::string missed;  // the missed deadline: who waited for whom
   };
 
-  // A worker that left without a word in this round, or -1.
+  // A worker that left before it contributed to this round, or -1.
   int first_gone(const Talk& talk, const Round& round) const COHORT_REQUIRES(mutex_) {
     for (std::size_t i = 0; i < round.said.size(); ++i) {
       const bool has_left = has_gone_[i] || (!talk.has_left.empty() && talk.has_left[i]);
@@ -90,7 +90,7 @@ class InProcessWorkers::Hub {
         .at("worker:" + std::to_string(gone));
   }
 
-  // From here on `worker` is a round ahead of those it waited for: nobody goes on.
+  // `worker` would be a round ahead of the workers it waited for, so the exchange ends for all.
   [[noreturn]] void give_up(Talk& talk, const Round& round, int worker, std::string_view what)
       COHORT_REQUIRES(mutex_) {
     std::string missing;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workers that are threads of one process, for tests and for programs that have outgrown one
-// thread: what collectives between processes will do, over shared memory.
+// thread. They exchange messages through shared memory.
 //
 //   InProcessWorkers workers(2);
 //   std::thread other([&] { MultiWorkerMirroredStrategy strategy(workers.group(1), …); … });
@@ -13,11 +13,12 @@
 
 namespace cohort {
 
-// A handle; groups keep what they share. Thread-safe.
+// A handle; the groups keep the shared state alive. Thread-safe.
 class COHORT_API InProcessWorkers {
  public:
   explicit InProcessWorkers(int num_workers);
-  // What worker `worker` sees, once a worker. When it goes, whoever waits for the worker fails.
+  // The group as worker `worker` sees it; call it once per worker. When the group is destroyed,
+  // waits for this worker fail.
   std::shared_ptr<WorkerGroup> group(int worker) const;
 
  private:

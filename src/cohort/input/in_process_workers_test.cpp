@@ -69,7 +69,7 @@ TEST_F(Agreement, ADeadlineNamesWhomItWaitedFor) {
                            "the weather in time, got nothing from worker:1, worker:2"));
 }
 
-// Otherwise the worker that gave up would be a round ahead of the others for good.
+// Otherwise the worker whose deadline passed would stay a round ahead of the others.
 TEST_F(Agreement, AMissedDeadlineEndsTheConversationForAll) {
   const InProcessWorkers workers(2);
   const auto groups = std::pair(workers.group(0), workers.group(1));

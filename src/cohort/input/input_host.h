@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a strategy tells its input of the place it runs in.
+// What a strategy tells its input about itself.
 #pragma once
 
 #include <functional>
@@ -21,24 +21,24 @@ struct COHORT_API InputHost {
   std::string strategy = "default";          // for messages
   std::vector<Device> devices = {Device()};  // of this worker's replicas
   std::shared_ptr<WorkerGroup> group;        // nullptr: one worker
-  // The dataset as it is: no policy is looked at (the default strategy).
+  // Elements are the dataset's own: no policy applies (the default strategy).
   bool passes_through = false;
-  // Fills up the last step with dummies; false with a single device.
+  // Fills up the last step with dummies; false for a single device.
   bool handles_partial_batches = true;
   bool allows_per_replica = false;
-  // A value from a function is wrapped, of one replica too.
+  // A value from a function is wrapped, even if there is one replica.
   bool wraps_values = true;
-  // Throws where this thread is inside a replica; `method` is for the message.
+  // Throws if this thread is inside a replica function; `method` is for the message.
   std::function<void(std::string_view method)> check_context = [](std::string_view) {};
   std::shared_ptr<const DeviceMemory> memory = libtorch_memory();
-  // For each wait for other workers.
+  // The timeout of each wait for other workers.
   Duration timeout = std::chrono::minutes(5);
 
   int num_workers() const { return group ? group->num_workers() : 1; }
   int worker() const { return group ? group->worker() : 0; }
   int num_local_replicas() const { return static_cast<int>(devices.size()); }
   int num_replicas_in_sync() const { return num_workers() * num_local_replicas(); }
-  // Elements are not wrapped: there is one replica in the whole job.
+  // Elements are not wrapped, since there is one replica in the whole job.
   bool is_bare() const { return num_replicas_in_sync() == 1; }
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a distributed dataset hands its elements to replicas (tf.distribute.InputOptions).
+// How a distributed dataset passes its elements to replicas (tf.distribute.InputOptions).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace cohort {
 
 enum class ReplicationMode : std::uint8_t {
   per_worker,   // one pipeline feeds all replicas of a worker
-  per_replica,  // one pipeline a replica: distribute_datasets_from_function() of one worker only
+  per_replica,  // one pipeline per replica: distribute_datasets_from_function() of one worker only
 };
 
 // A value type.
@@ -20,17 +20,17 @@ struct COHORT_API InputOptions {
   // host memory. nullopt: true. For CPU devices both are the same, and nothing is copied.
   std::optional<bool> fetch_to_device = {};
   ReplicationMode replication_mode = ReplicationMode::per_worker;
-  // The pipeline itself runs on the replica's device: needs per_replica and fetch_to_device =
-  // false. Pipelines run on the host here, so the values do not differ.
+  // The pipeline runs on the replica's device: requires per_replica and fetch_to_device = false. In
+  // Cohort pipelines always run on the host, so the values are the same.
   bool place_dataset_on_device = false;
-  // How many mini-batches are copied ahead for each replica; 0: each when asked for; kAutotune: as
-  // if nothing was said.
+  // How many mini-batches are copied ahead for each replica; 0: each when asked for; kAutotune: the
+  // default.
   std::int64_t per_replica_buffer_size = 1;
 
-  // Throws invalid_argument for fields that do not go together. Of distribute_dataset() only the
-  // buffer size is checked, and of the default strategy nothing: it uses none of them.
+  // Throws invalid_argument for fields that contradict each other. distribute_dataset() checks only
+  // the buffer size, and the default strategy nothing, as it uses none of them.
   void validate() const;
-  // The number that per_replica_buffer_size stands for.
+  // The number that per_replica_buffer_size means.
   std::int64_t buffer_size() const;
 };
 

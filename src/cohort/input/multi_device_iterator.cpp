@@ -58,7 +58,7 @@ void MultiDeviceIterator::deal_error() {
   throw;
 }
 
-// Of the round whose next element was lost.
+// Drops the rest of the round whose next element failed.
 void MultiDeviceIterator::discard_round() {
   const std::uint64_t drawn = num_dealt_ % devices_.size();
   num_dealt_ -= drawn;
@@ -70,7 +70,7 @@ void MultiDeviceIterator::discard_round() {
     try {
       if (!source_->next(fields)) break;
     } catch (...) {
-      // Its round is lost already.
+      // The round is lost already.
     }
   }
 }
@@ -97,7 +97,7 @@ void MultiDeviceIterator::fetch(std::size_t i, Item& item) const {
   item.is_fetched = true;
 }
 
-// Deals and copies what device i will ask for next, so that the copying runs beside its work.
+// Draws and copies what device i will ask for next, so that copying overlaps with its work.
 void MultiDeviceIterator::fetch_ahead(std::size_t i) {
   if (!is_fetching_[i]) return;
   const auto wanted = static_cast<std::size_t>(options_.buffer_size);
@@ -110,7 +110,7 @@ void MultiDeviceIterator::fetch_ahead(std::size_t i) {
   try {
     for (std::size_t k = 0; k < std::min(wanted, queues_[i].size()); ++k) fetch(i, queues_[i][k]);
   } catch (...) {
-    // front() copies it again, and throws if it has to.
+    // front() copies again, and throws if that fails too.
   }
 }
 

@@ -69,8 +69,8 @@ Dataset numbers_but(std::int64_t count, std::int64_t bad) {
   });
 }
 
-// The device that would have got it alone saw an error, and got the element behind it, so that all
-// others were a turn ahead.
+// Regression: only the device of the element saw an error, and it got the element after it, so that
+// all other devices were a turn ahead.
 TEST_F(MultiDevice, AnErrorTakesTheTurnOfItsDevice) {
   MultiDeviceIterator iterator(numbers_but(7, 3), cpus(2));
   EXPECT_EQ(round(iterator), "0 1");
@@ -117,7 +117,7 @@ TEST_F(MultiDevice, WrongArgumentsAreRefused) {
               throws_error(ErrorCode::invalid_argument, "a device below 1, got 1"));
 }
 
-// A device whose memory is not the host's: it remembers which copies were made for it.
+// A device that does not read host memory; it records the copies made for it.
 class FakeMemory final : public DeviceMemory {
  public:
   bool is_host(const Device& device) const override { return device.type == "CPU"; }
@@ -203,7 +203,7 @@ class FailingMemory final : public DeviceMemory {
   mutable int copies_left_;
 };
 
-// What a reader sees that calls again after an error.
+// The text that a caller sees that retries after each error.
 std::string without_errors(std::string text) {
   const std::string error = "!resource_exhausted; ";
   for (std::size_t at = text.find(error); at != std::string::npos; at = text.find(error)) {

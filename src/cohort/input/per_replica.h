@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A value with one component for each of this worker's replicas, in the order of their devices
-// (tf.distribute's PerReplica), and elements of a distributed dataset, which are such values.
+// (tf.distribute's PerReplica). The elements of a distributed dataset are such values.
 //
 //   auto losses = strategy.run(step, batch);      // PerReplica<at::Tensor>
 //   for (const at::Tensor& loss : losses.local_results()) …
@@ -19,8 +19,8 @@
 
 namespace cohort {
 
-// A value type; copies share tensors. Bare where there is only one replica in the whole job: then
-// it prints, compares and converts as its value.
+// A value type; copies share tensors. If there is only one replica in the whole job, it is bare: it
+// prints, compares and converts as its value.
 template <class T = Nest>
 class PerReplica {
  public:
@@ -38,7 +38,7 @@ class PerReplica {
 
   bool is_wrapped() const { return is_wrapped_; }
   std::size_t size() const { return components_.size(); }
-  // That of local replica i; another number is invalid_argument.
+  // The component of local replica i; invalid_argument if there is no such replica.
   Reference operator[](std::size_t i) const {
     COHORT_CHECK(i < components_.size(), ErrorCode::invalid_argument,
                  "[input.per_replica] expected a replica below ", components_.size(), ", got ", i);
@@ -59,7 +59,7 @@ class PerReplica {
   bool is_wrapped_ = true;
 };
 
-// What run() of a function without a result gives. A value type.
+// The result of run() for a function without a result. A value type.
 template <>
 class PerReplica<void> {
  public:
@@ -70,7 +70,7 @@ class PerReplica<void> {
   std::size_t size_;
 };
 
-// "PerReplica:{0: 1, 1: 2}"; a bare one as its value.
+// "PerReplica:{0: 1, 1: 2}"; a bare one prints as its value.
 template <class T>
 requires requires(std::ostream& out, const T& value) { out << value; }
 std::ostream& operator<<(std::ostream& out, const PerReplica<T>& value) {
@@ -81,24 +81,24 @@ std::ostream& operator<<(std::ostream& out, const PerReplica<T>& value) {
   return out << "}";
 }
 
-// The mini-batches of one step. A replica for which there is no data left gets a dummy: no rows,
-// the right dtypes and shapes; counts tell it from data. A value type; copies share tensors.
+// The mini-batches of one step. A replica without data gets a dummy: no rows, the right dtypes and
+// shapes; the counts distinguish it from data. A value type; copies share tensors.
 class COHORT_API DistributedElement : public PerReplica<Nest> {
  public:
   struct Counts {
-    std::vector<std::int64_t> examples;               // of each local replica, -1: a dummy
-    std::optional<std::int64_t> global_num_examples;  // of all workers, where they told each other
+    std::vector<std::int64_t> examples;               // of each local replica; -1: a dummy
+    std::optional<std::int64_t> global_num_examples;  // of all workers, if they exchanged it
   };
   DistributedElement(PerReplica<Nest> components, Counts counts)
       : PerReplica<Nest>(std::move(components)), counts_(std::move(counts)) {}
 
-  // Whether local replica i has data. An empty mini-batch of the pipeline's own is data.
+  // Whether local replica i has data. An empty mini-batch that the pipeline itself made is data.
   bool has_data(std::size_t i) const { return counts_.examples.at(i) >= 0; }
-  // Rows of its first field, 1 if that is a scalar, 0 for a dummy.
+  // The number of rows of its first field; 1 if that is a scalar, 0 for a dummy.
   std::int64_t num_examples(std::size_t i) const { return has_data(i) ? counts_.examples[i] : 0; }
   std::int64_t local_num_examples() const;
-  // Of all replicas in sync, to weigh uneven data exactly; nullopt where the workers exchange no
-  // message in a step and cannot know it.
+  // The sum over all replicas in sync, to weigh uneven data exactly; nullopt if the workers
+  // exchange no messages in a step and so do not know it.
   std::optional<std::int64_t> global_num_examples() const { return counts_.global_num_examples; }
 
  private:

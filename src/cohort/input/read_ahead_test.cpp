@@ -10,12 +10,12 @@
 namespace cohort::input {
 namespace {
 
-// Its end waited until its thread had the element that it was looking for.
+// Regression: the destructor waited until the thread had found the element it was looking for.
 TEST(ReadAhead, EndsWhileItsSourceSearchesInVain) {
   Mutex mutex;
   Condition changed;
   std::int64_t drawn = 0;
-  // It gives up after a while, so that the test fails and does not hang.
+  // The filter gives up after a while, so that a failing test does not hang.
   const Deadline patience = Deadline::after(std::chrono::seconds(60));
   const Dataset dataset =
       Dataset::range(std::int64_t{1} << 40)

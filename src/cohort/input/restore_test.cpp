@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Restoring a pass: what fails leaves it as it was, and what a position depends on.
+// Restoring a pass: a failed restore changes nothing, and what a position depends on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using testing::throws_error;
 
-// Nobody needs to try the function to find out.
+// The spec is given, so the function is not traced to infer it.
 const MapOptions kNumbers{.output_spec = ElementSpec::tuple({{at::ScalarType::Long, {{}}}})};
 
 Dataset mapped(const Dataset& dataset) {
@@ -25,14 +25,14 @@ DistributedDataset mirror(const Dataset& dataset, int replicas = 2) {
   return DistributedDataset::from_dataset(mirrored(replicas), dataset, {});
 }
 
-// Behind `steps` steps.
+// The position after `steps` steps.
 Bytes position_of(const DistributedDataset& dataset, int steps) {
   DistributedIterator iterator = dataset.iterator();
   for (int i = 0; i < steps; ++i) iterator.get_next();
   return iterator.save();
 }
 
-// A position that a pipeline finds broken only when it takes it up.
+// A position whose error a pipeline finds only when it restores it.
 Bytes too_far(const Dataset& shape) { return position_of(mirror(shape), 20); }
 
 TEST(Restore, AFailedOneLeavesTheIteratorWhereItWas) {
@@ -59,7 +59,7 @@ TEST(Restore, AFailedOneLeavesAnIteratorOfAPipelineAReplicaWhereItWas) {
   EXPECT_EQ(drained(iterator, 2), "([1] | [1]); ([2] | [2])");
 }
 
-// The first worker's position is good, the second's is not; they vote in each step.
+// The first worker's position is good, the second's is not; the workers vote in each step.
 class OneBadPosition : public ::testing::Test {
  protected:
   using MakePosition = std::function<Bytes(const Bytes& good)>;
@@ -97,7 +97,7 @@ TEST_F(OneBadPosition, OfAnotherDatasetFailsOnAllWorkers) {
                           "invalid_argument at worker:1; ([5]); ([7]); end"));
 }
 
-// A device whose memory is not the host's, so that a thread reads ahead.
+// A device that does not read host memory, so that a thread reads ahead.
 class OtherMemory final : public DeviceMemory {
  public:
   bool is_host(const Device& device) const override { return device.type == "CPU"; }
@@ -156,8 +156,8 @@ TEST(Restore, APositionOfAnotherPipelineIsRefused) {
                            "the pipeline 'range batch', got one in 'range map batch'"));
 }
 
-// As processes do it: each worker builds its dataset anew. The samples of the second pass, of
-// which `first` workers see one step and `then` workers the rest.
+// The samples of the second pass, of which `first` workers see one step and `then` workers the
+// rest. Each worker builds its own dataset, as processes do.
 std::vector<std::int64_t> second_pass(int first, int then, const std::function<Dataset()>& make) {
   std::vector<std::vector<std::int64_t>> samples(static_cast<std::size_t>(first + then));
   const auto add = [&](int list, const DistributedElement& element) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the workers of a synchronous job agree on what each of them cannot know alone: seeds and step
-// counts when an iterator starts, and in each step the end of the data and errors.
+// How the workers of a synchronous job agree on what none knows alone: seeds and step counts when
+// an iterator starts, and in each step the end of the data and errors.
 //
-// A status is reduced, not a boolean: an error of one worker is every worker's error, so none waits
-// for a worker that will not come. Every wait has a deadline whose error names the workers waited
+// A vote carries a status, not a boolean: an error of one worker is thrown on every worker, so that
+// none waits for a worker that will not come. Every wait has a deadline, whose error names the
+// missing workers.
 // for.
 #pragma once
 
@@ -22,15 +23,16 @@
 
 namespace cohort {
 
-// What a worker says of its part of a step.
+// A worker's report on its part of a step.
 struct COHORT_API StepVote {
   std::int64_t components = 0;  // replicas that have data
   std::int64_t examples = 0;
-  // The error took the place of a global batch: the others leave out their parts of it.
+  // The error took the place of a whole global batch, so the other workers drop their parts of it.
   bool costs_batch = false;
   std::optional<Error> error;
 };
-// The sum over the workers. `error` is that of the first worker that has one, which is its origin.
+// The sum over the workers. `error` is that of the first worker that has one, with the worker as
+// origin.
 struct COHORT_API StepVerdict {
   std::int64_t components = 0;
   std::int64_t examples = 0;
@@ -38,30 +40,30 @@ struct COHORT_API StepVerdict {
   std::optional<Error> error;
 };
 
-// One iterator's conversation: all workers make the same calls in the same order. Ending it early
-// makes the calls of the others that wait for this worker fail as aborted. A missed deadline ends
-// it for all: whoever gave up would be a call ahead of the others, so that later calls are aborted.
-// Used from one thread.
+// The message exchange of one iterator: all workers must make the same calls in the same order. If
+// one is destroyed early, the calls of the others that wait for this worker fail as aborted. A
+// missed deadline ends it for all, since its worker would be a call ahead of the others: later
+// calls are aborted. Used from one thread.
 class COHORT_API StepAgreement {
  public:
   virtual ~StepAgreement() = default;
-  // The bytes of every worker, in order. `what` is for messages.
+  // Returns the bytes of every worker, in order. `what` is for messages.
   virtual std::vector<Bytes> exchange(Bytes mine, std::string_view what, Deadline deadline) = 0;
-  // An implementation may carry votes with messages that a step sends anyway.
+  // An implementation may carry votes in messages that a step sends anyway.
   virtual StepVerdict vote(const StepVote& mine, Deadline deadline);
-  // The same of what `make` gives; what it throws on one worker is thrown on all, with the worker
-  // as origin.
+  // exchange() of the result of `make`. If `make` throws on one worker, all throw that error, with
+  // the worker as origin.
   std::vector<Bytes> exchange_made(const std::function<Bytes()>& make, std::string_view what,
                                    Deadline deadline);
 };
 
-// The workers of a job as one of them sees them. Thread-safe.
+// The workers of a job, as one of them sees them. Thread-safe.
 class COHORT_API WorkerGroup {
  public:
   virtual ~WorkerGroup() = default;
   virtual int num_workers() const = 0;
   virtual int worker() const = 0;
-  // The n-th conversation of each worker is one conversation.
+  // The n-th call of each worker starts the same exchange.
   virtual std::unique_ptr<StepAgreement> start(std::string_view what) = 0;
 };
 

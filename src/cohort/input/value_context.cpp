@@ -4,7 +4,7 @@
 namespace cohort {
 
 std::string ValueContext::to_string() const {
-  // Two blanks, as the original prints them.
+  // Two blanks, as in tf.
   return "tf.distribute.ValueContext(replica id " + std::to_string(replica_id_in_sync_group) +
          ",  total replicas in sync: " + std::to_string(num_replicas_in_sync) + ")";
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For which replica a value is made (tf.distribute.ValueContext).
+// The replica for which a value is made (tf.distribute.ValueContext).
 #pragma once
 
 #include <cstdint>

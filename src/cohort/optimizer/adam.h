@@ -14,14 +14,14 @@ struct AdamOptions {
   double beta_2 = 0.999;
   double epsilon = 1e-7;
   // Coupled (torch::optim::Adam): weight_decay * p is added to the gradient, and so enters m and v.
-  // tf.keras.optimizers.Adam's weight_decay is decoupled: that is AdamW. 0: none, and no such
+  // For the decoupled weight_decay of tf.keras.optimizers.Adam use AdamW. 0: no decay, and no such
   // hyperparameter.
   double weight_decay = 0.0;
 };
 
 // m = b1*m + (1-b1)*g, v = b2*v + (1-b2)*g*g, p -= lr*sqrt(1-b2^t)/(1-b1^t) * m/(sqrt(v)+eps).
 // epsilon is not bias-corrected (tf.keras.optimizers.Adam; torch::optim::Adam corrects it). t
-// counts the steps of each variable and is kept beside it.
+// counts the steps of each variable and is stored with it.
 class COHORT_API Adam : public Optimizer {
  public:
   explicit Adam(std::vector<Variable> variables, AdamOptions options = {});

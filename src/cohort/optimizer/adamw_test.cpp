@@ -32,7 +32,8 @@ TEST_F(AdamWTest, DecaysTheValueByItsPartOfTheLearningRate) {
             4 * (1 - 0.5 * 0.25));
 }
 
-// In Adam's moments the decay would be normalised away: any decay is then one learning rate.
+// As part of Adam's moments the decay would be normalised away: any decay would move p by one
+// learning rate.
 TEST_F(AdamWTest, DoesNotPutTheDecayIntoTheMoments) {
   const double rate = 0.5, decay = 0.25;
   const double adam = after_one_step<Adam>(AdamOptions{.learning_rate = rate}, 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient clipping with tensors alone, so that a traced step can hold it
+// Gradient clipping with tensors only, so that it can be part of a traced step
 // (torch::nn::utils::clip_grad_norm_ reads the norm on the host).
 //
 //   auto gradients = optimizer.compute_gradients(loss);
@@ -16,8 +16,9 @@
 
 namespace cohort {
 
-// g * norm_max / max(norm, norm_max) with the norm of all of them together, a 0-dim tensor
-// (tf.clip_by_global_norm). Undefined gradients stay so; a norm that is not finite gives NaN.
+// g * norm_max / max(norm, norm_max) with the norm of all gradients together, a 0-dim tensor
+// (tf.clip_by_global_norm). Undefined gradients stay undefined; a norm that is not finite gives
+// NaN.
 struct ClippedGradients {
   std::vector<at::Tensor> gradients;
   at::Tensor global_norm;
@@ -25,7 +26,7 @@ struct ClippedGradients {
 COHORT_API ClippedGradients clip_by_global_norm(const std::vector<at::Tensor>& gradients,
                                                 double norm_max);
 
-// The same for what compute_gradients() gives.
+// The same for the result of compute_gradients().
 COHORT_API std::vector<std::pair<at::Tensor, Variable>> clip_by_global_norm(
     std::vector<std::pair<at::Tensor, Variable>> gradients, double norm_max);
 

@@ -14,7 +14,7 @@
 namespace cohort {
 namespace {
 
-// A norm of 5 over both.
+// Their common norm is 5.
 const std::vector<at::Tensor>& three_and_four() {
   static const std::vector<at::Tensor> kGradients{at::tensor({3.0, 0.0}), at::tensor({4.0})};
   return kGradients;

@@ -7,13 +7,13 @@
 //                     {.learning_rate = cohort::LinearWarmup({.warmup_steps = 500,
 //                                                             .after_warmup = decay})});
 //
-// The optimizer evaluates it at Optimizer::iterations(), where its program runs (the coordinator,
-// for steps on parameter servers). A step gets the number as an input, so no value needs a new
-// trace.
+// The optimizer evaluates it at Optimizer::iterations(), in the process where its program runs (the
+// coordinator, for steps on parameter servers). A step gets the number as an input, so a new value
+// needs no new trace.
 //
-// torch's: StepLR(step_size, gamma) is ExponentialDecay with staircase (that of LibTorch's C++ API
-// decays one step later than Python's, unless its step() is called once before the first update),
-// ExponentialLR(gamma) is ExponentialDecay with decay_steps = 1, MultiStepLR is
+// Equivalents in torch: StepLR(step_size, gamma) is ExponentialDecay with staircase (LibTorch's C++
+// StepLR decays one step later than Python's, unless its step() is called once before the first
+// update), ExponentialLR(gamma) is ExponentialDecay with decay_steps = 1, MultiStepLR is
 // PiecewiseConstantDecay, CosineAnnealingLR is CosineDecay with alpha = eta_min / lr, and
 // SequentialLR of LinearLR and another is LinearWarmup. Numbers are float64; Keras computes them in
 // float32.
@@ -31,15 +31,16 @@
 
 namespace cohort {
 
-// A constant or a function of the step, 0 for the first one. A value type; thread-safe where the
-// function is, which is called from any thread that uses the optimizer, while others wait: it must
-// be quick and not use the optimizer itself.
+// A constant or a function of the step, which is 0 for the first one. A value type; thread-safe if
+// the function is. The function is called from any thread that uses the optimizer, while others
+// wait: it must be quick and must not use the optimizer.
 class COHORT_API LearningRateSchedule {
  public:
   using Function = std::function<double(std::int64_t step)>;
   LearningRateSchedule(double constant) : constant_(constant) {}  // NOLINT: options take numbers
-  // A schedule of one's own: `.learning_rate = [](std::int64_t step) { return 0.1 * std::pow(0.99,
-  // step); }`. What it throws, schedule() and apply_gradients() throw before they use the value.
+  // A schedule of your own:
+  //   .learning_rate = [](std::int64_t step) { return 0.1 * std::pow(0.99, step); }
+  // schedule() and apply_gradients() throw its exceptions before they use the value.
   template <class F>
   requires(std::is_invocable_r_v<double, const F&, std::int64_t> &&
            !std::derived_from<F, LearningRateSchedule>)
@@ -61,7 +62,8 @@ struct ExponentialDecayOptions {
 };
 
 // initial_learning_rate * decay_rate^(step / decay_steps).
-// As all of these, its constructor throws invalid_argument for an option outside its range.
+// Like those of the other schedules, the constructor throws invalid_argument for an option out of
+// range.
 class COHORT_API ExponentialDecay : public LearningRateSchedule {
  public:
   explicit ExponentialDecay(const ExponentialDecayOptions& options);
@@ -70,7 +72,7 @@ class COHORT_API ExponentialDecay : public LearningRateSchedule {
 struct CosineDecayOptions {
   double initial_learning_rate = 0.0;  // required, > 0
   std::int64_t decay_steps = 0;        // required, > 0
-  double alpha = 0.0;                  // the last rate, as a part of the first one; >= 0
+  double alpha = 0.0;                  // the last rate as a fraction of the first one; >= 0
 };
 
 // initial_learning_rate * ((1 - alpha) * (1 + cos(pi * step / decay_steps)) / 2 + alpha), and the
@@ -81,7 +83,7 @@ class COHORT_API CosineDecay : public LearningRateSchedule {
 };
 
 struct PiecewiseConstantDecayOptions {
-  std::vector<std::int64_t> boundaries = {};  // ascending; the last steps of all rates but the last
+  std::vector<std::int64_t> boundaries = {};  // ascending; the last step of each rate but the last
   std::vector<double> values = {};            // one more than boundaries, >= 0
 };
 
@@ -93,13 +95,13 @@ class COHORT_API PiecewiseConstantDecay : public LearningRateSchedule {
 
 struct LinearWarmupOptions {
   std::int64_t warmup_steps = -1;           // required, >= 0; 0: none
-  double initial_learning_rate = 0.0;       // of step 0, >= 0
+  double initial_learning_rate = 0.0;       // the rate of step 0; >= 0
   LearningRateSchedule after_warmup = 0.0;  // required: its first rate is > 0
 };
 
-// From initial_learning_rate to the first rate of `after_warmup` in equal parts, and then that
-// schedule from its own step 0 on: step - warmup_steps. With a CosineDecay this is
-// tf.keras.optimizers.schedules.CosineDecay's warmup_target and warmup_steps.
+// Rises linearly from initial_learning_rate to the first rate of `after_warmup`, then follows that
+// schedule from its own step 0: step - warmup_steps. With a CosineDecay this is
+// tf.keras.optimizers.schedules.CosineDecay with warmup_target and warmup_steps.
 class COHORT_API LinearWarmup : public LearningRateSchedule {
  public:
   explicit LinearWarmup(const LinearWarmupOptions& options);

@@ -72,7 +72,7 @@ TEST(LearningRateSchedules, LinearWarmupComesBeforeAnother) {
   EXPECT_EQ(LinearWarmup({.warmup_steps = 0, .after_warmup = after})(50), after(50));
 }
 
-// What was forgotten is not taken for a number.
+// A required option that was left out is refused.
 TEST(LearningRateSchedules, RefuseImpossibleOptions) {
   const auto refused = [](const char* text) {
     return throws_error(ErrorCode::invalid_argument, text);
@@ -107,7 +107,7 @@ class ScheduledOptimizer : public ::testing::Test {
   static at::Tensor scalar(double value) {
     return at::full({}, value, at::TensorOptions(at::kDouble));
   }
-  // By how much one more update with a gradient of 1 changes the variable.
+  // How much one more update with a gradient of 1 changes the variable.
   double update() {
     const double before = w.read().item<double>();
     sgd.apply_gradients({{scalar(1), w}});
@@ -158,7 +158,7 @@ TEST_F(ScheduledOptimizer, TakesAFunctionOfOnesOwn) {
               ::testing::Throws<std::bad_function_call>());
 }
 
-// The update before it was made, and counted once.
+// The updates before it are made and counted once.
 TEST_F(ScheduledOptimizer, ThrowsWhatItsFunctionThrowsForTheUpdateThatNeedsTheValue) {
   sgd.set_learning_rate([](std::int64_t step) {
     if (step == 1) throw std::runtime_error("no rate for step 1");

@@ -64,7 +64,7 @@ void check_loss(const at::Tensor& loss, const std::vector<Variable>& variables) 
       "gradients enabled and nothing detached");
 }
 
-// A number on the host is no part of a program.
+// A number read on the host cannot be part of a program.
 void expect_no_trace(std::string_view what, std::string_view name, std::string_view why) {
   COHORT_CHECK(function::Trace::current() == nullptr, ErrorCode::failed_precondition, "[optimizer.",
                what, "] expected a call outside a traced step for '", name,
@@ -77,7 +77,7 @@ void expect_settable(std::string_view name) {
                   "schedule()");
 }
 
-// As the update rules take it.
+// In the form that update rules take.
 at::Tensor dense_gradient(const at::Tensor& gradient, const Variable& variable) {
   COHORT_CHECK(gradient.layout() == at::kStrided, ErrorCode::unimplemented,
                "[optimizer.minimize] expected a dense gradient, got a sparse one (variable '",
@@ -86,8 +86,8 @@ at::Tensor dense_gradient(const at::Tensor& gradient, const Variable& variable) 
   return constant.to(variable.spec().dtype).contiguous();
 }
 
-// A rule under a name of its own, by which variables keep slots: two optimizers share none (tf's
-// slots belong to the optimizer).
+// A rule with a name of its own, under which variables keep slots, so that two optimizers share
+// none (in tf, slots belong to the optimizer).
 class OwnRule final : public UpdateRule {
  public:
   explicit OwnRule(const UpdateRule& rule) : rule_(rule), name_(rule.name()) {
@@ -135,7 +135,7 @@ struct Optimizer::State {
     COHORT_ASSERT(false);
   }
 
-  // The second update of a step has the learning rate after the first's.
+  // The second update of a step uses the learning rate that follows the first one's.
   std::vector<at::Tensor> captured_by(function::Trace& trace) {
     std::vector<at::Tensor> captured = hyper;
     captured[0] = learning_rate.hyperparameter(trace.next_number(this));
@@ -181,7 +181,7 @@ std::vector<std::pair<at::Tensor, Variable>> Optimizer::compute_gradients(
   GradientList gradients;
   torch::autograd::variable_list inputs;
   for (const Variable& variable : state_->variables) {
-    // A parameter can be frozen for a while by requires_grad_(false).
+    // requires_grad_(false) may freeze a parameter for a while.
     if (!variable.is_trainable() || !variable.tensor().requires_grad()) continue;
     inputs.push_back(variable.tensor());
     gradients.emplace_back(at::Tensor(), variable);
@@ -189,7 +189,7 @@ std::vector<std::pair<at::Tensor, Variable>> Optimizer::compute_gradients(
   COHORT_CHECK(!inputs.empty(), ErrorCode::invalid_argument,
                "[optimizer.minimize] expected a variable that requires ", "a gradient, got ",
                names_of(state_->variables), ", all frozen by requires_grad_(false)");
-  // The graph stays: another optimizer may have the other variables of this loss.
+  // Keeps the graph, since another optimizer may have the other variables of this loss.
   const auto results = torch::autograd::grad({loss}, inputs, {}, /*retain_graph=*/true,
                                              /*create_graph=*/false, /*allow_unused=*/true);
   bool is_any_defined = false;
@@ -206,7 +206,8 @@ std::vector<std::pair<at::Tensor, Variable>> Optimizer::compute_gradients(
 
 void Optimizer::apply_gradients(const GradientList& gradients) const {
   variable::check_one_replica("optimizer.apply_gradients");
-  // Every check before the first update, so that a failure leaves no variable ahead of the others.
+  // Checks everything before the first update, so that a failure leaves no variable ahead of
+  // others.
   GradientList dense;
   for (const auto& [gradient, variable] : gradients) {
     COHORT_CHECK(
@@ -225,7 +226,7 @@ void Optimizer::apply_gradients(const GradientList& gradients) const {
       variable.impl()->apply(state_->own_rule, gradient, hyper);
     return;
   }
-  state_->learning_rate.value();  // throws what its schedule throws, before any update
+  state_->learning_rate.value();  // throws its schedule's exceptions before any update
   for (const auto& [gradient, variable] : dense)
     variable.impl()->apply(state_->own_rule, gradient, state_->hyper);
   state_->learning_rate.add_one();

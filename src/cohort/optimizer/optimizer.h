@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers: gradients by autograd, then one update rule on each variable, where the variable is.
+// Optimizers: gradients by autograd, then one update rule on each variable, on the variable's task.
 //
 //   cohort::Adam optimizer(model.parameters(), {.learning_rate = 1e-3});
 //   optimizer.minimize(loss);      // inside a step
 // Formulas and slots follow TensorFlow's, not torch::optim's.
 //
-// Hyperparameters are float64 numbers and travel so. A rule rounds them to the variable's dtype,
-// for float32 variables to float32, after what it computes from hyperparameters alone (Adam's bias
-// correction, AdamW's 1 - lr*weight_decay).
+// Hyperparameters are float64 numbers, also on the wire. A rule rounds them to the variable's
+// dtype, for float32 variables to float32, after the calculations that use only hyperparameters
+// (Adam's bias correction, AdamW's 1 - lr*weight_decay).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,41 +25,43 @@
 
 namespace cohort {
 
-// A shared handle; copies are the same optimizer. One that is made anew begins with fresh slots,
-// whatever its variables had before; they keep those of all their optimizers. Thread-safe: steps
+// A shared handle; copies are the same optimizer. A new optimizer begins with fresh slots, whatever
+// its variables had before; variables keep the slots of all their optimizers. Thread-safe: steps
 // may run and be scheduled while another thread sets a hyperparameter.
 class COHORT_API Optimizer {
  public:
-  // Gradients of a scalar `loss` for every trainable variable, applied; a variable without one is
-  // left alone. Throws invalid_argument when loss is not a floating-point scalar or depends on none
-  // of the variables; unimplemented in a replica context of several replicas, whose gradients are
-  // not reduced yet: compute_gradients() in run(), Strategy::reduce() and apply_gradients()
-  // outside.
+  // Applies the gradients of a scalar `loss` for every trainable variable; a variable without a
+  // gradient is left alone. Throws invalid_argument if loss is not a floating-point scalar or
+  // depends on none of the variables; unimplemented in a replica context of several replicas, whose
+  // gradients are not reduced yet: use compute_gradients() in run(), Strategy::reduce() and,
+  // outside, apply_gradients().
   void minimize(const at::Tensor& loss) const;
-  // Its first half: (gradient, variable) for each trainable variable, undefined where loss does not
-  // depend on it (tf's compute_gradients); to change gradients before they are applied.
+  // The first half of minimize(), for changing gradients before they are applied: (gradient,
+  // variable) for each trainable variable, undefined if loss does not depend on it (tf's
+  // compute_gradients).
   std::vector<std::pair<at::Tensor, Variable>> compute_gradients(const at::Tensor& loss) const;
-  // Its second half; an undefined gradient is left out. unimplemented where minimize() is.
+  // The second half of minimize(); skips undefined gradients. unimplemented where minimize() is.
   void apply_gradients(const std::vector<std::pair<at::Tensor, Variable>>& gradients) const;
 
   // The learning rate of the next update.
   double learning_rate() const { return hyper("learning_rate"); }
-  // A number or a schedule, in place of the one before, from the next scheduled step on; no new
-  // trace. invalid_argument where its value at iterations() is negative or not finite.
+  // A number or a schedule, which replaces the present one from the next scheduled step on, without
+  // a new trace. invalid_argument if its value at iterations() is negative or not finite.
   void set_learning_rate(const LearningRateSchedule& learning_rate);
   // How many updates were made (tf.keras.optimizers.Optimizer.iterations): the step at which a
-  // schedule is evaluated. Each apply_gradients() that runs in this process counts when it is done.
-  // A step on parameter servers counts in schedule(), before it runs: once for each
-  // apply_gradients() in it, also if it is retried, and if it fails or is cancelled. So step i of a
-  // program has the same rate however many closures are in flight, and set_iterations() before the
-  // first step resumes a training. It is failed_precondition inside a traced step; negative numbers
+  // schedule is evaluated. Each apply_gradients() that runs in this process is counted when it is
+  // done. A step on parameter servers is counted in schedule(), before it runs: once for each
+  // apply_gradients() in it, even if it is retried, fails or is cancelled. So step i of a program
+  // has the same rate however many closures are in flight, and set_iterations() before the first
+  // step resumes a training.
+  // Both are failed_precondition inside a traced step; negative numbers are invalid_argument.
   // are invalid_argument.
   std::int64_t iterations() const;
   void set_iterations(std::int64_t iterations);
-  // By the rule's name for it; not_found for another, with the list. Setting takes what the
-  // constructor takes; "learning_rate" replaces a schedule. Neither can be part of a traced step
-  // (failed_precondition): pass the number as an argument, and set it between two calls of
-  // schedule().
+  // A hyperparameter by the rule's name for it; not_found for another name, with the list.
+  // set_hyper() accepts the range that the constructor accepts; "learning_rate" replaces a
+  // schedule. Neither can be part of a traced step (failed_precondition): pass the number as an
+  // argument, and set it between two calls of schedule().
   double hyper(std::string_view name) const;
   void set_hyper(std::string_view name, double value);
   const std::vector<Variable>& variables() const;
@@ -67,7 +69,7 @@ class COHORT_API Optimizer {
 
  protected:
   // `hyper` are those after the learning rate, in the rule's order; invalid_argument for a value
-  // outside its range.
+  // out of range.
   Optimizer(std::vector<Variable> variables, const UpdateRule& rule,
             const LearningRateSchedule& learning_rate, const std::vector<double>& hyper);
 
@@ -77,8 +79,8 @@ class COHORT_API Optimizer {
 };
 
 // "sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw" and those with coupled
-// weight decay ("sgd_weight_decay", …); not_found for another name, with the list. What follows a
-// '#' says whose slots they are: "adam#2".
+// weight decay ("sgd_weight_decay", …); not_found for another name, with the list. A '#' and the
+// number of the optimizer that owns the slots may follow: "adam#2".
 COHORT_API const UpdateRule& update_rule_of(std::string_view name);
 COHORT_API std::vector<std::string_view> update_rule_names();
 

@@ -49,7 +49,7 @@ TEST_F(OptimizerTest, ASecondMinimizeStartsFromFreshGradients) {
   EXPECT_FALSE(weight_.tensor().grad().defined());
 }
 
-// The second one was told to retain a graph.
+// Regression: the second optimizer failed with LibTorch's request to retain the graph.
 TEST_F(OptimizerTest, TwoOptimizersShareALoss) {
   const Sgd of_weight({weight_}, {.learning_rate = 0.5}), of_bias({bias_}, {.learning_rate = 0.25});
   const at::Tensor squares = (weight_.tensor() * bias_.tensor()).square().sum();
@@ -109,7 +109,7 @@ TEST_F(OptimizerTest, AFrozenVariableIsLeftAlone) {
 }
 
 TEST_F(OptimizerTest, RefusesALossThatIsNoFloatingPointScalar) {
-  // It named average_loss(), which there is not.
+  // Regression: the message named average_loss(), which does not exist.
   EXPECT_THAT([&] { sgd_.minimize(weight_.tensor() * 2); },
               ::testing::Not(throws_error(ErrorCode::invalid_argument, "average_loss")));
   EXPECT_THAT([&] { sgd_.minimize(weight_.tensor() * 2); },
@@ -203,7 +203,8 @@ TEST_F(OptimizerTest, RefusesUnknownAndImpossibleHyperparameters) {
   EXPECT_EQ(sgd_.learning_rate(), 0.5);
 }
 
-// set_hyper() took what no constructor takes: the next zero gradient made the weights NaN.
+// Regression: set_hyper() accepted values that no constructor accepts, and the next zero gradient
+// made the weights NaN.
 TEST_F(OptimizerTest, SettingTakesTheRangesOfTheConstructor) {
   Adam adam({weight_});
   const auto setting = [&](const char* name, double value) {
@@ -221,7 +222,7 @@ TEST_F(OptimizerTest, SettingTakesTheRangesOfTheConstructor) {
   EXPECT_EQ(momentum.hyper("momentum"), 0.5);
 }
 
-// It inherited the first one's moments and step count.
+// Regression: the second optimizer inherited the moments and the step count of the first.
 TEST_F(OptimizerTest, AnotherOptimizerOfOneRuleBeginsWithFreshSlots) {
   const auto moved = [&](const Optimizer& optimizer) {
     const double before = first(weight_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers inside a trace: the program that ships equals the step run here, bit for bit.
+// Optimizers inside a trace: running the sent program equals running the step here, bit for bit.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/embedding.h>
@@ -63,7 +63,7 @@ class OwningHost final : public ResourceHost {
   void scatter_add(std::int64_t, const at::Tensor&, const at::Tensor&) override {}
 };
 
-// A traced step of a Network with its variables elsewhere.
+// A traced step of a Network whose variables are elsewhere.
 class Shipped {
  public:
   using Step = std::function<at::Tensor(const at::Tensor& x)>;
@@ -159,7 +159,8 @@ INSTANTIATE_TEST_SUITE_P(
         [](auto v) -> Optimizer { return Adam(v, {.learning_rate = 0.01, .weight_decay = 0.01}); },
         [](auto v) -> Optimizer { return AdamW(v, {.learning_rate = 0.01}); }));
 
-// Two updates in each step: the second has the rate after the first one's, as if run eagerly.
+// Two updates in each step: the second uses the rate that follows the first one's, as in an eager
+// run.
 TEST(SchedulesInATrace, GiveEachUpdateTheRateThatItHasHere) {
   const Network here(7), traced(7);
   const AdamWOptions options{
@@ -231,7 +232,7 @@ TEST(OptimizersInATrace, ASparseEmbeddingUsedTwiceIsRefusedWithTheRemedy) {
                                     "(variable 'w1'); make the embedding without sparse(true)"));
 }
 
-// The rate was frozen, and a change was made by the trace and by no call.
+// Regression: the rate was frozen, and a set was executed once by the trace and by no call.
 TEST(OptimizersInATrace, HyperparametersAreReadAndSetOutside) {
   Network here(7);
   Sgd sgd(here.variables, {.learning_rate = 0.5});

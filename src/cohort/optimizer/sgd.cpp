@@ -51,7 +51,7 @@ class SgdRule final : public UpdateRule {
   }
 };
 
-// Momentum as TensorFlow has it: the learning rate stays outside of the accumulator.
+// TensorFlow's momentum: the accumulator does not include the learning rate.
 template <bool kNesterov, bool kDecays>
 class MomentumRule final : public UpdateRule {
  public:
@@ -106,7 +106,7 @@ const UpdateRule& rule_for(const SgdOptions& options) {
   return decays ? momentum_weight_decay_rule() : momentum_rule();
 }
 
-// Those after the learning rate.
+// The hyperparameters after the learning rate.
 std::vector<double> hyper_for(const SgdOptions& options) {
   std::vector<double> hyper;
   if (options.momentum != 0.0) hyper.push_back(options.momentum);
@@ -115,7 +115,7 @@ std::vector<double> hyper_for(const SgdOptions& options) {
 }
 
 const SgdOptions& checked(const SgdOptions& options) {
-  constexpr std::string_view kWhere = "optimizer.sgd";  // whichever of its rules it will be
+  constexpr std::string_view kWhere = "optimizer.sgd";  // for all of its rules
   check_hyper_range(HyperRange::not_negative, kWhere, "learning_rate", options.learning_rate(0));
   check_hyper_range(HyperRange::fraction, kWhere, "momentum", options.momentum);
   check_hyper_range(HyperRange::not_negative, kWhere, "weight_decay", options.weight_decay);

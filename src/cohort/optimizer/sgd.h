@@ -12,15 +12,15 @@ struct SgdOptions {
   LearningRateSchedule learning_rate = 0.01;  // a number or a schedule
   double momentum = 0.0;                      // 0: plain, with no slot
   bool nesterov = false;                      // needs momentum
-  // Coupled (torch::optim::SGD): g is g + weight_decay * p. Without momentum that is the decoupled
-  // decay of tf.keras.optimizers.SGD too; with momentum the decay accumulates here. 0: none, and no
-  // such hyperparameter.
+  // Coupled (torch::optim::SGD): g + weight_decay * p replaces g. Without momentum that equals the
+  // decoupled decay of tf.keras.optimizers.SGD; with momentum the decay accumulates here. 0: no
+  // decay, and no such hyperparameter.
   double weight_decay = 0.0;
 };
 
 // p -= lr*g; with momentum a = m*a + g, p -= lr*a; with nesterov p -= lr*(g + m*a).
-// tf.compat.v1.train.MomentumOptimizer; tf.keras.optimizers.SGD gives the same as long as the
-// learning rate stays (it keeps lr inside of a).
+// tf.compat.v1.train.MomentumOptimizer. tf.keras.optimizers.SGD gives the same as long as the
+// learning rate does not change (its accumulator includes lr).
 class COHORT_API Sgd : public Optimizer {
  public:
   explicit Sgd(std::vector<Variable> variables, SgdOptions options = {});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every update rule there is: one row each.
+// The table of all update rules, one row each.
 #include <array>
 
 #include "cohort/core/error.h"

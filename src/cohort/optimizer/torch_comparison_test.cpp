@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules beside torch::optim's, step by step. LibTorch multiplies and adds in one instruction
-// where the processor has one, so that bits may differ; the bounds are stated with each case.
+// Compares the rules with torch::optim's, step by step. LibTorch uses fused multiply-add where the
+// processor has it, so bits may differ; each case states its bounds.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -16,7 +16,7 @@ namespace {
 constexpr int kSteps = 50;
 constexpr double kRate = 0.05;
 constexpr double kDecay = 0.125;
-// Of Adam's, TensorFlow's epsilon is not bias-corrected: here it is too small to matter.
+// TensorFlow's epsilon of Adam is not bias-corrected; this one is too small to matter.
 constexpr double kNoEpsilon = 1e-30;
 
 using MakeOptimizer = std::function<Optimizer(std::vector<Variable>)>;
@@ -109,7 +109,7 @@ TEST(StepLR, IsExponentialDecayWithAStaircase) {
   at::Tensor parameter = torch::ones({1}).requires_grad_();
   torch::optim::SGD sgd({parameter}, 0.5);
   torch::optim::StepLR step_lr(sgd, /*step_size=*/3, /*gamma=*/0.5);
-  step_lr.step();  // Python's constructor does so, LibTorch's does not: it decays a step later
+  step_lr.step();  // as Python's constructor does; otherwise LibTorch's decays a step later
   const ExponentialDecay decay(
       {.initial_learning_rate = 0.5, .decay_steps = 3, .decay_rate = 0.5, .staircase = true});
   for (std::int64_t step = 0; step < 10; ++step) {

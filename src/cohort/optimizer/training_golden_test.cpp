@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training as TensorFlow recorded it (training.json): losses and parameters after every step.
 //
-// Cases of one replica only. One replica on the whole batch computes the same as several on their
-// parts, but says nothing about a strategy's reduction, which is what the other cases are for: a
-// test of the strategies runs those once minimize() reduces over replicas.
+// Runs the cases of one replica only. One replica on the whole batch computes the same as several
+// on their parts, but does not test a strategy's reduction, which the other cases are for: a test
+// of the strategies will run those once minimize() reduces over replicas.
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ namespace {
 using Json = nlohmann::json;
 using Parameters = std::map<std::string, Variable>;
 
-// The newest record where the specification lies beside the sources, else the copy among the tests.
+// The newest record if the specification is next to the sources, else the copy in tests/.
 std::filesystem::path cases_file() {
   const std::filesystem::path sources = COHORT_SOURCE_DIR;
   const auto newest = sources / ".." / "shared/golden/strategy/cases/training.json";
@@ -66,7 +66,7 @@ at::Tensor tensor_of(const Json& json) {
       .reshape(json.at("s").get<std::vector<std::int64_t>>());
 }
 
-// The part of the one replica.
+// The one replica's part.
 at::Tensor batch_of(const Json& parts) { return tensor_of(parts.at(0)); }
 
 Optimizer sgd_of(const Json& json, std::vector<Variable> variables) {

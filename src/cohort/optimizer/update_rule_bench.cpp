@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes of value, slots and gradient that a rule touches a second, in place and into another
+// Bytes per second of value, slots and gradient that a rule processes, in place and into another
 // buffer.
 #include <ATen/ops/randn.h>
 #include <benchmark/benchmark.h>
@@ -23,7 +23,7 @@ void run_rule(benchmark::State& state, std::string_view name, bool is_in_place) 
   state.SetBytesProcessed(static_cast<std::int64_t>(bytes) * state.iterations());
 }
 
-// In cache, and far out of it.
+// One size that fits the cache, and one far larger.
 void add_sizes(benchmark::internal::Benchmark* benchmark) {
   benchmark->Arg(10'000)->Arg(40 << 20)->UseRealTime();
 }

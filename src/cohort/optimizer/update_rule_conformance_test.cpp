@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every row of the table of rules must keep to, in float32 and float64.
+// The contract of every row of the table of rules, in float32 and float64.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
@@ -72,7 +72,7 @@ class EveryUpdateRule
   const std::vector<double> hyper_ = std::vector<double>(rule_.hyper_names().size(), kHyper);
 };
 
-// A server gets hyperparameters from any peer.
+// A server may get hyperparameters from any peer.
 TEST_P(EveryUpdateRule, ChecksTheRangeOfEachHyperparameter) {
   const at::Tensor value = random({2});
   check_update(rule_, value, value, hyper_, "w");
@@ -132,7 +132,7 @@ TEST_P(EveryUpdateRule, HalvesOfTheRowsEqualTheWhole) {
   EXPECT_TRUE(at::equal(at::cat(halves), whole.value));
 }
 
-// Past the size from which the loop is split over threads, and not a multiple of a vector.
+// Large enough to be split over threads, and not a multiple of a vector.
 TEST_P(EveryUpdateRule, ALargeVariableIsUpdatedAsItsParts) {
   const std::int64_t count = 2 * optimizer::kParallelElements + 3;
   const at::Tensor start = random({count});

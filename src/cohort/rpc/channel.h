@@ -35,43 +35,45 @@ class COHORT_API Channel {
   // Queues and returns; sends at once from the caller's thread where that does not block.
   // Unavailable when closed.
   virtual void send(Frame frame) = 0;
-  // What is still queued is dropped.
+  // Drops what is still queued.
   virtual void close() noexcept = 0;
-  // Bytes queued and not yet handed to the system: for back pressure.
+  // Bytes queued and not yet passed to the system; for back pressure.
   virtual std::size_t queued_bytes() const = 0;
-  // Its peer has greeted well: what limits strangers ends. Called from a handler.
+  // Lifts the limits for strangers, since the peer has completed its hello. Call it from a handler.
   virtual void admit() {}
   // "worker:1 (127.0.0.1:4711, stream)": for messages.
   virtual const std::string& peer() const = 0;
-  // As far as the peer's address says: one of this host's own, loopback for example. What is not
-  // known to be here is elsewhere.
+  // Whether the peer's address is one of this host, for example loopback. False where that is not
+  // known.
   virtual bool is_on_one_host() const = 0;
-  // Whether the tensors sent from now on travel with a checksum. Everything else of a frame always
-  // does, and what comes is checked as its sender says. Off at first; nothing where no wire is.
+  // Whether the tensors sent from now on carry a checksum. Everything else of a frame always does,
+  // and the receiver verifies every checksum that the sender included. Off at first; no effect on a
+  // backend without a wire.
   virtual void set_payload_checksums(bool are_on) noexcept = 0;
 };
 
-// Broken frames that have come over all channels of this process. Each has closed its channel.
+// The number of broken frames received on all channels of this process. Each of them closed its
+// channel.
 COHORT_API std::uint64_t broken_frames() noexcept;
 
-// Accepts connections until destroyed, which also closes the channels it accepted; not from a
-// handler. Thread-safe.
+// Accepts connections until destroyed. The destructor also closes the accepted channels, and must
+// not be called from a handler. Thread-safe.
 class COHORT_API Listener {
  public:
   virtual ~Listener() = default;
-  // What to give to connect(): "127.0.0.1:4711" with the port that was chosen, or a name.
+  // The address for connect(): "127.0.0.1:4711" with the chosen port, or a name (inprocess).
   virtual const std::string& address() const = 0;
 };
 
 // Called on a listener thread for each new connection; returns the handlers of its channel. The
-// channel must be kept (in the handlers, for one: they are released after on_closed); it closes
-// with its last owner.
+// channel closes when its last owner releases it, so keep it, for example in the handlers, which
+// are released after on_closed.
 using AcceptHandler = std::function<Channel::Handlers(std::shared_ptr<Channel> channel)>;
 
 struct ListenOptions {
   std::string address{};  // "host:port"; port 0: the system chooses
   std::size_t frame_bytes_max = std::size_t{1} << 40;
-  // How long a channel looks for bytes before it sleeps: latency for a core.
+  // How long a channel polls for bytes before it sleeps: lower latency at the cost of a busy core.
   Duration spin{};
 };
 struct ConnectOptions {
@@ -87,8 +89,8 @@ class COHORT_API Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
-  // A taken port is already_exists, an address that is not this machine's invalid_argument: both
-  // name the address.
+  // already_exists for a port in use, invalid_argument for an address of another machine; both name
+  // the address.
   virtual std::unique_ptr<Listener> listen(const ListenOptions& options, AcceptHandler accept) = 0;
   // Unavailable (peer_lost) when nobody listens, deadline_exceeded when nobody answers; both name
   // peer and address.

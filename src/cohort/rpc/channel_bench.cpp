@@ -15,7 +15,7 @@ namespace {
 
 const char* const kBackends[] = {"inprocess", "stream", "grpc"};
 
-// A requester, and a far end that answers requests with their tensors or with none.
+// A requester, and a far end that answers each request with its tensors or without any.
 class Rig {
  public:
   Rig(const std::string& backend, bool is_echo, Duration spin = {}) {
@@ -33,7 +33,7 @@ class Rig {
     requester =
         Requester::connect(backend_of(backend), {.address = listener_->address(), .spin = spin});
   }
-  // Of what the requester sends.
+  // For what the requester sends.
   void set_payload_checksums(bool are_on) { requester->set_payload_checksums(are_on); }
   ~Rig() { requester->close(); }
 
@@ -78,7 +78,7 @@ void BM_PipelinedRequests(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations());
 }
 
-// Frames that nobody answers, until the last has come.
+// Frames without an answer, until the last one has arrived.
 void BM_OneWayFlood(benchmark::State& state) {
   Rig rig(kBackends[state.range(0)], false);
   const Frame frame = frame_with(state.range(1));

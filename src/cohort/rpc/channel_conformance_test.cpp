@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every backend promises. A new backend adds its name to the last line.
+// The contract of every backend. A new backend adds its name to the last line.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
@@ -44,7 +44,7 @@ class ChannelConformance : public ::testing::TestWithParam<std::string> {
  protected:
   Backend& backend() { return backend_of(GetParam()); }
 
-  // What comes of `tensor` at the other end.
+  // Returns `tensor` as it arrives at the other end.
   at::Tensor sent(const at::Tensor& tensor) {
     ChannelPair pair(GetParam());
     pair.near->send(numbered(1, {tensor}));
@@ -286,7 +286,7 @@ TEST_P(ChannelConformance, RepliesFromTheHandlerArrive) {
   });
   for (std::uint64_t i = 0; i < 500; ++i) pair.near->send(numbered(i, {at::ones({20'000})}));
   EXPECT_EQ(pair.at_near.wait_frames(500).back().id, 499U);
-  pair.near->close();  // lets go of the handler, and with it of the channel
+  pair.near->close();  // releases the handler, and with it the channel
 }
 
 TEST_P(ChannelConformance, HandlersNeverOverlap) {
@@ -411,7 +411,8 @@ TEST_P(ChannelConformance, QueuedBytesReturnToZero) {
   EXPECT_EQ(pair.near->queued_bytes(), 0U);
 }
 
-// A sender that was just writing while the channel closed took its bytes off a count of 0.
+// Regression: a sender that was writing while the channel closed subtracted its bytes from a count
+// of 0.
 TEST_P(ChannelConformance, NothingIsQueuedOnAClosedChannel) {
   const at::Tensor large = at::zeros({1 << 18});
   for (int round = 0; round < 50; ++round) {
@@ -490,7 +491,8 @@ TEST_P(ChannelConformance, AnAcceptHandlerThatThrowsRefuses) {
   }
 }
 
-// A refused channel's end was never reported to its handle, whose destructor waited for it.
+// Regression: the handle of a refused channel was never told that the channel had ended, and its
+// destructor waited for that.
 TEST_P(ChannelConformance, ARefusedChannelCanBeDestroyedLater) {
   Promised<std::shared_ptr<Channel>> kept;
   const auto listener =
@@ -515,7 +517,7 @@ TEST_P(ChannelConformance, ARefusedChannelCanBeDestroyedLater) {
     destroyed->set(true);
   });
   if (destroyed->wait()) return destroyer.join();
-  destroyer.detach();  // it waits for ever
+  destroyer.detach();  // it would wait for ever
 }
 
 TEST_P(ChannelConformance, AListenerTakesManyConnectionsAndClosesThemInItsEnd) {

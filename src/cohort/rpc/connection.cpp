@@ -21,7 +21,7 @@ namespace {
 
 constexpr auto kAttempt = std::chrono::seconds(2);
 constexpr auto kPause = std::chrono::milliseconds(50);
-// For the question whether anybody listens: an answer of a host that is up takes a round trip.
+// For the check whether anybody listens: a host that is up answers within a round trip.
 constexpr auto kRefusal = std::chrono::milliseconds(500);
 
 const Endpoint& choose_endpoint(const HandshakeReply& reply, const ConnectionOptions& options) {
@@ -37,8 +37,8 @@ const Endpoint& choose_endpoint(const HandshakeReply& reply, const ConnectionOpt
                                             "ServerOptions::backends");
 }
 
-// Keeps an attempt's own failures from the caller: on_closed is for connections that were handed
-// out.
+// Hides the failures of an attempt from the caller: on_closed is only for connections that were
+// returned.
 class ClosedGate {
  public:
   explicit ClosedGate(std::function<void(const Error&)> on_closed)
@@ -52,7 +52,7 @@ class ClosedGate {
     }
     if (on_closed_) on_closed_(reason);
   }
-  // False: it has closed already.
+  // Returns false if the connection has already closed.
   bool open() {
     const Lock lock(mutex_);
     is_open_ = !is_closed_;
@@ -66,7 +66,7 @@ class ClosedGate {
   bool is_closed_ COHORT_GUARDED_BY(mutex_) = false;
 };
 
-// What the handshake has answered; the endpoint's address is the one to dial.
+// The result of a handshake; the endpoint's address is the one to connect to.
 struct Met {
   Connection made;
   Endpoint endpoint;
@@ -114,7 +114,7 @@ Deadline silence_deadline(const ConnectionOptions& options) {
   return other.time() > options.deadline.time() ? other : options.deadline;
 }
 
-// `answered`: the address for frames, while the control plane of the task answers.
+// `answered`: set to the address for frames if the control plane answers, cleared if it does not.
 Connection attempt(const ConnectionOptions& options, std::string& answered) {
   const Deadline deadline(
       std::min(silence_deadline(options).time(), Deadline::after(kAttempt).time()));
@@ -122,7 +122,7 @@ Connection attempt(const ConnectionOptions& options, std::string& answered) {
   try {
     met = shake_hands(options, deadline);
   } catch (const Error& error) {
-    // The last attempt may have had no time.
+    // A timeout proves nothing: the last attempt may have had too little time.
     if (error.code() != ErrorCode::deadline_exceeded) answered.clear();
     throw;
   }
@@ -130,13 +130,13 @@ Connection attempt(const ConnectionOptions& options, std::string& answered) {
   return open_data(std::move(met), options, deadline);
 }
 
-// Nobody answered yet: the task may still be starting.
+// Nobody has answered yet: the task may still be starting.
 bool may_come_up(const Error& error) {
   return error.cause() == ErrorCause::peer_lost || error.code() == ErrorCode::deadline_exceeded;
 }
 
-// The last attempt may have had no time left to be refused, and gRPC does not say why an attempt
-// failed: the host is asked once more.
+// Checks the host once more, since the last attempt may have been too short to be refused, and gRPC
+// does not say why an attempt failed.
 bool has_nobody(const ConnectionOptions& options) {
   if (options.should_stop && options.should_stop()) return false;
   return is_refusing(options.address, Deadline::after(kRefusal));
@@ -146,7 +146,7 @@ Error final_error(const Error& error, const ConnectionOptions& options,
                   const std::string& answered) {
   std::string operation = "connecting to " + options.task + " at " + options.address;
   if (!answered.empty()) operation += ", which answered; its frames go to " + answered;
-  // What this process lacks is not the task's.
+  // A lack of resources of this process is not the task's error.
   const bool is_own = error.code() == ErrorCode::resource_exhausted && error.origin().empty();
   if (is_own) return Error(error).during(operation);
   if (answered.empty() && may_come_up(error) && has_nobody(options)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reaching one task: the handshake over the control plane, then a data channel with its hello.
+// Connects to one task: the handshake over the control plane, then a data channel with its hello.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace cohort::rpc {
 
 struct ConnectionOptions {
   std::string address = {};  // of the control plane
-  std::string task = {};     // who should be there: "ps:0"
+  std::string task = {};     // the expected one: "ps:0"
   Identity caller = {};
   std::uint64_t coordinator_incarnation = 0;
   std::string backend = {};                  // of the data plane; empty: the server's first choice
@@ -24,18 +24,18 @@ struct ConnectionOptions {
   std::uint64_t start_order = 0;             // HandshakeRequest's
   PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
   Deadline deadline = {};
-  // Where later than the deadline: until when a task is waited for that says nothing at all, not
-  // even that nobody listens there. deadline_exceeded then.
+  // If later than the deadline: until when to retry a task that does not respond at all, not even
+  // by refusing the connection. Then deadline_exceeded.
   std::optional<Deadline> silence_deadline{};
   std::function<void(Frame)> on_one_way = {};
   std::function<void(const Error&)> on_closed = {};
   std::function<bool()> should_stop = {};  // polled between attempts; may be empty
-  // Called before the error: the control plane was answered, frames were not, at this address. May
-  // be empty.
+  // Called before the error is thrown, if the control plane answered but the data plane, at this
+  // address, did not. May be empty.
   std::function<void(const std::string& data_address)> on_data_unreachable{};
 };
 
-// One task, reached. Thread-safe.
+// A connected task. Thread-safe.
 struct COHORT_API Connection {
   std::shared_ptr<ControlClient> control;
   std::shared_ptr<Requester> data;
@@ -48,23 +48,24 @@ struct COHORT_API Connection {
 // names both sides.
 COHORT_API Connection connect_task(const ConnectionOptions& options);
 
-// Where an endpoint is for who has reached the control plane of its task at `dialled`.
+// The address of `endpoint` for a caller that reached the control plane of its task at `dialled`.
 COHORT_API std::string address_of(const Endpoint& endpoint, const std::string& dialled);
 
 // The identity of this process as `task` of `job_id`.
 COHORT_API Identity identity_of_process(const std::string& task, const std::string& job_id,
                                         std::uint64_t incarnation);
 
-// What is wrong with `other` in the eyes of `self`, in words; empty: nothing.
+// Describes the first difference in job, protocol version or LibTorch version; empty if there is
+// none.
 COHORT_API std::string disagreement(const Identity& self, const Identity& other);
 
-// HandshakeRequest::start_order of a coordinator that starts now.
+// HandshakeRequest::start_order for a coordinator that starts now: the system time in nanoseconds.
 COHORT_API std::uint64_t start_order_now();
 
-// A number that no other start of a process has.
+// A random number that identifies one start of a process; never 0.
 COHORT_API std::uint64_t new_incarnation();
 
-// The job's name where none was given: a hash of its addresses.
+// The job's name where none is configured: a hash of the cluster's addresses.
 COHORT_API std::string default_job_id(const std::string& cluster_text);
 
 }  // namespace cohort::rpc

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control plane: who is there, what exists on it, and the end. Slow path; gRPC behind it, none
-// of it here.
+// The control plane: handshake, health, creating and releasing what exists on a task, and shutdown.
+// Not a fast path. Implemented with gRPC, but this header includes nothing of it.
 #pragma once
 
 #include <chrono>
@@ -22,8 +22,8 @@ namespace cohort::rpc {
 
 inline constexpr std::uint32_t kProtocolVersion = 4;
 
-// Between which tasks tensors travel with a checksum; all else of a frame always does
-// (docs/formats/frame.md). Of two tasks' wishes the later one of this list counts.
+// Between which tasks tensors carry a checksum; the rest of a frame always does
+// (docs/formats/frame.md). If two tasks choose differently, the later value of this list applies.
 enum class PayloadChecksums : std::uint8_t {
   between_hosts,  // not between tasks of one host, as far as their addresses say
   never,
@@ -33,7 +33,8 @@ constexpr PayloadChecksums agreed(PayloadChecksums one, PayloadChecksums other) 
   return one > other ? one : other;
 }
 
-// Who a process is. "Build" is the protocol version and LibTorch's, never the executable.
+// Identifies a process. Its build is the versions of the protocol and of LibTorch, never the
+// executable.
 struct Identity {
   std::string task;  // "worker:1"
   std::string job_id;
@@ -47,32 +48,34 @@ struct HandshakeRequest {
   std::string expected_task;  // refused with failed_precondition when the server is another
   std::uint64_t coordinator_incarnation =
       0;  // from a coordinator: a new one drops what the old one made
-  // From a coordinator: how long a closure waits for a parameter server. Zero: the server's own.
+  // From a coordinator: how long a closure waits for a parameter server. Zero: the server's
+  // default.
   Duration data_timeout = Duration::zero();
-  // From a coordinator that has met this task before: it takes the place of an earlier start only.
+  // From a coordinator that has connected to this task before: it may replace only an earlier
+  // start.
   bool is_returning = false;
-  // From a coordinator: a later start has a higher number. First the time of its start, in
-  // nanoseconds; then the highest that a task has answered.
+  // From a coordinator: a later start has a higher number. At first the time of its start in
+  // nanoseconds, then the highest number that a task has returned.
   std::uint64_t start_order = 0;
-  // From a coordinator: its wish, also for the links among its tasks.
+  // From a coordinator: its choice, which also applies to the links among its tasks.
   PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
 };
-// Where a task takes frames. It does not know by which addresses others reach it.
+// Where a task accepts frames. A task does not know the addresses by which others reach it.
 struct Endpoint {
   std::string backend;  // "stream"
-  // Empty: where the caller has reached the control plane. ":4711": at that host, on this port.
-  // Else as it is: of a backend without ports.
+  // Empty: the address at which the caller reached the control plane. ":4711": this port of that
+  // host. Otherwise used as it is, by a backend without ports.
   std::string address;
 };
 struct HandshakeReply {
   Identity server;
   std::vector<Endpoint> endpoints;  // in order of preference
-  // To a coordinator: its request's, or above that of the start whose place it has taken, where the
-  // clocks of their hosts say otherwise.
+  // To a coordinator: the start_order of its request. If that is not above the start that the
+  // caller replaces, because the clocks of their hosts differ, a number above it.
   std::uint64_t start_order = 0;
 };
 
-// A function, and its programs for different elements; sent again with more programs as they come.
+// A function and its programs for different element specs; sent again when programs are added.
 struct FunctionBody {
   std::uint32_t id = 0;
   std::string name;
@@ -99,19 +102,19 @@ struct IteratorSpec {
   std::uint64_t id = 0;
   Bytes dataset;
   std::uint64_t seed = 0;
-  // Of one epoch: which pass over the dataset it is, for its shuffles. The seed is then the same on
-  // every worker, so that all shuffle alike. Unset: an iterator for schedule().
+  // For an epoch: the number of the pass over the dataset, which its shuffles use. The seed is then
+  // the same on every worker, so that all shuffle alike. Unset: an iterator for schedule().
   std::optional<std::uint64_t> epoch = {};
 };
 
-// Who calls.
+// The caller of a control method.
 struct Caller {
-  std::uint64_t coordinator_incarnation = 0;  // the coordinator's that it speaks for; 0: none given
+  std::uint64_t coordinator_incarnation = 0;  // of the caller's coordinator; 0: not given
   std::string address{};                      // "127.0.0.1:51344"
 };
 
-// What one start of a coordinator makes on a task. A call acts on that, and never on what its
-// successor has made there. Thread-safe.
+// The resources that one start of a coordinator creates on a task. Calls act only on these, never
+// on the resources of a later start. Thread-safe.
 class COHORT_API ControlledJob {
  public:
   virtual ~ControlledJob() = default;
@@ -121,43 +124,46 @@ class COHORT_API ControlledJob {
   virtual void release(const std::vector<std::uint64_t>& resources) = 0;
 };
 
-// What a server answers; implemented by the server, free of gRPC. Called from several threads at
+// Handles the control calls; implemented by the server without gRPC. Called from several threads at
 // once.
 class COHORT_API ControlService {
  public:
   virtual ~ControlService() = default;
   virtual HandshakeReply handshake(const HandshakeRequest& request, const Caller& caller) = 0;
-  // All there is. Anybody may ask: who has not named the job does not get what is only for those
-  // (Health::task, LastError::origin and text), and nobody hears of the job or of versions.
+  // Returns all fields. Any client may ask: for one that does not name the job, the fields that are
+  // only for such clients are cleared afterwards (Health::task, LastError::origin and text). No
+  // field holds the job or versions.
   virtual Health health() = 0;
-  // Whether that is the job of this task. Never for an empty one.
+  // Whether this is the job of this task; false for an empty one.
   virtual bool is_of_job(const std::string& /*job_id*/) const { return false; }
-  // The job of the caller's coordinator. Throws failed_precondition for a caller that has not
-  // shaken hands, and replaced_error() when another coordinator has taken the place of its own.
+  // The resources of the caller's coordinator. Throws failed_precondition if the caller has not
+  // completed a handshake, and replaced_error() if another coordinator has replaced its
+  // coordinator.
   virtual std::shared_ptr<ControlledJob> job_of(const Caller& caller) = 0;
-  // Throws as job_of().
+  // Throws like job_of().
   virtual void shutdown(const Caller& caller, std::chrono::milliseconds grace) = 0;
 };
 
-// What a coordinator hears from `task` after another has taken its place. Its own work is over: no
-// call of it is accepted any more.
+// The error that a coordinator gets from `task` after another one has replaced it. The task accepts
+// none of its calls any more.
 COHORT_API Error replaced_error(const std::string& task);
 COHORT_API bool is_replaced(const Error& error);
 
-// What those get together and each who have not shaken hands; health alone is no handshake.
+// Limits for connections without a handshake, for which a health call does not count. bytes_max and
+// patience are per connection.
 struct StrangerLimits {
   std::size_t bytes_max = 64 << 10;
   Duration patience = std::chrono::seconds(10);
-  // The oldest goes when there is another.
+  // A new connection above this limit closes the oldest one.
   std::size_t connections_max = 256;
 };
 
 struct ServeOptions {
-  std::string address = {};    // of the control plane, and of the data plane where that has none;
+  std::string address = {};    // of the control plane, and of the data plane without its own;
                                // port 0: the system chooses
-  std::string data_address{};  // of the backend "stream" alone
+  std::string data_address{};  // only of the backend "stream"
   std::vector<std::string> backends{};  // of the data plane: "stream", "grpc"
-  AcceptHandler accept{};               // of their channels; it calls Channel::admit()
+  AcceptHandler accept{};               // of their channels; must call Channel::admit()
   StrangerLimits limits{};
   std::shared_ptr<RefusalLog> refusals{};  // empty: its own
 };
@@ -165,20 +171,20 @@ struct ServeOptions {
 // Serves a task. Thread-safe.
 class COHORT_API ControlServer {
  public:
-  // Closes the channels of the data plane, too.
+  // Also closes the channels of the data plane.
   virtual ~ControlServer() = default;
-  // With the port that was chosen, when 0 was asked for.
+  // With the chosen port if port 0 was asked for.
   virtual const std::string& address() const = 0;
   // Refuses further control calls and waits for running ones until the deadline, then cancels them.
-  // Channels live on.
+  // Channels stay open.
   virtual void stop(Deadline deadline) = 0;
-  // How many connections there are without a handshake.
+  // The number of connections without a handshake.
   virtual std::size_t strangers() const = 0;
 };
-// A taken port is already_exists, an address that is not this machine's invalid_argument. `service`
-// must outlive it.
+// already_exists for a port in use, invalid_argument for an address of another machine. `service`
+// must outlive the server.
 COHORT_API std::unique_ptr<ControlServer> serve_task(ServeOptions options, ControlService& service);
-// The control plane alone.
+// Serves the control plane only.
 COHORT_API std::unique_ptr<ControlServer> serve_control(const std::string& address,
                                                         ControlService& service);
 
@@ -194,15 +200,15 @@ class COHORT_API ControlClient {
   virtual void create_iterator(const IteratorSpec& iterator, Deadline deadline) = 0;
   virtual void release(const std::vector<std::uint64_t>& resources, Deadline deadline) = 0;
   virtual void shutdown(std::chrono::milliseconds grace, Deadline deadline) = 0;
-  // Ends the calls that run and all that follow, as cancelled.
+  // Cancels the calls that run and all later ones; they throw unavailable (peer_lost).
   virtual void cancel() noexcept = 0;
 };
-// Asks all at once. Returns when each has answered or the deadline has come: for each its error,
-// nothing where it answered or is null.
+// Asks all at once. Returns when each has answered or the deadline has passed. Each result is the
+// error; nullopt if the task answered or the client is null.
 COHORT_API std::vector<std::optional<Error>> health_of_all(
     const std::vector<std::shared_ptr<ControlClient>>& clients, Deadline deadline);
-// Does not connect yet. `task` names the peer in errors. Every call names the start of the
-// coordinator that it comes from; without one only handshake() and health() are answered.
+// Does not connect yet. `task` names the peer in errors. Every call carries the coordinator's
+// incarnation; without one the server answers only handshake() and health().
 COHORT_API std::unique_ptr<ControlClient> control_client(const std::string& address,
                                                          const std::string& task,
                                                          std::uint64_t coordinator_incarnation = 0);

@@ -20,7 +20,7 @@ using internal::to_proto;
 using Stub = proto::Control::Stub;
 
 constexpr std::size_t kUnannouncedBytesMax = 32 << 10;
-// For the question whether anybody listens: an answer of a host that is up takes a round trip.
+// For the check whether anybody listens: a host that is up answers within a round trip.
 constexpr auto kRefusalTimeout = std::chrono::milliseconds(500);
 
 // Thread-safe.
@@ -34,7 +34,7 @@ class GrpcControlClient final : public ControlClient {
         connection_(std::make_shared<Connection>(address)) {}
 
   HandshakeReply handshake(const HandshakeRequest& request, Deadline deadline) override {
-    // Who connects tries again, and asks at the end whether anybody listens.
+    // connect_task() retries, and checks at the end whether anybody listens.
     return from_proto(call_once(&Stub::Handshake, to_proto(request), deadline, "handshake with "));
   }
   Health health(Deadline deadline) override {
@@ -43,7 +43,7 @@ class GrpcControlClient final : public ControlClient {
     try {
       return ask_health(deadline);
     } catch (const Error& error) {
-      // A task ends connections without a handshake, also while they ask.
+      // A task closes connections without a handshake, even during a call.
       if (!was_connected || error.cause() != ErrorCause::peer_lost) throw;
     }
     leave(used);
@@ -79,8 +79,8 @@ class GrpcControlClient final : public ControlClient {
     Stub stub;
   };
 
-  // A call makes an attempt of its own, where gRPC would repeat the last one's failure until its
-  // pause is over.
+  // Opens a new connection after a failure, since gRPC would repeat that failure until its backoff
+  // is over.
   std::shared_ptr<Connection> connection() {
     Lock lock(mutex_);
     if (connection_->channel->GetState(false) == GRPC_CHANNEL_TRANSIENT_FAILURE) {
@@ -89,7 +89,7 @@ class GrpcControlClient final : public ControlClient {
     return connection_;
   }
 
-  // gRPC may not have noticed yet that it ended.
+  // Replaces a connection that has ended, which gRPC may not have noticed yet.
   void leave(const std::shared_ptr<Connection>& ended) {
     Lock lock(mutex_);
     if (connection_ == ended) connection_ = std::make_shared<Connection>(address_);
@@ -117,7 +117,7 @@ class GrpcControlClient final : public ControlClient {
   };
 
  public:
-  // Sent when this returns; read when the queue names it, and not before.
+  // The constructor sends the call. Use error() only after the queue has returned this call.
   class HealthCall {
    public:
     HealthCall(GrpcControlClient& client, Deadline deadline, grpc::CompletionQueue& answers)
@@ -192,8 +192,8 @@ class GrpcControlClient final : public ControlClient {
     return reply;
   }
 
-  // gRPC may have made the connection again, without a handshake: a small call says whose it is,
-  // since strangers get few bytes.
+  // gRPC may have renewed the connection, which then has had no handshake, and strangers may send
+  // only few bytes. So a small call first names the coordinator.
   void announce(Connection& used, Deadline deadline, const std::string& operation) {
     grpc::ClientContext context;
     prepare(context, deadline);

@@ -26,7 +26,7 @@ using internal::from_proto;
 using internal::to_proto;
 using internal::Visitor;
 
-// 0 where there is none, or no number.
+// 0 if there is none, or if it is not a number.
 std::uint64_t coordinator_of(const grpc::ServerContext& context) {
   const auto found = context.client_metadata().find(internal::kCoordinatorMetadata);
   if (found == context.client_metadata().end()) return 0;
@@ -36,8 +36,8 @@ std::uint64_t coordinator_of(const grpc::ServerContext& context) {
   return parsed.ec == std::errc() && parsed.ptr == end ? incarnation : 0;
 }
 
-// The text of an error may hold what the user's program or data contain; names show how the cluster
-// is made up.
+// The text of an error may contain parts of the user's program or data, and task names reveal the
+// structure of the cluster.
 void hide_from_strangers(Health& health) {
   health.task.clear();
   if (!health.last_error) return;
@@ -45,7 +45,7 @@ void hide_from_strangers(Health& health) {
   health.last_error->text.clear();
 }
 
-// What leaves here is a status, never an exception. Thread-safe as the service is.
+// Turns exceptions into statuses. Thread-safe if the service is.
 class Adapter final : public proto::Control::Service {
  public:
   Adapter(ControlService& service, const internal::Http2Visitors& visitors, RefusalLog& refusals,
@@ -55,7 +55,7 @@ class Adapter final : public proto::Control::Service {
         refusals_(refusals),
         stranger_bytes_max_(stranger_bytes_max) {}
 
-  // Further calls are refused. False when some still run at the deadline.
+  // Refuses further calls. Returns false if some still run at the deadline.
   bool stop(Deadline deadline) {
     const Lock lock(mutex_);
     is_stopping_ = true;
@@ -66,7 +66,7 @@ class Adapter final : public proto::Control::Service {
  private:
   // Where a call comes from.
   struct Origin {
-    std::shared_ptr<Visitor> visitor;  // null: unknown, as in no connection that was accepted here
+    std::shared_ptr<Visitor> visitor;  // null: the connection was not accepted here
     Caller caller;
   };
 
@@ -111,7 +111,8 @@ class Adapter final : public proto::Control::Service {
     }
   }
 
-  // What `ask` gives, or a line in the log about the refusal. Who is not refused is no stranger.
+  // Admits the connection and returns the result of `ask`. If `ask` throws, logs the refusal
+  // instead.
   template <class Ask>
   auto admitting(const Origin& from, const std::string& call, const Ask& ask) {
     try {
@@ -146,7 +147,8 @@ class Adapter final : public proto::Control::Service {
       }));
     });
   }
-  // Of anybody. A coordinator's whose connection was made again, without a handshake, admits it.
+  // Any client may ask. Admits a known coordinator whose connection gRPC has renewed, since a
+  // renewed connection has had no handshake.
   grpc::Status GetHealth(grpc::ServerContext* context, const proto::HealthRequest* in,
                          proto::Health* out) override {
     return guarded([&] {
@@ -162,7 +164,7 @@ class Adapter final : public proto::Control::Service {
     try {
       service_.job_of(from.caller);
       from.visitor->admit();
-    } catch (const Error&) {  // a stranger's, then
+    } catch (const Error&) {  // it stays a stranger
     }
   }
   grpc::Status RegisterFunction(grpc::ServerContext* context, const proto::FunctionBody* in,
@@ -195,7 +197,7 @@ class Adapter final : public proto::Control::Service {
     });
   }
 
-  static constexpr std::size_t kNameBytesMax = 64;  // of a stranger's, in the log
+  static constexpr std::size_t kNameBytesMax = 64;  // of a stranger's names, in the log
 
   ControlService& service_;
   const internal::Http2Visitors& visitors_;
@@ -248,7 +250,7 @@ class TaskServer final : public ControlServer {
     close_http2();
     acceptor_->close_ports();
     adapter_.stop(deadline);
-    // Channels over gRPC live on, and with them the server.
+    // Channels over gRPC stay open, so the server must stay too.
     if (!frames_) shut_down_grpc();
   }
 
@@ -261,7 +263,7 @@ class TaskServer final : public ControlServer {
     internal::Acceptor::Take take_frames;
     if (stream_) {
       take_frames = [this](FileDescriptor socket, auto visitor) {
-        visitor->note_call();  // the stream backend says what is wrong with frames
+        visitor->note_call();  // the stream backend reports what is wrong with frames
         stream_->take(std::move(socket), std::move(visitor));
       };
     }
@@ -269,8 +271,8 @@ class TaskServer final : public ControlServer {
     return {{options.address, take_http2, nullptr}, {options.data_address, nullptr, take_frames}};
   }
 
-  // On a thread of its own: gRPC reads what has come on the thread that brings a connection, for as
-  // long as more comes.
+  // Uses a thread of its own, since gRPC reads the pending bytes on the thread that adds the
+  // connection, for as long as more arrive.
   void give_to_grpc(std::shared_ptr<FileDescriptor> socket) {
     {
       const Lock lock(mutex_);
@@ -319,7 +321,7 @@ class TaskServer final : public ControlServer {
     changed_.notify_all();
   }
 
-  // No further connections for gRPC.
+  // Stops passing connections to gRPC.
   void close_http2() {
     const Lock lock(mutex_);
     is_closed_ = true;
@@ -335,7 +337,7 @@ class TaskServer final : public ControlServer {
   std::unique_ptr<grpc::Server> server_ COHORT_GUARDED_BY(mutex_);  // null until it is needed
   bool is_closed_ COHORT_GUARDED_BY(mutex_) = false;
   int handing_over_ COHORT_GUARDED_BY(mutex_) = 0;
-  std::optional<internal::Acceptor> acceptor_;  // last: it answers from its first moment on
+  std::optional<internal::Acceptor> acceptor_;  // last: it accepts as soon as it exists
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One port for control and data, and what strangers get there.
+// One port for control and data, and the limits for strangers there.
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -73,7 +73,7 @@ class TaskServerTest : public ::testing::TestWithParam<const char*> {
                          .limits = limits},
                         service);
   }
-  // Answers every frame with itself, and admits who greets.
+  // Answers every frame with itself, and admits a peer that sends a hello.
   static Channel::Handlers echo(std::shared_ptr<Channel> channel) {
     return {.on_frame = [channel](Frame frame) {
       if (frame.type == kGreeting) channel->admit();
@@ -147,7 +147,7 @@ TEST_P(TaskServerTest, ControlAndDataShareAPort) {
   EXPECT_TRUE(await_strangers(0));
 }
 
-// Over gRPC every caller was "fd:17".
+// Regression: over gRPC the address of every caller was "fd:17".
 TEST_P(TaskServerTest, ACallersAddressIsKnown) {
   serve();
   shake(*client(7));
@@ -241,7 +241,7 @@ TEST_P(StrangerTest, HealthDoesNotKeepAConnection) {
   EXPECT_TRUE(await_strangers(0));
 }
 
-// Whoever asked just then heard that the task was lost.
+// Regression: a caller that asked at that moment got the error that the task was lost.
 TEST_P(StrangerTest, HealthIsAnsweredWhileItsConnectionsEnd) {
   serve({.patience = std::chrono::milliseconds(200)});
   const auto asks = client(0);
@@ -249,7 +249,7 @@ TEST_P(StrangerTest, HealthIsAnsweredWhileItsConnectionsEnd) {
   while (!several_ends.has_expired()) ASSERT_NO_THROW(asks->health(patience()));
 }
 
-// gRPC makes a connection again on its own, without a handshake.
+// gRPC renews a connection on its own, without a handshake.
 TEST_P(StrangerTest, ACallOfTheCoordinatorMakesItsConnectionKnown) {
   serve();
   const auto again = client(7);
@@ -288,7 +288,7 @@ TEST_P(StrangerTest, ARefusedCallIsLoggedWithTheAddress) {
   EXPECT_THAT(lines, HasSubstr("a shutdown: expected 7"));
 }
 
-// gRPC closes it, and says nothing.
+// gRPC closes such a connection without a log line.
 TEST_P(StrangerTest, WhoLeavesWithoutACallIsLogged) {
   testing::Promised<std::string> refused;
   set_log_sink([&](LogLevel, std::string_view line) { refused.set(std::string(line)); });
@@ -312,7 +312,7 @@ TEST_P(StrangerTest, WhoAskedForHealthAloneLeavesWithoutALine) {
   EXPECT_EQ(lines, "");
 }
 
-// Those of its last minute were never told.
+// Regression: the refusals of the last minute were never counted in the log.
 TEST_P(StrangerTest, TheEndTellsHowManyMoreWereRefused) {
   serve();
   std::string lines;
@@ -349,7 +349,7 @@ TEST_P(StrangerTest, ATakenDataPortIsRefusedByName) {
               throws_error(ErrorCode::already_exists, data_address));
 }
 
-// Over grpc the channels of the data plane are calls of the same server.
+// Over grpc the channels of the data plane are calls to the same server.
 TEST_P(TaskServerTest, ChannelsOutliveTheEndOfTheControlPlane) {
   serve();
   const auto data = connect(GetParam());

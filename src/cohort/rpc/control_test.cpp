@@ -27,7 +27,7 @@ using cohort::testing::RawSocket;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Remembers what it was asked; throws what a test gives it. Thread-safe as far as the tests go.
+// Records the requests; throws the error that a test sets. Thread-safe as far as the tests need.
 struct RecordingService : ControlService, ControlledJob {
   HandshakeReply handshake(const HandshakeRequest& request, const Caller& from) override {
     asked = request;
@@ -65,10 +65,10 @@ struct RecordingService : ControlService, ControlledJob {
   HandshakeRequest asked;
   HandshakeReply reply;
   std::optional<Error> failure;
-  std::optional<Error> refusal;  // of every job
+  std::optional<Error> refusal;  // thrown by every job_of()
   Caller caller;                 // of the last call
   Promised<bool> entered;
-  Promised<bool> gate;  // here, since a call may outlast its test's body
+  Promised<bool> gate;  // a member, since a call may outlast its test's body
   std::atomic<bool> is_gated{false};
   FunctionBody body;
   std::vector<VariableSpec> variables;
@@ -136,7 +136,7 @@ TEST_F(ControlTest, AHandshakeCarriesBothIdentities) {
   EXPECT_EQ(reply.start_order, 13U);
 }
 
-// A coordinator that was stopped and continued wrote over what its successor had made.
+// Regression: a coordinator that was stopped and continued overwrote what its successor had made.
 TEST_F(ControlTest, EveryCallNamesTheStartOfItsCoordinator) {
   const auto client = control_client(server_->address(), "ps:1", 77);
   const std::vector<std::function<void()>> calls = {
@@ -227,7 +227,7 @@ TEST(Health, IsAskedOfAllAtOnce) {
   constexpr std::size_t kTasks = 4;
   std::vector<std::unique_ptr<RecordingService>> services;
   std::vector<std::unique_ptr<ControlServer>> servers;
-  std::vector<std::shared_ptr<ControlClient>> clients(1);  // one is away
+  std::vector<std::shared_ptr<ControlClient>> clients(1);  // one is null
   for (std::size_t i = 0; i < kTasks; ++i) {
     services.push_back(std::make_unique<RecordingService>());
     services.back()->is_gated = true;
@@ -236,7 +236,7 @@ TEST(Health, IsAskedOfAllAtOnce) {
   }
   services.back()->failure = Error(ErrorCode::unavailable, "it ends");
   std::thread answers([&] {
-    for (const auto& service : services) service->entered.wait();  // each before any has answered
+    for (const auto& service : services) service->entered.wait();  // all before the first answer
     for (const auto& service : services) service->gate.set(true);
   });
   const auto errors = health_of_all(clients, patience());
@@ -259,7 +259,7 @@ TEST(Health, OfWhoDoesNotAnswerIsAnErrorAtTheDeadline) {
   EXPECT_EQ(errors[0]->origin(), "ps:1");
 }
 
-// Its call ended with "no answer before the deadline", or with gRPC's words.
+// Regression: the call failed with "no answer before the deadline", or with gRPC's text.
 TEST(Health, OfATaskThatIsNotThereSaysThatNobodyListens) {
   const ReservedPort port;
   const std::string address = "127.0.0.1:" + std::to_string(port.number());
@@ -270,7 +270,7 @@ TEST(Health, OfATaskThatIsNotThereSaysThatNobodyListens) {
           "expected ps:1 (" + address + ") to answer, got: connection refused, nobody listens"));
 }
 
-// It was said of the task: "is the task running?".
+// Regression: the error blamed the task: "is the task running?".
 TEST(Health, WithoutADescriptorIsALackOfThisProcess) {
   RecordingService service;
   const auto server = serve_control("127.0.0.1:0", service);
@@ -293,7 +293,7 @@ TEST(Health, WithoutADescriptorIsALackOfThisProcess) {
   EXPECT_THAT(error->message(), HasSubstr("ulimit -n"));
 }
 
-// The last attempt had no time left to be refused.
+// Regression: the last attempt had no time left to be refused.
 TEST(ConnectTask, ToOneThatIsNotThereSaysThatNobodyListens) {
   const ReservedPort port;
   const std::string address = "127.0.0.1:" + std::to_string(port.number());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last words of an end that closes a channel.
+// The last frame that an end sends before it closes a channel: why it closes.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace cohort::rpc {
 
-// No request has it.
+// No request has this id.
 inline constexpr std::uint64_t kFarewellId = 0;
-// An error of no request: those that wait for answers of the sender, and Requester's on_closed, get
-// it in place of the loss of the channel.
+// An error that belongs to no request. Requests that wait for an answer of the sender, and
+// Requester's on_closed, get it instead of the loss of the channel.
 COHORT_API Frame farewell_frame(const Error& why);
 
 }  // namespace cohort::rpc

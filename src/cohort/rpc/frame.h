@@ -19,8 +19,8 @@ struct Frame {
   std::uint16_t type = 0;  // a MessageType
   std::uint64_t id = 0;    // ties a response to its request
   Bytes metadata{};
-  // Dense CPU tensors. Sent from their own memory, which must not change until they were sent (the
-  // frame holds them); received in place, as views of one block a frame.
+  // Dense CPU tensors. They may be sent from their own memory, which must not change until they are
+  // sent (the frame keeps them alive). Received ones are views of one block per frame.
   std::vector<at::Tensor> tensors{};
 };
 

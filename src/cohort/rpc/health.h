@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a task counts, and answers to anybody who asks (GetHealth, `cohort status`).
+// Counters of a task, which it reports to any client (GetHealth, `cohort status`).
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace cohort::rpc {
 
-// The newest error that a task has met. The text may hold what the user's program or data contain,
-// so it goes only to a caller that names the job.
+// The newest error of a task. Its text may contain parts of the user's program or data, so only a
+// caller that names the job gets it.
 struct LastError {
   ErrorCode code = ErrorCode::unknown;
   ErrorCause cause = ErrorCause::none;
@@ -27,7 +27,7 @@ struct LastError {
 // A worker as its coordinator sees it.
 struct WorkerHealth {
   bool is_ready = false;
-  std::uint64_t closures = 0;  // that it has run to a good end
+  std::uint64_t closures = 0;  // completed without an error
   std::uint64_t losses = 0;    // how often it was lost
 };
 
@@ -35,7 +35,7 @@ struct WorkerHealth {
 struct CoordinatorHealth {
   std::uint64_t queued = 0;
   std::uint64_t in_flight = 0;
-  std::uint64_t ended = 0;  // well
+  std::uint64_t ended = 0;  // without an error
   std::uint64_t failed = 0;
   std::uint64_t cancelled = 0;
   std::uint64_t retries = 0;
@@ -45,27 +45,27 @@ struct CoordinatorHealth {
 
 struct Health {
   std::uint64_t incarnation = 0;  // another number: the task was restarted
-  // Of the current coordinator's job, as all up to pushed_bytes: a new coordinator starts at 0.
-  std::uint64_t closures_run = 0;  // that ended well
+  // Up to pushed_bytes: counted for the current coordinator; a new one starts at 0.
+  std::uint64_t closures_run = 0;  // without an error
   std::uint64_t pushes_applied = 0;
-  std::uint64_t pushes_dropped = 0;  // came a second time, or after their closure was retired
+  std::uint64_t pushes_dropped = 0;  // arrived again, or after their closure was retired
   std::uint64_t pulled_bytes = 0;
   std::uint64_t pushed_bytes = 0;
-  // Both have closed the connections that they came over.
+  // Each of these closed the connection on which it arrived.
   std::uint64_t broken_frames = 0;
-  std::uint64_t violations = 0;  // whole messages that no task sends which works right
+  std::uint64_t violations = 0;  // intact messages that a correct task never sends
 
   std::string task;  // "worker:1"; empty: the caller has not named the job
   Duration uptime = Duration::zero();
-  // Of the current coordinator's job.
+  // Counted for the current coordinator.
   std::uint64_t closures_failed = 0;
-  std::uint64_t closures_queued = 0;   // came and have not started
-  std::uint64_t closures_running = 0;  // started, and not reported yet
-  // Of a worker: connections to parameter servers that broke. Of a coordinator: lost workers.
+  std::uint64_t closures_queued = 0;   // received and not started
+  std::uint64_t closures_running = 0;  // started and not reported yet
+  // On a worker: connections to parameter servers that broke. On a coordinator: lost workers.
   std::uint64_t losses = 0;
-  std::optional<Duration> since_last_end;  // of a closure; nothing: none has ended
+  std::optional<Duration> since_last_end;  // of a closure; unset: none has ended
   std::optional<LastError> last_error;
-  std::optional<CoordinatorHealth> coordinator;  // of a task that coordinates
+  std::optional<CoordinatorHealth> coordinator;  // set on a coordinator
 };
 
 // Keeps the newest error. Thread-safe.

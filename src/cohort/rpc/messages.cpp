@@ -26,13 +26,13 @@ ByteReader open(const Frame& frame, MessageType type, std::string_view what) {
   return ByteReader(frame.metadata, what);
 }
 
-// A message's tensors stand in the frame one after the other; its metadata only has the counts.
+// A message's tensors follow each other in the frame; its metadata holds only the counts.
 void put_tensors(ByteWriter& out, Tensors& all, Tensors& own) {
   out.varint(own.size());
   all.insert(all.end(), std::move_iterator(own.begin()), std::move_iterator(own.end()));
 }
 
-// Hands out the tensors of a frame in order. Thread-compatible.
+// Returns the tensors of a frame in order. Thread-compatible.
 class TensorReader {
  public:
   TensorReader(Tensors& tensors, std::string_view what) : tensors_(tensors), what_(what) {}

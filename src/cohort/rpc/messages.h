@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the frames between coordinator, workers and parameter servers say. Each struct turns into a
-// frame and back; broken bytes are data_loss.
+// The messages between coordinator, workers and parameter servers. Each struct converts to a frame
+// and back; broken bytes are data_loss.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,28 +19,28 @@
 namespace cohort::rpc {
 
 enum class MessageType : std::uint16_t {
-  hello = 1,            // first on every channel, answered
+  hello = 1,            // the first request on every channel
   pull = 2,             // values of variables
   push = 3,             // updates of variables
   run = 4,              // closures for a worker, one way
-  completed = 5,        // their ends, one way back
-  peek = 6,             // elements of an iterator, not consumed
-  cancel = 7,           // closures that should not start any more, one way
-  ping = 8,             // of a server: whether its peer still lives; a Requester answers by itself
-  program_request = 9,  // of a worker: an element waits for a program, one way
-  program_reply = 10,   // what it waits for, one way
+  completed = 5,        // how closures ended, one way
+  peek = 6,             // reads elements of an iterator without consuming them
+  cancel = 7,           // closures that must not start any more, one way
+  ping = 8,             // a server checks that its peer is alive; Requester answers it
+  program_request = 9,  // of a worker: an element needs a program, one way
+  program_reply = 10,   // that program, one way
 };
 
-// Who opens this channel; refused when job, coordinator or start are not the server's.
+// Identifies who opens this channel; refused if job, coordinator or start differ from the server's.
 struct Hello {
   std::string task;  // "chief:0", "worker:1"
   std::string job_id;
   std::uint64_t coordinator_incarnation = 0;
-  std::uint64_t server_incarnation = 0;  // whom the caller means to reach; 0: any start of it
+  std::uint64_t server_incarnation = 0;  // the start that the caller expects; 0: any
   PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;  // the caller's wish
 };
 struct HelloReply {
-  bool has_payload_sums = false;  // both ends send them
+  bool has_payload_sums = false;  // both ends send payload checksums
 };
 
 struct PullRequest {
@@ -59,27 +59,27 @@ struct Effect {
     assign_add,
     assign_sub,
     scatter_add,
-    merge_average  // assigns where the version is still `version`, else moves towards the statistic
+    merge_average  // assigns if the version equals `version`, else moves towards the statistic
   };
   Kind kind = Kind::assign;
   std::uint64_t variable = 0;
   std::string rule;                 // apply only
   std::vector<double> hyper;        // apply; merge_average: the momentum
   std::vector<at::Tensor> tensors;  // gradient | value | ids, rows | value, statistic
-  std::uint64_t version = 0;        // merge_average: which the worker has pulled
+  std::uint64_t version = 0;        // merge_average: the one that the worker pulled
 };
 
-// All updates of one segment of a closure for one server, in order.
+// All updates for one server from one segment of a closure, in order.
 struct PushRequest {
   std::uint64_t closure_id = 0;     // 0: not from a closure, always applied
-  std::uint64_t low_watermark = 0;  // every closure id below it is retired: drop what comes late
+  std::uint64_t low_watermark = 0;  // closures below it are retired: drop their late pushes
   std::uint8_t phase = 0;           // reserved for a two-step commit
   std::uint32_t segment = 0;        // of the closure: 0, 1, …
   std::vector<Effect> effects;
 };
 
 struct PushReply {
-  bool was_applied = true;  // false: it had come before, or its closure is retired
+  bool was_applied = true;  // false: it arrived before, or its closure is retired
 };
 
 struct ClosureCall {
@@ -88,8 +88,8 @@ struct ClosureCall {
   std::uint64_t seed = 0;
   std::vector<std::uint64_t> resources;  // the worker's resource ids, in argument order
   std::vector<at::Tensor> inputs;
-  // In an epoch: draws from the first resource are those of the worker's step of this number, 0, 1,
-  // …, whatever was drawn before. Unset: what comes next.
+  // In an epoch: the worker's step (0, 1, …) whose elements the first resource yields, whatever was
+  // drawn before. Unset: the next elements.
   std::optional<std::uint64_t> epoch_step = {};
 };
 struct RunBatch {
@@ -98,7 +98,7 @@ struct RunBatch {
 };
 
 struct ClosureEnd {
-  // end_of_data: a step of an epoch for which there is no element; it has done nothing.
+  // end_of_data: a step of an epoch for which there is no element; it had no effect.
   enum class Status : std::uint8_t { ok, failed, cancelled, needs_program, end_of_data };
   std::uint64_t closure_id = 0;
   Status status = Status::ok;
@@ -107,14 +107,14 @@ struct ClosureEnd {
   std::optional<Error> error;  // failed
   std::uint64_t pulled_bytes = 0;
   std::uint64_t pushed_bytes = 0;
-  std::uint64_t pushes_dropped = 0;  // that were answered "not applied"
-  std::uint64_t rows = 0;            // ok, in an epoch: of its first element's first field
+  std::uint64_t pushes_dropped = 0;  // with the reply "not applied"
+  std::uint64_t rows = 0;            // ok, in an epoch: those of its first element's first field
 };
 struct CompletedBatch {
   std::vector<ClosureEnd> ends;
 };
 
-// Those that have not started end as cancelled; the others end as they do.
+// Closures that have not started end as cancelled; the others are not affected.
 struct CancelRequest {
   std::vector<std::uint64_t> closures;
 };
@@ -123,21 +123,21 @@ struct PeekRequest {
   std::uint64_t resource = 0;
   std::uint32_t count = 2;
 };
-// Answered by a frame: fields of the first element, then of the second…; fewer at the end of the
-// data.
+// Answered by a frame with the fields of the first element, then of the second, …; fewer at the end
+// of the data.
 struct PeekReply {
   std::uint32_t fields = 0;
   std::vector<at::Tensor> tensors;
 };
 
 // A function of an iterator's pipeline has no program for elements of these shapes
-// (data/program_supply.h). The element waits on the worker meanwhile.
+// (data/program_supply.h). The element waits on the worker.
 struct ProgramRequest {
   std::uint64_t resource = 0;
   std::string function;
   std::vector<at::Tensor> element;  // field by field
 };
-// Also sent to who has not asked, since other workers will meet such elements.
+// Also sent unasked, since other workers will meet such elements.
 struct ProgramReply {
   std::uint64_t resource = 0;
   std::string function;

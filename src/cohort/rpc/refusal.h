@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why a task does not answer, as far as its host says.
+// Whether the host of a task refuses connections.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace cohort::rpc {
 
-// Whether the host of "host:port" refuses connections there (ECONNREFUSED): it is up, and nobody
-// listens. False also when the deadline comes first, and where this process has too little to ask.
-// Connects, so a server that listens sees a stranger: ask after a failure only.
+// Whether the host of "host:port" refuses connections there (ECONNREFUSED): the host is up, but
+// nobody listens. Also false if the deadline passes first, or if this process lacks descriptors.
+// Makes a connection, which a listening server counts as a stranger: ask only after a failure.
 COHORT_API bool is_refusing(const std::string& address, Deadline deadline) noexcept;
 
 }  // namespace cohort::rpc

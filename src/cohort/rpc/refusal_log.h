@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Log lines about callers that were refused, or could not be accepted. Strangers may come by the
-// thousand: the first few of a minute have a line each, the rest is counted.
+// Log lines about callers that were refused or could not be accepted. There may be thousands of
+// them, so the first few of each minute get a line each and the rest are counted.
 #pragma once
 
 #include <cstddef>
@@ -23,14 +23,15 @@ class COHORT_API RefusalLog {
       : clock_(clock), verb_(std::move(verb)) {}
   // `who`: the caller's address.
   void note(std::string_view who, std::string_view why);
-  // Says how many were left out, where their minute is over. To be called about once a minute.
+  // Logs how many were left out, if their minute is over. Call it about once a minute.
   void settle();
-  // The same at the end, whether their minute is over or not.
+  // Logs it in any case; call it at the end.
   void finish();
 
  private:
   static constexpr auto kWindow = std::chrono::minutes(1);
-  // How many had no line in a minute that is over.
+  // Both start the count again and return how many got no line; end_window() only if the minute is
+  // over.
   std::size_t end_window() COHORT_REQUIRES(mutex_);
   std::size_t start_window() COHORT_REQUIRES(mutex_);
   void say(std::size_t left_out) const;

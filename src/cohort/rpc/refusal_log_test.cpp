@@ -51,7 +51,7 @@ TEST_F(RefusalLogTest, TheOthersAreCountedOnceTheirMinuteIsOver) {
   EXPECT_THAT(lines, ElementsAre(HasSubstr("refused 995 more within a minute")));
 }
 
-// Of the last minute of a server nobody heard.
+// Regression: the refusals of a server's last minute were never logged.
 TEST_F(RefusalLogTest, TheEndDoesNotWaitForTheMinute) {
   refuse(7);
   lines.clear();

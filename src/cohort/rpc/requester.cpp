@@ -27,7 +27,7 @@ std::string seconds_since(TimePoint start) {
 
 // Shared with the channel's handlers. Thread-safe.
 struct Requester::State {
-  // Used only from the channel's thread; they may hold the requester, so finish() lets go of them.
+  // Used only from the channel's thread; they may hold the requester, so finish() releases them.
   std::function<void(Frame)> on_one_way;
   std::function<void(const Error&)> on_closed;
   std::string task;
@@ -38,7 +38,7 @@ struct Requester::State {
   std::unordered_map<std::uint64_t, OnAnswer> waiting COHORT_GUARDED_BY(mutex);
   std::uint64_t last_id COHORT_GUARDED_BY(mutex) = 0;
   std::optional<Error> closed COHORT_GUARDED_BY(mutex);    // no request is taken after this
-  std::optional<Error> given_up COHORT_GUARDED_BY(mutex);  // what those that wait are told
+  std::optional<Error> given_up COHORT_GUARDED_BY(mutex);  // the error of waiting requests
   std::optional<Error> farewell COHORT_GUARDED_BY(mutex);  // why the peer ends the channel
   bool is_finished COHORT_GUARDED_BY(mutex) = false;       // on_closed ran
   std::thread::id thread COHORT_GUARDED_BY(mutex);         // the channel's, until finished
@@ -74,7 +74,7 @@ Requester::OnAnswer Requester::State::take(std::uint64_t id) {
   return on_answer;
 }
 
-// The request's id; 0, and `on_answer` stays, when the channel is closed.
+// Returns the request's id. If the channel is closed: returns 0 and leaves `on_answer` as it is.
 std::uint64_t Requester::State::add(OnAnswer& on_answer) {
   Lock lock(mutex);
   if (closed) return 0;
@@ -94,7 +94,7 @@ std::uint64_t Requester::State::request(Frame frame, OnAnswer on_answer) {
   } catch (...) {
     refused = current_error();
   }
-  // Added, it is answered here unless finish() did so meanwhile.
+  // If the request was added, finish() may have answered it already.
   if (id != 0) on_answer = take(id);
   if (on_answer) on_answer(std::move(*refused));
   return id;
@@ -107,7 +107,7 @@ void Requester::State::receive(Frame frame) {
     if (on_one_way) on_one_way(std::move(frame));
     return;
   }
-  // Before its request is taken: a broken one ends the channel, and finish() answers what waits.
+  // Decoded first: a broken error frame closes the channel, and then finish() answers the request.
   std::optional<Error> error;
   if (frame.role == Frame::Role::error) error = error_of(frame);
   if (error && frame.id == kFarewellId) return take_farewell(*error);
@@ -118,7 +118,7 @@ void Requester::State::receive(Frame frame) {
   on_answer(std::move(*error));
 }
 
-// Those that wait, and whoever hears of the end, are told why it ends.
+// Closes the channel. Waiting requests and on_closed get the peer's reason.
 void Requester::State::take_farewell(const Error& received) {
   Error why = received.origin().empty() ? Error(received).at(task) : received;
   std::shared_ptr<Channel> ended;
@@ -131,7 +131,7 @@ void Requester::State::take_farewell(const Error& received) {
   if (ended) ended->close();
 }
 
-// The only request that a peer may have.
+// A ping is the only request that a peer may send.
 void Requester::State::answer_ping(const Frame& request) {
   std::shared_ptr<Channel> to;
   {
@@ -172,7 +172,7 @@ void Requester::State::finish(const Error& reason) {
   changed.notify_all();
 }
 
-// Throws the reason when closed.
+// Throws the reason if closed.
 std::shared_ptr<Channel> Requester::State::open_channel() {
   Lock lock(mutex);
   if (closed) throw Error(*closed);
@@ -202,7 +202,7 @@ Requester::Requester(std::shared_ptr<State> state, std::string peer)
 
 Requester::~Requester() {
   close();
-  std::shared_ptr<Channel> channel;  // let go of without the lock: that joins its thread
+  std::shared_ptr<Channel> channel;  // released without the lock, as that joins its thread
   Lock lock(state_->mutex);
   if (state_->thread != std::this_thread::get_id()) {
     state_->changed.wait(state_->mutex, Deadline(),
@@ -228,7 +228,7 @@ Frame Requester::call(Frame frame, Deadline deadline, std::string_view operation
     Condition changed;
     std::optional<Answer> answer;
   };
-  auto slot = std::make_shared<Slot>();  // a late answer may come after we left
+  auto slot = std::make_shared<Slot>();  // a late answer may come after the return
   const std::uint64_t id = state_->request(std::move(frame), [slot](Answer answer) {
     Lock lock(slot->mutex);
     slot->answer = std::move(answer);

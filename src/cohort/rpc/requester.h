@@ -22,27 +22,27 @@ class COHORT_API Requester {
  public:
   using OnAnswer = std::function<void(Answer answer)>;
 
-  // `on_one_way` receives frames that answer nothing; `on_closed` as Channel's, after every request
-  // was answered.
+  // `on_one_way` receives frames that are no answers; `on_closed` is Channel's, and runs after
+  // every request was answered.
   static std::shared_ptr<Requester> connect(Backend& backend, const ConnectOptions& options,
                                             std::function<void(Frame)> on_one_way = {},
                                             std::function<void(const Error&)> on_closed = {});
   // Closes, and waits until no handler runs (except when called from one).
   ~Requester();
 
-  // Sets role and id, sends, returns. `on_answer` runs exactly once, on the channel's thread (or
-  // the caller's when the channel is closed already).
+  // Sets role and id, sends, returns. `on_answer` runs exactly once, on the channel's thread (or on
+  // the caller's if the channel is already closed).
   void request(Frame frame, OnAnswer on_answer);
-  // The same and waits; throws the error. On expiry: deadline_exceeded naming the peer, `operation`
-  // and how long that was.
+  // Like request(), but waits for the answer and throws an error. On expiry: deadline_exceeded that
+  // names the peer, `operation` and the time waited.
   Frame call(Frame frame, Deadline deadline, std::string_view operation);
   void send_one_way(Frame frame);
   void close() noexcept;
-  // The same; what waits for an answer gets `why`, as does what is asked later.
+  // Like close(), but `why` is the error of waiting and later requests.
   void give_up(const Error& why) noexcept;
   bool is_open() const;
   const std::string& peer() const;
-  // As Channel's.
+  // See Channel.
   void set_payload_checksums(bool are_on);
 
  private:

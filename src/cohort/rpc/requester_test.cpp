@@ -18,7 +18,7 @@ using cohort::testing::patience;
 using cohort::testing::Promised;
 using ::testing::HasSubstr;
 
-// What the far end does with a frame, by its type.
+// What the far end does with a frame, by the frame's type.
 constexpr std::uint16_t kEcho = 0;
 constexpr std::uint16_t kFail = 1;
 constexpr std::uint16_t kFailFromElsewhere = 2;
@@ -147,7 +147,7 @@ TEST_P(RequesterTest, RequestsErrorsAndOneWaysMix) {
     });
   }
   done.wait();
-  requester->call({.type = kEcho}, patience(), "echo");  // after the last greeting
+  requester->call({.type = kEcho}, patience(), "echo");  // runs after the last greeting
   EXPECT_EQ(right, 2 * kEach);
   EXPECT_EQ(greetings, kEach / 2);
   EXPECT_EQ(one_ways_, kEach);
@@ -193,7 +193,7 @@ TEST_P(RequesterTest, ACallInFlightEndsWhenThePeerIsLost) {
   EXPECT_EQ(error.origin(), "ps:0");
 }
 
-// Such a request was forgotten before its error was read, and nothing ever answered it.
+// Regression: the request was removed before its error was decoded, so nothing ever answered it.
 TEST_P(RequesterTest, ABrokenErrorFrameAnswersItsRequestAndEndsTheChannel) {
   const auto requester = connect();
   const Error error = error_of_call(*requester, kFailBroken);
@@ -223,7 +223,7 @@ TEST_P(RequesterTest, ARequestAfterTheEndIsAnsweredOnTheCallersThread) {
   EXPECT_THROW(requester->send_one_way({.type = kEcho}), Error);
 }
 
-// They were told of a channel that was closed, not why.
+// Regression: the error only said that the channel was closed, not why.
 TEST_P(RequesterTest, WhenItIsGivenUpEveryRequestIsToldWhy) {
   const auto requester = connect();
   Promised<std::string> told;

@@ -17,8 +17,8 @@ namespace cohort::rpc {
 namespace {
 
 // A socket of 127.0.0.1 that is bound and does not listen. On Linux two sockets with SO_REUSEADDR
-// may be bound to one port as long as neither listens, and the first that listens has it; a search
-// for any free port passes over ports that are bound.
+// may be bound to one port as long as neither listens, and the first that listens gets it; a search
+// for any free port skips bound ports.
 internal::FileDescriptor bind_loopback(std::uint16_t port) {
   internal::FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.is_open()) return fd;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A loopback port for a server that another process, or a later line of this one, starts.
+// A loopback port for a server that this or another process starts later.
 //
 //   const ReservedPort port;
 //   start_server("127.0.0.1:" + std::to_string(port.number()));  // the object must live until then

@@ -16,8 +16,8 @@ std::string address_of(const ReservedPort& port) {
   return "127.0.0.1:" + std::to_string(port.number());
 }
 
-// Two clusters that started at the same time could choose the same port, since it was free again
-// until its server had started.
+// Regression: two clusters that started at the same time could choose the same port, since it was
+// free again until its server had started.
 TEST(ReservedPort, IsGivenToNobodyElse) {
   const ReservedPort port;
   std::vector<ReservedPort> others;

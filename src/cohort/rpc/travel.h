@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a frame can carry, for those who have to know before they send.
+// Which tensors a frame can carry, for code that must know before it sends.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,8 +10,8 @@
 
 namespace cohort::rpc {
 
-// Empty for a tensor that travels; otherwise what it is, and why it does not: "float32[2] of a
-// sparse layout". Undefined ones do not travel either.
+// Empty for a tensor that a frame can carry. Otherwise what the tensor is, and why it cannot be
+// sent: "float32[2] of a sparse layout". Undefined tensors cannot be sent either.
 COHORT_API std::string obstacle_to_travel(const at::Tensor& tensor);
 
 }  // namespace cohort::rpc

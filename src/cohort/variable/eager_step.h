@@ -12,21 +12,22 @@ namespace cohort {
 
 class VariableImpl;
 
-// Stands while one runs. Variables of parameter servers then keep their stand-ins as their servers
-// have them: an update is followed by a read, and what the step wrote in place is assigned. Used
-// only from the thread that made it.
+// Marks such a step while it lives. Stand-ins of variables on parameter servers then follow their
+// servers: after an update the new value is read back, and what the step wrote in place is
+// assigned. Used only from the thread that made it.
 class COHORT_API EagerStep {
  public:
   EagerStep();
   ~EagerStep();
   EagerStep(const EagerStep&) = delete;
   EagerStep& operator=(const EagerStep&) = delete;
-  // That of this thread, or nullptr.
+  // The step of this thread, or nullptr.
   static EagerStep* current();
 
-  // The server has this value, and so has the variable's stand-in: a tensor that nobody writes.
+  // Records the value that the server and the variable's stand-in have: a tensor that nobody writes
+  // to.
   void note(const VariableImpl& variable, at::Tensor value);
-  // The stand-in has other bits than note() was given.
+  // Whether the stand-in differs in any bit from the value given to note().
   bool has_written(const VariableImpl& variable) const;
 
  private:

@@ -26,7 +26,7 @@ constexpr std::size_t kChangesMax = 4096;
 
 std::atomic<std::uint64_t> changes_of_all = 0;
 
-// The memory of a tensor of make_hyperparameter(), and what was there before.
+// The memory of a tensor of make_hyperparameter(), and its earlier values.
 class Cell {
  public:
   explicit Cell(double value) : value_(value) {}
@@ -47,7 +47,7 @@ class Cell {
     now.store(value, std::memory_order_relaxed);
   }
 
-  // False: too long ago.
+  // Returns false if `time` is too long ago.
   bool get(std::uint64_t time, double& value) {
     const Lock lock(mutex_);
     if (time < forgotten_) return false;
@@ -66,7 +66,7 @@ class Cell {
   double value_;
   Mutex mutex_;
   std::deque<Change> changes_ COHORT_GUARDED_BY(mutex_);
-  std::uint64_t forgotten_ COHORT_GUARDED_BY(mutex_) = 0;  // time of the newest change that is gone
+  std::uint64_t forgotten_ COHORT_GUARDED_BY(mutex_) = 0;  // time of the newest dropped change
 };
 
 void delete_cell(void* cell) { delete static_cast<Cell*>(cell); }
@@ -80,7 +80,7 @@ std::atomic_ref<double> number(const at::Tensor& hyperparameter) {
   return std::atomic_ref<double>(*hyperparameter.data_ptr<double>());
 }
 
-// None: a tensor of another origin.
+// nullptr for a tensor made elsewhere.
 Cell* cell_of(const at::Tensor& hyperparameter) {
   return hyperparameter.storage().data_ptr().cast_context<Cell>(&delete_cell);
 }
@@ -101,7 +101,7 @@ at::Tensor tensor_of(std::unique_ptr<Cell> cell) {
 
 }  // namespace
 
-// What the tensors of a counter share: they may outlive it, in the programs that captured them.
+// Shared by the tensors of a counter, which may outlive it in the programs that captured them.
 class UpdateCounter::State {
  public:
   explicit State(Value value) : value_(std::move(value)) {}
@@ -139,11 +139,11 @@ class UpdateCounter::State {
     count_ += updates;
     refresh();
   }
-  // Fills in the snapshots of this counter's tensors, and counts their updates.
+  // Fills in the snapshots of this counter's tensors and counts one update for each.
   void take(std::span<const at::Tensor> hyperparameters, std::vector<at::Tensor>& snapshots);
-  // The one for an index, made at the first call.
+  // The tensor for an index, made at the first call.
   at::Tensor hyperparameter(std::size_t index, const std::shared_ptr<State>& self);
-  // Their tensors go with the counter, so that they and this do not keep each other.
+  // Called when the counter is destroyed, since the tensors and this state own each other.
   void release_tensors() {
     std::vector<at::Tensor> tensors;
     const Lock lock(tensors_mutex_);
@@ -151,7 +151,8 @@ class UpdateCounter::State {
   }
 
  private:
-  // Values for the next step. What the function throws is kept for that step: this one is done.
+  // Computes the values for the next step. An exception is kept for that step, since the present
+  // one is done.
   void refresh() COHORT_REQUIRES(mutex_);
   void rethrow_failure() COHORT_REQUIRES(mutex_) {
     if (failure_) throw Error(*failure_);
@@ -162,7 +163,7 @@ class UpdateCounter::State {
   std::int64_t count_ COHORT_GUARDED_BY(mutex_) = 0;
   std::vector<UpdateCounter::CountedCell*> cells_ COHORT_GUARDED_BY(mutex_);
   std::optional<Error> failure_ COHORT_GUARDED_BY(mutex_);
-  Mutex tensors_mutex_;  // before mutex_
+  Mutex tensors_mutex_;  // locked before mutex_
   std::vector<at::Tensor> tensors_ COHORT_GUARDED_BY(tensors_mutex_);
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A number that steps read and the program around them may change, as a 0-dim float64 tensor.
+// A number that steps read and the surrounding program may change: a 0-dim float64 tensor.
 //
 //   at::Tensor rate = make_hyperparameter(0.1);   // captured by a trace, read at every call
 //   set_hyperparameter(rate, 0.05);               // from any thread, while others schedule
@@ -24,21 +24,21 @@ COHORT_API at::Tensor make_hyperparameter(double value);
 COHORT_API void set_hyperparameter(const at::Tensor& hyperparameter, double value);
 // The value of any 0-dim tensor; invalid_argument for another shape.
 COHORT_API double hyperparameter_value(const at::Tensor& hyperparameter);
-// A copy that no longer changes. A tensor that is no hyperparameter is copied as it is.
+// A copy that no longer changes. A tensor that is no hyperparameter is cloned.
 COHORT_API at::Tensor hyperparameter_snapshot(const at::Tensor& value);
 
-// How often hyperparameters of this process have changed. Who notes it can ask later for a value of
-// that time.
+// How often hyperparameters of this process have changed. Remember it to ask later for a value as
+// of that time.
 COHORT_API std::uint64_t hyperparameter_time() noexcept;
-// As above, with the value that it had at `time`. Undefined when that is no longer known: each one
-// remembers its last 4096 changes.
+// As above, with the value as of `time`. Undefined if that is no longer known: each hyperparameter
+// keeps its last 4096 changes.
 COHORT_API at::Tensor hyperparameter_snapshot(const at::Tensor& value, std::uint64_t time);
 
 // A count of updates, and hyperparameters whose values follow it (a learning-rate schedule, with
 // tf.keras.optimizers.Optimizer.iterations as the count). Thread-safe.
 class COHORT_API UpdateCounter {
  public:
-  // Called from any thread that counts or reads; it must not call this counter.
+  // Called from any thread that counts or reads; it must not use this counter.
   using Value = std::function<double(std::int64_t count)>;
   explicit UpdateCounter(Value value);
   ~UpdateCounter();
@@ -47,12 +47,12 @@ class COHORT_API UpdateCounter {
 
   // For update `index` (0, 1, …) of one step: value(count() + index). Always the same tensor.
   at::Tensor hyperparameter(std::size_t index);
-  // value(count()); throws what the function throws.
+  // value(count()); throws any exception of the function.
   double value() const;
   void set_value(Value value);
   std::int64_t count() const;
   void set_count(std::int64_t count);
-  // An update has been made in this process.
+  // Counts an update made in this process.
   void add_one();
 
  private:
@@ -63,12 +63,12 @@ class COHORT_API UpdateCounter {
   const std::shared_ptr<State> state_;
 };
 
-// Snapshots for one step that is about to be sent, in this order. A counter goes on by as many
-// updates as the step has of it, in the same moment, so that no two steps get the same count.
-// Throws what a counter's function throws.
+// Snapshots for one step that is about to be sent, in this order. Each counter advances at the same
+// moment, by the number of its hyperparameters among these, so that no two steps get the same
+// count. Throws any exception of a counter's function.
 COHORT_API std::vector<at::Tensor> hyperparameters_of_step(
     std::span<const at::Tensor> hyperparameters);
-// Counters go back by what a step had of them that made no updates, as there was no element for it.
+// Reverses the count of a step that made no updates, since there was no element for it.
 COHORT_API void uncount_step(std::span<const at::Tensor> hyperparameters);
 
 }  // namespace cohort

@@ -81,7 +81,7 @@ TEST(Hyperparameter, ATensorThatIsNoScalarIsRefused) {
               throws_error(ErrorCode::invalid_argument, "undefined"));
 }
 
-// Seen by ThreadSanitizer: the writer and the readers share no lock.
+// For ThreadSanitizer: the writer and the readers share no lock.
 TEST(Hyperparameter, IsReadWhileItIsWritten) {
   const at::Tensor rate = make_hyperparameter(1);
   std::thread writer([&] {
@@ -147,7 +147,7 @@ TEST(UpdateCounters, GiveNoTwoStepsTheSameCount) {
   EXPECT_EQ(*all.rbegin(), 2.0 * kCalls - 1);
 }
 
-// A program that captured it is kept by the coordinator.
+// The coordinator may keep a program that captured the tensor.
 TEST(UpdateCounters, LeaveTheirLastValueBehind) {
   std::vector<at::Tensor> step;
   {

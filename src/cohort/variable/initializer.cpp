@@ -17,7 +17,7 @@
 namespace cohort {
 namespace {
 
-// Elements 2n and 2n + 1 are made of block n: two words each.
+// Elements 2n and 2n + 1 are made from block n, two words each.
 std::array<double, 2> uniform_pair(std::uint64_t block, std::uint64_t key) {
   const auto low = [](std::uint64_t value) { return static_cast<std::uint32_t>(value); };
   const variable::PhiloxCounter words =
@@ -29,7 +29,7 @@ std::array<double, 2> uniform_pair(std::uint64_t block, std::uint64_t key) {
   return {unit(0), unit(2)};
 }
 
-// Box and Muller's: two independent standard normal numbers out of two uniform ones.
+// The Box-Muller transform: two independent standard normal numbers from two uniform ones.
 std::array<double, 2> normal_pair(std::uint64_t block, std::uint64_t key) {
   const auto [first, second] = uniform_pair(block, key);
   const double radius = std::sqrt(-2 * std::log(1 - first));
@@ -51,7 +51,7 @@ void fill_random(at::Tensor& values, std::int64_t first_index, Pair pair_of) {
       });
 }
 
-// Whole, and within the range of `dtype`, or of another kind than an integer.
+// For an integer dtype: whether `value` is whole and in range. True for any other dtype.
 bool holds(at::ScalarType dtype, double value) {
   if (!at::isIntegralType(dtype, /*includeBool=*/true)) return true;
   return AT_DISPATCH_INTEGRAL_TYPES_AND(at::kBool, dtype, "cohort::Initializer", [&] {
@@ -61,7 +61,7 @@ bool holds(at::ScalarType dtype, double value) {
   });
 }
 
-// As torch::nn::init::xavier_uniform_'s.
+// As in torch::nn::init::xavier_uniform_.
 double glorot_limit(const std::vector<std::int64_t>& sizes) {
   double field = 1;
   for (std::size_t i = 2; i < sizes.size(); ++i) field *= static_cast<double>(sizes[i]);

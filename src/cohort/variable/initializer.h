@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Initial values of variables (tf.keras.initializers). A value depends on the seed, the variable's
-// name and the element's index alone: neither on the order in which variables are made nor on who
-// makes which rows.
+// Initial values of variables (tf.keras.initializers). A value depends only on the seed, the
+// variable's name and the element's index, not on the order in which variables are made or on which
+// task makes which rows.
 //
 //   const auto kernel = strategy.variable("dense/kernel", {at::kFloat, {{10, 784}}},
 //                                         Initializer::glorot_uniform());
@@ -20,34 +20,34 @@
 
 namespace cohort {
 
-// Of the first dimension: from `begin` on, and before `end`.
+// Rows of the first dimension: from `begin` up to, not including, `end`.
 struct RowRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
 
-// A value type. Thread-safe. Random values are computed in double precision and rounded, so those
-// of two dtypes agree as far as these do. The random makers take floating-point dtypes only.
+// A value type. Thread-safe. Random values are computed in double precision and rounded, so values
+// of two dtypes agree up to rounding. The random initializers take only floating-point dtypes.
 class COHORT_API Initializer {
  public:
   static Initializer zeros();
   static Initializer ones();
-  // Of an integer dtype, a whole number that it holds.
+  // For an integer dtype `value` must be a whole number in its range.
   static Initializer constant(double value);
-  // From `min` on and below `max`, which rounding to a small dtype may reach. invalid_argument when
-  // one is not finite, or min > max.
+  // In [min, max); rounding to a small dtype may give max. invalid_argument unless min <= max and
+  // max - min is finite.
   static Initializer random_uniform(double min, double max);
   // invalid_argument when one is not finite, or stddev < 0.
   static Initializer random_normal(double mean, double stddev);
-  // Uniform within sqrt(6 / (fan in + fan out)). Sizes are LibTorch's: [out, in, kernel…]; at least
-  // two.
+  // Uniform within sqrt(6 / (fan in + fan out)) of 0. Sizes are LibTorch's, at least two: [out, in,
+  // kernel…].
   static Initializer glorot_uniform();
 
-  // The value of variable `name`, a dense tensor on the CPU. invalid_argument for a spec whose
-  // sizes are not all known or that does not suit this initializer.
+  // The value of variable `name`, a dense tensor on the CPU. invalid_argument for a spec with
+  // unknown sizes, or one that this initializer cannot fill.
   at::Tensor make(const TensorSpec& spec, std::string_view name, std::uint64_t seed) const;
-  // The same rows as those of make(), for a variable whose rows are spread. invalid_argument for
-  // rows that `spec` does not have.
+  // The same rows as those of make(), for a variable whose rows are on several tasks.
+  // invalid_argument for rows that `spec` does not have.
   at::Tensor make_rows(const TensorSpec& spec, RowRange rows, std::string_view name,
                        std::uint64_t seed) const;
 
@@ -60,12 +60,12 @@ class COHORT_API Initializer {
             std::uint64_t key) const;
 
   Kind kind_;
-  double first_;   // the constant, the smallest, the mean
-  double second_;  // the bound above, the standard deviation
+  double first_;   // the constant, the minimum or the mean
+  double second_;  // the maximum or the standard deviation
 };
 
-// A variable in this process, with its slots. Errors as Initializer::make()'s; also
-// invalid_argument for a trainable one whose dtype is not floating-point.
+// A variable in this process, with its slots. Throws like Initializer::make(), and invalid_argument
+// for a trainable variable whose dtype is not floating-point.
 COHORT_API Variable local_variable(std::string name, const TensorSpec& spec,
                                    const Initializer& initializer, std::uint64_t seed,
                                    bool is_trainable = true);

@@ -35,7 +35,7 @@ TEST(Initializer, FillsWithAConstant) {
   EXPECT_EQ(scalar.item<double>(), 2.5);
 }
 
-// Recorded: a change would give other initial weights to everyone.
+// Recorded values: a change would give every user other initial weights.
 TEST(Initializer, StaysWhatItWas) {
   const at::Tensor values = Initializer::random_uniform(0, 1).make({at::kDouble, {{3}}}, "w", 42);
   EXPECT_DOUBLE_EQ(values[0].item<double>(), 0.5799821721602035);

@@ -67,7 +67,7 @@ void LocalVariable::apply(const UpdateRule& rule, const at::Tensor& gradient,
     found = slots_.emplace(std::string(rule.name()), rule.create_slots(value_, values)).first;
   }
   rule.update(value_, value_, found->second, dense, values);
-  // Autograd has to notice when a graph that saved the old value is run backwards later.
+  // Autograd must detect it if a graph that saved the old value is run backwards later.
   value_.unsafeGetTensorImpl()->bump_version();
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 using testing::throws_error;
 
-// sum += g; value -= rate*sum: one slot, so that lost slots show.
+// sum += g; value -= rate*sum. One slot, so that a lost slot changes the result.
 class SummingRule final : public UpdateRule {
  public:
   std::string_view name() const override { return "summing"; }
@@ -55,7 +55,7 @@ class LocalVariableTest : public ::testing::Test {
   SummingRule rule_;
 };
 
-// The rules read memory, and took such a gradient with the other sign.
+// Regression: the rules read the memory as it is, so such a gradient had the wrong sign.
 TEST_F(LocalVariableTest, GradientsMayBeLazilyNegated) {
   const std::array hyper{make_hyperparameter(1)};
   const at::Tensor negated = at::_neg_view(filled(3));

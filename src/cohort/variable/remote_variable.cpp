@@ -31,7 +31,7 @@ void check_use(const RemotePlacement& placement, std::string_view method) {
   if (placement.check_use) placement.check_use(method);
 }
 
-// One request and its answer. What goes wrong names the server and the variable.
+// Sends one request and waits for the answer. Errors name the server and the variable.
 rpc::Frame call(const RemotePlacement& placement, rpc::Frame frame, const std::string& operation) {
   COHORT_ASSERT(placement.requester && placement.deadline);
   const auto at_server = [&placement](const Error& error) {
@@ -46,7 +46,7 @@ rpc::Frame call(const RemotePlacement& placement, rpc::Frame frame, const std::s
   try {
     return link->call(std::move(frame), placement.deadline(), operation);
   } catch (const Error& error) {
-    // What it waits for may never come over this connection; the next call makes another.
+    // The answer may never come over this connection, so the next call makes a new one.
     if (error.code() == ErrorCode::deadline_exceeded) link->give_up(error);
     throw at_server(error);
   }
@@ -92,11 +92,11 @@ at::Tensor RemoteVariable::pull() const {
 void RemoteVariable::update(rpc::Effect effect, const std::string& operation) {
   EagerStep* const step = EagerStep::current();
   if (step == nullptr) return push(placement_, std::move(effect), operation);
-  write_back();  // the server is to update what the step has
+  write_back();  // so that the server updates the step's value
   push(placement_, std::move(effect), operation);
   const at::Tensor value = pull();
   const at::NoGradGuard no_grad;
-  stand_in_.copy_(value);  // a graph that saved the old value must not be run backwards any more
+  stand_in_.copy_(value);  // autograd then refuses a graph that saved the old value
   step->note(*this, value);
 }
 

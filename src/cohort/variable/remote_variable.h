@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A variable on a parameter server, as the coordinator and its traces see it.
+// A variable on a parameter server, for the coordinator and its traces.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +18,19 @@ namespace rpc {
 struct Effect;  // rpc/messages.h
 }
 
-// Where it lives and how to get there. `requester` reconnects as needed and throws unavailable when
-// it cannot.
+// Its server and the way there. `requester` reconnects as needed and throws unavailable if it
+// cannot.
 struct RemotePlacement {
   std::uint64_t id = 0;
   std::uint32_t ps = 0;
   std::function<std::shared_ptr<rpc::Requester>()> requester;
   std::function<Deadline()> deadline;
-  // Throws where the calling thread must not `method` ("read", "assign", "apply") it; may be empty.
+  // Throws if the calling thread must not call `method` ("read", "assign", "apply"); may be empty.
   std::function<void(std::string_view method)> check_use = {};
 };
 
 // Outside a trace reads and writes are calls to the server; inside one they are recorded. In an
-// EagerStep the stand-in has the server's value before and after each.
+// EagerStep the stand-in equals the server's value before and after each.
 // Thread-safe.
 class COHORT_API RemoteVariable final : public VariableImpl {
  public:
@@ -48,8 +48,8 @@ class COHORT_API RemoteVariable final : public VariableImpl {
   void apply(const UpdateRule& rule, const at::Tensor& gradient,
              std::span<const at::Tensor> hyper) override;
   const RemotePlacement& placement() const { return placement_; }
-  // At the end of an EagerStep: assigns what the step wrote into the stand-in. invalid_argument
-  // where that is a trainable variable's.
+  // At the end of an EagerStep: assigns what the step wrote into the stand-in. invalid_argument if
+  // the variable is trainable.
   void write_back();
 
  private:

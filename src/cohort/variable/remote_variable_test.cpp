@@ -26,7 +26,7 @@ using testing::throws_error;
 
 constexpr std::uint64_t kId = 42;
 
-// Answers every pull with `value`, or with `refusal`, and keeps what was pushed. Thread-safe.
+// Answers every pull with `value` or with `refusal`, and records the pushes. Thread-safe.
 class FakeParameterServer {
  public:
   FakeParameterServer() {
@@ -58,7 +58,7 @@ class FakeParameterServer {
     const Lock lock(mutex_);
     refusal_ = std::move(error);
   }
-  // Answers nothing from now on.
+  // Stops answering.
   void fall_silent() {
     const Lock lock(mutex_);
     is_silent_ = true;
@@ -129,7 +129,7 @@ class RemoteVariableTest : public ::testing::Test {
     const std::array hyper{make_hyperparameter(rate)};
     variable_.impl()->apply(PlainRule(), gradient, hyper);
   }
-  // The only effect of the only push so far.
+  // The only effect of the only push.
   rpc::Effect pushed() {
     const auto pushes = server_.pushes();
     EXPECT_EQ(pushes.size(), 1U);
@@ -240,8 +240,8 @@ TEST_F(RemoteVariableTest, AServerThatCannotBeReachedIsNamed) {
   }
 }
 
-// A connection whose bytes were broken on the way may be silent for ever: no later call got an
-// answer either.
+// Regression: a connection whose bytes were damaged may be silent for ever, and later calls over it
+// got no answer either.
 TEST_F(RemoteVariableTest, AServerThatDoesNotAnswerInTimeIsReachedOverAnotherConnection) {
   server_.fall_silent();
   RemotePlacement hasty = placement();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many replicas the calling thread's code is one of: strategies say it, updates ask for it.
+// The number of replicas that run the calling thread's code: strategies set it, updates check it.
 #pragma once
 
 #include <string_view>
@@ -8,8 +8,7 @@
 
 namespace cohort::variable {
 
-// Sets this thread's number of replicas until the object goes. Used only from the thread that made
-// it.
+// Sets this thread's number of replicas while it lives. Used only from the thread that made it.
 class COHORT_API ReplicaCount {
  public:
   explicit ReplicaCount(int count);
@@ -23,8 +22,8 @@ class COHORT_API ReplicaCount {
   const int previous_;
 };
 
-// Throws unimplemented in a replica context of several replicas: nothing reduces their updates yet.
-// `call` is for the message, as "optimizer.minimize".
+// Throws unimplemented in a replica context of several replicas, since nothing reduces their
+// updates yet. `call` is for the message, for example "optimizer.minimize".
 COHORT_API void check_one_replica(std::string_view call);
 
 }  // namespace cohort::variable

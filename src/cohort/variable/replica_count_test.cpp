@@ -16,7 +16,7 @@ namespace {
 using testing::throws_error;
 using variable::ReplicaCount;
 
-// Each replica's value was written over the one before.
+// Regression: each replica's value overwrote the one before.
 TEST(ReplicaCount, AssignmentsOfSeveralReplicasAreRefused) {
   Variable w = local_variable("w", at::ones({2}));
   const at::Tensor value = at::ones({2});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How one variable changes when a gradient comes: applied next to the variable, wherever that is.
+// How a gradient changes one variable: applied next to the variable, wherever that is.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,18 +13,18 @@
 
 namespace cohort {
 
-// Which values of a hyperparameter make sense; a fraction is in [0, 1).
+// The valid values of a hyperparameter; a fraction is in [0, 1).
 enum class HyperRange : std::uint8_t { finite, not_negative, positive, fraction };
 
 // Stateless; slots belong to one optimizer on one variable. Thread-safe.
 class COHORT_API UpdateRule {
  public:
   virtual ~UpdateRule() = default;
-  // The name, on the wire with the optimizer's number behind it: "momentum", "momentum#1".
+  // "momentum", or with the optimizer's number, as on the wire: "momentum#1".
   virtual std::string_view name() const = 0;
   // The order of `hyper`: "learning_rate", …
   virtual std::span<const std::string_view> hyper_names() const = 0;
-  // Of each of them; none: any finite number will do.
+  // One for each of `hyper`; empty: any finite number is valid.
   virtual std::span<const HyperRange> hyper_ranges() const { return {}; }
   // The order of `slots`: "momentum", …
   virtual std::span<const std::string_view> slot_names() const = 0;
@@ -32,33 +32,34 @@ class COHORT_API UpdateRule {
   virtual std::vector<at::Tensor> create_slots(const at::Tensor& variable,
                                                std::span<const double> hyper) const = 0;
   // new_value = rule(value, slots, gradient); slots change in place. `new_value` has value's dtype
-  // and sizes and is value itself or shares no memory with it. All are contiguous and were checked
-  // with check_update(). Must not throw: what can fail comes before, so that the updates of a push
-  // happen together or not at all. Elements do not depend on each other: rows updated alone, with
-  // their rows of the slots, give the same bits as the whole.
+  // and sizes, and is value itself or shares no memory with it. All are contiguous and were checked
+  // with check_update(). Must not throw, so that the updates of a push happen together or not at
+  // all: whatever can fail is checked before. Elements are independent: updating some rows alone,
+  // with their rows of the slots, gives the same bits as updating the whole.
   virtual void update(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
                       const at::Tensor& gradient, std::span<const double> hyper) const = 0;
 };
 
-// Throws invalid_argument naming `variable_name` when gradient or hyper do not fit the variable and
-// the rule, unimplemented for a variable that is neither float32 nor float64. Whether the gradient
-// is contiguous is the caller's business.
+// Throws invalid_argument naming `variable_name` if gradient or hyper do not fit the variable and
+// the rule, unimplemented for a variable that is neither float32 nor float64. Does not check
+// whether the gradient is contiguous.
 COHORT_API void check_update(const UpdateRule& rule, const at::Tensor& value,
                              const at::Tensor& gradient, std::span<const double> hyper,
                              std::string_view variable_name);
 
-// Its part about the gradient, for where the hyperparameters are not known yet (in a trace).
+// Checks only the gradient, for use in a trace, where the hyperparameters are not known yet.
 COHORT_API void check_gradient(const UpdateRule& rule, const at::Tensor& value,
                                const at::Tensor& gradient, std::string_view variable_name);
 
-// Throws invalid_argument, as "[optimizer.adam] expected beta_1 in [0, 1), got 2", and `detail`.
+// Throws invalid_argument, for example "[optimizer.adam] expected beta_1 in [0, 1), got 2" +
+// `detail`.
 COHORT_API void check_hyper_range(HyperRange range, std::string_view where, std::string_view name,
                                   double value, std::string_view detail = "");
 // The same for the rule's hyperparameter number `index`.
 COHORT_API void check_hyper_range(const UpdateRule& rule, std::size_t index, std::string_view where,
                                   double value, std::string_view detail = "");
 
-// Its part about `hyper`: as many as the rule has, each in its range.
+// Checks only `hyper`: as many as the rule has, each in its range.
 COHORT_API void check_hyper(const UpdateRule& rule, std::span<const double> hyper,
                             std::string_view variable_name);
 

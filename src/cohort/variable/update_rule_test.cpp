@@ -14,7 +14,7 @@ namespace {
 
 using testing::throws_error;
 
-// p -= rate*g, with a weight nobody uses: a rule with two hyperparameters.
+// p -= rate*g, with an unused weight, so that the rule has two hyperparameters.
 class TwoHyperRule final : public UpdateRule {
  public:
   std::string_view name() const override { return "two"; }

@@ -18,31 +18,33 @@
 
 namespace cohort {
 
-// One kind of variable: local, remote, and later mirrored, sync-on-read, sharded. Thread-safe.
+// A kind of variable: local or remote; later mirrored, sync-on-read, sharded. Thread-safe.
 class COHORT_API VariableImpl {
  public:
   virtual ~VariableImpl() = default;
   virtual const std::string& name() const = 0;
   virtual const TensorSpec& spec() const = 0;
   virtual bool is_trainable() const = 0;
-  // The tensor that steps compute with: the value itself, or a stand-in on the coordinator. Always
-  // the same tensor.
+  // The tensor that steps compute with: the value itself, or a stand-in on the coordinator. It is
+  // the same tensor at every call.
   virtual const at::Tensor& tensor() const = 0;
   // The current value, a copy.
   virtual at::Tensor read() const = 0;
   virtual void assign(AssignKind kind, const at::Tensor& value) = 0;
-  // One step of `rule`. Inside a trace: recorded. `hyper`: 0-dim float64 tensors, read at every
-  // call of a traced step.
+  // One step of `rule`; inside a trace it is recorded. `hyper`: 0-dim float64 tensors, read at
+  // every call of a traced step.
   virtual void apply(const UpdateRule& rule, const at::Tensor& gradient,
                      std::span<const at::Tensor> hyper) = 0;
 };
 
-// A shared handle; copies are the same variable. Thread-safe, but for assigning a handle itself; a
-// step that computes with a local variable's tensor() must not run beside an update of it.
+// A shared handle; copies are the same variable. Thread-safe, except for assigning a handle itself;
+// a step that computes with a local variable's tensor() must not run at the same time as an update
+// of it.
 //
 // Outside a trace, read() and assign*() of a variable on a server are calls over the network under
 // ClusterOptions::data_timeout: unavailable and deadline_exceeded name the server; data_loss for a
-// broken answer; failed_precondition inside another strategy's scope and once the strategy is gone.
+// broken answer; failed_precondition inside another strategy's scope and after the strategy is
+// destroyed.
 class COHORT_API Variable {
  public:
   explicit Variable(std::shared_ptr<VariableImpl> impl) : impl_(std::move(impl)) {}
@@ -52,7 +54,7 @@ class COHORT_API Variable {
   bool is_trainable() const { return impl_->is_trainable(); }
   at::Tensor read() const { return impl_->read(); }
   // Inside a step: the value as this step reads it. Elsewhere the tensor of a variable on a server
-  // is a stand-in, whose numbers nobody keeps up to date: read() has the current ones.
+  // is a stand-in whose numbers are not kept current: read() returns the current ones.
   const at::Tensor& tensor() const { return impl_->tensor(); }
   // A value of the variable's own dtype and shape: invalid_argument otherwise, and nothing is sent.
   // unimplemented in a replica context of several replicas, whose values are not reduced yet.
@@ -66,8 +68,8 @@ class COHORT_API Variable {
   std::shared_ptr<VariableImpl> impl_;
 };
 
-// A variable in this process, with its slots. Workers do not have it: a scheduled step that uses it
-// is refused; make it with ParameterServerStrategy::variable() there.
+// A variable in this process, with its slots. Workers do not have it, so a scheduled step that uses
+// it is refused; for such a step use ParameterServerStrategy::variable().
 COHORT_API Variable local_variable(std::string name, at::Tensor value, bool is_trainable = true);
 
 }  // namespace cohort

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The variables of one program, found by the memory of their tensors: how a trace knows that a
-// tensor the body touches is a variable.
+// The variables of one program, found by the memory of their tensors: so a trace recognizes that a
+// tensor that the body uses is a variable.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace cohort {
 
-// Thread-safe. Entries stay until the table goes, so what it returns stays valid as long.
+// Thread-safe. Entries are kept and returned pointers stay valid until the table is destroyed.
 class COHORT_API VariableTable {
  public:
   struct Entry {
@@ -23,10 +23,10 @@ class COHORT_API VariableTable {
   };
 
   // `how` says how a trace treats it; name, is_trainable and tensor are filled in here.
-  // already_exists when the name is taken, or the tensor's memory is another variable's (two
-  // tensors that share it: add one of them); invalid_argument for a slice of a larger tensor.
+  // already_exists if the name is taken, or if the tensor's memory belongs to another variable (add
+  // only one of two tensors that share memory); invalid_argument for a slice of a larger tensor.
   void add(const Variable& variable, function::TracedVariable how = {});
-  // Throws as add() would.
+  // Throws like add().
   void check_new(const Variable& variable) const;
 
   // nullptr when there is none.
@@ -36,7 +36,7 @@ class COHORT_API VariableTable {
   // In the order they were added.
   std::vector<Variable> variables() const;
 
-  // As TraceOptions::variable_of; the table must outlive it.
+  // For TraceOptions::variable_of; the table must outlive it.
   std::function<const function::TracedVariable*(const void* storage)> lookup() const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Variables inside a trace: nothing happens, all is recorded. One suite for every kind of variable.
+// Variables inside a trace: every call is recorded and none acts. One suite for all kinds.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -36,7 +36,7 @@ class PlainRule final : public UpdateRule {
   }
 };
 
-// What the effects of a program asked for.
+// Records the effects of a program.
 class RecordingHost final : public ResourceHost {
  public:
   struct Assign {
@@ -68,7 +68,7 @@ at::Tensor filled(double value, std::vector<std::int64_t> sizes = {2}) {
 }
 
 Variable make_local() { return local_variable("w", filled(1)); }
-// Whoever sends anything fails.
+// Sending anything fails.
 Variable make_remote() {
   RemotePlacement placement{.requester = []() -> std::shared_ptr<rpc::Requester> {
                               throw Error(ErrorCode::internal, "sent in a trace");
@@ -82,7 +82,7 @@ class VariableInATrace : public ::testing::TestWithParam<Variable (*)()> {
  protected:
   VariableInATrace() { table_.add(variable_); }
 
-  // Traces body(x), for a float32[2], then runs the program with this x and a variable of 10.
+  // Traces body(x) for a float32[2], then runs the program with this x and a variable of 10.
   std::vector<at::Tensor> trace_and_run(const std::function<at::Tensor(const at::Tensor&)>& body,
                                         double x = 3) {
     const auto wrapped = [&](const std::vector<at::Tensor>& inputs) {

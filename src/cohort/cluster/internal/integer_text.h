@@ -9,8 +9,8 @@
 
 namespace cohort::internal {
 
-// Python's int(text): blanks around, a sign, leading zeros, single underscores between digits.
-// Nothing where Python raises ValueError, or beyond 64 bits.
+// Python's int(text), which allows surrounding whitespace, a sign, leading zeros and single
+// underscores between digits. nullopt where Python raises ValueError, or beyond 64 bits.
 std::optional<std::int64_t> integer_of_text(std::string_view text);
 
 // `text` in quotes for a message, shortened in the middle when long.

@@ -12,7 +12,7 @@ std::string SimpleResolver::master(const TaskQuery& query) const {
   const std::string& address = query.task_type && query.task_id
                                    ? spec_.task_address(*query.task_type, *query.task_id)
                                    : options_.master;
-  // An empty layer counts as none here, unlike in TfConfigResolver: so does tf's.
+  // As in tf, an empty layer counts as none here, but not in TfConfigResolver.
   const bool has_layer = !query.rpc_layer.value_or("").empty();
   return internal::master_url(address, has_layer ? query.rpc_layer : options_.rpc_layer);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cluster known to the program (tf.distribute.cluster_resolver.SimpleClusterResolver).
+// A cluster that the program provides (tf.distribute.cluster_resolver.SimpleClusterResolver).
 #pragma once
 
 #include "cohort/cluster/cluster_resolver.h"
@@ -28,7 +28,7 @@ class COHORT_API SimpleResolver final : public ClusterResolver {
   std::optional<std::string> environment() const override { return options_.environment; }
   // The task's address when type and index are both given, else the master of the options.
   std::string master(const TaskQuery& query = {}) const override;
-  // As the options say, for every task.
+  // The counts of the options, for every task.
   std::map<std::string, int> num_accelerators(const TaskQuery& query = {}) const override;
 
   void set_task_type(std::optional<std::string> type) { options_.task_type = std::move(type); }

@@ -31,7 +31,7 @@ constexpr std::string_view kExample =
   throw Error(ErrorCode::invalid_argument, text.str(), cause);
 }
 
-// A document remembers what it is called in messages: "TF_CONFIG", "TF_CONFIG key task.index".
+// A JSON value with its name in messages: "TF_CONFIG", "TF_CONFIG key task.index".
 struct Document {
   std::string name;
   Json value;
@@ -49,8 +49,8 @@ Document load() {
   }
 }
 
-// Python's `key in container`. Lists and texts are asked too: without the key they count as an
-// object that has not got it, and with it they cannot be indexed.
+// Python's `key in container`. A list or a string without the key counts as an object without it;
+// one with the key is an error, as Python cannot index it by the key.
 bool contains(const Document& document, const std::string& key) {
   const Json& value = document.value;
   if (value.is_object()) return value.contains(key);
@@ -110,7 +110,7 @@ std::string text_of(const Json& value) {
 constexpr std::string_view kIndexRemedy =
     "write \"index\": 0, 1, … as the task's place in its job's list";
 
-// Every query reads the index: one text of TF_CONFIG is warned of once.
+// Every query reads the index, so this warns only once for each text of TF_CONFIG.
 void warn_of_conversion(const Document& index, std::int64_t number) {
   static Mutex mutex;
   static std::set<std::string>& warned = *new std::set<std::string>;
@@ -148,7 +148,7 @@ std::int64_t integer_of(const Document& index) {
        quote(text_of(value)), kIndexRemedy);
 }
 
-// A text, or nothing where the key is absent or null.
+// The string; nullopt where the key is absent or null.
 std::optional<std::string> optional_text(const std::string& key) {
   const std::optional<Document> found = find(load(), key);
   if (!found || found->value.is_null()) return std::nullopt;
@@ -230,7 +230,7 @@ void TfConfigResolver::validate() const {
 std::map<std::string, int> TfConfigResolver::num_accelerators(const TaskQuery& query) const {
   const TaskQuery wanted{.task_type = query.task_type ? query.task_type : task_type(),
                          .task_id = query.task_id ? query.task_id : task_id()};
-  // A task that the cluster has not got is an error here, not zero accelerators.
+  // Throws for a task that is not in the cluster, which would otherwise have zero accelerators.
   master(wanted);
   return internal::count_accelerators(options_.devices(), wanted);
 }

@@ -6,8 +6,8 @@
 //    "task": {"type": "worker", "index": 1}}
 //
 // Optional keys: "rpc_layer", "session_master". Others are ignored. An unset variable is {}.
-// An index is what Python's int() makes of it, as in tf: "1" and 1.0 are 1, and so are true and
-// 1.5, with a warning that names them.
+// An index is converted by the rules of Python's int(), as in tf: "1" and 1.0 are 1, and so are
+// true and 1.5, with a warning that names the value.
 #pragma once
 
 #include "cohort/cluster/cluster_resolver.h"
@@ -18,7 +18,7 @@ namespace cohort {
 // names the key, the value and the remedy. Thread-compatible, as the environment is.
 class COHORT_API TfConfigResolver final : public ClusterResolver {
  public:
-  // What is given here, or to a setter, stands above TF_CONFIG.
+  // A value that is given here, or to a setter, overrides TF_CONFIG.
   struct Options {
     std::optional<std::string> task_type = {};
     std::optional<std::int64_t> task_id = {};
@@ -35,12 +35,12 @@ class COHORT_API TfConfigResolver final : public ClusterResolver {
   std::optional<std::int64_t> task_id() const override;
   std::optional<std::string> rpc_layer() const override;
   std::optional<std::string> environment() const override { return options_.environment; }
-  // "session_master" where it is set; empty for a cluster of no or one task; else the task's
+  // "session_master" where it is set; else empty for a cluster of at most one task; else the task's
   // address.
   std::string master(const TaskQuery& query = {}) const override;
   std::map<std::string, int> num_accelerators(const TaskQuery& query = {}) const override;
-  // TF_CONFIG and its "task" are objects, and a task with an index has a type: else a mistyped task
-  // would count as the coordinator.
+  // Checks that TF_CONFIG and its "task" are objects, and that a task with an index has a type:
+  // without one, the process would count as the coordinator.
   void validate() const override;
 
   void set_task_type(std::optional<std::string> type) { options_.task_type = std::move(type); }

@@ -88,7 +88,7 @@ TEST_F(TfConfig, CastsTheIndexAsPythonDoes) {
   }
 }
 
-// true became task 1 without a word.
+// true became task 1 without a warning.
 TEST_F(TfConfig, WarnsOnceOfAnIndexThatIsConverted) {
   std::vector<std::string> lines;
   set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
@@ -118,7 +118,7 @@ TEST_F(TfConfig, RefusesAnIndexThatIsNotANumber) {
   }
 }
 
-// The queries answer as the original's: such a task has no type and would count as coordinator.
+// The queries behave as tf's: such a task has no type and would count as the coordinator.
 TEST_F(TfConfig, ValidatesWhatTheQueriesPassOver) {
   const std::pair<std::string, const char*> rows[] = {
       {"[1]", "a JSON object for TF_CONFIG, got \"[1]\""},
@@ -192,7 +192,7 @@ TEST_F(TfConfig, NamesTheKeyOfOtherWrongTypes) {
   EXPECT_THAT(error_of([&] { tf_config.master(); }).message(), HasSubstr("key session_master"));
 }
 
-// As Python's `in`: a list or a text without the key is as good as an object without it.
+// As with Python's `in`, a list or a string without the key counts as an object without it.
 TEST_F(TfConfig, TakesListsAndTextsForObjectsWithoutKeys) {
   for (const char* text : {"[]", "\"abc\"", "[1]", R"({"task": []})", R"({"task": "x"})"}) {
     set(text);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts that others may have written, as people read them. Errors carry their context on lines of
-// their own; where one line is an event, they go behind each other.
+// Makes text that may come from a peer safe to show. An error has its context on separate lines;
+// where one line is one event, they are joined.
 #pragma once
 
 #include <string>
@@ -8,9 +8,10 @@
 
 namespace cohort::internal {
 
-// Nothing in it moves a terminal's cursor: "\x1b[31m" -> "\\x1b[31m". Line ends and tabs stay.
+// Escapes control characters, so that the text cannot move a terminal's cursor: "\x1b[31m" ->
+// "\\x1b[31m". Newlines and tabs stay.
 std::string printable(std::string_view text);
-// The same in one line: "lost\n  while pull\n" -> "lost; while pull".
+// The same, with the lines joined: "lost\n  while pull\n" -> "lost; while pull".
 std::string one_line(std::string_view text);
 
 }  // namespace cohort::internal

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Typed access to an op's attributes that came over the wire.
+// Typed access to the deserialized attributes of an op.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace cohort::data {
 
-// A missing attribute or one of another kind is data_loss, naming op and attribute.
+// Throws data_loss, naming op and attribute, for a missing attribute or one of another kind.
 // Thread-compatible.
 class AttributeReader {
  public:
@@ -25,7 +25,7 @@ class AttributeReader {
   std::vector<std::string> texts(const std::string& name);
   const Nest& nest(const std::string& name);
   ElementSpec spec(const std::string& name);
-  // Every attribute must have been read: an option that is not understood must not be ignored.
+  // data_loss if an attribute was not read: an unknown option must not be ignored.
   void expect_all_read() const;
 
  private:

@@ -14,7 +14,7 @@
 namespace cohort::data {
 namespace {
 
-// Allocated at once; more only as elements come, whatever batch size was asked for.
+// The first allocation is limited, even for a huge batch size; it grows as elements arrive.
 constexpr std::int64_t kFirstBytesMax = 16 << 20;
 constexpr std::int64_t kFirstElementsMax = 4096;
 
@@ -98,7 +98,7 @@ Fields BatchBuilder::take() && {
     if (rows_[i].dtype == kString) {
       batch_[i] = StringTensor::stack(strings_[i]);
     } else if (size_ < capacity_) {
-      // A short batch gets memory of its own size: it may be kept or sent.
+      // Copies a short batch to memory of its own size, since it may be kept or sent.
       batch_[i] = batch_[i].narrow(0, 0, size_).clone();
     }
   }

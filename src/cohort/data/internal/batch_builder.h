@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stacks elements into memory allocated ahead.
+// Stacks elements into preallocated memory.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace cohort::data {
 class BatchBuilder {
  public:
   explicit BatchBuilder(std::int64_t count_max) : count_max_(count_max) {}
-  // invalid_argument where a field's dtype or shape is not the first element's; the element is not
-  // added.
+  // invalid_argument if a field's dtype or shape differs from the first element's; then the element
+  // is not added.
   void add(const Fields& element);
   std::int64_t size() const { return size_; }
   Fields take() &&;
@@ -28,11 +28,11 @@ class BatchBuilder {
   std::int64_t size_ = 0;
   std::int64_t capacity_ = 0;
   std::vector<TensorSpec> rows_;  // of the first element's fields
-  Fields batch_;                  // of numbers; undefined for strings
+  Fields batch_;                  // the fields of numbers; undefined tensors for strings
   std::vector<Fields> strings_;   // the rows of each field of strings
 };
 
-// Batches one behind the other; invalid_argument where their rows differ in dtype or shape.
+// Concatenates batches; invalid_argument if their rows differ in dtype or shape.
 Fields concatenated(std::vector<Fields> batches);
 
 }  // namespace cohort::data

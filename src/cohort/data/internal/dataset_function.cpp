@@ -11,7 +11,7 @@
 namespace cohort::data {
 namespace {
 
-// A scalar whose dtype `fits`; `expected` names it.
+// The value of a scalar whose dtype `fits`; `expected` describes it in the error.
 template <class Fits>
 c10::Scalar scalar_in(const Nest& argument, const char* expected, Fits fits) {
   const bool is_scalar = argument.is_tensor() && argument.tensor().defined() &&
@@ -24,7 +24,8 @@ c10::Scalar scalar_in(const Nest& argument, const char* expected, Fits fits) {
   return argument.tensor().item();
 }
 
-// Whether this thread is within a dataset function: what that builds, it builds for each element.
+// Whether this thread is in a call of a dataset function. Its inner dataset functions are not
+// checked, since they are built again for each element.
 thread_local bool is_in_call = false;
 
 class Call {
@@ -77,7 +78,7 @@ NodePtr DatasetFunction::call(const Nest& structure, const Fields& fields) const
 
 RunOptions DatasetFunction::preview_options() const {
   RunOptions options;
-  if (origin_ == Origin::wire) options.data_dirs.emplace();  // opens nothing before it is run
+  if (origin_ == Origin::wire) options.data_dirs.emplace();  // a peer's graph opens no file
   return options;
 }
 
@@ -85,7 +86,7 @@ void DatasetFunction::check(const Node& input, std::string_view op) const {
   if (is_in_call || !is_free_to_draw(input)) return;
   const Nest structure = input.structure();
   std::optional<Error> refusal;
-  bool is_for_the_run = false;  // to report, or no failure at all
+  bool is_for_the_run = false;  // a call succeeded, or failed with another code
   try {
     is_for_the_run = any_example(input, preview_options(), [&](const Fields& element) {
       try {
@@ -97,7 +98,7 @@ void DatasetFunction::check(const Node& input, std::string_view op) const {
       }
     });
   } catch (const Error&) {
-    return;  // of an element
+    return;  // drawing an element failed
   }
   if (!is_for_the_run && refusal) {
     throw std::move(*refusal).during("trying the function of " + std::string(op));
@@ -106,12 +107,12 @@ void DatasetFunction::check(const Node& input, std::string_view op) const {
 
 ElementSpec DatasetFunction::element_spec(const Node& input) const {
   const ElementSpec& elements = input.spec();
-  // With elements that there are where these tell enough: a function may look its element up in a
-  // table, which has no row for another.
+  // Uses real elements if all ranks are known: a function may look its element up in a table, which
+  // has no entry for a made-up one.
   if (has_ranks(elements)) return spec_of_examples(input);
   if (auto spec = spec_of_made_up(input.structure(), elements)) return *spec;
   ElementSpec spec = spec_of_examples(input);
-  for (TensorSpec& field : spec.fields) field.sizes.reset();  // another rank was not to be had
+  for (TensorSpec& field : spec.fields) field.sizes.reset();  // not tried with another rank
   return spec;
 }
 
@@ -125,7 +126,7 @@ std::optional<ElementSpec> DatasetFunction::spec_of_made_up(const Nest& structur
       spec = spec ? spec->common_with(found) : found;
       ++made;
     } catch (...) {
-      // Not of these values, or not of this rank.
+      // The function does not accept these values or this rank.
     }
   }
   constexpr int kNeeded = 2;  // a function of any rank may refuse scalars
@@ -142,7 +143,7 @@ ElementSpec DatasetFunction::spec_of_examples(const Node& input) const {
   try {
     return spec.common_with(made_of(with_other_sizes(examples[0], input.spec())));
   } catch (...) {
-    // Made for this size alone: nothing is known of others.
+    // The function accepts only this size, so the sizes of its result are unknown.
     for (TensorSpec& field : spec.fields) field.sizes.reset();
   }
   return spec;
@@ -166,7 +167,7 @@ Attributes DatasetFunction::attributes(const Node& input, std::string_view op) c
 
 namespace {
 
-// Makes its graphs of one that came over the wire.
+// Makes its graphs from a deserialized template.
 class ShippedFunction final : public DatasetFunction {
  public:
   explicit ShippedFunction(std::shared_ptr<const GraphTemplate> graph)

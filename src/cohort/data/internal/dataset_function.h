@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What flat_map and interleave run: the user's function from an element to a dataset.
+// The user's function of flat_map and interleave, from an element to a dataset.
 #pragma once
 
 #include <memory>
@@ -14,34 +14,35 @@
 
 namespace cohort::data {
 
-// Thread-safe; the user's code is called as it is, from several threads where the pipeline has
-// some.
+// Thread-safe; the user's code is called without a lock, from several threads if the pipeline has
+// several.
 class DatasetFunction {
  public:
-  // Whether it came in a peer's graph.
+  // Whether this process built it or a peer's graph contained it.
   enum class Origin : std::uint8_t { here, wire };
 
   DatasetFunction(DatasetBody body, std::size_t arity, Origin origin = Origin::here)
       : body_(std::move(body)), arity_(arity), origin_(origin) {}
   virtual ~DatasetFunction() = default;
 
-  // The dataset of an element. invalid_argument where the parameters do not fit the element.
+  // The dataset of an element. invalid_argument if the parameters do not fit the element.
   NodePtr call(const Nest& structure, const Fields& fields) const;
-  // That of an example element of `input`, kept: for specs and for rewrites that look inside.
-  // Throws what draw_examples() or the function throws.
+  // The dataset of one example element of `input`, computed once. For specs, and for rewrites that
+  // examine it. Throws what draw_examples() or the function throws.
   const Node& example(const Node& input) const;
-  // Tries it on a few elements as the graph is built, where drawing some is free (is_free_to_draw).
-  // Throws invalid_argument where it fails with that for each; all else is left to the run.
+  // While the graph is built, calls the function for a few elements, if drawing them is free
+  // (is_free_to_draw). Throws invalid_argument if each call fails with that code; all other errors
+  // are left to the run.
   void check(const Node& input, std::string_view op) const;
-  // What is common to the elements of the datasets it makes of a few elements of `input`,
-  // which are made up where it does not say a rank.
+  // The common spec of the elements of the datasets that it makes from a few elements of `input`.
+  // The elements are made up if a rank is unknown.
   ElementSpec element_spec(const Node& input) const;
-  // What ships it as the function of the op `op` over `input`. Throws where that cannot be.
+  // Serializes it as the function of `op` with the input `input`. Throws if that is impossible.
   virtual Attributes attributes(const Node& input, std::string_view op) const;
 
  private:
   RunOptions preview_options() const;
-  // nullopt where it makes nothing of such elements.
+  // nullopt if the function fails for two or more of the three made-up elements.
   std::optional<ElementSpec> spec_of_made_up(const Nest& structure, const ElementSpec& input) const;
   ElementSpec spec_of_examples(const Node& input) const;
 

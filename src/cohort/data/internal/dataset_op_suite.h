@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests alone: elements as text, and the suite that every op passes.
+// For tests only: elements as text, and the conformance suite that every op must pass.
 //
-//   INSTANTIATE_TEST_SUITE_P(Foo, DatasetOp, ::testing::Values(DatasetOpCase{"foo", [] { return
-//   range(9).foo(); }}));
+//   INSTANTIATE_TEST_SUITE_P(
+//       Foo, DatasetOp, ::testing::Values(DatasetOpCase{"foo", [] { return rows(9).foo(); }}));
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,32 +18,31 @@ namespace cohort::data {
 
 // "3", "[0, 1]", "([[1.5], [2]], {a: 7})", "['x', 'y']".
 std::string show(const Nest& element);
-// The next elements up to the end, or `count_max`. An error is one item: "error invalid_argument".
+// The elements up to the end, at most `count_max`. An error is one item: "error invalid_argument".
 std::vector<std::string> drain(Iterator& iterator, std::size_t count_max = 10'000);
 std::vector<std::string> elements_of(const Dataset& dataset, std::size_t count_max = 10'000);
 // The elements of a dataset of scalars.
 std::vector<std::int64_t> scalars_of(const Dataset& dataset, std::size_t count_max = 100'000);
-// What `call` throws; a test failure if nothing.
+// The error that `call` throws; the test fails if it throws none.
 Error error_of(const std::function<void()>& call);
 
-// A pipeline of row numbers, and the same elements without a row store: both kinds of stages are
-// tested.
+// The same elements from a row stage and from an element stage, to test both kinds.
 Dataset rows(std::int64_t count);
 Dataset tensors(std::int64_t count);
 
-// The numbers 0, 1, … where `bad` is an error, data_loss.
+// The numbers 0, 1, …, with a data_loss error in place of `bad`.
 Dataset failing_at(std::int64_t bad, std::int64_t count);
-// A generator of these items, made anew for each iteration.
+// A from_generator() dataset of these items.
 Dataset generated(std::vector<Nest> items, ElementSpec spec);
 Dataset shipped(const Dataset& dataset);
 
 struct DatasetOpCase {
   std::string name;
-  // Builds the pipeline anew; two of them yield the same elements.
+  // Builds a new pipeline; all of them yield the same elements.
   std::function<Dataset()> make;
   bool can_ship = true;
   bool can_save = true;
-  // Iterators that run at once do not get in each other's way, as writers of one cache do.
+  // False if concurrent iterators affect each other, as writers of one cache do.
   bool is_independent = true;
 };
 

@@ -21,9 +21,9 @@
 namespace cohort::data {
 namespace {
 
-constexpr int kTriesMax = 16;  // elements that may fail before one that does not
+constexpr int kTriesMax = 16;  // at most so many elements are drawn
 
-// Strings of `text`, numbers of `number`.
+// A tensor filled with `text`, if dtype is kString, or with `number`.
 at::Tensor filled(const std::vector<std::int64_t>& sizes, at::ScalarType dtype, double number,
                   const std::string& text) {
   if (dtype != kString) return at::full(sizes, number, dtype);
@@ -32,7 +32,7 @@ at::Tensor filled(const std::vector<std::int64_t>& sizes, at::ScalarType dtype, 
   return StringTensor(sizes, std::vector<std::string>(static_cast<std::size_t>(count), text));
 }
 
-// The same with `size` for each size that is not known, and `rank` of them where a rank is not.
+// Replaces each unknown size by `size`, and each unknown rank by `rank` dimensions of `size`.
 ElementSpec completed(ElementSpec spec, std::int64_t size, std::size_t rank) {
   for (TensorSpec& field : spec.fields) {
     if (!field.sizes) field.sizes.emplace(rank, size);
@@ -61,16 +61,16 @@ bool is_large(const ElementSpec& spec) {
   return numbers > kNumbersMax;
 }
 
-// An element of these values, with 1 for each size that is not known; nullopt where a rank is not.
+// An element filled with these values, where an unknown size is 1; nullopt if a rank is unknown.
 std::optional<Fields> stand_ins(const ElementSpec& spec, double number, const std::string& text) {
   if (!has_ranks(spec)) return std::nullopt;
   return element_of(completed(spec, 1, 0), number, text);
 }
 
-// Of half the size, or twice where there is no half.
+// Half of `size`, rounded up; one more if it is 0 or 1.
 std::int64_t other_size(std::int64_t size) { return size > 1 ? (size + 1) / 2 : size + 1; }
 
-// The values of `strings`, as often as they are needed.
+// The values of `strings`, repeated as needed.
 at::Tensor strings_of_sizes(const StringTensor& strings, const std::vector<std::int64_t>& sizes) {
   const std::vector<std::string> from = strings.values();
   std::size_t count = 1;
@@ -90,7 +90,7 @@ at::Tensor numbers_of_sizes(at::Tensor numbers, const std::vector<std::int64_t>&
   return numbers.contiguous();
 }
 
-// Of `node` and all before it.
+// Whether the predicate is true for `node` and all its direct and indirect inputs.
 template <class Predicate>
 bool is_every_op(const Node& node, Predicate predicate) {
   std::unordered_set<const Node*> seen;
@@ -105,7 +105,7 @@ bool is_every_op(const Node& node, Predicate predicate) {
   return true;
 }
 
-// What could be drawn, and the error that came in the way.
+// Draws up to two elements of equal specs. Sets `error` if one fails.
 std::vector<Fields> drawn(const Node& node, Purpose purpose, const RunOptions& options,
                           std::optional<Error>& error) {
   std::vector<Fields> examples;

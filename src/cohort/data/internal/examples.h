@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A few elements of a graph, for learning what a function does with them.
+// Example elements of a graph, on which functions are run to find their result specs.
 #pragma once
 
 #include <functional>
@@ -10,27 +10,28 @@
 
 namespace cohort::data {
 
-// One or two elements that `node` really yields, of equal specs; of zeros and ones where none can
-// be drawn and the spec is static. failed_precondition naming the reason where neither is possible.
+// One or two elements that `node` yields, of equal specs. If none can be drawn but all ranks are
+// known, two elements of zeros and of ones, where an unknown size is 1. Otherwise
+// failed_precondition, naming the reason.
 std::vector<Fields> draw_examples(const Node& node, Purpose purpose, const RunOptions& options);
-// An element of zeros and empty strings, of size 1 where a size is not known; nullopt where a rank
-// is not.
+// An element of zeros and empty strings, where an unknown size is 1; nullopt if a rank is unknown.
 std::optional<Fields> zeros_of(const ElementSpec& spec);
-// Shows `visit` a few elements that `node` really yields, until it returns true; returns whether it
-// did. Throws what they throw.
+// Calls visit() for a few elements that `node` yields, until it returns true; returns whether it
+// did. Throws what drawing an element or visit() throws.
 bool any_example(const Node& node, const RunOptions& options,
                  const std::function<bool(const Fields&)>& visit);
+// Whether the ranks of all fields are known.
 bool has_ranks(const ElementSpec& spec);
-// Three elements of `spec` made up: of other values, of other sizes where one is not known, of
-// other ranks where a rank is not. None where they would be large.
+// Three made-up elements of `spec`, which differ in unknown sizes and unknown ranks; the second one
+// has other values. Empty if they would be large.
 std::vector<Fields> made_up_elements(const ElementSpec& spec);
-// Whether drawing elements of `node` runs nothing of the user's, opens no file and ends soon.
+// Whether drawing elements of `node` runs no user code, opens no file and ends soon.
 bool is_free_to_draw(const Node& node);
-// Whether an op before `node` has no end.
+// Whether `node` or an op before it is infinite.
 bool has_endless_input(const Node& node);
-// The same specs, other values.
+// An element of the same specs with other values.
 Fields with_other_values(const Fields& element);
-// Another element of `spec`: where a size is not known, another size.
+// A variant of `element` with other sizes where `spec` has unknown sizes.
 Fields with_other_sizes(const Fields& element, const ElementSpec& spec);
 
 std::vector<TensorSpec> specs_of(const Fields& fields);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who hears of state of a pipeline's functions that its bytes, or its positions, leave behind.
+// Applies ExternalStatePolicy to a pipeline's functions with state that its bytes and its saved
+// positions do not contain.
 #pragma once
 
 #include <memory>
@@ -11,7 +12,7 @@ namespace cohort::data {
 
 // Dataset::serialize() under a policy.
 Bytes serialize(const Dataset& dataset, ExternalStatePolicy policy);
-// `source`, whose positions obey `policy`.
+// `source`, whose save() applies `policy`.
 std::unique_ptr<ElementSource> with_policy(std::unique_ptr<ElementSource> source,
                                            const Dataset& dataset, ExternalStatePolicy policy);
 

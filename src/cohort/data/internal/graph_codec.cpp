@@ -17,12 +17,12 @@ namespace {
 
 constexpr std::uint8_t kMagic[] = {'C', 'H', 'D', 'S'};
 constexpr std::uint8_t kVersion = 1;
-// Running a graph recurses once a level.
+// A running graph recurses once per level.
 constexpr std::size_t kDepthMax = 500;
-// Stages of one running pipeline: an op used twice runs twice.
+// The number of stages of a running pipeline. An op that is used twice has two stages.
 constexpr std::size_t kStagesMax = 100'000;
 
-// Inputs before their users; a node used twice is there once.
+// Appends inputs before their users, and each node once.
 void list_nodes(const NodePtr& node, std::vector<NodePtr>& order,
                 std::unordered_map<const Node*, std::size_t>& position, std::size_t depth) {
   COHORT_CHECK(depth <= kDepthMax, ErrorCode::invalid_argument,
@@ -91,7 +91,7 @@ Built read_node(ByteReader& reader, const std::vector<Built>& earlier,
   return built;
 }
 
-// What ships the op; an error says which of the pipeline's it is.
+// The attributes of the op at `position`; adds its position and name to an error.
 Nest shipped_attributes(const std::vector<NodePtr>& order, std::size_t position) {
   try {
     return Nest::map(order[position]->attributes());
@@ -103,7 +103,7 @@ Nest shipped_attributes(const std::vector<NodePtr>& order, std::size_t position)
   }
 }
 
-// Whether one of a function's programs draws numbers: where the graph runs they are others.
+// Whether one of a function's programs draws random numbers, which differ where the graph runs.
 bool is_random(const Nest& programs) {
   return std::any_of(programs.items().begin(), programs.items().end(), [](const Nest& program) {
     const std::string& bytes = program.text();

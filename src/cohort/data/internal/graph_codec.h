@@ -18,20 +18,22 @@ class ProgramSupply;  // program_supply.h
 
 struct EncodedGraph {
   Bytes bytes;
-  // State of functions that is not in the bytes, as "'noise' of map, which draws random numbers".
+  // Stateful functions whose state is not in the bytes, as "'noise' of map, which draws random
+  // numbers".
   std::vector<std::string> external_state;
-  // Of each op: what the programs of its functions hold as constants.
+  // For each op, the tensors that its functions' programs hold as constants.
   std::vector<std::vector<function::FrozenTensor>> frozen;
 };
-// In the order of the bytes.
+// All ops of a graph, in the order in which they are serialized.
 std::vector<NodePtr> ops_of(const NodePtr& sink);
 EncodedGraph encode_graph(const NodePtr& sink);
-// That of one op with these attributes, and of the ops that its function makes.
+// Appends to `states` the external state of an op with these attributes, and of the ops that its
+// dataset function makes.
 void add_external_state(std::string_view op, const Nest& attributes,
                         std::vector<std::string>& states);
-// Its functions get the programs that they lack from `supply`, where there is one.
-// Total: any bytes give a graph, data_loss, or unimplemented naming the op that this build does not
-// have.
+// Reads a graph, whose functions get missing programs from `supply` if it is not null. data_loss
+// for invalid bytes; unimplemented, naming the op, if this build has no such op. Safe for any
+// bytes.
 NodePtr decode_graph(std::span<const std::byte> bytes,
                      const std::shared_ptr<ProgramSupply>& supply = nullptr);
 

@@ -198,7 +198,7 @@ TEST(GraphCodec, SurvivesMutations) {
           << error.what() << " in round " << round;
     }
   }
-  EXPECT_GT(read, 0);  // a changed value of a tensor, say
+  EXPECT_GT(read, 0);  // for example, if a value of a tensor changed
 }
 
 TEST(GraphCodec, RefusesEveryPrefix) {

@@ -16,8 +16,8 @@
 namespace cohort::data {
 namespace {
 
-// A hole is a map of these; part of the format. Other keys that begin with the mark, as those of
-// the holes of a function inside the function, have one more of it in the template.
+// A hole is a map with these keys; part of the format. Other keys that begin with the mark, such as
+// those of the holes of a nested dataset function, get one more mark in the template.
 constexpr char kMark = '$';
 constexpr const char* kField = "$field";
 constexpr const char* kAs = "$as";
@@ -29,7 +29,8 @@ std::int64_t product(at::IntArrayRef sizes) {
   return count;
 }
 
-// Values that occur in no other field and no other made-up element, as far as the dtype has room.
+// Values that differ from those of other fields and other made-up elements, as far as the dtype has
+// enough values.
 at::Tensor made_up(const at::Tensor& like, std::int64_t salt, std::int64_t field) {
   const std::int64_t count = product(like.sizes());
   if (StringTensor::is(like)) {
@@ -150,7 +151,8 @@ Nest hole_of(std::size_t field, const std::vector<Nest>& values,
                     {kSizes, std::move(sizes)}});
 }
 
-// Values of one size are reshaped to it; of several, they keep that of the field.
+// Whether filled_hole() can produce the values' shapes: all values have the same one, or each has
+// that of the field.
 bool have_one_shape(std::size_t field, const std::vector<Nest>& values,
                     const std::vector<const Fields*>& elements) {
   if (values[0].kind() != Nest::Kind::tensor) return true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs that a dataset function made of different elements: what tells values of the element from
-// constants.
+// Calls a dataset function for different elements and compares the graphs, to distinguish values
+// that come from the element from constants.
 #pragma once
 
 #include <cstddef>
@@ -16,24 +16,24 @@ namespace cohort::data {
 struct GraphProbe {
   Fields element;
   std::vector<NodePtr> nodes;                    // inputs before their users
-  std::vector<std::vector<std::size_t>> inputs;  // of each, by position
+  std::vector<std::vector<std::size_t>> inputs;  // of each node, as positions in `nodes`
 };
 
-// The first is of an element that `input` really yields. The elements differ in every field, and in
-// every size that is not known.
+// Graphs for an element that `input` yields and for two made-up ones. The elements differ in every
+// field and in every unknown size.
 std::vector<GraphProbe> probe_graphs(const DatasetFunction& function, const Node& input);
 
-// An attribute's value for each probe, as the same constant, as a hole that the element fills, or
-// nullopt where it is neither.
+// Merges an attribute's values in all probes: into the constant that they all are, or into a hole
+// (a placeholder for a field of the element); nullopt if they are neither.
 std::optional<Nest> common_value(const std::vector<Nest>& values,
                                  const std::vector<const Fields*>& elements);
 
-// A hole's value for an element; data_loss for what is no hole or does not fit the element.
+// The value of a hole for an element; data_loss if `hole` is invalid or does not fit the element.
 Nest filled_hole(const Nest& hole, const Fields& element);
-// Whether a map stands for a value of the element.
+// Whether a nest is a hole.
 bool is_hole(const Nest& nest);
-// What a key of a map in a template is in the graphs made of it: one that marks a hole of a
-// function inside the function loses a mark.
+// Converts a key of a map in a template to the key in a graph: removes one leading '$', if any. The
+// template has one more, so that holes of a nested dataset function are not taken for its own.
 std::string key_in_graph(const std::string& key);
 
 }  // namespace cohort::data

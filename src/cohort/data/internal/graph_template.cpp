@@ -15,7 +15,7 @@
 namespace cohort::data {
 namespace {
 
-// Running a graph recurses once a level; an op used twice runs twice.
+// A running graph recurses once per level. An op that is used twice has two stages.
 constexpr std::size_t kDepthMax = 500;
 constexpr std::size_t kStagesMax = 100'000;
 constexpr const char* kSpec = "spec";  // an attribute of ops with a function
@@ -31,7 +31,8 @@ constexpr const char* kPrograms = "programs";
       "pipeline where it was built");
 }
 
-// Tracing a map may need elements that a made-up file does not have: nullopt then.
+// nullopt if they cannot be computed: tracing a map may need elements, which a made-up file name
+// does not provide.
 std::optional<Attributes> attributes_if_any(const Node& node) {
   try {
     return node.attributes();
@@ -40,7 +41,8 @@ std::optional<Attributes> attributes_if_any(const Node& node) {
   }
 }
 
-// What describes the elements of all: that of a dataset function follows the sizes of its element.
+// The common spec of `values`. The spec of a dataset function may depend on the sizes of its
+// element.
 std::optional<Nest> common_spec(const std::vector<Nest>& values) {
   try {
     ElementSpec common = spec_of(values[0]);
@@ -51,8 +53,8 @@ std::optional<Nest> common_spec(const std::vector<Nest>& values) {
   }
 }
 
-// The function of these ops as programs, one for each spec that their elements have: each program
-// is that of all of them. Else it depends on the element that the graphs were made of.
+// Traces the function of these ops for each spec that their elements have. nullopt if, for one
+// spec, the programs of the ops differ: then the function depends on the outer element.
 std::optional<Nest> common_programs(const std::vector<const Node*>& nodes) {
   std::vector<std::vector<TensorSpec>> known;
   Nest::Items programs;
@@ -77,7 +79,7 @@ std::optional<Nest> common_programs(const std::vector<const Node*>& nodes) {
   return Nest::list(std::move(programs));
 }
 
-// The attributes of node `position` of every probe as one map with holes.
+// Merges the attributes of node `position` of all probes into one map with holes.
 Nest common_attributes(const std::vector<GraphProbe>& probes, std::size_t position) {
   const Node& first = *probes[0].nodes[position];
   std::vector<Attributes> attributes{first.attributes()};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The graphs that a dataset function makes, as one graph with holes for the element's values: how
-// flat_map and interleave are shipped (docs/formats/pipeline.md).
+// The graphs that a dataset function makes, as one graph with holes (placeholders) for the
+// element's values. This is how flat_map and interleave are serialized (docs/formats/pipeline.md).
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,11 @@ class ProgramSource;  // internal/map_function.h
 // Immutable. Thread-safe.
 class GraphTemplate {
  public:
-  // Calls the function for elements of `input` and for made-up ones. failed_precondition naming
-  // node and attribute where its graphs differ in more than the values of the element.
+  // Calls the function for an element of `input` and for made-up ones. failed_precondition, naming
+  // node and attribute, if the graphs differ in more than the values of the element.
   static GraphTemplate of(const DatasetFunction& function, const Node& input);
-  // From its wire form; data_loss for anything that cannot be one, unimplemented for an op that
-  // this build does not have.
-  // `source`: of the op that has it, or null.
+  // Reads the serialized form. data_loss if it is invalid; unimplemented if this build does not
+  // have an op. `source` is the source of the op with this function, or null.
   static GraphTemplate read(const Nest& wire, const std::shared_ptr<ProgramSource>& source = {});
   Nest to_nest() const;
 
@@ -34,7 +33,7 @@ class GraphTemplate {
     std::string op;
     std::vector<std::size_t> inputs;        // earlier steps
     Nest attributes;                        // a map; holes are maps too
-    std::shared_ptr<ProgramSource> source;  // shared with each of its ops; may be null
+    std::shared_ptr<ProgramSource> source;  // shared with the ops made from this step; may be null
   };
 
   void check() const;

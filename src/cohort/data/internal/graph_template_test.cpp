@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shipping what flat_map and interleave run.
+// Serialization of the functions of flat_map and interleave.
 #include "cohort/data/internal/graph_template.h"
 
 #include <ATen/TensorOperators.h>
@@ -137,7 +137,7 @@ TEST(GraphTemplate, RefusesValuesThatAreComputedFromTheElement) {
   EXPECT_THAT(error.what(), HasSubstr("while shipping the function of flat_map"));
 }
 
-// 0 and 1 are their own squares.
+// For 0 and 1, x and x * x are equal.
 TEST(GraphTemplate, IsNotMisledByTheFirstElements) {
   EXPECT_EQ(shipping_error(rows(2), [](std::int64_t x) { return Dataset::range(x * x); }).code(),
             ErrorCode::failed_precondition);

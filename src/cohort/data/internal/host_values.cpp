@@ -45,7 +45,7 @@ T number_of(const Nest& value, at::ScalarType dtype) {
   }
 }
 
-// Host scalars in a row; `sizes` is {} or their number.
+// Converts host scalars to a tensor; `sizes` is {} or their number.
 at::Tensor filled(std::span<const Nest> values, std::vector<std::int64_t> sizes,
                   at::ScalarType dtype) {
   if (dtype == kString) {
@@ -67,7 +67,7 @@ at::Tensor filled(std::span<const Nest> values, std::vector<std::int64_t> sizes,
   return tensor;
 }
 
-// Never the caller's memory: a generator may fill one buffer again and again.
+// Copies numbers, since a generator may reuse its buffer.
 at::Tensor converted(const Nest& value, at::ScalarType dtype) {
   const at::Tensor& tensor = value.tensor();
   if (StringTensor::is(tensor) && dtype == kString) return tensor;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What flat_map and interleave share: a dataset is made of each element of the input.
+// Shared by flat_map and interleave, whose function makes a dataset from each element of the input.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ using DatasetFunctionPtr = std::shared_ptr<const DatasetFunction>;
 // The node of such an op. Thread-safe.
 class MadeDatasetsNode : public Node {
  public:
-  // `spec`: that of the made datasets where it is known.
+  // `spec` is the spec of the made datasets, if known.
   MadeDatasetsNode(std::string_view op, NodePtr input, DatasetFunctionPtr function,
                    std::optional<ElementSpec> spec)
       : Node(op, {std::move(input)}),
@@ -31,12 +31,12 @@ class MadeDatasetsNode : public Node {
   const DatasetFunction* dataset_function() const override { return function_.get(); }
   Nest structure() const override;
 
-  // The first is kept; another than the first is invalid_argument.
+  // Keeps the structure of the first call; invalid_argument if a later one differs.
   void note_structure(const Nest& structure) const;
 
  protected:
   ElementSpec make_spec() const override;
-  // What ships the function, as read_dataset_function() reads it, and `spec`.
+  // The serialized function, for read_dataset_function(), and `spec`.
   Attributes function_attributes() const;
   const DatasetFunctionPtr& function() const { return function_; }
   const std::optional<ElementSpec>& known_spec() const { return known_spec_; }
@@ -48,7 +48,7 @@ class MadeDatasetsNode : public Node {
   mutable std::optional<Nest> structure_ COHORT_GUARDED_BY(mutex_);
 };
 
-// One of the made datasets, running. Used from one thread at a time.
+// A made dataset that runs. Used from one thread at a time.
 class OpenDataset {
  public:
   OpenDataset(const MadeDatasetsNode& owner, NodePtr node, const StageContext& context)
@@ -65,13 +65,13 @@ class OpenDataset {
   bool is_checked_ = false;
 };
 
-// Opens them for one running op. Thread-safe.
+// Calls the dataset function and starts the made datasets, for one running op. Thread-safe.
 class DatasetOpener {
  public:
   DatasetOpener(const MadeDatasetsNode& node, StageContext context)
       : node_(node), context_(std::move(context)) {}
 
-  // That of the input's element number `index`. Throws what the function throws, naming the
+  // The dataset of the input's element number `index`. Throws what the function throws, naming the
   // element.
   std::unique_ptr<OpenDataset> open(const Fields& element, std::uint64_t index);
 
@@ -82,14 +82,14 @@ class DatasetOpener {
   Nest input_structure_;
 };
 
-// How the made datasets take turns: cycle_length of them are open, each yields block_length
-// elements a visit (spec 1.4).
+// The order of the made datasets' elements: cycle_length of them are open, and each yields
+// block_length elements per turn (spec 1.4).
 struct InterleaveOrder {
   std::int64_t cycle_length = 1;
   std::int64_t block_length = 1;
 
-  // Whether a saved place can be one: the slot in turn, of `slots` that were in turn so far, and
-  // how many elements this visit of it yielded.
+  // Whether a saved position is valid. `position` is the current slot, `slots` how many slots were
+  // used so far, and `taken` how many elements the current turn yielded.
   bool has_place(std::uint64_t position, std::uint64_t slots, std::int64_t taken) const {
     const auto cycle = static_cast<std::uint64_t>(cycle_length);
     return position <= slots && position < cycle && slots <= cycle && taken >= 0 &&
@@ -104,7 +104,7 @@ struct InterleaveCalls {
   std::int64_t calls = kAutotune;  // or > 0
   bool is_deterministic = true;    // in the order of start_interleave
 };
-// Reads ahead in the made datasets with threads of its own.
+// Like start_interleave(), but reads the made datasets ahead in threads of its own.
 std::unique_ptr<Stage> start_parallel_interleave(const MadeDatasetsNode& node,
                                                  const StageContext& context,
                                                  const InterleaveOrder& order,

@@ -17,12 +17,12 @@
 namespace cohort::data {
 namespace {
 
-constexpr const char* kSource = "source of programs";  // an attribute that bytes cannot have
+constexpr const char* kSource = "source of programs";  // never serialized
 
 MapFunction::Result result_of(const Nest& returned, const std::string& name) {
   MapFunction::Result result;
   result.structure = returned.map_leaves([&](const Nest& returned_leaf) {
-    // A predicate's comparison of host values.
+    // A predicate may return a host bool.
     const Nest leaf = returned_leaf.kind() == Nest::Kind::boolean
                           ? Nest(at::scalar_tensor(returned_leaf.boolean(), at::kBool))
                           : returned_leaf;
@@ -66,7 +66,7 @@ class LocalFunction final : public MapFunction {
   Function fn_;
 };
 
-// Looked up where the graph runs.
+// A function that is looked up by name where the graph runs.
 class RegisteredFunction final : public MapFunction {
  public:
   explicit RegisteredFunction(std::string name) : name_(std::move(name)) {}
@@ -170,7 +170,7 @@ class ProgramFunction final : public MapFunction {
   std::string name_;
   std::vector<std::string> bytes_;
   ElementSpec output_;
-  std::shared_ptr<ProgramSource> source_;  // shared with the functions made of the same step
+  std::shared_ptr<ProgramSource> source_;  // shared with functions of the same step
   std::vector<std::shared_ptr<const function::PreparedProgram>> programs_;
 };
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a map runs: the user's C++, a function registered by name, or programs that came over the
-// wire.
+// The function of a map: the user's C++, a function registered by name, or deserialized programs.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,7 @@ namespace cohort::data {
 
 class ProgramSupply;  // program_supply.h
 
-// Thread-safe; C++ code of the user is called as it is, in the pipeline's thread.
+// Thread-safe; the user's C++ is called without a lock, in the pipeline's threads.
 class MapFunction {
  public:
   struct Result {
@@ -29,26 +28,27 @@ class MapFunction {
 
   virtual ~MapFunction() = default;
   virtual const std::string& name() const = 0;
-  // `structure` is the element's. `seed` feeds random ops of programs; C++ code draws from
-  // LibTorch's generator. One that came as programs may wait for another (ProgramSupply).
+  // `structure` is the element's. `seed` seeds the random ops of programs; C++ code draws from
+  // LibTorch's generator. A deserialized function may wait for a missing program (ProgramSupply).
   virtual Result call(const Nest& structure, const Fields& fields, std::uint64_t seed) const = 0;
-  // What ships it as the function of `map`: traced for the elements that its input yields. Throws
-  // where that cannot be.
+  // Serializes it as the function of `map`, traced for the elements that the input of `map` yields.
+  // Throws if it cannot be traced.
   virtual Attributes attributes(const Node& map) const = 0;
-  // Whether it is C++ code of this process, which can be traced.
+  // True for C++ of this process.
   virtual bool can_be_traced() const { return false; }
 };
 
-// The arguments for a function of `arity` parameters: a tuple is spread over them, one parameter
-// takes the whole element. invalid_argument naming the function where they do not fit.
+// The arguments for a function of `arity` parameters. A single parameter takes the whole element;
+// otherwise each takes an item of a tuple or a field. invalid_argument, naming the function, if the
+// numbers differ.
 std::vector<Nest> arguments_of(const Nest& structure, const Fields& fields, std::size_t arity,
                                const std::string& name);
 
-// invalid_argument where its parameters cannot take such elements.
+// invalid_argument for a function without parameters.
 std::shared_ptr<const MapFunction> local_function(Function fn);
 std::shared_ptr<const MapFunction> read_map_function(AttributeReader& attributes);
 
-// An op that calls one for each element.
+// An op that calls a MapFunction for each element.
 class HasMapFunction {
  public:
   virtual const MapFunction& map_function() const = 0;
@@ -56,22 +56,22 @@ class HasMapFunction {
  protected:
   ~HasMapFunction() = default;
 };
-// That of such an op; else null.
+// The function of such an op; null for other ops.
 const MapFunction* map_function_of(const Node& node);
 
-// Where a shipped function gets the programs that it lacks. It stands among the attributes of its
-// op while a graph is read; bytes cannot hold one. Thread-safe.
+// Gives a deserialized function the programs that it lacks. While a graph is read, it is one of the
+// op's attributes; it is never serialized. Thread-safe.
 class ProgramSource final : public Handle {
  public:
-  // `function`: its name in the supply.
+  // `function`: the function's name in `supply`.
   ProgramSource(std::shared_ptr<ProgramSupply> supply, std::string function)
       : supply_(std::move(supply)), function_(std::move(function)) {}
   std::string_view handle_kind() const override { return "source of programs"; }
-  // That of step `step` of this dataset function.
+  // For a dataset function: the source of the op number `step` of its graph.
   std::shared_ptr<ProgramSource> inside(std::size_t step) const {
     return std::make_shared<ProgramSource>(supply_, function_ + "." + std::to_string(step));
   }
-  // Null where nobody is asked now.
+  // As ProgramSupply::program_for(): null before ProgramSupply::start().
   std::shared_ptr<const function::PreparedProgram> program_for(const Fields& element,
                                                                const std::string& name) const;
 
@@ -79,31 +79,32 @@ class ProgramSource final : public Handle {
   const std::shared_ptr<ProgramSupply> supply_;  // the pipeline's
   const std::string function_;
 };
-// Where the op has a function.
+// Adds `source` to the attributes if ops of this kind have a function.
 void add_source(std::string_view op, const std::shared_ptr<ProgramSource>& source,
                 Attributes& attributes);
-// Null where there is none.
+// The source among the attributes, or null.
 std::shared_ptr<ProgramSource> source_in(AttributeReader& attributes);
 
 // Whether the program was traced for elements of these specs.
 bool takes(const function::ProgramInfo& info, const Fields& fields);
 
-// The function's programs, one for each element spec that `input` yields: full batches and a known
-// remainder.
+// Traces the function for the elements that `input` yields: one program, and another one for the
+// last, short batch if its size is known and differs.
 std::vector<Bytes> trace_programs(const MapFunction& fn, const Node& input);
-// That for elements of the specs of `element` alone.
+// Traces the function for elements with the specs of `element`.
 Bytes trace_program(const MapFunction& fn, const Nest& structure, const Fields& element);
 
-// While it lives, keeps what this thread's traces of such functions freeze. Used from one thread.
+// While it exists, collects the tensors that traces of map functions on this thread store as
+// constants. Used from one thread.
 class FrozenTensors {
  public:
   FrozenTensors();
   ~FrozenTensors();
   FrozenTensors(const FrozenTensors&) = delete;
   FrozenTensors& operator=(const FrozenTensors&) = delete;
-  // What came since the last call.
+  // The tensors collected since the last call.
   std::vector<function::FrozenTensor> take() { return std::exchange(tensors_, {}); }
-  // To the innermost one of this thread, where there is one.
+  // Adds tensors to the innermost FrozenTensors of this thread, if there is one.
   static void note(std::vector<function::FrozenTensor> tensors);
 
  private:

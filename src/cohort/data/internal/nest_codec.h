@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nests as bytes (docs/formats/pipeline.md): op attributes on the wire, buffered elements of a
-// saved iterator.
+// Nests as bytes (docs/formats/pipeline.md), for op attributes and for buffered elements of a saved
+// iterator.
 #pragma once
 
 #include <optional>
@@ -13,17 +13,18 @@
 
 namespace cohort::data {
 
-// A handle is invalid_argument: it lives in this process. Tensors must be dense and in host memory.
+// Tensors must be dense and in host memory. invalid_argument for a handle, which cannot be
+// serialized.
 void write_nest(ByteWriter& writer, const Nest& nest);
 // data_loss for anything that write_nest could not have written.
 Nest read_nest(ByteReader& reader);
 
-// A spec as an attribute and back; the latter throws data_loss.
+// Converts a spec to an attribute and back; spec_of() throws data_loss if it is invalid.
 Nest nest_of(const ElementSpec& spec);
 ElementSpec spec_of(const Nest& nest);
 
-// The bytes of a tensor of these sizes, which come from a file or a peer; nothing where they are
-// more than `available`, or a size is negative.
+// The number of bytes of a tensor of these sizes, which come from a file or a peer; nullopt if it
+// is more than `available` or a size is negative.
 std::optional<std::size_t> value_bytes(at::ScalarType dtype, std::span<const std::int64_t> sizes,
                                        std::size_t available);
 

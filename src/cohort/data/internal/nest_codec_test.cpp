@@ -19,7 +19,7 @@ Nest read(const Bytes& bytes) {
   return read_nest(reader);
 }
 
-// An empty tensor's other sizes are multiplied as well, by LibTorch.
+// LibTorch multiplies the other sizes of an empty tensor too.
 TEST(NestCodec, RefusesEmptyTensorsOfSizesThatOverflow) {
   const std::vector<std::int64_t> sizes = {std::int64_t{1} << 40, std::int64_t{1} << 40, 0};
   ByteWriter dense;

@@ -49,8 +49,8 @@ StageContext StageContext::input(std::size_t i) const {
 }
 
 StageContext StageContext::inside(std::string_view op) const {
-  // Not random themselves, and put in or exchanged by rebatching and sharding: random ops behind
-  // them keep their orders, whatever the number of workers.
+  // Ops that are not random and that rebatching and sharding insert or replace. Since they do not
+  // change paths, the random ops before them keep their order for any number of workers.
   static constexpr std::array<std::string_view, 8> kTransparent{
       "batch", "options", "prefetch", "rebatch", "rebatch_split", "shard", "share", "with_spec"};
   StageContext context = *this;
@@ -74,9 +74,10 @@ StageContext StageContext::input_in_epoch(std::size_t i, std::uint64_t epoch) co
 StageContext StageContext::made_of(std::uint64_t element, const DatasetOptions& made) const {
   StageContext context = *this;
   context.path_ = mix_seed(mix_seed(path_, "made of"), element);
-  // The nodes live no longer than the stage: their iterations must not outlast them.
+  // The made nodes live only as long as their stage, so their iteration numbers, whose keys are
+  // node addresses, must not outlive it.
   context.iterations_ = std::make_shared<Iterations>(options_->iteration);
-  context.book_.reset();  // what it takes is the op's own
+  context.book_.reset();  // its time counts as the op's own
   if (made != DatasetOptions()) {
     context.dataset_options_ =
         std::make_shared<const DatasetOptions>(dataset_options_->merged(made));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One op of a dataset graph, and what it is told when it starts to run.
+// One op of a dataset graph, and the context in which it starts to run.
 #pragma once
 
 #include <cstdint>
@@ -24,20 +24,20 @@ class Selection;  // internal/sharding/selection.h
 class Stage;
 class StageBook;  // internal/stage_book.h
 using NodePtr = std::shared_ptr<const Node>;
-// Everything an op is made from besides its inputs: what travels on the wire. No handles.
+// All parameters of an op except its inputs, in the form that is serialized. Contains no handles.
 using Attributes = Nest::Map;
 
-// Why a graph runs. A preview draws a few elements to learn their specs: it leaves no mark on the
-// graph, starts no thread and shuffles nothing. The short one yields batches of the size of the
-// last, short batch.
+// Why a graph runs. A preview draws a few elements to learn their specs: it does not change the
+// graph's state (caches, counters), starts no thread and shuffles nothing. With short_preview,
+// batches have the size of the last, short batch.
 enum class Purpose : std::uint8_t { run, preview, short_preview };
 
-// What the ops of one running pipeline share: which of its iterations each shuffle is in.
-// Thread-safe.
+// The iteration number of each shuffle of one running pipeline. Thread-safe.
 class Iterations {
  public:
   explicit Iterations(std::optional<std::uint64_t> all) : all_(all) {}
-  // The number drawn for `node` at `path`; draw() is called the first time.
+  // The number for `node` at `path`. The first call obtains it from draw(), unless
+  // RunOptions::iteration is set.
   template <class Draw>
   std::uint64_t of(const Node* node, std::uint64_t path, Draw draw) {
     const Lock lock(mutex_);
@@ -45,7 +45,7 @@ class Iterations {
     if (is_new) entry->second = all_ ? *all_ : draw();
     return entry->second;
   }
-  // For an iterator that takes up another's position.
+  // For an iterator that restores a saved position.
   void set(const Node* node, std::uint64_t path, std::uint64_t number) {
     const Lock lock(mutex_);
     numbers_[{node, path}] = number;
@@ -57,53 +57,56 @@ class Iterations {
   std::map<std::pair<const Node*, std::uint64_t>, std::uint64_t> numbers_ COHORT_GUARDED_BY(mutex_);
 };
 
-// Another number in every process and at every call.
+// A random number from the system.
 std::uint64_t drawn_seed();
 
-// Where in a running pipeline an op runs. A value type.
+// The run that an op belongs to, and its place in the pipeline. A value type.
 class StageContext {
  public:
   StageContext(RunOptions options, Purpose purpose, const DatasetOptions& dataset_options = {},
                const std::stop_token& stop = {});
 
   const RunOptions& options() const { return *options_; }
-  // Those of the dataset that runs, wherever in it this op stands.
+  // The options of the whole dataset that runs, not only of this op's inputs.
   const DatasetOptions& dataset_options() const { return *dataset_options_; }
-  // What a call's `deterministic` comes to here.
+  // The op's own `deterministic` if set, else the dataset's; true by default.
   bool is_deterministic(const Determinism& of_call) const {
     return of_call.value_or(dataset_options_->deterministic.value_or(true));
   }
   Purpose purpose() const { return purpose_; }
   Iterations& iterations() const { return *iterations_; }
-  // The same for every run of a graph: which op this is. What sharding and rebatching add to a
-  // graph does not change it.
+  // Identifies the op, equal in every run of a graph. Ops that sharding and rebatching add to a
+  // graph do not change it.
   std::uint64_t path() const { return path_; }
-  // The epochs of the repeats around this op; 0 in the first.
+  // A hash of the epochs of the repeats after this op; 0 in the first epoch.
   std::uint64_t epoch() const { return epoch_; }
-  // Where below the sink this op is, for the book: "/" for the sink, "/1/0" for the first input of
-  // its second.
+  // The path from the sink to this op, for the StageBook: "/" is the sink, "/1/0" the first input
+  // of its second input.
   const std::string& place() const { return place_; }
   // Null unless RunOptions::collect_stats.
   const std::shared_ptr<StageBook>& book() const { return book_; }
-  // For random ops: different for each op and epoch, the same in each run with the same
-  // RunOptions::seed (one was drawn if that is 0).
+  // For random ops: differs for each op and epoch, and is equal in runs with the same nonzero
+  // RunOptions::seed.
   std::uint64_t random_seed() const;
 
   // Never null.
   const std::shared_ptr<Cancellation>& cancellation() const { return cancellation_; }
-  // The same place, with a cancellation of its own: for what lies before a stage that owns threads.
+  // The same context with a new child Cancellation, for the input of a stage that owns threads.
   StageContext with_own_cancellation() const;
 
-  // Not null: of this op's elements those alone are drawn, by an op behind it.
+  // If not null, a later op draws only these elements of this op.
   const std::shared_ptr<const Selection>& selection() const { return selection_; }
   StageContext selecting(std::shared_ptr<const Selection> selection) const;
 
-  // For the op's i-th input; for that in a repeat's epoch.
+  // For the op's i-th input.
   StageContext input(std::size_t i) const;
-  // The same place as seen by `op`.
+  // The context in which `op` itself starts its stage. If `op` is one that sharding and rebatching
+  // add, its first input gets the same path().
   StageContext inside(std::string_view op) const;
+  // For the i-th input of a repeat, in an epoch.
   StageContext input_in_epoch(std::size_t i, std::uint64_t epoch) const;
-  // For a dataset that the op makes of its input's element number `element`.
+  // For a dataset that the op makes from its input's element number `element`; `made` are the
+  // options of that dataset.
   StageContext made_of(std::uint64_t element, const DatasetOptions& made) const;
 
  private:
@@ -117,7 +120,7 @@ class StageContext {
   std::string place_ = "/";
   std::uint64_t path_ = 0;
   std::uint64_t epoch_ = 0;
-  bool keeps_path_ = false;  // of input 0
+  bool keeps_path_ = false;  // input(0) has the same path
   Purpose purpose_;
 };
 
@@ -133,26 +136,26 @@ class Node : public std::enable_shared_from_this<Node> {
   std::string_view op() const { return op_; }
   const std::vector<NodePtr>& inputs() const { return inputs_; }
   const Node& input() const { return *inputs_.front(); }
-  // Found at the first call: that of a map runs the function.
+  // Computed at the first call; a map runs its function for it.
   const ElementSpec& spec() const;
-  // The same, or nullptr where it cannot be found now (a map whose function fails): a check when
-  // the graph is built is then left to the run.
+  // The same, or nullptr if it cannot be computed now (a map whose function fails). Checks while
+  // the graph is built are then left to the run.
   const ElementSpec* known_spec() const;
-  // ElementSpec::structure, without running anything once an element was made.
+  // ElementSpec::structure. Runs nothing if an element was already made.
   virtual Nest structure() const;
   virtual std::int64_t cardinality() const = 0;
-  // May throw where something cannot be shipped (a function that cannot be traced).
+  // Throws if the op cannot be serialized (a function that cannot be traced).
   virtual Attributes attributes() const = 0;
-  // Its running form, measured where context.options().collect_stats says so.
+  // Starts a stage that runs this op; profiles it if context.options().collect_stats.
   std::unique_ptr<Stage> start(const StageContext& context) const;
-  // The same op over other inputs, as many as it has: how rewrites build graphs.
+  // A copy of the op with other inputs, of the same number. For graph rewrites.
   virtual NodePtr with_inputs(std::vector<NodePtr> inputs) const = 0;
-  // Those of the inputs in order, each over the ones before.
+  // The merged options of the inputs; an input overrides the earlier ones.
   virtual DatasetOptions options() const;
-  // The names of this op and all before it, inputs first, as "range range zip/2": what a saved
-  // position must come from.
+  // The names of this op and all its inputs, inputs first, as "range range zip/2". A position can
+  // only be restored in a pipeline with the same text.
   std::string pipeline() const;
-  // Not null: the op makes a dataset of each element.
+  // Not null for an op that makes a dataset from each element.
   virtual const DatasetFunction* dataset_function() const { return nullptr; }
 
  protected:

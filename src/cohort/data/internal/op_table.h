@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops there are: how each is made from its wire form, and what a rewrite needs to know of it.
+// The table of all ops: how to make each from its serialized form, and its properties for rewrites.
 #pragma once
 
 #include <span>
@@ -11,22 +11,22 @@
 
 namespace cohort::data {
 
-// What the FILE walk of auto-shard does at an op, seen from the sink (spec 3.5.2).
+// How FILE sharding treats an op, walking the graph from the sink (spec 3.5.2).
 enum class ShardRule : std::uint8_t {
-  source,            // no files to deal out: its elements are dealt out by index
-  pass_through,      // looks further at its first input
-  all_inputs,        // looks at every input; one without files fails the whole
-  dataset_function,  // shards its input, where the function of an element reads files
-  reader,            // shards its input, the names of files; without one: as a source
-  remove,            // takes it out and looks further at its input
-  refuse,            // its order or count would change, or the original knows no way: only DATA
+  source,            // stops: a source without files, which only DATA can shard
+  pass_through,      // continues with its first input
+  all_inputs,        // continues with every input; each must be shardable by file
+  dataset_function,  // shards its input if its function reads files; else as pass_through
+  reader,            // shards its input, the file names; without an input, as source
+  remove,            // removes the op and continues with its input
+  refuse,            // stops: FILE would change its order or count, or tf does not support it
 };
-// What the global batch size is, seen from the sink (spec 3.3).
+// How to find the global batch size at an op, walking from the sink (spec 3.3).
 enum class BatchRule : std::uint8_t {
   unknown,       // -1
-  pass_through,  // that of its input
+  pass_through,  // its input's
   own,           // its attribute batch_size
-  common,        // that of all inputs, where they agree
+  common,        // its inputs', if they are equal
 };
 
 inline constexpr std::size_t kAnyInputCount = static_cast<std::size_t>(-1);
@@ -35,14 +35,14 @@ struct Op {
   std::string_view name;
   ShardRule shard_rule;
   BatchRule batch_rule;
-  // Throws data_loss or invalid_argument for attributes no such op has. May open no file: paths of
-  // a peer are looked at when the graph runs, against RunOptions::data_dirs.
+  // Throws data_loss or invalid_argument for invalid attributes. Must not open files: a peer's
+  // paths are checked against RunOptions::data_dirs when the graph runs.
   NodePtr (*make)(std::vector<NodePtr> inputs, AttributeReader& attributes);
   std::size_t input_count;  // or kAnyInputCount: make() checks it
 };
 
 std::span<const Op> op_table();
-// nullptr if there is none.
+// nullptr if there is no such op.
 const Op* find_op(std::string_view name);
 
 }  // namespace cohort::data

@@ -43,7 +43,7 @@ void check_element(const at::Tensor& element, const at::Tensor& first, std::size
                TensorSpec::of(element).to_string(), " in element ", position, " of the batch");
 }
 
-// The sizes of a row of the batch.
+// The padded sizes of an element of the batch.
 Sizes room_for(const std::vector<at::Tensor>& elements, const FieldPadding& padding,
                const std::string& field) {
   const Sizes wanted = padding.sizes.value_or(Sizes(elements[0].dim(), -1));
@@ -63,7 +63,7 @@ Sizes room_for(const std::vector<at::Tensor>& elements, const FieldPadding& padd
   return room;
 }
 
-// Row-major `sizes` into the corner of row-major `room`.
+// Copies a row-major array of `sizes` into the first corner of a row-major array of `room`.
 void copy_into(const std::byte* from, std::span<const std::int64_t> sizes, std::byte* to,
                std::span<const std::int64_t> room, std::size_t item_bytes) {
   const bool is_dense =
@@ -98,8 +98,9 @@ at::Tensor padded_numbers(const std::vector<at::Tensor>& elements, const FieldPa
   return batch;
 }
 
-// Adds a row of `room` in row-major order: values of `element`, from number `next` on, and pads.
-// `is_inside`: the coordinates so far are an element's.
+// Appends the values of the padded element, from dimension `dim` on, in row-major order: values of
+// `element`, from number `next` on, and `pad`. `is_inside`: the outer coordinates are within the
+// element.
 void add_strings(const StringTensor& element, const Sizes& sizes, const Sizes& room,
                  std::size_t dim, bool is_inside, std::string_view pad, std::int64_t& next,
                  std::vector<std::string>& values) {
@@ -153,7 +154,8 @@ Sizes sizes_of(const Nest& shape) {
   return sizes;
 }
 
-// A null for each of the items: no shape, but no choice for fields of a structure like that.
+// A sequence of nulls that matches the sequence `structure`: this is no shape, but one null for
+// each item.
 bool is_nulls_for(const Nest& structure, const Nest& given) {
   return is_sequence(structure) && is_sequence(given) && !given.items().empty() &&
          given.items().size() == structure.items().size() &&
@@ -161,15 +163,16 @@ bool is_nulls_for(const Nest& structure, const Nest& given) {
                      [](const Nest& item) { return item.is_null(); });
 }
 
-// What was given for the fields, which lie where `structure` has its leaves. Used only from
-// paddings_of().
+// Assigns the parts of an argument to the fields, that is, to the leaves of the structure. Used
+// only by paddings_of().
 class Given {
  public:
-  // `argument`: its name; `is_part`: whether a nest is what one field takes.
+  // `argument` is the argument's name; is_part() tells whether a nest is the value for one field.
   Given(std::string_view argument, bool (*is_part)(const Nest& nest))
       : argument_(argument), is_part_(is_part) {}
 
-  // One a field. One part, or a null, at a node of the structure is for all fields below it.
+  // Returns one part per field. A part, or a null, at an inner node of the structure is for all
+  // fields below it.
   std::vector<Nest> for_fields(const Nest& structure, const Nest& given) {
     parts_.clear();
     collect(structure, given, "");
@@ -222,7 +225,7 @@ class Given {
   std::vector<Nest> parts_;
 };
 
-// "field 0", and in a nest "field 2, ['b'][1]", in flatten order.
+// Appends "field 0", or in a nest "field 2, ['b'][1]", in flatten order.
 void name_fields(const Nest& structure, const std::string& path, std::vector<std::string>& names) {
   if (structure.is_leaf()) {
     names.push_back("field " + std::to_string(names.size()) + (path.empty() ? "" : ", " + path));
@@ -259,7 +262,7 @@ std::optional<Sizes> shape_for(const TensorSpec& field, const Nest& given,
   return shape;
 }
 
-// Neither of a string where numbers are padded nor the other way round.
+// Whether a padding value can be for this field: a host value, or a scalar of the field's dtype.
 bool is_value_for(const TensorSpec& field, const Nest& given) {
   if (!given.is_leaf() || given.kind() == Nest::Kind::handle) return false;
   if (!given.is_tensor()) return true;
@@ -275,7 +278,7 @@ at::Tensor value_for(const TensorSpec& field, const Nest& given, const std::stri
                given.is_tensor() ? TensorSpec::of(given.tensor()).to_string() : given.structure());
   try {
     at::Tensor value = tensor_of(given, field.dtype);
-    // Unlike a generator's items, which tf narrows.
+    // Integers must fit, unlike a generator's items, which tf truncates.
     COHORT_CHECK(given.kind() != Nest::Kind::integer || !c10::isIntegralType(field.dtype, false) ||
                      value.item().toLong() == given.integer(),
                  ErrorCode::invalid_argument,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ops that cut batches ask of their input.
+// The input check of ops that rebatch.
 #pragma once
 
 #include <string_view>
@@ -8,8 +8,8 @@
 
 namespace cohort::data {
 
-// invalid_argument naming `op` where an element of the input is known to have a scalar, which
-// cannot be cut.
+// invalid_argument, naming `op`, if elements of the input are known to have a scalar field, which
+// has no rows.
 void check_batches(const Node& input, std::string_view op);
 
 }  // namespace cohort::data

@@ -11,10 +11,10 @@
 namespace cohort::data {
 namespace {
 
-// How many rows ahead of the copy the memory is asked for; further is no faster.
+// How many rows ahead of the copy memory is prefetched; more is no faster.
 constexpr std::size_t kPrefetchRows = 8;
 constexpr std::size_t kCacheLine = 64;
-constexpr std::size_t kPrefetchBytesMax = 512;  // of a row: the hardware follows from there
+constexpr std::size_t kPrefetchBytesMax = 512;  // per row; the hardware prefetches the rest
 
 bool are_consecutive(std::span<const std::int64_t> rows) {
   if (rows.back() - rows.front() != static_cast<std::int64_t>(rows.size()) - 1) return false;

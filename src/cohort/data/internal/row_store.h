@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements by number: rows of arrays in memory or of a mapped file, or values that are computed.
+// Random access to elements by number: rows of arrays in memory or of files, or computed values.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,9 @@ class RowStore {
  public:
   virtual ~RowStore() = default;
   virtual std::int64_t size() const = 0;
-  // Whether making an element may throw, as where it is read from a file.
+  // Whether making an element may throw, for example because it is read from a file.
   virtual bool can_fail() const { return false; }
-  // One element, in memory of its own: whoever gets it may write to it.
+  // One element as a copy, which the caller may modify.
   virtual void element(std::int64_t row, Fields& fields) const = 0;
   // Some elements stacked, in new memory.
   virtual void gather(std::span<const std::int64_t> rows, Fields& batch) const = 0;
@@ -60,7 +60,7 @@ class StringStore final : public RowStore {
   StringTensor strings_;
 };
 
-// Stores of one size side by side: the fields of each behind those of the one before.
+// Joins stores of equal size: a row has the fields of all stores, in order.
 class JoinedStore final : public RowStore {
  public:
   explicit JoinedStore(std::vector<std::shared_ptr<const RowStore>> parts)
@@ -74,7 +74,8 @@ class JoinedStore final : public RowStore {
   std::vector<std::shared_ptr<const RowStore>> parts_;
 };
 
-// Rows of contiguous tensors in host memory, strings among them, of one first dimension.
+// A store of the rows of contiguous tensors in host memory, of numbers or strings. Their first
+// dimensions are equal.
 std::shared_ptr<const RowStore> rows_of(const Fields& tensors);
 
 }  // namespace cohort::data

@@ -11,8 +11,8 @@
 namespace cohort::data {
 namespace {
 
-// Rows are asked for in pieces, so that a huge batch size allocates no more than there are
-// elements.
+// Rows are requested in pieces, so that a huge batch size does not allocate more than needed for
+// the existing elements.
 constexpr std::size_t kRowsAtOnce = 4096;
 
 class SequentialRows final : public RowStage {
@@ -80,7 +80,7 @@ std::int64_t Stage::next_batch(std::int64_t count, Fields& batch) {
     try {
       if (!first_error && !uneven) builder.add(fields);
     } catch (const Error& error) {
-      uneven = error;  // it is the batch that cannot be
+      uneven = error;  // the element is valid, but the batch is not
     }
   }
   if (first_error) std::rethrow_exception(first_error);
@@ -97,7 +97,7 @@ std::int64_t Stage::skip(std::int64_t count) {
     try {
       if (!next(fields)) return i;
     } catch (const std::exception&) {
-      continue;  // whoever skips an element does not miss it
+      continue;  // an error counts as a skipped element
     }
   }
   return count;

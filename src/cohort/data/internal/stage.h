@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One running op. There are two kinds: element stages make tensors; row stages hand on the numbers
-// of rows of a store, and nothing is copied until a batch gathers its rows, one memcpy each.
+// One running op. There are two kinds: element stages yield tensors; row stages yield row numbers
+// of a store, and nothing is copied until a batch gathers its rows, with one memcpy each.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,19 @@ namespace cohort::data {
 class RowStream {
  public:
   virtual ~RowStream() = default;
-  // The same for every stage a node starts.
+  // The same for all stages that one node starts.
   virtual const RowStore& store() const = 0;
-  // Writes the next rows; returns how many, fewer than asked only at the end.
+  // Writes the next row numbers to `rows`. Returns how many, fewer than rows.size() only at the
+  // end.
   virtual std::size_t next_rows(std::span<std::int64_t> rows) = 0;
-  // Passes over rows; returns how many there were.
+  // Skips rows. Returns how many, fewer than `count` only at the end.
   virtual std::size_t skip_rows(std::size_t count) = 0;
-  // How many follow, where that is known at once.
+  // How many rows are left; nullopt if that is unknown without reading them.
   virtual std::optional<std::int64_t> rows_left() const { return std::nullopt; }
 };
 
-// Of elements whose shapes differ. Whoever drops a short batch drops such a one too.
+// The error of a batch whose elements have different shapes. An op that drops a short batch also
+// drops this one if it is short.
 class UnevenBatch final : public Error {
  public:
   UnevenBatch(const Error& error, std::int64_t size) : Error(error), size_(size) {}
@@ -40,7 +42,8 @@ class UnevenBatch final : public Error {
   std::int64_t size_;
 };
 
-// What `make` makes of `size` elements; it fails where their shapes differ.
+// Returns make(), which makes a batch from `size` elements and throws if their shapes differ; such
+// an error is thrown as UnevenBatch.
 template <class Make>
 Fields even(Make make, std::int64_t size) {
   try {
@@ -59,29 +62,30 @@ class Stage : public ElementSource {
   Nest pack(const Fields& fields) const final;
   std::string pipeline() const final { return node_->pipeline(); }
 
-  // Stacks the next `count` elements; returns how many there were, 0 at the end. An error in one of
-  // them consumes them all and is thrown in their place: whoever deals batches out stays in step.
+  // Stacks the next `count` elements. Returns how many there were, 0 at the end. If one of them is
+  // an error, all `count` elements are consumed and the error is thrown: an error discards a whole
+  // batch, so the batch boundaries of all workers stay aligned.
   virtual std::int64_t next_batch(std::int64_t count, Fields& batch);
-  // From now on it consumes itself and those before it, and the next batch begins behind it.
+  // From now on, an error in next_batch() consumes only the elements up to it, and the next batch
+  // begins with the element after it.
   virtual void stop_at_errors() { stops_at_errors_ = true; }
-  // Passes over elements, without making them where it can; returns how many there were. An element
-  // that would have failed counts.
+  // Skips elements, if possible without making them. Returns how many, fewer than `count` only at
+  // the end. An element that would have been an error counts.
   virtual std::int64_t skip(std::int64_t count);
-  // The cancellation of the pipeline that it runs in; the first one stays. Node::start() calls it.
+  // Sets the Cancellation of the pipeline; only the first call has an effect. For Node::start().
   void listen_to(std::shared_ptr<const Cancellation> cancellation);
-  // Not null: this stage's elements are these rows, and whoever draws from one draws from the
-  // other.
+  // Not null for a stage whose elements are these rows. Stage and stream share one position.
   virtual RowStream* rows() { return nullptr; }
 
-  // The position: a stage of an equal node that restores it yields what this one would have yielded
-  // next.
+  // Saves the position. A stage of an equal node that restores it yields what this one would have
+  // yielded next.
   void save(ByteWriter& writer) const override = 0;
   void restore(ByteReader& reader) override = 0;
 
  protected:
   const Node& node() const { return *node_; }
-  // Throws `cancelled` once nobody wants the pipeline's elements any more. A loop that may draw
-  // many elements of its input, or wait for long, before it hands on one calls it in each round.
+  // Throws `cancelled` if the pipeline was cancelled. A loop that may draw many elements of its
+  // input, or wait for long, before it yields one calls this in each iteration.
   void check_cancelled() const {
     if (cancellation_ && cancellation_->is_cancelled()) throw_cancelled();
   }
@@ -91,7 +95,7 @@ class Stage : public ElementSource {
   [[noreturn]] void throw_cancelled() const;
 
   NodePtr node_;
-  std::shared_ptr<const Cancellation> cancellation_;  // null until Node::start() has ended
+  std::shared_ptr<const Cancellation> cancellation_;  // null until Node::start() returns
   bool stops_at_errors_ = false;
 };
 
@@ -109,7 +113,7 @@ class RowStage : public Stage, public RowStream {
   std::vector<std::int64_t> batch_rows_;
 };
 
-// The rows 0, 1, … of a store, for sources that have one.
+// A stage of the rows 0, 1, … of a store, for sources.
 std::unique_ptr<Stage> start_rows(const Node& node, std::shared_ptr<const RowStore> store);
 
 }  // namespace cohort::data

@@ -14,8 +14,8 @@ std::int64_t nanoseconds_since(Clock::time_point start) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
 }
 
-// One call of a stage. Calls nest as the stages of a thread do; each keeps its time from the one
-// around it. Used from its thread alone.
+// One call of a stage. Calls nest as the stages of a thread do; each excludes the time of inner
+// calls from its own time. Used only from its thread.
 class Call {
  public:
   explicit Call(StageBook::Entry& entry)
@@ -47,7 +47,7 @@ class Call {
 
   StageBook::Entry& entry_;
   Call* around_;
-  std::int64_t others_ = 0;  // what calls within this one took, and waiting
+  std::int64_t others_ = 0;  // in inner calls, and waiting
   Clock::time_point start_;
 };
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the stages of one running pipeline took: times and numbers of elements, for
-// Iterator::stats().
+// Profiles the stages of one running pipeline, for Iterator::stats(): times and element counts.
 #pragma once
 
 #include <atomic>
@@ -25,9 +24,9 @@ class StageBook {
     std::atomic<std::int64_t> own_nanoseconds = 0;
   };
 
-  // That of an op at a place; the stages of all epochs share it. Lives as long as the book.
+  // The entry of an op at a place, which the stages of all epochs share. Lives as long as the book.
   Entry& entry(const std::string& place, std::string_view op);
-  // From the sink on.
+  // One per op, the sink first.
   std::vector<StageStats> stats() const;
 
  private:
@@ -36,15 +35,15 @@ class StageBook {
       COHORT_GUARDED_BY(mutex_);
 };
 
-// The same stage, with an account of it in the context's book.
+// Wraps a stage so that its calls are recorded in the context's book.
 std::unique_ptr<Stage> measured(std::unique_ptr<Stage> stage, const Node& node,
                                 const StageContext& context);
 
-// While it lives, its thread works for the stage of `node`, which is not in a call of that thread.
-// Used from its thread alone.
+// Counts its lifetime as the own time of a stage. For threads of a stage, outside the stage's
+// calls. Used only from the thread that made it.
 class Working {
  public:
-  // nullptr: nobody keeps account.
+  // nullptr: records nothing.
   explicit Working(StageBook::Entry* entry);
   ~Working();
   Working(const Working&) = delete;
@@ -55,12 +54,12 @@ class Working {
   std::chrono::steady_clock::time_point start_;
 };
 
-// For Working: the entry of the stage that `node` starts in `context`, where there is a book; it
-// lives as long as that stage.
+// For Working: the entry of the stage that `node` starts in `context`, which lives as long as that
+// stage; nullptr if there is no book.
 StageBook::Entry* entry_of(const Node& node, const StageContext& context);
 
-// While it lives, its thread's time counts as waiting for another, not as work of the stage that
-// waits. Used from its thread alone.
+// Counts its lifetime as waiting for another thread, not as own time of the current stage. Used
+// only from the thread that made it.
 class Waiting {
  public:
   Waiting() : start_(std::chrono::steady_clock::now()) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// assert_cardinality: the same elements, and an error where there are not as many as was said.
+// assert_cardinality: the same elements, and an error if their number is not the asserted one.
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
@@ -18,7 +18,7 @@ class AssertStage final : public Stage {
 
   bool next(Fields& fields) override {
     if (is_done_) return false;
-    const bool has_next = input_->next(fields);  // an error is no element
+    const bool has_next = input_->next(fields);  // an error is not counted
     if (has_next == (count_ != expected_)) {
       if (has_next) ++count_;
       return has_next;
@@ -69,7 +69,7 @@ class AssertNode final : public Node {
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
     std::unique_ptr<Stage> from = input().start(context.input(0));
-    // Rows are as many as they say.
+    // A row stage yields exactly cardinality() rows.
     if (from->rows() != nullptr && input().cardinality() == cardinality_) return from;
     return std::make_unique<AssertStage>(*this, std::move(from), cardinality_);
   }

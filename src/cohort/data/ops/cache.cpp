@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cache: the elements of the first complete pass, again in each later one.
+// cache: yields the elements of the first complete pass again in each later one.
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -65,14 +65,14 @@ class CacheNode final : public Node {
   mutable MemoryCache<std::int64_t> rows_;
 };
 
-// Where a pass of a cache in memory is: it reads what an earlier one kept, or keeps its own. Used
-// only from its stage.
+// The position of a pass over a cache in memory. The pass reads the items that an earlier one kept,
+// or keeps its own. Used only from its stage.
 template <class T>
 class MemoryPass {
  public:
   explicit MemoryPass(const CacheNode& node) : node_(node), count_(node.input().cardinality()) {}
 
-  // The kept items; nullptr while there are none and this pass has to make them.
+  // The kept items; nullptr if there are none yet and this pass has to make them.
   const std::vector<T>* kept() {
     if (!pass_ && !is_filling_) {
       pass_ = node_.memory<T>().pass();
@@ -86,13 +86,13 @@ class MemoryPass {
   void advance(std::size_t count) { position_ += count; }
 
   void keep(T item) {
-    if (!is_filling_) return;  // there are more than the input said
+    if (!is_filling_) return;  // the input has more elements than its cardinality
     filled_.push_back(std::move(item));
-    // Whoever takes that many elements may never ask for the end.
+    // A consumer that takes exactly so many elements may never reach the end.
     if (static_cast<std::int64_t>(filled_.size()) == count_) complete();
   }
 
-  // The pass is over.
+  // Ends the pass and keeps its items for later ones.
   void complete() {
     position_ = filled_.size();
     install(drawn_seed(), std::move(filled_));
@@ -107,7 +107,7 @@ class MemoryPass {
     for (const T& item : items) write_cached(writer, item);
   }
 
-  // Calls check(item) for each item of the position before anything is shared.
+  // Calls check(item) for each item of the position before other iterators can see it.
   template <class Check>
   void restore(ByteReader& reader, Check check) {
     const std::uint8_t state = reader.u8();
@@ -134,7 +134,7 @@ class MemoryPass {
   }
 
  private:
-  // Shared where the node has the same one.
+  // Uses the node's pass if it is the same one. Otherwise offers `items` to the node.
   void install(std::uint64_t id, std::vector<T> items) {
     is_filling_ = false;
     pass_ = node_.memory<T>().pass();
@@ -204,7 +204,7 @@ class MemoryCacheStage final : public Stage {
   std::unique_ptr<Stage> input_;
 };
 
-// Keeps the numbers of the rows.
+// Caches row numbers instead of elements.
 class RowCacheStage final : public RowStage {
  public:
   RowCacheStage(const CacheNode& node, std::unique_ptr<Stage> input)
@@ -269,8 +269,8 @@ class FileCacheStage final : public Stage {
     }
   }
 
-  // A pass that writes is saved as one that only hands elements on: the next one fills the cache,
-  // or says itself why it cannot.
+  // A pass that writes is saved as one that only passes elements through. The next pass fills the
+  // cache, or reports why it cannot.
   void save(ByteWriter& writer) const override {
     const Mode mode = mode_ == Mode::writing ? Mode::passing : mode_;
     writer.u8(static_cast<std::uint8_t>(mode));
@@ -308,8 +308,8 @@ class FileCacheStage final : public Stage {
 
   std::unique_ptr<Stage> start_input() const { return cache_.input().start(context_.input(0)); }
 
-  // Where another iterator fills the cache, that is thrown once; then this pass is over, unless the
-  // other is done by then. False: it is over.
+  // If another iterator is writing the cache, the first call throws that error, and a later call
+  // ends this pass unless the other one has finished. Returns false if the pass has ended.
   bool begin() {
     try {
       open();
@@ -327,7 +327,7 @@ class FileCacheStage final : public Stage {
     reader_ = CacheFileReader::open(paths_.whole, known);
     if (!reader_) {
       writer_ = std::make_unique<CacheFileWriter>(paths_, known);
-      // It may have been completed just before the right to write came free.
+      // Another iterator may have completed it just before it released its lock.
       reader_ = CacheFileReader::open(paths_.whole, known);
     }
     if (reader_) {
@@ -343,7 +343,7 @@ class FileCacheStage final : public Stage {
     try {
       if (reader_->next(fields)) return true;
     } catch (...) {
-      end();  // a damaged file: what lies behind is lost
+      end();  // the file is damaged: its rest is lost
       throw;
     }
     end();
@@ -359,14 +359,14 @@ class FileCacheStage final : public Stage {
       writer_->add(fields);
     } catch (...) {
       stop_writing();
-      late_error_ = std::current_exception();  // behind the element, which is whole
+      late_error_ = std::current_exception();  // thrown after the element, which is valid
       return true;
     }
     if (static_cast<std::int64_t>(writer_->count()) != count_) return true;
     try {
       finish();
     } catch (...) {
-      late_error_ = std::current_exception();  // behind the last element
+      late_error_ = std::current_exception();  // thrown after the last element
     }
     return true;
   }
@@ -381,7 +381,7 @@ class FileCacheStage final : public Stage {
     end();
   }
 
-  // A full disk: the pass goes on without a cache.
+  // If writing fails (disk full), the pass continues without a cache.
   void stop_writing() {
     writer_.reset();
     mode_ = Mode::passing;
@@ -407,7 +407,7 @@ class FileCacheStage final : public Stage {
 };
 
 std::unique_ptr<Stage> CacheNode::make_stage(const StageContext& context) const {
-  // A preview leaves no mark.
+  // A preview must not fill the cache.
   if (context.purpose() != Purpose::run) return input().start(context.input(0));
   if (!file_.empty()) {
     CachePaths paths{

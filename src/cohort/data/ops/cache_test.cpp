@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A prefix that no other test has.
+// A prefix that no other test uses.
 std::string new_prefix() {
   static std::atomic<int> count = 0;
   const fs::path folder = fs::path(::testing::TempDir()) /
@@ -38,7 +38,7 @@ struct Counted {
   }
 };
 
-// Its input; counts who asks for its cardinality.
+// Passes its input through; counts the calls of cardinality().
 class WalkedNode final : public Node {
  public:
   WalkedNode(NodePtr input, std::atomic<int>& walks)
@@ -142,7 +142,7 @@ TEST(Cache, GoesOnFillingAfterARestore) {
   EXPECT_EQ(*other.calls, 2);
 }
 
-// A shuffle without a seed draws another order when its pipeline is built anew.
+// A shuffle without a seed has another order when its pipeline is built again.
 TEST(Cache, RestoresTheOrderThatWasCached) {
   const auto built = [] { return tensors(20).shuffle(20).cache().repeat(3); };
   Iterator original = built().iterator();
@@ -152,7 +152,7 @@ TEST(Cache, RestoresTheOrderThatWasCached) {
   EXPECT_EQ(drain(restored), drain(original));
 }
 
-// Another pipeline's rows were once kept for all iterators before anybody looked at them.
+// Rows of another pipeline's position were once cached for all iterators before they were checked.
 TEST(Cache, RefusesAPositionWithRowsThatTheSourceHasNot) {
   const Dataset larger = rows(9).cache();
   Iterator whole = larger.iterator();
@@ -167,7 +167,7 @@ TEST(Cache, RefusesAPositionWithRowsThatTheSourceHasNot) {
   }
 }
 
-// Its walk through the pipeline was once made for every element.
+// cardinality(), which walks through the pipeline, was once called for every element.
 TEST(Cache, AsksOnceHowManyElementsThereAre) {
   for (const Dataset& input : {rows(50), tensors(50)}) {
     for (const std::string& file : {std::string(), new_prefix()}) {
@@ -249,7 +249,7 @@ TEST(FileCache, ReportsDamageOnce) {
   EXPECT_THAT(elements_of(tensors(3).cache(prefix)), ElementsAre("0", "1", "error data_loss"));
 }
 
-// The pass once went on without the input it had given up.
+// The pass once continued after it had destroyed its input.
 TEST(FileCache, GivesOutEveryElementWhereTheDiskIsFullAtTheEnd) {
   const Counted counted;
   for (const Dataset& input : {counted.dataset(3), counted.dataset(3).ignore_errors()}) {
@@ -267,7 +267,7 @@ TEST(FileCache, GoesOnWithoutACacheWhereTheDiskIsFullOnTheWay) {
   fs::create_symlink("/dev/full", partial_cache_path(prefix));
   const Dataset large = tensors(3).map([](at::Tensor x) { return x.expand({1 << 16}); });
   Iterator iterator = large.cache(prefix).iterator();
-  EXPECT_TRUE(iterator.try_next().has_value());  // the one that did not fit was once lost
+  EXPECT_TRUE(iterator.try_next().has_value());  // the element that did not fit was once lost
   EXPECT_EQ(error_of([&] { iterator.try_next(); }).code(), ErrorCode::resource_exhausted);
   EXPECT_TRUE(iterator.try_next().has_value());
   EXPECT_TRUE(iterator.try_next().has_value());
@@ -289,7 +289,7 @@ TEST(FileCache, KeepsToTheDirectoriesThatAreAllowed) {
   EXPECT_THAT(drain(iterator), ElementsAre("0", "1"));
 }
 
-// A link was once followed again after it had been looked at.
+// A symbolic link was once resolved again after the access check.
 TEST(FileCache, IsWhereItWasAllowedToBe) {
   const fs::path allowed = fs::path(new_prefix()).parent_path();
   const fs::path other = fs::path(new_prefix()).parent_path();

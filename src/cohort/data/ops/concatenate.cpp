@@ -29,7 +29,7 @@ class ConcatenateStage final : public Stage {
     return false;
   }
 
-  // Whole batches of rows, which cannot fail half-way.
+  // Draws whole batches from row stages.
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
     if (!has_rows_ || !are_alike()) return Stage::next_batch(count, batch);
     std::int64_t got = 0;

@@ -35,7 +35,7 @@ class FilterNode final : public Node, public HasMapFunction {
 
   Attributes attributes() const override {
     Attributes all = predicate_->attributes(*this);
-    // The spec of a function's attributes is that of its result.
+    // "spec" is the spec of the function's result, which for a predicate is a bool.
     if (all.contains("spec")) {
       all["spec"] = nest_of(ElementSpec::tuple({{at::kBool, std::vector<std::int64_t>{}}}));
     }
@@ -48,8 +48,8 @@ class FilterNode final : public Node, public HasMapFunction {
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override;
 
-  // Tries the predicate on an element of zeros. What it throws, other than for its result, may be
-  // for the zeros and is left to the run.
+  // Calls the predicate for an element of zeros and checks the result's type. If the predicate
+  // throws, it may be because of the zeros, so the error is left to the run.
   void check_predicate() const {
     const ElementSpec* elements = input().known_spec();
     if (elements == nullptr) return;
@@ -73,7 +73,7 @@ class FilterNode final : public Node, public HasMapFunction {
 
 class FilterStage final : public Stage {
  public:
-  // Ends behind `passed_over_max` elements in a row that it does not keep.
+  // Ends after it rejected `passed_over_max` elements in a row.
   FilterStage(const FilterNode& node, std::unique_ptr<Stage> input, std::uint64_t seed,
               std::int64_t passed_over_max)
       : Stage(node),
@@ -115,7 +115,7 @@ class FilterStage final : public Stage {
       return result.fields[0].item<bool>();
     } catch (...) {
       Error error = current_error();
-      // Must not be taken for the end of the data.
+      // out_of_range would be taken for the end of the data.
       if (error.code() == ErrorCode::out_of_range) {
         error = Error(ErrorCode::invalid_argument, error.message(), error.cause());
       }
@@ -133,7 +133,7 @@ class FilterStage final : public Stage {
 };
 
 std::unique_ptr<Stage> FilterNode::make_stage(const StageContext& context) const {
-  // A preview of an endless input must end though nothing is kept.
+  // A preview of an infinite input must end even if the predicate rejects every element.
   constexpr std::int64_t kPreviewedMax = 10'000;
   const bool is_bounded = context.purpose() != Purpose::run && has_endless_input(*this);
   return std::make_unique<FilterStage>(

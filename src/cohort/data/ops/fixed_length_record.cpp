@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fixed_length_record: chunks of files of equal length; by number where the files are not packed.
+// fixed_length_record: chunks of equal length from files. Reads uncompressed files by number.
 #include "cohort/core/error.h"
 #include "cohort/data/internal/files/chunk_scanner.h"
 #include "cohort/data/internal/files/file_reader.h"

@@ -135,7 +135,7 @@ TEST(FlatMap, RefusesAFunctionThatReturnsNoDatasetWhenItIsBuilt) {
               HasSubstr("[data.dataset_function] expected the function to return a dataset"));
   EXPECT_THAT(error.what(), HasSubstr("trying the function of flat_map"));
   EXPECT_EQ(error_of([] { rows(3).interleave(&none); }).code(), ErrorCode::invalid_argument);
-  // Where an element is to be had by running something alone, its first use refuses it.
+  // If drawing an element runs user code, the function is refused at its first use.
   const Dataset later = rows(3).filter(&all).flat_map(&none);
   EXPECT_EQ(error_of([&] { static_cast<void>(later.element_spec()); }).code(),
             ErrorCode::invalid_argument);
@@ -147,10 +147,10 @@ TEST(FlatMap, RefusesAFunctionThatTakesNoneOfItsElementsWhenItIsBuilt) {
   EXPECT_EQ(error_of([&] { rows(3).repeat().interleave(slices); }).code(),
             ErrorCode::invalid_argument);
   const auto batches = [](std::int64_t x) { return Dataset::range(9).batch(x - 3); };
-  EXPECT_EQ(elements_of(rows(5).flat_map(batches)).size(), 13);  // four cannot be made
+  EXPECT_EQ(elements_of(rows(5).flat_map(batches)).size(), 13);  // four calls fail
 }
 
-// Neither of a table that is empty, nor again for each element that builds one.
+// Not if there are no elements, and not again in each call of an outer function.
 TEST(FlatMap, TriesItsFunctionOnElementsThatThereAreAlone) {
   auto calls = std::make_shared<int>(0);
   const auto counted = [calls](std::int64_t x) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// from_generator: what the user's code yields.
+// from_generator: elements that the user's code generates.
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
@@ -45,7 +45,7 @@ class GeneratorStage final : public Stage {
       rethrow(index);
     }
     is_at_end_ = true;
-    generator_ = nullptr;  // what it holds is released
+    generator_ = nullptr;  // releases what it owns
     return false;
   }
 
@@ -60,7 +60,7 @@ class GeneratorStage final : public Stage {
     return generator;
   }
 
-  // Must not be taken for the end of the data.
+  // out_of_range would be taken for the end of the data.
   [[noreturn]] static void rethrow(std::uint64_t index) {
     Error error = current_error();
     if (error.code() == ErrorCode::out_of_range) {

@@ -90,7 +90,7 @@ TEST(FromGenerator, LosesOnlyAnItemOfAnotherStructure) {
               ElementsAre("(1, 2)", "error invalid_argument", "error invalid_argument", "(9, 10)"));
 }
 
-// As tf: specification 6.2.
+// As tf (specification 6.2).
 TEST(FromGenerator, NarrowsIntegersAndRefusesRealsForThem) {
   EXPECT_THAT(elements_of(generated({300, -1, 255, 1e9, Nest()}, one(scalar(at::kByte)))),
               ElementsAre("44", "255", "255", "error invalid_argument", "error invalid_argument"));

@@ -23,7 +23,7 @@ Dataset nested(std::int64_t rows) {
                  {"more", Nest::list({at::arange(rows), at::ones({rows, 1, 2}, at::kFloat)})}}));
 }
 
-// A number, a string, a vector of two strings, a number.
+// Elements of a number, a string, a vector of two strings, and a number.
 Dataset named(std::int64_t rows) {
   std::vector<std::string> names;
   for (std::int64_t i = 0; i < 3 * rows; ++i) names.push_back("n" + std::to_string(i));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// from_tensors: a whole nest, once.
+// from_tensors: a whole nest as the only element.
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kFromTensorsName = "from_tensors";
 
-// The value as a tensor of one row.
+// Adds a first dimension of size 1.
 at::Tensor as_row(const at::Tensor& tensor, std::size_t field) {
   COHORT_CHECK(tensor.is_cpu(), ErrorCode::invalid_argument,
                "[data.from_tensors] expected tensors in host memory, got ", tensor.toString(),

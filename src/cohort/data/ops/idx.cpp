@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// idx: images and labels of two IDX files (MNIST's format) as one source, dealt out by index.
+// idx: images and labels of two IDX files (MNIST's format) as one source, sharded by index.
 #include <filesystem>
 
 #include "cohort/core/error.h"
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kIdxName = "idx";
 
-// What was in the files when the graph was built.
+// The headers of the files when the graph was built.
 struct IdxShape {
   std::int64_t count = 0;
   ElementSpec element;
@@ -70,9 +70,9 @@ class IdxNode final : public Node {
             {"spec", nest_of(shape_.element)}};
   }
 
-  // Every run asks whether the files may be opened; the first that may opens them for all.
   NodePtr with_inputs(std::vector<NodePtr>) const override { return shared_from_this(); }
 
+  // Every run checks whether it may open the files; the first one that may reads them for all.
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
     std::vector<std::string> paths;
     for (const std::string& path : paths_)

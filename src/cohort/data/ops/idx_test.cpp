@@ -62,7 +62,7 @@ Error error_of_idx(const IdxFiles& files) {
   return error_of([&] { Dataset::idx(files); });
 }
 
-// The suite's files stay until the process ends.
+// The suite's files exist until the process exits.
 Dataset suite_idx() {
   const std::string path = ::testing::TempDir() + "suite_images_" + std::to_string(::getpid());
   std::ofstream(path, std::ios::binary) << idx_bytes(8, {5, 2}, counting(10));
@@ -196,7 +196,7 @@ TEST_F(IdxOnAServer, IsRefusedElsewhere) {
   EXPECT_EQ(code_of_run(dataset, {}), ErrorCode::permission_denied);
   EXPECT_EQ(code_of_run(dataset, {directory() + "/im"}), ErrorCode::permission_denied);
   EXPECT_EQ(code_of_run(dataset, {directory() + "/deeper"}), ErrorCode::permission_denied);
-  elements_of(dataset);  // files that are open already are no less refused
+  elements_of(dataset);  // files that are already open are refused too
   EXPECT_EQ(code_of_run(dataset, {}), ErrorCode::permission_denied);
 }
 

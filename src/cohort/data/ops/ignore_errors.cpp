@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ignore_errors: the elements that came without an error.
+// ignore_errors: skips elements that are errors.
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
@@ -24,8 +24,8 @@ class IgnoreErrorsStage final : public Stage {
       } catch (...) {
         const Error error = current_error();
         const ErrorCode code = error.code();
-        // Neither who ends the work nor our own mistakes are bad data, nor is an element for which
-        // a shipped function has no program.
+        // These are not bad data: a cancellation, an internal error, and an element for which a
+        // serialized function has no program.
         if (code == ErrorCode::cancelled || code == ErrorCode::internal ||
             error.cause() == ErrorCause::closure_input) {
           throw;

@@ -23,7 +23,7 @@ TEST(IgnoreErrors, PassesOverElementsThatFail) {
   EXPECT_THAT(elements_of(failing_at(1, 4).ignore_errors().batch(2)), ElementsAre("[0, 2]", "[3]"));
 }
 
-// Records that are read by number were once taken for rows that cannot fail.
+// Records that are read by number were once treated as rows that cannot fail.
 TEST(IgnoreErrors, PassesOverBadRecordsOfAnIndexedFile) {
   const ScratchDirectory directory;
   const std::string path = directory.write_records("f", {"r0", "r1", "r2"});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// list_files: not an op of its own, but from_tensor_slices of the names that match now.
+// list_files: makes a from_tensor_slices op of the names that match now.
 #include <glob.h>
 
 #include <algorithm>
@@ -10,13 +10,13 @@
 namespace cohort {
 namespace {
 
-// "." and ".." match a leading wildcard, and are no files.
+// With GLOB_PERIOD, "." and ".." match a leading wildcard, but they are no files.
 bool is_dots(std::string_view path) {
   const std::string_view name = path.substr(path.find_last_of('/') + 1);
   return name == "." || name == "..";
 }
 
-// Directories that may not be read hold no matches.
+// Ignores directories that cannot be read.
 std::vector<std::string> matches_of(const std::string& pattern) {
   glob_t found{};
   const int result = ::glob(pattern.c_str(), GLOB_NOSORT | GLOB_PERIOD, nullptr, &found);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// options: what a pipeline is told besides its ops.
+// options: sets DatasetOptions for the pipeline before it.
 #include "cohort/data/dataset_options.h"
 
 #include "cohort/core/error.h"
@@ -35,7 +35,7 @@ void for_each_field(Visit visit) {
   visit("apply_default_optimizations", &O::apply_default_optimizations);
 }
 
-// A field as an attribute and back.
+// Converts a field to an attribute and back.
 Nest to_nest(bool value) { return value; }
 Nest to_nest(std::int64_t value) { return value; }
 template <class E>

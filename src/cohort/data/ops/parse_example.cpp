@@ -38,8 +38,9 @@ class ParseExampleStage final : public Stage {
     input_->stop_at_errors();
   }
 
-  // Parses the batch at once, where that is the stack of its elements. Where one of them is bad,
-  // they are parsed one by one: those behind it are not lost.
+  // Parses a whole batch at once if the result is the stack of the parsed elements. If one element
+  // is bad and stop_at_errors() was called, it parses them one by one, so that the elements after
+  // the bad one are not lost.
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
     if (!parses_batches_ || next_pending_ < pending_.numel()) {
       return Stage::next_batch(count, batch);
@@ -91,7 +92,7 @@ class ParseExampleStage final : public Stage {
   std::unique_ptr<Stage> input_;
   const ExampleParser& parser_;  // the node's
   bool parses_batches_;
-  // Drawn for a batch that had a bad one, and not parsed yet.
+  // Elements drawn for a batch with a bad element, from next_pending_ on not parsed yet.
   StringTensor pending_{{0}, std::vector<std::string>()};
   std::int64_t next_pending_ = 0;
 };

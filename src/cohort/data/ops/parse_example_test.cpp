@@ -82,7 +82,7 @@ TEST(ParseExample, MakesVectorsOfAnyLength) {
             "{a: [[1, 2], [0, 0]], s: [[''], ['x']]}");
 }
 
-// As tf.io.parse_example() does, where Example::parse() merges as protocol buffers do.
+// As tf.io.parse_example(), whereas Example::parse() merges lists as protocol buffers do.
 TEST(ParseExample, TakesTheFirstListOfAFeature) {
   const auto values_of = [](at::ScalarType dtype, std::string_view hex) {
     const FeatureSpecs specs{{"a", {.dtype = dtype, .is_variable = true}}};

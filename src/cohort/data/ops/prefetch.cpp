@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// prefetch: a thread of its own that keeps some elements ready.
+// prefetch: a thread computes some elements ahead.
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -24,13 +24,13 @@ constexpr std::int64_t kTunedElements = 8;  // for buffer_size -1
 constexpr auto kAwake = std::chrono::microseconds(50);
 constexpr int kWaitsToSleep = 16;
 
-// Whatever buffer_size says, no more than this is made ahead (but always one element).
+// At most so many bytes are computed ahead, whatever buffer_size is (but always one element).
 constexpr std::size_t kBytesMax = 256 << 20;
 
-// Owns its thread, which alone touches the input while it runs. Used from one thread at a time.
+// Owns its thread. While it runs, only it uses the input. Used from one thread at a time.
 class PrefetchStage final : public Stage {
  public:
-  // `cancellation` is that of the input, which this cancels at its end.
+  // `cancellation` is the input's; the destructor cancels it.
   PrefetchStage(const Node& node, std::shared_ptr<Cancellation> cancellation,
                 std::unique_ptr<Stage> input, std::size_t elements_max)
       : Stage(node),
@@ -67,8 +67,8 @@ class PrefetchStage final : public Stage {
     return true;
   }
 
-  // Stops the thread: what it made is saved with the input's position, and it goes on at the next
-  // next().
+  // Stops the thread and saves the ready elements and the input's position. The next call of next()
+  // starts the thread again.
   void save(ByteWriter& writer) const override {
     stop();
     const Lock lock(mutex_);
@@ -105,7 +105,7 @@ class PrefetchStage final : public Stage {
   }
 
   void wake_all() const {
-    { const Lock lock(mutex_); }  // whoever looked before the cancellation waits by now
+    { const Lock lock(mutex_); }  // every thread that checked before the cancellation waits now
     changed_.notify_all();
   }
 
@@ -118,8 +118,8 @@ class PrefetchStage final : public Stage {
     if (thread_.joinable()) thread_.join();
   }
 
-  // To sleep and be woken takes longer than making a small batch: it is waited for awake first.
-  // Where that was in vain, the next waits sleep at once.
+  // Sleeping and waking takes longer than making a small batch, so this first spins. If nothing
+  // arrives while it spins, the next kWaitsToSleep waits sleep at once.
   void await_briefly() {
     if (has_news_ || waits_to_sleep_-- > 0) return;
     const auto give_up = std::chrono::steady_clock::now() + kAwake;
@@ -179,7 +179,7 @@ class PrefetchStage final : public Stage {
   int waits_to_sleep_ = 0;
   mutable bool must_stop_ COHORT_GUARDED_BY(mutex_) = false;
   mutable std::thread thread_;
-  std::stop_callback<std::function<void()>> wake_;  // uses what is above
+  std::stop_callback<std::function<void()>> wake_;  // must be last: it uses the members above
 };
 
 class PrefetchNode final : public Node {
@@ -201,7 +201,7 @@ class PrefetchNode final : public Node {
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
     const StageContext before = context.with_own_cancellation();
     std::unique_ptr<Stage> from = input().start(before.input(0));
-    // Row numbers cost less than handing them over.
+    // Computing row numbers is cheaper than passing them between threads.
     if (context.purpose() != Purpose::run || buffer_size_ == 0 || from->rows() != nullptr)
       return from;
     const std::int64_t elements = buffer_size_ < 0 ? kTunedElements : buffer_size_;

@@ -97,7 +97,7 @@ class RangeNode final : public Node {
         "; choose a wider .dtype");
   }
 
-  // As tf: what ends where numbers do never ends.
+  // As tf: a range up to the largest int64 is infinite.
   std::int64_t cardinality() const override {
     constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
     const bool is_endless = store_->size() == kMost || (options_.step > 0 && stop_ == kMost);

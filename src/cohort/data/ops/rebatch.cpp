@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rebatch: the stream of rows cut anew into batches of a cyclic list of sizes (spec 3.4, V2).
+// rebatch: regroups rows into batches of a cyclic list of sizes (spec 3.4, V2).
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ void check_batches(const ElementSpec& spec, std::string_view op) {
   }
 }
 
-// A batch without rows, of a spec without scalars: other sizes that are not known are 0 too.
+// A batch without rows; other unknown sizes are 0 too. `spec` has no scalars.
 Fields empty_batch_of(const ElementSpec& spec) {
   Fields fields;
   for (const TensorSpec& field : spec.fields) {
@@ -44,12 +44,12 @@ Fields empty_batch_of(const ElementSpec& spec) {
   return fields;
 }
 
-// Rows that were read and not given out. Used only from one stage.
+// Rows that were read but not yielded yet. Used only from one stage.
 class HeldRows {
  public:
   std::int64_t count() const { return count_; }
 
-  // invalid_argument where the rows are not of the shape of those held; nothing is added then.
+  // invalid_argument if the rows' shapes differ from the held ones; then it adds nothing.
   void add(Fields batch) {
     const std::int64_t rows = row_count(batch, kRebatchName);
     if (rows == 0) return;
@@ -58,7 +58,7 @@ class HeldRows {
     count_ += rows;
   }
 
-  // The first `rows` of them; they share the memory of the batch they came in where one has all.
+  // Removes the first `rows` rows. They share the memory of their batch if one batch has them all.
   Fields take(std::int64_t rows) {
     std::vector<Fields> pieces;
     count_ -= rows;
@@ -137,7 +137,7 @@ class RebatchStage final : public Stage {
     if (is_at_end_) return false;
     const std::int64_t size = sizes_[position_];
     if (size == 0) {
-      advance();  // also where there is no such batch: the error takes its place
+      advance();  // before the next line, which may throw: the error replaces the batch
       fields = empty_batch_of(spec());
       return true;
     }
@@ -181,7 +181,7 @@ class RebatchStage final : public Stage {
   bool drop_remainder_;
   HeldRows held_;
   std::uint64_t position_ = 0;
-  bool is_at_end_ = false;  // of the input: what is held is all there is
+  bool is_at_end_ = false;  // the input has ended; only held rows are left
 };
 
 class RebatchNode final : public Node {

@@ -21,7 +21,7 @@ Dataset names(std::int64_t count) {
   return Dataset::from_tensor_slices(StringTensor(values));
 }
 
-// Batches of those sizes that count on.
+// Batches of these sizes, whose rows are consecutive numbers.
 Dataset batches(std::vector<std::int64_t> sizes) {
   return rows(static_cast<std::int64_t>(sizes.size()))
       .map(
@@ -178,7 +178,7 @@ TEST(Rebatch, RefusesScalars) {
   EXPECT_EQ(error_of([] { rows(4).rebatch_split(2); }).code(), ErrorCode::invalid_argument);
 }
 
-// A graph of a peer, which no method checked: an empty batch of scalars once crashed.
+// No method checks a peer's graph; an empty batch of scalars once crashed.
 TEST(Rebatch, ReportsScalarsInAGraphFromAPeer) {
   const Nest sizes = Nest::list({std::int64_t{0}, std::int64_t{1}});
   const Dataset dataset(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// repeat: the input again and again.
+// repeat: the input `count` times, or forever.
 #include <limits>
 #include <optional>
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kRepeatName = "repeat";
 
-// The epoch that runs. Used only from a repeat's stage.
+// The current epoch. Used only from a repeat's stage.
 class Epochs {
  public:
   Epochs(const Node& input, StageContext context, std::int64_t count)
@@ -23,11 +23,11 @@ class Epochs {
     if (count != 0) start();
   }
 
-  // nullptr: all epochs are done.
+  // nullptr after the last epoch.
   Stage* current() const { return stage_.get(); }
   void note_yield() { has_yielded_ = true; }
-  // After the end of an epoch. One that yielded nothing is the last: an empty input repeated for
-  // ever must not spin.
+  // Call at the end of an epoch. An epoch that yielded nothing is the last, since repeating an
+  // empty input forever would never return.
   void advance() {
     ++epoch_;
     stage_.reset();
@@ -92,7 +92,7 @@ class RowRepeat final : public RowStage {
 
  private:
   Epochs epochs_;
-  const RowStore* store_;  // one for all stages of a node, which owns it
+  const RowStore* store_;  // the node's; all stages of a node share it
 };
 
 class ElementRepeat final : public Stage {
@@ -116,7 +116,7 @@ class ElementRepeat final : public Stage {
     return false;
   }
 
-  // A whole batch of one epoch goes through untouched.
+  // A batch within one epoch is not copied.
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
     std::vector<Fields> parts;
     std::optional<Error> uneven;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// shard: every num_shards-th element, beginning with number `index`.
+// shard: every num_shards-th element, from number `index` on.
 #include <deque>
 #include <exception>
 
@@ -59,7 +59,8 @@ class RowShard final : public RowStage {
   }
 
  private:
-  // Behind the first row: to the end of the first round. Returns the gap before the next row.
+  // Called after the first row: skips the other shards' rows of the first round and throws if there
+  // are too few. Returns the gap before the next row.
   std::int64_t look_ahead() {
     must_look_ahead_ = false;
     const std::int64_t others = shard_.count - 1 - shard_.index;
@@ -71,7 +72,7 @@ class RowShard final : public RowStage {
 
   std::unique_ptr<Stage> input_;
   Shard shard_;
-  std::int64_t gap_;  // elements of other shards before the next of this one
+  std::int64_t gap_;  // elements of other shards before the next one of this shard
   bool must_look_ahead_;
 };
 
@@ -89,7 +90,7 @@ class ElementShard final : public Stage {
     while (true) {
       check_cancelled();
       const bool is_ours = position_ % shard_.count == shard_.index;
-      ++position_;  // also where next() throws: the error takes the element's place
+      ++position_;  // also if next() throws: the error replaces the element
       if (!input_->next(fields)) return false;
       if (is_ours) break;
     }
@@ -116,7 +117,8 @@ class ElementShard final : public Stage {
   }
 
  private:
-  // Behind the first element: to the end of the first round.
+  // Called after the first element: skips the other shards' elements of the first round and throws
+  // if there are too few.
   void look_ahead() {
     Fields unused;
     for (; position_ < shard_.count; ++position_) {
@@ -134,7 +136,7 @@ class ElementShard final : public Stage {
   std::unique_ptr<Stage> input_;
   Shard shard_;
   std::int64_t position_ = 0;
-  std::deque<Item> pending_;  // of elements passed over by look_ahead()
+  std::deque<Item> pending_;  // errors that look_ahead() met
 };
 
 class ShardNode final : public Node {

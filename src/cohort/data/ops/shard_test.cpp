@@ -63,7 +63,8 @@ TEST(Shard, TakesThePartOfItsInputPipeline) {
   EXPECT_THAT(scalars_of(rows(5).shard(input)), ElementsAre(1, 3));
 }
 
-// An error is where its element was, also in an element of another shard, and the rhythm is kept.
+// An error replaces its element, even an element of another shard, and the element numbers stay
+// aligned.
 TEST(Shard, KeepsItsElementsBehindAnError) {
   const Dataset failing = rows(8).map([](at::Tensor x) {
     COHORT_CHECK(x.item<std::int64_t>() != 2, ErrorCode::invalid_argument, "two");
@@ -117,7 +118,7 @@ TEST_P(ShardOfTooFew, IsAnyShardWhereThereAreEnough) {
   }
 }
 
-// The look ahead passes over an element of another shard: its error comes next.
+// look_ahead() skips an element of another shard, whose error is thrown by the next call.
 TEST(Shard, ReportsAnErrorFoundWhileLookingAhead) {
   const Dataset dataset(
       shard_node(failing_at(1, 6).node(), {.count = 3, .index = 0, .require_non_empty = true}));

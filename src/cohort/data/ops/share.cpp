@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// share: what batch(batch_size), rebatch_split(parts) and shard(num_shards, index) one behind the
-// other yield, made from this worker's elements alone: all others are passed over unmade, and the
-// global batch never exists. Where the input's length is not known before it is read, it is the
-// three ops. Only rewrites use it.
+// share: yields the same as batch(batch_size), rebatch_split(parts) and shard(num_shards, index)
+// one after the other, but computes only this worker's elements and never makes the global batch.
+// Runs the three ops instead if the input's length is unknown before it is read, or if it splits
+// batches and the input's shapes are not static. Only rewrites use it.
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -19,17 +19,17 @@ namespace cohort::data {
 namespace {
 
 constexpr std::string_view kShareName = "share";
-// Bounds for what comes over the wire: products do not overflow, tables stay small.
+// Limits for attributes from a peer, so that products do not overflow and tables stay small.
 constexpr std::int64_t kBatchSizeMax = std::int64_t{1} << 40;
 constexpr std::int64_t kPartsMax = 1 << 20;
 
-// Empty mini-batches are made without an example.
+// Whether an empty mini-batch can be made from the spec alone.
 bool is_static(const ElementSpec& spec) {
   return std::all_of(spec.fields.begin(), spec.fields.end(),
                      [](const TensorSpec& field) { return field.is_static(); });
 }
 
-// No rows, of a spec that is static but for the first size.
+// A batch without rows. All sizes of the spec but the first must be static.
 Fields no_rows(const ElementSpec& batch_spec) {
   Fields fields;
   for (const TensorSpec& field : batch_spec.fields) {
@@ -44,7 +44,7 @@ Fields no_rows(const ElementSpec& batch_spec) {
 
 class ShareStage final : public Stage {
  public:
-  // `input` yields this worker's elements alone.
+  // `input` yields only this worker's elements.
   ShareStage(const Node& node, std::unique_ptr<Stage> input, const Share& share,
              std::shared_ptr<const ShareLayout> layout)
       : Stage(node),
@@ -56,7 +56,7 @@ class ShareStage final : public Stage {
   bool next(Fields& fields) override {
     if (!layout_->has(minibatch_)) return false;
     const std::int64_t length = layout_->rows(minibatch_).length();
-    minibatch_ += share_.num_shards;  // also where the input throws
+    minibatch_ += share_.num_shards;  // also if the input throws
     if (share_.batch_size == 0) return input_->next(fields);
     if (length == 0) {
       fields = no_rows(spec());
@@ -65,7 +65,7 @@ class ShareStage final : public Stage {
     try {
       return input_->next_batch(length, fields) > 0;
     } catch (const UnevenBatch& uneven) {
-      throw Error(uneven);  // its size is none of a batch of these elements
+      throw Error(uneven);  // its size is that of a mini-batch, not of a batch of elements
     }
   }
 
@@ -105,7 +105,7 @@ class ShareNode final : public Node {
         share.index, " and ", share.num_shards);
   }
 
-  // As the rebatching it stands for says: sharding must not change what is reported.
+  // As reported by the ops that it replaces: sharding must not change the cardinality.
   std::int64_t cardinality() const override {
     if (share_.parts > 1) return kUnknownCardinality;
     const std::int64_t n = input().cardinality();
@@ -152,7 +152,7 @@ class ShareNode final : public Node {
   }
 
  private:
-  // The three ops, for an input that must be read to know its length.
+  // The three ops.
   NodePtr long_way() const {
     NodePtr node = inputs().front();
     if (share_.batch_size > 0) {

@@ -161,7 +161,7 @@ TEST_P(ShareOfAll, IsThatOfTheThreeOps) {
     EXPECT_THAT(elements_of(share(tensors(count), GetParam())),
                 ElementsAreArray(naive(count, GetParam())))
         << "of " << count;
-    // Rebatching does not tell how much it yields, and a share says what it stands for.
+    // Rebatching has unknown cardinality, and share reports the same as the ops that it replaces.
     const auto size = static_cast<std::int64_t>(naive(count, GetParam()).size());
     EXPECT_EQ(share(rows(count), GetParam()).cardinality(),
               GetParam().parts > 1 ? kUnknownCardinality : size);

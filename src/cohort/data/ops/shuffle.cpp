@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// shuffle: emits a random one of the next buffer_size elements, again and again.
+// shuffle: keeps a buffer of buffer_size elements and yields a random one of them at a time.
 #include <algorithm>
 #include <atomic>
 #include <limits>
@@ -18,7 +18,7 @@ namespace {
 constexpr std::string_view kShuffleName = "shuffle";
 constexpr std::size_t kRowsAtOnce = 4096;
 
-// Uniform numbers that depend on a seed and on how many were drawn. A value type.
+// A counter-based generator of uniform random numbers. A value type.
 class Draws {
  public:
   explicit Draws(std::uint64_t seed) : seed_(seed) {}
@@ -77,7 +77,8 @@ class ShuffleNode final : public Node {
                             : std::numeric_limits<std::size_t>::max();
   }
 
-  // Which of this op's iterations the pipeline is; epochs of a repeat around it count apart.
+  // The number of this op's iteration that the pipeline runs. Epochs of a repeat are counted
+  // separately.
   std::uint64_t iteration(const StageContext& context) const {
     return context.iterations().of(this, context.path(), [this] { return iterations_++; });
   }
@@ -101,11 +102,11 @@ class ShuffleNode final : public Node {
   std::int64_t buffer_size_;
   ShuffleOptions options_;
   std::uint64_t process_seed_ = drawn_seed();
-  // How many pipelines began to run: each shuffles in another order.
+  // The number of pipelines started so far, so that each shuffles in another order.
   mutable std::atomic<std::uint64_t> iterations_ = 0;
 };
 
-// What both kinds of stages know. Used only from their thread.
+// The common state of both kinds of stages. Used only from their thread.
 class ShuffleState {
  public:
   ShuffleState(const ShuffleNode& node, StageContext context, std::unique_ptr<Stage> from)
@@ -146,7 +147,7 @@ class RowShuffle final : public RowStage {
 
   std::size_t next_rows(std::span<std::int64_t> rows) override {
     fill();
-    // Read at once what takes the place of the rows given out now.
+    // Reads all replacements of the yielded rows at once.
     refills_.resize(rows.size());
     refills_.resize(read(refills_));
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -190,14 +191,14 @@ class RowShuffle final : public RowStage {
       const std::size_t filled = buffer_.size();
       const std::size_t wanted = std::min(kRowsAtOnce, capacity_ - filled);
       if (buffer_.capacity() < filled + wanted) reserve(filled + wanted);
-      // Not straight into the buffer: where reading throws, it has no rows more than before.
+      // Does not read into the buffer, so that the buffer is unchanged if reading throws.
       refills_.resize(wanted);
       refills_.resize(read(refills_));
       buffer_.insert(buffer_.end(), refills_.begin(), refills_.end());
     }
   }
 
-  // In steps of an eighth: a large buffer must not take twice its size.
+  // Grows by an eighth, since doubling would waste memory for a large buffer.
   void reserve(std::size_t at_least) {
     buffer_.reserve(std::min(std::max(at_least, buffer_.size() + buffer_.size() / 8), capacity_));
   }
@@ -213,7 +214,7 @@ class ElementShuffle final : public Stage {
   ElementShuffle(const ShuffleNode& node, const StageContext& context, std::unique_ptr<Stage> from)
       : Stage(node), state_(node, context, std::move(from)), capacity_(node.buffer_size()) {}
 
-  // An error of the input is thrown when it is read, before any element behind it is given out.
+  // Throws an error of the input when it reads it, before it yields any element after the error.
   bool next(Fields& fields) override {
     refill_hole();
     Fields element;
@@ -250,7 +251,7 @@ class ElementShuffle final : public Stage {
     return !state_.is_at_end;
   }
 
-  // The element given out last is replaced by the next of the input, as in RowShuffle.
+  // Replaces the last yielded element by the input's next one, as RowShuffle does.
   void refill_hole() {
     if (hole_ < 0) return;
     Fields& slot = buffer_[static_cast<std::size_t>(hole_)];

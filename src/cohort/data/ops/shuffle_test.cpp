@@ -121,7 +121,7 @@ TEST_P(Shuffle, ContinuesInTheEpochsAfterItWasSaved) {
     return dataset.node()->start(StageContext({}, Purpose::run));
   };
   const Dataset dataset = numbers(10).shuffle(4, {.seed = 3}).repeat(4);
-  scalars_of(dataset);  // another iteration came before
+  scalars_of(dataset);  // so that the next run is not the first iteration
   const auto original = start(dataset);
   Fields fields;
   for (int i = 0; i < 13; ++i) ASSERT_TRUE(original->next(fields));
@@ -137,7 +137,7 @@ TEST_P(Shuffle, ContinuesInTheEpochsAfterItWasSaved) {
   EXPECT_FALSE(restored->next(fields));
 }
 
-// Rows and tensors of one input come in one order, so that a later op may change the kind of stage.
+// Rows and tensors of one input are shuffled alike, so that rewrites may change the kind of stage.
 TEST(ShuffleOrder, DoesNotDependOnTheKindOfStage) {
   for (const std::int64_t buffer : {1, 3, 8, 40}) {
     EXPECT_EQ(scalars_of(rows(30).shuffle(buffer, kSteady)),
@@ -165,7 +165,7 @@ TEST(ShuffleErrors, PassTheBuffer) {
   EXPECT_THAT(items, ElementsAre("0", "1", "2", "4", "5", "error invalid_argument"));
 }
 
-// The room that was made for the rows of a failed read once stayed in the buffer, as rows 0.
+// The room reserved for the rows of a failed read once stayed in the buffer, as rows 0.
 TEST(ShuffleErrors, LeaveNoRowsInTheBuffer) {
   const Shard one{.count = 4, .index = 1, .require_non_empty = true};
   EXPECT_THAT(elements_of(Dataset(shard_node(rows(2).node(), one)).shuffle(3)),

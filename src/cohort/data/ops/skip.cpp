@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// skip: what follows the first `count` elements.
+// skip: the elements after the first `count`.
 #include <algorithm>
 #include <utility>
 
@@ -57,7 +57,7 @@ class ElementSkip final : public Stage {
   ElementSkip(const Node& node, std::unique_ptr<Stage> input, std::int64_t count)
       : Stage(node), input_(std::move(input)), left_(count) {}
 
-  // An error in an element that is passed over is thrown: nothing is lost silently.
+  // Throws an error in a skipped element, so that no error is lost silently.
   bool next(Fields& fields) override {
     while (left_ > 0) {
       check_cancelled();
@@ -96,7 +96,7 @@ class ElementSkip final : public Stage {
   std::int64_t left_;
 };
 
-// Of skip(-1): the input, which may be infinite, is not read.
+// The stage of skip(-1), which does not read its input, since that may be infinite.
 class NoElements final : public Stage {
  public:
   using Stage::Stage;

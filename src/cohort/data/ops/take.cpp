@@ -70,7 +70,7 @@ class ElementTake final : public Stage {
   bool next(Fields& fields) override {
     if (left_ == 0) return end();
     if (!input_->next(fields)) return end();
-    --left_;  // not where it threw: an error is no element
+    --left_;  // not if next() throws: an error is not counted
     return true;
   }
 
@@ -99,8 +99,8 @@ class ElementTake final : public Stage {
   }
 
  private:
-  // Lets go of a cache's file that others may want to write; not of anything else, whose threads
-  // would have to end first.
+  // Destroys an input that fills a cache file, so that another iterator may write it. Keeps other
+  // inputs, since destroying them would wait for their threads.
   bool end() {
     left_ = 0;
     if (fills_cache_) input_.reset();

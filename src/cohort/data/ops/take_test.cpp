@@ -57,7 +57,7 @@ TEST(Take, DoesNotCountErrors) {
               ElementsAre("error data_loss", "[2, 3]", "[4]"));
 }
 
-// Another iterator may fill the cache once this one has all it takes.
+// Another iterator may fill the cache once this one has taken all its elements.
 TEST(Take, LetsGoOfItsInputAtTheEnd) {
   const std::filesystem::path folder =
       std::filesystem::path(::testing::TempDir()) / ("take-" + std::to_string(::getpid()));

@@ -43,7 +43,7 @@ TEST_F(TextLine, EndsLinesInEveryWay) {
   EXPECT_THAT(lines_of("\n"), ElementsAre("''"));
 }
 
-// The original drops every '\r' there is.
+// tf drops every '\r'.
 TEST_F(TextLine, KeepsACarriageReturnInsideALine) {
   EXPECT_THAT(lines_of("a\rb\r\r\nc"), ElementsAre("'a\rb\r'", "'c'"));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tf_record: the records of TFRecord files; by number where every file has an index.
+// tf_record: the records of TFRecord files. Reads them by number if every file has an index.
 #include "cohort/core/error.h"
 #include "cohort/data/internal/files/file_reader.h"
 #include "cohort/data/internal/files/file_rows.h"

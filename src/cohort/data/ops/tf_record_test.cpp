@@ -44,7 +44,7 @@ class TfRecord : public ::testing::Test {
   ScratchDirectory directory_;
 };
 
-// The suite's files stay until the process ends.
+// The suite's files exist until the process exits.
 const ScratchDirectory& suite_directory() {
   static const ScratchDirectory directory;
   return directory;
@@ -95,8 +95,8 @@ TEST_F(TfRecord, ReadsFilesInTurn) {
               ElementsAre("'r0f0'", "'r0f1'", "'r1f0'", "'r1f1'", "'r2f0'"));
 }
 
-// As interleave of three files, two at a time: the third takes the place of the one that ended when
-// that is visited next.
+// Like interleave() of three files, two at a time: the third file replaces an ended one at that
+// one's next turn.
 TEST_F(TfRecord, ReplacesAnEndedFileAtItsNextTurn) {
   const Strings files{file(0, 1), file(1, 3), file(2, 2)};
   EXPECT_THAT(elements_of(Dataset::tf_record(StringTensor(files), {.num_parallel_reads = 2})),
@@ -174,7 +174,7 @@ TEST_F(TfRecord, ReadsByNumberWhereThereAreIndexes) {
   EXPECT_THAT(elements_of(dataset.shard(2, 1).batch(2)), ElementsAre("['r1f0', 'r0f1']"));
 }
 
-// Of the others neither header nor data is fit to be read.
+// The headers and data of all other records are damaged.
 TEST_F(TfRecord, ReadsOnlyTheRecordsOfAShardWhereThereIsAnIndex) {
   const std::string path = file(0, 7);
   write_record_index(path);
@@ -200,7 +200,7 @@ TEST_F(TfRecord, FailsForTheBadRecordAloneWhereThereIsAnIndex) {
               ElementsAre("'r0f0'", "error data_loss", "'r2f0'"));
 }
 
-// Such a position was once read as if it were one of the other kind.
+// Such a position was once restored as if it were a position by number.
 TEST_F(TfRecord, RefusesAPositionFromBeforeThereWereIndexes) {
   const std::string path = file(0, 5);
   const auto position = [&] {
@@ -223,7 +223,7 @@ TEST_F(TfRecord, RefusesAPositionFromBeforeThereWereIndexes) {
   EXPECT_THAT(refusal_of(by_number).message(), HasSubstr("got one in files read by number"));
 }
 
-// The system would open what is named before the zero byte.
+// The system would open the file whose name ends at the zero byte.
 TEST_F(TfRecord, RefusesAPathWithAZeroByte) {
   const std::string path = file(0, 1) + std::string("\0.txt", 5);
   EXPECT_THAT(elements_of(Dataset::tf_record(StringTensor(path))),

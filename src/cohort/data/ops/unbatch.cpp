@@ -32,7 +32,7 @@ class UnbatchStage final : public Stage {
     return true;
   }
 
-  // Whole runs of rows.
+  // Copies consecutive rows at once.
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
     std::vector<Fields> parts;
     std::exception_ptr first_error;
@@ -110,7 +110,8 @@ class UnbatchStage final : public Stage {
     return batch;
   }
 
-  // A batch with a row left, or false at the end. A batch of unequal fields is lost with its error.
+  // Finds a batch with a row left; false at the end. A batch whose fields differ in length is
+  // discarded, with an error.
   bool find_batch() {
     while (row_ == count_) {
       check_cancelled();
@@ -140,7 +141,7 @@ class UnbatchStage final : public Stage {
 
 class UnbatchNode final : public Node {
  public:
-  // The number of rows of every batch, or -1 where it is not known.
+  // `batch_size` is the number of rows of every batch, or -1 if it is unknown.
   UnbatchNode(NodePtr input, std::int64_t batch_size)
       : Node(kUnbatchName, {std::move(input)}), batch_size_(batch_size) {
     COHORT_CHECK(batch_size >= -1, ErrorCode::invalid_argument,

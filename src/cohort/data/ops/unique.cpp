@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// unique: every different element, where it comes first.
+// unique: each distinct element, where it first occurs.
 #include <unordered_set>
 
 #include "cohort/core/error.h"
@@ -24,7 +24,7 @@ void check(const ElementSpec& spec) {
       spec.to_string(), "; map() them to one first");
 }
 
-// An element's dtype, shape and values: it is the same only where all are.
+// The element's dtype, shape and values as one key.
 std::string key_of(const Fields& fields) {
   check(ElementSpec::tuple({TensorSpec::of(fields.at(0))}));
   ByteWriter writer;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// with_spec: the elements of the input, of which something else is said. Only rewrites use it: a
-// graph that they change keeps the spec that its user has seen (spec 3.6), which its elements need
-// not fit: of a rebatch that drops its short batches and is one that splits now.
+// with_spec: the elements of the input with another spec. Only rewrites use it, so that a graph
+// that they change keeps the spec that the user has seen (spec 3.6). The elements may not fit that
+// spec: for example, if a rebatch that drops short batches was replaced by a rebatch_split.
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"

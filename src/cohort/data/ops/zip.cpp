@@ -26,7 +26,7 @@ class ZipStage final : public Stage {
         has_rows_(std::all_of(inputs_.begin(), inputs_.end(),
                               [](const auto& input) { return input->rows() != nullptr; })) {}
 
-  // An error of one input costs the others their element too, so that they stay in step.
+  // If one input throws, the others' elements are dropped too, so that the inputs stay aligned.
   bool next(Fields& fields) override {
     fields.clear();
     std::exception_ptr error;
@@ -44,7 +44,7 @@ class ZipStage final : public Stage {
     return !is_at_end_;
   }
 
-  // Whole batches of rows. Where those of one input fail, the others pass over theirs.
+  // Draws whole batches from row stages. If one input throws, the later ones skip as many rows.
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
     if (!has_rows_) return Stage::next_batch(count, batch);
     if (is_at_end_) return 0;
@@ -96,7 +96,7 @@ class ZipStage final : public Stage {
 
 class ZipNode final : public Node {
  public:
-  // `keys` are those of a map, in their order; none: a tuple.
+  // `keys` are the sorted keys of a map; empty: makes tuples.
   ZipNode(std::vector<NodePtr> inputs, std::vector<std::string> keys)
       : Node(kZipName, std::move(inputs)), keys_(std::move(keys)) {
     COHORT_CHECK(!this->inputs().empty(), ErrorCode::invalid_argument,
@@ -154,7 +154,7 @@ class ZipNode final : public Node {
   }
 
  private:
-  // The inputs' structures around one numbering of the fields.
+  // Joins the inputs' structures and renumbers the fields.
   Nest joined(Nest::Items structures) const {
     std::int64_t field = 0;
     const auto number = [&field](const Nest&) { return Nest(field++); };
@@ -194,9 +194,9 @@ Dataset Dataset::zip(const std::map<std::string, Dataset>& datasets) {
   return Dataset(std::make_shared<data::ZipNode>(std::move(inputs), std::move(keys)));
 }
 
-// As tf: nothing else knows of this op.
+// As in tf, not an op of its own.
 Dataset Dataset::enumerate(std::int64_t start) const {
-  // As many as a range may have, which makes it infinite; fewer where counting starts below 0.
+  // The end of an infinite range; smaller if start < 0, so that stop - start does not overflow.
   const std::int64_t stop =
       std::numeric_limits<std::int64_t>::max() + std::min<std::int64_t>(start, 0);
   const Dataset indices = range(stop, {.start = start});

@@ -78,7 +78,7 @@ TEST(Zip, KeepsItsInputsInStepBehindAnError) {
               ElementsAre("(0, 0)", "error data_loss"));
 }
 
-// A record that fails while a batch is gathered once left the inputs behind it where they were.
+// If a record failed while a batch was gathered, the later inputs once did not skip their rows.
 TEST(Zip, KeepsRowsInStepBehindABadRecord) {
   const ScratchDirectory directory;
   const std::string path = directory.write_records("f", {"r0", "r1", "r2", "r3", "r4"});
@@ -111,7 +111,7 @@ TEST(Enumerate, OfSomethingInfiniteIsInfinite) {
   }
 }
 
-// As in tf: auto-sharding finds its range.
+// As in tf, so auto-sharding sees the range.
 TEST(Enumerate, IsAZipWithARange) {
   EXPECT_EQ(rows(2).enumerate().node()->op(), "zip");
   EXPECT_EQ(rows(2).enumerate().node()->input().op(), "range");

@@ -7,11 +7,11 @@
 namespace cohort::function {
 namespace {
 
-// What the forward and backward passes of training steps call, in LibTorch 1.13 and 2.x. Kept out:
-// what reads files or foreign memory (from_file, set_, *_unsafe), resizes or exposes storage
-// (resize_, _reshape_alias, record_stream), has results that are no tensors, shapes that depend on
-// data (nonzero, unique), vendor kernels, quantized and nested types. Sorted; all overloads of a
-// name are meant.
+// The operators that forward and backward passes of training steps call, in LibTorch 1.13 and 2.x.
+// Left out are operators that read files or foreign memory (from_file, set_, *_unsafe), that resize
+// or expose storage (resize_, _reshape_alias, record_stream), whose results are not tensors or have
+// shapes that depend on data (nonzero, unique), vendor kernels, and quantized and nested types.
+// Sorted; a name stands for all its overloads.
 // clang-format off
 constexpr auto kAtenOps = std::to_array<std::string_view>({
     "__and__", "__iand__", "__ilshift__", "__ior__", "__irshift__", "__ixor__", "__lshift__",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operators a server runs for a peer: an explicit list of aten:: names, and cohort::'s own.
+// The operators that a server runs for a peer: an explicit list of aten:: names, and the cohort::
+// ones.
 #pragma once
 
 #include <string_view>

@@ -39,7 +39,7 @@ class ProgramReader {
     if (in_.u8() != wire::kVersion) in_.fail("version 2");
     program_.is_random = flags(wire::kProgramIsRandom) != 0;
     program_.producer = in_.text();
-    // Every value has at least one byte where it is defined.
+    // The definition of every value takes at least one byte.
     program_.value_count = static_cast<int>(in_.count());
   }
 

@@ -14,7 +14,8 @@ namespace {
 
 using Kind = Arg::Kind;
 
-// True where leaving `arg` out means the same. Only kinds that defaults have.
+// Whether `arg` equals the default `value`, so that it can be left out. Only for kinds that
+// defaults have.
 bool equals_default(const Arg& arg, const c10::IValue& value) {
   switch (arg.kind) {
     case Kind::none:
@@ -36,7 +37,7 @@ bool equals_default(const Arg& arg, const c10::IValue& value) {
   }
 }
 
-// The number of arguments left when a tail that equals the schema's defaults is dropped: smaller,
+// The number of arguments without the last ones that equal the schema's defaults. This saves bytes,
 // and a program of a newer LibTorch, which added arguments with defaults, runs on an older one.
 std::size_t written_arguments(const Op& op) {
   std::size_t count = op.args.size();

@@ -42,7 +42,7 @@ bool may_be_alias(const c10::OperatorHandle& op, std::size_t result) {
   if (op.schema().returns()[result].alias_info() != nullptr) return true;
   const std::string& name = op.operator_name().name;
   if (std::binary_search(kSilentAliases.begin(), kSilentAliases.end(), name)) return true;
-  // Composites are free to return an argument as it is.
+  // A composite may return an argument itself.
   return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operators do with memory though their schemas do not say so.
+// Effects of operators on memory that their schemas do not declare.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -12,11 +12,11 @@ namespace cohort::function {
 
 inline constexpr int kAlways = -1;
 
-// Of an argument that the schema does not mark as written: the number of the argument without which
-// (false) it is left alone, or kAlways; nothing where it is never written.
+// For an argument that is written although the schema does not say so: the number of the bool
+// argument that enables the write, or kAlways. nullopt where the argument is never written.
 std::optional<int> hidden_write(std::string_view name, std::size_t argument);
 
-// Result number `result` may be memory of an argument.
+// Whether result number `result` may share memory with an argument.
 bool may_be_alias(const c10::OperatorHandle& op, std::size_t result);
 
 }  // namespace cohort::function

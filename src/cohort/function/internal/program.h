@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The op list in memory: what the tracer makes, the wire format carries and the interpreter runs.
+// The op list in memory: the tracer makes it, the wire format carries it, the interpreter runs it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,8 +13,8 @@
 
 namespace cohort::function {
 
-// One argument of an op. Values are numbers of the program's value table; everything else is by
-// value.
+// One argument of an op. A value is a number in the program's value table; everything else is
+// stored here.
 struct Arg {
   enum class Kind : std::uint8_t {
     none,
@@ -45,8 +45,8 @@ struct Out {
 };
 
 struct Op {
-  // without_gradients: it was traced with gradients off, which some kernels look at (an LSTM of
-  // oneDNN rounds otherwise then).
+  // without_gradients: it was traced with gradients off, on which some kernels depend (oneDNN's
+  // LSTM then rounds differently).
   enum Flag : std::uint8_t { writes = 1, random = 2, effect = 4, without_gradients = 8 };
   std::string name;      // "aten::mm", "cohort::apply"
   std::string overload;  // "", "Tensor", …
@@ -65,7 +65,7 @@ struct ProgramVariable {
   std::string name;
   TensorSpec spec;
   bool is_read = true;          // its value is needed to run (an update alone needs none)
-  bool is_handle_only = false;  // stands for a table whose rows are gathered
+  bool is_handle_only = false;  // a table whose rows are gathered
 };
 
 struct ProgramConstant {
@@ -81,7 +81,7 @@ struct ProgramDraw {
 };
 
 // cohort:: ops, in the order of ResourceHost:
-//   iterator_next(int resource) -> Tensor[]            first in the list, one a draw
+//   iterator_next(int resource) -> Tensor[]            first in the list, one per draw
 //   apply(str rule, int variable, Tensor gradient, Tensor[] hyper) -> ()
 //   assign | assign_add | assign_sub(int variable, Tensor value) -> ()
 //   gather(Tensor handle, int variable, Tensor ids) -> Tensor

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors' values in texts that people read.
+// The values of tensors as text for people.
 #pragma once
 
 #include <ATen/core/Tensor.h>

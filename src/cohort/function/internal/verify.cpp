@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kIteratorNext = "cohort::iterator_next";
 
-// Walks a program in order and keeps which values exist. Used only inside verify().
+// Walks a program in order and tracks which values are defined. Used only inside verify().
 class Verifier {
  public:
   explicit Verifier(const Program& program) : program_(program) {
@@ -77,8 +77,8 @@ class Verifier {
       require(out.is_list || out.ids.size() == 1, "op #", number, " ", op.name, " gives ",
               out.ids.size(), " tensors where one belongs");
       for (const int id : out.ids) {
-        // An op may give its result a number that exists: that of the argument it wrote, or of an
-        // equal view.
+        // The result of an op may have a number that is defined already: that of the argument that
+        // the op wrote, or of an equal view.
         if (id == -1) continue;
         check_range(id, "op #", number, " ", op.name);
         is_defined_[static_cast<std::size_t>(id)] = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold of every program before anything else looks at it, whoever made it.
+// The check of every program before any other code uses it.
 #pragma once
 
 #include "cohort/function/internal/program.h"
@@ -7,7 +7,7 @@
 namespace cohort::function {
 
 // Throws data_loss unless ids are in range, every value is defined before its first use (inputs,
-// variables and constants once), and each draw has its specs. Knows nothing of operators.
+// variables and constants once), and each draw has its specs. Does not check operators.
 void verify(const Program& program);
 
 }  // namespace cohort::function

@@ -21,7 +21,7 @@ inline constexpr std::uint8_t kOpFlags = 15;
 // A step function has a few kilobytes; anything near this is a mistake or an attack.
 inline constexpr std::size_t kProgramBytesMax = std::size_t{256} << 20;
 inline constexpr std::size_t kArgumentsMax = 255;
-// Of an operator with its overload: every operator of a program has a copy.
+// The limit of an operator's name with its overload: each op of a program has a copy of it.
 inline constexpr std::size_t kNameBytesMax = 128;
 inline constexpr std::size_t kRankMax = 64;
 

@@ -29,7 +29,7 @@ bool is_broken(std::span<const std::byte> bytes) {
 }
 bool is_broken(const Program& program) { return is_broken(encode(program)); }
 
-// A bit of everything: draws, effects, lists, constants, in-place ops, a random op.
+// A program with draws, effects, lists, constants, in-place ops and a random op.
 Program rich_program() {
   ProgramBuilder p;
   const auto drawn = p.draw(0, {{at::kFloat, {{2, 3}}}, {at::kLong, {{2}}}});
@@ -173,7 +173,7 @@ TEST_F(Wire, RandomMutationsAreRefusedOrLoad) {
   EXPECT_LT(loaded, 10'000);
 }
 
-// What every program begins with, up to its count of values.
+// The beginning of every program, up to its count of values.
 void write_header(ByteWriter& out, std::string_view producer) {
   for (const char c : wire::kMagic) out.u8(static_cast<std::uint8_t>(c));
   out.u8(wire::kVersion);

@@ -43,7 +43,7 @@ class WholeBatches final : public Cutter {
   std::deque<Fields> given_;
 };
 
-// Fields are cut one by one, whatever their sizes.
+// Splits each field on its own, whatever the sizes of the others.
 class SplitBatches final : public Cutter {
  public:
   SplitBatches(std::int64_t parts, std::vector<std::int64_t> own)
@@ -127,7 +127,7 @@ class SizedBatches final : public Cutter {
   }
 
  private:
-  // What is left of a batch.
+  // The rest of a batch.
   struct Piece {
     Fields batch;
     std::int64_t begin;
@@ -156,7 +156,7 @@ class SizedBatches final : public Cutter {
     for (const Piece& piece : pending_) pending_rows_ += piece.size();
   }
 
-  // An error leaves what was collected for the next call.
+  // An error leaves the collected rows for the next call.
   bool collect(ElementSource& batches, std::int64_t wanted, Fields& fields) {
     while (pending_rows_ < wanted) {
       Fields batch;

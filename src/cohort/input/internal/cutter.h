@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the batches of a pipeline become the mini-batches of replicas.
+// Makes the mini-batches of replicas from the batches of a pipeline.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,9 @@ namespace cohort::input {
 class Cutter {
  public:
   virtual ~Cutter() = default;
-  // Draws from `batches` as it needs; false at the end.
+  // Draws from `batches` as needed; false at the end.
   virtual bool next(ElementSource& batches, Fields& fields) = 0;
-  // What was drawn and is not cut yet, or cut and not handed out. Together with index() the
-  // position.
+  // The elements drawn and not returned yet. rest() and index() are the position.
   virtual std::vector<Fields> rest() const = 0;
   virtual std::uint64_t index() const { return 0; }
   virtual void restore(std::vector<Fields> rest, std::uint64_t index) = 0;
@@ -28,9 +27,9 @@ class Cutter {
 
 // Every batch is one mini-batch.
 std::unique_ptr<Cutter> whole_batches();
-// Each batch in `parts` parts, of which those of the numbers `own` are handed out.
+// Splits each batch into `parts` parts and returns those with the numbers `own`.
 std::unique_ptr<Cutter> split_batches(std::int64_t parts, std::vector<std::int64_t> own);
-// The stream of rows anew, in batches of `sizes`, cyclically. `spec` is of the batches.
+// Regroups the rows into batches of `sizes`, cyclically. `spec` is that of the batches.
 std::unique_ptr<Cutter> sized_batches(std::vector<std::int64_t> sizes, ElementSpec spec);
 
 }  // namespace cohort::input

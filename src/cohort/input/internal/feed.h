@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mini-batches of a worker's replicas, one after the other: streams, cut.
+// The mini-batches of a worker's replicas, in order: streams, then a cutter.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace cohort::input {
 
-// Where a feed stands, and what was dealt out behind it and not delivered. A value type.
+// The position of a feed, and the mini-batches drawn from it and not delivered. A value type.
 struct FeedPosition {
   std::vector<Fields> undelivered = {};
   std::uint64_t cutter_index = 0;
@@ -32,7 +32,7 @@ class Feed final : public ElementSource {
 
   const ElementSpec& spec() const override { return streams_.spec(); }
   bool next(Fields& fields) override { return cutter_->next(streams_, fields); }
-  // Without what is undelivered.
+  // Without `undelivered`.
   FeedPosition position() const;
   void set(FeedPosition position);
 

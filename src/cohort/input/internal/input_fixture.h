@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small language for tests of distributed input: hosts, steps as text, workers as threads.
+// Helpers for tests of distributed input: hosts, steps as text, workers as threads.
 #pragma once
 
 #include <ATen/core/TensorBody.h>
@@ -86,7 +86,7 @@ inline std::string drained(const DistributedDataset& dataset, int limit = 1000) 
   return drained(iterator, limit);
 }
 
-// Runs each worker's part in a thread and rethrows what the first one threw.
+// Runs each worker's part in a thread and rethrows the error of the first worker that has one.
 template <class R>
 std::vector<R> on_workers(int count, const std::function<R(int worker)>& run) {
   std::vector<R> results(static_cast<std::size_t>(count));

@@ -36,7 +36,7 @@ void lead_with(FeedPosition& feed, std::vector<Fields> leftovers, bool recuts) {
   (recuts ? feed.leading : feed.undelivered) = std::move(leftovers);
 }
 
-// Feed `target` of `targets` takes its part of the list.
+// Every `targets`-th element of the list from `target` on: the part of that feed.
 std::vector<Fields> dealt(std::vector<Fields> all, std::size_t target, std::size_t targets) {
   std::vector<Fields> own;
   for (std::size_t i = target; i < all.size(); i += targets) own.push_back(std::move(all[i]));
@@ -48,7 +48,7 @@ std::vector<StreamPosition> dealt(const std::vector<StreamPosition>& all, std::s
   std::vector<StreamPosition> own;
   for (std::size_t i = target; i < all.size(); i += targets) own.push_back(all[i]);
   if (!own.empty() || all.empty()) return own;
-  // More feeds than streams: they share.
+  // There are more feeds than streams, so some share one.
   own.push_back(all[target % all.size()]);
   return own;
 }
@@ -127,7 +127,7 @@ bool JobPosition::has_numbers_of(const Plan& plan) const {
 
 namespace {
 
-// One stream that all workers had; new parts of its batches follow the leftovers.
+// All workers had the same stream; new parts of its batches follow the leftovers.
 std::vector<FeedPosition> take_over_data(JobPosition job, std::size_t target, std::size_t targets) {
   FeedPosition feed;
   std::vector<Fields> leftovers;

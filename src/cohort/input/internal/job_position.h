@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a whole job stands in a distributed dataset: what save() writes and restore() reads
+// The position of a whole job in a distributed dataset: what save() writes and restore() reads
 // (docs/formats/distributed_position.md).
 #pragma once
 
@@ -18,7 +18,7 @@ namespace cohort::input {
 // A value type.
 struct JobPosition {
   Dealing dealing = Dealing::by_data;
-  bool is_own = true;  // pipelines of this job's numbers; false: taken over
+  bool is_own = true;  // pipelines of a job of these numbers; false: taken over
   bool votes = false;
   bool is_over = false;
   std::int64_t num_local_replicas = 1;
@@ -30,19 +30,20 @@ struct JobPosition {
   std::string spec = {};
   std::vector<std::vector<FeedPosition>> workers = {};  // the feeds of each
 
-  // Everything but `workers`; then the feeds of one worker.
+  // Everything except `workers`, and the feeds of one worker.
   void write_head(ByteWriter& writer) const;
   static Bytes encode_feeds(const std::vector<FeedPosition>& feeds);
-  // What write_head() wrote and, for each worker, a count and the bytes of encode_feeds().
+  // Decodes what write_head() wrote and, after it, the number of workers and encode_feeds() of
+  // each.
   static JobPosition decode(std::span<const std::byte> bytes);
 
-  // Numbers that a job can have.
+  // Whether a job can have such numbers.
   bool is_sound() const;
   bool has_numbers_of(const Plan& plan) const;
 };
 
-// What worker and feeds of `plan` make of a position of a job of other numbers: every remaining
-// element goes to one of the new feeds.
+// The feeds of `plan`'s worker after a job of other numbers: every remaining element goes to one
+// feed of the new job. With Dealing::everything each worker continues one old worker instead.
 std::vector<FeedPosition> take_over(JobPosition job, const Plan& plan);
 
 }  // namespace cohort::input

@@ -71,7 +71,7 @@ void Pass::follow(const std::vector<StartNote>& notes) {
   if (notes.size() > 1) {
     handles_partial_batches_ = plan_->host().handles_partial_batches && !are_all_infinite;
   }
-  // What every worker knows beforehand needs no message.
+  // No message is needed for what every worker knows beforehand.
   state_.votes = !never_fails || (!steps && !are_all_infinite);
   if (!state_.votes) state_.steps_left = steps;
 }
@@ -133,7 +133,7 @@ std::int64_t count_examples(const Fields& fields) {
 
 }  // namespace
 
-// First what may be lost by an error, then what stays where it is: the copies.
+// First checks every feed, since an error there loses elements; then copies, which loses none.
 Pass::Step Pass::draw() {
   const std::size_t replicas = plan_->host().devices.size();
   Step step{.has_data = std::vector<bool>(replicas)};
@@ -180,7 +180,7 @@ std::optional<DistributedElement> Pass::next(bool hands_out_all) {
   if (state_.votes) {
     const StepVerdict verdict = agree(step.vote, step.error);
     if (verdict.error) {
-      // A worker whose own part is lost has nothing left of it.
+      // Drops this worker's part; the worker with the error has already lost its own.
       if (verdict.costs_batch && !step.vote.costs_batch) pop_all(step);
       throw Error(*verdict.error);
     }
@@ -189,7 +189,7 @@ std::optional<DistributedElement> Pass::next(bool hands_out_all) {
   } else if (!agreement_) {
     examples = step.vote.examples;
   } else if (state_.steps_left) {
-    components = 1;  // on some worker
+    components = 1;  // some worker has data
   }
   if (components == 0) return end();
   if (is_short && !state_.handles_partial_batches && !hands_out_all) return end();
@@ -213,7 +213,7 @@ DistributedElement Pass::take(Step step, std::optional<std::int64_t> global_num_
   return {PerReplica<Nest>(std::move(step.components)), std::move(counts)};
 }
 
-// Made anew each time: a scalar of it could be written to.
+// A new one each time, since a replica could write to a scalar.
 Nest Pass::dummy(std::size_t replica) const {
   const InputHost& host = plan_->host();
   const Device& device = host.devices[replica];

@@ -30,11 +30,11 @@ class Pass {
   // nullopt at the end. `hands_out_all`: also an uneven last step of static shapes.
   std::optional<DistributedElement> next(bool hands_out_all);
   Bytes save();
-  // An error leaves the pass where it was, on all workers.
+  // An error leaves the pass as it was, on all workers.
   void restore(std::span<const std::byte> position);
 
  private:
-  // Everything that restoring replaces.
+  // Everything that restore() replaces.
   struct State {
     RunOptions run = {};
     Dealing dealing = Dealing::by_data;
@@ -42,12 +42,12 @@ class Pass {
     std::int64_t num_replicas = 1;  // of the job that the pipelines belong to
     bool handles_partial_batches = false;
     bool votes = false;
-    std::optional<std::int64_t> steps_left = {};  // where all workers know them
+    std::optional<std::int64_t> steps_left = {};  // if all workers know them
     std::uint64_t steps = 0;
     bool is_over = false;
     std::vector<std::unique_ptr<MultiDeviceIterator>> feeds = {};
   };
-  // A step as far as this worker can tell: a component a replica, unless there is an error.
+  // A step as this worker sees it: one component per replica, unless there is an error.
   struct Step {
     std::vector<bool> has_data = {};
     std::vector<Nest> components = {};
@@ -61,11 +61,11 @@ class Pass {
   void follow(const std::vector<StartNote>& notes);
   std::vector<std::unique_ptr<MultiDeviceIterator>> open(const State& state,
                                                          std::vector<FeedPosition> positions) const;
-  // Throws on all workers what one of them says.
+  // Throws on all workers if one has an error.
   void check_all(const std::exception_ptr& error);
   StepVerdict agree(StepVote mine, const std::exception_ptr& error);
 
-  // The iterator that feeds a local replica, and its number there.
+  // The iterator that feeds a local replica, and the replica's number in it.
   MultiDeviceIterator& feed_of(std::size_t replica);
   std::size_t turn_of(std::size_t replica) const;
   Step draw();
@@ -76,7 +76,7 @@ class Pass {
   std::nullopt_t end();
 
   JobPosition head() const;
-  // What `position` makes of this pass; says `how` for the log.
+  // The state that `position` leads to. Sets `how` to the end of the log line, if there is one.
   State restored(std::span<const std::byte> position, std::string& how) const;
 
   std::shared_ptr<Plan> plan_;

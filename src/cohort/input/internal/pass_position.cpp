@@ -79,7 +79,7 @@ Pass::State Pass::restored(std::span<const std::byte> position, std::string& how
   state.run.iteration = job.pass;
   state.steps = job.steps;
   state.is_over = job.is_over;
-  // Workers that took over from others have counted nothing, and end unevenly.
+  // Workers that took over from others do not know their step counts, and end unevenly.
   state.votes = agreement_ && (!is_same || job.votes);
   state.steps_left = is_same ? job.steps_left : std::nullopt;
   state.handles_partial_batches = !state.is_own || handles_partial_batches_;

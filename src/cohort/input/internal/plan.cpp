@@ -15,7 +15,7 @@ namespace {
 
 std::uint64_t drawn_seed() {
   std::random_device device;
-  return ((std::uint64_t{device()} << 32) | device()) | 1;  // 0 would mean: none
+  return ((std::uint64_t{device()} << 32) | device()) | 1;  // not 0, which means no seed
 }
 
 bool is_static(const ElementSpec& spec) {
@@ -25,7 +25,7 @@ bool is_static(const ElementSpec& spec) {
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
-// One spec that takes the elements of all datasets.
+// One spec that accepts the elements of all datasets.
 ElementSpec common_spec(const std::vector<Dataset>& datasets) {
   ElementSpec common = datasets.front().element_spec();
   for (const Dataset& dataset : datasets) {
@@ -154,8 +154,8 @@ bool Plan::recuts(Dealing dealing) const {
   return dealing != Dealing::by_data && dealing != Dealing::by_function && global_batch_size_ > 0;
 }
 
-// Devices that read host memory are served on the caller's thread; for others a thread makes what
-// will be copied next: a batch to cut, or a mini-batch a replica.
+// Devices that read host memory are served on the caller's thread. For others a thread makes what
+// is copied next: a batch to split, or one mini-batch per replica.
 std::size_t Plan::read_ahead(Dealing dealing) const {
   const bool is_wanted =
       dealing != Dealing::by_function && options_.fetch_to_device.value_or(true) &&

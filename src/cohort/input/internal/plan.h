@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who reads what: what a distributed dataset knows before any pass begins.
+// Which worker reads which data: everything that a distributed dataset knows before a pass begins.
 #pragma once
 
 #include <atomic>
@@ -15,16 +15,16 @@
 
 namespace cohort::input {
 
-// What the pipelines of the workers have to do with each other. Part of the format of positions:
-// never renumber.
+// How the pipelines of the workers divide the data. Part of the format of positions: never
+// renumber.
 enum class Dealing : std::uint8_t {
   by_data = 0,      // every worker runs the whole dataset and takes its parts of each batch
   by_graph = 1,     // every worker runs a graph of its own, which makes its mini-batches alone
-  everything = 2,   // the same, but each makes all mini-batches: no policy keeps them apart
-  by_function = 3,  // every pipeline is one that the user's function made
+  everything = 2,   // like by_graph, but without a policy: each makes all mini-batches
+  by_function = 3,  // the user's function makes every pipeline
 };
 
-// Which pipeline of which job.
+// Identifies one pipeline of a job.
 struct PipelineId {
   std::int64_t num = 1;  // pipelines of the job
   std::int64_t index = 0;
@@ -45,32 +45,33 @@ class Plan {
   const InputHost& host() const { return *host_; }
   const InputOptions& options() const { return options_; }
   Dealing dealing() const { return dealing_; }
-  // Of this worker, as the user wrote it.
+  // The cardinality of this worker's dataset, as the user wrote it.
   std::int64_t cardinality() const { return datasets_.front().cardinality(); }
   const DistributedSpec& spec() const { return spec_; }
   std::string user_spec() const { return datasets_.front().element_spec().to_string(); }
   bool handles_partial_batches() const { return handles_partial_batches_; }
-  // One a local replica, or one for all.
+  // One per local replica, or one for all.
   std::size_t num_feeds() const { return num_feeds_; }
 
   std::unique_ptr<ElementSource> open(Dealing dealing, const PipelineId& id,
                                       const RunOptions& run) const;
-  // That of feed i of this worker.
+  // The pipeline of feed `feed` of this worker.
   PipelineId own_pipeline(Dealing dealing, std::size_t feed) const;
   // For pipelines of this job, and for those taken over from a job of other numbers.
   std::unique_ptr<Cutter> own_cutter(Dealing dealing) const;
   std::unique_ptr<Cutter> cutter_of_others(Dealing dealing) const;
-  // The latter cuts rows anew: mini-batches of another job may go through it.
+  // Whether cutter_of_others() regroups rows, so that mini-batches of another job may pass through
+  // it.
   bool recuts(Dealing dealing) const;
 
-  // Steps of this worker in a whole pass, where they are known exactly.
+  // The steps of this worker in a whole pass, if known exactly.
   std::optional<std::int64_t> num_steps() const;
-  // The mini-batches of a step are those of one global batch: an error in it costs all of it, on
-  // all workers, and the next step is the next batch everywhere.
+  // Whether the mini-batches of a step are those of one global batch. Then an error costs the whole
+  // batch on all workers, and the next step is the next batch everywhere.
   bool errors_cost_batch() const { return dealing_ == Dealing::by_data || is_by_index_; }
   bool is_by_index() const { return is_by_index_; }
-  // What an error of a feed costs its replicas. Where a worker's feed is cut from batches, or made
-  // by a rebatching, the whole batch is lost with one error, which so is a round already.
+  // What an error of a feed costs its replicas. Nothing more if the feed is split from batches or
+  // rebatched, since the error has then cost a whole batch, which is a round, already.
   ErrorTurn error_turn(Dealing dealing, bool is_own) const {
     const bool has_whole_elements = dealing == Dealing::by_function || (is_own && is_by_index_);
     return has_whole_elements ? ErrorTurn::round : ErrorTurn::none;
@@ -80,21 +81,22 @@ class Plan {
 
   std::uint64_t seed() const { return seed_; }
   std::uint64_t next_pass() { return passes_++; }
-  // "the whole dataset, of each batch parts 0, 2 of 4": for the line of a pass.
+  // "worker 0 of 2 (2 replicas) reads the whole dataset and takes parts 0, 2 of 4 of each batch":
+  // for the log.
   std::string describe(Dealing dealing) const;
 
  private:
   Plan(std::shared_ptr<const InputHost> host, InputOptions options);
-  // Those that count: the default strategy uses none.
+  // The options that apply: the default strategy uses none.
   static InputOptions options_for(const InputHost& host, const InputOptions& given);
   void set_spec(ElementSpec component);
   std::vector<std::int64_t> own_parts() const;
-  // Elements of a pipeline that a thread keeps ready.
+  // How many elements of a pipeline a thread keeps ready.
   std::size_t read_ahead(Dealing dealing) const;
   Dataset dataset_of(Dealing dealing, const PipelineId& id) const;
-  // The user's function, asked for a pipeline.
+  // Calls the user's function for a pipeline.
   Dataset call(const PipelineId& id) const;
-  // Of distribute_dataset() alone.
+  // For distribute_dataset() only.
   void choose_dealing();
   ElementSpec cut_spec(ElementSpec spec) const;
   Dataset graph(const PipelineId& id) const;
@@ -107,11 +109,11 @@ class Plan {
   bool is_by_index_ = false;
   bool handles_partial_batches_ = false;
   DistributedSpec spec_;
-  // The user's; of a function, one a feed.
+  // The user's; with a function one per feed.
   std::vector<Dataset> datasets_;
   std::optional<Dataset> own_graph_;  // by_graph, everything
   DatasetFunctionOfContext fn_;
-  std::string reason_;  // of the policy, for the line of a pass
+  std::string reason_;  // why this policy, for the log
   std::uint64_t seed_;
   std::atomic<std::uint64_t> passes_ = 0;
 };

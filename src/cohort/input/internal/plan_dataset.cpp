@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans of distribute_dataset(): cutting global batches, and which policy keeps workers apart.
+// Plans for distribute_dataset(): how global batches are split, and which policy divides the data.
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -33,7 +33,7 @@ std::shared_ptr<Plan> Plan::of_dataset(std::shared_ptr<const InputHost> host,
   COHORT_CHECK(options.replication_mode == ReplicationMode::per_worker, ErrorCode::unimplemented,
                "[input.distribute_dataset] expected replication_mode per_worker, got per_replica: "
                "that is for distribute_datasets_from_function()");
-  // Which fields go together does not matter here (spec 3.7).
+  // Contradictory options do not matter here (spec 3.7).
   InputOptions{.per_replica_buffer_size = options.per_replica_buffer_size}.validate();
   COHORT_CHECK(dataset.node() != nullptr, ErrorCode::invalid_argument,
                "[input.distribute_dataset] expected a dataset, got none");
@@ -44,8 +44,8 @@ std::shared_ptr<Plan> Plan::of_dataset(std::shared_ptr<const InputHost> host,
   return plan;
 }
 
-// Where every worker would run the whole dataset anyway, its batches are cut here: then a position
-// is one of the user's dataset, and any number of workers can go on from it.
+// If every worker runs the whole dataset anyway, its batches are split here: a position is then one
+// in the user's dataset, and any number of workers can continue from it.
 void Plan::choose_dealing() {
   dealing_ = Dealing::by_data;
   if (host_->passes_through) return;

@@ -24,7 +24,7 @@ bool ReadAhead::next(Fields& fields) {
     }
     if (ready_.empty()) {
       if (is_at_end_) return false;
-      is_at_end_ = !source_->next(fields);  // no thread
+      is_at_end_ = !source_->next(fields);  // there is no thread
       return !is_at_end_;
     }
     item = std::move(ready_.front());

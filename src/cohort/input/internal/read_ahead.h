@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pipeline whose next elements a thread makes while the caller is busy.
+// A pipeline whose next elements are made by a thread while the caller is busy.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,12 @@
 
 namespace cohort::input {
 
-// Its position does not depend on `elements_max`: what was made ahead comes first, wherever it is
-// restored. Owns its thread, which alone touches the source while it runs. Used from one thread at
-// a time.
+// The saved position does not depend on `elements_max`: elements made ahead are part of it. Owns
+// its thread, which alone uses the source while it runs. Used from one thread at a time.
 class ReadAhead final : public ElementSource {
  public:
-  // 0: no thread. `source` was opened with the token of `source_stop`, so that the end of this need
-  // not wait until the source has filled what it fills.
+  // 0: no thread. `source` must have been opened with the token of `source_stop`, so that the
+  // destructor need not wait until the source has found its next element.
   ReadAhead(std::stop_source source_stop, std::unique_ptr<ElementSource> source,
             std::size_t elements_max);
   ~ReadAhead() override {
@@ -33,7 +32,7 @@ class ReadAhead final : public ElementSource {
   const ElementSpec& spec() const override { return source_->spec(); }
   std::string pipeline() const override { return source_->pipeline(); }
   bool next(Fields& fields) override;
-  // Stops the thread, which goes on at the next next().
+  // Stops the thread; the next next() starts it again.
   void save(ByteWriter& writer) const override;
   void restore(ByteReader& reader) override;
 

@@ -18,8 +18,7 @@ TensorSpec read_spec(ByteReader& reader) {
   return spec;
 }
 
-// Sizes may be known better on one worker, and how many rows its mini-batches have is each one's
-// own.
+// One worker may know a size that another does not, and the number of rows may differ.
 bool fit(const TensorSpec& a, const TensorSpec& b) {
   if (a.dtype != b.dtype) return false;
   if (!a.sizes || !b.sizes) return true;
@@ -88,7 +87,7 @@ StartNote StartNote::decode(const Bytes& bytes) {
   return note;
 }
 
-// All workers have all notes, and compare them in the same way: it throws on all or on none.
+// All workers compare the same notes in the same way, so this throws on all or on none.
 void check_alike(const std::vector<StartNote>& notes) {
   const StartNote& first = notes.front();
   for (std::size_t i = 1; i < notes.size(); ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What workers tell each other when a pass starts.
+// What the workers exchange when a pass starts.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct StartNote {
   static StartNote decode(const Bytes& bytes);
 };
 
-// invalid_argument unless all deal alike, elements of specs that one element can have.
+// invalid_argument unless all have the same dealing and replicas, and specs that fit each other.
 void check_alike(const std::vector<StartNote>& notes);
 
 }  // namespace cohort::input

@@ -83,7 +83,7 @@ void Streams::lead_with(std::vector<Fields> elements) {
 
 std::vector<Fields> Streams::leading() const { return {leading_.begin(), leading_.end()}; }
 
-// An error counts as an element, so that all who share a stream count alike.
+// An error counts as an element, so that all workers that share a stream count alike.
 bool Streams::Stream::draw(Fields& fields) {
   try {
     if (!source->next(fields)) return false;

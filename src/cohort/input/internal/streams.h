@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pipelines a worker reads: one, or after a restart on another number of workers those of its
-// predecessors.
+// The pipelines that a worker reads: one, or after a restart on another number of workers those of
+// the earlier workers.
 #pragma once
 
 #include <cstdint>
@@ -15,46 +15,45 @@
 
 namespace cohort::input {
 
-// Of the elements of a stream those with number mod `num` == `index` are this worker's. A value
-// type.
+// Selects the elements of a stream whose number mod `num` is `index`. A value type.
 struct Share {
   std::int64_t num;
   std::int64_t index;
   std::uint64_t count = 0;  // elements seen
 };
 
-// Where a stream stands: the part `index` of `num` of the dataset, and what of it is one's own. A
-// value type.
+// The position of a stream: part `index` of `num` of the dataset, and the share of it that is this
+// worker's. A value type.
 struct StreamPosition {
   std::int64_t num = 1;
   std::int64_t index = 0;
   std::vector<Share> shares = {};
-  // Elements and errors that came of it: two copies of a pipeline that gave equally many stand at
-  // the same place, whatever threads of theirs have made ahead.
+  // The number of elements and errors drawn. Two copies of a pipeline with equal counts are at the
+  // same position, however far their threads have read ahead.
   std::uint64_t drawn = 0;
-  std::string pipeline = {};  // what `state` is of
+  std::string pipeline = {};  // the one that `state` belongs to
   Bytes state = {};           // empty: the beginning
 
   void write(ByteWriter& writer) const;
   static StreamPosition read(ByteReader& reader);
 };
 
-// Starts part `index` of `num`.
+// Opens part `index` of `num`.
 using OpenStream =
     std::function<std::unique_ptr<ElementSource>(std::int64_t num, std::int64_t index)>;
 
-// Some streams in turn, an element of each. Used from one thread at a time.
+// Reads some streams in turn, one element each. Used from one thread at a time.
 class Streams final : public ElementSource {
  public:
   Streams(ElementSpec spec, OpenStream open);
 
-  // Reads these from now on.
+  // Replaces the streams.
   void set(std::vector<StreamPosition> positions);
   std::vector<StreamPosition> positions() const;
-  // Elements to be handed out before those of the streams.
+  // Returns these elements before those of the streams.
   void lead_with(std::vector<Fields> elements);
   std::vector<Fields> leading() const;
-  // The stream whose turn it is.
+  // The index of the stream whose turn it is.
   std::size_t turn() const { return turn_; }
   void set_turn(std::size_t turn) { turn_ = streams_.empty() ? 0 : turn % streams_.size(); }
 
@@ -63,7 +62,7 @@ class Streams final : public ElementSource {
 
  private:
   struct Stream {
-    StreamPosition start;  // shares and drawn are as of now
+    StreamPosition start;  // `shares` and `drawn` are kept current
     std::unique_ptr<ElementSource> source;
     bool has_ended = false;
     bool next(Fields& fields);

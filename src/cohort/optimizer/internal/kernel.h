@@ -13,16 +13,15 @@
 
 namespace cohort::optimizer {
 
-// Below this a second thread costs more than it brings.
+// For fewer elements a second thread costs more than it saves.
 inline constexpr std::int64_t kParallelElements = std::int64_t{1} << 20;
 
-// fn(i) for each element. fn may read and write element i of its tensors and nothing else: that is
-// why it can be vectorised although new_value may be value itself, and why splitting changes no
-// bit.
+// Calls fn(i) for each element. fn may read and write only element i of its tensors. So it can be
+// vectorised although new_value may be value itself, and splitting changes no bit.
 template <class Fn>
 void for_each_element(std::int64_t count, const Fn& fn) {
   at::parallel_for(0, count, kParallelElements, [&fn](std::int64_t begin, std::int64_t end) {
-    const Fn element = fn;  // its pointers in registers
+    const Fn element = fn;  // a copy keeps its pointers in registers
 #if defined(__clang__)
 #pragma clang loop vectorize(assume_safety)
 #else

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every backend there is: one row each.
+// The table of all backends, one row each.
 #include <array>
 
 #include "cohort/rpc/backends/grpc/grpc_backend.h"

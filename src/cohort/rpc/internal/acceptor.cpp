@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::string_view kHttp2Preface = "PRI * HTTP/2.0";
 constexpr std::string_view kFramePreface = "COHF";
-constexpr int kAcceptedMax = 64;  // at a time, before others are looked at
+constexpr int kAcceptedMax = 64;  // at a time, before other events are handled
 constexpr auto kIdle = std::chrono::seconds(60);
 constexpr std::uint64_t kWakerId = 0;  // then the listening sockets', by index
 constexpr std::uint64_t kFirstStrangerId = 1U << 20;
@@ -36,7 +36,7 @@ bool begins_as(std::string_view bytes, std::string_view preface) {
   return bytes.substr(0, count) == preface.substr(0, count);
 }
 
-// Who serves the connection reads the bytes that are looked at here.
+// Only peeks: the server of the connection reads these bytes again.
 Kind kind_of(int socket) {
   std::array<char, kHttp2Preface.size()> first{};
   const ssize_t count = recv(socket, first.data(), first.size(), MSG_PEEK | MSG_DONTWAIT);
@@ -50,13 +50,13 @@ Kind kind_of(int socket) {
   return Kind::neither;
 }
 
-// The beginning of the kernel's tcp_info, of which this C library's header has less.
+// The beginning of the kernel's tcp_info; this C library's header has a shorter version.
 struct TcpInfo {
   std::array<std::byte, 128> others;
   std::uint64_t bytes_received;
 };
 
-// 0 where the system does not say.
+// 0 if the system does not report it.
 std::uint64_t received_bytes(int socket) {
   TcpInfo info{};
   socklen_t size = sizeof(info);
@@ -76,7 +76,7 @@ FileDescriptor make_epoll() {
 
 }  // namespace
 
-// Those that have come and not been admitted, in the order in which they came. Thread-safe.
+// The accepted connections that are not admitted yet, in the order of their arrival. Thread-safe.
 class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
  public:
   struct Seen {
@@ -86,7 +86,7 @@ class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
 
   explicit Strangers(const StrangerLimits& limits) : limits_(limits), epoll_(make_epoll()) {}
 
-  // Of the acceptor's own.
+  // For the acceptor's own descriptors.
   void watch(int fd, std::uint64_t id) { control(EPOLL_CTL_ADD, fd, EPOLLIN, id); }
   void ignore(int fd) const { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
   std::vector<epoll_event> wait() {
@@ -109,7 +109,7 @@ class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
                     .deadline = Deadline::after(limits_.patience)};
   }
 
-  // Of one that has not been handed over.
+  // Unset for a connection that was handed over or has ended.
   std::optional<Seen> first_bytes(std::uint64_t id) const {
     const Lock lock(mutex_);
     const auto found = entries_.find(id);
@@ -117,8 +117,8 @@ class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
     return Seen{kind_of(found->second.socket.get()), found->second.port};
   }
 
-  // Its socket, and what to call once its peer has shaken hands. Keeps a duplicate, which ends the
-  // connection whoever has it.
+  // Returns the socket, and the visitor to admit once the peer has completed its handshake. Keeps a
+  // duplicate of the socket, so that the connection can be ended here whoever owns the other one.
   std::pair<FileDescriptor, std::shared_ptr<Visitor>> hand_over(std::uint64_t id) {
     const Lock lock(mutex_);
     const auto found = entries_.find(id);
@@ -139,7 +139,8 @@ class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
     return {std::move(duplicate), entry.visitor};
   }
 
-  // One that has left; nothing where what it wanted was answered, or refused with a line.
+  // Removes a connection that its peer closed. Unset if a call came over it: that was answered, or
+  // its refusal was logged.
   std::optional<Refused> see_off(std::uint64_t id) {
     const Lock lock(mutex_);
     const auto found = entries_.find(id);
@@ -203,8 +204,8 @@ class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
   }
 
  private:
-  // Only what is new, since nothing is read here. That it can be written to is an event whenever
-  // bytes come, also when somebody has read them already.
+  // Edge-triggered, since nothing is read here. EPOLLOUT is included because it is reported
+  // whenever bytes arrive, even if another thread has read them already.
   static constexpr std::uint32_t kNews = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
 
   struct Entry {
@@ -232,7 +233,7 @@ class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
                                     errno, "; raise this system's limits of epoll");
   }
 
-  // Closing a duplicate would leave it in the epoll.
+  // Closing a duplicate would not remove it from the epoll.
   void erase(Entries::iterator entry) COHORT_REQUIRES(mutex_) {
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, entry->second.socket.get(), nullptr);
     entries_.erase(entry);
@@ -289,14 +290,14 @@ void Acceptor::run() noexcept {
   while (!is_stopped_) {
     std::vector<epoll_event> events;
     guarded([&] { events = strangers_->wait(); });
-    // Each by itself: an event of a stranger does not come again.
+    // Each has its own guard, since an edge-triggered event is not repeated.
     for (const epoll_event& event : events) guarded([&] { handle(event.data.u64, event.events); });
     guarded([&] { end_expired(); });
   }
 }
 
 void Acceptor::handle(std::uint64_t id, std::uint32_t events) {
-  if (id == kWakerId) return;  // the end
+  if (id == kWakerId) return;  // the destructor woke it
   if (id < kFirstStrangerId) {
     accept_from(id - kWakerId - 1);
     while (note(strangers_->cut_oldest_if_too_many())) {
@@ -327,10 +328,10 @@ void Acceptor::accept_from(std::size_t listening) {
     FileDescriptor socket(
         accept4(from.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.is_open()) {
-      // A connection that is gone again is nothing.
+      // The peer closed the connection before it was accepted, which is no failure.
       const int error = errno;
       if (error == EAGAIN || error == ECONNABORTED || error == EINTR) return;
-      // The system looks for a descriptor first, and then whether somebody waits.
+      // The system allocates a descriptor before it checks whether a connection waits.
       pollfd waiting{from.socket.get(), POLLIN, 0};
       if (poll(&waiting, 1, 0) == 0) return;
       wait_for_room(from.port, error);
@@ -342,8 +343,9 @@ void Acceptor::accept_from(std::size_t listening) {
   }
 }
 
-// Strangers must not keep the job's own tasks out. Trying again at once would only burn a core: who
-// has the oldest one's descriptor closes it in a moment.
+// Closes the oldest stranger, so that strangers do not keep the job's own tasks out. Then pauses,
+// since an immediate retry would only burn a core: the owner of that stranger's descriptor closes
+// it soon.
 void Acceptor::wait_for_room(std::size_t port, int error) {
   failures_.note("on " + address(port), text_of_errno(error));
   const bool is_cut = note(strangers_->cut_oldest(

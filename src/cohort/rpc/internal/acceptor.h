@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes the connections of a task's ports, reads their first bytes, and hands each to who serves
-// it: HTTP/2 to gRPC, frames to the stream backend. Until its peer has shaken hands, or greeted, a
-// connection is a stranger's: there are so many of them, for so long, with so many bytes.
+// Accepts the connections of a task's ports, reads their first bytes, and passes HTTP/2 to gRPC and
+// frames to the stream backend. Until its peer has completed the handshake or hello, a connection
+// is a stranger's: the number, the time and the bytes of strangers are limited.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@
 
 namespace cohort::rpc::internal {
 
-// An accepted connection, as who serves it knows it. Thread-safe.
+// An accepted connection, for the code that serves it. Thread-safe.
 class Visitor {
  public:
   Visitor(std::string address, std::function<void()> on_admit)
@@ -26,10 +26,10 @@ class Visitor {
   // "127.0.0.1:51344"
   const std::string& address() const { return address_; }
   bool is_admitted() const { return is_admitted_; }
-  // A call has come over it, whose answer or refusal says what there is to say.
+  // A call came over it, so that its answer or refusal already reports what the peer wanted.
   bool has_called() const { return has_called_; }
   void note_call() { has_called_ = true; }
-  // Its peer has shaken hands: no stranger any more.
+  // The peer has completed the handshake, so the limits for strangers end.
   void admit() {
     if (!is_admitted_.exchange(true)) on_admit_();
   }
@@ -47,7 +47,7 @@ class Acceptor {
   using Take = std::function<void(FileDescriptor socket, std::shared_ptr<Visitor> visitor)>;
   struct Port {
     std::string address;  // "host:port"; port 0: the system chooses
-    // Empty: refused there. Called on the acceptor's thread.
+    // Empty: such connections are refused. Called on the acceptor's thread.
     Take take_http2;
     Take take_frames;
   };
@@ -60,15 +60,15 @@ class Acceptor {
   // Listens on every address of each port's name, at once. already_exists when a port is taken,
   // invalid_argument when an address is not this machine's.
   explicit Acceptor(Options options);
-  // Closes the ports; what was handed over lives on.
+  // Closes the ports; connections that were handed over stay open.
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
-  // Of that port, with the number that was chosen.
+  // The address of that port, with the chosen number.
   const std::string& address(std::size_t port) const { return options_.ports.at(port).address; }
   std::size_t strangers() const;
-  // Connections are refused from here on; those that have come live on.
+  // Refuses new connections; accepted ones stay open.
   void close_ports() noexcept;
 
  private:
@@ -80,7 +80,7 @@ class Acceptor {
   void run() noexcept;
   void handle(std::uint64_t id, std::uint32_t events);
   void end_expired();
-  // Writes down a refusal, if it is one, and says whether it is.
+  // Logs the refusal, if there is one; returns whether there is.
   bool note(const std::optional<Refused>& refused);
   void accept_from(std::size_t listening);
   void wait_for_room(std::size_t port, int error);
@@ -93,12 +93,12 @@ class Acceptor {
   };
 
   Options options_;
-  RefusalLog failures_{Clock::system(), "cannot accept"};  // for want of descriptors, or memory
+  RefusalLog failures_{Clock::system(), "cannot accept"};  // for lack of descriptors or memory
   Waker waker_;
   std::atomic<bool> is_stopped_{false};
   std::atomic<bool> is_closed_{false};
   std::vector<Listening> listening_;
-  std::shared_ptr<Strangers> strangers_;  // with their visitors
+  std::shared_ptr<Strangers> strangers_;  // visitors refer to it weakly
   std::thread thread_;
 };
 

@@ -32,8 +32,8 @@ bool await_strangers(const Acceptor& acceptor, std::size_t count) {
   return true;
 }
 
-// What comes while a connection is handed over is seen all at once. The second one of these failed,
-// and the third one's bytes were never looked at.
+// Regression: connections that arrive during a hand-over are reported in one batch. When the
+// hand-over of the second one failed, the bytes of the third were never read.
 TEST(Acceptor, AConnectionThatCannotBeHandedOverCostsNoOther) {
   Promised<bool> is_first_here, may_go_on, is_third_here;
   int taken = 0;
@@ -63,9 +63,9 @@ TEST(Acceptor, AConnectionThatCannotBeHandedOverCostsNoOther) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// The sanitizers look at memory through pipes, and have their own threads.
+// The sanitizers read memory through pipes, and have their own threads.
 
-// Lowers a limit of this process while it lives.
+// Lowers this process's limit of descriptors while it lives.
 class LowLimit {
  public:
   LowLimit() {
@@ -82,7 +82,7 @@ class LowLimit {
   rlimit before_{};
 };
 
-// It said "error 24", ten times a second.
+// Regression: the log said "error 24", ten times a second.
 TEST(Acceptor, WithoutDescriptorsItSaysWhatHelps) {
   Promised<std::string> warned;
   set_log_sink([&](LogLevel, std::string_view line) { warned.set(std::string(line)); });
@@ -99,7 +99,7 @@ TEST(Acceptor, WithoutDescriptorsItSaysWhatHelps) {
   set_log_sink(nullptr);
 }
 
-// Strangers kept the job's own tasks out.
+// Regression: strangers kept the job's own tasks out.
 TEST(Acceptor, WithoutDescriptorsTheOldestStrangerGoes) {
   Acceptor acceptor({.ports = {{.address = "127.0.0.1:0"}},
                      .limits = {.patience = std::chrono::hours(1)},
@@ -114,7 +114,7 @@ TEST(Acceptor, WithoutDescriptorsTheOldestStrangerGoes) {
   EXPECT_FALSE(next.has_ended());
 }
 
-// It was an internal error of the task that was called.
+// Regression: it was an internal error of the called task.
 TEST(Acceptor, ACallerWithoutDescriptorsHearsThatItIsItsOwnLimit) {
   const LowLimit low;
   EXPECT_THAT(
@@ -124,7 +124,7 @@ TEST(Acceptor, ACallerWithoutDescriptorsHearsThatItIsItsOwnLimit) {
       throws_error(ErrorCode::resource_exhausted, "raise this process's limit"));
 }
 
-// New threads get more stack than there is memory.
+// Makes new threads ask for more stack than there is memory.
 class WithoutThreads {
  public:
   WithoutThreads() {
@@ -142,14 +142,14 @@ class WithoutThreads {
   pthread_attr_t before_;
 };
 
-// It was an unknown error, and a fault of Cohort.
+// Regression: it was an unknown error, as if Cohort were at fault.
 TEST(StartThread, WithoutMemorySaysWhatHelps) {
   const WithoutThreads none;
   EXPECT_THAT([] { start_thread([] {}).join(); },
               throws_error(ErrorCode::resource_exhausted, "cannot start a thread"));
 }
 
-// Its handlers held the channel for good.
+// Regression: the handlers kept the channel alive for ever.
 TEST(StartThread, AChannelWithoutOneHasEnded) {
   const WithoutThreads none;
   const auto held = std::make_shared<int>();

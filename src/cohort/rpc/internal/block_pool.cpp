@@ -17,9 +17,9 @@
 namespace cohort::rpc::internal {
 namespace {
 
-// Smaller blocks are left to malloc, which keeps them well itself.
+// Smaller blocks are left to malloc, which caches them well.
 constexpr std::size_t kPooledBytesMin = std::size_t{64} << 10;
-// From here on huge pages spare most of the faults.
+// From this size on, huge pages avoid most page faults.
 constexpr std::size_t kHugeBytesMin = std::size_t{4} << 20;
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 constexpr std::size_t kIdleBlocksMax = 256;
@@ -45,7 +45,8 @@ void* allocate(std::size_t bytes) {
 
 }  // namespace
 
-// Thread-safe. The process's blocks; never destroyed, as tensors may outlive everything.
+// The blocks of this process. Never destroyed, since tensors may outlive everything else.
+// Thread-safe.
 class BlockPool {
  public:
   static BlockPool& instance() {
@@ -72,7 +73,7 @@ class BlockPool {
     block->owners_.store(1, std::memory_order_relaxed);
     Lock lock(mutex_);
     while (idle_bytes_ + block->capacity() > idle_bytes_max_ || idle_.size() >= kIdleBlocksMax) {
-      destroy(remove(idle_.begin()));  // the one that waited longest
+      destroy(remove(idle_.begin()));  // the one idle longest
     }
     idle_.push_back(block);
     idle_bytes_ += block->capacity();
@@ -92,7 +93,7 @@ class BlockPool {
     idle_bytes_max_ = std::min(std::size_t{1} << 30, pages * page_bytes / 16);
   }
 
-  // The smallest that fits and wastes less than half of itself.
+  // The smallest that fits and of which at least half is used.
   Block* take_idle(std::size_t bytes) {
     Lock lock(mutex_);
     auto best = idle_.end();
@@ -117,7 +118,7 @@ class BlockPool {
   }
 
   Mutex mutex_;
-  std::vector<Block*> idle_ COHORT_GUARDED_BY(mutex_);  // in the order they came back
+  std::vector<Block*> idle_ COHORT_GUARDED_BY(mutex_);  // in the order of their return
   std::size_t idle_bytes_ COHORT_GUARDED_BY(mutex_) = 0;
   std::size_t idle_bytes_max_ = 0;
 };

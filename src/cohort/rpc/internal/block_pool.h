@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of received tensors. Memory fresh from the system is written at a tenth of the speed of
-// memory used before, so large blocks are kept and handed out again.
+// Memory of received tensors. Writing to memory fresh from the system is ten times slower than to
+// reused memory, so large blocks are kept and reused.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 
 namespace cohort::rpc::internal {
 
-// A counted piece of memory, 64-byte aligned. The last owner gives it back to the pool.
+// A reference-counted piece of memory, 64-byte aligned. The last owner returns it to the pool.
 // Thread-safe.
 class Block {
  public:
@@ -29,7 +29,7 @@ class Block {
   std::atomic<std::uint64_t> owners_{1};
 };
 
-// Owns one count of a block. Thread-compatible.
+// Owns one reference to a block. Thread-compatible.
 class BlockRef {
  public:
   BlockRef() = default;
@@ -53,7 +53,7 @@ class BlockRef {
 // A block of at least `bytes`; resource_exhausted when there is no memory. Thread-safe.
 BlockRef acquire_block(std::size_t bytes);
 
-// Bytes kept for later, and the most that are.
+// Bytes kept for reuse, and their limit.
 std::size_t idle_block_bytes();
 std::size_t idle_block_bytes_max();
 

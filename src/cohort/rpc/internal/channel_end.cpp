@@ -48,7 +48,7 @@ Error reading_failed(const PeerName& peer, const Error& error) {
   if (error.code() == ErrorCode::data_loss) broken_count.fetch_add(1, std::memory_order_relaxed);
   Error named(error.code(), error.message() + "; it came from " + peer.to_string(),
               ErrorCause::peer_lost);
-  // Who has accepted a connection knows whether its peer is a stranger.
+  // For an accepted connection, the accepting code knows whether the peer is a stranger, and logs.
   if (!peer.task.empty()) log_warn("closing the connection: ", named.message());
   return std::move(named).at(peer.task);
 }
@@ -160,7 +160,7 @@ std::optional<Channel::Handlers> ask_acceptor(const AcceptHandler& accept,
     return accept(channel);
   } catch (...) {
     log_error("refused ", channel->peer(), ": ", current_error().what());
-    channel->close();  // whoever else may hold it
+    channel->close();  // others may still hold it
     return std::nullopt;
   }
 }

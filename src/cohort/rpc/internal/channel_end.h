@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ends of all backends share: the handlers' rules, the first reason to close, names for
-// messages.
+// What the ends of all backends share: the rules for handlers, the first reason to close, and names
+// for messages.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace cohort::rpc::internal {
 
-// Who is at the other end.
+// The peer's names, for messages.
 struct PeerName {
   std::string task;  // "worker:1"; empty for an accepted connection
   std::string address;
@@ -24,13 +24,14 @@ struct PeerName {
   std::string to_string() const;
 };
 
-// unavailable, peer_lost, from the task.
+// The task is the origin of each. The first two are unavailable (peer_lost), the third
+// deadline_exceeded.
 Error lost_error(const PeerName& peer, const std::string& what);
 Error refused_error(const PeerName& peer, const std::string& what);
 Error expired_error(const PeerName& peer);
-// What reading from the peer threw, with its name and as a lost peer. Counts it in broken_frames()
-// where it says data_loss. Logs it for a peer with a name; of an accepted connection, whoever has
-// accepted it does.
+// An error from reading, with the peer's name and peer_lost added. Counts a data_loss in
+// broken_frames(). Logs the error if the peer has a task name; for an accepted connection the
+// accepting code does.
 Error reading_failed(const PeerName& peer, const Error& error);
 
 // One end's handlers and state. deliver() and finish() are used only from the channel's thread; the
@@ -43,16 +44,16 @@ class ChannelEnd {
   const std::string& text() const { return text_; }
   void set_handlers(Channel::Handlers handlers) { handlers_ = std::move(handlers); }
 
-  // Hands a frame to its handler, unless closed. What the handler throws becomes the reason to
+  // Passes a frame to its handler, unless closed. An exception of the handler becomes the reason to
   // close.
   void deliver(Frame frame);
-  // Reports the end to its handler and lets go of both.
+  // Calls on_closed and releases both handlers.
   void finish();
 
-  // The first reason stands; false for a later one.
+  // Keeps the first reason; returns false for a later one.
   bool set_closed(Error reason);
   bool is_closed() const { return is_closed_.load(std::memory_order_acquire); }
-  // The reason given, by a peer or by close() here.
+  // The reason set by the peer or by close() here.
   Error reason() const;
   Error cancelled() const;
   // unavailable when closed.
@@ -74,19 +75,19 @@ class ChannelEnd {
   std::optional<Error> reason_ COHORT_GUARDED_BY(mutex_);
 };
 
-// A thread with all signals blocked: they are for the program's own threads. resource_exhausted
-// where the system gives none.
+// Starts a thread with all signals blocked, since signals are for the program's own threads.
+// resource_exhausted if the system cannot start one.
 std::thread start_thread(std::function<void()> body);
 
-// The thread of a channel. Where the system gives none, the handlers hear of the channel's end, as
-// whoever has accepted it may keep it until then.
+// Starts the thread of a channel. If the system cannot start one, calls on_closed, because the
+// accepting code may keep the channel until then.
 std::thread start_channel_thread(ChannelEnd& end, Channel::Handlers handlers,
                                  std::function<void()> body);
 
-// The channels a listener made, to close with it. Thread-safe.
+// The channels that a listener accepted, to close them with it. Thread-safe.
 class AcceptedChannels {
  public:
-  // Closes it at once when the others were closed.
+  // Closes the channel at once if close_all() ran before.
   void add(const std::shared_ptr<Channel>& channel);
   void close_all() noexcept;
 
@@ -96,8 +97,8 @@ class AcceptedChannels {
   bool is_closed_ COHORT_GUARDED_BY(mutex_) = false;
 };
 
-// The handlers that `accept` gives for the channel; when it throws nothing, a line in the log, and
-// the channel is closed.
+// Calls `accept` and returns the handlers for the channel. If it throws: logs, closes the channel
+// and returns nullopt.
 std::optional<Channel::Handlers> ask_acceptor(const AcceptHandler& accept,
                                               const std::shared_ptr<Channel>& channel);
 

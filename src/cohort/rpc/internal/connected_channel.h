@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the channels have in common whose frames travel over a connection.
+// The common part of channels whose frames travel over a connection.
 #pragma once
 
 #include <memory>
@@ -34,11 +34,12 @@ class ConnectedChannel : public Channel {
   }
 
  protected:
-  // `visitor`: where it is a stranger's until admit().
+  // `visitor`: null unless the connection is a stranger's until admit().
   ConnectedChannel(std::shared_ptr<Connection> connection, std::shared_ptr<Visitor> visitor)
       : connection_(std::move(connection)), visitor_(std::move(visitor)) {}
 
-  // A handler that drops the last handle runs on the connection's thread, which then ends after it.
+  // If a handler drops the last handle, this runs on the connection's thread, which ends after the
+  // handler.
   void end_thread() {
     if (!thread_.joinable()) return;
     if (connection_->end().is_own_thread()) {

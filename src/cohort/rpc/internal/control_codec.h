@@ -20,7 +20,7 @@ HandshakeRequest from_proto(const proto::HandshakeRequest& message);
 HandshakeReply from_proto(const proto::HandshakeReply& message);
 Health from_proto(const proto::Health& message);
 FunctionBody from_proto(const proto::FunctionBody& message);
-// data_loss for a dtype or size that cannot be.
+// data_loss for an invalid dtype or size.
 std::vector<VariableSpec> from_proto(const proto::Variables& message);
 IteratorSpec from_proto(const proto::IteratorSpec& message);
 std::vector<std::uint64_t> from_proto(const proto::ReleaseRequest& message);

@@ -20,7 +20,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "frames are little-endian memory");
 
-// The dtypes that travel. Their numbers on the wire are LibTorch's, which it keeps for ever.
+// The dtypes that can be sent. Their numbers on the wire are LibTorch's, which never change.
 constexpr std::array kDtypes = {
     at::ScalarType::Byte,         at::ScalarType::Char,          at::ScalarType::Short,
     at::ScalarType::Int,          at::ScalarType::Long,          at::ScalarType::Half,
@@ -29,7 +29,7 @@ constexpr std::array kDtypes = {
     at::ScalarType::BFloat16,
 };
 constexpr std::size_t kDimensionsMax = 64;
-// A tensor up to this size does not hold a block of at least that size.
+// Tensors up to the first size are copied out of blocks of at least the second size.
 constexpr std::size_t kSmallTensorBytes = 4096;
 constexpr std::size_t kLargeBlockBytes = std::size_t{64} << 10;
 
@@ -51,7 +51,7 @@ at::Tensor prepare(const at::Tensor& tensor) {
                                   field, expected, ", got ", got);
 }
 
-// The bytes of a tensor of these sizes. No product passes 63 bits, whatever the sizes are.
+// The bytes of a tensor of these sizes. Fails if a product exceeds 63 bits.
 std::size_t checked_bytes(const std::vector<std::int64_t>& sizes, at::ScalarType dtype,
                           const ByteReader& in) {
   if (sizes.size() > kDimensionsMax) in.fail("at most 64 dimensions");

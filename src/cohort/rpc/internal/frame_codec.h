@@ -17,7 +17,7 @@ namespace cohort::rpc::internal {
 inline constexpr std::uint32_t kFrameMagic = 0x46484f43;  // "COHF"
 inline constexpr std::uint8_t kFrameVersion = 2;
 
-// Little-endian, as it stands on the wire.
+// Little-endian, as on the wire.
 struct FrameHeader {
   std::uint32_t magic = kFrameMagic;
   std::uint8_t version = kFrameVersion;
@@ -27,7 +27,7 @@ struct FrameHeader {
   std::uint32_t metadata_bytes = 0;
   std::uint32_t table_bytes = 0;
   std::uint64_t payload_bytes = 0;
-  std::uint32_t number = 0;    // of the frames that this end has sent before it
+  std::uint32_t number = 0;    // how many frames this end sent before
   std::uint32_t head_sum = 0;  // CRC-32C of metadata and table
   std::uint32_t flags = 0;
   std::uint32_t sum = 0;  // CRC-32C of all fields before it
@@ -58,26 +58,26 @@ struct TensorSlot {
 void prepare_tensors(std::vector<at::Tensor>& tensors);
 // The table for prepared tensors.
 Bytes encode_table(const std::vector<at::Tensor>& tensors);
-// The header for them, but for the number and its own checksum; invalid_argument when the metadata
-// or the table passes 4 GiB.
+// The header for them, without the number and its own checksum; invalid_argument if the metadata or
+// the table exceeds 4 GiB.
 FrameHeader header_of(const Frame& frame, const Bytes& table, bool has_payload_sum);
-// Puts both into the header that `bytes` begin with.
+// Writes both into the header at the start of `bytes`.
 void seal_header(std::span<std::byte> bytes, std::uint32_t number);
-// Where the tensor after `end` begins.
+// The offset of a tensor that follows one that ends at `end`.
 std::size_t aligned(std::size_t end);
 
-// Checks each field, the lengths only after the header's checksum; data_loss, with the field, for a
-// frame that is broken, larger than `frame_bytes_max` or not the one of this number.
+// Checks each field, the lengths only after the header's checksum. data_loss that names the field
+// for a frame that is broken, larger than `frame_bytes_max` or not the one of this number.
 FrameHeader decode_header(std::span<const std::byte> bytes, std::size_t frame_bytes_max,
                           std::uint32_t number);
-// data_loss unless the bytes have this checksum; `what` they are.
+// data_loss unless the checksums are equal; `what` names the bytes in the message.
 void check_sum(std::string_view what, std::uint32_t expected, std::uint32_t got);
-// Total: data_loss unless the table's tensors fill exactly `payload_bytes`.
+// Accepts any bytes: data_loss unless the tensors of the table fill exactly `payload_bytes`.
 std::vector<TensorSlot> decode_table(std::span<const std::byte> bytes, std::size_t payload_bytes);
-// Views of the block, which they keep; small ones of a large block are copied, so as not to keep
-// it.
+// Views of the block, which keep it alive; small ones of a large block are copied, so as not to
+// keep it.
 std::vector<at::Tensor> make_tensors(const std::vector<TensorSlot>& slots, Block* payload);
-// What a receiver of prepared tensors would get: copies in one block.
+// Copies in one block, as a receiver of prepared tensors would get them.
 std::vector<at::Tensor> copy_tensors(const std::vector<at::Tensor>& tensors);
 
 }  // namespace cohort::rpc::internal

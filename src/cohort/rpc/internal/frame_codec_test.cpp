@@ -22,7 +22,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The frame as it goes over the wire.
+// The bytes of the frame on the wire.
 Bytes encoded(Frame frame, std::uint32_t number = 0, bool has_payload_sum = false) {
   OutgoingBytes outgoing;
   outgoing.append(std::move(frame), has_payload_sum);
@@ -84,11 +84,11 @@ void expect_sample(const Frame& frame) {
   }
 }
 
-// A frame of one float tensor whose header or table can be wrong.
+// The bytes of a frame of one float tensor, whose header or table can be made wrong.
 struct Wire {
   Bytes bytes = encoded({.tensors = {at::ones({4})}});
 
-  // With checksums that fit, as of a sender that is wrong itself.
+  // With correct checksums, as from a faulty sender.
   template <class Value>
   Wire with(std::size_t offset, Value value) const {
     Wire wire = *this;
@@ -196,7 +196,7 @@ TEST(FrameCodec, AFrameAtTheLimitPassesAndOneAboveDoesNot) {
   EXPECT_EQ(error_of_decoding(bytes, bytes.size() - 1).code(), ErrorCode::data_loss);
 }
 
-// The table begins behind the header with: count 1, dtype float, one size, 4.
+// The table follows the header: count 1, dtype float, one size, 4.
 TEST(FrameCodec, BrokenTablesAreRefused) {
   const Wire wire;
   EXPECT_THAT(wire.with(48, std::uint8_t{100}).error().message(), HasSubstr("count that fits"));
@@ -222,7 +222,7 @@ TEST(FrameCodec, SizesWhoseProductOverflowsAreRefused) {
   EXPECT_THROW(decode_table(empty.bytes(), 0), Error);
 }
 
-// What a sender that is wrong itself may send: its checksums fit.
+// Such bytes may come from a faulty sender: their checksums are correct.
 TEST(FrameCodec, BytesChangedAtRandomGiveFramesOrDataLoss) {
   const unsigned seed = std::random_device()();
   std::mt19937 random(seed);
@@ -240,8 +240,8 @@ TEST(FrameCodec, BytesChangedAtRandomGiveFramesOrDataLoss) {
   }
 }
 
-// Each bit of a run of frames in turn, and what is around: nothing of a changed frame is delivered,
-// and it is refused as soon as its head is there, whatever lengths it says.
+// Flips each bit of a sequence of frames in turn. A changed frame is never delivered, and is
+// refused as soon as its head has arrived, whatever lengths it says.
 TEST(FrameCodec, EveryFlippedBitIsDetected) {
   Bytes good;
   std::vector<std::size_t> ends;
@@ -280,7 +280,8 @@ TEST(FrameCodec, AFrameThatComesTwiceOrNotAtAllIsDetected) {
   EXPECT_THAT(error_of_decoding(second).message(), HasSubstr("the frame of number 0, got 1"));
 }
 
-// Its sum is found while it is sent and while it comes: in pieces, however few bytes leave.
+// The checksum is computed in pieces while the payload is sent and received, however few bytes
+// leave at a time.
 TEST(FrameCodec, ALargePayloadIsSummedInPieces) {
   OutgoingBytes outgoing;
   for (std::uint32_t i = 0; i < 2; ++i) {

@@ -11,7 +11,7 @@ namespace cohort::rpc::internal {
 namespace {
 
 constexpr std::size_t kStagingBytes = std::size_t{256} << 10;
-// A begun head of this size is moved to the front at once, to leave much room for the next piece.
+// A partial head up to this size is moved to the front at once, to leave room for the next piece.
 constexpr std::size_t kMovedBytesMax = 4096;
 
 }  // namespace
@@ -40,7 +40,7 @@ void FrameDecoder::commit(std::size_t count, const Sink& sink) {
   decode_staged(sink);
 }
 
-// The next bytes of the payload are in their place: as many of `count` as belong to it.
+// Accounts for bytes written to the payload. Returns how many of `count` belong to it.
 std::size_t FrameDecoder::fill(std::size_t count) {
   const auto own = payload_rest().first(std::min(count, payload_rest().size()));
   if (partial_->has_sum) partial_->sum = crc32c(own, partial_->sum);
@@ -69,8 +69,8 @@ void FrameDecoder::decode_staged(const Sink& sink) {
   if (staging_.size() > kStagingBytes) std::vector<std::byte>(kStagingBytes).swap(staging_);
 }
 
-// Takes a frame's head, and what there is of its payload, from the staged bytes; false where they
-// do not hold the whole head.
+// Takes a frame's head, and the bytes of its payload that have arrived, from the staged bytes;
+// false if the head is incomplete.
 bool FrameDecoder::begin_frame() {
   const auto staged = std::span<const std::byte>(staging_).subspan(begin_, end_ - begin_);
   if (staged.size() < kHeaderBytes) {
@@ -90,7 +90,7 @@ bool FrameDecoder::begin_frame() {
   return true;
 }
 
-// Delivers the frame; false where it is not whole.
+// Delivers the frame; false if it is incomplete.
 bool FrameDecoder::end_frame(const Sink& sink) {
   if (!payload_rest().empty()) return false;
   if (partial_->has_sum) {
@@ -131,12 +131,12 @@ void FrameDecoder::deliver(const Sink& sink) {
   Partial partial = std::move(*partial_);
   partial_.reset();
   partial.frame.tensors = make_tensors(partial.slots, partial.payload.get());
-  // The tensors keep what they need; a frame of none must not keep a block while it is handled.
+  // The views keep the block. If there are none, it must not be kept while the frame is handled.
   partial.payload = BlockRef();
   sink(std::move(partial.frame));
 }
 
-// Moves the begun head to the front, and grows only when what came fills everything.
+// Moves the partial head to the front; grows the buffer only if the received bytes fill it.
 void FrameDecoder::make_room(std::size_t head_bytes) {
   const bool is_dear = end_ - begin_ > kMovedBytesMax;
   if (is_dear && staging_.size() - begin_ >= head_bytes && end_ < staging_.size()) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames out of a run of bytes that comes in arbitrary pieces.
+// Decodes frames from a byte stream that arrives in arbitrary pieces.
 #pragma once
 
 #include <array>
@@ -13,27 +13,27 @@
 
 namespace cohort::rpc::internal {
 
-// Many small frames come in one piece, a large payload goes straight to its block. Nothing is
-// allocated for a length that was not checked, nor more than twice what came for metadata. Used
-// only from one thread.
+// Many small frames may arrive in one piece; a large payload is received straight into its block.
+// Nothing is allocated for an unchecked length, and for metadata no more than twice the bytes
+// received. Used only from one thread.
 class FrameDecoder {
  public:
   using Sink = std::function<void(Frame frame)>;
 
   explicit FrameDecoder(std::size_t frame_bytes_max);
 
-  // Of the frames from the next one on.
+  // Applies from the next frame on.
   void set_frame_bytes_max(std::size_t bytes) { frame_bytes_max_ = bytes; }
-  // Where the next bytes belong, in this order; the second place may be empty.
+  // Where to write the next bytes, in this order; the second span may be empty.
   std::array<std::span<std::byte>, 2> space();
-  // That many bytes were written there. Calls `sink` for each frame that became whole. Throws
-  // data_loss for broken bytes, and what `sink` throws; the decoder must not be used after that.
+  // `count` bytes were written there. Calls `sink` for each complete frame. Throws data_loss for
+  // broken bytes, and any exception of `sink`; the decoder must not be used after that.
   void commit(std::size_t count, const Sink& sink);
-  // For bytes that are somewhere already.
+  // For bytes that are already in memory elsewhere: copies them.
   void feed(std::span<const std::byte> bytes, const Sink& sink);
 
  private:
-  // A frame whose payload, or the checksum after it, is not whole.
+  // A frame whose payload, or the checksum after it, is incomplete.
   struct Partial {
     Frame frame;
     std::vector<TensorSlot> slots;
@@ -55,7 +55,7 @@ class FrameDecoder {
 
   std::size_t frame_bytes_max_;
   std::vector<std::byte> staging_;
-  std::size_t begin_ = 0;  // of the bytes in staging_ that were not looked at
+  std::size_t begin_ = 0;  // of the bytes in staging_ that are not decoded yet
   std::size_t end_ = 0;
   std::uint32_t next_number_ = 0;
   std::optional<Partial> partial_;

@@ -42,7 +42,7 @@ gpr_timespec grpc_time(Deadline deadline) {
 
 std::unique_ptr<grpc::Server> start_grpc_server(std::string& address, grpc::Service& service) {
   HostPort where = parse_address(address);
-  // gRPC does not say why it could not bind, and logs it on its own.
+  // Checked first, since gRPC does not say why it could not bind.
   check_can_listen(address);
   int port = 0;
   grpc::ServerBuilder builder;
@@ -52,7 +52,7 @@ std::unique_ptr<grpc::Server> start_grpc_server(std::string& address, grpc::Serv
   builder.RegisterService(&service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
-    check_can_listen(address);  // somebody was quicker
+    check_can_listen(address);  // another process may have taken the port
     throw Error(ErrorCode::internal,
                 "[rpc.listen] expected gRPC to serve on " + address + ", got a failure");
   }
@@ -79,7 +79,7 @@ std::shared_ptr<grpc::Channel> open_grpc_channel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
-                   5000);  // in truth the time an attempt is given
+                   5000);  // in fact the timeout of one attempt
   arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kErrorBytesMax);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
   arguments.SetMaxReceiveMessageSize(-1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How our gRPC servers and clients are set up: no port sharing, no proxies, no size limit, quick to
-// try again.
+// The settings of Cohort's gRPC servers and clients: no port sharing, no proxies, no size limit,
+// fast reconnects.
 #pragma once
 
 #include <grpc/support/time.h>
@@ -16,14 +16,14 @@
 
 namespace cohort::rpc::internal {
 
-// Serves on exactly this address and puts the chosen port into it. already_exists when the port is
-// taken, invalid_argument when the address is not this machine's.
+// Serves on exactly this address and writes the chosen port into it. already_exists for a port in
+// use, invalid_argument for an address of another machine.
 std::unique_ptr<grpc::Server> start_grpc_server(std::string& address, grpc::Service& service);
 
-// Serves on connections that are given to it, and listens nowhere.
+// Serves only connections that are given to it, without listening.
 std::unique_ptr<grpc::Server> start_grpc_server(const std::vector<grpc::Service*>& services);
 
-// Shares its connection with no other; does not connect yet.
+// Its connection is not shared with other channels; does not connect yet.
 std::shared_ptr<grpc::Channel> open_grpc_channel(const std::string& address);
 
 enum class GrpcConnect { connected, refused, expired };
@@ -32,7 +32,7 @@ GrpcConnect wait_connected(grpc::Channel& channel, Deadline deadline);
 
 gpr_timespec grpc_time(Deadline deadline);
 
-// Of each control call: which start of the coordinator it comes from.
+// The metadata key of each control call; the value is the coordinator's incarnation.
 inline constexpr const char* kCoordinatorMetadata = "cohort-coordinator";
 
 }  // namespace cohort::rpc::internal

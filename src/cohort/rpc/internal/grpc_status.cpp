@@ -34,7 +34,7 @@ std::optional<Error> carried_error(const grpc::Status& status) {
     in.expect_end();
     return error;
   } catch (const Error&) {
-    return std::nullopt;  // somebody else's details
+    return std::nullopt;  // not written by Cohort
   }
 }
 
@@ -45,7 +45,7 @@ Error make_error(ErrorCode code, ErrorCause cause, const Parts&... parts) {
   return Error(code, text.str(), cause);
 }
 
-// gRPC hides that this process had no descriptor for its connection; the task is not to blame.
+// gRPC does not report that this process lacked a descriptor, which is not the task's fault.
 std::optional<Error> own_lack(const grpc::Status& status, const GrpcCall& call) {
   if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return std::nullopt;
   const int lack = lacks_descriptors();
@@ -58,7 +58,7 @@ std::optional<Error> own_lack(const grpc::Status& status, const GrpcCall& call) 
 Error transport_error(const grpc::Status& status, const GrpcCall& call) {
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
-    case grpc::StatusCode::CANCELLED:  // by the server's end: nobody here cancels
+    case grpc::StatusCode::CANCELLED:  // by the server, or by ControlClient::cancel()
       return make_error(ErrorCode::unavailable, ErrorCause::peer_lost, "[rpc.control] expected ",
                         call.task, " (", call.address, ") to answer, got: ", status.error_message(),
                         "; is the task running, and is this its address?");

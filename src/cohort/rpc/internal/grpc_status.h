@@ -14,15 +14,14 @@ namespace cohort::rpc::internal {
 // The whole error travels in the status's details.
 grpc::Status status_of(const Error& error);
 
-// Who was called, for what.
+// The task that was called, and the operation.
 struct GrpcCall {
   std::string_view task;
   std::string_view address;
   std::string_view operation;
 };
-// The error the peer threw, or what its absence means: unavailable and peer_lost when it could not
-// be reached, deadline_exceeded when it did not answer. The origin is the task, unless the peer
-// named another.
+// The error that the peer threw. If none came: unavailable (peer_lost) if the peer was not reached,
+// deadline_exceeded if it did not answer. The origin is the task, unless the peer named another.
 Error error_of(const grpc::Status& status, const GrpcCall& call);
 
 }  // namespace cohort::rpc::internal

@@ -14,7 +14,7 @@ std::int64_t nanoseconds_of(Duration duration) {
 }
 Duration duration_of(std::int64_t nanoseconds) { return std::chrono::nanoseconds(nanoseconds); }
 
-// Numbers of a later release count as unknown.
+// Codes of a later release become `unknown`.
 LastError decoded(const proto::LastError& message) {
   constexpr auto kCodeMax = static_cast<std::uint32_t>(ErrorCode::unauthenticated);
   constexpr auto kCauseMax = static_cast<std::uint32_t>(ErrorCause::application);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is behind a connection that was handed to gRPC, which knows no more than "fd:17" of it.
+// Finds the Visitor of a connection that was handed to gRPC, which names it only "fd:17".
 #pragma once
 
 #include <charconv>
@@ -14,16 +14,16 @@
 
 namespace cohort::rpc::internal {
 
-// The newest of each descriptor. That is the one that a call comes from, though a number is used
-// again: gRPC closes the descriptor of a connection, also of one that has ended, after the last of
-// its calls (a test watches this). Thread-safe.
+// Keeps the newest visitor of each descriptor. A call comes from that one although descriptors are
+// reused: gRPC closes the descriptor of a connection, even of one that has ended, only after the
+// last of its calls (a test checks this). Thread-safe.
 class Http2Visitors {
  public:
   void add(int descriptor, std::shared_ptr<Visitor> visitor) {
     const Lock lock(mutex_);
     visitors_[descriptor] = std::move(visitor);
   }
-  // Null for what is no such peer.
+  // Null for an unknown peer.
   std::shared_ptr<Visitor> find(std::string_view grpc_peer) const {
     constexpr std::string_view kPrefix = "fd:";
     if (!grpc_peer.starts_with(kPrefix)) return nullptr;

@@ -44,7 +44,7 @@ ino_t inode_of(int fd) {
 
 constexpr const char* kMethod = "/test.Held/Call";
 
-// A call that goes on after its connection has ended.
+// Holds a call that continues after its connection has ended.
 struct HeldService final : grpc::Service {
   HeldService() {
     using grpc::ByteBuffer;
@@ -70,7 +70,8 @@ struct HeldService final : grpc::Service {
   Promised<bool> is_here, has_ended, may_return;
 };
 
-// Otherwise a stranger could get the number, and be admitted for what a coordinator calls.
+// Otherwise a stranger's connection could get the descriptor, and be admitted because of a
+// coordinator's call.
 TEST(Http2Visitors, ADescriptorIsNotUsedAgainWhileACallOfItRuns) {
   HeldService service;
   const auto server = start_grpc_server({&service});

@@ -9,7 +9,7 @@
 namespace cohort::rpc::internal {
 namespace {
 
-// The answer that a thread waits for. Thread-safe.
+// The result of one lookup. Thread-safe.
 class Lookup {
  public:
   void set(FoundAddresses found) {
@@ -32,8 +32,8 @@ class Lookup {
   std::optional<FoundAddresses> found_ COHORT_GUARDED_BY(mutex_);
 };
 
-// The lookups whose threads still wait, by what they ask: a caller that tries again joins the
-// thread of its last try. Thread-safe.
+// The running lookups, by question: a caller that retries joins the lookup of its last attempt.
+// Thread-safe.
 class Lookups {
  public:
   std::shared_ptr<Lookup> start(const std::string& question,
@@ -86,7 +86,7 @@ std::optional<FoundAddresses> look_up(const HostPort& where, bool is_for_listeni
   const int flags = is_for_listening ? AI_PASSIVE : 0;
   FoundAddresses number = get(where, flags | AI_NUMERICHOST, &::getaddrinfo);
   if (number.list) return number;
-  static Lookups& lookups = *new Lookups;  // a thread of it may outlive main()
+  static Lookups& lookups = *new Lookups;  // its threads may outlive main()
   return lookups
       .start(where.to_string() + (is_for_listening ? " to listen" : ""),
              [where, flags, get_addresses] { return get(where, flags, get_addresses); })

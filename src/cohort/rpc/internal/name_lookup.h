@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The addresses behind a host's name, by a deadline: getaddrinfo() has none, and waits as long as
-// the name servers are silent.
+// Resolves a host name with a deadline: getaddrinfo() has none, and waits as long as the name
+// servers do not answer.
 #pragma once
 
 #include <netdb.h>
@@ -16,21 +16,21 @@
 namespace cohort::rpc::internal {
 
 struct FoundAddresses {
-  std::shared_ptr<const addrinfo> list;  // null: there are none, for this reason
+  std::shared_ptr<const addrinfo> list;  // null: none, because of `problem`
   std::string problem;
 };
 
-// getaddrinfo(), or what a test puts in its place.
+// getaddrinfo(), or its replacement in a test.
 using GetAddresses =
     std::function<int(const char* host, const char* port, const addrinfo* hints, addrinfo** found)>;
 
-// Nothing when the deadline came first. A number is read at once; a name is looked up by a thread,
-// one for each name, which may outlive the call. resource_exhausted where the system gives no
+// Unset if the deadline passes first. A numeric address is parsed at once; a name is resolved by a
+// thread, one per name, which may outlive the call. resource_exhausted if the system cannot start a
 // thread. Thread-safe.
 std::optional<FoundAddresses> look_up(const HostPort& where, bool is_for_listening,
                                       Deadline deadline,
                                       const GetAddresses& get_addresses = &::getaddrinfo);
-// connect_to(), with its lookups by `get_addresses`. The deadline is that of the lookup as well.
+// connect_to() that resolves with `get_addresses`. The deadline includes the lookup.
 FileDescriptor connect_to(const PeerName& peer, Deadline deadline,
                           const GetAddresses& get_addresses);
 

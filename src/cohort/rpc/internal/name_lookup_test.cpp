@@ -36,7 +36,8 @@ TEST(NameLookup, SaysWhyThereAreNone) {
   EXPECT_EQ(found->problem, gai_strerror(EAI_NONAME));
 }
 
-// A connection waited for the name servers whatever its deadline was, and each try for itself.
+// Regression: a connection attempt waited for the name servers beyond its deadline, and each retry
+// started another lookup.
 TEST(NameLookup, EndsAtTheDeadlineAndOneThreadAsksForAll) {
   std::promise<void> answer;
   const std::shared_future<void> is_answered = answer.get_future().share();

@@ -25,7 +25,7 @@ std::span<const std::byte> OutgoingPiece::bytes() const {
   return {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }
 
-// The last piece, where `bytes` more of this kind still belong to it; otherwise a new one.
+// The last piece, if it can take `bytes` more of this kind; otherwise a new one.
 Bytes& OutgoingBytes::tail_for(std::size_t bytes, Kind kind) {
   const bool is_joined = !pieces_.empty() && pieces_.back().kind == kind &&
                          !pieces_.back().tensor.defined() &&
@@ -65,8 +65,8 @@ void OutgoingBytes::append(Frame frame, bool has_payload_sum) {
   append_payload(frame.tensors, header.has_payload_sum());
 }
 
-// What is copied has its part in the checksum at once, where nothing that is not copied comes
-// before.
+// If all tensors are small, they are copied and the checksum is computed here; otherwise it is
+// computed when the bytes are sent.
 void OutgoingBytes::append_payload(std::vector<at::Tensor>& tensors, bool has_sum) {
   const bool is_late = has_sum && std::any_of(tensors.begin(), tensors.end(), [](const auto& each) {
                          return each.nbytes() > kCopiedBytesMax;
@@ -138,8 +138,8 @@ std::size_t OutgoingBytes::front(std::span<std::span<const std::byte>> parts) {
   return count;
 }
 
-// How many bytes of the first piece that is not ready may leave: of a payload as many as are in
-// the checksum, which are brought up to `bytes_max`.
+// Returns how many bytes of the first piece that is not ready may be sent. For a payload, extends
+// the checksum up to `bytes_max` and returns how many bytes it covers.
 std::size_t OutgoingBytes::make_ready(OutgoingPiece& piece, std::size_t bytes_max) {
   const auto bytes = piece.bytes();
   if (piece.kind == Kind::payload_sum) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames on their way out: runs of bytes, those of large tensors still where the tensors are.
+// Frames to be sent, as pieces of bytes; large tensors are not copied.
 #pragma once
 
 #include <cstddef>
@@ -14,26 +14,27 @@ namespace cohort::rpc::internal {
 
 // Bytes to send: copied ones, or a tensor's own.
 struct OutgoingPiece {
-  // A payload's checksum is found as its bytes leave, while they are in the cache: `payload` bytes
-  // have part in it, and `payload_sum` is its place after them. Others are `ready`.
+  // A payload's checksum is computed when its bytes are sent, while they are in the cache. It
+  // covers the pieces of kind `payload`; the `payload_sum` piece after them holds it. Other pieces
+  // are `ready`.
   enum class Kind : std::uint8_t { ready, payload, payload_sum };
   Kind kind = Kind::ready;
   Bytes copied{};
-  at::Tensor tensor{};  // where defined, the bytes are its
+  at::Tensor tensor{};  // if defined, the bytes are the tensor's
 
   std::span<const std::byte> bytes() const;
 };
 
-// A first-in first-out run of bytes. Thread-compatible.
+// A first-in first-out queue of bytes. Thread-compatible.
 class OutgoingBytes {
  public:
-  // Small parts of a frame are copied together, large ones are only referred to. invalid_argument
-  // for a frame that cannot travel; nothing is added then.
+  // Small parts of a frame are copied together, large ones are only referenced. invalid_argument
+  // for a frame that cannot be sent; nothing is added then.
   void append(Frame frame, bool has_payload_sum);
-  // Completes the header of the only frame that is here.
+  // Completes the header of the queued frame, which must be the only one.
   void seal(std::uint32_t number);
-  // Moves everything from `other` behind what is here, joining small pieces. No bytes of `other`
-  // have been asked for.
+  // Moves everything from `other` to the end, joining small pieces. front() must not have been
+  // called on `other`.
   void append(OutgoingBytes&& other);
   bool is_empty() const { return pieces_.empty(); }
   std::size_t size_bytes() const { return size_bytes_; }
@@ -54,7 +55,7 @@ class OutgoingBytes {
   std::deque<OutgoingPiece> pieces_;
   std::size_t consumed_ = 0;  // of the first piece
   std::size_t size_bytes_ = 0;
-  // What may leave: so many pieces, and then so many bytes of the next one; and the checksum of
+  // What may be sent: so many whole pieces, then so many bytes of the next one; and the checksum of
   // the payload up to there.
   std::size_t ready_pieces_ = 0;
   std::size_t ready_bytes_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every kind of variable asks of its arguments.
+// The checks of arguments that all kinds of variables share.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,8 +14,8 @@
 
 namespace cohort::variable {
 
-// The tensor a variable is made with: dense, contiguous, on the CPU, and when it is trainable a
-// floating-point leaf that requires a gradient.
+// Checks the tensor that a variable is made with: dense, contiguous, on the CPU, and for a
+// trainable one a floating-point leaf that requires a gradient.
 void check_tensor(std::string_view name, const at::Tensor& tensor, bool is_trainable);
 void check_assign(AssignKind kind, std::string_view name, const TensorSpec& expected,
                   const at::Tensor& value);

@@ -12,8 +12,8 @@
 
 namespace cohort::variable {
 
-// read, assign and apply are Thread-safe among each other; a step that computes with tensor() must
-// not run beside an update, as it would see half of it.
+// read, assign and apply are thread-safe with each other; a step that computes with tensor() must
+// not run at the same time as an update, since it would see half of it.
 class LocalVariable final : public VariableImpl {
  public:
   LocalVariable(std::string name, at::Tensor value, bool is_trainable);
@@ -34,7 +34,7 @@ class LocalVariable final : public VariableImpl {
   mutable Mutex mutex_;
   // The handle never changes; the mutex guards what it refers to.
   at::Tensor value_;
-  const function::LocalTensorName named_;  // for who traces a step that uses it
+  const function::LocalTensorName named_;  // names it in errors of a trace
   std::map<std::string, std::vector<at::Tensor>, std::less<>> slots_ COHORT_GUARDED_BY(mutex_);
 };
 

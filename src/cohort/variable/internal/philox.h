@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Philox4x32-10, a counter-based random generator: four words that depend on a counter and a key
-// alone (Salmon, Moraes, Dror and Shaw: Parallel random numbers: as easy as 1, 2, 3; 2011).
+// Philox4x32-10, a counter-based random generator: four words that depend only on a counter and a
+// key (Salmon, Moraes, Dror and Shaw: Parallel random numbers: as easy as 1, 2, 3; 2011).
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@ namespace cohort::variable {
 using PhiloxCounter = std::array<std::uint32_t, 4>;
 using PhiloxKey = std::array<std::uint32_t, 2>;
 
-// Thread-safe, as it keeps nothing.
+// Thread-safe, since it has no state.
 constexpr PhiloxCounter philox(PhiloxCounter counter, PhiloxKey key) {
   constexpr std::uint64_t kFactor0 = 0xD2511F53;
   constexpr std::uint64_t kFactor1 = 0xCD9E8D57;

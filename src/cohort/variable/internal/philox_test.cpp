@@ -6,7 +6,7 @@
 namespace cohort::variable {
 namespace {
 
-// The known answers that its authors publish with their library Random123 (kat_vectors).
+// The known answers that the authors publish with their library Random123 (kat_vectors).
 TEST(Philox, GivesThePublishedAnswers) {
   EXPECT_EQ(philox({0, 0, 0, 0}, {0, 0}),
             (PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a FieldFunction does with the values of its field, whichever field that is.
+// The computation of a FieldFunction on the values of one field.
 #pragma once
 
 #include <memory>
@@ -19,27 +19,28 @@ class FieldKernel : public std::enable_shared_from_this<FieldKernel> {
   virtual ~FieldKernel() = default;
   // Its name in kernel_table.cpp.
   virtual std::string_view name() const = 0;
-  // What kernel_table.cpp makes it from, besides its name.
+  // Its parameters, from which kernel_table.cpp makes it.
   virtual Attributes attributes() const = 0;
-  // What apply() makes of a field of this spec; invalid_argument where it takes none such.
+  // The spec of apply()'s result for a field of this spec; invalid_argument if it does not accept
+  // it.
   virtual TensorSpec spec(const TensorSpec& input, const std::string& field) const = 0;
-  // Whether apply() makes of the stack of some fields the stack of what it makes of each.
+  // Whether apply() of stacked fields equals the stack of apply() of each field.
   virtual bool is_element_wise() const { return true; }
-  // The kernel as a run calls it, which has read its files.
+  // The kernel for a run, with its files read.
   virtual std::shared_ptr<const FieldKernel> opened(const RunOptions&) const {
     return shared_from_this();
   }
   virtual at::Tensor apply(const at::Tensor& values, const std::string& field) const = 0;
 };
 
-// data_loss where there is no kernel of that name.
+// data_loss if there is no kernel of that name.
 std::shared_ptr<const FieldKernel> read_field_kernel(AttributeReader& attributes);
 
-// The position in flatten order of a field; invalid_argument with the element's structure where the
-// path does not lead to one. `op` is for messages.
+// The index of a field in flatten order; invalid_argument, with the element's structure, if there
+// is no field at `path`. `op` is for messages.
 std::size_t field_index(const FieldPath& path, const ElementSpec& element, std::string_view op);
 
-// invalid_argument for a field of numbers.
+// invalid_argument if the field is not a string.
 void check_is_string(const TensorSpec& input, std::string_view op, const std::string& field);
 StringTensor strings_in(const at::Tensor& values, std::string_view op, const std::string& field);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// lower: strings with the letters A to Z in lower case.
+// lower: converts the letters A to Z to lower case.
 #include "cohort/core/error.h"
 #include "cohort/data/internal/field_kernels/field_kernel.h"
 

@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::int64_t kBufferBytesMin = 4 << 10;
 constexpr std::int64_t kBufferBytesMax = 64 << 20;
-// Bytes lie at the same place in a page as in the file: the operating system copies them several
-// times faster.
+// A byte has the same offset within a page in the buffer as in the file, since the operating system
+// then copies several times faster.
 constexpr std::size_t kPageBytes = 4 << 10;
 
 std::size_t whole_pages(std::size_t bytes) {
@@ -32,7 +32,7 @@ ByteWindow::ByteWindow(std::unique_ptr<FileStream> stream, std::int64_t buffer_b
 
 void ByteWindow::make_room(std::size_t count) {
   const auto kept = static_cast<std::size_t>(end_ - begin_);
-  // A length may be a lie: the buffer at most doubles for what has been read.
+  // `count` may come from a damaged file, so the buffer at most doubles what has been read.
   const std::size_t wanted = std::max(capacity_, whole_pages(std::min(count, 2 * kept)));
   Buffer grown;
   if (!buffer_ || wanted > capacity_) {

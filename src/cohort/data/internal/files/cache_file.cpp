@@ -20,7 +20,7 @@ namespace {
 constexpr std::string_view kMagic = "CHDC";
 constexpr std::uint8_t kVersion = 1;
 
-// Of a record: part of the format.
+// The kind of a record. Part of the format.
 enum Kind : std::uint8_t { header = 0, element = 1, end = 2 };
 
 std::string_view text_of(const Bytes& bytes) {
@@ -51,7 +51,7 @@ std::string cache_path(const std::string& prefix) { return prefix + ".cache"; }
 
 std::string partial_cache_path(const std::string& prefix) { return prefix + ".cache.partial"; }
 
-// The right to write a partial file. It ends with the process that has it.
+// An exclusive lock on a partial file. The system releases it if the process dies.
 class CacheFileWriter::FileLock {
  public:
   explicit FileLock(std::string path) : path_(std::move(path)) {
@@ -63,7 +63,7 @@ class CacheFileWriter::FileLock {
   FileLock& operator=(const FileLock&) = delete;
 
  private:
-  // False: whoever had the file until now finished or removed it, and this is another one.
+  // Returns false if the previous owner renamed or removed the file between open() and flock().
   bool try_lock() {
     file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (file_ < 0) fail_to_write(path_);

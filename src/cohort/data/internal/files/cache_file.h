@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of a cache (docs/formats/cache.md): the elements of one complete pass.
+// The files of a cache (docs/formats/cache.md), which hold the elements of one complete pass.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,24 @@
 
 namespace cohort::data {
 
-// `spec` is the elements' ElementSpec::to_string() everywhere here, empty where it is not known.
+// In this file, `spec` is the elements' ElementSpec::to_string(), or empty if it is unknown.
 
-// Where a cache with this prefix has its elements, and where it collects them.
+// The complete file of a cache with this prefix, and the file that is written during the first
+// pass.
 std::string cache_path(const std::string& prefix);
 std::string partial_cache_path(const std::string& prefix);
 
-// The same two, where they may be opened.
+// The same two paths, after allowed_path().
 struct CachePaths {
   std::string whole;
   std::string partial;
 };
 
-// Collects the elements of a pass; the file appears with finish(), and nothing is left without it.
-// Used from one thread at a time.
+// Writes the elements of a pass. The complete file appears with finish(); without it, no file is
+// left. Used from one thread at a time.
 class CacheFileWriter {
  public:
-  // already_exists while another process or iterator collects elements for these files.
+  // already_exists while another process or iterator writes these files.
   CacheFileWriter(CachePaths paths, const std::string& spec);
   ~CacheFileWriter();
   CacheFileWriter(const CacheFileWriter&) = delete;
@@ -48,12 +49,12 @@ class CacheFileWriter {
 // Used from one thread at a time.
 class CacheFileReader {
  public:
-  // nullptr where there is none; failed_precondition for that of a pipeline of another spec.
+  // nullptr if there is no such file; failed_precondition if it was written with another spec.
   static std::unique_ptr<CacheFileReader> open(const std::string& path, const std::string& spec);
 
   // False at the end. data_loss for a damaged file.
   bool next(Fields& element);
-  // Before the next element.
+  // The byte offset and the number of the next element.
   std::uint64_t offset() const { return reader_.offset(); }
   std::uint64_t position() const { return position_; }
   void seek(std::uint64_t offset, std::uint64_t position);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file as chunks of equal length between a header and a footer.
+// Reads chunks of equal length between a header and a footer of a file.
 #pragma once
 
 #include <string>
@@ -15,12 +15,12 @@ struct ChunkLayout {
   std::uint64_t chunk_bytes = 0;
   std::uint64_t footer_bytes = 0;
 
-  // How many there are in a file of this size; invalid_argument where they do not fill it.
+  // The number of chunks in a file of this size; invalid_argument if whole chunks do not fill it.
   std::uint64_t count(std::uint64_t file_bytes, const std::string& path, std::string_view op) const;
 };
 
-// Looks at the file's size before its first chunk: a packed file is unpacked once for it. Used from
-// one thread at a time.
+// Finds the file's size before it reads the first chunk; for this, it decompresses a compressed
+// file an extra time. Used from one thread at a time.
 class ChunkScanner final : public FileScanner {
  public:
   ChunkScanner(ByteWindow window, ChunkLayout layout, std::string path, std::string_view op)
@@ -37,7 +37,7 @@ class ChunkScanner final : public FileScanner {
   ChunkLayout layout_;
   std::string path_;
   std::string op_;
-  std::uint64_t end_ = 0;  // of the last chunk; 0: not known yet
+  std::uint64_t end_ = 0;  // end of the last chunk; 0: not known yet
 };
 
 }  // namespace cohort::data

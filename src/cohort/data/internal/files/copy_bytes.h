@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copying many bytes at the speed of memory whatever their alignment.
+// Copies many bytes at full memory speed for any alignment.
 //
-// For more than about 2 KiB the C library takes the processor's instruction for copies, which on
-// some processors is ten times slower where the target lies a few bytes behind the source modulo 64
-// (glibc bug 30994), and compilers take it where they know how many bytes a piece has at most.
+// For more than about 2 KiB the C library uses the processor's copy instruction (rep movsb). On
+// some processors it is ten times slower if the target is a few bytes after the source modulo 64
+// (glibc bug 30994). So these functions copy small pieces. The compiler must not know a piece's
+// maximum size, since it would then use that instruction itself.
 #pragma once
 
 #include <algorithm>
@@ -16,14 +17,14 @@ namespace cohort::data {
 
 inline constexpr std::size_t kCopyPieceBytes = 1 << 10;
 
-// The size of the next piece, as a number the compiler knows nothing about.
+// The size of the next piece, hidden from the optimizer.
 inline std::size_t piece_of(std::size_t count) {
   std::size_t piece = std::min(count, kCopyPieceBytes);
   asm volatile("" : "+r"(piece));
   return piece;
 }
 
-// May overlap where `to` lies before `from`.
+// The ranges may overlap if `to` is before `from`.
 inline void copy_forwards(const char* from, std::size_t count, char* to) {
   while (count > 0) {
     const std::size_t piece = piece_of(count);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The masked form of a CRC-32C, which record files hold.
+// Masks a CRC-32C, as stored in record files.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace cohort::data {
 
-// A checksum of bytes that hold checksums themselves is weak: files hold this instead.
+// The CRC of bytes that contain CRCs is weak. So files store masked CRCs.
 constexpr std::uint32_t masked(std::uint32_t crc) {
   return ((crc >> 15) | (crc << 17)) + 0xA282EAD8U;
 }

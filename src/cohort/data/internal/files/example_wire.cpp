@@ -16,7 +16,7 @@ using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 using Wire = google::protobuf::internal::WireFormatLite;
 
-// A message's fields one after the other. Used only from one parse.
+// Iterates over the fields of a message. Used only within one parse.
 class Message {
  public:
   explicit Message(std::string_view bytes)
@@ -30,7 +30,7 @@ class Message {
     check(tag != 0);
     return tag;
   }
-  // The field that tag announced, or passes over it.
+  // The bytes of the field after its tag.
   std::string_view bytes() {
     std::uint32_t length = 0;
     const void* data = nullptr;
@@ -93,7 +93,8 @@ void visit_feature(std::string_view bytes, FeatureView& feature) {
   }
 }
 
-// An entry of a map: `visit` gets each of its values, which merge.
+// Parses an entry of a map and returns its key. Calls visit() for each of its values, since
+// protocol buffers merge repeated ones.
 template <class Visit>
 std::string_view visit_entry(std::string_view bytes, Visit visit) {
   Message message(bytes);
@@ -124,7 +125,7 @@ void visit_features(std::string_view bytes, const FeatureVisitor& visit, Feature
   }
 }
 
-// Protocol buffers hold texts in UTF-8 alone.
+// Protocol buffers require strings in UTF-8.
 void check_text(std::string_view key) {
   COHORT_CHECK(
       google::protobuf::internal::IsStructurallyValidUTF8(key.data(), static_cast<int>(key.size())),
@@ -138,7 +139,8 @@ void append_list(std::string_view list, Feature& feature) {
   append_values(list, std::get<List>(feature));
 }
 
-// As visit_feature(), but all values are looked at: bad ones fail even if they are forgotten.
+// As visit_feature(), but parses all values. Malformed values throw even if a later list replaces
+// them.
 void merge_feature(std::string_view bytes, Feature& feature) {
   Message message(bytes);
   while (const std::uint32_t tag = message.next_tag()) {

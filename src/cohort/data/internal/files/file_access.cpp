@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Links resolved as far as the path exists.
+// Resolves symbolic links in the part of the path that exists.
 fs::path resolved(const std::string& path) {
   std::error_code error;
   const fs::path found = fs::weakly_canonical(fs::absolute(path), error);
@@ -21,7 +21,7 @@ fs::path resolved(const std::string& path) {
 bool is_under(const fs::path& path, const fs::path& directory) {
   const auto [end, rest] =
       std::mismatch(directory.begin(), directory.end(), path.begin(), path.end());
-  // "/data/" ends in an empty part.
+  // The last component of "/data/" is empty.
   return end == directory.end() || (std::next(end) == directory.end() && end->empty());
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening the files of a graph, which may have come from a peer.
+// Access control for the files of a graph, which a peer may have sent.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace cohort::data {
 
-// The canonical path, if it lies under one of options.data_dirs (also canonical); permission_denied
-// naming path and remedy otherwise, before it is known whether the file exists. `op` is for
-// messages. invalid_argument for a path with a zero byte: the system would open another file.
+// The canonical path. permission_denied, naming path and remedy, if it is not under one of
+// options.data_dirs (also canonical), whether or not the file exists. invalid_argument for a path
+// with a zero byte, since the system would open another file. `op` is for messages.
 std::string allowed_path(const std::string& path, const RunOptions& options, std::string_view op);
 
 }  // namespace cohort::data

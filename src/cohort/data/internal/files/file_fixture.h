@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests alone: files with content, in a directory of their own.
+// For tests only: files in a temporary directory.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 namespace cohort::data {
 
-// A directory that is gone with this.
+// A temporary directory, removed when this object is destroyed.
 class ScratchDirectory {
  public:
   ScratchDirectory() {

@@ -16,8 +16,7 @@ namespace {
 constexpr std::int64_t kParallelReadsMax = 1024;
 constexpr std::int64_t kRowFilesMax = 1 << 20;
 
-// Whether a dataset of names yields the same names in every run, so that all may be asked for at
-// once.
+// Whether a dataset of names yields the same names in every run, so that all can be drawn at once.
 bool is_fixed_list(const Node& node) {
   static constexpr std::array<std::string_view, 4> kKeepOrder{"shard", "take", "skip", "options"};
   if (node.op() == "from_tensor_slices") return true;
@@ -33,7 +32,7 @@ std::string_view words_for(FileReading reading) {
   return reading == FileReading::in_order ? "in order" : "by number";
 }
 
-// The rows of files. Used only from its stage's thread.
+// The stage that reads files by number. Used from one thread at a time.
 class RowReader final : public RowStage {
  public:
   RowReader(const FileReaderNode& node, StageContext context, std::shared_ptr<const RowStore> store)
@@ -181,8 +180,8 @@ std::shared_ptr<const RowStore> FileReaderNode::rows(const StageContext& context
   const std::int64_t count = names.cardinality();
   if (count < 0 || count > kRowFilesMax) return nullptr;
   const Lock lock(mutex_);
-  // Every run asks whether the files may be opened. Once there are rows, they stay: stages of one
-  // node share them.
+  // Every run checks whether it may open the files. The first one that may opens the rows, and all
+  // stages of the node share them.
   if (rows_) {
     all_paths(context);
     return rows_;
@@ -190,7 +189,7 @@ std::shared_ptr<const RowStore> FileReaderNode::rows(const StageContext& context
   try {
     rows_ = open_rows(all_paths(context));
   } catch (const Error&) {
-    // Reading in order meets the same error where it belongs.
+    // Reading in order throws the same error at the right element.
     return nullptr;
   }
   return rows_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ops that read files share: tf_record, text_line, fixed_length_record, csv.
+// The common base of the ops that read files: tf_record, text_line, fixed_length_record, csv.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,21 @@
 
 namespace cohort::data {
 
-// Where the names of files come from: a dataset, or a list in the op itself, which auto-sharding by
-// file does not divide.
+// The source of file names: a dataset, or a list in the op itself, which auto-sharding by file
+// cannot shard.
 struct FileNames {
   NodePtr dataset;                // of scalar strings
-  std::vector<std::string> list;  // where `dataset` is null
+  std::vector<std::string> list;  // if `dataset` is null
 
-  // invalid_argument unless the elements are scalar strings, as far as their spec says.
+  // invalid_argument if the spec of `names` is known and is not a scalar string.
   static FileNames of(const Dataset& names, std::string_view op);
-  // One after the other, whatever their shape.
+  // All names, in row-major order, for a tensor of any shape.
   static FileNames of(const StringTensor& names);
   static FileNames from(std::vector<NodePtr> inputs, AttributeReader& attributes,
                         std::string_view op);
 };
 
-// How a run reads its files: by number where it can. Part of a saved position: never renumber.
+// How a run reads its files; by number if possible. Part of a saved position: never renumber.
 enum class FileReading : std::uint8_t { in_order = 0, by_number = 1 };
 
 FileOptions file_options_from(AttributeReader& attributes);
@@ -43,13 +43,13 @@ class ValueBatch {
   virtual ~ValueBatch() = default;
   // Begins the next batch, of at most `count_max` values.
   virtual void begin(std::int64_t count_max) = 0;
-  // What it throws is the end of this batch: begin() follows.
+  // If it throws, the batch is discarded, and the next call is begin().
   virtual void add(std::string_view value) = 0;
   virtual Fields take() = 0;
 };
 
-// Reads the files of its input one after the other, or num_parallel_reads of them in turn. A file
-// that cannot be opened or read on is one error, and the next file follows. Thread-safe.
+// Reads the files of its input one after the other, or num_parallel_reads of them interleaved. If a
+// file cannot be opened or read further, yields one error, then the next file. Thread-safe.
 class FileReaderNode : public Node {
  public:
   FileReaderNode(std::string_view op, FileNames names, FileOptions options);
@@ -58,27 +58,27 @@ class FileReaderNode : public Node {
   Attributes attributes() const override;
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override;
 
-  // One of its files, opened at its front.
+  // Opens a file at its beginning.
   virtual std::unique_ptr<FileScanner> open(const std::string& path) const = 0;
-  // What a scanner's value becomes. What it throws takes the value's place alone.
+  // Converts a scanner's value to an element. If it throws, the error replaces only this element.
   virtual void make_element(std::string_view value, Fields& fields) const;
-  // What makes the same elements as make_element(), as rows of a batch; null where they are the
-  // values themselves.
+  // Collects the same elements as make_element() in a batch; null if the elements are the values
+  // themselves.
   virtual std::unique_ptr<ValueBatch> start_batch() const { return nullptr; }
 
-  // What a saved position begins with. failed_precondition naming a file where the position is that
-  // of a run that read them otherwise, as one is from before there were indexes.
+  // A saved position begins with `reading`. check_reading() throws failed_precondition, naming a
+  // file, if the saved run read the files in another way, for example before they had indexes.
   static void write_reading(ByteWriter& writer, FileReading reading);
   void check_reading(ByteReader& reader, FileReading reading, const StageContext& context) const;
 
  protected:
   ElementSpec make_spec() const override;
-  // The elements of these files by number; null where they must be read in order.
+  // Random access to the elements of these files; null if they must be read in order.
   virtual std::shared_ptr<const RowStore> open_rows(const std::vector<std::string>& paths) const;
 
   const FileOptions& file_options() const { return options_; }
   FileNames names() const { return {inputs().empty() ? nullptr : inputs()[0], list_}; }
-  // What with_inputs() makes its copy from.
+  // The names for the copy that with_inputs() makes.
   FileNames names_in(std::vector<NodePtr> inputs) const;
 
  private:

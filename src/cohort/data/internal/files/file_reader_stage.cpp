@@ -11,7 +11,7 @@
 namespace cohort::data {
 namespace {
 
-// Room made ahead for a batch, whatever size was asked for.
+// At most so many elements are preallocated for a batch, even if it is larger.
 constexpr std::int64_t kFirstElementsMax = 4096;
 
 }  // namespace
@@ -107,7 +107,7 @@ std::int64_t FileReaderStage::skip(std::int64_t count) {
     try {
       if (!next_value(value)) break;
     } catch (const std::exception&) {
-      // An error is one element.
+      // An error counts as one element.
     }
   }
   return skipped;

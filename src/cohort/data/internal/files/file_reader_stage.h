@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A running reader of files.
+// The stage of the ops that read files in order.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace cohort::data {
 // Used from one thread at a time.
 class FileReaderStage final : public Stage {
  public:
-  // As many files open at a time as `open_files`, one element of each in turn.
+  // Interleaves up to `open_files` open files, one element of each in turn.
   FileReaderStage(const FileReaderNode& node, StageContext context, std::unique_ptr<Stage> names,
                   std::size_t open_files);
 
@@ -26,21 +26,20 @@ class FileReaderStage final : public Stage {
   void restore(ByteReader& reader) override;
 
  private:
-  // One of the files that are read in turn.
+  // One of the interleaved files.
   struct Slot {
     bool is_taken = false;
     std::string path;
-    std::uint64_t resume_at = 0;           // where it is opened at
+    std::uint64_t resume_at = 0;           // the offset at which reading begins
     std::unique_ptr<FileScanner> scanner;  // null until the slot's turn comes
   };
 
   bool next_value(std::string_view& value);
-  // Calls make(), which turns the last value into something, and says where that value lies if it
-  // cannot be.
+  // Calls make(), which converts the last value, and adds the value's position to an error.
   template <class Make>
   void make_of_value(Make make) const;
-  // Gives `count` values to add(), fewer at the end; returns how many. An error in one of them is
-  // thrown in their place.
+  // Calls add() for `count` values, fewer at the end; returns how many. If one of them is an error,
+  // it is thrown after all of them are consumed, or at once after stop_at_errors().
   template <class Add>
   std::int64_t draw(std::int64_t count, Add add);
   std::int64_t next_strings(std::int64_t count, Fields& batch);
@@ -56,9 +55,9 @@ class FileReaderStage final : public Stage {
   std::vector<Slot> slots_;
   std::size_t taken_count_ = 0;
   std::size_t turn_ = 0;
-  std::size_t last_turn_ = 0;           // whose value was handed on
-  std::size_t batch_bytes_ = 0;         // of the last batch: what the next will take
-  std::unique_ptr<ValueBatch> values_;  // null where a batch is of strings
+  std::size_t last_turn_ = 0;           // the slot of the last value
+  std::size_t batch_bytes_ = 0;         // room to reserve for the next batch of strings
+  std::unique_ptr<ValueBatch> values_;  // null if elements are the values themselves
 };
 
 }  // namespace cohort::data

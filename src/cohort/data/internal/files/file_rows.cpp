@@ -10,7 +10,7 @@
 namespace cohort::data {
 namespace {
 
-// Neighbours are read at once.
+// Consecutive rows of at most so many bytes are read at once.
 constexpr std::uint64_t kReadBytesMax = 256 << 10;
 constexpr std::size_t kOpenFilesMax = 64;
 

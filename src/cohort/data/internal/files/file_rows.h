@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte strings of files by number: only those that are wanted are read.
+// Random access to byte strings in files; reads only the requested ones.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,15 @@
 
 namespace cohort::data {
 
-// Where the rows of one file lie: `count` of `row_bytes` behind `first`, or as `offsets` say.
+// The layout of one file: `count` rows of `row_bytes` each from offset `first` on, or rows that
+// begin at `offsets`.
 struct RowFile {
   std::string path;
   std::uint64_t file_bytes = 0;
   std::uint64_t first = 0;
   std::uint64_t row_bytes = 0;
   std::uint64_t count = 0;
-  std::vector<std::uint64_t> offsets = {};  // of each row, when not empty
+  std::vector<std::uint64_t> offsets = {};  // of each row; empty: rows of row_bytes
 
   std::uint64_t begin(std::uint64_t row) const {
     return offsets.empty() ? first + row * row_bytes : offsets[row];
@@ -43,19 +44,19 @@ class FileRows : public RowStore {
   void gather(std::span<const std::int64_t> rows, Fields& batch) const final;
 
  protected:
-  // What of a row's bytes is its value; data_loss where they are bad.
+  // The part of a row's bytes that is its value; data_loss if they are damaged.
   virtual std::string_view decode(std::string_view bytes, std::uint64_t offset,
                                   const std::string& path) const = 0;
   const std::string& op() const { return op_; }
 
  private:
-  struct Run;  // rows that lie one behind the other in a file
+  struct Run;  // consecutive rows of a file
   Run run_at(std::span<const std::int64_t> rows) const;
   void read(const Run& run, std::string& bytes) const;
   std::shared_ptr<const FileDescriptor> open(std::size_t file) const;
 
   std::vector<RowFile> files_;
-  std::vector<std::int64_t> starts_;  // of each file's rows; the last entry is the size
+  std::vector<std::int64_t> starts_;  // number of each file's first row; last, the total
   std::string op_;
   mutable Mutex mutex_;
   mutable std::map<std::size_t, std::shared_ptr<const FileDescriptor>> open_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a file is cut into: records, lines, chunks, rows.
+// Splits a file into records, lines, chunks or CSV rows.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@ namespace cohort::data {
 class FileScanner {
  public:
   virtual ~FileScanner() = default;
-  // The next value, valid until the next call; false at the end. What it throws is the end of this
-  // file as well.
+  // The next value, valid until the next call; false at the end. If it throws, the rest of the file
+  // is not read.
   virtual bool next(std::string_view& value) = 0;
-  // Of the next value in the unpacked file; taking it up again.
+  // The offset of the next value in the uncompressed file; seek() continues there.
   virtual std::uint64_t offset() const = 0;
   virtual void seek(std::uint64_t offset) = 0;
 };

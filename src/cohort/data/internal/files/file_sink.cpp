@@ -50,12 +50,13 @@ class PlainSink final : public FileSink {
 
   void close() override {
     flush();
-    // Some file systems say only here that the disk is full.
+    // Some file systems report a full disk only here.
     if (::close(std::exchange(file_, -1)) != 0) fail("to close");
   }
 
  private:
-  // How much of what was to be written is there is not known any more: nothing may come behind it.
+  // After a failed write it is unknown how many bytes are in the file, so nothing more may be
+  // written.
   void check() const {
     COHORT_CHECK(!has_failed_, ErrorCode::failed_precondition, "[data.", op_,
                  "] expected a file that was written so far, got '", path_,
@@ -128,7 +129,7 @@ class DeflateSink final : public FileSink {
     do {
       zlib_.next_out = reinterpret_cast<Bytef*>(packed_.data());
       zlib_.avail_out = static_cast<uInt>(packed_.size());
-      // It cannot fail: the stream is in order, and there is room.
+      // It cannot fail: the stream is valid and the output buffer is not full.
       COHORT_ASSERT(::deflate(&zlib_, mode) != Z_STREAM_ERROR);
       file_.write({packed_.data(), packed_.size() - zlib_.avail_out});
     } while (zlib_.avail_out == 0);

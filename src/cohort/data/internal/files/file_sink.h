@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing a file from front to back, packed or not.
+// Writes a file sequentially, compressed or not.
 #pragma once
 
 #include <memory>
@@ -10,14 +10,14 @@
 
 namespace cohort::data {
 
-// Used from one thread at a time. Every call names the file where it fails.
+// Used from one thread at a time. Every error names the file.
 class FileSink {
  public:
   virtual ~FileSink() = default;
   virtual void write(std::string_view bytes) = 0;
-  // What was written so far can be read by others, also unpacked.
+  // Makes the bytes written so far readable by others, also if compressed.
   virtual void flush() = 0;
-  // The end of the file; nothing may be written after it.
+  // Completes the file; nothing may be written after it.
   virtual void close() = 0;
 };
 

@@ -48,7 +48,7 @@ namespace {
   const ErrorCode kind = code == ENOENT || code == ENOTDIR ? ErrorCode::not_found
                          : code == EACCES                  ? ErrorCode::permission_denied
                                           : code_of_errno(code, ErrorCode::failed_precondition);
-  const bool is_limit = kind == ErrorCode::resource_exhausted;  // its text says what helps
+  const bool is_limit = kind == ErrorCode::resource_exhausted;  // text_of_errno() names the remedy
   internal::throw_error(
       kind, "[data.", op, "] expected to read file '", path, "', got: ", text_of_errno(code),
       is_limit ? "" : "; correct the path, or make the file readable on this host");
@@ -96,7 +96,7 @@ class InflateStream final : public FileStream {
   InflateStream(FileDescriptor file, Compression compression)
       : file_(std::move(file)), compression_(compression) {
     packed_.resize(std::min<std::size_t>(kPackedBytes, std::max<std::uint64_t>(1, file_.size())));
-    // 16 asks for gzip's header and trailer instead of zlib's.
+    // Adding 16 selects gzip's header and trailer instead of zlib's.
     const int window_bits = MAX_WBITS + (compression == Compression::gzip ? 16 : 0);
     COHORT_CHECK(::inflateInit2(&zlib_, window_bits) == Z_OK, ErrorCode::resource_exhausted,
                  "[data.", file_.op(), "] expected memory for unpacking '", file_.path(),
@@ -148,7 +148,7 @@ class InflateStream final : public FileStream {
   }
 
   void inflate_some() {
-    // Several gzip files one behind the other are one.
+    // A concatenation of gzip files is a valid gzip file.
     if (is_between_streams_ && packed_offset_ > zlib_.avail_in) {
       if (compression_ == Compression::zlib) fail("bytes follow the end of the stream");
       ::inflateReset(&zlib_);
@@ -159,7 +159,7 @@ class InflateStream final : public FileStream {
     if (result == Z_STREAM_END) {
       is_between_streams_ = true;
     } else if (result != Z_OK && result != Z_BUF_ERROR && zlib_.avail_out == room) {
-      // Where it gave something first, the next call says the same.
+      // If inflate() produced output first, the next call returns the error again.
       fail(zlib_.msg != nullptr ? zlib_.msg : "it cannot be unpacked");
     }
   }
@@ -176,7 +176,7 @@ class InflateStream final : public FileStream {
   Compression compression_;
   z_stream zlib_{};
   std::vector<char> packed_;
-  std::uint64_t packed_offset_ = 0;  // behind what is in packed_
+  std::uint64_t packed_offset_ = 0;  // the file offset after the bytes in packed_
   std::uint64_t offset_ = 0;
   bool is_between_streams_ = true;
 };
@@ -184,7 +184,7 @@ class InflateStream final : public FileStream {
 }  // namespace
 
 FileDescriptor FileDescriptor::open(const std::string& path, std::string_view op) {
-  // O_NONBLOCK: opening a pipe must not wait for a writer.
+  // O_NONBLOCK, so that opening a pipe does not wait for a writer.
   const int value = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (value < 0) fail_to_read(path, op, errno);
   FileDescriptor file(value, path, op);
@@ -212,7 +212,7 @@ std::size_t FileDescriptor::read_at(std::uint64_t offset, std::span<char> buffer
     if (got == 0) break;
     done += static_cast<std::size_t>(got);
   }
-  // It would look like the end of a file that is complete.
+  // Otherwise the file would seem to end here.
   COHORT_CHECK(done == buffer.size() || offset + done >= size_, ErrorCode::data_loss, "[data.", op_,
                "] expected ", size_, " bytes in file '", path_, "', as when it was opened, got ",
                offset + done, ": the file was shortened while it was read; to replace a file that ",

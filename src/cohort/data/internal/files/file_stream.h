@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of a file from front to back, unpacked. Free of LibTorch.
+// Reads a file sequentially and decompresses it. Does not use LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@
 
 namespace cohort::data {
 
-// A descriptor that closes itself. Used only from its owner.
+// Owns a file descriptor and closes it. Used only from its owner.
 class FileDescriptor {
  public:
-  // not_found, permission_denied, …; invalid_argument where it is not a regular file. `op` is for
+  // not_found, permission_denied, …; invalid_argument if it is not a regular file. `op` is for
   // messages.
   static FileDescriptor open(const std::string& path, std::string_view op);
   ~FileDescriptor();
@@ -32,8 +32,8 @@ class FileDescriptor {
   std::uint64_t size() const { return size_; }  // when it was opened
   const std::string& path() const { return path_; }
   const std::string& op() const { return op_; }
-  // Up to buffer.size() bytes at `offset`; fewer only at the end. data_loss where the disk fails,
-  // and where the end has come closer since the file was opened.
+  // Reads up to buffer.size() bytes at `offset`, fewer only at the end. data_loss if the disk fails
+  // or the file was shortened since it was opened.
   std::size_t read_at(std::uint64_t offset, std::span<char> buffer) const;
 
  private:
@@ -49,19 +49,19 @@ class FileDescriptor {
 class FileStream {
  public:
   virtual ~FileStream() = default;
-  // Up to buffer.size() bytes; how many, 0 only at the end. data_loss, naming the byte of the file,
-  // where it cannot be unpacked.
+  // Reads up to buffer.size() bytes and returns how many, 0 only at the end. data_loss, naming the
+  // file's byte, if it cannot be decompressed.
   virtual std::size_t read(std::span<char> buffer) = 0;
-  // Goes on at this byte of the unpacked file; at or behind its end, the next read is the end.
+  // Continues at this byte of the uncompressed file; at or after its end, read() returns 0.
   virtual void seek(std::uint64_t offset) = 0;
-  // Of the unpacked file, where that is known without reading it.
+  // The size of the uncompressed file; nullopt if unknown without reading it.
   virtual std::optional<std::uint64_t> size() const = 0;
 };
 
-// Names path and op in every error.
+// Every error names path and op.
 std::unique_ptr<FileStream> open_stream(const std::string& path, Compression compression,
                                         std::string_view op);
-// Bytes that are in memory, for tests.
+// A stream of bytes in memory, for tests.
 std::unique_ptr<FileStream> memory_stream(std::string_view bytes);
 
 }  // namespace cohort::data

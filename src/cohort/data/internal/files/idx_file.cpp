@@ -109,7 +109,8 @@ IdxFile IdxFile::open(const std::string& path) {
   return file;
 }
 
-// Not mapped: where a mapped file is shortened, the next access to it ends the process.
+// Reads the file instead of mapping it: if a mapped file is shortened, the next access kills the
+// process (SIGBUS).
 Column IdxFile::column() const {
   const std::size_t size = content->size() - header_bytes;
   const std::shared_ptr<char[]> values(new char[size]);

@@ -11,16 +11,16 @@
 
 namespace cohort::data {
 
-// What the header says, checked against the file's length. A value type.
+// The header of an open IDX file, checked against the file's length. A value type.
 struct IdxFile {
   std::string path;
   TensorSpec all;  // static, at least one dimension
   std::size_t header_bytes = 0;
   std::shared_ptr<const FileDescriptor> content;
 
-  // not_found, or data_loss naming file, expected and got.
+  // not_found; data_loss, naming the file, if the header is wrong.
   static IdxFile open(const std::string& path);
-  // The rows, read into memory. data_loss where the file was shortened since it was opened.
+  // Reads the rows into memory. data_loss if the file was shortened since it was opened.
   Column column() const;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lines of a text file.
+// Splits a text file into lines.
 #pragma once
 
 #include "cohort/data/internal/files/byte_window.h"
@@ -7,7 +7,8 @@
 
 namespace cohort::data {
 
-// Lines end in "\n" or "\r\n"; the last may end with the file. Used from one thread at a time.
+// Lines end in "\n" or "\r\n"; the last line may end at the end of the file. Used from one thread
+// at a time.
 class LineScanner final : public FileScanner {
  public:
   explicit LineScanner(ByteWindow window) : window_(std::move(window)) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a cache in memory keeps of its first complete pass.
+// Keeps the first complete pass of a cache in memory.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace cohort::data {
 // The items of a pass, rows or elements. Immutable.
 template <class T>
 struct CachedPass {
-  std::uint64_t id = 0;  // tells passes of one cache apart
+  std::uint64_t id = 0;  // distinguishes passes of one cache
   std::vector<T> items;
 };
 
@@ -23,12 +23,12 @@ class MemoryCache {
  public:
   using Pass = std::shared_ptr<const CachedPass<T>>;
 
-  // nullptr until a pass was complete.
+  // nullptr before the first complete pass.
   Pass pass() const {
     const Lock lock(mutex_);
     return pass_;
   }
-  // The first one stays.
+  // Keeps `pass` if it is the first one.
   void offer(const Pass& pass) {
     const Lock lock(mutex_);
     if (!pass_) pass_ = pass;

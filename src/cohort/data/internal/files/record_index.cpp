@@ -48,7 +48,7 @@ void save_record_index(const RecordIndex& index, const std::string& path) {
   bytes += bytes_of(index.offsets.data(), count * sizeof(std::uint64_t));
   const std::uint32_t checksum = masked(crc32c(bytes));
   bytes += bytes_of(&checksum, sizeof(checksum));
-  // Readers see the old index or the new one.
+  // Writes another file and renames it, so that readers see the old index or the new one.
   const std::string unfinished = path + ".new";
   const std::unique_ptr<FileSink> file = create_file(unfinished, Compression::none, kOp);
   file->write(bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the records of a file begin (docs/formats/record.md).
+// The index of a record file: the offsets of its records (docs/formats/record.md).
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ struct RecordIndex {
   std::vector<std::uint64_t> offsets;  // ascending
 };
 
-// By walking over the headers; data_loss where they do not fit together.
+// Reads the headers of all records; data_loss if one is damaged.
 RecordIndex scan_record_index(const std::string& path);
 std::string index_path(const std::string& path);
 void save_record_index(const RecordIndex& index, const std::string& path);
-// nullopt where there is no index for the file as it is; data_loss for a damaged one.
+// nullopt if there is no index, or it is for a file of another size; data_loss if it is damaged.
 std::optional<RecordIndex> load_record_index(const std::string& path, std::uint64_t file_bytes);
 
 }  // namespace cohort::data

@@ -14,10 +14,10 @@ namespace cohort::data {
 inline constexpr std::size_t kRecordHeaderBytes = 12;  // length, its checksum
 inline constexpr std::size_t kRecordFooterBytes = 4;   // the data's checksum
 
-// Of the data behind a record's header. False: the header's checksum does not fit.
+// Reads the length of a record's data from its header. False if the header's checksum is wrong.
 bool decode_record_header(std::string_view header, std::uint64_t& length);
 void encode_record_header(std::uint64_t length, char* header);
-// `data` with the checksum behind it.
+// Whether the checksum after the data is right.
 bool is_intact(std::string_view data_and_footer);
 void encode_record_footer(std::string_view data, char* footer);
 
@@ -25,14 +25,15 @@ void encode_record_footer(std::string_view data, char* footer);
 [[noreturn]] void fail_at_record(std::string_view kind, std::uint64_t offset,
                                  const std::string& path, std::string_view op);
 
-// A failed call leaves the position where it was. Used from one thread at a time.
+// A call that throws does not move the position. Used from one thread at a time.
 class RecordScanner final : public FileScanner {
  public:
   RecordScanner(ByteWindow window, std::string path, std::string_view op)
       : window_(std::move(window)), path_(std::move(path)), op_(op) {}
 
   bool next(std::string_view& record) override;
-  // Passes over records by their headers; how many there were.
+  // Skips records, reading only their headers. Returns how many, fewer than `count` only at the
+  // end.
   std::size_t skip(std::size_t count);
   std::uint64_t offset() const override { return window_.offset(); }
   void seek(std::uint64_t offset) override { window_.seek(offset); }

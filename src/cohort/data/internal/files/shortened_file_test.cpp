@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that gets shorter while it is read: every reader said that it ended there, or the process
-// died of SIGBUS.
+// Files that are shortened while they are read. Once every reader took it for the end of the file,
+// or the process was killed by SIGBUS.
 #include <gmock/gmock.h>
 
 #include "cohort/data/internal/dataset_op_suite.h"
@@ -13,7 +13,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Each value has ten bytes in its file, so that any number of whole values may be left.
+// Each value has ten bytes in its file, so that the shortened file holds whole values.
 constexpr std::size_t kValues = 20'000;
 constexpr std::size_t kValueBytes = 10;
 constexpr FileOptions kSmallBuffer{.buffer_bytes = 4 << 10};
@@ -49,7 +49,7 @@ TEST_P(ShortenedFile, IsAnErrorThatNamesIt) {
   EXPECT_THAT(error.message(), AllOf(HasSubstr("'" + path() + "'"), HasSubstr("shortened")));
 }
 
-// Read in order, and by number.
+// Readers in order and by number.
 const ReaderCase kReaders[] = {
     {"Lines",
      [](const ScratchDirectory& directory, const std::string&) {
@@ -92,7 +92,7 @@ const ReaderCase kReaders[] = {
 INSTANTIATE_TEST_SUITE_P(Readers, ShortenedFile, ::testing::ValuesIn(kReaders),
                          [](const auto& reader) { return reader.param.name; });
 
-// Packed, what is left may end where a stream does.
+// A shortened compressed file may end at the end of one of its streams.
 TEST_F(ShortenedFile, OfPackedLinesIsAnErrorToo) {
   const std::string part = bytes_of_file(directory_.write("part", lines(), Compression::gzip));
   std::string bytes;
@@ -109,7 +109,7 @@ TEST_F(ShortenedFile, OfPackedLinesIsAnErrorToo) {
   EXPECT_THAT(error.message(), AllOf(HasSubstr("'" + path() + "'"), HasSubstr("shortened")));
 }
 
-// IDX files were mapped: an access behind the new end was SIGBUS.
+// IDX files were once mapped, so that an access after the new end was SIGBUS.
 class ShortenedIdx : public ::testing::Test {
  protected:
   std::string write_images() const {

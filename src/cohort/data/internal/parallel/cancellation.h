@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the stages of a running pipeline hear that nobody wants its elements any more.
+// Tells the stages of a running pipeline that it was cancelled.
 #pragma once
 
 #include <stop_token>
 
 namespace cohort::data {
 
-// A pipeline has one, and each stage that owns threads makes another one for what lies before it,
-// which it cancels when it is destroyed: its threads then leave whatever they are filling. A
-// cancelled one cancels those made below it (tf's CancellationManager). Thread-safe.
+// A pipeline has one, and each stage that owns threads has a child of it for its input. The stage
+// cancels the child when it is destroyed, so that its threads stop. Cancelling a parent cancels its
+// children (tf's CancellationManager). Thread-safe.
 class Cancellation {
  public:
   explicit Cancellation(const std::stop_token& parent) : from_parent_(parent, Forward{source_}) {}
@@ -17,7 +17,7 @@ class Cancellation {
 
   bool is_cancelled() const noexcept { return source_.stop_requested(); }
   void cancel() noexcept { source_.request_stop(); }
-  // For those below, and for std::stop_callback, which wakes who waits.
+  // For children, and for std::stop_callback to wake waiting threads.
   std::stop_token token() const noexcept { return source_.get_token(); }
 
  private:

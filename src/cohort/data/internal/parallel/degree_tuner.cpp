@@ -6,12 +6,12 @@
 namespace cohort::data {
 namespace {
 
-// A window is long enough to tell rates apart, in results and in time.
+// The minimum length of a window, in results and in time, so that rates can be compared.
 constexpr std::size_t kWindowResults = 8;
 constexpr std::chrono::milliseconds kWindowTime(5);
-// Less is noise.
+// A smaller gain is treated as noise.
 constexpr double kGain = 1.05;
-// Whether the load has changed since.
+// After so many windows it searches again, since the load may have changed.
 constexpr std::size_t kSettledWindows = 100;
 
 }  // namespace
@@ -25,7 +25,7 @@ void DegreeTuner::note_result(TimePoint now, bool had_to_wait) {
   if (had_to_wait) ++waits_;
   const Duration time = now - window_begin_;
   if (results_ < kWindowResults || time < kWindowTime) return;
-  // Where few results are waited for, it is not the calls that limit the rate.
+  // If the consumer rarely waits, the calls do not limit the rate.
   const bool calls_limit = 4 * waits_ >= results_;
   const double rate = static_cast<double>(results_) / std::chrono::duration<double>(time).count();
   window_begin_ = now;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many calls at a time give the most results (kAutotune).
+// Finds the number of parallel calls with the highest rate of results (kAutotune).
 #pragma once
 
 #include <cstddef>
@@ -8,14 +8,14 @@
 
 namespace cohort::data {
 
-// Starts with one call and adds some for as long as the rate of results rises; falls back to the
-// best degree and looks again after a while. Used only under its owner's lock.
+// Starts with one call and adds calls as long as the rate of results rises. Then it returns to the
+// best number, and searches again after a while. Used only under its owner's lock.
 class DegreeTuner {
  public:
   explicit DegreeTuner(std::size_t degree_max) : degree_max_(degree_max) {}
 
   std::size_t degree() const { return degree_; }
-  // A result was handed on; whoever took it had to wait for it or not.
+  // Call after each result; `had_to_wait` tells whether the consumer had to wait for it.
   void note_result(TimePoint now, bool had_to_wait);
 
  private:

@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::microseconds;
 
-// Feeds results as a machine would yield them at each degree.
+// Simulates a machine: feeds the tuner results at the rate of its current degree.
 struct Machine {
   DegreeTuner tuner;
   TimePoint now = TimePoint(std::chrono::hours(1));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a buffer between threads holds: an element, or the error in its place.
+// An element, or the error that replaces it, in a buffer between threads.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@ struct Item {
   Fields fields;
   std::exception_ptr error = nullptr;
 
-  // Memory of the element's values.
+  // Memory size of the element's values.
   std::size_t byte_count() const;
-  // Hands the element on, or throws its error.
+  // Returns the element, or throws the error.
   Fields take() &&;
 };
 

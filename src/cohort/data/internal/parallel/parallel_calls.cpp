@@ -15,11 +15,11 @@
 namespace cohort::data {
 namespace {
 
-// Whatever the degree, no more results than this wait to be taken (but always one).
+// At most so many bytes of results are buffered, for any degree (but always one result).
 constexpr std::size_t kBytesMax = 256 << 20;
 
-// Owns its threads: one of them at a time reads the input, and each calls the function for what it
-// read. Used from one thread at a time.
+// Owns its threads. One of them at a time reads the input; each calls the function for the element
+// that it read. Used from one thread at a time.
 class ParallelCalls final : public Stage {
  public:
   ParallelCalls(const Node& node, std::shared_ptr<Cancellation> cancellation,
@@ -62,8 +62,8 @@ class ParallelCalls final : public Stage {
     return true;
   }
 
-  // Ends the calls that run: their results are saved with the input's position. The threads start
-  // again at the next next().
+  // Waits for the running calls and saves their results and the input's position. The next call of
+  // next() starts the threads again.
   void save(ByteWriter& writer) const override {
     stop();
     const Lock lock(mutex_);
@@ -104,7 +104,7 @@ class ParallelCalls final : public Stage {
                : static_cast<std::size_t>(std::min(options_.calls, kThreadsMax));
   }
 
-  // Threads beyond the first begin where the tuner asks for them.
+  // Starts further threads when the tuner raises the degree.
   void start_missing_threads() COHORT_REQUIRES(mutex_) {
     must_stop_ = false;
     while (!is_at_end_ && threads_.size() < degree()) threads_.emplace_back([this] { work(); });
@@ -113,7 +113,7 @@ class ParallelCalls final : public Stage {
   bool is_cancelled() const { return input_cancellation_->is_cancelled(); }
 
   void wake_all() const {
-    { const Lock lock(mutex_); }  // whoever looked before the cancellation waits by now
+    { const Lock lock(mutex_); }  // every thread that checked before the cancellation waits now
     room_.notify_all();
     done_.notify_all();
   }
@@ -160,7 +160,7 @@ class ParallelCalls final : public Stage {
            (calls_.empty() || (calls_.size() < 2 * degree() && bytes_ < kBytesMax));
   }
 
-  // The turn to read the input, or false where this thread is not needed any more.
+  // Waits until this thread may read the input; false if it must end.
   bool wait_for_turn() {
     const Lock lock(mutex_);
     room_.wait(mutex_, Deadline(), [this]() COHORT_REQUIRES(mutex_) {
@@ -172,7 +172,7 @@ class ParallelCalls final : public Stage {
     return true;
   }
 
-  // Gives the turn on; nullptr at the end.
+  // Reads an element and lets another thread read; nullptr at the end.
   std::shared_ptr<Call> read() {
     auto call = std::make_shared<Call>();
     bool has_element = true;
@@ -217,7 +217,7 @@ class ParallelCalls final : public Stage {
   }
 
   const std::shared_ptr<Cancellation> input_cancellation_;
-  std::unique_ptr<Stage> input_;  // of the thread whose turn it is
+  std::unique_ptr<Stage> input_;  // used by the thread that may read
   ElementFunction function_;
   ParallelCallsOptions options_;
   mutable Mutex mutex_;
@@ -232,7 +232,7 @@ class ParallelCalls final : public Stage {
   mutable bool must_stop_ COHORT_GUARDED_BY(mutex_) = false;
   DegreeTuner tuner_ COHORT_GUARDED_BY(mutex_);
   mutable std::vector<std::thread> threads_;
-  std::stop_callback<std::function<void()>> wake_;  // uses what is above
+  std::stop_callback<std::function<void()>> wake_;  // must be last: it uses the members above
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stage that applies a function to several of its input's elements at a time.
+// A stage that applies a function to several elements of its input in parallel.
 #pragma once
 
 #include <cstdint>
@@ -11,27 +11,27 @@
 
 namespace cohort::data {
 
-// Turns the input's element number `index` into the result, in place. Called from several threads
-// at once; what it throws takes the element's place.
+// Replaces the input's element number `index` by the result, in place. Called concurrently from
+// several threads. If it throws, the error replaces the element.
 using ElementFunction =
     std::function<void(Fields& fields, std::uint64_t index, std::uint64_t stage_seed)>;
 
 struct ParallelCallsOptions {
   std::int64_t calls = kAutotune;  // or > 0
   bool is_deterministic = true;    // results in the input's order
-  std::uint64_t seed = 0;          // handed to the function; saved with the position
+  std::uint64_t seed = 0;          // passed to the function; saved with the position
 };
 
-// Threads of a stage, whatever number a graph asks for.
+// The maximum number of threads of a stage, even if a graph requests more.
 inline constexpr std::int64_t kThreadsMax = 256;
 
-// How many threads kAutotune may come to.
+// The maximum number of threads with kAutotune.
 std::size_t parallel_calls_max(const DatasetOptions& options);
 
-// invalid_argument for calls that are no degree, naming `op`.
+// invalid_argument, naming `op`, if `calls` is not a valid num_parallel_calls.
 void check_parallel_calls(std::int64_t calls, std::string_view op);
 
-// `cancellation` is that of the input, which the stage cancels at its end.
+// `cancellation` is the input's; the stage cancels it when it is destroyed.
 std::unique_ptr<Stage> start_parallel_calls(const Node& node,
                                             std::shared_ptr<Cancellation> cancellation,
                                             std::unique_ptr<Stage> input, ElementFunction function,

@@ -59,7 +59,7 @@ struct Meeting {
   Condition changed;
   int present COHORT_GUARDED_BY(mutex) = 0;
 
-  // Whether `count` calls were in here at the same time.
+  // Whether `count` calls were in this function at the same time.
   bool wait_for(int count) {
     const Lock lock(mutex);
     ++present;
@@ -89,7 +89,7 @@ TEST(ParallelMap, MayGiveUpTheOrderAndLosesNothing) {
   EXPECT_EQ(values, evens(2'000));
 }
 
-// The first call is kept waiting until the second result was taken.
+// The first call waits until the second result was taken.
 TEST(ParallelMap, HandsOnWhatIsReadyWhereTheOrderIsFree) {
   const auto is_taken = std::make_shared<Meeting>();
   Iterator iterator = rows(2)
@@ -165,7 +165,7 @@ TEST(ParallelMap, StopsWhenItsIteratorGoes) {
   EXPECT_EQ(calls->load(), made);
 }
 
-// A pool's size may come from a peer.
+// A peer may have set the size of the pool.
 TEST(ParallelMap, HasNoMoreThreadsThanItsBoundWhateverAPoolHas) {
   DatasetOptions options;
   options.private_threadpool_size = std::int64_t{1} << 40;

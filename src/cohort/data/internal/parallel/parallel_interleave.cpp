@@ -17,32 +17,32 @@
 namespace cohort::data {
 namespace {
 
-// Read ahead in each dataset, and in all of them together (but always one element where it is
-// waited for).
+// Limits for reading ahead: in elements of each dataset, and in bytes of all datasets together (but
+// one element is always read if next() waits for it).
 constexpr std::int64_t kElementsMin = 16;
 constexpr std::int64_t kElementsMax = 1024;
 constexpr std::size_t kBytesMax = 256 << 20;
-// A thread hands over what it read after so many elements or so long.
+// A thread passes its elements on after so many elements or so much time.
 constexpr std::size_t kElementsAtOnce = 16;
 constexpr std::chrono::microseconds kTimeAtOnce(200);
 
-// A made dataset and what was read of it, or the error in its place.
+// A made dataset and the elements that were read from it, or the error that replaces it.
 struct Source {
   std::uint64_t index = 0;
   Fields element;
-  std::unique_ptr<OpenDataset> dataset;  // of the thread that is busy with it
+  std::unique_ptr<OpenDataset> dataset;  // used by the thread that is busy with it
   std::deque<Item> ready;
   bool is_busy = false;
-  bool is_ended = false;    // nothing comes behind what is ready
-  bool has_failed = false;  // it never opened: `ready` is the error, which uses up no turn
+  bool is_ended = false;    // no elements follow those in `ready`
+  bool has_failed = false;  // it could not be opened: `ready` is the error, which uses up no turn
 };
 
-// The order is that of Interleave: slots in turn, refilled with the datasets of `upcoming_`, which
-// come in the input's order. Owns its threads. Used from one thread at a time.
+// Yields the order of Interleave: slots in turn, refilled with the datasets of `upcoming_`, which
+// are in the input's order. Owns its threads. Used from one thread at a time.
 class ParallelInterleave final : public Stage {
  public:
-  // `context` has the cancellation of the input and of the made datasets, which this cancels at its
-  // end.
+  // `context` has the cancellation of the input and of the made datasets; the destructor cancels
+  // it.
   ParallelInterleave(const MadeDatasetsNode& node, const StageContext& context,
                      const InterleaveOrder& order, const InterleaveCalls& calls)
       : Stage(node),
@@ -170,7 +170,7 @@ class ParallelInterleave final : public Stage {
     return false;
   }
 
-  // Visits the slots in turn too, but passes over those that have nothing ready.
+  // Also visits the slots in turn, but skips those without a ready element.
   bool take_any(Item& item) COHORT_REQUIRES(mutex_) {
     while (true) {
       open_free_slots();
@@ -232,7 +232,7 @@ class ParallelInterleave final : public Stage {
   bool is_cancelled() const { return input_cancellation_->is_cancelled(); }
 
   void wake_all() const {
-    { const Lock lock(mutex_); }  // whoever looked before the cancellation waits by now
+    { const Lock lock(mutex_); }  // every thread that checked before the cancellation waits now
     room_.notify_all();
     made_.notify_all();
   }
@@ -257,7 +257,7 @@ class ParallelInterleave final : public Stage {
     return !is_reading_ && !is_input_at_end_ && upcoming_.size() < threads_max_;
   }
 
-  // The source that is needed next among those that nobody is busy with.
+  // Of the sources that no thread is busy with, the one whose elements are needed first.
   SourcePtr wanted_source() const COHORT_REQUIRES(mutex_) {
     for (std::size_t i = 0; i < slots_.size(); ++i) {
       const SourcePtr& slot = slots_[(position_ + i) % slots_.size()];
@@ -345,7 +345,8 @@ class ParallelInterleave final : public Stage {
     room_.notify_one();
   }
 
-  // False at the end of the dataset. An error ends the round.
+  // Reads some elements; false at the end of the dataset. Throws an error after the elements before
+  // it.
   static bool read_some(OpenDataset& dataset, std::vector<Item>& items) {
     const Deadline deadline = Deadline::after(kTimeAtOnce);
     do {
@@ -397,7 +398,7 @@ class ParallelInterleave final : public Stage {
   std::size_t threads_max_;
   std::size_t elements_max_;
   DatasetOpener opener_;
-  std::unique_ptr<Stage> input_;  // of the thread that reads it
+  std::unique_ptr<Stage> input_;  // used by the thread that reads it
   StageBook::Entry* entry_;
   mutable Mutex mutex_;
   mutable Condition room_;  // for the threads
@@ -405,14 +406,14 @@ class ParallelInterleave final : public Stage {
   Sources slots_ COHORT_GUARDED_BY(mutex_);
   Sources upcoming_ COHORT_GUARDED_BY(mutex_);
   std::uint64_t position_ COHORT_GUARDED_BY(mutex_) = 0;
-  std::int64_t taken_ COHORT_GUARDED_BY(mutex_) = 0;  // in this visit
+  std::int64_t taken_ COHORT_GUARDED_BY(mutex_) = 0;  // in this turn
   std::uint64_t next_index_ COHORT_GUARDED_BY(mutex_) = 0;
-  std::size_t bytes_ COHORT_GUARDED_BY(mutex_) = 0;  // of what is ready
+  std::size_t bytes_ COHORT_GUARDED_BY(mutex_) = 0;  // of all ready elements
   bool is_reading_ COHORT_GUARDED_BY(mutex_) = false;
   bool is_input_at_end_ COHORT_GUARDED_BY(mutex_) = false;
   mutable bool must_stop_ COHORT_GUARDED_BY(mutex_) = false;
   mutable std::vector<std::thread> threads_;
-  std::stop_callback<std::function<void()>> wake_;  // uses what is above
+  std::stop_callback<std::function<void()>> wake_;  // must be last: it uses the members above
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What take and skip keep of their position.
+// Reads the saved positions of take and skip.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace cohort::data {
 
-// How many elements are left to `what`, "take" or "skip". A data_loss error where it is negative.
+// The number of elements left to `what` ("take" or "skip"). data_loss if it is negative.
 inline std::int64_t read_left(ByteReader& reader, std::string_view what) {
   const std::int64_t left = reader.zigzag();
   if (left < 0) reader.fail("how many elements are left to " + std::string(what));

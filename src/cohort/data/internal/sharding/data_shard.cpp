@@ -20,8 +20,8 @@ bool is_one_of(const Node& node, const std::array<std::string_view, N>& ops) {
   return std::find(ops.begin(), ops.end(), node.op()) != ops.end();
 }
 
-// A graph that passes over elements without making them, and knows how many there are, or will when
-// its files are opened.
+// Whether a graph can skip elements without computing them and knows their number, at the latest
+// when its files are opened.
 bool is_seekable(const Node& node) {
   if (is_rows(node) || is_seekable_reader(node)) return true;
   return (node.op() == "shuffle" || is_element_wise(node)) &&
@@ -35,8 +35,8 @@ bool is_static(const Node& node) {
                                         [](const TensorSpec& field) { return field.is_static(); });
 }
 
-// A graph's end as the op `share` does it: its input, its attributes, and what stands between the
-// batch and its split.
+// The end of a graph in the form that the op `share` can replace: the input and attributes of
+// `share`, and the ops between the batch and its split.
 struct Sharing {
   NodePtr input;
   Attributes attributes;
@@ -71,7 +71,7 @@ std::optional<Sharing> batches_of(const NodePtr& body) {
   return sharing;
 }
 
-// Whether dealing out one pass of the batches is dealing out all passes.
+// Whether distributing each pass separately distributes the repeated batches in the same way.
 bool may_repeat(const Sharing& sharing, std::int64_t minibatches, std::int64_t num_shards) {
   const bool repeats = std::any_of(sharing.between.begin(), sharing.between.end(),
                                    [](const NodePtr& node) { return node->op() == "repeat"; });
@@ -85,21 +85,22 @@ NodePtr share_of(const Sharing& sharing, std::int64_t num_shards, std::int64_t i
   return make_node("share", {sharing.input}, attributes);
 }
 
-// nullptr: only the plain way gives the same elements, or it is as good.
+// The graph with `share` at its end. nullptr if only a plain shard() yields the same elements, or
+// if it is as fast.
 NodePtr by_index(const NodePtr& body, const DataShardOptions& options) {
   std::optional<Sharing> sharing = batches_of(body);
-  if (!sharing && is_rows(*body)) return nullptr;  // a shard of rows draws no others
+  if (!sharing && is_rows(*body)) return nullptr;  // shard() of rows computes no other elements
   if (!sharing) sharing = elements_of(body);
   if (!is_seekable(*sharing->input)) return nullptr;
   const std::int64_t parts = sharing->attributes.at("parts").integer();
   if (parts > 1 && !is_static(*sharing->input)) return nullptr;
   std::int64_t all = share_of(*sharing, 1, 0)->cardinality();
   if (all == kUnknownCardinality) {
-    // There will be a multiple of the parts.
+    // The number of mini-batches is a multiple of `parts`.
     if (parts % options.num_shards != 0) return nullptr;
     all = parts;
   }
-  // With fewer mini-batches than shards, the shard is what says so.
+  // If there are fewer mini-batches than shards, shard() reports the error.
   if (all >= 0 && all < options.num_shards) return nullptr;
   if (!may_repeat(*sharing, all, options.num_shards)) return nullptr;
   const Tail tail{.nodes = sharing->between, .body = nullptr};
@@ -137,7 +138,7 @@ DataShards shard_data(const NodePtr& sink, const DataShardOptions& options) {
   }
   if (dealt == nullptr) dealt = sharded(body, options.num_shards, options.index);
   if (shards.is_split) {
-    // The user keeps the spec that was seen, be it wrong now (spec 3.6).
+    // Keeps the spec that the user has seen, even if it is wrong now (spec 3.6).
     const ElementSpec& seen = tail.body->spec();
     if (seen.fields != dealt->spec().fields) {
       dealt = make_node("with_spec", {dealt}, {{"spec", nest_of(seen)}});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DATA sharding: mini-batches, or elements that were never batched, dealt out by number
+// DATA sharding: distributes mini-batches, or elements of unbatched datasets, by their number
 // (spec 3.5.3).
 #pragma once
 
@@ -14,7 +14,7 @@ struct DataShards {
   NodePtr graph;
   // A rebatch at the end became a rebatch_split.
   bool is_split = false;
-  // Other workers' elements are passed over unmade.
+  // Other workers' elements are skipped without being computed.
   bool is_by_index = false;
 };
 
@@ -23,12 +23,12 @@ struct DataShardOptions {
   std::int64_t index = 0;
   std::int64_t num_replicas = 1;  // of all workers: the parts of a split batch
   RebatchMode rebatch = RebatchMode::automatic;
-  bool allow_by_index = true;  // false: the plain rewrite of the original, to test against
+  bool allow_by_index = true;  // false: tf's plain rewrite, as a reference for tests
 };
 
 DataShards shard_data(const NodePtr& sink, const DataShardOptions& options);
 
-// A graph whose elements have numbers: a row store with ops that choose and order rows.
+// Whether a graph is a row store followed only by ops that choose and order rows.
 bool is_rows(const Node& node);
 
 }  // namespace cohort::data

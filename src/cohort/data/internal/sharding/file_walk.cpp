@@ -20,7 +20,7 @@ ShardRule rule_of(const Node& node) {
   return op == nullptr ? ShardRule::refuse : op->shard_rule;
 }
 
-// Whether a graph has a reader, in the functions of its nodes too.
+// Whether a graph has a file reader, also in the dataset functions of its nodes.
 bool reads_files(const Node& node) {
   if (rule_of(node) == ShardRule::reader) return true;
   const DatasetFunction* function = node.dataset_function();
@@ -29,7 +29,7 @@ bool reads_files(const Node& node) {
                      [](const NodePtr& input) { return reads_files(*input); });
 }
 
-// Takes out the shuffles; the one nearest to the source comes last.
+// Removes the shuffles; sets last_shuffle to the one nearest to the source.
 NodePtr without_shuffles(const NodePtr& node, NodePtr& last_shuffle) {
   const bool is_shuffle = node->op() == "shuffle";
   if (is_shuffle) last_shuffle = node;
@@ -50,7 +50,7 @@ class FileWalk {
   }
 
  private:
-  // The node's new form; nullptr: it refuses.
+  // The rewritten node; nullptr if it refuses.
   NodePtr visit(const NodePtr& node) {
     const auto found = done_.find(node.get());
     if (found != done_.end()) return found->second;
@@ -113,8 +113,8 @@ class FileWalk {
     return has_reader ? shard_names(node) : first_input(node);
   }
 
-  // The shard goes below one shuffle: workers that deal out differently shuffled names would read
-  // some files twice and others never.
+  // Inserts the shard before the shuffle: if each worker sharded differently shuffled names, some
+  // files would be read twice and others never.
   NodePtr shard_names(const NodePtr& reader) {
     NodePtr shuffle;
     std::vector<NodePtr> inputs = reader->inputs();

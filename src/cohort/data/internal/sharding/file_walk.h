@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where FILE sharding puts its shards: on the streams of file names that a graph reads
-// (spec 3.5.2).
+// FILE sharding: inserts shards at the inputs of file names that a graph reads (spec 3.5.2).
 #pragma once
 
 #include <cstdint>
@@ -12,17 +11,17 @@
 
 namespace cohort::data {
 
-// A stream of names that was dealt out.
+// An input of file names that was sharded.
 struct NameStream {
-  std::string reader;  // the op above it
-  NodePtr names;       // without its shuffles, undealt
+  std::string reader;  // the op that reads the files
+  NodePtr names;       // before sharding, without shuffles
 };
 struct FileShards {
-  NodePtr graph;  // a new one; the old is as it was
+  NodePtr graph;  // a new graph; the original is unchanged
   std::vector<NameStream> streams;
-  std::vector<std::string> notes;  // what was changed besides
+  std::vector<std::string> notes;  // other changes to the graph
 };
-// The op that FILE cannot pass, and why.
+// The op that makes FILE impossible, and why.
 struct FileRefusal {
   std::string op;
   std::string reason;
@@ -31,8 +30,8 @@ struct FileRefusal {
 std::variant<FileShards, FileRefusal> shard_files(const NodePtr& sink, std::int64_t num_shards,
                                                   std::int64_t index);
 
-// The number of names, counted no further than `limit`: from the cardinality, or by drawing names
-// where only that tells.
+// The number of names, at most `limit`: from the cardinality, or, if that is unknown, by drawing
+// the names.
 std::int64_t count_names(const Node& names, std::int64_t limit);
 
 }  // namespace cohort::data

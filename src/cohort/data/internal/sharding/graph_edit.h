@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What rewrites build new graphs from. Nodes are immutable: a rewrite makes new ones above what it
-// changes, and shares the rest.
+// Building blocks of graph rewrites. Nodes are immutable: a rewrite copies the nodes that it
+// changes and all nodes after them, and shares the rest.
 #pragma once
 
 #include <cstdint>
@@ -14,26 +14,26 @@
 
 namespace cohort::data {
 
-// The op of that name, made as from the wire.
+// Makes an op as if deserialized.
 NodePtr make_node(std::string_view op, std::vector<NodePtr> inputs, const Attributes& attributes);
-// shard(num, index) that fails where there are fewer elements than shards (spec 3.5.4); the input
-// itself for one shard.
+// A shard(num_shards, index) that fails if there are fewer elements than shards (spec 3.5.4); the
+// input itself for one shard.
 NodePtr sharded(NodePtr input, std::int64_t num_shards, std::int64_t index);
 
-// An integer attribute; nullopt where the node has none.
+// An integer attribute; nullopt if the node has none of that name.
 std::optional<std::int64_t> find_integer(const Node& node, const char* attribute);
 
-// The node over other inputs; itself if they are the same.
+// The node with other inputs; the node itself if they are the same.
 NodePtr over(const NodePtr& node, std::vector<NodePtr> inputs);
-// The graph with each node replaced by edit(that node over its edited inputs). A node used twice is
-// edited once.
+// The graph with each node replaced by the result of edit(), which gets the node with its edited
+// inputs. A node used twice is edited once.
 NodePtr edited(const NodePtr& sink, const std::function<NodePtr(NodePtr)>& edit);
 
-// prefetch and options nodes at the end of a graph, outermost first, and what they stand on.
+// The prefetch and options nodes at the end of a graph, the last first, and the graph before them.
 struct Tail {
   std::vector<NodePtr> nodes;
   NodePtr body;
-  // The same nodes over another body.
+  // The same nodes after another body.
   NodePtr over(NodePtr other) const;
 };
 Tail tail_of(const NodePtr& sink);

@@ -11,12 +11,13 @@
 namespace cohort::data {
 namespace {
 
-// Which choice is next, and how far the input has come.
+// The position in a selection and in the input.
 class Cursor {
  public:
   explicit Cursor(std::shared_ptr<const Selection> selection) : selection_(std::move(selection)) {}
 
-  // The next choices; skip_ is called with the gap before them. The caller draws `count` of them.
+  // Advances over the next consecutive items, at most `count_max`, after it called skip() with the
+  // number of elements before them. Returns how many elements the caller must draw.
   template <class Skip>
   std::int64_t advance(std::int64_t count_max, Skip skip) {
     const Selection::Run run = selection_->run(index_);
@@ -45,7 +46,7 @@ class Cursor {
   std::int64_t position_ = 0;
 };
 
-// What a stage of selected elements keeps; `Base` is what the stage it selects from is.
+// A stage of selected elements. `Base` is Stage or RowStage, as the stage that it selects from.
 template <class Base>
 class Selected : public Base {
  public:

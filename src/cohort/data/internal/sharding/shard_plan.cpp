@@ -126,7 +126,8 @@ class Planner {
     by_data("FILE is not possible: " + why);
   }
 
-  // Whether that settled it.
+  // Handles inputs with fewer files than workers if too_few_files is set: throws, or shards by
+  // data. Returns whether it sharded by data.
   bool has_too_few(const FileShards& shards) {
     if (!options_.too_few_files) return false;
     for (const NameStream& stream : shards.streams) {

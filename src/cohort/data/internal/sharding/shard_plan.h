@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What auto_shard() decided and made of a graph, before anything is logged.
+// The decision and the new graph of auto_shard(), without logging.
 #pragma once
 
 #include "cohort/data/auto_shard.h"

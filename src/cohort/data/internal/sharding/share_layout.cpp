@@ -67,7 +67,7 @@ Selection::Run ShareLayout::run_in_last_batch(std::int64_t index) const {
 
 namespace {
 
-// Of ops whose element number i is made of element number i of every input.
+// For ops whose element number i is made from element number i of every input.
 std::int64_t fewest(const Node& node, const StageContext& context) {
   std::int64_t count = kInfiniteCardinality;
   for (const NodePtr& input : node.inputs()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which elements each mini-batch of a worker is made of, by arithmetic alone.
+// Computes which elements are in each mini-batch of a worker.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace cohort::data {
 
 struct Share {
-  std::int64_t batch_size = 0;  // 0: elements are dealt out as they are
+  std::int64_t batch_size = 0;  // 0: distributes single elements
   bool drop_remainder = false;
   std::int64_t parts = 1;  // of each batch
   std::int64_t num_shards = 1;
@@ -29,12 +29,12 @@ class ShareLayout final : public Selection {
   // `count` elements, or kInfiniteCardinality.
   ShareLayout(const Share& share, std::int64_t count);
 
-  // Of all workers; kInfiniteCardinality.
+  // The number of mini-batches of all workers, or kInfiniteCardinality.
   std::int64_t minibatches() const;
   bool has(std::int64_t minibatch) const { return count_ < 0 || minibatch < minibatches(); }
-  // As rebatch_split cuts a batch.
+  // The elements of a mini-batch (numbered over all workers), as rebatch_split divides a batch.
   Rows rows(std::int64_t minibatch) const;
-  // This worker's elements.
+  // Selects this worker's elements.
   Run run(std::int64_t index) const override;
 
  private:
@@ -45,15 +45,16 @@ class ShareLayout final : public Selection {
 
   Share share_;
   std::int64_t count_;
-  // Full batches repeat their cuts every num_shards batches, which are `parts` mini-batches of this
-  // worker: how many elements come before each of them.
+  // The number of this worker's elements before each of its first `parts` mini-batches, and, last,
+  // in all of them. The sizes repeat after these, that is, after num_shards full batches.
   std::vector<std::int64_t> before_;
-  std::int64_t full_minibatches_ = -1;  // of this worker, of full batches; -1: no end
+  std::int64_t full_minibatches_ = -1;  // of this worker, in full batches; -1: infinite
   std::int64_t full_elements_ = -1;
 };
 
-// How many elements a run of the graph yields: its cardinality, or what its files say when they are
-// opened, where they are read by number. kUnknownCardinality where only reading tells.
+// How many elements a run of the graph yields: its cardinality, or, if its files are read by
+// number, the number of their elements, for which it opens them. kUnknownCardinality if it would
+// have to read the files.
 std::int64_t count_of_run(const Node& node, const StageContext& context);
 
 }  // namespace cohort::data

@@ -17,7 +17,7 @@ void for_each_value(const Arg& arg, Visit visit) {
   }
 }
 
-// Of a boolean argument, which is left out where it has its default.
+// Whether a boolean argument is false. The op may leave it out where it has its default.
 bool is_false(const Op& op, const c10::OperatorHandle& kernel, int argument) {
   const auto index = static_cast<std::size_t>(argument);
   if (index < op.args.size()) return op.args[index].kind == Arg::Kind::boolean_false;

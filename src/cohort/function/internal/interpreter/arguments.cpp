@@ -32,7 +32,7 @@ Source generator() {
   return source;
 }
 
-// Enumerations are plain integers on the stack, which kernels cast without a look.
+// Enumerations are plain integers on the stack, which kernels cast without a check.
 bool is_valid_enumerator(TypeKind real_type, std::int64_t value) {
   constexpr std::int64_t kLayoutMax = 1;        // strided, sparse COO
   constexpr std::int64_t kMemoryFormatMax = 3;  // contiguous to channels-last 3d
@@ -90,7 +90,7 @@ std::optional<Source> scalar_list(const Arg& arg) {
   return constant(values);
 }
 
-// An empty list fits every element type, whatever it was called.
+// An empty list fits every element type, whatever its kind.
 std::optional<Source> list_source(const Arg& arg, const c10::TypePtr& element) {
   if (!is_list(arg.kind)) return std::nullopt;
   const bool is_empty = length(arg) == 0;
@@ -172,7 +172,7 @@ std::optional<Source> source_of(const Arg& arg, const c10::Argument& expected) {
     case TypeKind::StringType:
       return arg.kind == Kind::text ? std::optional(constant(arg.constant)) : std::nullopt;
     case TypeKind::DeviceObjType:
-      // The device of the trace says nothing about this process: programs run on the CPU.
+      // The device of the trace does not matter here: programs run on the CPU.
       return arg.kind == Kind::device ? std::optional(constant(c10::Device(c10::kCPU)))
                                       : std::nullopt;
     default:

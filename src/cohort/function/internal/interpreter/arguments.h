@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From an argument of a program to what a kernel of this LibTorch expects on its stack.
+// Converts an argument of a program to the stack value that a kernel of this LibTorch expects.
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -22,8 +22,8 @@ struct Source {
   c10::IValue constant;
 };
 
-// nullopt: `arg` is nothing that the schema's argument takes. A wrong value that reached a kernel
-// would be an internal assertion there, or worse.
+// nullopt: the schema's argument does not accept `arg`. A wrong value that reached a kernel would
+// fail an internal assertion there, or worse.
 std::optional<Source> source_of(const Arg& arg, const c10::Argument& expected);
 // For an argument that the program leaves out; nullopt: there is no default.
 std::optional<Source> default_source(const c10::Argument& expected);

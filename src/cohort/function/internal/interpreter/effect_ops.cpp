@@ -10,7 +10,7 @@ namespace {
 
 using torch::jit::parseSchema;
 
-// A row an operator; `variable` and `resource` are positions in the program's own tables.
+// One row per operator; `variable` and `resource` are indices into the program's tables.
 std::vector<EffectOp> make_table() {
   return {
       {Effect::iterator_next, parseSchema("cohort::iterator_next(int resource) -> Tensor[]")},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cohort:: operators: not dispatched to kernels but asked of the ResourceHost.
+// The cohort:: operators, which call the ResourceHost instead of a kernel (print and check_finite
+// need neither).
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -23,7 +24,7 @@ enum class Effect : std::uint8_t {
   check_finite
 };
 
-// The host may keep the tensors that it is given, but for hyperparameters.
+// Whether the host may keep the tensors that this effect passes to it, except hyperparameters.
 bool keeps_arguments(Effect effect);
 
 struct EffectOp {

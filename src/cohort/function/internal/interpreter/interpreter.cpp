@@ -47,8 +47,8 @@ bool shares_memory(const at::Tensor& value, std::span<const at::Tensor> others) 
   return false;
 }
 
-// The values with the strides of a new tensor of these sizes, which are those the trace saw: what
-// it recorded depends on them, as the view that a flatten() became.
+// The values with the strides of a new tensor of these sizes. The trace saw these strides, and its
+// ops depend on them: for example, it recorded a flatten() as a view.
 at::Tensor row_major(const at::Tensor& value) {
   if (!value.defined() || value.layout() != at::kStrided) return value;
   c10::SmallVector<std::int64_t, 6> strides(static_cast<std::size_t>(value.dim()), 1);
@@ -60,7 +60,7 @@ at::Tensor row_major(const at::Tensor& value) {
   return value.contiguous();
 }
 
-// How an average of batches went on by one batch.
+// One update of a running average.
 struct AverageStep {
   at::Tensor old;
   at::Tensor value;
@@ -68,8 +68,8 @@ struct AverageStep {
   bool is_variance;
 };
 
-// What the average was moved towards. In float64, where rounding does not show; still it might be
-// just below zero, which no variance is.
+// The statistic that the average was moved towards. Computed in float64, where rounding is
+// negligible; a variance is clamped, because it might still be just below zero.
 at::Tensor statistic_of(const AverageStep& step) {
   const at::Tensor old = step.old.to(at::kDouble);
   at::Tensor statistic = step.value.to(at::kDouble).sub(old).div_(step.momentum).add_(old);
@@ -172,7 +172,7 @@ class Run {
                 ErrorCause::application);
   }
 
-  // For what a kernel threw, which has left its arguments where they were, as a rule.
+  // For an exception of a kernel, which has usually left its arguments on the stack.
   [[noreturn]] void fail_with_inputs(const PlannedOp& op, ErrorCode code,
                                      std::string_view reason) const {
     const bool has_all = stack_.size() == op.sources.size();
@@ -224,8 +224,8 @@ class Run {
     }
   }
 
-  // The tensor argument `index` of an effect, for the host to keep. A tensor of zeros without
-  // memory (aten::_efficientzerotensor) gets some.
+  // The tensor argument `index` of an effect, for the host to keep. Gives memory to a tensor of
+  // zeros without memory (aten::_efficientzerotensor).
   at::Tensor give(const PlannedOp& op, std::size_t index) {
     at::Tensor value = std::move(stack_[index]).toTensor();
     const bool is_copied = op.copies_arguments || (value.defined() && value._is_zerotensor());
@@ -298,7 +298,7 @@ class Run {
     store_list(op, op.outs[0], std::move(fields));
   }
 
-  // New values of variables, seen by the views that the run has made of them.
+  // Pulls the variables again, in place, so that the run's views of them see the new values.
   void pull_again(const std::vector<std::int64_t>& variables) {
     std::vector<at::Tensor> values = host_.next_segment(variables);
     COHORT_CHECK(values.size() == variables.size(), ErrorCode::internal, "[function.run] expected ",
@@ -316,7 +316,7 @@ class Run {
     }
   }
 
-  // The output as memory that nobody else holds.
+  // The output in memory that no other tensor uses.
   at::Tensor own(const PlannedOutput& output, std::span<const at::Tensor> inputs,
                  std::span<const at::Tensor> variables) {
     const at::Tensor& value = at(output.id);
@@ -334,7 +334,7 @@ class Run {
   std::vector<at::Tensor> registers_;
   torch::jit::Stack stack_;
   at::Generator generator_;
-  std::size_t number_ = 0;  // of the op at hand
+  std::size_t number_ = 0;  // of the current op
   std::size_t draw_ = 0;
 };
 

@@ -26,7 +26,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Tensors = std::vector<at::Tensor>;
 
-// Writes down what a program asks of it. Used only from the thread that runs the program.
+// Records the calls of a program. Used only from the thread that runs the program.
 class RecordingHost : public ResourceHost {
  public:
   Tensors iterator_next(std::int64_t resource) override {
@@ -129,7 +129,7 @@ TEST_F(Interpret, PassesListsOptionalListsTextsAndDevices) {
   EXPECT_TRUE(at::equal(outputs[0], at::tensor({3.0F, 2.0F, 1.0F, 0.0F}).view({2, 2})));
 }
 
-// What the host is given and may keep.
+// Keeps the tensors that a host may keep.
 struct KeepingHost final : RecordingHost {
   void apply(std::string_view, std::int64_t, at::Tensor gradient,
              std::span<const at::Tensor>) override {
@@ -565,7 +565,7 @@ TEST_F(Interpret, RunsOnSeveralThreadsAtOnce) {
   EXPECT_EQ(right, 600);
 }
 
-// Without its handle, the next value was taken for the handle and read although it is not pulled.
+// Without the handle, the next value counted as the handle, and was read although it is not pulled.
 TEST_F(Interpret, RefusesEffectsWithoutTheirTensors) {
   const int v = p.variable("v", {2});
   p.op("cohort::gather", {none(), integer(0), value(v)});

@@ -42,7 +42,7 @@ void for_each_given(const Op& op, Visit visit) {
   }
 }
 
-// The variables that the op begins a segment with.
+// The variables that a next_segment op pulls again; empty for other ops.
 std::vector<std::int64_t> pulled_again(const Op& op) {
   const bool is_segment = op.name == "cohort::next_segment" && op.args.size() == 1 &&
                           op.args[0].kind == Arg::Kind::integers;
@@ -127,8 +127,8 @@ class Planner {
     }
   }
 
-  // The values that `op` takes or gives; and the variables that it pulls again, whose registers
-  // must live until then, as views of them may be all that is read later.
+  // Visits the values that `op` takes or gives, and the variables that it pulls again. The
+  // registers of these must live until then, because later ops may read only views of them.
   template <class Visit>
   void for_each_mentioned(const Op& op, Visit visit) const {
     for_each_taken(op, visit);
@@ -213,7 +213,7 @@ class Planner {
   void note_effect(const Op& op, const EffectOp& effect) {
     const auto& arguments = effect.schema.arguments();
     for (std::size_t i = 0; i < op.args.size(); ++i) {
-      // Kernels take an absent tensor, hosts do not.
+      // Kernels accept an absent tensor, hosts do not.
       require(arguments[i].type()->kind() != c10::TypeKind::TensorType ||
                   op.args[i].kind == Arg::Kind::value,
               op, "needs a tensor as '", arguments[i].name(), "', got ", name_of(op.args[i].kind));
@@ -277,8 +277,8 @@ class Planner {
     planned.dead = std::move(ending);
   }
 
-  // Memory that is not the run's own (inputs, constants, what the host gave) is copied before
-  // anything writes to it. Only when all operators are known.
+  // Memory that does not belong to the run (inputs, constants, the host's tensors) is copied before
+  // an op writes to it. Called when all operators are known.
   void plan_memory() {
     for (const ProgramInput& input : program_.inputs) {
       plan_.inputs.push_back({input.id, input.spec, aliases_.is_written(input.id)});
@@ -299,7 +299,7 @@ class Planner {
       });
     }
     for (std::size_t i = 0; i < program_.variables.size(); ++i) {
-      // Pulled in the middle of a run.
+      // This variable is pulled in the middle of a run.
       if (is_pulled_[i] && !program_.variables[i].is_read)
         from_host.push_back(aliases_.class_of(program_.variables[i].id));
     }
@@ -311,7 +311,8 @@ class Planner {
     }
   }
 
-  // An effect happens at its place in the program, but its tensors are read when they are sent.
+  // An effect happens at its place in the program, but the host reads its tensors only later, when
+  // it sends them.
   void plan_arguments(PlannedOp& op, std::size_t position) const {
     if (!keeps_arguments(op.effect)) return;
     op.copies_arguments =
@@ -347,7 +348,7 @@ class Planner {
   Program program_;
   Plan plan_;
   AliasClasses aliases_;
-  std::size_t number_ = 0;                  // of the op at hand
+  std::size_t number_ = 0;                  // of the current op
   std::vector<std::size_t> last_mentions_;  // by value: the last op that takes or gives it
   std::vector<int> variable_of_;            // by value: -1 or the variable's position
   std::vector<bool> is_pulled_;             // by variable: before the run, or by an op so far

@@ -22,10 +22,10 @@ struct PlannedOp {
   std::optional<c10::OperatorHandle> kernel;  // none for an effect
   std::vector<Source> sources;
   std::vector<Out> outs;
-  std::vector<int> dead;  // registers nobody reads after this op
-  // A result that the host owns gets memory of the run's own, because a later op writes to it.
+  std::vector<int> dead;  // registers that no later op reads
+  // The results belong to the host, and a later op writes to one of them.
   bool copies_results = false;
-  // The host keeps what an effect gives it, and a later op writes there.
+  // The host keeps the arguments of the effect, and a later op writes to one of them.
   bool copies_arguments = false;
   bool is_without_gradients = false;  // see Op::without_gradients
 };
@@ -33,14 +33,14 @@ struct PlannedOp {
 struct PlannedInput {
   int id;
   TensorSpec spec;
-  bool is_copied;  // an op writes to it, and the caller's tensor is not ours to write
+  bool is_copied;  // an op writes to it, and the caller's tensor must not change
 };
 
 struct PlannedVariable {
   int id;
-  bool is_required;     // a program that reads it cannot run without
-  bool needs_stand_in;  // a handle that ops take for its shape: memory of one element stands for
-                        // the table
+  bool is_required;     // the program reads its value and cannot run without it
+  bool needs_stand_in;  // ops use the shape of this handle: a tensor with the memory of one element
+                        // replaces the table
 };
 
 struct PlannedConstant {
@@ -51,7 +51,7 @@ struct PlannedConstant {
 
 struct PlannedOutput {
   int id;             // -1: undefined
-  bool is_from_host;  // may be memory of a drawn element or gathered rows
+  bool is_from_host;  // may share memory with a tensor of the host (an element, gathered rows)
 };
 
 struct Plan {
@@ -66,7 +66,8 @@ struct Plan {
   std::vector<PlannedOutput> outputs;
 };
 
-// Throws unimplemented for what this process cannot run, data_loss for what no process can.
+// Throws unimplemented for a program that this process cannot run, data_loss for one that no
+// process can run.
 Plan make_plan(Program program, std::string identity);
 
 }  // namespace cohort::function

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One argument of a boxed call in the program's form.
+// Converts an argument of a boxed call to the program's form.
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -17,10 +17,10 @@ using NumberOf = std::function<int(const at::Tensor&)>;
 // Throws Refusal naming the argument where a program cannot carry its kind.
 Arg encode_argument(const c10::Argument& argument, const c10::IValue& value,
                     const NumberOf& number_of);
-// The defined tensors of an argument: one, those of a list, or none.
+// Visits the defined tensors of an argument: one, those of a list, or none.
 void for_each_tensor(const c10::IValue& value, const std::function<void(const at::Tensor&)>& visit);
 
-// Arguments that the tracer writes itself.
+// Arguments of the tracer's own ops.
 Arg value_argument(int id);
 Arg values_argument(std::vector<int> ids);
 Arg integer_argument(std::int64_t value);

@@ -26,12 +26,12 @@ bool is_false(const c10::IValue* value) {
   return value != nullptr && value->isBool() && !value->toBool();
 }
 
-// Of one of its statistics; `any` where it is none of them.
+// The write to one of the statistics; `any` if `written` is neither.
 BufferWrite average_of(const RunningAverages& averages, const at::Tensor& written) {
   const auto is_memory_of = [&](const at::Tensor& statistic) {
     return statistic.defined() && statistic.is_alias_of(written);
   };
-  // Written so that NaN is refused too.
+  // This form of the condition also refuses NaN.
   if (!(averages.momentum >= 0 && averages.momentum <= 1)) return {};
   const bool is_mean = is_memory_of(averages.mean), is_variance = is_memory_of(averages.variance);
   if (is_mean == is_variance || !written.is_floating_point()) return {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How operators change a buffer (batch-norm statistics, counters) in place, as far as the changes
-// of several workers can be joined.
+// The kinds of in-place writes to a buffer (batch-norm statistics, counters), which tell how the
+// writes of several workers can be combined.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -14,9 +14,9 @@ namespace cohort::function {
 // One op's write into a buffer. A value type.
 struct BufferWrite {
   enum class Kind : std::uint8_t {
-    any,     // the new value depends on the old one in ways that nobody knows
+    any,     // the new value depends on the old one in an unknown way
     sum,     // adds to integers
-    average  // moves the whole of it towards a batch's statistic
+    average  // moves the whole buffer towards a batch's statistic
   };
   Kind kind = Kind::any;
   double momentum = 0;       // average: the new value is old + momentum * (statistic - old)
@@ -30,12 +30,12 @@ struct RunningAverages {
   double momentum;
 };
 
-// None: the op has no such arguments, or leaves them as they are (in evaluation).
+// nullopt: the op has no such arguments, or does not change them (in evaluation).
 std::optional<RunningAverages> running_averages_of(const c10::OperatorHandle& op,
                                                    std::span<const c10::IValue> arguments);
 
-// What `op`, which writes into argument `index`, does there. `composite`: the statistics of the
-// composite op that it is part of.
+// The kind of the write of `op` to argument `index`. `composite`: the statistics of the composite
+// op that `op` is part of.
 BufferWrite buffer_write_of(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments,
                             std::size_t index, const std::optional<RunningAverages>& composite);
 

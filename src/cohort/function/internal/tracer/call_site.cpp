@@ -80,7 +80,7 @@ bool is_user_file(std::string_view file) {
                                 "/include/c10/", "/include/c++/", "/include/cohort/"}) {
     if (file.find(part) != std::string_view::npos) return false;
   }
-  // Its tests are users.
+  // The library's tests count as user code.
   bool is_own = !own_sources().empty() && file.find(own_sources()) != std::string_view::npos;
   return !is_own || file.ends_with("_test.cpp") || file.ends_with("_bench.cpp");
 }
@@ -112,8 +112,8 @@ std::string read_all(const std::string& command) {
   return text;
 }
 
-// Of "FUNCTION at FILE:LINE", where "??", "0" and "?" say that something is not known. Without
-// debug information the file is the name of what was compiled, as "unity_2_cxx.cxx:?".
+// Parses "FUNCTION at FILE:LINE", where "??", "0" and "?" stand for unknown parts. Without debug
+// information the file is the compiled one, for example "unity_2_cxx.cxx:?".
 Place place_of(const std::string& text) {
   Place place;
   std::size_t at = text.rfind(" at ");
@@ -146,7 +146,7 @@ std::vector<std::vector<Place>> parse(const std::string& output, std::size_t fra
   return places;
 }
 
-// Of frames of one module, which share a process.
+// The places of `count` frames of one module, found by one process.
 std::vector<std::vector<Place>> places_of(const Frame* frames, std::size_t count) {
   const std::string& module = frames->module;
   if (module.find('\'') != std::string::npos) return std::vector<std::vector<Place>>(count);
@@ -179,7 +179,7 @@ CallStack CallStack::here(const void* outermost) noexcept {
     Walk walk{outermost, stack.frames_};
     _Unwind_Backtrace(&visit_frame, &walk);
   } catch (const std::exception&) {
-    // A call site is a help, never a second error.
+    // A missing call site must not hide the error that it belongs to.
   }
   return stack;
 }

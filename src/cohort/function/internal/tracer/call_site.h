@@ -8,7 +8,7 @@
 
 namespace cohort::function {
 
-// The calls that are open at one moment, without those of LibTorch and libcohort.so. Quick to take;
+// The call stack at one moment, without frames of LibTorch and libcohort.so. It is fast to take;
 // lines() reads debug information, which takes up to a second. Thread-compatible.
 class CallStack {
  public:

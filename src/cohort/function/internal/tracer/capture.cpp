@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recorder's part that decides what a tensor is: a value of the program, a variable, or a
+// The part of the recorder that decides what a tensor is: a value of the program, a variable, or a
 // constant.
 #include <ATen/ops/_conj.h>
 #include <ATen/ops/_neg_view.h>
@@ -18,7 +18,7 @@ std::int64_t byte_count(const at::Tensor& tensor) {
   return tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
 }
 
-// The elements of its memory from its first to its last one.
+// The number of elements of the memory from the tensor's first one to its last one.
 std::int64_t span_of(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return 0;
   std::int64_t span = 1;
@@ -26,7 +26,7 @@ std::int64_t span_of(const at::Tensor& tensor) {
   return span;
 }
 
-// The values of a small contiguous tensor and all that matters of its kind, as a key.
+// A key of the values, the dtype and the wrapped-number flag of a small contiguous tensor.
 std::string key_of(const at::Tensor& number, bool is_wrapped) {
   std::string key(static_cast<const char*>(number.data_ptr()), number.nbytes());
   key += static_cast<char>(number.scalar_type());
@@ -71,7 +71,7 @@ int Recorder::view_of(const at::Tensor& tensor, int base) {
     }
     return strided(base, tensor.storage_offset());
   }
-  // A server holds inputs and variables wherever it likes in its memory, so offsets count from
+  // On a server, inputs and variables may have other offsets in their memory, so offsets count from
   // their first element.
   const Geometry whole = values_.geometry(base);
   std::int64_t count = 1;
@@ -115,7 +115,7 @@ int Recorder::capture(const at::Tensor& tensor) {
   return add_frozen(tensor);
 }
 
-// What is lazily conjugated or negated stays so: ops look at that.
+// A lazily conjugated or negated tensor stays lazy, because ops depend on that.
 int Recorder::add_frozen(const at::Tensor& tensor) {
   if (tensor.is_conj() || tensor.is_neg()) {
     const bool is_conj = tensor.is_conj();
@@ -186,7 +186,7 @@ int Recorder::add_constant(const at::Tensor& tensor) {
     program_.constants.push_back({id, tensor.detach().clone(), false});
     return id;
   }
-  // The wire carries values in order; kernels may add up in the order of the strides.
+  // The wire format has the values in row-major order; kernels may sum in the order of the strides.
   const std::int64_t bytes = span_of(tensor) * static_cast<std::int64_t>(tensor.element_size());
   if (bytes > options_.constant_bytes_max) {
     refuse("it reads a tensor (", TensorSpec::of(tensor).to_string(), ") that lies spread over ",
@@ -240,7 +240,7 @@ void Recorder::note_read(const at::Tensor& tensor) {
   if (memory == nullptr || memory->origin != Origin::variable) return;
   const auto index = static_cast<std::size_t>(memory->variable);
   ProgramVariable& variable = program_.variables[index];
-  // A value that an update has replaced before anyone read it is not pulled.
+  // A value that an update has replaced before an op read it is not pulled.
   if (!variables_[index].is_pulled_again) variable.is_read = !variable.is_handle_only;
   state_.hide_gradient(tensor);
 }

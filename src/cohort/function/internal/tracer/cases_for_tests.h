@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tracer's tests share: a place to run programs in, and the comparison of a program with
-// its function.
+// Shared by the tracer's tests: a host for programs, and the comparison of a program with its
+// function.
 #pragma once
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -124,7 +124,7 @@ class TraceCase : public ::testing::Test {
   Traced traced(const Tensors& inputs, const Tensors& others, const TraceBody& body) {
     return trace(inputs, others, body, options_);
   }
-  // For bodies that draw no argument values.
+  // For bodies without arguments.
   Traced traced(const TraceBody& body) { return traced({}, {}, body); }
 
   // The current values of the program's variables; `is_shared`: the tensors themselves, not copies.
@@ -142,8 +142,8 @@ class TraceCase : public ::testing::Test {
     return program->run(inputs, values_of(program->info()), host_, seed);
   }
 
-  // Traces `body` with the inputs of seeds 0 and 1; then program and body agree for other inputs,
-  // bit for bit.
+  // Traces `body` with the inputs of seeds 0 and 1, then expects that program and body agree bit
+  // for bit for the inputs of seeds 0 to 3.
   void expect_equal_to_eager(const std::function<Tensors(std::uint64_t seed)>& inputs,
                              const TraceBody& body) {
     Traced result = traced(inputs(0), inputs(1), body);
@@ -165,7 +165,7 @@ class TraceCase : public ::testing::Test {
                           [body](const Tensors& inputs) { return Tensors{body(inputs[0])}; });
   }
 
-  // The text of the error that tracing `body` with two 4x3 tensors gives.
+  // The text of the error of tracing `body` with a 4x3 tensor.
   std::string refusal(const std::function<at::Tensor(at::Tensor)>& body) {
     try {
       traced({normal({4, 3}, 0)}, {normal({4, 3}, 1)},

@@ -46,7 +46,8 @@ T rounded(double value) {
   }
 }
 
-// What a zero becomes: small against the others, and between the smallest and the largest of them.
+// The value that replaces a zero: 1/64 of the largest absolute value, negative if no value is
+// positive.
 template <class T>
 T step_from_zero(std::span<const T> values) {
   double largest = 0;
@@ -69,7 +70,7 @@ void change_reals(std::span<const T> first, std::span<T> values, Change how) {
     auto real = static_cast<double>(values[i]);
     if (!std::isfinite(real)) continue;
     values[i] = real == 0 ? from_zero : rounded<T>(real * (1 - kStep));
-    // The neighbour in reverse order may happen to be the value that was here.
+    // The changed value may happen to be the value that was here.
     if (has_same_bits(values[i], first[i])) values[i] = rounded<T>(real * (1 - 2 * kStep));
   }
 }
@@ -190,8 +191,8 @@ at::Tensor as_reals(const at::Tensor& tensor) {
   return tensor.is_complex() ? at::view_as_real(tensor) : tensor;
 }
 
-// One bit of the fraction of a floating-point number of type T, worth 2^-6 of it, and the number
-// 2^-6, as integers.
+// For a floating-point type T, as integers: the bits of the exponent, the bit of the fraction that
+// is worth 2^-6, and the number 2^-6.
 template <class T>
 struct Bits;
 template <>
@@ -216,7 +217,8 @@ struct Bits<c10::BFloat16> {
   static constexpr Word kExponent = 0x7f80, kFraction = 1U << 1, kStepWord = 0x3c80;
 };
 
-// Zero and 2^-6 change places; the number that 2^-6 would come from stays.
+// Exchanges zero and 2^-6, and flips one bit of other numbers. The number that would become 2^-6
+// does not change, so that a second call restores every number.
 template <class T>
 typename Bits<T>::Word toggled(typename Bits<T>::Word word) {
   using B = Bits<T>;

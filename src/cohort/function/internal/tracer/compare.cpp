@@ -83,7 +83,7 @@ bool is_equal(const ProgramConstant& first, const ProgramConstant& second) {
   return bytes == 0 || std::memcmp(first.value.data_ptr(), second.value.data_ptr(), bytes) == 0;
 }
 
-// The first values in full: what changed should be recognised.
+// The first values with all digits, so that a small change is visible.
 std::string describe(const ProgramConstant& constant) {
   return value_text(constant.value, {.values_max = 4, .digits = 17});
 }
@@ -113,7 +113,7 @@ std::string form(const Program& program, std::size_t index) {
   return index < program.ops.size() ? describe(program.ops[index]) : "the end of the function";
 }
 
-// In op `index`.
+// The difference in op `index`.
 std::string difference(const Program& first, const Program& second, std::size_t index) {
   std::ostringstream text;
   text << "op #" << index << " was " << form(first, index) << " in the first pass and "
@@ -131,7 +131,7 @@ std::string constant_difference(const Program& first, const Program& second) {
   return "";
 }
 
-// `cohort::apply "sgd" of variable 'w'`: without values.
+// The effects as text without values, for example `cohort::apply "sgd" of variable 'w'`.
 std::vector<std::string> effects_of(const Program& program) {
   std::vector<std::string> effects;
   for (const Op& op : program.ops) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs as text, and what tells two of them apart.
+// Programs as text, and the first difference between two of them.
 #pragma once
 
 #include <string>
@@ -14,9 +14,9 @@ std::string describe(const Op& op);
 // The first difference, with the op's number and both forms; empty for equal programs. Input specs
 // are not compared.
 std::string first_difference(const Program& first, const Program& second);
-// The same for a program of which only a beginning is there; its last op may lack its results.
+// The same if the second program is unfinished; its last op may have no results yet.
 std::string first_difference_so_far(const Program& first, const Program& beginning);
-// For composite calls; a list that is shorter than the other differs only in what it has.
+// The same for composite calls; `beginning` may be shorter.
 std::string first_difference_so_far(const std::vector<Op>& first, const std::vector<Op>& beginning);
 
 // The first effect (update, print) that is not of the same kind and variable; empty where all are.

@@ -13,8 +13,8 @@ constexpr std::size_t kBlock = 16 << 10;
 constexpr std::size_t kLanes = 4;
 constexpr std::size_t kStride = kLanes * sizeof(std::uint64_t);
 
-// The rotation brings a word's highest bit, which the product leaves in its place, to another one:
-// flipped signs of two neighbours would cancel otherwise.
+// The product leaves a word's highest bit in its place, so the rotation moves it: otherwise the
+// flipped signs of two neighbours would cancel.
 std::uint64_t mixed(std::uint64_t lane, std::uint64_t word) {
   return std::rotl((lane ^ word) * 0x9e3779b97f4a7c15, 31);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether memory still holds what the recorded ops left there.
+// Detects whether memory has changed since the recorded ops wrote it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,17 +17,17 @@ struct ByteRange {
   std::size_t end = 0;
 };
 
-// Those of a strided tensor in its storage, from its first element to its last.
+// The bytes of a strided tensor in its storage, from its first element to its last.
 ByteRange range_of(const at::Tensor& tensor);
 
-// One hash for each block, so that a part of a large memory is looked at without the rest.
+// One hash for each block, so that a part of a large memory is checked without the rest.
 // Thread-compatible.
 class ContentHash {
  public:
-  // The bytes of `range` are as they should be now. The whole memory counts where its size is new.
+  // Records the current bytes of `range`; of the whole memory if its size has changed.
   void note(std::span<const std::byte> memory, ByteRange range);
   bool is_noted() const { return size_ > 0; }
-  // False too when the memory has another size than it had.
+  // Whether the bytes of `range` are as recorded. Also false if the size of the memory has changed.
   bool matches(std::span<const std::byte> memory, ByteRange range) const;
 
  private:
@@ -35,7 +35,8 @@ class ContentHash {
   std::size_t size_ = 0;
 };
 
-// Fast (about a byte a cycle and lane), and different for any two contents of up to 32 bytes.
+// Fast (about one byte per cycle and lane). Contents of equal size that differ in only one 8-byte
+// word have different hashes.
 std::uint64_t hash_of(std::span<const std::byte> bytes);
 
 }  // namespace cohort::function

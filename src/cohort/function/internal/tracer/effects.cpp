@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recorder's part that ATen has no operators for: draws, updates of variables, inputs, and the
-// end of a pass.
+// The part of the recorder for events without ATen operators: draws, updates of variables, inputs,
+// and the end of a pass.
 #include <ATen/ops/clone.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ constexpr const char* name_of_op(AssignKind kind) {
   return "";
 }
 
-// The same values in memory of their own, in the order in which a server will hold them.
+// A copy in row-major order, as a server will hold the tensor.
 at::Tensor private_copy(const at::Tensor& tensor) {
   return tensor.detach().clone(at::MemoryFormat::Contiguous).requires_grad_(tensor.requires_grad());
 }
@@ -72,7 +72,7 @@ std::vector<at::Tensor> Recorder::iterator_next(std::int64_t resource) {
   return fields;
 }
 
-// Of the next draw, with the pass's values.
+// The element of the next draw, with the values of this pass.
 std::vector<at::Tensor> Recorder::example_element(std::int64_t resource) {
   const int number = draw_counts_[resource]++;
   std::vector<at::Tensor> fields = options_.draw(resource, number, pass_);
@@ -205,7 +205,8 @@ void Recorder::capture_input(const at::Tensor& value) {
   });
 }
 
-// Whether backward() has left gradients, and nothing that leaves the program comes from one.
+// Whether backward() has left gradients, but the program has no updates, and no output or effect
+// depends on a gradient.
 bool Recorder::leaves_gradients() {
   std::unordered_set<int> derived;
   for (const VariableUse& use : variables_) {

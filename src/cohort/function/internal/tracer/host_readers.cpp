@@ -15,8 +15,8 @@ struct HostRead {
   std::size_t index;
 };
 
-// Composite operators that look into their arguments with data_ptr() or accessor(), and thus
-// without an operator that the trace could see; and operators with results of such sizes.
+// Composite operators that read their arguments with data_ptr() or accessor(), which the trace
+// cannot see; and operators whose results have sizes that depend on such reads.
 constexpr std::array<HostRead, 12> kHostReads = {{
     {"aten::ctc_loss", "Tensor", 2},
     {"aten::ctc_loss", "Tensor", 3},
@@ -59,7 +59,7 @@ bool reads_on_host(const c10::OperatorHandle& op, std::span<const c10::IValue> a
       std::any_of(kHostReads.begin(), kHostReads.end(), [&](const HostRead& row) {
         return row.index == index && row.name == name.name && row.overload == name.overload_name;
       });
-  // With a size that is given, the kernel only checks it.
+  // If the size is given, the kernel only checks it.
   const bool has_size =
       name.name == "aten::repeat_interleave" && arguments.size() > 1 && !arguments[1].isNone();
   return is_listed && !has_size;

@@ -8,12 +8,12 @@
 
 namespace cohort::function {
 
-// Above Autocast, Autograd and BackendSelect: factories, the user's own ops and the ops of the
-// autograd engine all come by. Should LibTorch drop it, DeferredInit stands in the same place.
+// It is above Autocast, Autograd and BackendSelect, so it sees factories, the user's own ops and
+// the ops of the autograd engine. If LibTorch drops it, DeferredInit has the same position.
 inline constexpr c10::DispatchKey kTraceKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
-// In its scope ATen calls are the tracer's own: not recorded, not differentiated. Used only from
-// the tracing thread.
+// ATen calls in its scope are the tracer's own: they are not recorded and not differentiated. Used
+// only from the tracing thread.
 class Untraced {
  private:
   c10::impl::ExcludeDispatchKeyGuard off_{kTraceKey};

@@ -11,22 +11,22 @@ namespace cohort::function {
 namespace {
 
 constexpr int kFramesLookedAt = 128;
-// From the call of an operator to the exported function that asks for it.
+// The largest number of frames from an operator's call to the exported function that makes it.
 constexpr int kFramesInside = 6;
 
 struct Search {
   std::string_view function;  // how a mangled name begins, or what it contains
-  // Where to begin: the operator's own call, and the inline function around it where the compiler
-  // did not inline that. Empty: everywhere.
+  // Where the search begins: the operator's own call, and the inline function around it if the
+  // compiler did not inline it. Empty: the whole stack is searched.
   std::string call;
   std::string wrapper;
-  const void* library = nullptr;  // that of the call, once it was met
+  const void* library = nullptr;  // that of the call, once it is found
   int frames_inside = 0;
   int frames = 0;
   bool is_found = false;
 };
 
-// The next frame's part in the search; false: it is over.
+// Continues the search with the next frame; false: it is over.
 bool visit_frame_of(Search& search, const Dl_info& info, std::string_view name) {
   if (search.call.empty()) {
     search.is_found = name.find(search.function) != std::string_view::npos;
@@ -38,7 +38,7 @@ bool visit_frame_of(Search& search, const Dl_info& info, std::string_view name) 
   }
   if (name.starts_with(search.wrapper)) return true;
   search.is_found = name.starts_with(search.function);
-  // Between an operator and an exported function of LibTorch may be some that have no names.
+  // There may be functions without names between an operator and an exported function of LibTorch.
   const bool is_inside = info.dli_fbase == search.library && ++search.frames_inside < kFramesInside;
   return !search.is_found && is_inside;
 }

@@ -11,7 +11,7 @@ namespace {
 
 using Specs = std::vector<std::optional<TensorSpec>>;
 
-// ": float32[4], none" of an op's results; empty where no result is known.
+// The specs of an op's results as ": float32[4], ?"; empty where none of them is known.
 std::string results_text(const Op& op, const Specs& specs) {
   std::string text;
   bool is_any_known = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole program for people to read.
+// A whole program as text for people.
 #pragma once
 
 #include <optional>

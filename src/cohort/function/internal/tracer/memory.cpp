@@ -17,7 +17,7 @@ struct Known {
   std::unordered_map<const c10::StorageImpl*, ExampleMemory> memories COHORT_GUARDED_BY(mutex);
 };
 
-// Never destroyed: tensors of static variables may go after it.
+// Never destroyed, because tensors of static variables may be destroyed later.
 Known& known() {
   static Known& known = *new Known;
   return known;
@@ -51,7 +51,7 @@ void release_graphs(const std::vector<at::Tensor>& tensors) {
     if (node && seen.insert(node.get()).second) nodes.push_back(node);
   };
   for (const at::Tensor& tensor : tensors) {
-    // grad_fn() would make another one for a view, or throw.
+    // grad_fn() would make a new node for a view, or throw.
     const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
     if (meta != nullptr) visit(meta->grad_fn_);
   }

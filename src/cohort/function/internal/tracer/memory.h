@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory beside what a trace records: what was allocated since it began, as LibTorch's allocator
-// reports it; and what traced steps have left outside of themselves, tensors with the values of an
-// example, which no call changes.
+// Memory that a trace does not record: blocks that were allocated since it began, as LibTorch's
+// allocator reports them; and tensors that traced steps have stored outside of themselves, which
+// have the values of an example and which no call changes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,9 +19,9 @@
 
 namespace cohort::function {
 
-// A tensor in memory that is younger than the trace, but that no recorded op made, comes from code
-// the trace did not see. Thread-safe: LibTorch hands the installed object on to the threads it
-// starts.
+// If a tensor's memory is younger than the trace but no recorded op made it, it comes from code
+// that the trace did not see. Thread-safe: LibTorch passes the installed object to the threads that
+// it starts.
 class MemoryWatch final : public c10::MemoryReportingInfoBase {
  public:
   // `address` lies in a live block allocated while this object was installed.
@@ -42,11 +42,11 @@ class MemoryWatch final : public c10::MemoryReportingInfoBase {
   std::map<const std::byte*, const std::byte*> blocks_ COHORT_GUARDED_BY(mutex_);
 };
 
-// Lets the backward passes of these tensors forget what they saved. Where a tensor was written with
-// a view of itself, its graph holds the tensor, and LibTorch would never free them.
+// Releases the tensors that the autograd graphs of these tensors have saved. If a tensor was
+// written with a view of itself, its graph holds the tensor, and LibTorch would never free them.
 void release_graphs(const std::vector<at::Tensor>& tensors);
 
-// Memory that a pass has made from its example's values. A value type.
+// Memory with values that come from the example of a pass. A value type.
 struct ExampleMemory {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
   std::string maker;  // "aten::mul"; empty: the example itself
@@ -54,11 +54,10 @@ struct ExampleMemory {
   bool is_alive() const { return storage.use_count() > 0; }
 };
 
-// From now on these are known for as long as they live. Thread-safe.
+// Registers these memories until they are freed. Thread-safe.
 void note_escaped(std::vector<ExampleMemory> escaped);
 
-// How a message names the origin of this memory; empty where it has not escaped from a trace.
-// Thread-safe.
+// The origin of this memory, for messages; empty if it has not escaped from a trace. Thread-safe.
 std::string origin_of_escaped(const c10::StorageImpl* storage);
 
 // "aten::mul made it", or that it is part of the example.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recorder's part that follows what memory holds: what the recorded ops left there, or what
-// came from elsewhere; and whether it depends on anything that differs between runs.
+// The part of the recorder that tracks the content of memory: whether recorded ops or other code
+// wrote it, and whether it depends on anything that differs between runs.
 #include <ATen/SparseTensorImpl.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/clone.h>
@@ -17,7 +17,7 @@
 namespace cohort::function {
 namespace {
 
-// The bytes of a tensor's memory; empty where the CPU cannot look.
+// The bytes of a tensor's memory; empty if the CPU cannot read them.
 std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
   if (!tensor.has_storage() || !tensor.device().is_cpu()) return {};
   const c10::Storage& storage = tensor.storage();
@@ -163,7 +163,8 @@ void Recorder::expect_content(const at::Tensor& part, const TracedMemory& memory
   // Its owner may set a hyperparameter at any time.
   if (memory.origin == Origin::captured_input) return;
   const bool is_same = memory.content.matches(bytes, range_of(part));
-  // Custom functions count a write of their own once more (mark_dirty), effects those elsewhere.
+  // The version is not reliable after writes of ops, as custom functions count theirs once more
+  // (mark_dirty), and not for variables, as effects count too.
   const bool has_sure_version =
       memory.version.enabled() && !memory.is_written && memory.origin != Origin::variable;
   if (is_same && (!has_sure_version || memory.version.current_version() == memory.version_seen))
@@ -183,7 +184,7 @@ void Recorder::release_graphs() {
   const std::vector<at::Tensor> living = values_.living();
   for (const at::Tensor& tensor : living) {
     const TracedMemory* memory = values_.memory_of(tensor);
-    // A gradient that was written with its leaf holds the leaf. Those of variables are put back.
+    // A gradient that was written with its leaf holds the leaf. Those of variables are restored.
     if (memory != nullptr && memory->origin == Origin::result && tensor.is_leaf())
       tensor.mutable_grad().reset();
   }
@@ -206,7 +207,7 @@ void Recorder::expect_untouched(const Watched& watched) const {
   refuse_lost_write(watched.tensor, std::string(name_of(Origin::variable)));
 }
 
-// Those that an op has used are looked at where it uses them.
+// The content of a variable that an op has used is checked at each use.
 void Recorder::expect_variables_kept() const {
   for (const Watched& watched : watched_) {
     if (watched.is_met) {
@@ -217,7 +218,7 @@ void Recorder::expect_variables_kept() const {
   }
 }
 
-// The plain program differentiates through what earlier calls wrote: a buffer keeps their graph.
+// In eager execution a buffer keeps the graph of earlier calls, and gradients flow through them.
 void Recorder::expect_buffers_without_graph() const {
   for (const VariableUse& use : variables_) {
     if (!use.tensor.requires_grad() || use.tensor.is_leaf()) continue;
@@ -233,7 +234,7 @@ bool Recorder::is_fixed(const at::Tensor& tensor) {
   bool is_fixed = true;
   for_each_part(tensor, [&](const at::Tensor& part) {
     const TracedMemory* memory = values_.memory_of(part);
-    // One that the trace does not know becomes a constant, unless it is a variable.
+    // Memory that the trace does not know becomes a constant, unless it is a variable.
     const bool is_part_fixed = memory == nullptr
                                    ? !is_variable(part)
                                    : memory->is_fixed || memory->origin == Origin::constant;
@@ -256,7 +257,7 @@ bool Recorder::is_argument_fixed(const c10::IValue& argument) {
 
 bool Recorder::has_fixed_shape(const c10::OperatorHandle& op, Arguments arguments) {
   const std::string& name = op.operator_name().name;
-  // The mask alone decides.
+  // The mask alone decides the shape.
   const std::size_t first = name == "aten::index" || name == "aten::masked_select" ? 1 : 0;
   return std::all_of(arguments.begin() + static_cast<std::ptrdiff_t>(first), arguments.end(),
                      [this](const c10::IValue& argument) { return is_argument_fixed(argument); });
@@ -308,7 +309,7 @@ void Recorder::watch_memory(const at::Tensor& tensor, int id, bool is_unwritten)
   const std::span<const std::byte> known = bytes_of(tensor);
   if (memory == nullptr || known.empty()) return;
   if (is_unwritten) {
-    // Differs from byte to byte, so that no usual content equals it.
+    // The pattern differs from byte to byte, so that no usual content equals it.
     const std::span bytes(const_cast<std::byte*>(known.data()), known.size());
     for (std::size_t i = 0; i < bytes.size(); ++i)
       bytes[i] = static_cast<std::byte>(0xa7 ^ (i * 0x3b));
@@ -330,8 +331,8 @@ void Recorder::note_content_use(const at::Tensor& tensor, bool is_written, bool 
     }
     if (is_all_lost) return;
     if (factory < 0) return expect_content(part, *memory);
-    // torch::tensor({1, 2}) and writes through data_ptr() fill what a factory op made without an
-    // op: the content becomes a constant that is copied there before `tensor` is used.
+    // torch::tensor({1, 2}) and writes through data_ptr() fill the memory of a factory op without
+    // an op: the content becomes a constant that is copied there before `tensor` is used.
     const std::span<const std::byte> bytes = bytes_of(part);
     if (bytes.empty() || memory->content.matches(bytes, all_of(bytes))) return;
     memory->content.note(bytes, all_of(bytes));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The uses of torch::nn's modules that the table of docs/modules.md lists. Apart from the test that
-// walks them, so that only one source includes torch/torch.h.
+// The uses of torch::nn's modules that the table of docs/modules.md lists. They are separate from
+// the test that runs them, so that only one source includes torch/torch.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -38,7 +38,7 @@ inline void PrintTo(const ModuleRow& row, std::ostream* out) {
   *out << row.module << ' ' << row.use;
 }
 
-// Those of this LibTorch.
+// The rows that exist in this LibTorch.
 std::vector<ModuleRow> module_rows();
 
 }  // namespace cohort::function

@@ -31,7 +31,7 @@ constexpr std::array<std::string_view, 8> kDynamicShapes = {
     "aten::nonzero",  "aten::masked_select", "aten::_unique", "aten::_unique2",
     "aten::bincount", "aten::unique_dim",    "aten::_nnz",    "aten::unique_consecutive"};
 
-// LibTorch 2 tags the overload that takes lists of lengths too, whose sizes are in the program.
+// LibTorch 2 also tags the overload that takes the lengths as lists, which are in the program.
 bool has_sizes_of_lists(const c10::OperatorName& op) {
   return op.name == "aten::_ctc_loss" && op.overload_name.empty();
 }
@@ -70,12 +70,12 @@ bool is_seeded(const c10::OperatorHandle& op) {
 }  // namespace
 
 bool decomposes(const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
-  // Random ops without a generator argument (rand, randperm) draw through one that has it; recorded
-  // like that, the seed of a run reaches them.
+  // A random op without a generator argument (rand, randperm) calls one that has it. That one is
+  // recorded, so that the seed of a run reaches it.
   if (is_seeded(op) && !has_generator_argument(op.schema())) return true;
   auto backend = keys.highestBackendKey();
   if (backend == c10::BackendComponent::InvalidBit) backend = c10::BackendComponent::CPUBit;
-  // The dispatcher's own precedence. A kernel under the alias Autograd does not count.
+  // This follows the dispatcher's precedence. A kernel under the alias Autograd does not count.
   auto own = c10::toRuntimePerBackendFunctionalityKey(DispatchKey::Dense, backend);
   auto autograd =
       c10::toRuntimePerBackendFunctionalityKey(DispatchKey::AutogradFunctionality, backend);

@@ -21,7 +21,7 @@
 namespace cohort::function {
 namespace {
 
-// Pushes a value for a scope.
+// Pushes a name for a scope.
 class Entered {
  public:
   Entered(std::vector<std::string>& names, const std::string& name) : names_(names) {
@@ -68,7 +68,7 @@ class WithAverages {
   std::optional<RunningAverages> outer_;
 };
 
-// nullptr: it has none, or not a byte.
+// nullptr: the tensor has no memory, or memory of no bytes.
 const c10::StorageImpl* memory_of(const at::Tensor& tensor) {
   if (!tensor.has_storage() || tensor.storage().nbytes() == 0) return nullptr;
   return tensor.storage().unsafeGetStorageImpl();
@@ -83,7 +83,7 @@ std::vector<const c10::StorageImpl*> memory_of(std::span<const c10::IValue> argu
   return memory;
 }
 
-// A flag that is up for a scope.
+// Sets a flag for a scope.
 class Inside {
  public:
   explicit Inside(bool& flag) : flag_(flag) { flag_ = true; }
@@ -106,7 +106,7 @@ std::span<const c10::IValue> arguments_of(const c10::OperatorHandle& op,
   return {stack.data() + stack.size() - count, count};
 }
 
-// A tensor with a floating-point or complex type of its own, other than a number of the host.
+// Whether some argument is a floating-point or complex tensor other than a number of the host.
 bool has_real_argument(std::span<const c10::IValue> arguments) {
   bool has_real = false;
   for (const c10::IValue& argument : arguments) {
@@ -165,11 +165,11 @@ void Recorder::fail(std::string_view what, const std::string& reason) {
   throw *failure_;
 }
 
-// The body may catch the exception, so what makes its text long waits until it has not.
+// The body may catch the exception, so the text gets its slow part, the call site, only later.
 void Recorder::note_failure(const c10::OperatorHandle& op, Arguments arguments,
                             const std::exception& error) {
   std::string message = message_of(error);
-  // The operators around the one that threw pass it on.
+  // The operators around the one that threw throw the same exception.
   if (op_failure_ && op_failure_->message == message) return;
   std::string text = "[function.trace] '" + op.operator_name().name + "' failed: " + message +
                      " (with " + tensors_among(op.schema(), arguments) + ")" + hint_of_op() +
@@ -223,8 +223,8 @@ void Recorder::dispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   if (keys.has_any(c10::autocast_dispatch_keyset)) return op.redispatchBoxed(keys, stack);
   const std::string& name = op.operator_name().name;
   if (is_inside_op_) {
-    // Autograd's kernel of an in-place op saves a clone() of what the op overwrites. What runs
-    // below autograd is the op's own work.
+    // Autograd's kernel of an in-place op saves a clone() of the values that the op overwrites. Ops
+    // below autograd are the op's own work.
     if (name == "aten::clone" && keys.has_any(c10::autograd_dispatch_keyset))
       return record(op, keys, stack);
     return run(op, keys, stack);
@@ -260,7 +260,8 @@ void Recorder::expect_own_memory_grows(const c10::OperatorHandle& op, Arguments 
       "instead");
 }
 
-// A program's plan copies what a later op overwrites: it must know what shares memory.
+// A program's plan copies values that a later op overwrites, so it must know which ones share
+// memory.
 void Recorder::expect_known_aliases(const c10::OperatorHandle& op,
                                     const std::vector<const c10::StorageImpl*>& memory,
                                     const torch::jit::Stack& stack) {
@@ -321,8 +322,8 @@ bool Recorder::is_batch_counter(const c10::IValue& value) {
       "num_batches_tracked");
 }
 
-// as_strided names a place of the whole memory, and what a server gets lies elsewhere in its own:
-// view_of() and capture() say the place in the program's terms, or refuse it.
+// as_strided counts its offset from the start of the memory, and on a server the tensor has another
+// offset: view_of() and capture() express the offset relative to a value of the program, or refuse.
 bool Recorder::is_recorded_where_used(const c10::OperatorHandle& op, Arguments arguments) {
   if (op.operator_name().name != "aten::as_strided") return false;
   const TracedMemory* memory = values_.memory_of(arguments[0].toTensor());
@@ -400,7 +401,7 @@ Op Recorder::encode(const c10::OperatorHandle& op, Arguments arguments) {
   recorded.name = op.operator_name().name;
   recorded.overload = op.operator_name().overload_name;
   const auto& schema = op.schema().arguments();
-  // What is wrong with the op itself is said before what is wrong with its arguments.
+  // Errors of the op itself are reported before errors of its arguments.
   Op canonical;
   canonical.name = recorded.name;
   canonical.args.resize(schema.size());
@@ -442,7 +443,7 @@ void Recorder::expect_explicit_dtype(const c10::OperatorHandle& op, const torch:
   }
 }
 
-// Ops inside may not be reached: the composite may throw for a host value before.
+// Notes the call itself, as the ops inside may not run: the composite may throw for a host value.
 void Recorder::note_composite(const c10::OperatorHandle& op, Arguments arguments) {
   Op call;
   call.name = op.operator_name().name;
@@ -453,13 +454,13 @@ void Recorder::note_composite(const c10::OperatorHandle& op, Arguments arguments
       call.args.push_back(
           encode_argument(schema[i], arguments[i], [](const at::Tensor&) { return 0; }));
     } catch (const Refusal&) {
-      call.args.emplace_back();  // the ops inside say so
+      call.args.emplace_back();  // the ops inside report it
     }
   }
   composite_calls_.push_back(std::move(call));
 }
 
-// Checks the writes, saves what they destroy, and returns the written tensors.
+// Checks the writes, saves the contents that they destroy, and returns the written tensors.
 std::vector<Recorder::Write> Recorder::prepare_memory(const c10::OperatorHandle& op,
                                                       Arguments arguments) {
   std::vector<Write> written;
@@ -469,7 +470,7 @@ std::vector<Recorder::Write> Recorder::prepare_memory(const c10::OperatorHandle&
     bool is_overwritten = is_written && overwrites_argument(op, i);
     for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
       if (is_written) {
-        // A view may get another shape, but not a tensor of the user's own.
+        // A result of an op may get another shape, but not a tensor of the user.
         if (!changes_shape_only(op) || !values_.is_result(tensor))
           note_write(tensor, op, arguments, i);
         written.push_back({tensor, is_overwritten});

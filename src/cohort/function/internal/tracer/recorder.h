@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One pass of a trace: what the boxed fallback hands over becomes a Program.
+// One pass of a trace: makes a Program of the operators that the boxed fallback receives.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -25,77 +25,77 @@
 
 namespace cohort::function {
 
-// An exception that came out of an operator. A value type.
+// An exception that an operator threw. A value type.
 struct OpFailure {
   std::string message;  // LibTorch's
   std::string text;     // with the operator and its inputs
   CallStack stack;
 
-  // Whether `error` is that exception, or passes it on.
+  // Whether `error` is that exception, or contains its message.
   bool explains(const std::exception& error) const;
 };
 
-// What a call has left in .grad.
+// A gradient that a call has left in .grad.
 struct OldGradient {
   at::Tensor leaf;
   at::Tensor value;      // zeros like it
   bool is_zero = false;  // it is always zero
 };
 
-// Used only from the tracing thread. Its destructor puts back whatever the pass changed.
+// Used only from the tracing thread. The destructor restores everything that the pass changed.
 class Recorder final : public Trace {
  public:
-  // `pass` is 0 or 1. `memory` must be installed as long as ops are recorded. `change` is what pass
-  // 1 does to the values of pass 0.
+  // `pass` is 0 or 1. `memory` must be installed as long as ops are recorded. `change` is how pass
+  // 1 changes the values of pass 0.
   Recorder(const TraceOptions& options, int pass, Change change,
            std::shared_ptr<MemoryWatch> memory);
 
-  // These variables have other values until the recorder goes.
+  // Gives these variables other values until the recorder is destroyed.
   void change_variables(const std::vector<at::Tensor>& variables);
-  // These leaves start with a gradient, as after an earlier call: the body must not use it.
+  // Gives these leaves a gradient, as after an earlier call. The body must not use it.
   void add_old_gradients(const std::vector<OldGradient>& gradients);
-  // Those that an eager function's next call would find.
+  // The gradients that the next call of an eager function would find.
   std::vector<OldGradient> old_gradients();
-  // Private copies of the arguments, which are then the program's first inputs.
+  // Returns private copies of the arguments, which become the program's first inputs.
   std::vector<at::Tensor> add_arguments(const std::vector<at::Tensor>& arguments);
-  // Before the body: the variables are as they should be.
+  // Called before the body: records the contents of the variables.
   void watch_variables() {
     for (const at::Tensor& variable : options_.variables) watch(variable);
   }
-  // The fallback's op, and its frame: only what lies outside of that may be the user's. Throws
-  // Error; once it has thrown, it goes on throwing the same.
+  // Handles an op of the fallback. `frame` is the fallback's frame: only frames outside of it may
+  // be the user's. Throws Error for a refusal; every later call then throws the same.
   void on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack,
              const void* frame);
   // Ends the pass.
   void finish(const std::vector<at::Tensor>& outputs);
-  // After finish: the op list, its summary, and what was captured.
+  // After finish(): the op list.
   const Program& program() const { return program_; }
-  // At any time: the op list up to now, and the op that has not returned, if there is one.
+  // At any time: the op list so far, with the op that has not returned yet, if there is one.
   Program unfinished_program() const;
-  // The composite ops that were called, with their host values alone.
+  // The composite ops that were called, with only their host values.
   const std::vector<Op>& composite_calls() const { return composite_calls_; }
-  // After the pass: nothing calls backward() on its tensors any more. All of their graph was made
-  // in the pass, since tensors of other graphs are refused.
+  // Called after the pass, when nothing calls backward() on its tensors any more. Their whole graph
+  // was made in the pass, since tensors of other graphs are refused.
   void release_graphs();
-  // What holds values of this pass alone.
+  // The memory whose values belong to this pass alone.
   std::vector<ExampleMemory> example_memory() const { return values_.example_memory(); }
-  // The variables that the pass has met.
+  // The variables that the pass has used.
   std::vector<at::Tensor> variables() const;
-  // What it refused; nothing: all went well so far.
+  // The error of its refusal; nullopt if it has refused nothing.
   const std::optional<Error>& failure() const { return failure_; }
   // The last exception that an operator threw, which the body may have caught.
   const std::optional<OpFailure>& op_failure() const { return op_failure_; }
-  // Of the program's values; none for those that no tensor of the body was.
+  // The specs of the program's values; nullopt for a value that was no tensor of the body.
   std::vector<std::optional<TensorSpec>> specs() const;
   bool drops_gradients() const { return drops_gradients_; }
-  // As it is shipped: with what only the end of the pass can tell.
+  // The program as it is sent, with the parts that are known only at the end of the pass.
   Program completed_program() const;
   ProgramInfo info() const;
   const std::vector<at::Tensor>& captured_inputs() const { return captured_inputs_; }
   const std::vector<FrozenTensor>& frozen() const { return frozen_; }
-  // What else may be the reason of an error, with a remedy, for its end; empty: nothing known.
+  // Another possible reason for an error, with a remedy, to append to its text; may be empty.
   std::string hint() const;
-  // `outputs` without their graph, and where they alias what the pass puts back, copied.
+  // `outputs` without their graph; copied if they alias memory that the pass restores.
   std::vector<at::Tensor> detached(const std::vector<at::Tensor>& outputs);
 
   std::vector<at::Tensor> iterator_next(std::int64_t resource) override;
@@ -108,12 +108,12 @@ class Recorder final : public Trace {
   std::size_t next_number(const void* key) override { return numbers_by_key_[key]++; }
 
  private:
-  // What in-place writes have done to a register that no effect has sent yet.
+  // The in-place writes to a register that no effect has sent yet.
   struct Writes {
     bool is_made = false;
     BufferWrite joined;      // all of them together
-    int old = -1;            // the value before, where they can be joined with others'
-    std::size_t old_op = 0;  // the op that keeps it
+    int old = -1;            // the value before, if they can be combined with other workers' writes
+    std::size_t old_op = 0;  // the op that copies it
   };
   struct VariableUse {
     const TracedVariable* traced;
@@ -125,7 +125,7 @@ class Recorder final : public Trace {
     bool is_pulled_again = false;
     Writes writes;
   };
-  // A variable as it was before the body, or when the body came to it.
+  // A variable as it was before the body, or when the body first used it.
   struct Watched {
     at::Tensor tensor;
     Geometry geometry;
@@ -143,21 +143,22 @@ class Recorder final : public Trace {
   void dispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
   void note_failure(const c10::OperatorHandle& op, Arguments arguments,
                     const std::exception& error);
-  // hint(), and what the op that came last may have to do with it.
+  // hint(), with a possible reason in the last op.
   std::string hint_of_op() const;
-  // Where the trace is, as "[inside aten::linear]; op #3 of the trace of 'step', after aten::t".
+  // The position, as " [inside aten::linear]; op #3 of the trace of 'step', after aten::t".
   std::string position() const;
   bool is_recorded_where_used(const c10::OperatorHandle& op, Arguments arguments);
   void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
   bool is_rewritten(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
   Op encode(const c10::OperatorHandle& op, Arguments arguments);
-  // Writes the type of a result that follows LibTorch's default into the op: a server has its own.
+  // If the dtype of a result follows LibTorch's default, writes it into the op: a server may have
+  // another default.
   void expect_explicit_dtype(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
                              bool has_real_input, Op& recorded);
   void note_composite(const c10::OperatorHandle& op, Arguments arguments);
   void expect_recordable(const c10::OperatorHandle& op, Arguments arguments);
-  // BatchNorm's count of the batches that it has seen.
+  // Whether `value` is BatchNorm's count of batches.
   bool is_batch_counter(const c10::IValue& value);
   struct Write {
     at::Tensor tensor;
@@ -199,15 +200,15 @@ class Recorder final : public Trace {
                   std::size_t index);
 
   // memory_use.cpp
-  // The tensor's content is as it should be.
+  // Records the tensor's content as the expected one.
   void note_content(const at::Tensor& tensor);
   void note_made(const at::Tensor& result, const std::string& op, bool is_fixed);
   void note_size_of_data(const at::Tensor& sparse);
   void note_written(const at::Tensor& tensor, bool is_fixed, bool is_overwritten);
-  // Refuses where something else than a recorded op has written since.
+  // Refuses if anything but a recorded op has written since.
   void expect_content(const at::Tensor& part, const TracedMemory& memory) const;
   void watch(const at::Tensor& variable);
-  // Refuses where nothing but the body itself, past all operators, can have changed it.
+  // Refuses if the variable has changed before the first op that uses it.
   void expect_untouched(const Watched& watched) const;
   void expect_own_memory(const Watched& watched) const;
   void expect_variables_kept() const;
@@ -217,10 +218,10 @@ class Recorder final : public Trace {
   void add_host_content(const at::Tensor& tensor, int base);
   bool is_old_gradient(const at::Tensor& tensor);
   bool is_variable(const at::Tensor& tensor) const;
-  // The same in every run.
+  // Whether the tensor's values are the same in every run.
   bool is_fixed(const at::Tensor& tensor);
   bool is_argument_fixed(const c10::IValue& argument);
-  // What the shape of a result depends on is the same in every run.
+  // Whether the data on which the shape of a result depends is the same in every run.
   bool has_fixed_shape(const c10::OperatorHandle& op, Arguments arguments);
   std::vector<bool> fixed_results(const c10::OperatorHandle& op, Arguments arguments);
   void expect_fixed_host_reads(const c10::OperatorHandle& op, Arguments arguments);
@@ -255,9 +256,9 @@ class Recorder final : public Trace {
   std::vector<at::Tensor> arguments_;
   std::vector<VariableUse> variables_;
   std::vector<Watched> watched_;
-  // That of the default generator after the last recorded random op.
+  // The hash of the default generator's state after the last recorded random op.
   std::uint64_t random_state_ = 0;
-  // What lies between two pushes is a segment; one after the other, but for the first.
+  // All segments but the first, in order.
   std::vector<Segment> segments_;
   // Ops that turned out to be of no use.
   std::vector<std::size_t> unused_ops_;
@@ -268,16 +269,16 @@ class Recorder final : public Trace {
   std::map<std::string, int> numbers_;
   // The composite ops that are running, outermost first.
   std::vector<std::string> composites_;
-  // Of the innermost of them that has such.
+  // The running statistics of the innermost one that has them.
   std::optional<RunningAverages> averages_;
   std::vector<Op> composite_calls_;
   // The recorded op that is running.
   std::optional<Op> running_;
-  // A recorded in-place op is running, and its inner ops come by.
+  // A recorded in-place op is running, and dispatch() sees its inner ops.
   bool is_inside_op_ = false;
   bool has_run_script_ = false;
   bool drops_gradients_ = false;
-  // Of the op that came last.
+  // Whether the last op had a sparse tensor.
   bool is_op_sparse_ = false;
   const void* outermost_frame_ = nullptr;
   std::optional<Error> failure_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the parts of the tracer say no: the recorder adds the op, its place in the trace and the call
-// site.
+// The exception with which the parts of the tracer refuse an op. The recorder adds the op, its
+// place in the trace and the call site.
 #pragma once
 
 #include <sstream>
@@ -23,7 +23,7 @@ template <class... Parts>
   throw Refusal{text.str()};
 }
 
-// Names the variable, where the tensor is that of one in this process alone.
+// Refuses a tensor that is a variable of this process alone, with the variable's name.
 inline void refuse_local_variable(const at::Tensor& tensor) {
   const std::string name = local_name_of(tensor);
   if (name.empty()) return;

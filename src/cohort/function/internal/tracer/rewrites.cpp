@@ -37,7 +37,7 @@ struct Call {
 
   const at::Tensor& tensor(std::size_t index) const { return arguments[index].toTensor(); }
 };
-// What the operator gives; None: it is not rewritten.
+// Returns the operator's result; None: it is not rewritten.
 using Rewrite = c10::IValue (*)(const Call& call);
 
 bool is_differentiated(const at::Tensor& tensor) {
@@ -50,7 +50,7 @@ bool is_mask_of(const c10::IValue& value) {
   return dtype == c10::kBool || dtype == c10::kByte;
 }
 
-// Its composite looks at the labels to check their range; scatter_ checks it too.
+// The composite reads the labels to check their range; scatter_ checks it too.
 c10::IValue one_hot(const Call& call) {
   const at::Tensor& labels = call.tensor(0);
   const std::int64_t classes = call.arguments[1].toInt();
@@ -62,8 +62,8 @@ c10::IValue one_hot(const Call& call) {
   return result;
 }
 
-// Some composites look at tensor data only to check it. What a check gave in the trace is recorded
-// as an assertion, which fails where a run's data would have decided otherwise.
+// Some composites read tensor data only to check it. The result of the check in the trace is
+// recorded as an assertion, which fails if a run's data would give another result.
 bool is_check(std::string_view composite) { return composite == "aten::cov"; }
 
 bool as_asserted(const at::Tensor& condition) {
@@ -76,8 +76,8 @@ bool as_asserted(const at::Tensor& condition) {
   return is_true;
 }
 
-// torch::nn's attention asks whether query, key and value are equal, to save products: where they
-// are not one tensor, its general way is valid too.
+// torch::nn's attention checks whether query, key and value are equal, to save products. If they
+// are not one tensor, its general code is valid too.
 c10::IValue equal(const Call& call) {
   const at::Tensor& first = call.tensor(0);
   const at::Tensor& second = call.tensor(1);
@@ -100,13 +100,14 @@ c10::IValue item(const Call& call) {
     return c10::Scalar(as_asserted(self));
   const bool is_index = self.scalar_type() == c10::kLong || self.scalar_type() == c10::kInt;
   if (!is_index || !call.inside.empty()) return {};
-  // The first and the last offset, against 0 and the number of ids: the kernel checks them too.
+  // The caller checks the first and the last offset against 0 and the number of ids, and so does
+  // the kernel.
   for (const std::string_view caller : {"_ZN5torch2nn16EmbeddingBagImpl7forward",
                                         "_ZN5torch2nn10functional6detail13embedding_bag"}) {
     if (is_called_by("item", caller)) return c10::Scalar(0);
   }
   if (self.scalar_type() != c10::kLong) return {};
-  // The number of sequences in a batch, which is that of the lengths.
+  // The number of sequences in a batch, which equals the number of lengths.
   const auto is_of_packed = [](std::string_view caller) { return is_called_by("item", caller); };
   constexpr std::array<std::string_view, 3> kPacked = {
       "_ZN5torch2nn7RNNImpl25forward_with_packed_input",
@@ -166,7 +167,7 @@ c10::IValue index_put(const Call& call) {
   return put_by_mask(call.tensor(0), mask, call.tensor(2), call.arguments[3].toBool());
 }
 
-// The backward pass of a filling value selects by the mask.
+// The backward pass of the fill value selects by the mask.
 c10::IValue masked_fill(const Call& call) {
   if (call.overload != "Tensor" || !is_differentiated(call.tensor(2))) return {};
   const at::Tensor& self = call.tensor(0);
@@ -239,7 +240,7 @@ at::Tensor interpolated(const at::Tensor& sorted, const at::Tensor& ranks, std::
   return sorted.gather(-1, below).lerp(sorted.gather(-1, ranks.ceil().to(at::kLong)), weights);
 }
 
-// LibTorch checks q on the host; newer ones choose the values there too.
+// LibTorch checks q on the host; newer versions also select the values there.
 template <bool ignores_nan>
 c10::IValue quantile(const Call& call) {
   const at::Tensor& self = call.tensor(0);
@@ -275,7 +276,7 @@ c10::IValue quantile(const Call& call) {
   return q.dim() == 0 ? values.squeeze(-1) : values.movedim(-1, 0);
 }
 
-// Without gradients its composite reads and writes the memory itself.
+// Without gradients the composite accesses the memory itself.
 c10::IValue max_pool1d(const Call& call) {
   const auto& arguments = call.arguments;
   return std::get<0>(at::max_pool1d_with_indices(
@@ -296,7 +297,7 @@ c10::IValue resized(at::Tensor self, at::IntArrayRef sizes) {
   const auto elements = static_cast<std::size_t>(self.storage_offset() + count);
   if (is_empty || elements * self.element_size() <= self.storage().nbytes())
     return self.as_strided_(sizes, strides);
-  // Views of memory that is replaced would go on showing the old one.
+  // Views of replaced memory would still show the old memory.
   if (self.storage().nbytes() != 0) return {};
   const at::Tensor fresh = at::empty(sizes, self.options());
   const Untraced untraced;
@@ -361,7 +362,7 @@ bool rewrite(const c10::OperatorHandle& op, std::string_view inside, torch::jit:
       std::lower_bound(kRewrites.begin(), kRewrites.end(), RewrittenOp{name, nullptr}, &is_before);
   if (row == kRewrites.end() || row->name != name) return false;
   const std::size_t count = op.schema().arguments().size();
-  // The rewritten form may grow another stack only: this one stays where it is.
+  // The rewritten form uses other stacks, so the span of arguments stays valid.
   c10::IValue result = row->rewrite({.overload = op.operator_name().overload_name,
                                      .arguments = {stack.data() + stack.size() - count, count},
                                      .inside = inside});

@@ -22,7 +22,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// LibTorch's evenly_distribute_backward asks on the host whether the value is NaN.
+// LibTorch's evenly_distribute_backward checks on the host whether the value is NaN.
 struct ReduceToOne : torch::autograd::Function<ReduceToOne> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& self,
                             FullReduction reduce) {
@@ -58,7 +58,7 @@ at::Tensor gradient_with_zeros(const at::Tensor& gradient, const at::Tensor& inp
   return gradient * (before * after).conj();
 }
 
-// LibTorch's prod_backward counts the zeros on the host and takes one of these ways.
+// LibTorch's prod_backward counts the zeros on the host and then uses one of these formulas.
 struct Product : torch::autograd::Function<Product> {
   static constexpr std::int64_t kAll = -1;
 
@@ -161,7 +161,7 @@ struct MaskedPut : torch::autograd::Function<MaskedPut> {
   }
 
  private:
-  // Rows are what one element of the mask chooses.
+  // A row is the part of the gradient that one element of the mask selects.
   static at::Tensor values_gradient(const at::Tensor& gradient, const at::Tensor& mask,
                                     const std::vector<std::int64_t>& sizes) {
     std::vector<std::int64_t> rows = gradient.sizes().slice(mask.dim()).vec();
@@ -169,7 +169,7 @@ struct MaskedPut : torch::autograd::Function<MaskedPut> {
     rows.insert(rows.begin(), mask.numel());
     const at::Tensor flat = gradient.reshape(rows);
     if (has_all_rows) {
-      // The forward pass has checked that the mask chooses just so many.
+      // The forward pass has checked that the mask selects sizes[0] rows.
       return flat.index_select(0, positions_of(mask).narrow(0, 0, sizes[0])).sum_to_size(sizes);
     }
     std::vector<std::int64_t> one_a_row(rows.size(), 1);

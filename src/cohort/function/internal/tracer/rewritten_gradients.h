@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators with the results of LibTorch's own, whose backward passes decide nothing on the host.
+// Operators with the same results as LibTorch's, whose backward passes do not branch on the host.
 #pragma once
 
 #include <ATen/core/Tensor.h>

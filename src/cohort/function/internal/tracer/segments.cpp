@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recorder's part that keeps reads, in-place writes and updates of one variable in their order:
+// The part of the recorder that keeps reads, in-place writes and updates of one variable in order:
 // a variable's register does not change when an effect updates the variable on its server.
 #include <algorithm>
 
@@ -14,9 +14,9 @@ Recorder::VariableUse* Recorder::use_of(const at::Tensor& tensor) {
   return &variables_[static_cast<std::size_t>(memory->variable)];
 }
 
-// Before an op refers to `tensor`. Where that is memory of a variable which an effect has updated,
-// the variable has to be pulled again: by a new segment, or by this one if the update came before
-// it, as the variable has had its new value since this one began.
+// Called before an op uses `tensor`. If an effect has updated the variable that owns the memory,
+// the variable must be pulled again: by the current segment if the update was in an earlier one,
+// else by a new segment.
 void Recorder::renew(const at::Tensor& tensor) {
   VariableUse* use = use_of(tensor);
   if (use == nullptr || use->updated_in < 0 || use->traced->is_handle_only) return;
@@ -35,7 +35,7 @@ void Recorder::renew(const at::Tensor& tensor) {
 void Recorder::note_update(int variable) {
   VariableUse& use = variables_[static_cast<std::size_t>(variable)];
   use.updated_in = segment();
-  // As an eager update: autograd notices when a graph that saved the old value is run backwards.
+  // As an eager update does, so that autograd refuses a backward pass that needs the old value.
   use.tensor.unsafeGetTensorImpl()->bump_version();
 }
 
@@ -61,7 +61,7 @@ void Recorder::note_in_place(VariableUse& use, const at::Tensor& tensor, BufferW
   }
 }
 
-// The in-place writes become an effect.
+// Turns the in-place writes into an effect.
 void Recorder::send_writes(int variable) {
   using Kind = BufferWrite::Kind;
   VariableUse& use = variables_[static_cast<std::size_t>(variable)];

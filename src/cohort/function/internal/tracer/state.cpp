@@ -47,7 +47,7 @@ StateKeeper::~StateKeeper() {
   }
 }
 
-// A buffer keeps the graph of what was written there.
+// A buffer keeps the graph of the values that were written to it.
 void StateKeeper::drop_graphs() const {
   const c10::impl::ExcludeDispatchKeyGuard off(kTraceKey);
   for (const Memory& kept : memories_) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a trace puts back: it runs the step for real.
+// Restores the state that a trace changes, because it really runs the step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +11,7 @@
 
 namespace cohort::function {
 
-// Remembers contents, gradients and the default generator, and puts them back when it goes. Used
+// Saves contents, gradients and the default generator's state; the destructor restores them. Used
 // only from the thread that traces, with the trace's dispatch key off or excluded.
 class StateKeeper {
  public:
@@ -23,17 +23,19 @@ class StateKeeper {
 
   // A hash of the state of the default generator.
   std::uint64_t random_state() const;
-  // Random numbers that reach a program in spite of everything should differ between passes.
+  // Makes random numbers that a program would freeze differ between the passes.
   void reseed_default_generator();
-  // Before the first write to a tensor that outlives the trace: its whole memory.
+  // Saves the whole memory of a tensor that outlives the trace. Called before the first write.
   void save_contents(const at::Tensor& tensor);
-  // Other values for the variable of `tensor` as long as this lives, made in place.
+  // Changes the values of `tensor`'s variable in place until this object is destroyed.
   void change_values(const at::Tensor& tensor, Change how);
-  // For a tensor whose memory, shape or graph the body might replace (set_data(), unsqueeze_()).
+  // Saves the memory, shape and graph of a tensor, which the body might replace (set_data(),
+  // unsqueeze_()).
   void keep_memory(const at::Tensor& tensor);
-  // The leaves that were hidden and have a gradient now.
+  // The leaves of hide_gradient() that have a gradient now.
   std::vector<at::Tensor> leaves_with_gradients() const;
-  // At the first sight of a leaf: takes its gradient away, which would else be captured.
+  // Called when the trace first sees a leaf: removes its gradient, which would be captured
+  // otherwise.
   void hide_gradient(const at::Tensor& leaf);
 
  private:

@@ -8,7 +8,7 @@
 namespace cohort::function {
 namespace {
 
-// The tensor whose storage stands for `tensor`; undefined for layouts without one.
+// The tensor whose storage represents `tensor`; undefined for layouts without one.
 at::Tensor tensor_with_storage(const at::Tensor& tensor) {
   if (tensor.layout() == c10::kSparse) {
     return static_cast<at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl())->values();
@@ -76,8 +76,8 @@ int ValueTable::find_same(const at::Tensor& tensor) const {
 int ValueTable::find(const at::Tensor& tensor) {
   Geometry wanted = Geometry::of(tensor);
   int same = find_same(tensor);
-  // A number stands for one register: after t_ on another TensorImpl of that number this one needs
-  // its own.
+  // A number is one register: after t_ on another TensorImpl with that number, this one needs a
+  // number of its own.
   if (same >= 0 && geometry(same) == wanted) return same;
   auto memory = memories_.find(wanted.storage);
   if (memory == memories_.end()) return -1;

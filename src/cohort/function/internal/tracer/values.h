@@ -25,10 +25,10 @@ enum class Origin : std::uint8_t {
   variable,
   constant,
   result,
-  old_gradient  // that an earlier call left in .grad
+  old_gradient  // a gradient that an earlier call left in .grad
 };
 
-// What tells apart the tensors of one memory. A value type.
+// Distinguishes the tensors of one memory. A value type.
 struct Geometry {
   const c10::StorageImpl* storage = nullptr;
   std::int64_t offset = 0;
@@ -38,20 +38,20 @@ struct Geometry {
   c10::Layout layout = c10::kStrided;
   bool is_conjugated = false;
   bool is_negated = false;
-  // Of a sparse tensor: where its indices are, and how many.
+  // For a sparse tensor: where its indices are, and how many values it has.
   const c10::StorageImpl* index_storage = nullptr;
   std::int64_t index_offset = 0;
   std::int64_t value_count = 0;
 
-  // Of a strided or sparse COO tensor (whose memory is that of its values); other layouts have no
+  // For a strided or sparse COO tensor (whose memory is that of its values); other layouts have no
   // storage.
   static Geometry of(const at::Tensor& tensor);
-  // as_strided makes one out of the other.
+  // Whether as_strided can make this one from `other`.
   bool is_view_of(const Geometry& other) const;
   bool operator==(const Geometry&) const = default;
 };
 
-// One storage that the trace has met. A value type.
+// One storage that the trace has seen. A value type.
 struct TracedMemory {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
   Origin origin = Origin::result;
@@ -62,8 +62,8 @@ struct TracedMemory {
   int factory_value = -1;
   // The op that made it, where origin is result; the variable's name, where it is old_gradient.
   std::string maker = {};
-  // What the recorded ops, or whoever made it, left there; how often LibTorch says that it was
-  // written until then, through the tensor that came first.
+  // The content that the recorded ops, or the code that made the memory, left there; LibTorch's
+  // version counter of the first tensor that was seen, and its value at that time.
   ContentHash content = {};
   c10::VariableVersion version = {};
   std::uint32_t version_seen = 0;
@@ -71,27 +71,27 @@ struct TracedMemory {
   std::size_t bytes = 0;
   // A recorded op has written in place.
   bool is_written = false;
-  // The same in every run: made of constants alone.
+  // The content is the same in every run, because it is made of constants alone.
   bool is_fixed = false;
-  // Of a sparse tensor with a number of values that differs between runs.
+  // Part of a sparse tensor whose number of values differs between runs.
   bool has_size_of_data = false;
   // The values in this memory, oldest first.
   std::vector<int> values = {};
 };
 
-// Tensors are known by their TensorImpl and their StorageImpl, held weakly: addresses cannot be
-// used again, and reference counts are as without a trace (autograd steals a gradient that nobody
-// else holds). Thread-compatible.
+// Recognises tensors by their TensorImpl and their StorageImpl. It holds these weakly, so that
+// addresses are not used again, and reference counts are as without a trace (autograd reuses a
+// gradient that has no other owner). Thread-compatible.
 class ValueTable {
  public:
   int count() const { return static_cast<int>(geometries_.size()); }
-  // Gives `tensor` the next number. `origin` counts where its memory was not known before.
+  // Gives `tensor` the next number. `origin` is also that of its memory if that is new.
   int add(const at::Tensor& tensor, Origin origin);
-  // The next number, for a value that no tensor of the body is.
+  // Uses the next number for a value that is no tensor of the body.
   int add_unseen();
-  // `tensor` has the content of a value that is in the program already, in memory of its own.
+  // Adds the memory of `tensor`, whose content is already a value of the program.
   void add_copy(const at::Tensor& tensor, Origin origin) { memory(tensor, origin); }
-  // The number of exactly this TensorImpl, whatever became of its geometry; -1 when it was never
+  // The number of exactly this TensorImpl, even if its geometry has changed; -1 when it was never
   // seen.
   int find_same(const at::Tensor& tensor) const;
   // The number of the value that `tensor` reads: itself, or one with equal memory and geometry
@@ -102,14 +102,14 @@ class ValueTable {
   int find_base(const at::Tensor& tensor) const;
   // An op may have changed the geometry of `tensor` in place (t_, squeeze_, out=).
   void refresh(const at::Tensor& tensor);
-  // nullptr where the trace has not met the memory.
+  // nullptr where the trace has not seen the memory.
   TracedMemory* memory_of(const at::Tensor& tensor);
   const Geometry& geometry(int id) const { return geometries_[static_cast<std::size_t>(id)]; }
-  // The memory whose content another run has otherwise, and which is nobody else's.
+  // The memory of arguments, draws and results whose content differs between runs.
   std::vector<ExampleMemory> example_memory() const;
-  // The tensors that something still holds.
+  // The tensors that still exist.
   std::vector<at::Tensor> living() const;
-  // An op of the trace made this TensorImpl, in whatever memory.
+  // Whether an op of the trace made this TensorImpl, whatever memory it has.
   bool is_result(const at::Tensor& tensor) const;
 
  private:

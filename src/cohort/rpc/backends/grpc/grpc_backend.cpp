@@ -42,7 +42,7 @@ class ByteStreamOf : public ByteStream {
 using ServerStream = grpc::ServerReaderWriter<proto::Chunk, proto::Chunk>;
 using ClientStream = grpc::ClientReaderWriter<proto::Chunk, proto::Chunk>;
 
-// Thread-safe. Its connection runs on a thread of its own, or on gRPC's where it was accepted.
+// Its connection runs on its own thread, or on gRPC's if it was accepted. Thread-safe.
 class GrpcChannel final : public internal::ConnectedChannel<GrpcConnection> {
  public:
   explicit GrpcChannel(std::shared_ptr<GrpcConnection> connection,
@@ -84,7 +84,7 @@ class FramesService : public proto::Frames::Service {
   void close_all() noexcept { accepted_.close_all(); }
 
  private:
-  // The channel's thread: returns when it is closed.
+  // Runs as the channel's thread; returns when the channel is closed.
   grpc::Status Exchange(grpc::ServerContext* context, ServerStream* stream) override {
     std::shared_ptr<internal::Visitor> visitor =
         visitor_of_ ? visitor_of_(context->peer()) : nullptr;

@@ -12,21 +12,21 @@
 
 namespace cohort::rpc::backends {
 
-// Frames in chunks over a gRPC stream: slower, for networks where gRPC is what passes.
+// Frames in chunks over a gRPC stream: slower, for networks where only gRPC passes.
 Backend& grpc_backend();
 
-// Channels over streams of somebody else's gRPC server; closes them when it goes. Thread-safe.
+// Channels over streams of an existing gRPC server; closes them when destroyed. Thread-safe.
 class GrpcHost {
  public:
-  // By what gRPC calls the peer of a stream.
+  // Finds the visitor by gRPC's name for a stream's peer.
   using VisitorOf = std::function<std::shared_ptr<internal::Visitor>(const std::string& grpc_peer)>;
 
-  // `stranger_bytes_max`: of a frame before the channel's admit().
+  // `stranger_bytes_max`: the largest frame before the channel's admit().
   GrpcHost(AcceptHandler accept, std::size_t stranger_bytes_max, VisitorOf visitor_of);
   ~GrpcHost();
   GrpcHost(const GrpcHost&) = delete;
   GrpcHost& operator=(const GrpcHost&) = delete;
-  // Outlives the server.
+  // Must outlive the server that it is registered with.
   grpc::Service& service();
   void close_all() noexcept;
 

@@ -42,7 +42,7 @@ void GrpcConnection::run(ByteStream& stream) noexcept {
       close_with(internal::reading_failed(end_.name(), current_error()));
     }
     close_with(internal::lost_error(end_.name(), "it closed the connection"));
-    wake_writer();  // a handler that threw has closed without
+    wake_writer();  // a handler that threw closed without waking it
     stream.cancel();
     writer.join();
   } catch (...) {
@@ -86,7 +86,7 @@ void GrpcConnection::write_all(ByteStream& stream) noexcept {
     std::string chunk;
     while (next_chunk(chunk)) {
       const std::size_t size = chunk.size();
-      if (!stream.write(std::move(chunk))) return;  // the reader sees the end too
+      if (!stream.write(std::move(chunk))) return;  // the reader notices the end too
       queued_bytes_.fetch_sub(size, std::memory_order_relaxed);
     }
   } catch (...) {
@@ -94,7 +94,7 @@ void GrpcConnection::write_all(ByteStream& stream) noexcept {
   }
 }
 
-// The next bytes to write, once there are some; false when closed.
+// Waits for bytes to write and returns them in `chunk`; false when closed.
 bool GrpcConnection::next_chunk(std::string& chunk) {
   chunk.clear();
   Lock lock(mutex_);

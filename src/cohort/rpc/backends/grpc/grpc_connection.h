@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames over a two-way gRPC stream, either end of it.
+// Frames over a bidirectional gRPC stream, for either end.
 #pragma once
 
 #include <atomic>
@@ -14,14 +14,14 @@
 
 namespace cohort::rpc::backends {
 
-// A run of bytes each way. One reader and one writer at a time; cancel() from anywhere.
+// A byte stream each way. One reader and one writer at a time; cancel() from any thread.
 class ByteStream {
  public:
   virtual ~ByteStream() = default;
   // Blocks; false at the end.
   virtual bool read(std::string& bytes) = 0;
   virtual bool write(std::string bytes) = 0;
-  // Ends both, now and for ever.
+  // Ends both directions for good.
   virtual void cancel() noexcept = 0;
 };
 
@@ -32,23 +32,23 @@ class GrpcConnection {
   GrpcConnection(internal::PeerName peer, std::size_t frame_bytes_max);
 
   internal::ChannelEnd& end() { return end_; }
-  // From a handler.
+  // Call it from a handler.
   void set_frame_bytes_max(std::size_t bytes) { decoder_.set_frame_bytes_max(bytes); }
   void send(Frame frame);
   void set_payload_checksums(bool are_on) noexcept {
     has_payload_sums_.store(are_on, std::memory_order_relaxed);
   }
   void close() noexcept { close_with(end_.cancelled()); }
-  // None once closed: nothing will be sent.
+  // Zero once closed, since nothing more will be sent.
   std::size_t queued_bytes() const {
     return end_.is_closed() ? 0 : queued_bytes_.load(std::memory_order_relaxed);
   }
-  // Reads and calls the handlers until closed; the writer lives as long. `stream` is not used after
-  // it.
+  // Reads and calls the handlers until closed; runs the writer's thread meanwhile. Does not use
+  // `stream` after it returns.
   void run(ByteStream& stream) noexcept;
-  // In place of run(), where there will be none: nobody shall wait for it.
+  // Instead of run(), if that will not be called, so that nobody waits for it.
   void abandon() noexcept;
-  // Returns when run() is over, or is running the caller.
+  // Returns when run() is over, or at once if run() is the caller.
   void wait_done();
 
  private:

@@ -15,20 +15,20 @@ namespace {
 
 using internal::PeerName;
 
-// One end: an inbox and the body of the thread that empties it. Shared by the channel's handle, its
-// thread, and weakly by the other end. Thread-safe, but for run().
+// One end: an inbox and the body of the thread that empties it. Owned by the channel's handle and
+// its thread; the other end refers to it weakly. Thread-safe, but for run().
 class End {
  public:
   explicit End(PeerName peer) : end_(std::move(peer)) {}
 
   internal::ChannelEnd& end() { return end_; }
-  // Before anything is sent.
+  // Call it before anything is sent.
   void join(const std::shared_ptr<End>& other) { other_ = other; }
 
   void send(Frame frame) {
     end_.check_open();
     internal::prepare_tensors(frame.tensors);
-    // The peer gets values, as from the wire: the sender's memory may change after this.
+    // The peer gets copies, as over a wire, since the sender may change its tensors after this.
     frame.tensors = internal::copy_tensors(frame.tensors);
     const std::shared_ptr<End> other = other_.lock();
     if (other == nullptr || !other->put(std::move(frame))) {
@@ -42,7 +42,7 @@ class End {
     if (const std::shared_ptr<End> other = other_.lock()) other->peer_closed();
   }
 
-  // None once closed: nothing will be sent.
+  // Zero once closed, since nothing more will be sent.
   std::size_t queued_bytes() const {
     if (end_.is_closed()) return 0;
     const std::shared_ptr<End> other = other_.lock();
@@ -72,7 +72,7 @@ class End {
     return true;
   }
 
-  // Nothing once closed here, or by the peer and everything it sent was taken.
+  // Unset once closed here, or once the peer has closed and all its frames were taken.
   std::optional<Frame> next() {
     Lock lock(mutex_);
     changed_.wait(mutex_, Deadline(), [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
@@ -120,7 +120,7 @@ class InprocessChannel final : public Channel {
     end_->close();
     if (!thread_.joinable()) return;
     if (end_->end().is_own_thread()) {
-      thread_.detach();  // it owns the end, and stops after the handler that we are called from
+      thread_.detach();  // it shares the end, and stops after the handler that called this
     } else {
       thread_.join();
     }
@@ -136,19 +136,20 @@ class InprocessChannel final : public Channel {
   std::size_t queued_bytes() const override { return end_->queued_bytes(); }
   const std::string& peer() const override { return end_->end().text(); }
   bool is_on_one_host() const override { return true; }
-  void set_payload_checksums(bool) noexcept override {}  // nothing travels
+  void set_payload_checksums(bool) noexcept override {}  // there is no wire
 
  private:
   std::shared_ptr<End> end_;
   std::thread thread_;
 };
 
-// A name that is listened on. Thread-safe.
+// A name with a listener. Thread-safe.
 class Port {
  public:
   explicit Port(AcceptHandler accept) : accept_(std::move(accept)) {}
 
-  // On the caller's thread, one at a time; false when the listener is gone or the handler refuses.
+  // Runs on the caller's thread, one call at a time; false if the listener is destroyed or the
+  // handler refuses.
   bool offer(const std::shared_ptr<InprocessChannel>& channel) {
     Lock lock(mutex_);
     if (!is_open_) return false;

@@ -5,7 +5,8 @@
 
 namespace cohort::rpc::backends {
 
-// Within one process, for tests and one-machine runs. Addresses are names; none given: a new one.
+// Within one process, for tests and one-machine runs. Addresses are names; an empty one gets a new
+// name.
 Backend& inprocess_backend();
 
 }  // namespace cohort::rpc::backends

@@ -91,8 +91,8 @@ class StreamListener final : public Listener {
     start_accepted(channel, accept_, accepted_);
   }
 
-  // A connection that is gone again is nothing; without descriptors or memory, trying at once would
-  // only burn a core.
+  // A connection that its peer closed before accept4() is no failure. Without descriptors or
+  // memory, an immediate retry would only burn a core.
   void wait_after_failure(int error) {
     if (error == EAGAIN || error == ECONNABORTED || error == EINTR) return;
     failures_.note("on " + options_.address, internal::text_of_errno(error));

@@ -8,13 +8,13 @@
 
 namespace cohort::rpc::backends {
 
-// Plain TCP. Tensors leave from and arrive in their own memory.
+// Plain TCP. Large tensors are sent from and received into their own memory.
 Backend& stream_backend();
 
-// Channels over sockets that an Acceptor has accepted; closes them when it goes. Thread-safe.
+// Channels over sockets that an Acceptor accepted; closes them when destroyed. Thread-safe.
 class StreamHost {
  public:
-  // `stranger_bytes_max`: of a frame before the channel's admit().
+  // `stranger_bytes_max`: the largest frame before the channel's admit().
   StreamHost(AcceptHandler accept, std::size_t stranger_bytes_max);
   ~StreamHost();
   StreamHost(const StreamHost&) = delete;

@@ -16,10 +16,10 @@ namespace cohort::rpc::backends {
 namespace {
 
 constexpr std::size_t kPartsMax = 64;
-// How often a sender writes before it leaves the rest to the channel's thread, which may be others'
-// frames only.
+// How often a sender writes before it leaves the rest to the channel's thread, since the rest may
+// be only other senders' frames.
 constexpr int kSenderRounds = 16;
-// The channel's thread keeps answers back up to this size.
+// The channel's thread delays its answers up to this size, to send them together.
 constexpr std::size_t kJoinedBytesMax = 2048;
 // How often the channel's thread writes before it looks for incoming bytes again.
 constexpr int kThreadRounds = 4;
@@ -54,13 +54,13 @@ void StreamConnection::send(Frame frame) {
     return;
   }
   if (!is_writer && !is_thread_writing_.load(std::memory_order_acquire)) return;
-  // Small answers to frames that came together leave together.
+  // Small answers to frames that arrived together are sent together.
   if (queued_bytes() < kJoinedBytesMax) return leave_to_thread();
   flush(kThreadRounds);
 }
 
-// For the writer: sends until nothing is left (and is the writer no more), the socket is full, or
-// the rounds are over.
+// For the writer: sends until nothing is left (then it is the writer no more), the socket is full,
+// or the rounds are used up.
 void StreamConnection::flush(int rounds_max) {
   for (int round = 0; round < rounds_max; ++round) {
     if (sending_.is_empty() && !take_queue()) return;
@@ -69,7 +69,7 @@ void StreamConnection::flush(int rounds_max) {
         break;
       case Written::nothing:
         return leave_to_thread();
-      case Written::failed:  // stays the writer: nobody shall try again
+      case Written::failed:  // stays the writer, so that nobody tries again
         drop(sending_);
         return;
     }
@@ -111,7 +111,7 @@ StreamConnection::Written StreamConnection::write_some() {
 }
 
 void StreamConnection::leave_to_thread() {
-  // Releases sending_ to the thread, which acquires it with this flag.
+  // Releases sending_ to the thread, which acquires it through this flag.
   is_thread_writing_.store(true, std::memory_order_release);
   if (!end_.is_own_thread()) waker_.wake();
 }
@@ -138,7 +138,7 @@ void StreamConnection::serve() {
   }
 }
 
-// The socket's events; 0 when something else woke the thread.
+// The socket's events; 0 if something else woke the thread.
 short StreamConnection::wait() {
   const bool is_writer = is_thread_writing_.load(std::memory_order_acquire);
   const auto interest = static_cast<short>(is_writer ? POLLIN | POLLOUT : POLLIN);
@@ -183,7 +183,7 @@ void StreamConnection::receive() {
 
 void StreamConnection::close() noexcept {
   try {
-    // What the handler that closes has just answered.
+    // Sends the answers that the closing handler has just queued.
     if (end_.is_own_thread() && is_thread_writing_.load(std::memory_order_relaxed))
       flush(kThreadRounds);
   } catch (...) {
@@ -196,20 +196,19 @@ void StreamConnection::fail(Error reason) noexcept {
   if (end_.set_closed(std::move(reason))) shut_down();
 }
 
-// Also ends a poll() of the channel's thread.
+// Also wakes the channel's thread from poll().
 void StreamConnection::shut_down() noexcept {
   ::shutdown(socket_.get(), SHUT_RDWR);
   waker_.wake();
 }
 
-// Takes off the count what it lets go of and no more: a sender may be taking off what it has sent.
+// Subtracts only what it releases, since a sender may be subtracting what it has just sent.
 void StreamConnection::drop(internal::OutgoingBytes& bytes) noexcept {
   queued_bytes_.fetch_sub(bytes.size_bytes(), std::memory_order_relaxed);
   bytes = internal::OutgoingBytes();
 }
 
-// Lets go of the tensors that were not sent; a sender that is just writing some lets go of them
-// itself.
+// Releases the tensors that were not sent. A sender that is just writing releases its own.
 void StreamConnection::drop_queue() noexcept {
   Lock lock(mutex_);
   drop(queue_);

@@ -21,26 +21,26 @@ struct StreamOptions {
 // Shared by the channel's handle and its thread. Thread-safe, but for run(), which is the thread's
 // body.
 //
-// One thread at a time is the writer: a sender while the socket takes its bytes, else the channel's
-// thread. Others only queue; the writer takes all of the queue at once, so that small frames leave
-// together.
+// One thread at a time is the writer: a sender as long as the socket takes its bytes, otherwise the
+// channel's thread. Others only queue; the writer takes the whole queue at once, so that small
+// frames leave together.
 class StreamConnection {
  public:
   StreamConnection(internal::FileDescriptor socket, internal::PeerName peer, StreamOptions options);
 
   internal::ChannelEnd& end() { return end_; }
-  // From a handler.
+  // Call it from a handler.
   void set_frame_bytes_max(std::size_t bytes) { decoder_.set_frame_bytes_max(bytes); }
   void send(Frame frame);
   void set_payload_checksums(bool are_on) noexcept {
     has_payload_sums_.store(are_on, std::memory_order_relaxed);
   }
   void close() noexcept;
-  // None once closed: nothing will be sent.
+  // Zero once closed, since nothing more will be sent.
   std::size_t queued_bytes() const {
     return end_.is_closed() ? 0 : queued_bytes_.load(std::memory_order_relaxed);
   }
-  // Reads, writes what senders left, and calls the handlers, until closed.
+  // Reads, sends what senders left over, and calls the handlers, until closed.
   void run() noexcept;
 
  private:
