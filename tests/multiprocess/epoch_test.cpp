@@ -209,6 +209,20 @@ TEST_F(EpochTest, AStepMayDrawSeveralElementsWhereTheyComeOutEven) {
       throws_error(ErrorCode::out_of_range, "2 elements for each step"));
 }
 
+// The step that found the end took an element of the other iterator, or found its end.
+TEST_F(EpochTest, AnotherIteratorLosesNothingAtTheEnd) {
+  const PerWorkerIterator other = parts({0, 4, 8, 12}).iterator();
+  const Function both([](Iterator& it, Iterator& beside) {
+    const at::Tensor y = beside.next<at::Tensor>();
+    return it.next<at::Tensor>().sum().mul(100).add(y.sum());
+  });
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    const EpochResult result = coordinator.run_epoch(both, parts({0, 2, 4, 6}), other);
+    EXPECT_THAT(result.steps_per_worker, ElementsAre(2, 2, 2));
+    EXPECT_EQ(result.sum.tensor().item<std::int64_t>(), 100 * sum_below(6) + 27 + 12 * epoch);
+  }
+}
+
 TEST_F(EpochTest, OtherClosuresRunBesideOne) {
   Variable others = strategy.variable("others", at::zeros({}));
   const Function add([&] { others.assign_add(at::ones({})); });

@@ -85,6 +85,23 @@ TEST_F(CoordinatorTest, IteratorsOfACoordinatorThatHasEndedAreRefusedAndReleased
   EXPECT_EQ(worker.released().size(), 1U);
 }
 
+// The signature of a step kept its first iterator, and with it a pipeline on every worker.
+TEST_F(CoordinatorTest, AnIteratorThatAStepHasDrawnFromIsReleased) {
+  worker.on_peek = [](const rpc::PeekRequest&) {
+    return rpc::PeekReply{.fields = 1, .tensors = {at::ones({}, at::kLong)}};
+  };
+  ClusterCoordinator coordinator(strategy());
+  const Function draw([](Iterator& it) { it.next<at::Tensor>(); });
+  const PerWorkerDataset data = coordinator.create_per_worker_dataset(Dataset::range(3));
+  for (int i = 0; i < 2; ++i) {
+    const PerWorkerIterator iterator = data.iterator();
+    coordinator.schedule(draw, iterator);
+    coordinator.join();
+  }
+  data.iterator();
+  EXPECT_EQ(worker.released().size(), 2U);
+}
+
 TEST_F(CoordinatorTest, AnotherHandleTakesTheSameOptionsOrNone) {
   const CoordinatorOptions options{.queue_capacity = 7};
   ClusterCoordinator coordinator(strategy(), options);

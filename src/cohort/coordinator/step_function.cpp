@@ -19,6 +19,25 @@
 namespace cohort::coordinator {
 namespace {
 
+// An iterator in a signature. The iterator itself would keep its pipelines on all workers for as
+// long as the signature is known.
+class IteratorPattern final : public Handle {
+ public:
+  explicit IteratorPattern(std::shared_ptr<const ElementSpec> spec) : spec_(std::move(spec)) {}
+  std::string_view handle_kind() const override { return "per-worker iterator"; }
+  const ElementSpec& spec() const { return *spec_; }
+
+ private:
+  const std::shared_ptr<const ElementSpec> spec_;  // as its dataset has it
+};
+
+// Of an iterator's elements, in a call or in a signature.
+const ElementSpec& spec_of(const Nest& leaf) {
+  if (const auto* pattern = dynamic_cast<const IteratorPattern*>(leaf.handle().get()))
+    return pattern->spec();
+  return dynamic_cast<const IteratorHandle&>(*leaf.handle()).spec();
+}
+
 void check_leaf(const Nest& leaf) {
   if (leaf.kind() != Nest::Kind::handle) return;
   COHORT_CHECK(
@@ -52,9 +71,8 @@ bool same_leaf(const Nest& pattern, const Nest& leaf) {
     case Nest::Kind::text:
       return pattern.text() == leaf.text();
     case Nest::Kind::handle: {
-      check_leaf(leaf);
-      const auto& a = dynamic_cast<const IteratorHandle&>(*pattern.handle()).spec();
-      const auto& b = dynamic_cast<const IteratorHandle&>(*leaf.handle()).spec();
+      const ElementSpec& a = spec_of(pattern);
+      const ElementSpec& b = spec_of(leaf);
       return &a == &b ||
              (a.fields == b.fields && a.structure.structure() == b.structure.structure());
     }
@@ -78,6 +96,11 @@ bool same_nest(const Nest& pattern, const Nest& nest) {
 
 // A copy: before a later trace the caller may overwrite or free theirs, or give it another shape.
 Nest example_of(const Nest& leaf) {
+  if (leaf.kind() == Nest::Kind::handle) {
+    const auto& iterator = dynamic_cast<const IteratorHandle&>(*leaf.handle());
+    return std::shared_ptr<Handle>(
+        std::make_shared<IteratorPattern>(iterator.datasets().shared_spec()));
+  }
   if (!leaf.is_tensor()) return leaf;
   at::Tensor example = leaf.tensor().detach().clone();
   if (leaf.tensor().requires_grad()) example.requires_grad_();
@@ -297,7 +320,7 @@ StepFunction::StepFunction(std::uint32_t id, Function function, CallSignature si
       small_arguments_(bind_arguments(signature_.pattern()).tensors) {
   const BoundArguments bound = bind_arguments(signature_.pattern());
   for (const Nest& resource : bound.resources) {
-    resource_specs_.push_back(dynamic_cast<const IteratorHandle&>(*resource.handle()).spec());
+    resource_specs_.push_back(spec_of(resource));
   }
   publish();
 }

@@ -32,7 +32,7 @@ std::int64_t known_cardinality(const Dataset& dataset) {
 
 WorkerDatasets::WorkerDatasets(const std::vector<Dataset>& datasets, std::size_t shapes_max)
     : datasets_(data::ship_to_workers(datasets)),
-      spec_(datasets.front().element_spec()),
+      spec_(std::make_shared<const ElementSpec>(datasets.front().element_spec())),
       shapes_max_(shapes_max) {
   for (const Dataset& dataset : datasets) {
     cardinalities_.push_back(known_cardinality(dataset));

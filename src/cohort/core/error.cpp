@@ -2,6 +2,8 @@
 #include "cohort/core/error.h"
 
 #include <array>
+#include <cerrno>
+#include <new>
 #include <system_error>
 
 #include "cohort/core/internal/one_line.h"
@@ -125,12 +127,18 @@ Error current_error() {
   } catch (const Error& error) {
     return error;
   } catch (const std::system_error& error) {
-    const int number = error.code().default_error_condition().value();
-    const bool has_files = error.code() != std::errc::too_many_files_open &&
-                           error.code() != std::errc::too_many_files_open_in_system;
-    if (has_files) return Error(ErrorCode::unknown, error.what(), ErrorCause::application);
+    const std::error_condition condition = error.code().default_error_condition();
+    const int number = condition.category() == std::generic_category() ? condition.value() : 0;
+    const ErrorCode code = code_of_errno(number, ErrorCode::unknown);
+    if (code == ErrorCode::unknown) return Error(code, error.what(), ErrorCause::application);
+    const bool lacks_files = number == EMFILE || number == ENFILE;
+    return Error(code, std::string(error.what()) + ": " + text_of_errno(number),
+                 lacks_files ? ErrorCause::none : ErrorCause::application);
+  } catch (const std::bad_alloc&) {
     return Error(ErrorCode::resource_exhausted,
-                 std::string(error.what()) + ": " + text_of_errno(number));
+                 "not enough memory (std::bad_alloc); give this process more, or make batches and "
+                 "buffers smaller",
+                 ErrorCause::application);
   } catch (const std::exception& error) {
     return Error(ErrorCode::unknown, error.what(), ErrorCause::application);
   } catch (...) {

@@ -3,8 +3,11 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
+#include <new>
 #include <set>
 #include <stdexcept>
+#include <system_error>
 
 namespace cohort {
 namespace {
@@ -179,6 +182,20 @@ TEST(CurrentError, KeepsOurOwnErrorsUnchanged) {
   const Error error = caught(Error(ErrorCode::aborted, "m").at("worker:1"));
   EXPECT_EQ(error.code(), ErrorCode::aborted);
   EXPECT_EQ(error.origin(), "worker:1");
+}
+
+TEST(CurrentError, SaysWhatTheSystemHasTooLittleOf) {
+  const auto system = [](std::errc code) {
+    return caught(std::system_error(std::make_error_code(code), "write"));
+  };
+  EXPECT_EQ(caught(std::bad_alloc()).code(), ErrorCode::resource_exhausted);
+  EXPECT_EQ(exit_code_of(caught(std::bad_alloc())), 75);
+  EXPECT_EQ(system(std::errc::no_space_on_device).code(), ErrorCode::resource_exhausted);
+  EXPECT_THAT(system(std::errc::too_many_files_open).message(), HasSubstr("ulimit -n"));
+  EXPECT_EQ(system(std::errc::no_such_file_or_directory).code(), ErrorCode::unknown);
+  const std::filesystem::filesystem_error full("copy",
+                                               std::make_error_code(std::errc::no_space_on_device));
+  EXPECT_EQ(caught(full).code(), ErrorCode::resource_exhausted);
 }
 
 TEST(CurrentError, TakesOthersAsApplicationErrors) {

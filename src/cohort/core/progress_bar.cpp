@@ -5,9 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <system_error>
 
 #include "cohort/core/error.h"
 
@@ -25,10 +28,14 @@ std::string grouped(std::int64_t number) {
   return text;
 }
 
-// The pipe to the launcher; -1 when there is none.
+// The launcher's pipe, when there is one. Other text than a number must not become descriptor 0.
 int launcher_fd() {
   const char* text = std::getenv("COHORT_PROGRESS_FD");
-  return text == nullptr ? -1 : std::atoi(text);
+  if (text == nullptr) return -1;
+  int fd = -1;
+  const char* const end = text + std::strlen(text);
+  const auto read = std::from_chars(text, end, fd);
+  return read.ec == std::errc() && read.ptr == end ? fd : -1;
 }
 
 }  // namespace

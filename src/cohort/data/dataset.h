@@ -108,7 +108,9 @@ struct ListFilesOptions {
 };
 struct FileOptions {
   Compression compression = Compression::none;
-  std::int64_t num_parallel_reads = 0;  // n > 0: interleaves n files, one element of each in turn
+  // n > 0: interleaves n files, one element of each in turn; kAutotune: as many as this process has
+  // processors.
+  std::int64_t num_parallel_reads = 0;
   // Size of the read buffer of each open file. tf reads 256 KiB at once; larger reads are faster.
   std::int64_t buffer_bytes = 1 << 20;
 };

@@ -3,16 +3,37 @@
 
 #include <set>
 
+#include "cohort/core/error.h"
+#include "cohort/core/log.h"
+#include "cohort/data/internal/graph_probes.h"
 #include "cohort/data/internal/node.h"
 #include "cohort/data/internal/parallel/reordering_op.h"
 
 namespace cohort::data {
 namespace {
 
+// The ops of the datasets that a function makes, of examples; none where it cannot be called here,
+// as for files that only workers have.
+std::vector<NodePtr> made_by(const DatasetFunction& function, const Node& input) {
+  std::vector<NodePtr> nodes;
+  try {
+    for (GraphProbe& probe : probe_graphs(function, input))
+      nodes.insert(nodes.end(), probe.nodes.begin(), probe.nodes.end());
+  } catch (...) {
+    log_debug("the order of the datasets of an op is not known: ", current_error().what());
+  }
+  return nodes;
+}
+
 std::string first_of(const Node& node, bool is_deterministic, std::set<const Node*>& seen) {
   if (!seen.insert(&node).second) return "";
-  for (const NodePtr& input : node.inputs()) {
-    std::string found = first_of(*input, is_deterministic, seen);
+  std::vector<NodePtr> before(node.inputs().begin(), node.inputs().end());
+  if (node.dataset_function() != nullptr) {
+    const std::vector<NodePtr> made = made_by(*node.dataset_function(), node.input());
+    before.insert(before.end(), made.begin(), made.end());
+  }
+  for (const NodePtr& one : before) {
+    std::string found = first_of(*one, is_deterministic, seen);
     if (!found.empty()) return found;
   }
   const auto* parallel = dynamic_cast<const ReorderingOp*>(&node);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/element_order.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cohort/core/string_tensor.h"
 #include "cohort/data/field_function.h"
+#include "cohort/data/internal/node.h"
 
 namespace cohort::data {
 namespace {
@@ -53,6 +56,33 @@ TEST(ElementOrder, ObeysTheOptionOfTheDataset) {
   const Dataset data = Dataset::range(9).batch(2, {.num_parallel_calls = 2}).with_options(options);
   EXPECT_EQ(why_order_may_change(data),
             "'parallel_batch' with parallel calls and deterministic = false");
+}
+
+TEST(ElementOrder, LooksIntoTheDatasetsThatAnOpMakes) {
+  const auto part_of = [](const MapOptions& options) {
+    return [options](at::Tensor x) {
+      return Dataset::from_tensor_slices(x.expand({3})).map(unchanged, options);
+    };
+  };
+  const Dataset numbers = Dataset::range(4);
+  const MapOptions in_any_order{.num_parallel_calls = 2, .deterministic = false};
+  EXPECT_EQ(why_order_may_change(numbers.interleave(part_of({}))), "");
+  EXPECT_EQ(why_order_may_change(numbers.flat_map(part_of({.num_parallel_calls = 2}))), "");
+  EXPECT_THAT(why_order_may_change(numbers.interleave(part_of(in_any_order))),
+              ::testing::HasSubstr("'map' with parallel calls"));
+  EXPECT_THAT(why_order_may_change(numbers.flat_map(part_of(in_any_order)).batch(2)),
+              ::testing::HasSubstr("'map' with parallel calls"));
+  // Only the workers have the file, so nothing is known here.
+  const Dataset lines = Dataset::text_line(StringTensor("missing"));
+  EXPECT_EQ(why_order_may_change(lines.flat_map(
+                [](at::Tensor line) { return Dataset::from_tensors(line).map(unchanged); })),
+            "");
+}
+
+// Another host read as many files in turn as it had processors, so in another order.
+TEST(ElementOrder, TheNumberOfFilesInTurnTravelsWithTheGraph) {
+  const Dataset lines = Dataset::text_line(StringTensor("file"), {.num_parallel_reads = kAutotune});
+  EXPECT_GE(lines.node()->attributes().at("num_parallel_reads").integer(), 1);
 }
 
 }  // namespace

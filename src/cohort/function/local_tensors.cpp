@@ -28,6 +28,7 @@ const void* local_memory_of(const at::Tensor& tensor) {
 
 LocalTensorName::LocalTensorName(const at::Tensor& tensor, std::string name)
     : storage_(local_memory_of(tensor)) {
+  if (storage_ == nullptr) return;
   const Lock lock(local_names().mutex);
   local_names().by_storage.insert_or_assign(storage_, std::move(name));
 }

@@ -433,16 +433,19 @@ std::optional<ClosureRunner::Draws> ClosureRunner::draw(const Item& item,
     parked_.erase(parked);
     return draws;
   }
-  Draws draws;
+  Draws draws(function.draws.size());
+  // The epoch's elements first: a step that finds the end of them draws nothing from other
+  // iterators.
   std::uint64_t epoch_draws = 0;
-  for (const std::int64_t resource : function.draws) {
-    if (resource != 0 || !item.call.epoch_step) {
-      draws.push_back(draw_one(item, function, resource));
-      continue;
-    }
+  for (std::size_t i = 0; item.call.epoch_step && i < draws.size(); ++i) {
+    if (function.draws[i] != 0) continue;
     std::optional<Fields> fields = draw_for_epoch(item, function, epoch_draws++);
     if (!fields) return std::nullopt;
-    draws.push_back(std::move(*fields));
+    draws[i] = std::move(*fields);
+  }
+  for (std::size_t i = 0; i < draws.size(); ++i) {
+    if (function.draws[i] != 0 || !item.call.epoch_step)
+      draws[i] = draw_one(item, function, function.draws[i]);
   }
   return draws;
 }

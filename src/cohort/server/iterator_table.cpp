@@ -254,15 +254,17 @@ IteratorTable::Iterators IteratorTable::take_all() {
   return all;
 }
 
+void IteratorTable::release_all() noexcept { let_go(take_all()); }
+
 void IteratorTable::cancel() const noexcept {
   const Lock lock(mutex_);
   for (const auto& [id, iterator] : iterators_) iterator->end();
 }
 
-IteratorTable::~IteratorTable() { let_go(take_all()); }
+IteratorTable::~IteratorTable() { release_all(); }
 
 bool IteratorTable::end(Deadline deadline) noexcept {
-  let_go(take_all());
+  release_all();
   if (ending().wait_for_none(deadline) && in_use().wait_for_none(deadline)) return true;
   log_warn("a pipeline does not end: its threads are left behind");
   return false;

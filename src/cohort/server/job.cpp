@@ -97,16 +97,20 @@ void Job::greeted(const std::string& task, const std::shared_ptr<rpc::Channel>& 
                   const std::shared_ptr<CompletionSender>& sender) {
   if (task != options_.coordinator) return;
   const Lock lock(asker_->mutex);
+  // A coordinator that comes back makes its iterators again, before the old channel is known to be
+  // closed, it may be.
+  if (!asker_->sender.expired()) tables_->iterators.release_all();
   asker_->channel = channel;
   asker_->sender = sender;
 }
 
-// Nobody answers what was asked over the channel: who waits for that gives up. A coordinator that
-// comes back makes its iterators again.
+// Nobody answers what was asked over the channel, so a draw that waits for an answer ends. The
+// coordinator makes its iterators again when it comes back, and those that it has dropped meanwhile
+// would stay here with their buffers.
 void Job::hang_up(const std::shared_ptr<CompletionSender>& sender) {
   runner_->drop(sender);
   const Lock lock(asker_->mutex);  // no newer channel is greeted meanwhile, nor iterators made
-  if (asker_->sender.lock() == sender) tables_->iterators.cancel();
+  if (asker_->sender.lock() == sender) tables_->iterators.release_all();
 }
 
 // Where the channel has closed, the coordinator comes back with a new one, and new iterators.

@@ -358,6 +358,33 @@ TEST_F(PeekTest, WhatIsNotThereIsAnError) {
   EXPECT_EQ(std::get<Error>(answer).code(), ErrorCode::not_found);
 }
 
+// What a coordinator had dropped while it was away stayed with its buffers, and a draw of it that
+// waited for a program held up the worker for ever.
+TEST_F(PeekTest, ACoordinatorThatComesBackBeginsWithoutIterators) {
+  const rpc::Connection old = std::exchange(chief, connect(7));  // nobody knows yet that it is old
+  peek(1, peeked);
+  const rpc::Answer answer = peeked.wait();
+  ASSERT_TRUE(std::holds_alternative<Error>(answer));
+  EXPECT_EQ(std::get<Error>(answer).code(), ErrorCode::not_found);
+}
+
+TEST_F(PeekTest, TheIteratorsOfACoordinatorThatHasGoneEnd) {
+  peek(1, peeked);
+  gated.is_entered.wait();
+  chief.data->close();
+  gated.may_go.set(true);
+  const Deadline deadline = patience();
+  rpc::Answer answer;
+  do {  // the server hears of the end later
+    chief = connect(7);
+    Promised<rpc::Answer> again;
+    peek(1, again);
+    answer = again.wait();
+  } while (!std::holds_alternative<Error>(answer) && !deadline.has_expired());
+  ASSERT_TRUE(std::holds_alternative<Error>(answer));
+  EXPECT_EQ(std::get<Error>(answer).code(), ErrorCode::not_found);
+}
+
 TEST_F(PeekTest, TheEndOfTheServerIsToldOfAPeekThatDoesNotEnd) {
   peek(1, peeked);
   gated.is_entered.wait();

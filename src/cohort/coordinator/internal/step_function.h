@@ -38,7 +38,7 @@ class CallSignature {
 
  private:
   function::TracingMode mode_;
-  std::vector<Nest> pattern_;  // a tensor leaf is kept as an example, an iterator as its handle
+  std::vector<Nest> pattern_;  // a tensor leaf is kept as an example, an iterator as its spec
 };
 
 // Arguments split into what travels: tensors, and the workers' resources.

@@ -28,7 +28,8 @@ class WorkerDatasets {
   // CoordinatorOptions::dataset_shapes_max.
   WorkerDatasets(const std::vector<Dataset>& datasets, std::size_t shapes_max);
 
-  const ElementSpec& spec() const { return spec_; }
+  const ElementSpec& spec() const { return *spec_; }
+  const std::shared_ptr<const ElementSpec>& shared_spec() const { return spec_; }
   // Dataset::cardinality() of each.
   const std::vector<std::int64_t>& cardinalities() const { return cardinalities_; }
   std::int64_t cardinality_of(std::uint32_t worker) const {
@@ -68,7 +69,7 @@ class WorkerDatasets {
   void warn_of_many(const std::string& name, const Traced& traced) const;
 
   const std::vector<std::shared_ptr<const data::ShippedDataset>> datasets_;
-  const ElementSpec spec_;
+  const std::shared_ptr<const ElementSpec> spec_;
   std::vector<std::int64_t> cardinalities_;
   std::string changing_order_;
   std::atomic<std::uint64_t> epochs_{0};

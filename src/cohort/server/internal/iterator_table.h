@@ -84,6 +84,8 @@ class IteratorTable {
   void take(const rpc::ProgramReply& reply) const;
   // Returns when they have ended, or after a moment.
   void release(const std::vector<std::uint64_t>& ids);
+  // Those that are there now; does not wait.
+  void release_all() noexcept;
   // Ends the elements of all, for who waits for a draw to end before end() is called.
   void cancel() const noexcept;
   // Releases all and waits until all iterators of this process have ended, and the threads that

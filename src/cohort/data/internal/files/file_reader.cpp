@@ -108,6 +108,11 @@ FileReaderNode::FileReaderNode(std::string_view op, FileNames names, FileOptions
       kParallelReadsMax, " or kAutotune, got ", options.num_parallel_reads);
   COHORT_CHECK(options.buffer_bytes > 0, ErrorCode::invalid_argument, "[data.", op,
                "] expected buffer_bytes > 0, got ", options.buffer_bytes);
+  // The order depends on it, so that of this machine travels with the graph.
+  if (options_.num_parallel_reads == kAutotune) {
+    options_.num_parallel_reads =
+        std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, kParallelReadsMax);
+  }
   if (inputs().empty()) list_source_ = slices_of(list_);
 }
 
@@ -131,10 +136,9 @@ std::unique_ptr<Stage> FileReaderNode::make_stage(const StageContext& context) c
   if (const std::shared_ptr<const RowStore> store = rows(context)) {
     return std::make_unique<RowReader>(*this, context, store);
   }
-  std::int64_t open_files = options_.num_parallel_reads;
-  if (open_files == kAutotune) open_files = std::thread::hardware_concurrency();
-  return std::make_unique<FileReaderStage>(*this, context, start_names(context),
-                                           std::max<std::size_t>(1, open_files));
+  return std::make_unique<FileReaderStage>(
+      *this, context, start_names(context),
+      static_cast<std::size_t>(std::max<std::int64_t>(1, options_.num_parallel_reads)));
 }
 
 std::unique_ptr<Stage> FileReaderNode::start_names(const StageContext& context) const {
