@@ -14,6 +14,7 @@
 #include "cohort/core/once.h"
 #include "cohort/core/progress_bar.h"
 #include "cohort/core/run_main.h"
+#include "cohort/core/standard_streams.h"
 #include "cohort/core/system_error.h"
 #include "cohort/data/cancellable.h"
 #include "cohort/data/dataset.h"

@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <filesystem>
+#include <optional>
 #include <string>
 
 #include "cohort/cli/local_cluster.h"
+#include "cohort/testing/await_server.h"
 #include "cohort/testing/running_program.h"
 
 namespace cohort::cli {
@@ -66,6 +69,91 @@ TEST_F(CohortLaunch, OutputThatCannotBeWrittenIsAnError) {
     EXPECT_EQ(closed.wait().to_string(), "exit code 75") << words;
     EXPECT_THAT(closed.err(), HasSubstr("Broken pipe")) << words;
   }
+}
+
+// It went on without a word, and ended with exit code 0.
+TEST_F(CohortServer, AFirstLineThatCannotBeWrittenIsAnErrorAtItsEnd) {
+  const LocalCluster cluster(1, 1);
+  testing::RunningProgram server({"/bin/sh", "-c", "exec \"$0\" server >/dev/full", COHORT_COMMAND},
+                                 {{"TF_CONFIG", cluster.tf_config({"ps", 0})}});
+  EXPECT_TRUE(server.await_error("No space left on device")) << server.err();
+  server.signal(SIGTERM);
+  EXPECT_EQ(server.wait().to_string(), "exit code 75");
+}
+
+TEST(CohortStatus, OutputThatCannotBeWrittenIsAnError) {
+  for (const char* words : {"", " --json"}) {
+    testing::RunningProgram status(
+        {"/bin/sh", "-c",
+         std::string("exec \"$0\" status --cluster 127.0.0.1:1") + words + " >/dev/full",
+         COHORT_COMMAND});
+    EXPECT_EQ(status.wait().to_string(), "exit code 75") << words;
+    EXPECT_THAT(status.err(), HasSubstr("No space left on device")) << words;
+  }
+}
+
+// Its sockets got these numbers.
+TEST_F(CohortServer, StreamsThatAreClosedAreNothing) {
+  const LocalCluster cluster(1, 1);
+  testing::RunningProgram server(
+      {"/bin/sh", "-c", "exec \"$0\" server <&- >&- 2>&-", COHORT_COMMAND},
+      {{"TF_CONFIG", cluster.tf_config({"ps", 0})}});
+  ASSERT_TRUE(testing::await_answer(ClusterSpec{{"ps", {cluster.address({"ps", 0})}}}, "ps:0"));
+  for (const char* fd : {"0", "1", "2"}) {
+    const auto link = "/proc/" + std::to_string(server.pid()) + "/fd/" + fd;
+    EXPECT_EQ(std::filesystem::read_symlink(link), "/dev/null") << fd;
+  }
+  server.signal(SIGTERM);
+  EXPECT_EQ(server.wait().to_string(), "exit code 0");
+}
+
+// Ends with 0 where no name server answers.
+constexpr const char* kAsksForAName =
+    "import socket, sys\n"
+    "try: socket.getaddrinfo('host.invalid', 1)\n"
+    "except socket.gaierror as error: sys.exit(error.errno != socket.EAI_AGAIN)\n"
+    "sys.exit(1)\n";
+
+// What runs a command where no name server answers (EAI_AGAIN); nothing where this system cannot.
+std::optional<std::string> without_name_servers() {
+  for (const char* prefix : {"", "unshare -n ", "unshare -rn "}) {
+    testing::RunningProgram python(
+        {"/bin/sh", "-c", std::string("exec ") + prefix + "python3 -c \"$0\"", kAsksForAName});
+    if (python.wait().to_string() == "exit code 0") return prefix;
+  }
+  return std::nullopt;
+}
+
+class WithoutNameServers : public testing::LeavesNoProcess {
+ protected:
+  void SetUp() override {
+    if (!prefix_) GTEST_SKIP() << "needs a network of its own (unshare -n)";
+  }
+  testing::RunningProgram start(const std::string& words, const std::string& tf_config) const {
+    return testing::RunningProgram(
+        {"/bin/sh", "-c", "exec " + prefix_.value_or("") + "\"$0\" " + words, COHORT_COMMAND},
+        {{"TF_CONFIG", tf_config}});
+  }
+
+  const std::optional<std::string> prefix_ = without_name_servers();
+};
+
+// It ended with 64 at once, after which a supervisor does not start it again.
+TEST_F(WithoutNameServers, AServerAsksAgainForItsOwnAddress) {
+  auto server = start("server", R"({"cluster": {"worker": ["host.invalid:4000"],
+      "ps": ["127.0.0.1:3"]}, "task": {"type": "worker", "index": 0}})");
+  EXPECT_TRUE(server.await_error("the address of host 'host.invalid'")) << server.err();
+  EXPECT_TRUE(server.await_error("worker:0 asks again")) << server.err();
+  server.signal(SIGTERM);
+  EXPECT_EQ(server.wait().to_string(), "exit code 75");
+}
+
+// It was "nobody listens", as if the task were not there.
+TEST_F(WithoutNameServers, StatusSaysThatANameWasNotResolved) {
+  auto status = start("status --cluster host.invalid:4000", "");
+  EXPECT_EQ(status.wait().to_string(), "exit code 69");
+  EXPECT_THAT(status.out(), HasSubstr("host.invalid:4000  name not resolved"));
+  EXPECT_THAT(status.out(), HasSubstr("see whether name resolution"));
 }
 
 TEST_F(CohortLaunch, LinesOfServersThatCannotBeWrittenAreAnErrorAtTheEnd) {

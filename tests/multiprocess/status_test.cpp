@@ -199,6 +199,29 @@ TEST_F(Status, TakesAddressesOrAFile) {
   std::filesystem::remove(path);
 }
 
+// It took the TF_CONFIG of one of the tasks, which nobody has at hand.
+TEST_F(Status, TakesTheProcessIdOfALaunch) {
+  testing::RunningProgram launch({COHORT_COMMAND, "launch", "--workers", "1", "--ps", "1", "--",
+                                  "sh", "-c",
+                                  "case $TF_CONFIG in *'\"type\":\"chief\"'*) exec tail -f "
+                                  "/dev/null;; *) exec \"$0\" server;; "
+                                  "esac",
+                                  COHORT_COMMAND});
+  const std::string id = std::to_string(launch.pid());
+  EXPECT_TRUE(launch.await_error("`cohort status --launch " + id + "`")) << launch.err();
+  ASSERT_TRUE(launch.await("worker:0 serves at ")) << launch.err();
+  ASSERT_TRUE(launch.await("ps:0 serves at ")) << launch.err();
+  const Outcome outcome = status({"--json", "--launch", id}, "");
+  EXPECT_EQ(outcome.task("worker:0")["state"], "answers") << outcome.out << outcome.err;
+  EXPECT_EQ(outcome.task("ps:0")["state"], "answers");
+  EXPECT_EQ(outcome.task("chief:0")["state"], "nobody_listens") << "it is no coordinator";
+  launch.signal(SIGTERM);
+  EXPECT_EQ(launch.wait().to_string(), "exit code 143");
+  const Outcome ended = status({"--launch", id}, "");
+  EXPECT_EQ(ended.exit, "exit code 64");
+  EXPECT_THAT(ended.err, HasSubstr("got " + id + ", which has no tasks (--launch)"));
+}
+
 TEST_F(Status, OfAnotherClusterMeetsStrangers) {
   await_servers();
   const json other = {{"worker", {address_of("ps:0")}}, {"ps", {address_of("worker:0")}}};

@@ -134,6 +134,10 @@ class LaunchCommand final : public Command {
         "whose lines\n"
         "are prefixed, and chief:0, the coordinator. When the chief ends, or on Ctrl-C, all are "
         "ended.\n"
+        "While it runs, `cohort status --launch PID`, with the number of this process, which it "
+        "says "
+        "at its\n"
+        "start, tells how the tasks are.\n"
         "Exit code: the chief's; 128 + signal when a signal ended it; 64 when a task cannot be "
         "configured;\n"
         "75 when ports were lost to other programs, or output could not be written.");

@@ -96,6 +96,7 @@ LaunchLoop::~LaunchLoop() = default;
 LaunchResult LaunchLoop::run() {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   for (const auto& task : tasks_) start(*task);
+  say("`cohort status --launch " + std::to_string(::getpid()) + "` tells how the tasks are");
   start_time_ = steady_clock::now();
   while (has_running()) turn();
   end_orphans();
@@ -206,7 +207,7 @@ void LaunchLoop::server_ended(Task& task, const ProcessExit& exit) {
     end_all(kBadConfiguration, SIGTERM);
   } else {
     say(id.to_string() + (exit.signal != 0 ? " ended by " : " ended with ") + exit.to_string() +
-        " while the program runs" + (is_crash ? plan_restart(task) : ""));
+        " while the program runs" + (is_crash ? plan_restart(task) : "; it stays away"));
   }
 }
 
@@ -223,11 +224,22 @@ void LaunchLoop::port_was_lost(const Task& task) {
 bool LaunchLoop::can_restart(const Task& task) const { return task.restarts < options_.restarts; }
 
 std::string LaunchLoop::plan_restart(Task& task) {
-  if (!can_restart(task)) return options_.restarts > 0 ? "; it has no restart left" : "";
+  if (!can_restart(task)) return stays_away(task);
   ++task.restarts;
   task.restart_time = steady_clock::now() + options_.restart_delay;
   return "; it starts again soon (restart " + std::to_string(task.restarts) + " of " +
          std::to_string(options_.restarts) + ")";
+}
+
+// What that means for the program, and the remedy.
+std::string LaunchLoop::stays_away(const Task& task) const {
+  const bool is_worker = task.report.task.job == "worker";
+  const std::string means =
+      is_worker ? ", and an epoch waits for it" : ", and its variables are lost";
+  if (options_.restarts == 0)
+    return "; it stays away" + means + " (--restart N would start it again)";
+  return "; it has no restart left (--restart " + std::to_string(options_.restarts) +
+         ") and stays away" + means;
 }
 
 void LaunchLoop::note_output_error(int error) {
@@ -256,7 +268,7 @@ bool LaunchLoop::run_kill(const PlannedKill& kill, Time now) {
   task.is_killed = true;
   ++task.report.kills;
   say("killed " + kill.to_string() +
-      (can_restart(task) ? "; it starts again soon" : "; it stays away"));
+      (can_restart(task) ? "; it starts again soon" : stays_away(task)));
   return true;
 }
 

@@ -298,7 +298,27 @@ TEST_F(LaunchTest, AServerThatCrashesStartsAgainAsOftenAsAllowed) {
   EXPECT_EQ(report(result, {"worker", 0}).starts, 1);
   EXPECT_THAT(err(), AllOf(HasSubstr("worker:1 ended by SIGSEGV (Segmentation fault) while the "
                                      "program runs; it starts again soon (restart 1 of 2)"),
-                           HasSubstr("(restart 2 of 2)"), HasSubstr("started worker:1 again")));
+                           HasSubstr("(restart 2 of 2)"), HasSubstr("started worker:1 again"),
+                           HasSubstr("it has no restart left (--restart 2) and stays away")));
+}
+
+// Only its end was said: neither that it stays away nor what would help.
+TEST_F(LaunchTest, AServerThatStaysAwayIsSaidWithTheRemedy) {
+  script("await_text 'worker:1 ended with exit code 70'; await_text 'killed ps:0'; exit 0",
+         "[ $type$index = worker1 ] && exit 70; exec sleep 1000");
+  options_.kills = {{{"ps", 0}, milliseconds(0)}};
+  EXPECT_EQ(run().exit_code, 0);
+  EXPECT_THAT(err(), AllOf(HasSubstr("worker:1 ended with exit code 70 while the program runs; it "
+                                     "stays away, and an epoch waits for it (--restart N"),
+                           HasSubstr("killed ps:0 after 0.0 s; it stays away, and its variables "
+                                     "are lost (--restart N")));
+}
+
+TEST_F(LaunchTest, SaysHowToAskForTheStateOfItsTasks) {
+  script("exit 0");
+  run();
+  EXPECT_THAT(err(), HasSubstr("[launch] `cohort status --launch " + std::to_string(::getpid()) +
+                               "` tells how the tasks are\n"));
 }
 
 TEST_F(LaunchTest, AServerThatEndsWellIsNotStartedAgain) {

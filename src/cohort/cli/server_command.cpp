@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // cohort server: a standard server, which knows no user code.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "cohort/cli/commands.h"
 #include "cohort/cli/ignored_signal.h"
+#include "cohort/cli/internal/output.h"
 #include "cohort/cluster/resolvers/tf_config_resolver.h"
 #include "cohort/core/error.h"
+#include "cohort/core/log.h"
 #include "cohort/rpc/channel.h"
 #include "cohort/server/server.h"
 
@@ -64,7 +66,10 @@ class ServerCommand final : public Command {
         "0}}'\n"
         "SIGTERM lets running closures finish, for five seconds, then ends the server with exit "
         "code 0; a\n"
-        "second one ends it at once.");
+        "second one ends it at once. Exit code 64: it can never serve as configured; 69: the name "
+        "of its own\n"
+        "host was not resolved for a minute; 75: try again, or its first line could not be "
+        "written.");
   }
 
   int run(const std::vector<std::string>& program) override {
@@ -84,21 +89,27 @@ class ServerCommand final : public Command {
                  "\"; run the program itself for this task, or change task.type in TF_CONFIG");
     Server server(resolver, options_);
     const std::string task = resolver.task()->to_string();
-    if (is_json) {
-      const nlohmann::json line = {
-          {"event", "serving"}, {"task", task}, {"address", server.address()}};
-      std::printf("%s\n", line.dump().c_str());
-    } else {
-      std::printf("%s serves at %s\n", task.c_str(), server.address().c_str());
-    }
-    std::fflush(stdout);  // a server goes on where nobody reads its first line
-    const int code = server.join();
+    const int output_code = say_that_it_serves(task, server.address());
+    const int code = std::max(server.join(), output_code);
     end_at_next_signal();
     if (!server.stop()) std::_Exit(code);  // a closure still runs, and uses what exit() destroys
     return code;
   }
 
  private:
+  // A server goes on where its line cannot be written: the exit code of its end then says so, and a
+  // line of the log at once.
+  int say_that_it_serves(const std::string& task, const std::string& address) const {
+    const nlohmann::json line = {{"event", "serving"}, {"task", task}, {"address", address}};
+    try {
+      print((is_json ? line.dump() : task + " serves at " + address) + "\n");
+      return 0;
+    } catch (const Error& error) {
+      log_warn(error.message(), "; the server goes on, and its exit code will say so");
+      return exit_code_of(error);
+    }
+  }
+
   ServerOptions options_;
 };
 

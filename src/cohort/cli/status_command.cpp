@@ -2,7 +2,6 @@
 // cohort status: asks every task of a cluster for its health, all at once.
 #include <CLI/CLI.hpp>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +9,8 @@
 #include <sstream>
 
 #include "cohort/cli/commands.h"
+#include "cohort/cli/internal/launched_cluster.h"
+#include "cohort/cli/internal/output.h"
 #include "cohort/cli/status_report.h"
 #include "cohort/cluster/resolvers/tf_config_resolver.h"
 #include "cohort/cluster/validation.h"
@@ -21,7 +22,8 @@ namespace cohort::cli {
 namespace {
 
 constexpr const char* kRemedy =
-    "set TF_CONFIG as the tasks have it, or give --cluster a JSON file or addresses";
+    "set TF_CONFIG as the tasks have it, give --cluster a JSON file or addresses, or give --launch "
+    "the process id of a `cohort launch`";
 
 std::string text_of_file(const std::string& path) {
   std::ifstream file(path);
@@ -32,13 +34,12 @@ std::string text_of_file(const std::string& path) {
   return text.str();
 }
 
-// {"worker": […], …}, or a whole TF_CONFIG.
-ClusterSpec spec_of_file(const std::string& path) {
-  const std::string text = text_of_file(path);
+// `text`: {"worker": […], …}, or a whole TF_CONFIG.
+ClusterSpec spec_of(const std::string& text, const std::string& where) {
   const nlohmann::json parsed = nlohmann::json::parse(text, nullptr, false);
   const bool is_config = parsed.is_object() && parsed.contains("cluster");
   return ClusterSpec::from_json(is_config ? parsed["cluster"].dump() : text,
-                                "the cluster of " + path);
+                                "the cluster of " + where);
 }
 
 std::vector<TaskStatus> tasks_of(const ClusterSpec& spec) {
@@ -62,9 +63,15 @@ std::string missing_chief() {
 class StatusCommand final : public Command {
  public:
   void declare(CLI::App& app) override {
-    app.add_option("--cluster", cluster_,
-                   "the tasks' addresses, or one JSON file with the cluster, as in TF_CONFIG "
-                   "(default: that of TF_CONFIG)");
+    CLI::Option* cluster =
+        app.add_option("--cluster", cluster_,
+                       "the tasks' addresses, or one JSON file with the cluster, as in TF_CONFIG "
+                       "(default: that of TF_CONFIG)");
+    app.add_option("--launch", launch_,
+                   "the process id of a `cohort launch` of this user on this host, which it says "
+                   "at its start: the tasks that it has started")
+        ->check(CLI::PositiveNumber)
+        ->excludes(cluster);
     app.add_option("--job-id", job_id_,
                    "the tasks' job (default: a hash of the cluster): they give the texts of "
                    "errors to those alone who name it");
@@ -106,11 +113,7 @@ class StatusCommand final : public Command {
             "; the coordinator does not run, or its TF_CONFIG does not say that it is " + task.task;
       }
     }
-    if (is_json) {
-      std::printf("%s\n", json_of(status).c_str());
-    } else {
-      std::printf("%s", table_of(status).c_str());
-    }
+    print(is_json ? json_of(status) + "\n" : table_of(status));
     return exit_code_of(status);
   }
 
@@ -119,7 +122,9 @@ class StatusCommand final : public Command {
     const bool is_file = cluster_.size() == 1 && std::filesystem::is_regular_file(cluster_.front());
     if (!cluster_.empty() && !is_file) return addresses_alone();
     const ClusterSpec spec =
-        is_file ? spec_of_file(cluster_.front()) : TfConfigResolver().cluster_spec();
+        launch_ > 0 ? spec_of(tf_config_of_launch(launch_), "process " + std::to_string(launch_))
+        : is_file   ? spec_of(text_of_file(cluster_.front()), cluster_.front())
+                    : TfConfigResolver().cluster_spec();
     ClusterStatus status{.tasks = tasks_of(spec), .missing = {}};
     COHORT_CHECK(!status.tasks.empty(), ErrorCode::invalid_argument,
                  "[cli.status] expected a cluster with chief, worker or ps tasks, got ",
@@ -142,6 +147,7 @@ class StatusCommand final : public Command {
   }
 
   std::vector<std::string> cluster_;
+  int launch_ = 0;  // a process id; 0: not given
   std::string job_id_;
   double timeout_seconds_ = 5;
 };

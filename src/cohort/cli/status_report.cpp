@@ -31,6 +31,8 @@ const char* json_name_of(State state) {
       return "no_answer";
     case State::stranger:
       return "stranger";
+    case State::name_not_resolved:
+      return "name_not_resolved";
   }
   return "";
 }

@@ -38,7 +38,8 @@ std::vector<std::string> lines_of(const std::string& text) {
 TEST(StatusReport, TheExitCodeSaysWhetherAllAnswer) {
   EXPECT_EQ(exit_code_of({{answering("ps:0"), answering("worker:0")}, {}}), 0);
   EXPECT_EQ(exit_code_of({{answering("ps:0")}, {"a chief"}}), 0);
-  for (const State state : {State::nobody_listens, State::no_answer, State::stranger})
+  for (const State state :
+       {State::nobody_listens, State::no_answer, State::stranger, State::name_not_resolved})
     EXPECT_EQ(exit_code_of({{answering("ps:0"), missing("worker:0", state)}, {}}), 69);
 }
 
@@ -125,8 +126,9 @@ TEST(StatusReport, TheTableIsReadByPeople) {
                                               .age = std::chrono::seconds(3),
                                               .origin = "",
                                               .text = "no\nvariable"};
-  const std::string table =
-      table_of({{chief, ps, missing("worker:1", State::nobody_listens)}, {"a chief"}});
+  const std::string table = table_of({{chief, ps, missing("worker:1", State::nobody_listens),
+                                       missing("worker:2", State::name_not_resolved)},
+                                      {"a chief"}});
   EXPECT_EQ(table,
             "TASK       ADDRESS                       UP OPEN  RUN FAIL PUSHES DROP"
             " PULL PUSH LOST   END  START\n"
@@ -135,12 +137,14 @@ TEST(StatusReport, TheTableIsReadByPeople) {
             "ps:0       127.0.0.1:4000               90s    -    -    -   1.2M    0"
             "    0    0    0     - abcdef\n"
             "worker:1   127.0.0.1:4001  nobody listens\n"
+            "worker:2   127.0.0.1:4001  name not resolved\n"
             "\n"
             "coordinator: 1 queued, 2 in flight, 12345 ended, 4 failed, 5 cancelled, 6 retries, 7 "
             "traces\n"
             "  worker:1 is away, lost 1 time\n"
             "last error of ps:0, 3.0s ago: not_found (handle_lost): no variable\n"
             "worker:1: nobody listens: it is so\n"
+            "worker:2: name not resolved: it is so\n"
             "missing: a chief\n");
 }
 

@@ -5,10 +5,12 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/internal/one_line.h"
+#include "cohort/core/standard_streams.h"
 
 namespace cohort {
 
 int run_main(int argc, char** argv, const std::function<int(Arguments)>& program) {
+  open_standard_streams();
   try {
     return program({argc > 0 ? argv[0] : "",
                     std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc)});

@@ -8,7 +8,7 @@
 //   70 EX_SOFTWARE     the program failed: an exception of its own or of LibTorch (as for a wrong
 //                      shape), here or in a step on a worker; or a broken invariant of Cohort
 //   75 EX_TEMPFAIL     nothing is wrong with the program: too little memory, descriptors or disk,
-//                      a cancelled call, or another coordinator that took its place
+//                      a cancelled call, or another coordinator that has its place
 //
 //   int main(int argc, char** argv) {
 //     return cohort::run_main(argc, argv, [](cohort::Arguments arguments) {
@@ -32,6 +32,7 @@ struct Arguments {
 };
 
 // Returns the result of `program`; if it throws, an exit code of the table above.
+// First opens /dev/null for the standard streams that are closed (standard_streams.h).
 COHORT_API int run_main(int argc, char** argv, const std::function<int(Arguments)>& program);
 
 }  // namespace cohort

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/core/run_main.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <unistd.h>
 
+#include <cstdio>
+#include <filesystem>
 #include <stdexcept>
 #include <utility>
 
@@ -63,6 +67,28 @@ TEST(RunMain, ExitCodesAreThoseOfTheTable) {
     EXPECT_EQ(run([&e = error](const Arguments&) -> int { throw Error(e); }), code) << error.what();
     ::testing::internal::GetCapturedStderr();
   }
+}
+
+// The next socket got the number of a stream that was closed, and lines were printed into it.
+TEST(RunMain, OpensTheStreamsThatAreClosed) {
+  std::fflush(stdout);
+  int kept[3];
+  for (int fd = 0; fd < 3; ++fd) kept[fd] = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
+  for (int fd = 0; fd < 3; ++fd) ::close(fd);
+  std::string opened;
+  run([&opened](const Arguments&) {
+    for (const char* fd : {"0", "1", "2"}) {
+      std::error_code absent;
+      opened += std::filesystem::read_symlink(std::string("/proc/self/fd/") + fd, absent);
+      opened += ' ';
+    }
+    return 0;
+  });
+  for (int fd = 0; fd < 3; ++fd) {
+    ::dup2(kept[fd], fd);
+    ::close(kept[fd]);
+  }
+  EXPECT_EQ(opened, "/dev/null /dev/null /dev/null ");
 }
 
 TEST(RunMain, TakesForeignExceptionsForInternalErrors) {

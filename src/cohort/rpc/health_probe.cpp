@@ -10,6 +10,7 @@
 #include "cohort/rpc/internal/control_codec.h"
 #include "cohort/rpc/internal/grpc_setup.h"
 #include "cohort/rpc/internal/grpc_status.h"
+#include "cohort/rpc/internal/name_lookup.h"
 #include "cohort/rpc/internal/socket.h"
 #include "control.grpc.pb.h"
 
@@ -56,9 +57,15 @@ ProbeResult answered_probe(Health health, const ProbedTask& asked, const std::st
 
 // The connection is made here and not by gRPC, which does not say why it could not make one.
 ProbeResult probe(const ProbedTask& asked, const std::string& job_id, Deadline deadline) {
+  const internal::PeerName peer{asked.task, asked.address, "grpc"};
+  const auto found = internal::look_up(internal::parse_address(asked.address), false, deadline);
+  if (!found || !found->list) {
+    return failed_probe(ProbeResult::State::name_not_resolved,
+                        internal::unresolved_error(peer, found).message());
+  }
   internal::FileDescriptor socket;
   try {
-    socket = internal::connect_to({asked.task, asked.address, "grpc"}, deadline);
+    socket = internal::connect_to(peer, *found->list, deadline);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::deadline_exceeded)
       return failed_probe(ProbeResult::State::no_answer,

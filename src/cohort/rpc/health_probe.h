@@ -24,6 +24,9 @@ struct ProbeResult {
     nobody_listens,  // the connection was refused, or the host cannot be reached
     no_answer,       // not before the deadline, as from a stopped process; or the task is ending
     stranger,        // another program, another task, or a task of another job
+    // The host's name has no address, or none now, as where no name server answers. Nothing is
+    // known of the task.
+    name_not_resolved,
   };
   State state = State::no_answer;
   Health health;       // of a task that answers

@@ -132,6 +132,10 @@ class Server::Task final : public rpc::ControlService {
  private:
   static constexpr std::size_t kForeignNameMax = 64;  // of a name that a stranger gives
   static constexpr auto kSignalPoll = std::chrono::milliseconds(100);
+  // For the own host's name: more than name servers take to come back. A question a second is no
+  // load for them.
+  static constexpr auto kOwnName = std::chrono::seconds(60);
+  static constexpr auto kOwnNamePause = std::chrono::seconds(1);
   static constexpr auto kSignalGrace = std::chrono::seconds(5);
   static constexpr auto kEnd = std::chrono::seconds(3);
   // For the last words of a coordinator that has ended and whose successor is here already.
@@ -148,6 +152,8 @@ class Server::Task final : public rpc::ControlService {
                                         const std::shared_ptr<server::Job>& expected,
                                         const rpc::Caller& caller);
   void listen(const std::string& address, const std::string& data_address);
+  std::unique_ptr<rpc::ControlServer> serve(const rpc::ServeOptions& options);
+  bool await_end(Deadline until);
   Deadline grace_of_end() const;
   static Deadline end_after(Deadline grace);
 
@@ -240,7 +246,7 @@ void Server::Task::listen(const std::string& address, const std::string& data_ad
     endpoints_.back().address = listeners_.back()->address();
   }
   try {
-    control_ = rpc::serve_task(options, *this);
+    control_ = serve(options);
   } catch (const Error& error) {
     const std::string reason = " (" + error.message() + ")";
     const std::string places = address + (data_address.empty() ? "" : " and " + data_address);
@@ -258,6 +264,25 @@ void Server::Task::listen(const std::string& address, const std::string& data_ad
     throw;
   }
   address_ = control_->address();
+}
+
+// The name of the own host may come later than the process, as on a host that has just started.
+std::unique_ptr<rpc::ControlServer> Server::Task::serve(const rpc::ServeOptions& options) {
+  const Deadline deadline = Deadline::after(kOwnName);
+  for (bool is_said = false;; is_said = true) {
+    try {
+      return rpc::serve_task(options, *this);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::unavailable || deadline.has_expired()) throw;
+      if (!is_said) {
+        log_warn(error.message(), "; ", self_.task, " asks again, for ",
+                 kOwnName / std::chrono::seconds(1), " s");
+      }
+    }
+    COHORT_CHECK(!await_end(Deadline::after(kOwnNamePause)), ErrorCode::cancelled,
+                 "[server.listen] ", self_.task,
+                 " was ended before it knew its own host's address");
+  }
 }
 
 rpc::HandshakeReply Server::Task::handshake(const rpc::HandshakeRequest& request,
@@ -348,10 +373,13 @@ std::shared_ptr<server::Job> Server::Task::check_only_coordinator(
   const Presence presence =
       channels_.presence(current->coordinator(), current->coordinator_incarnation(),
                          Deadline::after(kFarewell), Deadline::after(kSignOfLife));
-  COHORT_CHECK(presence != Presence::alive, ErrorCode::failed_precondition, "[server.handshake] ",
-               self_.task, " expected one coordinator, got a second start of ", request.caller.task,
-               " while ", current->coordinator(),
-               " is connected; end the first, or give this one a cluster of its own");
+  // Nothing is wrong with the second: it may come again.
+  COHORT_CHECK(presence != Presence::alive, ErrorCode::aborted, "[server.handshake] ", self_.task,
+               " expected one coordinator, got a second start of ", request.caller.task, " while ",
+               current->coordinator(),
+               " is connected and answers; end the first and start this one again, which then has "
+               "the place at once (a first one that does not answer loses it after ",
+               kSignOfLife / std::chrono::seconds(1), " s), or give this one a cluster of its own");
   if (presence == Presence::gone) return current;
   log_warn(current->coordinator(), " does not answer any more: its next start takes its place");
   return current;
@@ -423,14 +451,21 @@ void Server::Task::shutdown(std::chrono::milliseconds grace) {
 }
 
 int Server::Task::join() {
+  await_end(Deadline());
+  return 0;
+}
+
+// Whether it is over, by a signal or shutdown(), before the deadline.
+bool Server::Task::await_end(Deadline until) {
   const bool handle_signals = options_.handle_signals;
   const Lock lock(mutex_);
   const auto is_over = [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
     return is_ending_ || (handle_signals && signal_received != 0);
   };
   while (!changed_.wait(mutex_, Deadline::after(kSignalPoll), is_over)) {
+    if (until.has_expired()) return false;
   }
-  return 0;
+  return true;
 }
 
 bool Server::Task::stop() noexcept {

@@ -48,7 +48,9 @@ struct ServerOptions {
 class COHORT_API Server {
  public:
   // Listens at once. Throws invalid_argument for a bad spec, task, address or option,
-  // unimplemented for an unknown backend, already_exists when the port is taken.
+  // unimplemented for an unknown backend, already_exists when the port is taken. While no name
+  // server tells the address of the task's own host it asks again, for a minute; then unavailable,
+  // or cancelled where a signal came first.
   explicit Server(const ClusterResolver& resolver, ServerOptions options = {});
   ~Server();
   Server(const Server&) = delete;

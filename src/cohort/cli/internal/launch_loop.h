@@ -44,6 +44,7 @@ class LaunchLoop {
   // Plans the next start of a server that ended, where it has one left. Returns what to say of it.
   std::string plan_restart(Task& task);
   bool can_restart(const Task& task) const;
+  std::string stays_away(const Task& task) const;
   // Of a write of the servers' lines, or our own.
   void note_output_error(int error);
   void run_planned(Time now);

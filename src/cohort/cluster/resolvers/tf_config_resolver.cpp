@@ -145,7 +145,7 @@ std::int64_t integer_of(const Document& index) {
   }
   const bool is_bad_value = value.is_number() || value.is_string();
   fail(is_bad_value ? ErrorCause::none : ErrorCause::wrong_type, index.name, kExpected,
-       quote(text_of(value)), kIndexRemedy);
+       quote(value.is_string() ? value.get<std::string>() : value.dump()), kIndexRemedy);
 }
 
 // The string; nullopt where the key is absent or null.

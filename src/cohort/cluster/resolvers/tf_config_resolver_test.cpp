@@ -118,6 +118,15 @@ TEST_F(TfConfig, RefusesAnIndexThatIsNotANumber) {
   }
 }
 
+// It read `got "None"`, which stands nowhere in TF_CONFIG.
+TEST_F(TfConfig, QuotesAnIndexAsItIsWritten) {
+  for (const char* json : {"null", "[true]", "{}"}) {
+    set_task(std::string(R"({"type": "ps", "index": )") + json + "}");
+    EXPECT_THAT(error_of([&] { tf_config.task_id(); }).message(),
+                HasSubstr(std::string("got \"") + json + "\"; "));
+  }
+}
+
 // The queries behave as tf's: such a task has no type and would count as the coordinator.
 TEST_F(TfConfig, ValidatesWhatTheQueriesPassOver) {
   const std::pair<std::string, const char*> rows[] = {

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "cohort/core/log.h"
+#include "cohort/core/system_error.h"
 
 namespace cohort::rpc::internal {
 namespace {

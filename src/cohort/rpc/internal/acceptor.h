@@ -58,7 +58,8 @@ class Acceptor {
   };
 
   // Listens on every address of each port's name, at once. already_exists when a port is taken,
-  // invalid_argument when an address is not this machine's.
+  // invalid_argument when an address is not this machine's, unavailable while no name server tells
+  // the address of its name.
   explicit Acceptor(Options options);
   // Closes the ports; connections that were handed over stay open.
   ~Acceptor();

@@ -73,11 +73,14 @@ FoundAddresses get(const HostPort& where, int flags, const GetAddresses& get_add
   hints.ai_flags = AI_NUMERICSERV | flags;
   addrinfo* found = nullptr;
   const int result = get_addresses(where.host.c_str(), where.port.c_str(), &hints, &found);
-  if (result != 0) return {nullptr, gai_strerror(result)};
+  if (result != 0) return {nullptr, gai_strerror(result), result == EAI_AGAIN};
   return {std::shared_ptr<const addrinfo>(
               found, [](const addrinfo* list) { ::freeaddrinfo(const_cast<addrinfo*>(list)); }),
           {}};
 }
+
+constexpr const char* kNameRemedy =
+    "see whether name resolution (DNS) works on this host, or write the address as a number";
 
 }  // namespace
 
@@ -91,6 +94,35 @@ std::optional<FoundAddresses> look_up(const HostPort& where, bool is_for_listeni
       .start(where.to_string() + (is_for_listening ? " to listen" : ""),
              [where, flags, get_addresses] { return get(where, flags, get_addresses); })
       ->wait(deadline);
+}
+
+std::shared_ptr<const addrinfo> look_up_own(const HostPort& where, Deadline deadline,
+                                            const GetAddresses& get_addresses) {
+  const auto found = look_up(where, true, deadline, get_addresses);
+  COHORT_CHECK(found, ErrorCode::deadline_exceeded, "[rpc.listen] expected the address of host '",
+               where.host, "', which is this one, before the deadline, got none; ", kNameRemedy);
+  COHORT_CHECK(!found->is_temporary, ErrorCode::unavailable,
+               "[rpc.listen] expected the address of host '", where.host,
+               "', which is this one, got: ", found->problem, "; ", kNameRemedy);
+  COHORT_CHECK(found->list != nullptr, ErrorCode::invalid_argument,
+               "[rpc.listen] expected an address of this machine, got ", where.to_string(), ": ",
+               found->problem);
+  return found->list;
+}
+
+Error unresolved_error(const PeerName& peer, const std::optional<FoundAddresses>& found) {
+  const std::string expected = "[rpc.connect] expected the address of host '" +
+                               parse_address(peer.address).host + "' for " + peer.to_string();
+  if (!found) {
+    return Error(ErrorCode::deadline_exceeded,
+                 expected + " before the deadline, got none; " + kNameRemedy)
+        .at(peer.task);
+  }
+  const std::string remedy =
+      found->is_temporary ? kNameRemedy : "correct the name, or its entry in DNS";
+  return Error(ErrorCode::unavailable, expected + ", got: " + found->problem + "; " + remedy,
+               ErrorCause::peer_lost)
+      .at(peer.task);
 }
 
 }  // namespace cohort::rpc::internal

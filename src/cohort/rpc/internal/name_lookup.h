@@ -11,6 +11,7 @@
 #include <string>
 
 #include "cohort/core/clock.h"
+#include "cohort/core/error.h"
 #include "cohort/rpc/internal/socket.h"
 
 namespace cohort::rpc::internal {
@@ -18,6 +19,8 @@ namespace cohort::rpc::internal {
 struct FoundAddresses {
   std::shared_ptr<const addrinfo> list;  // null: none, because of `problem`
   std::string problem;
+  // No name server answered (EAI_AGAIN): the same question may have an answer in a moment.
+  bool is_temporary = false;
 };
 
 // getaddrinfo(), or its replacement in a test.
@@ -30,8 +33,18 @@ using GetAddresses =
 std::optional<FoundAddresses> look_up(const HostPort& where, bool is_for_listening,
                                       Deadline deadline,
                                       const GetAddresses& get_addresses = &::getaddrinfo);
+// The addresses that a task listens on, by its own host's name. Throws invalid_argument for a name
+// that has none, deadline_exceeded, or unavailable where no name server answers now: only then may
+// the same call succeed in a moment.
+std::shared_ptr<const addrinfo> look_up_own(const HostPort& where, Deadline deadline,
+                                            const GetAddresses& get_addresses = &::getaddrinfo);
+// Why a lookup for this peer found no addresses: deadline_exceeded for nothing, otherwise
+// unavailable and peer_lost.
+Error unresolved_error(const PeerName& peer, const std::optional<FoundAddresses>& found);
 // connect_to() that resolves with `get_addresses`. The deadline includes the lookup.
 FileDescriptor connect_to(const PeerName& peer, Deadline deadline,
                           const GetAddresses& get_addresses);
+// The same with addresses that are found already.
+FileDescriptor connect_to(const PeerName& peer, const addrinfo& addresses, Deadline deadline);
 
 }  // namespace cohort::rpc::internal

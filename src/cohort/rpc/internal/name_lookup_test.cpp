@@ -6,6 +6,8 @@
 #include <atomic>
 #include <future>
 
+#include "cohort/testing/throws_error.h"
+
 namespace cohort::rpc::internal {
 namespace {
 
@@ -34,6 +36,32 @@ TEST(NameLookup, SaysWhyThereAreNone) {
   ASSERT_TRUE(found);
   EXPECT_FALSE(found->list);
   EXPECT_EQ(found->problem, gai_strerror(EAI_NONAME));
+}
+
+// A name server that was away for a moment was taken for a name that is wrong, which ends a task
+// for good.
+TEST(NameLookup, OfAnOwnNameThatNoServerAnswersIsUnavailableAndOfAWrongOneInvalid) {
+  using cohort::testing::throws_error;
+  const auto look_up_as = [](int answer) {
+    look_up_own({"own" + std::to_string(-answer) + ".test", "80"}, Deadline::after(kPatience),
+                [answer](auto...) { return answer; });
+  };
+  EXPECT_THAT([&] { look_up_as(EAI_AGAIN); },
+              throws_error(ErrorCode::unavailable, gai_strerror(EAI_AGAIN)));
+  EXPECT_THAT([&] { look_up_as(EAI_NONAME); },
+              throws_error(ErrorCode::invalid_argument, gai_strerror(EAI_NONAME)));
+}
+
+// It read "expected worker:1 to accept, got: Temporary failure …; is the task running?"
+TEST(NameLookup, OfAPeerSaysThatTheNameIsWhatFailed) {
+  using cohort::testing::throws_error;
+  EXPECT_THAT(
+      [] {
+        connect_to({"worker:1", "peer.test:80", "stream"}, Deadline::after(kPatience),
+                   [](auto...) { return EAI_AGAIN; });
+      },
+      throws_error(ErrorCode::unavailable,
+                   "expected the address of host 'peer.test' for worker:1"));
 }
 
 // Regression: a connection attempt waited for the name servers beyond its deadline, and each retry

@@ -66,14 +66,6 @@ FileDescriptor open_socket(int family) {
   fail("bind", error);
 }
 
-Error unresolved_error(const PeerName& peer, const std::string& host) {
-  return Error(ErrorCode::deadline_exceeded,
-               "[rpc.connect] expected the address of host '" + host + "' for " + peer.to_string() +
-                   " before the deadline, got none; see whether name resolution (DNS) works on "
-                   "this host, or write the address as a number")
-      .at(peer.task);
-}
-
 HostPort local_address(int fd, HostPort where) {
   sockaddr_storage storage{};
   socklen_t size = sizeof(storage);
@@ -87,15 +79,7 @@ HostPort local_address(int fd, HostPort where) {
 }
 
 AddressList resolve_to_listen(const HostPort& where) {
-  const auto found = look_up(where, true, Deadline::after(kOwnNameTimeout));
-  COHORT_CHECK(found, ErrorCode::deadline_exceeded, "[rpc.listen] expected the address of host '",
-               where.host,
-               "' within 60 s, got none; see whether name resolution (DNS) works on "
-               "this host, or write the address as a number");
-  COHORT_CHECK(found->list != nullptr, ErrorCode::invalid_argument,
-               "[rpc.listen] expected an address of this machine, got ", where.to_string(), ": ",
-               found->problem);
-  return found->list;
+  return look_up_own(where, Deadline::after(kOwnNameTimeout));
 }
 
 // 0, or why nothing can listen there.
@@ -188,8 +172,6 @@ std::optional<int> connect_one(int fd, const addrinfo& address, Deadline deadlin
 
 }  // namespace
 
-std::string text_of_errno(int error) { return ::cohort::text_of_errno(error); }
-
 FileDescriptor::~FileDescriptor() {
   if (fd_ >= 0) ::close(fd_);
 }
@@ -265,18 +247,22 @@ FileDescriptor connect_to(const PeerName& peer, Deadline deadline) {
 
 FileDescriptor connect_to(const PeerName& peer, Deadline deadline,
                           const GetAddresses& get_addresses) {
-  const HostPort where = parse_address(peer.address);
-  auto found = look_up(where, false, deadline, get_addresses);
-  if (!found) throw unresolved_error(peer, where.host);
-  for (const addrinfo* one = found->list.get(); one != nullptr; one = one->ai_next) {
+  const auto found = look_up(parse_address(peer.address), false, deadline, get_addresses);
+  if (!found || !found->list) throw unresolved_error(peer, found);
+  return connect_to(peer, *found->list, deadline);
+}
+
+FileDescriptor connect_to(const PeerName& peer, const addrinfo& addresses, Deadline deadline) {
+  std::string problem;
+  for (const addrinfo* one = &addresses; one != nullptr; one = one->ai_next) {
     FileDescriptor fd = open_socket(one->ai_family);
     const std::optional<int> error = connect_one(fd.get(), *one, deadline);
     if (!error) throw expired_error(peer);
     if (*error == 0) return fd;
     const char* meaning = *error == ECONNREFUSED ? ", nobody listens there" : "";
-    found->problem = text_of_errno(*error) + meaning;
+    problem = text_of_errno(*error) + meaning;
   }
-  throw refused_error(peer, found->problem);
+  throw refused_error(peer, problem);
 }
 
 void tune(int fd) {

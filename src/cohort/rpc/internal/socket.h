@@ -33,9 +33,6 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-// "Too many open files; raise …": what an errno means, and what helps.
-std::string text_of_errno(int error);
-
 // Wakes a thread that polls. Thread-safe.
 class Waker {
  public:
@@ -58,7 +55,8 @@ struct HostPort {
 HostPort parse_address(const std::string& address);
 
 // Listens on exactly this address; puts the chosen port into `address`. already_exists when the
-// port is taken, invalid_argument when the address is not this machine's.
+// port is taken, invalid_argument when the address is not this machine's, and what look_up_own()
+// throws.
 FileDescriptor listen_on(std::string& address);
 // The same of every address of the name that this machine has, with one port.
 std::vector<FileDescriptor> listen_on_all(std::string& address);

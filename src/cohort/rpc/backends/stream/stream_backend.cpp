@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cohort/core/log.h"
+#include "cohort/core/system_error.h"
 #include "cohort/rpc/backends/stream/stream_connection.h"
 #include "cohort/rpc/internal/connected_channel.h"
 #include "cohort/rpc/refusal_log.h"
@@ -95,7 +96,7 @@ class StreamListener final : public Listener {
   // memory, an immediate retry would only burn a core.
   void wait_after_failure(int error) {
     if (error == EAGAIN || error == ECONNABORTED || error == EINTR) return;
-    failures_.note("on " + options_.address, internal::text_of_errno(error));
+    failures_.note("on " + options_.address, text_of_errno(error));
     pollfd entry{waker_.fd(), POLLIN, 0};
     poll(&entry, 1, 100);
   }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cohort/core/log.h"
+#include "cohort/core/system_error.h"
 
 namespace cohort::rpc::backends {
 namespace {
@@ -106,7 +107,7 @@ StreamConnection::Written StreamConnection::write_some() {
   }
   if (errno == EAGAIN || errno == EWOULDBLOCK) return Written::nothing;
   if (errno == EINTR) return Written::some;
-  fail(internal::lost_error(end_.name(), internal::text_of_errno(errno)));
+  fail(internal::lost_error(end_.name(), text_of_errno(errno)));
   return Written::failed;
 }
 
@@ -173,7 +174,7 @@ void StreamConnection::receive() {
     if (got < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-      return fail(internal::lost_error(end_.name(), internal::text_of_errno(errno)));
+      return fail(internal::lost_error(end_.name(), text_of_errno(errno)));
     }
     decoder_.commit(static_cast<std::size_t>(got), sink_);
     if (static_cast<std::size_t>(got) < asked || is_thread_writing_.load(std::memory_order_relaxed))
