@@ -29,6 +29,8 @@ constexpr int kPortTaken = 75;
 // Stop requests so close are one: `timeout` sends its signal twice, to the process and to its
 // group.
 constexpr milliseconds kSameRequest{250};
+// A server that finds its port taken ends within this time of its start.
+constexpr std::chrono::minutes kEarly{1};
 // How often to look for ended processes where the kernel does not tell.
 constexpr milliseconds kPollPeriod{20};
 
@@ -212,12 +214,13 @@ void LaunchLoop::server_ended(Task& task, const ProcessExit& exit) {
 }
 
 // To another program that names it. The others know the address, so only a start of all helps, and
-// only while none has done anything yet.
+// only before the program has done much: later it would lose its work.
 void LaunchLoop::port_was_lost(const Task& task) {
   const TaskId& id = task.report.task;
   say("the port of " + id.to_string() + " (" + cluster_.address(id) +
       ") was taken by another program; ending all");
-  lost_port_ = task.report.starts == 1;
+  const bool is_early = percent_ == 0 && steady_clock::now() < start_time_ + kEarly;
+  lost_port_ = task.report.starts == 1 && is_early;
   end_all(lost_port_ ? 0 : kPortTaken, lost_port_ ? SIGKILL : SIGTERM);
 }
 
@@ -255,8 +258,20 @@ void LaunchLoop::run_planned(Time now) {
   std::erase_if(kills_, [&](const PlannedKill& kill) { return run_kill(kill, now); });
   for (const auto& task : tasks_) {
     if (!task->restart_time || now < *task->restart_time) continue;
-    start(*task);
-    say("started " + task->report.task.to_string() + " again");
+    start_again(*task);
+  }
+}
+
+// The system may have too few processes, or the program is being written anew: no reason to end the
+// tasks that run.
+void LaunchLoop::start_again(Task& task) {
+  const std::string name = task.report.task.to_string();
+  task.restart_time.reset();
+  try {
+    start(task);
+    say("started " + name + " again");
+  } catch (const Error& error) {
+    say(name + " cannot be started again: " + error.message() + plan_restart(task));
   }
 }
 

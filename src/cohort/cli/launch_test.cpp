@@ -302,6 +302,22 @@ TEST_F(LaunchTest, AServerThatCrashesStartsAgainAsOftenAsAllowed) {
                            HasSubstr("it has no restart left (--restart 2) and stays away")));
 }
 
+// The launcher ended with an error, and killed the program and all its servers.
+TEST_F(LaunchTest, AStartThatFailsLeavesTheOthersAlone) {
+  script("mark chief0; await_text 'no restart left'; exit 5",
+         "mark $type$index; await chief0 ps0 worker0\n"
+         "[ $type$index = worker1 ] && { rm -f $dir/program; exit 70; }; exec sleep 1000");
+  std::ofstream(path("program")) << "#!/bin/sh\n" << options_.program[2];
+  ::chmod(path("program").c_str(), 0700);
+  options_.program = {path("program")};
+  options_.restarts = 2;
+  options_.restart_delay = milliseconds(0);
+  const LaunchResult result = run();
+  EXPECT_EQ(result.exit_code, 5);
+  EXPECT_EQ(report(result, {"worker", 1}).starts, 1);
+  EXPECT_THAT(err(), HasSubstr("worker:1 cannot be started again: [cli.launch]"));
+}
+
 // Only its end was said: neither that it stays away nor what would help.
 TEST_F(LaunchTest, AServerThatStaysAwayIsSaidWithTheRemedy) {
   script("await_text 'worker:1 ended with exit code 70'; await_text 'killed ps:0'; exit 0",
@@ -343,8 +359,8 @@ TEST_F(LaunchTest, OutputThatCannotBeWrittenIsSaidAndTheProgramGoesOn) {
 // Another program takes the port of ps:0 before it listens: the first time only, or each time.
 class LaunchPortTest : public LaunchTest {
  protected:
-  void steal_port(const std::string& when) {
-    script("await served; exit 6", "if [ $type = ps ] && " + when + R"sh(; then
+  void steal_port(const std::string& when, const std::string& chief = "await served; exit 6") {
+    script(chief, "if [ $type = ps ] && " + when + R"sh(; then
   port=${TF_CONFIG##*\"ps\":[\"127.0.0.1:}; port=${port%%\"*}
   echo x >>$dir/thefts; rm -f $dir/listens
   setsid python3 -c "
@@ -369,6 +385,13 @@ TEST_F(LaunchPortTest, PortsThatAreAlwaysTakenMeanTryAgainLater) {
   steal_port("true");
   EXPECT_EQ(run().exit_code, 75);
   EXPECT_EQ(text("thefts"), "x\nx\nx\nx\n");
+}
+
+// Hours of work were killed, and began again.
+TEST_F(LaunchPortTest, APortThatIsTakenLateEndsAll) {
+  steal_port("await half", "printf '\\062' >&$COHORT_PROGRESS_FD; mark half; exec sleep 1000");
+  EXPECT_EQ(run().exit_code, 75);
+  EXPECT_EQ(text("thefts"), "x\n");
 }
 
 TEST_F(LaunchTest, TheTasksDieWithTheLauncher) {

@@ -33,6 +33,7 @@ class LaunchLoop {
   struct Task;
 
   void start(Task& task);
+  void start_again(Task& task);
   void turn();
   void wait(std::optional<Time> until);
   void read_stop_requests();
