@@ -184,6 +184,18 @@ TEST_F(EpochTest, AnEmptyDatasetIsAnErrorAlsoWhenTheStepIsKnown) {
   EXPECT_THAT(run, throws_error(ErrorCode::out_of_range, "empty on every worker"));
 }
 
+// As by auto-sharding in TensorFlow; the remedy in the message is the second half.
+TEST_F(EpochTest, FewerElementsThanWorkersAreTakenAsShardsAlone) {
+  const Dataset two = Dataset::range(8).batch(4);
+  EXPECT_THAT([&] { coordinator.run_epoch(count, two); },
+              throws_error(ErrorCode::invalid_argument, "of Dataset::shard() may be empty"));
+  const EpochResult result = coordinator.run_epoch(
+      count, coordinator.create_per_worker_dataset(
+                 [&](const InputContext& input) { return two.shard(input); }));
+  EXPECT_THAT(result.steps_per_worker, ElementsAre(1, 1, 0));
+  EXPECT_EQ(result.examples, 8U);
+}
+
 TEST_F(EpochTest, WhatWouldNeverEndIsRefused) {
   EXPECT_THAT([&] { coordinator.run_epoch(count, Dataset::range(9).batch(1).repeat()); },
               throws_error(ErrorCode::invalid_argument, "leave out repeat()"));

@@ -157,8 +157,10 @@ class COHORT_API ClusterCoordinator {
   // one element, and then `arguments`, as those of schedule(). Nothing is cancelled and nothing
   // fails when a worker's data ends: it has done its part. `dataset`: what
   // create_per_worker_dataset() gives, without repeat(); or a Dataset, which is
-  // distribute_dataset() then. Each epoch of it shuffles in another order. Waits and throws as
-  // Epoch::next(); invalid_argument for a dataset without an end.
+  // distribute_dataset() then: one with fewer elements (mini-batches) than workers is
+  // invalid_argument, and create_per_worker_dataset() with shard() takes it. Each epoch of it
+  // shuffles in another order. Waits and throws as Epoch::next(); invalid_argument for a dataset
+  // without an end.
   //
   //   coordinator.run_epoch(step, data, {.on_step = [](const EpochStep& s) { … }});
   template <class D, class... A>

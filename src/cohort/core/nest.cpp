@@ -142,7 +142,8 @@ const at::Tensor& Nest::tensor() const {
 
 std::int64_t Nest::fitting_unsigned(std::uint64_t value) {
   COHORT_CHECK(std::in_range<std::int64_t>(value), ErrorCode::invalid_argument,
-               "[core.nest] expected an integer below 2^63, got ", value);
+               "[core.nest] expected an integer below 2^63, got ", value,
+               "; pass a negative number as std::int64_t, not as std::size_t");
   return static_cast<std::int64_t>(value);
 }
 

@@ -33,6 +33,13 @@ std::string difference(const Nest& expected, const Nest& actual,
   return message_of([&] { Nest::check_same_structure(expected, actual, "[t.t] it", leaf_kinds); });
 }
 
+// -1 stood there as 18446744073709551615, and nothing said where that number came from.
+TEST(Nest, SaysHowToPassANegativeNumber) {
+  EXPECT_THAT(message_of([] { return Nest(std::size_t{0} - 1); }),
+              HasSubstr("below 2^63, got 18446744073709551615; pass a negative number as "
+                        "std::int64_t, not as std::size_t"));
+}
+
 struct KindRow {
   Nest nest;
   Nest::Kind kind;

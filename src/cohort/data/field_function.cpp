@@ -8,6 +8,8 @@ namespace cohort::data {
 namespace {
 
 constexpr std::size_t kTextShownMax = 80;
+constexpr std::string_view kNameStrings =
+    "; name a field of strings, such as a column of dtype kString";
 
 std::string shown_step(const FieldPath::Step& step) {
   if (const auto* position = std::get_if<std::int64_t>(&step)) return std::to_string(*position);
@@ -28,6 +30,29 @@ const Nest* item_at(const Nest& nest, const FieldPath::Step& step) {
   return &nest.items()[static_cast<std::size_t>(position)];
 }
 
+std::string keys_of(const Nest& map) {
+  std::string keys;
+  for (const auto& [key, entry] : map.entries()) keys += (keys.empty() ? "'" : ", '") + key + "'";
+  return keys;
+}
+
+// What may stand in a path in place of a step that leads nowhere. `depth`: of the step.
+std::string choice_at(const Nest& nest, std::size_t depth, std::string_view op) {
+  switch (nest.kind()) {
+    case Nest::Kind::map:
+      return "its keys are " + keys_of(nest);
+    case Nest::Kind::tuple:
+    case Nest::Kind::list:
+      if (nest.items().empty()) return "it is empty";
+      return "its positions are 0 to " + std::to_string(nest.items().size() - 1);
+    default:
+      break;
+  }
+  if (depth > 0) return "it is one tensor there: leave this step out";
+  return "it is one tensor without parts: write {} for the field, as in " + std::string(op) +
+         "({})";
+}
+
 }  // namespace
 
 std::string FieldPath::to_string() const {
@@ -46,11 +71,13 @@ std::size_t field_index(const FieldPath& path, const ElementSpec& element, std::
     return 0;
   }
   const Nest* nest = &element.structure;
-  for (const FieldPath::Step& step : path.steps()) {
-    nest = item_at(*nest, step);
-    COHORT_CHECK(nest != nullptr, ErrorCode::invalid_argument, "[data.", op, "] expected a ",
+  for (std::size_t depth = 0; depth < path.steps().size(); ++depth) {
+    const FieldPath::Step& step = path.steps()[depth];
+    const Nest* item = item_at(*nest, step);
+    COHORT_CHECK(item != nullptr, ErrorCode::invalid_argument, "[data.", op, "] expected a ",
                  path.to_string(), " in the element, got ", element.to_string(), ", which has no ",
-                 shown_step(step), " there");
+                 shown_step(step), " there; ", choice_at(*nest, depth, op));
+    nest = item;
   }
   COHORT_CHECK(nest->kind() == Nest::Kind::integer, ErrorCode::invalid_argument, "[data.", op,
                "] expected one field as ", path.to_string(), ", got several in ",
@@ -60,12 +87,13 @@ std::size_t field_index(const FieldPath& path, const ElementSpec& element, std::
 
 void check_is_string(const TensorSpec& input, std::string_view op, const std::string& field) {
   COHORT_CHECK(input.dtype == kString, ErrorCode::invalid_argument, "[data.", op,
-               "] expected strings in ", field, ", got ", input.to_string());
+               "] expected strings in ", field, ", got ", input.to_string(), kNameStrings);
 }
 
 StringTensor strings_in(const at::Tensor& values, std::string_view op, const std::string& field) {
   COHORT_CHECK(StringTensor::is(values), ErrorCode::invalid_argument, "[data.", op,
-               "] expected strings in ", field, ", got ", TensorSpec::of(values).to_string());
+               "] expected strings in ", field, ", got ", TensorSpec::of(values).to_string(),
+               kNameStrings);
   return StringTensor::of(values);
 }
 

@@ -80,8 +80,9 @@ class COHORT_API FieldFunction {
 struct LookupOptions {
   std::vector<std::string> tokens = {};
   std::vector<std::int64_t> integers = {};  // keys of an integer field
-  // One token a line, which ends in "\n" or "\r\n". It is read where the pipeline runs, when a run
-  // starts; on a server it must lie in the data directories.
+  // One token a line, which ends in "\n" or "\r\n"; at the end of the file also in "\r" or nothing.
+  // A byte order mark of UTF-8 in front is no part of the first token. The file is read where the
+  // pipeline runs, when a run starts; on a server it must lie in the data directories.
   std::string file = {};
   // 0: a value that is not in the vocabulary is an error. 1: all of them have one index. More: the
   // index is Fingerprint64 of the string, or the integer itself, modulo num_oov_indices.

@@ -116,7 +116,8 @@ void MultiDeviceIterator::fetch_ahead(std::size_t i) {
 
 bool MultiDeviceIterator::has(std::size_t i) {
   COHORT_CHECK(i < devices_.size(), ErrorCode::invalid_argument,
-               "[input.multi_device] expected a device below ", devices_.size(), ", got ", i);
+               "[input.multi_device] expected a device below ", devices_.size(), ", got ",
+               static_cast<std::int64_t>(i), "; devices are counted from 0");
   return fill(i);
 }
 

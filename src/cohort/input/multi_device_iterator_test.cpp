@@ -115,6 +115,8 @@ TEST_F(MultiDevice, WrongArgumentsAreRefused) {
   MultiDeviceIterator iterator(Dataset::range(1), cpus(1));
   EXPECT_THAT([&] { iterator.next(1); },
               throws_error(ErrorCode::invalid_argument, "a device below 1, got 1"));
+  EXPECT_THAT([&] { iterator.next(std::size_t{0} - 1); },
+              throws_error(ErrorCode::invalid_argument, "got -1; devices are counted from 0"));
 }
 
 // A device that does not read host memory; it records the copies made for it.

@@ -41,7 +41,8 @@ class PerReplica {
   // The component of local replica i; invalid_argument if there is no such replica.
   Reference operator[](std::size_t i) const {
     COHORT_CHECK(i < components_.size(), ErrorCode::invalid_argument,
-                 "[input.per_replica] expected a replica below ", components_.size(), ", got ", i);
+                 "[input.per_replica] expected a replica below ", components_.size(), ", got ",
+                 static_cast<std::int64_t>(i), "; local replicas are counted from 0");
     return components_[i];
   }
   const Components& local_results() const { return components_; }

@@ -56,7 +56,10 @@ Sizes room_for(const std::vector<at::Tensor>& elements, const FieldPadding& padd
       COHORT_CHECK(wanted[dim] < 0 || size <= wanted[dim], ErrorCode::data_loss,
                    "[data.padded_batch] expected elements that fit the padded shape ", show(wanted),
                    " of ", field, ", got ", TensorSpec::of(elements[i]).to_string(), " in element ",
-                   i, " of the batch; give a larger shape, or -1 for the longest");
+                   i, " of the batch: ", size, " in dimension ", dim, ", where at most ",
+                   wanted[dim],
+                   " fit; cut the elements, give a larger shape, or -1 for the "
+                   "longest of each batch");
       room[dim] = std::max(room[dim], size);
     }
   }
@@ -225,10 +228,12 @@ class Given {
   std::vector<Nest> parts_;
 };
 
-// Appends "field 0", or in a nest "field 2, ['b'][1]", in flatten order.
+// Appends the names that field_names() returns.
 void name_fields(const Nest& structure, const std::string& path, std::vector<std::string>& names) {
   if (structure.is_leaf()) {
-    names.push_back("field " + std::to_string(names.size()) + (path.empty() ? "" : ", " + path));
+    const std::string number = std::to_string(names.size());
+    const bool says_more = !path.empty() && path != "[" + number + "]";
+    names.push_back("field " + number + (says_more ? ", " + path : ""));
   } else if (structure.kind() == Nest::Kind::map) {
     for (const auto& [key, inner] : structure.entries()) {
       name_fields(inner, path + "['" + key + "']", names);

@@ -44,6 +44,7 @@ class BatchNode final : public Node, public ReorderingOp {
  public:
   BatchNode(NodePtr input, std::int64_t size, BatchOptions options)
       : Node(options.num_parallel_calls == 0 ? kBatchName : kParallelName, {std::move(input)}),
+        ReorderingOp(options.num_parallel_calls, options.deterministic),
         size_(size),
         options_(options) {
     COHORT_CHECK(size > 0, ErrorCode::invalid_argument,
@@ -61,15 +62,8 @@ class BatchNode final : public Node, public ReorderingOp {
 
   Attributes attributes() const override {
     Attributes all = {{"batch_size", size_}, {"drop_remainder", options_.drop_remainder}};
-    if (options_.num_parallel_calls != 0) {
-      all.emplace("num_parallel_calls", options_.num_parallel_calls);
-      if (options_.deterministic) all.emplace("deterministic", *options_.deterministic);
-    }
+    if (options_.num_parallel_calls != 0) add_parallel_attributes(all);
     return all;
-  }
-
-  bool may_reorder(bool deterministic) const override {
-    return options_.num_parallel_calls != 0 && !options_.deterministic.value_or(deterministic);
   }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {

@@ -126,10 +126,11 @@ class CsvNode final : public FileReaderNode {
   }
 
   std::unique_ptr<FileScanner> open(const std::string& path) const override {
-    return std::make_unique<CsvScanner>(
-        ByteWindow(open_stream(path, file_options().compression, kCsvName),
-                   file_options().buffer_bytes),
-        options_.delimiter, options_.header, path);
+    return std::make_unique<CsvScanner>(CsvFile{.path = path,
+                                                .compression = file_options().compression,
+                                                .delimiter = options_.delimiter,
+                                                .has_header = options_.header},
+                                        file_options().buffer_bytes);
   }
 
   void make_element(std::string_view row, Fields& fields) const override {

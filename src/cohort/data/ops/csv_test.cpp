@@ -3,8 +3,10 @@
 
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <random>
 
+#include "cohort/data/field_function.h"
 #include "cohort/data/internal/dataset_op_suite.h"
 #include "cohort/data/internal/files/csv_row.h"
 #include "cohort/data/internal/files/file_fixture.h"
@@ -15,6 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 using Strings = std::vector<std::string>;
 
@@ -30,6 +33,21 @@ class Csv : public ::testing::Test {
     return elements_of(csv(text, std::move(options)));
   }
   Strings texts(std::string_view text) const { return rows(text, {.columns = {kText, kText}}); }
+  // What the errors of a dataset say.
+  static Strings errors_of(const Dataset& dataset) {
+    Strings errors;
+    Iterator iterator = dataset.iterator();
+    while (true) {
+      try {
+        if (!iterator.try_next()) return errors;
+      } catch (const Error& error) {
+        errors.emplace_back(error.what());
+      }
+    }
+  }
+  Strings errors(std::string_view text, CsvOptions options) const {
+    return errors_of(csv(text, std::move(options)));
+  }
 
   ScratchDirectory directory_;
 };
@@ -100,6 +118,18 @@ TEST_F(Csv, LosesNothingBehindABadRowOfABatch) {
   EXPECT_THAT(error_of([&] { iterator.try_next(); }).what(),
               AllOf(HasSubstr("int64 in column 0, got 'x1'"), HasSubstr(directory_.file("c.csv")),
                     HasSubstr("byte 5")));
+}
+
+// What docs/guide/data.md says of errors and batches; tf runs a map and its batch as one op.
+TEST_F(Csv, LosesWhatIsBehindABadRowWhereAMapIsBatched) {
+  const Dataset lines =
+      csv("A,1\nB,x\nC,3\nD,4\nE,5\n", {.columns = {kText, kWhole}}).map(lower(0));
+  EXPECT_THAT(elements_of(lines.batch(3)),
+              ElementsAre("error invalid_argument", "(['d', 'e'], [4, 5])"));
+  EXPECT_THAT(elements_of(lines.prefetch(1).batch(3)),
+              ElementsAre("error invalid_argument", "(['c', 'd', 'e'], [3, 4, 5])"));
+  EXPECT_THAT(elements_of(lines.ignore_errors().batch(3)),
+              ElementsAre("(['a', 'c', 'd'], [1, 3, 4])", "(['e'], [5])"));
 }
 
 TEST_F(Csv, FindsRowsOfEveryKindAcrossBuffers) {
@@ -192,6 +222,86 @@ TEST_F(Csv, NamesFileColumnAndValueOfABadRow) {
   const Error error = error_of([&] { iterator.try_next(); });
   EXPECT_THAT(error.what(), AllOf(HasSubstr("int64 in column 0, got 'x1'"),
                                   HasSubstr(directory_.file("c.csv")), HasSubstr("byte 5")));
+}
+
+// A row was named by a byte alone.
+TEST_F(Csv, NamesTheLineInWhichABadRowBegins) {
+  const CsvOptions options{.columns = {kWhole, kText}};
+  for (const std::string end : {"\n", "\r\n", "\r"}) {
+    const std::string text = "1,a" + end + "2,\"b" + end + "b\"" + end + "x,c" + end + "y,d" + end;
+    EXPECT_THAT(errors(text, options), ElementsAre(HasSubstr("c.csv', line 4, column 0, before"),
+                                                   HasSubstr("c.csv', line 5, column 0, before")));
+    EXPECT_THAT(errors_of(csv(text, options).batch(3)),
+                ElementsAre(HasSubstr(", line 4,"), HasSubstr(", line 5,")));
+  }
+  EXPECT_THAT(errors("1,a\nb\n", options), ElementsAre(HasSubstr("c.csv', line 2, before byte 6")));
+}
+
+TEST_F(Csv, NamesTheLineBehindManyOthers) {
+  std::string text;
+  for (int i = 0; i < 20'000; ++i) text += std::to_string(i) + "\n";
+  const std::string path = directory_.write("packed", text + "x\n7\nx\n", Compression::gzip);
+  const Dataset dataset = Dataset::csv(
+      StringTensor(path), {.columns = {kWhole}, .file = {.compression = Compression::gzip}});
+  EXPECT_THAT(errors_of(dataset), ElementsAre(HasSubstr("line 20001,"), HasSubstr("line 20003,")));
+  Iterator first = dataset.iterator();
+  for (int i = 0; i < 20'000; ++i) first.next_element();
+  EXPECT_THAT(error_of([&] { first.next_element(); }).what(), HasSubstr("line 20001,"));
+  Iterator second = dataset.iterator();
+  second.restore(first.save());
+  second.next_element();
+  EXPECT_THAT(error_of([&] { second.next_element(); }).what(), HasSubstr("line 20003,"));
+}
+
+TEST_F(Csv, NamesTheByteAloneWhereTheFileIsGone) {
+  Iterator iterator = csv("1\nx\n", {.columns = {kWhole}}).iterator();
+  iterator.next_element();
+  std::filesystem::remove(directory_.file("c.csv"));
+  EXPECT_THAT(error_of([&] { iterator.next_element(); }).what(),
+              AllOf(HasSubstr("c.csv', column 0, before byte 4"), Not(HasSubstr(", line"))));
+}
+
+// A column was a number, of which nobody said where the count begins.
+TEST_F(Csv, NamesTheColumnAsTheHeaderDoes) {
+  const CsvOptions options{.columns = {kWhole, kWhole}, .header = true, .select_columns = {0, 2}};
+  EXPECT_THAT(
+      errors("id,x,\"the, age\"\n1,2,3\n4,5,x\n6,7,\n", options),
+      ElementsAre(AllOf(HasSubstr("int64 in column 2, got 'x' (columns are counted from 0);"),
+                        HasSubstr("c.csv', line 3, column 2 ('the, age'), before byte")),
+                  AllOf(HasSubstr("a value in column 2, which is required, got '' (columns"),
+                        HasSubstr("line 4, column 2 ('the, age')"))));
+  EXPECT_THAT(errors("id\n1,2,x\n", options), ElementsAre(HasSubstr("line 2, column 2, before")));
+}
+
+// Nothing said why the names of columns were no numbers.
+TEST_F(Csv, SaysHowToPassOverAHeader) {
+  const CsvOptions options{.columns = {kWhole, kWhole}};
+  const auto remedy = HasSubstr("; where the first line names the columns, set .header = true");
+  EXPECT_THAT(errors("id,age\n1,2\nx,3\n", options), ElementsAre(remedy, Not(remedy)));
+  EXPECT_THAT(errors_of(csv("id,age\n1,2\n", options).batch(2)), ElementsAre(remedy));
+}
+
+// It was part of the first field, or a quote behind it stood in the wrong place.
+TEST_F(Csv, PassesOverAByteOrderMark) {
+  const std::string mark(kByteOrderMark);
+  EXPECT_THAT(texts(mark + "a,b\n" + mark + "c,d\n"),
+              ElementsAre("('a', 'b')", "('" + mark + "c', 'd')"));
+  EXPECT_THAT(texts(mark + "\"a\",b\n"), ElementsAre("('a', 'b')"));
+  EXPECT_THAT(texts(mark), ElementsAre());
+  EXPECT_THAT(texts(mark.substr(0, 2)), ElementsAre("error invalid_argument"));
+  const CsvOptions options{.columns = {kWhole}, .header = true};
+  EXPECT_THAT(errors(mark + "\"id\"\nx\n", options),
+              ElementsAre(HasSubstr("line 2, column 0 ('id')")));
+  EXPECT_THAT(errors(mark, options), ElementsAre(HasSubstr("got an empty file")));
+  EXPECT_THAT(errors(mark + "id\n", {.columns = {kWhole}}),
+              ElementsAre(HasSubstr(".header = true")));
+}
+
+TEST_F(Csv, SaysHowToReadRowsOfAnotherLength) {
+  EXPECT_THAT(
+      errors("a;b\n", {.columns = {kText, kText}}),
+      ElementsAre(AllOf(HasSubstr("expected 2 fields in a row, got 1; describe every column"),
+                        HasSubstr("the .delimiter is ','"))));
 }
 
 TEST_F(Csv, WantsTheHeaderOfEveryFile) {

@@ -29,6 +29,7 @@ class InterleaveNode final : public MadeDatasetsNode, public ReorderingOp {
   InterleaveNode(NodePtr input, DatasetFunctionPtr function, std::optional<ElementSpec> spec,
                  const InterleaveOptions& options)
       : MadeDatasetsNode(kInterleaveName, std::move(input), std::move(function), std::move(spec)),
+        ReorderingOp(options.num_parallel_calls, options.deterministic),
         options_(options) {
     COHORT_CHECK(options.cycle_length > 0, ErrorCode::invalid_argument,
                  "[data.interleave] expected cycle_length > 0 or kAutotune, got ",
@@ -50,15 +51,8 @@ class InterleaveNode final : public MadeDatasetsNode, public ReorderingOp {
     Attributes all = function_attributes();
     all.emplace("cycle_length", options_.cycle_length);
     all.emplace("block_length", options_.block_length);
-    if (options_.num_parallel_calls != 0) {
-      all.emplace("num_parallel_calls", options_.num_parallel_calls);
-    }
-    if (options_.deterministic) all.emplace("deterministic", *options_.deterministic);
+    add_parallel_attributes(all);
     return all;
-  }
-
-  bool may_reorder(bool deterministic) const override {
-    return options_.num_parallel_calls != 0 && !options_.deterministic.value_or(deterministic);
   }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
@@ -88,10 +82,7 @@ class InterleaveNode final : public MadeDatasetsNode, public ReorderingOp {
 NodePtr make_interleave(std::vector<NodePtr> inputs, AttributeReader& attributes) {
   InterleaveOptions options{.cycle_length = attributes.integer("cycle_length"),
                             .block_length = attributes.integer("block_length")};
-  if (attributes.has("num_parallel_calls")) {
-    options.num_parallel_calls = attributes.integer("num_parallel_calls");
-  }
-  if (attributes.has("deterministic")) options.deterministic = attributes.boolean("deterministic");
+  read_parallel_attributes(attributes, options);
   return std::make_shared<InterleaveNode>(std::move(inputs[0]), read_dataset_function(attributes),
                                           attributes.spec("spec"), options);
 }

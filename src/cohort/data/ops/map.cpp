@@ -14,8 +14,8 @@
 #include "cohort/data/internal/op_table.h"
 #include "cohort/data/internal/parallel/parallel_calls.h"
 #include "cohort/data/internal/parallel/reordering_op.h"
+#include "cohort/data/internal/positions/numbered_stage.h"
 #include "cohort/data/internal/sharding/selection.h"
-#include "cohort/data/internal/stage.h"
 #include "cohort/data/internal/stage_book.h"
 
 namespace cohort::data {
@@ -43,6 +43,7 @@ class MapNode final : public Node, public HasMapFunction, public ReorderingOp {
   MapNode(NodePtr input, std::shared_ptr<const MapFunction> function, MapOptions options,
           Origin origin)
       : Node(kMapName, {std::move(input)}),
+        ReorderingOp(options.num_parallel_calls, options.deterministic),
         function_(std::move(function)),
         options_(std::move(options)),
         origin_(origin) {
@@ -53,15 +54,8 @@ class MapNode final : public Node, public HasMapFunction, public ReorderingOp {
 
   Attributes attributes() const override {
     Attributes all = function_->attributes(*this);
-    if (options_.num_parallel_calls != 0) {
-      all.emplace("num_parallel_calls", options_.num_parallel_calls);
-    }
-    if (options_.deterministic) all.emplace("deterministic", *options_.deterministic);
+    add_parallel_attributes(all);
     return all;
-  }
-
-  bool may_reorder(bool deterministic) const override {
-    return options_.num_parallel_calls != 0 && !options_.deterministic.value_or(deterministic);
   }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
@@ -185,45 +179,33 @@ class MapCalls {
   Nest structure_;
 };
 
-class MapStage final : public Stage {
+class MapStage final : public NumberedStage {
  public:
   MapStage(const MapNode& node, std::unique_ptr<Stage> input, const StageContext& context)
-      : Stage(node),
+      : NumberedStage(node, std::move(input)),
         calls_(node, context.selection()),
-        input_(std::move(input)),
         seed_(context.random_seed()) {}
 
   bool next(Fields& fields) override {
-    const std::uint64_t index = next_index_++;
-    if (!input_->next(fields)) return false;
-    calls_(fields, index, seed_);
+    const std::uint64_t number = take_numbers();
+    if (!input().next(fields)) return false;
+    calls_(fields, number, seed_);
     return true;
-  }
-
-  // Without calling the function.
-  std::int64_t skip(std::int64_t count) override {
-    const std::int64_t skipped = input_->skip(count);
-    next_index_ += static_cast<std::uint64_t>(skipped);
-    return skipped;
   }
 
   void save(ByteWriter& writer) const override {
     writer.u64(seed_);
-    writer.varint(next_index_);
-    input_->save(writer);
+    NumberedStage::save(writer);
   }
 
   void restore(ByteReader& reader) override {
     seed_ = reader.u64();
-    next_index_ = reader.varint();
-    input_->restore(reader);
+    NumberedStage::restore(reader);
   }
 
  private:
   MapCalls calls_;
-  std::unique_ptr<Stage> input_;
   std::uint64_t seed_;
-  std::uint64_t next_index_ = 0;
 };
 
 std::unique_ptr<Stage> MapNode::make_stage(const StageContext& context) const {
@@ -252,10 +234,7 @@ NodePtr make_map(std::vector<NodePtr> inputs, AttributeReader& attributes) {
   std::shared_ptr<const MapFunction> function = read_map_function(attributes);
   MapOptions options;
   if (attributes.has("spec")) options.output_spec = attributes.spec("spec");
-  if (attributes.has("num_parallel_calls")) {
-    options.num_parallel_calls = attributes.integer("num_parallel_calls");
-  }
-  if (attributes.has("deterministic")) options.deterministic = attributes.boolean("deterministic");
+  read_parallel_attributes(attributes, options);
   return std::make_shared<MapNode>(std::move(inputs[0]), std::move(function), std::move(options),
                                    MapNode::Origin::wire);
 }

@@ -8,8 +8,8 @@
 #include "cohort/data/internal/op_table.h"
 #include "cohort/data/internal/parallel/parallel_calls.h"
 #include "cohort/data/internal/parallel/reordering_op.h"
+#include "cohort/data/internal/positions/numbered_stage.h"
 #include "cohort/data/internal/sharding/selection.h"
-#include "cohort/data/internal/stage.h"
 #include "cohort/data/internal/stage_book.h"
 
 namespace cohort::data {
@@ -21,6 +21,7 @@ class MapFieldNode final : public Node, public ReorderingOp {
  public:
   MapFieldNode(NodePtr input, FieldFunction function, MapOptions options)
       : Node(kMapFieldName, {std::move(input)}),
+        ReorderingOp(options.num_parallel_calls, options.deterministic),
         function_(std::move(function)),
         field_(function_.field().to_string()),
         options_(std::move(options)) {
@@ -41,15 +42,8 @@ class MapFieldNode final : public Node, public ReorderingOp {
     }
     all.emplace("field", Nest::list(std::move(path)));
     all.emplace("function", std::string(function_.kernel()->name()));
-    if (options_.num_parallel_calls != 0) {
-      all.emplace("num_parallel_calls", options_.num_parallel_calls);
-    }
-    if (options_.deterministic) all.emplace("deterministic", *options_.deterministic);
+    add_parallel_attributes(all);
     return all;
-  }
-
-  bool may_reorder(bool deterministic) const override {
-    return options_.num_parallel_calls != 0 && !options_.deterministic.value_or(deterministic);
   }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
@@ -110,50 +104,30 @@ class MapFieldCalls {
   std::size_t position_ = 0;  // of the field, once there was an element
 };
 
-class MapFieldStage final : public Stage {
+class MapFieldStage final : public NumberedStage {
  public:
   MapFieldStage(const MapFieldNode& node, std::unique_ptr<Stage> input,
                 std::shared_ptr<MapFieldCalls> calls)
-      : Stage(node), input_(std::move(input)), calls_(std::move(calls)) {}
+      : NumberedStage(node, std::move(input)), calls_(std::move(calls)) {}
 
   bool next(Fields& fields) override {
-    const std::uint64_t index = next_index_++;
-    if (!input_->next(fields)) return false;
-    (*calls_)(fields, index);
+    const std::uint64_t number = take_numbers();
+    if (!input().next(fields)) return false;
+    (*calls_)(fields, number);
     return true;
   }
 
   // The whole batch at once. An error costs the batch, which is what its batch() wants of a map.
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
     if (stops_at_errors() || !calls_->is_element_wise()) return Stage::next_batch(count, batch);
-    const std::uint64_t first = next_index_;
-    next_index_ += static_cast<std::uint64_t>(count);
-    const std::int64_t size = input_->next_batch(count, batch);
+    const std::uint64_t first = take_numbers(count);
+    const std::int64_t size = input().next_batch(count, batch);
     if (size > 0) (*calls_)(batch, first, size);
     return size;
   }
 
-  // Without calling the function.
-  std::int64_t skip(std::int64_t count) override {
-    const std::int64_t skipped = input_->skip(count);
-    next_index_ += static_cast<std::uint64_t>(skipped);
-    return skipped;
-  }
-
-  void save(ByteWriter& writer) const override {
-    writer.varint(next_index_);
-    input_->save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    next_index_ = reader.varint();
-    input_->restore(reader);
-  }
-
  private:
-  std::unique_ptr<Stage> input_;
   std::shared_ptr<MapFieldCalls> calls_;  // std::function copies those of a parallel stage
-  std::uint64_t next_index_ = 0;
 };
 
 std::unique_ptr<Stage> MapFieldNode::make_stage(const StageContext& context) const {
@@ -194,10 +168,7 @@ FieldPath read_path(AttributeReader& attributes) {
 NodePtr make_map_field(std::vector<NodePtr> inputs, AttributeReader& attributes) {
   FieldPath path = read_path(attributes);
   MapOptions options;
-  if (attributes.has("num_parallel_calls")) {
-    options.num_parallel_calls = attributes.integer("num_parallel_calls");
-  }
-  if (attributes.has("deterministic")) options.deterministic = attributes.boolean("deterministic");
+  read_parallel_attributes(attributes, options);
   return std::make_shared<MapFieldNode>(
       std::move(inputs[0]), FieldFunction(std::move(path), read_field_kernel(attributes)),
       std::move(options));

@@ -117,6 +117,25 @@ TEST(MapField, NamesTheFieldThatIsNotThere) {
   EXPECT_THAT(said({"home", 0}), HasSubstr("expected strings in field ['home'][0], got int64[]"));
 }
 
+// The text of an element that is one string was sought by a number; nothing said what to write.
+TEST(MapField, SaysWhatMayStandInAPath) {
+  const auto said = [](const Dataset& dataset, FieldPath field) {
+    return error_of([&] { dataset.map(split(field)); }).message();
+  };
+  EXPECT_THAT(said(Dataset::from_tensors(StringTensor("a b")), 1),
+              HasSubstr("got string[], which has no 1 there; it is one tensor without parts: write "
+                        "{} for the field, as in split({})"));
+  EXPECT_THAT(said(people(), "city"), HasSubstr("no 'city' there; its keys are 'age', 'home'"));
+  EXPECT_THAT(said(people(), {"home", -1}), HasSubstr("no -1 there; its positions are 0 to 1"));
+  EXPECT_THAT(said(people(), {"age", 0}),
+              HasSubstr("no 0 there; it is one tensor there: leave this step out"));
+  EXPECT_THAT(said(people(), {"home", 0}),
+              HasSubstr("got int64[]; name a field of strings, such as a column of dtype kString"));
+  const auto pairs = Dataset::from_tensors(Nest::tuple({StringTensor("a"), StringTensor("b")}));
+  EXPECT_THAT(said(pairs, std::size_t{0} - 1),
+              HasSubstr("a field -1 in the element, got (string[], string[]), which has no -1"));
+}
+
 TEST(MapField, TakesTheOnlyFieldOfAnElement) {
   EXPECT_THAT(
       elements_of(

@@ -182,6 +182,21 @@ TEST(PaddedBatch, ReportsElementsThatAreTooLongInPlaceOfTheirBatch) {
           "expected elements that fit the padded shape [2] of field 0, got int64[3] in element 1"));
 }
 
+// The field of a tuple had its number twice, and the remedy said nothing of cutting.
+TEST(PaddedBatch, SaysWhatIsTooLongAndWhatToDo) {
+  const Dataset pairs = rows(3).map([](at::Tensor element) {
+    return std::make_tuple(element, at::full({element.item<std::int64_t>()}, 1, at::kLong));
+  });
+  Iterator iterator =
+      pairs.padded_batch(3, {.padded_shapes = Nest::tuple({shape({}), shape({1})})}).iterator();
+  const Error error = error_of([&] { iterator.next_element(); });
+  EXPECT_EQ(error.code(), ErrorCode::data_loss);
+  EXPECT_THAT(error.message(),
+              HasSubstr("fit the padded shape [1] of field 1, got int64[2] in element 2 of the "
+                        "batch: 2 in dimension 0, where at most 1 fit; cut the elements, give a "
+                        "larger shape, or -1"));
+}
+
 TEST(PaddedBatch, ReportsElementsOfAnotherRank) {
   const Dataset dataset = rows(2).map([](at::Tensor element) {
     const auto x = element.item<std::int64_t>();

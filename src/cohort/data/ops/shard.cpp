@@ -21,7 +21,8 @@ constexpr std::string_view kShardName = "shard";
       ErrorCode::invalid_argument, "[data.shard] expected at least ", shard.count,
       " elements (files, or batches) for the required ", shard.count, " shards, got ", got,
       " (shard ", shard.index,
-      "); use more files, or AutoShardPolicy::data for few files, or AutoShardPolicy::off");
+      "); use more files, or AutoShardPolicy::data for few files, or AutoShardPolicy::off; a shard "
+      "of Dataset::shard() may be empty");
 }
 
 class RowShard final : public RowStage {

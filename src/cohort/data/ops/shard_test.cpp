@@ -99,6 +99,7 @@ TEST_P(ShardOfTooFew, FailsAtItsFirstElementNamingTheCounts) {
     const Error error = error_of([&] { iterator.try_next(); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
     EXPECT_THAT(error.message(), HasSubstr("for the required 4 shards, got 2"));
+    EXPECT_THAT(error.message(), HasSubstr("a shard of Dataset::shard() may be empty"));
     EXPECT_FALSE(iterator.try_next().has_value());
   }
 }

@@ -43,6 +43,12 @@ TEST_F(TextLine, EndsLinesInEveryWay) {
   EXPECT_THAT(lines_of("\n"), ElementsAre("''"));
 }
 
+// Regression: it was part of the last line.
+TEST_F(TextLine, DropsACarriageReturnAtTheEndOfTheFile) {
+  EXPECT_THAT(lines_of("x\r\ny\r"), ElementsAre("'x'", "'y'"));
+  EXPECT_THAT(lines_of("x\n\r"), ElementsAre("'x'"));
+}
+
 // tf drops every '\r'.
 TEST_F(TextLine, KeepsACarriageReturnInsideALine) {
   EXPECT_THAT(lines_of("a\rb\r\r\nc"), ElementsAre("'a\rb\r'", "'c'"));

@@ -5,8 +5,8 @@
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/positions/numbered_stage.h"
 #include "cohort/data/internal/sharding/selection.h"
-#include "cohort/data/internal/stage.h"
 
 namespace cohort::data {
 namespace {
@@ -26,49 +26,29 @@ void check(const TypedFunction& function, const ElementSpec& spec) {
   }
 }
 
-class TypedMapStage final : public Stage {
+class TypedMapStage final : public NumberedStage {
  public:
   TypedMapStage(const Node& node, const TypedFunction& function, std::unique_ptr<Stage> input,
                 std::shared_ptr<const Selection> selection)
-      : Stage(node),
+      : NumberedStage(node, std::move(input)),
         function_(function),
-        input_(std::move(input)),
         selection_(std::move(selection)) {}
 
   bool next(Fields& fields) override {
-    if (!input_->next(fields)) {
-      return false;
-    }
+    if (!input().next(fields)) return false;
     run(fields, std::nullopt);
     return true;
   }
 
   void stop_at_errors() override {
     Stage::stop_at_errors();
-    input_->stop_at_errors();
+    input().stop_at_errors();
   }
 
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
-    const std::int64_t got = input_->next_batch(count, batch);
+    const std::int64_t got = input().next_batch(count, batch);
     if (got > 0) run(batch, got);
     return got;
-  }
-
-  // Without calling the function.
-  std::int64_t skip(std::int64_t count) override {
-    const std::int64_t skipped = input_->skip(count);
-    next_index_ += static_cast<std::uint64_t>(skipped);
-    return skipped;
-  }
-
-  void save(ByteWriter& writer) const override {
-    writer.varint(next_index_);
-    input_->save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    next_index_ = reader.varint();
-    input_->restore(reader);
   }
 
  private:
@@ -90,8 +70,7 @@ class TypedMapStage final : public Stage {
                                       : at::empty({}, function_.outputs[i]));
       out_.push_back(results_.back().data_ptr());
     }
-    const std::uint64_t first = next_index_;
-    next_index_ += static_cast<std::uint64_t>(count);
+    const std::uint64_t first = take_numbers(count);
     std::int64_t at = 0;
     try {
       function_.loop(in_.data(), out_.data(), count, &at);
@@ -109,9 +88,7 @@ class TypedMapStage final : public Stage {
   }
 
   const TypedFunction& function_;
-  std::unique_ptr<Stage> input_;
   std::shared_ptr<const Selection> selection_;
-  std::uint64_t next_index_ = 0;
   std::vector<const void*> in_;
   std::vector<void*> out_;
   Fields results_;

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <filesystem>
+#include <span>
 
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
@@ -123,9 +124,7 @@ class LookupKernel final : public FieldKernel {
     if (vocabulary_ && vocabulary_->has_integers()) {
       check_is_integer(input.dtype, field);
     } else {
-      COHORT_CHECK(input.dtype == kString, ErrorCode::invalid_argument,
-                   "[data.lookup] expected strings in ", field, ", got ", input.to_string(),
-                   "; give a vocabulary of numbers as .integers");
+      check_is_string(input, field);
     }
     return {at::ScalarType::Long, input.sizes};
   }
@@ -145,7 +144,8 @@ class LookupKernel final : public FieldKernel {
     at::Tensor indices = at::empty(values.sizes(), at::ScalarType::Long);
     auto* out = indices.data_ptr<std::int64_t>();
     if (!vocabulary_->has_integers()) {
-      const StringTensor strings = strings_in(values, kLookupName, field);
+      if (!StringTensor::is(values)) check_is_string(TensorSpec::of(values), field);
+      const StringTensor strings = StringTensor::of(values);
       fill(strings, strings.numel(), field, out);
       return indices;
     }
@@ -156,10 +156,24 @@ class LookupKernel final : public FieldKernel {
   }
 
  private:
+  static bool is_integer(at::ScalarType dtype) {
+    return dtype != kString && c10::isIntegralType(dtype, false);
+  }
+
   static void check_is_integer(at::ScalarType dtype, const std::string& field) {
-    COHORT_CHECK(dtype != kString && c10::isIntegralType(dtype, false), ErrorCode::invalid_argument,
+    COHORT_CHECK(is_integer(dtype), ErrorCode::invalid_argument,
                  "[data.lookup] expected integers in ", field, ", got ", dtype_name(dtype),
-                 "; give a vocabulary of strings as .tokens or .file");
+                 dtype == kString ? "; give a vocabulary of strings as .tokens or .file, or"
+                                  : ", which has no vocabulary;",
+                 " name a field of integers");
+  }
+
+  static void check_is_string(const TensorSpec& input, const std::string& field) {
+    COHORT_CHECK(input.dtype == kString, ErrorCode::invalid_argument,
+                 "[data.lookup] expected strings in ", field, ", got ", input.to_string(),
+                 is_integer(input.dtype) ? "; give a vocabulary of numbers as .integers, or"
+                                         : ", which has no vocabulary;",
+                 " name a field of strings");
   }
 
   template <class Values>
@@ -209,8 +223,9 @@ std::shared_ptr<const FieldKernel> lookup_of_tensor(std::int64_t num_oov_indices
   }
   const at::Tensor integers = values.contiguous();
   const auto* begin = integers.data_ptr<std::int64_t>();
-  return std::make_shared<const LookupKernel>(
-      std::move(layout), Vocabulary::of(std::vector(begin, begin + integers.numel())), values);
+  const auto count = static_cast<std::size_t>(integers.numel());
+  return std::make_shared<const LookupKernel>(std::move(layout),
+                                              Vocabulary::of(std::span(begin, count)), values);
 }
 
 std::shared_ptr<const FieldKernel> lookup_kernel(LookupOptions options) {
@@ -231,6 +246,13 @@ std::shared_ptr<const FieldKernel> lookup_kernel(LookupOptions options) {
   return lookup_of_tensor(options.num_oov_indices, std::move(options.mask_token), integers);
 }
 
+// Its tokens are those of the options.
+std::shared_ptr<const Vocabulary> vocabulary_of(const LookupOptions& options) {
+  if (!options.file.empty()) return Vocabulary::read(options.file);
+  if (!options.integers.empty()) return Vocabulary::of(options.integers);
+  return Vocabulary::of_kept(options.tokens, std::string(kTokensSource));
+}
+
 }  // namespace
 
 FieldFunction lookup(FieldPath field, LookupOptions options) {
@@ -238,10 +260,12 @@ FieldFunction lookup(FieldPath field, LookupOptions options) {
 }
 
 std::int64_t vocabulary_size(const LookupOptions& options) {
-  const auto checked = lookup_kernel(options);  // throws as lookup()
-  const std::int64_t front = options.num_oov_indices + (options.mask_token ? 1 : 0);
-  if (!options.file.empty()) return front + Vocabulary::read(options.file)->size();
-  return front + static_cast<std::int64_t>(options.tokens.size() + options.integers.size());
+  check_one_vocabulary(options);
+  check_reserved(options);
+  const IndexLayout layout(options.num_oov_indices, options.mask_token, !options.integers.empty());
+  const auto vocabulary = vocabulary_of(options);
+  layout.check_mask_is_not_in(*vocabulary);
+  return layout.vocabulary_begin() + vocabulary->size();
 }
 
 std::shared_ptr<const FieldKernel> make_lookup_kernel(AttributeReader& attributes) {

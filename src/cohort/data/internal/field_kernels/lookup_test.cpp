@@ -5,6 +5,7 @@
 #include "cohort/data/field_function.h"
 #include "cohort/data/internal/dataset_op_suite.h"
 #include "cohort/data/internal/files/file_fixture.h"
+#include "cohort/data/internal/files/file_scanner.h"
 
 namespace cohort::data {
 namespace {
@@ -100,6 +101,24 @@ TEST(Lookup, RefusesFieldsOfAnotherKind) {
                         "strings"));
 }
 
+// It said to give .integers for a field of real numbers.
+TEST(Lookup, SaysWhichFieldsHaveAVocabulary) {
+  const Dataset reals = Dataset::from_tensor_slices(at::tensor({1.5F}));
+  const auto said = [](const Dataset& dataset, const LookupOptions& options) {
+    return error_of([&] { dataset.map(lookup({}, options)); }).message();
+  };
+  EXPECT_THAT(said(reals, {.tokens = {"5"}}),
+              HasSubstr("expected strings in the element, got float32[], which has no vocabulary; "
+                        "name a field of strings"));
+  EXPECT_THAT(said(reals, {.integers = {5}}),
+              HasSubstr("expected integers in the element, got float32, which has no vocabulary; "
+                        "name a field of integers"));
+  EXPECT_THAT(said(ids(), {.tokens = {"5"}}),
+              HasSubstr("as .integers, or name a field of strings"));
+  EXPECT_THAT(said(cities(), {.integers = {5}}),
+              HasSubstr("as .tokens or .file, or name a field of integers"));
+}
+
 TEST(Lookup, KnowsHowManyIndicesItHas) {
   const ScratchDirectory directory;
   EXPECT_EQ(vocabulary_size({.tokens = kCities}), 4);
@@ -115,6 +134,19 @@ TEST(Lookup, TheSizeOfWhatIsRefusedIsRefused) {
         LookupOptions{.tokens = {"a", "b"}, .mask_token = "a"}}) {
     EXPECT_EQ(error_of([&] { vocabulary_size(options); }).code(), ErrorCode::invalid_argument);
   }
+}
+
+// Of a file it gave one.
+TEST(Lookup, TheSizeOfAFileThatIsRefusedIsRefused) {
+  const ScratchDirectory directory;
+  const std::string file = directory.write("v", "a\nb\n");
+  EXPECT_EQ(vocabulary_size({.file = file, .mask_token = "c"}), 4);
+  EXPECT_THAT(error_of([&] { vocabulary_size({.file = file, .mask_token = "b"}); }).message(),
+              HasSubstr("expected a vocabulary without the .mask_token"));
+  EXPECT_EQ(error_of([&] {
+              vocabulary_size({.integers = {1, 1}});
+            }).code(),
+            ErrorCode::invalid_argument);
 }
 
 class VocabularyFile : public ::testing::Test {
@@ -134,6 +166,14 @@ TEST_F(VocabularyFile, HasOneTokenALine) {
   EXPECT_EQ(scalars_of(looked_up("Lima\nBerlin\n")), Indices({2, 1}));
   EXPECT_EQ(scalars_of(looked_up("Lima\r\nBerlin")), Indices({2, 1}));
   EXPECT_EQ(scalars_of(looked_up(" Lima\nBerlin \n")), Indices({0, 0}));
+}
+
+// The first token had the mark, the last one the "\r".
+TEST_F(VocabularyFile, MayComeFromWindows) {
+  const std::string mark(kByteOrderMark);
+  EXPECT_EQ(scalars_of(looked_up(mark + "Lima\r\nBerlin\r")), Indices({2, 1}));
+  EXPECT_EQ(scalars_of(looked_up("Lima\n" + mark + "Berlin")), Indices({0, 1}));
+  EXPECT_THAT(error_with(mark).message(), HasSubstr("got an empty line as number 0"));
 }
 
 // As of tf.lookup.TextFileInitializer, each of them.

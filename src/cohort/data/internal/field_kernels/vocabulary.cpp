@@ -22,20 +22,31 @@ std::size_t Vocabulary::IntegerHash::operator()(std::int64_t value) const {
 std::shared_ptr<const Vocabulary> Vocabulary::of(StringTensor tokens, const std::string& source) {
   auto vocabulary = std::make_shared<Vocabulary>();
   vocabulary->tokens_ = std::move(tokens);
-  vocabulary->size_ = vocabulary->tokens_.numel();
-  COHORT_CHECK(vocabulary->size_ > 0, ErrorCode::invalid_argument,
+  const StringTensor& kept = vocabulary->tokens_;
+  COHORT_CHECK(kept.numel() > 0, ErrorCode::invalid_argument,
                "[data.lookup] expected at least one token in ", source, ", got none");
-  vocabulary->by_token_.reserve(static_cast<std::size_t>(vocabulary->size_));
-  for (std::int64_t i = 0; i < vocabulary->size_; ++i) {
-    const auto [entry, is_new] = vocabulary->by_token_.emplace(vocabulary->tokens_[i], i);
-    COHORT_CHECK(is_new, ErrorCode::invalid_argument, "[data.lookup] expected different tokens in ",
-                 source, ", got ", quoted(vocabulary->tokens_[i]), " as number ", entry->second,
-                 " and as number ", i, " (counted from 0)");
-  }
+  vocabulary->by_token_.reserve(static_cast<std::size_t>(kept.numel()));
+  for (std::int64_t i = 0; i < kept.numel(); ++i) vocabulary->add(kept[i], source);
   return vocabulary;
 }
 
-std::shared_ptr<const Vocabulary> Vocabulary::of(std::vector<std::int64_t> integers) {
+std::shared_ptr<const Vocabulary> Vocabulary::of_kept(std::span<const std::string> tokens,
+                                                      const std::string& source) {
+  auto vocabulary = std::make_shared<Vocabulary>();
+  vocabulary->by_token_.reserve(tokens.size());
+  for (const std::string& token : tokens) vocabulary->add(token, source);
+  return vocabulary;
+}
+
+void Vocabulary::add(std::string_view token, const std::string& source) {
+  const auto [entry, is_new] = by_token_.emplace(token, size_);
+  COHORT_CHECK(is_new, ErrorCode::invalid_argument, "[data.lookup] expected different tokens in ",
+               source, ", got ", quoted(token), " as number ", entry->second, " and as number ",
+               size_, " (counted from 0)");
+  ++size_;
+}
+
+std::shared_ptr<const Vocabulary> Vocabulary::of(std::span<const std::int64_t> integers) {
   auto vocabulary = std::make_shared<Vocabulary>();
   for (const std::int64_t integer : integers) {
     const auto [entry, is_new] = vocabulary->by_integer_.emplace(integer, vocabulary->size_);
@@ -56,6 +67,9 @@ std::shared_ptr<const Vocabulary> Vocabulary::read(const std::string& path) {
   std::vector<std::uint64_t> ends;
   std::string_view line;
   while (lines.next(line)) {
+    if (ends.empty() && line.starts_with(kByteOrderMark)) {
+      line.remove_prefix(kByteOrderMark.size());
+    }
     COHORT_CHECK(!line.empty(), ErrorCode::invalid_argument,
                  "[data.lookup] expected a token in every line of ", source,
                  ", got an empty line as number ", ends.size(), " (counted from 0); remove it");

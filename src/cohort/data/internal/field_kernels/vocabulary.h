@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "cohort/core/string_tensor.h"
 
@@ -21,8 +21,12 @@ class Vocabulary {
   // Value i has the number i. invalid_argument where there are none, or one is there twice; it
   // names `source`, as "'cities.txt'".
   static std::shared_ptr<const Vocabulary> of(StringTensor tokens, const std::string& source);
-  static std::shared_ptr<const Vocabulary> of(std::vector<std::int64_t> integers);
-  // One token a line; an empty line is invalid_argument (tf.lookup.TextFileInitializer).
+  // The same without a copy: the tokens must outlive it.
+  static std::shared_ptr<const Vocabulary> of_kept(std::span<const std::string> tokens,
+                                                   const std::string& source);
+  static std::shared_ptr<const Vocabulary> of(std::span<const std::int64_t> integers);
+  // One token a line; an empty line is invalid_argument (tf.lookup.TextFileInitializer). A byte
+  // order mark in front, and "\r" at the end of a line, are no part of a token.
   static std::shared_ptr<const Vocabulary> read(const std::string& path);
 
   std::int64_t size() const { return size_; }
@@ -42,6 +46,9 @@ class Vocabulary {
   struct IntegerHash {
     std::size_t operator()(std::int64_t value) const;
   };
+
+  // The next number; the token's bytes must stay.
+  void add(std::string_view token, const std::string& source);
 
   std::int64_t size_ = 0;
   StringTensor tokens_{{0}, std::vector<std::string>()};  // has the bytes of the keys

@@ -199,6 +199,11 @@ std::size_t NextCharacter::find_in(std::string_view text, std::uint64_t offset) 
   return is_found_ ? at_ - offset : std::string_view::npos;
 }
 
+CsvScanner::CsvScanner(CsvFile file, std::int64_t buffer_bytes)
+    : window_(open_stream(file.path, file.compression, "csv"), buffer_bytes),
+      file_(file),
+      places_(std::move(file)) {}
+
 void CsvScanner::seek(std::uint64_t offset) {
   window_.seek(offset);
   for (NextCharacter* next : {&newline_, &return_, &quote_}) next->restart();
@@ -213,7 +218,7 @@ std::size_t CsvScanner::plain_end(std::string_view seen) {
 bool CsvScanner::next_row(std::string_view& row) {
   std::string_view seen = window_.peek(1);
   if (seen.empty()) return false;
-  RowWalk walk(delimiter_);
+  RowWalk walk(file_.delimiter);
   std::size_t searched = 0;
   std::size_t end = plain_end(seen);
   if (end == std::string_view::npos) end = walk.find_end(seen, 0);
@@ -237,12 +242,39 @@ bool CsvScanner::next_row(std::string_view& row) {
   return true;
 }
 
-bool CsvScanner::next(std::string_view& row) {
-  if (has_header_ && window_.offset() == 0) {
-    COHORT_CHECK(next_row(row), ErrorCode::invalid_argument,
-                 "[data.csv] expected a header in file '", path_, "', got an empty file");
+void CsvScanner::pass_byte_order_mark() {
+  if (window_.peek(kByteOrderMark.size()).starts_with(kByteOrderMark)) {
+    window_.advance(kByteOrderMark.size());
   }
+}
+
+bool CsvScanner::next(std::string_view& row) {
+  if (window_.offset() == 0) {
+    pass_byte_order_mark();
+    COHORT_CHECK(!file_.has_header || next_row(row), ErrorCode::invalid_argument,
+                 "[data.csv] expected a header in file '", file_.path, "', got an empty file");
+  }
+  row_begin_ = window_.offset();
   return next_row(row);
+}
+
+Error CsvScanner::located(const Error& error, const std::string& path) {
+  const auto* field = dynamic_cast<const CsvFieldError*>(&error);
+  const std::optional<std::uint64_t> line = places_.line_at(row_begin_);
+  std::string where = "reading '" + path + "'";
+  if (line) where += ", line " + std::to_string(*line);
+  if (field != nullptr) {
+    where += ", column " + std::to_string(field->column());
+    const std::string name = file_.has_header ? places_.column_name(field->column()) : "";
+    if (!name.empty()) where += " ('" + name + "')";
+  }
+  where += ", before byte " + std::to_string(offset());
+  if (field != nullptr && field->is_number() && line == std::uint64_t{1}) {
+    return Error(error.code(),
+                 error.message() + "; where the first line names the columns, set .header = true")
+        .during(std::move(where));
+  }
+  return Error(error).during(std::move(where));
 }
 
 std::string_view CsvFields::unescaped(std::string_view quoted) {

@@ -8,7 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "cohort/core/error.h"
 #include "cohort/data/internal/files/byte_window.h"
+#include "cohort/data/internal/files/csv_places.h"
 #include "cohort/data/internal/files/file_scanner.h"
 
 namespace cohort::data {
@@ -30,23 +32,39 @@ class NextCharacter {
   std::uint64_t at_ = 0;  // where it was found, or how far the file was searched
 };
 
-// Rows end in "\n", "\r\n" or "\r"; inside quotes these are text. The last may end with the file.
-// Used from one thread at a time.
+// A field that is no value of its column. `column`: its number in the row.
+class CsvFieldError final : public Error {
+ public:
+  CsvFieldError(std::size_t column, bool is_number, std::string message)
+      : Error(ErrorCode::invalid_argument, std::move(message)),
+        column_(column),
+        is_number_(is_number) {}
+
+  std::size_t column() const { return column_; }
+  // Whether the column wants a number and got another text.
+  bool is_number() const { return is_number_; }
+
+ private:
+  std::size_t column_;
+  bool is_number_;
+};
+
+// Rows end in "\n", "\r\n" or "\r"; inside quotes these are text. The last may end with the file. A
+// byte order mark of UTF-8 in front is no part of the first row. Used from one thread at a time.
 class CsvScanner final : public FileScanner {
  public:
-  // A header is one row, which must be there.
-  CsvScanner(ByteWindow window, char delimiter, bool has_header, std::string path)
-      : window_(std::move(window)),
-        delimiter_(delimiter),
-        has_header_(has_header),
-        path_(std::move(path)) {}
+  // Opens the file. A header is one row, which must be there.
+  CsvScanner(CsvFile file, std::int64_t buffer_bytes);
 
   bool next(std::string_view& row) override;
   std::uint64_t offset() const override { return window_.offset(); }
   void seek(std::uint64_t offset) override;
+  // With the line in which the row begins, and the number and the name of the column.
+  Error located(const Error& error, const std::string& path) override;
 
  private:
   bool next_row(std::string_view& row);
+  void pass_byte_order_mark();
   // Where the row at the front of `seen` ends, if that is plain to see: in "\n" or "\r" without a
   // quote before; npos otherwise.
   std::size_t plain_end(std::string_view seen);
@@ -55,9 +73,9 @@ class CsvScanner final : public FileScanner {
   NextCharacter newline_{'\n'};
   NextCharacter return_{'\r'};
   NextCharacter quote_{'"'};
-  char delimiter_;
-  bool has_header_;
-  std::string path_;
+  CsvFile file_;
+  CsvPlaces places_;
+  std::uint64_t row_begin_ = 0;  // of the last row
 };
 
 // Cuts a row. A quoted field comes without its quotes. Used only from one reader.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <sstream>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -18,6 +19,16 @@ namespace {
 
 // Room made ahead for a batch, whatever size was asked for.
 constexpr std::int64_t kFirstRowsMax = 4096;
+
+constexpr std::size_t kFieldShownMax = 80;  // bytes of a text in a message
+constexpr std::string_view kCounted = " (columns are counted from 0)";
+
+template <class... Parts>
+[[noreturn]] void fail_in_column(std::size_t column, bool is_number, const Parts&... parts) {
+  std::ostringstream text;
+  (text << ... << parts);
+  throw CsvFieldError(column, is_number, text.str());
+}
 
 // Numbers are written where the batch will have them, so no tensor is made for a field or a row.
 // Used from one stage.
@@ -131,9 +142,8 @@ CsvColumnReader::CsvColumnReader(const CsvColumn& column, std::size_t number,
 }
 
 void CsvColumnReader::fail_without_default(std::string_view text) const {
-  internal::throw_error(ErrorCode::invalid_argument, "[data.csv] expected a value in column ",
-                        number_, ", which is required, got '", text,
-                        "'; give the column a default");
+  fail_in_column(number_, false, "[data.csv] expected a value in column ", number_,
+                 ", which is required, got '", text, "'", kCounted, "; give the column a default");
 }
 
 template <class T>
@@ -142,8 +152,10 @@ void CsvColumnReader::read(std::string_view text, std::byte* to) const {
   if (is_missing(text)) {
     value = has_real_default_ ? static_cast<T>(default_real_) : static_cast<T>(default_integer_);
   } else if (!parse_number(text, value)) {
-    internal::throw_error(ErrorCode::invalid_argument, "[data.csv] expected ", dtype_name(dtype_),
-                          " in column ", number_, ", got '", text.substr(0, 80), "'");
+    fail_in_column(
+        number_, true, "[data.csv] expected ", dtype_name(dtype_), " in column ", number_,
+        ", got '", text.substr(0, kFieldShownMax), text.size() > kFieldShownMax ? "…'" : "'",
+        kCounted, "; give the column another dtype, or a default and .na_value for missing values");
   }
   std::memcpy(to, &value, sizeof(T));
 }
@@ -181,12 +193,15 @@ void CsvRowReader::cut(std::string_view row, CsvFields& texts) const {
   texts.parse(row, delimiter_);
   if (takes_all_) {
     COHORT_CHECK(texts.size() == columns_.size(), ErrorCode::invalid_argument,
-                 "[data.csv] expected ", columns_.size(), " fields in a row, got ", texts.size());
+                 "[data.csv] expected ", columns_.size(), " fields in a row, got ", texts.size(),
+                 "; describe every column of the file in .columns, or choose some with "
+                 ".select_columns; the .delimiter is '",
+                 delimiter_, "'");
     return;
   }
   COHORT_CHECK(columns_.back().number() < texts.size(), ErrorCode::invalid_argument,
                "[data.csv] expected at least ", columns_.back().number() + 1,
-               " fields in a row, got ", texts.size());
+               " fields in a row, got ", texts.size(), "; the .delimiter is '", delimiter_, "'");
 }
 
 void CsvRowReader::read(std::string_view row, Fields& fields) const {

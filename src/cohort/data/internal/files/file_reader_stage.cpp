@@ -92,10 +92,9 @@ template <class Make>
 void FileReaderStage::make_of_value(Make make) const {
   try {
     make();
-  } catch (Error& error) {
+  } catch (const Error& error) {
     const Slot& slot = slots_[last_turn_];
-    throw std::move(error).during("reading '" + slot.path + "' before byte " +
-                                  std::to_string(slot.scanner->offset()));
+    throw slot.scanner->located(error, slot.path);
   }
 }
 

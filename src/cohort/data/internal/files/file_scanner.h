@@ -3,9 +3,16 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <utility>
+
+#include "cohort/core/error.h"
 
 namespace cohort::data {
+
+// What some programs put in front of a text in UTF-8. It is no part of the text.
+inline constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 // One open file. Used from one thread at a time.
 class FileScanner {
@@ -17,6 +24,10 @@ class FileScanner {
   // The offset of the next value in the uncompressed file; seek() continues there.
   virtual std::uint64_t offset() const = 0;
   virtual void seek(std::uint64_t offset) = 0;
+  // An error in what was made of the last value, with where in the file of that path the value is.
+  virtual Error located(const Error& error, const std::string& path) {
+    return Error(error).during("reading '" + path + "' before byte " + std::to_string(offset()));
+  }
 };
 
 }  // namespace cohort::data

@@ -12,8 +12,9 @@ bool LineScanner::next(std::string_view& line) {
     seen = window_.peek(searched + 1);
     if (seen.size() == searched) {
       line = seen;
+      if (line.ends_with('\r')) line.remove_suffix(1);
       window_.advance(seen.size());
-      return true;
+      return !line.empty();
     }
     end = seen.find('\n', searched);
   }

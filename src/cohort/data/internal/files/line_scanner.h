@@ -7,8 +7,8 @@
 
 namespace cohort::data {
 
-// Lines end in "\n" or "\r\n"; the last line may end at the end of the file. Used from one thread
-// at a time.
+// Lines end in "\n" or "\r\n"; the last line may end at the end of the file, also after "\r", and
+// is no line if it is empty (tf's InputBuffer::ReadLine). Used from one thread at a time.
 class LineScanner final : public FileScanner {
  public:
   explicit LineScanner(ByteWindow window) : window_(std::move(window)) {}

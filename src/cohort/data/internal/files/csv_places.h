@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the rows of a CSV file are, for messages. Free of LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/data/compression.h"
+#include "cohort/data/internal/files/file_stream.h"
+
+namespace cohort::data {
+
+// A value type.
+struct CsvFile {
+  std::string path;
+  Compression compression = Compression::none;
+  char delimiter = ',';
+  bool has_header = false;
+};
+
+// Reads the file again where it is asked, so that whoever reads good rows need not count lines.
+// Used from one scan.
+class CsvPlaces {
+ public:
+  explicit CsvPlaces(CsvFile file) : file_(std::move(file)) {}
+
+  // The line, counted from 1, in which the row at this byte begins. Rows may have several lines.
+  // nullopt where the file cannot be read any more.
+  std::optional<std::uint64_t> line_at(std::uint64_t offset);
+  // What the first row calls a column; "" where it has none such, or cannot be read.
+  std::string column_name(std::size_t number);
+
+ private:
+  void count_to(std::uint64_t offset);
+  std::vector<std::string> read_names() const;
+
+  CsvFile file_;
+  // Of the last call: the next one counts on from there, and all errors of a file cost one pass.
+  std::unique_ptr<FileStream> stream_;
+  std::uint64_t offset_ = 0;
+  std::uint64_t line_ = 1;
+  bool is_behind_return_ = false;
+  std::optional<std::vector<std::string>> names_;
+};
+
+}  // namespace cohort::data
