@@ -106,6 +106,22 @@ TEST_F(RunEagerly, ReadsAfterAnUpdateSeeIt) {
   EXPECT_TRUE(w.read().eq(2).all().item<bool>());
 }
 
+// They were 0, also in `cohort status`.
+TEST_F(RunEagerly, TheBytesOfVariablesAreCounted) {
+  const Function step([&] { w.assign_add(at::ones({2})); });
+  coordinator.schedule(step);
+  coordinator.join();
+  const CoordinatorStatistics one = coordinator.statistics();
+  EXPECT_EQ(one.pulled_bytes, 2U * 8) << "before the step, and after the update";
+  EXPECT_EQ(one.pushed_bytes, 8U);
+  const Function draw([&](Iterator& it) { w.assign_add(it.next<at::Tensor>()); });
+  const Dataset data =
+      Dataset::range(3).map([](at::Tensor i) { return i.to(at::kFloat).expand(2); });
+  coordinator.run_epoch(draw, data);
+  EXPECT_EQ(coordinator.statistics().pulled_bytes, 4U * 16);
+  EXPECT_EQ(coordinator.statistics().pushed_bytes, 4U * 8);
+}
+
 TEST_F(RunEagerly, ABufferWrittenInPlaceIsAssigned) {
   Variable steps = strategy.variable("steps", at::zeros({}, at::kLong), {.is_trainable = false});
   const Function step([&] {

@@ -43,7 +43,8 @@ struct CoordinatorOptions {
   std::uint32_t attempts_max = 100;
   // A C++ function of a per-worker dataset's map() or filter() is traced again for each shape of
   // elements that a worker meets (PerWorkerDataset): so often at most, each function for each
-  // dataset. Then such an element is resource_exhausted, naming the shapes.
+  // dataset; the parts of one that distribute_dataset() deals out count together, and share the
+  // traces. Then such an element is resource_exhausted, naming the shapes.
   std::size_t dataset_shapes_max = 1024;
   // Between two closures' ends in schedule(), join() and fetch(). Zero: twice
   // ClusterOptions::data_timeout, so that a worker that waits for a parameter server for so long
@@ -67,7 +68,7 @@ struct CoordinatorStatistics {
   std::vector<std::uint64_t> closures;  // ended well, each counted once, by the worker that ran it
   std::uint64_t retries = 0;            // how often a closure was sent again, after a loss or error
   // Of tensors between workers and parameter servers, as the workers report them, also for closures
-  // that failed.
+  // that failed. Of those that run eagerly: between this process and parameter servers.
   std::uint64_t pulled_bytes = 0;
   std::uint64_t pushed_bytes = 0;
   std::uint64_t traces = 0;  // programs made, those that workers refused too

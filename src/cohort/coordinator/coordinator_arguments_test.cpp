@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "cohort/core/log.h"
+#include "cohort/data/iterator.h"
 #include "cohort/testing/coordinator_fixture.h"
 #include "cohort/testing/failing_allocator.h"
 #include "cohort/testing/throws_error.h"
@@ -18,7 +19,9 @@
 namespace cohort {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::throws_error;
 using End = rpc::ClosureEnd;
 
@@ -231,6 +234,26 @@ TEST_F(CoordinatorArguments, ThatNoWorkerIsLeftIsSaid) {
   ASSERT_TRUE(worker.await_closures(2));
   worker.end({{.closure_id = 1}});
   coordinator().join();
+}
+
+// Its steps "ran elsewhere", where no other worker has its part of the data.
+TEST_F(CoordinatorArguments, ThatAnEpochWaitsForALostWorkerIsSaid) {
+  const auto has_line = [&](const char* text) {
+    return await([&] { return log().find(text) != std::string::npos; });
+  };
+  const Function draw([](Iterator& it) { it.next<at::Tensor>(); });
+  {
+    const Epoch epoch = coordinator().begin_epoch(draw, Dataset::range(3));
+    log_lines();
+    worker.close_channels();
+    ASSERT_TRUE(has_line("lost worker:0"));
+    EXPECT_THAT(log(), AllOf(HasSubstr("the epoch waits until it returns"),
+                             HasSubstr("closures of no epoch run elsewhere"),
+                             Not(HasSubstr("; its closures run elsewhere"))));
+    ASSERT_TRUE(has_line("worker:0 is back"));
+  }
+  worker.close_channels();
+  EXPECT_TRUE(has_line("; its closures run elsewhere until it returns")) << "of no epoch any more";
 }
 
 }  // namespace

@@ -67,6 +67,20 @@ TEST_F(FirstTraceTest, TheOnlyWorkerWithDataIsAskedAgainWhenItIsBack) {
   schedule_one();
 }
 
+// The sentence had no end.
+TEST_F(FirstTraceTest, AnElementThatCannotBeDrawnIsNamedWithItsDatasetAndWorker) {
+  first.on_peek = second.on_peek = [](const rpc::PeekRequest&) -> rpc::PeekReply {
+    throw Error(ErrorCode::not_found, "no such file");
+  };
+  try {
+    schedule_one();
+    FAIL() << "it was traced";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("while drawing an element int64[] of worker:0's "
+                                                   "dataset, to trace 'draw' with it"));
+  }
+}
+
 TEST_F(FirstTraceTest, AWorkerWithoutDataIsPassedOver) {
   second.on_peek = [](const rpc::PeekRequest&) { return one_element(); };
   schedule_one();

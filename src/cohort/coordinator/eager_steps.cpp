@@ -5,7 +5,6 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <deque>
 #include <exception>
 #include <optional>
 #include <thread>
@@ -13,9 +12,9 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
-#include "cohort/core/mutex.h"
 #include "cohort/core/random.h"
 #include "cohort/core/string_tensor.h"
+#include "cohort/data/program_questions.h"
 #include "cohort/data/program_supply.h"
 #include "cohort/data/string_fields.h"
 #include "cohort/function/inspection.h"
@@ -24,7 +23,6 @@
 #include "cohort/rpc/travel.h"
 #include "cohort/strategy/modes_scope.h"
 #include "cohort/strategy/replicated.h"
-#include "cohort/variable/eager_step.h"
 #include "cohort/variable/remote_variable.h"
 
 namespace cohort::coordinator {
@@ -35,50 +33,6 @@ at::Tensor private_copy(const at::Tensor& tensor) {
   if (StringTensor::is(tensor)) return tensor;
   return tensor.detach().clone(at::MemoryFormat::Contiguous).requires_grad_(tensor.requires_grad());
 }
-
-// What a pipeline asks for, from its threads to the one that draws. Thread-safe.
-class ProgramQuestions {
- public:
-  struct Question {
-    std::string function;
-    Fields element;
-  };
-  void ask(const std::string& function, const Fields& element) {
-    {
-      const Lock lock(mutex_);
-      questions_.push_back({function, element});
-    }
-    changed_.notify_all();
-  }
-  void begin_draw() {
-    const Lock lock(mutex_);
-    is_drawn_ = false;
-  }
-  void end_draw() {
-    {
-      const Lock lock(mutex_);
-      is_drawn_ = true;
-    }
-    changed_.notify_all();
-  }
-  // The next question; nothing when the draw has ended.
-  std::optional<Question> wait() {
-    const Lock lock(mutex_);
-    changed_.wait(mutex_, Deadline(), [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
-      return is_drawn_ || !questions_.empty();
-    });
-    if (questions_.empty()) return std::nullopt;
-    Question question = std::move(questions_.front());
-    questions_.pop_front();
-    return question;
-  }
-
- private:
-  Mutex mutex_;
-  Condition changed_;
-  std::deque<Question> questions_ COHORT_GUARDED_BY(mutex_);
-  bool is_drawn_ COHORT_GUARDED_BY(mutex_) = true;
-};
 
 // What a closure reads begins without gradients, as on a worker; those of before come back.
 class HiddenGradients {
@@ -202,7 +156,7 @@ class EagerSteps::Elements final : public ElementSource {
     return has_element;
   }
   // What throws here leaves nobody waiting.
-  void answer(const ProgramQuestions::Question& question) noexcept {
+  void answer(const data::ProgramQuestions::Question& question) noexcept {
     try {
       const WorkerDatasets::Answer found =
           datasets_->program_for(worker_, question.function, question.element);
@@ -218,7 +172,7 @@ class EagerSteps::Elements final : public ElementSource {
 
   const std::shared_ptr<WorkerDatasets> datasets_;  // also their iterators'
   const std::uint32_t worker_;
-  ProgramQuestions questions_;
+  data::ProgramQuestions questions_;
   const std::shared_ptr<data::ProgramSupply> supply_;  // also the pipeline's
   std::unique_ptr<ElementSource> source_;
   std::optional<Fields> ahead_;
@@ -282,9 +236,12 @@ Nest EagerSteps::run_as(const Function& fn, const std::vector<Nest>& arguments, 
     const std::vector<Variable> variables = strategy_.variables().variables();
     const HiddenGradients gradients(variables);
     const ModesScope modes(strategy_);
-    EagerStep step;
+    EagerStep step(traffic_);
     const std::vector<at::Tensor> values = strategy_.load_stand_ins();
-    for (std::size_t i = 0; i < values.size(); ++i) step.note(*variables.at(i).impl(), values[i]);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      step.note(*variables.at(i).impl(), values[i]);
+      traffic_.pulled_bytes += values[i].nbytes();
+    }
     const Nest result = sent(call(fn, arguments, worker), fn.name());
     for (const Variable& variable : variables) remote_of(variable).write_back();
     return result;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/coordinator/internal/health_listener.h"
 
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +11,7 @@
 
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/core/log.h"
+#include "cohort/data/iterator.h"
 #include "cohort/rpc/health_probe.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/fake_task.h"
@@ -134,6 +137,33 @@ TEST_F(CoordinatorHealthTest, CountsLostWorkers) {
   EXPECT_EQ(health.coordinator->workers.at(0).losses, 1U);
   ASSERT_TRUE(health.last_error);
   EXPECT_EQ(health.last_error->cause, ErrorCause::peer_lost);
+}
+
+TEST_F(CoordinatorHealthTest, TheLastErrorSaysThatAnEpochWaitsForALostWorker) {
+  start();
+  const Function draw([](Iterator& it) { it.next<at::Tensor>(); });
+  const Epoch epoch = coordinator->begin_epoch(draw, Dataset::range(3));
+  worker.close_channels();
+  ASSERT_TRUE(worker.await_hellos(2));
+  const rpc::Health health = probe().health;
+  ASSERT_TRUE(health.last_error);
+  EXPECT_EQ(health.last_error->origin, "worker:0");
+  EXPECT_THAT(health.last_error->text, HasSubstr("the epoch waits until it returns"));
+}
+
+// It was as if nothing had ended.
+TEST_F(CoordinatorHealthTest, CountsStepsOfEpochsThatRunEagerly) {
+  start({.run_eagerly = true});
+  const Function draw([](Iterator& it) { it.next<at::Tensor>(); });
+  coordinator->run_epoch(draw, Dataset::range(3));
+  const Function bad([](Iterator& it) { it.next<at::Tensor>().mm(at::ones({2, 2})); });
+  EXPECT_THROW(coordinator->run_epoch(bad, Dataset::range(3)), Error);
+  const rpc::Health health = probe().health;
+  ASSERT_TRUE(health.coordinator);
+  EXPECT_EQ(health.coordinator->ended, 3U);
+  EXPECT_EQ(health.coordinator->failed, 1U);
+  EXPECT_TRUE(health.since_last_end);
+  EXPECT_TRUE(health.last_error);
 }
 
 TEST_F(CoordinatorHealthTest, AnswersWhereStepsRunEagerly) {

@@ -127,7 +127,7 @@ Runtime::Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options,
       queue_(internal::queue_options(options), connection_.num_workers()),
       numbers_(std::move(numbers)),
       workers_(connection_.num_workers()),
-      last_end_(Clock::system().now()) {
+      last_progress_(Clock::system().now()) {
   for (Worker& worker : workers_) {
     worker.window = internal::InFlightWindow(options.in_flight_per_worker);
   }
@@ -160,7 +160,7 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   const auto put = [&](Actions& actions) COHORT_NO_THREAD_SAFETY_ANALYSIS {
     const TimePoint now = Clock::system().now();
     if (id == 0) {
-      if (queue_.in_flight() + queue_.queued() == 0) last_end_ = now;
+      if (queue_.in_flight() + queue_.queued() == 0) last_progress_ = now;
       id = numbers_.next_closure++;
       admit(id, std::move(pending));
     }
@@ -250,14 +250,14 @@ Verdict Runtime::settle(const Wait& how, const std::function<Verdict(Actions&)>&
       if (can_wait && how.deadline.has_expired()) return verdict;
       if (can_wait && program_requests_.empty()) {
         const Deadline stalled = progress_deadline();
-        const TimePoint before = last_end_;
+        const TimePoint before = last_progress_;
         const TimePoint until = std::min(how.deadline.time(), stalled.time());
         // Woken or not, the queue is asked again.
         changed_.wait(mutex_, Deadline(until),
                       [asked = false]() mutable { return std::exchange(asked, true); });
-        if (last_end_ == before && stalled.has_expired()) {
+        if (last_progress_ == before && stalled.has_expired()) {
           // Who calls next() again waits as long again.
-          if (how.epoch != nullptr) last_end_ = Clock::system().now();
+          if (how.epoch != nullptr) last_progress_ = Clock::system().now();
           throw_stalled(how);
         }
       }
@@ -289,7 +289,7 @@ void Runtime::wait_for(const RemoteState& state, Deadline deadline) {
       "; fetch again, with a later deadline or none");
 }
 
-Deadline Runtime::progress_deadline() const { return Deadline(last_end_ + data_timeout_); }
+Deadline Runtime::progress_deadline() const { return Deadline(last_progress_ + data_timeout_); }
 
 void Runtime::throw_stalled(const Wait& how) const {
   ::cohort::internal::throw_error(

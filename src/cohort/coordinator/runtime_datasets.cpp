@@ -173,7 +173,7 @@ std::vector<std::pair<std::shared_ptr<rpc::Requester>, std::uint64_t>> Runtime::
   std::vector<std::pair<std::shared_ptr<rpc::Requester>, std::uint64_t>> all;
   std::vector<std::shared_ptr<IteratorHandle>> alive;  // the last copy must not go under the lock
   const Lock lock(mutex_);
-  last_end_ = Clock::system().now();  // the closure waited for this process until now
+  last_progress_ = Clock::system().now();  // the closure waited for this process until now
   if (is_new) {
     ++totals_.dataset_traces;
     ++version_;  // a worker that is being furnished gets it, too
@@ -183,7 +183,8 @@ std::vector<std::pair<std::shared_ptr<rpc::Requester>, std::uint64_t>> Runtime::
     if (other == nullptr || &other->datasets() != &iterator.datasets()) continue;
     for (std::uint32_t i = 0; i < workers_.size(); ++i) {
       const bool has_asked = i == question.worker && id == iterator.id();
-      const bool is_concerned = is_new && iterator.datasets().have_one(i, question.worker);
+      const bool is_concerned =
+          is_new && iterator.datasets().have_one(i, question.worker, question.request.function);
       if (!workers_[i].is_ready || (!has_asked && !is_concerned)) continue;
       all.emplace_back(workers_[i].link.connection.data, id);
     }

@@ -24,11 +24,19 @@ RemoteValue Runtime::run_eagerly(const Function& fn, const std::vector<Nest>& ar
     error = thrown;
     result->fail(thrown);
   }
+  const VariableTraffic traffic = eager_steps_.take_traffic();
   const Lock lock(mutex_);
-  count_end(error, Clock::system().now());
-  if (!error) ++workers_[0].closures;
+  count_eager_end(error, traffic);
   if (error && !eager_error_) eager_error_ = std::move(error);
   return RemoteValue(result);
+}
+
+// As a worker's report; the step is one of worker 0.
+void Runtime::count_eager_end(const std::optional<Error>& error, const VariableTraffic& traffic) {
+  totals_.pulled_bytes += traffic.pulled_bytes;
+  totals_.pushed_bytes += traffic.pushed_bytes;
+  count_end(error, Clock::system().now());
+  if (!error) ++workers_[0].closures;
 }
 
 void Runtime::raise_eager_error() {

@@ -168,7 +168,7 @@ Verdict Runtime::put_step(const std::shared_ptr<EpochRun>& epoch, std::uint32_t 
                       .worker = worker,
                       .step = epoch->progress.add_step(worker),
                       .counted = pending.captured.size()};
-  if (queue_.in_flight() + queue_.queued() == 0) last_end_ = now;
+  if (queue_.in_flight() + queue_.queued() == 0) last_progress_ = now;
   const ClosureId id = numbers_.next_closure++;
   admit(id, std::move(pending));
   Verdict verdict = queue_.put_on(worker, id, now, actions);
@@ -309,20 +309,23 @@ std::optional<EpochStep> Runtime::next_eager_step(EpochRun& epoch) {
     try {
       const std::optional<EagerSteps::Run> run =
           eager_steps_.run_next(epoch.function, epoch.arguments, id, worker);
+      const VariableTraffic traffic = eager_steps_.take_traffic();
       const Lock lock(mutex_);
       if (!run) {
         epoch.progress.note_end(worker, epoch.progress.steps()[worker]);
         ++epoch.eager_worker;
         continue;
       }
-      ++workers_[0].closures;
+      count_eager_end(std::nullopt, traffic);
       const std::uint64_t step = epoch.progress.steps()[worker];
       epoch.progress.note_run(worker, step);
       return EpochStep{worker, step, run->rows, run->result};
     } catch (...) {
+      const VariableTraffic traffic = eager_steps_.take_traffic();
       const Lock lock(mutex_);
       epoch.is_over = true;
       epoch.error = current_error();
+      count_eager_end(epoch.error, traffic);
       throw;
     }
   }

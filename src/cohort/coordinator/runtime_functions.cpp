@@ -177,7 +177,8 @@ rpc::PeekReply Runtime::peek(const IteratorHandle& iterator, const std::string& 
       if (gives_way(error)) throw;
       const bool is_away = is_worker_away(error) || !link.connection.data->is_open();
       if (!is_away || deadline.has_expired()) {
-        throw Error(error).during("drawing an element to trace '" + function + "' with");
+        throw Error(error).during("drawing an element " + iterator.spec().to_string() + " of " +
+                                  task + "'s dataset, to trace '" + function + "' with it");
       }
       log_warn(task, " did not show its data: ", error.what());
       link.connection.data->close();
@@ -226,7 +227,7 @@ void Runtime::trace_one(ClosureId closure) {
     const Lock lock(mutex_);
     is_tracing_late_ = false;
     const TimePoint now = Clock::system().now();
-    last_end_ = now;  // the closure waited for this process until now, not for a task
+    last_progress_ = now;  // the closure waited for this process until now, not for a task
     if (!error && !has_captured(closure)) error = forgotten_hyperparameter(step->name());
     Actions actions;
     if (error) {

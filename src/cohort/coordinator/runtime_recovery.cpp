@@ -29,9 +29,10 @@ void Runtime::on_lost(std::uint32_t worker, std::uint64_t epoch, const Error& re
         reason.code() == ErrorCode::data_loss && reason.cause() == ErrorCause::peer_lost;
     if (is_broken) ++totals_.broken_frames;
     if (!lost.is_ready || lost.link.epoch != epoch) return;
-    errors_.note(Error(reason).at("worker:" + std::to_string(worker)));
-    log_warn("lost worker:", worker, ": ", reason.message(),
-             "; its closures run elsewhere until it returns");
+    const std::string name = "worker:" + std::to_string(worker);
+    const std::string text = reason.message() + what_follows_the_loss(worker);
+    errors_.note(Error(reason.code(), text, reason.cause()).at(name));
+    log_warn("lost ", name, ": ", text);
     lost.is_ready = false;
     lost.outbox.clear();
     lost.cancels.clear();
@@ -47,6 +48,18 @@ void Runtime::on_lost(std::uint32_t worker, std::uint64_t epoch, const Error& re
     carry_out(actions);
   }
   flush();
+}
+
+// For the log and for `cohort status`.
+std::string Runtime::what_follows_the_loss(std::uint32_t worker) const {
+  const bool is_waited_for = std::any_of(epochs_.begin(), epochs_.end(), [&](const auto& weak) {
+    const std::shared_ptr<EpochRun> epoch = weak.lock();
+    return epoch != nullptr && !epoch->is_over && !epoch->error &&
+           epoch->progress.waits_for(worker);
+  });
+  return is_waited_for ? "; the epoch waits until it returns, as no other worker has its part of "
+                         "the data: start it again; closures of no epoch run elsewhere"
+                       : "; its closures run elsewhere until it returns";
 }
 
 // A worker that is stopped, or whose host is, keeps its connection. All are asked at once, so that

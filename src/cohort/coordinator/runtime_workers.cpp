@@ -251,7 +251,7 @@ void Runtime::resolve(ClosureId closure, const std::optional<Error>& error, Time
   const auto found = pending_.find(closure);
   if (found == pending_.end()) return;
   Pending& pending = found->second;
-  last_end_ = now;
+  last_progress_ = now;
   if (!pending.in_epoch.is_end) {
     count_end(error, now);
     if (!error) ++workers_[pending.worker].closures;

@@ -46,26 +46,50 @@ bool WorkerDatasets::are_all_alike() const {
   });
 }
 
-bool WorkerDatasets::have_one(std::uint32_t worker, std::uint32_t other) const {
-  return index_of(worker) == index_of(other);
+bool WorkerDatasets::have_one(std::uint32_t worker, std::uint32_t other,
+                              const std::string& function) const {
+  const Lock lock(mutex_);
+  return owner_of(index_of(worker), function) == owner_of(index_of(other), function);
+}
+
+WorkerDatasets::FunctionOf WorkerDatasets::owner_of(std::size_t dataset,
+                                                    const std::string& function) const {
+  const auto found = owners_.find(function);
+  return {found == owners_.end() ? dataset : found->second[dataset], function};
+}
+
+// Not under the lock: the datasets look at graphs, which may ask the user's code for specs.
+void WorkerDatasets::find_owners(const std::string& function) {
+  {
+    const Lock lock(mutex_);
+    if (owners_.contains(function)) return;
+  }
+  std::vector<std::size_t> owners;
+  for (std::size_t i = 0; i < datasets_.size(); ++i) {
+    std::size_t owner = 0;
+    while (owner < i && !datasets_[i]->has_same(function, *datasets_[owner])) ++owner;
+    owners.push_back(owner);
+  }
+  const Lock lock(mutex_);
+  owners_.emplace(function, std::move(owners));
 }
 
 Bytes WorkerDatasets::bytes_of(std::uint32_t worker) const {
   std::vector<data::FunctionProgram> programs;
   {
     const Lock lock(mutex_);
-    for (const auto& [key, traced] : traced_) {
-      if (key.first != index_of(worker)) continue;
+    for (const auto& [owner, traced] : traced_) {
+      if (owner != owner_of(index_of(worker), owner.second)) continue;
       for (const auto& [specs, program] : traced.programs)
-        programs.push_back({key.second, program});
+        programs.push_back({owner.second, program});
     }
   }
   return data::with_programs(datasets_[index_of(worker)]->bytes(), programs);
 }
 
-const Bytes* WorkerDatasets::known(std::size_t dataset, const std::string& function,
+const Bytes* WorkerDatasets::known(const FunctionOf& owner,
                                    const std::vector<TensorSpec>& specs) const {
-  const auto found = traced_.find({dataset, function});
+  const auto found = traced_.find(owner);
   if (found == traced_.end()) return nullptr;
   for (const auto& [element, program] : found->second.programs) {
     if (element == specs) return &program;
@@ -103,21 +127,22 @@ void WorkerDatasets::warn_of_many(const std::string& name, const Traced& traced)
 WorkerDatasets::Answer WorkerDatasets::program_for(std::uint32_t worker,
                                                    const std::string& function,
                                                    const Fields& element) {
-  const std::size_t index = index_of(worker);
-  const data::ShippedDataset& dataset = *datasets_[index];
   std::vector<TensorSpec> specs;
   for (const at::Tensor& field : element) specs.push_back(TensorSpec::of(field));
   const Lock tracing(tracing_);
   try {
-    const std::string name = dataset.name_of(function);
+    const std::string name = datasets_[index_of(worker)]->name_of(function);
+    find_owners(function);
+    FunctionOf owner;
     {
       const Lock lock(mutex_);
-      if (const Bytes* program = known(index, function, specs)) return {.program = *program};
-      check_bound(name, traced_[{index, function}], specs);
+      owner = owner_of(index_of(worker), function);
+      if (const Bytes* program = known(owner, specs)) return {.program = *program};
+      check_bound(name, traced_[owner], specs);
     }
-    Bytes program = dataset.trace(function, element);
+    Bytes program = datasets_[owner.first]->trace(function, element);
     const Lock lock(mutex_);
-    Traced& traced = traced_[{index, function}];
+    Traced& traced = traced_[owner];
     traced.programs.emplace_back(std::move(specs), program);
     warn_of_many(name, traced);
     return {.program = std::move(program), .error = {}, .is_new = true};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/core/error.h"
 
+#include <c10/util/Exception.h>
+
 #include <array>
 #include <cerrno>
 #include <new>
@@ -126,6 +128,8 @@ Error current_error() {
     throw;
   } catch (const Error& error) {
     return error;
+  } catch (const c10::Error& error) {  // what() has a page of frames, LibTorch's and the library's
+    return Error(ErrorCode::unknown, error.what_without_backtrace(), ErrorCause::application);
   } catch (const std::system_error& error) {
     const std::error_condition condition = error.code().default_error_condition();
     const int number = condition.category() == std::generic_category() ? condition.value() : 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/core/error.h"
 
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -196,6 +197,20 @@ TEST(CurrentError, SaysWhatTheSystemHasTooLittleOf) {
   const std::filesystem::filesystem_error full("copy",
                                                std::make_error_code(std::errc::no_space_on_device));
   EXPECT_EQ(caught(full).code(), ErrorCode::resource_exhausted);
+}
+
+// Behind the message came every frame of the stack, of LibTorch, std::function and the library.
+TEST(CurrentError, OfLibTorchHasTheMessageWithoutTheStack) {
+  try {
+    at::zeros({2, 3}).mm(at::zeros({2, 3}));
+    FAIL() << "shapes that do not fit";
+  } catch (...) {
+    const Error error = current_error();
+    EXPECT_EQ(error.cause(), ErrorCause::application);
+    EXPECT_THAT(error.message(), HasSubstr("cannot be multiplied"));
+    EXPECT_THAT(error.message(), ::testing::Not(HasSubstr("frame #")));
+    EXPECT_THAT(error.message(), ::testing::Not(HasSubstr("Exception raised from")));
+  }
 }
 
 TEST(CurrentError, TakesOthersAsApplicationErrors) {

@@ -4,7 +4,6 @@
 #include <cstdio>
 
 #include "cohort/core/error.h"
-#include "cohort/core/internal/one_line.h"
 #include "cohort/core/standard_streams.h"
 
 namespace cohort {
@@ -16,7 +15,7 @@ int run_main(int argc, char** argv, const std::function<int(Arguments)>& program
                     std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc)});
   } catch (...) {
     const Error error = current_error();
-    std::fprintf(stderr, "error: %s\n", internal::one_line(error.what()).c_str());
+    std::fprintf(stderr, "error: %s\n", error.what());
     return exit_code_of(error);
   }
 }

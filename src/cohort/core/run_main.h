@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wraps a program's main(): an exception becomes one line on stderr and an exit code.
-// The codes are those of sysexits.h, the same as the `cohort` command's:
+// Wraps a program's main(): an exception is printed on stderr, after "error: ", and becomes an exit
+// code. The message comes first; below it are indented lines for the places in the program that it
+// names and for what was going on ("while …"). The codes are those of sysexits.h, the same as the
+// `cohort` command's:
 //
 //   64 EX_USAGE        a configuration or a call that Cohort refused: TF_CONFIG, options, files,
 //                      arguments (invalid_argument, not_found, failed_precondition, …)

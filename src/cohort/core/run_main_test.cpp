@@ -37,14 +37,17 @@ TEST(RunMain, TakesAnEmptyCommandLine) {
   EXPECT_EQ(run_main(0, argv, [](const Arguments& a) { return a.values.empty() ? 0 : 1; }), 0);
 }
 
-TEST(RunMain, TurnsAnErrorIntoOneLineAndItsExitCode) {
+// The places of a trace error, and what was going on, were one line with the message.
+TEST(RunMain, PrintsAnErrorWithTheLinesThatItHasAndEndsWithItsCode) {
   ::testing::internal::CaptureStderr();
   const int code = run([](const Arguments&) -> int {
-    throw Error(ErrorCode::unavailable, "nobody answers").at("ps:0").during("connect");
+    throw Error(ErrorCode::unavailable, "nobody answers\n    at main.cpp:7")
+        .at("ps:0")
+        .during("connect");
   });
   EXPECT_EQ(code, 69);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
-            "error: unavailable from ps:0: nobody answers; while connect\n");
+            "error: unavailable from ps:0: nobody answers\n    at main.cpp:7\n  while connect\n");
 }
 
 // The table of run_main.h.

@@ -9,11 +9,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <deque>
 #include <sstream>
 #include <thread>
 
-#include "cohort/core/mutex.h"
+#include "cohort/data/program_questions.h"
 #include "cohort/data/shipped_dataset.h"
 #include "cohort/function/registry.h"
 #include "cohort/testing/throws_error.h"
@@ -24,46 +23,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::throws_error;
-
-struct Question {
-  std::string function;
-  Fields element;
-};
-
-// Passes requests from the pipeline's threads to the test's thread. Thread-safe.
-class Questions {
- public:
-  void put(Question question) {
-    {
-      const Lock lock(mutex_);
-      questions_.push_back(std::move(question));
-    }
-    changed_.notify_all();
-  }
-  void end() {
-    {
-      const Lock lock(mutex_);
-      has_ended_ = true;
-    }
-    changed_.notify_all();
-  }
-  std::optional<Question> wait() {
-    const Lock lock(mutex_);
-    changed_.wait(mutex_, Deadline(), [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
-      return has_ended_ || !questions_.empty();
-    });
-    if (questions_.empty()) return std::nullopt;
-    Question question = std::move(questions_.front());
-    questions_.pop_front();
-    return question;
-  }
-
- private:
-  Mutex mutex_;
-  Condition changed_;
-  std::deque<Question> questions_ COHORT_GUARDED_BY(mutex_);
-  bool has_ended_ COHORT_GUARDED_BY(mutex_) = false;
-};
 
 std::unique_ptr<ElementSource> start_shipped(const Bytes& bytes,
                                              const std::shared_ptr<ProgramSupply>& supply) {
@@ -114,15 +73,16 @@ class ProgramSupplyTest : public ::testing::Test {
   // The elements that a worker draws while this thread, as the coordinator, traces programs.
   std::vector<std::string> shipped(const Dataset& dataset) {
     const auto sent = ship_to_workers({dataset}).front();
-    Questions questions;
+    ProgramQuestions questions;
     const auto supply =
         std::make_shared<ProgramSupply>([&](const std::string& function, const Fields& element) {
-          questions.put({function, element});
+          questions.ask(function, element);
         });
     std::vector<std::string> elements;
+    questions.begin_draw();
     std::thread worker([&] {
       elements = all_of(*start_shipped(sent->bytes(), supply));
-      questions.end();
+      questions.end_draw();
     });
     while (const auto question = questions.wait()) {
       asked.push_back(question->function);
@@ -131,7 +91,8 @@ class ProgramSupplyTest : public ::testing::Test {
     worker.join();
     return elements;
   }
-  static void answer(const ShippedDataset& sent, const Question& question, ProgramSupply& supply) {
+  static void answer(const ShippedDataset& sent, const ProgramQuestions::Question& question,
+                     ProgramSupply& supply) {
     try {
       supply.add(question.function, sent.trace(question.function, question.element));
     } catch (const Error& error) {

@@ -85,6 +85,23 @@ std::string ShippedDataset::name_of(const std::string& function) const {
   return map_function_of(*nodes_of(function).front())->name();
 }
 
+NodePtr ShippedDataset::op_of(const std::string& function) const {
+  if (numbers_of(function).size() != 1) return nullptr;
+  const std::vector<NodePtr> ops = ops_of(dataset_.node());
+  const std::size_t number = numbers_of(function).front();
+  return number < ops.size() ? ops[number] : nullptr;
+}
+
+bool ShippedDataset::has_same(const std::string& function, const ShippedDataset& other) const {
+  if (this == &other) return true;
+  const NodePtr own = op_of(function);
+  const NodePtr others = other.op_of(function);
+  if (own == nullptr || others == nullptr || own->op() != others->op()) return false;
+  const MapFunction* fn = map_function_of(*own);
+  return fn != nullptr && fn == map_function_of(*others) && mode_ == other.mode_ &&
+         own->input().structure().structure() == others->input().structure().structure();
+}
+
 // All programs of a function must hold the same values of captured tensors.
 void ShippedDataset::check_current(const std::string& function) const {
   const auto& frozen = frozen_.at(numbers_of(function).front());

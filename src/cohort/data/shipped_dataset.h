@@ -29,6 +29,10 @@ class COHORT_API ShippedDataset {
   const Bytes& bytes() const { return bytes_; }
   // The user's name of the function. data_loss if the bytes have no such function.
   std::string name_of(const std::string& function) const;
+  // Whether a program of the function is one for the function of the same name in `other`: both are
+  // one C++ object whose elements have one structure, as in the shards of one dataset. False if it
+  // is not known, as inside a dataset function, which makes its functions again for each element.
+  bool has_same(const std::string& function, const ShippedDataset& other) const;
   // Traces the function for elements with the specs of `element`, on this thread but in the tracing
   // modes of the thread that created this object. Throws the function's own error for this element
   // with the cause `application`. Every other error has the cause `closure_input`: the function
@@ -38,6 +42,8 @@ class COHORT_API ShippedDataset {
  private:
   using Nodes = std::vector<std::shared_ptr<const Node>>;
   const Nodes& nodes_of(const std::string& function) const COHORT_REQUIRES(mutex_);
+  // The op that has the function, where that is one of the graph itself; else null.
+  std::shared_ptr<const Node> op_of(const std::string& function) const;
   Bytes trace_alike(const Nodes& nodes, const Fields& element) const;
   void check_current(const std::string& function) const COHORT_REQUIRES(mutex_);
 

@@ -130,6 +130,14 @@ TEST_F(OptimizerTest, RefusesALossWithoutGradient) {
           "expected a loss that depends on 'w', 'b', 'unused', got one without a gradient"));
 }
 
+// It said what to do, and not that read() is what did it.
+TEST_F(OptimizerTest, RefusesALossOfCopiesAndNamesTensor) {
+  EXPECT_THAT([&] { sgd_.minimize(weight_.read().sum()); },
+              throws_error(ErrorCode::invalid_argument,
+                           "compute it in the same step from tensor() of the variables, since "
+                           "read() gives a copy without a gradient"));
+}
+
 TEST_F(OptimizerTest, RefusesALossOfOtherVariables) {
   const Variable other = make("other", 1);
   EXPECT_THAT([&] { sgd_.minimize(other.tensor().sum()); },

@@ -197,7 +197,12 @@ class FakeTask final : public rpc::ControlService, public rpc::ControlledJob {
     }
   }
   void peek(rpc::Channel& channel, const rpc::Frame& request) {
-    rpc::Frame reply = response_to(request, rpc::to_frame(on_peek(rpc::peek_of(request))));
+    rpc::Frame reply;
+    try {
+      reply = response_to(request, rpc::to_frame(on_peek(rpc::peek_of(request))));
+    } catch (const Error& error) {
+      reply = rpc::error_frame(request.id, error);
+    }
     try {
       channel.send(std::move(reply));
     } catch (const Error&) {  // the hook has closed it

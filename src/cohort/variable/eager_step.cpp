@@ -13,7 +13,8 @@ thread_local EagerStep* step_here = nullptr;
 
 }  // namespace
 
-EagerStep::EagerStep() : outer_(std::exchange(step_here, this)) {}
+EagerStep::EagerStep(VariableTraffic& traffic)
+    : outer_(std::exchange(step_here, this)), traffic_(traffic) {}
 EagerStep::~EagerStep() { step_here = outer_; }
 EagerStep* EagerStep::current() { return step_here; }
 

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <unordered_map>
 
 #include "cohort/core/export.h"
@@ -12,12 +13,19 @@ namespace cohort {
 
 class VariableImpl;
 
+// Bytes of tensors between this process and parameter servers.
+struct VariableTraffic {
+  std::uint64_t pulled_bytes = 0;
+  std::uint64_t pushed_bytes = 0;
+};
+
 // Marks such a step while it lives. Stand-ins of variables on parameter servers then follow their
 // servers: after an update the new value is read back, and what the step wrote in place is
 // assigned. Used only from the thread that made it.
 class COHORT_API EagerStep {
  public:
-  EagerStep();
+  // Counts in `traffic`, which outlives it, also where the step fails.
+  explicit EagerStep(VariableTraffic& traffic);
   ~EagerStep();
   EagerStep(const EagerStep&) = delete;
   EagerStep& operator=(const EagerStep&) = delete;
@@ -29,9 +37,11 @@ class COHORT_API EagerStep {
   void note(const VariableImpl& variable, at::Tensor value);
   // Whether the stand-in differs in any bit from the value given to note().
   bool has_written(const VariableImpl& variable) const;
+  VariableTraffic& traffic() const { return traffic_; }
 
  private:
   EagerStep* const outer_;
+  VariableTraffic& traffic_;
   std::unordered_map<const VariableImpl*, at::Tensor> values_;
 };
 

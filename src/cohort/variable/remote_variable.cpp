@@ -53,9 +53,12 @@ rpc::Frame call(const RemotePlacement& placement, rpc::Frame frame, const std::s
 }
 
 void push(const RemotePlacement& placement, rpc::Effect effect, const std::string& operation) {
+  std::uint64_t bytes = 0;
+  for (const at::Tensor& tensor : effect.tensors) bytes += tensor.nbytes();
   rpc::PushRequest request;
   request.effects.push_back(std::move(effect));
   rpc::push_reply_of(call(placement, rpc::to_frame(std::move(request)), operation));
+  if (EagerStep* const step = EagerStep::current()) step->traffic().pushed_bytes += bytes;
 }
 
 }  // namespace
@@ -86,6 +89,8 @@ at::Tensor RemoteVariable::pull() const {
                ErrorCode::data_loss, "[variable.read] expected ", spec_.to_string(), ", got ",
                reply.tensors.empty() ? "nothing" : TensorSpec::of(reply.tensors[0]).to_string(),
                " (variable '", name_, "' on ps:", placement_.ps, ")");
+  if (EagerStep* const step = EagerStep::current())
+    step->traffic().pulled_bytes += reply.tensors[0].nbytes();
   return reply.tensors[0];
 }
 

@@ -14,6 +14,7 @@
 #include "cohort/data/iterator.h"
 #include "cohort/function/function.h"
 #include "cohort/strategy/parameter_server_strategy.h"
+#include "cohort/variable/eager_step.h"
 
 namespace cohort::coordinator {
 
@@ -37,6 +38,8 @@ class EagerSteps {
   std::optional<Run> run_next(const Function& fn, const std::vector<Nest>& arguments,
                               ClosureId closure, std::uint32_t worker);
   void release(const std::vector<std::uint64_t>& iterators);
+  // Of all steps, those that failed too, since the last call.
+  VariableTraffic take_traffic() { return std::exchange(traffic_, {}); }
 
  private:
   class Elements;
@@ -51,6 +54,7 @@ class EagerSteps {
   const WorkerIterator& iterator_of(const IteratorHandle& handle, std::uint32_t worker);
 
   ParameterServerStrategy& strategy_;
+  VariableTraffic traffic_;
   std::map<std::pair<std::uint64_t, std::uint32_t>, WorkerIterator> iterators_;  // by id and worker
 };
 

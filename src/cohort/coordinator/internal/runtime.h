@@ -134,6 +134,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   };
   void check_running(std::string_view call) const;
   RemoteValue run_eagerly(const Function& fn, const std::vector<Nest>& arguments);
+  void count_eager_end(const std::optional<Error>& error, const VariableTraffic& traffic)
+      COHORT_REQUIRES(mutex_);
   void raise_eager_error();
   void check_iterators(const BoundArguments& bound) const;
   Verdict settle(const Wait& how, const std::function<Verdict(Actions&)>& ask);
@@ -236,6 +238,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   std::optional<Error> on_end(std::uint32_t worker, rpc::ClosureEnd end, TimePoint now,
                               Actions& actions) COHORT_REQUIRES(mutex_);
   void on_lost(std::uint32_t worker, std::uint64_t epoch, const Error& reason);
+  std::string what_follows_the_loss(std::uint32_t worker) const COHORT_REQUIRES(mutex_);
   void recover(std::uint32_t worker);
   void drop_link(std::uint32_t worker);
   void watch();
@@ -299,7 +302,9 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   bool has_warned_of_whole_ COHORT_GUARDED_BY(mutex_) = false;
   std::vector<ProgramQuestion> program_requests_ COHORT_GUARDED_BY(mutex_);
   std::atomic<bool> has_program_requests_{false};  // written under the mutex
-  TimePoint last_end_ COHORT_GUARDED_BY(mutex_);
+  // From when on progress_deadline() counts: the last end of a closure, or when the wait for one
+  // began. Not ends_.last, which is that of an end alone.
+  TimePoint last_progress_ COHORT_GUARDED_BY(mutex_);
   int fetchers_ COHORT_GUARDED_BY(mutex_) = 0;  // callers that wait for one closure's result
   CoordinatorStatistics totals_ COHORT_GUARDED_BY(mutex_);
   // Of closures, but for those that ended well, which are their workers'.

@@ -44,8 +44,9 @@ class WorkerDatasets {
 
   // As data::load_shipped() reads them, with the programs made until now.
   Bytes bytes_of(std::uint32_t worker) const;
-  // Whether a program for the one is one for the other.
-  bool have_one(std::uint32_t worker, std::uint32_t other) const;
+  // Whether a program of the function for the one is one for the other: they have one dataset, or
+  // shards of one, so that the function is one object in both.
+  bool have_one(std::uint32_t worker, std::uint32_t other, const std::string& function) const;
 
   struct Answer {
     Bytes program;
@@ -53,17 +54,22 @@ class WorkerDatasets {
     bool is_new = false;         // traced by this call
   };
   // The program of the function (as data::ProgramSupply names it) for elements of the specs of
-  // `element`, traced on this thread where there is none. Throws nothing but for want of memory.
+  // `element`, traced on this thread where there is none for this worker or another that has the
+  // same function. Throws nothing but for want of memory.
   Answer program_for(std::uint32_t worker, const std::string& function, const Fields& element);
 
  private:
-  // Of one function of one dataset.
+  // A function of one dataset, and of those that have the same.
+  using FunctionOf = std::pair<std::size_t, std::string>;
   struct Traced {
     std::vector<std::pair<std::vector<TensorSpec>, Bytes>> programs;
   };
   std::size_t index_of(std::uint32_t worker) const { return worker % datasets_.size(); }
-  const Bytes* known(std::size_t dataset, const std::string& function,
-                     const std::vector<TensorSpec>& specs) const COHORT_REQUIRES(mutex_);
+  FunctionOf owner_of(std::size_t dataset, const std::string& function) const
+      COHORT_REQUIRES(mutex_);
+  void find_owners(const std::string& function);
+  const Bytes* known(const FunctionOf& owner, const std::vector<TensorSpec>& specs) const
+      COHORT_REQUIRES(mutex_);
   void check_bound(const std::string& name, const Traced& traced,
                    const std::vector<TensorSpec>& specs) const;
   void warn_of_many(const std::string& name, const Traced& traced) const;
@@ -76,7 +82,10 @@ class WorkerDatasets {
   const std::size_t shapes_max_;
   Mutex tracing_;  // one trace at a time, so that none is made twice
   mutable Mutex mutex_;
-  std::map<std::pair<std::size_t, std::string>, Traced> traced_ COHORT_GUARDED_BY(mutex_);
+  // By the first dataset that has the function.
+  std::map<FunctionOf, Traced> traced_ COHORT_GUARDED_BY(mutex_);
+  // Of each function that was asked for: the first dataset with the same, for each dataset.
+  std::map<std::string, std::vector<std::size_t>> owners_ COHORT_GUARDED_BY(mutex_);
 };
 
 }  // namespace cohort::coordinator

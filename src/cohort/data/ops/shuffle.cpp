@@ -10,6 +10,7 @@
 #include "cohort/data/internal/attribute_reader.h"
 #include "cohort/data/internal/nest_codec.h"
 #include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/rows/row_buffer.h"
 #include "cohort/data/internal/stage.h"
 
 namespace cohort::data {
@@ -152,13 +153,14 @@ class RowShuffle final : public RowStage {
     refills_.resize(read(refills_));
     for (std::size_t i = 0; i < rows.size(); ++i) {
       if (buffer_.empty()) return i;
-      std::int64_t& slot = buffer_[state_.draws.below(buffer_.size())];
+      const std::size_t place = state_.draws.below(buffer_.size());
+      std::int64_t& slot = buffer_[place];
       rows[i] = slot;
       if (i < refills_.size()) {
         slot = refills_[i];
       } else {
-        slot = buffer_.back();
-        buffer_.pop_back();
+        const std::int64_t last = buffer_.take_back();
+        if (place < buffer_.size()) slot = last;  // else it was the last one itself
       }
     }
     return rows.size();
@@ -166,14 +168,17 @@ class RowShuffle final : public RowStage {
 
   void save(ByteWriter& writer) const override {
     state_.save(writer);
-    writer.sizes(buffer_);
+    writer.varint(buffer_.size());
+    for (std::size_t i = 0; i < buffer_.size(); ++i) writer.zigzag(buffer_[i]);
   }
 
   void restore(ByteReader& reader) override {
     state_.restore(reader);
-    buffer_ = reader.sizes();
-    for (const std::int64_t row : buffer_) {
+    buffer_.clear();
+    for (std::size_t left = reader.count(); left > 0; --left) {
+      const std::int64_t row = reader.zigzag();
       if (row < 0 || row >= store().size()) reader.fail("a row of the source");
+      buffer_.append(std::span(&row, 1));
     }
   }
 
@@ -188,24 +193,16 @@ class RowShuffle final : public RowStage {
   void fill() {
     while (buffer_.size() < capacity_ && !state_.is_at_end) {
       check_cancelled();
-      const std::size_t filled = buffer_.size();
-      const std::size_t wanted = std::min(kRowsAtOnce, capacity_ - filled);
-      if (buffer_.capacity() < filled + wanted) reserve(filled + wanted);
       // Does not read into the buffer, so that the buffer is unchanged if reading throws.
-      refills_.resize(wanted);
+      refills_.resize(buffer_.make_room(std::min(kRowsAtOnce, capacity_ - buffer_.size())));
       refills_.resize(read(refills_));
-      buffer_.insert(buffer_.end(), refills_.begin(), refills_.end());
+      buffer_.append(refills_);
     }
-  }
-
-  // Grows by an eighth, since doubling would waste memory for a large buffer.
-  void reserve(std::size_t at_least) {
-    buffer_.reserve(std::min(std::max(at_least, buffer_.size() + buffer_.size() / 8), capacity_));
   }
 
   ShuffleState state_;
   std::size_t capacity_;
-  std::vector<std::int64_t> buffer_;
+  RowBuffer buffer_;
   std::vector<std::int64_t> refills_;
 };
 
