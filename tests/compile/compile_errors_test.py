@@ -24,8 +24,9 @@ INCLUDES = """
 #include "cohort/strategy/one_device_strategy.h"
 using namespace cohort;
 void check(ClusterCoordinator& coordinator, OneDeviceStrategy& strategy, const Function& step,
-           const PerReplica<at::Tensor>& values, const PerReplica<Nest>& elements, Iterator& it) {
-  (void)coordinator, (void)strategy, (void)step, (void)values, (void)elements, (void)it;
+           const PerReplica<at::Tensor>& values, const PerReplica<Nest>& elements, Iterator& it,
+           const Dataset& data) {
+  (void)coordinator, (void)strategy, (void)step, (void)values, (void)elements, (void)it, (void)data;
 """
 
 Case = collections.namedtuple("Case", "name code sentence")
@@ -36,6 +37,9 @@ CASES = (
     return x * static_cast<float>(n);
   });
   coordinator.schedule(typed, 1.0F, std::size_t{2}, "text", Nest());
+  coordinator.run_epoch(step, data, 1.0F, at::Tensor());
+  coordinator.run_epoch(step, data, {.on_step = [](const EpochStep&) {}}, std::size_t{2}, "text");
+  coordinator.begin_epoch(step, data, Nest());
   strategy.run([](const at::Tensor& x, std::size_t n) { return x.dim() + std::int64_t(n); }, values, 2U);
   strategy.run([](auto x) { return x; }, values);
   strategy.run([](at::Tensor x, at::Tensor) { return x; }, elements);
@@ -55,7 +59,13 @@ CASES = (
 """, "put several tensors into Nest::list({a, b})"),
     Case("a pointer, which was taken for a bool", """
   coordinator.schedule(step, &strategy);
-""", "ClusterCoordinator::schedule() takes at::Tensor, numbers, bool, std::string, cohort::Nest"),
+""", "ClusterCoordinator::schedule(), run_epoch() and begin_epoch() take at::Tensor, numbers, bool"),
+    Case("an argument of an epoch that is no nest", """
+  coordinator.run_epoch(step, data, std::vector<at::Tensor>());
+""", "put several tensors into Nest::list({a, b})"),
+    Case("a pointer as an argument of an epoch", """
+  coordinator.run_epoch(step, data, {}, &strategy);
+""", "ClusterCoordinator::schedule(), run_epoch() and begin_epoch() take at::Tensor, numbers, bool"),
     Case("run() with too few arguments", """
   strategy.run([](const at::Tensor& x, const at::Tensor& y) { return x.add(y); }, values);
 """, "Strategy::run() needs one argument for each parameter of the function"),

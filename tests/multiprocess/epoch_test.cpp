@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <numeric>
 
@@ -143,13 +144,21 @@ TEST_F(EpochTest, StepsByHandEndWithoutAnError) {
   EXPECT_TRUE(coordinator.done());
 }
 
-TEST_F(EpochTest, OneThatIsGivenUpLeavesTheCoordinatorUsable) {
+class NarrowEpochTest : public EpochTest {
+ protected:
+  static constexpr std::size_t kInFlight = 2;
+  static constexpr std::int64_t kAhead = 3 * 2 * kInFlight;  // steps of all workers
+  NarrowEpochTest() : EpochTest({.in_flight_per_worker = kInFlight}) {}
+};
+
+// next() schedules ahead, and once more when a step has ended.
+TEST_F(NarrowEpochTest, OneThatIsGivenUpLeavesTheCoordinatorUsable) {
   {
     Epoch epoch = coordinator.begin_epoch(count, parts({0, 1000, 2000, 3000}));
     epoch.next();
   }
   coordinator.join();
-  EXPECT_LT(count_of_steps(), 3000);
+  EXPECT_LE(count_of_steps(), 2 * kAhead);
   const std::int64_t before = total();
   coordinator.run_epoch(count, parts({0, 10, 20, 31}));
   EXPECT_EQ(total() - before, sum_below(31));
@@ -235,11 +244,20 @@ TEST_F(EpochTest, AnotherIteratorLosesNothingAtTheEnd) {
   }
 }
 
-TEST_F(EpochTest, OtherClosuresRunBesideOne) {
+// They ran where a worker's part had ended. A worker that has run 34 steps has had others between.
+TEST_F(NarrowEpochTest, OtherClosuresRunBesideOne) {
   Variable others = strategy.variable("others", at::zeros({}));
   const Function add([&] { others.assign_add(at::ones({})); });
-  coordinator.run_epoch(count, parts({0, 50, 100, 150}),
-                        {.on_step = [&](const EpochStep&) { coordinator.schedule(add); }});
+  std::vector<RemoteValue> results;
+  std::ptrdiff_t ended_beside = 0;
+  const auto on_step = [&](const EpochStep&) {
+    if (results.size() == 100)
+      ended_beside = std::count_if(results.begin(), results.end(),
+                                   [](const RemoteValue& result) { return result.is_ready(); });
+    results.push_back(coordinator.schedule(add));
+  };
+  coordinator.run_epoch(count, parts({0, 50, 100, 150}), {.on_step = on_step});
+  EXPECT_GT(ended_beside, 0);
   coordinator.join();
   EXPECT_EQ(others.read().item<float>(), 150);
   EXPECT_EQ(total(), sum_below(150));
@@ -265,6 +283,45 @@ TEST_F(EagerEpochTest, RunsTheElementsOfAllWorkersHere) {
   EXPECT_THAT(result.steps_per_worker, ElementsAre(3, 0, 9));
   EXPECT_EQ(result.examples, 22U);
   EXPECT_EQ(total(), sum_below(22));
+}
+
+// It got the same element for ever.
+TEST_F(EagerEpochTest, AStepThatDrawsNothingIsRefused) {
+  const Function blind([](Iterator&) { return at::ones({}); });
+  EXPECT_THAT(
+      [&] {
+        coordinator.run_epoch(blind, parts({0, 1, 2, 3}));
+      },
+      throws_error(ErrorCode::invalid_argument, "draws nothing"));
+}
+
+// It was taken for a mistake of the library.
+TEST_F(EagerEpochTest, AResultOfAnotherStructureIsRefused) {
+  const Function pieces([](Iterator& it) {
+    Nest::Items items;
+    for (const at::Tensor& piece : it.next<at::Tensor>().split(4)) items.push_back(piece.sum());
+    return Nest::list(std::move(items));
+  });
+  Epoch epoch = coordinator.begin_epoch(pieces, parts({0, 11, 11, 11}, 8));  // 8 and 3 elements
+  EXPECT_TRUE(epoch.next());
+  EXPECT_THAT([&] { epoch.next(); },
+              throws_error(ErrorCode::invalid_argument, "the result of step 1 of worker:0"));
+  EXPECT_THAT([&] { epoch.next(); },
+              throws_error(ErrorCode::failed_precondition, "has ended with an error"));
+  EXPECT_EQ(epoch.result().steps, 1U);
+}
+
+// The epoch went on to its end.
+TEST_F(EagerEpochTest, AnErrorOfAClosureBesideItEndsIt) {
+  const Function bad([] { return at::ones({2}).mm(at::ones({2})); });
+  const EpochOptions options{.on_step = [&](const EpochStep&) { coordinator.schedule(bad); }};
+  EXPECT_THAT(
+      [&] {
+        coordinator.run_epoch(count, parts({0, 5, 5, 22}), options);
+      },
+      throws_error(ErrorCode::invalid_argument, "self must be a matrix"));
+  EXPECT_EQ(count_of_steps(), 1);
+  EXPECT_TRUE(coordinator.done());
 }
 
 }  // namespace

@@ -46,7 +46,8 @@ struct ClosureQueue::State {
         table(options.capacity, workers),
         policy(failure_options(options), workers),
         loads(workers, options.in_flight_per_worker),
-        returning(workers) {}
+        returning(workers),
+        had_own(workers) {}
 
   std::uint32_t attempts_max;
   ClosureTable table;
@@ -56,6 +57,7 @@ struct ClosureQueue::State {
   // Closures with their program that wait for a slot on the worker that holds their element.
   std::vector<std::set<ClosureId>> returning;
   std::size_t returning_count = 0;
+  std::vector<char> had_own;  // whether the last closure that each worker got was its own
   // The parameter servers that a worker has missed, by worker: one line in the log for each.
   std::set<std::pair<WorkerId, std::string>> missed;
 
@@ -67,6 +69,7 @@ struct ClosureQueue::State {
   void retry(ClosureId closure, ClosureTable::Place place, const Error& why, Actions& actions);
   void park(ClosureId closure, WorkerId worker, Actions& actions);
   std::optional<Parked> unpark(ClosureId closure);
+  void forget_held(ClosureId closure);
   bool leave_on_worker(ClosureId closure);
   void lose(WorkerId worker, const Error& error, Actions& actions);
   void fail(const Ended& end, TimePoint now, Actions& actions);
@@ -93,6 +96,7 @@ void ClosureQueue::State::dispatch(Actions& actions) {
     if (!worker) return;
     const std::optional<ClosureId> closure = table.take(*worker, actions);
     loads.add(*worker);
+    had_own[*worker] = 0;
     actions.push_back({Action::Kind::dispatch, *closure, *worker, {}});
   }
 }
@@ -111,12 +115,15 @@ void ClosureQueue::State::dispatch_returning(Actions& actions) {
   }
 }
 
+// A worker's own and those of any worker take turns there: an epoch always has own ones queued.
 void ClosureQueue::State::dispatch_own(Actions& actions) {
   for (WorkerId worker = 0; worker < loads.size(); ++worker) {
-    while (loads.has_slot(worker)) {
-      const std::optional<ClosureId> closure = table.take_own(worker);
-      if (!closure) break;
+    while (table.has_own(worker) && loads.has_slot(worker)) {
+      const bool is_own = had_own[worker] == 0 || table.queued_for_any() == 0;
+      const std::optional<ClosureId> closure =
+          is_own ? table.take_own(worker) : table.take(worker, actions);
       loads.add(worker);
+      had_own[worker] = is_own ? 1 : 0;
       actions.push_back({Action::Kind::dispatch, *closure, worker, {}});
     }
   }
@@ -125,7 +132,7 @@ void ClosureQueue::State::dispatch_own(Actions& actions) {
 void ClosureQueue::State::retry(ClosureId closure, ClosureTable::Place place, const Error& why,
                                 Actions& actions) {
   const std::uint32_t attempts = table.attempts(closure);
-  if (!table.has_error() && attempts >= attempts_max) {
+  if (!table.has_error() && !table.is_withdrawn(closure) && attempts >= attempts_max) {
     table.failed(closure, started_too_often(closure, attempts, why), actions);
   } else {
     table.put_back(closure, place, actions);
@@ -133,7 +140,7 @@ void ClosureQueue::State::retry(ClosureId closure, ClosureTable::Place place, co
 }
 
 void ClosureQueue::State::park(ClosureId closure, WorkerId worker, Actions& actions) {
-  if (table.is_cancelling()) {
+  if (table.is_cancelling() || table.is_withdrawn(closure)) {
     table.put_back(closure, ClosureTable::Place::front, actions);
     return;
   }
@@ -150,6 +157,12 @@ std::optional<ClosureQueue::State::Parked> ClosureQueue::State::unpark(ClosureId
   const Parked left = *found;
   parked.erase(found);
   return left;
+}
+
+// Neither its program nor its slot is waited for any more.
+void ClosureQueue::State::forget_held(ClosureId closure) {
+  if (unpark(closure)) return;
+  for (std::set<ClosureId>& waiting : returning) returning_count -= waiting.erase(closure);
 }
 
 // A parked closure keeps its place among the parked when its worker is lost.
@@ -239,7 +252,7 @@ Verdict ClosureQueue::put_on(WorkerId worker, ClosureId closure, TimePoint, Acti
 }
 
 void ClosureQueue::withdraw(ClosureId closure, TimePoint, Actions& actions) {
-  state_->table.withdraw(closure, actions);
+  if (state_->table.withdraw(closure, actions)) state_->forget_held(closure);
   state_->dispatch(actions);
 }
 

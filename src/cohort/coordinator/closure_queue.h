@@ -100,10 +100,11 @@ class COHORT_API ClosureQueue {
   Verdict join(TimePoint now, Actions& actions);
   Verdict done(TimePoint now, Actions& actions);
   // A closure of one worker alone, which is retried there, too, and waits for it while it is lost;
-  // in id order and before all others. Its ids and put()'s grow together. Whatever the capacity;
-  // not while has_error().
+  // in id order, and in turn with those that any worker may run. Ids grow over put() and put_on()
+  // together. The capacity does not count. Call it only while !has_error().
   Verdict put_on(WorkerId worker, ClosureId closure, TimePoint now, Actions& actions);
-  // Such a closure is cancelled, unless it runs: then when it would be retried.
+  // Such a closure ends as cancelled, at once or, where it runs, when its worker has cancelled it
+  // or it would be retried. Nobody is asked to trace for it any more.
   void withdraw(ClosureId closure, TimePoint now, Actions& actions);
   // An error that the next call of put, join or done raises.
   bool has_error() const;

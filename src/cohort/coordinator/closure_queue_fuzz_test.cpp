@@ -107,7 +107,7 @@ class FuzzRun {
     if (pick(1000) == 0) return stop();
     const std::size_t dice = pick(100);
     if (dice < 5) return put_on(static_cast<WorkerId>(pick(workers_)));
-    if (dice < 6) return withdraw(pick(next_ + 2));
+    if (dice < 7) return withdraw(one_to_withdraw());
     if (dice < 30) return put();
     if (dice < 34) return join();
     if (dice < 38) return done();
@@ -190,6 +190,12 @@ class FuzzRun {
     EXPECT_EQ(verdict, model_.put_on(worker, next_));
     if (verdict != "raise stopped") observer_.accepted(next_++);
     check("put_on");
+  }
+
+  // One that waits for a program or for a slot is rare.
+  ClosureId one_to_withdraw() {
+    const std::vector<ClosureId> held = model_.at(pick(2) == 0 ? Where::parked : Where::traced);
+    return held.empty() || pick(2) == 0 ? pick(next_ + 2) : one_of(held);
   }
 
   void withdraw(ClosureId closure) {

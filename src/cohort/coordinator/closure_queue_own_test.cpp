@@ -24,6 +24,17 @@ TEST(ClosureQueueOwn, GoBeforeThoseThatAnyWorkerMayRun) {
   EXPECT_EQ(queue.ok(3, 0), Lines({"complete 3", "dispatch 2 to 0"}));
 }
 
+// Others ran only when the worker had no own ones queued: at the end of an epoch.
+TEST(ClosureQueueOwn, TakeTurnsWithThoseThatAnyWorkerMayRun) {
+  QueueScript queue(1, {.in_flight_per_worker = 1});
+  for (ClosureId closure = 1; closure < 4; ++closure) queue.put_on(0, closure);
+  queue.put_all({4, 5});
+  EXPECT_EQ(queue.ok(1, 0), Lines({"complete 1", "dispatch 4 to 0"}));
+  EXPECT_EQ(queue.ok(4, 0), Lines({"complete 4", "dispatch 2 to 0"}));
+  EXPECT_EQ(queue.ok(2, 0), Lines({"complete 2", "dispatch 5 to 0"}));
+  EXPECT_EQ(queue.ok(5, 0), Lines({"complete 5", "dispatch 3 to 0"}));
+}
+
 TEST(ClosureQueueOwn, WaitForTheirLostWorker) {
   QueueScript queue(2, {.in_flight_per_worker = 2});
   queue.put_on(1, 1);
@@ -75,10 +86,49 @@ TEST(ClosureQueueOwn, EndWhenTheyAreWithdrawn) {
   queue.put_on(0, 1);
   queue.put_on(0, 2);
   EXPECT_EQ(queue.withdraw(2), Lines({"fail 2 cancelled"}));
-  EXPECT_EQ(queue.withdraw(1), Lines()) << "it runs";
+  EXPECT_EQ(queue.withdraw(1), Lines({"cancel 1 on 0"})) << "it was sent";
+  EXPECT_EQ(queue.withdraw(1), Lines()) << "said once";
   EXPECT_EQ(queue.lost(0), Lines({"fail 1 cancelled", "recover 0"}));
   queue.join();
   EXPECT_EQ(queue.verdict(), "proceed") << "nothing waits for the lost worker";
+}
+
+TEST(ClosureQueueOwn, EndWhenTheirWorkerHasCancelledThem) {
+  QueueScript queue(1, {.in_flight_per_worker = 2, .attempts_max = 1});
+  queue.put_on(0, 1);
+  queue.put_on(0, 2);
+  queue.withdraw(1);
+  queue.withdraw(2);
+  EXPECT_EQ(queue.cancelled(1, 0), Lines({"fail 1 cancelled"})) << "no error for join()";
+  EXPECT_EQ(queue.ok(2, 0), Lines({"complete 2"})) << "it had started";
+  queue.join();
+  EXPECT_EQ(queue.verdict(), "proceed");
+}
+
+// join() traced the step of an epoch that was gone, and ran it.
+TEST(ClosureQueueOwn, AreTracedNoMoreWhenTheyAreWithdrawn) {
+  QueueScript queue(1, {.in_flight_per_worker = 2});
+  queue.put_on(0, 1);
+  queue.put_on(0, 2);
+  queue.needs_program(1, 0);
+  EXPECT_EQ(queue.withdraw(1), Lines({"fail 1 cancelled"}));
+  EXPECT_FALSE(queue.queue().has_waiting_for_program());
+  EXPECT_EQ(queue.traced(1), Lines());
+  queue.withdraw(2);
+  EXPECT_EQ(queue.needs_program(2, 0), Lines({"fail 2 cancelled"})) << "its element came later";
+  queue.join();
+  EXPECT_EQ(queue.verdict(), "proceed");
+}
+
+TEST(ClosureQueueOwn, WaitForNoSlotWhenTheyAreWithdrawn) {
+  QueueScript queue(1, {.in_flight_per_worker = 1});
+  queue.put_on(0, 1);
+  queue.put_on(0, 2);
+  queue.needs_program(1, 0);  // 2 runs in its place
+  queue.traced(1);
+  EXPECT_EQ(queue.withdraw(1), Lines({"fail 1 cancelled"}));
+  EXPECT_EQ(queue.ok(2, 0), Lines({"complete 2"}));
+  EXPECT_EQ(queue.queue().in_flight(), 0);
 }
 
 }  // namespace

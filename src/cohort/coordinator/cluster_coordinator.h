@@ -109,19 +109,11 @@ class COHORT_API ClusterCoordinator {
   // run_epoch().
   // Closures have no order among workers. A worker runs its own as they were scheduled, but one
   // whose element needs another trace runs after those that are with the worker already: join() or
-  // fetch() in between where the order matters.
+  // fetch() in between where the order matters. Beside an epoch, a worker takes one of the epoch's
+  // steps and another closure in turn.
   template <class... A>
   RemoteValue schedule(const Function& fn, A&&... arguments) {
-    static_assert((function::kIsArgument<A> && ...),
-                  "ClusterCoordinator::schedule() takes at::Tensor, numbers, bool, std::string, "
-                  "cohort::Nest and PerWorkerIterator as arguments of the function; put several "
-                  "tensors into Nest::list({a, b})");
-    std::vector<Nest> nests;
-    if constexpr ((function::kIsArgument<A> && ...)) {
-      nests.reserve(sizeof...(arguments));
-      (nests.emplace_back(std::forward<A>(arguments)), ...);
-    }
-    return schedule_nests(fn, std::move(nests));
+    return schedule_nests(fn, nests_of(std::forward<A>(arguments)...));
   }
   RemoteValue schedule_nests(const Function& fn, std::vector<Nest> arguments);
 
@@ -192,9 +184,15 @@ class COHORT_API ClusterCoordinator {
  private:
   template <class... A>
   static std::vector<Nest> nests_of(A&&... arguments) {
+    static_assert((function::kIsArgument<A> && ...),
+                  "ClusterCoordinator::schedule(), run_epoch() and begin_epoch() take at::Tensor, "
+                  "numbers, bool, std::string, cohort::Nest and PerWorkerIterator as arguments of "
+                  "the function; put several tensors into Nest::list({a, b})");
     std::vector<Nest> nests;
-    nests.reserve(sizeof...(arguments));
-    (nests.emplace_back(std::forward<A>(arguments)), ...);
+    if constexpr ((function::kIsArgument<A> && ...)) {
+      nests.reserve(sizeof...(arguments));
+      (nests.emplace_back(std::forward<A>(arguments)), ...);
+    }
     return nests;
   }
   const PerWorkerDataset& per_worker(const PerWorkerDataset& dataset) { return dataset; }

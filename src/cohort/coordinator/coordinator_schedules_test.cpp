@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <stdexcept>
 #include <thread>
 
+#include "cohort/data/iterator.h"
 #include "cohort/optimizer/sgd.h"
 #include "cohort/testing/coordinator_fixture.h"
 
@@ -64,6 +66,25 @@ TEST_F(CoordinatorSchedules, AClosureThatRunsAgainKeepsItsRate) {
   EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
   EXPECT_EQ(rates(), (std::vector<double>{1, 0.5, 1, 0.5}));
   EXPECT_EQ(sgd.iterations(), 2);
+}
+
+// The steps before it were never sent, and counted as running for ever.
+TEST_F(CoordinatorSchedules, AnErrorOfOneInAnEpochLeavesTheStepsBeforeIt) {
+  worker.on_peek = [](const rpc::PeekRequest&) {
+    return rpc::PeekReply{.fields = 1, .tensors = {at::ones({})}};
+  };
+  Sgd picky({w}, {.learning_rate = [](std::int64_t i) -> double {
+              if (i >= 3) throw std::runtime_error("no rate");
+              return 0.1;
+            }});
+  const Function draw([&](Iterator& it) { picky.minimize(w.tensor() * it.next<at::Tensor>()); });
+  ClusterCoordinator coordinator(
+      strategy(), {.in_flight_per_worker = 4, .data_timeout = std::chrono::seconds(20)});
+  const auto data = coordinator.create_per_worker_dataset(
+      Dataset::range(10).map([](at::Tensor x) { return x.to(at::kFloat); }));
+  EXPECT_THROW(coordinator.run_epoch(draw, data), std::exception);
+  EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
+  EXPECT_EQ(rates(), (std::vector<double>{0.1, 0.1, 0.1}));
 }
 
 TEST_F(CoordinatorSchedules, TwoThreadsGetNoRateTwice) {

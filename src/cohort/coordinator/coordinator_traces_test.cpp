@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 #include <optional>
 #include <thread>
@@ -198,6 +199,34 @@ TEST_F(LateTraces, AreNoTimeInWhichNothingEnds) {
   std::thread answer = end_later(1);
   EXPECT_NO_THROW(EXPECT_TRUE(coordinator.join(std::chrono::seconds(60))));
   answer.join();
+}
+
+// The next join() called the step of an epoch that was gone, and waited for the closures that its
+// worker had.
+TEST_F(LateTraces, AreNotMadeForAnEpochThatWasGivenUp) {
+  ClusterCoordinator coordinator(strategy(), {.in_flight_per_worker = 4});
+  std::atomic<int> calls = 0;
+  const auto run = [&] {
+    const Function step([&](Iterator& it) { ++calls, it.next<at::Tensor>(); });
+    Epoch epoch = coordinator.begin_epoch(
+        step, coordinator.create_per_worker_dataset(Dataset::range(70).batch(4)));
+    std::thread answer([&] {
+      EXPECT_TRUE(worker.await_closures(4));
+      worker.end({{.closure_id = 1}, {.closure_id = 2}});
+    });
+    EXPECT_TRUE(epoch.next());
+    answer.join();
+    worker.end({{.closure_id = 3,
+                 .status = End::Status::needs_program,
+                 .tensors = {at::ones({3})},
+                 .pulled_bytes = 7}});
+    EXPECT_TRUE(await([&] { return coordinator.statistics().pulled_bytes == 7; }));
+  };
+  run();
+  const int calls_of_the_epoch = calls;
+  EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)))
+      << "what its worker had was not cancelled";
+  EXPECT_EQ(calls, calls_of_the_epoch);
 }
 
 // It had the value of a constant that was written after schedule().

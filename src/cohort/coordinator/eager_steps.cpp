@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "cohort/coordinator/internal/epoch_run.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
@@ -136,6 +137,8 @@ class EagerSteps::Elements final : public ElementSource {
     if (!ahead_ && next(fields)) ahead_ = std::move(fields);
     return ahead_ ? &*ahead_ : nullptr;
   }
+  // Nobody has taken what look_ahead() gave.
+  bool is_ahead() const { return ahead_.has_value(); }
 
  private:
   bool draw(Fields& fields) {
@@ -199,11 +202,14 @@ std::optional<EagerSteps::Run> EagerSteps::run_next(const Function& fn,
                                                     const std::vector<Nest>& arguments,
                                                     ClosureId closure, std::uint32_t worker) {
   const auto& handle = dynamic_cast<const IteratorHandle&>(*arguments.front().handle());
-  const Fields* element = iterator_of(handle, worker).elements->look_ahead();
+  Elements& elements = *iterator_of(handle, worker).elements;
+  const Fields* element = elements.look_ahead();
   if (element == nullptr) return std::nullopt;
   const bool has_rows = !element->empty() && element->front().dim() > 0;
   const auto rows = has_rows ? static_cast<std::uint64_t>(element->front().size(0)) : 1;
-  return Run{run_as(fn, arguments, closure, worker), rows};
+  Run run{run_as(fn, arguments, closure, worker), rows};
+  check_draws(!elements.is_ahead(), fn.name());
+  return run;
 }
 
 Nest EagerSteps::call(const Function& fn, const std::vector<Nest>& arguments,

@@ -4,9 +4,11 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/scalar_tensor.h>
 
+#include <string>
 #include <utility>
 
 #include "cohort/coordinator/internal/runtime.h"
+#include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
 
 namespace cohort {
@@ -39,7 +41,15 @@ class Epoch::Metrics {
  public:
   explicit Metrics(std::size_t workers) { result_.steps_per_worker.resize(workers); }
 
+  // Throws invalid_argument for a result of another structure than the first one: where steps run
+  // as they are written, or were traced again.
   void add(const EpochStep& step) {
+    if (result_.steps > 0)
+      Nest::check_same_structure(structure_, step.result,
+                                 "[coordinator.run_epoch] the result of step " +
+                                     std::to_string(step.step) +
+                                     " of worker:" + std::to_string(step.worker) +
+                                     ", which must have the structure of the first one's,");
     ++result_.steps;
     ++result_.steps_per_worker[step.worker];
     result_.examples += step.examples;
@@ -49,7 +59,6 @@ class Epoch::Metrics {
       structure_ = step.result;
       sums_.resize(leaves.size());
     }
-    COHORT_ASSERT(leaves.size() == sums_.size());
     for (std::size_t i = 0; i < leaves.size(); ++i)
       sums_[i].add(summand_of(leaves[i]), static_cast<double>(step.examples));
   }
@@ -107,7 +116,13 @@ Epoch::~Epoch() {
 
 std::optional<EpochStep> Epoch::next() {
   std::optional<EpochStep> step = runtime_->next_step(run_);
-  if (step) metrics_->add(*step);
+  if (!step) return step;
+  try {
+    metrics_->add(*step);
+  } catch (...) {
+    runtime_->give_up(*run_, current_error());
+    throw;
+  }
   return step;
 }
 

@@ -56,8 +56,11 @@ struct EpochResult {
   Duration duration = Duration::zero();  // from the begin to the last step that was taken
 };
 
-// Used from one thread at a time; schedule() and others may be called beside it. The strategy must
-// outlive it. When it goes before its end, its steps that have not started are dropped.
+// Used from one thread at a time. schedule(), fetch() and other epochs may be used beside it, also
+// from other threads while next() waits: a worker takes its steps and other closures in turn. The
+// strategy must outlive it. When it goes before its end, nothing is traced for it any more, and its
+// steps are cancelled, also those that wait on their workers; one that runs there by then ends, and
+// join() waits for it and throws its error.
 class COHORT_API Epoch {
  public:
   Epoch(std::shared_ptr<coordinator::Runtime> runtime, std::shared_ptr<coordinator::EpochRun> run);
@@ -71,17 +74,20 @@ class COHORT_API Epoch {
   // An element whose step has ended never comes again. One whose worker is lost comes again on that
   // worker when it returns, to the same step with the same closure id, so that its updates count
   // once. A step gets the learning rate when it is scheduled, ahead, and counts in
-  // Optimizer::iterations(). A step that finds the end of the data gives its number back: until
-  // then, steps of other workers have numbers that are higher by it. It is one step a worker where
-  // Dataset::cardinality() is known, else up to those that are scheduled ahead.
+  // Optimizer::iterations(). A step that finds the end of the data was counted when it was
+  // scheduled, and gives its number back. Steps that other workers scheduled in between keep
+  // numbers that are too high: by one a worker where Dataset::cardinality() is known, else by up to
+  // the steps scheduled ahead.
   //
   // Throws the first application error, as join() does: an element that cannot be read, a step that
   // fails, also of closures that were scheduled beside it. All that waited is cancelled then, the
   // epoch has ended, and the coordinator is usable. out_of_range for a dataset without any element.
   // failed_precondition where a worker was lost and its elements may come in another order
-  // (deterministic = false). data_loss where they were others. deadline_exceeded when no step has
-  // ended for the data timeout, naming the workers whose steps are missing; next() may be called
-  // again.
+  // (deterministic = false). data_loss where they were others. invalid_argument where a step's
+  // result has another structure than the first one's. cancelled when the coordinator ends
+  // meanwhile. What the function of a learning rate throws; the steps before it run.
+  // deadline_exceeded when no step has ended for the data timeout, naming the workers whose steps
+  // are missing; next() may be called again.
   std::optional<EpochStep> next();
   // Of the steps that next() has given.
   EpochResult result() const;

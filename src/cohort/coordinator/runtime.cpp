@@ -157,33 +157,46 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   const Wait how{.call = "schedule", .last = Flush::batched};
   const Turn turn(*this, Deadline());
   ClosureId id = 0;
+  bool is_accepted = false;
   const auto put = [&](Actions& actions) COHORT_NO_THREAD_SAFETY_ANALYSIS {
     const TimePoint now = Clock::system().now();
     if (id == 0) {
       if (queue_.in_flight() + queue_.queued() == 0) last_progress_ = now;
       id = numbers_.next_closure++;
       admit(id, std::move(pending));
+    } else if (!is_accepted && id + 1 != numbers_.next_closure) {
+      id = renumber(id);
     }
-    return queue_.put(id, now, actions);
+    const Verdict verdict = queue_.put(id, now, actions);
+    is_accepted = is_accepted || queue_.has_accepted(id);
+    return verdict;
   };
   Verdict verdict;
   try {
     verdict = settle(how, std::ref(put));
   } catch (...) {
-    forget_refused(id);
+    if (!is_accepted) forget_refused(id);
     throw;
   }
   if (verdict.kind == Verdict::Kind::raise) {
-    forget_refused(id);
+    if (!is_accepted) forget_refused(id);
     throw *verdict.error;
   }
   return RemoteValue(result);
 }
 
+// A step of an epoch came while the closure waited for room, and ids grow.
+ClosureId Runtime::renumber(ClosureId waiting) {
+  auto node = pending_.extract(waiting);
+  if (node.empty()) return waiting;  // stop() has taken it
+  node.key() = numbers_.next_closure++;
+  return pending_.insert(std::move(node)).position->first;
+}
+
 // The queue, which was full for too long or has stopped, never took it.
 void Runtime::forget_refused(ClosureId closure) {
   const Lock lock(mutex_);
-  if (!queue_.has_accepted(closure)) pending_.erase(closure);
+  pending_.erase(closure);
 }
 
 // Another coordinator's would not come back with a worker that was lost.
@@ -233,6 +246,7 @@ bool Runtime::done() {
 Verdict Runtime::settle(const Wait& how, const std::function<Verdict(Actions&)>& ask) {
   while (true) {
     Verdict verdict;
+    std::exception_ptr failure;  // of what `ask` calls that is the user's, as a learning rate
     bool must_trace = false;
     bool is_final = false;
     if (has_program_requests_) answer_program_requests();
@@ -240,11 +254,15 @@ Verdict Runtime::settle(const Wait& how, const std::function<Verdict(Actions&)>&
       const Lock lock(mutex_);
       if (is_replaced_) throw Error(*replaced_);
       Actions actions = take_actions();
-      verdict = ask(actions);
-      carry_out(actions);
+      try {
+        verdict = ask(actions);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      carry_out(actions);  // also what the queue has started before the failure
       give_back(std::move(actions));
-      is_final = verdict.kind == Verdict::Kind::proceed || verdict.kind == Verdict::Kind::no ||
-                 verdict.kind == Verdict::Kind::raise;
+      is_final = failure != nullptr || verdict.kind == Verdict::Kind::proceed ||
+                 verdict.kind == Verdict::Kind::no || verdict.kind == Verdict::Kind::raise;
       must_trace = !is_final && queue_.has_waiting_for_program();
       const bool can_wait = !is_final && !must_trace && to_flush_.empty();
       if (can_wait && how.deadline.has_expired()) return verdict;
@@ -262,7 +280,8 @@ Verdict Runtime::settle(const Wait& how, const std::function<Verdict(Actions&)>&
         }
       }
     }
-    flush(is_final ? how.last : Flush::all);
+    flush(is_final && failure == nullptr ? how.last : Flush::all);
+    if (failure != nullptr) std::rethrow_exception(failure);
     if (is_final) return verdict;
     if (must_trace) trace_waiting();
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workers' datasets and iterators, and programs of datasets' functions for elements of other
 // shapes: workers ask for them, and callers' threads trace.
+#include <algorithm>
 #include <utility>
 
 #include "cohort/coordinator/internal/coordinator_options.h"
@@ -23,12 +24,30 @@ PerWorkerDataset Runtime::ship(const std::vector<Dataset>& datasets) {
   return {std::move(shipped), shared_from_this()};
 }
 
+std::shared_ptr<WorkerDatasets> Runtime::known_distributed(const Dataset& dataset) {
+  const auto found = std::find_if(distributed_.begin(), distributed_.end(), [&](const auto& known) {
+    return known.first.node() == dataset.node();
+  });
+  if (found == distributed_.end()) return nullptr;
+  std::rotate(found, found + 1, distributed_.end());
+  return distributed_.back().second;
+}
+
+// Outlives what is kept of the dataset: else its order would begin anew with the first one.
+std::shared_ptr<EpochCounter> Runtime::epoch_counter(const Dataset& dataset) {
+  const Lock lock(mutex_);
+  std::erase_if(epoch_counters_, [](const auto& known) { return known.first.expired(); });
+  for (const auto& [node, counter] : epoch_counters_) {
+    // Not lock(): the last copy of what is the user's must not go here.
+    if (!node.owner_before(dataset.node()) && !dataset.node().owner_before(node)) return counter;
+  }
+  return epoch_counters_.emplace_back(dataset.node(), std::make_shared<EpochCounter>(0)).second;
+}
+
 std::shared_ptr<WorkerDatasets> Runtime::distributed(const Dataset& dataset) {
   {
     const Lock lock(mutex_);
-    for (const auto& [known, datasets] : distributed_) {
-      if (known.node() == dataset.node()) return datasets;
-    }
+    if (auto known = known_distributed(dataset)) return known;
   }
   const std::string why = data::why_order_may_change(dataset);
   COHORT_CHECK(
@@ -44,9 +63,11 @@ std::shared_ptr<WorkerDatasets> Runtime::distributed(const Dataset& dataset) {
   std::vector<Dataset> shares;
   for (options.index = 0; options.index < workers; ++options.index)
     shares.push_back(auto_shard(dataset, options));
-  auto datasets = std::make_shared<WorkerDatasets>(shares, options_.dataset_shapes_max);
+  auto datasets =
+      std::make_shared<WorkerDatasets>(shares, options_.dataset_shapes_max, epoch_counter(dataset));
   std::optional<std::pair<Dataset, std::shared_ptr<WorkerDatasets>>> oldest;  // goes unlocked
   const Lock lock(mutex_);
+  if (auto known = known_distributed(dataset)) return known;  // another thread's, made meanwhile
   if (distributed_.size() == kDatasetsKept) {
     oldest = std::move(distributed_.front());
     distributed_.erase(distributed_.begin());

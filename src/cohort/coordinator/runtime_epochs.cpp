@@ -29,14 +29,6 @@ std::vector<Nest> private_arguments(const std::vector<Nest>& arguments) {
   return own;
 }
 
-void check_draws(const StepFunction& step) {
-  COHORT_CHECK(step.draws_from(kEpochResource), ErrorCode::invalid_argument,
-               "[coordinator.run_epoch] expected a step that draws from its iterator, got '",
-               step.name(),
-               "', which draws nothing and would run for ever; call next() of its "
-               "iterator in it");
-}
-
 void check_finite_data(const WorkerDatasets& datasets) {
   const std::vector<std::int64_t>& cardinalities = datasets.cardinalities();
   for (std::size_t i = 0; i < cardinalities.size(); ++i) {
@@ -55,6 +47,13 @@ Error epoch_is_over() {
 }
 
 }  // namespace
+
+void check_draws(bool does_draw, const std::string& step) {
+  COHORT_CHECK(does_draw, ErrorCode::invalid_argument,
+               "[coordinator.run_epoch] expected a step that draws from its iterator, got '", step,
+               "', which draws nothing and would run for ever; call next() of its "
+               "iterator in it");
+}
 
 std::shared_ptr<EpochRun> Runtime::begin_epoch(const Function& fn,
                                                const std::shared_ptr<WorkerDatasets>& datasets,
@@ -112,16 +111,19 @@ std::optional<EpochStep> Runtime::take_finished(EpochRun& epoch, bool& wants_ste
 std::optional<EpochStep> Runtime::next_step(const std::shared_ptr<EpochRun>& epoch) {
   check_outside_step("run_epoch");
   check_running("run_epoch");
-  if (options_.run_eagerly) return next_eager_step(*epoch);
+  if (options_.run_eagerly) {
+    raise_eager_error(*epoch);
+    return next_eager_step(*epoch);
+  }
   if (has_program_requests_) answer_program_requests();  // also where a step has ended meanwhile
   bool wants_steps = false;
   if (std::optional<EpochStep> step = take_finished(*epoch, wants_steps)) return step;
   std::shared_ptr<StepFunction> step;
   if (wants_steps) {
     step = step_for(epoch->function, epoch->arguments);
-    check_draws(*step);
+    check_draws(step->draws_from(kEpochResource), step->name());
   }
-  const Turn turn(*this, Deadline());
+  // Without a turn, so that others may schedule meanwhile: a step is put at once or not at all.
   const FetcherCount counted(*this);
   const Verdict verdict = settle({.call = "run_epoch", .epoch = epoch.get()},
                                  [&](Actions& actions) COHORT_NO_THREAD_SAFETY_ANALYSIS {
@@ -139,6 +141,7 @@ std::optional<EpochStep> Runtime::next_step(const std::shared_ptr<EpochRun>& epo
 // Proceeds when there is a step to hand out, or nothing comes any more.
 Verdict Runtime::ask_for_step(const std::shared_ptr<EpochRun>& epoch,
                               const std::shared_ptr<StepFunction>& step, Actions& actions) {
+  check_running("run_epoch");  // stop() has taken the steps, whose ends nobody tells the epoch
   const TimePoint now = Clock::system().now();
   const Verdict go_on{Verdict::Kind::wait, {}};
   if (epoch->is_over) return {};
@@ -219,11 +222,14 @@ void Runtime::withdraw_steps(EpochRun& epoch, Actions& actions) {
   }
 }
 
-void Runtime::give_up(EpochRun& epoch) noexcept {
+void Runtime::give_up(EpochRun& epoch, const std::optional<Error>& why) noexcept {
   try {
+    std::deque<EpochStep> unwanted;  // they go unlocked
     {
       const Lock lock(mutex_);
       epoch.is_over = true;
+      if (!epoch.error) epoch.error = why;
+      unwanted.swap(epoch.finished);
       Actions actions;
       withdraw_steps(epoch, actions);
       carry_out(actions);
@@ -292,6 +298,20 @@ std::string Runtime::debtors_of(const EpochRun& epoch) const {
     names += "; start it again: no other worker has its part of the data)";
   }
   return names.empty() ? debtors() : names;
+}
+
+// Of a closure that ran beside the epoch, which ends it as it does on workers.
+void Runtime::raise_eager_error(EpochRun& epoch) {
+  std::optional<Error> error;
+  {
+    const Lock lock(mutex_);
+    if (epoch.is_over) return;
+    error = std::exchange(eager_error_, std::nullopt);
+    if (!error) return;
+    epoch.is_over = true;
+    epoch.error = error;
+  }
+  throw Error(*error);
 }
 
 // All workers' elements, one worker after the other.

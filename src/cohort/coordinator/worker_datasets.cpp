@@ -2,6 +2,7 @@
 #include "cohort/coordinator/internal/worker_datasets.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "cohort/core/log.h"
 #include "cohort/data/element_order.h"
@@ -30,9 +31,11 @@ std::int64_t known_cardinality(const Dataset& dataset) {
 
 }  // namespace
 
-WorkerDatasets::WorkerDatasets(const std::vector<Dataset>& datasets, std::size_t shapes_max)
+WorkerDatasets::WorkerDatasets(const std::vector<Dataset>& datasets, std::size_t shapes_max,
+                               std::shared_ptr<EpochCounter> epochs)
     : datasets_(data::ship_to_workers(datasets)),
       spec_(std::make_shared<const ElementSpec>(datasets.front().element_spec())),
+      epochs_(std::move(epochs)),
       shapes_max_(shapes_max) {
   for (const Dataset& dataset : datasets) {
     cardinalities_.push_back(known_cardinality(dataset));

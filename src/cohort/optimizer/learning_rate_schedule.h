@@ -32,15 +32,15 @@
 namespace cohort {
 
 // A constant or a function of the step, which is 0 for the first one. A value type; thread-safe if
-// the function is. The function is called from any thread that uses the optimizer, while others
-// wait: it must be quick and must not use the optimizer.
+// the function is. The function is called from any thread, also the coordinator's own, while others
+// wait: it must be quick and must use neither the optimizer nor the coordinator.
 class COHORT_API LearningRateSchedule {
  public:
   using Function = std::function<double(std::int64_t step)>;
   LearningRateSchedule(double constant) : constant_(constant) {}  // NOLINT: options take numbers
   // A schedule of your own:
   //   .learning_rate = [](std::int64_t step) { return 0.1 * std::pow(0.99, step); }
-  // schedule() and apply_gradients() throw its exceptions before they use the value.
+  // schedule(), an epoch and apply_gradients() throw its exceptions before they use the value.
   template <class F>
   requires(std::is_invocable_r_v<double, const F&, std::int64_t> &&
            !std::derived_from<F, LearningRateSchedule>)

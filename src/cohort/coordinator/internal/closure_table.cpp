@@ -49,16 +49,26 @@ Verdict ClosureTable::put_on(WorkerId worker, ClosureId closure) {
   return {};
 }
 
-void ClosureTable::withdraw(ClosureId closure, Actions& actions) {
-  if (closure < base_ || closure >= next_) return;
+bool ClosureTable::withdraw(ClosureId closure, Actions& actions) {
+  if (!is_known(closure)) return false;
   Entry& withdrawn = entry(closure);
-  if (!withdrawn.is_own || withdrawn.phase == Phase::retired) return;
-  withdrawn.is_withdrawn = true;
-  if (withdrawn.phase != Phase::queued) return;
-  own_[withdrawn.worker].erase(closure);
-  --own_count_;
+  const Phase phase = withdrawn.phase;
+  if (!withdrawn.is_own || phase == Phase::retired) return false;
+  const bool was_withdrawn = std::exchange(withdrawn.is_withdrawn, true);
+  if (phase == Phase::running) {
+    if (!was_withdrawn && !is_cancelling_)
+      actions.push_back({Action::Kind::cancel, closure, withdrawn.worker, {}});
+    return false;
+  }
+  if (phase == Phase::held) {
+    --held_;
+  } else {
+    own_[withdrawn.worker].erase(closure);
+    --own_count_;
+  }
   fail(closure, no_longer_wanted(), actions);
   settle(actions);
+  return phase == Phase::held;
 }
 
 void ClosureTable::enqueue_own(ClosureId closure) {

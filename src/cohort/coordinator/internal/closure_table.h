@@ -30,13 +30,14 @@ class ClosureTable {
   Verdict join(Actions& actions);
   Verdict done(Actions& actions);
 
-  // A closure that `worker` alone may run, in the order of ids and before all others; it comes back
-  // to the same one when it is retried. Counted and cancelled as others, whatever the capacity.
+  // A closure that `worker` alone may run, in the order of ids; it comes back to the same one when
+  // it is retried. Counted and cancelled as others, whatever the capacity.
   // Raises after stop(); not while an error is set.
   Verdict put_on(WorkerId worker, ClosureId closure);
-  // Such a closure is wanted no more: it ends as cancelled, at once where it is queued, or where it
-  // would be put back.
-  void withdraw(ClosureId closure, Actions& actions);
+  // Such a closure is wanted no more: it ends as cancelled, at once where it is queued or held; one
+  // that runs is to be cancelled on its worker, and ends so where it would be put back. Says
+  // whether it was held.
+  bool withdraw(ClosureId closure, Actions& actions);
   std::optional<ClosureId> take_own(WorkerId worker);
 
   // Resource closures belong to one worker. They ignore errors and capacity, are not counted and
@@ -64,8 +65,9 @@ class ClosureTable {
   // The closures that are running on `worker` or held for it, in id order.
   std::vector<ClosureId> on_worker(WorkerId worker) const;
   bool is_running(ClosureId closure, WorkerId worker) const;
-  // How often `closure`, which is in flight, was taken.
+  // Of a closure that is in flight: how often it was taken.
   std::uint32_t attempts(ClosureId closure) const { return entry(closure).attempts; }
+  bool is_withdrawn(ClosureId closure) const { return entry(closure).is_withdrawn; }
 
   bool has_error() const { return error_.has_value(); }
   // From the first call that has seen the error until one has raised it.
@@ -73,6 +75,7 @@ class ClosureTable {
   std::size_t queued() const { return queued_for_any() + own_count_; }
   std::size_t queued_for_any() const { return queue_.size() + retried_.size(); }
   bool has_own() const { return own_count_ > 0; }
+  bool has_own(WorkerId worker) const { return !own_[worker].empty(); }
   std::size_t in_flight() const { return running_ + held_; }
   std::size_t held() const { return held_; }
   ClosureId low_watermark() const { return base_; }

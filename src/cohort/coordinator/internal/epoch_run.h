@@ -34,6 +34,9 @@ struct EpochRun {
   std::uint32_t eager_worker = 0;  // whose elements come now, where steps run eagerly
 };
 
+// Throws invalid_argument for a step that does not draw from the epoch's iterator.
+void check_draws(bool does_draw, const std::string& step);
+
 // Which step of an epoch a closure is. A value type.
 struct EpochPlace {
   std::shared_ptr<EpochRun> run;  // empty: it is none

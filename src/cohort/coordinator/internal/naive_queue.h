@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/coordinator/failure_policy.h"
@@ -33,6 +34,7 @@ class NaiveQueue {
     bool is_ready = false;
     std::uint64_t changed = 0;  // when its load was last another one, or it got a free slot
     std::size_t limit = 0;
+    bool had_own = false;  // as its last closure
   };
 
   NaiveQueue(QueueOptions options, std::size_t workers) : options_(options), workers_(workers) {
@@ -67,9 +69,15 @@ class NaiveQueue {
   void withdraw(ClosureId id) {
     const auto found = closures_.find(id);
     if (found == closures_.end() || !found->second.own) return;
-    found->second.is_withdrawn = true;
-    if (found->second.where == Where::queued)
-      finish(id, "fail " + std::to_string(id) + " cancelled");
+    Closure& closure = found->second;
+    const std::string name = std::to_string(id);
+    const bool is_first = !std::exchange(closure.is_withdrawn, true);
+    if (closure.where == Where::running) {
+      if (is_first && !is_cancelling_)
+        say("cancel " + name + " on " + std::to_string(*closure.worker));
+    } else if (closure.where != Where::gone) {
+      finish(id, "fail " + name + " cancelled");
+    }
     dispatch();
   }
   bool has_error() const { return error_.has_value(); }
@@ -107,7 +115,7 @@ class NaiveQueue {
     if (kind == Ended::Kind::cancelled) retry(id, false);
     if (kind == Ended::Kind::failed) failed(id, worker, *error, now);
     if (kind == Ended::Kind::needs_program) {
-      if (is_cancelling_) {
+      if (is_cancelling_ || closures_[id].is_withdrawn) {
         retry(id, true);
       } else {
         closures_[id].where = Where::parked;
@@ -252,7 +260,8 @@ class NaiveQueue {
   }
 
   void retry(ClosureId id, bool to_front, const Error& why = Error(ErrorCode::cancelled, "")) {
-    if (!error_ && closures_[id].starts >= options_.attempts_max) {
+    const Closure& closure = closures_[id];
+    if (!error_ && !closure.is_withdrawn && closure.starts >= options_.attempts_max) {
       application(id, Error(why.code(), "started too often"));
     } else {
       put_back(id, to_front);
@@ -328,11 +337,15 @@ class NaiveQueue {
     for (const ClosureId id : at(Where::traced)) {
       if (has_slot(worker_of(id))) start(id, worker_of(id));
     }
-    for (const ClosureId id : at(Where::queued)) {
-      const std::optional<WorkerId> own = closures_[id].own;
-      if (!own || !workers_[*own].is_ready || !has_slot(*own)) continue;
-      ++closures_[id].starts;
-      start(id, *own);
+    for (WorkerId worker = 0; worker < workers_.size(); ++worker) {
+      while (workers_[worker].is_ready && has_slot(worker)) {
+        const std::vector<ClosureId> own = queued_for(worker);
+        if (own.empty()) break;
+        const std::vector<ClosureId> others = queued_for({});
+        const bool is_own = !workers_[worker].had_own || others.empty();
+        start_queued(is_own ? own.front() : first_of(others), worker);
+        workers_[worker].had_own = is_own;
+      }
     }
     while (true) {
       std::optional<WorkerId> best;
@@ -341,15 +354,27 @@ class NaiveQueue {
         if (!workers_[w].is_ready || !has_slot(w)) continue;
         if (!best || key(w) < key(*best)) best = w;
       }
-      std::vector<ClosureId> waiting = at(Where::queued);
-      std::erase_if(waiting, [&](ClosureId id) { return closures_[id].own.has_value(); });
+      const std::vector<ClosureId> waiting = queued_for({});
       if (!best || waiting.empty()) return;
-      const ClosureId first = *std::min_element(
-          waiting.begin(), waiting.end(),
-          [&](ClosureId a, ClosureId b) { return closures_[a].rank < closures_[b].rank; });
-      ++closures_[first].starts;
-      start(first, *best);
+      start_queued(first_of(waiting), *best);
+      workers_[*best].had_own = false;
     }
+  }
+
+  // A worker's own, or those of none.
+  std::vector<ClosureId> queued_for(std::optional<WorkerId> worker) const {
+    std::vector<ClosureId> queued = at(Where::queued);
+    std::erase_if(queued, [&](ClosureId id) { return closures_.at(id).own != worker; });
+    return queued;
+  }
+  ClosureId first_of(const std::vector<ClosureId>& queued) const {
+    return *std::min_element(queued.begin(), queued.end(), [&](ClosureId a, ClosureId b) {
+      return closures_.at(a).rank < closures_.at(b).rank;
+    });
+  }
+  void start_queued(ClosureId id, WorkerId worker) {
+    ++closures_[id].starts;
+    start(id, worker);
   }
 
   QueueOptions options_;

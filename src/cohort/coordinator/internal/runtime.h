@@ -63,7 +63,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   void wait_for(const RemoteState& state, Deadline deadline);
   // Each worker's dataset, or one for all; warns of data that every worker gets whole, once.
   PerWorkerDataset ship(const std::vector<Dataset>& datasets);
-  // Dealt out to the workers; the newest ones are kept, since the passes over them are counted.
+  // Dealt out to the workers; those that were used last are kept, as making one takes a while.
   std::shared_ptr<WorkerDatasets> distributed(const Dataset& dataset);
   // `epoch`: for that pass over the data alone.
   std::shared_ptr<IteratorHandle> create_iterator(std::shared_ptr<WorkerDatasets> datasets,
@@ -76,7 +76,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
                                         const std::shared_ptr<WorkerDatasets>& datasets,
                                         std::vector<Nest> arguments);
   std::optional<EpochStep> next_step(const std::shared_ptr<EpochRun>& epoch);
-  void give_up(EpochRun& epoch) noexcept;
+  // `why`: what next_step() throws then; nothing: nobody calls it again.
+  void give_up(EpochRun& epoch, const std::optional<Error>& why = std::nullopt) noexcept;
   CoordinatorStatistics statistics() const;
   // As the coordinator's own address answers it.
   rpc::Health health() const;
@@ -139,6 +140,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   void raise_eager_error();
   void check_iterators(const BoundArguments& bound) const;
   Verdict settle(const Wait& how, const std::function<Verdict(Actions&)>& ask);
+  ClosureId renumber(ClosureId waiting) COHORT_REQUIRES(mutex_);
   void forget_refused(ClosureId closure);
   Deadline progress_deadline() const COHORT_REQUIRES(mutex_);
   [[noreturn]] void throw_stalled(const Wait& how) const COHORT_REQUIRES(mutex_);
@@ -165,6 +167,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   void resolve_step(Pending& pending, const std::optional<Error>& error) COHORT_REQUIRES(mutex_);
   void check_order(EpochRun& epoch, std::uint32_t worker) const COHORT_REQUIRES(mutex_);
   void check_orders(std::uint32_t lost_worker) COHORT_REQUIRES(mutex_);
+  void raise_eager_error(EpochRun& epoch);
   std::optional<EpochStep> next_eager_step(EpochRun& epoch);
   std::string debtors_of(const EpochRun& epoch) const COHORT_REQUIRES(mutex_);
   bool is_over() const { return is_stopping_ || is_replaced_; }
@@ -206,6 +209,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
     std::uint32_t worker = 0;
     rpc::ProgramRequest request;
   };
+  std::shared_ptr<WorkerDatasets> known_distributed(const Dataset& dataset) COHORT_REQUIRES(mutex_);
+  std::shared_ptr<EpochCounter> epoch_counter(const Dataset& dataset);
   void warn_of_whole(const WorkerDatasets& datasets);
   void on_program_request(std::uint32_t worker, rpc::Frame frame);
   void answer_program_requests();
@@ -297,8 +302,12 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   std::unordered_map<std::uint64_t, std::weak_ptr<IteratorHandle>> iterators_
       COHORT_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<EpochRun>> epochs_ COHORT_GUARDED_BY(mutex_);
+  // What was used last is the last one.
   std::vector<std::pair<Dataset, std::shared_ptr<WorkerDatasets>>> distributed_
       COHORT_GUARDED_BY(mutex_);
+  // Of all datasets that were distributed and that the user still has.
+  std::vector<std::pair<std::weak_ptr<const data::Node>, std::shared_ptr<EpochCounter>>>
+      epoch_counters_ COHORT_GUARDED_BY(mutex_);
   bool has_warned_of_whole_ COHORT_GUARDED_BY(mutex_) = false;
   std::vector<ProgramQuestion> program_requests_ COHORT_GUARDED_BY(mutex_);
   std::atomic<bool> has_program_requests_{false};  // written under the mutex

@@ -21,12 +21,16 @@
 
 namespace cohort::coordinator {
 
+// Counts the passes over one dataset: each shuffles in another order.
+using EpochCounter = std::atomic<std::uint64_t>;
+
 // Thread-safe. Holds the datasets, and with them the functions that are traced.
 class WorkerDatasets {
  public:
   // `datasets`: each worker's, or one for all. Ships them. `shapes_max`:
-  // CoordinatorOptions::dataset_shapes_max.
-  WorkerDatasets(const std::vector<Dataset>& datasets, std::size_t shapes_max);
+  // CoordinatorOptions::dataset_shapes_max. `epochs`: shared by all that are one dataset's.
+  WorkerDatasets(const std::vector<Dataset>& datasets, std::size_t shapes_max,
+                 std::shared_ptr<EpochCounter> epochs = std::make_shared<EpochCounter>(0));
 
   const ElementSpec& spec() const { return *spec_; }
   const std::shared_ptr<const ElementSpec>& shared_spec() const { return spec_; }
@@ -39,8 +43,8 @@ class WorkerDatasets {
   const std::string& changing_order() const { return changing_order_; }
   // Whether every worker has the same one.
   bool are_all_alike() const;
-  // The number of the pass that begins: each shuffles in another order.
-  std::uint64_t begin_epoch() { return epochs_++; }
+  // The number of the pass that begins.
+  std::uint64_t begin_epoch() { return (*epochs_)++; }
 
   // As data::load_shipped() reads them, with the programs made until now.
   Bytes bytes_of(std::uint32_t worker) const;
@@ -78,7 +82,7 @@ class WorkerDatasets {
   const std::shared_ptr<const ElementSpec> spec_;
   std::vector<std::int64_t> cardinalities_;
   std::string changing_order_;
-  std::atomic<std::uint64_t> epochs_{0};
+  const std::shared_ptr<EpochCounter> epochs_;
   const std::size_t shapes_max_;
   Mutex tracing_;  // one trace at a time, so that none is made twice
   mutable Mutex mutex_;
