@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a CSV file in the page cache: rows of an integer, 8 numbers and a word, in batches and
-// one by one. Beside the lines of the same file as they are, and tf.data.
+// Reads a CSV file in the page cache: rows of an integer, 8 numbers and a word, in batches and one
+// by one. Compared to reading the lines of the same file, and to tf.data.
 #include <ATen/core/TensorBody.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ namespace {
 constexpr std::int64_t kBatch = 128;
 constexpr int kNumbers = 8;
 
-// Gone with this.
+// A temporary file; the destructor removes it.
 class CsvFile {
  public:
   explicit CsvFile(std::int64_t rows)
@@ -39,7 +39,7 @@ class CsvFile {
     for (std::int64_t row = 0; row < rows; ++row) {
       file << row;
       for (int i = 0; i < kNumbers; ++i) {
-        // Six digits, as measured values have.
+        // Six digits, like measured values.
         char text[16];
         std::snprintf(text, sizeof text, ",%.4f",
                       static_cast<double>(draw() % 2'000'000) / 1e4 - 100);
@@ -70,7 +70,7 @@ class CsvFile {
   std::string path_;
 };
 
-// The elements in one pass, fields unpacked.
+// Draws all elements in one pass, as fields, and counts them.
 std::int64_t draw_all(const Dataset& dataset) {
   const std::unique_ptr<ElementSource> source = dataset.source({});
   std::int64_t count = 0;
@@ -78,7 +78,7 @@ std::int64_t draw_all(const Dataset& dataset) {
   return count;
 }
 
-// Of each column's numbers, or of the lengths of its strings.
+// The sum of each column's numbers, or of the lengths of its strings.
 std::vector<double> sums_of(const Dataset& dataset) {
   std::vector<double> sums(kNumbers + 2);
   const std::unique_ptr<ElementSource> source = dataset.source({});

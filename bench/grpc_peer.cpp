@@ -20,7 +20,7 @@ namespace {
 
 constexpr char kMethod[] = "/bench.Peer/Call";
 constexpr char kServerFlag[] = "--grpc-peer";
-// Calls the server is ready to take at once.
+// The number of calls that the server can accept at once.
 constexpr int kTakenAtOnce = 64;
 
 // One unary method over raw bytes, as generated code declares it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plain gRPC program does: unary calls of raw bytes over completion queues, without an IDL's
-// copies; the server is a process of its own, started from the same program.
+// A plain gRPC program for comparison: unary calls of raw bytes over completion queues, without the
+// copies of protobuf. The server is a separate process of the same program.
 #pragma once
 
 #include <grpcpp/generic/generic_stub.h>
@@ -16,7 +16,7 @@ namespace cohort::bench {
 // Answers one request; called from the server's one thread.
 using PeerHandler = std::function<grpc::ByteBuffer(const grpc::ByteBuffer& request)>;
 
-// True when this process was started as the server: it has served until its parent ended.
+// If this process was started as the server, serves until its parent ends and returns true.
 bool served_as_peer(int argc, char** argv, const PeerHandler& handler);
 
 // Used from one thread.
@@ -28,9 +28,9 @@ class GrpcPeer {
   GrpcPeer(const GrpcPeer&) = delete;
   GrpcPeer& operator=(const GrpcPeer&) = delete;
 
-  // One call, waited for.
+  // Makes one call and waits for the reply.
   grpc::ByteBuffer call(const grpc::ByteBuffer& request);
-  // `count` calls, `depth` of them in flight; on_reply sees the number of each call.
+  // Makes `count` calls, `depth` of them in flight; on_reply gets the number of each call.
   void call_many(std::size_t count, std::size_t depth,
                  const std::function<grpc::ByteBuffer(std::size_t)>& request,
                  const std::function<void(std::size_t, grpc::ByteBuffer)>& on_reply);
@@ -41,7 +41,7 @@ class GrpcPeer {
   grpc::CompletionQueue queue_;
 };
 
-// Bytes as one buffer (copied), and the other way round (not copied when they came in one piece).
+// Converts bytes to a buffer (copies), and a buffer to one slice (copies only if it has several).
 grpc::ByteBuffer buffer_of(const void* data, std::size_t size);
 grpc::Slice slice_of(const grpc::ByteBuffer& buffer);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pipelines that training reads, beside libtorch's DataLoader and, where there is one, tf.data.
+// Input pipelines of training, compared to libtorch's DataLoader and, if TensorFlow is installed,
+// to tf.data.
 #include <torch/torch.h>
 
 #include "bench/python_peer.h"
@@ -14,7 +15,7 @@ constexpr std::int64_t kBatch = 128;
 constexpr std::int64_t kVectors = 1 << 18;
 constexpr std::int64_t kBuffer = 1 << 16;
 
-// ns an element of one pass over `count` elements; a pass must give all of them.
+// Nanoseconds per element of one pass; the pass must yield all `count` elements.
 template <class Pass>
 double ns_an_element(std::int64_t count, const Pass& pass) {
   std::int64_t seen = 0;

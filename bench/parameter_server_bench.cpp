@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A dense step's traffic with one parameter server: 40 x 4 MiB of gradients pushed, SGD done there,
-// 40 x 4 MiB of new values pulled; beside gRPC calls of raw bytes that do the same.
+// The traffic of a dense step with one parameter server: 40 x 4 MiB of gradients are pushed, SGD
+// runs on the server, 40 x 4 MiB of new values are pulled. Compared to gRPC calls of raw bytes that
+// do the same.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -37,7 +38,7 @@ grpc::ByteBuffer update(const grpc::ByteBuffer& request) {
   std::vector<float>& value = values.at(number);
   const std::uint8_t* gradient = slice.begin() + sizeof number;
   for (std::size_t i = 0; i < value.size(); ++i) {
-    float g = 0;  // may not be aligned
+    float g = 0;  // the bytes may not be aligned
     std::memcpy(&g, gradient + i * sizeof g, sizeof g);
     value[i] -= static_cast<float>(kRate) * g;
   }
@@ -49,7 +50,7 @@ class Plain {
  public:
   Plain() : values_(kVariables) {}
 
-  // One variable a call, `depth` calls in flight.
+  // One variable per call, `depth` calls in flight.
   double cycle(const std::vector<at::Tensor>& gradients, std::size_t depth) {
     return 1e3 * seconds_of([&] {
              peer_.call_many(
@@ -60,14 +61,14 @@ class Plain {
   const std::vector<at::Tensor>& values() const { return values_; }
 
  private:
-  // The gradient's own memory, not a copy of it.
+  // Refers to the gradient's memory without a copy.
   static grpc::ByteBuffer request(std::uint64_t number, const at::Tensor& gradient) {
     const grpc::Slice slices[] = {
         grpc::Slice(&number, sizeof number),
         grpc::Slice(gradient.data_ptr(), gradient.nbytes(), grpc::Slice::STATIC_SLICE)};
     return grpc::ByteBuffer(slices, 2);
   }
-  // As any program that computes with the values: in one piece.
+  // Stores the value contiguously, as a program that computes with it needs it.
   void keep(std::size_t number, const grpc::ByteBuffer& reply) {
     if (!values_[number].defined()) values_[number] = at::empty({kFloats});
     std::vector<grpc::Slice> slices;
@@ -99,7 +100,7 @@ class Ours {
     optimizer_.emplace(variables_, SgdOptions{.learning_rate = kRate});
   }
 
-  // What a worker does at the end of one step and the start of the next.
+  // The traffic of a worker at the end of one step and the start of the next.
   double cycle(const std::vector<at::Tensor>& gradients) {
     return 1e3 * seconds_of([&] {
              rpc::PushRequest push;

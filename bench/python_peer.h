@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer in another process: a Python script of bench/peers that measures one round whenever asked.
+// A Python script of bench/peers in another process, which measures one round per request.
 #pragma once
 
 #include <sys/types.h>
@@ -13,14 +13,14 @@
 
 namespace cohort::bench {
 
-// The script reads names from its input, a line each, and answers each with a figure on a line. It
-// ends with its input. Used from one thread.
+// The script reads names from stdin, one per line, and answers each with a line that holds a
+// figure. It ends at the end of stdin. Used from one thread.
 class PythonPeer {
  public:
-  // Null where `interpreter` does not exist.
+  // Returns null if `interpreter` does not exist.
   static std::unique_ptr<PythonPeer> start(const std::string& interpreter,
                                            const std::string& script);
-  // The interpreter TensorFlow is installed for: ANCHORS_ROOT, as bench/README.md says.
+  // The Python interpreter that has TensorFlow, under ANCHORS_ROOT (bench/README.md).
   static std::string tensorflow();
 
   PythonPeer(const std::string& interpreter, const std::string& script);
@@ -28,7 +28,7 @@ class PythonPeer {
   PythonPeer& operator=(const PythonPeer&) = delete;
   ~PythonPeer();
 
-  // Ends the program when the script does not answer with a number.
+  // Ends the program if the script does not answer with a number.
   double measure(const std::string& name);
 
  private:
@@ -37,7 +37,7 @@ class PythonPeer {
   std::FILE* from_ = nullptr;
 };
 
-// Adds the peer's round of `name` to the contenders, if there is a peer.
+// Adds the peer's workload `name` to the contenders, if there is a peer.
 void add_peer(std::vector<Contender>& contenders, PythonPeer* peer, const std::string& title,
               const std::string& name);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scanning a record file in the page cache, both checksums of every record verified: as views, and
-// copied into batches. Beside plain reads of the same bytes and tf.data.
+// Scans a record file in the page cache and verifies both checksums of every record: as views, and
+// copied into batches. Compared to plain reads of the same bytes, and to tf.data.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -27,19 +27,19 @@ constexpr std::int64_t kBatch = 128;
 struct Workload {
   std::string name;
   std::size_t record_bytes;
-  std::size_t file_bytes = 256 << 20;  // of data, many times what the caches hold
+  std::size_t file_bytes = 256 << 20;  // bytes of data, much larger than the caches
 
   std::string unit = "GB/s";
 
   std::size_t count() const { return file_bytes / record_bytes; }
-  // What a record counts for in the unit.
+  // The amount of one record in the unit: GB, or millions of records.
   double share() const {
     return unit == "GB/s" ? static_cast<double>(record_bytes) / 1e9 : 1.0 / 1e6;
   }
 };
 
-// What all contenders must find: as many records of the same bytes in the same order (FNV-1a over
-// each record's size and its first and last 8 bytes).
+// The result that all contenders must agree on: the number of records, and a hash of their content
+// in order (FNV-1a over each record's size and its first and last 8 bytes).
 struct Summary {
   std::uint64_t records = 0;
   std::uint64_t mark = 0xcbf29ce484222325;
@@ -54,7 +54,7 @@ struct Summary {
   bool operator==(const Summary&) const = default;
 };
 
-// Gone with this.
+// A temporary file; the destructor removes it.
 class RecordFile {
  public:
   explicit RecordFile(const Workload& workload)
@@ -101,7 +101,7 @@ void draw_batches(const std::string& path, Visit visit) {
   while (const auto batch = iterator.try_next()) visit(batch->strings());
 }
 
-// The least that any reader does.
+// Reads the file without parsing: a lower bound for any reader.
 std::size_t read_plainly(const std::string& path, std::vector<char>& buffer) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   std::size_t bytes = 0;
@@ -122,7 +122,7 @@ void check(const RecordFile& file, PythonPeer* peer) {
   });
   require(batched == file.summary(), "records in batches");
   if (peer == nullptr) return;
-  // As much of it as a figure holds.
+  // Only the bits that a double represents exactly.
   const auto mark = static_cast<double>(scanned.mark >> 12);
   require(peer->measure("mark " + file.path()) == mark, "records of tf.data");
 }
@@ -137,7 +137,7 @@ class Contenders {
                                {"read() of 1 MiB, nothing else", [this] {
                                   return rate([&] { read_plainly(file_.path(), buffer_); });
                                 }}};
-    // Batches so large that Python costs nothing, so small that memory does not.
+    // Batches large enough to hide Python's overhead, but small enough for the caches.
     const std::size_t batch = std::min<std::size_t>(4096, (4 << 20) / workload_.record_bytes);
     add_theirs(all, batch);
     return all;

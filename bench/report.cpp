@@ -16,7 +16,7 @@
 namespace cohort::bench {
 namespace {
 
-// Of one process: its parent and its processor time in ticks.
+// A process's parent and its CPU time in ticks.
 struct ProcessTime {
   long parent = 0;
   double ticks = 0;
@@ -26,7 +26,7 @@ ProcessTime process_time(const std::filesystem::path& folder) {
   std::ifstream file(folder / "stat");
   std::string text;
   std::getline(file, text);
-  const auto end = text.rfind(')');  // the name before it may hold anything
+  const auto end = text.rfind(')');  // the name before it may contain any character
   if (end == std::string::npos) return {};
   std::istringstream fields(text.substr(end + 1));
   std::string state, skipped;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contenders measured in turn, and what else the machine did meanwhile.
+// Measures contenders in turn, and reports other load on the machine.
 //
 //   Bench bench(argc, argv);
 //   bench.compare("no-op closures", {.unit = "/s", .is_rate = true}, {{"cohort", …}, {"gRPC", …}});
@@ -13,7 +13,7 @@
 
 namespace cohort::bench {
 
-// One way of doing the same work; measure() does it once and gives one figure.
+// One way to do the work; measure() does it once and returns one figure.
 struct Contender {
   std::string name;
   std::function<double()> measure;
@@ -21,11 +21,11 @@ struct Contender {
 
 struct Comparison {
   std::string unit;
-  bool is_rate = false;      // more is better
-  std::size_t baseline = 0;  // the contender that ratios refer to
+  bool is_rate = false;      // greater figures are better
+  std::size_t baseline = 0;  // index of the contender that ratios refer to
 };
 
-// Median, least and greatest of some figures.
+// Median, minimum and maximum of some figures.
 struct Spread {
   double median = 0;
   double min = 0;
@@ -33,14 +33,15 @@ struct Spread {
 };
 Spread spread_of(std::vector<double> figures);
 
-// The figure at `share` (0.99) of the sorted ones.
+// The figure at `share` (such as 0.99) of the sorted figures.
 double percentile(std::vector<double> figures, double share);
 
-// Processor time since it was made, by whom. Used from one thread.
+// CPU time since construction, of this program and of others. Used from one thread.
 class Meter {
  public:
   Meter();
-  // "steal 0.4 %, others 0.9 of 2 cores, load 3.1": `others` are not this process and its children.
+  // "steal 0.4 %, others 0.9 of 2 cores, load 3.1"; this process and its children do not count as
+  // others.
   std::string say() const;
 
  private:
@@ -51,16 +52,16 @@ class Meter {
   Reading start_;
 };
 
-// Reads --rounds=N (default 5) and --benchmark_filter=REGEX; other arguments are Google Benchmark's
-// and ignored. Used from one thread.
+// Reads --rounds=N (default 5) and --benchmark_filter=REGEX; ignores other options of Google
+// Benchmark. Used from one thread.
 class Bench {
  public:
   Bench(int argc, char** argv);
 
   int rounds() const { return rounds_; }
   bool wants(const std::string& title) const;
-  // One warm-up, then each contender once a round, in turn; prints a line for each with the ratio
-  // to the baseline (above 1: better than it).
+  // Runs one warm-up, then each contender once per round, in turn. Prints a line for each with the
+  // ratio to the baseline (above 1: better than the baseline).
   void compare(const std::string& title, const Comparison& comparison,
                const std::vector<Contender>& contenders) const;
 
@@ -72,7 +73,7 @@ class Bench {
 // Seconds that `work` takes.
 double seconds_of(const std::function<void()>& work);
 
-// Ends the program with a message when two contenders disagree.
+// Ends the program with a message if `is_equal` is false: two contenders disagree.
 void require(bool is_equal, const std::string& what);
 
 }  // namespace cohort::bench

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training step as a worker interprets it, beside the same step run eagerly, with the same update
-// rule on local variables.
+// A training step interpreted as on a worker, compared to the same step run eagerly, with the same
+// update rule on local variables.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -31,13 +31,13 @@ using MakeOptimizer = std::function<Optimizer(std::vector<Variable>)>;
 constexpr std::int64_t kBatch = 32;
 constexpr std::int64_t kClasses = 10;
 
-// A network by the sizes of its variables and its forward pass.
+// A network: the sizes of its variables, and its forward pass.
 struct Network {
   std::string name;
   std::vector<std::vector<std::int64_t>> sizes;
   std::vector<std::int64_t> input;
   std::function<at::Tensor(const std::vector<Variable>&, at::Tensor)> forward;
-  int steps = 100;  // a round
+  int steps = 100;  // per round
 
   std::vector<Variable> variables() const {
     at::Generator generator = at::detail::createCPUGenerator(7);
@@ -83,7 +83,7 @@ Network cnn() {
           .steps = 50};
 }
 
-// Steps run as they are written.
+// Runs the steps eagerly.
 class Eager {
  public:
   Eager(const Network& network, const MakeOptimizer& make)
@@ -121,7 +121,7 @@ class OwningHost final : public ResourceHost {
   void scatter_add(std::int64_t, const at::Tensor&, const at::Tensor&) override {}
 };
 
-// The same step traced, and run by a program that knows nothing but its bytes.
+// Traces the same step, and runs a program that is decoded from its bytes.
 class Interpreted {
  public:
   Interpreted(const Network& network, const MakeOptimizer& make) {

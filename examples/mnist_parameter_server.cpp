@@ -57,7 +57,7 @@ struct Options {
   }
 };
 
-// Images as floats in [0, 1], N x H x W x 1, labels as indices; a whole batch at a time.
+// Converts a batch: images to float32[N, H, W, 1] in [0, 1], labels to int64 class indices.
 std::tuple<at::Tensor, at::Tensor> scale(at::Tensor image, at::Tensor label) {
   return {image.to(torch::kFloat).div(255).unsqueeze(3), label.to(torch::kLong)};
 }
@@ -68,7 +68,7 @@ torch::nn::Sequential make_model(const Options& options) {
   if (options.values.at("--model") == "mlp")
     return Sequential(Flatten(), Linear(side * side, 128), ReLU(), Linear(128, 10));
   const std::int64_t padding = side < 10 ? 1 : 0, left = padding ? side / 4 : (side / 2 - 3) / 2;
-  const auto channels_last = [](at::Tensor x) { return x.permute({0, 3, 1, 2}); };  // the fastest
+  const auto channels_last = [](at::Tensor x) { return x.permute({0, 3, 1, 2}); };  // fastest order
   return Sequential(Functional(channels_last), Conv2d(Conv2dOptions(1, 32, 3).padding(padding)),
                     MaxPool2d(2), ReLU(), Conv2d(Conv2dOptions(32, 64, 3).padding(padding)),
                     MaxPool2d(2), ReLU(), Flatten(), Linear(64 * left * left, 128), ReLU(),
@@ -107,7 +107,7 @@ int main(int argc, char** argv) {
     const Options options(arguments);
     const cohort::TfConfigResolver resolver;
     if (resolver.is_server()) return cohort::Server(resolver).join();
-    // Before the cluster: what is wrong with the data needs no other task to be found.
+    // Opens the data before it connects, so that errors in the data are found without other tasks.
     const std::int64_t batch = options.number("--batch");
     const cohort::Dataset train = options.images("train"), test = options.images("t10k");
     const std::int64_t steps = options.number("--epochs") * (train.cardinality() / batch);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells the species of penguins from a CSV file with categories as strings and missing values, on
-// parameter servers, and stops when the validation loss no longer falls.
-//   cohort launch --workers 2 --ps 1 --data examples/data/penguins -- tabular
-//   examples/data/penguins
+// Predicts the species of penguins from a CSV file with string categories and missing values, with
+// parameter servers. Stops when the validation loss no longer falls.
+//
+//   DATA=examples/data/penguins
+//   cohort launch --workers 2 --ps 1 --data $DATA -- tabular $DATA
 #include <cohort/cohort.h>
 #include <torch/torch.h>
 
@@ -15,11 +16,11 @@ namespace {
 
 constexpr std::int64_t kBatch = 16;
 constexpr int kEpochsMax = 100;
-constexpr int kPatience = 5;  // epochs without a better validation loss
+constexpr int kPatience = 5;  // stops after this many epochs without a better validation loss
 
 const cohort::data::LookupOptions kSpecies = {.tokens = {"Adelie", "Chinstrap", "Gentoo"},
                                               .num_oov_indices = 0};
-// "": the sex of a bird that nobody could tell.
+// "" stands for an unknown sex.
 const cohort::data::LookupOptions kIslands = {.tokens = {"Biscoe", "Dream", "Torgersen"}};
 const cohort::data::LookupOptions kSexes = {.tokens = {"female", "male"}, .mask_token = ""};
 
@@ -42,7 +43,7 @@ struct PenguinNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(PenguinNet);
 
-// Bill length and depth and flipper length in mm, body mass in g: each about 0 +- 1.
+// Scales bill length, bill depth and flipper length (mm) and body mass (g) to about 0 +- 1.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> scale(
     at::Tensor species, at::Tensor island, at::Tensor bill_length, at::Tensor bill_depth,
     at::Tensor flipper, at::Tensor mass, at::Tensor sex) {
@@ -52,7 +53,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> scale(
   return {species, island, sex, sizes};
 }
 
-// (species, island, sex: int64[batch]; sizes: float32[batch, 4]).
+// Elements: (species, island, sex: int64[batch]; sizes: float32[batch, 4]).
 cohort::Dataset penguins(const std::string& file, const cohort::InputContext* input,
                          bool is_training) {
   using at::ScalarType;
@@ -61,7 +62,7 @@ cohort::Dataset penguins(const std::string& file, const cohort::InputContext* in
       cohort::StringTensor(file),
       {.columns = {{kString},
                    {kString},
-                   {ScalarType::Float, 44.0},  // what stands for a missing value
+                   {ScalarType::Float, 44.0},  // used in place of a missing value
                    {ScalarType::Float, 17.0},
                    {ScalarType::Float, 201.0},
                    {ScalarType::Float, 4200.0},

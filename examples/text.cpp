@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells whether a review is a good one, from sentences of any length, on parameter servers. The
-// pipeline runs on the workers: words become numbers by a vocabulary file, and a C++ function
-// meets each length that there is.
+// Predicts whether a review is good, from sentences of any length, with parameter servers. The
+// pipeline runs on the workers: a vocabulary file maps words to numbers, and a C++ function crops
+// sentences of any length.
+//
 //   cohort launch --workers 2 --ps 1 --data examples/data/reviews -- text examples/data/reviews
 #include <cohort/cohort.h>
 #include <torch/torch.h>
@@ -20,13 +21,13 @@ cohort::data::LookupOptions vocabulary(const std::string& folder) {
   return {.file = folder + "/vocabulary.txt", .num_oov_indices = 1, .mask_token = ""};
 }
 
-// Two neighbouring words at a time ("not good"), and the strongest of all pairs.
+// A convolution over pairs of neighbouring words ("not good"), then the maximum over all pairs.
 struct ReviewNetImpl : torch::nn::Module {
   explicit ReviewNetImpl(std::int64_t words)
       : embedding(register_module("embedding", torch::nn::Embedding(words, 16))),
         pairs(register_module("pairs", torch::nn::Conv1d(16, 32, 2))),
         out(register_module("out", torch::nn::Linear(32, 1))) {}
-  // int64[batch, words], 0 where a sentence has ended, to float32[batch].
+  // int64[batch, words], padded with 0, to float32[batch].
   at::Tensor forward(const at::Tensor& words) {
     const at::Tensor x = embedding->forward(words) * words.ne(0).unsqueeze(2);
     return out->forward(torch::relu(pairs->forward(x.transpose(1, 2))).amax(2)).squeeze(1);
@@ -37,13 +38,13 @@ struct ReviewNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(ReviewNet);
 
-// The last words of a long review: a function of each review, before they are padded.
+// Keeps the last kWordsMax words of a review; called per review, before padding.
 std::tuple<at::Tensor, at::Tensor> crop(at::Tensor words, at::Tensor is_good) {
   const std::int64_t length = std::min(words.size(0), kWordsMax);
   return {words.narrow(0, words.size(0) - length, length), is_good};
 }
 
-// (int64[batch, kWordsMax], float32[batch]).
+// Elements: (int64[batch, kWordsMax], float32[batch]).
 cohort::Dataset reviews(const std::string& folder, const std::string& part,
                         const cohort::InputContext* input) {
   cohort::Dataset rows = cohort::Dataset::csv(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tf.data beside input_pipeline_bench: for every name read from a line, one round, its figure on a line.
+"""tf.data for input_pipeline_bench: reads names, one per line, runs one round of each, prints its figure.
 
 Started by the benchmark; its figures are nanoseconds an element, or microseconds a batch for `deal`.
 """
@@ -16,7 +16,7 @@ VECTORS = 262_144
 
 
 def seconds(dataset):
-    """Until the last element came; ending an iterator waits for a sleeping thread of tf.data's and is left out."""
+    """The time until the last element; without the end of the iterator, which waits for a sleeping thread."""
     began = last = time.perf_counter()
     for _ in dataset:
         last = time.perf_counter()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tf.data beside csv_bench: answers each line with a figure on a line.
+"""tf.data for csv_bench: answers each line with a line that holds a figure.
 
     sum COLUMN PATH     of a column's numbers, or of the lengths of its strings
     csv BATCH PATH      nanoseconds a row of one pass of CsvDataset in batches
@@ -33,7 +33,7 @@ def total(column, path):
 
 
 def seconds(batches):
-    """Until the last batch came; ending an iterator waits for a sleeping thread of tf.data's and is left out."""
+    """The time until the last batch; without the end of the iterator, which waits for a sleeping thread."""
     began = last = time.perf_counter()
     for _ in batches:
         last = time.perf_counter()

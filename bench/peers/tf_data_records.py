@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tf.data beside record_scan_bench: answers each line with a figure on a line.
+"""tf.data for record_scan_bench: answers each line with a line that holds a figure.
 
     mark PATH               what the records of a file are, as Summary::mark
     rate BATCH SHARE PATH   of one pass in batches of BATCH, a record counting for SHARE millionths of a millionth
@@ -29,7 +29,7 @@ def mark(path):
 
 
 def rate(batch, share, path):
-    """Until the last batch came."""
+    """The time until the last batch."""
     began = last = time.perf_counter()
     for _ in tf.data.TFRecordDataset(path).batch(int(batch)):
         last = time.perf_counter()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A dataset read as it is, and the same dataset dealt out to the replicas of a strategy.
+// Iterates over a dataset, and over the same dataset distributed to the replicas of a strategy.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones.h>
 

@@ -15,7 +15,7 @@ constexpr int kStepsPerEpoch = 5;
 
 using Inputs = cohort::DistributedElement;
 
-// Refuses what is not of the spec, as tf.function does by its input_signature.
+// Refuses inputs that do not have this spec, as tf.function with an input_signature does.
 void check(const cohort::DistributedSpec& signature, const Inputs& inputs) {
   for (const cohort::Nest& component : inputs.local_results()) {
     const auto fields = cohort::ElementSpec::of(component).fields;
@@ -27,7 +27,7 @@ void check(const cohort::DistributedSpec& signature, const Inputs& inputs) {
   }
 }
 
-// Python doubles a tuple by writing it twice, and so does the guide.
+// Doubles the tuple of inputs, as the guide's Python does with `2 * inputs`.
 cohort::Nest step_fn(const cohort::Nest& inputs) {
   cohort::Nest::Items twice = inputs.items();
   twice.insert(twice.end(), inputs.items().begin(), inputs.items().end());

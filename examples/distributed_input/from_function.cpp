@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A function makes the dataset of each input pipeline: it batches for a replica and takes its
-// shard itself.
+// A function makes the dataset of each input pipeline; it shards, and batches for one replica.
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/ones.h>
 
@@ -19,7 +18,7 @@ cohort::Dataset dataset_fn(const cohort::InputContext& input_context) {
       .batch(16)
       .shard(input_context.num_input_pipelines, input_context.input_pipeline_id)
       .batch(batch_size)
-      .prefetch(2);  // two batches a device are made ahead
+      .prefetch(2);  // two batches per device
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training over a distributed dataset: a loop over all of it, then a number of steps an epoch from
-// an iterator.
+// Trains on a distributed dataset: first in a loop over all elements, then with an iterator and a
+// fixed number of steps per epoch.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones.h>
 

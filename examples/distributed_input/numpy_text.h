@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors as the guide's Python prints them: numpy's digits and brackets.
+// Formats tensors as the guide's Python prints them, with numpy's digits and brackets.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,7 +12,7 @@
 
 namespace guide {
 
-// How a number is written: 0.7; a whole one as 1. (array), 1.0 (scalar) or 1 (tf.print).
+// The format of whole numbers: 1. (array), 1.0 (scalar) or 1 (tf.print). Others are like 0.7.
 enum class Whole { array, scalar, print };
 
 inline std::string number(const at::Tensor& scalar, Whole whole) {
@@ -24,8 +24,8 @@ inline std::string number(const at::Tensor& scalar, Whole whole) {
   return text + (whole == Whole::array ? "." : whole == Whole::scalar ? ".0" : "");
 }
 
-// Rows below each other, each line behind the first with `indent` blanks more; of more than `edge`
-// rows at either end the others are "...".
+// Rows one per line; lines after the first are indented by `indent` more blanks. With edge >= 0,
+// rows other than the first and last `edge` are replaced by "...".
 inline std::string rows(const at::Tensor& tensor, Whole whole, const std::string& between,
                         std::size_t indent = 0, std::int64_t edge = -1) {
   if (tensor.dim() == 0) return number(tensor, whole);
@@ -76,7 +76,7 @@ inline std::string tf_print(const std::vector<at::Tensor>& tensors) {
   return "(" + text + ")";
 }
 
-// print([…]): a mini-batch of numbers or of their digits in a text file
+// print([…]): a mini-batch of numbers, or of numbers as text from a file
 inline std::string list(const at::Tensor& batch) {
   const bool is_text = cohort::StringTensor::is(batch);
   std::string text;

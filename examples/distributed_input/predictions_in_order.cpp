@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replicas finish in no order: each element carries its index, by which the results are sorted.
+// Replicas finish in any order, so each element has an index by which the results are sorted.
 #include <ATen/TensorOperators.h>
 
 #include <cstdio>

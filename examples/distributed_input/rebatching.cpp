@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the batches of a dataset are cut for replicas.
+// Shows how the batches of a dataset are split for replicas.
 #include <cstdio>
 
 #include "numpy_text.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which worker reads what, by policy. Two workers of one replica each, here threads of one process.
+// Shows which elements each worker reads, by auto-shard policy. There are two workers with one
+// replica each, which are threads of this process.
 #include <unistd.h>
 
 #include <cstdio>
@@ -18,14 +19,14 @@ using cohort::Dataset;
 constexpr int kWorkers = 2;
 constexpr std::int64_t kGlobalBatchSize = 4;
 
-// Text files, for as long as this lives.
+// A temporary folder of text files; the destructor removes it.
 class Folder {
  public:
   Folder() { std::filesystem::create_directory(path_); }
   ~Folder() { std::filesystem::remove_all(path_); }
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
-  // The numbers from `begin` on before `end`, a line each.
+  // Writes the numbers in [begin, end), one per line.
   std::string write(const std::string& name, int begin, int end) {
     std::ofstream file(path_ / name);
     for (int i = begin; i < end; ++i) file << i << "\n";
@@ -40,7 +41,8 @@ class Folder {
 Dataset lines_of(const std::vector<std::string>& files, AutoShardPolicy policy) {
   cohort::DatasetOptions options;
   options.auto_shard_policy = policy;
-  // The guide's TensorFlow cuts every batch into equal parts; without this, FILE fills them up.
+  // The guide's TensorFlow splits every batch into equal parts. Without this option, FILE fills
+  // mini-batches across files.
   options.rebatch = cohort::RebatchMode::split;
   return Dataset::text_line(cohort::StringTensor(files))
       .batch(kGlobalBatchSize)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several steps in one function: next() ends them with an error, get_next_as_optional() lets the
-// function end them itself.
+// Runs several steps in one function. At the end of the data next() throws; with
+// get_next_as_optional() the function can stop by itself.
 #include <cstdio>
 
 #include "numpy_text.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values for replicas that come from a function, and elements that come from a generator.
+// Per-replica values from a function, and elements from a generator.
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/scalar_tensor.h>

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the compiler says of wrong code: its first error is one sentence that names the remedy.
+"""Checks the compiler's messages for wrong code: the first error is one sentence that names the remedy.
 
     compile_errors_test.py --compile-commands FILE
 
@@ -82,7 +82,7 @@ CASES = (
 
 
 def command_of(compile_commands, source):
-    """The words that compile a source, without those that name or describe what is written."""
+    """The command that compiles a source, without the options that name its outputs."""
     entry = next(one for one in json.loads(compile_commands.read_text()) if one["file"].endswith(source))
     words = shlex.split(entry["command"])
     kept, skipped = [], {"-o", "-MT", "-MF", "-c"}
@@ -93,7 +93,7 @@ def command_of(compile_commands, source):
 
 
 def finding(case, command, folder, scratch):
-    """Nothing, or what is wrong with what the compiler says."""
+    """None, or a description of what is wrong with the compiler's messages."""
     source = pathlib.Path(scratch, case.name.replace(" ", "_").translate({ord(c): None for c in "(),"}) + ".cpp")
     source.write_text(INCLUDES + case.code + "}\n")
     done = subprocess.run([*command, str(source)], cwd=folder, capture_output=True, text=True,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options are set with designated initialisers. This source is compiled with -Wall -Wextra -Werror
-// as a user's may be: a member without a default initialiser would be an error here, and
-// tools/tidy.py finds it in any header.
+// Options are set with designated initialisers. This source is compiled with -Wall -Wextra -Werror,
+// as a user's may be, so a member without a default initialiser is an error here. tools/tidy.py
+// finds such members in all headers.
 #include <gtest/gtest.h>
 
 #include "cohort/cohort.h"

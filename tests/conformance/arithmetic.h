@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic of named functions on tensors of any dtype and on nests of them, leaf by leaf.
+// Arithmetic of the named functions on tensors of any dtype, and on nests of tensors leaf by leaf.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,25 +13,25 @@
 
 namespace cohort::conformance {
 
-// invalid_argument: function `name` does not take such a value.
+// Throws invalid_argument: function `name` does not accept such a value.
 [[noreturn]] void refuse(const std::string& name, const std::string& got);
 
-// dtype and shape stay; a scalar that the dtype cannot hold is refused.
+// The result keeps dtype and shape; a scalar that the dtype cannot represent is refused.
 at::Tensor plus(const at::Tensor& x, const Json& k);
 at::Tensor times(const at::Tensor& x, const Json& k);
 at::Tensor product(const at::Tensor& x, const at::Tensor& y);
 at::Tensor sum_of(const at::Tensor& x, const at::Tensor& y);
-// Where x == k; never for NaN.
+// Whether x has an element equal to k; never true for NaN.
 bool has_value(const at::Tensor& x, const Json& k);
-// Of one value.
+// The integer in a tensor of one value.
 std::int64_t integer_of(const at::Tensor& x, const std::string& name);
 
-// Throws what plus() and times() would throw for such leaves.
+// Throws the error that plus() and times() would throw for such leaves.
 void check_scalar(at::ScalarType dtype, const Json& k, const std::string& name);
 void check_numbers(at::ScalarType dtype, const std::string& name);
 
 Nest each_tensor(const Nest& element, const std::function<at::Tensor(const at::Tensor&)>& fn);
-// The first leaf.
+// The first leaf of an element.
 const at::Tensor& first_tensor(const Nest& element, const std::string& name);
 
 }  // namespace cohort::conformance

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fresh directory of a case with the files it asks for (FORMAT.md, 3).
+// The temporary directory of a case, with its files (FORMAT.md, 3).
 #pragma once
 
 #include <filesystem>
@@ -10,11 +10,11 @@
 
 namespace cohort::conformance {
 
-// The bytes of a file of records, written here and not by the library: a writer and a reader with
-// one mistake would agree.
+// The bytes of a record file. Written without the library, since a writer and a reader with the
+// same mistake would agree.
 std::string record_file(const Json& records);
 
-// Removed with everything in it at the end. Thread-compatible.
+// The destructor removes the directory and its files. Thread-compatible.
 class CaseDirectory {
  public:
   // `files`: the case's entries; null for none.
@@ -24,7 +24,7 @@ class CaseDirectory {
   CaseDirectory& operator=(const CaseDirectory&) = delete;
 
   std::string path_of(std::string_view name) const;
-  // The value with the directory's path taken off every text that begins with it.
+  // The value without the directory's path at the beginning of texts.
   Json without_path(const Json& value) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of one running case share.
+// State that the parts of one running case share.
 #pragma once
 
 #include <atomic>
@@ -12,13 +12,13 @@
 
 namespace cohort::conformance {
 
-// Of one worker, where there are several. Thread-safe.
+// With several workers, each has its own. Thread-safe.
 struct CaseState {
   explicit CaseState(std::shared_ptr<const CaseDirectory> files) : directory(std::move(files)) {}
   explicit CaseState(const Json& files) : directory(std::make_shared<const CaseDirectory>(files)) {}
 
   const std::shared_ptr<const CaseDirectory> directory;
-  std::atomic<std::int64_t> calls = 0;  // of the map function count_calls
+  std::atomic<std::int64_t> calls = 0;  // calls of the map function count_calls
 };
 
 }  // namespace cohort::conformance

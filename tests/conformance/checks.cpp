@@ -10,7 +10,7 @@
 namespace cohort::conformance {
 namespace {
 
-// One check over what a run (and, for rebuild_same, a second one) yielded.
+// One check of the outcome of a run and, for rebuild_same, of a second run.
 class Check {
  public:
   Check(const Json& check, const Json& got, const Json& again)
@@ -34,7 +34,7 @@ class Check {
   }
 
  private:
-  // The stream at a position of out, or the elements; without "end".
+  // The stream at a position of `out`, or `elements` if the position is null; without "end".
   static Json stream(const Json& outcome, const Json& position) {
     const Json& items = position.is_null() ? member(outcome, "elements")
                                            : member(outcome, "out").at(position.get<std::size_t>());
@@ -96,7 +96,7 @@ class Check {
     const std::vector<std::int64_t> values = integers();
     for (std::size_t start = 0; start < values.size(); start += block) {
       const std::size_t end = std::min(start + block, values.size());
-      // A last block may be cut short by the case's limit.
+      // The case's limit may cut off the last block.
       const std::set<std::int64_t> distinct(values.begin() + start, values.begin() + end);
       if (distinct.size() != end - start || *distinct.begin() < 0 ||
           *distinct.rbegin() >= static_cast<std::int64_t>(block)) {
@@ -136,7 +136,7 @@ class Check {
   const Json& again_;
 };
 
-// What the checks see: errors by their code alone, as messages may name a directory.
+// Removes the messages of errors, since they may name a directory; checks compare only codes.
 Json without_messages(const Json& json) {
   if (!json.is_structured()) return json;
   Json result = json;

@@ -17,11 +17,11 @@ bool is_equal_list(const Json& expected, const Json& got) {
 
 bool is_equal_object(const Json& expected, const Json& got) {
   if (!got.is_object()) return false;
-  // The code alone; a message is information.
+  // Only codes are compared; messages are information.
   if (expected.contains("error")) {
     return got.contains("error") && is_equal(expected["error"], got["error"]);
   }
-  // What get_value of an empty optional does is not always recorded.
+  // The cases do not always record the result of get_value of an empty optional.
   if (expected.contains("optional") && !expected.contains("get_value")) {
     return got.contains("optional") && is_equal(expected["optional"], got["optional"]);
   }
@@ -35,7 +35,7 @@ bool is_equal_object(const Json& expected, const Json& got) {
 bool is_equal(const Json& expected, const Json& got) {
   if (expected.is_array()) return is_equal_list(expected, got);
   if (expected.is_object()) return is_equal_object(expected, got);
-  // 1 is not true, though nlohmann's numbers compare across their types.
+  // 1 differs from true, but 1 equals 1.0, as nlohmann compares numbers across their types.
   return expected.is_number() == got.is_number() && expected == got;
 }
 
@@ -45,7 +45,7 @@ class Comparison {
 
   void compare(const Json& expected, const Json& got) {
     for (const char* error : {"build_error", "iter_error"}) {
-      // Says all that there is to say.
+      // An unexpected error explains all other differences.
       if (got.contains(error) && !expected.contains(error)) {
         return note_text(error, "none", brief(got[error]));
       }
@@ -74,8 +74,8 @@ class Comparison {
     found_.push_back({std::move(where), std::move(expected), std::move(got)});
   }
 
-  // Whether the case's field (true, or a list of positions of out) says so for a position; -1:
-  // for the elements.
+  // Whether the case's `field` is true or lists this position of `out`; position -1 stands for
+  // `elements`.
   bool is_unordered(const char* field, std::int64_t position) const {
     const auto found = case_.find(field);
     if (found == case_.end()) return false;
@@ -84,7 +84,7 @@ class Comparison {
   }
 
   void compare_value(const std::string& where, const Json& expected, const Json& got) {
-    // The differing member of a map, or the differing item of a list of any length.
+    // Notes the whole value, since a difference may be in any member or item.
     if (!is_equal(expected, got)) note(where, expected, brief(got));
   }
 
@@ -119,7 +119,7 @@ class Comparison {
     compare_items(where, expected, got);
   }
 
-  // The first item that differs.
+  // Notes the first item that differs.
   void compare_items(const std::string& where, const Json& expected, const Json& got) {
     for (std::size_t i = 0; i < std::max(expected.size(), got.size()); ++i) {
       const bool is_there = i < expected.size() && i < got.size();
@@ -212,7 +212,7 @@ std::vector<Difference> differences(const Json& test_case, const Json& expected,
   }
   Comparison comparison(test_case);
   if (expected.contains("build_error")) {
-    // Nothing else is compared after it.
+    // After a build error nothing else is compared.
     comparison.compare({{"build_error", canonical(expected["build_error"])}}, got);
   } else {
     comparison.compare(canonical(expected), got);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runner itself: that it can fail, and says why.
+// Tests of the runner: it must fail for wrong outcomes, and say why.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 class ConformanceRunner : public ::testing::Test {
  protected:
-  // A case of kind dataset over range(3) and what is merged into it.
+  // A case of kind dataset over range(3), with `more` merged into it.
   static Json range_case(const Json& more = Json::object()) {
     Json test_case = Json::parse(R"({
       "id": "a", "kind": "dataset", "pipeline": [{"op": "range", "args": [3]}],
@@ -170,8 +170,7 @@ TEST_F(ConformanceRunner, HoldsNumbersToThePrecisionOfTheirDtype) {
             parsed(R"([{"hex": "00ff"}])"));
 }
 
-// --- checks
-// ------------------------------------------------------------------------------------------
+// --- checks -------------------------------------------------------------------------------------
 
 struct CheckRow {
   const char* check;
@@ -181,7 +180,7 @@ struct CheckRow {
 
 class ConformanceCheck : public ::testing::TestWithParam<CheckRow> {
  protected:
-  // Elements of int64 scalars, as elements and as two streams of out.
+  // An outcome with int64 scalars, both as `elements` and as two streams of `out`.
   static Json outcome(const char* values) {
     Json items = Json::array();
     for (const Json& value : Json::parse(values))
@@ -217,8 +216,7 @@ INSTANTIATE_TEST_SUITE_P(
         CheckRow{R"({"check": "not_sorted"})", "[0, 2, 1]", "[0, 1, 2]"},
         CheckRow{R"({"check": "rebuild_same"})", "[0, 1]", "[1, 0]"}));
 
-// --- many cases
-// ----------------------------------------------------------------------------------------
+// --- many cases ---------------------------------------------------------------------------------
 
 TEST_F(ConformanceRunner, PrintsFailuresAndClosesWithTotals) {
   const std::string out =

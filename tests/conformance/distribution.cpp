@@ -17,7 +17,7 @@ namespace {
 
 using ReplicaFunction = std::function<Nest(const Nest&)>;
 
-// Below the deadline of a case, so that the error names the worker that is waited for.
+// Shorter than the deadline of a case, so that the error names the worker that did not answer.
 constexpr auto kWorkerTimeout = std::chrono::seconds(20);
 
 std::vector<std::string> cpu_devices(const Json& strategy) {
@@ -53,7 +53,7 @@ Json with_workers(const Json& json, const std::function<Json(Strategy&)>& work) 
   return {{"workers", std::move(outcomes)}};
 }
 
-// {"replicas": [spec, spec]} in each leaf's place.
+// Replaces each leaf by {"replicas": [spec, spec]}.
 Json json_of_leaves(const Json& spec, std::size_t replicas) {
   if (is_leaf_spec(spec)) return {{"replicas", Json(std::vector<Json>(replicas, spec))}};
   Json result = spec;

@@ -13,13 +13,13 @@
 
 namespace cohort::conformance {
 
-// Runs `work` with the strategy of a case: once, or on a thread for each worker at the same time.
-// The outcome of the one, or {"workers": […]}.
+// Runs `work` with the strategy of a case: once, or at the same time on one thread per worker.
+// Returns the only outcome, or {"workers": […]}.
 Json with_strategy(const Json& strategy, const std::function<Json(Strategy& strategy)>& work);
 
 InputOptions input_options_of(const Json& json);
 
-// `replica_fn`: what each element becomes by strategy.run(); empty: nothing.
+// strategy.run() applies `replica_fn` to each element; an empty one leaves elements unchanged.
 std::unique_ptr<Subject> subject_of(Strategy& strategy, DistributedDataset dataset,
                                     std::function<Nest(const Nest&)> replica_fn);
 

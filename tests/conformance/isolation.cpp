@@ -33,7 +33,7 @@ bool write_all(int file, const char* bytes, std::size_t size) {
   return true;
 }
 
-// A child that works from piece `first` on and sends each result as length and bytes.
+// A child process that runs the pieces from `first` on and sends each result as length and bytes.
 class Child {
  public:
   Child(std::size_t first, std::size_t count, const Work& work) {
@@ -86,7 +86,7 @@ class Child {
       }
     }
     std::fflush(nullptr);
-    ::_exit(0);  // threads that a piece left behind must not keep it alive
+    ::_exit(0);  // does not wait for threads that a piece left running
   }
 
   std::optional<Ended::How> receive(char* bytes, std::size_t size, Clock::time_point until) {

@@ -17,7 +17,7 @@ Json run_dataset(const Json& test_case) {
   try {
     dataset = build_pipeline(member(test_case, "pipeline"), state);
     subject = subject_of(*dataset);
-    // A dataset function that nothing could be tried on is refused with the spec (decision 0013).
+    // A dataset function that could not be tried on an element is refused here (decision 0013).
     subject->describe(outcome);
   } catch (...) {
     return {{"build_error", caught_error()}};

@@ -14,7 +14,7 @@
 namespace cohort::conformance {
 namespace {
 
-// A PER_REPLICA dataset made and read on the same strategy before: it must leave no trace.
+// Makes and reads a PER_REPLICA dataset on the same strategy first; it must not affect the case.
 void run_prelude(const std::string& name, Strategy& strategy) {
   if (name.empty()) return;
   if (name != "per_replica_from_function") throw CaseFault("unknown prelude '" + name + "'");
@@ -46,7 +46,7 @@ DistributedDataset distributed(const Json& test_case, Strategy& strategy,
           try {
             return build_pipeline(pipeline, state, context);
           } catch (const CaseFault& error) {
-            fault = error.what();  // the library may make an error of its own of it
+            fault = error.what();  // the library may turn the exception into an Error
             throw;
           }
         },
@@ -78,8 +78,7 @@ Json run_worker(const Json& test_case, Strategy& strategy,
   return outcome;
 }
 
-// --- several devices
-// ------------------------------------------------------------------------------
+// --- several devices ----------------------------------------------------------------------------
 
 class Devices {
  public:
@@ -102,7 +101,7 @@ class Devices {
     return devices;
   }
 
-  // The first turn of a device.
+  // The index of the first entry of `devices` with this device.
   std::size_t turn_of(int device) const {
     for (std::size_t i = 0; i < numbers_.size(); ++i) {
       if (numbers_[i] == device) return i;
@@ -115,7 +114,7 @@ class Devices {
     return element ? json_of(*element) : Json("end");
   }
 
-  // The first device at its end, or in error, ends the round.
+  // Draws one element per device; the first end or error ends the round.
   Json round() {
     Json replicas = Json::array();
     for (std::size_t turn = 0; turn < numbers_.size(); ++turn) {

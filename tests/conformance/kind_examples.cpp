@@ -24,7 +24,7 @@ Feature feature_of(const Json& json) {
   return std::monostate();
 }
 
-// Lists as the data of leaves, so that both sides are of one form.
+// A feature as JSON; floats are written like the data of leaves, so that both sides are comparable.
 Json json_of_feature(const Feature& feature) {
   if (const auto* integers = std::get_if<Int64List>(&feature)) return {{"int64", *integers}};
   if (const auto* bytes = std::get_if<BytesList>(&feature)) {
@@ -40,9 +40,9 @@ Json json_of_feature(const Feature& feature) {
   return Json::object();
 }
 
-// A scalar for every value, or a list of as many values as the shape has.
+// A default: a scalar for all values, or a list with one value per element of the shape.
 Nest default_of(const Json& value, const FeatureSpec& spec) {
-  // Of as many values as there are: whether they are as many as they should be, the library says.
+  // If the number of values does not fit the shape, passes them on: the library must refuse them.
   const auto count = static_cast<std::int64_t>(flat(value).size());
   std::int64_t expected = 1;
   for (const std::int64_t size : spec.sizes) expected *= size;

@@ -51,7 +51,7 @@ Json read_at_offsets(RecordReader& reader, const std::vector<std::uint64_t>& off
 
 }  // namespace
 
-// By way of a record that is written, whose data's checksum stands behind it.
+// Gets the checksum by writing a record: it follows the record's data.
 Json run_crc(const Json& test_case) {
   const CaseDirectory directory{Json()};
   const std::string path = directory.path_of("crc");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values without datasets: optionals, contexts, dummies, values from functions.
+// Values without datasets: optionals, contexts, empty stand-ins, values from functions.
 #include <ATen/ops/scalar_tensor.h>
 
 #include "cohort/core/error.h"
@@ -154,7 +154,7 @@ Json run_value_context(const Json& test_case) {
           {"text", context.to_string()}};
 }
 
-// `fields` as a list in the constructor's order, or by name, as the case has it.
+// `args` is a list in the constructor's order, or a map by name.
 Json run_input_options(const Json& test_case) {
   Json given = member_or(test_case, "input_options", Json::object());
   const Json args = member_or(test_case, "args", Json());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kinds of cases (FORMAT.md, 7): each runs a case and gives what it yields, in the form of
+// The kinds of cases (FORMAT.md, 7): each runs a case and returns its outcome in the form of
 // `expect`.
 #pragma once
 
@@ -31,7 +31,7 @@ Json run_example_encode(const Json& test_case);
 Json run_example_decode(const Json& test_case);
 Json run_parse_example(const Json& test_case);
 
-// {"error": …} or {"build_error": …}, whichever the case names.
+// {"error": …} or {"build_error": …}, depending on the member that the case has.
 Json error_outcome(const Json& test_case, Json error);
 
 }  // namespace cohort::conformance

@@ -10,8 +10,8 @@
 
 namespace {
 
-// The cases of the environment's choice, else the common ones beside the project, else its own
-// copy.
+// The directory in COHORT_INPUT_CASES, else the shared cases beside the project if they exist, else
+// the project's copy.
 std::string default_directory() {
   if (const char* chosen = std::getenv("COHORT_INPUT_CASES")) return chosen;
   const std::filesystem::path source = COHORT_SOURCE_DIR;

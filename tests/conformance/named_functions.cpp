@@ -52,7 +52,7 @@ Dataset rows_of_generator(const Nest& element) {
       ElementSpec::of(value));
 }
 
-// An integer mean is rounded towards zero, as the original's; that of nothing is 0.
+// As in TensorFlow, an integer mean is rounded towards zero, and that of no values is 0.
 at::Tensor mean_of(const at::Tensor& x) {
   if (at::isFloatingType(x.scalar_type())) return at::mean(x);
   check_numbers(x.scalar_type(), "mean");

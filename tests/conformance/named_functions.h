@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions that case files call by name (FORMAT.md, 4). An unknown name is a CaseFault at
-// once; a function that does not fit its element is invalid_argument, as tracing it would be.
+// The functions that case files call by name (FORMAT.md, 4). An unknown name throws a CaseFault at
+// once; a function that does not fit its element throws invalid_argument, as tracing it would.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ namespace cohort::conformance {
 
 struct NamedMap {
   std::function<Nest(const Nest& element)> call;
-  // What `call` returns for elements of a spec.
+  // The spec of `call`'s result for elements of spec `input`.
   std::function<ElementSpec(const ElementSpec& input)> output;
 };
 NamedMap named_map(const std::string& name, const Json& arg,

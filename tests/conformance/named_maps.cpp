@@ -20,11 +20,10 @@ using Output = std::function<ElementSpec(const ElementSpec&)>;
 using StatePtr = std::shared_ptr<CaseState>;
 using Sizes = decltype(TensorSpec::sizes);
 
-// --- specs
-// -----------------------------------------------------------------------------------------
+// --- specs --------------------------------------------------------------------------------------
 
-// A spec as a nest whose leaves are indices into `fields`, so that parts can be taken out and put
-// together as elements are.
+// The spec of `part`, a nest whose leaves are indices into `whole.fields`. So a function that
+// rearranges elements can also rearrange specs.
 ElementSpec part_of(const ElementSpec& whole, const Nest& part) {
   ElementSpec spec;
   spec.structure = part.map_leaves([&](const Nest& leaf) {
@@ -38,7 +37,8 @@ Output same() {
   return [](const ElementSpec& input) { return input; };
 }
 
-// The spec that a nest of indices of fields makes, as the function makes it of the element.
+// The output spec of a function that only rearranges leaves: applies it to the nest of field
+// indices.
 Output shaped_by(Call call) {
   return [call = std::move(call)](const ElementSpec& input) {
     return part_of(input, call(input.structure));
@@ -67,8 +67,7 @@ std::vector<std::int64_t> prepended(std::int64_t size, const at::IntArrayRef res
   return sizes;
 }
 
-// --- arithmetic
-// --------------------------------------------------------------------------------------
+// --- arithmetic ---------------------------------------------------------------------------------
 
 Output scalar_checked(const Json& k, const std::string& name) {
   return checked([=](const TensorSpec& field) { check_scalar(field.dtype, k, name); });
@@ -108,7 +107,7 @@ NamedMap cast(const Json& k, const StatePtr&) {
           })};
 }
 
-// What is known of the sizes of a sum; -1: unknown.
+// The sizes of a sum, as far as they are known; -1: unknown.
 Sizes broadcast(const Sizes& a, const Sizes& b) {
   if (!a || !b) return std::nullopt;
   const Sizes &longer = a->size() < b->size() ? b : a, &shorter = a->size() < b->size() ? a : b;
@@ -147,10 +146,9 @@ NamedMap sum_pair(const Json&, const StatePtr&) {
           }};
 }
 
-// --- structure
-// -----------------------------------------------------------------------------------------
+// --- structure ----------------------------------------------------------------------------------
 
-// A function that only rearranges leaves acts on a spec as on an element.
+// A map that only rearranges leaves.
 NamedMap rearranging(Call call) { return {call, shaped_by(call)}; }
 
 const Nest& item_of(const Nest& x, std::size_t index, const std::string& name) {
@@ -191,12 +189,12 @@ NamedMap get(const Json& k, const StatePtr&) {
   });
 }
 
-// (x, x+k) and {a: x, b: {c: x+1}}: a rearrangement whose second part is added to.
+// (x, x+k) and {a: x, b: {c: x+1}}: arranges x and the sum of x and k.
 NamedMap with_sum(const Json& k, std::function<Nest(Nest x, Nest sum)> arrange) {
   const NamedMap sum = add(k, nullptr);
   return {[=](const Nest& x) { return arrange(x, sum.call(x)); },
           [=](const ElementSpec& input) {
-            sum.output(input);  // refuses what cannot be added to
+            sum.output(input);  // refuses values to which k cannot be added
             return part_of(input, arrange(input.structure, input.structure));
           }};
 }
@@ -213,8 +211,7 @@ NamedMap nest_ab(const Json&, const StatePtr&) {
   });
 }
 
-// --- shapes
-// ----------------------------------------------------------------------------------------------
+// --- shapes -------------------------------------------------------------------------------------
 
 Output scalar_only(const std::string& name, std::vector<std::int64_t> sizes) {
   return each_field([=](const TensorSpec& field) {
@@ -266,8 +263,7 @@ NamedMap vec(const Json& k, const StatePtr&) {
           })};
 }
 
-// --- errors, strings, counting
-// ---------------------------------------------------------------------------
+// --- errors, strings, counting ------------------------------------------------------------------
 
 NamedMap failing(std::function<bool(const at::Tensor&)> fails, ErrorCode code) {
   return {[=](const Nest& x) {
@@ -317,7 +313,7 @@ NamedMap file_name(const Json& k, const StatePtr& state) {
           })};
 }
 
-// As tf.strings.to_number: blanks around the number and its sign are its own.
+// As tf.strings.to_number: ignores blanks around the number, and accepts a sign.
 std::int64_t parsed(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\n\v\f\r";
   std::string_view number = text;

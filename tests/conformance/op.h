@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One op of a pipeline: its fields with what depends on the InputContext filled in.
+// One op of a pipeline. Values that depend on the InputContext are already replaced.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace cohort::conformance {
 
-// {"ctx": …} and {"by_pipeline": […]} replaced, at any depth.
+// Replaces {"ctx": …} and {"by_pipeline": […]} at any depth.
 Json resolved(const Json& json, const InputContext& context);
 
 // Thread-compatible.
@@ -23,9 +23,9 @@ class Op {
 
   const std::string& name() const { return name_; }
   bool has(const char* key) const;
-  // null where it is absent.
+  // Returns null if the field is missing.
   const Json& json(const char* key) const;
-  // A fault where it is absent or not a T.
+  // Throws a CaseFault if the field is missing or not a T.
   template <class T>
   T get(const char* key) const {
     if (!has(key)) fail(key);
@@ -39,11 +39,12 @@ class Op {
   std::optional<T> maybe(const char* key) const {
     return has(key) ? std::optional<T>(convert<T>(key)) : std::nullopt;
   }
-  // A degree of parallelism. Absent is 0 to the library, where 0 given is an error in tf.
+  // A degree of parallelism. A missing field is 0 for the library; an explicit 0 is an error, as in
+  // TensorFlow.
   std::int64_t parallel(const char* key) const;
-  // A list of names, or one, as paths of the case's directory.
+  // One name, or a list of names, as paths in the case's directory.
   std::vector<std::string> paths(const char* key) const;
-  // A fault where there is a field beside these.
+  // Throws a CaseFault if there is any other field.
   void allow_only(const std::vector<std::string>& keys) const;
 
   const std::shared_ptr<CaseState>& state() const { return state_; }

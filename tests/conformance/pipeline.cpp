@@ -13,7 +13,7 @@
 namespace cohort::conformance {
 namespace {
 
-// Elements of one part alone reach a function without the tuple around them.
+// A function gets an element that is a tuple of one part without the tuple.
 ElementSpec argument_spec(ElementSpec spec) {
   const Nest& structure = spec.structure;
   if (structure.kind() == Nest::Kind::tuple && structure.items().size() == 1) {
@@ -23,8 +23,7 @@ ElementSpec argument_spec(ElementSpec spec) {
   return spec;
 }
 
-// --- functions
-// ---------------------------------------------------------------------------------------
+// --- functions ----------------------------------------------------------------------------------
 
 Dataset map(const Dataset& input, const Op& op) {
   NamedMap fn = named_map(op.get<std::string>("fn"), op.json("arg"), op.state());
@@ -58,8 +57,7 @@ Dataset interleave(const Dataset& input, const Op& op) {
   return input.interleave(named_dataset(op.get<std::string>("fn"), op.json("arg")), options);
 }
 
-// --- batches
-// --------------------------------------------------------------------------------------------
+// --- batches ------------------------------------------------------------------------------------
 
 Dataset batch(const Dataset& input, const Op& op) {
   BatchOptions options;
@@ -68,7 +66,7 @@ Dataset batch(const Dataset& input, const Op& op) {
   return input.batch(op.get<std::int64_t>("size"), options);
 }
 
-// A list of sizes is that of a field; tuples and dicts of them are as those of the element.
+// A list holds the sizes of one field; tuples and dicts have the structure of the element.
 Nest shapes_of(const Json& shapes) {
   if (shapes.is_null()) return {};
   if (shapes.is_array()) {
@@ -106,8 +104,7 @@ Dataset rebatch(const Dataset& input, const Op& op) {
   return input.rebatch(std::move(sizes), {.drop_remainder = op.get_or("drop", false)});
 }
 
-// --- the rest
-// -------------------------------------------------------------------------------------------
+// --- the rest -----------------------------------------------------------------------------------
 
 Dataset shuffle(const Dataset& input, const Op& op) {
   ShuffleOptions options;

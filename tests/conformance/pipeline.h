@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pipeline of a case as a dataset of the library (FORMAT.md, 4).
+// Builds the pipeline of a case as a dataset (FORMAT.md, 4).
 #pragma once
 
 #include <memory>
@@ -11,12 +11,12 @@
 
 namespace cohort::conformance {
 
-// Throws what the library throws; a CaseFault for an op, a field of one or a function that
-// FORMAT.md does not have.
+// Throws the library's errors, and a CaseFault for an op, a field or a function that is not in
+// FORMAT.md.
 Dataset build_pipeline(const Json& ops, const std::shared_ptr<CaseState>& state,
                        const InputContext& context = {});
 
-// DatasetOptions under the names of the op `options`; null where unset.
+// DatasetOptions with the field names of the op `options`; null where unset.
 Json json_of(const DatasetOptions& options);
 
 }  // namespace cohort::conformance

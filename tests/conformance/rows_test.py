@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ROWS.md is true: each row has a case or a test that exists, or says why it has none."""
+"""Checks ROWS.md: each row has a case or a test that exists, or says why it has none."""
 
 import json
 import pathlib

@@ -31,7 +31,7 @@ void read_file(const std::filesystem::path& file, std::vector<Case>& cases) {
   }
 }
 
-// What stands for features the library has not got.
+// Whether the case needs a feature that the library does not have.
 bool may_skip(const Json& test_case) {
   const Json features = test_case.value("features_needed", Json::array());
   return std::any_of(features.begin(), features.end(), [](const Json& feature) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs recorded cases against the library and says which differ (FORMAT.md beside the cases).
+// Runs recorded cases against the library and reports differences (FORMAT.md beside the cases).
 #pragma once
 
 #include <chrono>
@@ -16,10 +16,10 @@ enum class Status { passed, failed, skipped };
 
 struct Verdict {
   Status status = Status::passed;
-  std::string text;  // why, unless it passed
+  std::string text;  // the reason, unless the case passed
 };
 
-// One case as a file has it. `fault` is set in place of the case where the file cannot be read.
+// One case of a file. If the file cannot be read, `fault` is set instead of the case.
 struct Case {
   std::string id;
   Json json;
@@ -27,7 +27,7 @@ struct Case {
 };
 
 struct RunOptions {
-  std::string filter;  // cases whose id contains it; empty: all
+  std::string filter;  // runs the cases whose id contains it; empty: all
   std::chrono::milliseconds deadline = std::chrono::minutes(1);  // for each case
 };
 
@@ -37,12 +37,12 @@ struct Totals {
   std::int64_t skipped = 0;
 };
 
-// Of DIRECTORY/cases/*.json, or of DIRECTORY/*.json where there is no such folder; in the order of
-// file names. A fault when there is no file.
+// Reads DIRECTORY/cases/*.json, or DIRECTORY/*.json if there is no such folder, in the order of
+// file names. Throws a CaseFault if there is no file.
 std::vector<Case> read_cases(const std::filesystem::path& directory);
-// In this process, without a deadline.
+// Runs a case in this process, without a deadline.
 Verdict run_case(const Case& test_case);
-// Each case for itself (isolation.h); failures, and last the totals, go to `out`.
+// Runs each case in isolation (isolation.h); writes failures and finally the totals to `out`.
 Totals run_cases(const std::vector<Case>& cases, const RunOptions& options, std::ostream& out);
 
 }  // namespace cohort::conformance

@@ -9,7 +9,7 @@
 namespace cohort::conformance {
 namespace {
 
-// No case reads as much; a stream that never ends fails instead of filling the memory.
+// More items than any case reads; a stream that never ends fails before it fills the memory.
 constexpr std::int64_t kMostItems = 100'000;
 
 Json next_item(Stream& stream) {
@@ -175,7 +175,7 @@ class Script {
   Json reduce_sum(const Json&) { return subject_.reduce_sum(); }
   Json next_in_replica(const Json& command) { return stream(command).next_in_replica(); }
 
-  // Errors end it: they are the command's.
+  // An error ends the loop and becomes the result of the command.
   template <class F>
   void for_each(Stream& from, F fn) {
     for (std::int64_t i = 0; i < kMostItems; ++i) {

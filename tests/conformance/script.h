@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The actions of a case and what they yield (FORMAT.md, 5 and 6).
+// The actions of a case and their results (FORMAT.md, 5 and 6).
 #pragma once
 
 #include <memory>
@@ -10,11 +10,11 @@
 
 namespace cohort::conformance {
 
-// The default script: sets `elements`, or `iter_error`.
+// Runs the default script: sets `elements`, or `iter_error`.
 void run_default(const Json& test_case, const Subject& subject, Json& outcome);
-// One entry for each command of the case's script. An unknown verb is a CaseFault.
+// Returns one entry per command of the case's script. An unknown verb is a CaseFault.
 Json run_script(const Json& script, const Subject& subject, const CaseState& state);
-// What the case asks for: `out`, or `elements`, or neither (no_iterate).
+// Sets what the case asks for: `out`, or `elements`, or neither (no_iterate).
 void run_actions(const Json& test_case, const Subject& subject, const CaseState& state,
                  Json& outcome);
 

@@ -26,7 +26,7 @@ Dataset from_tensor_slices(const Op& op) {
   return Dataset::from_tensor_slices(nest_of(op.json("value")));
 }
 
-// What a generator yields: host values without a dtype.
+// An item of a generator: host values without a dtype.
 Nest untyped(const Json& item) {
   if (item.is_boolean()) return item.get<bool>();
   if (item.is_number_integer()) return item.get<std::int64_t>();
@@ -78,7 +78,7 @@ StringTensor names_of(const Op& op) {
   return StringTensor(std::span<const std::string>(paths));
 }
 
-// Names of a wrong type on purpose.
+// Numbers in place of file names: a wrong type on purpose.
 Dataset numbers_of(const Op& op) {
   const Json& numbers = op.json("numbers");
   if (is_leaf(numbers)) return Dataset::from_tensor_slices(nest_of(numbers));

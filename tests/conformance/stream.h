@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a script drives: iterators of a dataset or of a distributed one, elements as JSON.
+// Iterators of a dataset or of a distributed dataset, for scripts; elements are JSON.
 #pragma once
 
 #include <memory>
@@ -15,28 +15,28 @@ namespace cohort::conformance {
 class Stream {
  public:
   virtual ~Stream() = default;
-  // nullopt at the end.
+  // Returns nullopt at the end.
   virtual std::optional<Json> next() = 0;
   // {"optional": element} or {"optional": null, "get_value": error}.
   virtual Json next_optional() = 0;
   virtual Bytes save() const = 0;
   virtual void restore(const Bytes& position) = 0;
-  // get_next inside a replica function.
+  // Calls get_next inside a replica function.
   virtual Json next_in_replica();
 };
 
-// What iterators are made of, as one worker sees it. Used from one thread at a time.
+// A dataset or a distributed dataset, as seen by one worker. Used from one thread at a time.
 class Subject {
  public:
   virtual ~Subject() = default;
-  // spec, cardinality and what else is known without an iterator.
+  // Sets the spec, the cardinality and other members that need no iterator.
   virtual void describe(Json& outcome) const = 0;
   virtual std::unique_ptr<Stream> iterate() const = 0;
-  // The sum of all values of all elements by the subject's own reduce.
+  // The sum of all values of all elements, computed by the subject's own reduce.
   virtual Json reduce_sum() const;
 };
 
-// `transform` is applied to each element where it is given.
+// Applies `transform`, if given, to each element.
 std::unique_ptr<Subject> subject_of(Dataset dataset,
                                     std::function<Nest(const Nest&)> transform = {});
 

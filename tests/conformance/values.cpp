@@ -106,13 +106,13 @@ void with_type(at::ScalarType dtype, F fn) {
   }
 }
 
-// [dtype, shape, data], the data flat, a bare value for a scalar.
+// [dtype, shape, data] with flat data, or a bare value for a scalar.
 Json leaf(const std::string& dtype, Json shape, Json data) {
   if (shape.empty() && data.size() == 1) data = Json(data[0]);
   return Json::array({dtype, std::move(shape), std::move(data)});
 }
 
-// One value of a leaf as it is after a trip through a tensor of the dtype.
+// One value of a leaf after a conversion to the dtype and back.
 Json canonical_scalar(at::ScalarType dtype, const Json& value) {
   if (dtype == kString) return text_of(bytes_of(value));
   Json result;
@@ -166,7 +166,7 @@ std::string bytes_of(const Json& text) {
 Json text_of(std::string_view bytes) {
   for (const char byte : bytes) {
     const auto value = static_cast<unsigned char>(byte);
-    // Beside printable ASCII what JSON escapes in one way.
+    // A JSON string holds printable ASCII and the escapes \n, \r and \t; other bytes need hex.
     if ((value < 0x20 && value != '\n' && value != '\r' && value != '\t') || value > 0x7e) {
       return Json::object({{"hex", to_hex(bytes)}});
     }
@@ -240,7 +240,7 @@ Nest add_spec(const Json& spec, std::vector<TensorSpec>& fields) {
     return Nest::tuple(std::move(items));
   }
   if (spec.is_object() && spec.contains("dict")) {
-    Nest::Map entries;  // the JSON's keys are sorted, as flatten order wants
+    Nest::Map entries;  // the JSON's keys are sorted, as flatten order requires
     for (const auto& [key, item] : spec["dict"].items()) {
       entries.emplace(key, add_spec(item, fields));
     }
@@ -250,7 +250,7 @@ Nest add_spec(const Json& spec, std::vector<TensorSpec>& fields) {
   return Nest(static_cast<std::int64_t>(fields.size()) - 1);
 }
 
-// The JSON of a nest, each leaf as `leaf` gives it.
+// The JSON of a nest; leaf_json converts each leaf.
 template <class F>
 Json structured(const Nest& nest, const F& leaf_json) {
   switch (nest.kind()) {
@@ -359,7 +359,7 @@ Json canonical(const Json& json) {
   if (json.is_array()) {
     Json items = Json::array();
     for (const Json& item : json) {
-      // Among values: a whole expectation may be of such a form too.
+      // Only items of a list are bytes: a whole `expect` may also have just the member "hex".
       const bool is_bytes = item.is_object() && item.size() == 1 && item.contains("hex");
       items.push_back(is_bytes ? text_of(bytes_of(item)) : canonical(item));
     }

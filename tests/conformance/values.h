@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values, specs and errors between the library and the JSON of case files (FORMAT.md, 2).
+// Converts values, specs and errors between the library and the JSON of case files (FORMAT.md, 2).
 //
-// Both sides of a comparison are brought into one canonical form: the data of a leaf is flat, its
-// numbers have the precision of its dtype, a text is a JSON string where it can be.
+// Both sides of a comparison are converted to one canonical form: the data of a leaf is flat, its
+// numbers have the precision of its dtype, and a text is a JSON string if possible.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +21,7 @@ at::ScalarType dtype_of(const std::string& name);
 // A JSON string, or {"hex": "00ff"}.
 std::string bytes_of(const Json& text);
 Json text_of(std::string_view bytes);
-// The values of nested arrays, in one.
+// The values of nested arrays in one flat array.
 Json flat(const Json& data);
 std::string from_hex(std::string_view hex);
 std::string to_hex(std::string_view bytes);
@@ -43,10 +43,10 @@ Json json_of(const TensorSpec& spec);
 Json json_of(const ElementSpec& spec);
 // {"error": "InvalidArgument", "message": …}.
 Json json_of(const Error& error);
-// The exception in flight as such an error; a CaseFault flies on. Only inside a catch block.
+// The current exception as such an error; rethrows a CaseFault. Call it only inside a catch block.
 Json caught_error();
 
-// The canonical form of what a case file says.
+// The canonical form of JSON from a case file.
 Json canonical(const Json& json);
 
 }  // namespace cohort::conformance

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What docs/guide/frozen.md says of a scheduled step, on a worker of its own. Other tests show the
-// rest of that page:
+// Checks the statements of docs/guide/frozen.md about scheduled steps, on one worker. Other tests
+// check the rest of that page:
 //
 // - seen: CoordinatorRetraces (captured tensors, flags, default type), CoordinatorTraces (modes),
 //   ParameterServerTest.TracesAgainForAShortLastBatch and LateTraces (shapes)
@@ -26,7 +26,7 @@ using testing::throws_error;
 
 class Frozen : public ::testing::Test {
  protected:
-  // One for all: each coordinator begins anew on its servers.
+  // All tests share one cluster, since each coordinator gets a new job on its servers.
   static void SetUpTestSuite() {
     cluster = std::make_unique<testing::TestCluster>(
         testing::TestClusterOptions{.command = {COHORT_COMMAND, "server"}});

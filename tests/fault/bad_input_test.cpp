@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is wrong from the start: each case ends by itself, with the exit code and the words that say
-// what to change, and leaves no process behind.
+// Mistakes that exist from the start. In each case the program ends by itself, with an exit code
+// and a message that says what to change, and leaves no process running.
 #include <ATen/ops/ones.h>
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -56,7 +56,7 @@ class BadInput : public testing::LeavesNoProcess {
   }
 };
 
-// Nothing of it is about addresses, so no advice about them.
+// These options have nothing to do with addresses, so the errors give no advice about them.
 TEST_F(BadInput, AServersOptionsAreCheckedBeforeItListens) {
   const SimpleResolver resolver(ClusterSpec{{"worker", {"127.0.0.1:2"}}, {"ps", {"127.0.0.1:3"}}},
                                 {.task_type = "ps", .task_id = 0});
@@ -159,14 +159,14 @@ TEST_F(BadInput, ACoordinatorWithAnAddressThatNobodyCanHaveSaysSoAtOnce) {
   for (const char* address : {"localhost", "localhost:0", "localhost:65536", "localhost:http"}) {
     const std::string config = std::string(R"({"cluster": {"worker": ["127.0.0.1:2"], "ps": [")") +
                                address + R"("]}, "task": {"type": "chief", "index": 0}})";
-    // With a chief that is not listed: a cluster in which nothing else is wrong.
+    // The chief is listed, so nothing else is wrong in the cluster.
     const std::string listed = R"({"cluster": {"chief": ["127.0.0.1:1"], )" + config.substr(13);
     expect_end(example(), listed, 64,
                {"the address of ps:0", std::string("got \"") + address + "\"", "TF_CONFIG"});
   }
 }
 
-// It served, and nobody ever asked it for anything.
+// The server served, although no task ever connects to it.
 TEST_F(BadInput, AStandardServerForATaskThatRunsTheProgramEnds) {
   for (const char* type : {"chief", "evaluator"}) {
     const std::string config =
@@ -178,9 +178,9 @@ TEST_F(BadInput, AStandardServerForATaskThatRunsTheProgramEnds) {
   }
 }
 
-// --- Tasks that are there already, or others than expected ---------------------------------------
+// --- Tasks that already run, or other tasks than expected ----------------------------------------
 
-// A port that something else listens on.
+// A port on which another program listens.
 class TakenPort {
  public:
   TakenPort() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -259,7 +259,7 @@ TEST_F(BadInput, ACoordinatorFollowsOneThatHasEnded) {
   expect_end(example(), cluster.tf_config("chief:0"), 0, {});
 }
 
-// It hears whom it met, and nothing of that one's job.
+// The message names the job that the coordinator expected, but not the job of the other worker.
 TEST_F(BadInput, AWorkerOfAnotherJobIsNamed) {
   const TestCluster cluster = small_cluster({COHORT_COMMAND, "server", "--job-id", "yesterday"});
   RunningProgram program(example(), {{"TF_CONFIG", cluster.tf_config("chief:0")}});
@@ -277,7 +277,7 @@ TEST_F(BadInput, ATaskAtTheAddressOfAnotherIsNamed) {
               throws_error(ErrorCode::failed_precondition, "give every task the same cluster"));
 }
 
-// Answers the handshake as a process of another build would.
+// Answers the handshake like a process of another build.
 class OtherBuild final : public rpc::ControlService {
  public:
   explicit OtherBuild(rpc::Identity self, std::vector<rpc::Endpoint> endpoints = {})
@@ -298,7 +298,7 @@ class OtherBuild final : public rpc::ControlService {
   const std::vector<rpc::Endpoint> endpoints_;
 };
 
-// It was told to start the task, which ran.
+// The message said to start the task, although it ran.
 TEST_F(BadInput, ATaskThatAnswersButTakesNoTensorsIsNamedWithThatAddress) {
   const TestCluster cluster = small_cluster({COHORT_COMMAND, "server"}, {"worker:0"});
   OtherBuild service(rpc::identity_of_process("", "", 1), {{"stream", ":1"}});
@@ -356,7 +356,7 @@ INSTANTIATE_TEST_SUITE_P(BadInput, AnotherBuild, ::testing::Bool(), [](const aut
   return is_protocol.param ? "Protocol" : "Torch";
 });
 
-// It was taken for the start that the handshake was with.
+// A hello for another start of the task was accepted.
 TEST_F(BadInput, AGreetingForAnotherStartOfATaskIsRefused) {
   const TestCluster cluster = small_cluster();
   ASSERT_TRUE(testing::await_answer(cluster.spec(), "worker:0")) << cluster.output("worker:0");
@@ -388,7 +388,7 @@ TEST_F(BadInput, TasksThatNeverAppearAreNamedAndNoOther) {
                        .ps = 2,
                        .command = {COHORT_COMMAND, "server"},
                        .not_started = {"ps:1", "worker:0"}});
-  // A server that is slow to start is not what this is about.
+  // Waits for the servers, so that a slow start does not disturb the test.
   for (const char* task : {"ps:0", "worker:1"}) {
     ASSERT_TRUE(testing::await_answer(cluster.spec(), task)) << task << " never came up:\n"
                                                              << cluster.output(task);
@@ -414,7 +414,7 @@ TEST_F(BadInput, TasksThatNeverAppearAreNamedAndNoOther) {
   EXPECT_THAT(lines, Contains(HasSubstr("waiting for ps:1, worker:0")));
 }
 
-// The coordinator warned that it waited for tasks that started as they should, only slowly.
+// The coordinator warned that it waited for tasks, although they only started slowly.
 TEST_F(BadInput, ATestClusterIsThereWhenItsServersServe) {
   Words lines;
   set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
@@ -428,7 +428,7 @@ TEST_F(BadInput, ATestClusterIsThereWhenItsServersServe) {
   EXPECT_THAT(lines, ::testing::IsEmpty());
 }
 
-// It waited a minute and said nothing.
+// The program waited for a minute without a message.
 TEST_F(BadInput, ACoordinatorThatIsOneForWantOfATaskSaysSo) {
   RunningProgram program(example(), {{"TF_CONFIG",
                                       R"({"cluster": {"worker": ["127.0.0.1:2"],
@@ -515,7 +515,7 @@ const BadData kBadData[] = {
 INSTANTIATE_TEST_SUITE_P(BadInput, BadDataFiles, ::testing::ValuesIn(kBadData),
                          [](const auto& data) { return data.param.name; });
 
-// It was found when all servers had come up.
+// Bad data was found only after all servers had started.
 TEST_F(BadInput, BadDataIsFoundBeforeAnyOtherTaskIsThere) {
   const char* nobody = R"({"cluster": {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"],
                                        "ps": ["127.0.0.1:3"]},
@@ -526,7 +526,7 @@ TEST_F(BadInput, BadDataIsFoundBeforeAnyOtherTaskIsThere) {
   expect_end(command, nobody, 64, {"--batch of at most 1437", "got --batch 2000"});
 }
 
-// It made 0 steps, and the error was one of its progress bar.
+// The program ran 0 steps, and its progress bar caused the error.
 TEST_F(BadInput, ABatchOfMoreThanAllImagesEndsTheLaunch) {
   Words command = {COHORT_COMMAND, "launch", "--workers", "1", "--ps", "1",
                    "--data",       kDigits,  "--"};

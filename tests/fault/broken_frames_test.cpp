@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames that are changed, repeated, lost or late on their way between real tasks.
+// Frames between real tasks that are corrupted, repeated, lost or delayed.
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -31,7 +31,7 @@ using testing::TestCluster;
 constexpr auto kPatience = std::chrono::seconds(60);
 constexpr const char* kJob = "broken_frames";
 constexpr std::int64_t kWeights = 6000;
-constexpr int kClosures = 8;  // a round
+constexpr int kClosures = 8;  // per round
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int kFlips = 200;
 #else
@@ -86,7 +86,7 @@ class BrokenFramesTest : public ::testing::Test {
     run_round();
   }
 
-  // Every closure of it ends well.
+  // Schedules kClosures closures, all of which must succeed.
   void run_round() {
     const at::Tensor by = at::ones({});
     for (int i = 0; i < kClosures; ++i) coordinator->schedule(step, by);
@@ -99,7 +99,7 @@ class BrokenFramesTest : public ::testing::Test {
             .part = Fault::Part(1 + random() % 4),
             .random = random()};
   }
-  // Runs rounds until the fault has met a frame.
+  // Runs rounds until the fault was injected into a frame.
   void meet(ProxiedTask& task, const Fault& fault) {
     task.data().arm(fault);
     const Deadline deadline = Deadline::after(kPatience);
@@ -107,7 +107,7 @@ class BrokenFramesTest : public ::testing::Test {
     ASSERT_TRUE(task.data().has_happened());
   }
   ProxiedTask& random_task() { return *tasks[random() % tasks.size()]; }
-  // Everywhere.
+  // The number of broken frames that this process and all servers have counted.
   std::uint64_t broken_frames() const {
     std::uint64_t frames = rpc::broken_frames();
     for (const auto& task : tasks) frames += task->health().broken_frames;
@@ -120,7 +120,7 @@ class BrokenFramesTest : public ::testing::Test {
     }
     return true;
   }
-  // The run goes on with the right count, or ends with an error that says what was missing.
+  // Expects that the run continues with the right count, or ends with one of three error codes.
   void end_well_or_by_name(ProxiedTask& task, const Fault& fault) {
     SCOPED_TRACE(what(fault, task));
     try {
@@ -154,7 +154,7 @@ class BrokenFramesTest : public ::testing::Test {
   std::optional<Variable> count, weights;
   Function step = Function::registered("none");
   double scheduled = 0;
-  bool has_ended = false;  // with an error
+  bool has_ended = false;  // the run ended with an error
 };
 
 TEST_F(BrokenFramesTest, EachFlippedBitIsDetectedAndEveryUpdateCountsOnce) {
@@ -188,14 +188,14 @@ TEST_F(BrokenFramesTest, WhatIsRepeatedCutOrLateCountsOnce) {
   EXPECT_EQ(coordinator->statistics().violations, 0U);
 }
 
-// Nobody can know that more was to come, but that it does not come is noticed.
+// A lost frame cannot be detected on arrival, but a deadline or the next frame reveals the loss.
 TEST_F(BrokenFramesTest, WhatIsLostIsNoticedOrNamed) {
   start("stream", std::chrono::seconds(1));
   for (int i = 0; i < number_of_environment("COHORT_FLIPS", 12) && !has_ended; ++i)
     ASSERT_NO_FATAL_FAILURE(end_well_or_by_name(random_task(), random_fault(Fault::Kind::lose)));
 }
 
-// gRPC has frames of its own, whose bytes nothing checks: it may wait for what never comes.
+// gRPC's own HTTP/2 frames have no checksum: after a flipped bit gRPC may wait forever for data.
 TEST_F(BrokenFramesTest, OverGrpcAFlippedBitIsNoticedOrNamed) {
   start("grpc", std::chrono::seconds(1));
   for (int i = 0; i < number_of_environment("COHORT_FLIPS", 12) && !has_ended; ++i) {
@@ -207,7 +207,7 @@ TEST_F(BrokenFramesTest, OverGrpcAFlippedBitIsNoticedOrNamed) {
 
 class WrongWatermarkTest : public ::testing::Test {
  protected:
-  // A push that a task whose memory is broken could send.
+  // Sends a push with a wrong watermark, as a task with corrupted memory could.
   bool push(std::uint64_t closure, std::uint64_t low_watermark) {
     const rpc::PushRequest wrong{.closure_id = closure, .low_watermark = low_watermark};
     return rpc::push_reply_of(strategy.connection().ps(0).data->call(
@@ -222,7 +222,7 @@ class WrongWatermarkTest : public ::testing::Test {
   Function step{[this] { sum.assign_add(at::ones({})); }};
 };
 
-// Every later update of the run was dropped, without a line in a log.
+// All later updates of the run were dropped, and nothing was logged.
 TEST_F(WrongWatermarkTest, AboveItsClosureItIsRefused) {
   EXPECT_THAT([&] { push(4, std::uint64_t{1} << 40); },
               testing::throws_error(ErrorCode::data_loss, "expected a low watermark"));
@@ -244,7 +244,7 @@ TEST_F(WrongWatermarkTest, AnUpdateThatIsMissingForItIsAnError) {
   EXPECT_GE(coordinator.statistics().violations, 1U);
 }
 
-// Its push is answered in the middle of the closure.
+// Here the push is acknowledged in the middle of the closure.
 TEST_F(WrongWatermarkTest, AnUpdateThatIsMissingBetweenSegmentsIsAnError) {
   const Function segments([this] {
     sum.assign_add(at::ones({}));

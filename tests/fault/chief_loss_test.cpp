@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Coordinators that go silent while a job runs, and their successors.
+// Coordinators that stop responding while a job runs, and their successors.
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
@@ -18,8 +18,8 @@ const std::string kDigits = COHORT_SOURCE_DIR "/examples/data/digits";
 
 using ChiefLossTest = testing::LeavesNoProcess;
 
-// A chief whose machine has gone leaves connections that stand until TCP gives them up, half a
-// minute later; so does one that is stopped. Its next start was refused all that time.
+// If a chief's machine is lost or the chief is stopped, its connections stay open until TCP gives
+// up after half a minute. All that time servers refused the chief's next start.
 TEST_F(ChiefLossTest, TheNextStartTakesThePlaceOfASilentChief) {
   const testing::TestCluster cluster(
       {.workers = 1, .ps = 1, .command = {COHORT_COMMAND, "server"}, .data_dirs = {kDigits}});
@@ -29,7 +29,7 @@ TEST_F(ChiefLossTest, TheNextStartTakesThePlaceOfASilentChief) {
   const auto has_run = [&] {
     try {
       return cluster.health("worker:0").closures_run > 0;
-    } catch (const Error&) {  // it is starting
+    } catch (const Error&) {  // the worker is still starting
       return false;
     }
   };
@@ -39,7 +39,7 @@ TEST_F(ChiefLossTest, TheNextStartTakesThePlaceOfASilentChief) {
 
   ParameterServerStrategy strategy(cluster.resolver());
   std::optional<ClusterCoordinator> taken;
-  while (!taken) {  // until it has stopped, its threads may answer
+  while (!taken) {  // threads of the first chief may answer for a while after SIGSTOP
     try {
       taken.emplace(strategy);
     } catch (const Error& error) {

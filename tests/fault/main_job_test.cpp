@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The main job as ./dev train starts it, on the digits: what it prints at its end, and that a
-// worker killed on the way changes nothing of it.
+// The main job as ./dev train starts it, on the digits: checks its summary, and that killing a
+// worker during the run does not change it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,14 +21,14 @@ const std::string kDigits = COHORT_SOURCE_DIR "/examples/data/digits";
 
 struct Summary {
   double accuracy = 0;
-  int closures = 0;  // of all workers
+  int closures = 0;  // total of all workers
   double pulled_mb = 0;
   double pushed_mb = 0;
 };
 
 class MainJob : public testing::LeavesNoProcess {
  protected:
-  // `options` are those of `cohort launch`.
+  // `options` are options of `cohort launch`.
   Summary run(const Words& options) {
     Words command{COHORT_COMMAND, "launch", "--workers", "2", "--ps", "2", "--data", kDigits};
     command.insert(command.end(), options.begin(), options.end());
@@ -59,7 +59,7 @@ TEST_F(MainJob, TrainsAndSaysWhatItDid) {
   const Summary summary = run({});
   EXPECT_GT(summary.accuracy, kAccuracy);
   EXPECT_EQ(summary.closures, kEpochs * kStepsAnEpoch);
-  // Four bytes for each of the network's numbers, there and back.
+  // Each step pulls and pushes four bytes per parameter of the network.
   constexpr double kMegabytesAStep = 4.0 * (64 * 128 + 128 + 128 * 10 + 10) / 1e6;
   EXPECT_NEAR(summary.pulled_mb, summary.closures * kMegabytesAStep, 1);
   EXPECT_NEAR(summary.pushed_mb, summary.closures * kMegabytesAStep, 1);

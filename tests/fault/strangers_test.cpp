@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strangers at the ports of a cluster that trains.
+// Foreign clients that connect to the ports of a cluster while it trains.
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
@@ -29,7 +29,8 @@ constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 Deadline soon() { return Deadline::after(std::chrono::seconds(20)); }
 
-// Each comes once, to one task, as its number says. Used from one thread.
+// Foreign clients. The number of a client determines its task and what it sends. Used only from one
+// thread.
 class Strangers {
  public:
   explicit Strangers(const TestCluster& cluster) : cluster_(cluster) {}
@@ -81,7 +82,7 @@ class Strangers {
     for (char& byte : bytes) byte = static_cast<char>(random_());
     return bytes;
   }
-  // Those that stay keep their connection as long as the server lets them.
+  // Sends bytes. A client that stays keeps the connection open until the server closes it.
   void say(const std::string& bytes, bool stays) {
     RawSocket socket = RawSocket::connected(address_);
     socket.write(std::string_view(bytes));
@@ -126,7 +127,8 @@ class StrangersTest : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Backends, StrangersTest, ::testing::Values("stream", "grpc"),
                          [](const auto& one) { return std::string(one.param); });
 
-// A call without a handshake could end a server, and one with a guessed id write over a function.
+// A call without a handshake could shut down a server, and one with a guessed id could overwrite a
+// function.
 TEST_P(StrangersTest, AThousandChangeNothing) {
   const TestCluster cluster(
       {.workers = 1, .ps = 1, .command = {COHORT_COMMAND, "server", "--backend", GetParam()}});
@@ -167,7 +169,7 @@ TEST_P(StrangersTest, AThousandChangeNothing) {
   }
 }
 
-// It could be fifteen ports, chosen by the system.
+// Each task could open up to fifteen ports, chosen by the system.
 TEST(DataPort, TensorsTravelOverIt) {
   const std::string port = std::to_string(testing::free_port());
   const TestCluster cluster({.workers = 1,

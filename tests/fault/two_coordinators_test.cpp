@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A coordinator that is stopped while another takes its place, and continued while that one trains.
+// A coordinator is stopped while another one replaces it, and continued while the second one
+// trains.
 //
-// COHORT_TEST_ROUNDS sets how often; each takes as long as a server waits for a sign of life.
+// COHORT_TEST_ROUNDS sets the number of rounds. Each takes as long as a server waits for an answer
+// of the first coordinator.
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -25,10 +27,10 @@ namespace {
 
 constexpr auto kPatience = std::chrono::seconds(60);
 constexpr int kEndedAsReplaced = 3;
-constexpr double kFirst = 1e6;  // what the first's functions and data are made of
+constexpr double kFirst = 1e6;  // factor and data of the first coordinator's functions
 
-// The other program, which this test starts: makes functions, iterators and updates of its own as
-// fast as it can, whose ids are those of its successor's.
+// The first coordinator, a program that the tests start. It creates functions, iterators and
+// updates as fast as it can, with the same ids as its successor.
 TEST(FirstCoordinator, DISABLED_Trains) {
   try {
     ParameterServerStrategy strategy{TfConfigResolver()};
@@ -62,7 +64,7 @@ class TwoCoordinators : public testing::LeavesNoProcess {
     const char* text = std::getenv("COHORT_TEST_ROUNDS");
     return text == nullptr ? 2 : std::atoi(text);
   }
-  // Calls `body` with a first coordinator that trains, as often as there are rounds.
+  // Calls `body` once per round, with a first coordinator that trains.
   template <class Body>
   void in_rounds(const Body& body) {
     const int count = rounds();
@@ -89,7 +91,7 @@ class TwoCoordinators : public testing::LeavesNoProcess {
            errno == EINTR) {
     }
   }
-  // Its functions and data add 1, 2, 3 …: every wrong one shows in the sum.
+  // The second coordinator. Its functions add 1, 2, 3 …, so the sum reveals any other update.
   struct Second {
     explicit Second(const SimpleResolver& resolver) : strategy(resolver), coordinator(strategy) {}
 
@@ -119,7 +121,8 @@ class TwoCoordinators : public testing::LeavesNoProcess {
     double expected = 0;
   };
 
-  // It must hear that its place was taken, and from nobody that it may go on.
+  // Expects that the first coordinator ends with "another coordinator took its place", and that the
+  // second one is unaffected.
   static void expect_gives_way(testing::RunningProgram& first, Second& second) {
     EXPECT_EQ(first.wait().to_string(), "exit code 3") << first.err();
     EXPECT_NE(first.err().find("another coordinator took its place"), std::string::npos)
@@ -131,8 +134,8 @@ class TwoCoordinators : public testing::LeavesNoProcess {
   testing::TestCluster cluster;
 };
 
-// Its functions and iterators took the place of its successor's in one of fourteen tries, and their
-// values went into the successor's variables.
+// In one of fourteen tries its functions and iterators replaced those of its successor, and changed
+// the successor's variables.
 TEST_F(TwoCoordinators, AContinuedCoordinatorChangesNothingOfItsSuccessors) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -150,13 +153,14 @@ TEST_F(TwoCoordinators, AContinuedCoordinatorChangesNothingOfItsSuccessors) {
   });
 }
 
-// Its first call after that goes to the worker.
+// With one worker, the first coordinator calls that worker first after it is continued.
 class TwoCoordinatorsOfAWorker : public TwoCoordinators {
  protected:
   TwoCoordinatorsOfAWorker() : TwoCoordinators(1) {}
 };
 
-// Both come back to the worker, in any order. Its successor ended where it came second.
+// Both coordinators reconnect to the worker, in any order. The successor ended if it was the second
+// to reconnect.
 TEST_F(TwoCoordinatorsOfAWorker, AContinuedCoordinatorDoesNotKeepARestartedTask) {
   in_rounds([&](testing::RunningProgram& first) {
     stop(first);

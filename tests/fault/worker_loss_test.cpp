@@ -25,7 +25,7 @@ class WorkerLossTest : public ::testing::Test {
         coordinator(strategy),
         a(strategy.variable("a", at::zeros({2}))),
         b(strategy.variable("b", at::zeros({2}))),
-        // A millisecond or so of work, and one update on each parameter server.
+        // About a millisecond of work, and one update on each parameter server.
         step([this] {
           const at::Tensor x = at::ones({400, 400});
           a.assign_add(at::ones({2}));
@@ -36,21 +36,21 @@ class WorkerLossTest : public ::testing::Test {
     const auto closures = coordinator.statistics().closures;
     return closures[0] + closures[1];
   }
-  // Joins for a moment at a time, so that this thread can trace what closures wait for.
+  // Calls join() repeatedly, so that this thread can trace programs that closures wait for.
   void run_until(std::uint64_t count) {
     const Deadline deadline = Deadline::after(kPatience);
     while (completed() < count && !deadline.has_expired())
       coordinator.join(std::chrono::milliseconds(1));
     ASSERT_GE(completed(), count);
   }
-  // Stopped first: what it has then cannot end, and while much is queued it has some.
+  // Kills a worker while it has closures. It is stopped first, so that they cannot end before.
   void kill_busy(std::size_t worker, std::uint64_t total) {
     const std::string task = "worker:" + std::to_string(worker);
     cluster.stop(task);
     const std::uint64_t others = coordinator.statistics().closures[1 - worker];
     ASSERT_LT(completed(), total) << "the job was over before the kill";
     const Deadline deadline = Deadline::after(kPatience);
-    // The other goes on, so what could go to this one has gone there.
+    // Once the other worker has run ten more closures, the stopped one has received its own.
     while (coordinator.statistics().closures[1 - worker] < others + 10 && !deadline.has_expired())
       coordinator.join(std::chrono::milliseconds(1));
     ASSERT_LT(completed(), total) << "nothing was left for it";
@@ -153,7 +153,7 @@ TEST_F(WorkerLossTest, ALostParameterServerIsAnErrorThatNamesIt) {
   }
 }
 
-// It was an invalid argument, as if the program were wrong, and its exit code 64.
+// The error was invalid_argument with exit code 64, as for a mistake in the program.
 TEST_F(WorkerLossTest, ARestartedParameterServerIsOneThatIsLost) {
   coordinator.schedule(step);
   coordinator.join();
@@ -168,7 +168,7 @@ TEST_F(WorkerLossTest, ARestartedParameterServerIsOneThatIsLost) {
     EXPECT_EQ(exit_code_of(error), 69);
   }
   EXPECT_THAT([&] { b.read(); }, testing::throws_error(ErrorCode::unavailable, "was restarted"));
-  // Now it has met the coordinator again, and says that it has no such variable.
+  // After the handshake with the coordinator, the server answers that it has no such variable.
   const auto run_again = [&] {
     coordinator.schedule(step);
     coordinator.join();
@@ -176,7 +176,7 @@ TEST_F(WorkerLossTest, ARestartedParameterServerIsOneThatIsLost) {
   EXPECT_THAT(run_again, testing::throws_error(ErrorCode::unavailable, "no variable"));
 }
 
-// A stopped process keeps its connections.
+// The connections of a stopped process stay open, so only unanswered health calls reveal the loss.
 TEST(StoppedWorkerTest, TheOthersFinishItsClosures) {
   TestCluster cluster({.workers = 2, .ps = 1, .command = {COHORT_COMMAND, "server"}});
   ParameterServerStrategy strategy(cluster.resolver());
@@ -193,7 +193,7 @@ TEST(StoppedWorkerTest, TheOthersFinishItsClosures) {
   EXPECT_EQ(sum.read().item<float>(), 101);
 }
 
-// One worker, and a parameter server that hangs with its connections open.
+// One worker, and a parameter server that does not answer but keeps its connections open.
 class HungParameterServerTest : public ::testing::Test {
  protected:
   HungParameterServerTest()
@@ -208,7 +208,7 @@ class HungParameterServerTest : public ::testing::Test {
     coordinator.join();
     cluster.stop("ps:0");
   }
-  // That join() throws, which waits without end for a closure that does not end.
+  // Expects that join() throws, although it has no deadline of its own.
   void expect_join_names_it(const std::string& expected) {
     try {
       coordinator.join();
@@ -220,7 +220,7 @@ class HungParameterServerTest : public ::testing::Test {
                   ::testing::HasSubstr(expected + " from ps:0 within 2 s, got none; see whether"));
     }
   }
-  // It runs again what comes then, and nothing of before is open.
+  // Expects that no closure is left, and that new ones run after the parameter server resumes.
   void expect_it_serves_when_it_goes_on() {
     EXPECT_TRUE(coordinator.done());
     cluster.resume("ps:0");
@@ -238,14 +238,14 @@ class HungParameterServerTest : public ::testing::Test {
   Function push, pull;
 };
 
-// No closure ended, and the worker was blamed.
+// No closure ended, and the error named the worker.
 TEST_F(HungParameterServerTest, APushWithoutAnAcknowledgementNamesIt) {
   for (int i = 0; i < 10; ++i) coordinator.schedule(push);
   expect_join_names_it("[server.push] expected an acknowledgement");
   expect_it_serves_when_it_goes_on();
 }
 
-// It said that the variables may be lost, after a second, whatever data_timeout said.
+// After one second, whatever data_timeout was, the error said that the variables may be lost.
 TEST_F(HungParameterServerTest, AWorkerThatConnectsAnewWaitsAsLong) {
   cluster.kill("worker:0");
   cluster.restart("worker:0");
@@ -254,7 +254,7 @@ TEST_F(HungParameterServerTest, AWorkerThatConnectsAnewWaitsAsLong) {
   expect_it_serves_when_it_goes_on();
 }
 
-// The pull failed, and nobody heard of it: the push before it never ended.
+// The failure of the pull was not passed on, so the closure of the earlier push never ended.
 TEST_F(HungParameterServerTest, APullWithoutAnAnswerEndsThePushesBeforeIt) {
   coordinator.schedule(push);
   for (int i = 0; i < 10; ++i) coordinator.schedule(pull);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CSV files of every dtype, with and without header, defaults and a choice of columns.
+// CSV files with columns of every dtype, with and without header, defaults and selected columns.
 #include <ATen/core/TensorBody.h>
 
 #include <memory>
@@ -32,7 +32,7 @@ CsvOptions options_of(std::uint8_t choice) {
   return options;
 }
 
-// The bytes of its fields, "end" or the error.
+// The bytes of the next element's fields, "end", or the error.
 std::string next_of(ElementSource& source) {
   std::string text;
   only_fails_with({ErrorCode::invalid_argument, ErrorCode::data_loss}, [&] {
@@ -58,7 +58,7 @@ void run(Input input) {
   static const ScratchFile file("rows");
   const std::uint8_t choice = input.byte();
   std::string content;
-  // So that rows lie across the ends of the buffer.
+  // A long first row, so that later rows cross the ends of the buffer.
   if ((choice & 64) != 0) content = std::string(4096 - input.byte() % 64, 'x') + "\n";
   content += input.rest();
   file.write(content);

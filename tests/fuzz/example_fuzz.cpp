@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tf.train.Example and SequenceExample as values, and as tensors, which must agree.
+// Parses tf.train.Example and SequenceExample as values and as tensors, which must agree.
 #include <cstring>
 #include <vector>
 
@@ -10,7 +10,7 @@
 namespace cohort::fuzz {
 namespace {
 
-// What it writes is read as the same value. Compared as bytes, for NaN.
+// Checks that a message is unchanged after writing and reading. Compares bytes, because of NaN.
 template <class Message>
 std::optional<Message> check_journey(const std::string& bytes) {
   std::optional<Message> message;
@@ -57,7 +57,7 @@ void check_tensors(const std::string& bytes, const std::optional<Example>& examp
   Nest parsed;
   const bool is_parsed = only_fails_with({ErrorCode::invalid_argument},
                                          [&] { parsed = kParser.parse(StringTensor(bytes)); });
-  if (!example) return;  // it may be bad in a feature that nobody asked for
+  if (!example) return;  // the invalid feature may be one that kParser does not read
   const Features& features = example->features;
   const bool must_parse = fits<Int64List>(features, "i") && fits<FloatList>(features, "f") &&
                           fits<BytesList>(features, "b");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// IDX files: an array alone, or with labels.
+// IDX files: an array with or without labels.
 #include <optional>
 
 #include "cohort/data/dataset.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pipeline's bytes, as a peer sends them: what they give is shipped on unchanged.
+// The bytes of a pipeline, as a peer sends them. A parsed pipeline must be unchanged after writing
+// and reading.
 #include <optional>
 
 #include "cohort/data/dataset.h"

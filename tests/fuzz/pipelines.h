@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pipelines whose positions are restored from any bytes.
+// The pipelines of position_fuzz.cpp, whose positions are restored from any bytes.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace cohort::fuzz {
 
-// The same in every process. Finite, without files and threads.
+// The same pipelines in every process; they are finite and use no files and threads.
 const std::vector<Dataset>& pipelines();
 
 }  // namespace cohort::fuzz

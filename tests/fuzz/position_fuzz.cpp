@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A saved position of an iterator, as a checkpoint has it: any bytes restore or are refused, and
-// what was restored runs and is saved again.
+// A saved position of an iterator, as in a checkpoint: any bytes are restored or refused, and a
+// restored iterator can run and be saved again.
 #include <optional>
 
 #include "tests/fuzz/pipelines.h"
@@ -20,7 +20,7 @@ void run(Input input) {
   }
   iterator.save();
   for (int i = 0; i < 5; ++i) {
-    // A position may hold errors, of any kind, that elements were replaced by.
+    // A position may hold errors of any code in place of elements.
     try {
       if (!iterator.try_next()) return;
     } catch (const Error&) {

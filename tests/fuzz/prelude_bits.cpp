@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tools/clang_prelude.h gives the standard library's filling of a std::vector<bool> another name:
-// what is linked needs it under its own.
+// tools/clang_prelude.h renames the standard library's function that fills a std::vector<bool>. The
+// linked libraries need it under its original name.
 #include <vector>
 
 #if defined(__clang__)

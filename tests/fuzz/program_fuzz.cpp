@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A traced function's bytes, as a peer sends them.
+// The bytes of a traced function, as a peer sends them.
 #include "cohort/function/prepared_program.h"
 #include "tests/fuzz/target.h"
 

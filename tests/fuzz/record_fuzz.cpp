@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Record files, plain and packed: read in order, by offset and by passing over.
+// Record files, uncompressed and compressed: read in order, by offset, and skipped.
 #include <zlib.h>
 
 #include <cstring>
@@ -12,7 +12,7 @@
 namespace cohort::fuzz {
 namespace {
 
-// Puts right checksums where records are whole: mutations alone never would.
+// Writes right checksums into complete records, since mutations would never produce them.
 std::string with_checksums(std::string bytes) {
   for (std::size_t at = 0; at + 16 <= bytes.size();) {
     std::uint64_t length = 0;
@@ -47,7 +47,7 @@ struct Record {
   std::string data;
 };
 
-// The records up to the end or the first bad one.
+// The records up to the end or the first invalid record.
 std::vector<Record> read_in_order(RecordReader& reader, std::size_t count_max) {
   std::vector<Record> records;
   only_fails_with({ErrorCode::data_loss}, [&] {
@@ -64,7 +64,7 @@ std::vector<Record> read_in_order(RecordReader& reader, std::size_t count_max) {
 }
 
 void check_records(const std::string& path, const RecordReaderOptions& options) {
-  constexpr std::size_t kUnpackedMax = 64 << 20;  // of the largest input
+  constexpr std::size_t kUnpackedMax = 64 << 20;  // uncompressed size of the largest input
   RecordReader reader(path, options);
   const std::vector<Record> records = read_in_order(reader, kUnpackedMax / 16);
   for (auto record = records.rbegin(); record != records.rend(); ++record) {
@@ -76,7 +76,7 @@ void check_records(const std::string& path, const RecordReaderOptions& options) 
   });
 }
 
-// Of headers alone, so it may know more records than can be read.
+// record_offsets() reads only headers, so it may list records that cannot be read.
 void check_offsets(const std::string& path) {
   only_fails_with({ErrorCode::data_loss}, [&] {
     RecordReader reader(path);

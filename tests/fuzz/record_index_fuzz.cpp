@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The index beside a record file: whatever it says, no record is wrong.
+// The index of a record file: whatever it contains, every record that is read is right.
 #include <algorithm>
 #include <vector>
 

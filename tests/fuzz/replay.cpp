@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NAME_replay PATH…: runs a fuzz target once over each file, and over those of each folder. What
-// libFuzzer does with a corpus, for compilers without it.
+// NAME_replay PATH…: runs a fuzz target once with each file, and with the files of each folder, as
+// libFuzzer does with a corpus; for compilers without libFuzzer.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 void replay(const fs::path& path) {
-  std::printf("%s\n", path.c_str());  // the last line names the culprit
+  std::printf("%s\n", path.c_str());  // the last line names the input that failed
   std::fflush(stdout);
   std::ifstream file(path, std::ios::binary);
   const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// fuzz_seeds DIRECTORY: writes inputs of every kind for each target into DIRECTORY/TARGET, where
-// libFuzzer begins. To be run again when a format changes.
+// fuzz_seeds DIRECTORY: writes the initial inputs of each target into DIRECTORY/TARGET. Run it
+// again after a format changes.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bernoulli.h>
@@ -38,7 +38,7 @@ std::string text_of(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// One target's folder. Used once.
+// The folder of one target. Used once.
 class Seeds {
  public:
   Seeds(const fs::path& root, const std::string& target) : folder_(root / target) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fuzz targets share. Each *_fuzz.cpp defines LLVMFuzzerTestOneInput: any bytes must give
-// a value or one of the errors that the parser promises, and what it gave must be right.
+// Functions that the fuzz targets share. Each *_fuzz.cpp defines LLVMFuzzerTestOneInput: any bytes
+// must yield a right value or one of the errors that the parser promises.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,13 @@
 
 namespace cohort::fuzz {
 
-// Ends the process, which is how a fuzz target says that it found something.
+// Aborts the process, by which a fuzz target reports a fault.
 [[noreturn]] void found(std::string_view what);
 inline void require(bool holds, std::string_view what) {
   if (!holds) found(what);
 }
 
-// Runs `work`; an error with another code than these is something found. Whether there was none.
+// Runs `work`; returns whether it threw no error. An error with another code than these is a fault.
 template <class Work>
 bool only_fails_with(std::initializer_list<ErrorCode> codes, Work work) {
   try {
@@ -34,15 +34,15 @@ bool only_fails_with(std::initializer_list<ErrorCode> codes, Work work) {
   }
 }
 
-// An input from front to back: first the choices, then what is parsed.
+// Reads an input from front to back: first bytes that choose options, then the bytes to parse.
 class Input {
  public:
   Input(const std::uint8_t* data, std::size_t size)
       : bytes_(reinterpret_cast<const char*>(data), size) {}
 
-  // The next byte, 0 at the end.
+  // The next byte; 0 at the end.
   std::uint8_t byte();
-  // Up to `count` bytes.
+  // The next bytes, at most `count`.
   std::string_view take(std::size_t count);
   std::string_view rest() { return take(bytes_.size()); }
   bool is_at_end() const { return bytes_.empty(); }
@@ -51,7 +51,7 @@ class Input {
   std::string_view bytes_;
 };
 
-// A file of this process, the same for every input.
+// A temporary file of this process, which is reused for every input.
 class ScratchFile {
  public:
   explicit ScratchFile(std::string_view name);
@@ -66,7 +66,7 @@ class ScratchFile {
   std::string path_;
 };
 
-// Bit by bit, so that it shares nothing with what is tested.
+// Computed bit by bit, so that it shares no code with the tested implementation.
 std::uint32_t masked_crc32c(std::string_view bytes);
 
 }  // namespace cohort::fuzz

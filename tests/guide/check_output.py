@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a twin of the guide's programs and compares what it prints.
+"""Runs the C++ version of one of the guide's programs and compares its output.
 
     check_output.py PROGRAM EXPECTED [--guide FILE]
 
-EXPECTED is a text file. With --guide each of its lines must stand in the guide, in this order: then
-it is what the guide prints, and not what the program happened to print once.
+EXPECTED is a text file. With --guide, each of its lines must occur in the guide, in this order. This
+checks that the expected output is the guide's, and not just an earlier output of the program.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import sys
 
 
 def first_line_not_in(guide, lines):
-    """The number of the first line that the guide has not, behind those before it; None if it has all."""
+    """The number of the first line that does not follow in the guide after the lines before it; None if all do."""
     left = iter(guide)
     for number, line in enumerate(lines, 1):
         if line not in left:

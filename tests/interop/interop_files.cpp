@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// interop_files COMMAND: reads and writes files through the public API, as JSON on standard input
-// and output, for a program in another language to compare (README.md).
+// interop_files COMMAND: reads and writes files through the public API; values are JSON on standard
+// input and output. A Python program compares them with TensorFlow's (README.md).
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <iostream>
@@ -15,7 +15,7 @@
 namespace cohort::interop {
 namespace {
 
-// What a command works on.
+// The input of a command.
 struct Request {
   std::string path;
   Compression compression = Compression::none;

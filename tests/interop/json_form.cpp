@@ -44,7 +44,7 @@ Feature feature_of(const Json& json) {
   return std::monostate();
 }
 
-// The numbers of a tensor as those of type As, which has the same size.
+// The elements of a tensor of type T, with their bits as type As of the same size.
 template <class T, class As = T>
 Json numbers_of(const at::Tensor& tensor) {
   const at::Tensor dense = tensor.contiguous();

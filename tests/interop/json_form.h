@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values as JSON that loses nothing: byte strings in hexadecimal, floats by their bits.
+// Values as lossless JSON: byte strings in hexadecimal, floats as their bits.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,7 +14,7 @@ namespace cohort::interop {
 using Json = nlohmann::json;
 
 std::string to_hex(std::string_view bytes);
-// invalid_argument for anything but pairs of hexadecimal digits.
+// Throws invalid_argument for anything but pairs of hexadecimal digits.
 std::string from_hex(std::string_view hex);
 
 // {name: {"int64": [1]} or {"float": [bits]} or {"bytes": [hex]} or {}}
@@ -25,7 +25,7 @@ Features features_of(const Json& json);
 Json json_of(const SequenceExample& example);
 SequenceExample sequence_example_of(const Json& json);
 
-// [dtype, sizes, values in row-major order], strings in hexadecimal, floats by their bits.
+// [dtype, sizes, values in row-major order], strings in hexadecimal, floats as their bits.
 Json json_of(const at::Tensor& tensor);
 
 }  // namespace cohort::interop

@@ -30,7 +30,7 @@ program = ""
 
 
 def cohort(command, *arguments, given=None):
-    """What interop_files answers; its message fails the test."""
+    """The answer of interop_files; its error message fails the test."""
     done = subprocess.run([program, command, *map(str, arguments)], input=json.dumps(given), capture_output=True,
                           text=True, timeout=TIMEOUT_SECONDS)
     if done.returncode != 0:
@@ -50,11 +50,11 @@ def bits_float(bits):
     return struct.unpack("<f", struct.pack("<I", bits))[0]
 
 
-# --- what is written ------------------------------------------------------------------------------
+# --- values to write ------------------------------------------------------------------------------
 def some_records():
     draw = random.Random(4)
     fixed = [b"", b"a", b"\0", b"\n\r\n", "žluťoučký 🐎".encode(), bytes(range(256)), b"x" * 4096]
-    # Around the sizes of buffers, and one that no buffer holds.
+    # Sizes close to those of buffers, and one that is larger than any buffer.
     sized = [draw.randbytes(size) for size in (1023, 65535, 65536, 262131, 262144, 1 << 20)]
     return fixed + sized + [draw.randbytes(draw.randrange(300)) for _ in range(500)]
 

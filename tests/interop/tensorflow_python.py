@@ -53,7 +53,7 @@ def run(what, command):
 
 def install(folder):
     print(f"interop: installing TensorFlow (about 2 GB) into {folder}", file=sys.stderr, flush=True)
-    shutil.rmtree(folder, ignore_errors=True)  # what an interrupted installation left
+    shutil.rmtree(folder, ignore_errors=True)  # the remains of an interrupted installation
     run("python3 -m venv", [sys.executable, "-m", "venv", str(folder)])
     run("pip install", [str(folder / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check",
                         "--requirement", str(REQUIREMENTS)])

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `cohort` command as a shell meets it: exit codes, messages, signals, nothing left behind.
+// Runs the `cohort` command as a shell does: exit codes, messages, signals, no process left.
 #include <gmock/gmock.h>
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ TEST_F(CohortServer, ServesUntilItIsTold) {
   EXPECT_EQ(server.wait().to_string(), "exit code 0");
 }
 
-// Its first line killed it: `cohort server 2>&1 | true`.
+// SIGPIPE killed it at its first line of output: `cohort server 2>&1 | true`.
 TEST_F(CohortServer, OutputThatNobodyReadsDoesNotEndIt) {
   testing::RunningProgram shell({"bash", "-c",
                                  "f=$(mktemp -u); mkfifo $f; exec 3<>$f 4>$f 3<&-; rm $f; "
@@ -53,7 +53,7 @@ TEST_F(CohortServer, OutputThatNobodyReadsDoesNotEndIt) {
   EXPECT_EQ(shell.out(), "code 64\n");
 }
 
-// The help, the lines of --dry-run and the report of --json were lost with exit code 0.
+// If the output of --help, --dry-run or --json could not be written, the exit code was still 0.
 TEST_F(CohortLaunch, OutputThatCannotBeWrittenIsAnError) {
   for (const char* words : {"--help", "launch --help", "launch --dry-run -- true",
                             "launch --json --workers 1 -- true"}) {
@@ -196,7 +196,7 @@ TEST_F(CohortLaunch, StandardServersServeAProgramWithoutThem) {
   EXPECT_EQ(launch.wait().to_string(), "exit code 143");
 }
 
-// `nohup cohort launch` ended with the terminal.
+// `nohup cohort launch` ended when its terminal was closed.
 TEST_F(CohortLaunch, SignalsThatWereIgnoredStayIgnored) {
   const std::string program =
       "case $TF_CONFIG in *'\"type\":\"chief\"'*) kill -HUP $PPID; kill -HUP $$; exit 7;; "
@@ -207,11 +207,11 @@ TEST_F(CohortLaunch, SignalsThatWereIgnoredStayIgnored) {
   EXPECT_EQ(launch.wait().to_string(), "exit code 7");
 }
 
-// A launch that left its chief behind was not seen: the chief was ended with the launch's group.
+// Tests did not notice a launch that left its chief running, since they killed its process group.
 TEST_F(CohortLaunch, WhatAProgramLeavesInItsGroupFailsATest) {
   testing::RunningProgram program({"/bin/sh", "-c", "tail -f /dev/null >/dev/null 2>&1 & exit 0"});
   EXPECT_NONFATAL_FAILURE(program.wait(), "left running by the program");
-  ::waitpid(-1, nullptr, 0);  // it was killed, and is ours to bury
+  ::waitpid(-1, nullptr, 0);  // reaps the killed process, which this process adopted
 }
 
 }  // namespace

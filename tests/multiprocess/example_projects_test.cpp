@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The three example projects as their READMEs start them, with two workers and one server on the
-// data of the repository: each reaches the accuracy that it states.
+// Runs the three example projects as their READMEs do, with two workers and one parameter server on
+// the repository's data. Each must reach the accuracy that its README states.
 #include <gtest/gtest.h>
 
 #include <regex>
@@ -30,7 +30,7 @@ class ExampleProjects : public testing::LeavesNoProcess {
     EXPECT_TRUE(std::regex_match(program.err(), alone)) << "warnings: " << program.err();
     return program.out();
   }
-  // The number after `label` in the last line; -1 where it does not say so.
+  // The number after `label` in the last line, or -1 if there is none.
   static double accuracy(const std::string& out, const std::string& label) {
     std::smatch parts;
     const std::regex pattern(label + " ([0-9.]+)\n$");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdamW with a schedule on real servers, with many closures in flight, beside the same steps here.
+// Compares AdamW with a learning rate schedule on real servers, with many closures in flight, to
+// the same steps in this process.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
@@ -29,7 +30,7 @@ AdamWOptions options() {
           .weight_decay = 0.05};
 }
 
-// Two updates a step: each has a rate of its own.
+// Two updates per step, each with its own learning rate.
 struct Model {
   explicit Model(Variable variable) : w(std::move(variable)) {}
   void run(const at::Tensor& x) const {
@@ -62,7 +63,7 @@ TEST_P(LearningRateSchedules, GiveEveryStepTheRateThatItHasHere) {
   EXPECT_EQ(coordinator.statistics().traces, GetParam() ? 0U : 1U);
 }
 
-// Steps of epochs had the rate of the first one for ever.
+// All steps of an epoch had the learning rate of the first one.
 TEST_P(LearningRateSchedules, FollowTheStepsOfEpochs) {
   const Model here(local_variable("w", start.clone()));
   Model there(strategy.variable("w", start));

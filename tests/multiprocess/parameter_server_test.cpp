@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A coordinator in this process, standard servers in others.
+// A coordinator in this process with standard servers in other processes.
 #include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
@@ -23,7 +23,7 @@ namespace {
 using testing::TestCluster;
 using testing::throws_error;
 
-// Over each data backend that servers offer between machines.
+// Runs with each data backend that servers offer between machines.
 class ParameterServerTest : public ::testing::TestWithParam<const char*> {
  protected:
   ParameterServerTest()
@@ -67,7 +67,7 @@ TEST_P(ParameterServerTest, FetchesTheStructureThatTheFunctionReturns) {
   EXPECT_EQ(result.entries().at("a").items()[1].tensor().item<float>(), 2);
 }
 
-// Workers asked parameter servers for the backend that they prefer themselves.
+// Workers asked parameter servers for their own preferred backend.
 TEST(ParameterServerBackends, WorkersTakeWhatAParameterServerOffers) {
   TestCluster cluster({.command = {"/bin/sh", "-c",
                                    R"(case $TF_CONFIG in
@@ -136,7 +136,7 @@ TEST_P(ParameterServerTest, AnotherOptimizerBeginsWithFreshSlots) {
   EXPECT_EQ(w.read()[0].item<float>(), -1 - 1.5 - 1);
 }
 
-// Another trace captured another rate, and was given the first one's.
+// The second trace captured another optimizer's rate, but got the value of the first one's.
 TEST_P(ParameterServerTest, ATraceForAnotherShapeReadsTheHyperparametersThatItUses) {
   Variable w = strategy.variable("w", at::zeros({}));
   Sgd whole({w}, {.learning_rate = 1}), rest({w}, {.learning_rate = 10});
@@ -146,7 +146,7 @@ TEST_P(ParameterServerTest, ATraceForAnotherShapeReadsTheHyperparametersThatItUs
     const bool is_whole = it.next<at::Tensor>().size(0) == 4;
     (is_whole ? whole : rest).minimize(w.tensor().mul(1));
   });
-  const auto run_and_count = [&] {  // of whole batches, and of the others
+  const auto run_and_count = [&] {  // the numbers of whole batches and of short ones
     for (int i = 0; i < 20; ++i) coordinator.schedule(step, iterator);
     coordinator.join();
     std::array<double, 2> count{};
@@ -164,7 +164,8 @@ TEST_P(ParameterServerTest, ATraceForAnotherShapeReadsTheHyperparametersThatItUs
   EXPECT_EQ(w.read().item<double>(), first[0] - all[0] + 100 * (first[1] - all[1]));
 }
 
-// A step that takes another optimizer for short batches had its rate of the time of the trace.
+// A step that uses another optimizer for short batches had that one's rate at the time of the
+// trace, not at the time of schedule().
 TEST_P(ParameterServerTest, ATraceForAnotherShapeHasTheHyperparametersOfTheSchedule) {
   Variable w = strategy.variable("w", at::zeros({}));
   Sgd whole({w}, {.learning_rate = 1}), rest({w}, {.learning_rate = 10});
@@ -235,7 +236,7 @@ TEST_P(ParameterServerTest, RaisesTheFirstApplicationErrorOnceAndGoesOn) {
 }
 
 TEST_P(ParameterServerTest, ABrokenDatasetFailsTheClosureThatUsesIt) {
-  // The servers were given no data directory, so they open no file for a coordinator.
+  // The servers have no data directories, so they open no file for a coordinator.
   const std::string images = COHORT_SOURCE_DIR "/examples/data/digits/t10k-images-idx3-ubyte";
   auto data = coordinator.create_per_worker_dataset(Dataset::idx({.images = images}).batch(2));
   auto iterator = data.iterator();
@@ -273,7 +274,7 @@ TEST_P(ParameterServerTest, IteratorsGoOnAfterAnApplicationError) {
   EXPECT_TRUE(drawn == before[0] || drawn == before[1]) << drawn << " was to follow on one of them";
 }
 
-// The job hung until the data timeout.
+// The job waited until the data timeout.
 TEST_P(ParameterServerTest, AResultThatCannotTravelIsAnError) {
   Function sparse([](at::Tensor x) { return x.to_sparse(); }, {.name = "sparse"});
   Function undefined([](at::Tensor x) { return Nest::tuple({x, at::Tensor()}); });
@@ -301,7 +302,8 @@ TEST_P(ParameterServerTest, ASecondCoordinatorIsTheSame) {
   EXPECT_EQ(coordinator.statistics().closures[0] + coordinator.statistics().closures[1], 1U);
 }
 
-// Their ids began at 1 again, and their updates were dropped as repeats.
+// The closure ids of the second coordinator began at 1 again, so its updates were dropped as
+// repeats.
 TEST(CoordinatorsInTurn, TheUpdatesOfEachCount) {
   TestCluster cluster({.workers = 2, .ps = 2, .command = {COHORT_COMMAND, "server"}});
   ParameterServerStrategy strategy(cluster.resolver());
@@ -348,7 +350,7 @@ TEST_P(ParameterServerTest, AStepWhoseValueIsNotFiniteEndsWithItsLabel) {
   EXPECT_TRUE(v.read().eq(0).all().item<bool>()) << "its update was not sent";
 }
 
-// It named an operator without its function and shapes.
+// The message named the operator, but neither the function nor the shapes.
 TEST_P(ParameterServerTest, AnOperatorThatFailsOnAWorkerNamesItsFunctionAndInputs) {
   const Function step([](at::Tensor x, at::Tensor i) { return x.index_select(0, i); },
                       {.name = "chosen"});

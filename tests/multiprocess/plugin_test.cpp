@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of real shared libraries that are loaded and unloaded (tests/plugin).
+// Functions registered by real shared libraries that are loaded and unloaded (tests/plugin).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using Plugin = testing::LeavesNoProcess;
 
-// The process ended with SIGSEGV at its exit, where the function's code was unloaded already.
+// The process crashed at exit (SIGSEGV), since the function's code was already unloaded.
 TEST_F(Plugin, ThatIsUnloadedTakesItsFunctionAlong) {
   testing::RunningProgram host({PLUGIN_HOST, OWNING_PLUGIN});
   EXPECT_EQ(host.wait().to_string(), "exit code 0") << host.out() << host.err();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules on parameter servers whose tensors are not one variable each in row-major order.
+// Replicated modules with tied weights and with tensors that are not in row-major order.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -16,7 +16,8 @@ namespace nn = torch::nn;
 using testing::TestCluster;
 using testing::throws_error;
 
-// An embedding whose weight is the output layer's too, after a convolution in channels_last order.
+// A convolution in channels_last order, and an embedding that shares its weight with the output
+// layer.
 struct TiedImpl : nn::Module {
   nn::Conv2d conv{register_module("conv", nn::Conv2d(nn::Conv2dOptions(2, 3, 3).bias(false)))};
   nn::Embedding embedding{register_module("embedding", nn::Embedding(7, 3))};
@@ -69,7 +70,7 @@ class ReplicatedModuleTest : public ::testing::Test {
   ClusterCoordinator coordinator{strategy};
 };
 
-// An evaluation step left the module in its mode, and the training step was traced in that.
+// An evaluation step left the module in eval mode, so the training step was traced in eval mode.
 TEST_F(ReplicatedModuleTest, ATrainingStepAfterAnEvaluationStepTrains) {
   auto model = strategy.replicate([] { return nn::Sequential(nn::Dropout(0.5)); });
   const at::Tensor x = at::ones({1000});
@@ -99,7 +100,7 @@ TEST_F(ReplicatedModuleTest, LoadIsTheInverseOfSnapshot) {
   for (const at::Tensor& tensor : back->buffers()) EXPECT_TRUE(tensor.eq(3).all().item<bool>());
 }
 
-// It did not compile: what a loop over parameters() gives is const.
+// The loop did not compile, since the elements of parameters() are const.
 TEST_F(ReplicatedModuleTest, ALoopOverParametersMayAssign) {
   auto model = strategy.replicate([] { return nn::Sequential(nn::Linear(3, 2)); });
   for (const Variable& parameter : model.parameters())
@@ -131,7 +132,7 @@ TEST_F(ReplicatedModuleTest, SnapshotAndLoadInsideAStepSaySo) {
               throws_error(ErrorCode::failed_precondition, "[strategy.load] expected a call"));
 }
 
-// Each was refused without a name.
+// The error did not name the variable.
 TEST_F(ReplicatedModuleTest, ALocalVariableInAStepIsNamed) {
   const Variable count = local_variable("count", torch::zeros({}));
   const Function reads([&] { return count.tensor() + 1; });

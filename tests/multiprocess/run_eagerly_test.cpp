@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps in the coordinator's process, variables on a parameter server:
-// CoordinatorOptions::run_eagerly.
+// CoordinatorOptions::run_eagerly: steps run in the coordinator's process, variables are on a
+// parameter server.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -29,7 +29,7 @@ torch::nn::Sequential model() {
   return Sequential(Linear(6, 8), BatchNorm1d(8), ReLU(), Dropout(0.5), Linear(8, 3));
 }
 
-// Some steps of training on a cluster of their own: the losses, then the variables.
+// Trains some steps on a new cluster; returns the losses, then the variables.
 Tensors trained(bool run_eagerly) {
   TestCluster cluster({.command = {COHORT_COMMAND, "server"}});
   ParameterServerStrategy strategy(cluster.resolver());
@@ -67,7 +67,7 @@ Tensors trained(bool run_eagerly) {
 }
 
 TEST(RunEagerlyTest, EqualsOneWorkerBitForBit) {
-  torch::set_num_threads(1);  // as a worker has: LibTorch 2 adds up in an order that depends on it
+  torch::set_num_threads(1);  // as on a worker: LibTorch 2's order of additions depends on it
   const Tensors here = trained(true), there = trained(false);
   ASSERT_EQ(here.size(), there.size());
   for (std::size_t i = 0; i < here.size(); ++i)
@@ -142,7 +142,7 @@ TEST_F(RunEagerly, ATrainableVariableWrittenInPlaceIsRefused) {
   EXPECT_TRUE(w.read().eq(4).all().item<bool>());
 }
 
-// As those of closures that run on a worker.
+// Errors are reported as those of closures that run on a worker.
 TEST_F(RunEagerly, AnErrorIsTheResultsAndTheNextCallers) {
   const Function bad([&] { return w.tensor().mm(w.tensor()); }, {.name = "bad"});
   const Function good([] { return at::ones({}); });

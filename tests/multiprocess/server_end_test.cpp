@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a worker: closures that run are finished and reported first. Servers in this process,
-// so that a test holds the closure in its hand.
+// Shutdown of a worker: running closures are finished and reported first. The servers are in this
+// process, so that a test can hold a closure.
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 constexpr auto kPatience = std::chrono::seconds(60);
 
-// Holds a closure until it is let go. Thread-safe.
+// Blocks closures until open() is called. Thread-safe.
 class Gate {
  public:
   void pass() {
@@ -50,7 +50,8 @@ class Gate {
   bool is_open_ COHORT_GUARDED_BY(mutex_) = false;
 };
 
-// One gate a test; the functions of a process are never removed, and one may be left in its gate.
+// Each test has a new gate, since the registered function stays for the whole process, and a
+// closure of an earlier test may still wait in its gate.
 std::shared_ptr<Gate> current_gate;
 
 const bool kIsRegistered = [] {
@@ -79,7 +80,7 @@ class ServerEnd : public ::testing::Test {
     return std::make_unique<Server>(SimpleResolver(spec, {.task_type = job, .task_id = 0}),
                                     ServerOptions{.handle_signals = false});
   }
-  // On the same address, once its last holder has let go of it.
+  // Starts a server at the same address, once the previous one has released it.
   std::unique_ptr<Server> start_again(const char* job) const {
     const Deadline deadline = Deadline::after(kPatience);
     while (true) {
@@ -90,7 +91,7 @@ class ServerEnd : public ::testing::Test {
       }
     }
   }
-  // Whoever still wants something from the worker's control plane hears that it ends.
+  // Waits until the worker refuses control calls because it shuts down.
   bool await_refusal() const { return testing::await_refusal(spec, "worker:0"); }
 
   const std::shared_ptr<Gate> held_in = std::make_shared<Gate>();
@@ -135,7 +136,7 @@ TEST_F(ServerEnd, ClosuresThatHaveNotStartedGoToTheNextWorker) {
   EXPECT_EQ(gate.arrived(), 4) << "each ran once";
 }
 
-// It waited for the closure, for ever with one that does not end.
+// The server waited for the closure, even for one that never ends.
 TEST_F(ServerEnd, AClosureThatOutlivesTheGraceIsLeftBehind) {
   coordinator.schedule(held);
   ASSERT_TRUE(gate.await_arrivals(1));

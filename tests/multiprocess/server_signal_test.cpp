@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signals to a server whose pipeline never gives an element: nothing can stop it, and the process
-// ends nevertheless.
+// Signals to a server whose pipeline never produces an element. The pipeline cannot be stopped, but
+// the process must end.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -26,7 +26,7 @@ Dataset endless_search(std::int64_t found) {
   });
 }
 
-// With true, some elements come and are taken; a thread of the pipeline's own looks for the next.
+// With true, closures take the first elements, and a prefetch thread searches for the next one.
 class ServerSignal : public testing::LeavesNoProcess, public ::testing::WithParamInterface<bool> {
  protected:
   ServerSignal() {
@@ -34,12 +34,12 @@ class ServerSignal : public testing::LeavesNoProcess, public ::testing::WithPara
                          ->create_per_worker_dataset(
                              GetParam() ? endless_search(kElements).prefetch(1) : endless_search(0))
                          .iterator());
-    // It asks the worker for an element.
+    // Draws elements on the worker.
     asking = std::thread([this] {
       try {
         Function take([](Iterator& it) { return Nest(it.next<at::Tensor>()); });
         for (int i = 0; i < kElements; ++i) coordinator->schedule(take, *iterator);
-      } catch (const Error&) {  // the worker has gone
+      } catch (const Error&) {  // the worker has ended
       }
     });
     await_work();
@@ -51,7 +51,7 @@ class ServerSignal : public testing::LeavesNoProcess, public ::testing::WithPara
     cluster.kill("ps:0");
   }
 
-  // The server is in the pipeline once it has used half a second of its cores since it answered.
+  // Waits until the server has used half a second of CPU time: then it runs the pipeline.
   void await_work() {
     const Deadline deadline = Deadline::after(kPatience);
     const long start = ticks();
@@ -70,14 +70,14 @@ class ServerSignal : public testing::LeavesNoProcess, public ::testing::WithPara
     fields >> used;
     return used;
   }
-  // Its end has begun.
+  // Waits until the worker refuses calls because it shuts down.
   bool await_refusal() const { return testing::await_refusal(cluster.spec(), "worker:0"); }
 
   testing::TestCluster cluster{
       {.workers = 1, .ps = 1, .command = {COHORT_COMMAND, "server"}, .not_started = {"worker:0"}}};
   testing::RunningProgram worker{{COHORT_COMMAND, "server"},
                                  {{"TF_CONFIG", cluster.tf_config("worker:0")}}};
-  // How long a worker that has gone is waited for.
+  // The timeout limits how long the coordinator waits for the lost worker.
   ParameterServerStrategy strategy{cluster.resolver(),
                                    {.cluster = {.timeout = std::chrono::seconds(15)}}};
   std::optional<ClusterCoordinator> coordinator{std::in_place, strategy};
@@ -85,19 +85,19 @@ class ServerSignal : public testing::LeavesNoProcess, public ::testing::WithPara
   std::thread asking;
 };
 
-// The end waited for the pipeline, for ever.
+// The shutdown waited for the pipeline, which never ends.
 TEST_P(ServerSignal, OneEndsTheServerWhateverRuns) {
   worker.signal(SIGTERM);
   EXPECT_EQ(worker.wait().to_string(), "exit code 0");
 }
 
-// It was not heard.
+// The second signal was ignored.
 TEST_P(ServerSignal, ASecondOneEndsItAtOnce) {
   worker.signal(SIGTERM);
   ASSERT_TRUE(await_refusal());
   worker.signal(SIGTERM);
   const cli::ProcessExit exit = worker.wait();
-  // What only a thread of the pipeline holds up may have ended before.
+  // If only a prefetch thread is busy, the server may have ended before the second signal.
   EXPECT_TRUE(exit.signal == SIGTERM || (GetParam() && exit.code == 0)) << exit.to_string();
 }
 

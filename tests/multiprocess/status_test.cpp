@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `cohort status` over real processes: servers that run, are killed and are stopped, and a
+// `cohort status` with real processes: servers that run, are killed or are stopped, and a
 // coordinator in this process.
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -66,7 +66,7 @@ class Status : public testing::LeavesNoProcess {
   TestCluster cluster{{.workers = 2, .command = {COHORT_COMMAND, "server"}}};
 };
 
-// A coordinator of its own, with a variable and two functions.
+// Adds a coordinator with a variable and two functions.
 class StatusOfAJob : public Status {
  protected:
   ParameterServerStrategy strategy{cluster.resolver()};

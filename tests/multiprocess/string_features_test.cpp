@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CSV file whose categories are strings: looked up on the workers, trained on in a step.
+// Trains on a CSV file with string categories, which the workers look up in a vocabulary.
 #include <ATen/ops/binary_cross_entropy_with_logits.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ namespace {
 using testing::TestCluster;
 using testing::throws_error;
 
-// A folder that is gone with this.
+// A temporary folder; the destructor removes it.
 class Folder {
  public:
   Folder() {
@@ -39,7 +39,7 @@ class Folder {
   std::string path;
 };
 
-// Who clicks depends on the city alone, and visits of other cities do not click.
+// `clicked` depends only on the city, and is 0 for all other cities.
 constexpr std::string_view kClicks =
     "city,plan,clicked\n"
     "Berlin,free,1\nLagos,free,0\nBerlin,pro,1\nLagos,pro,0\n"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that read what they have updated, and buffers that several workers write, on real servers.
+// Steps that read variables after updating them, and buffers that several workers write, on real
+// servers.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -46,7 +47,7 @@ class UpdatesInSteps : public ::testing::Test {
         strategy(cluster.resolver()),
         coordinator(strategy) {}
 
-  // Until the ps has applied so many pushes; false when it never does.
+  // Waits until the server has applied `count` pushes; returns false after a minute.
   bool await_pushes(const std::string& ps, std::uint64_t count) {
     const Deadline deadline = Deadline::after(std::chrono::seconds(60));
     while (!deadline.has_expired()) {
@@ -90,8 +91,8 @@ TEST_F(UpdatesInSteps, StatisticsCountThePushesAndPullsOfAllSegments) {
   EXPECT_EQ(coordinator.statistics().pulled_bytes, 2U * 400) << "nobody reads the first value";
 }
 
-// The worker is killed while it waits for the push of its second segment, whose parameter server is
-// stopped. Another run of the closure must not add to `first` again.
+// The worker is killed while it waits for the push of its second segment, because that parameter
+// server is stopped. The retry of the closure must not add to `first` again.
 TEST_F(UpdatesInSteps, AWorkerLostBetweenSegmentsAppliesEachOnce) {
   Variable first = strategy.variable("first", torch::zeros({2}));    // on ps:0
   Variable second = strategy.variable("second", torch::zeros({2}));  // on ps:1
@@ -128,7 +129,7 @@ struct Net : torch::nn::Module {
 };
 
 TEST_F(UpdatesInSteps, BatchNormOnOneWorkerHasTheStatisticsOfOneProcess) {
-  torch::set_num_threads(1);  // as a worker has: LibTorch 2 adds up in an order that depends on it
+  torch::set_num_threads(1);  // as on a worker: LibTorch 2's order of additions depends on it
   auto net = strategy.replicate([] { return std::make_shared<Net>(); });
   const Function step([&](at::Tensor x) { return net->forward(x).sum(); });
   Net here;

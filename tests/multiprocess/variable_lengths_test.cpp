@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text of variable length: C++ functions of elements whose sizes are not known are shipped, and
-// traced again for what the workers meet. The servers are this program, which has the tokenizer
-// that they know by name.
+// Text of variable length: C++ dataset functions of elements with unknown sizes are sent to
+// workers, and traced again for each new shape there. The servers run this program, since the
+// tokenizer is a registered function.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/masked_select.h>
 #include <ATen/ops/ones.h>
@@ -35,7 +35,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::TestCluster;
 
-// A line's tokens: the number of letters of each word, and 100 times that of the line.
+// The tokens of a line, one per word: 100 times the line's number, plus the length of the word.
 std::vector<at::Tensor> tokens_of(std::vector<at::Tensor> line) {
   std::istringstream words{std::string(StringTensor::of(line.at(0)).value())};
   std::vector<std::int64_t> tokens;
@@ -51,7 +51,7 @@ const bool kIsRegistered = [] {
   return true;
 }();
 
-// Element by element, as text.
+// Each element as text.
 using Elements = std::multiset<std::string>;
 
 std::string text_of(const Nest& element) {
@@ -79,7 +79,7 @@ class VariableLengths : public ::testing::Test {
         .shard(input)
         .map(Function::registered("variable_lengths.tokens"));
   }
-  // Inputs and, one later, targets; on its way through all that has threads or a buffer.
+  // Inputs, and targets shifted by one token. The pipeline has every op with threads or a buffer.
   Dataset text(const InputContext& input) const {
     return lines(input)
         .map(
@@ -98,7 +98,7 @@ class VariableLengths : public ::testing::Test {
         .padded_batch(3)
         .prefetch(1);
   }
-  // Batches of lines, with a C++ function of each length before all that holds elements back.
+  // Batches of lines, with a C++ function that is traced per length before the ops that buffer.
   static Dataset batches(const Dataset& lines, const Function& doubled) {
     return lines.map(doubled, {.num_parallel_calls = 2})
         .shuffle(8, {.seed = 3})
@@ -106,11 +106,11 @@ class VariableLengths : public ::testing::Test {
         .padded_batch(2)
         .prefetch(1);
   }
-  // Of a batch of doubled tokens: the lines' numbers.
+  // The line numbers of a batch of doubled tokens.
   static at::Tensor numbers_of(const at::Tensor& batch) {
     return batch.select(1, 0).div(200, "floor");
   }
-  // The numbers of the lines that an epoch has, by worker, in the order of its steps.
+  // Orders[worker][step]: the line numbers that the step of an epoch drew.
   using Orders = std::vector<std::vector<std::vector<std::int64_t>>>;
   static void note(const EpochStep& step, Orders& orders) {
     orders.resize(std::max<std::size_t>(orders.size(), step.worker + 1));
@@ -129,7 +129,7 @@ class VariableLengths : public ::testing::Test {
     std::iota(all.begin(), all.end(), 0);
     EXPECT_EQ(seen, all);
   }
-  // What the workers draw in `steps` steps is what they would draw here.
+  // Expects that the workers draw in `steps` steps what this process draws.
   void expect_as_here(const std::function<Dataset(const InputContext&)>& make, int steps,
                       CoordinatorOptions options = {}) {
     ParameterServerStrategy strategy(cluster.resolver());
@@ -168,7 +168,7 @@ class VariableLengths : public ::testing::Test {
   bool coordinator_runs = false;
 };
 
-// "make elements of one shape before map()" was the answer, which text cannot.
+// The error said "make elements of one shape before map()", which is impossible for text.
 TEST_F(VariableLengths, WorkersDrawWhatOneProcessDraws) {
   expect_as_here([&](const InputContext& input) { return text(input); }, 60);
   EXPECT_GT(traces, 20U) << "two functions of many lengths, on two workers";
@@ -197,7 +197,7 @@ TEST_F(VariableLengths, MoreShapesThanTheOptionAllowsAreAnErrorThatNamesThem) {
   const auto make = [&](const InputContext& input) {
     return lines(input)
         .map(Function([](const at::Tensor& x) { return x + 1; }, {.name = "shifted"}))
-        .ignore_errors()  // none of the data's
+        .ignore_errors()  // must not hide the error, which is not an error of the data
         .repeat()
         .padded_batch(1, {.padded_shapes = Nest::list({std::int64_t{16}})});
   };
@@ -239,12 +239,12 @@ TEST_F(VariableLengths, TheFunctionsOwnErrorIsThatOfItsElement) {
   }
 }
 
-// It is killed while its pipeline waits: this thread is tracing for it just then.
+// The worker is killed while its pipeline waits for this thread, which traces for it.
 TEST_F(VariableLengths, AWorkerThatIsKilledWhileItWaitsComesBackWithEveryProgram) {
   ParameterServerStrategy strategy(cluster.resolver());
   ClusterCoordinator coordinator(strategy);
   int kills = 0;
-  std::multiset<std::int64_t> traced;  // lengths, of worker 1's dataset
+  std::multiset<std::int64_t> traced;  // lengths traced for worker 1's dataset
   const auto make = [&](const InputContext& input) {
     const bool is_second = input.input_pipeline_id == 1;
     return lines(input)
@@ -281,7 +281,7 @@ TEST_F(VariableLengths, AWorkerThatIsKilledWhileItWaitsComesBackWithEveryProgram
     EXPECT_EQ(traced.count(length), 2U) << "once each, two passes: length " << length;
 }
 
-// Each part is what auto-sharding makes of one dataset; its functions are traced all the same.
+// Auto-sharding splits one dataset; the functions of its shards are traced for each shape too.
 TEST_F(VariableLengths, EveryLineComesOnceInEachEpoch) {
   ParameterServerStrategy strategy(cluster.resolver());
   ClusterCoordinator coordinator(strategy);
@@ -304,14 +304,13 @@ TEST_F(VariableLengths, EveryLineComesOnceInEachEpoch) {
   EXPECT_EQ(coordinator.statistics().dataset_traces, traces_of_first) << "all are known by then";
 }
 
-// Worker 1 is killed while its pipeline waits: this thread, in run_epoch(), traces for it just
-// then.
+// Worker 1 is killed while its pipeline waits for this thread, which traces for it in run_epoch().
 TEST_F(VariableLengths, AWorkerThatIsKilledInAnEpochDrawsItsLinesInTheSameOrder) {
   ParameterServerStrategy strategy(cluster.resolver());
   ClusterCoordinator coordinator(strategy);
   Variable sum = strategy.variable("sum", at::zeros({}, at::kLong), {.is_trainable = false});
   bool must_kill = false;
-  std::multiset<std::int64_t> traced;  // lengths, of worker 1's dataset
+  std::multiset<std::int64_t> traced;  // lengths traced for worker 1's dataset
   const auto make = [&](const InputContext& input) {
     const bool is_second = input.input_pipeline_id == 1;
     return batches(lines(input), Function([&, is_second](const at::Tensor& tokens) {
@@ -361,7 +360,7 @@ TEST_F(VariableLengths, AnEpochThatRunsHereHasEveryLineOnce) {
   expect_all_once(orders);
 }
 
-// Its workers' pipelines wait for programs, before and behind this thread's last call.
+// When the epoch is abandoned, pipelines of its workers wait for programs, or begin to wait later.
 TEST_F(VariableLengths, AnEpochThatIsGivenUpLeavesNoWorkerWaiting) {
   ParameterServerStrategy strategy(cluster.resolver());
   ClusterCoordinator coordinator(strategy);

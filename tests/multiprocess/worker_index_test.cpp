@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that ask which worker runs them. All servers are in this process, which has the functions
-// they know by name.
+// Steps that read the index of the worker that runs them. All servers are in this process, since
+// the functions are registered here.
 #include "cohort/function/worker_index.h"
 
 #include <ATen/ops/arange.h>
@@ -33,7 +33,7 @@ class WorkerIndex : public ::testing::Test {
     return std::make_unique<Server>(SimpleResolver(spec, {.task_type = job, .task_id = index}),
                                     ServerOptions{.handle_signals = false});
   }
-  // How many of a few closures each worker says that it ran.
+  // Runs some closures, and counts them by the worker index that each returned.
   template <class... A>
   Counts run(const Function& step, const A&... arguments) {
     std::vector<RemoteValue> indices;
@@ -44,7 +44,7 @@ class WorkerIndex : public ::testing::Test {
       ++counts.at(static_cast<std::size_t>(index.fetch().tensor().item<std::int64_t>()));
     return counts;
   }
-  // The same as the coordinator counts.
+  // Expects the coordinator's counts.
   void expect_each_ran_its_own(const Counts& counts) {
     const std::vector<std::uint64_t> closures = coordinator.statistics().closures;
     for (std::size_t worker = 0; worker < counts.size(); ++worker) {
@@ -91,7 +91,7 @@ TEST_F(WorkerIndex, ARegisteredFunctionKnowsIt) {
   expect_each_ran_its_own(run(Function::registered("test.worker_index")));
 }
 
-// Each pass of a trace sees another worker.
+// Each of the two passes of a trace has another worker index, so freezing it is detected.
 TEST_F(WorkerIndex, AProgramThatWouldFreezeItIsRefused) {
   const Function step(
       [] { return at::zeros({}).add(*current_worker_index().data_ptr<std::int64_t>()); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Updates inside a step: the traced step leaves the values and gives the results that the same body
-// does on local variables, bit for bit, whatever the body does to the tensors afterwards.
+// Updates inside a step: a traced step has the same results and leaves the same values, bit for
+// bit, as the same body on local variables, whatever the body does to the tensors afterwards.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -19,7 +19,7 @@ using Body = std::function<Tensors(const Tensors& inputs)>;
 
 constexpr int kSteps = 5;
 
-// Plays a worker and its parameter server: keeps what the effects hand over, and changes its own
+// Simulates a worker and its parameter server: stores the effects, and applies them to its own
 // values when the worker would push. Used only from one thread.
 class PushingHost final : public ResourceHost {
  public:
@@ -71,7 +71,7 @@ class PushingHost final : public ResourceHost {
     return values;
   }
 
-  std::vector<std::vector<std::int64_t>> segments;  // what each of them pulled
+  std::vector<std::vector<std::int64_t>> segments;  // the variables that each segment pulled
 
  private:
   Stored& at(std::int64_t index) { return *used_.at(static_cast<std::size_t>(index)); }
@@ -80,7 +80,7 @@ class PushingHost final : public ResourceHost {
   std::vector<std::function<void()>> pending_;
 };
 
-// What one side of the comparison computes with.
+// The variables of one side of the comparison.
 struct World {
   Variable variable(const std::string& name, at::Tensor value, bool is_trainable = true) {
     variables.push_back(local_variable(name, std::move(value), is_trainable));
@@ -97,7 +97,7 @@ at::Tensor ramp(std::vector<std::int64_t> sizes) {
   return torch::linspace(-1.0, 1.5, count).view(sizes).clone();
 }
 
-// Runs the body that `make` gives eagerly, and traced with its variables elsewhere.
+// Runs the body that `make` returns eagerly, and traced with its variables on a host.
 class StepEffects : public ::testing::Test {
  protected:
   static Tensors draw(std::uint64_t seed) {
@@ -130,7 +130,7 @@ class StepEffects : public ::testing::Test {
     return outputs;
   }
 
-  // `segments`: how often a run pulls again.
+  // `segments`: how many times a run pulls again.
   void expect_equals_eager(const MakeBody& make, std::size_t segments = 0) {
     World world;
     const Body eager = make(world);
@@ -158,13 +158,13 @@ class StepEffects : public ::testing::Test {
   }
 
   std::map<std::string, PushingHost::Stored> stored_;
-  std::vector<std::vector<std::int64_t>> segments_;  // of the last run
+  std::vector<std::vector<std::int64_t>> segments_;  // segments of the last run
   bool are_segments_counted_ = true;
   function::Traced traced_;
   std::shared_ptr<const function::PreparedProgram> program_;
 };
 
-// Effects keep the value they were given.
+// Effects keep the value at the time of their call.
 
 TEST_F(StepEffects, GradientsMayBeZeroedAfterTheyWereApplied) {
   expect_equals_eager([](World& world) -> Body {
@@ -217,7 +217,7 @@ TEST_F(StepEffects, AViewOfAnAssignedValueMayBeWrittenAfterwards) {
   });
 }
 
-// The register of a variable is such memory too.
+// This holds also for the memory of a variable's register.
 TEST_F(StepEffects, ABufferMayBeWrittenAfterItWasAssignedElsewhere) {
   expect_equals_eager([](World& world) -> Body {
     Variable w = world.variable("w", ramp({3}));
@@ -230,7 +230,7 @@ TEST_F(StepEffects, ABufferMayBeWrittenAfterItWasAssignedElsewhere) {
   });
 }
 
-// Reads after an update see it.
+// Reads after an update see the updated value.
 
 at::Tensor error_of(const at::Tensor& x, const at::Tensor& w) { return x.mul(w).sum(1).tanh(); }
 
@@ -395,7 +395,7 @@ TEST_F(StepEffects, AVariableUpdatedTwiceIsPulledTwice) {
       3);
 }
 
-// What an update overwrites stays as it was where an effect or an output holds it.
+// An effect or an output that holds a variable's value keeps it when an update overwrites it.
 TEST_F(StepEffects, EffectsKeepAVariablesValueOverASegment) {
   expect_equals_eager(
       [](World& world) -> Body {

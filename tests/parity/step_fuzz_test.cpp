@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random steps, traced and shipped to a cluster, give the bits of their eager runs on local
+// Random steps that are traced and run on a cluster have the same bits as eager runs on local
 // variables, or are refused with a reason.
 //
 //   COHORT_FUZZ_PROGRAMS=2000 build/dev/tests/step_fuzz_test     # the table of a long run
@@ -25,7 +25,7 @@ std::optional<std::uint64_t> number_in_environment(const char* name) {
   return std::strtoull(text, nullptr, 10);
 }
 
-// An error's first line without names and numbers that differ from program to program.
+// An error's first line without names and numbers, which differ from program to program.
 std::string reason_of(const std::string& error) {
   std::string reason;
   for (const char letter : error.substr(
@@ -54,12 +54,12 @@ class Table {
     const auto found = kinds_.find(kind);
     return found == kinds_.end() ? 0 : found->second;
   }
-  // Of those that an eager run accepts.
+  // The share of programs with equal results among those that run eagerly.
   double share_that_runs() const {
     return static_cast<double>(count(Kind::equal)) /
            static_cast<double>(programs_ - count(Kind::eager_throws));
   }
-  // Features that fewer of the programs that ran have.
+  // Features that fewer than `least` of the programs that ran have.
   std::string rarer_than(std::uint64_t least) const {
     std::string names;
     for (std::size_t i = 0; i < kFeatureCount; ++i) {
@@ -97,7 +97,7 @@ class Table {
 };
 
 TEST(StepFuzz, TracedStepsEqualEagerOnes) {
-  at::set_num_threads(1);  // as a worker has: LibTorch 2 adds up in an order that depends on it
+  at::set_num_threads(1);  // as on a worker: LibTorch 2's order of additions depends on it
   const auto only = number_in_environment("COHORT_FUZZ_SEED");
   const std::uint64_t first = only.value_or(1);
   const std::uint64_t count = number_in_environment("COHORT_FUZZ_PROGRAMS").value_or(only ? 1 : 60);

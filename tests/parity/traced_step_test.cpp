@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A traced step gives the bits of the eager one: 100 steps, an MLP and a CNN with batch norm, each
-// optimizer. Both sides use our update rules; the traced side runs decoded bytes, as a server
-// would.
+// A traced step has the same bits as the eager one: 100 steps of an MLP and a CNN with batch norm,
+// with each optimizer. Both sides use Cohort's update rules; the traced side runs decoded bytes, as
+// a server does.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -61,7 +61,7 @@ struct Replica {
   }
 };
 
-// Plays the parameter server for a traced program: effects change the replica's variables.
+// Simulates the parameter server for a traced program: effects change the replica's variables.
 class LocalHost final : public ResourceHost {
  public:
   LocalHost(Replica& replica, const function::ProgramInfo& info) {

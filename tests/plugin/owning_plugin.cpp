@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plugin whose function is registered as long as the plugin is loaded.
+// A plugin whose function is registered while the plugin is loaded.
 #include <memory>
 #include <string>
 

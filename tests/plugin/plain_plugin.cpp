@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plugin that registers its function as a program does, and does not know that it is unloaded.
+// A plugin that registers its function as a program does, and does not remove it when unloaded.
 #include <memory>
 #include <string>
 

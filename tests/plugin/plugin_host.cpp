@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A larger program: loads the plugin that its argument names, calls its function, unloads it, calls
-// again, and ends as programs do. Prints what happens.
+// Loads the plugin that its argument names, calls its function, unloads the plugin, calls again,
+// and returns from main(). Prints each step.
 #include <dlfcn.h>
 
 #include <cstdio>

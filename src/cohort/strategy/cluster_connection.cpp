@@ -16,7 +16,8 @@
 namespace cohort {
 namespace {
 
-// For the question whether anybody listens: an answer of a host that is up takes a round trip.
+// Time limit of the check whether a host refuses connections; a host that is up answers within a
+// round trip.
 constexpr auto kRefusal = std::chrono::milliseconds(500);
 
 // "60", "0.5"
@@ -36,7 +37,7 @@ ClusterOptions checked(ClusterOptions options) {
   return options;
 }
 
-// Threads that are joined, also where the system has no more of them. Used only from one thread.
+// Joins its threads, also if the system cannot start another one. Used only from one thread.
 class ConnectingThreads {
  public:
   explicit ConnectingThreads(std::atomic<bool>& should_stop) : should_stop_(should_stop) {}
@@ -66,7 +67,7 @@ class ConnectingThreads {
   std::vector<std::thread> threads_;
 };
 
-// Says which tasks a start still waits for. Thread-safe.
+// Logs which tasks the start-up still waits for. Thread-safe.
 class Awaited {
  public:
   explicit Awaited(std::set<std::string> names) : names_(std::move(names)) {}
@@ -76,7 +77,7 @@ class Awaited {
     names_.erase(name);
     changed_.notify_all();
   }
-  // Returns when none is left.
+  // Returns when no task is left.
   void wait() {
     const Lock lock(mutex_);
     for (Duration pause = kFirstWord; !is_over(pause); pause = kNextWord) {
@@ -100,7 +101,7 @@ class Awaited {
   std::set<std::string> names_ COHORT_GUARDED_BY(mutex_);
 };
 
-// Another task would take the place of the chief, and end its job.
+// Refuses other tasks than a chief: such a coordinator would replace the chief's and end its job.
 void check_can_coordinate(const std::string& task) {
   if (task.starts_with("chief:")) return;
   const bool is_evaluator = task.starts_with("evaluator:");
@@ -245,13 +246,13 @@ void ClusterConnection::connect_workers(const WorkerHandlers& handlers) {
   connect(missing);
 }
 
-// All at once; the first error that waiting cannot cure ends the others' attempts.
+// Connects to all tasks at once; the first permanent error ends the attempts of the other threads.
 void ClusterConnection::connect(const TaskList& missing) {
   check_can_coordinate(self_.task);
   validate_addresses(spec_);
   std::vector<std::optional<Error>> errors(missing.size());
-  std::vector<std::string> data_addresses(missing.size());  // that were not answered
-  std::vector<char> is_refused(missing.size());             // nobody listens at its address
+  std::vector<std::string> data_addresses(missing.size());  // those that did not answer
+  std::vector<char> is_refused(missing.size());             // 1: the host refuses connections
   std::atomic<bool> is_hopeless{false};
   std::set<std::string> all;
   for (const Task* task : missing) all.insert(task->name);
@@ -325,7 +326,8 @@ ClusterConnection::WorkerLink ClusterConnection::reconnect_worker(
   rpc::ConnectionOptions options = options_for(task, epoch, deadline);
   options.should_stop = should_stop;
   rpc::Connection made = connect_to(task, options);
-  rpc::Connection old = made;  // ends outside the lock: that waits for its thread
+  // Takes the old connection, so that it is destroyed outside the lock: that joins its thread.
+  rpc::Connection old = made;
   {
     const Lock lock(mutex_);
     std::swap(worker_links_[worker].connection, old);

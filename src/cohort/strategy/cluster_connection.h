@@ -17,21 +17,21 @@ namespace cohort {
 
 struct ClusterOptions {
   Duration timeout =
-      std::chrono::seconds(60);  // of control calls; and until every task must have appeared
+      std::chrono::seconds(60);  // for each control call, and until all tasks have started
   Duration data_timeout =
-      std::chrono::minutes(5);  // of pulls and pushes, this process's and the workers'
+      std::chrono::minutes(5);  // for pulls and pushes of this process and of the workers
   std::string job_id = {};      // empty: a hash of the cluster spec
-  std::uint64_t seed = 0;       // of initial values and of every closure's randomness
+  std::uint64_t seed = 0;       // of initial values and of every closure's random numbers
   std::string backend = {};     // of the data plane; empty: the servers' first choice
-  // Also between the workers and the parameter servers.
+  // Applies also between the workers and the parameter servers.
   rpc::PayloadChecksums payload_checksums = rpc::PayloadChecksums::between_hosts;
 };
 
 // Thread-safe.
 class COHORT_API ClusterConnection {
  public:
-  // A worker's connections are numbered, so that what a lost one still says can be told from its
-  // successor's words.
+  // A worker's connections are numbered, so that late messages of a lost connection are not taken
+  // for messages of its successor.
   struct WorkerLink {
     rpc::Connection connection;
     std::uint64_t epoch = 0;
@@ -39,7 +39,7 @@ class COHORT_API ClusterConnection {
   struct WorkerHandlers {
     std::function<void(std::uint32_t worker, std::uint64_t epoch, rpc::Frame frame)> on_frame;
     std::function<void(std::uint32_t worker, std::uint64_t epoch, const Error& reason)> on_lost;
-    // The connection to a parameter server ended, for this reason; ps() makes it again.
+    // Called when the connection to a parameter server ends; ps() reconnects.
     std::function<void(const Error& reason)> on_ps_lost;
   };
 
@@ -54,17 +54,19 @@ class COHORT_API ClusterConnection {
   Deadline control_deadline() const { return Deadline::after(options_.timeout); }
   Deadline data_deadline() const { return Deadline::after(options_.data_timeout); }
 
-  // Connects to every parameter server, once. Unavailable after `timeout`, naming exactly the tasks
-  // that are missing.
+  // Connects to the parameter servers that have no connection yet. Throws unavailable after
+  // `timeout`, naming exactly the tasks that are missing.
   void connect_ps();
-  // The same for the workers and what is missing of the parameter servers, all at once. Workers get
-  // new connections, for these handlers: those of an earlier coordinator are closed.
+  // Does the same for the parameter servers and connects to all workers, all at once. Workers get
+  // new connections, which call these handlers; the connections of an earlier coordinator are
+  // closed.
   void connect_workers(const WorkerHandlers& handlers);
-  // Connects to a lost worker again; tries until `deadline` or should_stop.
+  // Reconnects to a lost worker; retries until `deadline` or until should_stop returns true.
   WorkerLink reconnect_worker(std::uint32_t worker, Deadline deadline,
                               const std::function<bool()>& should_stop);
   WorkerLink worker(std::uint32_t worker) const;
-  // Connects again after a loss. handle_lost when the server was restarted: its variables are gone.
+  // Reconnects if the connection was lost. Throws an error with cause handle_lost if the server was
+  // restarted, since its variables are lost.
   rpc::Connection ps(std::uint32_t ps);
 
  private:
@@ -74,8 +76,8 @@ class COHORT_API ClusterConnection {
     std::uint32_t index = 0;
     bool is_worker = false;
   };
-  // Hands on the ends of connections to parameter servers, which may outlive this object and are
-  // made before anybody wants to know. Thread-safe.
+  // Forwards the loss of connections to parameter servers to a handler that may be set after they
+  // are made. Connections share it, since they may outlive the ClusterConnection. Thread-safe.
   class PsWatch {
    public:
     void set(std::function<void(const Error&)> on_lost);
@@ -94,12 +96,11 @@ class COHORT_API ClusterConnection {
   void add_missing_ps(TaskList& missing) const COHORT_REQUIRES(mutex_);
   rpc::Connection& connection_of(const Task& task) COHORT_REQUIRES(mutex_);
   void connect(const TaskList& missing);
-  // Names of tasks, joined: those that do not answer at all, those that do but not where tensors
-  // go, and those of the first whose host refuses connections.
+  // Comma-separated names of tasks.
   struct Unanswered {
-    std::string silent;
-    std::string without_data;
-    std::string refused;
+    std::string silent;        // do not answer at all
+    std::string without_data;  // answer control calls, but not at their data address
+    std::string refused;       // those of `silent` whose host refuses the connection
   };
   void throw_if_unanswered(const Unanswered& tasks) const;
 
@@ -108,15 +109,16 @@ class COHORT_API ClusterConnection {
   const std::vector<Task> workers_;
   const std::vector<Task> ps_;
   const rpc::Identity self_;
-  const std::shared_ptr<PsWatch> ps_watch_ = std::make_shared<PsWatch>();  // with connections
-  Mutex connecting_;  // one start-up or reconnection of a ps at a time
+  // Shared with the connections.
+  const std::shared_ptr<PsWatch> ps_watch_ = std::make_shared<PsWatch>();
+  Mutex connecting_;  // held during start-up, and while a ps is reconnected
   mutable Mutex mutex_;
-  // By index; without data: never connected.
+  // By task index; `data` is null before the first connection.
   std::vector<WorkerLink> worker_links_ COHORT_GUARDED_BY(mutex_);
   std::vector<rpc::Connection> ps_connections_ COHORT_GUARDED_BY(mutex_);
   WorkerHandlers handlers_ COHORT_GUARDED_BY(mutex_);
   std::set<std::string> met_ COHORT_GUARDED_BY(mutex_);  // tasks that have been reached before
-  std::uint64_t start_order_ COHORT_GUARDED_BY(mutex_);  // HandshakeRequest's
+  std::uint64_t start_order_ COHORT_GUARDED_BY(mutex_);  // as in HandshakeRequest
 };
 
 }  // namespace cohort

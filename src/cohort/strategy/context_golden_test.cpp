@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recorded cases of contexts, step by step, as far as what they do exists here. A step that is
-// neither known nor in the list of foreign ones is a failure.
+// Replays the recorded context cases of TensorFlow step by step, as far as their steps exist here.
+// A step that is neither known nor in the list of foreign steps fails the test.
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
@@ -19,8 +19,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What synchronous strategies do not have: variables and their creators, merge calls, the older
-// calls of an extended strategy; copies, which the compiler refuses; contexts kept after their run.
+// Steps that synchronous strategies do not support: variables and their creators, merge calls, the
+// older calls of StrategyExtended; copies, which do not compile; contexts kept after their run.
 const std::set<std::string> kForeignSteps = {"var",
                                              "read",
                                              "assign",
@@ -41,7 +41,7 @@ const std::set<std::string> kForeignSteps = {"var",
                                              "enter device",
                                              "enter creator"};
 const std::set<std::string> kForeignStrategies = {"central_storage"};
-// They change nothing, so the other steps of their case run.
+// These steps change nothing, so the other steps of their case run.
 const std::set<std::string> kForeignProperties = {"cluster_resolver",    "in_multi_worker_mode",
                                                   "should_init",         "should_checkpoint",
                                                   "should_save_summary", "between_graph"};
@@ -65,7 +65,7 @@ bool is_foreign(const Json& content) {
   return kForeignStrategies.contains(kind) || has_foreign_step(content.at("steps"));
 }
 
-// "failed_precondition" as "FailedPrecondition".
+// Turns "failed_precondition" into "FailedPrecondition".
 std::string recorded_name(ErrorCode code) {
   std::string name;
   bool is_upper = true;
@@ -86,7 +86,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-// Of an error its code and the words that must occur in its message; kinds are another library's.
+// Compares the error's code and the words that its message must contain, but not its Python type.
 void expect_error(const Json& expected, const Json& got) {
   EXPECT_EQ(got.value("code", "none"), expected.value("code", "none"));
   const std::string message = lower(got.value("message", ""));
@@ -153,7 +153,7 @@ class Replay {
     if (name == "probe") {
       expect_parts(step.at("expect"), probe());
     } else if (name == "enter") {
-      // A scope that is entered again ends as often; here each time is an object.
+      // In TensorFlow one scope object is entered several times; here each entry is an object.
       const std::string scope = step.at(step.at("what") == "again" ? "of" : "as");
       const std::string strategy = step.value("strategy", entered_[scope]);
       open_.emplace_back(scope, std::make_unique<Scope>(*strategies_.at(strategy)));
@@ -259,7 +259,7 @@ struct GoldenCase {
   friend void PrintTo(const GoldenCase& each, std::ostream* out) { *out << each.content["id"]; }
 };
 
-// The newest recorded cases lie beside the sources, a copy of them among the tests.
+// Uses the newest recorded cases, beside the sources, if they exist; else the copy in the tests.
 std::vector<GoldenCase> cases() {
   std::vector<GoldenCase> found;
   for (const char* folder : {"/../shared/golden/strategy/cases/", "/tests/conformance/strategy/"}) {
@@ -287,7 +287,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, ContextGolden, ::testing::ValuesIn(cases()), [](
   return name;
 });
 
-// A file that was missing had no cases, and nothing failed.
+// A missing file counted as a file without cases, and no test failed.
 TEST(ContextGoldenFile, HasCases) { EXPECT_GE(cases().size(), 14U); }
 
 }  // namespace

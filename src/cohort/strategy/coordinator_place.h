@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a coordinator and its strategy share: the place of the one coordinator that a strategy may
-// have at a time, and what its callers are doing.
+// State shared by a strategy and its coordinator. It ensures that a strategy has one coordinator at
+// a time.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,14 @@
 
 namespace cohort {
 
-// Coordinators of one strategy follow each other on the same servers, which know what they hold
-// and have applied by number: a successor goes on counting where the last one stopped.
+// The next free ids. Successive coordinators of a strategy use the same servers, which identify
+// functions, iterators and applied closures by number. So a coordinator continues the numbering of
+// its predecessor.
 struct CoordinatorNumbers {
   std::uint64_t next_closure = 1;  // 0 is no closure
   std::uint32_t next_function = 0;
   std::uint64_t next_iterator = 1;
-  std::vector<std::uint64_t> left_iterators;  // still on the workers, of no use any more
+  std::vector<std::uint64_t> left_iterators;  // unused, but still on the workers
 };
 
 // Thread-safe.
@@ -26,13 +27,13 @@ struct CoordinatorPlace {
   Mutex mutex;
   Condition changed;
   std::weak_ptr<void> coordinator COHORT_GUARDED_BY(mutex);
-  // Also while the last one is ending.
+  // Still true while the last coordinator shuts down.
   bool is_taken COHORT_GUARDED_BY(mutex) = false;
   CoordinatorNumbers numbers COHORT_GUARDED_BY(mutex);
 };
 
-// Stands while a function that makes a worker's dataset runs on this thread. It runs once for each
-// worker, so it must not make variables. Thread-compatible.
+// Marks, while it exists, that this thread runs a function that makes a worker's dataset. Such a
+// function runs once per worker, so it must not create variables. Thread-compatible.
 class COHORT_API MakingDataset {
  public:
   MakingDataset();

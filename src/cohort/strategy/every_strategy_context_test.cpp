@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules of contexts that hold for every strategy, of one replica and of more. Named after the
-// recorded cases (context.json).
+// The context rules that hold for every strategy, with one replica and with several. The comment
+// above a test names the recorded cases (context.json).
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
@@ -154,7 +154,7 @@ INSTANTIATE_TEST_SUITE_P(
                    MultiWorkerMirroredOptions{.devices = {"CPU:0", "CPU:1"}});
              },
              {"CPU:0", "CPU:1"}},
-        // It connects at first need, and contexts need nothing of its cluster.
+        // Contexts do not need the cluster, so this strategy never connects to it.
         Kind{"parameter_server",
              [] {
                return std::make_unique<ParameterServerStrategy>(

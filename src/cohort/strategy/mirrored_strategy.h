@@ -17,8 +17,8 @@ namespace cohort {
 // Replicas run one after the other on the caller's thread. Thread-safe.
 class COHORT_API MirroredStrategy final : public Strategy {
  public:
-  // Empty: all GPUs, or CPU:0 where there is none. A device that is listed twice, belongs to
-  // another task or is not there (GPU:7 of a process with two GPUs) is invalid_argument.
+  // Without devices: all GPUs, or CPU:0 if there is none. Throws invalid_argument if a device is
+  // listed twice, belongs to another task or does not exist (GPU:7 with two GPUs).
   explicit MirroredStrategy(const std::vector<std::string>& devices = {});
 
   std::string_view name() const override { return "mirrored"; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step's train() and eval() end with it.
+// The effect of train() and eval() inside a step ends with the step.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,8 @@
 
 namespace cohort {
 
-// Puts the modes of all replicated modules back. Used with the strategy's lock_stand_ins().
+// Restores the modes of all replicated modules when it is destroyed. The caller holds the
+// strategy's lock_stand_ins().
 class ModesScope {
  public:
   explicit ModesScope(const ParameterServerStrategy& strategy)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Synchronous replicas on the devices of several workers, each of which runs the program
+// Synchronous replicas on the devices of several workers, all of which run the same program
 // (tf.distribute.MultiWorkerMirroredStrategy).
 #pragma once
 
@@ -17,18 +17,19 @@
 namespace cohort {
 
 struct MultiWorkerMirroredOptions {
-  // Of this worker; every worker has equally many. Empty: all GPUs, or CPU:0.
+  // The devices of this worker; all workers have the same number. Empty: all GPUs, or CPU:0.
   std::vector<std::string> devices = {};
-  Duration timeout = std::chrono::minutes(5);  // of each wait for other workers
+  Duration timeout = std::chrono::minutes(5);  // for each wait for other workers
 };
 
 // Thread-safe.
 class COHORT_API MultiWorkerMirroredStrategy final : public Strategy {
  public:
-  // Workers that can talk to each other, as threads of one process (InProcessWorkers).
+  // For workers that exchange bytes through `group`, such as threads of one process
+  // (InProcessWorkers).
   explicit MultiWorkerMirroredStrategy(std::shared_ptr<WorkerGroup> group,
                                        const MultiWorkerMirroredOptions& options = {});
-  // unimplemented: workers in processes of their own need collectives, which come later.
+  // Throws unimplemented: workers in separate processes need collectives, which do not exist yet.
   explicit MultiWorkerMirroredStrategy(const ClusterResolver& resolver,
                                        const MultiWorkerMirroredOptions& options = {});
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything on one device (tf.distribute.OneDeviceStrategy): programs for many replicas, tried on
-// one.
+// All variables and the only replica on one device (tf.distribute.OneDeviceStrategy). Use it to try
+// a program that is written for many replicas.
 #pragma once
 
 #include <memory>

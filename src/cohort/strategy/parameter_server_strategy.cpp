@@ -60,7 +60,7 @@ void check_can_create(const ParameterServerStrategy& strategy, const std::string
                name, "' made inside one, which runs once for each worker; make it before");
 }
 
-// Whose connection had not broken yet when it was asked.
+// For a restarted server whose old connection had not broken yet when the request was sent.
 Error ps_was_restarted(std::uint32_t ps) {
   const std::string task = "ps:" + std::to_string(ps);
   return Error(ErrorCode::unavailable,
@@ -79,7 +79,8 @@ ClusterSpec validated(const ClusterResolver& resolver) {
 
 }  // namespace
 
-// What strategy, replicated modules and coordinator share; the last of them ends it.
+// State shared by the strategy, its replicated modules and its coordinator; the last of them
+// destroys it.
 class ParameterServerStrategy::Home final : public internal::ModuleHome,
                                             public std::enable_shared_from_this<Home> {
  public:
@@ -113,7 +114,7 @@ class ParameterServerStrategy::Home final : public internal::ModuleHome,
   void write(const std::vector<Variable>& wanted,
              const std::vector<at::Tensor>& values) const override;
   void upload(const std::vector<Variable>& fresh) const;
-  // Makes all or none of them, on `ps`, or round robin.
+  // Creates all or none of the variables, on server `ps`, or round robin.
   std::vector<Variable> create(const std::vector<internal::NamedTensor>& wanted,
                                std::optional<std::uint32_t> ps = {});
 
@@ -125,14 +126,15 @@ class ParameterServerStrategy::Home final : public internal::ModuleHome,
   std::atomic<bool> has_warned{false};
   CoordinatorPlace coordinator;
   std::recursive_mutex stand_ins;
-  std::vector<internal::ModuleModes> modes;  // of replicated modules; used with stand_ins locked
+  std::vector<internal::ModuleModes> modes;  // of replicated modules; guarded by stand_ins
 
  private:
   Variable make(const internal::NamedTensor& wanted, std::uint32_t ps) COHORT_REQUIRES(creation_);
   void publish(const std::vector<Variable>& fresh);
 
-  Mutex creation_;  // held while servers take variables: where the next one goes depends on it
-  std::uint64_t round_robin_ COHORT_GUARDED_BY(creation_) = 0;  // variables that it has placed
+  // Held until the servers have accepted new variables, since only then the round robin advances.
+  Mutex creation_;
+  std::uint64_t round_robin_ COHORT_GUARDED_BY(creation_) = 0;  // number of variables placed so far
   std::uint64_t last_id_ COHORT_GUARDED_BY(creation_) = 0;
 };
 
@@ -204,7 +206,7 @@ void ParameterServerStrategy::Home::upload(const std::vector<Variable>& fresh) c
 Variable ParameterServerStrategy::Home::make(const internal::NamedTensor& wanted,
                                              std::uint32_t ps) {
   RemotePlacement placement{.id = ++last_id_, .ps = ps};
-  // Weak: a variable must not keep the connections of a strategy that has gone.
+  // Weak, so that a variable does not keep the connections of a destroyed strategy alive.
   std::weak_ptr<Home> home = weak_from_this();
   placement.requester = [home, ps] {
     const std::shared_ptr<Home> alive = home.lock();
@@ -237,8 +239,8 @@ std::vector<Variable> ParameterServerStrategy::Home::create(
   return made;
 }
 
-// Only what its servers hold is among the variables: run() reads them all. Names and memory are
-// checked first, so that servers do not keep what is refused.
+// Adds the variables only after their servers hold them, since run() reads all of them. Checks
+// names and memory before the upload, so that servers do not keep variables that are refused.
 void ParameterServerStrategy::Home::publish(const std::vector<Variable>& fresh) {
   VariableTable alone;
   for (const Variable& variable : fresh) {
@@ -327,7 +329,7 @@ void ParameterServerStrategy::run_replicas(const std::function<void(ReplicaConte
           "ParameterServerStrategy::run outside a scheduled function runs on the coordinator; "
           "use ClusterCoordinator::schedule to run on the workers");
     }
-    // A trace in another thread would change them.
+    // Without the lock, a trace in another thread could change the stand-ins.
     stand_ins = lock_stand_ins();
     modes.emplace(*this);
     load_stand_ins();

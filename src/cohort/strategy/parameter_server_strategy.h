@@ -30,19 +30,19 @@ struct ParameterServerOptions {
   ClusterOptions cluster = {};
 };
 struct ReplicateOptions {
-  std::string name = "model";  // "<name>/<path in the module>" are the variables' names
+  std::string name = "model";  // variables are named "<name>/<path in the module>"
 };
 struct VariableOptions {
   bool is_trainable = true;
-  // Live where this one lives; does not count in the round robin.
+  // Places the variable on the same server as this one; the round robin does not advance.
   std::optional<Variable> colocate_with = {};
 };
 
 // Thread-safe. The coordinator made for it shares its state and may outlive it.
 class COHORT_API ParameterServerStrategy final : public Strategy {
  public:
-  // Only validates (spec: jobs chief, worker, ps, evaluator; at least one ps and one worker):
-  // connects at first need.
+  // Only validates the cluster spec (jobs chief, worker, ps, evaluator; at least one ps and one
+  // worker). The first call that needs a server connects.
   explicit ParameterServerStrategy(const ClusterResolver& resolver,
                                    ParameterServerOptions options = {});
   ~ParameterServerStrategy() override;
@@ -50,25 +50,26 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   std::string_view name() const override;
   int num_replicas_in_sync() const override { return 1; }
 
-  // A variable on the next parameter server, round robin, which advances once for each variable
-  // made. Connects and sends, under ClusterOptions' deadlines; blocks until the value is there.
-  // already_exists for a name that is taken; unavailable naming the servers that are missing or
-  // were restarted; failed_precondition inside a scheduled function, and inside the scope of
-  // another strategy or of the default one ("mixing strategies").
+  // Creates a variable on the next parameter server, round robin; the round robin advances once per
+  // created variable. Connects, and blocks until the server has the value, under the deadlines of
+  // ClusterOptions. Throws already_exists for a name that is taken; unavailable naming the servers
+  // that are missing or were restarted; failed_precondition inside a scheduled function, and inside
+  // the scope of another strategy or of the default one ("mixing strategies").
   Variable variable(std::string name, const at::Tensor& initial_value,
                     VariableOptions options = {});
-  // The same with initial values made out of the strategy's seed and the name; also errors as
-  // Initializer::make()'s.
+  // The same, with an initial value computed from the strategy's seed and the name. Also throws the
+  // errors of Initializer::make().
   Variable variable(std::string name, const TensorSpec& spec, const Initializer& initializer,
                     VariableOptions options = {});
 
-  // Runs factory once, under the strategy's seed, and puts the module's parameters and buffers on
-  // the servers. The module is used through the handle inside steps; train() and eval() there hold
-  // for that step, and each begins in the mode in which the factory has left the module. factory:
-  // () -> a torch::nn module, or a holder of one. A tensor that it registers under several names
-  // (tied weights) is one variable with the first name; a weight in channels_last order becomes
-  // row-major. Blocks, and throws, as variable() does; already_exists also for two tensors that
-  // share memory (set_data): register one under both names. Then none of the variables is made.
+  // Runs factory once, with the generator seeded by the strategy's seed, and puts the module's
+  // parameters and buffers on the servers. factory: () -> a torch::nn module, or a holder of one.
+  // Steps use the module through the returned handle. Each step begins in the mode in which factory
+  // left the module; train() and eval() inside a step hold until its end. A tensor that the module
+  // registers under several names (tied weights) is one variable with the first name; a weight in
+  // channels_last order becomes row-major. Blocks and throws as variable() does; already_exists
+  // also for two tensors that share memory (set_data): register one tensor under both names. If it
+  // throws, no variable is created.
   template <class Factory>
   auto replicate(Factory factory, ReplicateOptions options = {}) {
     using M = std::invoke_result_t<Factory&>;
@@ -100,37 +101,37 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
     return Replicated<M>(std::move(shared));
   }
 
-  // A value that is not distributed is its own reduction, whatever the operation.
+  // Returns `value`: reducing a value that is not distributed leaves it unchanged.
   Nest reduce(const Nest& value) const;
   using Strategy::reduce;
 
   // "/job:ps/task:0", …
   std::vector<std::string> parameter_devices() const override;
-  // On whichever worker a step runs.
+  // The device of the worker that runs a step.
   std::vector<std::string> worker_devices() const override { return {"CPU:0"}; }
 
   // For the coordinator: the shared state of strategy and coordinator.
   ClusterConnection& connection();
-  // Where the coordinator answers `cohort status`: the chief's address in the cluster, where the
-  // resolver says that this is its task; else empty.
+  // The address at which the coordinator answers `cohort status`: the chief's address in the
+  // cluster spec if the resolver says that this task is the chief, else empty.
   const std::string& own_address() const;
   // Keeps connection() alive.
   std::shared_ptr<void> shared_state() const;
   const VariableTable& variables() const;
   CoordinatorPlace& coordinator_place();
-  // Who runs the user's code with the stand-ins, or changes them, holds this. It comes before every
-  // other lock, and the same thread may take it again.
+  // A thread holds this lock while it runs user code that uses the stand-ins, or changes them. The
+  // lock is recursive, and is taken before every other lock.
   std::unique_lock<std::recursive_mutex> lock_stand_ins() const;
-  // The modes of all replicated modules, as train() and eval() have left them, and setting them.
-  // With lock_stand_ins().
+  // Get and set the modes (train() or eval()) of all replicated modules. The caller holds
+  // lock_stand_ins().
   std::vector<std::vector<bool>> module_modes() const;
   void set_module_modes(const std::vector<std::vector<bool>>& modes) const;
-  // Pulls every variable into its stand-in, and gives the values in the order of variables().
+  // Pulls every variable into its stand-in and returns the values in the order of variables().
   std::vector<at::Tensor> load_stand_ins() const;
 
  protected:
   void run_replicas(const std::function<void(ReplicaContext&)>& body) override;
-  // unimplemented: its input is ClusterCoordinator::create_per_worker_dataset().
+  // Throws unimplemented; use ClusterCoordinator::create_per_worker_dataset() for input.
   std::shared_ptr<const InputHost> input_host() override;
 
  private:

@@ -24,7 +24,7 @@ namespace {
 using ::testing::ElementsAre;
 using testing::throws_error;
 
-// A parameter server that keeps nothing, and refuses new variables when told so.
+// A parameter server that stores nothing and, if a test says so, refuses new variables.
 class ForgetfulPs final : public rpc::ControlService, public rpc::ControlledJob {
  public:
   explicit ForgetfulPs(std::string task = "ps:0") : task_(std::move(task)) {}
@@ -73,14 +73,14 @@ SimpleResolver resolver_of(const std::vector<std::string>& servers) {
       {.task_type = "chief", .task_id = 0});
 }
 
-// As much of a torch::nn module as replicate() needs beside its tensors.
+// The part of torch::nn::Module, other than tensors, that replicate() needs.
 struct Modes {
   bool is_training() const { return true; }
   void train(bool) {}
   std::vector<std::shared_ptr<Modes>> modules(bool) const { return {}; }
 };
 
-// Its tensors share memory, but are two.
+// Two tensors that share memory.
 struct SharingModule : Modes {
   struct Entry {
     std::string name;
@@ -121,7 +121,7 @@ class PublishTest : public ::testing::Test {
   ParameterServerStrategy strategy{resolver_of({ps.address()}), {.cluster = {.job_id = "job"}}};
 };
 
-// It stayed among the variables: its name was taken, and run() asked the servers for it.
+// The refused variable stayed registered: its name was taken, and run() tried to pull it.
 TEST_F(PublishTest, AVariableThatAServerRefusedCanBeMadeAgain) {
   const auto make = [&] { strategy.variable("v", at::full({2}, 1.0)); };
   ps.refuses = true;
@@ -141,7 +141,7 @@ TEST_F(PublishTest, AModelWhoseTensorsShareMemoryLeavesNothingBehind) {
   EXPECT_EQ(ps.taken, 0);
 }
 
-// It was refused: "expected memory of its own".
+// Tied weights were refused: "expected memory of its own".
 TEST_F(PublishTest, ATiedWeightIsOneVariable) {
   const auto model = strategy.replicate([] { return TiedModule(); }, {.name = "m"});
   EXPECT_THAT(names(), ElementsAre("m/a", "m/c"));
@@ -149,7 +149,7 @@ TEST_F(PublishTest, ATiedWeightIsOneVariable) {
   EXPECT_EQ(ps.taken, 2);
 }
 
-// It was refused: "expected a dense contiguous tensor".
+// Such a weight was refused: "expected a dense contiguous tensor".
 TEST_F(PublishTest, AWeightInAnotherOrderBecomesRowMajor) {
   const auto model = strategy.replicate([] { return ChannelsLastModule(); }, {.name = "m"});
   const at::Tensor stand_in = model.variables()[0].tensor();
@@ -172,8 +172,8 @@ class PlacementTest : public ::testing::Test {
                                    {.cluster = {.job_id = "job", .seed = 7}}};
 };
 
-// A refused one moved the round robin on, so that a program which made it again, under another name
-// or later, had its variables elsewhere.
+// A refused variable advanced the round robin, so a program that created it again had its variables
+// on other servers.
 TEST_F(PlacementTest, AdvancesOnceForEachVariableThatIsMade) {
   EXPECT_EQ(ps_of(make("a")), 0U);
   EXPECT_THAT([&] { make("a"); }, throws_error(ErrorCode::already_exists, "got 'a'"));
@@ -188,7 +188,7 @@ TEST_F(PlacementTest, AdvancesOnceForEachVariableThatIsMade) {
   EXPECT_EQ(ps_of(make("c")), 0U);
 }
 
-// Its number of a server was taken for one of this cluster's, which may not have so many.
+// The other strategy's server index was used in this cluster, which may have fewer servers.
 TEST_F(PlacementTest, NothingIsPlacedBesideAVariableOfAnotherStrategy) {
   ParameterServerStrategy other(resolver_of({second.address(), first.address()}),
                                 {.cluster = {.job_id = "job"}});
@@ -211,7 +211,7 @@ TEST_F(PlacementTest, InitialValuesComeFromTheSeedAndTheNameAlone) {
       throws_error(ErrorCode::invalid_argument, "at least two dimensions"));
 }
 
-// Spec 1.3.6 and 1.3.11: these were let through.
+// Spec 1.3.6 and 1.3.11: these calls were allowed.
 TEST_F(PlacementTest, VariablesAreMadeAndUsedInNoOtherScope) {
   OneDeviceStrategy other;
   Variable v = make("v");
@@ -242,7 +242,7 @@ TEST_F(PlacementTest, NoVariableIsMadeBelowTheDefaultScope) {
   EXPECT_EQ(ps_of(make("v")), 0U);
 }
 
-// What std::thread threw ended the process, where other threads were connecting already.
+// std::thread threw while other threads were already connecting, which ended the process.
 TEST(ParameterServerStrategyTest, SaysThatItGetsNoThreads) {
   ParameterServerStrategy strategy(SimpleResolver(
       ClusterSpec(
@@ -252,7 +252,7 @@ TEST(ParameterServerStrategyTest, SaysThatItGetsNoThreads) {
   pthread_attr_t huge;
   ASSERT_EQ(pthread_getattr_default_np(&before), 0);
   ASSERT_EQ(pthread_attr_init(&huge), 0);
-  ASSERT_EQ(pthread_attr_setstacksize(&huge, std::size_t{1} << 47), 0);  // of all there is
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, std::size_t{1} << 47), 0);  // all address space
   ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
   EXPECT_THAT(
       [&] { strategy.variable("v", at::full({}, 1.0)); },
@@ -262,7 +262,7 @@ TEST(ParameterServerStrategyTest, SaysThatItGetsNoThreads) {
   pthread_attr_destroy(&before);
 }
 
-// An evaluator that ran the training program took the chief's place, and ended its job.
+// An evaluator that ran the training program replaced the chief as coordinator and ended its job.
 TEST(ParameterServerStrategyTest, OnlyAChiefCoordinates) {
   for (const std::string task : {"evaluator", "worker", "ps"}) {
     ParameterServerStrategy strategy(

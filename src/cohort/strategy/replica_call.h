@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calling a function once a replica: each gets its own component of distributed arguments.
+// Calls a function once per replica, with that replica's component of distributed arguments.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@
 
 namespace cohort::internal {
 
-// A PerReplica<T>, or something that is one (DistributedElement).
+// True for PerReplica<T> and for classes derived from it (DistributedElement).
 template <class T>
 std::true_type is_per_replica(const PerReplica<T>*);
 std::false_type is_per_replica(const void*);
@@ -28,11 +28,11 @@ template <class A>
 inline constexpr bool kIsPerReplica =
     decltype(is_per_replica(static_cast<std::remove_cvref_t<A>*>(nullptr)))::value;
 
-// What replica i gets of an argument.
+// The part of an argument that replica i gets.
 template <class A>
 decltype(auto) component_of(A& argument, std::size_t i) {
   if constexpr (kIsPerReplica<A>) {
-    // A bare value goes to every replica.
+    // Every replica gets a bare value.
     return argument[argument.is_wrapped() ? i : 0];
   } else {
     return (argument);
@@ -44,7 +44,7 @@ using ComponentOf = decltype(component_of(std::declval<A&>(), 0));
 template <class A>
 inline constexpr bool kIsNest = std::is_same_v<std::remove_cvref_t<ComponentOf<A>>, Nest>;
 
-// A component as parameter number `index`, of type P.
+// Converts a component to type P of parameter number `index`.
 template <class P, class C>
 decltype(auto) as_parameter(C&& component, std::size_t index) {
   if constexpr (std::is_same_v<std::remove_cvref_t<C>, Nest> &&
@@ -55,7 +55,8 @@ decltype(auto) as_parameter(C&& component, std::size_t index) {
   }
 }
 
-// An element as arguments of a callable: a tuple is spread over as many parameters.
+// Turns an element into arguments: the items of a tuple, unless the callable takes the whole
+// element; otherwise the element itself.
 inline std::span<const Nest> spread(const Nest& element, std::size_t arity, bool takes_whole) {
   const bool is_tuple = element.kind() == Nest::Kind::tuple;
   const std::span<const Nest> parts = is_tuple && !takes_whole
@@ -70,7 +71,7 @@ inline std::span<const Nest> spread(const Nest& element, std::size_t arity, bool
 // Why run() cannot call a function with these arguments.
 enum class CallProblem : std::uint8_t { none, generic, count, types };
 
-// Whether a component of type C is taken as a parameter of type P.
+// Whether a parameter of type P accepts a component of type C.
 template <class P, class C>
 inline constexpr bool kIsTaken = std::is_convertible_v<C, P> ||
                                  (std::is_same_v<std::remove_cvref_t<C>, Nest> &&
@@ -108,7 +109,7 @@ constexpr CallProblem call_problem() {
   }
 }
 
-// fn for replica i. call_problem() is none.
+// Calls fn for replica i. Requires that call_problem() is none.
 template <class F, class... A>
 decltype(auto) call_for(F& fn, std::size_t i, A&... arguments) {
   constexpr bool kHasNest = (kIsNest<A> || ...);

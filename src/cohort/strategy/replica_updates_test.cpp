@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Updates inside run(): of one replica they are applied, of several they are refused until
-// something reduces them.
+// Updates inside run() are applied if there is one replica, and refused if there are several, since
+// nothing reduces them yet.
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
@@ -50,7 +50,7 @@ TEST_F(ReplicaUpdates, OfSeveralReplicasAreRefused) {
   EXPECT_EQ(value(), 1) << "nothing was written";
 }
 
-// The way round that the message names.
+// The alternative that the error message suggests.
 TEST_F(ReplicaUpdates, ReducedGradientsAreAppliedOutsideOfRun) {
   const auto gradients = two.run(
       [&](const at::Tensor& x) { return sgd.compute_gradients(loss(x)).at(0).first; }, parts);

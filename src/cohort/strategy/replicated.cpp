@@ -12,7 +12,7 @@
 namespace cohort::internal {
 namespace {
 
-// Puts the default generator's state back.
+// Seeds the default generator, and restores its state when it is destroyed.
 class GeneratorState {
  public:
   explicit GeneratorState(std::uint64_t seed) : generator_(at::detail::getDefaultCPUGenerator()) {

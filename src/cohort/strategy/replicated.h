@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An ordinary torch::nn module whose parameters and buffers are a strategy's variables.
+// An ordinary torch::nn module whose parameters and buffers are variables of a strategy.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,28 +24,28 @@ struct NamedTensor {
   bool is_trainable;
 };
 
-// What a replicated module asks of its strategy. Thread-safe.
+// The interface through which a replicated module uses its strategy. Thread-safe.
 class COHORT_API ModuleHome {
  public:
   virtual ~ModuleHome() = default;
-  // failed_precondition outside a replica and a trace, naming snapshot() as the way.
+  // Throws failed_precondition outside a replica and a step; the message suggests snapshot().
   virtual void check_use() const = 0;
-  // failed_precondition inside a step, naming the call.
+  // Throws failed_precondition inside a step, naming the call.
   virtual void check_outside_step(std::string_view call) const = 0;
-  // The current values, one pull a server.
+  // The current values, with one pull per server.
   virtual std::vector<at::Tensor> read(const std::vector<Variable>& variables) const = 0;
-  // Assigns them, one push a server.
+  // Assigns the values, with one push per server.
   virtual void write(const std::vector<Variable>& variables,
                      const std::vector<at::Tensor>& values) const = 0;
 };
 
-// How train() and eval() have left a module and those in it.
+// Access to the modes (train() or eval()) of a module and its submodules.
 struct ModuleModes {
-  std::function<std::vector<bool>()> read;  // empty when the module has gone
+  std::function<std::vector<bool>()> read;  // returns {} if the module was destroyed
   std::function<void(const std::vector<bool>& modes)> write;
 };
 
-// The module's own mode, then those of the modules in it, parents first.
+// The module's own mode, then those of its submodules, parents first.
 template <class Module>
 std::vector<bool> modes_of(Module& module) {
   std::vector<bool> modes{module.is_training()};
@@ -65,16 +65,16 @@ void set_modes(Module& module, const std::vector<bool>& modes) {
   for (const auto& inner : module.modules(/*include_self=*/false)) set(*inner);
 }
 
-// The values of a module's tensors for these variables. invalid_argument where names (in the
-// module), dtypes or shapes differ, naming the first difference.
+// The values of a module's tensors, in the order of `variables`. Throws invalid_argument naming the
+// first difference of names (in the module), dtypes or shapes.
 COHORT_API std::vector<at::Tensor> values_for(const std::vector<Variable>& variables,
                                               const std::vector<NamedTensor>& tensors);
 
-// Seeds LibTorch's default CPU generator until the object goes, then puts its state back. Others
-// who do so, and traces, wait for it.
+// Seeds LibTorch's default CPU generator; the destructor of the returned object restores its state.
+// Meanwhile other callers and traces wait.
 COHORT_API std::shared_ptr<void> seed_default_generator(std::uint64_t seed);
 
-// A TORCH_MODULE holder, a (smart) pointer, or the module itself -> the module.
+// Maps a TORCH_MODULE holder, a (smart) pointer, or a module to the module.
 template <class M>
 auto& module_of(M& module) {
   if constexpr (requires { module.ptr(); })
@@ -85,8 +85,8 @@ auto& module_of(M& module) {
     return module;
 }
 
-// Parameters, then buffers. A tensor that the module has under several names (tied weights) comes
-// once, with its first name.
+// Parameters, then buffers. A tensor that the module registers under several names (tied weights)
+// is listed once, with its first name.
 template <class Module>
 std::vector<NamedTensor> tensors_of(Module& module) {
   std::vector<NamedTensor> tensors;
@@ -101,13 +101,13 @@ std::vector<NamedTensor> tensors_of(Module& module) {
   return tensors;
 }
 
-// Gives tensors of other orders (channels_last) row-major memory, in which servers hold values.
+// Copies tensors of other memory orders (channels_last) to row-major order, which servers use.
 COHORT_API void make_row_major(const std::vector<NamedTensor>& tensors);
 
 }  // namespace internal
 
-// A shared handle. Its module may be used inside steps only; variables and snapshot() from any
-// thread.
+// A shared handle. Its module may be used inside steps only. variables(), snapshot() and load() are
+// thread-safe.
 template <class M>
 class Replicated {
  public:
@@ -120,7 +120,7 @@ class Replicated {
   };
   explicit Replicated(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
 
-  // The module, inside a replica or a trace; elsewhere failed_precondition.
+  // The module. Throws failed_precondition outside a replica and a step.
   auto* operator->() const {
     shared_->home->check_use();
     return &internal::module_of(shared_->module);
@@ -130,10 +130,10 @@ class Replicated {
   const std::vector<Variable>& parameters() const { return shared_->parameters; }
   const std::vector<Variable>& variables() const { return shared_->variables; }
 
-  // An ordinary module of its own with the current values: for evaluation and saving. Runs the
-  // factory again; then blocks for one pull a server, under ClusterOptions::data_timeout each.
-  // While scheduled steps have not ended, it has values of different moments: join() first.
-  // unavailable and deadline_exceeded name the server; failed_precondition inside a step, and
+  // Returns a new ordinary module with the current values, for evaluation and saving. Runs the
+  // factory again, then blocks for one pull per server, each under ClusterOptions::data_timeout.
+  // Call join() first: while scheduled steps run, values of different moments are mixed. Throws
+  // unavailable and deadline_exceeded naming the server; failed_precondition inside a step, and
   // inside another strategy's scope.
   M snapshot() const {
     shared_->home->check_outside_step("snapshot");
@@ -147,11 +147,10 @@ class Replicated {
     for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].tensor.data().copy_(values.at(i));
     return copy;
   }
-  // The inverse: gives the parameters and buffers the values of an ordinary module of the same
-  // kind, as one that torch::load() has filled (a state dict). Optimizers keep their slots. Blocks
-  // for one push a server; while scheduled steps have not ended, their updates count before or
-  // after it. invalid_argument where names, dtypes or shapes differ, and nothing is sent; other
-  // errors as snapshot()'s.
+  // The inverse: assigns the values of an ordinary module of the same kind, for example one that
+  // torch::load() has filled (a state dict). Optimizers keep their slots. Blocks for one push per
+  // server; updates of steps that still run take effect before or after it. Throws invalid_argument
+  // and sends nothing if names, dtypes or shapes differ; other errors are those of snapshot().
   void load(const M& module) const {
     shared_->home->check_outside_step("load");
     M source = module;  // a handle, whose tensors are those of `module`

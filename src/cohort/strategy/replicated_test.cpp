@@ -29,7 +29,7 @@ TEST(SeedDefaultGenerator, DrawsTheSameAndPutsTheStateBack) {
   EXPECT_TRUE(at::equal(generator_state(), before));
 }
 
-// Each saved the other's seed, and the program went on drawing from it.
+// Each thread saved the other's seeded state, and the program then drew from that state.
 TEST(SeedDefaultGenerator, ThreadsTakeTurns) {
   const at::Tensor before = generator_state();
   at::Tensor alone;

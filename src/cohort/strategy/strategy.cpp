@@ -45,8 +45,8 @@ ReplicaContext& default_replica() {
 }
 
 thread_local std::vector<Mode> mode_stack;
-thread_local Strategy* strategy_set = nullptr;  // what lies below the stack
-thread_local int default_scopes = 0;            // that are open: they lie below all others
+thread_local Strategy* strategy_set = nullptr;  // current while the stack is empty
+thread_local int default_scopes = 0;  // open scopes of the default strategy; outside all others
 
 Mode current_mode() {
   if (!mode_stack.empty()) return mode_stack.back();
@@ -54,7 +54,7 @@ Mode current_mode() {
   return {&default_strategy(), &default_replica()};
 }
 
-// Pops what it pushed, also when an error passes.
+// Pushes a mode, and pops it when it is destroyed.
 class PushedMode {
  public:
   PushedMode(Strategy* strategy, ReplicaContext* replica)

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every strategy has: a scope, replicas, and the context in which code runs
-// (tf.distribute.Strategy).
+// The base class of all strategies (tf.distribute.Strategy), and the context in which code runs.
 //
-// Each thread has a stack of modes. An empty one is the default strategy's replica context, or
-// cross-replica context of what set_strategy() was given; scope() pushes cross-replica context,
-// run() replica context, merge_call() cross-replica context again.
+// Each thread has a stack of modes. While it is empty, the thread is in the default strategy's
+// replica context, or in cross-replica context of the strategy given to set_strategy(). scope()
+// pushes cross-replica context, run() replica context, merge_call() cross-replica context.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +25,8 @@ namespace cohort {
 
 class Strategy;
 
-// Where replica code runs. Used only from the thread of its replica, while it runs.
+// The context of one replica (tf.distribute.ReplicaContext). Used only from the replica's thread,
+// while the replica runs.
 class COHORT_API ReplicaContext {
  public:
   // `replica_id` counts all replicas in sync, `local_replica_id` those of this worker.
@@ -39,8 +39,8 @@ class COHORT_API ReplicaContext {
   int replica_id_in_sync_group() const { return replica_id_; }
   int local_replica_id() const { return local_replica_id_; }
   int num_replicas_in_sync() const;
-  // Runs merge_fn once in cross-replica context. failed_precondition when this context is not the
-  // current one.
+  // Runs merge_fn once in cross-replica context. Throws failed_precondition if this is not the
+  // current context.
   Nest merge_call(
       const std::function<Nest(Strategy& strategy, const std::vector<Nest>& arguments)>& merge_fn,
       const std::vector<Nest>& arguments = {});
@@ -51,7 +51,7 @@ class COHORT_API ReplicaContext {
   int local_replica_id_;
 };
 
-// Leaves its strategy's scope when it goes. Used only from the thread that entered it.
+// Leaves the strategy's scope when it is destroyed. Used only from the thread that entered it.
 class COHORT_API Scope {
  public:
   explicit Scope(Strategy& strategy);
@@ -64,10 +64,10 @@ class COHORT_API Scope {
   bool has_pushed_;
 };
 
-// How a value of several replicas becomes one.
+// How the values of several replicas are combined.
 enum class ReduceOp : std::uint8_t { sum, mean };
 
-// Base of all strategies. Never copied. Thread-safe unless said otherwise.
+// Base of all strategies. Thread-safe unless said otherwise.
 class COHORT_API Strategy {
  public:
   Strategy() = default;
@@ -77,28 +77,28 @@ class COHORT_API Strategy {
 
   virtual std::string_view name() const = 0;
   virtual int num_replicas_in_sync() const = 0;
-  // Where this worker's replicas run and where variables lie, as "CPU:0"; failed_precondition for
-  // the default strategy, which has no devices of its own.
+  // The devices on which this worker's replicas run, and those that hold variables, such as
+  // "CPU:0". Throws failed_precondition for the default strategy, which has no devices of its own.
   virtual std::vector<std::string> worker_devices() const = 0;
   virtual std::vector<std::string> parameter_devices() const = 0;
-  // Cross-replica context of this strategy, until the object goes. failed_precondition inside
-  // another strategy's scope
-  // ("mixing strategies") and in a replica context ("use merge_call").
+  // Enters cross-replica context of this strategy until the object is destroyed. Throws
+  // failed_precondition inside another strategy's scope ("mixing strategies") and in a replica
+  // context ("use merge_call").
   [[nodiscard]] Scope scope() { return Scope(*this); }
 
-  // A dataset of global batches, each cut into mini-batches for all replicas and dealt out as the
-  // dataset's options say (experimental_distribute_dataset).
+  // Distributes a dataset of global batches: splits each batch into one mini-batch per replica, and
+  // shards over workers as the dataset's options say (experimental_distribute_dataset).
   DistributedDataset distribute_dataset(const Dataset& dataset, const InputOptions& options = {});
-  // fn makes a dataset of per-replica batches for each pipeline, once, now.
+  // Calls fn at once, one time per input pipeline; it returns a dataset of per-replica batches.
   DistributedDataset distribute_datasets_from_function(const DatasetFunctionOfContext& fn,
                                                        const InputOptions& options = {});
-  // What value_fn makes for each local replica.
+  // The values that value_fn returns for each local replica.
   PerReplica<Nest> distribute_values_from_function(const ValueFunction& value_fn);
 
-  // Runs fn once for each local replica, each in its own replica context and with its own component
-  // of the arguments that have such. The one argument of a function may be an element, whose tuple
-  // is spread over as many parameters. An error ends the run, with the replica in its context. Of
-  // several replicas, variables cannot be updated inside fn yet: unimplemented.
+  // Runs fn once for each local replica, in that replica's context and with its component of each
+  // distributed argument. If the only argument is an element that is a tuple, its items become the
+  // arguments of fn. An error ends the run and names the replica. With several replicas, updating a
+  // variable inside fn is unimplemented.
   template <class F, class... A>
   auto run(F&& fn, A&&... arguments) {
     constexpr internal::CallProblem kProblem = internal::call_problem<F, A...>();
@@ -133,24 +133,25 @@ class COHORT_API Strategy {
     }
   }
 
-  // The components of this worker's replicas; a value that is not distributed alone.
+  // The components of this worker's replicas; for a value that is not distributed, that value.
   template <class T>
   std::vector<T> local_results(const PerReplica<T>& value) const {
     return value.local_results();
   }
   std::vector<Nest> local_results(const Nest& value) const { return {value}; }
-  // Over all replicas in sync, element by element; equal on all workers.
+  // Reduces over all replicas in sync, element by element; the result is equal on all workers.
   at::Tensor reduce(ReduceOp op, const PerReplica<at::Tensor>& value);
   Nest reduce(ReduceOp op, const PerReplica<Nest>& value);
-  // The components of all replicas in sync, one behind the other along dimension `axis`.
+  // Concatenates the components of all replicas in sync along dimension `axis`.
   at::Tensor gather(const PerReplica<at::Tensor>& value, std::int64_t axis);
   Nest gather(const PerReplica<Nest>& value, std::int64_t axis);
 
  protected:
-  // Runs body for the local replicas, one after the other; run() has no more than this from its
-  // strategy.
+  // Runs body for the local replicas, one after the other. The only hook that run() needs from a
+  // subclass.
   virtual void run_replicas(const std::function<void(ReplicaContext&)>& body) = 0;
-  // Where its input goes; unimplemented for a strategy that has its input elsewhere.
+  // The devices and workers that receive distributed input. Throws unimplemented for
+  // ParameterServerStrategy, whose workers read their own input.
   virtual std::shared_ptr<const InputHost> input_host() = 0;
   friend class ReplicaContext;
 };
@@ -159,12 +160,13 @@ class COHORT_API Strategy {
 COHORT_API Strategy& get_strategy();
 COHORT_API bool has_strategy();
 COHORT_API bool in_cross_replica_context();
-// nullptr in cross-replica context.
+// Returns nullptr in cross-replica context.
 COHORT_API ReplicaContext* get_replica_context();
-// Makes `strategy` current on this thread until the next call, as its scope would; nullptr: none.
-// It must live as long. failed_precondition inside a scope or a replica.
+// Makes `strategy` current on this thread, as its scope would, until the next call; nullptr resets
+// to the default strategy. The strategy must outlive its use here. Throws failed_precondition
+// inside a scope or a replica.
 COHORT_API void set_strategy(Strategy* strategy);
-// The strategy of every thread with an empty stack and none set.
+// The current strategy of a thread that has entered no scope and has set no strategy.
 COHORT_API Strategy& default_strategy();
 
 namespace internal {
@@ -172,18 +174,18 @@ namespace internal {
 COHORT_API void in_replica_context(Strategy& strategy, int replica_id,
                                    const std::function<void(ReplicaContext&)>& body,
                                    int local_replica_id = 0);
-// The same for each of `count` local replicas in turn; `first` is the id of the first of them in
-// the sync group.
+// The same for each of `count` local replicas in turn; `first` is the first one's id in the sync
+// group.
 COHORT_API void in_replica_contexts(Strategy& strategy, int first, int count,
                                     const std::function<void(ReplicaContext&)>& body);
-// Checks that a cross-replica method of `strategy` may run here: its own scope, or the default
-// mode.
+// Checks that a cross-replica method of `strategy` may run here: inside its own scope or in the
+// default mode.
 COHORT_API void check_cross_replica_or_default(const Strategy& strategy, std::string_view method);
-// Checks that no other strategy is current, where a variable of this one is used. The strategy may
-// have gone: it is compared only.
+// Checks, where a variable of `strategy` is used, that no other strategy is current. The pointer is
+// only compared, so the strategy may have been destroyed.
 COHORT_API void check_not_mixing(const Strategy* strategy, std::string_view name,
                                  std::string_view method);
-// The same where one is made; nor may the default strategy's scope be open.
+// The same where a variable is created; the default strategy's scope must not be open either.
 COHORT_API void check_can_create(const Strategy* strategy, std::string_view name,
                                  std::string_view method);
 }  // namespace internal

@@ -28,9 +28,9 @@ SimpleResolver chief_resolver() {
       {{"chief", {"127.0.0.1:3"}}, {"worker", {"127.0.0.1:1"}}, {"ps", {"127.0.0.1:2"}}});
 }
 
-// Named after the recorded cases (context.json) whose rules they check, as those of
-// every_strategy_context_test.cpp are. The others need creator or device scopes, or update(), which
-// are still to come.
+// The comment above a test names the recorded cases (context.json) whose rules it checks, as in
+// every_strategy_context_test.cpp. The remaining cases need creator or device scopes, or update(),
+// which do not exist yet.
 class ContextTest : public testing::ContextFixture {
  protected:
   OneDeviceStrategy s;
@@ -68,7 +68,7 @@ TEST_F(ContextTest, MergeCallFromTheDefaultReplicaRunsInline) {
   EXPECT_EQ(result.text(), "x");
 }
 
-// CTX-058, CTX-060: a context that is kept beyond its run is gone in C++; a wrong one is refused
+// CTX-058, CTX-060: C++ destroys a context at the end of its run; a wrong context is refused.
 TEST_F(ContextTest, AReplicaContextWorksOnlyWhileItIsTheCurrentOne) {
   const auto merge = [](ReplicaContext& context) {
     context.merge_call([](Strategy&, const std::vector<Nest>&) { return Nest(); });
@@ -105,7 +105,7 @@ TEST_F(ContextTest, TheDefaultStrategyRunsInItsReplicaContext) {
             1);
 }
 
-// CTX-072: what there is of the properties.
+// CTX-072: those of its properties that exist here.
 TEST_F(ContextTest, TheDefaultStrategyHasOneReplica) {
   EXPECT_EQ(default_strategy().num_replicas_in_sync(), 1);
 }
@@ -131,7 +131,7 @@ TEST_F(ContextTest, AVariableIsReadInsideAnotherScope) {
   EXPECT_EQ(v->read().item<float>(), 1.5F);
 }
 
-// CTX-023, CTX-030: whatever the strategy, and before anything connects.
+// CTX-023, CTX-030: for every strategy, and before anything connects.
 TEST_F(ContextTest, ReduceNeedsItsOwnCrossReplicaContext) {
   ParameterServerStrategy ps(chief_resolver());
   EXPECT_EQ(ps.reduce(Nest(3)).integer(), 3);
@@ -140,7 +140,7 @@ TEST_F(ContextTest, ReduceNeedsItsOwnCrossReplicaContext) {
   EXPECT_EQ(code_of([&] { ps.reduce(Nest(1)); }), ErrorCode::failed_precondition);
 }
 
-// Spec 2.3: "returned unchanged"; both were unimplemented.
+// Spec 2.3, "returned unchanged": both calls threw unimplemented.
 TEST_F(ContextTest, AResultOnTheCoordinatorIsItsOwnReduction) {
   ParameterServerStrategy ps(chief_resolver());
   const auto result = ps.run([] { return at::full({2}, 3.0); });

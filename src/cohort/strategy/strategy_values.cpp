@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Input of a strategy, and plain values of its replicas as one.
+// Distributed input of a strategy, and reduce() and gather() of plain values.
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/cat.h>
@@ -16,10 +16,10 @@
 namespace cohort {
 namespace {
 
-// Row i: the leaves of a component. Of all workers, in the order of their replicas.
+// Row i holds the leaves of component i. Rows of all workers are in the order of their replicas.
 using Leaves = std::vector<Fields>;
 
-// Of a worker's values: the others' bytes say how many there are.
+// Checks a count that was read from another worker's bytes.
 void check_alike(std::size_t got, std::size_t expected, std::string_view unit,
                  std::string_view what) {
   COHORT_CHECK(got == expected, ErrorCode::invalid_argument, "[strategy.", what,
@@ -27,7 +27,8 @@ void check_alike(std::size_t got, std::size_t expected, std::string_view unit,
                " from one and ", expected, " from another; call it with the same on each");
 }
 
-// An error of `own_leaves` on one worker is thrown on all: the others have begun to wait.
+// Collects the leaves of all workers. An error of `own_leaves` on one worker is thrown on all,
+// since the others already wait for that worker.
 Leaves of_all_workers(const InputHost& host, const std::function<Leaves()>& own_leaves,
                       std::string_view what) {
   if (host.num_workers() == 1) return own_leaves();
@@ -87,7 +88,8 @@ at::Tensor reduced(ReduceOp op, const Leaves& all, std::size_t leaf) {
     sum = at::add(sum, next.to(sum.device()));
   }
   if (op == ReduceOp::sum) return sum;
-  // As TensorFlow's division promotes them; the narrower ones become float32 by themselves.
+  // TensorFlow's division promotes int32 and int64 to float64. true_divide() promotes narrower
+  // types to float32, as TensorFlow does.
   const bool is_wide = sum.scalar_type() == at::kInt || sum.scalar_type() == at::kLong;
   if (is_wide) sum = sum.to(at::kDouble);
   return at::true_divide(sum, static_cast<double>(all.size()));
@@ -102,7 +104,7 @@ bool fits_along(const TensorSpec& a, const TensorSpec& b, std::int64_t axis) {
 }
 
 at::Tensor gathered(const Leaves& all, std::size_t leaf, std::int64_t axis) {
-  // Nothing to join it with: any shape and axis, as in the original.
+  // A single component may have any shape and axis, as in TensorFlow.
   if (all.size() == 1) return all.front()[leaf];
   std::vector<at::Tensor> parts;
   for (const Fields& fields : all) parts.push_back(fields[leaf]);
@@ -133,7 +135,7 @@ PerReplica<Nest> as_nests(const PerReplica<at::Tensor>& value) {
       std::vector<Nest>(value.local_results().begin(), value.local_results().end()));
 }
 
-// The leaves of each local component. A value that is not distributed is this worker's one.
+// The leaves of each local component. A value that is not distributed counts as one component.
 Leaves local_leaves(const InputHost& host, const PerReplica<Nest>& value, std::string_view method) {
   const std::size_t replicas =
       value.is_wrapped() ? static_cast<std::size_t>(host.num_local_replicas()) : 1;
@@ -150,7 +152,8 @@ Leaves local_leaves(const InputHost& host, const PerReplica<Nest>& value, std::s
   return leaves;
 }
 
-// The values of the only replica, or of the only worker, are as they are: host values too.
+// Whether the value needs no other component: it is not distributed, and there is one worker. Such
+// a value may also be a host value.
 bool is_whole(const PerReplica<Nest>& value, const InputHost& host) {
   return !value.is_wrapped() && host.num_workers() == 1;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a server answers, asked again and again for a minute.
+// Polls a server's health for up to a minute.
 #pragma once
 
 #include <chrono>
@@ -12,8 +12,8 @@
 
 namespace cohort::testing {
 
-// Asks for the health of `task` until `is_it` holds for the error it got, null for an
-// answer; false after a minute.
+// Asks for the health of `task` until `is_it` returns true; its argument is the error, or null for
+// an answer. Returns false after a minute.
 template <class IsIt>
 bool await_health(const ClusterSpec& spec, const std::string& task, IsIt is_it) {
   const TaskId id = TaskId::parse(task);
@@ -34,7 +34,8 @@ inline bool await_answer(const ClusterSpec& spec, const std::string& task) {
   return await_health(spec, task, [](const Error* error) { return error == nullptr; });
 }
 
-// Its end has begun. Too busy to answer is no refusal.
+// Waits until the server refuses calls, because it shuts down. A deadline that expires is no
+// refusal, since the server may be busy.
 inline bool await_refusal(const ClusterSpec& spec, const std::string& task) {
   return await_health(spec, task, [](const Error* error) {
     return error != nullptr && error->code() == ErrorCode::unavailable;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two ends of a channel and what arrives at them: the language of channel tests.
+// Fixtures of channel tests: two ends of a channel, and recorders of what they receive.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,10 +17,10 @@
 
 namespace cohort::testing {
 
-// Long enough that only a hang meets it.
+// Long enough that it expires only if something hangs.
 inline Deadline patience() { return Deadline::after(std::chrono::seconds(60)); }
 
-// The handlers of an end that only remembers. Thread-safe.
+// Handlers that only record frames and errors. Thread-safe.
 class Recorder {
  public:
   rpc::Channel::Handlers handlers() {
@@ -40,7 +40,7 @@ class Recorder {
     changed_.notify_all();
   }
 
-  // Everything so far, once that many frames came.
+  // Waits for `count` frames, and returns all frames received so far.
   std::vector<rpc::Frame> wait_frames(std::size_t count) {
     Lock lock(mutex_);
     const bool is_there = changed_.wait(mutex_, patience(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
@@ -89,7 +89,7 @@ class Promised {
     })) << "never set";
     return value_;
   }
-  // The same, and waits for the next one the next time.
+  // Waits for the value and removes it, so that the next call waits for the next value.
   Value take() {
     Value value = wait();
     Lock lock(mutex_);
@@ -109,8 +109,8 @@ inline std::string any_address(std::string_view backend) {
   return backend == "inprocess" ? "" : "127.0.0.1:0";
 }
 
-// A listener and one connection to it. Members die in reverse order: channels before what their
-// handlers use.
+// A listener and one connection to it. Members are destroyed in reverse order, so the channels are
+// destroyed before the objects that their handlers use.
 struct ChannelPair {
   using MakeHandlers = std::function<rpc::Channel::Handlers(std::shared_ptr<rpc::Channel>)>;
 
@@ -138,7 +138,7 @@ struct ChannelPair {
   rpc::Backend& backend;
   Recorder at_near;
   Recorder at_far;
-  Recorder at_others;  // whoever else connects
+  Recorder at_others;  // for further connections
   std::atomic<bool> is_first = true;
   Promised<std::shared_ptr<rpc::Channel>> accepted;
   std::unique_ptr<rpc::Listener> listener;

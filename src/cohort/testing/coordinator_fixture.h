@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A coordinator over one parameter server and one worker that do what a test says.
+// A cluster of one scripted parameter server and one scripted worker, for tests of coordinators.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,8 +34,8 @@ class CoordinatorFixture : public ::testing::Test {
     return true;
   }
 
-  static constexpr auto kTimeout = std::chrono::hours(1);  // of control calls: nothing waits for it
-  // Of the tasks' hooks, which may run until the tasks have gone.
+  static constexpr auto kTimeout = std::chrono::hours(1);  // for control calls; never expires
+  // Used by hooks, which may run until the tasks are destroyed. So these are declared before them.
   Promised<bool> is_asked, may_answer;
   std::atomic<int> asked = 0;
   FakeTask ps{"ps:0"};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets LibTorch run out of memory for tensors, in tests.
+// Makes LibTorch's tensor allocation fail, in tests.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,10 +11,11 @@
 
 namespace cohort::testing {
 
-// Thread-safe; a limit is that of the thread that sets it.
+// Thread-safe; a limit applies only to the thread that sets it.
 class FailingAllocator final : public c10::Allocator {
  public:
-  // In its scope the calling thread gets memory for `count` tensors, then std::bad_alloc.
+  // While it exists, the calling thread can allocate `count` tensors; further allocations throw
+  // std::bad_alloc.
   class After {
    public:
     explicit After(int count) {

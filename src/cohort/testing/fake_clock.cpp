@@ -4,8 +4,8 @@
 namespace cohort::testing {
 namespace {
 
-// advance() cannot take the waiters' own mutexes, so a wake-up of it may fall between a waiter's
-// look at the clock and its wait. Waiters therefore look again this often, in real time.
+// advance() cannot lock the waiters' mutexes, so it could notify a waiter between its check of the
+// clock and its wait. Therefore waiters poll the clock at this interval of real time.
 constexpr std::chrono::milliseconds kLookAgain{1};
 
 }  // namespace

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A clock that stands still until a test moves it.
+// A clock that moves only when a test advances it.
 //
 //   std::thread waiter([&] { queue.take(Deadline::after(10s, clock)); });
-//   clock.await_waiters(1);  // it waits now
-//   clock.advance(10s);      // and gives up
+//   clock.await_waiters(1);  // take() waits now
+//   clock.advance(10s);      // and its deadline expires
 #pragma once
 
 #include "cohort/core/clock.h"
@@ -17,11 +17,11 @@ class FakeClock final : public Clock {
   bool wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
                   TimePoint time, const std::function<bool()>& ready) override;
   void advance(Duration duration);
-  // Blocks until `count` threads are inside wait_until(); false when they are not after 10 s.
+  // Blocks until `count` threads are inside wait_until(); returns false after 10 s.
   bool await_waiters(int count) const;
 
  private:
-  // Counts its thread as a waiter while it lives.
+  // Counts its thread as a waiter while it exists.
   class Waiting {
    public:
     explicit Waiting(FakeClock& clock);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A task of a cluster that does what a test says: it answers the control plane, takes closures and
-// reports their ends.
+// A scripted task of a cluster: it answers control calls, accepts closures and reports their ends.
 //
 //   FakeTask ps("ps:0"), worker("worker:0");
-//   ParameterServerStrategy strategy(cluster_of({&ps, &worker}), {.cluster = {.job_id =
-//   kFakeJob}});
+//   ParameterServerStrategy strategy(cluster_of({&ps, &worker}),
+//                                    {.cluster = {.job_id = kFakeJob}});
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,8 +29,8 @@ namespace cohort::testing {
 
 inline constexpr const char* kFakeJob = "fake";
 
-// Thread-safe. Hooks are set before the coordinator comes; they run on the task's threads, and what
-// they throw is the answer.
+// Thread-safe. Set hooks before the coordinator connects; they run on the task's threads. The task
+// answers with the error that a hook throws.
 class FakeTask final : public rpc::ControlService, public rpc::ControlledJob {
  public:
   using End = rpc::ClosureEnd;
@@ -56,14 +55,14 @@ class FakeTask final : public rpc::ControlService, public rpc::ControlledJob {
   std::function<rpc::PeekReply(const rpc::PeekRequest&)> on_peek = [](const rpc::PeekRequest&) {
     return rpc::PeekReply();
   };
-  // Pulls, pushes and what else is asked over a channel.
+  // Answers pulls, pushes and other requests on a channel.
   std::function<rpc::Frame(const rpc::Frame&)> on_request = [](const rpc::Frame& request) {
     return rpc::Frame{.type = request.type};
   };
-  // Reports every closure as ended well, at once; of those that come after it was set.
+  // While true, every closure that arrives is reported as successful at once.
   std::atomic<bool> answers{true};
 
-  // As if the machine had gone and come back: closes what is open.
+  // Closes the open channels, as if the machine was lost and came back.
   void close_channels() {
     std::vector<std::shared_ptr<rpc::Channel>> open;
     {
@@ -72,7 +71,7 @@ class FakeTask final : public rpc::ControlService, public rpc::ControlledJob {
     }
     for (const auto& channel : open) channel->close();
   }
-  // As if another coordinator had taken its place here.
+  // Tells the coordinator that another one took its place at this task.
   void take_place() {
     std::vector<std::shared_ptr<rpc::Channel>> open;
     {
@@ -91,12 +90,12 @@ class FakeTask final : public rpc::ControlService, public rpc::ControlledJob {
   bool await_closures(std::size_t count) {
     return await([&]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return calls_.size() >= count; });
   }
-  // As they came, those that came again too.
+  // All closures in order of arrival, including retries.
   std::vector<rpc::ClosureCall> closures() {
     const Lock lock(mutex_);
     return calls_;
   }
-  // Of the function bodies that it took, by id: their names, as often as they came.
+  // The names of the function bodies it accepted, by id; one entry per registration.
   std::multimap<std::uint32_t, std::string> functions() {
     const Lock lock(mutex_);
     return functions_;
@@ -105,7 +104,7 @@ class FakeTask final : public rpc::ControlService, public rpc::ControlledJob {
     const Lock lock(mutex_);
     return released_;
   }
-  // Reports on the newest channel.
+  // Reports these ends on the newest channel.
   void end(std::vector<End> ends) {
     std::shared_ptr<rpc::Channel> channel;
     {
@@ -116,7 +115,7 @@ class FakeTask final : public rpc::ControlService, public rpc::ControlledJob {
     channel->send(rpc::to_frame(rpc::CompletedBatch{std::move(ends)}));
   }
 
-  // Of the last handshake.
+  // The data timeout of the last handshake.
   Duration data_timeout() {
     const Lock lock(mutex_);
     return data_timeout_;
@@ -205,7 +204,7 @@ class FakeTask final : public rpc::ControlService, public rpc::ControlledJob {
     }
     try {
       channel.send(std::move(reply));
-    } catch (const Error&) {  // the hook has closed it
+    } catch (const Error&) {  // the hook has closed the channel
     }
   }
   void run(rpc::Channel& channel, rpc::RunBatch batch) {
@@ -243,8 +242,8 @@ class FakeTask final : public rpc::ControlService, public rpc::ControlledJob {
   std::unique_ptr<rpc::ControlServer> control_;
 };
 
-// For the coordinator of these tasks, given in the order of their indices. It has no address of its
-// own, at which it would answer for its health.
+// The resolver of a coordinator of these tasks; `tasks` are in the order of their indices. The
+// coordinator has no address in the spec, so it does not serve its health.
 inline SimpleResolver cluster_of(const std::vector<FakeTask*>& tasks) {
   std::map<std::string, std::vector<std::string>> jobs;
   for (const FakeTask* task : tasks)

@@ -91,7 +91,7 @@ struct FaultyProxy::Connection {
   std::thread to_server{};
   std::thread to_client{};
   std::atomic<int> threads{2};
-  std::atomic<bool> is_spent{false};  // a bit of a frame was flipped
+  std::atomic<bool> is_spent{false};  // a bit of a frame was flipped: no more faults here
 
   Connection(int near, int far) : client(near), server(far) {}
   ~Connection() {
@@ -106,10 +106,10 @@ struct FaultyProxy::Connection {
   }
 };
 
-// Or a piece of what is no frame.
+// A frame, or a piece of a stream that has no frames.
 struct FaultyProxy::Frame {
   std::vector<char> bytes;
-  std::array<std::size_t, 5> ends{};  // of each part, in the order of Part; of `any`: 0
+  std::array<std::size_t, 5> ends{};  // end offset of each part, indexed by Part; `any` has 0
 
   bool read(int fd) {
     ends.fill(0);
@@ -137,7 +137,7 @@ struct FaultyProxy::Frame {
 
   bool is_frame() const { return ends[1] != 0; }
 
-  // Where a part lies; empty: it has none.
+  // Begin and end offset of a part; they are equal if the frame does not have it.
   std::pair<std::size_t, std::size_t> place_of(Fault::Part part) const {
     const auto index = static_cast<std::size_t>(part);
     if (part == Fault::Part::any) return {0, bytes.size()};
@@ -263,7 +263,7 @@ std::optional<Fault> FaultyProxy::take_fault(Connection& connection, const Frame
 FaultyProxy::Fate FaultyProxy::pass_on(Frame& frame, const Fault& fault, int to) {
   const auto [begin, end] = frame.place_of(fault.part);
   std::vector<char>& bytes = frame.bytes;
-  // A whole frame in one of two cases.
+  // Half of the random numbers choose the whole frame.
   const bool is_whole = fault.random % 2 == 0;
   const std::size_t first = is_whole ? 0 : begin + fault.random / 2 % (end - begin);
   const std::size_t count =

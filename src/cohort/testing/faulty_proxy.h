@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A TCP forwarder between two tasks that breaks what passes as a test says: frames of the data
-// plane (docs/formats/frame.md), or whatever comes where the bytes are no frames.
+// A TCP proxy between two tasks that injects faults into frames of the data plane
+// (docs/formats/frame.md), or into pieces of the stream if the bytes are no frames.
 #pragma once
 
 #include <cstddef>
@@ -18,25 +18,25 @@ namespace cohort::testing {
 
 struct Fault {
   enum class Kind : std::uint8_t {
-    flip,    // one bit changes
-    repeat,  // the frame, or a piece of it, comes twice
-    lose,    // a piece of the frame, or all of it, never comes, and the connection goes on
-    cut,     // the connection ends inside the frame or after it
-    delay,   // the frame comes later
+    flip,    // changes one bit
+    repeat,  // sends the frame, or a piece of it, twice
+    lose,    // drops the frame, or a piece of it; the connection stays open
+    cut,     // closes the connection inside the frame or after it
+    delay,   // sends the frame later
   };
-  // A frame without such a part passes, and the next one meets the fault.
+  // The fault applies to the next frame that has this part.
   enum class Part : std::uint8_t { any, header, metadata, table, payload };
   enum class Direction : std::uint8_t { to_server, to_client };
 
   Kind kind = Kind::flip;
   Direction direction = Direction::to_server;
   Part part = Part::any;
-  std::uint64_t random = 0;  // chooses the place, the bit and the length
+  std::uint64_t random = 0;  // determines the position, the bit and the length
 };
-// "flip a bit of the metadata on its way to the server (7)": for a test's messages.
+// "flip a bit of the metadata on its way to the server (7)"; for messages of tests.
 std::string to_string(const Fault& fault);
 
-// Two threads a connection. Thread-safe.
+// Runs two threads per connection. Thread-safe.
 class FaultyProxy {
  public:
   FaultyProxy();
@@ -44,16 +44,17 @@ class FaultyProxy {
   FaultyProxy(const FaultyProxy&) = delete;
   FaultyProxy& operator=(const FaultyProxy&) = delete;
 
-  // On loopback; connections are accepted once there is a target.
+  // The proxy's address on loopback; it serves connections once there is a target.
   const std::string& address() const { return address_; }
-  // "127.0.0.1:4711"; for the connections to come.
+  // Sets the target of future connections, such as "127.0.0.1:4711".
   void set_target(const std::string& target);
-  // Happens once, to the next frame that it fits; not on a connection where a bit of a frame was
-  // flipped already: its receiver may have gone, and would not see the fault.
+  // Injects the fault once, into the next frame that has the part. Skips connections on which a bit
+  // of a frame was already flipped: their receiver may have closed them and would not see the
+  // fault.
   void arm(const Fault& fault);
-  // Whether the last one armed has happened.
+  // Whether the last armed fault was injected.
   bool has_happened() const;
-  // It shall not happen any more.
+  // Removes the armed fault.
   void disarm();
 
  private:

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A task as others see it through a proxy: its control plane call by call, its data plane byte by
-// byte.
+// A proxy of a task: forwards control calls one by one, and the data plane through a FaultyProxy.
 #pragma once
 
 #include <chrono>
@@ -26,9 +25,9 @@ class ProxiedTask final : public rpc::ControlService {
       : task_(std::move(task)), control_(rpc::serve_control("127.0.0.1:0", *this)) {}
 
   const std::string& task() const { return task_; }
-  // What others connect to.
+  // The address to which the other tasks connect.
   const std::string& address() const { return control_->address(); }
-  // Where the task is; before anybody calls.
+  // Sets the address of the task; call it before the first control call.
   void set_target(const std::string& address) { target_ = address; }
   FaultyProxy& data() { return data_; }
 
@@ -82,7 +81,7 @@ class ProxiedTask final : public rpc::ControlService {
   std::string target_;
   Mutex mutex_;
   std::map<std::uint64_t, Client> clients_ COHORT_GUARDED_BY(mutex_);  // by incarnation
-  std::unique_ptr<rpc::ControlServer> control_;                        // last: it calls the others
+  std::unique_ptr<rpc::ControlServer> control_;  // last: its calls use the other members
 };
 
 }  // namespace cohort::testing

@@ -43,7 +43,7 @@ class RawSocket {
         ::connect(fd_, reinterpret_cast<const sockaddr*>(&where), sizeof(where));
   }
 
-  // Takes connections into its queue and never answers; returns its address.
+  // Listens and returns the address; connections stay in the queue until accepted().
   std::string listen(int backlog = 16) {
     sockaddr_in where = loopback(0);
     socklen_t size = sizeof(where);
@@ -61,7 +61,8 @@ class RawSocket {
     ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
 
-  // Reads until the other end closes, or resets; false when it does neither within a minute.
+  // Reads until the peer closes or resets the connection; returns false if no data and no end
+  // arrives for a minute.
   bool await_end() {
     constexpr int kPatience = 60'000;  // milliseconds
     pollfd entry{fd_, POLLIN, 0};
@@ -71,7 +72,7 @@ class RawSocket {
     }
     return false;
   }
-  // Whether it has been closed by now.
+  // Whether the peer has closed the connection; does not wait.
   bool has_ended() {
     char byte = 0;
     const auto count = ::recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -79,7 +80,7 @@ class RawSocket {
   }
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
-  // Ends the connection as a crash does.
+  // Resets the connection, as a crash does.
   void reset() {
     const linger now{1, 0};
     ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
@@ -102,7 +103,7 @@ class RawSocket {
   int fd_;
 };
 
-// An address whose connections are neither taken nor refused: a listener with a full queue.
+// An address that neither accepts nor refuses connections: a listener with a full queue.
 class DeadAddress {
  public:
   DeadAddress() : address_(listener_.listen(0)) {

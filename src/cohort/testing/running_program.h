@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program as a shell meets it: what it writes, how it ends.
+// Runs a program and captures its output and exit status.
 //
 //   RunningProgram server({"cohort", "server"}, {{"TF_CONFIG", config}});
 //   EXPECT_TRUE(server.await("serves at"));  server.signal(SIGTERM);
 //   EXPECT_EQ(server.wait().to_string(), "exit code 0");
-// A program that ends of itself and leaves a process of its group behind fails the test.
+//
+// The test fails if the program exits but leaves a process of its group running.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,19 +28,19 @@
 
 namespace cohort::testing {
 
-// Killed when it goes. Used only from one thread.
+// The destructor kills the program. Used only from one thread.
 class RunningProgram {
  public:
   explicit RunningProgram(std::vector<std::string> words,
                           std::vector<std::pair<std::string, std::string>> environment = {})
       : process_({std::move(words), std::move(environment), true}) {}
 
-  // Reads until `text` has been written to stdout; false at its end.
+  // Reads until stdout contains `text`; returns false at the end of the output.
   bool await(const std::string& text) { return await(out_, text); }
-  // The same of stderr.
+  // The same for stderr.
   bool await_error(const std::string& text) { return await(err_, text); }
   pid_t pid() const { return process_.pid(); }
-  // Nothing once wait() has returned: the number may be another's.
+  // Does nothing after wait() returned, since the pid may belong to another process.
   void signal(int number) {
     if (!has_ended_) ::kill(process_.pid(), number);
   }
@@ -66,8 +67,8 @@ class RunningProgram {
     }
     return true;
   }
-  // The numbers of the others in its group, while it has ended of itself and nobody has taken note:
-  // then they are killed.
+  // The pids of other processes in the program's group, if the program exited by itself. Call this
+  // before poll_exit(), which kills them.
   std::string left_behind() const {
     siginfo_t info{};
     ::waitid(P_PID, static_cast<id_t>(process_.pid()), &info, WEXITED | WNOHANG | WNOWAIT);
@@ -87,7 +88,7 @@ class RunningProgram {
     }
     return found;
   }
-  // False when both streams have ended, or nothing came for a minute.
+  // Returns false when both streams have ended, or if nothing arrives for a minute.
   bool read_more() {
     pollfd streams[] = {{is_out_open_ ? process_.stdout_fd() : -1, POLLIN, 0},
                         {is_err_open_ ? process_.stderr_fd() : -1, POLLIN, 0}};
@@ -111,16 +112,16 @@ class RunningProgram {
   bool has_ended_ = false;
 };
 
-// Orphans of what a test started come to this process; those that are still running at the test's
-// end are left behind.
+// Makes this process the parent of orphaned descendants, and fails the test if a child process
+// still runs at its end.
 class LeavesNoProcess : public ::testing::Test {
  protected:
   LeavesNoProcess() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
   ~LeavesNoProcess() override { EXPECT_EQ(children(), "") << "left running"; }
 
-  // Their numbers.
+  // The pids of the child processes that still run.
   static std::string children() {
-    while (::waitpid(-1, nullptr, WNOHANG) > 0) {  // those that have ended
+    while (::waitpid(-1, nullptr, WNOHANG) > 0) {  // reaps those that have ended
     }
     std::ifstream file("/proc/self/task/" + std::to_string(::getpid()) + "/children");
     std::string text;

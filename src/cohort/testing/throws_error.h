@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors in tests:  EXPECT_THAT([&] { ... }, throws_error(ErrorCode::not_found, "got 'x'"));
+// A matcher for errors:
+//
+//   EXPECT_THAT([&] { ... }, throws_error(ErrorCode::not_found, "got 'x'"));
 #pragma once
 
 #include <gmock/gmock.h>
@@ -10,7 +12,7 @@
 
 namespace cohort::testing {
 
-// A call that throws cohort::Error with this code and `words` in its message.
+// Matches a call that throws a cohort::Error with this code and `words` in its message.
 inline auto throws_error(ErrorCode code, const std::string& words) {
   return ::testing::Throws<Error>(::testing::AllOf(
       ::testing::Property("code", &Error::code, code),

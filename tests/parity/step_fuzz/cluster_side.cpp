@@ -19,7 +19,8 @@ namespace {
 using Kind = Verdict::Kind;
 
 constexpr std::uint64_t kSeed = 11;
-// A cluster keeps the functions and variables of every program.
+// A new cluster starts after this many programs, since a cluster keeps the functions and variables
+// of all of them.
 constexpr std::uint64_t kProgramsMax = 400;
 
 bool is_refusal(const Error& error) {
@@ -152,7 +153,7 @@ class ClusterSide::Comparison {
   }
 
  private:
-  // The traced call; an error where it cannot be scheduled, or ends with one.
+  // The result of the traced call, or the error of schedule() or of the closure.
   struct Traced {
     Tensors outputs;
     std::optional<Error> error;
@@ -181,7 +182,7 @@ class ClusterSide::Comparison {
     return traced;
   }
 
-  // The coordinator raises a closure's error once more.
+  // Discards the error of a closure, which the next join() throws again.
   void absorb() {
     try {
       cluster_.coordinator.join();
@@ -240,7 +241,7 @@ Verdict ClusterSide::compare(const Program& program) {
     Verdict verdict = Comparison(*cluster_, program, prefix).run();
     const std::string escapes = warnings_.take();
     if (!escapes.empty() && !verdict.is_failure()) verdict = {.kind = Kind::warns, .text = escapes};
-    // A task may be gone.
+    // A task may have died.
     if (verdict.kind == Kind::fails) cluster_.reset();
     return verdict;
   } catch (const Error& error) {

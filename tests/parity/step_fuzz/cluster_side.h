@@ -14,19 +14,19 @@
 
 namespace cohort::parity {
 
-// How the two runs of a program compare. A value type.
+// The result of comparing the two runs of a program. A value type.
 struct Verdict {
   enum class Kind : std::uint8_t {
     equal,
-    refused,         // by an error that says why, at a trace
-    eager_throws,    // and so does the traced one
-    differs,         // a wrong result
-    fails,           // an error that is no refusal, where the eager run has none
-    accepts_errors,  // no error, where the eager run has one
-    warns,           // of a tensor that leaves the step, which none does
+    refused,         // the trace throws an error with a reason
+    eager_throws,    // both runs throw
+    differs,         // the traced run has a wrong result
+    fails,           // the traced run throws an error that is no refusal; the eager run does not
+    accepts_errors,  // only the eager run throws
+    warns,           // the log warns of a tensor that leaves the step, though none does
   };
   Kind kind = Kind::equal;
-  std::string text;  // what differs, or the error
+  std::string text;  // the difference, or the error
   FeatureSet features;
 
   bool is_failure() const { return kind >= Kind::differs; }
@@ -49,12 +49,12 @@ class ClusterSide {
     testing::TestCluster tasks;
     ParameterServerStrategy strategy;
     ClusterCoordinator coordinator;
-    std::uint64_t next_closure = 1;  // as the coordinator numbers them
+    std::uint64_t next_closure = 1;  // the coordinator's next closure id
 
     Cluster();
   };
 
-  // Log lines that no program should cause. The library's threads write it.
+  // Log lines that no program should cause. The library's threads write them.
   struct Warnings {
     Mutex mutex;
     std::string escapes COHORT_GUARDED_BY(mutex);
@@ -67,7 +67,7 @@ class ClusterSide {
   std::uint64_t programs_ = 0;
 };
 
-// The program with as few instructions, calls and outputs as fail in the same way.
+// Removes instructions, calls and outputs as long as the program fails in the same way.
 Program shrunk(ClusterSide& side, Program program, Verdict& verdict);
 
 }  // namespace cohort::parity

@@ -27,7 +27,7 @@ std::string difference(const at::Tensor& actual, const at::Tensor& expected, Tol
     return TensorSpec::of(actual).to_string() + " instead of " + spec.to_string();
   const at::Tensor a = actual.detach().contiguous(), b = expected.detach().contiguous();
   if (a.nbytes() == 0 || std::memcmp(a.data_ptr(), b.data_ptr(), a.nbytes()) == 0) return {};
-  // Integers of 64 bits lose nothing that matters: they are small.
+  // int64 values are small enough that float64 represents them exactly.
   const at::Tensor x = a.to(c10::kDouble).flatten(), y = b.to(c10::kDouble).flatten();
   for (std::int64_t i = 0; i < x.numel(); ++i) {
     const double got = x.data_ptr<double>()[i], wanted = y.data_ptr<double>()[i];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a traced call gave what the eager one gave.
+// Compares the outputs of a traced call and an eager one.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 namespace cohort::parity {
 
 struct Tolerance {
-  double relative = 0;  // 0: the bits
-  // -0.0 is 0.0, as where a gradient is added to zeros or is the first one.
+  double relative = 0;  // 0: equal bits
+  // Treats -0.0 and 0.0 as equal: a gradient may be added to zeros, or be the first one.
   bool ignores_sign_of_zero = false;
 };
 
-// The first difference, in words; empty where there is none. NaN equals NaN.
+// Describes the first difference; empty if there is none. NaN equals NaN.
 std::string difference(const at::Tensor& actual, const at::Tensor& expected, Tolerance tolerance);
 
 }  // namespace cohort::parity

@@ -22,8 +22,8 @@ void seed_like_a_server(std::uint64_t seed) {
   generator.set_current_seed(seed);
 }
 
-// Eagerly LibTorch never frees a tensor that was written with a view of itself: its graph holds the
-// tensor, which holds the graph.
+// In eager mode LibTorch never frees a tensor that was written with a view of itself, since the
+// tensor and its graph hold each other.
 struct LeaksAreLibTorchs {
 #if defined(__SANITIZE_ADDRESS__)
   LeaksAreLibTorchs() { __lsan_disable(); }
@@ -60,7 +60,7 @@ EagerSide::Outcome EagerSide::call(const Call& call, std::uint64_t seed, const S
   StepArguments arguments{.integer = call.integer,
                           .real = call.real,
                           .scale = at::scalar_tensor(call.scale, at::kDouble)};
-  // As a server holds them: function.h says that values enter a program in row-major order.
+  // Row-major, as on a server: values enter a program in row-major order (function.h).
   for (const at::Tensor& tensor : make_arguments(program_, call))
     arguments.tensors.push_back(tensor.clone(at::MemoryFormat::Contiguous));
   if (program_.has_draws) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the random steps must exercise, and how often a run has done so.
+// The features that random steps must exercise.
 #pragma once
 
 #include <array>
@@ -74,7 +74,7 @@ enum class Feature : std::uint8_t {
   returns_buffer,
   captured_constant,
   constant_in_step,
-  count,  // of the others
+  count,  // number of features
 };
 
 inline constexpr auto kFeatureCount = static_cast<std::size_t>(Feature::count);

@@ -12,9 +12,9 @@
 namespace cohort::parity {
 namespace {
 
-constexpr std::int64_t kElementsMax = 4096;  // of a result
+constexpr std::int64_t kElementsMax = 4096;  // elements of a result
 
-// Values that nobody would train with: infinite, or too many.
+// A result is infinite or too large, so the generator removes its instruction.
 struct Unwanted : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -117,7 +117,7 @@ class Generator {
     }
   }
 
-  // Some steps have more of one family than others.
+  // Varies the share of each family of instructions from step to step.
   std::vector<double> op_weights() {
     std::vector<double> weights;
     for (const auto& family : step_op_families()) {
@@ -132,7 +132,7 @@ class Generator {
 
   Ref operand(int next) {
     if (next > 0 && chance(0.65)) {
-      // Of the last few, rather.
+      // Prefers the last few results.
       const std::int64_t back = chance(0.7) ? 1 + below(std::min(next, 4)) : 1 + below(next);
       return {Ref::From::result, next - static_cast<int>(back), static_cast<int>(below(2))};
     }
@@ -161,7 +161,7 @@ class Generator {
     while (static_cast<int>(program_.instructions.size()) < count) {
       const bool is_draw = add_instruction(any_op(random_)) == "draw";
       if (is_draw && chance(0.5)) write_draw();
-      // Pairs that chance alone seldom makes.
+      // Adds pairs that are rare in random sequences.
       if (chance(0.02)) write_assigned_buffer();
       if (chance(0.02)) add_instruction(row_of("batch norm of rows"));
     }
@@ -187,14 +187,14 @@ class Generator {
     return static_cast<int>(found - ops.begin());
   }
 
-  // Right after a draw.
+  // Writes in place into the draw before.
   void write_draw() {
     const int draw = program_.instructions.back().id;
     add_instruction(row_of("write in place"));
     program_.instructions.back().in[0] = {Ref::From::result, draw, static_cast<int>(below(2))};
   }
 
-  // Either one first.
+  // Assigns a buffer and writes it in place, in random order.
   void write_assigned_buffer() {
     const std::int64_t buffer = below(1 << 16);
     const bool is_assigned_first = chance(0.5);
@@ -224,7 +224,7 @@ class Generator {
     }
   }
 
-  // The instruction that spoils an eager run of all calls; -1: none does.
+  // The instruction at which an eager run of all calls fails; -1: none fails.
   int spoiler() const {
     EagerSide eager(program_);
     std::uint64_t seed = 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random steps that an eager run accepts, and that run.
+// Generates random steps, and runs them eagerly.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace cohort::parity {
 class EagerSide {
  public:
   explicit EagerSide(const Program& program);
-  // The returned values as they are then, or what was thrown. Random numbers are those of a server
-  // that runs a program with this seed.
+  // Copies of the returned values, or the error. Random numbers are those of a server that runs a
+  // program with this seed.
   struct Outcome {
     Tensors outputs;
     std::optional<std::string> error;
@@ -36,10 +36,10 @@ class EagerSide {
   FeatureSet features_;
 };
 
-// A few of them throw eagerly, all others give finite values.
+// A few programs throw eagerly; all others yield finite values.
 Program random_program(std::uint64_t seed);
 
-// The mode of the thread that calls the step.
+// The mode of the thread that schedules the step.
 function::TracingMode mode_of(const Program& program);
 void set_learning_rate(const World& world, const Call& call);
 

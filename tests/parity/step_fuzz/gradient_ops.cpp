@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instructions that differentiate, and those that the trace does by other operators.
+// Instructions that differentiate, and those that the trace replaces by other operators.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instructions that a trace cannot see or not keep: they must be refused, never dropped.
+// Instructions that a trace cannot see or cannot record: it must refuse them, never drop them.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
@@ -10,7 +10,7 @@ namespace {
 
 using F = Feature;
 
-// Operand 0 as floats without gradient, with an element at least.
+// Operand 0 as float32 without gradient, with at least one element.
 at::Tensor plain_values(Operands& o) {
   const at::Tensor t = o.real(0).detach().to(c10::kFloat);
   return t.numel() == 0 ? at::ones({2}) : t;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How instructions take their operands, and the table of all instructions.
+// Conversions of operands for instructions, and the table of all instructions.
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>

@@ -16,45 +16,45 @@ namespace cohort::parity {
 
 class Step;
 
-// What a row's function sees of its instruction. Used only while that runs.
+// The operands of an instruction, for its function. Used only while the function runs.
 class Operands {
  public:
   Operands(Step& step, const Instruction& instruction) : step_(step), instruction_(instruction) {}
 
   Step& step() { return step_; }
-  // Operand i as it is; as floating point; as integers; as booleans.
+  // Operand i: unchanged, as floating point, as integers, as booleans.
   at::Tensor operator[](std::size_t i);
   at::Tensor real(std::size_t i);
   at::Tensor integer(std::size_t i);
   at::Tensor boolean(std::size_t i);
-  // The first argument itself.
+  // The first argument of the step, not a copy.
   at::Tensor argument();
-  // Floating point in [-1, 1], and not 0 in (0, 2].
+  // Operand i as floating point in [-1, 1], and in [0.1, 1.1].
   at::Tensor bounded(std::size_t i) { return real(i).tanh(); }
   at::Tensor positive(std::size_t i) { return real(i).tanh().abs().add(0.1); }
-  // Floating point [rows, columns], [rows, columns of one's choice], and of given sizes.
+  // Operand i as floating point: as a matrix, as a matrix with `columns` columns, with given sizes.
   at::Tensor matrix(std::size_t i);
   at::Tensor matrix(std::size_t i, std::int64_t columns);
   at::Tensor fitted(std::size_t i, at::IntArrayRef sizes);
   // `count` class numbers below `classes`.
   at::Tensor labels(std::size_t i, std::int64_t count, std::int64_t classes);
-  // Operand i, or a copy where it must not be written.
+  // Operand i, or a copy if it must not be written.
   at::Tensor target(std::size_t i);
-  // Operand i in a shape that goes with `other`.
+  // Operand i in a shape that fits `other`.
   at::Tensor alongside(std::size_t i, const at::Tensor& other);
 
-  // Trainable variable number i of all, as its tensor.
+  // The tensor of a trainable variable, chosen by number i.
   at::Tensor weight(std::size_t i);
   Tensors buffers();
-  // What the call was given beside tensors.
+  // The arguments of the call that are no tensors.
   std::int64_t host_integer();
   double host_real();
   at::Tensor scale();
-  // `tensor` is about to be written in place, which the user could do.
+  // Notes that `tensor` is about to be written in place.
   void note_write(const at::Tensor& tensor);
   bool may_write(const at::Tensor& tensor);
 
-  // Number i below `limit` (0 where that is not positive); a dimension of the tensor; a flag.
+  // Number i modulo `limit` (0 if limit <= 0); a dimension of the tensor; a flag.
   std::int64_t n(std::size_t i, std::int64_t limit) const {
     return limit <= 0 ? 0 : instruction_.n.at(i) % limit;
   }
@@ -70,14 +70,14 @@ class Operands {
 
 struct StepOp {
   const char* name;
-  double weight;  // how often the generator takes it
+  double weight;  // relative frequency in generated programs
   std::initializer_list<Feature> features;
-  Tensors (*run)(Operands& o);  // at least one result
-  // The trace does it by other operators, which round otherwise: agreement to 1e-6.
+  Tensors (*run)(Operands& o);  // returns at least one result
+  // The trace uses other operators, which round differently: results agree to 1e-6.
   bool is_rewritten = false;
 };
 
-// All rows, in an order that is part of what a seed means.
+// All rows. Their order determines the program of a seed.
 const std::vector<StepOp>& step_ops();
 const std::vector<std::span<const StepOp>>& step_op_families();
 
@@ -93,7 +93,7 @@ std::span<const StepOp> update_ops();
 std::span<const StepOp> rewritten_ops();
 std::span<const StepOp> hostile_ops();
 
-// Of `sizes`, with the values of `tensor`, repeated or cut off.
+// A tensor of these sizes with the values of `tensor`, repeated or cut off.
 at::Tensor fit(const at::Tensor& tensor, at::IntArrayRef sizes);
 at::Tensor floating(const at::Tensor& tensor);
 // A scalar that depends on all of `tensor`.

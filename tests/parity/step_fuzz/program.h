@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A random step as data: it can be run, shrunk and printed. Its instructions are total: each one
-// means something for operands of any shape and dtype, so that any of them can be left out.
+// A random step as data: it can be run, shrunk and printed. Its instructions are total: each
+// accepts operands of any shape and dtype, so any instruction can be removed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,19 +14,19 @@ namespace cohort::parity {
 
 using Tensors = std::vector<at::Tensor>;
 
-// What an operand names. A value type.
+// The source of an operand. A value type.
 struct Ref {
   enum class From : std::uint8_t { argument, constant, variable, buffer, result };
   From from = From::argument;
-  int index = 0;  // of a result: the id of its instruction
-  int part = 0;   // of a result: which one
+  int index = 0;  // for a result: the id of its instruction
+  int part = 0;   // for a result: its index among the instruction's results
 };
 
 struct Instruction {
   int id = 0;
   int op = 0;  // a row of step_ops()
   std::array<Ref, 3> in;
-  // The op takes them modulo what its operands allow.
+  // The op uses these numbers modulo a limit that its operands allow.
   std::array<std::int64_t, 4> n{};
   double x = 0;
   bool is_without_grad = false;
@@ -34,7 +34,7 @@ struct Instruction {
 
 enum class Layout : std::uint8_t { row_major, transposed, channels_last, every_second };
 
-constexpr std::int64_t kBatch = -1;  // a size that is the call's
+constexpr std::int64_t kBatch = -1;  // stands for the batch size of the call
 
 struct TensorKind {
   c10::ScalarType dtype = c10::ScalarType::Float;
@@ -57,10 +57,10 @@ struct Call {
   double learning_rate = 0.1;
 };
 
-// What the step does with .grad fields that its last call left.
+// How the step treats .grad fields that its last call left.
 enum class OldGradients : std::uint8_t { dropped, zeroed, kept };
 
-// Of the thread that schedules.
+// The mode of the thread that schedules the step.
 enum class Mode : std::uint8_t { plain, autocast, without_grad };
 
 struct Program {
@@ -68,7 +68,7 @@ struct Program {
   std::vector<TensorKind> arguments;  // at least one
   std::vector<TensorKind> constants;  // captured
   std::vector<TensorKind> variables;  // trainable
-  std::vector<TensorKind> buffers;    // not trainable; the first three are batch norm's
+  std::vector<TensorKind> buffers;    // not trainable; batch norm uses the first three
   std::vector<OptimizerKind> optimizers;
   std::vector<Instruction> instructions;
   std::vector<Ref> outputs;
@@ -78,11 +78,11 @@ struct Program {
   bool has_draws = false;
 };
 
-// Their number of features, and the elements of the dataset that steps draw from.
+// The number of channels of batch norm's buffers, and the size of the dataset that steps draw from.
 constexpr std::int64_t kChannels = 3;
 constexpr std::int64_t kElements = 7;
 
-// The values of a kind, the same for equal seeds.
+// A tensor of a kind; equal seeds yield equal values.
 at::Tensor make_tensor(const TensorKind& kind, std::int64_t batch, std::uint64_t seed);
 Tensors make_arguments(const Program& program, const Call& call);
 // The fields of all elements, stacked.

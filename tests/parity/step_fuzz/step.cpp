@@ -36,7 +36,7 @@ const void* storage_of(const at::Tensor& tensor) {
                                                   : nullptr;
 }
 
-// Two elements lie in one place.
+// Whether elements of the tensor share memory.
 bool overlaps_itself(const at::Tensor& tensor) {
   for (std::int64_t i = 0; i < tensor.dim(); ++i) {
     if (tensor.size(i) > 1 && tensor.stride(i) == 0) return true;
@@ -122,7 +122,7 @@ at::Tensor Step::value(const Ref& ref) {
       return found->second[static_cast<std::size_t>(ref.part) % found->second.size()];
     }
   }
-  // Also for what was left out.
+  // Also used if the referenced instruction was removed.
   return arguments_.tensors[index % arguments_.tensors.size()];
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a random step's instructions: the body of the traced function, and its eager reference.
+// Runs the instructions of a random step: the body of the traced function and of the eager run.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +16,7 @@
 
 namespace cohort::parity {
 
-// One side's state: variables on a cluster, or in this process. A value type of handles.
+// The state of one side: variables on a cluster, or in this process. A value type of handles.
 struct World {
   std::vector<Variable> variables;
   std::vector<Variable> buffers;
@@ -29,7 +29,7 @@ using MakeVariable =
 // The state before the first call.
 World make_world(const Program& program, const MakeVariable& make);
 
-// What a call hands to the body.
+// The arguments of a call of the body.
 struct StepArguments {
   Tensors tensors;
   std::int64_t integer = 0;
@@ -46,9 +46,9 @@ class Step {
  public:
   Step(const Program& program, const World& world, StepArguments arguments);
 
-  // The returned values.
+  // Runs the step and returns its outputs.
   Tensors run(const SeeResults& see = {});
-  // What the run has exercised so far; the instruction that it is at.
+  // The features that the run has exercised so far, and its current instruction.
   const FeatureSet& features() const { return features_; }
   int position() const { return position_; }
 
@@ -57,8 +57,8 @@ class Step {
   const World& world() const { return world_; }
   const StepArguments& arguments() const { return arguments_; }
   void note(Feature feature) { features_.set(static_cast<std::size_t>(feature)); }
-  // An in-place op that the user could write: nothing of an argument, of a constant or of a
-  // trainable variable changes.
+  // Whether a user's step could write the tensor in place: it shares no memory with an argument, a
+  // constant or a trainable variable, does not overlap itself, and is no leaf with a gradient.
   bool may_write(const at::Tensor& tensor) const;
   void note_write(const at::Tensor& tensor);
   void note_update(const Variable& variable);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instructions that update variables, and those that draw.
+// Instructions that update variables, and those that draw elements.
 #include <ATen/ATen.h>
 
 #include "cohort/core/error.h"
@@ -33,7 +33,7 @@ void note_updates(Operands& o, const Optimizer& optimizer) {
   for (const Variable& variable : optimizer.variables()) o.step().note_update(variable);
 }
 
-// Operand 0 as a value of the variable; of its memory, where that fits.
+// Operand 0 with the variable's sizes and dtype; shares its memory if possible.
 at::Tensor value_for(Operands& o, const Variable& variable) {
   const at::Tensor value = fit(o[0], variable.tensor().sizes());
   const c10::ScalarType dtype = variable.tensor().scalar_type();
@@ -46,7 +46,7 @@ Variable variable_of(Operands& o, std::size_t i) {
   return all.at(static_cast<std::size_t>(o.n(i, static_cast<std::int64_t>(all.size()))));
 }
 
-// A buffer's number, or -1.
+// The index of a buffer, or -1.
 int buffer_number(Operands& o, std::size_t i) {
   const auto count = static_cast<std::int64_t>(o.step().world().buffers.size());
   return count == 0 ? -1 : static_cast<int>(o.n(i, count));

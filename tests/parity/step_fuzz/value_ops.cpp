@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instructions that compute: one element at a time, sums and products.
+// Instructions that compute: elementwise operators, reductions and products.
 #include <ATen/ATen.h>
 
 #include <array>
@@ -13,7 +13,7 @@ using F = Feature;
 using Unary = at::Tensor (*)(const at::Tensor& t);
 using Binary = at::Tensor (*)(const at::Tensor& a, const at::Tensor& b);
 
-// Of any floating-point values.
+// For any floating-point values.
 constexpr Unary kUnary[] = {
     [](const at::Tensor& t) { return t.neg(); },
     [](const at::Tensor& t) { return t.abs(); },
@@ -49,7 +49,7 @@ constexpr Unary kUnary[] = {
     [](const at::Tensor& t) { return t.clamp_min(0.2).pow(1.5); },
 };
 
-// Of floating-point values of one dtype or two.
+// For floating-point values of one dtype or two.
 constexpr Binary kBinary[] = {
     [](const at::Tensor& a, const at::Tensor& b) { return a.add(b); },
     [](const at::Tensor& a, const at::Tensor& b) { return a.sub(b, 2); },

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instructions that give views, and those that move elements.
+// Instructions that return views, and those that move elements.
 #include <ATen/ATen.h>
 
 #include "tests/parity/step_fuzz/ops.h"
@@ -13,7 +13,7 @@ at::Tensor at_least_2d(const at::Tensor& t) { return t.dim() >= 2 ? t : t.reshap
 
 at::Tensor at_least_1d(const at::Tensor& t) { return t.dim() >= 1 ? t : t.reshape({1}); }
 
-// Two parts of a list, the first and the last.
+// The first and the last part of a list.
 Tensors ends_of(const Tensors& parts, const at::Tensor& otherwise) {
   return parts.empty() ? Tensors{otherwise} : Tensors{parts.front(), parts.back()};
 }

@@ -17,7 +17,7 @@ at::Tensor source_for(Operands& o, std::size_t i, const at::Tensor& target) {
                                    : value.to(target.scalar_type());
 }
 
-// Memory that may be written, of floating point.
+// A floating-point tensor that may be written.
 at::Tensor real_target(Operands& o, std::size_t i) {
   const at::Tensor value = o[i];
   if (value.is_floating_point() && o.may_write(value)) return o.target(i);
@@ -33,7 +33,7 @@ at::Tensor buffer_of(Operands& o, std::size_t i) {
   return buffer;
 }
 
-// A part of `t`, in its memory.
+// A view of a part of `t`.
 at::Tensor part_of(Operands& o, const at::Tensor& t) {
   if (t.dim() == 0 || t.numel() == 0) return t.view(t.sizes());
   switch (o.n(3, 6)) {
@@ -225,7 +225,7 @@ const StepOp kWrites[] = {
        t.select(1, 1).fill_(o.x());
        return {t};
      }},
-    // What a module's forward pass does with its buffers.
+    // Writes a buffer as the forward pass of a module does.
     {"buffer written",
      2.5,
      {F::in_place_on_buffer},

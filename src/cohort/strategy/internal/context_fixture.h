@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests ask of the context they are in.
+// Checks of the current context, for tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 namespace cohort::testing {
 
-// Each test ends where it began.
+// Checks after each test that the default context is restored.
 class ContextFixture : public ::testing::Test {
  protected:
   ~ContextFixture() override { expect_default(); }

@@ -11,7 +11,7 @@
 namespace cohort::internal {
 namespace {
 
-// CPU:1 and further ones are replicas of their own on the one CPU, as in tf.
+// Every CPU:n exists, as in TensorFlow: several replicas may share the one CPU.
 void check_is_there(const Device& device, std::string_view strategy) {
   if (device.type == "CPU") return;
   const int gpus = static_cast<int>(torch::cuda::device_count());

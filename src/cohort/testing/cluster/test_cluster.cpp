@@ -26,9 +26,10 @@ namespace cohort::testing {
 namespace {
 
 constexpr auto kCallTimeout = std::chrono::seconds(20);
-constexpr auto kStartTimeout = std::chrono::minutes(2);  // also with sanitizers on a busy host
+constexpr auto kStartTimeout = std::chrono::minutes(2);  // enough with sanitizers on a busy host
 constexpr auto kStartPoll = std::chrono::milliseconds(2);
-// Ports are chosen again this often when a program that names one of them takes it first.
+// The number of attempts to start; a new attempt with other ports follows if another program takes
+// one of the ports explicitly.
 constexpr int kStartsMax = 4;
 constexpr std::size_t kQuotedBytesMax = 4000;  // of a server's output
 
@@ -62,7 +63,7 @@ std::string joined(const std::vector<std::string>& parts) {
   return text;
 }
 
-// Does not return in the child. The error number of a program that cannot be run, or 0.
+// Starts a program. Returns 0, or errno if the program cannot be run. Does not return in the child.
 int run(std::vector<std::string> command, std::vector<std::string> environment,
         const std::string& log, int& pid) {
   const std::vector<char*> argv = pointers(command);
@@ -129,7 +130,7 @@ void TestCluster::choose_ports() {
   add("worker", options_.workers);
   add("ps", options_.ps);
   spec_ = ClusterSpec(jobs);
-  ports_ = std::move(ports);  // those before are let go of after these were chosen
+  ports_ = std::move(ports);  // releases the old ports only now, so the new ones are different
 }
 
 void TestCluster::start_all() {
@@ -143,7 +144,7 @@ void TestCluster::start_all() {
   }
 }
 
-// What kept a server from serving; nothing when all listen.
+// Returns the error that kept a server from serving, or nothing once all listen.
 std::optional<Error> TestCluster::try_start() {
   try {
     for (const auto& [job, count] :
@@ -169,7 +170,7 @@ std::optional<Error> TestCluster::await_all() const {
   return std::nullopt;
 }
 
-// One that serves listens at its port. It is not called, which its log would show.
+// Checks the port's state in the system instead of connecting, which the server would log.
 std::optional<Error> TestCluster::await_listener(const std::string& task, Deadline deadline) const {
   while (true) {
     const std::string end = end_of(task);
@@ -191,7 +192,7 @@ std::optional<Error> TestCluster::await_listener(const std::string& task, Deadli
   }
 }
 
-// "exit code 127", "signal 11"; empty while it runs.
+// "exit code 127" or "signal 11"; empty while the task runs.
 std::string TestCluster::end_of(const std::string& task) const {
   siginfo_t info{};
   const auto pid = static_cast<id_t>(pids_.at(task));
@@ -200,7 +201,7 @@ std::string TestCluster::end_of(const std::string& task) const {
   return (is_exit ? "exit code " : "signal ") + std::to_string(info.si_status);
 }
 
-// Of a server that has ended.
+// Whether a server has ended and another program listens at its port.
 bool TestCluster::has_lost_port() const {
   return std::any_of(pids_.begin(), pids_.end(), [this](const auto& entry) {
     return !end_of(entry.first).empty() && ports_.at(entry.first).has_listener();
@@ -230,7 +231,7 @@ SimpleResolver TestCluster::resolver() const {
   return SimpleResolver(spec_for("chief:0"), {.task_type = "chief", .task_id = 0});
 }
 
-// The cluster as a task sees it: the others behind their proxies.
+// The cluster spec for `task`, with the addresses of the other tasks' proxies.
 ClusterSpec TestCluster::spec_for(const std::string& task) const {
   std::map<std::string, std::vector<std::string>> jobs;
   for (const std::string& job : spec_.jobs()) {
@@ -303,7 +304,7 @@ void TestCluster::restart(const std::string& task) {
   start(task);
 }
 
-// Its threads may run on for a while after the signal.
+// Waits for the stop, since threads may run for a while after the signal.
 void TestCluster::stop(const std::string& task) {
   const int pid = pid_of(task);
   ::kill(pid, SIGSTOP);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cluster on this machine for tests: real server processes on loopback ports that the system
-// chose and that it keeps from other programs, and faults.
+// A cluster on this machine for tests, with fault injection: real server processes on loopback
+// ports, which are reserved so that no other program gets them.
 //
 //   TestCluster cluster({.workers = 2, .ps = 2});
 //   ParameterServerStrategy strategy(cluster.resolver());
@@ -26,22 +26,21 @@ namespace cohort::testing {
 struct TestClusterOptions {
   int workers = 1;
   int ps = 1;
-  // What each server runs; empty: $COHORT_TEST_SERVER, or else `cohort server`.
+  // The command of each server; empty: $COHORT_TEST_SERVER, or else `cohort server`.
   std::vector<std::string> command = {};
   std::vector<std::string> data_dirs = {};
-  std::vector<std::string> not_started = {};  // tasks that never appear: "worker:1"
-  // Addresses of proxies: others reach the task "ps:0" there. Every task must be given the same job
-  // id then.
+  std::vector<std::string> not_started = {};  // tasks that are not started, such as "worker:1"
+  // Addresses of proxies by task, such as "ps:0"; the other tasks connect there. Then give every
+  // task the same job id, since their cluster specs differ.
   std::map<std::string, std::string> proxies = {};
 };
 
-// Used from one thread. No process outlives it.
+// Used only from one thread. The destructor kills all servers.
 class COHORT_API TestCluster {
  public:
-  // Returns when all servers listen at their addresses. Throws, with what the server printed:
-  // not_found when there is no such program, failed_precondition when a server ended (a missing
-  // shared library is exit code 127), deadline_exceeded when one does not listen within two
-  // minutes.
+  // Returns when all servers listen at their addresses. Throws not_found if the program does not
+  // exist; and, with the server's output, failed_precondition if a server exits (code 127 if a
+  // shared library is missing), deadline_exceeded if one does not listen within two minutes.
   explicit TestCluster(TestClusterOptions options = {});
   ~TestCluster();
   TestCluster(const TestCluster&) = delete;
@@ -49,21 +48,21 @@ class COHORT_API TestCluster {
 
   // For the coordinator: chief:0 of this cluster.
   SimpleResolver resolver() const;
-  // Where each task listens.
+  // The addresses at which the tasks listen.
   const ClusterSpec& spec() const { return spec_; }
-  // What a task finds in TF_CONFIG.
+  // The value of TF_CONFIG of a task.
   std::string tf_config(const std::string& task) const;
 
-  // Of one in `not_started`, or killed. Returns and throws as the constructor does; already_exists
-  // where another program has taken its port.
+  // Starts a task that is in `not_started` or was killed. Returns and throws as the constructor
+  // does; throws already_exists if another program has taken its port.
   void start(const std::string& task);
-  void kill(const std::string& task);     // SIGKILL, and gone when this returns
-  void restart(const std::string& task);  // on the same address
-  void stop(const std::string& task);     // SIGSTOP: alive, silent when this returns
+  void kill(const std::string& task);     // SIGKILL; waits for the process to end
+  void restart(const std::string& task);  // at the same address
+  void stop(const std::string& task);     // SIGSTOP; waits until the process is stopped
   void resume(const std::string& task);
-  // As the task itself counts: closures, pushes applied and dropped.
+  // The task's own counters: closures, pushes applied and dropped.
   rpc::Health health(const std::string& task) const;
-  // All that it printed.
+  // All output of the task.
   std::string output(const std::string& task) const;
 
  private:
@@ -88,8 +87,8 @@ class COHORT_API TestCluster {
   std::map<std::string, int> pids_;
 };
 
-// A port of 127.0.0.1 that nobody listens on. It stays reserved (rpc::ReservedPort) until this
-// process ends, which costs a file descriptor for each call. Thread-safe.
+// A free port of 127.0.0.1. It stays reserved (rpc::ReservedPort) until this process ends, which
+// costs one file descriptor per call. Thread-safe.
 COHORT_API int free_port();
 
 }  // namespace cohort::testing

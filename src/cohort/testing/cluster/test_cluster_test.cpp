@@ -17,7 +17,7 @@
 namespace cohort::testing {
 namespace {
 
-// A port was free again before the next one was asked for, which could be the same.
+// A port was released before the next one was chosen, so two tasks could get the same port.
 TEST(TestCluster, EachTaskHasAPortOfItsOwn) {
   constexpr int kWorkers = 500;
   TestClusterOptions options{.workers = kWorkers, .ps = 0};
@@ -29,13 +29,13 @@ TEST(TestCluster, EachTaskHasAPortOfItsOwn) {
   EXPECT_EQ(addresses.size(), std::size_t{kWorkers});
 }
 
-// Whoever connected waited for its whole deadline.
+// A client waited until its deadline.
 TEST(TestCluster, SaysThatThereIsNoSuchProgram) {
   EXPECT_THAT([] { TestCluster({.command = {"/no/such/program"}}); },
               throws_error(ErrorCode::not_found, "got '/no/such/program' (No such file"));
 }
 
-// Whoever connected waited for its whole deadline, and did not hear what the command had printed.
+// A client waited until its deadline, and its error did not have the command's output.
 TEST(TestCluster, SaysThatTheProgramEndedAndWhatItPrinted) {
   EXPECT_THAT(
       [] {
@@ -62,7 +62,7 @@ TEST(TestCluster, SaysThatAFileIsNoProgram) {
   std::filesystem::remove(file);
 }
 
-// The coordinator reached the other program: "got one of job …".
+// The coordinator connected to the other program, and failed with "got one of job …".
 TEST(TestCluster, APortThatAnotherProgramHasTakenIsSaid) {
   TestCluster cluster({.workers = 0, .ps = 1, .not_started = {"ps:0"}});
   const std::string address = cluster.spec().task_address("ps", 0);
