@@ -244,7 +244,7 @@ TEST_F(EpochTest, AnotherIteratorLosesNothingAtTheEnd) {
   }
 }
 
-// They ran where a worker's part had ended. A worker that has run 34 steps has had others between.
+// One worker has run 34 of the first 100 steps, and took others in turn with them.
 TEST_F(NarrowEpochTest, OtherClosuresRunBesideOne) {
   Variable others = strategy.variable("others", at::zeros({}));
   const Function add([&] { others.assign_add(at::ones({})); });

@@ -145,14 +145,21 @@ class EagerSteps::Elements final : public ElementSource {
     bool has_element = false;
     std::exception_ptr error;
     questions_.begin_draw();
-    std::thread drawing([&] {
+    const auto run = [&] {
       try {
         has_element = source_->next(fields);
       } catch (...) {
         error = std::current_exception();
       }
       questions_.end_draw();
-    });
+    };
+    std::thread drawing;
+    try {
+      drawing = std::thread(run);
+    } catch (...) {  // the system has no thread left
+      questions_.end_draw();
+      throw;
+    }
     while (const auto question = questions_.wait()) answer(*question);
     drawing.join();
     if (error) std::rethrow_exception(error);

@@ -184,9 +184,8 @@ class COHORT_API Dataset {
   static Dataset fixed_length_record(StringTensor files, FixedLengthOptions options);
   // The rows of CSV files as tuples of scalars, one per column. A bad row is replaced by an error,
   // which names the file, the line in which the row begins (from 1) and the column (from 0). A byte
-  // order mark of UTF-8 at the start of a file is dropped. A training step takes no strings; convert
-  // such a column to numbers:
-  // batch(n).map(data::lookup(column, {.tokens = …})).
+  // order mark of UTF-8 at the start of a file is dropped. A training step takes no strings;
+  // convert such a column to numbers: batch(n).map(data::lookup(column, {.tokens = …})).
   static Dataset csv(StringTensor files, CsvOptions options);
   // Tuples, or maps, of one element of each dataset; ends with the shortest.
   static Dataset zip(std::initializer_list<Dataset> datasets) {
@@ -249,8 +248,8 @@ class COHORT_API Dataset {
   Dataset repeat(std::int64_t count = -1) const;  // < 0: forever
   Dataset batch(std::int64_t batch_size, BatchOptions options = {}) const;
   // Batches of elements whose shapes may differ; each field is padded to its largest size in the
-  // batch, or to the sizes in `options`. An element that is larger than its size in padded_shapes is
-  // data_loss, as in tf, and discards its batch.
+  // batch, or to the sizes in `options`. An element that is larger than its size in padded_shapes
+  // is data_loss, as in tf, and discards its batch.
   Dataset padded_batch(std::int64_t batch_size, PaddedBatchOptions options = {}) const;
   // The rows of batches as elements.
   Dataset unbatch() const;

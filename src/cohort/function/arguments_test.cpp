@@ -35,6 +35,27 @@ TEST(FunctionArguments, NumbersThatDoNotFitAreRefused) {
               throws_error(ErrorCode::invalid_argument, "below 2^63"));
 }
 
+// The remedy was a wider type, where std::size_t has 64 bits.
+TEST(FunctionArguments, ANegativeNumberForAnUnsignedParameterIsRefusedWithTheRemedy) {
+  const Function step([](std::size_t n) { return n; });
+  EXPECT_THAT([&] { step(-1); },
+              throws_error(ErrorCode::invalid_argument,
+                           "expected an integer that is not negative, got -1 for a parameter of an "
+                           "unsigned type, as std::size_t; pass 0 or more, or declare the "
+                           "parameter std::int64_t"));
+  const Function small([](std::int8_t n) { return int{n}; });
+  EXPECT_THAT([&] { small(-129); }, throws_error(ErrorCode::invalid_argument,
+                                                 "expected an integer from -128 to 127, got -129"));
+}
+
+// All were called 'function'.
+TEST(FunctionArguments, AFunctionWithoutANameIsNamedByItsPlace) {
+  const Function step([](int n) { return n; });
+  EXPECT_EQ(step.name(), "function at arguments_test.cpp:" + std::to_string(__LINE__ - 1));
+  EXPECT_EQ(Function([] {}, {.name = "step"}).name(), "step");
+  EXPECT_EQ(function::name_of_place("/usr/include/c++/12/optional", 7), "function");
+}
+
 TEST(FunctionArguments, AnErrorNamesTheArgument) {
   try {
     Function([](int n, double x) { return n * x; })(1, "2");

@@ -30,6 +30,22 @@ std::string TraceNotes::programs() const {
   return text;
 }
 
+void refuse_integer(std::int64_t value, std::int64_t min, std::uint64_t max) {
+  COHORT_CHECK(value >= 0 || min != 0, ErrorCode::invalid_argument,
+               "[function.call] expected an integer that is not negative, got ", value,
+               " for a parameter of an unsigned type, as std::size_t; pass 0 or more, or declare "
+               "the parameter std::int64_t");
+  internal::throw_error(ErrorCode::invalid_argument, "[function.call] expected an integer from ",
+                        min, " to ", max, ", got ", value, "; give the parameter a wider type");
+}
+
+std::string name_of_place(std::string_view file, int line) {
+  // Made inside of the standard library, as by std::optional::emplace(): that says nothing.
+  if (file.find("/c++/") != std::string_view::npos) return "function";
+  return "function at " + std::string(file.substr(file.rfind('/') + 1)) + ":" +
+         std::to_string(line);
+}
+
 std::string taking(std::size_t index, std::string_view function) {
   return "taking argument " + std::to_string(index) + " of '" + std::string(function) + "'";
 }

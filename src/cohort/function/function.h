@@ -68,7 +68,7 @@
 namespace cohort {
 
 struct FunctionOptions {
-  std::string name = {};  // for messages; empty: "function"
+  std::string name = {};  // for messages; empty: "function at FILE:LINE", where it was made
 };
 
 namespace function {
@@ -99,16 +99,17 @@ template <>
 struct Argument<float> : Argument<double> {
   static float from(const Nest& n) { return static_cast<float>(Argument<double>::from(n)); }
 };
+// Throws invalid_argument for a number that a parameter of these bounds does not have.
+[[noreturn]] COHORT_API void refuse_integer(std::int64_t value, std::int64_t min,
+                                            std::uint64_t max);
 template <class T>
 requires(std::integral<T> && !std::same_as<T, bool>) struct Argument<T> {
   static constexpr std::string_view kType = "an integer";
   static bool takes(const Nest& n) { return n.kind() == Nest::Kind::integer; }
   static T from(const Nest& n) {
     const std::int64_t value = n.integer();
-    COHORT_CHECK(std::in_range<T>(value), ErrorCode::invalid_argument,
-                 "[function.call] expected an integer from ", std::numeric_limits<T>::min(), " to ",
-                 std::numeric_limits<T>::max(), ", got ", value,
-                 "; give the parameter a wider type");
+    if (!std::in_range<T>(value))
+      refuse_integer(value, std::numeric_limits<T>::min(), std::numeric_limits<T>::max());
     return static_cast<T>(value);
   }
 };
@@ -260,6 +261,8 @@ using Body = std::function<Nest(std::span<const Nest> arguments)>;
 // Throws invalid_argument for an argument that is not of the parameter's type.
 [[noreturn]] COHORT_API void refuse_argument(std::string_view type, const Nest& argument,
                                              std::size_t index, std::string_view function);
+// For one that has no name: "function at main.cpp:42".
+COHORT_API std::string name_of_place(std::string_view file, int line);
 // "taking argument 1 of 'step'"
 COHORT_API std::string taking(std::size_t index, std::string_view function);
 
@@ -312,9 +315,12 @@ class COHORT_API Function {
     const std::shared_ptr<function::TraceNotes> notes = std::make_shared<function::TraceNotes>();
   };
 
+  // `file` and `line`: of the call, from the compiler (std::source_location, which not every
+  // supported one has).
   template <class F>
   requires(!std::same_as<std::remove_cvref_t<F>, Function>) explicit Function(
-      F fn, FunctionOptions options = {}) {
+      F fn, FunctionOptions options = {}, const char* file = __builtin_FILE(),
+      int line = __builtin_LINE()) {
     static_assert(function::HasOneSignature<F>,
                   "cohort::Function needs parameters with types: a generic lambda ([](auto x) …) "
                   "cannot be traced; write at::Tensor");
@@ -330,7 +336,8 @@ class COHORT_API Function {
                     "cohort::Function: the result is void, at::Tensor, a number, bool, "
                     "std::string, cohort::Nest, or a tuple, pair or vector of these; return one");
       auto state = std::make_shared<State>();
-      state->name = options.name.empty() ? "function" : std::move(options.name);
+      state->name =
+          options.name.empty() ? function::name_of_place(file, line) : std::move(options.name);
       state->arity = std::tuple_size_v<Arguments>;
       state->takes_tensor = function::tensor_parameters<Arguments>();
       if constexpr (kTakesArguments && kReturnsResult)

@@ -15,6 +15,8 @@
 #include <memory>
 #include <regex>
 
+#include "cohort/function/function.h"
+#include "cohort/function/internal/tracer/call_site.h"
 #include "cohort/function/internal/tracer/cases_for_tests.h"
 
 namespace users_program {
@@ -75,6 +77,41 @@ TEST_F(TraceErrors, NameTheUsersLineFirst) {
   const std::string text = refusal([](at::Tensor x) { return branch_on_data(x * 2); });
   const std::string line = "trace_errors_test.cpp:" + std::to_string(kLineOfBranch);
   EXPECT_THAT(sites_of(text), ContainsRegex("^\n    at [^\n]*branch_on_data[^\n]*" + line));
+}
+
+// Each line was a page of the types of std::function and of the library, where the compiler had put
+// the user's code into what calls it. So has it in this test where it optimises.
+TEST_F(TraceErrors, NameNoFunctionOfStdOrOfTheLibrary) {
+  const Function step([](at::Tensor x) { return branch_on_data(x * 2); });
+  const std::string text = refusal([&](at::Tensor x) {
+    const std::vector<Nest> arguments{x};
+    return step.call(arguments).tensor();
+  });
+  EXPECT_THAT(sites_of(text),
+              AllOf(HasSubstr("trace_errors_test.cpp:"), Not(HasSubstr("_Function_handler")),
+                    Not(HasSubstr("std::__invoke")), Not(HasSubstr("cohort::function::erase"))));
+}
+
+TEST(CallSite, ShowsTheUsersFunctionWithoutWhatCallsIt) {
+  const std::string step =
+      "cohort::function::erase<main::{lambda(at::Tensor)#1}>(main::{lambda(at::Tensor)#1}, "
+      "std::string)::{lambda(std::span<cohort::Nest const, 18ul>)#1}";
+  const std::pair<std::string, const char*> rows[] = {
+      {"std::_Function_handler<cohort::Nest (std::span<cohort::Nest const, 18ul>), " + step +
+           ">::_M_invoke(std::_Any_data const&, std::span<cohort::Nest const, 18ul>&&)",
+       "main::{lambda(at::Tensor)#1}::operator()"},
+      {step + "::operator()(std::span<cohort::Nest const, 18ul>)",
+       "main::{lambda(at::Tensor)#1}::operator()"},
+      {"std::_Function_handler<at::Tensor (at::Tensor), main::{lambda(at::Tensor)#1}>::_M_invoke("
+       "std::_Any_data const&, at::Tensor&&)",
+       "operator()"},
+      {"at::Tensor std::__invoke_impl<at::Tensor, main::{lambda()#1}&>(std::__invoke_other)",
+       "operator()"},
+      {"with_fn(std::function<at::Tensor (at::Tensor)> const&, at::Tensor)",
+       "with_fn(std::function<at::Tensor (at::Tensor)> const&, at::Tensor)"},
+      {"Net::forward(at::Tensor)", "Net::forward(at::Tensor)"},
+      {"", ""}};
+  for (const auto& [name, shown] : rows) EXPECT_EQ(without_machinery(name), shown);
 }
 
 // They named the library's own sources, which the user cannot change.

@@ -13,6 +13,9 @@ namespace {
 
 // For a closure that gives up when its connections close.
 constexpr auto kLastMoment = std::chrono::milliseconds(500);
+// For pipelines that nobody draws from any more: they have heard of their end, but some of them
+// have gigabytes of a shuffle's buffer to give back, which takes the system a second.
+constexpr auto kLastMomentOfPipelines = std::chrono::seconds(2);
 
 void respond(rpc::Channel& channel, std::uint64_t id, rpc::Frame reply) {
   reply.role = rpc::Frame::Role::response;
@@ -75,7 +78,8 @@ bool Job::end() noexcept {
   tables_->iterators.cancel();  // or for an element, or a program of its data's functions
   const Deadline deadline = Deadline::after(kLastMoment);
   const bool has_ended = runner_->end(deadline);
-  return tables_->iterators.end(deadline) && has_ended;
+  const Deadline last = has_ended ? Deadline::after(kLastMomentOfPipelines) : deadline;
+  return tables_->iterators.end(last) && has_ended;
 }
 
 void Job::replace() noexcept {

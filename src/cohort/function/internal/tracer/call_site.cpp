@@ -162,16 +162,36 @@ void append_lines(const Frame& frame, const std::vector<Place>& places,
   for (const Place& place : places) {
     has_file = has_file || !place.file.empty();
     if (!place.file.empty() && is_user_file(place.file) && lines.size() < kLinesMax)
-      lines.push_back(place.function + " at " + place.file + ":" + place.line);
+      lines.push_back(without_machinery(place.function) + " at " + place.file + ":" + place.line);
   }
   if (has_file || !frame.is_outside || !lines.empty()) return;
   std::string function = places.empty() ? "" : places.front().function;
+  const std::string own = without_machinery(function);
+  // Of another std::function nothing says whether it is the user's.
+  if (own != "operator()") function = own;
   if (!function.empty() && !is_user_function(function)) return;
   lines.push_back(function + (function.empty() ? "" : " in ") + frame.module + "+" +
                   hexadecimal(frame.offset));
 }
 
 }  // namespace
+
+std::string without_machinery(const std::string& function) {
+  constexpr std::string_view kStep = "cohort::function::erase<";
+  const std::size_t step = function.find(kStep);
+  if (step != std::string::npos) {
+    const std::size_t begin = step + kStep.size();
+    std::size_t end = begin;
+    for (int open = 1; end < function.size(); ++end) {
+      open += function[end] == '<' ? 1 : function[end] == '>' ? -1 : 0;
+      if (open == 0) return function.substr(begin, end - begin) + "::operator()";
+    }
+  }
+  for (std::string_view machinery : {"std::_Function_handler<", "std::__invoke"}) {
+    if (function.find(machinery) != std::string::npos) return "operator()";
+  }
+  return function;
+}
 
 CallStack CallStack::here(const void* outermost) noexcept {
   CallStack stack;

@@ -32,4 +32,9 @@ class CallStack {
   std::vector<Frame> frames_;
 };
 
+// A function's name as people read it. Code that the compiler has put into what calls it bears the
+// caller's name, which for a step is the page that our own template and std::function's have:
+// "main::{lambda(at::Tensor)#1}::operator()" in its place, or "operator()" where it says no more.
+std::string without_machinery(const std::string& function);
+
 }  // namespace cohort::function

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Epochs and iterators of a coordinator over servers that do what a test says.
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/ones.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "cohort/coordinator/internal/runtime.h"
+#include "cohort/data/iterator.h"
+#include "cohort/testing/coordinator_fixture.h"
+#include "cohort/testing/throws_error.h"
+
+namespace cohort {
+namespace {
+
+using coordinator::Runtime;
+using testing::throws_error;
+
+class CoordinatorEpochsTest : public testing::CoordinatorFixture {
+ protected:
+  std::shared_ptr<Runtime> start(const CoordinatorOptions& options) {
+    auto runtime = std::make_shared<Runtime>(strategy(), options, CoordinatorNumbers());
+    runtime->start();
+    return runtime;
+  }
+};
+
+// The signature of a step kept its first iterator, and with it a pipeline on every worker.
+TEST_F(CoordinatorEpochsTest, AnIteratorThatAStepHasDrawnFromIsReleased) {
+  worker.on_peek = [](const rpc::PeekRequest&) {
+    return rpc::PeekReply{.fields = 1, .tensors = {at::ones({}, at::kLong)}};
+  };
+  ClusterCoordinator coordinator(strategy());
+  const Function draw([](Iterator& it) { it.next<at::Tensor>(); });
+  const PerWorkerDataset data = coordinator.create_per_worker_dataset(Dataset::range(3));
+  for (int i = 0; i < 2; ++i) {
+    const PerWorkerIterator iterator = data.iterator();
+    coordinator.schedule(draw, iterator);
+    coordinator.join();
+  }
+  data.iterator();
+  EXPECT_EQ(worker.released().size(), 2U);
+}
+
+// `cohort status` showed neither an end nor a failure.
+TEST_F(CoordinatorEpochsTest, StepsOfAnEpochThatRunHereAreCounted) {
+  const auto runtime = start({.run_eagerly = true});
+  const Function picky(
+      [](Iterator& it) { return at::ones({1}).index_select(0, it.next<at::Tensor>()); });
+  const auto epoch = runtime->begin_epoch(picky, runtime->ship({Dataset::range(3)}).datasets(), {});
+  EXPECT_TRUE(runtime->next_step(epoch));
+  EXPECT_TRUE(runtime->health().since_last_end);
+  EXPECT_EQ(runtime->health().coordinator->ended, 1U);
+  EXPECT_THROW(runtime->next_step(epoch), Error);
+  EXPECT_EQ(runtime->health().coordinator->failed, 1U);
+  EXPECT_TRUE(runtime->health().last_error);
+}
+
+// It waited for the data timeout.
+TEST_F(CoordinatorEpochsTest, AnEpochThatWaitsEndsWithItsCoordinator) {
+  worker.answers = false;
+  worker.on_peek = [](const rpc::PeekRequest&) {
+    return rpc::PeekReply{.fields = 1, .tensors = {at::ones({}, at::kLong)}};
+  };
+  const auto runtime = start({.data_timeout = std::chrono::seconds(20)});
+  const Function draw([](Iterator& it) { it.next<at::Tensor>(); });
+  const auto epoch = runtime->begin_epoch(draw, runtime->ship({Dataset::range(9)}).datasets(), {});
+  std::thread caller([&] {
+    EXPECT_THAT([&] { runtime->next_step(epoch); },
+                throws_error(ErrorCode::cancelled, "one whose last handle has gone"));
+  });
+  EXPECT_TRUE(worker.await_closures(1));
+  runtime->stop();
+  caller.join();
+}
+
+// The fifth dataset put the first one out, though it was in use: its next pass was the first again.
+TEST_F(CoordinatorEpochsTest, PassesOverADatasetAreCountedWhateverIsUsedInBetween) {
+  const auto runtime = start({});
+  const Dataset train = Dataset::range(9).shuffle(9, {.seed = 1});
+  const auto first = runtime->distributed(train);
+  std::vector<Dataset> others;
+  for (std::uint64_t epoch = 0; epoch < 6; ++epoch) {
+    EXPECT_EQ(runtime->distributed(train)->begin_epoch(), epoch);
+    runtime->distributed(others.emplace_back(Dataset::range(9)));
+  }
+  EXPECT_EQ(runtime->distributed(train), first) << "what is in use is kept";
+  for (int i = 0; i < 6; ++i) runtime->distributed(others.emplace_back(Dataset::range(9)));
+  EXPECT_NE(runtime->distributed(train), first);
+  EXPECT_EQ(runtime->distributed(train)->begin_epoch(), 6U);
+  EXPECT_EQ(first->begin_epoch(), 7U) << "as the user may have kept it";
+}
+
+class EpochsOfOneWorkerTest : public CoordinatorEpochsTest {
+ protected:
+  EpochsOfOneWorkerTest() {
+    worker.answers = false;
+    worker.on_peek = [](const rpc::PeekRequest&) {
+      return rpc::PeekReply{.fields = 1, .tensors = {at::ones({}, at::kLong)}};
+    };
+  }
+  static std::shared_ptr<coordinator::EpochRun> begin(Runtime& runtime) {
+    const Function draw([](Iterator& it) { it.next<at::Tensor>(); });
+    return runtime.begin_epoch(draw, runtime.ship({Dataset::range(99)}).datasets(), {});
+  }
+};
+
+// It waited until a step of the epoch ended.
+TEST_F(EpochsOfOneWorkerTest, OthersMayScheduleWhileOneWaits) {
+  const auto runtime = start({.data_timeout = std::chrono::seconds(20)});
+  const auto epoch = begin(*runtime);
+  std::thread caller([&] { EXPECT_NO_THROW(EXPECT_TRUE(runtime->next_step(epoch))); });
+  EXPECT_TRUE(worker.await_closures(1));
+  EXPECT_NO_THROW(runtime->schedule(nothing, {}));
+  worker.end({{.closure_id = 1}});
+  caller.join();
+  runtime->stop();
+}
+
+// What waits for room gets another id then, since ids grow.
+TEST_F(EpochsOfOneWorkerTest, AnotherOneMayBeginWhileACallerWaitsForRoom) {
+  const auto runtime = start({.queue_capacity = 1, .in_flight_per_worker = 1});
+  const auto one = begin(*runtime), other = begin(*runtime);
+  const auto are_pending = [&](std::size_t closures) {
+    return await([&] { return runtime->pending_count() == closures; });
+  };
+  std::vector<std::thread> callers;
+  callers.emplace_back([&] { EXPECT_NO_THROW(EXPECT_TRUE(runtime->next_step(one))); });
+  EXPECT_TRUE(are_pending(2));
+  runtime->schedule(nothing, {});  // the queue is full
+  callers.emplace_back([&] { EXPECT_NO_THROW(runtime->schedule(nothing, {})); });
+  EXPECT_TRUE(are_pending(4));
+  callers.emplace_back([&] { EXPECT_NO_THROW(EXPECT_TRUE(runtime->next_step(other))); });
+  EXPECT_TRUE(are_pending(6));
+  worker.answers = true;
+  worker.end({{.closure_id = 1}});
+  for (std::thread& caller : callers) caller.join();
+  for (const auto& epoch : {one, other}) runtime->give_up(*epoch);
+  EXPECT_TRUE(runtime->join(std::chrono::seconds(60)));
+}
+
+}  // namespace
+}  // namespace cohort
