@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cohort/cli/commands.h"
 #include "cohort/cli/ignored_signal.h"
@@ -87,12 +88,19 @@ class ServerCommand final : public Command {
     COHORT_CHECK(type != "chief" && type != "evaluator", ErrorCode::invalid_argument,
                  "[cli.server] expected a task of job ps or worker, got \"", type,
                  "\"; run the program itself for this task, or change task.type in TF_CONFIG");
-    Server server(resolver, options_);
+    std::optional<Server> server;
+    try {
+      server.emplace(resolver, options_);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::cancelled) throw;
+      log_warn(error.message());  // a signal came while it asked for its own address
+      return 0;
+    }
     const std::string task = resolver.task()->to_string();
-    const int output_code = say_that_it_serves(task, server.address());
-    const int code = std::max(server.join(), output_code);
+    const int output_code = say_that_it_serves(task, server->address());
+    const int code = std::max(server->join(), output_code);
     end_at_next_signal();
-    if (!server.stop()) std::_Exit(code);  // a closure still runs, and uses what exit() destroys
+    if (!server->stop()) std::_Exit(code);  // a closure still runs, and uses what exit() destroys
     return code;
   }
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -44,6 +45,28 @@ TEST_F(CoordinatorEpochsTest, AnIteratorThatAStepHasDrawnFromIsReleased) {
   }
   data.iterator();
   EXPECT_EQ(worker.released().size(), 2U);
+}
+
+// Regression: a worker that was being furnished was not told.
+TEST_F(CoordinatorEpochsTest, AnIteratorThatIsDroppedWhileAWorkerComesBackIsReleased) {
+  worker.on_peek = [](const rpc::PeekRequest&) {
+    return rpc::PeekReply{.fields = 1, .tensors = {at::ones({}, at::kLong)}};
+  };
+  ClusterCoordinator coordinator(strategy());
+  const Function draw([](Iterator& it) { it.next<at::Tensor>(); });
+  const PerWorkerDataset data = coordinator.create_per_worker_dataset(Dataset::range(3));
+  std::optional<PerWorkerIterator> first = data.iterator();
+  coordinator.schedule(draw, *first);
+  coordinator.join();
+  std::vector<PerWorkerIterator> others;
+  worker.on_register = [&](const rpc::FunctionBody&) {  // in the first two rounds of furnishing
+    first.reset();
+    if (others.size() < 2) others.push_back(data.iterator());
+  };
+  worker.close_channels();
+  EXPECT_TRUE(await([&] { return worker.released().size() == 1; }));
+  coordinator.schedule(nothing).fetch(testing::patience());
+  EXPECT_EQ(others.size(), 2U);
 }
 
 // `cohort status` showed neither an end nor a failure.

@@ -127,7 +127,11 @@ std::shared_ptr<IteratorHandle> Runtime::create_iterator(std::shared_ptr<WorkerD
       connection.control->create_iterator(handle->spec_for(worker, connection_.options().seed),
                                           connection_.control_deadline());
     } catch (const Error& error) {
-      if (gives_way(error) || !is_worker_away(error)) throw;
+      if (gives_way(error) || !is_worker_away(error)) {
+        const Lock lock(released_mutex_);  // the next call tells the other workers
+        released_.insert(released_.end(), released.begin(), released.end());
+        throw;
+      }
       connection.data->close();
     }
   }

@@ -263,10 +263,10 @@ void Runtime::resolve_step(Pending& pending, const std::optional<Error>& error) 
 }
 
 // Of a worker that may draw its elements again from the beginning.
-void Runtime::check_order(EpochRun& epoch, std::uint32_t worker) const {
+bool Runtime::check_order(EpochRun& epoch, std::uint32_t worker) const {
   if (epoch.changing_order.empty() || epoch.error || !epoch.progress.has_begun(worker) ||
       !epoch.progress.waits_for(worker))
-    return;
+    return true;
   const std::string name = "worker:" + std::to_string(worker);
   epoch.error =
       Error(ErrorCode::failed_precondition,
@@ -278,6 +278,7 @@ void Runtime::check_order(EpochRun& epoch, std::uint32_t worker) const {
                 "the epoch again from saved values",
             ErrorCause::application)
           .at(name);
+  return false;
 }
 
 void Runtime::check_orders(std::uint32_t lost_worker) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Noticing that workers are lost, and bringing them back.
 #include <algorithm>
+#include <optional>
+#include <set>
+#include <thread>
 #include <utility>
 
 #include "cohort/coordinator/internal/coordinator_options.h"
@@ -73,6 +76,11 @@ void Runtime::watch() {
                     [this] { return is_over(); });
     }
     if (is_over()) return;
+    {
+      const Lock lock(mutex_);
+      for (std::uint32_t i = 0; i < workers_.size(); ++i)
+        if (workers_[i].needs_recovery) start_recovery(i);
+    }
     std::vector<HealthCall> calls;
     try {
       calls = ask_workers();
@@ -108,6 +116,19 @@ std::vector<Runtime::HealthCall> Runtime::ask_workers() {
   for (std::size_t i = 0; i < calls.size(); ++i)
     calls[i].is_silent = errors[i] && errors[i]->code() == ErrorCode::deadline_exceeded;
   return calls;
+}
+
+// If the system has no thread left, watch() tries again.
+void Runtime::start_recovery(std::uint32_t index) {
+  Worker& worker = workers_[index];
+  if (worker.recovery.joinable() || is_stopping_) return;
+  try {
+    worker.recovery = std::thread([this, index] { recover(index); });
+  } catch (...) {
+    const Error error = current_error();
+    if (std::exchange(worker.refusal, error.message()) != error.message())
+      log_warn("worker:", index, " cannot be brought back yet: ", error.what());
+  }
 }
 
 // A worker's own thread, started at its first loss: reconnects, rebuilds what it should have, and
@@ -155,6 +176,7 @@ void Runtime::drop_link(std::uint32_t index) {
 // are sent after the others, so that it is ready with all or not at all.
 bool Runtime::set_up(std::uint32_t index, const ClusterConnection::WorkerLink& link) {
   std::optional<std::uint64_t> furnished;
+  std::set<std::uint64_t> made;  // iterators that the worker has over this link
   while (true) {
     Furnishing furnishing;
     {
@@ -169,8 +191,17 @@ bool Runtime::set_up(std::uint32_t index, const ClusterConnection::WorkerLink& l
       }
       furnishing.version = version_;
       furnishing.functions = needed_steps();
+      // Those that were dropped meanwhile: only workers that are ready were told.
+      std::erase_if(made, [&](std::uint64_t id) COHORT_NO_THREAD_SAFETY_ANALYSIS {
+        if (iterators_.contains(id)) return false;
+        furnishing.released.push_back(id);
+        return true;
+      });
       for (const auto& [id, weak] : iterators_) {
-        if (auto iterator = weak.lock()) furnishing.iterators.push_back(std::move(iterator));
+        if (auto iterator = weak.lock()) {
+          made.insert(id);
+          furnishing.iterators.push_back(std::move(iterator));
+        }
       }
     }
     furnish(index, link, furnishing);
@@ -185,6 +216,8 @@ void Runtime::furnish(std::uint32_t index, const ClusterConnection::WorkerLink& 
   rpc::ControlClient& control = *link.connection.control;
   for (const auto& step : furnishing.functions)
     control.register_function(*step->body(), connection_.control_deadline());
+  if (!furnishing.released.empty())
+    control.release(furnishing.released, connection_.control_deadline());
   for (const auto& iterator : furnishing.iterators) {
     control.create_iterator(iterator->spec_for(index, connection_.options().seed),
                             connection_.control_deadline());

@@ -77,7 +77,7 @@ void Runtime::start() {
       }
       workers_[i].link = link;  // lost between the others' answers
       workers_[i].needs_recovery = true;
-      workers_[i].recovery = std::thread([this, i] { recover(i); });
+      start_recovery(i);
     }
     carry_out(actions);
   }
@@ -174,7 +174,7 @@ void Runtime::carry_out(Actions& actions) {
   for (Action& action : actions) {
     switch (action.kind) {
       case Action::Kind::dispatch:
-        dispatch(action.closure, action.worker, now);
+        must_wake = !dispatch(action.closure, action.worker, now) || must_wake;
         break;
       case Action::Kind::complete:
         resolve(action.closure, std::nullopt, now);
@@ -196,9 +196,7 @@ void Runtime::carry_out(Actions& actions) {
         worker.needs_recovery = true;
         check_orders(action.worker);
         ++worker.losses;
-        if (!worker.recovery.joinable() && !is_stopping_) {
-          worker.recovery = std::thread([this, index = action.worker] { recover(index); });
-        }
+        start_recovery(action.worker);
         must_wake = true;
         break;
       }
@@ -228,23 +226,25 @@ void Runtime::admit(ClosureId closure, Pending&& pending) {
   pending_.insert(std::move(node));
 }
 
-void Runtime::dispatch(ClosureId closure, std::uint32_t worker, TimePoint now) {
+bool Runtime::dispatch(ClosureId closure, std::uint32_t worker, TimePoint now) {
   const auto found = pending_.find(closure);
   COHORT_ASSERT(found != pending_.end());
   Pending& pending = found->second;
   const std::uint64_t epoch = workers_[worker].link.epoch;
+  bool is_in_order = true;
   const bool is_resumed = std::exchange(pending.waits_for_program, false) &&
                           pending.worker == worker && pending.epoch == epoch;
   if (pending.epoch != 0 && !is_resumed) {
     ++totals_.retries;
     pending.is_retried = true;
-    if (pending.in_epoch.run) check_order(*pending.in_epoch.run, worker);
+    if (pending.in_epoch.run) is_in_order = check_order(*pending.in_epoch.run, worker);
   }
   pending.worker = worker;
   pending.epoch = epoch;
   workers_[worker].window.sent(now);
   workers_[worker].outbox.push_back(closure);
   to_flush_.push_back(worker);
+  return is_in_order;
 }
 
 void Runtime::resolve(ClosureId closure, const std::optional<Error>& error, TimePoint now) {

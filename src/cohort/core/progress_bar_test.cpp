@@ -61,9 +61,9 @@ TEST_F(ProgressBarLine, ReplacesItselfAndClearsItsLine) {
 // An empty variable was descriptor 0, often a terminal.
 TEST(ProgressBarLauncher, IsADescriptorOrNobody) {
   int ends[2];
-  ASSERT_EQ(pipe(ends), 0);
-  const int input = dup(STDIN_FILENO);
-  dup2(ends[1], STDIN_FILENO);
+  ASSERT_EQ(::pipe(ends), 0);
+  const int input = ::dup(STDIN_FILENO);
+  ::dup2(ends[1], STDIN_FILENO);
   for (const char* text : {"", "x", "0x", "-1"}) {
     setenv("COHORT_PROGRESS_FD", text, 1);
     ProgressBar({.steps = 1, .is_visible = false}).show(1);
@@ -71,12 +71,12 @@ TEST(ProgressBarLauncher, IsADescriptorOrNobody) {
   setenv("COHORT_PROGRESS_FD", std::to_string(ends[1]).c_str(), 1);
   ProgressBar({.steps = 2, .is_visible = false}).show(1);
   unsetenv("COHORT_PROGRESS_FD");
-  dup2(input, STDIN_FILENO);
-  for (const int fd : {input, ends[1]}) close(fd);
+  ::dup2(input, STDIN_FILENO);
+  for (const int fd : {input, ends[1]}) ::close(fd);
   char bytes[8];
-  EXPECT_EQ(read(ends[0], bytes, sizeof bytes), 1) << "what other text than a number has written";
+  EXPECT_EQ(::read(ends[0], bytes, sizeof bytes), 1) << "what other text than a number has written";
   EXPECT_EQ(bytes[0], 50);
-  close(ends[0]);
+  ::close(ends[0]);
 }
 
 TEST_F(ProgressBarLine, WantsSteps) { EXPECT_THROW(ProgressBar({.steps = 0}), Error); }

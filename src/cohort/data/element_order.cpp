@@ -25,15 +25,17 @@ std::vector<NodePtr> made_by(const DatasetFunction& function, const Node& input)
   return nodes;
 }
 
-std::string first_of(const Node& node, bool is_deterministic, std::set<const Node*>& seen) {
-  if (!seen.insert(&node).second) return "";
+// `seen` owns the nodes: another one must not get the address of one that was made for an example.
+std::string first_of(const NodePtr& start, bool is_deterministic, std::set<NodePtr>& seen) {
+  if (!seen.insert(start).second) return "";
+  const Node& node = *start;
   std::vector<NodePtr> before(node.inputs().begin(), node.inputs().end());
   if (node.dataset_function() != nullptr) {
     const std::vector<NodePtr> made = made_by(*node.dataset_function(), node.input());
     before.insert(before.end(), made.begin(), made.end());
   }
   for (const NodePtr& one : before) {
-    std::string found = first_of(*one, is_deterministic, seen);
+    std::string found = first_of(one, is_deterministic, seen);
     if (!found.empty()) return found;
   }
   const auto* parallel = dynamic_cast<const ReorderingOp*>(&node);
@@ -44,8 +46,8 @@ std::string first_of(const Node& node, bool is_deterministic, std::set<const Nod
 }  // namespace
 
 std::string why_order_may_change(const Dataset& dataset) {
-  std::set<const Node*> seen;
-  return first_of(*dataset.node(), dataset.options().deterministic.value_or(true), seen);
+  std::set<NodePtr> seen;
+  return first_of(dataset.node(), dataset.options().deterministic.value_or(true), seen);
 }
 
 }  // namespace cohort::data

@@ -72,6 +72,13 @@ TEST(ElementOrder, LooksIntoTheDatasetsThatAnOpMakes) {
               ::testing::HasSubstr("'map' with parallel calls"));
   EXPECT_THAT(why_order_may_change(numbers.flat_map(part_of(in_any_order)).batch(2)),
               ::testing::HasSubstr("'map' with parallel calls"));
+  // Both ops make graphs of their own, whose memory may be that of the other's.
+  EXPECT_NE(why_order_may_change(
+                numbers.flat_map(part_of({})).concatenate(numbers.flat_map(part_of(in_any_order)))),
+            "");
+  EXPECT_NE(why_order_may_change(Dataset::zip(
+                {numbers.interleave(part_of({})), numbers.interleave(part_of(in_any_order))})),
+            "");
   // Only the workers have the file, so nothing is known here.
   const Dataset lines = Dataset::text_line(StringTensor("missing"));
   EXPECT_EQ(why_order_may_change(lines.flat_map(

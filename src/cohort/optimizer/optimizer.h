@@ -55,7 +55,6 @@ class COHORT_API Optimizer {
   // has the same rate however many closures are in flight, and set_iterations() before the first
   // step resumes a training.
   // Both are failed_precondition inside a traced step; negative numbers are invalid_argument.
-  // are invalid_argument.
   std::int64_t iterations() const;
   void set_iterations(std::int64_t iterations);
   // A hyperparameter by the rule's name for it; not_found for another name, with the list.

@@ -33,21 +33,6 @@ Error building_failed() {
       .because(ErrorCause::closure_input);
 }
 
-void let_go(std::vector<std::shared_ptr<WorkerIterator>> iterators) noexcept {
-  if (iterators.empty()) return;
-  for (const auto& iterator : iterators) iterator->end();
-  ending().add(1);
-  try {
-    std::thread([held = std::move(iterators)]() mutable {
-      held.clear();
-      ending().add(-1);
-    }).detach();
-  } catch (const std::exception& error) {
-    log_warn("no thread to end an iterator on: ", error.what());  // it has ended here
-    ending().add(-1);
-  }
-}
-
 }  // namespace
 
 WorkerIterator::WorkerIterator(const rpc::IteratorSpec& spec, const RunOptions& options,
@@ -254,17 +239,30 @@ IteratorTable::Iterators IteratorTable::take_all() {
   return all;
 }
 
-void IteratorTable::release_all() noexcept { let_go(take_all()); }
+void IteratorTable::let_go(Iterators iterators) noexcept {
+  if (iterators.empty()) return;
+  for (const auto& iterator : iterators) iterator->end();
+  ending().add(1);
+  try {
+    std::thread([held = std::move(iterators)]() mutable {
+      held.clear();
+      ending().add(-1);
+    }).detach();
+  } catch (const std::exception& error) {
+    log_warn("no thread to end an iterator on: ", error.what());  // it has ended here
+    ending().add(-1);
+  }
+}
 
 void IteratorTable::cancel() const noexcept {
   const Lock lock(mutex_);
   for (const auto& [id, iterator] : iterators_) iterator->end();
 }
 
-IteratorTable::~IteratorTable() { release_all(); }
+IteratorTable::~IteratorTable() { let_go(take_all()); }
 
 bool IteratorTable::end(Deadline deadline) noexcept {
-  release_all();
+  let_go(take_all());
   if (ending().wait_for_none(deadline) && in_use().wait_for_none(deadline)) return true;
   log_warn("a pipeline does not end: its threads are left behind");
   return false;

@@ -73,18 +73,20 @@ Job::Job(JobOptions options)
 
 Job::~Job() { end(); }
 
-bool Job::end() noexcept {
+bool Job::end() noexcept { return end_within(kLastMomentOfPipelines); }
+
+bool Job::end_within(Duration time_of_pipelines) noexcept {
   tables_->links.close();       // a closure that waits for a parameter server gives up
   tables_->iterators.cancel();  // or for an element, or a program of its data's functions
   const Deadline deadline = Deadline::after(kLastMoment);
   const bool has_ended = runner_->end(deadline);
-  const Deadline last = has_ended ? Deadline::after(kLastMomentOfPipelines) : deadline;
+  const Deadline last = has_ended ? Deadline::after(time_of_pipelines) : deadline;
   return tables_->iterators.end(last) && has_ended;
 }
 
 void Job::replace() noexcept {
   is_replaced_ = true;
-  end();
+  end_within(kLastMoment);  // its successor waits
 }
 
 void Job::create_iterator(const rpc::IteratorSpec& iterator) {
@@ -100,12 +102,15 @@ void Job::create_iterator(const rpc::IteratorSpec& iterator) {
 void Job::greeted(const std::string& task, const std::shared_ptr<rpc::Channel>& channel,
                   const std::shared_ptr<CompletionSender>& sender) {
   if (task != options_.coordinator) return;
-  const Lock lock(asker_->mutex);
-  // A coordinator that comes back makes its iterators again, before the old channel is known to be
-  // closed, it may be.
-  if (!asker_->sender.expired()) tables_->iterators.release_all();
-  asker_->channel = channel;
-  asker_->sender = sender;
+  // A coordinator that comes back makes its iterators again, and only after this greeting.
+  IteratorTable::Iterators old;
+  {
+    const Lock lock(asker_->mutex);
+    old = tables_->iterators.take_all();
+    asker_->channel = channel;
+    asker_->sender = sender;
+  }
+  IteratorTable::let_go(std::move(old));
 }
 
 // Nobody answers what was asked over the channel, so a draw that waits for an answer ends. The
@@ -113,8 +118,12 @@ void Job::greeted(const std::string& task, const std::shared_ptr<rpc::Channel>& 
 // would stay here with their buffers.
 void Job::hang_up(const std::shared_ptr<CompletionSender>& sender) {
   runner_->drop(sender);
-  const Lock lock(asker_->mutex);  // no newer channel is greeted meanwhile, nor iterators made
-  if (asker_->sender.lock() == sender) tables_->iterators.release_all();
+  IteratorTable::Iterators old;
+  {
+    const Lock lock(asker_->mutex);  // no newer channel is greeted meanwhile
+    if (asker_->sender.lock() == sender) old = tables_->iterators.take_all();
+  }
+  IteratorTable::let_go(std::move(old));
 }
 
 // Where the channel has closed, the coordinator comes back with a new one, and new iterators.

@@ -117,8 +117,7 @@ class UpdateCounter::State {
   }
   double value() {
     const Lock lock(mutex_);
-    rethrow_failure();
-    return value_(count_);
+    return value_of(count_);
   }
   void set_value(Value value) {
     const Lock lock(mutex_);
@@ -151,18 +150,15 @@ class UpdateCounter::State {
   }
 
  private:
-  // Computes the values for the next step. An exception is kept for that step, since the present
-  // one is done.
+  double value_of(std::int64_t update) COHORT_REQUIRES(mutex_);
+  // Computes the values for the next step. Each tensor keeps the exception of its value for that
+  // step, since the present one is done.
   void refresh() COHORT_REQUIRES(mutex_);
-  void rethrow_failure() COHORT_REQUIRES(mutex_) {
-    if (failure_) throw Error(*failure_);
-  }
 
   mutable Mutex mutex_;
   Value value_ COHORT_GUARDED_BY(mutex_);
   std::int64_t count_ COHORT_GUARDED_BY(mutex_) = 0;
   std::vector<UpdateCounter::CountedCell*> cells_ COHORT_GUARDED_BY(mutex_);
-  std::optional<Error> failure_ COHORT_GUARDED_BY(mutex_);
   Mutex tensors_mutex_;  // locked before mutex_
   std::vector<at::Tensor> tensors_ COHORT_GUARDED_BY(tensors_mutex_);
 };
@@ -180,6 +176,7 @@ class UpdateCounter::CountedCell final : public Cell {
 
   State& state() const { return *state_; }
   std::int64_t index() const { return index_; }
+  std::optional<Error> failure;  // why it has no value; used with the state's mutex locked
   // nullptr for a tensor that follows none.
   static CountedCell* of(const at::Tensor& hyperparameter) {
     if (!is_hyperparameter(hyperparameter)) return nullptr;
@@ -191,15 +188,22 @@ class UpdateCounter::CountedCell final : public Cell {
   const std::int64_t index_;
 };
 
+double UpdateCounter::State::value_of(std::int64_t update) {
+  try {
+    return value_(update);
+  } catch (...) {
+    throw current_error().during("computing the value for update " + std::to_string(update));
+  }
+}
+
 void UpdateCounter::State::refresh() {
-  failure_.reset();
   for (UpdateCounter::CountedCell* cell : cells_) {
+    cell->failure.reset();
     double value = std::numeric_limits<double>::quiet_NaN();
     try {
-      value = value_(count_ + cell->index());
-    } catch (...) {
-      failure_ = current_error().during("computing the value for update " +
-                                        std::to_string(count_ + cell->index()));
+      value = value_of(count_ + cell->index());
+    } catch (const Error& error) {
+      cell->failure = error;
     }
     if (std::bit_cast<std::uint64_t>(value) != std::bit_cast<std::uint64_t>(cell->get()))
       cell->set(value);
@@ -209,15 +213,15 @@ void UpdateCounter::State::refresh() {
 void UpdateCounter::State::take(std::span<const at::Tensor> hyperparameters,
                                 std::vector<at::Tensor>& snapshots) {
   const Lock lock(mutex_);
-  rethrow_failure();
-  std::int64_t updates = 0;
+  std::vector<std::pair<std::size_t, double>> values;
   for (std::size_t i = 0; i < hyperparameters.size(); ++i) {
     auto* cell = UpdateCounter::CountedCell::of(hyperparameters[i]);
     if (cell == nullptr || &cell->state() != this) continue;
-    snapshots[i] = constant(cell->get());
-    ++updates;
+    if (cell->failure) throw Error(*cell->failure);
+    values.emplace_back(i, cell->get());
   }
-  count_ += updates;
+  for (const auto& [i, value] : values) snapshots[i] = constant(value);
+  count_ += static_cast<std::int64_t>(values.size());
   refresh();
 }
 
@@ -243,13 +247,19 @@ void UpdateCounter::add_one() { state_->add(1); }
 
 std::vector<at::Tensor> hyperparameters_of_step(std::span<const at::Tensor> hyperparameters) {
   std::vector<at::Tensor> snapshots(hyperparameters.size());
-  for (std::size_t i = 0; i < hyperparameters.size(); ++i) {
-    if (snapshots[i].defined()) continue;
-    if (auto* cell = UpdateCounter::CountedCell::of(hyperparameters[i])) {
-      cell->state().take(hyperparameters, snapshots);
-    } else {
-      snapshots[i] = hyperparameter_snapshot(hyperparameters[i]);
+  try {
+    for (std::size_t i = 0; i < hyperparameters.size(); ++i) {
+      if (snapshots[i].defined()) continue;
+      if (auto* cell = UpdateCounter::CountedCell::of(hyperparameters[i])) {
+        cell->state().take(hyperparameters, snapshots);
+      } else {
+        snapshots[i] = hyperparameter_snapshot(hyperparameters[i]);
+      }
     }
+  } catch (...) {  // there is no step, so no optimizer has counted it
+    for (std::size_t i = 0; i < hyperparameters.size(); ++i)
+      if (snapshots[i].defined()) uncount_step(hyperparameters.subspan(i, 1));
+    throw;
   }
   return snapshots;
 }

@@ -170,5 +170,34 @@ TEST(UpdateCounters, ThrowWhatTheirFunctionThrowsWhereTheValueIsNeeded) {
   EXPECT_EQ(counter.count(), 1);
 }
 
+// Regression: the first optimizer counted a step that the second one's function refused.
+TEST(UpdateCounters, DoNotCountAStepThatAnotherOneHasNoValueFor) {
+  UpdateCounter counter([](std::int64_t count) { return static_cast<double>(count); });
+  UpdateCounter picky([](std::int64_t count) {
+    if (count > 0) throw std::runtime_error("no value");
+    return 0.0;
+  });
+  const std::vector<at::Tensor> step{counter.hyperparameter(0), picky.hyperparameter(0)};
+  EXPECT_EQ(values_of_step(step), (std::vector<double>{0, 0}));
+  for (int i = 0; i < 2; ++i)
+    EXPECT_THAT([&] { values_of_step(step); }, throws_error(ErrorCode::unknown, "no value"));
+  EXPECT_EQ(counter.count(), 1);
+  EXPECT_EQ(picky.count(), 1);
+}
+
+// Regression: a step with one update was refused for the value of a second one.
+TEST(UpdateCounters, NeedTheValuesOfTheStepAlone) {
+  UpdateCounter counter([](std::int64_t count) {
+    if (count > 1) throw std::runtime_error("no value");
+    return static_cast<double>(count);
+  });
+  counter.hyperparameter(1);
+  const std::vector<at::Tensor> step{counter.hyperparameter(0)};
+  EXPECT_EQ(values_of_step(step), std::vector<double>{0});
+  EXPECT_EQ(counter.value(), 1);
+  EXPECT_EQ(values_of_step(step), std::vector<double>{1});
+  EXPECT_THAT([&] { values_of_step(step); }, throws_error(ErrorCode::unknown, "update 2"));
+}
+
 }  // namespace
 }  // namespace cohort

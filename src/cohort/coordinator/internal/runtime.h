@@ -165,7 +165,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   std::optional<EpochStep> end_of(EpochRun& epoch);
   void withdraw_steps(EpochRun& epoch, Actions& actions) COHORT_REQUIRES(mutex_);
   void resolve_step(Pending& pending, const std::optional<Error>& error) COHORT_REQUIRES(mutex_);
-  void check_order(EpochRun& epoch, std::uint32_t worker) const COHORT_REQUIRES(mutex_);
+  // Returns false, and the epoch has an error, if the worker may yield other elements from now on.
+  bool check_order(EpochRun& epoch, std::uint32_t worker) const COHORT_REQUIRES(mutex_);
   void check_orders(std::uint32_t lost_worker) COHORT_REQUIRES(mutex_);
   void raise_eager_error(EpochRun& epoch);
   std::optional<EpochStep> next_eager_step(EpochRun& epoch);
@@ -225,7 +226,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   Actions take_actions() COHORT_REQUIRES(mutex_) { return std::move(spare_actions_); }
   void give_back(Actions actions) COHORT_REQUIRES(mutex_);
   void admit(ClosureId closure, Pending&& pending) COHORT_REQUIRES(mutex_);
-  void dispatch(ClosureId closure, std::uint32_t worker, TimePoint now) COHORT_REQUIRES(mutex_);
+  // As check_order().
+  bool dispatch(ClosureId closure, std::uint32_t worker, TimePoint now) COHORT_REQUIRES(mutex_);
   void resolve(ClosureId closure, const std::optional<Error>& error, TimePoint now)
       COHORT_REQUIRES(mutex_);
   // Its outbox, which is empty afterwards, or unchanged where it throws.
@@ -244,6 +246,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
                               Actions& actions) COHORT_REQUIRES(mutex_);
   void on_lost(std::uint32_t worker, std::uint64_t epoch, const Error& reason);
   std::string what_follows_the_loss(std::uint32_t worker) const COHORT_REQUIRES(mutex_);
+  void start_recovery(std::uint32_t worker) COHORT_REQUIRES(mutex_);
   void recover(std::uint32_t worker);
   void drop_link(std::uint32_t worker);
   void watch();
@@ -258,6 +261,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   struct Furnishing {
     std::uint64_t version = 0;
     std::vector<std::shared_ptr<StepFunction>> functions;
+    std::vector<std::uint64_t> released;  // iterators that it has and nobody uses
     std::vector<std::shared_ptr<IteratorHandle>> iterators;
   };
   void furnish(std::uint32_t worker, const ClusterConnection::WorkerLink& link,

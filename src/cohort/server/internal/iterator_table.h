@@ -84,8 +84,12 @@ class IteratorTable {
   void take(const rpc::ProgramReply& reply) const;
   // Returns when they have ended, or after a moment.
   void release(const std::vector<std::uint64_t>& ids);
-  // Those that are there now; does not wait.
-  void release_all() noexcept;
+  using Iterators = std::vector<std::shared_ptr<WorkerIterator>>;
+  // Removes all from the table; for let_go().
+  Iterators take_all();
+  // Ends them without waiting; on this thread if the system has no other, which waits for their
+  // threads: hold no lock that these may want.
+  static void let_go(Iterators iterators) noexcept;
   // Ends the elements of all, for who waits for a draw to end before end() is called.
   void cancel() const noexcept;
   // Releases all and waits until all iterators of this process have ended, and the threads that
@@ -97,9 +101,6 @@ class IteratorTable {
   std::size_t size() const;
 
  private:
-  using Iterators = std::vector<std::shared_ptr<WorkerIterator>>;
-  Iterators take_all();
-
   mutable Mutex mutex_;
   std::unordered_map<std::uint64_t, std::shared_ptr<WorkerIterator>> iterators_
       COHORT_GUARDED_BY(mutex_);

@@ -68,6 +68,8 @@ class Job final : public rpc::ControlledJob {
   void replace() noexcept;
 
  private:
+  // `time_of_pipelines`: for those whose closures have ended.
+  bool end_within(Duration time_of_pipelines) noexcept;
   // Of the coordinator, for the threads of pipelines, which may outlive the job.
   struct Asker {
     Mutex mutex;
