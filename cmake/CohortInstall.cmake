@@ -35,7 +35,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/CohortConfigVersion.cmake
 get_filename_component(torch_libdir ${c10_LIBRARY} DIRECTORY)
 set(torch_include_flags ${TORCH_INCLUDE_DIRS})
 list(REMOVE_ITEM torch_include_flags ${CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES})
-list(TRANSFORM torch_include_flags PREPEND -I)
+list(TRANSFORM torch_include_flags PREPEND "-isystem ")
 list(JOIN torch_include_flags " " torch_include_flags)
 if(NOT torch_libdir IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES)
   set(torch_library_flags "-L${torch_libdir} -Wl,-rpath,${torch_libdir}")

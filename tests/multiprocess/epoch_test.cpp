@@ -221,8 +221,18 @@ TEST_F(EpochTest, AStepMayDrawSeveralElementsWhereTheyComeOutEven) {
     const at::Tensor first = it.next<at::Tensor>();
     return first.sum().mul(100).add(it.next<at::Tensor>().sum());
   });
-  EXPECT_EQ(coordinator.run_epoch(pairs, parts({0, 4, 6, 6})).sum.tensor().item<std::int64_t>(),
-            (0 + 2 + 4) * 100 + 1 + 3 + 5);
+  const EpochResult result = coordinator.run_epoch(pairs, parts({0, 4, 6, 6}));
+  EXPECT_EQ(result.sum.tensor().item<std::int64_t>(), (0 + 2 + 4) * 100 + 1 + 3 + 5);
+  EXPECT_EQ(result.examples, 6U);
+  const auto weighted = [](Iterator& it) {
+    it.next<at::Tensor>();
+    return it.next<at::Tensor>().to(at::kDouble).mean();
+  };
+  // Steps of 3 + 3 and 3 + 2 rows, whose second elements have the means 4 and 9.5.
+  EXPECT_EQ(coordinator.run_epoch(Function(weighted), parts({0, 11, 11, 11}, 3))
+                .mean.tensor()
+                .item<double>(),
+            (6 * 4 + 5 * 9.5) / 11);
   EXPECT_THAT(
       [&] {
         coordinator.run_epoch(pairs, parts({0, 4, 7, 7}));
@@ -283,6 +293,9 @@ TEST_F(EagerEpochTest, RunsTheElementsOfAllWorkersHere) {
   EXPECT_THAT(result.steps_per_worker, ElementsAre(3, 0, 9));
   EXPECT_EQ(result.examples, 22U);
   EXPECT_EQ(total(), sum_below(22));
+  const Function pairs(
+      [](Iterator& it) { return it.next<at::Tensor>().sum().add(it.next<at::Tensor>().sum()); });
+  EXPECT_EQ(coordinator.run_epoch(pairs, parts({0, 11, 11, 11}, 3)).examples, 11U);
 }
 
 // It got the same element for ever.

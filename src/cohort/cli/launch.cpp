@@ -48,7 +48,7 @@ void check(LaunchOptions& options) {
                "[cli.launch] expected 0 or more restarts, got ", options.restarts, " (--restart)");
   COHORT_CHECK(find_program(options.program.front()), ErrorCode::invalid_argument,
                "[cli.launch] expected a program that can be run, got '", options.program.front(),
-               "'; write its path, as ./program");
+               "', which is no executable file; write its path, as ./program");
   for (const PlannedKill& kill : options.kills) {
     const int count = kill.task.job == "worker" ? options.workers
                       : kill.task.job == "ps"   ? options.ps

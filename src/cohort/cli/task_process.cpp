@@ -35,7 +35,7 @@ void prepare(const ProcessOptions& options, Prepared& out) {
   const auto path = find_program(options.command.front());
   COHORT_CHECK(path.has_value(), ErrorCode::invalid_argument,
                "[cli.launch] expected a program that can be run, got '", options.command.front(),
-               "'; write its path, as ./program");
+               "', which is no executable file; write its path, as ./program");
   out.path = *path;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string name(*entry, std::strcspn(*entry, "="));

@@ -124,23 +124,35 @@ class EagerSteps::Elements final : public ElementSource {
   bool next(Fields& fields) override {
     if (ahead_) {
       fields = *std::exchange(ahead_, std::nullopt);
+      count_rows(fields);
       return true;
     }
-    if (!draw(fields)) return false;
-    data::check_no_strings(source_->pack(fields), "coordinator.run_eagerly");  // as on a worker
-    for (at::Tensor& field : fields) field = private_copy(field);
+    if (!read(fields)) return false;
+    count_rows(fields);
     return true;
   }
+  // Of the elements that next() has given.
+  std::uint64_t rows() const { return rows_; }
   // What next() gives then; nullptr at the end.
   const Fields* look_ahead() {
     Fields fields;
-    if (!ahead_ && next(fields)) ahead_ = std::move(fields);
+    if (!ahead_ && read(fields)) ahead_ = std::move(fields);
     return ahead_ ? &*ahead_ : nullptr;
   }
   // Nobody has taken what look_ahead() gave.
   bool is_ahead() const { return ahead_.has_value(); }
 
  private:
+  bool read(Fields& fields) {
+    if (!draw(fields)) return false;
+    data::check_no_strings(source_->pack(fields), "coordinator.run_eagerly");  // as on a worker
+    for (at::Tensor& field : fields) field = private_copy(field);
+    return true;
+  }
+  void count_rows(const Fields& fields) {
+    const bool has_rows = !fields.empty() && fields.front().dim() > 0;
+    rows_ += has_rows ? static_cast<std::uint64_t>(fields.front().size(0)) : 1;
+  }
   bool draw(Fields& fields) {
     bool has_element = false;
     std::exception_ptr error;
@@ -186,6 +198,7 @@ class EagerSteps::Elements final : public ElementSource {
   const std::shared_ptr<data::ProgramSupply> supply_;  // also the pipeline's
   std::unique_ptr<ElementSource> source_;
   std::optional<Fields> ahead_;
+  std::uint64_t rows_ = 0;
 };
 
 void EagerSteps::release(const std::vector<std::uint64_t>& iterators) {
@@ -210,13 +223,11 @@ std::optional<EagerSteps::Run> EagerSteps::run_next(const Function& fn,
                                                     ClosureId closure, std::uint32_t worker) {
   const auto& handle = dynamic_cast<const IteratorHandle&>(*arguments.front().handle());
   Elements& elements = *iterator_of(handle, worker).elements;
-  const Fields* element = elements.look_ahead();
-  if (element == nullptr) return std::nullopt;
-  const bool has_rows = !element->empty() && element->front().dim() > 0;
-  const auto rows = has_rows ? static_cast<std::uint64_t>(element->front().size(0)) : 1;
-  Run run{run_as(fn, arguments, closure, worker), rows};
+  if (elements.look_ahead() == nullptr) return std::nullopt;
+  const std::uint64_t rows_before = elements.rows();
+  Nest result = run_as(fn, arguments, closure, worker);
   check_draws(!elements.is_ahead(), fn.name());
-  return run;
+  return Run{std::move(result), elements.rows() - rows_before};
 }
 
 Nest EagerSteps::call(const Function& fn, const std::vector<Nest>& arguments,

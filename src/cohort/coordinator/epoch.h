@@ -4,7 +4,8 @@
 // takes its steps one by one:
 //
 //   Epoch epoch = coordinator.begin_epoch(step, data);
-//   while (std::optional<EpochStep> done = epoch.next()) std::cout << done->result << '\n';
+//   while (std::optional<EpochStep> done = epoch.next())
+//     std::cout << done->result.tensor().item<double>() << '\n';
 //   const EpochResult result = epoch.result();
 #pragma once
 
@@ -29,10 +30,12 @@ class Runtime;
 struct EpochStep {
   std::uint32_t worker = 0;
   std::uint64_t step = 0;  // of this worker's: 0, 1, …
-  // Of its first element: the length of the first field's first dimension, as the number of rows of
-  // a batch; 1 for a scalar.
+  // The length of its element's first field's first dimension, which is the number of rows of a
+  // batch; 1 for a scalar. The sum of them if it has drawn several elements.
   std::uint64_t examples = 0;
-  Nest result;  // what the step returned
+  // What the step returned. One that is repeated after a loss, whose first attempt had sent its
+  // updates, computes it from later values of the variables; the updates count once.
+  Nest result;
 };
 
 struct EpochOptions {
@@ -60,7 +63,8 @@ struct EpochResult {
 // from other threads while next() waits: a worker takes its steps and other closures in turn. The
 // strategy must outlive it. When it goes before its end, nothing is traced for it any more, and its
 // steps are cancelled, also those that wait on their workers; one that runs there by then ends, and
-// join() waits for it and throws its error.
+// join() waits for it and throws its error. Steps that were scheduled ahead stay counted in
+// Optimizer::iterations(), though they did not run; set_iterations() corrects it.
 class COHORT_API Epoch {
  public:
   Epoch(std::shared_ptr<coordinator::Runtime> runtime, std::shared_ptr<coordinator::EpochRun> run);
@@ -68,26 +72,28 @@ class COHORT_API Epoch {
   Epoch(Epoch&&) noexcept;
   Epoch& operator=(Epoch&&) = delete;
 
-  // Keeps the workers busy, up to twice as many steps ahead as are in flight on each, and gives the
-  // next step that has ended, in the order of ends; nullopt when every worker's data has ended.
+  // Keeps the workers busy, up to twice as many steps ahead as are in flight on each, while fewer
+  // than 1024 steps have ended that it has not given yet. Gives the next step that has ended, in
+  // the order of ends; nullopt when every worker's data has ended.
   //
   // An element whose step has ended never comes again. One whose worker is lost comes again on that
   // worker when it returns, to the same step with the same closure id, so that its updates count
   // once. A step gets the learning rate when it is scheduled, ahead, and counts in
   // Optimizer::iterations(). A step that finds the end of the data was counted when it was
-  // scheduled, and gives its number back. Steps that other workers scheduled in between keep
-  // numbers that are too high: by one a worker where Dataset::cardinality() is known, else by up to
-  // the steps scheduled ahead.
+  // scheduled, and gives its number back. Steps of other workers, and closures beside the
+  // epoch, that were scheduled in between keep numbers that are too high: by one a worker where
+  // Dataset::cardinality() is known, else by up to the steps scheduled ahead.
   //
   // Throws the first application error, as join() does: an element that cannot be read, a step that
   // fails, also of closures that were scheduled beside it. All that waited is cancelled then, the
   // epoch has ended, and the coordinator is usable. out_of_range for a dataset without any element.
   // failed_precondition where a worker was lost and its elements may come in another order
-  // (deterministic = false). data_loss where they were others. invalid_argument where a step's
-  // result has another structure than the first one's. cancelled when the coordinator ends
-  // meanwhile. What the function of a learning rate throws; the steps before it run.
-  // deadline_exceeded when no step has ended for the data timeout, naming the workers whose steps
-  // are missing; next() may be called again.
+  // (deterministic = false). data_loss where they had another number when they were read again:
+  // other changes of the data are not noticed, so files must not change during an epoch.
+  // invalid_argument where a step's result has another structure than the first one's. cancelled
+  // when the coordinator ends meanwhile. What the function of a learning rate throws; the steps
+  // before it run. deadline_exceeded when no step has ended for the data timeout, naming the
+  // workers whose steps are missing; next() may be called again.
   std::optional<EpochStep> next();
   // Of the steps that next() has given.
   EpochResult result() const;

@@ -14,6 +14,8 @@ namespace {
 
 // Of the closures that a worker has in flight.
 constexpr std::size_t kStepsAhead = 2;
+// Steps that have ended and that a slow caller has not taken: their results take memory.
+constexpr std::size_t kFinishedMax = 1024;
 // The iterator of an epoch is its function's first resource.
 constexpr std::int64_t kEpochResource = 0;
 
@@ -97,7 +99,7 @@ std::size_t Runtime::open_steps_max(std::size_t worker) const {
 std::optional<EpochStep> Runtime::take_finished(EpochRun& epoch, bool& wants_steps) {
   const Lock lock(mutex_);
   wants_steps = false;
-  if (!epoch.is_over && !epoch.error) {
+  if (!epoch.is_over && !epoch.error && epoch.finished.size() < kFinishedMax) {
     for (std::size_t i = 0; i < workers_.size(); ++i)
       wants_steps =
           wants_steps || epoch.progress.wants_step(i, open_steps_max(i) / kStepsAhead + 1);

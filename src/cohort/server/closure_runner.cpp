@@ -64,11 +64,13 @@ std::uint64_t resource_of(const rpc::ClosureCall& call, const WorkerFunction& fu
 
 // Of the first element of an epoch's step: the length of its first field, 1 for a scalar.
 std::uint64_t rows_of(const WorkerFunction& function, const std::vector<Fields>& draws) {
-  const auto first = std::find(function.draws.begin(), function.draws.end(), std::int64_t{0});
-  if (first == function.draws.end()) return 1;
-  const Fields& fields = draws.at(static_cast<std::size_t>(first - function.draws.begin()));
-  if (fields.empty() || fields.front().dim() == 0) return 1;
-  return static_cast<std::uint64_t>(fields.front().size(0));
+  std::uint64_t rows = 0;
+  for (std::size_t i = 0; i < draws.size(); ++i) {
+    if (function.draws.at(i) != 0) continue;
+    const bool has_rows = !draws[i].empty() && draws[i].front().dim() > 0;
+    rows += has_rows ? static_cast<std::uint64_t>(draws[i].front().size(0)) : 1;
+  }
+  return rows;
 }
 
 // Waits for the answers of several requests sent at once.

@@ -196,7 +196,7 @@ TEST(UpdateCounters, NeedTheValuesOfTheStepAlone) {
   EXPECT_EQ(values_of_step(step), std::vector<double>{0});
   EXPECT_EQ(counter.value(), 1);
   EXPECT_EQ(values_of_step(step), std::vector<double>{1});
-  EXPECT_THAT([&] { values_of_step(step); }, throws_error(ErrorCode::unknown, "update 2"));
+  EXPECT_THAT([&] { values_of_step(step); }, throws_error(ErrorCode::unknown, "no value"));
 }
 
 }  // namespace

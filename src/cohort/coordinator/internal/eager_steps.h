@@ -26,7 +26,7 @@ class EagerSteps {
   // What a step of an epoch gave.
   struct Run {
     Nest result;
-    std::uint64_t rows = 0;  // of its element's first field
+    std::uint64_t rows = 0;  // of its elements' first fields
   };
 
   // Runs it here, on elements of worker 0, and gives its result. Throws what a worker would report.
