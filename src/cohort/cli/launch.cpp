@@ -46,9 +46,7 @@ void check(LaunchOptions& options) {
                "[cli.launch] expected 1 to 1000 parameter servers, got ", options.ps, " (--ps)");
   COHORT_CHECK(options.restarts >= 0, ErrorCode::invalid_argument,
                "[cli.launch] expected 0 or more restarts, got ", options.restarts, " (--restart)");
-  COHORT_CHECK(find_program(options.program.front()), ErrorCode::invalid_argument,
-               "[cli.launch] expected a program that can be run, got '", options.program.front(),
-               "', which is no executable file; write its path, as ./program");
+  find_program(options.program.front());  // throws if there is none
   for (const PlannedKill& kill : options.kills) {
     const int count = kill.task.job == "worker" ? options.workers
                       : kill.task.job == "ps"   ? options.ps

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -32,11 +33,7 @@ struct Prepared {
 };
 
 void prepare(const ProcessOptions& options, Prepared& out) {
-  const auto path = find_program(options.command.front());
-  COHORT_CHECK(path.has_value(), ErrorCode::invalid_argument,
-               "[cli.launch] expected a program that can be run, got '", options.command.front(),
-               "', which is no executable file; write its path, as ./program");
-  out.path = *path;
+  out.path = find_program(options.command.front());
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string name(*entry, std::strcspn(*entry, "="));
     bool is_replaced = false;
@@ -86,17 +83,21 @@ bool is_executable_file(const std::string& path) {
 
 }  // namespace
 
-std::optional<std::string> find_program(const std::string& program) {
+std::string find_program(const std::string& program) {
+  std::vector<std::string> candidates;
   if (program.find('/') != std::string::npos) {
-    return is_executable_file(program) ? std::optional(program) : std::nullopt;
+    candidates.push_back(program);
+  } else if (!program.empty()) {
+    const char* path = std::getenv("PATH");
+    std::istringstream folders(path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
+    for (std::string folder; std::getline(folders, folder, ':');)
+      candidates.push_back((folder.empty() ? "." : folder) + "/" + program);
   }
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    std::string candidate = (folder.empty() ? "." : folder) + "/" + program;
-    if (!program.empty() && is_executable_file(candidate)) return candidate;
-  }
-  return std::nullopt;
+  const auto found = std::find_if(candidates.begin(), candidates.end(), is_executable_file);
+  COHORT_CHECK(found != candidates.end(), ErrorCode::invalid_argument,
+               "[cli.launch] expected a program that can be run, got '", program,
+               "', which is no executable file; write its path, as ./program");
+  return *found;
 }
 
 std::string name_of_signal(int number) {

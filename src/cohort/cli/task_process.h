@@ -11,8 +11,8 @@
 
 namespace cohort::cli {
 
-// The file that a shell would run for `program`, or nothing.
-std::optional<std::string> find_program(const std::string& program);
+// The file that a shell would run for `program`; invalid_argument if there is none.
+std::string find_program(const std::string& program);
 
 // "SIGSEGV"; "signal 40" for one without a name.
 std::string name_of_signal(int number);
