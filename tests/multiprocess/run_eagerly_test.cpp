@@ -106,6 +106,40 @@ TEST_F(RunEagerly, ReadsAfterAnUpdateSeeIt) {
   EXPECT_TRUE(w.read().eq(2).all().item<bool>());
 }
 
+// Regression: a term of a loss that had read() in place of tensor() was not trained, without a
+// word.
+TEST_F(RunEagerly, PenaltiesOfValuesThatWereReadAreTrained) {
+  const Sgd optimizer({w}, {.learning_rate = 0.25});
+  const Function step([&](at::Tensor x) {
+    optimizer.minimize(w.tensor().mul(x).sum() + w.read().square().sum());  // 4 - 0.25 * (2 + 8)
+    w.assign(w.read() + 1);
+    optimizer.minimize(w.read().mul_(2).sum());  // 2.5 - 0.25 * 2
+    return w.read();
+  });
+  const at::Tensor result = coordinator.schedule(step, at::full({2}, 2.F)).fetch().tensor();
+  EXPECT_TRUE(result.eq(2).all().item<bool>()) << result;
+  EXPECT_FALSE(result.requires_grad());
+  EXPECT_TRUE(w.read().eq(2).all().item<bool>());
+}
+
+// As a trace refuses it: the second step's gradients would flow through the first one too.
+TEST_F(RunEagerly, ABufferWrittenInPlaceWithAGraphIsRefused) {
+  const Variable mean = strategy.variable("mean", at::zeros({2}), {.is_trainable = false});
+  const Function bad([&] { mean.tensor().mul_(0.5).add_(w.read()); });
+  EXPECT_THAT([&] { coordinator.schedule(bad).fetch(); },
+              throws_error(ErrorCode::invalid_argument,
+                           "variable 'mean' was written in place with a value that requires a "
+                           "gradient"));
+  EXPECT_THROW(coordinator.join(), Error);
+  const Function good([&] {
+    EXPECT_TRUE(mean.tensor().is_leaf());
+    mean.tensor().mul_(0.5).add_(w.read().detach());
+  });
+  coordinator.schedule(good);
+  coordinator.join();
+  EXPECT_TRUE(mean.read().eq(4).all().item<bool>()) << mean.read();
+}
+
 // They were 0, also in `cohort status`.
 TEST_F(RunEagerly, TheBytesOfVariablesAreCounted) {
   const Function step([&] { w.assign_add(at::ones({2})); });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps that read variables after updating them, and buffers that several workers write, on real
 // servers.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -8,6 +9,7 @@
 #include "cohort/core/clock.h"
 #include "cohort/optimizer/sgd.h"
 #include "cohort/testing/cluster/test_cluster.h"
+#include "cohort/testing/throws_error.h"
 
 namespace cohort {
 namespace {
@@ -60,6 +62,43 @@ class UpdatesInSteps : public ::testing::Test {
   ParameterServerStrategy strategy;
   ClusterCoordinator coordinator;
 };
+
+// Regression: a term of a loss that had read() in place of tensor() was not trained, without a
+// word.
+TEST_F(UpdatesInSteps, PenaltiesOfValuesThatWereReadAreTrained) {
+  const Variable by_tensor = strategy.variable("by tensor", ramp(3)),
+                 by_read = strategy.variable("by read", ramp(3)),
+                 there = strategy.variable("in run()", ramp(3)),
+                 here = local_variable("here", ramp(3));
+  const Sgd optimizer({by_tensor, by_read}, {.learning_rate = 0.5}),
+      of_run({there}, {.learning_rate = 0.5}), local({here}, {.learning_rate = 0.5});
+  const auto loss_of = [&](const Variable& v, const at::Tensor& x, const at::Tensor& term) {
+    return x.mul(v.tensor()).sum() + term.square().sum() * 0.25;
+  };
+  const Function step([&](at::Tensor x) {
+    optimizer.minimize(loss_of(by_tensor, x, by_tensor.tensor()) +
+                       loss_of(by_read, x, by_read.read()));
+  });
+  for (int i = 0; i < 3; ++i) {
+    coordinator.schedule(step, batch(i));
+    local.minimize(loss_of(here, batch(i), here.read()));
+    strategy.run([&] { of_run.minimize(loss_of(there, batch(i), there.read())); });
+  }
+  coordinator.join();
+  for (const Variable& other : {by_read, there, here})
+    EXPECT_TRUE(torch::equal(by_tensor.read(), other.read())) << other.name();
+  EXPECT_FALSE(torch::equal(by_read.read(), ramp(3)));
+}
+
+// No step could use a gradient of it.
+TEST_F(UpdatesInSteps, AVariableIsReadOutsideOfAStepAsAPlainValue) {
+  const Variable w = strategy.variable("w", ramp(3));
+  EXPECT_FALSE(w.read().requires_grad());
+  const Sgd optimizer({w}, {.learning_rate = 0.5});
+  EXPECT_THAT([&] { optimizer.minimize(w.read().sum()); },
+              testing::throws_error(ErrorCode::invalid_argument,
+                                    "outside of a step, read() of a variable on a server"));
+}
 
 TEST_F(UpdatesInSteps, AStepOfSeveralSegmentsEqualsTheEagerOne) {
   Step here{local_variable("w", ramp(3)), local_variable("b", ramp(1)),

@@ -298,6 +298,57 @@ TEST_F(StepEffects, WeightsDecayedAfterTheStep) {
       1);
 }
 
+// Regression: a term of a loss that had read() in place of tensor() was not trained, without a
+// word.
+TEST_F(StepEffects, PenaltiesOfValuesThatWereReadAreTrained) {
+  const auto make_with = [](bool is_read) -> MakeBody {
+    return [is_read](World& world) -> Body {
+      Variable w = world.variable("w", ramp({3})), b = world.variable("b", ramp({1}));
+      const Sgd optimizer({w, b}, {.learning_rate = 0.5, .momentum = 0.9});
+      return [=](const Tensors& in) mutable {
+        const auto value = [&](const Variable& v) { return is_read ? v.read() : v.tensor(); };
+        Tensors losses;
+        for (int i = 0; i < 2; ++i) {
+          const at::Tensor error = error_of(in[0], w.tensor()).add(value(b)).square().mean();
+          losses.push_back(error + value(w).square().sum() * 0.125);
+          optimizer.minimize(losses.back());
+        }
+        w.assign(value(w).detach().clamp(-0.5, 0.5));
+        return losses;
+      };
+    };
+  };
+  expect_equals_eager(make_with(true), 2);
+  World by_read, by_tensor;
+  const Body read = make_with(true)(by_read), tensor = make_with(false)(by_tensor);
+  for (int i = 0; i < kSteps; ++i) {
+    read(draw(static_cast<std::uint64_t>(i)));
+    tensor(draw(static_cast<std::uint64_t>(i)));
+    for (std::size_t v = 0; v < 2; ++v)
+      EXPECT_TRUE(torch::equal(by_read.variables[v].read(), by_tensor.variables[v].read())) << i;
+  }
+}
+
+// The gradient is the variable's, whatever value it had when it was read.
+TEST_F(StepEffects, ValuesThatWereReadBeforeAndAfterAnUpdateHaveOneGradient) {
+  expect_equals_eager(
+      [](World& world) -> Body {
+        Variable w = world.variable("w", ramp({3})),
+                 mean = world.variable("mean", ramp({3}), false);
+        const Sgd optimizer({w}, {.learning_rate = 0.5});
+        return [=](const Tensors& in) mutable {
+          at::Tensor before = w.read();
+          const at::Tensor half = before.mul_(0.5);
+          w.assign_add(in[0].sum(0));
+          mean.assign(mean.read() * 0.5 + w.read());
+          const at::Tensor loss = half.mul(w.read()).add(w.tensor().sin()).sum();
+          optimizer.minimize(loss);
+          return Tensors{loss, w.read()};
+        };
+      },
+      3);
+}
+
 TEST_F(StepEffects, AnAssignedVariableIsReadAsAssigned) {
   const MakeBody make = [](World& world) -> Body {
     Variable w = world.variable("w", ramp({3}));

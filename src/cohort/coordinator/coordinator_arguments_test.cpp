@@ -145,6 +145,25 @@ TEST_F(CoordinatorArguments, HaveNoGraphAndAreNoOtherArgumentToo) {
   }
 }
 
+// read() gives a graph, which must not get in the way of its value.
+TEST_F(CoordinatorArguments, MayBeWhatWasReadFromAVariableOfThisProcess) {
+  worker.answers = true;
+  const Variable local = local_variable("local", at::full({2}, 3.F));
+  for (const bool is_eager : {false, true}) {
+    ClusterCoordinator coordinator(strategy(), {.run_eagerly = is_eager});
+    const Function step([](at::Tensor x) {
+      EXPECT_FALSE(x.requires_grad());
+      return x.sum();
+    });
+    coordinator.schedule(step, local.read());
+    coordinator.schedule(step, local.read() * 2);
+    coordinator.join();
+    EXPECT_THAT([&] { coordinator.schedule(step, local.read() + local.tensor()); },
+                throws_error(ErrorCode::invalid_argument, "expected arguments without a graph"));
+  }
+  EXPECT_EQ(worker.closures().at(1).inputs.at(0).sum().item<float>(), 12);
+}
+
 // Nothing was sent to the worker any more.
 TEST_F(CoordinatorArguments, WithoutMemoryToSendThemTheWorkerIsLostAndComesBack) {
   worker.answers = true;

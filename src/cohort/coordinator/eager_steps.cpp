@@ -35,10 +35,11 @@ at::Tensor private_copy(const at::Tensor& tensor) {
   return tensor.detach().clone(at::MemoryFormat::Contiguous).requires_grad_(tensor.requires_grad());
 }
 
-// What a closure reads begins without gradients, as on a worker; those of before come back.
+// What a closure reads begins without gradients, as on a worker; those of before come back. And no
+// variable keeps the graph of a step that has failed.
 class HiddenGradients {
  public:
-  explicit HiddenGradients(const std::vector<Variable>& variables) {
+  explicit HiddenGradients(const std::vector<Variable>& variables) : variables_(variables) {
     for (const Variable& variable : variables) {
       if (!variable.is_trainable()) continue;
       const at::Tensor& leaf = variable.tensor();
@@ -46,14 +47,29 @@ class HiddenGradients {
     }
   }
   ~HiddenGradients() {
+    for (const Variable& variable : variables_) {
+      if (!variable.tensor().is_leaf()) variable.tensor().detach_();
+    }
     for (auto& [leaf, gradient] : gradients_) leaf.mutable_grad() = std::move(gradient);
   }
   HiddenGradients(const HiddenGradients&) = delete;
   HiddenGradients& operator=(const HiddenGradients&) = delete;
 
  private:
+  const std::vector<Variable>& variables_;
   std::vector<std::pair<at::Tensor, at::Tensor>> gradients_;
 };
+
+// A trace refuses it too.
+void check_no_graph(const Variable& variable) {
+  COHORT_CHECK(variable.tensor().is_leaf(), ErrorCode::invalid_argument,
+               "[coordinator.run_eagerly] expected steps that write values without a graph into "
+               "variables, got that variable '",
+               variable.name(),
+               "' was written in place with a value that requires a gradient: the next step's "
+               "gradients would flow through this one too. Write value.detach(), write under "
+               "at::NoGradGuard, or use assign()");
+}
 
 RemoteVariable& remote_of(const Variable& variable) {
   auto* remote = dynamic_cast<RemoteVariable*>(variable.impl().get());
@@ -267,7 +283,10 @@ Nest EagerSteps::run_as(const Function& fn, const std::vector<Nest>& arguments, 
       traffic_.pulled_bytes += values[i].nbytes();
     }
     const Nest result = sent(call(fn, arguments, worker), fn.name());
-    for (const Variable& variable : variables) remote_of(variable).write_back();
+    for (const Variable& variable : variables) {
+      check_no_graph(variable);
+      remote_of(variable).write_back();
+    }
     return result;
   } catch (const c10::Error& error) {
     throw Error(ErrorCode::invalid_argument, error.what_without_backtrace(),

@@ -10,6 +10,7 @@
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
 #include "cohort/data/string_fields.h"
+#include "cohort/function/variable_read.h"
 #include "cohort/rpc/travel.h"
 #include "cohort/variable/eager_step.h"
 #include "cohort/variable/hyperparameter.h"
@@ -90,6 +91,19 @@ void check_gradients(const Function& fn, std::size_t argument, const at::Tensor&
 
 }  // namespace
 
+bool take_values_of_reads(std::vector<Nest>& arguments, const BoundArguments& bound) {
+  using function::is_computed_from_reads;
+  if (std::none_of(bound.tensors.begin(), bound.tensors.end(), is_computed_from_reads))
+    return false;
+  for (Nest& argument : arguments) {
+    argument = argument.map_leaves([](const Nest& leaf) -> Nest {
+      if (!leaf.is_tensor() || !is_computed_from_reads(leaf.tensor())) return leaf;
+      return leaf.tensor().detach();
+    });
+  }
+  return true;
+}
+
 void check_tensors(const Function& fn, std::span<const Nest> arguments,
                    const BoundArguments& bound) {
   const auto is_plain = [](const at::Tensor& tensor) {
@@ -142,6 +156,7 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   check_running("schedule");
   fn.convert_numbers(arguments);
   BoundArguments bound = bind_arguments(arguments);
+  if (take_values_of_reads(arguments, bound)) bound = bind_arguments(arguments);
   check_iterators(bound);
   check_tensors(fn, arguments, bound);
   if (options_.run_eagerly) return run_eagerly(fn, arguments);

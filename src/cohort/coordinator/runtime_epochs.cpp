@@ -76,7 +76,8 @@ std::shared_ptr<EpochRun> Runtime::begin_epoch(const Function& fn,
   const auto iterator = create_iterator(datasets, datasets->begin_epoch());
   arguments.insert(arguments.begin(), Nest(std::shared_ptr<Handle>(iterator)));
   fn.convert_numbers(arguments);
-  const BoundArguments bound = bind_arguments(arguments);
+  BoundArguments bound = bind_arguments(arguments);
+  if (take_values_of_reads(arguments, bound)) bound = bind_arguments(arguments);
   check_iterators(bound);
   check_tensors(fn, arguments, bound);
   auto epoch = std::make_shared<EpochRun>(fn, private_arguments(arguments),

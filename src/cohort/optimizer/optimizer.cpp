@@ -60,8 +60,9 @@ void check_loss(const at::Tensor& loss, const std::vector<Variable>& variables) 
   COHORT_CHECK(
       loss.requires_grad(), ErrorCode::invalid_argument,
       "[optimizer.minimize] expected a loss that depends on ", names_of(variables),
-      ", got one without a gradient; compute it in the same step from tensor() of the variables, "
-      "since read() gives a copy without a gradient, with gradients enabled and nothing detached");
+      ", got one without a gradient; compute it in the same step from tensor() or read() of the "
+      "variables, with gradients enabled and nothing detached (outside of a step, read() of a "
+      "variable on a server gives a copy without a gradient)");
 }
 
 // A number read on the host cannot be part of a program.
@@ -200,7 +201,8 @@ std::vector<std::pair<at::Tensor, Variable>> Optimizer::compute_gradients(
   COHORT_CHECK(is_any_defined, ErrorCode::invalid_argument,
                "[optimizer.minimize] expected a loss that depends on ", names_of(state_->variables),
                ", got one that depends on none of them; was it computed with another ",
-               "model, or from copies, as read() gives them, in place of tensor()?");
+               "model, or from copies without a gradient, as read() of a variable on a server "
+               "gives them outside of a step?");
   return gradients;
 }
 

@@ -130,12 +130,22 @@ TEST_F(OptimizerTest, RefusesALossWithoutGradient) {
           "expected a loss that depends on 'w', 'b', 'unused', got one without a gradient"));
 }
 
-// It said what to do, and not that read() is what did it.
+// Regression: a term of a loss that had read() in place of tensor() was not trained, without a
+// word.
+TEST_F(OptimizerTest, TrainsTermsOfValuesThatWereRead) {
+  sgd_.minimize(loss() + weight_.read().sum() * 2);
+  EXPECT_EQ(first(weight_), 1 - 0.5 * 5);
+  sgd_.minimize(bias_.read().sum());
+  EXPECT_EQ(first(bias_), 1 - 0.5 - 0.5);
+}
+
+// It said what to do, and not what did it.
 TEST_F(OptimizerTest, RefusesALossOfCopiesAndNamesTensor) {
-  EXPECT_THAT([&] { sgd_.minimize(weight_.read().sum()); },
+  EXPECT_THAT([&] { sgd_.minimize(weight_.read().detach().sum()); },
               throws_error(ErrorCode::invalid_argument,
-                           "compute it in the same step from tensor() of the variables, since "
-                           "read() gives a copy without a gradient"));
+                           "compute it in the same step from tensor() or read() of the variables, "
+                           "with gradients enabled and nothing detached (outside of a step, read() "
+                           "of a variable on a server gives a copy without a gradient)"));
 }
 
 TEST_F(OptimizerTest, RefusesALossOfOtherVariables) {

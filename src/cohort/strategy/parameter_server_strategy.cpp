@@ -218,6 +218,10 @@ Variable ParameterServerStrategy::Home::make(const internal::NamedTensor& wanted
   placement.check_use = [strategy = owner](std::string_view method) {
     internal::check_not_mixing(strategy, kParameterServerName, method);
   };
+  placement.is_in_run = [strategy = owner] {
+    const ReplicaContext* replica = get_replica_context();
+    return replica != nullptr && &replica->strategy() == strategy;
+  };
   placement.deadline = [timeout = options.cluster.data_timeout] {
     return Deadline::after(timeout);
   };

@@ -5,6 +5,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/function/trace.h"
+#include "cohort/function/variable_read.h"
 #include "cohort/variable/internal/checks.h"
 #include "cohort/variable/replica_count.h"
 
@@ -23,6 +24,11 @@ LocalVariable::LocalVariable(std::string name, at::Tensor value, bool is_trainab
 }
 
 at::Tensor LocalVariable::read() const {
+  at::Tensor copy = copied();
+  return is_trainable_ ? function::with_gradient_of(value_, std::move(copy)) : copy;
+}
+
+at::Tensor LocalVariable::copied() const {
   if (Trace::current() != nullptr) return value_.detach().clone();
   const Lock lock(mutex_);
   return value_.detach().clone();
@@ -76,6 +82,9 @@ void LocalVariable::apply(const UpdateRule& rule, const at::Tensor& gradient,
 Variable local_variable(std::string name, at::Tensor value, bool is_trainable) {
   COHORT_CHECK(value.defined(), ErrorCode::invalid_argument,
                "[variable.create] expected a tensor, got an undefined one (variable '", name, "')");
+  // What read() of another variable gave is an initial value, as in tf.Variable(v.read_value()).
+  if (function::is_computed_from_reads(value))
+    value = value.is_view() ? value.detach() : value.detach_();
   if (is_trainable && value.is_leaf() && value.is_floating_point()) value.set_requires_grad(true);
   return Variable(
       std::make_shared<variable::LocalVariable>(std::move(name), std::move(value), is_trainable));

@@ -4,6 +4,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -71,11 +72,71 @@ TEST_F(LocalVariableTest, IsTheTensorItWasMadeWith) {
   EXPECT_EQ(variable_.name(), "w");
 }
 
-TEST_F(LocalVariableTest, ReadGivesACopyWithoutHistory) {
+TEST_F(LocalVariableTest, ReadGivesACopy) {
   const at::Tensor before = variable_.read();
   variable_.assign(filled(5));
   EXPECT_EQ(first(before), 1);
-  EXPECT_FALSE(before.requires_grad());
+  before.add_(100);
+  EXPECT_EQ(first(tensor_), 5);
+}
+
+// Regression: a term of a loss that had read() in place of tensor() was not trained, without a
+// word.
+TEST_F(LocalVariableTest, GradientsOfWhatWasReadReachTheVariable) {
+  const auto gradient_of = [&](const at::Tensor& loss) {
+    tensor_.mutable_grad() = at::Tensor();
+    loss.backward();
+    return tensor_.grad();
+  };
+  const at::Tensor by_tensor = gradient_of((tensor_ * 3 + tensor_ * tensor_).sum());
+  const at::Tensor read = variable_.read();
+  EXPECT_TRUE(gradient_of((tensor_ * 3 + read * read).sum()).equal(by_tensor));
+  const at::Tensor written = variable_.read().mul_(2);
+  EXPECT_EQ(first(gradient_of((written * written).sum())), 8);
+}
+
+// As in tf, the gradient belongs to the variable, whatever value it had when it was read.
+TEST_F(LocalVariableTest, ValuesOfBeforeAndAfterAnUpdateHaveOneGradient) {
+  const at::Tensor before = variable_.read();
+  variable_.assign(filled(5));
+  const at::Tensor after = variable_.read();
+  (before * before + after * after).sum().backward();
+  EXPECT_EQ(first(tensor_.grad()), 2 * 1 + 2 * 5);
+}
+
+TEST_F(LocalVariableTest, WhatIsNotTrainedIsReadWithoutAGraph) {
+  EXPECT_TRUE(variable_.read().requires_grad());
+  EXPECT_FALSE(local_variable("mean", filled(1), false).read().requires_grad());
+  EXPECT_FALSE(local_variable("of a parameter", tensor_, false).read().requires_grad());
+  EXPECT_FALSE(local_variable("n", filled(1).to(at::kLong), false).read().requires_grad());
+  const c10::NoGradGuard no_grad;
+  EXPECT_FALSE(variable_.read().requires_grad());
+}
+
+TEST_F(LocalVariableTest, AssigningWhatWasReadEndsItsGraph) {
+  const Variable mean = local_variable("mean", filled(0), false);
+  mean.assign(variable_.read() * 4);
+  mean.assign_add(variable_.read());
+  variable_.assign(variable_.read() + 1);
+  EXPECT_EQ(first(mean.read()), 5);
+  EXPECT_FALSE(mean.tensor().requires_grad());
+  EXPECT_EQ(first(tensor_), 2);
+  EXPECT_TRUE(tensor_.is_leaf());
+}
+
+TEST_F(LocalVariableTest, WhatWasReadMayBeAnInitialValue) {
+  const at::Tensor copy = variable_.read();
+  const Variable twin = local_variable("twin", copy);
+  EXPECT_TRUE(twin.tensor().is_same(copy));
+  const Variable twice = local_variable("twice", variable_.read() * 2 + twin.read());
+  const Variable row = local_variable("row", variable_.read().view({1, 2}));
+  const Variable mean = local_variable("mean", variable_.read(), false);
+  (twin.tensor() + twice.tensor() + row.tensor() + mean.tensor()).sum().backward();
+  EXPECT_EQ(first(twin.tensor().grad()), 1);
+  EXPECT_EQ(first(twice.tensor().grad()), 1);
+  EXPECT_EQ(first(row.tensor().grad()), 1);
+  EXPECT_FALSE(mean.tensor().requires_grad());
+  EXPECT_FALSE(tensor_.grad().defined());
 }
 
 TEST_F(LocalVariableTest, AssignsInPlace) {
@@ -144,6 +205,8 @@ TEST_F(LocalVariableTest, RefusesTensorsThatCannotHoldAVariable) {
       },
       throws_error(ErrorCode::invalid_argument, "dense contiguous"));
   EXPECT_THAT([&] { local_variable("w", tensor_ * 2); },
+              throws_error(ErrorCode::invalid_argument, "the result of a computation"));
+  EXPECT_THAT([&] { local_variable("w", variable_.read() + tensor_); },
               throws_error(ErrorCode::invalid_argument, "the result of a computation"));
   EXPECT_THAT([] { local_variable("", filled(1)); },
               throws_error(ErrorCode::invalid_argument, "expected a name"));

@@ -5,6 +5,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/function/trace.h"
+#include "cohort/function/variable_read.h"
 #include "cohort/rpc/messages.h"
 #include "cohort/variable/eager_step.h"
 #include "cohort/variable/internal/checks.h"
@@ -74,10 +75,14 @@ RemoteVariable::RemoteVariable(std::string name, at::Tensor stand_in, bool is_tr
 }
 
 at::Tensor RemoteVariable::read() const {
+  const auto differentiable = [this](at::Tensor copy) {
+    return is_trainable_ ? function::with_gradient_of(stand_in_, std::move(copy)) : copy;
+  };
   if (Trace::current() != nullptr || EagerStep::current() != nullptr)
-    return stand_in_.detach().clone();
+    return differentiable(stand_in_.detach().clone());
   check_use(placement_, "read");
-  return pull();
+  const bool is_in_run = placement_.is_in_run && placement_.is_in_run();
+  return is_in_run ? differentiable(pull()) : pull();
 }
 
 at::Tensor RemoteVariable::pull() const {

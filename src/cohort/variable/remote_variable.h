@@ -27,6 +27,9 @@ struct RemotePlacement {
   std::function<Deadline()> deadline;
   // Throws if the calling thread must not call `method` ("read", "assign", "apply"); may be empty.
   std::function<void(std::string_view method)> check_use = {};
+  // Whether the calling thread is in run() of the variable's strategy, where read() has a gradient
+  // as in a step; empty: never.
+  std::function<bool()> is_in_run = {};
 };
 
 // Outside a trace reads and writes are calls to the server; inside one they are recorded. In an

@@ -28,7 +28,8 @@ class COHORT_API VariableImpl {
   // The tensor that steps compute with: the value itself, or a stand-in on the coordinator. It is
   // the same tensor at every call.
   virtual const at::Tensor& tensor() const = 0;
-  // The current value, a copy.
+  // The current value, a copy. If the variable is trainable and gradients are enabled, a gradient
+  // of the copy is one of tensor(); on a server only where it is read in a step.
   virtual at::Tensor read() const = 0;
   virtual void assign(AssignKind kind, const at::Tensor& value) = 0;
   // One step of `rule`; inside a trace it is recorded. `hyper`: 0-dim float64 tensors, read at
@@ -52,6 +53,11 @@ class COHORT_API Variable {
   const std::string& name() const { return impl_->name(); }
   const TensorSpec& spec() const { return impl_->spec(); }
   bool is_trainable() const { return impl_->is_trainable(); }
+  // The current value, a copy in memory of its own (tf.Variable.read_value()). If the variable is
+  // trainable and gradients are enabled, they flow from the copy to the variable, as from tensor();
+  // detach() the copy for out= operators, and for sums over many steps. For a variable on a server
+  // this holds in a step, traced or eager, and in run() of its strategy. Elsewhere the copy is a
+  // plain value, and Optimizer::minimize() refuses a loss that depends on such copies alone.
   at::Tensor read() const { return impl_->read(); }
   // Inside a step: the value as this step reads it. Elsewhere the tensor of a variable on a server
   // is a stand-in whose numbers are not kept current: read() returns the current ones.
@@ -68,7 +74,9 @@ class COHORT_API Variable {
   std::shared_ptr<VariableImpl> impl_;
 };
 
-// A variable in this process, with its slots. Workers do not have it, so a scheduled step that uses
+// A variable in this process, with its slots. It takes `value` itself as its tensor; what was
+// computed from read() of other variables loses its graph, and any other result of a computation is
+// invalid_argument for a trainable variable. Workers do not have it, so a scheduled step that uses
 // it is refused; for such a step use ParameterServerStrategy::variable().
 COHORT_API Variable local_variable(std::string name, at::Tensor value, bool is_trainable = true);
 

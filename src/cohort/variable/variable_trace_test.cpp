@@ -2,8 +2,11 @@
 // Variables inside a trace: every call is recorded and none acts. One suite for all kinds.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <array>
 #include <tuple>
@@ -107,6 +110,40 @@ class VariableInATrace : public ::testing::TestWithParam<Variable (*)()> {
 TEST_P(VariableInATrace, ReadIsTheValueOfTheCall) {
   const auto outputs = trace_and_run([&](const at::Tensor& x) { return variable_.read().add(x); });
   EXPECT_TRUE(at::equal(outputs.at(0), filled(13)));
+}
+
+TEST_P(VariableInATrace, GradientsOfWhatWasReadReachTheVariable) {
+  const auto outputs = trace_and_run([&](const at::Tensor& x) {
+    at::Tensor read = variable_.read();
+    const at::Tensor term = read.mul(x);  // x * w
+    read = read.mul_(2).square();         // 4 * w * w
+    const at::Tensor loss = term.add(read).add(variable_.tensor()).sum();
+    return torch::autograd::grad({loss}, {variable_.tensor()})[0];
+  });
+  EXPECT_TRUE(at::equal(outputs.at(0), filled(3 + 8 * 10 + 1))) << outputs.at(0);
+  EXPECT_TRUE(at::equal(variable_.tensor().detach(), filled(1)));
+}
+
+TEST_P(VariableInATrace, WhatIsReadWithoutGradientsHasNoGraph) {
+  trace_and_run([&](const at::Tensor& x) {
+    const c10::NoGradGuard no_grad;
+    EXPECT_FALSE(variable_.read().requires_grad());
+    return x.clone();
+  });
+}
+
+// Its graph leads out of the trace.
+TEST_P(VariableInATrace, WhatWasReadBeforeTheTraceIsAConstant) {
+  const Variable other = local_variable("other", filled(5));
+  const at::Tensor before = other.read(), computed = before * 2;
+  const auto outputs = trace_and_run([&](const at::Tensor& x) {
+    const at::Tensor loss = at::stack({before * before, computed}).sum() * variable_.tensor();
+    loss.sum().backward();
+    return variable_.tensor().grad().add(x);
+  });
+  EXPECT_TRUE(at::equal(outputs.at(0), filled(2 * 25 + 2 * 10 + 3))) << outputs.at(0);
+  EXPECT_FALSE(other.tensor().grad().defined());
+  EXPECT_TRUE(before.requires_grad());
 }
 
 TEST_P(VariableInATrace, AssignmentsAreRecordedWithTheirKinds) {

@@ -30,6 +30,16 @@ const StepOp kGradients[] = {
        const at::Tensor weight = o.weight(0);
        return grad({loss_of(o, weight)}, {weight}, {}, o.flag(2));
      }},
+    {"gradient of a weight that was read",
+     1.2,
+     {F::gradient, F::gradient_of_read},
+     [](Operands& o) -> Tensors {
+       const at::Tensor weight = o.weight(0);
+       at::Tensor copy = o.read_weight(0);
+       if (o.flag(3)) copy.mul_(o.x());
+       const at::Tensor loss = loss_of(o, copy).add(weight.sum());
+       return {grad({loss}, {weight}, {}, o.flag(2))[0], copy};
+     }},
     {"gradients of two weights",
      1,
      {F::gradient},

@@ -39,6 +39,12 @@ at::Tensor Operands::weight(std::size_t i) {
   return step_.value({Ref::From::variable, static_cast<int>(n(i, count))});
 }
 
+at::Tensor Operands::read_weight(std::size_t i) {
+  weight(i);
+  const auto& all = step_.world().variables;
+  return all[static_cast<std::size_t>(n(i, static_cast<std::int64_t>(all.size())))].read();
+}
+
 Tensors Operands::buffers() {
   Tensors tensors;
   for (const Variable& buffer : step_.world().buffers) tensors.push_back(buffer.tensor());

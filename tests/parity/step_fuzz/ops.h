@@ -45,6 +45,8 @@ class Operands {
 
   // The tensor of a trainable variable, chosen by number i.
   at::Tensor weight(std::size_t i);
+  // A copy of its value, which read() gives.
+  at::Tensor read_weight(std::size_t i);
   Tensors buffers();
   // The arguments of the call that are no tensors.
   std::int64_t host_integer();

@@ -18,13 +18,16 @@ const Optimizer& optimizer_of(Operands& o, std::size_t i) {
   return all.at(static_cast<std::size_t>(o.n(i, static_cast<std::int64_t>(all.size()))));
 }
 
-// A scalar of operand 0 that depends on a variable of `optimizer`.
+// A scalar of operand 0 that depends on a variable of `optimizer`, by its tensor or its read().
 at::Tensor loss_for(Operands& o, const Optimizer& optimizer) {
   at::Tensor loss = scalar_loss(o[0], o.n(1, 3)).to(c10::kFloat);
   if (loss.requires_grad() && o.flag(2)) return loss;
   for (const Variable& variable : optimizer.variables()) {
     const at::Tensor fitted = fit(o.bounded(1), variable.tensor().sizes()).to(c10::kFloat);
-    loss = loss.add(variable.tensor().mul(fitted.add(0.1)).square().mean());
+    const bool is_read = o.x() > 0;
+    if (is_read) o.note(F::gradient_of_read);
+    const at::Tensor value = is_read ? variable.read() : variable.tensor();
+    loss = loss.add(value.mul(fitted.add(0.1)).square().mean());
   }
   return loss;
 }

@@ -36,6 +36,9 @@ namespace cohort::coordinator {
 // Throws failed_precondition, naming the call, where a function is being traced, or runs eagerly,
 // on this thread: it would wait for itself.
 void check_outside_step(std::string_view call);
+// Replaces arguments that were computed from read() of variables of this process by their values,
+// since no step trains those. Returns whether there were any.
+bool take_values_of_reads(std::vector<Nest>& arguments, const BoundArguments& bound);
 // Throws invalid_argument for tensors that cannot travel, or whose gradients would stay behind.
 void check_tensors(const Function& fn, std::span<const Nest> arguments,
                    const BoundArguments& bound);

@@ -28,6 +28,8 @@ class LocalVariable final : public VariableImpl {
              std::span<const at::Tensor> hyper) override;
 
  private:
+  at::Tensor copied() const;
+
   const std::string name_;
   const TensorSpec spec_;
   const bool is_trainable_;

@@ -10,6 +10,7 @@
 #include "cohort/function/internal/tracer/arguments.h"
 #include "cohort/function/internal/tracer/key.h"
 #include "cohort/function/internal/tracer/recorder.h"
+#include "cohort/function/variable_read.h"
 
 namespace cohort::function {
 namespace {
@@ -126,6 +127,35 @@ int Recorder::add_frozen(const at::Tensor& tensor) {
   return tensor.dim() == 0 ? add_number(tensor) : add_constant(tensor);
 }
 
+bool Recorder::is_read_before(const at::Tensor& tensor) {
+  if (!tensor.requires_grad() || tensor.is_leaf()) return false;
+  const TracedMemory* memory = values_.memory_of(tensor);
+  if (memory != nullptr && memory->origin != Origin::constant) return false;
+  return !is_variable(tensor) && is_computed_from_reads(tensor);
+}
+
+void Recorder::cut_graphs_of_reads(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const std::size_t count = op.schema().arguments().size();
+  for (auto value = stack.end() - static_cast<std::ptrdiff_t>(count); value != stack.end();
+       ++value) {
+    bool is_cut = false;
+    for_each_tensor(*value,
+                    [&](const at::Tensor& tensor) { is_cut = is_cut || is_read_before(tensor); });
+    if (!is_cut) continue;
+    Untraced untraced;
+    const auto values_alone = [this](const at::Tensor& tensor) {
+      return is_read_before(tensor) ? tensor.detach() : tensor;
+    };
+    if (value->isTensor()) {
+      *value = values_alone(value->toTensor());
+    } else if (value->isTensorList()) {
+      std::vector<at::Tensor> tensors = value->toTensorVector();
+      for (at::Tensor& tensor : tensors) tensor = values_alone(tensor);
+      *value = std::move(tensors);
+    }
+  }
+}
+
 void Recorder::expect_freezable(const at::Tensor& tensor) const {
   std::string spec = TensorSpec::of(tensor).to_string();
   if (tensor.layout() != c10::kStrided) {
@@ -148,7 +178,7 @@ void Recorder::expect_freezable(const at::Tensor& tensor) const {
            "): it has the values of that trace's example, and no call changes it. Return it from "
            "that step and pass it as an argument, or assign it to a variable");
   }
-  if (tensor.requires_grad()) {
+  if (tensor.requires_grad() && !is_computed_from_reads(tensor)) {
     refuse_local_variable(tensor);
     refuse("it reads a tensor (", spec,
            ") that requires a gradient but is no registered variable: the parameter would be "

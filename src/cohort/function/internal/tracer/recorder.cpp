@@ -229,6 +229,7 @@ void Recorder::dispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
       return record(op, keys, stack);
     return run(op, keys, stack);
   }
+  cut_graphs_of_reads(op, *stack);
   bool is_composite = decomposes(op, keys) && !is_recorded_whole(op);
   if (is_composite) note_composite(op, arguments_of(op, *stack));
   if (is_rewritten(op, *stack)) return;

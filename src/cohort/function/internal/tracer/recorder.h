@@ -193,6 +193,10 @@ class Recorder final : public Trace {
   int add_constant(const at::Tensor& tensor);
   int add_number(const at::Tensor& tensor);
   void expect_freezable(const at::Tensor& tensor) const;
+  // Replaces what the caller has read from variables before the trace by its values, which become
+  // constants: a graph that leads out of the trace would be recorded and run backwards with it.
+  void cut_graphs_of_reads(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  bool is_read_before(const at::Tensor& tensor);
   void expect_small(const at::Tensor& tensor) const;
   int add_variable(const TracedVariable& traced, const at::Tensor& tensor);
   void note_read(const at::Tensor& tensor);
