@@ -209,6 +209,21 @@ TEST_F(Frozen, AnOptimizerThatAHandleIsSetToIsNotSeen) {
   EXPECT_EQ(weight.read()[0].item<double>(), 1 - 8 - 8);
 }
 
+TEST_F(Frozen, WhatReadGaveOutsideOfTheStepIsAConstant) {
+  const Variable weight = strategy.variable("w", torch::ones({2}));
+  const Variable local = local_variable("local", torch::full({2}, 3.0));
+  const Sgd optimizer({weight}, {.learning_rate = 1});
+  const at::Tensor before = weight.read() * local.read();
+  const Function step([&](at::Tensor y) {
+    const at::Tensor loss = (y * weight.tensor()).sum() + (before + weight.read()).square().sum();
+    optimizer.minimize(loss);
+    return loss;
+  });
+  EXPECT_EQ(result(step, x), 2 * 8 + 2 * 16);
+  EXPECT_EQ(weight.read()[0].item<double>(), 1 - 8 - 2 * 4);
+  EXPECT_FALSE(local.tensor().grad().defined());
+}
+
 TEST_F(Frozen, WritingIsRefused) {
   at::Tensor captured = torch::ones({2});
   const Variable weight = strategy.variable("w", torch::ones({2}));
