@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The values that a closure gets, and what is said of closures that nobody waits for.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>

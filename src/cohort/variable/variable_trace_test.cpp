@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Variables inside a trace: every call is recorded and none acts. One suite for all kinds.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
@@ -138,6 +139,7 @@ TEST_P(VariableInATrace, WhatWasReadBeforeTheTraceIsAConstant) {
   const at::Tensor before = other.read(), computed = before * 2;
   const auto outputs = trace_and_run([&](const at::Tensor& x) {
     const at::Tensor loss = at::stack({before * before, computed}).sum() * variable_.tensor();
+    variable_.tensor().mutable_grad() = at::Tensor();
     loss.sum().backward();
     return variable_.tensor().grad().add(x);
   });
