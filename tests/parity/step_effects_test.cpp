@@ -346,7 +346,7 @@ TEST_F(StepEffects, ValuesThatWereReadBeforeAndAfterAnUpdateHaveOneGradient) {
           return Tensors{loss, w.read()};
         };
       },
-      3);
+      2);
 }
 
 TEST_F(StepEffects, AnAssignedVariableIsReadAsAssigned) {
