@@ -144,6 +144,25 @@ TEST_F(EpochsOfOneWorkerTest, OthersMayScheduleWhileOneWaits) {
   runtime->stop();
 }
 
+// While a caller was slow, the results of all steps that ended meanwhile piled up.
+TEST_F(EpochsOfOneWorkerTest, NoStepsAreSentAheadOfACallerThatHasManyToTake) {
+  constexpr std::size_t kWaitingMax = 1024;
+  constexpr std::size_t kOpenMax = 128;
+  worker.answers = true;
+  const auto runtime = start({.in_flight_per_worker = kOpenMax / 2});
+  const Function draw([](Iterator& it) { it.next<at::Tensor>(); });
+  const auto epoch =
+      runtime->begin_epoch(draw, runtime->ship({Dataset::range(1 << 20)}).datasets(), {});
+  constexpr std::size_t kTaken = 3 * kWaitingMax / kOpenMax;
+  for (std::size_t i = 0; i < kTaken; ++i) {
+    EXPECT_TRUE(runtime->next_step(epoch));
+    EXPECT_TRUE(await([&] { return runtime->pending_count() == 0; }));
+  }
+  EXPECT_GE(worker.closures().size(), kWaitingMax);
+  EXPECT_LE(worker.closures().size(), kWaitingMax + kOpenMax + kTaken);
+  runtime->give_up(*epoch);
+}
+
 // What waits for room gets another id then, since ids grow.
 TEST_F(EpochsOfOneWorkerTest, AnotherOneMayBeginWhileACallerWaitsForRoom) {
   const auto runtime = start({.queue_capacity = 1, .in_flight_per_worker = 1});

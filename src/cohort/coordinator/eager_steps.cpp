@@ -15,6 +15,7 @@
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
 #include "cohort/core/string_tensor.h"
+#include "cohort/data/element.h"
 #include "cohort/data/program_questions.h"
 #include "cohort/data/program_supply.h"
 #include "cohort/data/string_fields.h"
@@ -140,11 +141,11 @@ class EagerSteps::Elements final : public ElementSource {
   bool next(Fields& fields) override {
     if (ahead_) {
       fields = *std::exchange(ahead_, std::nullopt);
-      count_rows(fields);
+      rows_ += data::rows_of(fields);
       return true;
     }
     if (!read(fields)) return false;
-    count_rows(fields);
+    rows_ += data::rows_of(fields);
     return true;
   }
   // Of the elements that next() has given.
@@ -164,10 +165,6 @@ class EagerSteps::Elements final : public ElementSource {
     data::check_no_strings(source_->pack(fields), "coordinator.run_eagerly");  // as on a worker
     for (at::Tensor& field : fields) field = private_copy(field);
     return true;
-  }
-  void count_rows(const Fields& fields) {
-    const bool has_rows = !fields.empty() && fields.front().dim() > 0;
-    rows_ += has_rows ? static_cast<std::uint64_t>(fields.front().size(0)) : 1;
   }
   bool draw(Fields& fields) {
     bool has_element = false;

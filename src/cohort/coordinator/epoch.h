@@ -63,8 +63,7 @@ struct EpochResult {
 // from other threads while next() waits: a worker takes its steps and other closures in turn. The
 // strategy must outlive it. When it goes before its end, nothing is traced for it any more, and its
 // steps are cancelled, also those that wait on their workers; one that runs there by then ends, and
-// join() waits for it and throws its error. Steps that were scheduled ahead stay counted in
-// Optimizer::iterations(), though they did not run; set_iterations() corrects it.
+// join() waits for it and throws its error. Optimizer::iterations() counts the steps that ran.
 class COHORT_API Epoch {
  public:
   Epoch(std::shared_ptr<coordinator::Runtime> runtime, std::shared_ptr<coordinator::EpochRun> run);
@@ -78,11 +77,13 @@ class COHORT_API Epoch {
   //
   // An element whose step has ended never comes again. One whose worker is lost comes again on that
   // worker when it returns, to the same step with the same closure id, so that its updates count
-  // once. A step gets the learning rate when it is scheduled, ahead, and counts in
-  // Optimizer::iterations(). A step that finds the end of the data was counted when it was
-  // scheduled, and gives its number back. Steps of other workers, and closures beside the
-  // epoch, that were scheduled in between keep numbers that are too high: by one a worker where
-  // Dataset::cardinality() is known, else by up to the steps scheduled ahead.
+  // once.
+  //
+  // A step gets the optimizers' hyperparameters, and its number in Optimizer::iterations(), when it
+  // is sent to its worker for the first time. One that makes no updates, since it is cancelled
+  // before it runs or finds the end of the data, leaves its number to the next step that is sent or
+  // scheduled: no number is used twice, and none is left out. One that is known to find the end, as
+  // with Dataset::cardinality(), takes none.
   //
   // Throws the first application error, as join() does: an element that cannot be read, a step that
   // fails, also of closures that were scheduled beside it. All that waited is cancelled then, the
@@ -91,9 +92,9 @@ class COHORT_API Epoch {
   // (deterministic = false). data_loss where they had another number when they were read again:
   // other changes of the data are not noticed, so files must not change during an epoch.
   // invalid_argument where a step's result has another structure than the first one's. cancelled
-  // when the coordinator ends meanwhile. What the function of a learning rate throws; the steps
-  // before it run. deadline_exceeded when no step has ended for the data timeout, naming the
-  // workers whose steps are missing; next() may be called again.
+  // when the coordinator ends meanwhile. What the function of a learning rate throws, when the
+  // steps before it have run and were given. deadline_exceeded when no step has ended for the data
+  // timeout, naming the workers whose steps are missing; next() may be called again.
   std::optional<EpochStep> next();
   // Of the steps that next() has given.
   EpochResult result() const;

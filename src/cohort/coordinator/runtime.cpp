@@ -164,8 +164,8 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   pending.function = step_for(fn, arguments);
   pending.resources = std::move(bound.resources);
   pending.arguments.keep(bound.tensors, kArgumentHandles);
-  pending.scheduled_at = hyperparameter_time();
-  pending.captured = pending.function->captured();
+  pending.captured_at = hyperparameter_time();
+  pending.captured = pending.function->captured(pending.counted);
   const auto result = std::make_shared<RemoteState>(weak_from_this());
   pending.result = result;
 

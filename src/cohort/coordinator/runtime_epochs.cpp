@@ -149,9 +149,11 @@ Verdict Runtime::ask_for_step(const std::shared_ptr<EpochRun>& epoch,
   const Verdict go_on{Verdict::Kind::wait, {}};
   if (epoch->is_over) return {};
   if (queue_.has_error()) return epoch->finished.empty() ? queue_.join(now, actions) : Verdict{};
-  if (epoch->error) return {};
+  const bool has_rest = epoch->has_no_rate && epoch->progress.has_open();
+  if (epoch->error && !has_rest) return {};
   if (queue_.has_waiting_for_program()) return {Verdict::Kind::trace, {}};
-  for (std::uint32_t worker = 0; step != nullptr && worker < workers_.size(); ++worker) {
+  const bool may_put = step != nullptr && !epoch->error;
+  for (std::uint32_t worker = 0; may_put && worker < workers_.size(); ++worker) {
     while (epoch->progress.wants_step(worker, open_steps_max(worker))) {
       Verdict verdict = put_step(epoch, worker, step, actions);
       if (verdict.kind != Verdict::Kind::proceed) return verdict;
@@ -168,21 +170,53 @@ Verdict Runtime::put_step(const std::shared_ptr<EpochRun>& epoch, std::uint32_t 
   pending.function = step;
   pending.resources = std::move(bound.resources);
   pending.arguments.share(std::move(bound.tensors));
-  pending.scheduled_at = hyperparameter_time();
-  pending.captured = step->captured();
-  pending.in_epoch = {.run = epoch,
-                      .worker = worker,
-                      .step = epoch->progress.add_step(worker),
-                      .counted = pending.captured.size()};
+  pending.in_epoch = {.run = epoch, .worker = worker, .step = epoch->progress.add_step(worker)};
   if (queue_.in_flight() + queue_.queued() == 0) last_progress_ = now;
   const ClosureId id = numbers_.next_closure++;
   admit(id, std::move(pending));
   Verdict verdict = queue_.put_on(worker, id, now, actions);
-  if (verdict.kind != Verdict::Kind::proceed) {
-    step->uncount(pending_.at(id).in_epoch.counted);
-    pending_.erase(id);
-  }
+  if (verdict.kind != Verdict::Kind::proceed) pending_.erase(id);
   return verdict;
+}
+
+// When it is sent for the first time: steps that wait may never run, and others go before them.
+// Returns false, and the epoch has the error, where a learning rate has no value.
+bool Runtime::capture_for_step(Pending& pending) {
+  EpochPlace& place = pending.in_epoch;
+  EpochRun& epoch = *place.run;
+  if (epoch.has_no_rate) return false;
+  place.is_counted = !epoch.progress.expects_end(place.worker, place.step);
+  pending.captured_at = hyperparameter_time();
+  try {
+    pending.captured = place.is_counted ? pending.function->captured(pending.counted)
+                                        : pending.function->captured_uncounted();
+    return true;
+  } catch (...) {
+    epoch.has_no_rate = true;
+    if (!epoch.error) epoch.error = current_error();
+    return false;
+  }
+}
+
+// Nothing of their epochs that has not been sent leaves any more. Their slots are free again.
+void Runtime::drop_refused(const Actions& refused) {
+  const TimePoint now = Clock::system().now();
+  Actions actions;
+  for (const Action& one : refused) {
+    const auto found = pending_.find(one.closure);
+    COHORT_ASSERT(found != pending_.end());
+    const EpochRun* epoch = found->second.in_epoch.run.get();
+    for (const auto& [id, pending] : pending_)
+      if (pending.in_epoch.run.get() == epoch && pending.epoch == 0)
+        queue_.withdraw(id, now, actions);
+  }
+  // No worker has heard of them.
+  std::erase_if(actions, [](const Action& action) { return action.kind == Action::Kind::cancel; });
+  for (const Action& one : refused) {
+    queue_.ended({.closure = one.closure, .worker = one.worker, .kind = Ended::Kind::cancelled},
+                 now, actions);
+  }
+  carry_out(actions);
 }
 
 // What next() gives when it has not to wait any more.
@@ -251,12 +285,13 @@ void Runtime::resolve_step(Pending& pending, const std::optional<Error>& error) 
     if (!epoch.error) epoch.error = error;
     return;
   }
-  if (place.is_end) {
-    pending.function->uncount(place.counted);
-    return epoch.progress.note_end(place.worker, place.step);
-  }
+  if (place.is_end) return epoch.progress.note_end(place.worker, place.step);
   epoch.progress.note_run(place.worker, place.step);
   try {
+    if (!place.is_counted) {  // its data has more elements than it said
+      static_cast<void>(pending.function->captured(pending.counted));
+      pending.counted.keep();
+    }
     Nest result = pending.function->result_of(std::move(pending.reported));
     if (!epoch.is_over)
       epoch.finished.push_back({place.worker, place.step, place.rows, std::move(result)});

@@ -201,7 +201,7 @@ bool Runtime::has_captured(ClosureId closure) {
   const auto found = pending_.find(closure);
   if (found == pending_.end()) return true;
   Pending& pending = found->second;
-  return pending.function->add_captured(pending.captured, pending.scheduled_at);
+  return pending.function->add_captured(pending.captured, pending.captured_at);
 }
 
 void Runtime::trace_one(ClosureId closure) {

@@ -37,8 +37,7 @@ void Runtime::on_lost(std::uint32_t worker, std::uint64_t epoch, const Error& re
     errors_.note(Error(reason.code(), text, reason.cause()).at(name));
     log_warn("lost ", name, ": ", text);
     lost.is_ready = false;
-    lost.outbox.clear();
-    lost.cancels.clear();
+    empty_outbox(lost);
     if (std::none_of(workers_.begin(), workers_.end(),
                      [](const Worker& one) { return one.is_ready; })) {
       log_warn(

@@ -101,13 +101,14 @@ void Runtime::stop() noexcept {
       links.push_back(worker.link.connection);
       links.push_back(connection_.worker(i).connection);  // perhaps being set up
       worker.is_ready = false;
-      worker.outbox.clear();
+      empty_outbox(worker);
     }
     cancelled.swap(pending_);
     const Error gone(
         ErrorCode::cancelled,
         "[coordinator.destroy] the coordinator was destroyed before the closure ended");
     for (auto& [id, pending] : cancelled) {
+      if (pending.runs > 0) pending.counted.keep();
       if (const auto result = pending.result.lock()) result->fail(gone);
     }
     if (!is_replaced_) warn_of_what_is_left();
@@ -152,11 +153,11 @@ bool Runtime::gives_way(const Error& error) {
     is_replaced_ = true;
     for (Worker& worker : workers_) {
       worker.is_ready = false;
-      worker.outbox.clear();
-      worker.cancels.clear();
+      empty_outbox(worker);
     }
     ended.swap(pending_);
     for (auto& [id, pending] : ended) {
+      if (pending.runs > 0) pending.counted.keep();
       if (const auto result = pending.result.lock()) result->fail(error);
     }
     Actions ignored;
@@ -171,11 +172,15 @@ void Runtime::carry_out(Actions& actions) {
   if (actions.empty()) return;
   const TimePoint now = Clock::system().now();
   bool must_wake = false;
+  Actions refused;
   for (Action& action : actions) {
     switch (action.kind) {
-      case Action::Kind::dispatch:
-        must_wake = !dispatch(action.closure, action.worker, now) || must_wake;
+      case Action::Kind::dispatch: {
+        const Dispatched dispatched = dispatch(action.closure, action.worker, now);
+        must_wake = must_wake || dispatched != Dispatched::well;
+        if (dispatched == Dispatched::refused) refused.push_back(action);
         break;
+      }
       case Action::Kind::complete:
         resolve(action.closure, std::nullopt, now);
         must_wake = must_wake || fetchers_ > 0;
@@ -191,8 +196,7 @@ void Runtime::carry_out(Actions& actions) {
       case Action::Kind::recover_worker: {
         Worker& worker = workers_[action.worker];
         worker.is_ready = false;
-        worker.outbox.clear();
-        worker.cancels.clear();
+        empty_outbox(worker);
         worker.needs_recovery = true;
         check_orders(action.worker);
         ++worker.losses;
@@ -207,7 +211,17 @@ void Runtime::carry_out(Actions& actions) {
     }
   }
   actions.clear();
+  if (!refused.empty()) drop_refused(refused);
   if (must_wake) changed_.notify_all();
+}
+
+void Runtime::empty_outbox(Worker& worker) {
+  for (const ClosureId closure : worker.outbox) {
+    const auto found = pending_.find(closure);
+    if (found != pending_.end() && found->second.runs > 0) --found->second.runs;
+  }
+  worker.outbox.clear();
+  worker.cancels.clear();
 }
 
 void Runtime::give_back(Actions actions) {
@@ -226,10 +240,12 @@ void Runtime::admit(ClosureId closure, Pending&& pending) {
   pending_.insert(std::move(node));
 }
 
-bool Runtime::dispatch(ClosureId closure, std::uint32_t worker, TimePoint now) {
+Runtime::Dispatched Runtime::dispatch(ClosureId closure, std::uint32_t worker, TimePoint now) {
   const auto found = pending_.find(closure);
   COHORT_ASSERT(found != pending_.end());
   Pending& pending = found->second;
+  const bool is_first_of_epoch = pending.epoch == 0 && pending.in_epoch.run != nullptr;
+  if (is_first_of_epoch && !capture_for_step(pending)) return Dispatched::refused;
   const std::uint64_t epoch = workers_[worker].link.epoch;
   bool is_in_order = true;
   const bool is_resumed = std::exchange(pending.waits_for_program, false) &&
@@ -239,12 +255,13 @@ bool Runtime::dispatch(ClosureId closure, std::uint32_t worker, TimePoint now) {
     pending.is_retried = true;
     if (pending.in_epoch.run) is_in_order = check_order(*pending.in_epoch.run, worker);
   }
+  ++pending.runs;
   pending.worker = worker;
   pending.epoch = epoch;
   workers_[worker].window.sent(now);
   workers_[worker].outbox.push_back(closure);
   to_flush_.push_back(worker);
-  return is_in_order;
+  return is_in_order ? Dispatched::well : Dispatched::out_of_order;
 }
 
 void Runtime::resolve(ClosureId closure, const std::optional<Error>& error, TimePoint now) {
@@ -256,6 +273,7 @@ void Runtime::resolve(ClosureId closure, const std::optional<Error>& error, Time
     count_end(error, now);
     if (!error) ++workers_[pending.worker].closures;
   }
+  if (error ? pending.runs > 0 : !pending.in_epoch.is_end) pending.counted.keep();
   if (pending.in_epoch.run) {
     resolve_step(pending, error);
   } else if (const std::shared_ptr<RemoteState> result = pending.result.lock()) {
@@ -303,7 +321,7 @@ rpc::RunBatch Runtime::make_batch(Worker& worker) {
                           .seed = mix_seed(connection_.options().seed, closure),
                           .inputs = pending.function->restored(pending.arguments)};
     // Else a worker that needs what is lacking asks for a program.
-    static_cast<void>(pending.function->add_captured(pending.captured, pending.scheduled_at));
+    static_cast<void>(pending.function->add_captured(pending.captured, pending.captured_at));
     call.inputs.insert(call.inputs.end(), pending.captured.begin(), pending.captured.end());
     for (const Nest& resource : pending.resources)
       call.resources.push_back(static_cast<const IteratorHandle&>(*resource.handle()).id());
@@ -436,11 +454,13 @@ std::optional<Error> Runtime::on_end(std::uint32_t worker, rpc::ClosureEnd end, 
       ended.kind = Ended::Kind::failed;
       break;
     case rpc::ClosureEnd::Status::cancelled:
+      --found->second.runs;  // before it began
       ended.kind = Ended::Kind::cancelled;
       break;
     case rpc::ClosureEnd::Status::needs_program:
       found->second.reported = std::move(end.tensors);
       found->second.waits_for_program = true;
+      --found->second.runs;
       ended.kind = Ended::Kind::needs_program;
       break;
     case rpc::ClosureEnd::Status::end_of_data:

@@ -531,33 +531,26 @@ Freshness StepFunction::freshness() const {
   return is_current ? Freshness::current : Freshness::stale;
 }
 
-std::vector<at::Tensor> StepFunction::captured() const {
-  if (captured_count_ == 0) return {};
-  std::shared_ptr<const std::vector<at::Tensor>> all;
-  {
-    const Lock lock(mutex_);
-    all = published_.captured;
-  }
-  return hyperparameters_of_step(*all);
+std::shared_ptr<const std::vector<at::Tensor>> StepFunction::all_captured() const {
+  const Lock lock(mutex_);
+  return published_.captured;
 }
 
-void StepFunction::uncount(std::size_t count) const {
-  if (count == 0) return;
-  std::shared_ptr<const std::vector<at::Tensor>> all;
-  {
-    const Lock lock(mutex_);
-    all = published_.captured;
-  }
-  uncount_step(std::span(*all).first(count));
+std::vector<at::Tensor> StepFunction::captured(CountedUpdates& counted) const {
+  if (captured_count_ == 0) return {};
+  return hyperparameters_of_step(*all_captured(), counted);
+}
+
+std::vector<at::Tensor> StepFunction::captured_uncounted() const {
+  if (captured_count_ == 0) return {};
+  std::vector<at::Tensor> values;
+  for (const at::Tensor& value : *all_captured()) values.push_back(hyperparameter_snapshot(value));
+  return values;
 }
 
 bool StepFunction::add_captured(std::vector<at::Tensor>& captured, std::uint64_t time) const {
   if (captured.size() == captured_count_) return true;
-  std::shared_ptr<const std::vector<at::Tensor>> all;
-  {
-    const Lock lock(mutex_);
-    all = published_.captured;
-  }
+  const std::shared_ptr<const std::vector<at::Tensor>> all = all_captured();
   for (std::size_t i = captured.size(); i < all->size(); ++i) {
     at::Tensor value = hyperparameter_snapshot((*all)[i], time);
     if (!value.defined()) return false;

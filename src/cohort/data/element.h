@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,13 @@ struct COHORT_API ElementSpec {
 };
 
 namespace data {
+// How many examples an element stands for: the length of its first field's first dimension, which
+// is the number of rows of a batch; 1 for a scalar, and for an element without fields.
+inline std::uint64_t rows_of(const Fields& element) {
+  const bool has_rows = !element.empty() && element.front().dim() > 0;
+  return has_rows ? static_cast<std::uint64_t>(element.front().size(0)) : 1;
+}
+
 // Converts the fields of one element to bytes and back, for saved positions
 // (docs/formats/pipeline.md). Tensors must be dense and in host memory. read_fields() throws
 // data_loss for bytes that write_fields() did not write.

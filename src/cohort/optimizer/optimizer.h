@@ -45,15 +45,17 @@ class COHORT_API Optimizer {
 
   // The learning rate of the next update.
   double learning_rate() const { return hyper("learning_rate"); }
-  // A number or a schedule, which replaces the present one from the next scheduled step on, without
-  // a new trace. invalid_argument if its value at iterations() is negative or not finite.
+  // A number or a schedule, which replaces the present one from the next scheduled step on, in an
+  // epoch from the next one that is sent, without a new trace. invalid_argument if its value at
+  // iterations() is negative or not finite.
   void set_learning_rate(const LearningRateSchedule& learning_rate);
   // How many updates were made (tf.keras.optimizers.Optimizer.iterations): the step at which a
   // schedule is evaluated. Each apply_gradients() that runs in this process is counted when it is
-  // done. A step on parameter servers is counted in schedule(), before it runs: once for each
-  // apply_gradients() in it, even if it is retried, fails or is cancelled. So step i of a program
-  // has the same rate however many closures are in flight, and set_iterations() before the first
-  // step resumes a training.
+  // done. A step on parameter servers takes its number before it runs, in schedule(), or in an
+  // epoch when it is sent to its worker: one for each apply_gradients() in it, even if it is
+  // retried or fails. So step i of a program has the same rate however many closures are in flight,
+  // and set_iterations() before the first step resumes a training. One that is cancelled before it
+  // runs leaves its number to the next step.
   // Both are failed_precondition inside a traced step; negative numbers are invalid_argument.
   std::int64_t iterations() const;
   void set_iterations(std::int64_t iterations);

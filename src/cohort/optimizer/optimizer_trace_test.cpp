@@ -85,7 +85,8 @@ class Shipped {
   }
   at::Tensor run(const at::Tensor& x) {
     std::vector<at::Tensor> inputs{x};
-    for (at::Tensor& captured : hyperparameters_of_step(traced_.captured_inputs))
+    CountedUpdates counted;
+    for (at::Tensor& captured : hyperparameters_of_step(traced_.captured_inputs, counted))
       inputs.push_back(std::move(captured));
     std::vector<at::Tensor> values;
     for (const Variable& variable : host_.variables) values.push_back(variable.read());

@@ -66,7 +66,8 @@ class MomentumRule final : public UpdateRule {
   }
   std::span<const HyperRange> hyper_ranges() const override {
     static constexpr std::array<HyperRange, 3> kRanges{
-        HyperRange::not_negative, HyperRange::fraction, HyperRange::not_negative};
+        HyperRange::not_negative, kNesterov ? HyperRange::positive_fraction : HyperRange::fraction,
+        HyperRange::not_negative};
     return std::span(kRanges).first(kDecays ? 3 : 2);
   }
   std::span<const std::string_view> slot_names() const override {

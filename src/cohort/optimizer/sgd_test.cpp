@@ -86,5 +86,16 @@ TEST_F(SgdTest, RefusesImpossibleOptions) {
                            "expected momentum > 0 with nesterov, got 0; set .momentum"));
 }
 
+// set_hyper() took what the constructor refuses.
+TEST_F(SgdTest, WithNesterovTheMomentumStaysAboveZero) {
+  Sgd nesterov({local_variable("w", scalar(1))}, {.momentum = 0.9, .nesterov = true});
+  EXPECT_THAT([&] { nesterov.set_hyper("momentum", 0); },
+              throws_error(ErrorCode::invalid_argument, "expected momentum in (0, 1), got 0"));
+  EXPECT_EQ(nesterov.hyper("momentum"), 0.9);
+  Sgd heavy({local_variable("w", scalar(1))}, {.momentum = 0.9});
+  heavy.set_hyper("momentum", 0);
+  EXPECT_EQ(heavy.hyper("momentum"), 0);
+}
+
 }  // namespace
 }  // namespace cohort

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cohort/core/log.h"
+#include "cohort/data/element.h"
 #include "cohort/function/inspection.h"
 #include "cohort/function/worker_index.h"
 #include "cohort/rpc/travel.h"
@@ -62,13 +63,12 @@ std::uint64_t resource_of(const rpc::ClosureCall& call, const WorkerFunction& fu
   return call.resources[static_cast<std::size_t>(resource)];
 }
 
-// Of the first element of an epoch's step: the length of its first field, 1 for a scalar.
+// Of the elements that an epoch's step has drawn from the epoch's dataset.
 std::uint64_t rows_of(const WorkerFunction& function, const std::vector<Fields>& draws) {
   std::uint64_t rows = 0;
   for (std::size_t i = 0; i < draws.size(); ++i) {
     if (function.draws.at(i) != 0) continue;
-    const bool has_rows = !draws[i].empty() && draws[i].front().dim() > 0;
-    rows += has_rows ? static_cast<std::uint64_t>(draws[i].front().size(0)) : 1;
+    rows += data::rows_of(draws[i]);
   }
   return rows;
 }

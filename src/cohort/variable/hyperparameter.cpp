@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/core/log.h"
 #include "cohort/core/mutex.h"
 #include "cohort/core/tensor_spec.h"
 
@@ -104,6 +105,7 @@ at::Tensor tensor_of(std::unique_ptr<Cell> cell) {
 // Shared by the tensors of a counter, which may outlive it in the programs that captured them.
 class UpdateCounter::State {
  public:
+  using Taken = CountedUpdates::Taken;
   explicit State(Value value) : value_(std::move(value)) {}
 
   void add(UpdateCounter::CountedCell& cell) {
@@ -117,7 +119,7 @@ class UpdateCounter::State {
   }
   double value() {
     const Lock lock(mutex_);
-    return value_of(count_);
+    return value_of(number_at(0));
   }
   void set_value(Value value) {
     const Lock lock(mutex_);
@@ -126,20 +128,24 @@ class UpdateCounter::State {
   }
   std::int64_t count() const {
     const Lock lock(mutex_);
-    return count_;
+    return next_ - static_cast<std::int64_t>(returned_.size());
   }
   void set_count(std::int64_t count) {
     const Lock lock(mutex_);
-    count_ = count;
+    next_ = count;
+    returned_.clear();
+    ++numbering_;
     refresh();
   }
-  void add(std::int64_t updates) {
+  void add_one() {
     const Lock lock(mutex_);
-    count_ += updates;
+    take_number();
     refresh();
   }
-  // Fills in the snapshots of this counter's tensors and counts one update for each.
-  void take(std::span<const at::Tensor> hyperparameters, std::vector<at::Tensor>& snapshots);
+  // Fills in the snapshots of this counter's tensors and takes a number for each.
+  static void take(const std::shared_ptr<State>& self, std::span<const at::Tensor> hyperparameters,
+                   std::vector<at::Tensor>& snapshots, c10::SmallVectorImpl<Taken>& taken);
+  void give_back(std::int64_t number, std::uint64_t numbering);
   // The tensor for an index, made at the first call.
   at::Tensor hyperparameter(std::size_t index, const std::shared_ptr<State>& self);
   // Called when the counter is destroyed, since the tensors and this state own each other.
@@ -150,6 +156,9 @@ class UpdateCounter::State {
   }
 
  private:
+  // The number for update `index` of the next step.
+  std::int64_t number_at(std::int64_t index) const COHORT_REQUIRES(mutex_);
+  std::int64_t take_number() COHORT_REQUIRES(mutex_);
   double value_of(std::int64_t update) COHORT_REQUIRES(mutex_);
   // Computes the values for the next step. Each tensor keeps the exception of its value for that
   // step, since the present one is done.
@@ -157,7 +166,10 @@ class UpdateCounter::State {
 
   mutable Mutex mutex_;
   Value value_ COHORT_GUARDED_BY(mutex_);
-  std::int64_t count_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::int64_t next_ COHORT_GUARDED_BY(mutex_) = 0;  // above all numbers that are taken
+  // Below it, ascending: nobody has them any more.
+  std::deque<std::int64_t> returned_ COHORT_GUARDED_BY(mutex_);
+  std::uint64_t numbering_ COHORT_GUARDED_BY(mutex_) = 0;  // set_count() begins another one
   std::vector<UpdateCounter::CountedCell*> cells_ COHORT_GUARDED_BY(mutex_);
   Mutex tensors_mutex_;  // locked before mutex_
   std::vector<at::Tensor> tensors_ COHORT_GUARDED_BY(tensors_mutex_);
@@ -174,7 +186,7 @@ class UpdateCounter::CountedCell final : public Cell {
   CountedCell(const CountedCell&) = delete;
   CountedCell& operator=(const CountedCell&) = delete;
 
-  State& state() const { return *state_; }
+  const std::shared_ptr<State>& state() const { return state_; }
   std::int64_t index() const { return index_; }
   std::optional<Error> failure;  // why it has no value; used with the state's mutex locked
   // nullptr for a tensor that follows none.
@@ -201,7 +213,7 @@ void UpdateCounter::State::refresh() {
     cell->failure.reset();
     double value = std::numeric_limits<double>::quiet_NaN();
     try {
-      value = value_of(count_ + cell->index());
+      value = value_of(number_at(cell->index()));
     } catch (const Error& error) {
       cell->failure = error;
     }
@@ -210,19 +222,52 @@ void UpdateCounter::State::refresh() {
   }
 }
 
-void UpdateCounter::State::take(std::span<const at::Tensor> hyperparameters,
-                                std::vector<at::Tensor>& snapshots) {
+std::int64_t UpdateCounter::State::number_at(std::int64_t index) const {
+  const auto returned = static_cast<std::int64_t>(returned_.size());
+  return index < returned ? returned_[static_cast<std::size_t>(index)] : next_ + index - returned;
+}
+
+std::int64_t UpdateCounter::State::take_number() {
+  const std::int64_t number = number_at(0);
+  if (returned_.empty()) {
+    ++next_;
+  } else {
+    returned_.pop_front();
+  }
+  return number;
+}
+
+void UpdateCounter::State::give_back(std::int64_t number, std::uint64_t numbering) {
   const Lock lock(mutex_);
+  if (numbering != numbering_) return;
+  // Whole queues come back in their order, at the end of it.
+  returned_.insert(std::upper_bound(returned_.begin(), returned_.end(), number), number);
+  const bool is_next = number <= number_at(static_cast<std::int64_t>(cells_.size()));
+  while (!returned_.empty() && returned_.back() == next_ - 1) {
+    returned_.pop_back();
+    --next_;
+  }
+  if (is_next) refresh();
+}
+
+void UpdateCounter::State::take(const std::shared_ptr<State>& self,
+                                std::span<const at::Tensor> hyperparameters,
+                                std::vector<at::Tensor>& snapshots,
+                                c10::SmallVectorImpl<Taken>& taken) {
+  State& state = *self;
+  const Lock lock(state.mutex_);
   std::vector<std::pair<std::size_t, double>> values;
   for (std::size_t i = 0; i < hyperparameters.size(); ++i) {
     auto* cell = UpdateCounter::CountedCell::of(hyperparameters[i]);
-    if (cell == nullptr || &cell->state() != this) continue;
+    if (cell == nullptr || cell->state() != self) continue;
     if (cell->failure) throw Error(*cell->failure);
     values.emplace_back(i, cell->get());
   }
-  for (const auto& [i, value] : values) snapshots[i] = constant(value);
-  count_ += static_cast<std::int64_t>(values.size());
-  refresh();
+  for (const auto& [i, value] : values) {
+    snapshots[i] = constant(value);
+    taken.push_back({self, state.take_number(), state.numbering_});
+  }
+  state.refresh();
 }
 
 at::Tensor UpdateCounter::State::hyperparameter(std::size_t index,
@@ -243,30 +288,33 @@ double UpdateCounter::value() const { return state_->value(); }
 void UpdateCounter::set_value(Value value) { state_->set_value(std::move(value)); }
 std::int64_t UpdateCounter::count() const { return state_->count(); }
 void UpdateCounter::set_count(std::int64_t count) { state_->set_count(count); }
-void UpdateCounter::add_one() { state_->add(1); }
+void UpdateCounter::add_one() { state_->add_one(); }
 
-std::vector<at::Tensor> hyperparameters_of_step(std::span<const at::Tensor> hyperparameters) {
-  std::vector<at::Tensor> snapshots(hyperparameters.size());
-  try {
-    for (std::size_t i = 0; i < hyperparameters.size(); ++i) {
-      if (snapshots[i].defined()) continue;
-      if (auto* cell = UpdateCounter::CountedCell::of(hyperparameters[i])) {
-        cell->state().take(hyperparameters, snapshots);
-      } else {
-        snapshots[i] = hyperparameter_snapshot(hyperparameters[i]);
-      }
+void CountedUpdates::give_all_back() noexcept {
+  for (const Taken& one : taken_) {
+    try {
+      one.counter->give_back(one.number, one.numbering);
+    } catch (...) {  // of too little memory
+      log_error("an update that was not made stays counted: ", current_error().what());
     }
-  } catch (...) {  // there is no step, so no optimizer has counted it
-    for (std::size_t i = 0; i < hyperparameters.size(); ++i)
-      if (snapshots[i].defined()) uncount_step(hyperparameters.subspan(i, 1));
-    throw;
   }
-  return snapshots;
+  taken_.clear();
 }
 
-void uncount_step(std::span<const at::Tensor> hyperparameters) {
-  for (const at::Tensor& hyperparameter : hyperparameters)
-    if (auto* cell = UpdateCounter::CountedCell::of(hyperparameter)) cell->state().add(-1);
+std::vector<at::Tensor> hyperparameters_of_step(std::span<const at::Tensor> hyperparameters,
+                                                CountedUpdates& counted) {
+  std::vector<at::Tensor> snapshots(hyperparameters.size());
+  CountedUpdates taken;
+  for (std::size_t i = 0; i < hyperparameters.size(); ++i) {
+    if (snapshots[i].defined()) continue;
+    if (auto* cell = UpdateCounter::CountedCell::of(hyperparameters[i])) {
+      UpdateCounter::State::take(cell->state(), hyperparameters, snapshots, taken.taken_);
+    } else {
+      snapshots[i] = hyperparameter_snapshot(hyperparameters[i]);
+    }
+  }
+  counted = std::move(taken);
+  return snapshots;
 }
 
 at::Tensor make_hyperparameter(double value) { return tensor_of(std::make_unique<Cell>(value)); }

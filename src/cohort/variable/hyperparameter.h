@@ -9,11 +9,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "cohort/core/export.h"
@@ -34,8 +36,11 @@ COHORT_API std::uint64_t hyperparameter_time() noexcept;
 // keeps its last 4096 changes.
 COHORT_API at::Tensor hyperparameter_snapshot(const at::Tensor& value, std::uint64_t time);
 
+class CountedUpdates;
+
 // A count of updates, and hyperparameters whose values follow it (a learning-rate schedule, with
-// tf.keras.optimizers.Optimizer.iterations as the count). Thread-safe.
+// tf.keras.optimizers.Optimizer.iterations as the count). The numbers are 0, 1, …; an update takes
+// the lowest one that no other has. Thread-safe.
 class COHORT_API UpdateCounter {
  public:
   // Called from any thread that counts or reads; it must not use this counter.
@@ -45,12 +50,15 @@ class COHORT_API UpdateCounter {
   UpdateCounter(const UpdateCounter&) = delete;
   UpdateCounter& operator=(const UpdateCounter&) = delete;
 
-  // For update `index` (0, 1, …) of one step: value(count() + index). Always the same tensor.
+  // For update `index` (0, 1, …) of one step: the value for the number that it would take now.
+  // Always the same tensor.
   at::Tensor hyperparameter(std::size_t index);
-  // value(count()); throws any exception of the function.
+  // For the next update; throws any exception of the function.
   double value() const;
   void set_value(Value value);
+  // How many updates have a number.
   std::int64_t count() const;
+  // The next update takes number `count`, the one after it the next number, and so on.
   void set_count(std::int64_t count);
   // Counts an update made in this process.
   void add_one();
@@ -58,17 +66,50 @@ class COHORT_API UpdateCounter {
  private:
   class State;
   class CountedCell;
-  friend std::vector<at::Tensor> hyperparameters_of_step(std::span<const at::Tensor>);
-  friend void uncount_step(std::span<const at::Tensor>);
+  friend class CountedUpdates;
+  friend std::vector<at::Tensor> hyperparameters_of_step(std::span<const at::Tensor>,
+                                                         CountedUpdates&);
   const std::shared_ptr<State> state_;
 };
 
-// Snapshots for one step that is about to be sent, in this order. Each counter advances at the same
-// moment, by the number of its hyperparameters among these, so that no two steps get the same
-// count. Throws any exception of a counter's function.
+// The numbers that one step has taken from counters. A step that makes no updates gives them back
+// when this object goes, and later updates take them, so that no number is left out; numbers of
+// before a set_count() are forgotten. Thread-compatible.
+class COHORT_API CountedUpdates {
+ public:
+  CountedUpdates() = default;
+  ~CountedUpdates() { give_back(); }
+  CountedUpdates(CountedUpdates&& other) noexcept : taken_(std::move(other.taken_)) {}
+  CountedUpdates& operator=(CountedUpdates&& other) noexcept {
+    if (this == &other) return *this;
+    give_back();
+    taken_ = std::move(other.taken_);
+    return *this;
+  }
+  // The step has made its updates, or may have: its numbers are taken for good.
+  void keep() { taken_.clear(); }
+
+ private:
+  friend class UpdateCounter;
+  friend std::vector<at::Tensor> hyperparameters_of_step(std::span<const at::Tensor>,
+                                                         CountedUpdates&);
+  struct Taken {
+    std::shared_ptr<UpdateCounter::State> counter;
+    std::int64_t number = 0;
+    std::uint64_t numbering = 0;
+  };
+  void give_back() noexcept {
+    if (!taken_.empty()) give_all_back();
+  }
+  void give_all_back() noexcept;
+  c10::SmallVector<Taken, 1> taken_;
+};
+
+// Snapshots for one step that is about to be sent, in this order. Each hyperparameter of a counter
+// takes a number from it at the same moment, so that no two steps get the same one; `counted`
+// becomes what this step has taken. Throws any exception of a counter's function, and has taken
+// nothing then.
 COHORT_API std::vector<at::Tensor> hyperparameters_of_step(
-    std::span<const at::Tensor> hyperparameters);
-// Reverses the count of a step that made no updates, since there was no element for it.
-COHORT_API void uncount_step(std::span<const at::Tensor> hyperparameters);
+    std::span<const at::Tensor> hyperparameters, CountedUpdates& counted);
 
 }  // namespace cohort

@@ -96,10 +96,17 @@ TEST(Hyperparameter, IsReadWhileItIsWritten) {
   EXPECT_TRUE(is_whole);
 }
 
-std::vector<double> values_of_step(const std::vector<at::Tensor>& hyperparameters) {
+std::vector<double> values_of_step(const std::vector<at::Tensor>& hyperparameters,
+                                   CountedUpdates& counted) {
   std::vector<double> values;
-  for (const at::Tensor& value : hyperparameters_of_step(hyperparameters))
+  for (const at::Tensor& value : hyperparameters_of_step(hyperparameters, counted))
     values.push_back(hyperparameter_value(value));
+  return values;
+}
+std::vector<double> values_of_step(const std::vector<at::Tensor>& hyperparameters) {
+  CountedUpdates counted;
+  std::vector<double> values = values_of_step(hyperparameters, counted);
+  counted.keep();
   return values;
 }
 
@@ -127,6 +134,36 @@ TEST(UpdateCounters, GoOnByTheUpdatesOfAStep) {
   EXPECT_EQ(values_of_step(step), (std::vector<double>{2, 7, 101, 3}));
   EXPECT_EQ(counter.count(), 4);
   EXPECT_EQ(other.count(), 2);
+}
+
+// The count went back, so that the next step had the number of one that runs.
+TEST(UpdateCounters, LeaveTheNumbersOfAStepThatDidNotRunToTheNextOnes) {
+  UpdateCounter counter([](std::int64_t count) { return static_cast<double>(count); });
+  const std::vector<at::Tensor> step{counter.hyperparameter(0), counter.hyperparameter(1)};
+  EXPECT_EQ(values_of_step(step), (std::vector<double>{0, 1}));
+  {
+    CountedUpdates dropped;
+    EXPECT_EQ(values_of_step(step, dropped), (std::vector<double>{2, 3}));
+    EXPECT_EQ(values_of_step({step[0]}), (std::vector<double>{4}));
+    EXPECT_EQ(counter.count(), 5);
+  }
+  EXPECT_EQ(counter.count(), 3);
+  EXPECT_EQ(counter.value(), 2);
+  counter.add_one();
+  EXPECT_EQ(values_of_step(step), (std::vector<double>{3, 5}));
+  EXPECT_EQ(counter.count(), 6);
+}
+
+TEST(UpdateCounters, ForgetWhatWasTakenBeforeTheCountWasSet) {
+  UpdateCounter counter([](std::int64_t count) { return static_cast<double>(count); });
+  const std::vector<at::Tensor> step{counter.hyperparameter(0)};
+  {
+    CountedUpdates dropped;
+    values_of_step(step, dropped);
+    counter.set_count(7);
+  }
+  EXPECT_EQ(counter.count(), 7);
+  EXPECT_EQ(values_of_step(step), std::vector<double>{7});
 }
 
 TEST(UpdateCounters, GiveNoTwoStepsTheSameCount) {

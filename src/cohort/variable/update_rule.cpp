@@ -29,6 +29,8 @@ bool is_in(HyperRange range, double value) {
       return value > 0.0;
     case HyperRange::fraction:
       return value >= 0.0 && value < 1.0;
+    case HyperRange::positive_fraction:
+      return value > 0.0 && value < 1.0;
   }
   return false;
 }
@@ -36,6 +38,7 @@ bool is_in(HyperRange range, double value) {
 // "a finite epsilon > 0"
 std::string expected_of(HyperRange range, std::string_view name) {
   if (range == HyperRange::fraction) return std::string(name) + " in [0, 1)";
+  if (range == HyperRange::positive_fraction) return std::string(name) + " in (0, 1)";
   std::string text = "a finite " + std::string(name);
   if (range == HyperRange::not_negative) text += " >= 0";
   if (range == HyperRange::positive) text += " > 0";

@@ -13,8 +13,14 @@
 
 namespace cohort {
 
-// The valid values of a hyperparameter; a fraction is in [0, 1).
-enum class HyperRange : std::uint8_t { finite, not_negative, positive, fraction };
+// The valid values of a hyperparameter; a fraction is in [0, 1), a positive one in (0, 1).
+enum class HyperRange : std::uint8_t {
+  finite,
+  not_negative,
+  positive,
+  fraction,
+  positive_fraction
+};
 
 // Stateless; slots belong to one optimizer on one variable. Thread-safe.
 class COHORT_API UpdateRule {

@@ -24,6 +24,11 @@ bool EpochProgress::is_over() const {
   return true;
 }
 
+bool EpochProgress::has_open() const {
+  return std::any_of(workers_.begin(), workers_.end(),
+                     [](const Worker& worker) { return worker.open > 0; });
+}
+
 std::vector<std::uint64_t> EpochProgress::steps() const {
   std::vector<std::uint64_t> steps;
   for (const Worker& worker : workers_) steps.push_back(worker.run);

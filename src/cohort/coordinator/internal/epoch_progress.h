@@ -28,6 +28,12 @@ class EpochProgress {
     const bool may_have_one = !one.expected || one.next <= std::max(*one.expected, one.run_bound);
     return !one.end && one.open < open_max && may_have_one;
   }
+  // Whether there is no element for this step, by what is known so far.
+  bool expects_end(std::size_t worker, std::uint64_t step) const {
+    const Worker& one = workers_[worker];
+    if (one.end) return step >= *one.end;
+    return one.expected && step >= std::max(*one.expected, one.run_bound);
+  }
   // The number of the step that is scheduled now.
   std::uint64_t add_step(std::size_t worker) {
     ++workers_[worker].open;
@@ -41,6 +47,7 @@ class EpochProgress {
   void note_end(std::size_t worker, std::uint64_t step);
 
   bool is_over() const;
+  bool has_open() const;
   // Steps of it are missing, or its end is not known.
   bool waits_for(std::size_t worker) const {
     return !workers_[worker].end || workers_[worker].open > 0;

@@ -19,6 +19,24 @@ void end(EpochProgress& progress, std::size_t worker, std::uint64_t step) {
   progress.note_end(worker, step);
 }
 
+TEST(EpochProgress, ExpectsAnEndWhereTheDataSaysSoOrHasEnded) {
+  EpochProgress progress(2);
+  progress.expect(0, 1);
+  for (int i = 0; i < 4; ++i) {
+    progress.add_step(0);
+    progress.add_step(1);
+  }
+  EXPECT_FALSE(progress.expects_end(0, 0));
+  EXPECT_TRUE(progress.expects_end(0, 1));
+  EXPECT_FALSE(progress.expects_end(1, 3));
+  end(progress, 1, 2);
+  EXPECT_FALSE(progress.expects_end(1, 1));
+  EXPECT_TRUE(progress.expects_end(1, 2));
+  run(progress, 0, 1);
+  EXPECT_FALSE(progress.expects_end(0, 1)) << "its data has said too little";
+  EXPECT_TRUE(progress.has_open());
+}
+
 TEST(EpochProgress, NumbersTheStepsOfEachWorker) {
   EpochProgress progress(2);
   EXPECT_EQ(progress.add_step(0), 0U);

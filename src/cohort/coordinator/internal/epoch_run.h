@@ -31,6 +31,7 @@ struct EpochRun {
   std::deque<EpochStep> finished;  // steps that nobody has asked for yet
   std::optional<Error> error;      // of the first step that did not end well
   bool is_over = false;            // nothing more comes
+  bool has_no_rate = false;        // that is the error: no step is sent any more, others run
   std::uint32_t eager_worker = 0;  // whose elements come now, where steps run eagerly
 };
 
@@ -42,7 +43,7 @@ struct EpochPlace {
   std::shared_ptr<EpochRun> run;  // empty: it is none
   std::uint32_t worker = 0;
   std::uint64_t step = 0;
-  std::size_t counted = 0;  // hyperparameters that it got when it was scheduled
+  bool is_counted = false;  // as one that has an element, when it was sent
   std::uint64_t rows = 0;   // as its worker reports
   bool is_end = false;      // its worker had no element for it
 };

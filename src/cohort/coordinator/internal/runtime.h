@@ -30,6 +30,7 @@
 #include "cohort/coordinator/internal/step_function.h"
 #include "cohort/core/mutex.h"
 #include "cohort/rpc/messages.h"
+#include "cohort/variable/hyperparameter.h"
 
 namespace cohort::coordinator {
 
@@ -93,7 +94,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
     std::vector<Nest> resources;
     internal::KeptArguments arguments;
     std::vector<at::Tensor> captured;  // inputs behind the arguments
-    std::uint64_t scheduled_at = 0;    // hyperparameter_time()
+    std::uint64_t captured_at = 0;     // hyperparameter_time()
+    CountedUpdates counted;            // what the captured ones have taken
     std::weak_ptr<RemoteState> result;
     // What its worker has reported: the elements that the traced program must fit, or outputs,
     // until the queue's word.
@@ -102,6 +104,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
     std::uint64_t epoch = 0;   // over which of its connections; 0: not yet
     bool waits_for_program = false;
     bool is_retried = false;  // an earlier attempt may have pushed its updates
+    std::uint32_t runs = 0;   // attempts that may have made them
     EpochPlace in_epoch;
   };
   struct Worker {
@@ -167,6 +170,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
       COHORT_REQUIRES(mutex_);
   std::optional<EpochStep> end_of(EpochRun& epoch);
   void withdraw_steps(EpochRun& epoch, Actions& actions) COHORT_REQUIRES(mutex_);
+  bool capture_for_step(Pending& pending) COHORT_REQUIRES(mutex_);
+  void drop_refused(const Actions& refused) COHORT_REQUIRES(mutex_);
   void resolve_step(Pending& pending, const std::optional<Error>& error) COHORT_REQUIRES(mutex_);
   // Returns false, and the epoch has an error, if the worker may yield other elements from now on.
   bool check_order(EpochRun& epoch, std::uint32_t worker) const COHORT_REQUIRES(mutex_);
@@ -229,8 +234,11 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   Actions take_actions() COHORT_REQUIRES(mutex_) { return std::move(spare_actions_); }
   void give_back(Actions actions) COHORT_REQUIRES(mutex_);
   void admit(ClosureId closure, Pending&& pending) COHORT_REQUIRES(mutex_);
-  // As check_order().
-  bool dispatch(ClosureId closure, std::uint32_t worker, TimePoint now) COHORT_REQUIRES(mutex_);
+  // out_of_order: it goes out, but its epoch has an error now; refused: likewise, and it stays
+  // here.
+  enum class Dispatched : std::uint8_t { well, out_of_order, refused };
+  Dispatched dispatch(ClosureId closure, std::uint32_t worker, TimePoint now)
+      COHORT_REQUIRES(mutex_);
   void resolve(ClosureId closure, const std::optional<Error>& error, TimePoint now)
       COHORT_REQUIRES(mutex_);
   // Its outbox, which is empty afterwards, or unchanged where it throws.
@@ -241,6 +249,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   void flush_worker(std::uint32_t worker);
 
   void count_end(const std::optional<Error>& error, TimePoint now) COHORT_REQUIRES(mutex_);
+  // What has not been sent to it stays here, as it is lost.
+  void empty_outbox(Worker& worker) COHORT_REQUIRES(mutex_);
 
   // Workers' words.
   void on_frame(std::uint32_t worker, std::uint64_t epoch, rpc::Frame frame);

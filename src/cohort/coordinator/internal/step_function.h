@@ -20,6 +20,7 @@
 #include "cohort/function/tracing_mode.h"
 #include "cohort/rpc/control.h"
 #include "cohort/strategy/parameter_server_strategy.h"
+#include "cohort/variable/hyperparameter.h"
 
 namespace cohort::coordinator {
 
@@ -92,10 +93,10 @@ class StepFunction {
 
   // As the workers want it, with all programs.
   std::shared_ptr<const rpc::FunctionBody> body() const;
-  // What the traces captured so far, for one call; counters of updates go on.
-  std::vector<at::Tensor> captured() const;
-  // Of one that turned out to be none: counters go back by what the first `count` captured of them.
-  void uncount(std::size_t count) const;
+  // What the traces captured so far, for one call, whose updates are counted.
+  std::vector<at::Tensor> captured(CountedUpdates& counted) const;
+  // The same for a call that will find no element, and counts no updates.
+  std::vector<at::Tensor> captured_uncounted() const;
   // Appends what the traces captured and is not there yet, as it was at this hyperparameter_time().
   // False, with what is before it: a value of that time is no longer known.
   bool add_captured(std::vector<at::Tensor>& captured, std::uint64_t time) const;
@@ -112,6 +113,7 @@ class StepFunction {
   void take_notes(function::Traced& traced) const;
   void adopt(function::Traced traced);
   void publish();
+  std::shared_ptr<const std::vector<at::Tensor>> all_captured() const;
 
   const std::uint32_t id_;
   const Function function_;
