@@ -304,9 +304,9 @@ NOT_IN_UMBRELLA = {f"cohort/{name}.h" for name in (
     "data/auto_shard", "data/element_order", "data/never_fails", "data/program_questions", "data/program_supply",
     "data/raw_readers", "data/rebatch", "data/shipped_dataset", "data/string_fields", "function/default_generator",
     "function/local_tensors", "function/tracing_mode", "function/variable_read", "input/dummy",
-    "input/multi_device_iterator", "rpc/farewell",
-    "rpc/messages", "rpc/refusal", "rpc/reserved_port", "rpc/travel", "strategy/modes_scope", "variable/eager_step",
-    "variable/hyperparameter", "variable/remote_variable", "variable/replica_count")}
+    "input/multi_device_iterator", "rpc/farewell", "rpc/messages", "rpc/refusal", "rpc/reserved_port", "rpc/thread_room",
+    "rpc/travel", "strategy/modes_scope", "variable/eager_step", "variable/hyperparameter", "variable/remote_variable",
+    "variable/replica_count")}
 
 
 def umbrella(tree):

@@ -12,7 +12,6 @@
 
 #include "cohort/coordinator/internal/epoch_run.h"
 #include "cohort/core/error.h"
-#include "cohort/core/log.h"
 #include "cohort/core/random.h"
 #include "cohort/core/string_tensor.h"
 #include "cohort/data/element.h"
@@ -185,24 +184,25 @@ class EagerSteps::Elements final : public ElementSource {
       questions_.end_draw();
       throw;
     }
-    while (const auto question = questions_.wait()) answer(*question);
+    std::exception_ptr unanswered;
+    try {
+      while (const auto question = questions_.wait()) answer(*question);
+    } catch (...) {  // of too little memory
+      unanswered = std::current_exception();
+      supply_->end();  // else the draw waits for the answer
+    }
     drawing.join();
+    if (unanswered) std::rethrow_exception(unanswered);
     if (error) std::rethrow_exception(error);
     return has_element;
   }
-  // What throws here leaves nobody waiting.
-  void answer(const data::ProgramQuestions::Question& question) noexcept {
-    try {
-      const WorkerDatasets::Answer found =
-          datasets_->program_for(worker_, question.function, question.element);
-      if (!found.error) return supply_->add(question.function, found.program);
-      std::vector<TensorSpec> specs;
-      for (const at::Tensor& field : question.element) specs.push_back(TensorSpec::of(field));
-      supply_->refuse(question.function, specs, *found.error);
-    } catch (...) {
-      log_error("a dataset's function got no program: ", current_error().what());
-      supply_->end();
-    }
+  void answer(const data::ProgramQuestions::Question& question) {
+    const WorkerDatasets::Answer found =
+        datasets_->program_for(worker_, question.function, question.element);
+    if (!found.error) return supply_->add(question.function, found.program);
+    std::vector<TensorSpec> specs;
+    for (const at::Tensor& field : question.element) specs.push_back(TensorSpec::of(field));
+    supply_->refuse(question.function, specs, *found.error);
   }
 
   const std::shared_ptr<WorkerDatasets> datasets_;  // also their iterators'

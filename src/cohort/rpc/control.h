@@ -200,15 +200,18 @@ class COHORT_API ControlClient {
   virtual void create_iterator(const IteratorSpec& iterator, Deadline deadline) = 0;
   virtual void release(const std::vector<std::uint64_t>& resources, Deadline deadline) = 0;
   virtual void shutdown(std::chrono::milliseconds grace, Deadline deadline) = 0;
-  // Cancels the calls that run and all later ones; they throw unavailable (peer_lost).
+  // Cancels the calls that run and all later ones, also while they look up the address; they throw
+  // `cancelled`, without an origin.
   virtual void cancel() noexcept = 0;
 };
 // Asks all at once. Returns when each has answered or the deadline has passed. Each result is the
 // error; nullopt if the task answered or the client is null.
 COHORT_API std::vector<std::optional<Error>> health_of_all(
     const std::vector<std::shared_ptr<ControlClient>>& clients, Deadline deadline);
-// Does not connect yet. `task` names the peer in errors. Every call carries the coordinator's
-// incarnation; without one the server answers only handshake() and health().
+// Does not connect yet; invalid_argument for an address that is not "host:port". Each connection
+// looks up the host's addresses anew, so a task that comes back with another one is found. The
+// lookup ends by the deadline of the call. `task` names the peer in errors. Every call carries the
+// coordinator's incarnation; without one the server answers only handshake() and health().
 COHORT_API std::unique_ptr<ControlClient> control_client(const std::string& address,
                                                          const std::string& task,
                                                          std::uint64_t coordinator_incarnation = 0);

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <grpcpp/completion_queue.h>
 
+#include <atomic>
 #include <unordered_set>
 
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
 #include "cohort/rpc/control.h"
+#include "cohort/rpc/internal/control_client.h"
 #include "cohort/rpc/internal/control_codec.h"
 #include "cohort/rpc/internal/grpc_setup.h"
 #include "cohort/rpc/internal/grpc_status.h"
+#include "cohort/rpc/internal/name_lookup.h"
 #include "cohort/rpc/refusal.h"
 #include "control.grpc.pb.h"
 
@@ -19,27 +22,30 @@ using internal::from_proto;
 using internal::to_proto;
 using Stub = proto::Control::Stub;
 
+constexpr const char* kAskingHealth = "asking the health of ";
 constexpr std::size_t kUnannouncedBytesMax = 32 << 10;
 // For the check whether anybody listens: a host that is up answers within a round trip.
 constexpr auto kRefusalTimeout = std::chrono::milliseconds(500);
+constexpr auto kNamePoll = std::chrono::milliseconds(5);
 
 // Thread-safe.
 class GrpcControlClient final : public ControlClient {
  public:
   GrpcControlClient(const std::string& address, const std::string& task,
-                    std::uint64_t coordinator_incarnation)
+                    std::uint64_t coordinator_incarnation, internal::GetAddresses get_addresses)
       : address_(address),
+        where_(internal::parse_address(address)),
         task_(task),
         coordinator_(std::to_string(coordinator_incarnation)),
-        connection_(std::make_shared<Connection>(address)) {}
+        get_addresses_(std::move(get_addresses)) {}
 
   HandshakeReply handshake(const HandshakeRequest& request, Deadline deadline) override {
     // connect_task() retries, and checks at the end whether anybody listens.
     return from_proto(call_once(&Stub::Handshake, to_proto(request), deadline, "handshake with "));
   }
   Health health(Deadline deadline) override {
-    const std::shared_ptr<Connection> used = connection();
-    const bool was_connected = used->channel->GetState(false) == GRPC_CHANNEL_READY;
+    const std::shared_ptr<Connection> used = open_connection();
+    const bool was_connected = used && used->channel->GetState(false) == GRPC_CHANNEL_READY;
     try {
       return ask_health(deadline);
     } catch (const Error& error) {
@@ -66,33 +72,73 @@ class GrpcControlClient final : public ControlClient {
     call(&Stub::Shutdown, to_proto(grace), deadline, "shutting down ");
   }
   void cancel() noexcept override {
-    Lock lock(mutex_);
-    is_cancelled_ = true;
-    for (grpc::ClientContext* context : running_) context->TryCancel();
+    std::shared_ptr<internal::Lookup> lookup;
+    {
+      const Lock lock(mutex_);
+      is_cancelled_ = true;
+      for (grpc::ClientContext* context : running_) context->TryCancel();
+      lookup = lookup_;
+    }
+    if (lookup) lookup->wake();
   }
 
  private:
   struct Connection {
-    explicit Connection(const std::string& address)
-        : channel(internal::open_grpc_channel(address)), stub(channel) {}
+    Connection(const internal::HostPort& where, const addrinfo& addresses)
+        : channel(internal::open_grpc_channel(where, addresses)), stub(channel) {}
+    // gRPC would repeat a failure until its backoff is over, and connect to the same addresses
+    // again, which a restarted task may not have any more.
+    bool is_lost() const {
+      const grpc_connectivity_state state = channel->GetState(false);
+      return state == GRPC_CHANNEL_TRANSIENT_FAILURE || (state == GRPC_CHANNEL_IDLE && has_served);
+    }
     std::shared_ptr<grpc::Channel> channel;
     Stub stub;
+    std::atomic<bool> has_served{false};  // a call has ended well over it
   };
 
-  // Opens a new connection after a failure, since gRPC would repeat that failure until its backoff
-  // is over.
-  std::shared_ptr<Connection> connection() {
-    Lock lock(mutex_);
-    if (connection_->channel->GetState(false) == GRPC_CHANNEL_TRANSIENT_FAILURE) {
-      connection_ = std::make_shared<Connection>(address_);
+  // Also lets go of a connection that is lost.
+  bool has_connection() COHORT_REQUIRES(mutex_) {
+    if (connection_ && connection_->is_lost()) connection_.reset();
+    return connection_ != nullptr;
+  }
+
+  // Null if there is none now.
+  std::shared_ptr<Connection> open_connection() {
+    const Lock lock(mutex_);
+    return has_connection() ? connection_ : nullptr;
+  }
+
+  // A new one for each connection; but that of a call that did not get its answer goes on.
+  std::shared_ptr<internal::Lookup> lookup() COHORT_REQUIRES(mutex_) {
+    if (!lookup_) lookup_ = internal::start_look_up(where_, false, get_addresses_);
+    return lookup_;
+  }
+
+  // Makes a new connection if there is none, to the addresses that the host has now.
+  std::shared_ptr<Connection> connection(Deadline deadline, const std::string& operation) {
+    std::shared_ptr<internal::Lookup> asked;
+    {
+      const Lock lock(mutex_);
+      if (has_connection()) return connection_;
+      asked = lookup();
     }
+    const auto found = asked->wait(deadline, [this] { return is_cancelled_.load(); });
+    const Lock lock(mutex_);
+    if (found && lookup_ == asked) lookup_.reset();
+    if (has_connection()) return connection_;  // another call's
+    if (!found && is_cancelled_) throw cancelled_error(operation);
+    if (!found || !found->list) {
+      throw internal::unresolved_error({task_, address_, "grpc"}, found).during(operation + task_);
+    }
+    connection_ = std::make_shared<Connection>(where_, *found->list);
     return connection_;
   }
 
-  // Replaces a connection that has ended, which gRPC may not have noticed yet.
+  // Forgets a connection that has ended, which gRPC may not have noticed yet.
   void leave(const std::shared_ptr<Connection>& ended) {
-    Lock lock(mutex_);
-    if (connection_ == ended) connection_ = std::make_shared<Connection>(address_);
+    const Lock lock(mutex_);
+    if (connection_ == ended) connection_.reset();
   }
 
   // Lets cancel() reach a call while it runs.
@@ -117,18 +163,26 @@ class GrpcControlClient final : public ControlClient {
   };
 
  public:
+  // Whether the next call waits for the lookup of the name, which this starts if needed.
+  bool waits_for_name() {
+    const Lock lock(mutex_);
+    return !has_connection() && !lookup()->wait(Deadline::after(Duration::zero()));
+  }
+
   // The constructor sends the call. Use error() only after the queue has returned this call.
   class HealthCall {
    public:
     HealthCall(GrpcControlClient& client, Deadline deadline, grpc::CompletionQueue& answers)
-        : client_(client), used_(client.connection()), running_(client, context_) {
+        : client_(client),
+          used_(client.connection(deadline, kAskingHealth)),
+          running_(client, context_) {
       client.prepare(context_, deadline);
       reader_ = used_->stub.AsyncGetHealth(&context_, proto::HealthRequest(), &answers);
       reader_->Finish(&reply_, &status_, this);
     }
     std::optional<Error> error() const {
       if (status_.ok()) return std::nullopt;
-      return client_.error_of(status_, "asking the health of ");
+      return client_.error_of(status_, kAskingHealth);
     }
 
    private:
@@ -146,8 +200,7 @@ class GrpcControlClient final : public ControlClient {
   using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Reply*);
 
   Health ask_health(Deadline deadline) {
-    return from_proto(
-        call(&Stub::GetHealth, proto::HealthRequest(), deadline, "asking the health of "));
+    return from_proto(call(&Stub::GetHealth, proto::HealthRequest(), deadline, kAskingHealth));
   }
 
   template <class Request, class Reply>
@@ -158,7 +211,7 @@ class GrpcControlClient final : public ControlClient {
     } catch (const Error& error) {
       const bool may_be_away =
           error.cause() == ErrorCause::peer_lost || error.code() == ErrorCode::deadline_exceeded;
-      if (!may_be_away || is_cancelled() ||
+      if (!may_be_away || is_cancelled_ ||
           !is_refusing(address_, Deadline::after(kRefusalTimeout))) {
         throw;
       }
@@ -173,15 +226,10 @@ class GrpcControlClient final : public ControlClient {
         .during(operation + task_);
   }
 
-  bool is_cancelled() {
-    const Lock lock(mutex_);
-    return is_cancelled_;
-  }
-
   template <class Request, class Reply>
   Reply call_once(Method<Request, Reply> method, const Request& request, Deadline deadline,
                   const std::string& operation) {
-    const std::shared_ptr<Connection> used = connection();
+    const std::shared_ptr<Connection> used = connection(deadline, operation);
     if (request.ByteSizeLong() > kUnannouncedBytesMax) announce(*used, deadline, operation);
     grpc::ClientContext context;
     prepare(context, deadline);
@@ -189,6 +237,7 @@ class GrpcControlClient final : public ControlClient {
     const Running running(*this, context);
     const grpc::Status status = (used->stub.*method)(&context, request, &reply);
     if (!status.ok()) throw error_of(status, operation);
+    used->has_served = true;
     return reply;
   }
 
@@ -208,18 +257,31 @@ class GrpcControlClient final : public ControlClient {
     context.AddMetadata(internal::kCoordinatorMetadata, coordinator_);
   }
 
+  Error cancelled_error(const std::string& operation) const {
+    return Error(ErrorCode::cancelled, "[rpc.control] expected an answer from " + task_ + " (" +
+                                           address_ +
+                                           "), got none: this process cancelled its calls")
+        .during(operation + task_);
+  }
+
   Error error_of(const grpc::Status& status, const std::string& operation) const {
+    const bool is_own = status.error_details().empty() &&
+                        status.error_code() == grpc::StatusCode::CANCELLED && is_cancelled_;
+    if (is_own) return cancelled_error(operation);
     return internal::error_of(status, {task_, address_, operation + task_});
   }
 
   const std::string address_;
+  const internal::HostPort where_;
   const std::string task_;
   const std::string coordinator_;  // its incarnation
+  const internal::GetAddresses get_addresses_;
   Mutex mutex_;
   std::shared_ptr<Connection> connection_
-      COHORT_GUARDED_BY(mutex_);  // shared with the calls that use it
+      COHORT_GUARDED_BY(mutex_);  // shared with the calls that use it; null: none yet, or lost
+  std::shared_ptr<internal::Lookup> lookup_ COHORT_GUARDED_BY(mutex_);  // null: none runs
   std::unordered_set<grpc::ClientContext*> running_ COHORT_GUARDED_BY(mutex_);
-  bool is_cancelled_ COHORT_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> is_cancelled_{false};  // set under the lock
 };
 
 }  // namespace
@@ -228,20 +290,35 @@ std::vector<std::optional<Error>> health_of_all(
     const std::vector<std::shared_ptr<ControlClient>>& clients, Deadline deadline) {
   grpc::CompletionQueue answers;
   std::vector<std::unique_ptr<GrpcControlClient::HealthCall>> calls(clients.size());
+  std::vector<std::optional<Error>> errors(clients.size());
   std::size_t missing = 0;
+  const auto is_asked = [&](std::size_t i) {
+    try {
+      auto& client = dynamic_cast<GrpcControlClient&>(*clients[i]);
+      if (client.waits_for_name() && !deadline.has_expired()) return false;
+      calls[i] = std::make_unique<GrpcControlClient::HealthCall>(client, deadline, answers);
+      ++missing;
+    } catch (...) {
+      errors[i] = current_error();
+    }
+    return true;
+  };
+  std::vector<std::size_t> left;
   for (std::size_t i = 0; i < clients.size(); ++i) {
-    if (!clients[i]) continue;
-    calls[i] = std::make_unique<GrpcControlClient::HealthCall>(
-        dynamic_cast<GrpcControlClient&>(*clients[i]), deadline, answers);
-    ++missing;
+    if (clients[i]) left.push_back(i);
   }
   void* tag = nullptr;
   bool is_ok = false;
-  while (missing > 0 && answers.Next(&tag, &is_ok)) --missing;  // each ends by its deadline
+  // gRPC moves the calls only while somebody waits at the queue, so names are looked at in between.
+  // Each call ends by the deadline.
+  for (std::erase_if(left, is_asked); !left.empty() || missing > 0; std::erase_if(left, is_asked)) {
+    const Deadline until = left.empty() ? Deadline() : Deadline::after(kNamePoll);
+    const auto next = answers.AsyncNext(&tag, &is_ok, internal::grpc_time(until));
+    if (next == grpc::CompletionQueue::GOT_EVENT) --missing;
+  }
   answers.Shutdown();
   while (answers.Next(&tag, &is_ok)) {
   }
-  std::vector<std::optional<Error>> errors(clients.size());
   for (std::size_t i = 0; i < clients.size(); ++i) {
     if (calls[i]) errors[i] = calls[i]->error();
   }
@@ -250,7 +327,14 @@ std::vector<std::optional<Error>> health_of_all(
 
 std::unique_ptr<ControlClient> control_client(const std::string& address, const std::string& task,
                                               std::uint64_t coordinator_incarnation) {
-  return std::make_unique<GrpcControlClient>(address, task, coordinator_incarnation);
+  return internal::control_client(address, task, coordinator_incarnation, &::getaddrinfo);
+}
+
+std::unique_ptr<ControlClient> internal::control_client(const std::string& address,
+                                                        const std::string& task,
+                                                        std::uint64_t coordinator_incarnation,
+                                                        const GetAddresses& get_addresses) {
+  return std::make_unique<GrpcControlClient>(address, task, coordinator_incarnation, get_addresses);
 }
 
 }  // namespace cohort::rpc

@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <atomic>
 #include <optional>
@@ -16,6 +15,7 @@
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"
+#include "cohort/testing/without_descriptors.h"
 
 namespace cohort::rpc {
 namespace {
@@ -275,18 +275,13 @@ TEST(Health, WithoutADescriptorIsALackOfThisProcess) {
   RecordingService service;
   const auto server = serve_control("127.0.0.1:0", service);
   const auto client = control_client(server->address(), "ps:1");
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  rlimit none = before;
-  none.rlim_cur = 0;
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
   std::optional<Error> error;
   try {
+    const cohort::testing::WithoutDescriptors none;
     client->health(patience());
   } catch (const Error& refused) {
     error = refused;
   }
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::resource_exhausted) << error->what();
   EXPECT_EQ(error->origin(), "");

@@ -12,6 +12,7 @@
 #include "cohort/rpc/internal/grpc_status.h"
 #include "cohort/rpc/internal/name_lookup.h"
 #include "cohort/rpc/internal/socket.h"
+#include "cohort/rpc/thread_room.h"
 #include "control.grpc.pb.h"
 
 namespace cohort::rpc {
@@ -107,6 +108,7 @@ class ProbeThreads {
 std::vector<ProbeResult> probe_health(const std::vector<ProbedTask>& tasks,
                                       const std::string& job_id, Deadline deadline) {
   for (const ProbedTask& asked : tasks) internal::parse_address(asked.address);
+  check_thread_room(tasks.size() + kGrpcThreads);  // gRPC would hang without one of its threads
   std::vector<ProbeResult> results(tasks.size());
   std::vector<std::exception_ptr> errors(tasks.size());
   {

@@ -17,6 +17,7 @@
 #include "cohort/core/blas.h"
 #include "cohort/core/log.h"
 #include "cohort/rpc/connection.h"
+#include "cohort/rpc/thread_room.h"
 #include "cohort/server/internal/channel_table.h"
 #include "cohort/server/internal/kept_memory.h"
 
@@ -131,6 +132,7 @@ class Server::Task final : public rpc::ControlService {
 
  private:
   static constexpr std::size_t kForeignNameMax = 64;  // of a name that a stranger gives
+  static constexpr std::size_t kOwnThreads = 3;  // the acceptor's, a closure runner's, a channel's
   static constexpr auto kSignalPoll = std::chrono::milliseconds(100);
   // For the own host's name: more than name servers take to come back. A question a second is no
   // load for them.
@@ -221,6 +223,8 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
   const int threads = options_.intra_op_threads > 0
                           ? options_.intra_op_threads
                           : default_intra_op_threads(spec_, host_of(comparable_address(address)));
+  // LibTorch's pool and gRPC would hang, or end the process, without one of their threads.
+  rpc::check_thread_room(static_cast<std::size_t>(threads) + rpc::kGrpcThreads + kOwnThreads);
   at::set_num_threads(threads);
   server::keep_freed_memory();
   listen(address, data_address);

@@ -7,8 +7,10 @@
 #include <grpcpp/server_builder.h>
 
 #include <chrono>
+#include <mutex>
 
-#include "cohort/rpc/internal/socket.h"
+#include "cohort/rpc/internal/name_lookup.h"
+#include "cohort/rpc/thread_room.h"
 
 namespace cohort::rpc::internal {
 namespace {
@@ -16,6 +18,12 @@ namespace {
 constexpr int kErrorBytesMax = 256 << 10;  // an error with its context travels as a header
 constexpr int kKeepaliveMilliseconds = 20'000;
 constexpr int kCallsMax = 128;  // of one connection at a time
+
+// Before gRPC starts its threads: without one of them it ends the process, or hangs at the end.
+void check_grpc_has_threads() {
+  static std::once_flag once;
+  std::call_once(once, [] { rpc::check_thread_room(kGrpcThreads); });
+}
 
 std::shared_ptr<grpc::ServerCredentials> server_credentials() {
   return grpc::InsecureServerCredentials();
@@ -44,6 +52,7 @@ std::unique_ptr<grpc::Server> start_grpc_server(std::string& address, grpc::Serv
   HostPort where = parse_address(address);
   // Checked first, since gRPC does not say why it could not bind.
   check_can_listen(address);
+  check_grpc_has_threads();
   int port = 0;
   grpc::ServerBuilder builder;
   builder.AddListeningPort(address, server_credentials(), &port);
@@ -62,6 +71,7 @@ std::unique_ptr<grpc::Server> start_grpc_server(std::string& address, grpc::Serv
 }
 
 std::unique_ptr<grpc::Server> start_grpc_server(const std::vector<grpc::Service*>& services) {
+  check_grpc_has_threads();
   grpc::ServerBuilder builder;
   set_up(builder);
   for (grpc::Service* service : services) builder.RegisterService(service);
@@ -71,9 +81,33 @@ std::unique_ptr<grpc::Server> start_grpc_server(const std::vector<grpc::Service*
   return server;
 }
 
-std::shared_ptr<grpc::Channel> open_grpc_channel(const std::string& address) {
-  parse_address(address);
+std::string grpc_target_of(const addrinfo& addresses) {
+  bool has_v6 = false;
+  for (const addrinfo* one = &addresses; one != nullptr; one = one->ai_next)
+    has_v6 = has_v6 || one->ai_family == AF_INET6;
+  std::string target;
+  for (const addrinfo* one = &addresses; one != nullptr; one = one->ai_next) {
+    HostPort number = numeric_address(*one);
+    if (has_v6 && one->ai_family == AF_INET) number.host = "::ffff:" + number.host;
+    std::string text = number.to_string();
+    const std::size_t zone = text.find('%');  // "fe80::1%eth0", in a URI
+    if (zone != std::string::npos) text.insert(zone + 1, "25");
+    target += (target.empty() ? (has_v6 ? "ipv6:" : "ipv4:") : ",") + text;
+  }
+  return target;
+}
+
+std::shared_ptr<grpc::Channel> open_grpc_channel(const PeerName& peer, Deadline deadline) {
+  const HostPort where = parse_address(peer.address);
+  const auto found = look_up(where, false, deadline);
+  if (!found || !found->list) throw unresolved_error(peer, found);
+  return open_grpc_channel(where, *found->list);
+}
+
+std::shared_ptr<grpc::Channel> open_grpc_channel(const HostPort& where, const addrinfo& addresses) {
+  check_grpc_has_threads();
   grpc::ChannelArguments arguments;
+  arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, where.to_string());
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
@@ -84,7 +118,8 @@ std::shared_ptr<grpc::Channel> open_grpc_channel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(grpc_target_of(addresses), grpc::InsecureChannelCredentials(),
+                                   arguments);
 }
 
 GrpcConnect wait_connected(grpc::Channel& channel, Deadline deadline) {

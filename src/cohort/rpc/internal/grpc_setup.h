@@ -7,12 +7,14 @@
 #include <grpcpp/channel.h>
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/server.h>
+#include <netdb.h>
 
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "cohort/core/clock.h"
+#include "cohort/rpc/internal/socket.h"
 
 namespace cohort::rpc::internal {
 
@@ -23,8 +25,15 @@ std::unique_ptr<grpc::Server> start_grpc_server(std::string& address, grpc::Serv
 // Serves only connections that are given to it, without listening.
 std::unique_ptr<grpc::Server> start_grpc_server(const std::vector<grpc::Service*>& services);
 
-// Its connection is not shared with other channels; does not connect yet.
-std::shared_ptr<grpc::Channel> open_grpc_channel(const std::string& address);
+// Its connection is not shared with other channels; does not connect yet. It connects to one of
+// `addresses`. gRPC resolves no names itself: its resolver waits for dead name servers beyond the
+// deadlines of calls, even if /etc/hosts has the name.
+std::shared_ptr<grpc::Channel> open_grpc_channel(const HostPort& where, const addrinfo& addresses);
+// The same with the addresses that look_up() finds for the peer. Throws unresolved_error().
+std::shared_ptr<grpc::Channel> open_grpc_channel(const PeerName& peer, Deadline deadline);
+// The addresses as a target of gRPC: "ipv4:10.0.0.1:4000,10.0.0.2:4000". A target has one family:
+// next to IPv6, an IPv4 address is written as the IPv6 address that maps it.
+std::string grpc_target_of(const addrinfo& addresses);
 
 enum class GrpcConnect { connected, refused, expired };
 // Waits for one attempt.

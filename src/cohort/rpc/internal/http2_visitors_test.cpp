@@ -77,7 +77,8 @@ TEST(Http2Visitors, ADescriptorIsNotUsedAgainWhileACallOfItRuns) {
   const auto server = start_grpc_server({&service});
   std::string address = "127.0.0.1:0";
   const FileDescriptor listening = listen_on(address);
-  const std::shared_ptr<grpc::Channel> client = open_grpc_channel(address);
+  const std::shared_ptr<grpc::Channel> client =
+      open_grpc_channel({"", address, "grpc"}, patience());
   std::thread caller([&] {
     grpc::ClientContext context;
     const grpc::internal::RpcMethod method(kMethod, grpc::internal::RpcMethod::NORMAL_RPC);

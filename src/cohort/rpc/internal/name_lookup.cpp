@@ -3,34 +3,11 @@
 
 #include <map>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/system_error.h"
 #include "cohort/rpc/internal/channel_end.h"
 
 namespace cohort::rpc::internal {
 namespace {
-
-// The result of one lookup. Thread-safe.
-class Lookup {
- public:
-  void set(FoundAddresses found) {
-    {
-      const Lock lock(mutex_);
-      found_ = std::move(found);
-    }
-    changed_.notify_all();
-  }
-  std::optional<FoundAddresses> wait(Deadline deadline) {
-    const Lock lock(mutex_);
-    changed_.wait(mutex_, deadline,
-                  [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return found_.has_value(); });
-    return found_;
-  }
-
- private:
-  Mutex mutex_;
-  Condition changed_;
-  std::optional<FoundAddresses> found_ COHORT_GUARDED_BY(mutex_);
-};
 
 // The running lookups, by question: a caller that retries joins the lookup of its last attempt.
 // Thread-safe.
@@ -84,16 +61,45 @@ constexpr const char* kNameRemedy =
 
 }  // namespace
 
-std::optional<FoundAddresses> look_up(const HostPort& where, bool is_for_listening,
-                                      Deadline deadline, const GetAddresses& get_addresses) {
+void Lookup::set(FoundAddresses found) {
+  {
+    const Lock lock(mutex_);
+    found_ = std::move(found);
+  }
+  changed_.notify_all();
+}
+
+std::optional<FoundAddresses> Lookup::wait(Deadline deadline,
+                                           const std::function<bool()>& is_given_up) {
+  const Lock lock(mutex_);
+  changed_.wait(mutex_, deadline, [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+    return found_ || (is_given_up && is_given_up());
+  });
+  return found_;
+}
+
+void Lookup::wake() noexcept {
+  { const Lock lock(mutex_); }  // whoever waits has not asked is_given_up() yet, or sleeps
+  changed_.notify_all();
+}
+
+std::shared_ptr<Lookup> start_look_up(const HostPort& where, bool is_for_listening,
+                                      const GetAddresses& get_addresses) {
   const int flags = is_for_listening ? AI_PASSIVE : 0;
   FoundAddresses number = get(where, flags | AI_NUMERICHOST, &::getaddrinfo);
-  if (number.list) return number;
+  if (number.list) {
+    auto known = std::make_shared<Lookup>();
+    known->set(std::move(number));
+    return known;
+  }
   static Lookups& lookups = *new Lookups;  // its threads may outlive main()
-  return lookups
-      .start(where.to_string() + (is_for_listening ? " to listen" : ""),
-             [where, flags, get_addresses] { return get(where, flags, get_addresses); })
-      ->wait(deadline);
+  return lookups.start(where.to_string() + (is_for_listening ? " to listen" : ""),
+                       [where, flags, get_addresses] { return get(where, flags, get_addresses); });
+}
+
+std::optional<FoundAddresses> look_up(const HostPort& where, bool is_for_listening,
+                                      Deadline deadline, const GetAddresses& get_addresses) {
+  return start_look_up(where, is_for_listening, get_addresses)->wait(deadline);
 }
 
 std::shared_ptr<const addrinfo> look_up_own(const HostPort& where, Deadline deadline,
@@ -118,6 +124,8 @@ Error unresolved_error(const PeerName& peer, const std::optional<FoundAddresses>
                  expected + " before the deadline, got none; " + kNameRemedy)
         .at(peer.task);
   }
+  if (const int lack = lacks_descriptors(); lack != 0)
+    return Error(ErrorCode::resource_exhausted, expected + ", got: " + text_of_errno(lack));
   const std::string remedy =
       found->is_temporary ? kNameRemedy : "correct the name, or its entry in DNS";
   return Error(ErrorCode::unavailable, expected + ", got: " + found->problem + "; " + remedy,

@@ -12,6 +12,7 @@
 
 #include "cohort/core/clock.h"
 #include "cohort/core/error.h"
+#include "cohort/core/mutex.h"
 #include "cohort/rpc/internal/socket.h"
 
 namespace cohort::rpc::internal {
@@ -27,9 +28,27 @@ struct FoundAddresses {
 using GetAddresses =
     std::function<int(const char* host, const char* port, const addrinfo* hints, addrinfo** found)>;
 
-// Unset if the deadline passes first. A numeric address is parsed at once; a name is resolved by a
-// thread, one per name, which may outlive the call. resource_exhausted if the system cannot start a
-// thread. Thread-safe.
+// One question to the resolver, perhaps of several callers. Thread-safe.
+class Lookup {
+ public:
+  void set(FoundAddresses found);
+  // Unset if the deadline passes first, or if `is_given_up` is true, which it asks at first and
+  // after every wake().
+  std::optional<FoundAddresses> wait(Deadline deadline,
+                                     const std::function<bool()>& is_given_up = {});
+  void wake() noexcept;
+
+ private:
+  Mutex mutex_;
+  Condition changed_;
+  std::optional<FoundAddresses> found_ COHORT_GUARDED_BY(mutex_);
+};
+
+// Does not wait. A numeric address is parsed at once; a name is resolved by a thread, one per name,
+// which may outlive the call. resource_exhausted if the system cannot start a thread. Thread-safe.
+std::shared_ptr<Lookup> start_look_up(const HostPort& where, bool is_for_listening,
+                                      const GetAddresses& get_addresses = &::getaddrinfo);
+// The same, and waits. Unset if the deadline passes first.
 std::optional<FoundAddresses> look_up(const HostPort& where, bool is_for_listening,
                                       Deadline deadline,
                                       const GetAddresses& get_addresses = &::getaddrinfo);
@@ -39,7 +58,8 @@ std::optional<FoundAddresses> look_up(const HostPort& where, bool is_for_listeni
 std::shared_ptr<const addrinfo> look_up_own(const HostPort& where, Deadline deadline,
                                             const GetAddresses& get_addresses = &::getaddrinfo);
 // Why a lookup for this peer found no addresses: deadline_exceeded for nothing, otherwise
-// unavailable and peer_lost.
+// unavailable and peer_lost; resource_exhausted, without the peer as origin, if this process lacks
+// descriptors.
 Error unresolved_error(const PeerName& peer, const std::optional<FoundAddresses>& found);
 // connect_to() that resolves with `get_addresses`. The deadline includes the lookup.
 FileDescriptor connect_to(const PeerName& peer, Deadline deadline,

@@ -5,8 +5,11 @@
 
 #include <atomic>
 #include <future>
+#include <thread>
+#include <utility>
 
 #include "cohort/testing/throws_error.h"
+#include "cohort/testing/without_descriptors.h"
 
 namespace cohort::rpc::internal {
 namespace {
@@ -62,6 +65,39 @@ TEST(NameLookup, OfAPeerSaysThatTheNameIsWhatFailed) {
       },
       throws_error(ErrorCode::unavailable,
                    "expected the address of host 'peer.test' for worker:1"));
+}
+
+// It said that the name server did not answer, which the resolver says without a descriptor.
+TEST(NameLookup, WithoutADescriptorIsALackOfThisProcess) {
+  const FoundAddresses none{nullptr, gai_strerror(EAI_AGAIN), true};
+  const testing::WithoutDescriptors without;
+  const Error error = unresolved_error({"worker:1", "peer.test:80", "grpc"}, none);
+  EXPECT_EQ(error.code(), ErrorCode::resource_exhausted) << error.what();
+  EXPECT_EQ(error.origin(), "");
+}
+
+TEST(NameLookup, EndsWhereItIsGivenUp) {
+  std::promise<void> answer;
+  const auto lookup = start_look_up({"given-up.test", "80"}, false,
+                                    [answered = answer.get_future().share()](auto...) {
+                                      answered.wait();
+                                      return EAI_NONAME;
+                                    });
+  std::atomic<bool> is_given_up{false};
+  std::promise<void> is_asked;
+  std::thread owner([&] {
+    is_asked.get_future().wait();
+    is_given_up = true;
+    lookup->wake();
+  });
+  bool is_first = true;
+  const auto found = lookup->wait(Deadline::after(kPatience), [&] {
+    if (std::exchange(is_first, false)) is_asked.set_value();
+    return is_given_up.load();
+  });
+  EXPECT_FALSE(found);
+  answer.set_value();
+  owner.join();
 }
 
 // Regression: a connection attempt waited for the name servers beyond its deadline, and each retry

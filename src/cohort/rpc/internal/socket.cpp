@@ -116,6 +116,16 @@ FileDescriptor bind_to(const HostPort& where) {
   return fd;
 }
 
+std::optional<HostPort> number_text(const sockaddr* address, socklen_t size) {
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  if (getnameinfo(address, size, host.data(), host.size(), port.data(), port.size(),
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return std::nullopt;
+  }
+  return HostPort{host.data(), port.data()};
+}
+
 // An IPv6 address; one of IPv4 as the part of IPv6 that stands for it.
 std::optional<in6_addr> number_of(const std::string& host) {
   in6_addr number{};
@@ -275,18 +285,19 @@ void tune(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 60'000);
 }
 
+HostPort numeric_address(const addrinfo& address) {
+  const auto number = number_text(address.ai_addr, address.ai_addrlen);
+  COHORT_ASSERT(number.has_value());
+  return *number;
+}
+
 std::string remote_address(int fd) {
   sockaddr_storage storage{};
   socklen_t size = sizeof(storage);
-  std::array<char, NI_MAXHOST> host{};
-  std::array<char, NI_MAXSERV> port{};
   auto* address = reinterpret_cast<sockaddr*>(&storage);
   if (getpeername(fd, address, &size) != 0) return "a peer that left";
-  if (getnameinfo(address, size, host.data(), host.size(), port.data(), port.size(),
-                  NI_NUMERICHOST | NI_NUMERICSERV)) {
-    return "a peer";
-  }
-  return HostPort{host.data(), port.data()}.to_string();
+  const auto number = number_text(address, size);
+  return number ? number->to_string() : "a peer";
 }
 
 bool is_this_host(const std::string& address) {

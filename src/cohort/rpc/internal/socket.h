@@ -54,6 +54,9 @@ struct HostPort {
 // "127.0.0.1:4711", "[::1]:4711", "host:4711"; invalid_argument for anything else.
 HostPort parse_address(const std::string& address);
 
+// One found address as numbers.
+HostPort numeric_address(const addrinfo& address);
+
 // Listens on exactly this address; puts the chosen port into `address`. already_exists when the
 // port is taken, invalid_argument when the address is not this machine's, and what look_up_own()
 // throws.

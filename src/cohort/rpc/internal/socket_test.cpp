@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
-#include <sys/resource.h>
 
 #include <future>
 #include <optional>
@@ -13,6 +12,7 @@
 #include "cohort/rpc/refusal.h"
 #include "cohort/rpc/reserved_port.h"
 #include "cohort/testing/throws_error.h"
+#include "cohort/testing/without_descriptors.h"
 
 namespace cohort::rpc::internal {
 namespace {
@@ -85,18 +85,13 @@ TEST(Socket, KnowsWhereNobodyListens) {
 TEST(Socket, WithoutADescriptorTheProcessIsExhausted) {
   std::string address = "127.0.0.1:0";
   const FileDescriptor server = listen_on(address);
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  rlimit none = before;
-  none.rlim_cur = 0;
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
   std::optional<Error> error;
   try {
+    const testing::WithoutDescriptors none;
     connect_to({"ps:0", address, "stream"}, Deadline());
   } catch (const Error& refused) {
     error = refused;
   }
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::resource_exhausted);
   EXPECT_NE(error->message().find("ulimit -n"), std::string::npos) << error->message();

@@ -144,7 +144,7 @@ class GrpcBackend final : public Backend {
   std::shared_ptr<Channel> connect(const ConnectOptions& options,
                                    Channel::Handlers handlers) override {
     PeerName peer{options.peer, options.address, "grpc"};
-    std::shared_ptr<grpc::Channel> transport = internal::open_grpc_channel(options.address);
+    std::shared_ptr<grpc::Channel> transport = internal::open_grpc_channel(peer, options.deadline);
     switch (internal::wait_connected(*transport, options.deadline)) {
       case internal::GrpcConnect::connected:
         break;

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether this process can start the threads that it is about to need.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <thread>
+
+#include "cohort/core/export.h"
+
+namespace cohort::rpc {
+
+// The least number of threads that gRPC starts in a process.
+inline constexpr std::size_t kGrpcThreads = 8;
+
+// Throws resource_exhausted if this process cannot start `count` more threads now: it starts them
+// and lets them end. For libraries that end the process or hang if they get no thread, as gRPC and
+// LibTorch's pool do. Thread-safe.
+COHORT_API void check_thread_room(std::size_t count);
+
+namespace internal {
+using StartThread = std::function<std::thread(std::function<void()>)>;
+// The same with threads of `start`.
+void check_thread_room(std::size_t count, const StartThread& start);
+}  // namespace internal
+
+}  // namespace cohort::rpc
