@@ -12,6 +12,7 @@
 #include "cohort/core/log.h"
 #include "cohort/core/nest.h"
 #include "cohort/core/once.h"
+#include "cohort/core/printing.h"
 #include "cohort/core/progress_bar.h"
 #include "cohort/core/run_main.h"
 #include "cohort/core/standard_streams.h"

@@ -89,8 +89,11 @@ class COHORT_API Epoch {
   // fails, also of closures that were scheduled beside it. All that waited is cancelled then, the
   // epoch has ended, and the coordinator is usable. out_of_range for a dataset without any element.
   // failed_precondition where a worker was lost and its elements may come in another order
-  // (deterministic = false). data_loss where they had another number when they were read again:
-  // other changes of the data are not noticed, so files must not change during an epoch.
+  // (deterministic = false). data_loss where a file of its data, which the error names, has changed
+  // since the epoch read it first (size or content; a copy with other times is the same), or where
+  // its elements had another number when they were read again: begin the epoch again. A change
+  // inside a file above 8 MiB may be missed, so files should not change during an epoch
+  // (docs/decisions/0041-a-returning-worker-compares-its-files.md).
   // invalid_argument where a step's result has another structure than the first one's. cancelled
   // when the coordinator ends meanwhile. What the function of a learning rate throws, when the
   // steps before it have run and were given. deadline_exceeded when no step has ended for the data

@@ -80,8 +80,9 @@ std::shared_ptr<EpochRun> Runtime::begin_epoch(const Function& fn,
   if (take_values_of_reads(arguments, bound)) bound = bind_arguments(arguments);
   check_iterators(bound);
   check_tensors(fn, arguments, bound);
-  auto epoch = std::make_shared<EpochRun>(fn, private_arguments(arguments),
-                                          datasets->changing_order(), connection_.num_workers());
+  auto epoch =
+      std::make_shared<EpochRun>(fn, private_arguments(arguments), datasets->changing_order(),
+                                 connection_.num_workers(), iterator->files());
   for (std::uint32_t worker = 0; worker < connection_.num_workers(); ++worker) {
     const std::int64_t elements = datasets->cardinality_of(worker);
     if (elements >= 0) epoch->progress.expect(worker, static_cast<std::uint64_t>(elements));

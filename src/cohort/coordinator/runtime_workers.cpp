@@ -437,6 +437,8 @@ std::optional<Error> Runtime::on_end(std::uint32_t worker, rpc::ClosureEnd end, 
   }
   const auto found = pending_.find(end.closure_id);
   COHORT_ASSERT(found != pending_.end());
+  if (const auto& epoch = found->second.in_epoch.run)
+    epoch->files->note(worker, std::move(end.files));
   Ended ended{.closure = end.closure_id, .worker = worker, .error = end.error};
   if (end.pushes_dropped > 0 && !found->second.is_retried) {
     ended.kind = Ended::Kind::failed;  // another attempt's updates would be dropped as well

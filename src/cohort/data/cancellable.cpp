@@ -36,8 +36,10 @@ class CancellableSource final : public ElementSource {
 }  // namespace
 
 std::unique_ptr<ElementSource> cancellable_source(const Dataset& dataset, const RunOptions& options,
-                                                  std::stop_token stop) {
-  const StageContext context(options, Purpose::run, dataset.options(), stop);
+                                                  std::stop_token stop,
+                                                  std::shared_ptr<OpenedFiles> files) {
+  const StageContext context =
+      StageContext(options, Purpose::run, dataset.options(), stop).noting(std::move(files));
   return std::make_unique<CancellableSource>(dataset.node()->start(context), std::move(stop));
 }
 

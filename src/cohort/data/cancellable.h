@@ -10,15 +10,17 @@
 #include <stop_token>
 
 #include "cohort/data/dataset.h"
+#include "cohort/data/files/opened_files.h"
 
 namespace cohort::data {
 
 // As dataset.source(options). Once `stop` is requested, from any thread, next() throws `cancelled`.
 // A call in progress that fills a buffer, skips or searches elements or waits stops at the next
 // element; a call of a user's function finishes first. Destroying a source stops its threads in the
-// same way, without a token.
-COHORT_API std::unique_ptr<ElementSource> cancellable_source(const Dataset& dataset,
-                                                             const RunOptions& options,
-                                                             std::stop_token stop);
+// same way, without a token. `files`, if not null, notes the files that the pipeline opens, and
+// refuses those that changed.
+COHORT_API std::unique_ptr<ElementSource> cancellable_source(
+    const Dataset& dataset, const RunOptions& options, std::stop_token stop,
+    std::shared_ptr<OpenedFiles> files = {});
 
 }  // namespace cohort::data

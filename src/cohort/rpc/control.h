@@ -13,6 +13,7 @@
 #include "cohort/core/bytes.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/error.h"
+#include "cohort/core/files/file_fingerprint.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/rpc/channel.h"
 #include "cohort/rpc/health.h"
@@ -20,7 +21,7 @@
 
 namespace cohort::rpc {
 
-inline constexpr std::uint32_t kProtocolVersion = 4;
+inline constexpr std::uint32_t kProtocolVersion = 5;
 
 // Between which tasks tensors carry a checksum; the rest of a frame always does
 // (docs/formats/frame.md). If two tasks choose differently, the later value of this list applies.
@@ -105,6 +106,8 @@ struct IteratorSpec {
   // For an epoch: the number of the pass over the dataset, which its shuffles use. The seed is then
   // the same on every worker, so that all shuffle alike. Unset: an iterator for schedule().
   std::optional<std::uint64_t> epoch = {};
+  // For an epoch that this worker continues: the files that it has read before (ClosureEnd::files).
+  std::vector<FileFingerprint> files = {};
 };
 
 // The caller of a control method.

@@ -346,13 +346,18 @@ TEST_F(ControlTest, VariablesArriveWithTheirSpecs) {
 }
 
 TEST_F(ControlTest, IteratorReleaseAndShutdownArrive) {
-  client_->create_iterator({.id = 4, .dataset = {std::byte{1}}, .seed = 9, .epoch = 0}, patience());
+  const std::vector<FileFingerprint> files{
+      {.path = "a", .size_bytes = 5, .modified_ns = -3, .checksum = 0},
+      {.path = "b", .is_missing = true}};
+  client_->create_iterator(
+      {.id = 4, .dataset = {std::byte{1}}, .seed = 9, .epoch = 0, .files = files}, patience());
   client_->release({5, 6}, patience());
   client_->shutdown(std::chrono::milliseconds(1500), patience());
   EXPECT_EQ(service_.iterator.id, 4U);
   EXPECT_EQ(service_.iterator.dataset, Bytes{std::byte{1}});
   EXPECT_EQ(service_.iterator.seed, 9U);
   EXPECT_EQ(service_.iterator.epoch, 0U);
+  EXPECT_EQ(service_.iterator.files, files);
   EXPECT_THAT(service_.released, ElementsAre(5, 6));
   EXPECT_EQ(service_.grace, std::chrono::milliseconds(1500));
 }

@@ -141,6 +141,26 @@ ClosureCall read_call(ByteReader& in, TensorReader& tensors) {
   return call;
 }
 
+void write_file(ByteWriter& out, const FileFingerprint& file) {
+  out.text(file.path);
+  out.u8(file.is_missing ? 1 : 0);
+  out.varint(file.size_bytes);
+  out.zigzag(file.modified_ns);
+  out.varint(file.checksum ? std::uint64_t{*file.checksum} + 1 : 0);
+}
+
+FileFingerprint read_file(ByteReader& in) {
+  FileFingerprint file;
+  file.path = in.text();
+  file.is_missing = read_bool(in);
+  file.size_bytes = in.varint();
+  file.modified_ns = in.zigzag();
+  const std::uint64_t checksum = in.varint();
+  if (checksum > std::uint64_t{1} << 32) in.fail("a checksum of 32 bits");
+  if (checksum > 0) file.checksum = static_cast<std::uint32_t>(checksum - 1);
+  return file;
+}
+
 void write_end(ByteWriter& out, ClosureEnd& end, Tensors& tensors) {
   out.varint(end.closure_id);
   out.u8(static_cast<std::uint8_t>(end.status));
@@ -150,6 +170,8 @@ void write_end(ByteWriter& out, ClosureEnd& end, Tensors& tensors) {
   out.varint(end.rows);
   out.u8(end.error ? 1 : 0);
   if (end.error) write_error(out, *end.error);
+  out.varint(end.files.size());
+  for (const FileFingerprint& file : end.files) write_file(out, file);
   put_tensors(out, tensors, end.tensors);
 }
 
@@ -162,6 +184,8 @@ ClosureEnd read_end(ByteReader& in, TensorReader& tensors) {
   end.pushes_dropped = in.varint();
   end.rows = in.varint();
   if (read_bool(in)) end.error = read_error(in);
+  end.files.resize(in.count(5));
+  for (FileFingerprint& file : end.files) file = read_file(in);
   end.tensors = tensors.take(in.varint());
   return end;
 }
@@ -307,7 +331,7 @@ CompletedBatch completed_of(Frame frame) {
   ByteReader in = open(frame, MessageType::completed, "completed message");
   TensorReader tensors(frame.tensors, "completed message");
   CompletedBatch message;
-  const std::size_t count = in.count(8);
+  const std::size_t count = in.count(9);
   message.ends.reserve(count);
   for (std::size_t i = 0; i < count; ++i) message.ends.push_back(read_end(in, tensors));
   in.expect_end();

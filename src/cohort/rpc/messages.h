@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cohort/core/bytes.h"
+#include "cohort/core/files/file_fingerprint.h"
 #include "cohort/core/resource_host.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/rpc/control.h"
@@ -109,6 +110,8 @@ struct ClosureEnd {
   std::uint64_t pushed_bytes = 0;
   std::uint64_t pushes_dropped = 0;  // with the reply "not applied"
   std::uint64_t rows = 0;            // ok, in an epoch: those of its first element's first field
+  // In an epoch: files that the pipeline of its elements has opened since an earlier end said so.
+  std::vector<FileFingerprint> files = {};
 };
 struct CompletedBatch {
   std::vector<ClosureEnd> ends;

@@ -135,10 +135,19 @@ TEST(Messages, RunComesBackWithEachClosuresInputs) {
   EXPECT_EQ(back.closures[1].epoch_step, 0U);
 }
 
+std::vector<FileFingerprint> sample_files() {
+  return {{.path = "a.csv", .size_bytes = 5, .modified_ns = -3, .checksum = 0xffffffffU},
+          {.path = "b.csv", .is_missing = true}};
+}
+
 TEST(Messages, CompletedComesBackWithOutputsAndErrors) {
   CompletedBatch batch;
-  batch.ends.push_back(
-      {.closure_id = 1, .tensors = {number(4)}, .pulled_bytes = 10, .pushed_bytes = 20, .rows = 7});
+  batch.ends.push_back({.closure_id = 1,
+                        .tensors = {number(4)},
+                        .pulled_bytes = 10,
+                        .pushed_bytes = 20,
+                        .rows = 7,
+                        .files = sample_files()});
   batch.ends.push_back(
       {.closure_id = 2,
        .status = ClosureEnd::Status::failed,
@@ -153,6 +162,7 @@ TEST(Messages, CompletedComesBackWithOutputsAndErrors) {
   EXPECT_EQ(back.ends[0].pulled_bytes, 10U);
   EXPECT_EQ(back.ends[0].pushed_bytes, 20U);
   EXPECT_EQ(back.ends[0].rows, 7U);
+  EXPECT_EQ(back.ends[0].files, sample_files());
   EXPECT_EQ(back.ends[1].status, ClosureEnd::Status::failed);
   EXPECT_EQ(back.ends[1].error->code(), ErrorCode::out_of_range);
   EXPECT_EQ(back.ends[1].error->origin(), "worker:0");

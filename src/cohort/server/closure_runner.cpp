@@ -109,6 +109,7 @@ struct ClosureRunner::Running {
   rpc::ClosureEnd end;
   std::shared_ptr<CompletionSender> sender;
   std::shared_ptr<OpenClosures> open;
+  std::shared_ptr<data::OpenedFiles> files;  // of an epoch's iterator; it may outlive that
   std::string task;
   TimePoint started = Clock::system().now();
   // Only where this closure ends before the next one starts: an end that an acknowledgement brings
@@ -145,6 +146,7 @@ struct ClosureRunner::Running {
     if (--unacknowledged != 0) return;
     const TimePoint now = Clock::system().now();
     const bool is_short = now - started < kShortClosure;
+    if (files) end.files = files->take_new();
     open->note_end(end, now);
     sender->end(std::move(end), more_follow && is_short);
     open->count.add(-1);
@@ -395,7 +397,7 @@ void ClosureRunner::run(Item item, bool more_follow) {
 
 void ClosureRunner::run_program(Item& item, const WorkerFunction& function,
                                 const std::shared_ptr<Running>& running) {
-  std::optional<Draws> drawn = draw(item, function);
+  std::optional<Draws> drawn = draw(item, function, *running);
   if (!drawn) {
     running->end.status = rpc::ClosureEnd::Status::end_of_data;
     return;
@@ -428,20 +430,17 @@ void ClosureRunner::run_program(Item& item, const WorkerFunction& function,
 }
 
 std::optional<ClosureRunner::Draws> ClosureRunner::draw(const Item& item,
-                                                        const WorkerFunction& function) {
+                                                        const WorkerFunction& function,
+                                                        Running& running) {
   const auto parked = parked_.find(item.call.closure_id);
-  if (parked != parked_.end()) {
-    Draws draws = std::move(parked->second);
-    parked_.erase(parked);
-    return draws;
-  }
+  if (parked != parked_.end()) return std::move(parked_.extract(parked).mapped());
   Draws draws(function.draws.size());
   // The epoch's elements first: a step that finds the end of them draws nothing from other
   // iterators.
   std::uint64_t epoch_draws = 0;
   for (std::size_t i = 0; item.call.epoch_step && i < draws.size(); ++i) {
     if (function.draws[i] != 0) continue;
-    std::optional<Fields> fields = draw_for_epoch(item, function, epoch_draws++);
+    std::optional<Fields> fields = draw_for_epoch(item, function, epoch_draws++, running);
     if (!fields) return std::nullopt;
     draws[i] = std::move(*fields);
   }
@@ -462,11 +461,12 @@ Fields ClosureRunner::draw_one(const Item& item, const WorkerFunction& function,
 // Draw `number` of the step. A step that draws several elements has all of them, or none.
 std::optional<Fields> ClosureRunner::draw_for_epoch(const Item& item,
                                                     const WorkerFunction& function,
-                                                    std::uint64_t number) {
+                                                    std::uint64_t number, Running& running) {
   const auto draws = static_cast<std::uint64_t>(
       std::count(function.draws.begin(), function.draws.end(), std::int64_t{0}));
   const std::uint64_t first = *item.call.epoch_step * draws;
   const auto iterator = iterators_.find(resource_of(item.call, function, 0));
+  running.files = iterator->files();
   std::optional<Fields> fields = iterator->at(first + number);
   COHORT_CHECK(fields || number == 0, ErrorCode::out_of_range, "[server.iterator_next] expected ",
                draws, " elements for each step of '", function.name,

@@ -37,7 +37,9 @@ Error building_failed() {
 
 WorkerIterator::WorkerIterator(const rpc::IteratorSpec& spec, const RunOptions& options,
                                data::ProgramSupply::Ask ask)
-    : options_(options), supply_(std::make_shared<data::ProgramSupply>(std::move(ask))) {
+    : options_(options),
+      files_(spec.epoch ? std::make_shared<data::OpenedFiles>(spec.files) : nullptr),
+      supply_(std::make_shared<data::ProgramSupply>(std::move(ask))) {
   const Lock lock(mutex_);
   try {
     dataset_ = data::load_shipped(spec.dataset, supply_);
@@ -54,7 +56,7 @@ void WorkerIterator::start() {
   peeked_error_.reset();
   taken_ = 0;
   try {
-    source_ = data::cancellable_source(*dataset_, options_, stop_.get_token());
+    source_ = data::cancellable_source(*dataset_, options_, stop_.get_token(), files_);
     supply_->start();
   } catch (...) {
     broken_ = building_failed();
@@ -68,10 +70,12 @@ bool WorkerIterator::draw(Fields& fields) {
     has_one = source_->next(fields);
   } catch (...) {
     check_in_use();
+    check_files();
     throw;
   }
   // It may be another element than the one of this place, where one before it gave up.
   check_in_use();
+  check_files();
   return has_one;
 }
 
@@ -79,6 +83,16 @@ void WorkerIterator::check_in_use() const {
   COHORT_CHECK(!stop_.stop_requested(), ErrorCode::cancelled,
                "[server.iterator_next] expected an iterator in use, got one that was released, or "
                "whose coordinator has gone");
+}
+
+// Also where the pipeline has dropped the error of a file that changed.
+void WorkerIterator::check_files() {
+  try {
+    if (files_) files_->check();
+  } catch (...) {
+    broken_ = current_error();
+    throw;
+  }
 }
 
 void WorkerIterator::end() noexcept {

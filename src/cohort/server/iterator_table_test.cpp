@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "cohort/data/shipped_dataset.h"
@@ -213,6 +215,70 @@ TEST(IteratorTable, AnErrorForAProgramTakesTheElementsPlace) {
     EXPECT_EQ(error.cause(), ErrorCause::closure_input);
   }
   EXPECT_TRUE(table.end(patience()));
+}
+
+class ChangedFileTest : public ::testing::Test {
+ protected:
+  ChangedFileTest() {
+    std::string pattern = ::testing::TempDir() + "changed_XXXXXX";
+    directory = ::mkdtemp(pattern.data());
+    write("11\n22\n33\n");
+  }
+  ~ChangedFileTest() override { std::filesystem::remove_all(directory); }
+  std::string path() const { return directory + "/rows"; }
+  void write(const std::string& text) const {
+    std::ofstream(path(), std::ios::binary | std::ios::trunc) << text;
+  }
+  // With what another start of this worker has read.
+  rpc::IteratorSpec spec(std::optional<std::uint64_t> epoch,
+                         std::vector<FileFingerprint> files = {}) const {
+    const Dataset lines = Dataset::csv(StringTensor(path()), {.columns = {{.dtype = at::kLong}}});
+    return {.id = 1,
+            .dataset = lines.ignore_errors().serialize(),
+            .epoch = epoch,
+            .files = std::move(files)};
+  }
+
+  std::string directory;
+};
+
+// It continued at its element number over other rows.
+TEST_F(ChangedFileTest, EndsAnEpochThatContinues) {
+  WorkerIterator first(spec(0), {}, {});
+  EXPECT_EQ(first.at(0)->at(0).item<std::int64_t>(), 11);
+  const std::vector<FileFingerprint> files = first.files()->take_new();
+  EXPECT_EQ(files.size(), 1U);
+  write("44\n11\n22\n33\n");
+  WorkerIterator second(spec(0, files), {}, {});
+  for (const std::uint64_t position : {1U, 0U, 2U})
+    EXPECT_THAT([&] { second.at(position); },
+                testing::throws_error(ErrorCode::data_loss, "expected 9 bytes, got 12 bytes"));
+}
+
+TEST_F(ChangedFileTest, EndsAnEpochWhosePipelineIsBuiltAgainInTheSameProcess) {
+  WorkerIterator iterator(spec(0), {}, {});
+  EXPECT_EQ(iterator.at(1)->at(0).item<std::int64_t>(), 22);
+  write("11\n22\n34\n");
+  EXPECT_THAT([&] { iterator.at(0); },
+              testing::throws_error(ErrorCode::data_loss, "'" + path() + "'"));
+}
+
+TEST_F(ChangedFileTest, IsReadAsItIsByAnIteratorThatBeginsAgain) {
+  WorkerIterator first(spec(std::nullopt), {}, {});
+  EXPECT_EQ(first.next().at(0).item<std::int64_t>(), 11);
+  EXPECT_EQ(first.files(), nullptr);
+  write("44\n");
+  WorkerIterator second(spec(std::nullopt), {}, {});
+  EXPECT_EQ(second.next().at(0).item<std::int64_t>(), 44);
+}
+
+TEST_F(ChangedFileTest, ThatIsTheSameAgainContinuesTheEpoch) {
+  WorkerIterator first(spec(0), {}, {});
+  first.at(0);
+  std::filesystem::remove(path());
+  write("11\n22\n33\n");
+  WorkerIterator second(spec(0, first.files()->take_new()), {}, {});
+  EXPECT_EQ(second.at(2)->at(0).item<std::int64_t>(), 33);
 }
 
 // The end waited for the fill, and left its threads behind with a warning.

@@ -18,15 +18,18 @@ namespace cohort::coordinator {
 
 // Its first fields never change. The others are used only under the runtime's lock.
 struct EpochRun {
-  EpochRun(Function step, std::vector<Nest> its_arguments, std::string order, std::size_t workers)
+  EpochRun(Function step, std::vector<Nest> its_arguments, std::string order, std::size_t workers,
+           std::shared_ptr<WorkerFiles> its_files)
       : function(std::move(step)),
         arguments(std::move(its_arguments)),
         changing_order(std::move(order)),
+        files(std::move(its_files)),
         progress(workers) {}
 
   const Function function;
   const std::vector<Nest> arguments;  // the iterator first; tensors that nobody writes to
   const std::string changing_order;   // why elements may come in another order; empty: they do not
+  const std::shared_ptr<WorkerFiles> files;  // also the iterator's
   internal::EpochProgress progress;
   std::deque<EpochStep> finished;  // steps that nobody has asked for yet
   std::optional<Error> error;      // of the first step that did not end well

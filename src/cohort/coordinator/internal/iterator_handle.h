@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "cohort/coordinator/internal/worker_datasets.h"
+#include "cohort/coordinator/internal/worker_files.h"
 #include "cohort/coordinator/per_worker.h"
 #include "cohort/core/random.h"
 #include "cohort/rpc/control.h"
@@ -31,18 +32,23 @@ class IteratorHandle final : public Handle {
   bool is_of(const Runtime& runtime) const { return runtime_.lock().get() == &runtime; }
   WorkerDatasets& datasets() const { return *datasets_; }
   const std::shared_ptr<WorkerDatasets>& shared_datasets() const { return datasets_; }
+  // Of an epoch: what its workers have read.
+  const std::shared_ptr<WorkerFiles>& files() const { return files_; }
   // What makes the worker's, with the programs that are known by now. `job_seed`: the job's.
   rpc::IteratorSpec spec_for(std::uint32_t worker, std::uint64_t job_seed) const {
     return {.id = id_,
             .dataset = datasets_->bytes_of(worker),
             .seed = mix_seed(job_seed, id_),
-            .epoch = epoch_};
+            .epoch = epoch_,
+            .files = files_->of(worker)};
   }
 
  private:
   const std::uint64_t id_;
   std::shared_ptr<WorkerDatasets> datasets_;  // also the PerWorkerDataset's
   const std::optional<std::uint64_t> epoch_;
+  // Also the EpochRun's.
+  const std::shared_ptr<WorkerFiles> files_ = std::make_shared<WorkerFiles>();
   const std::weak_ptr<Runtime> runtime_;
 };
 

@@ -23,6 +23,27 @@ bool fits(const TensorSpec& row, const at::Tensor& field) {
          field.sizes() == at::IntArrayRef(*row.sizes);
 }
 
+// "[3, 4]".
+std::string sizes_text(const TensorSpec& spec) {
+  const std::string text = spec.to_string();
+  return text.substr(text.find('['));
+}
+
+// Names the dtypes only if they differ. A map() of a field, as data::lookup(), runs after the batch
+// although it comes before it in the pipeline, so the field may still have another dtype here.
+[[noreturn]] void fail_uneven(const TensorSpec& first, const at::Tensor& field,
+                              std::size_t component, std::int64_t element) {
+  const bool is_one_dtype = field.defined() && TensorSpec::of(field).dtype == first.dtype;
+  const auto text = [&](const TensorSpec& spec) {
+    return is_one_dtype ? sizes_text(spec) : spec.to_string();
+  };
+  internal::throw_error(
+      ErrorCode::invalid_argument, "[data.batch] expected elements of one shape: component ",
+      component, " of the first is ", text(first), ", got ",
+      field.defined() ? text(TensorSpec::of(field)) : "nothing", " in element ", element,
+      " of the batch; use padded_batch() in place of batch(), or map() them to one shape before");
+}
+
 std::int64_t bytes_of(const std::vector<TensorSpec>& rows) {
   std::int64_t bytes = 0;
   for (const TensorSpec& row : rows) bytes += row.dtype == kString ? 0 : row.byte_count();
@@ -50,12 +71,7 @@ void BatchBuilder::check(const Fields& element) const {
                "[data.batch] expected ", rows_.size(), " fields as in the first element, got ",
                element.size(), " in element ", size_, " of the batch");
   for (std::size_t i = 0; i < rows_.size(); ++i) {
-    COHORT_CHECK(fits(rows_[i], element[i]), ErrorCode::invalid_argument,
-                 "[data.batch] expected elements of one shape: component ", i, " of the first is ",
-                 rows_[i].to_string(), ", got ",
-                 element[i].defined() ? TensorSpec::of(element[i]).to_string() : "nothing",
-                 " in element ", size_,
-                 " of the batch; map() them to one shape before batch(), or use padded_batch()");
+    if (!fits(rows_[i], element[i])) fail_uneven(rows_[i], element[i], i, size_);
   }
 }
 

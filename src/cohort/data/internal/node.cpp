@@ -65,6 +65,12 @@ StageContext StageContext::selecting(std::shared_ptr<const Selection> selection)
   return context;
 }
 
+StageContext StageContext::noting(std::shared_ptr<OpenedFiles> files) const {
+  StageContext context = *this;
+  context.opened_files_ = std::move(files);
+  return context;
+}
+
 StageContext StageContext::input_in_epoch(std::size_t i, std::uint64_t epoch) const {
   StageContext context = input(i);
   if (epoch > 0) context.epoch_ = mix_seed(epoch_, epoch);

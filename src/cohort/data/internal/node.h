@@ -20,7 +20,8 @@
 namespace cohort::data {
 
 class Node;
-class Selection;  // internal/sharding/selection.h
+class OpenedFiles;  // opened_files.h
+class Selection;    // internal/sharding/selection.h
 class Stage;
 class StageBook;  // internal/stage_book.h
 using NodePtr = std::shared_ptr<const Node>;
@@ -83,6 +84,9 @@ class StageContext {
   // The path from the sink to this op, for the StageBook: "/" is the sink, "/1/0" the first input
   // of its second input.
   const std::string& place() const { return place_; }
+  // Null unless the run notes which files it opens.
+  const std::shared_ptr<OpenedFiles>& opened_files() const { return opened_files_; }
+  StageContext noting(std::shared_ptr<OpenedFiles> files) const;
   // Null unless RunOptions::collect_stats.
   const std::shared_ptr<StageBook>& book() const { return book_; }
   // For random ops: differs for each op and epoch, and is equal in runs with the same nonzero
@@ -117,6 +121,7 @@ class StageContext {
   std::shared_ptr<const Selection> selection_;
   std::uint64_t seed_;
   std::shared_ptr<StageBook> book_;
+  std::shared_ptr<OpenedFiles> opened_files_;
   std::string place_ = "/";
   std::uint64_t path_ = 0;
   std::uint64_t epoch_ = 0;

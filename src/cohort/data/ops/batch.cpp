@@ -27,7 +27,10 @@ class BatchStage final : public Stage {
       return got == size_ || (got > 0 && !drop_remainder_);
     } catch (const UnevenBatch& uneven) {
       if (drop_remainder_ && uneven.size() < size_) return false;
-      throw Error(uneven);  // its size is none of a batch of these batches
+      Error error(uneven);  // its size is none of a batch of these batches
+      const ElementSpec* elements = node().input().known_spec();
+      if (elements != nullptr) throw std::move(error).during("batching " + elements->to_string());
+      throw Error(std::move(error));
     }
   }
 

@@ -4,6 +4,7 @@
 #include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 
+#include "cohort/data/field_function.h"
 #include "cohort/data/internal/dataset_op_suite.h"
 #include "cohort/data/internal/node.h"
 
@@ -76,10 +77,8 @@ TEST(Batch, NamesTheElementOfAnotherShape) {
   Iterator iterator = growing(3).batch(3).iterator();
   const Error error = error_of([&] { iterator.try_next(); });
   EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-  EXPECT_THAT(
-      error.message(),
-      HasSubstr(
-          "component 0 of the first is float32[0], got float32[1] in element 1 of the batch"));
+  EXPECT_THAT(error.message(),
+              HasSubstr("component 0 of the first is [0], got [1] in element 1 of the batch"));
   EXPECT_FALSE(iterator.try_next().has_value());
 }
 
@@ -200,6 +199,29 @@ TEST(Batch, NamesComponentShapesAndElement) {
     EXPECT_THAT(message, HasSubstr(part));
   }
   EXPECT_EQ(show(*iterator.try_next()), "[[1, 1, 1, 1]]");
+}
+
+// It named strings: the lookup runs on the batch, and its field was of strings before.
+TEST(Batch, NamesNoDtypeOfAFieldThatIsMappedLater) {
+  const Dataset tokens = Dataset::from_tensor_slices(StringTensor({2}, {"a b c", "a"}))
+                             .map(split(FieldPath()))
+                             .map(lookup(FieldPath(), {.tokens = {"a", "b"}}));
+  EXPECT_EQ(tokens.element_spec().to_string(), "int64[?]");
+  Iterator iterator = tokens.batch(2).iterator();
+  const Error error = error_of([&] { iterator.try_next(); });
+  EXPECT_THAT(error.message(), HasSubstr("component 0 of the first is [3], got [1] in element 1"));
+  EXPECT_THAT(error.message(), HasSubstr("use padded_batch() in place of batch()"));
+  EXPECT_THAT(error.what(), HasSubstr("while batching int64[?]"));
+  EXPECT_THAT(error.what(), ::testing::Not(HasSubstr("string")));
+}
+
+TEST(Batch, NamesBothDtypesWhereTheyDiffer) {
+  const Dataset mixed =
+      rows(4).map([](at::Tensor x) { return x.item<std::int64_t>() == 1 ? x.to(at::kFloat) : x; },
+                  {.output_spec = ElementSpec::tuple({{at::kLong, {{}}}})});
+  Iterator iterator = mixed.batch(2).iterator();
+  EXPECT_THAT(error_of([&] { iterator.try_next(); }).message(),
+              HasSubstr("of the first is int64[], got float32[] in element 1"));
 }
 
 TEST(Batch, StacksStrings) {

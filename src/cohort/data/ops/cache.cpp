@@ -324,11 +324,11 @@ class FileCacheStage final : public Stage {
   void open() {
     const ElementSpec* spec = cache_.known_spec();
     const std::string known = spec == nullptr ? "" : spec->to_string();
-    reader_ = CacheFileReader::open(paths_.whole, known);
+    reader_ = open_whole(known);
     if (!reader_) {
       writer_ = std::make_unique<CacheFileWriter>(paths_, known);
       // Another iterator may have completed it just before it released its lock.
-      reader_ = CacheFileReader::open(paths_.whole, known);
+      reader_ = open_whole(known);
     }
     if (reader_) {
       writer_.reset();
@@ -337,6 +337,13 @@ class FileCacheStage final : public Stage {
       input_ = start_input();
       mode_ = Mode::writing;
     }
+  }
+
+  // Notes the cache, which is then read in place of the input. One that this run writes is not.
+  std::unique_ptr<CacheFileReader> open_whole(const std::string& spec) const {
+    std::unique_ptr<CacheFileReader> reader = CacheFileReader::open(paths_.whole, spec);
+    if (reader) note_opened(context_, paths_.whole, paths_.whole, kCacheName);
+    return reader;
   }
 
   bool read(Fields& fields) {

@@ -56,18 +56,24 @@ class FixedLengthNode final : public FileReaderNode {
   }
 
  protected:
-  std::shared_ptr<const RowStore> open_rows(const std::vector<std::string>& paths) const override {
+  std::shared_ptr<const RowStore> open_rows(
+      const std::vector<ListedFile>& listed,
+      const std::shared_ptr<OpenedFiles>& opened) const override {
     std::vector<RowFile> files;
-    for (const std::string& path : paths) {
+    for (const auto& [name, path] : listed) {
+      if (opened)
+        opened->note_size(name, path, kFixedLengthRecordName);  // the number of rows depends on it
       const std::uint64_t file_bytes = FileDescriptor::open(path, kFixedLengthRecordName).size();
       files.push_back({.path = path,
+                       .name = name,
                        .file_bytes = file_bytes,
                        .first = layout().header_bytes,
                        .row_bytes = layout().chunk_bytes,
                        .count = layout().count(file_bytes, path, kFixedLengthRecordName)});
     }
-    return files.empty() ? nullptr
-                         : std::make_shared<ChunkRows>(std::move(files), kFixedLengthRecordName);
+    return files.empty()
+               ? nullptr
+               : std::make_shared<ChunkRows>(std::move(files), kFixedLengthRecordName, opened);
   }
 
  private:

@@ -75,8 +75,10 @@ class IdxNode final : public Node {
   // Every run checks whether it may open the files; the first one that may reads them for all.
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
     std::vector<std::string> paths;
-    for (const std::string& path : paths_)
+    for (const std::string& path : paths_) {
       paths.push_back(allowed_path(path, context.options(), kIdxName));
+      note_opened(context, path, paths.back(), kIdxName);
+    }
     const Lock lock(mutex_);
     if (!store_) store_ = open_store(paths);
     return start_rows(*this, store_);

@@ -131,7 +131,7 @@ class MapFieldStage final : public NumberedStage {
 };
 
 std::unique_ptr<Stage> MapFieldNode::make_stage(const StageContext& context) const {
-  auto calls = std::make_shared<MapFieldCalls>(*this, function_.kernel()->opened(context.options()),
+  auto calls = std::make_shared<MapFieldCalls>(*this, function_.kernel()->opened(context),
                                                context.selection());
   if (options_.num_parallel_calls == 0 || context.purpose() != Purpose::run) {
     return std::make_unique<MapFieldStage>(*this, input().start(context.input(0)),

@@ -48,18 +48,24 @@ class TfRecordNode final : public FileReaderNode {
   }
 
  protected:
-  std::shared_ptr<const RowStore> open_rows(const std::vector<std::string>& paths) const override {
+  std::shared_ptr<const RowStore> open_rows(
+      const std::vector<ListedFile>& listed,
+      const std::shared_ptr<OpenedFiles>& opened) const override {
     std::vector<RowFile> files;
-    for (const std::string& path : paths) {
+    for (const auto& [name, path] : listed) {
+      if (opened) opened->note_size(name, path, kTfRecordName);  // the number of rows depends on it
       const std::uint64_t file_bytes = FileDescriptor::open(path, kTfRecordName).size();
       std::optional<RecordIndex> index = load_record_index(index_path(path), file_bytes);
       if (!index) return nullptr;
+      if (opened) opened->note(index_path(name), index_path(path), kTfRecordName);
       files.push_back({.path = path,
+                       .name = name,
                        .file_bytes = file_bytes,
                        .count = index->offsets.size(),
                        .offsets = std::move(index->offsets)});
     }
-    return files.empty() ? nullptr : std::make_shared<RecordRows>(std::move(files), kTfRecordName);
+    return files.empty() ? nullptr
+                         : std::make_shared<RecordRows>(std::move(files), kTfRecordName, opened);
   }
 };
 

@@ -102,7 +102,8 @@ class UnbatchStage final : public Stage {
                      "[data.batch] expected elements of one shape: component ", i,
                      " of the first is a row of ", TensorSpec::of(parts[i][0]).to_string(),
                      ", got one of ", TensorSpec::of(part).to_string(), " in element ", row,
-                     " of the batch; map() them to one shape before batch()");
+                     " of the batch; use padded_batch() in place of batch(), or map() them to one "
+                     "shape before");
         row += part.size(0);
       }
       batch.push_back(join_rows(parts[i]));

@@ -53,6 +53,23 @@ TensorSpec read(const proto::TensorSpec& message) {
   return spec;
 }
 
+void write(proto::FileFingerprint& message, const FileFingerprint& file) {
+  message.set_path(file.path);
+  message.set_is_missing(file.is_missing);
+  message.set_size_bytes(file.size_bytes);
+  message.set_modified_ns(file.modified_ns);
+  if (file.checksum) message.set_checksum(*file.checksum);
+}
+
+FileFingerprint read(const proto::FileFingerprint& message) {
+  FileFingerprint file{.path = message.path(),
+                       .is_missing = message.is_missing(),
+                       .size_bytes = message.size_bytes(),
+                       .modified_ns = message.modified_ns()};
+  if (message.has_checksum()) file.checksum = message.checksum();
+  return file;
+}
+
 }  // namespace
 
 proto::HandshakeRequest to_proto(const HandshakeRequest& request) {
@@ -161,6 +178,7 @@ proto::IteratorSpec to_proto(const IteratorSpec& iterator) {
   message.set_dataset(to_string(iterator.dataset));
   message.set_seed(iterator.seed);
   if (iterator.epoch) message.set_epoch(*iterator.epoch);
+  for (const FileFingerprint& file : iterator.files) write(*message.add_files(), file);
   return message;
 }
 
@@ -168,6 +186,7 @@ IteratorSpec from_proto(const proto::IteratorSpec& message) {
   IteratorSpec iterator{
       .id = message.id(), .dataset = to_bytes(message.dataset()), .seed = message.seed()};
   if (message.has_epoch()) iterator.epoch = message.epoch();
+  for (const proto::FileFingerprint& file : message.files()) iterator.files.push_back(read(file));
   return iterator;
 }
 

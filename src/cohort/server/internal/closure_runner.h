@@ -124,10 +124,10 @@ class ClosureRunner {
   void run_program(Item& item, const WorkerFunction& function,
                    const std::shared_ptr<Running>& running);
   // Nothing: a step of an epoch for which there is no element.
-  std::optional<Draws> draw(const Item& item, const WorkerFunction& function);
+  std::optional<Draws> draw(const Item& item, const WorkerFunction& function, Running& running);
   Fields draw_one(const Item& item, const WorkerFunction& function, std::int64_t resource);
   std::optional<Fields> draw_for_epoch(const Item& item, const WorkerFunction& function,
-                                       std::uint64_t number);
+                                       std::uint64_t number, Running& running);
   void park(const Item& item, Draws draws);
   std::vector<rpc::Frame> ask(std::vector<Question> questions, Running& running);
 

@@ -16,6 +16,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
 #include "cohort/data/dataset.h"
+#include "cohort/data/files/opened_files.h"
 #include "cohort/data/program_supply.h"
 #include "cohort/rpc/control.h"
 #include "cohort/rpc/messages.h"
@@ -38,13 +39,16 @@ class WorkerIterator {
   Fields next();
   // The element of this number, 0, 1, …; nullopt at the end. After an element that comes later, the
   // pipeline is built again and begins at its start; its order must then be the same. An error
-  // takes the place of an element.
+  // takes the place of an element. In an epoch a file that has changed since it was read first ends
+  // the iterator: every later call throws that error (data_loss).
   std::optional<Fields> at(std::uint64_t position);
   // Up to `count` elements, which next() will still give. Fewer at the end and before an error,
   // which next() throws then; throws where the first one is an error, or has a field of strings.
   std::vector<Fields> peek(std::size_t count);
   // What an element waits for.
   void take(const rpc::ProgramReply& reply);
+  // The files that it reads. Null except in an epoch: another iterator begins at its start again.
+  const std::shared_ptr<data::OpenedFiles>& files() const { return files_; }
   // Nobody wants an element any more: fills and waits of the pipeline stop, also those for a
   // program, and who draws gets `cancelled`, from then on.
   void end() noexcept;
@@ -53,10 +57,12 @@ class WorkerIterator {
   void start() COHORT_REQUIRES(mutex_);
   bool draw(Fields& fields) COHORT_REQUIRES(mutex_);
   void check_in_use() const;
+  void check_files() COHORT_REQUIRES(mutex_);
   bool take(Fields& fields) COHORT_REQUIRES(mutex_);
   void throw_peeked_error() COHORT_REQUIRES(mutex_);
 
   const RunOptions options_;
+  const std::shared_ptr<data::OpenedFiles> files_;     // also the pipelines'
   const std::shared_ptr<data::ProgramSupply> supply_;  // also the pipelines', one after the other
   std::stop_source stop_;
   Mutex mutex_;  // held while an element is drawn

@@ -27,7 +27,7 @@ class FieldKernel : public std::enable_shared_from_this<FieldKernel> {
   // Whether apply() of stacked fields equals the stack of apply() of each field.
   virtual bool is_element_wise() const { return true; }
   // The kernel for a run, with its files read.
-  virtual std::shared_ptr<const FieldKernel> opened(const RunOptions&) const {
+  virtual std::shared_ptr<const FieldKernel> opened(const StageContext&) const {
     return shared_from_this();
   }
   virtual at::Tensor apply(const at::Tensor& values, const std::string& field) const = 0;

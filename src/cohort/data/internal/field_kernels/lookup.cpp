@@ -130,9 +130,10 @@ class LookupKernel final : public FieldKernel {
   }
 
   // Every run asks whether the file may be read; the first that may reads it for all.
-  std::shared_ptr<const FieldKernel> opened(const RunOptions& options) const override {
+  std::shared_ptr<const FieldKernel> opened(const StageContext& context) const override {
     if (file_.empty()) return shared_from_this();
-    const std::string path = allowed_path(file_, options, kLookupName);
+    const std::string path = allowed_path(file_, context.options(), kLookupName);
+    note_opened(context, file_, path, kLookupName);
     const Lock lock(mutex_);
     if (!opened_) {
       opened_ = std::make_shared<const LookupKernel>(layout_, Vocabulary::read(path), Nest());

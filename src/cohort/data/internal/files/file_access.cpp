@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "cohort/core/error.h"
+#include "cohort/data/files/opened_files.h"
 
 namespace cohort::data {
 namespace {
@@ -50,6 +51,11 @@ std::string allowed_path(const std::string& path, const RunOptions& options, std
                listed(*options.data_dirs), "), got '", path,
                "'; name its directory with --data DIR of cohort launch or cohort server");
   return found.string();
+}
+
+void note_opened(const StageContext& context, const std::string& path, const std::string& found,
+                 std::string_view op) {
+  if (context.opened_files()) context.opened_files()->note(path, found, op);
 }
 
 }  // namespace cohort::data

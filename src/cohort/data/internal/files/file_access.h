@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "cohort/data/dataset.h"
+#include "cohort/data/internal/node.h"
 
 namespace cohort::data {
 
@@ -13,5 +14,10 @@ namespace cohort::data {
 // options.data_dirs (also canonical), whether or not the file exists. invalid_argument for a path
 // with a zero byte, since the system would open another file. `op` is for messages.
 std::string allowed_path(const std::string& path, const RunOptions& options, std::string_view op);
+
+// Before a source opens the file of a run: OpenedFiles::note(), if the run has some. `found` is
+// allowed_path() of `path`.
+void note_opened(const StageContext& context, const std::string& path, const std::string& found,
+                 std::string_view op);
 
 }  // namespace cohort::data

@@ -165,14 +165,15 @@ void FileReaderNode::check_reading(ByteReader& reader, FileReading reading,
       "; put the files and their indexes (FILE.index) back as they were when it was saved");
 }
 
-std::vector<std::string> FileReaderNode::all_paths(const StageContext& context) const {
+std::vector<ListedFile> FileReaderNode::all_files(const StageContext& context) const {
   const std::unique_ptr<Stage> stage = start_names(context);
-  std::vector<std::string> paths;
-  for (Fields name; stage->next(name);) {
-    paths.push_back(
-        allowed_path(std::string(StringTensor::of(name.at(0)).value()), context.options(), op()));
+  std::vector<ListedFile> files;
+  for (Fields field; stage->next(field);) {
+    std::string name(StringTensor::of(field.at(0)).value());
+    std::string path = allowed_path(name, context.options(), op());
+    files.push_back({std::move(name), std::move(path)});
   }
-  return paths;
+  return files;
 }
 
 std::shared_ptr<const RowStore> FileReaderNode::rows(const StageContext& context) const {
@@ -187,11 +188,11 @@ std::shared_ptr<const RowStore> FileReaderNode::rows(const StageContext& context
   // Every run checks whether it may open the files. The first one that may opens the rows, and all
   // stages of the node share them.
   if (rows_) {
-    all_paths(context);
+    all_files(context);
     return rows_;
   }
   try {
-    rows_ = open_rows(all_paths(context));
+    rows_ = open_rows(all_files(context), context.opened_files());
   } catch (const Error&) {
     // Reading in order throws the same error at the right element.
     return nullptr;
@@ -199,7 +200,8 @@ std::shared_ptr<const RowStore> FileReaderNode::rows(const StageContext& context
   return rows_;
 }
 
-std::shared_ptr<const RowStore> FileReaderNode::open_rows(const std::vector<std::string>&) const {
+std::shared_ptr<const RowStore> FileReaderNode::open_rows(
+    const std::vector<ListedFile>&, const std::shared_ptr<OpenedFiles>&) const {
   return nullptr;
 }
 

@@ -37,6 +37,12 @@ enum class FileReading : std::uint8_t { in_order = 0, by_number = 1 };
 
 FileOptions file_options_from(AttributeReader& attributes);
 
+// A file of a reader. A value type.
+struct ListedFile {
+  std::string name;  // as the pipeline names it
+  std::string path;  // allowed_path()
+};
+
 // Collects the values of a batch. Used from one stage.
 class ValueBatch {
  public:
@@ -73,8 +79,10 @@ class FileReaderNode : public Node {
 
  protected:
   ElementSpec make_spec() const override;
-  // Random access to the elements of these files; null if they must be read in order.
-  virtual std::shared_ptr<const RowStore> open_rows(const std::vector<std::string>& paths) const;
+  // Random access to the elements of these files; null if they must be read in order. `opened` may
+  // be null.
+  virtual std::shared_ptr<const RowStore> open_rows(
+      const std::vector<ListedFile>& files, const std::shared_ptr<OpenedFiles>& opened) const;
 
   const FileOptions& file_options() const { return options_; }
   FileNames names() const { return {inputs().empty() ? nullptr : inputs()[0], list_}; }
@@ -84,7 +92,7 @@ class FileReaderNode : public Node {
  private:
   std::shared_ptr<const RowStore> rows(const StageContext& context) const;
   std::unique_ptr<Stage> start_names(const StageContext& context) const;
-  std::vector<std::string> all_paths(const StageContext& context) const;
+  std::vector<ListedFile> all_files(const StageContext& context) const;
 
   std::vector<std::string> list_;
   NodePtr list_source_;  // the list as a dataset

@@ -50,7 +50,9 @@ void FileReaderStage::release(Slot& slot) {
 
 bool FileReaderStage::next_in_slot(Slot& slot, std::string_view& value) {
   if (!slot.scanner) {
-    slot.scanner = reader_.open(allowed_path(slot.path, context_.options(), node().op()));
+    const std::string found = allowed_path(slot.path, context_.options(), node().op());
+    note_opened(context_, slot.path, found, node().op());
+    slot.scanner = reader_.open(found);
     if (slot.resume_at > 0) slot.scanner->seek(slot.resume_at);
   }
   return slot.scanner->next(value);

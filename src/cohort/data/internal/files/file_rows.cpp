@@ -22,8 +22,9 @@ struct FileRows::Run {
   std::uint64_t count = 0;
 };
 
-FileRows::FileRows(std::vector<RowFile> files, std::string_view op)
-    : files_(std::move(files)), op_(op) {
+FileRows::FileRows(std::vector<RowFile> files, std::string_view op,
+                   std::shared_ptr<OpenedFiles> opened)
+    : files_(std::move(files)), op_(op), opened_(std::move(opened)) {
   std::int64_t start = 0;
   for (const RowFile& file : files_) {
     starts_.push_back(start);
@@ -52,6 +53,7 @@ std::shared_ptr<const FileDescriptor> FileRows::open(std::size_t number) const {
   const auto found = open_.find(number);
   if (found != open_.end()) return found->second;
   const RowFile& file = files_[number];
+  if (opened_) opened_->note(file.name, file.path, op_);
   auto opened = std::make_shared<const FileDescriptor>(FileDescriptor::open(file.path, op_));
   COHORT_CHECK(opened->size() == file.file_bytes, ErrorCode::failed_precondition, "[data.", op_,
                "] expected ", file.file_bytes, " bytes in file '", file.path,

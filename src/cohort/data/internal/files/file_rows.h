@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cohort/core/mutex.h"
+#include "cohort/data/files/opened_files.h"
 #include "cohort/data/internal/files/file_stream.h"
 #include "cohort/data/internal/row_store.h"
 
@@ -18,6 +19,7 @@ namespace cohort::data {
 // begin at `offsets`.
 struct RowFile {
   std::string path;
+  std::string name;  // as the pipeline names it
   std::uint64_t file_bytes = 0;
   std::uint64_t first = 0;
   std::uint64_t row_bytes = 0;
@@ -36,7 +38,8 @@ struct RowFile {
 // Immutable but for open files. Thread-safe.
 class FileRows : public RowStore {
  public:
-  FileRows(std::vector<RowFile> files, std::string_view op);
+  // `opened`: of the run that opens them, may be null.
+  FileRows(std::vector<RowFile> files, std::string_view op, std::shared_ptr<OpenedFiles> opened);
 
   std::int64_t size() const final { return starts_.back(); }
   bool can_fail() const final { return true; }
@@ -58,6 +61,7 @@ class FileRows : public RowStore {
   std::vector<RowFile> files_;
   std::vector<std::int64_t> starts_;  // number of each file's first row; last, the total
   std::string op_;
+  std::shared_ptr<OpenedFiles> opened_;  // also its run's
   mutable Mutex mutex_;
   mutable std::map<std::size_t, std::shared_ptr<const FileDescriptor>> open_
       COHORT_GUARDED_BY(mutex_);

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nests as text, for logs and debugging, as TensorFlow and PyTorch print a batch: the structure,
+// each tensor with its dtype and shape, and the values of small tensors.
+//
+//   std::cout << *iterator.try_next() << '\n';  // {image: uint8[2, 9, 9], label: int64[2] [7, 1]}
+//   std::cout << data.element_spec() << '\n';   // {image: uint8[?, 9, 9], label: int64[?]}
+#pragma once
+
+#include <concepts>
+#include <ostream>
+#include <string>
+
+#include "cohort/core/export.h"
+#include "cohort/core/nest.h"
+
+namespace cohort {
+
+// "(float32[64, 784], int64[3] [1, 2, 3], string[] "Lima")". Tensors of at most 16 values in host
+// memory show them; longer strings are shortened. Host values are shown as they are, handles as
+// "<iterator>".
+COHORT_API std::string to_string(const Nest& nest);
+COHORT_API std::ostream& print(std::ostream& out, const Nest& nest);
+
+// Not for what only converts to a nest: a tensor prints as LibTorch prints it.
+template <std::same_as<Nest> T>
+std::ostream& operator<<(std::ostream& out, const T& nest) {
+  return print(out, nest);
+}
+// TensorSpec, ElementSpec, Device and other types of Cohort that have a text.
+template <class T>
+requires requires(const T& value) {
+  { value.to_string() } -> std::same_as<std::string>;
+}
+std::ostream& operator<<(std::ostream& out, const T& value) { return out << value.to_string(); }
+
+}  // namespace cohort
