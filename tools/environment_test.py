@@ -10,6 +10,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("src", "tests", "examples", "tools", "bench", "dev", ".ci/run", "CMakePresets.json")
 PAGE = "docs/environment.md"
+# Has the names that programs read, to compare misspelled ones with.
+SPELLING = "src/cohort/core/text/spelling.cpp"
 OURS = r"(?:COHORT|TF)_[A-Z0-9_]+"
 # How each kind of file names a variable. In C++ functions take the name, so a literal of ours is one.
 IN_CPP = (rf'"({OURS})"', r'getenv\("([A-Z0-9_]+)"\)')
@@ -23,7 +25,8 @@ def sources(root):
     for name in FOLDERS:
         path = root / name
         for file in [path] if path.is_file() else sorted(path.rglob("*")):
-            if file.is_file() and file.suffix in KINDS and file.resolve() != pathlib.Path(__file__).resolve():
+            others = (pathlib.Path(__file__).resolve(), (root / SPELLING).resolve())
+            if file.is_file() and file.suffix in KINDS and file.resolve() not in others:
                 yield file
 
 
@@ -61,6 +64,11 @@ def problems(root):
 class Page(unittest.TestCase):
     def test_has_each_variable_once(self):
         self.assertEqual(problems(ROOT), [])
+
+    def test_programs_know_the_names_of_its_first_table(self):
+        first = (ROOT / PAGE).read_text().split("\n## ")[1]
+        known = re.findall(r'"(COHORT_[A-Z_]+)"', (ROOT / SPELLING).read_text())
+        self.assertCountEqual(known, re.findall(r"^\| `(COHORT_[A-Z_]+)` \|", first, re.MULTILINE))
 
 
 class Comparison(unittest.TestCase):

@@ -301,7 +301,7 @@ def option_defaults(tree):
 # Installed for those who extend Cohort, and only reached by their own names.
 NOT_IN_UMBRELLA = {f"cohort/{name}.h" for name in (
     "cluster/validation", "coordinator/closure_queue", "coordinator/failure_policy", "core/blas", "core/crc32c", "core/random",
-    "data/auto_shard", "data/element_order", "data/never_fails", "data/program_questions", "data/program_supply",
+    "core/text/spelling", "core/torch_error", "data/auto_shard", "data/element_order", "data/never_fails", "data/program_questions", "data/program_supply",
     "data/raw_readers", "data/rebatch", "data/shipped_dataset", "data/string_fields", "function/default_generator",
     "function/local_tensors", "function/tracing_mode", "function/variable_read", "input/dummy",
     "input/multi_device_iterator", "rpc/farewell", "rpc/messages", "rpc/refusal", "rpc/reserved_port", "rpc/thread_room",

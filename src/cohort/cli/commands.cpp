@@ -9,6 +9,7 @@
 
 #include "cohort/cli/internal/output.h"
 #include "cohort/core/error.h"
+#include "cohort/core/text/spelling.h"
 
 namespace cohort::cli {
 namespace {
@@ -26,7 +27,7 @@ constexpr Row kCommands[] = {
     {"status", "ask every task of a cluster how it is", make_status_command},
 };
 
-// What the reader can do about an error.
+// What the user can do about an error.
 const char* remedy_of(const Error& error) {
   if (error.code() == ErrorCode::resource_exhausted)
     return "Give the process what the message names, or try again when the host has more to spare.";
@@ -52,7 +53,7 @@ int report(const Error& error, bool is_json) {
     try {
       print(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
       return exit_code;
-    } catch (const Error&) {  // then as text
+    } catch (const Error&) {  // standard output cannot be written: the text below goes to stderr
     }
   }
   std::fprintf(stderr, "cohort: %s\n%s\n", error.what(), remedy_of(error));
@@ -75,19 +76,21 @@ class CommandLine {
   }
 
   int run(std::vector<std::string> words) {
-    // What follows "--" is another program's command line.
+    // The words after "--" are the command line of another program.
     const auto split = std::find(words.begin(), words.end(), "--");
     const std::vector<std::string> program(split == words.end() ? split : split + 1, words.end());
     words.erase(split, words.end());
     const bool is_json = std::find(words.begin(), words.end(), "--json") != words.end();
     if (!words.empty() && is_unknown(words.front())) {
       std::string names;
-      for (const Row& row : kCommands) names.append(" ").append(row.name);
+      std::vector<std::string> all;
+      for (const Row& row : kCommands) names.append(" ").append(all.emplace_back(row.name));
       return report(usage_error("expected a command, got no command '" + words.front() +
-                                "'; there are:" + names + " (cohort --help says more)"),
+                                "'; there are:" + names + " (cohort --help says more)" +
+                                did_you_mean(words.front(), all)),
                     is_json);
     }
-    std::reverse(words.begin(), words.end());  // the order in which CLI11 takes them
+    std::reverse(words.begin(), words.end());  // CLI11 takes the last one first
     try {
       app_.parse(words);
     } catch (const CLI::Success& help) {
@@ -98,6 +101,7 @@ class CommandLine {
       return report(usage_error(std::string(error.what()) + "; " + see_help()), is_json);
     }
     Command& command = *commands_[chosen()];
+    warn_of_misspelled_variables();
     try {
       return command.run(program);
     } catch (...) {
@@ -106,7 +110,7 @@ class CommandLine {
   }
 
  private:
-  // CLI11 would only say that a command is missing.
+  // Checked here, because CLI11 would only report that a command is missing.
   static bool is_unknown(const std::string& word) {
     return !word.starts_with("-") && std::none_of(std::begin(kCommands), std::end(kCommands),
                                                   [&](const Row& row) { return row.name == word; });
@@ -134,7 +138,16 @@ class CommandLine {
     const std::string word = words.empty() ? "" : words.front();
     return usage_error("expected only options of the command, got '" + word + "'; " +
                        (takes_program(word) ? "the program goes after --, " : "correct it, ") +
-                       see_help());
+                       see_help() + similar_option(word));
+  }
+  std::string similar_option(const std::string& word) const {
+    const auto parsed = app_.get_subcommands();
+    const CLI::App& command = parsed.empty() ? app_ : *parsed.front();
+    std::vector<std::string> names;
+    for (const CLI::Option* option : command.get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+    return word.starts_with("-") ? did_you_mean(word.substr(0, word.find('=')), names) : "";
   }
   bool takes_program(const std::string& word) const {
     return !word.starts_with("-") && app_.got_subcommand("launch");

@@ -12,12 +12,12 @@ class App;
 
 namespace cohort::cli {
 
-// One sub-command: declares its options, then runs. Used only from the main thread.
+// One sub-command. declare() is called before run(). Used only from the main thread.
 class Command {
  public:
   virtual ~Command() = default;
   virtual void declare(CLI::App& app) = 0;
-  // `program`: what followed "--". Returns the exit code; errors escape as cohort::Error.
+  // `program`: the words after "--". Returns the exit code; throws cohort::Error.
   virtual int run(const std::vector<std::string>& program) = 0;
   // Whether results and errors are printed as one line of JSON on stdout.
   bool is_json = false;
@@ -27,7 +27,7 @@ std::unique_ptr<Command> make_launch_command();
 std::unique_ptr<Command> make_server_command();
 std::unique_ptr<Command> make_status_command();
 
-// The whole command line; prints errors and returns the exit code: 0 done, 64 bad usage or
+// Runs the whole command line. Prints errors, and returns the exit code: 0 done, 64 bad usage or
 // configuration, 69 peer unavailable, 70 internal, 75 try again.
 int run(int argc, const char* const* argv);
 

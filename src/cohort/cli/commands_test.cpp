@@ -43,7 +43,7 @@ TEST(Commands, EachSubCommandHasHelp) {
               AllOf(HasSubstr("--cluster"), HasSubstr("--timeout"), HasSubstr("Exit code")));
 }
 
-// Values of an enum were written as bytes.
+// The help showed the values of an enum as unprintable bytes.
 TEST(Commands, HelpIsText) {
   for (const char* command : {"launch", "server", "status"}) {
     for (const char each : cohort({command, "--help"}).out)
@@ -80,6 +80,11 @@ TEST(Commands, BadUsageIs64AndSaysWhatIsExpected) {
       {{"launch", "--speed", "2", "--", "true"}, "got '--speed'", "`cohort launch --help`"},
       {{"launch", "--workers", "2", "true"}, "got 'true'", "the program goes after --"},
       {{"server", "true"}, "got 'true'; correct it", "`cohort server --help`"},
+      // Misspelled words were refused without the right ones.
+      {{"lanuch", "--", "true"}, "no command 'lanuch'", "; did you mean 'launch'?"},
+      {{"launch", "--worker", "2", "--", "true"}, "got '--worker'", "; did you mean '--workers'?"},
+      {{"server", "--data-dir=/data"}, "got '--data-dir=/data'", "; did you mean '--data"},
+      {{"status", "--timeuot", "2"}, "got '--timeuot'", "; did you mean '--timeout'?"},
   };
   for (const BadUsage& usage : usages) {
     const Outcome outcome = cohort(usage.words);
@@ -137,6 +142,19 @@ TEST(Commands, KillTakesATaskAndSeconds) {
                            "worker:0@101%", "worker:0@%", "@1", "worker@1"}) {
     EXPECT_EQ(cohort({"launch", "--kill", text, "--", "true"}).exit_code, 64) << text;
   }
+}
+
+TEST(Commands, KillNamesTheJobThatMayBeMeant) {
+  EXPECT_THAT(cohort({"launch", "--kill", "wroker:0@1", "--", "true"}).err,
+              HasSubstr("got 'wroker:0' (--kill); did you mean 'worker'?"));
+}
+
+TEST(Commands, AMisspelledVariableOfTheEnvironmentIsAWarning) {
+  const std::string name = std::string("COHORT_") + "DATADIRS";
+  ::setenv(name.c_str(), "/data", 1);
+  EXPECT_THAT(cohort({"launch", "--dry-run", "--", "true"}).err,
+              HasSubstr("did you mean COHORT_DATA_DIRS?"));
+  ::unsetenv(name.c_str());
 }
 
 TEST(Commands, DryRunPrintsALineATask) {

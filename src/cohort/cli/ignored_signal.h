@@ -5,7 +5,7 @@
 
 namespace cohort::cli {
 
-// As nohup leaves it: such a signal stays ignored.
+// Whether this process ignores the signal, as nohup makes it do. Then it must stay ignored.
 inline bool is_ignored(int number) {
   struct sigaction now {};
   ::sigaction(number, nullptr, &now);

@@ -13,11 +13,13 @@
 #include "cohort/cli/internal/task_environment.h"
 #include "cohort/cli/local_cluster.h"
 #include "cohort/core/error.h"
+#include "cohort/core/text/spelling.h"
 
 namespace cohort::cli {
 namespace {
 
-// Ports are chosen again this often when another program takes one first.
+// If another program takes one of the ports first, all tasks start again on other ports. This is
+// the number of starts, with the first.
 constexpr int kStartsMax = 4;
 constexpr int kTryAgain = 75;
 
@@ -28,7 +30,7 @@ std::string absolute(const std::string& directory) {
                    ::stat(resolved, &status) == 0 && S_ISDIR(status.st_mode),
                ErrorCode::invalid_argument, "[cli.launch] expected a directory, got '", directory,
                "' (--data); create it or correct the path");
-  // COHORT_DATA_DIRS is split there.
+  // COHORT_DATA_DIRS is split at each ':'.
   COHORT_CHECK(directory.find(':') == std::string::npos, ErrorCode::invalid_argument,
                "[cli.launch] expected a directory without ':' in its name, got '", directory,
                "' (--data)");
@@ -53,7 +55,8 @@ void check(LaunchOptions& options) {
                                                 : 0;
     COHORT_CHECK(kill.task.index >= 0 && kill.task.index < count, ErrorCode::invalid_argument,
                  "[cli.launch] expected a worker or ps of this cluster, got '",
-                 kill.task.to_string(), "' (--kill)");
+                 kill.task.to_string(), "' (--kill)",
+                 did_you_mean(kill.task.job, {"worker", "ps"}));
   }
   for (std::string& directory : options.data_dirs) directory = absolute(directory);
 }

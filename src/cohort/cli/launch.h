@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a program as a cluster on this host: one process a task, each with its own TF_CONFIG.
+// Runs a program as a cluster on this host, with one process for each task and its own TF_CONFIG.
 //
 //   Launch launch({.program = {"./train"}, .workers = 2, .ps = 2});
 //   LaunchResult result = launch.run();      // result.exit_code: the chief's
 //
-// Servers (ps, worker) are started first; their lines are prefixed with the task. The chief keeps
-// this process's streams. When the chief ends, or request_stop() is called, the others are ended:
-// SIGTERM, then SIGKILL after `grace`. Nothing stays behind, whatever happens to this process.
+// Servers (ps, worker) are started first; each of their lines begins with the name of the task. The
+// chief has this process's standard streams. When the chief ends, or request_stop() is called, the
+// other tasks are ended: with SIGTERM, and after `grace` with SIGKILL. The tasks end even if this
+// process is killed.
 #pragma once
 
 #include <chrono>
@@ -21,11 +22,12 @@ namespace cohort::cli {
 
 class Pipe;
 
-// A fault to show that the cluster survives it: SIGKILL, once both have come.
+// A server gets SIGKILL, to try out its loss, when the time has passed and the percentage is
+// reached.
 struct PlannedKill {
   TaskId task;
   std::chrono::milliseconds after{0};  // since the start of the chief
-  int at_percent = 0;                  // of its steps, as its progress bar tells
+  int at_percent = 0;                  // of the chief's steps, as its progress bar reports
 
   std::string to_string() const;
 };
@@ -36,46 +38,46 @@ struct LaunchOptions {
   int ps = 1;
   // Directories whose files the servers may open.
   std::vector<std::string> data_dirs = {};
-  // Only the chief gets these.
+  // Environment variables that only the chief gets.
   std::vector<std::pair<std::string, std::string>> chief_environment = {};
   std::vector<PlannedKill> kills = {};
-  // How often each server starts again at most, this long after it ended by a signal, by an exit
-  // code other than 0 and 64, or by a planned kill.
+  // The most restarts of each server. It starts again after `restart_delay` if it was ended by a
+  // signal or by a planned kill, or with an exit code other than 0 and 64.
   int restarts = 0;
   std::chrono::milliseconds restart_delay{1000};
   std::chrono::milliseconds grace{10'000};
-  // Where the servers' lines go.
+  // The descriptors to which the lines of the servers are written.
   int out_fd = 1;
   int err_fd = 2;
 };
 
-// What became of one task.
+// The result of one task.
 struct TaskReport {
   TaskId task;
   ProcessExit last_exit;
   int starts = 0;
-  int kills = 0;  // planned ones
+  int kills = 0;  // only planned kills
 };
 
 struct LaunchResult {
   int exit_code = 0;
-  // The errno of the first line of a server that could not be written, or 0; the program went on.
+  // The errno of the first line that could not be written, or 0. The tasks go on without it.
   int output_error = 0;
-  std::vector<TaskReport> tasks;  // the chief last
+  std::vector<TaskReport> tasks;  // the chief is the last one
 };
 
-// One use. Thread-compatible, but for request_stop().
+// Call run() once. Thread-compatible, except that any thread may call request_stop().
 class Launch {
  public:
-  // Throws invalid_argument for numbers, tasks, directories or a program that cannot be.
+  // Throws invalid_argument if a number, task, directory or the program is not valid.
   explicit Launch(LaunchOptions options);
   ~Launch();
 
   LaunchResult run();
-  // Ends all; run() then returns 128 + `signal`. A second call, a quarter of a second later
-  // or more, kills. Any thread, and signal handlers.
+  // Ends all tasks; run() then returns 128 + `signal`. A second call, at least a quarter of a
+  // second later, kills them. May be called from any thread and from signal handlers.
   void request_stop(int signal) noexcept;
-  // The lines by which the tasks would be started by hand, one a shell.
+  // The command lines that start the tasks by hand, each in its own shell.
   static std::vector<std::string> shell_lines(const LaunchOptions& options);
 
  private:

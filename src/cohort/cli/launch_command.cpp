@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cohort launch: options into a Launch, signals into request_stop().
+// cohort launch: turns options into a Launch, and signals into calls of request_stop().
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <cmath>
@@ -23,8 +23,8 @@ void on_signal(int signal) {
   if (Launch* launch = launch_of_signals) launch->request_stop(signal);
 }
 
-// Hands SIGINT, SIGTERM and SIGHUP, but for those that are ignored, to a launch while it lives.
-// Used only from the main thread.
+// While the object exists, SIGINT, SIGTERM and SIGHUP call request_stop() of a launch; ignored
+// signals stay ignored. Used only from the main thread.
 class SignalRoute {
  public:
   explicit SignalRoute(Launch& launch) {
@@ -44,7 +44,7 @@ std::chrono::milliseconds from_seconds(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
-// "worker:1@2.5": seconds; "worker:1@50%": of the chief's steps.
+// "worker:1@2.5" is after 2.5 seconds; "worker:1@50%" is after half of the chief's steps.
 PlannedKill parse_kill(const std::string& text) {
   const std::size_t at = text.find('@');
   char* end = nullptr;
@@ -62,7 +62,8 @@ PlannedKill parse_kill(const std::string& text) {
   return kill;
 }
 
-// Checks the text of an option: a number of this kind, whole for "a whole number".
+// Checks that the text of an option is a number in this range. The kind "a whole number" allows
+// only digits.
 CLI::Validator number_between(const std::string& kind, int min, int max) {
   const std::string range = std::to_string(min) + " to " + std::to_string(max);
   return {[=](const std::string& text) -> std::string {
@@ -116,9 +117,10 @@ class LaunchCommand final : public Command {
                    "TASK@SECONDS or TASK@PERCENT%: kill a server that long after the start, or "
                    "when the program's progress bar has come that far; repeatable")
         ->allow_extra_args(false);
-    app.add_option("--restart", options_.restarts,
-                   "start a server that crashed or was killed again, at most so often each; its "
-                   "variables, if it is a parameter server, are lost")
+    app.add_option(
+           "--restart", options_.restarts,
+           "how often each server that crashes or is killed is started again; the variables "
+           "of a parameter server are lost")
         ->check(number_between("a whole number", 0, 1'000'000))
         ->capture_default_str();
     app.add_option("--restart-delay", restart_seconds_, "seconds before a server starts again")
@@ -130,17 +132,19 @@ class LaunchCommand final : public Command {
     app.add_flag("--dry-run", is_dry_run_, "print the line that starts each task by hand, and end");
     app.footer(
         "cohort launch [OPTIONS] -- PROGRAM [ARGUMENTS]\n"
-        "Starts PROGRAM once a task with TF_CONFIG and free ports of 127.0.0.1: ps:N and worker:N, "
-        "whose lines\n"
-        "are prefixed, and chief:0, the coordinator. When the chief ends, or on Ctrl-C, all are "
-        "ended.\n"
-        "While it runs, `cohort status --launch PID`, with the number of this process, which it "
-        "says "
-        "at its\n"
-        "start, tells how the tasks are.\n"
-        "Exit code: the chief's; 128 + signal when a signal ended it; 64 when a task cannot be "
+        "Starts PROGRAM once for each task, with TF_CONFIG and free ports of 127.0.0.1: as ps:N "
+        "and "
+        "worker:N,\n"
+        "with the name of the task before each line of their output, and as chief:0, the "
+        "coordinator. When the\n"
+        "chief ends, or on Ctrl-C, all tasks are ended.\n"
+        "While it runs, `cohort status --launch PID` shows how the tasks are; this command, with "
+        "the "
+        "process id,\n"
+        "is printed at the start.\n"
+        "Exit code: the chief's; 128 + signal if a signal ended it; 64 if a task cannot be "
         "configured;\n"
-        "75 when ports were lost to other programs, or output could not be written.");
+        "75 if other programs took the ports, or output could not be written.");
   }
 
   int run(const std::vector<std::string>& program) override {

@@ -23,18 +23,19 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// A server that ends with this code can never serve: its configuration is wrong.
+// A server that ends with this code has a wrong configuration, so another start would not help.
 constexpr int kBadConfiguration = 64;
 constexpr int kPortTaken = 75;
-// Stop requests so close are one: `timeout` sends its signal twice, to the process and to its
-// group.
+// Requests within this time count as one, because `timeout` sends its signal twice: to the process
+// and to its group.
 constexpr milliseconds kSameRequest{250};
-// A server that finds its port taken ends within this time of its start.
+// A server whose port is taken ends within this time after its start.
 constexpr std::chrono::minutes kEarly{1};
-// How often to look for ended processes where the kernel does not tell.
+// The period of looking for ended processes, on kernels without pidfd.
 constexpr milliseconds kPollPeriod{20};
 
-// Copies what is there now, or more than a pipe holds of what a task goes on writing; false at the
+// Copies the bytes that can be read now. The number of reads is limited, so that a task that never
+// stops writing cannot block the loop; the limit is more than a pipe holds. Returns false at the
 // end of the stream.
 bool drain(int fd, LinePrefixer& lines) {
   constexpr int kReadsMax = 16;
@@ -47,7 +48,8 @@ bool drain(int fd, LinePrefixer& lines) {
   return true;
 }
 
-// Processes that tasks started and left behind were given to this one by the kernel.
+// Kills the processes that tasks have left behind. They are children of this process, because it is
+// their subreaper.
 void end_orphans() {
   const std::string folder = "/proc/self/task/" + std::to_string(::getpid()) + "/children";
   for (int round = 0; round < 100; ++round) {
@@ -74,10 +76,10 @@ struct LaunchLoop::Task {
   TaskReport report;
   LinePrefixer out;
   LinePrefixer err;
-  std::unique_ptr<TaskProcess> process;  // null: not running
+  std::unique_ptr<TaskProcess> process;  // null if the task does not run
   bool out_is_open = false;
   bool err_is_open = false;
-  bool is_killed = false;  // by plan; its end is no news
+  bool is_killed = false;  // by a planned kill, so its end is not reported again
   int restarts = 0;
   std::optional<Time> restart_time;
 };
@@ -122,7 +124,7 @@ void LaunchLoop::start(Task& task) {
   ++task.report.starts;
 }
 
-// One round: waits for something to happen and deals with it.
+// One round of the loop: waits for the next event and handles it.
 void LaunchLoop::turn() {
   wait(next_planned());
   read_stop_requests();
@@ -158,7 +160,7 @@ void LaunchLoop::read_stop_requests() {
     if (std::exchange(stop_.is_requested, true) && now < stop_time_ + kSameRequest) continue;
     stop_time_ = now;
     if (is_ending()) kill_all("was to end at once");
-    // A lost port would mean another start.
+    // Without this, run() would start all tasks again because of the lost port.
     if (std::exchange(lost_port_, false)) exit_code_ = 128 + signal;
     end_all(128 + signal, SIGTERM);
   }
@@ -169,10 +171,10 @@ void LaunchLoop::read_progress() {
   while (::read(progress_.reader(), &percent, 1) == 1) percent_ = percent;
 }
 
-// Passes on what the task wrote and notes its end.
+// Copies the output of the task, and records its end.
 void LaunchLoop::collect(Task& task) {
-  const auto exit =
-      task.process->poll_exit();  // before the output, so that the last lines are there
+  // This comes before the output is read, so that the last lines are read too.
+  const auto exit = task.process->poll_exit();
   if (task.out_is_open) task.out_is_open = drain(task.process->stdout_fd(), task.out);
   if (task.err_is_open) task.err_is_open = drain(task.process->stderr_fd(), task.err);
   if (exit) {
@@ -213,8 +215,8 @@ void LaunchLoop::server_ended(Task& task, const ProcessExit& exit) {
   }
 }
 
-// To another program that names it. The others know the address, so only a start of all helps, and
-// only before the program has done much: later it would lose its work.
+// Another program has taken the port. The other tasks know the old address, so all tasks must start
+// again. This is done only at the beginning, because the program loses the work that it has done.
 void LaunchLoop::port_was_lost(const Task& task) {
   const TaskId& id = task.report.task;
   say("the port of " + id.to_string() + " (" + cluster_.address(id) +
@@ -234,7 +236,7 @@ std::string LaunchLoop::plan_restart(Task& task) {
          std::to_string(options_.restarts) + ")";
 }
 
-// What that means for the program, and the remedy.
+// The text that says that the server is not started again, the consequence, and the remedy.
 std::string LaunchLoop::stays_away(const Task& task) const {
   const bool is_worker = task.report.task.job == "worker";
   const std::string means =
@@ -262,8 +264,8 @@ void LaunchLoop::run_planned(Time now) {
   }
 }
 
-// The system may have too few processes, or the program is being written anew: no reason to end the
-// tasks that run.
+// A start can fail because the system has no process left, or because the file of the program is
+// being replaced. The tasks that run go on.
 void LaunchLoop::start_again(Task& task) {
   const std::string name = task.report.task.to_string();
   task.restart_time.reset();

@@ -29,7 +29,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// What every task runs first: who it is, and a way to wait for others by files.
+// The beginning of every task's script: it finds out its task, and can wait for files of others.
 constexpr const char* kPrelude = R"(
 task=${TF_CONFIG##*\"task\":}
 type=${task##*\"type\":\"}; type=${type%%\"*}
@@ -39,7 +39,7 @@ await_text() { until grep -q "$1" "$dir/err"; do sleep 0.01; done; }
 mark() { : >"$dir/$1"; }
 )";
 
-// Scripts of /bin/sh as the program; what the servers write is in out() and err().
+// Launches scripts of /bin/sh. out() and err() have the output of the servers.
 class LaunchTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -66,7 +66,7 @@ class LaunchTest : public ::testing::Test {
     return options_;
   }
   LaunchResult run() { return Launch(options_).run(); }
-  // Runs and asks for a stop once a task has written a line to $dir/events.
+  // Runs, and requests a stop when a task has written a line to $dir/events.
   LaunchResult run_and_stop(int signal) {
     Launch launch(options_);
     std::thread stopper([&] {
@@ -170,7 +170,7 @@ TEST_F(LaunchTest, AStopRequestEndsAllTasks) {
   EXPECT_FALSE(runs("pid.worker0"));
 }
 
-// As `timeout` does: to the process and once more to its group.
+// `timeout` sends its signal twice: to the process and to its group.
 TEST_F(LaunchTest, ASignalSentTwiceIsOneRequest) {
   script("exec sleep 1000", "trap 'exit 0' TERM; while :; do sleep 0.01; done");
   Launch launch(options_);
@@ -195,7 +195,7 @@ TEST_F(LaunchTest, ASecondRequestEndsAllAtOnce) {
   EXPECT_THAT(err(), HasSubstr("worker:0 was to end at once; killed"));
 }
 
-// The launcher wrote on without looking for stop requests, for as long as nobody read.
+// While nobody read its output, the launcher did not notice stop requests.
 TEST_F(LaunchTest, AStopRequestEndsAllWhileNobodyReadsTheOutput) {
   int pipe[2];
   ASSERT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
@@ -286,7 +286,7 @@ TEST_F(LaunchTest, ACrashedServerIsReportedAndTheProgramGoesOn) {
   EXPECT_EQ(run().exit_code, 5);
 }
 
-// Only its number was said, and it stayed away.
+// The launcher printed only the number of the signal, and did not start the server again.
 TEST_F(LaunchTest, AServerThatCrashesStartsAgainAsOftenAsAllowed) {
   script("await_text 'no restart left'; exit 5",
          "[ $type$index = worker1 ] && kill -SEGV $$; exec sleep 1000");
@@ -302,7 +302,7 @@ TEST_F(LaunchTest, AServerThatCrashesStartsAgainAsOftenAsAllowed) {
                            HasSubstr("it has no restart left (--restart 2) and stays away")));
 }
 
-// The launcher ended with an error, and killed the program and all its servers.
+// The launcher ended with an error and killed all tasks.
 TEST_F(LaunchTest, AStartThatFailsLeavesTheOthersAlone) {
   script("mark chief0; await_text 'no restart left'; exit 5",
          "mark $type$index; await chief0 ps0 worker0\n"
@@ -318,7 +318,7 @@ TEST_F(LaunchTest, AStartThatFailsLeavesTheOthersAlone) {
   EXPECT_THAT(err(), HasSubstr("worker:1 cannot be started again: [cli.launch]"));
 }
 
-// Only its end was said: neither that it stays away nor what would help.
+// The launcher printed only that the server had ended, not that it stays away, and no remedy.
 TEST_F(LaunchTest, AServerThatStaysAwayIsSaidWithTheRemedy) {
   script("await_text 'worker:1 ended with exit code 70'; await_text 'killed ps:0'; exit 0",
          "[ $type$index = worker1 ] && exit 70; exec sleep 1000");
@@ -346,7 +346,7 @@ TEST_F(LaunchTest, AServerThatEndsWellIsNotStartedAgain) {
   EXPECT_THAT(err(), Not(HasSubstr("again")));
 }
 
-// The lines were lost, and the launch ended with success.
+// The lines were lost, but the exit code was 0.
 TEST_F(LaunchTest, OutputThatCannotBeWrittenIsSaidAndTheProgramGoesOn) {
   const int file = std::exchange(options_.out_fd, ::open("/dev/full", O_WRONLY | O_CLOEXEC));
   script("await_text 'could not be written: No space left on device'", "echo x; exec sleep 1000");
@@ -356,7 +356,7 @@ TEST_F(LaunchTest, OutputThatCannotBeWrittenIsSaidAndTheProgramGoesOn) {
   ::close(std::exchange(options_.out_fd, file));
 }
 
-// Another program takes the port of ps:0 before it listens: the first time only, or each time.
+// Another program takes the port of ps:0 before it listens, only at the first start or at each one.
 class LaunchPortTest : public LaunchTest {
  protected:
   void steal_port(const std::string& when, const std::string& chief = "await served; exit 6") {
@@ -387,7 +387,7 @@ TEST_F(LaunchPortTest, PortsThatAreAlwaysTakenMeanTryAgainLater) {
   EXPECT_EQ(text("thefts"), "x\nx\nx\nx\n");
 }
 
-// Hours of work were killed, and began again.
+// A program that had run for hours was killed and started again.
 TEST_F(LaunchPortTest, APortThatIsTakenLateEndsAll) {
   steal_port("await half", "printf '\\062' >&$COHORT_PROGRESS_FD; mark half; exec sleep 1000");
   EXPECT_EQ(run().exit_code, 75);

@@ -11,7 +11,7 @@ namespace {
 
 std::string folder_of(pid_t process) { return "/proc/" + std::to_string(process); }
 
-// Empty where the process has none, has gone, or is another user's.
+// Empty if the process has no TF_CONFIG, has ended, or belongs to another user.
 std::string tf_config_of(pid_t process) {
   constexpr std::string_view kName = "TF_CONFIG=";
   std::ifstream environment(folder_of(process) + "/environ");
@@ -28,7 +28,7 @@ std::string tf_config_of_launch(pid_t launch) {
   std::ifstream children(folder_of(launch) + "/task/" + std::to_string(launch) + "/children");
   for (pid_t child = 0; children >> child;) {
     const std::string config = tf_config_of(child);
-    // A child that has not become its task yet has the environment of the launch itself.
+    // Until a new child has called execve(), it has the environment of the launch.
     if (!config.empty() && config != own) return config;
   }
   internal::throw_error(ErrorCode::invalid_argument,

@@ -12,10 +12,11 @@
 namespace cohort::cli {
 namespace {
 
-// A line without an end is cut here, so that memory stays bounded.
+// A longer line is written in parts, so that the memory for it is bounded.
 constexpr std::size_t kMaxLineBytes = 64 << 10;
 
-// For the last lines, once a stop was requested: a reader that is there takes some in this time.
+// How long to wait for a reader after a stop request. One that still reads takes some bytes in this
+// time.
 constexpr int kLastWaitMilliseconds = 200;
 
 int timeout_of(const StopState* stop) {
@@ -23,7 +24,8 @@ int timeout_of(const StopState* stop) {
   return stop->is_stuck ? 0 : kLastWaitMilliseconds;
 }
 
-// Waits until a write will not; false when a stop is requested before.
+// Waits until a write would not block. Returns false if a stop is requested meanwhile, or if one
+// was requested before and no reader comes in time.
 bool can_write(int fd, StopState* stop) {
   const int stop_fd = stop == nullptr ? -1 : stop->fd;
   std::array<pollfd, 2> events{pollfd{fd, POLLOUT, 0}, pollfd{stop_fd, POLLIN, 0}};
@@ -37,7 +39,7 @@ bool can_write(int fd, StopState* stop) {
 
 int write_all(int fd, std::string_view bytes, StopState* stop) {
   while (!bytes.empty() && can_write(fd, stop)) {
-    // So much fits where there is room at all, if `fd` blocks.
+    // If a blocking descriptor can be written at all, it takes this many bytes at once.
     const ssize_t written =
         ::write(fd, bytes.data(), std::min<std::size_t>(bytes.size(), PIPE_BUF));
     if (written >= 0) {
@@ -69,7 +71,7 @@ void LinePrefixer::finish() {
 }
 
 void LinePrefixer::write_line(std::string_view line) {
-  // One write a line, unless it is very long, so that lines of several tasks do not mix.
+  // Each line is one write, unless it is very long, so that lines of several tasks do not mix.
   std::string whole = prefix_;
   whole += line;
   whole += '\n';

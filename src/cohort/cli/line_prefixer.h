@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies a stream to a file descriptor, each line with a prefix, whole lines only.
+// Copies a stream to a file descriptor in whole lines, each with a prefix.
 #pragma once
 
 #include <string>
@@ -7,26 +7,26 @@
 
 namespace cohort::cli {
 
-// Whether the launch shall end: then output that nobody reads is given up. Used only from the
-// launch loop.
+// Whether the launch is to end. Then output that nobody reads is dropped. Used only from the launch
+// loop.
 struct StopState {
-  int fd = -1;                // readable once a stop is requested
-  bool is_requested = false;  // was read from it
-  bool is_stuck = false;      // the last wait for output was in vain
+  int fd = -1;                // can be read when a stop is requested
+  bool is_requested = false;  // a request was read from `fd`
+  bool is_stuck = false;      // the last wait for a reader of the output timed out
 };
 
 // Used only from the launch loop.
 class LinePrefixer {
  public:
-  // Does not own `fd`. On a terminal each line first clears the one it stands on, where another
-  // task may have drawn a progress bar.
+  // Does not own `fd`. On a terminal each line first clears the current line of the terminal, where
+  // another task may have drawn a progress bar.
   LinePrefixer(std::string prefix, int fd, StopState* stop = nullptr);
 
   void write(std::string_view bytes);
-  // Writes an unfinished last line.
+  // Writes the last line if it has no end.
   void finish();
-  // The errno of the first write that failed, or 0. Lines after it are tried all the same: a full
-  // disk may have room again.
+  // The errno of the first write that failed, or 0. Later lines are written nevertheless, because a
+  // full disk may have room again.
   int error() const { return error_; }
 
  private:
@@ -39,8 +39,8 @@ class LinePrefixer {
   int error_ = 0;
 };
 
-// Everything, or as much as the other end takes until a stop is requested. Returns 0, or the errno
-// of a write that failed.
+// Writes everything. After a stop request it writes only what a reader still takes. Returns 0, or
+// the errno of a write that failed.
 int write_all(int fd, std::string_view bytes, StopState* stop = nullptr);
 
 }  // namespace cohort::cli

@@ -11,7 +11,7 @@
 namespace cohort::cli {
 namespace {
 
-// What comes out of the other end of a pipe.
+// The bytes that can be read from the other end of a pipe.
 class LinePrefixerTest : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tasks of a cluster on this host: who they are, their free loopback ports, their TF_CONFIG.
+// The tasks of a cluster on this host, with a free loopback port and a TF_CONFIG for each.
 #pragma once
 
 #include <map>
@@ -12,18 +12,19 @@
 
 namespace cohort::cli {
 
-// Chooses free ports and keeps them reserved while it lives (rpc::ReservedPort), so that only a
-// program that names one of them can still take it before its task listens. Thread-compatible.
+// Chooses free ports, and reserves them as long as the object exists (rpc::ReservedPort). A program
+// that asks for one of these ports by its number can still take it before the task listens.
+// Thread-compatible.
 class LocalCluster {
  public:
   LocalCluster(int workers, int ps);
 
   static TaskId chief() { return {"chief", 0}; }
-  // Parameter servers before workers, which connect to them.
+  // The parameter servers come before the workers, which connect to them.
   const std::vector<TaskId>& servers() const { return servers_; }
   std::string tf_config(const TaskId& task) const;
   const std::string& address(const TaskId& task) const;
-  // Somebody listens at the task's address.
+  // Whether some program listens at the task's address.
   bool is_taken(const TaskId& task) const;
 
  private:

@@ -37,7 +37,7 @@ TEST(LocalCluster, ItsTfConfigIsOneTheResolverReads) {
   ::unsetenv("TF_CONFIG");
 }
 
-// A port was free again before its server had started, and another launch could choose it.
+// A port was released before its server had started, so another launch could choose it.
 TEST(LocalCluster, KeepsItsPorts) {
   const LocalCluster first(50, 50);
   std::set<std::string> addresses = {first.address(LocalCluster::chief())};
@@ -58,7 +58,7 @@ TEST(LocalCluster, SeesThatSomebodyListens) {
   name.sin_port =
       htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int on = 1;  // as servers do: the cluster keeps the port from others
+  const int on = 1;  // as servers do, because the cluster has reserved the port
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   ASSERT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&name), sizeof name), 0);
   ASSERT_EQ(::listen(fd, 1), 0);

@@ -6,7 +6,7 @@
 
 namespace {
 
-// Libraries open descriptors before main(), as gRPC does: this runs before theirs.
+// Libraries such as gRPC open descriptors before main(). This function runs before them.
 using Initializer = void (*)() noexcept;
 [[gnu::section(".preinit_array"), gnu::used]] constinit Initializer before_libraries =
     &cohort::open_standard_streams;
@@ -14,7 +14,8 @@ using Initializer = void (*)() noexcept;
 }  // namespace
 
 int main(int argc, char** argv) {
-  // A reader of our output that goes away is no reason to end, or to leave tasks behind.
+  // If the reader of our output goes away, writing returns an error instead of ending this process,
+  // which would leave tasks behind.
   std::signal(SIGPIPE, SIG_IGN);
   return cohort::cli::run(argc, argv);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cohort server: a standard server, which knows no user code.
+// cohort server: a standard server, which contains no user code.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
@@ -20,7 +20,7 @@
 namespace cohort::cli {
 namespace {
 
-// Whoever signals once more does not want to wait for the end.
+// A second signal ends the process at once.
 void end_at_next_signal() {
   for (const int number : {SIGTERM, SIGINT}) {
     if (!is_ignored(number)) std::signal(number, SIG_DFL);
@@ -39,7 +39,7 @@ class ServerCommand final : public Command {
     app.add_option("--job-id", options_.job_id,
                    "the job this server belongs to (default: a hash of the cluster)");
     std::vector<std::string> backends = rpc::backend_names();
-    std::erase(backends, "inprocess");  // reaches no other process
+    std::erase(backends, "inprocess");  // it cannot reach other processes
     app.add_option("--backend", options_.backends,
                    "a backend of the data plane: " + CLI::detail::join(backends, " or ") +
                        "; repeatable, the preferred one first (default: stream)")
@@ -93,20 +93,21 @@ class ServerCommand final : public Command {
       server.emplace(resolver, options_);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::cancelled) throw;
-      log_warn(error.message());  // a signal came while it asked for its own address
+      log_warn(error.message());  // a signal arrived while it looked up its own address
       return 0;
     }
     const std::string task = resolver.task()->to_string();
     const int output_code = say_that_it_serves(task, server->address());
     const int code = std::max(server->join(), output_code);
     end_at_next_signal();
-    if (!server->stop()) std::_Exit(code);  // a closure still runs, and uses what exit() destroys
+    if (!server->stop())
+      std::_Exit(code);  // a closure still runs, and uses objects that exit() would destroy
     return code;
   }
 
  private:
-  // A server goes on where its line cannot be written: the exit code of its end then says so, and a
-  // line of the log at once.
+  // Prints that the server is ready. If this line cannot be written, a warning is logged, the
+  // server goes on, and the result is the exit code with which it must end; otherwise 0.
   int say_that_it_serves(const std::string& task, const std::string& address) const {
     const nlohmann::json line = {{"event", "serving"}, {"task", task}, {"address", address}};
     try {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cohort status: asks every task of a cluster for its health, all at once.
+// cohort status: asks all tasks of a cluster for their health at the same time.
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdlib>
@@ -34,7 +34,7 @@ std::string text_of_file(const std::string& path) {
   return text.str();
 }
 
-// `text`: {"worker": […], …}, or a whole TF_CONFIG.
+// `text` is a cluster, {"worker": […], …}, or a whole TF_CONFIG.
 ClusterSpec spec_of(const std::string& text, const std::string& where) {
   const nlohmann::json parsed = nlohmann::json::parse(text, nullptr, false);
   const bool is_config = parsed.is_object() && parsed.contains("cluster");
@@ -53,7 +53,7 @@ std::vector<TaskStatus> tasks_of(const ClusterSpec& spec) {
   return tasks;
 }
 
-// What the address of a coordinator needs to be answered.
+// Says that the coordinator cannot be asked, and what to add to the cluster for that.
 std::string missing_chief() {
   return "the cluster has no \"chief\", so the coordinator has no address where it can be asked; "
          "add \"chief\": [\"host:port\"] to the cluster of every task, and \"task\": {\"type\": "
@@ -68,13 +68,13 @@ class StatusCommand final : public Command {
                        "the tasks' addresses, or one JSON file with the cluster, as in TF_CONFIG "
                        "(default: that of TF_CONFIG)");
     app.add_option("--launch", launch_,
-                   "the process id of a `cohort launch` of this user on this host, which it says "
-                   "at its start: the tasks that it has started")
+                   "the process id of a `cohort launch` of this user on this host, which prints it "
+                   "at its start")
         ->check(CLI::PositiveNumber)
         ->excludes(cluster);
     app.add_option("--job-id", job_id_,
-                   "the tasks' job (default: a hash of the cluster): they give the texts of "
-                   "errors to those alone who name it");
+                   "the job of the tasks (default: a hash of the cluster); without the right one, "
+                   "they do not show the texts of errors");
     app.add_option("--timeout", timeout_seconds_, "seconds until all must have answered")
         ->check(CLI::Range(0.01, 1e6))
         ->capture_default_str();
@@ -147,7 +147,7 @@ class StatusCommand final : public Command {
   }
 
   std::vector<std::string> cluster_;
-  int launch_ = 0;  // a process id; 0: not given
+  int launch_ = 0;  // a process id; 0 if it was not given
   std::string job_id_;
   double timeout_seconds_ = 5;
 };

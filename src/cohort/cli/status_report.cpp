@@ -68,7 +68,7 @@ json coordinator_of(const rpc::CoordinatorHealth& coordinator) {
           {"traces", coordinator.traces},       {"workers", workers}};
 }
 
-// Numbers of 64 bits that name something are texts: not every reader of JSON keeps all digits.
+// Identifiers of 64 bits are written as texts, because not every reader of JSON keeps all digits.
 json health_of(const rpc::Health& health) {
   return {{"incarnation", std::to_string(health.incarnation)},
           {"uptime_seconds", seconds_of(health.uptime)},
@@ -116,7 +116,8 @@ std::string short_time(Duration duration) {
   return print("%.0fd", seconds / 86'400);
 }
 
-// Bytes that are no printable ASCII would move what follows, or the terminal's cursor.
+// Replaces bytes that are not printable ASCII, as they could shift columns or move the terminal's
+// cursor.
 std::string printable(std::string text) {
   for (char& c : text) {
     if (c < ' ' || c > '~') c = ' ';
@@ -124,7 +125,7 @@ std::string printable(std::string text) {
   return text;
 }
 
-// The end of an address says more than its beginning.
+// Keeps the end of a long address, which has its port.
 std::string last_part(const std::string& text, std::size_t columns) {
   return text.size() <= columns ? text : ".." + text.substr(text.size() - columns + 2);
 }
@@ -133,7 +134,7 @@ std::string first_part(const std::string& text, std::size_t columns) {
   return text.size() <= columns ? text : text.substr(0, columns - 2) + "..";
 }
 
-// Lines of at most 100 columns, broken at spaces; all but the first are indented.
+// Breaks a text at spaces into lines of at most 100 columns; all but the first are indented.
 std::string wrapped(const std::string& text) {
   constexpr std::string_view kIndent = "    ";
   std::string lines;
@@ -178,7 +179,7 @@ std::string row_of(const std::string& task, const std::string& address, const Ce
   return line;
 }
 
-// The first digits of the incarnation: others after a restart.
+// The first digits of the incarnation, which differ after a restart.
 std::string start_of(const rpc::Health& health) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%016llx",

@@ -26,7 +26,7 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-// The cores are shared by the servers, so that their thread pools do not fight for them.
+// Divides the cores by the number of servers, so that their thread pools do not compete.
 std::string threads_of_server(const LaunchOptions& options) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   return std::to_string(std::max(1, cores / (options.workers + options.ps)));

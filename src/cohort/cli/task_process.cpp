@@ -24,7 +24,8 @@
 namespace cohort::cli {
 namespace {
 
-// Everything the child needs, made before the fork: after it only system calls are safe.
+// Everything that the child needs. It is made before fork(), because after that the child may only
+// make system calls.
 struct Prepared {
   std::string path;
   std::vector<std::string> environment;
@@ -49,11 +50,11 @@ void prepare(const ProcessOptions& options, Prepared& out) {
   out.envp.push_back(nullptr);
 }
 
-// In the child: becomes the program, or writes errno and ends.
+// Runs in the child: executes the program, or writes errno to `error_fd` and ends.
 [[noreturn]] void become(const Prepared& program, pid_t parent, const ProcessOptions& options,
                          int error_fd, int out_fd, int err_fd) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(127);  // the parent died before the line above
+  if (::getppid() != parent) ::_exit(127);  // the parent ended before prctl()
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -119,7 +120,7 @@ TaskProcess::TaskProcess(const ProcessOptions& options) : is_group_(options.is_c
   COHORT_CHECK(pid_ >= 0, ErrorCode::resource_exhausted,
                "[cli.launch] expected a new process, got: ", text_of_errno(errno));
   if (pid_ == 0) become(program, parent, options, failure.writer(), out.writer(), err.writer());
-  if (is_group_) ::setpgid(pid_, pid_);  // here too: whoever comes first
+  if (is_group_) ::setpgid(pid_, pid_);  // in parent and child, as either may run first
   failure.close_writer();
   int error = 0;
   if (::read(failure.reader(), &error, sizeof error) > 0) {
@@ -153,7 +154,8 @@ std::optional<ProcessExit> TaskProcess::poll_exit() {
   if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
       info.si_pid == 0)
     return {};
-  // What the task itself started ends with it; the group's number is ours until the wait below.
+  // The processes that the task has started end with it. Until waitpid() below, no other process
+  // group can have this number.
   if (is_group_) ::kill(-pid_, SIGKILL);
   int status = 0;
   ::waitpid(pid_, &status, 0);

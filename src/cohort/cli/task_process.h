@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One task as a child process: started, watched, signalled, never left behind.
+// A task as a child process, which ends when this process ends.
 #pragma once
 
 #include <sys/types.h>
@@ -11,18 +11,18 @@
 
 namespace cohort::cli {
 
-// The file that a shell would run for `program`; invalid_argument if there is none.
+// The file that a shell would run for `program`. Throws invalid_argument if there is none.
 std::string find_program(const std::string& program);
 
-// "SIGSEGV"; "signal 40" for one without a name.
+// "SIGSEGV", or "signal 40" for a signal without a name.
 std::string name_of_signal(int number);
 
 // How a process ended.
 struct ProcessExit {
-  int code = 0;    // exit code, when signal is 0
-  int signal = 0;  // the signal that ended it
+  int code = 0;    // the exit code if `signal` is 0
+  int signal = 0;  // the signal that ended it, or 0
 
-  // As a shell has it: 128 + signal.
+  // The exit code that a shell reports: 128 + signal for a signal.
   int shell_code() const { return signal != 0 ? 128 + signal : code; }
   // "exit code 3" or "SIGSEGV (Segmentation fault)".
   std::string to_string() const;
@@ -32,34 +32,34 @@ struct ProcessOptions {
   std::vector<std::string> command = {};
   // Added to this process's own environment.
   std::vector<std::pair<std::string, std::string>> environment = {};
-  // A captured process writes into pipes, reads nothing and leads a process group of its own, so
-  // that Ctrl-C on the terminal does not reach it. Otherwise it has this process's streams and
-  // group.
+  // A captured process writes to pipes, reads /dev/null, and has its own process group, so that
+  // Ctrl-C on the terminal does not reach it. Otherwise it has this process's streams and group.
   bool is_captured = true;
-  // A descriptor that the program keeps, with its number; -1: none but the standard three.
+  // A descriptor that the program inherits besides the standard streams, or -1.
   int kept_fd = -1;
 };
 
-// Owns the child: the destructor kills it and waits. The kernel kills it when this process's
-// starting thread dies. Used only from the thread that started it.
+// Owns the child: the destructor kills it and waits for its end. The kernel kills it when the
+// thread that started it ends. Used only from that thread.
 class TaskProcess {
  public:
-  // Throws invalid_argument when the program cannot be run.
+  // Throws invalid_argument if the program cannot be run, resource_exhausted if the system has no
+  // process left.
   explicit TaskProcess(const ProcessOptions& options);
   ~TaskProcess();
   TaskProcess(const TaskProcess&) = delete;
   TaskProcess& operator=(const TaskProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  // Becomes readable when the process has ended; -1 where the kernel cannot tell.
+  // Can be read when the process has ended; -1 on kernels without pidfd.
   int exit_fd() const { return exit_fd_; }
-  // The reading ends, not blocking; -1 when not captured.
+  // The non-blocking reading ends of its pipes; -1 if the process is not captured.
   int stdout_fd() const { return stdout_fd_; }
   int stderr_fd() const { return stderr_fd_; }
 
-  // How it ended, once it has.
+  // How the process has ended; nothing while it runs.
   std::optional<ProcessExit> poll_exit();
-  // To the process and, when captured, to everything of its group.
+  // Sends a signal to the process, and to its whole group if it is captured.
   void signal(int number);
 
  private:

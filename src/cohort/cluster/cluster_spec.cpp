@@ -6,6 +6,7 @@
 
 #include "cohort/cluster/internal/integer_text.h"
 #include "cohort/core/error.h"
+#include "cohort/core/text/spelling.h"
 
 namespace cohort {
 namespace {
@@ -160,7 +161,7 @@ const ClusterSpec::Tasks& ClusterSpec::tasks_of(const std::string& job) const {
   const auto found = jobs_.find(job);
   COHORT_CHECK(found != jobs_.end(), ErrorCode::invalid_argument,
                "[cluster.spec] expected one of the jobs ", joined(jobs()), ", got \"", job,
-               "\"; add the job to the cluster or ask for another");
+               "\"; add the job to the cluster or ask for another", did_you_mean(job, jobs()));
   return found->second;
 }
 

@@ -94,6 +94,11 @@ TEST(ClusterSpec, NamesTheKnownJobsWhenAskedForAnother) {
   }
 }
 
+TEST(ClusterSpec, NamesTheJobThatMayBeMeant) {
+  EXPECT_THAT(error_of([] { example().task_address("workers", 0); }).message(),
+              HasSubstr("ask for another; did you mean 'worker'?"));
+}
+
 TEST(ClusterSpec, NamesTheKnownIndicesWhenAskedForAnother) {
   EXPECT_THAT(error_of([] { sparse().task_address("worker", 1); }).message(),
               HasSubstr("expected one of the indices 0, 2 of job \"worker\", got 1"));

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/coordinator/cluster_coordinator.h"
 
+#include <c10/util/Exception.h>
+
+#include <string>
+
 #include "cohort/coordinator/internal/coordinator_options.h"
 #include "cohort/coordinator/internal/runtime.h"
+#include "cohort/core/error.h"
 
 namespace cohort {
 namespace coordinator {
@@ -91,8 +96,12 @@ PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(
   const Scope scope = strategy().scope();
   const MakingDataset making;
   for (std::int64_t i = 0; i < workers; ++i) {
-    datasets.push_back(
-        fn({.num_input_pipelines = workers, .input_pipeline_id = i, .num_replicas_in_sync = 1}));
+    try {
+      datasets.push_back(
+          fn({.num_input_pipelines = workers, .input_pipeline_id = i, .num_replicas_in_sync = 1}));
+    } catch (const c10::Error&) {  // its what() would have a page of stack frames
+      throw current_error().during("making the dataset of worker:" + std::to_string(i));
+    }
   }
   return runtime_->ship(datasets);
 }

@@ -132,8 +132,9 @@ class COHORT_API ClusterCoordinator {
   Nest fetch(const Nest& values);
 
   // Calls fn once for each worker, with num_input_pipelines = workers and its own
-  // input_pipeline_id: shard by it. It must not make variables: invalid_argument. Elements may have
-  // any shapes: see PerWorkerDataset.
+  // input_pipeline_id: shard by it. It must not make variables: invalid_argument. LibTorch's
+  // exceptions in it become an Error, any other passes unchanged. Elements may have any shapes: see
+  // PerWorkerDataset.
   PerWorkerDataset create_per_worker_dataset(const std::function<Dataset(const InputContext&)>& fn);
   // The same dataset on every worker: each element comes once on each of them, which is logged once
   // where the dataset ends. distribute_dataset() gives each worker a part of it.

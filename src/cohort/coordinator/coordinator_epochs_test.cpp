@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "cohort/coordinator/internal/runtime.h"
+#include "cohort/core/string_tensor.h"
+#include "cohort/core/torch_error.h"
 #include "cohort/data/iterator.h"
 #include "cohort/testing/coordinator_fixture.h"
 #include "cohort/testing/throws_error.h"
@@ -81,6 +83,40 @@ TEST_F(CoordinatorEpochsTest, StepsOfAnEpochThatRunHereAreCounted) {
   EXPECT_THROW(runtime->next_step(epoch), Error);
   EXPECT_EQ(runtime->health().coordinator->failed, 1U);
   EXPECT_TRUE(runtime->health().last_error);
+}
+
+// The error named no worker, so it did not say whose data it was.
+TEST_F(CoordinatorEpochsTest, ErrorsOfStepsThatRunHereNameTheWorkerWhoseDataItWas) {
+  const auto runtime = start({.run_eagerly = true});
+  const Function draw([](Iterator& it) { it.next<at::Tensor>(); });
+  const Dataset absent =
+      Dataset::csv(StringTensor({1}, {"/nowhere/rows.csv"}), {.columns = {{at::kFloat}}});
+  const auto epoch = runtime->begin_epoch(draw, runtime->ship({absent}).datasets(), {});
+  EXPECT_THAT([&] { runtime->next_step(epoch); },
+              ::testing::Throws<Error>(
+                  ::testing::AllOf(::testing::Property("code", &Error::code, ErrorCode::not_found),
+                                   ::testing::Property("origin", &Error::origin, "worker:0"))));
+}
+
+// It was LibTorch's page about the kernels of aten::empty.
+TEST_F(CoordinatorEpochsTest, AStepThatRunsHereSaysThatThereIsNoGpu) {
+  if (has_device(at::kCUDA)) GTEST_SKIP() << "this host has a GPU";
+  const auto runtime = start({.run_eagerly = true});
+  const RemoteValue value =
+      runtime->schedule(Function([] { return at::ones({2}, at::kCUDA); }), {});
+  EXPECT_THAT([&] { value.fetch(); },
+              throws_error(ErrorCode::invalid_argument,
+                           "the 'CUDA' backend; this process has no CUDA device: leave out"));
+}
+
+// LibTorch's exception came as it is, and its what() had a page of stack frames.
+TEST_F(CoordinatorEpochsTest, LibTorchsExceptionsOfAFunctionThatMakesADatasetAreErrors) {
+  ClusterCoordinator coordinator(strategy());
+  const auto make = [](const InputContext&) {
+    return Dataset::range(at::ones({2}).mm(at::ones({3})).numel());
+  };
+  EXPECT_THAT([&] { coordinator.create_per_worker_dataset(make); },
+              throws_error(ErrorCode::unknown, "self must be a matrix"));
 }
 
 // It waited for the data timeout.

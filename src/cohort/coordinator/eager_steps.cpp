@@ -14,6 +14,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/random.h"
 #include "cohort/core/string_tensor.h"
+#include "cohort/core/torch_error.h"
 #include "cohort/data/element.h"
 #include "cohort/data/program_questions.h"
 #include "cohort/data/program_supply.h"
@@ -235,12 +236,18 @@ std::optional<EagerSteps::Run> EagerSteps::run_next(const Function& fn,
                                                     const std::vector<Nest>& arguments,
                                                     ClosureId closure, std::uint32_t worker) {
   const auto& handle = dynamic_cast<const IteratorHandle&>(*arguments.front().handle());
-  Elements& elements = *iterator_of(handle, worker).elements;
-  if (elements.look_ahead() == nullptr) return std::nullopt;
-  const std::uint64_t rows_before = elements.rows();
-  Nest result = run_as(fn, arguments, closure, worker);
-  check_draws(!elements.is_ahead(), fn.name());
-  return Run{std::move(result), elements.rows() - rows_before};
+  try {
+    Elements& elements = *iterator_of(handle, worker).elements;
+    if (elements.look_ahead() == nullptr) return std::nullopt;
+    const std::uint64_t rows_before = elements.rows();
+    Nest result = run_as(fn, arguments, closure, worker);
+    check_draws(!elements.is_ahead(), fn.name());
+    return Run{std::move(result), elements.rows() - rows_before};
+  } catch (...) {
+    Error error = current_error();
+    if (!error.origin().empty()) throw;
+    throw std::move(error).at("worker:" + std::to_string(worker));  // the one whose data it was
+  }
 }
 
 Nest EagerSteps::call(const Function& fn, const std::vector<Nest>& arguments,
@@ -286,8 +293,7 @@ Nest EagerSteps::run_as(const Function& fn, const std::vector<Nest>& arguments, 
     }
     return result;
   } catch (const c10::Error& error) {
-    throw Error(ErrorCode::invalid_argument, error.what_without_backtrace(),
-                ErrorCause::application)
+    throw Error(ErrorCode::invalid_argument, text_of_torch_error(error), ErrorCause::application)
         .during("running '" + fn.name() + "' eagerly");
   } catch (...) {
     throw current_error().during("running '" + fn.name() + "' eagerly");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/core/error.h"
 
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 
 #include <array>
@@ -10,6 +11,7 @@
 
 #include "cohort/core/internal/one_line.h"
 #include "cohort/core/system_error.h"
+#include "cohort/core/torch_error.h"
 
 namespace cohort {
 namespace {
@@ -53,6 +55,15 @@ int exit_code_of(ErrorCode code) {
       return kInternal;
   }
   return kInternal;
+}
+
+// "Could not run 'aten::empty' with arguments from the 'CUDA' backend. This could be because the
+// operator doesn't exist for this backend, …" and the list of kernels, to the end.
+void cut_kernels(std::string& text) {
+  const std::size_t begin = text.find("Could not run '");
+  if (begin == std::string::npos) return;
+  const std::size_t end = text.find(". This could be because ", begin);
+  if (end != std::string::npos) text.resize(end);
 }
 
 }  // namespace
@@ -123,13 +134,30 @@ void Error::compose() {
   text_ = internal::printable(text_);
 }
 
+bool has_device(c10::DeviceType type) {
+  if (type == c10::DeviceType::CPU || type == c10::DeviceType::Meta) return true;
+  const auto* devices =
+      c10::impl::device_guard_impl_registry[static_cast<std::size_t>(type)].load();
+  return devices != nullptr && devices->deviceCount() > 0;
+}
+
+std::string text_of_torch_error(const c10::Error& error) {
+  std::string text = error.what_without_backtrace();
+  cut_kernels(text);
+  const bool is_about_cuda =
+      text.find("CUDA") != std::string::npos || text.find("cuda") != std::string::npos;
+  if (is_about_cuda && !has_device(c10::DeviceType::CUDA))
+    text += "; this process has no CUDA device: leave out .cuda() and torch::kCUDA";
+  return text;
+}
+
 Error current_error() {
   try {
     throw;
   } catch (const Error& error) {
     return error;
-  } catch (const c10::Error& error) {  // what() has a page of frames, LibTorch's and the library's
-    return Error(ErrorCode::unknown, error.what_without_backtrace(), ErrorCause::application);
+  } catch (const c10::Error& error) {
+    return Error(ErrorCode::unknown, text_of_torch_error(error), ErrorCause::application);
   } catch (const std::system_error& error) {
     const std::error_condition condition = error.code().default_error_condition();
     const int number = condition.category() == std::generic_category() ? condition.value() : 0;

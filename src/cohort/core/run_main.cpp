@@ -5,11 +5,13 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/standard_streams.h"
+#include "cohort/core/text/spelling.h"
 
 namespace cohort {
 
 int run_main(int argc, char** argv, const std::function<int(Arguments)>& program) {
   open_standard_streams();
+  warn_of_misspelled_variables();
   try {
     return program({argc > 0 ? argv[0] : "",
                     std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc)});

@@ -2,6 +2,7 @@
 #include "cohort/data/field_function.h"
 
 #include "cohort/core/error.h"
+#include "cohort/core/text/spelling.h"
 #include "cohort/data/internal/field_kernels/field_kernel.h"
 
 namespace cohort::data {
@@ -36,11 +37,20 @@ std::string keys_of(const Nest& map) {
   return keys;
 }
 
-// What may stand in a path in place of a step that leads nowhere. `depth`: of the step.
-std::string choice_at(const Nest& nest, std::size_t depth, std::string_view op) {
+std::string similar_key(const Nest& map, const FieldPath::Step& step) {
+  const auto* key = std::get_if<std::string>(&step);
+  if (key == nullptr) return "";
+  std::vector<std::string> keys;
+  for (const auto& [known, entry] : map.entries()) keys.push_back(known);
+  return did_you_mean(*key, keys);
+}
+
+// What may stand in a path in place of `step`, which leads nowhere. `depth`: of the step.
+std::string choice_at(const Nest& nest, const FieldPath::Step& step, std::size_t depth,
+                      std::string_view op) {
   switch (nest.kind()) {
     case Nest::Kind::map:
-      return "its keys are " + keys_of(nest);
+      return "its keys are " + keys_of(nest) + similar_key(nest, step);
     case Nest::Kind::tuple:
     case Nest::Kind::list:
       if (nest.items().empty()) return "it is empty";
@@ -76,7 +86,7 @@ std::size_t field_index(const FieldPath& path, const ElementSpec& element, std::
     const Nest* item = item_at(*nest, step);
     COHORT_CHECK(item != nullptr, ErrorCode::invalid_argument, "[data.", op, "] expected a ",
                  path.to_string(), " in the element, got ", element.to_string(), ", which has no ",
-                 shown_step(step), " there; ", choice_at(*nest, depth, op));
+                 shown_step(step), " there; ", choice_at(*nest, step, depth, op));
     nest = item;
   }
   COHORT_CHECK(nest->kind() == Nest::Kind::integer, ErrorCode::invalid_argument, "[data.", op,

@@ -4,7 +4,6 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
-#include <c10/util/Exception.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/library.h>
 
@@ -339,11 +338,6 @@ Traced trace(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor
             .listing = options.lists_ops ? listing(first.completed, first.specs) : "",
             .drops_gradients = first.drops_gradients,
             .escaped = escaped.empty() ? "" : origin_of(escaped.front())};
-  } catch (const Error& error) {
-    throw Error(error).during(passes.activity());
-  } catch (const c10::Error& error) {
-    throw Error(ErrorCode::unknown, error.what_without_backtrace(), ErrorCause::application)
-        .during(passes.activity());
   } catch (...) {
     throw current_error().during(passes.activity());
   }

@@ -7,12 +7,17 @@
 #include <ATen/ops/kron.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/rrelu_with_noise.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 
+#include <functional>
+#include <utility>
+
+#include "cohort/core/torch_error.h"
 #include "cohort/function/internal/tracer/cases_for_tests.h"
 
 namespace cohort::function {
@@ -21,6 +26,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class TraceRefusal : public TraceCase {};
 
@@ -77,6 +83,30 @@ TEST_F(TraceRefusal, LargeConstants) {
                           HasSubstr("'aten::sum'"), HasSubstr("must be arguments or variables")));
   options_.constant_bytes_max = 100 << 10;
   EXPECT_EQ(refusal([&](at::Tensor x) { return x + large.sum(); }), "no error");
+}
+
+// It was LibTorch's page about the kernels of aten::empty.
+TEST_F(TraceRefusal, DevicesThatThisProcessDoesNotHave) {
+  if (has_device(at::kCUDA)) GTEST_SKIP() << "this host has a GPU";
+  const std::pair<const char*, std::function<at::Tensor(at::Tensor)>> rows[] = {
+      {"aten::to", [](at::Tensor x) { return x.to(at::kCUDA); }},
+      {"aten::to", [](at::Tensor x) { return x.cuda(); }},
+      {"aten::zeros", [](at::Tensor x) { return x + at::zeros({3}, at::kCUDA); }},
+      {"aten::ones_like", [](at::Tensor x) { return at::ones_like(x, at::kCUDA); }}};
+  for (const auto& [name, body] : rows) {
+    EXPECT_THAT(refusal(body),
+                AllOf(HasSubstr(std::string("[function.trace] cannot trace '") + name +
+                                "': expected the CPU, got the device cuda"),
+                      HasSubstr("(argument 'device')"), HasSubstr("leave out .cuda()"),
+                      Not(HasSubstr("registered at"))));
+  }
+}
+
+TEST_F(TraceRefusal, TensorsOfOtherDevices) {
+  const at::Tensor outside = at::zeros({3}, at::kMeta);
+  EXPECT_THAT(refusal([&](at::Tensor x) { return x + outside; }),
+              AllOf(HasSubstr("expected tensors on the CPU, got one on meta (float32[3])"),
+                    HasSubstr("call to(torch::kCPU) on it")));
 }
 
 TEST_F(TraceRefusal, UnregisteredParameters) {

@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "cohort/core/error.h"
+#include "cohort/core/text/spelling.h"
 #include "cohort/function/trace.h"
 #include "cohort/variable/eager_step.h"
 #include "cohort/variable/hyperparameter.h"
@@ -131,8 +132,9 @@ struct Optimizer::State {
       if (names[i] == name) return i;
       known += (i == 0 ? "'" : ", '") + std::string(names[i]) + "'";
     }
+    const std::vector<std::string> all(names.begin(), names.end());
     COHORT_CHECK(false, ErrorCode::not_found, "[optimizer.", rule.name(), "] expected one of ",
-                 known, ", got '", name, "' (name of a hyperparameter)");
+                 known, ", got '", name, "' (name of a hyperparameter)", did_you_mean(name, all));
     COHORT_ASSERT(false);
   }
 

@@ -213,6 +213,9 @@ TEST_F(OptimizerTest, RefusesUnknownAndImpossibleHyperparameters) {
   EXPECT_THAT(
       [&] { sgd_.hyper("momentum"); },
       throws_error(ErrorCode::not_found, "expected one of 'learning_rate', got 'momentum'"));
+  // A misspelled name was refused without the right one.
+  EXPECT_THAT([&] { sgd_.set_hyper("learning_rat", 0.1); },
+              throws_error(ErrorCode::not_found, "; did you mean 'learning_rate'?"));
   EXPECT_THAT([&] { sgd_.set_learning_rate(-1); },
               throws_error(ErrorCode::invalid_argument, "learning_rate >= 0"));
   EXPECT_THAT(

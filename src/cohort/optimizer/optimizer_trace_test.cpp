@@ -88,6 +88,7 @@ class Shipped {
     CountedUpdates counted;
     for (at::Tensor& captured : hyperparameters_of_step(traced_.captured_inputs, counted))
       inputs.push_back(std::move(captured));
+    counted.keep();
     std::vector<at::Tensor> values;
     for (const Variable& variable : host_.variables) values.push_back(variable.read());
     return program_->run(inputs, values, host_, 0).at(0);

@@ -20,7 +20,7 @@ AppliedPushes::Verdict AppliedPushes::begin(PushId push, std::uint64_t low_water
   });
   if (pushes_.contains(push)) return Verdict::applied_before;
   if (push.closure < low_watermark_) return Verdict::retired;
-  // The memory to remember it is asked for before anything is applied.
+  // This allocates memory, so it comes before the push is applied.
   pushes_.emplace(push, State::applying);
   return Verdict::apply;
 }

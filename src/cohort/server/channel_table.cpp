@@ -15,7 +15,7 @@ namespace cohort::server {
 namespace {
 
 constexpr auto kSendPoll = std::chrono::milliseconds(1);
-// For the last words to peers that may read no more.
+// How long to wait for peers to read the last frame, as they may not read any more.
 constexpr auto kFarewellTimeout = std::chrono::milliseconds(200);
 
 }  // namespace
@@ -24,17 +24,17 @@ constexpr auto kFarewellTimeout = std::chrono::milliseconds(200);
 struct ChannelTable::Peer {
   std::weak_ptr<rpc::Channel> channel;
   std::shared_ptr<CompletionSender> sender;
-  std::shared_ptr<Job> job;  // after the hello
-  bool has_tried = false;    // to greet
+  std::shared_ptr<Job> job;  // set by the hello
+  bool has_tried = false;    // whether a first message came
 };
 
 struct ChannelTable::Shared {
   struct Entry {
     std::shared_ptr<rpc::Channel> channel;
-    // After the hello.
+    // These are set by the hello.
     std::string task;
     std::uint64_t coordinator_incarnation = 0;
-    std::uint64_t answers = 0;  // to pings
+    std::uint64_t answers = 0;  // the number of answers to pings
   };
 
   const Greet greet;
@@ -87,7 +87,7 @@ rpc::Channel::Handlers ChannelTable::accept(std::shared_ptr<rpc::Channel> channe
   return handlers;
 }
 
-// The bytes of strangers are anything.
+// Broken frames of a stranger are only counted as refusals, because strangers may send any bytes.
 void ChannelTable::note_broken(Shared& shared, const Peer& peer, const Error& reason) {
   const bool is_broken = reason.cause() == ErrorCause::peer_lost &&
                          reason.code() != ErrorCode::unavailable &&
@@ -113,15 +113,15 @@ void ChannelTable::take_leave(Shared& shared, Peer& peer, const rpc::Channel* ke
   shared.changed.notify_all();
   if (!peer.job) return;
   peer.job->hang_up(peer.sender);
-  // Before the channel: the end of a job waits for its runner, which must not be left with the last
-  // reference to the channel, whose end waits for this thread.
+  // The job is released before the channel: the end of a job waits for its runner. If the runner
+  // had the last reference to the channel, it would wait for this thread.
   peer.job.reset();
 }
 
 void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
   const std::shared_ptr<rpc::Channel> channel = peer.channel.lock();
   if (!channel) return;
-  if (!peer.job && std::exchange(peer.has_tried, true)) {  // a stranger has one try
+  if (!peer.job && std::exchange(peer.has_tried, true)) {  // a stranger may send one message
     shared.refusals->note(channel->peer(), "expected one greeting, got more before the answer");
     return channel->close();
   }
@@ -137,7 +137,7 @@ void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
                  ErrorCode::failed_precondition,
                  "[server.receive] expected a hello first, got message type ", frame.type);
     const rpc::Hello hello = rpc::hello_of(frame);
-    check_open(shared);  // whom the greeting belongs to may be gone
+    check_open(shared);  // the server that greet() belongs to may be ending
     peer.job = shared.greet(hello);
     channel->admit();
     note_hello(shared, channel.get(), hello);
@@ -153,8 +153,8 @@ void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
   }
 }
 
-// The peer hears why, where it waits for an answer; otherwise, and where its words cannot be
-// trusted, the connection ends.
+// Sends the error to the peer if it waits for an answer. Closes the connection if it does not, or
+// if the message is a violation.
 void ChannelTable::refuse(Shared& shared, rpc::Channel& channel, const Error& error,
                           std::optional<std::uint64_t> request) {
   const bool must_close = is_violation(error) || !request;
@@ -260,7 +260,7 @@ void ChannelTable::close_of(std::uint64_t coordinator_incarnation, const Error& 
   for (const auto& channel : old) {
     try {
       channel->send(rpc::farewell_frame(why));
-    } catch (...) {  // it has gone
+    } catch (...) {  // the peer is gone
       log_debug("cannot take leave of ", channel->peer(), ": ", current_error().what());
     }
   }
@@ -290,6 +290,6 @@ bool ChannelTable::close_all(Deadline sent_by, Deadline ended_by) noexcept {
       [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return shared_->channels.empty(); });
   if (!is_done) log_warn("a message is still being handled: its channel is left behind");
   return is_done;
-}  // those that are left own themselves: their handlers hold the table's entries
+}  // channels that are left behind stay alive, because their handlers hold the entries
 
 }  // namespace cohort::server

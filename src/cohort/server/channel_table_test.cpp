@@ -22,14 +22,14 @@ using Presence = ChannelTable::Presence;
 constexpr std::uint64_t kStart = 7;  // of the coordinator
 const rpc::Hello kHello{"chief:0", "job", kStart, 1};
 
-// A table, and peers of it that greet.
+// A table, and peers that send a hello.
 class ChannelTableTest : public ::testing::Test {
  protected:
   ChannelPair::MakeHandlers acceptor() {
     return
         [this](std::shared_ptr<rpc::Channel> channel) { return table.accept(std::move(channel)); };
   }
-  // Of one that is not about to go.
+  // The presence of a task that is not ending.
   Presence presence(std::uint64_t start, Deadline answer_by) {
     return table.presence("chief:0", start, Deadline::after(Duration::zero()), answer_by);
   }
@@ -53,12 +53,12 @@ TEST_F(ChannelTableTest, ACoordinatorThatAnswersIsAlive) {
   EXPECT_EQ(presence(kStart + 1, patience()), Presence::gone) << "another start";
 }
 
-// A second of silence, as of a host that was busy, gave the job to another start.
+// If a busy coordinator was silent for a second, another start got its job.
 TEST_F(ChannelTableTest, ACoordinatorThatAnswersLateIsAlive) {
   ChannelPair pair("inprocess", {}, acceptor());
   pair.near->send(hello());
   std::thread late([&] {
-    pair.at_near.wait_frames(2);  // the welcome, and the ping: nobody waits for it to go any more
+    pair.at_near.wait_frames(2);  // the reply to the hello, and the ping
     pair.near->send({.role = rpc::Frame::Role::response});
   });
   ASSERT_FALSE(pair.at_near.wait_frames(1).empty());
@@ -79,9 +79,9 @@ TEST_F(ChannelTableTest, TheServersEndWaitsForNoCoordinator) {
   end.join();
 }
 
-// It was taken for alive as long as its connection stood: half a minute after its host had gone.
+// It counted as alive while its connection was open, half a minute after the loss of its host.
 TEST_F(ChannelTableTest, ACoordinatorWhoseConnectionOnlyStandsIsSilent) {
-  ChannelPair pair("inprocess", {}, acceptor());  // its near end answers nothing
+  ChannelPair pair("inprocess", {}, acceptor());  // the near end answers nothing
   pair.near->send(hello());
   ASSERT_EQ(pair.at_near.wait_frames(1).size(), 1U);
   EXPECT_EQ(presence(kStart, Deadline::after(Duration::zero())), Presence::silent);
@@ -90,7 +90,7 @@ TEST_F(ChannelTableTest, ACoordinatorWhoseConnectionOnlyStandsIsSilent) {
   pair.at_near.wait_closed();
 }
 
-// Its calls that waited ended as those to a lost task do, and were tried again then.
+// Its waiting calls ended like those to a lost task, so they were tried again.
 TEST_F(ChannelTableTest, ACoordinatorWhosePlaceIsTakenHearsSoOnItsChannels) {
   ChannelPair pair("inprocess", {}, acceptor());
   Promised<bool> is_told;
@@ -104,7 +104,7 @@ TEST_F(ChannelTableTest, ACoordinatorWhosePlaceIsTakenHearsSoOnItsChannels) {
               testing::throws_error(ErrorCode::aborted, "another coordinator took its place"));
 }
 
-// Their handlers used the table, which could be gone.
+// The handlers of these channels used the table after its destruction.
 TEST_F(ChannelTableTest, WhenAllAreClosedNoHandlerRuns) {
   Promised<bool> is_greeting, may_greet;
   std::atomic<bool> has_greeted = false;
@@ -127,7 +127,7 @@ TEST_F(ChannelTableTest, WhenAllAreClosedNoHandlerRuns) {
   later.join();
 }
 
-// Each had a line: a flood of them filled the disk.
+// Each refusal was logged, so a flood of them filled the disk.
 TEST_F(ChannelTableTest, BrokenFramesOfStrangersHaveFewLines) {
   std::atomic<std::size_t> lines = 0;
   set_log_sink([&](LogLevel, std::string_view line) {
@@ -146,13 +146,13 @@ TEST_F(ChannelTableTest, BrokenFramesOfStrangersHaveFewLines) {
   EXPECT_EQ(lines, rpc::RefusalLog::kLinesMax);
 }
 
-// The end waited for it, for ever with one that does not end.
+// close_all() waited without a deadline, so for ever if the handler does not return.
 TEST_F(ChannelTableTest, AHandlerThatDoesNotEndIsLeftBehind) {
   struct Kept {
     std::shared_ptr<Job> job;
     Promised<bool> is_greeting, may_greet;
   };
-  // The handler's too, which may end after the test.
+  // Shared with the handler, which may end after the test.
   auto kept = std::make_shared<Kept>();
   kept->job = job;
   auto slow = std::make_unique<ChannelTable>([kept](const rpc::Hello&) {
@@ -171,7 +171,7 @@ TEST_F(ChannelTableTest, AHandlerThatDoesNotEndIsLeftBehind) {
   pair.at_near.wait_closed();
 }
 
-// What follows from one that is wrong itself cannot be trusted.
+// A peer that sends wrong messages cannot be trusted.
 TEST_F(ChannelTableTest, AWatermarkAboveItsClosureEndsTheConnection) {
   for (const bool is_push : {true, false}) {
     const std::uint64_t before = table.violations();
@@ -194,7 +194,7 @@ TEST_F(ChannelTableTest, AWatermarkAboveItsClosureEndsTheConnection) {
   }
 }
 
-// What the greeting and the job wish, on one host.
+// The options of the hello and of the job, on one host.
 TEST_F(ChannelTableTest, TheAnswerSaysWhetherPayloadsHaveChecksums) {
   using rpc::PayloadChecksums;
   const auto has_sums = [&](PayloadChecksums caller) {

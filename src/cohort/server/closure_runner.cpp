@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/server/internal/closure_runner.h"
 
-#include <c10/util/Exception.h>
-
 #include <algorithm>
 
 #include "cohort/core/log.h"
@@ -14,9 +12,9 @@
 namespace cohort::server {
 namespace {
 
-// Closures shorter than this are reported several at a time.
+// Closures that are shorter than this are reported several at a time.
 constexpr auto kShortClosure = std::chrono::microseconds(50);
-// How long short closures may hold up the channel that brings them.
+// How long short closures may run on the thread of their channel, which meanwhile reads nothing.
 constexpr auto kBriefRun = std::chrono::milliseconds(1);
 
 std::atomic<int> threads_left{0};
@@ -27,22 +25,20 @@ std::uint64_t bytes_of(const std::vector<at::Tensor>& tensors) {
   return bytes;
 }
 
-// Whatever user code throws is its own error, not the loss of this worker or of another task.
+// An exception of user code is always an error of the application, and never counts as the loss of
+// this worker or of another task.
 std::vector<at::Tensor> call_registered(const WorkerFunction& function,
                                         std::vector<at::Tensor> inputs, std::int64_t worker_index) {
   const function::WorkerIndexScope worker(worker_index);
   const std::string where = "running the registered function '" + function.name + "'";
   try {
     return function.registered(std::move(inputs));
-  } catch (const c10::Error& error) {
-    throw Error(ErrorCode::unknown, error.what_without_backtrace(), ErrorCause::application)
-        .during(where);
   } catch (...) {
     throw current_error().because(ErrorCause::application).during(where);
   }
 }
 
-// Before anything is pushed: what fails here has left no mark.
+// Called before anything is pushed, so that a closure that fails here has changed nothing.
 void check_can_travel(const std::vector<at::Tensor>& tensors, const WorkerFunction& function) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const std::string obstacle = rpc::obstacle_to_travel(tensors[i]);
@@ -63,7 +59,7 @@ std::uint64_t resource_of(const rpc::ClosureCall& call, const WorkerFunction& fu
   return call.resources[static_cast<std::size_t>(resource)];
 }
 
-// Of the elements that an epoch's step has drawn from the epoch's dataset.
+// The number of rows of the elements that an epoch's step has drawn from the epoch's dataset.
 std::uint64_t rows_of(const WorkerFunction& function, const std::vector<Fields>& draws) {
   std::uint64_t rows = 0;
   for (std::size_t i = 0; i < draws.size(); ++i) {
@@ -73,7 +69,7 @@ std::uint64_t rows_of(const WorkerFunction& function, const std::vector<Fields>&
   return rows;
 }
 
-// Waits for the answers of several requests sent at once.
+// Waits for the answers to several requests that were sent together.
 class AnswerGroup {
  public:
   explicit AnswerGroup(std::size_t count) : answers_(count), missing_(count) {}
@@ -81,7 +77,7 @@ class AnswerGroup {
   void put(std::size_t index, rpc::Answer answer) {
     {
       const Lock lock(mutex_);
-      if (index >= answers_.size()) return;  // too late: the waiter has gone
+      if (index >= answers_.size()) return;  // wait() has returned already
       answers_[index] = std::move(answer);
       --missing_;
     }
@@ -104,7 +100,7 @@ class AnswerGroup {
 
 }  // namespace
 
-// Ends its closure when the last reference to an unfinished push is gone.
+// A closure that runs. It ends when the runner and all its pushes have called release().
 struct ClosureRunner::Running {
   rpc::ClosureEnd end;
   std::shared_ptr<CompletionSender> sender;
@@ -112,10 +108,10 @@ struct ClosureRunner::Running {
   std::shared_ptr<data::OpenedFiles> files;  // of an epoch's iterator; it may outlive that
   std::string task;
   TimePoint started = Clock::system().now();
-  // Only where this closure ends before the next one starts: an end that an acknowledgement brings
-  // may be the last one, whatever followed the closure.
+  // Whether the end may wait for that of the next closure. False if this closure may end after the
+  // next one starts: its end may then be the last one.
   bool more_follow = false;
-  std::atomic<std::size_t> unacknowledged{1};  // one for the runner itself
+  std::atomic<std::size_t> unacknowledged{1};  // the runner itself counts as one
   Mutex mutex;
 
   void fail(const Error& error) {
@@ -126,15 +122,15 @@ struct ClosureRunner::Running {
     end.error = error.origin().empty() ? Error(error).at(task) : error;
   }
 
-  // Every answer to a push comes here, also where another one has failed the closure already: a
-  // drop that is not counted would be a missing update that nobody notices. Returns the error that
-  // the answer is.
+  // Called for every answer to a push, even if the closure has failed already, because a dropped
+  // push that is not counted would be a missing update that nobody notices. Returns the error if
+  // the answer is one.
   std::optional<Error> acknowledge(const rpc::Answer& answer, const std::string& ps) {
     try {
       if (const Error* error = std::get_if<Error>(&answer))
         return Error(*error).at(ps).during("pushing updates to " + ps);
       if (rpc::push_reply_of(std::get<rpc::Frame>(answer)).was_applied) return std::nullopt;
-    } catch (...) {  // a broken answer
+    } catch (...) {  // the answer is broken
       return current_error().at(ps);
     }
     const Lock lock(mutex);
@@ -153,7 +149,7 @@ struct ClosureRunner::Running {
   }
 };
 
-// Before the end is reported: who has heard of it finds it counted.
+// Called before the end is reported, so that whoever receives the report finds it counted.
 void ClosureRunner::OpenClosures::note_end(const rpc::ClosureEnd& end, TimePoint now) {
   const bool is_failed = end.status == rpc::ClosureEnd::Status::failed;
   if (!is_failed && end.status != rpc::ClosureEnd::Status::ok) return;
@@ -185,10 +181,10 @@ class ClosureRunner::Host final : public PushCollector {
         running_(std::move(running)),
         low_watermark_(low_watermark) {}
 
-  // Into their positions among the program's variables.
+  // Puts the values at their positions among the program's variables.
   void pull(const std::vector<PlacedProgram::Pull>& pulls, std::span<at::Tensor> variables);
   std::vector<at::Tensor> next_segment(std::span<const std::int64_t> variables) override;
-  // What the last segment has collected. The closure ends with the acknowledgements.
+  // Pushes the effects of the last segment. The closure ends when all pushes are acknowledged.
   void push();
 
  private:
@@ -222,7 +218,7 @@ std::shared_ptr<ClosureRunner> ClosureRunner::start(Options options,
 }
 
 ClosureRunner::~ClosureRunner() {
-  if (thread_.joinable()) thread_.detach();  // nobody has called end(), so this is the thread
+  if (thread_.joinable()) thread_.detach();  // without end(), this is the runner's own thread
 }
 
 bool ClosureRunner::end(Deadline deadline) noexcept {
@@ -272,7 +268,8 @@ void ClosureRunner::enqueue(rpc::RunBatch batch, const std::shared_ptr<Completio
   changed_.notify_one();
 }
 
-// Runs the first closures of the batch here, as far as that is allowed; says how many.
+// Runs the first closures of the batch on this thread, as long as that is allowed. Returns their
+// number.
 std::size_t ClosureRunner::run_brief(rpc::RunBatch& batch,
                                      const std::shared_ptr<CompletionSender>& sender) {
   std::vector<rpc::ClosureCall>& calls = batch.closures;
@@ -282,7 +279,7 @@ std::size_t ClosureRunner::run_brief(rpc::RunBatch& batch,
     if (is_running_ || is_stopping_ || !inbox_.empty()) return 0;
     is_running_ = true;
     last_sender_ = sender;
-    open_->count.add(1);  // for all of them: drain() waits
+    open_->count.add(1);  // one for the whole batch, so that drain() waits for it
   }
   const Deadline end = Deadline::after(kBriefRun);
   std::size_t done = 0;
@@ -311,7 +308,7 @@ bool ClosureRunner::drain(Deadline deadline) {
   }
   changed_.notify_all();
   const bool is_done = open_->count.wait_for_none(deadline);
-  if (sender) sender->flush();  // an end may wait for one that no longer comes
+  if (sender) sender->flush();  // an end may wait for another closure that will not run
   return is_done;
 }
 
@@ -363,7 +360,7 @@ bool ClosureRunner::take(Item& item, bool& more_follow) {
     item = std::move(inbox_.front());
     inbox_.pop_front();
     more_follow = !inbox_.empty();
-    open_->count.add(1);  // under the lock: drain() misses none
+    open_->count.add(1);  // under the lock, so that drain() counts it
     return true;
   }
 }
@@ -378,8 +375,8 @@ void ClosureRunner::run(Item item, bool more_follow) {
     const std::shared_ptr<const WorkerFunction> function = functions_.find(item.call.function_id);
     const function::StepScope step(item.call.closure_id, function->name);
     running->more_follow = more_follow && function->is_self_contained;
-    // Ends that wait for this one's would wait for long, or for ever: user code, the data and other
-    // tasks may take any time.
+    // Report the ends that wait, because this closure may take long, or for ever: user code, the
+    // data and other tasks may take any time.
     if (!function->is_self_contained || !function->was_short) item.sender->flush();
     if (function->registered) {
       running->end.tensors =
@@ -435,8 +432,8 @@ std::optional<ClosureRunner::Draws> ClosureRunner::draw(const Item& item,
   const auto parked = parked_.find(item.call.closure_id);
   if (parked != parked_.end()) return std::move(parked_.extract(parked).mapped());
   Draws draws(function.draws.size());
-  // The epoch's elements first: a step that finds the end of them draws nothing from other
-  // iterators.
+  // The epoch's elements are drawn first, so that a step that finds their end draws nothing from
+  // other iterators.
   std::uint64_t epoch_draws = 0;
   for (std::size_t i = 0; item.call.epoch_step && i < draws.size(); ++i) {
     if (function.draws[i] != 0) continue;
@@ -458,7 +455,8 @@ Fields ClosureRunner::draw_one(const Item& item, const WorkerFunction& function,
   return iterators_.find(resource_of(item.call, function, resource))->next();
 }
 
-// Draw `number` of the step. A step that draws several elements has all of them, or none.
+// The element for draw `number` of the step. If a step draws several elements, there must be all of
+// them or none.
 std::optional<Fields> ClosureRunner::draw_for_epoch(const Item& item,
                                                     const WorkerFunction& function,
                                                     std::uint64_t number, Running& running) {
@@ -480,11 +478,13 @@ void ClosureRunner::park(const Item& item, Draws draws) {
   parked_[item.call.closure_id] = std::move(draws);
 }
 
-// All at once; those that do not answer in time lose their link, on which pushes may wait too.
-// Throws the first error, once the answers to all pushes are acknowledged.
+// Sends all requests together. The link to a server that does not answer in time is closed, which
+// also ends pushes that wait on it. Throws the first error, after all answers to pushes were
+// counted.
 std::vector<rpc::Frame> ClosureRunner::ask(std::vector<Question> questions, Running& running) {
   const auto group = std::make_shared<AnswerGroup>(questions.size());
-  // Before anything is sent: a server that cannot be reached must not hide the answers of others.
+  // All links are made before anything is sent, because an exception for a server that cannot be
+  // reached would lose the answers of the others.
   std::vector<std::shared_ptr<rpc::Requester>> links;
   for (const Question& question : questions) links.push_back(links_.get(question.ps));
   for (std::size_t i = 0; i < questions.size(); ++i) {
@@ -558,8 +558,8 @@ std::vector<PushCollector::Push> ClosureRunner::Host::take_pushes() {
   return pushes;
 }
 
-// A connection keeps its order: what is pulled after a push has its updates. A push that failed
-// throws before anything is computed from what was pulled.
+// A connection keeps its order, so the values that are pulled after a push include its updates. If
+// a push has failed, this throws before anything is computed from these values.
 std::vector<at::Tensor> ClosureRunner::Host::next_segment(std::span<const std::int64_t> variables) {
   std::vector<Question> questions;
   for (Push& push : take_pushes())
@@ -590,7 +590,7 @@ void ClosureRunner::Host::push() {
         running->fail(*error);
       running->release();
     };
-    // Nothing throws between this and the answer, which counts down.
+    // Nothing may throw between this and request(), whose answer calls release().
     ++running_->unacknowledged;
     link->request(std::move(frame), std::move(on_answer));
   }

@@ -24,14 +24,14 @@ using testing::patience;
 using testing::Promised;
 using Tensors = std::vector<at::Tensor>;
 
-// kPicky has no program for what it gets; kUnknown was never registered.
+// kPicky has no program for its arguments; kUnknown was never registered.
 constexpr std::uint32_t kConstant = 0;
 constexpr std::uint32_t kEcho = 1;
 constexpr std::uint32_t kBlocked = 2;
 constexpr std::uint32_t kPicky = 3;
 constexpr std::uint32_t kUnknown = 4;
 constexpr std::uint32_t kThrows = 5;
-constexpr std::uint32_t kStuck = 6;  // its result cannot travel
+constexpr std::uint32_t kStuck = 6;  // its result cannot be sent
 constexpr std::uint32_t kSparse = 7;
 
 Promised<bool>& gate() {
@@ -39,7 +39,7 @@ Promised<bool>& gate() {
   return gate;
 }
 
-// The blocked one has started.
+// Whether the blocked function has started.
 Promised<bool>& entered() {
   static Promised<bool> entered;
   return entered;
@@ -98,7 +98,7 @@ class ClosureRunnerTest : public ::testing::Test {
   }
   ~ClosureRunnerTest() override { EXPECT_TRUE(runner_->end(patience())); }
 
-  // Closures numbered on from the last ones, in one batch.
+  // Closures in one batch; their numbers follow those of the last batch.
   void enqueue(const std::vector<std::uint32_t>& functions) {
     rpc::RunBatch batch;
     for (const std::uint32_t function : functions) {
@@ -106,7 +106,7 @@ class ClosureRunnerTest : public ::testing::Test {
     }
     runner_->enqueue(std::move(batch), sender_);
   }
-  // At least so many, each of them once.
+  // Waits for at least so many ends, each reported once.
   void wait_for_ends(std::size_t count) {
     const Lock lock(mutex_);
     EXPECT_TRUE(changed_.wait(mutex_, patience(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
@@ -118,14 +118,14 @@ class ClosureRunnerTest : public ::testing::Test {
     const auto found = ends_.find(closure);
     return found == ends_.end() ? 0 : found->second;
   }
-  // Of a closure that has been reported.
+  // The end of a closure that was reported.
   Error error_of(std::uint64_t closure) {
     const Lock lock(mutex_);
     const auto found = errors_.find(closure);
     return found == errors_.end() ? Error(ErrorCode::unknown, "none") : found->second;
   }
 
-  // Its pushes that were answered "not applied".
+  // The number of its pushes that were answered "not applied".
   std::uint64_t dropped_of(std::uint64_t closure) {
     const Lock lock(mutex_);
     return dropped_[closure];
@@ -170,7 +170,7 @@ TEST_F(ClosureRunnerTest, AShortClosureIsReportedWhileTheNextOneRuns) {
   }
 }
 
-// It was held back for the next one's end, which was short the last time.
+// The end waited for that of the next closure, because its function was short the last time.
 TEST_F(ClosureRunnerTest, AShortClosureIsReportedWhileOneRunsThatWasShortBefore) {
   gate().set(true);
   enqueue({kEcho, kBlocked});
@@ -200,7 +200,7 @@ TEST_F(ClosureRunnerTest, WhatASenderHasLeftIsDroppedWhenItsChannelHasClosed) {
   EXPECT_EQ(ends_of(4), 1);
 }
 
-// Later traces may capture more, and the coordinator does not know which program it will be.
+// Later traces may capture more inputs, and the coordinator does not know which program will run.
 TEST_F(ClosureRunnerTest, AProgramTakesItsInputsAndLeavesWhatOnlyOthersHave) {
   inputs_ = {at::ones({2}), at::ones({}), at::ones({})};
   enqueue({kConstant});
@@ -228,7 +228,8 @@ TEST_F(ClosureRunnerTest, WhatIsBehindABlockedClosureWaitsForIt) {
   wait_for_ends(4);
 }
 
-// Sending it failed, which was taken for a closed channel: the ends of all in the batch were lost.
+// If the result could not be sent, the channel was taken for closed, and all ends of the batch were
+// lost.
 TEST_F(ClosureRunnerTest, AResultThatCannotTravelFailsItsClosureAlone) {
   may_fail_ = true;
   enqueue({kConstant, kStuck, kSparse, kConstant});
@@ -254,7 +255,7 @@ TEST_F(ClosureRunnerTest, EndsThatCannotBeSentAreReportedAsFailed) {
   }
 }
 
-// An error with the code of a lost task cost the worker its closures, a hundred times.
+// An error of user code with the code of a lost task counted as the loss of the worker.
 TEST_F(ClosureRunnerTest, WhatARegisteredFunctionThrowsIsAnErrorOfTheProgram) {
   may_fail_ = true;
   enqueue({kThrows});
@@ -268,7 +269,7 @@ TEST_F(ClosureRunnerTest, WhatARegisteredFunctionThrowsIsAnErrorOfTheProgram) {
   EXPECT_THAT(error_of(2).message(), Not(HasSubstr("frame #"))) << "a backtrace of this machine";
 }
 
-// Whoever ended the runner waited for it, for ever with one that does not end.
+// The end of the runner waited without a deadline, so for ever if the closure does not end.
 TEST_F(ClosureRunnerTest, AClosureThatDoesNotEndIsLeftBehindWithWhatItUses) {
   may_fail_ = true;
   enqueue({kBlocked, kEcho});
@@ -298,8 +299,7 @@ TEST_F(ClosureRunnerTest, AFunctionThatIsNotHereIsNamedWithTheRemedy) {
                                                "was restarted"));
 }
 
-// Updates a variable on each of two parameter servers and reads both, so that it pushes in its
-// middle.
+// Updates a variable on each of two parameter servers and then reads both, so it has two segments.
 Bytes traced_with_segments() {
   const at::Tensor a = at::zeros({}), b = at::zeros({});
   const auto traced = [](const char* name, const at::Tensor& tensor) {
@@ -364,8 +364,8 @@ TEST_F(SegmentPushesTest, WhatIsAppliedEndsWell) {
   EXPECT_EQ(pushes_.load(), 2);
 }
 
-// The error was thrown before the other answer was looked at. The closure ran again, and the drop
-// counted as that of a retry: an update was missing, and nothing said so.
+// The error was thrown before the other answer was examined. The closure ran again, and its dropped
+// push counted as one of a retry, so an update was missing without an error.
 TEST_F(SegmentPushesTest, ADropBesideAnErrorIsCounted) {
   dropping_ = "ps:0";
   failing_ = "ps:1";
@@ -382,14 +382,14 @@ TEST_F(SegmentPushesTest, ADropAfterAnErrorIsCounted) {
   EXPECT_EQ(dropped_of(1), 1U);
 }
 
-// It was sent, and nobody waited for the answer.
+// The push was sent, but nobody waited for its answer.
 TEST_F(SegmentPushesTest, NothingIsPushedWhereAnotherParameterServerCannotBeReached) {
   run_with({ps0_.address()});
   EXPECT_EQ(error_of(1).code(), ErrorCode::invalid_argument);
   EXPECT_EQ(pushes_.load(), 0);
 }
 
-// It connected anew, and waited for the answer.
+// The closure connected again, and waited for the answer.
 TEST(ParameterLinks, AfterTheEndAClosureReachesNoParameterServer) {
   ParameterLinks links({.addresses = {"127.0.0.1:1"}, .self = {.task = "worker:0"}});
   links.close();

@@ -12,16 +12,17 @@
 namespace cohort::server {
 namespace {
 
-// For what follows the release of an iterator, which may want what it held.
+// How long a release waits for the end of the iterators, because the next call may need what they
+// hold.
 constexpr auto kMoment = std::chrono::milliseconds(500);
 
-// Outlives the threads that count in it.
+// Counts the threads that end iterators. Never destroyed, since these threads may outlive main().
 OpenCount& ending() {
   static auto& instance = *new OpenCount();
   return instance;
 }
 
-// Of use(); outlives its threads, too.
+// Counts the threads of use(). Never destroyed either.
 OpenCount& in_use() {
   static auto& instance = *new OpenCount();
   return instance;
@@ -51,7 +52,7 @@ WorkerIterator::WorkerIterator(const rpc::IteratorSpec& spec, const RunOptions& 
 }
 
 void WorkerIterator::start() {
-  source_.reset();  // before another one: both may want one file
+  source_.reset();  // destroyed before the next one is made, as both may open the same file
   peeked_.clear();
   peeked_error_.reset();
   taken_ = 0;
@@ -73,7 +74,7 @@ bool WorkerIterator::draw(Fields& fields) {
     check_files();
     throw;
   }
-  // It may be another element than the one of this place, where one before it gave up.
+  // If the iterator was stopped meanwhile, elements may have been left out before this one.
   check_in_use();
   check_files();
   return has_one;
@@ -96,7 +97,7 @@ void WorkerIterator::check_files() {
 }
 
 void WorkerIterator::end() noexcept {
-  stop_.request_stop();  // before anybody gives up
+  stop_.request_stop();  // before supply_ ends, so that draw() finds it
   supply_->end();
 }
 
@@ -104,7 +105,7 @@ void WorkerIterator::throw_peeked_error() {
   if (peeked_error_) throw Error(*std::exchange(peeked_error_, std::nullopt));
 }
 
-// The next element, peeked at or not. An error takes its place; false at the end.
+// The next element, peeked at or not; false at the end. Throws an error in place of an element.
 bool WorkerIterator::take(Fields& fields) {
   ++taken_;
   if (!peeked_.empty()) {
@@ -138,7 +139,7 @@ std::optional<Fields> WorkerIterator::at(std::uint64_t position) {
     if (broken_) throw *broken_;
     try {
       if (!take(fields)) return std::nullopt;
-    } catch (...) {  // its closure has reported it, or will
+    } catch (...) {  // another closure has reported this error, or will
       if (stop_.stop_requested()) throw;
     }
   }
@@ -162,7 +163,7 @@ std::vector<Fields> WorkerIterator::peek(std::size_t count) {
     ++taken_;
     throw_peeked_error();
   }
-  // Elements that a step is to be traced with, so no step could draw such a one.
+  // The elements are examples for the trace of a step, and a step cannot take strings.
   if (!peeked_.empty()) data::check_no_strings(source_->pack(peeked_.front()), "server.peek");
   const std::size_t available = std::min(count, peeked_.size());
   return {peeked_.begin(), peeked_.begin() + static_cast<std::ptrdiff_t>(available)};
@@ -263,7 +264,7 @@ void IteratorTable::let_go(Iterators iterators) noexcept {
       ending().add(-1);
     }).detach();
   } catch (const std::exception& error) {
-    log_warn("no thread to end an iterator on: ", error.what());  // it has ended here
+    log_warn("no thread to end an iterator on: ", error.what());  // they have ended on this one
     ending().add(-1);
   }
 }

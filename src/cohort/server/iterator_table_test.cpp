@@ -38,7 +38,8 @@ TEST(IteratorTable, AnElementIsDrawnOnceWhoeverPeeksAtItMeanwhile) {
   EXPECT_TRUE(table.end(patience()));
 }
 
-// The error came in the place of the first element, which was lost to who stops there.
+// peek() threw the error in place of the first element, so a caller that stops there lost that
+// element.
 TEST(IteratorTable, AnErrorBehindAnElementStaysBehindIt) {
   IteratorTable table;
   function::register_function("iterator_table_test.not_1", [](std::vector<at::Tensor> in) {
@@ -57,7 +58,7 @@ TEST(IteratorTable, AnErrorBehindAnElementStaysBehindIt) {
   EXPECT_TRUE(table.end(patience()));
 }
 
-// What was said of them was the frame's: a type that does not travel.
+// The error was that of the frame: a type that cannot be sent.
 TEST(IteratorTable, PeekingAtStringsNamesThemAndWhatTurnsThemIntoNumbers) {
   IteratorTable table;
   const Dataset data =
@@ -133,7 +134,7 @@ const bool kIsRegistered = [] {
   return true;
 }();
 
-// Whose second element has a shape that its function was not traced for.
+// A pipeline whose second element has a shape for which its function was not traced.
 Dataset data_of_two_shapes() {
   return Dataset::range(2)
       .map(Function::registered("iterator_table_test.counted"))
@@ -144,7 +145,7 @@ rpc::IteratorSpec spec_of_two_shapes() {
   return {.id = 1, .dataset = data_of_two_shapes().serialize()};
 }
 
-// Its thread was left behind, and with it the closure that draws.
+// The thread that waited for a program, and the closure that draws, were left behind.
 TEST(IteratorTable, ADrawThatWaitsForAProgramGivesUpAtItsEnd) {
   IteratorTable table;
   Promised<bool> has_asked;
@@ -160,7 +161,7 @@ TEST(IteratorTable, ADrawThatWaitsForAProgramGivesUpAtItsEnd) {
     }
   });
   EXPECT_TRUE(has_asked.wait());
-  table.take({.resource = 9});  // of no iterator here: released since
+  table.take({.resource = 9});  // for an iterator that was released
   table.create({.id = 1, .dataset = Dataset::range(1).serialize()}, {});
   EXPECT_EQ(code.wait(), ErrorCode::cancelled);
   EXPECT_TRUE(table.end(patience()));
@@ -183,7 +184,7 @@ TEST(IteratorTable, APipelineThatIsBuiltAgainKeepsItsPrograms) {
   EXPECT_EQ(questions, 1);
 }
 
-// A batch whose first element gave up would begin with the second one, in the place of another.
+// If the first element of a batch is given up, the batch must not begin with the second one.
 TEST(IteratorTable, NothingIsDrawnAfterTheEnd) {
   WorkerIterator* asking = nullptr;
   WorkerIterator iterator(
@@ -281,7 +282,7 @@ TEST_F(ChangedFileTest, ThatIsTheSameAgainContinuesTheEpoch) {
   EXPECT_EQ(second.at(2)->at(0).item<std::int64_t>(), 33);
 }
 
-// The end waited for the fill, and left its threads behind with a warning.
+// The end waited for the buffer to be filled, and left its threads behind with a warning.
 TEST(IteratorTable, ItsEndInterruptsAFill) {
   IteratorTable table;
   static Promised<bool> has_begun;

@@ -11,10 +11,10 @@
 namespace cohort::server {
 namespace {
 
-// For a closure that gives up when its connections close.
+// How long to wait for a closure, which ends when its connections close.
 constexpr auto kLastMoment = std::chrono::milliseconds(500);
-// For pipelines that nobody draws from any more: they have heard of their end, but some of them
-// have gigabytes of a shuffle's buffer to give back, which takes the system a second.
+// How long to wait for pipelines that were stopped. Freeing the gigabytes of a shuffle's buffer
+// takes the system a second.
 constexpr auto kLastMomentOfPipelines = std::chrono::seconds(2);
 
 void respond(rpc::Channel& channel, std::uint64_t id, rpc::Frame reply) {
@@ -32,7 +32,7 @@ rpc::Frame peeked(WorkerIterator& iterator, std::size_t count) {
   return rpc::to_frame(std::move(reply));
 }
 
-// For a thread that has nobody to throw to.
+// For a thread that has no caller to throw to.
 void respond_or_report(const std::weak_ptr<rpc::Channel>& weak, std::uint64_t id,
                        const std::function<rpc::Frame()>& make_reply) noexcept {
   const auto send = [&](auto make) {
@@ -76,8 +76,8 @@ Job::~Job() { end(); }
 bool Job::end() noexcept { return end_within(kLastMomentOfPipelines); }
 
 bool Job::end_within(Duration time_of_pipelines) noexcept {
-  tables_->links.close();       // a closure that waits for a parameter server gives up
-  tables_->iterators.cancel();  // or for an element, or a program of its data's functions
+  tables_->links.close();       // ends the waiting for a parameter server
+  tables_->iterators.cancel();  // ends the waiting for an element or a program
   const Deadline deadline = Deadline::after(kLastMoment);
   const bool has_ended = runner_->end(deadline);
   const Deadline last = has_ended ? Deadline::after(time_of_pipelines) : deadline;
@@ -86,7 +86,7 @@ bool Job::end_within(Duration time_of_pipelines) noexcept {
 
 void Job::replace() noexcept {
   is_replaced_ = true;
-  end_within(kLastMoment);  // its successor waits
+  end_within(kLastMoment);  // the next coordinator waits meanwhile
 }
 
 void Job::create_iterator(const rpc::IteratorSpec& iterator) {
@@ -102,7 +102,7 @@ void Job::create_iterator(const rpc::IteratorSpec& iterator) {
 void Job::greeted(const std::string& task, const std::shared_ptr<rpc::Channel>& channel,
                   const std::shared_ptr<CompletionSender>& sender) {
   if (task != options_.coordinator) return;
-  // A coordinator that comes back makes its iterators again, and only after this greeting.
+  // A coordinator that has reconnected creates its iterators again, always after this greeting.
   IteratorTable::Iterators old;
   {
     const Lock lock(asker_->mutex);
@@ -113,20 +113,21 @@ void Job::greeted(const std::string& task, const std::shared_ptr<rpc::Channel>& 
   IteratorTable::let_go(std::move(old));
 }
 
-// Nobody answers what was asked over the channel, so a draw that waits for an answer ends. The
-// coordinator makes its iterators again when it comes back, and those that it has dropped meanwhile
-// would stay here with their buffers.
+// Requests for programs over this channel get no answer any more, so draws that wait for one must
+// end. When the coordinator comes back, it creates its iterators again; iterators that it has
+// dropped in the meantime would otherwise stay here with their buffers.
 void Job::hang_up(const std::shared_ptr<CompletionSender>& sender) {
   runner_->drop(sender);
   IteratorTable::Iterators old;
   {
-    const Lock lock(asker_->mutex);  // no newer channel is greeted meanwhile
+    const Lock lock(asker_->mutex);  // so that no newer channel can be greeted meanwhile
     if (asker_->sender.lock() == sender) old = tables_->iterators.take_all();
   }
   IteratorTable::let_go(std::move(old));
 }
 
-// Where the channel has closed, the coordinator comes back with a new one, and new iterators.
+// Does nothing if the channel has closed: the coordinator will come back with a new channel and new
+// iterators.
 void Job::ask(Asker& asker, std::uint64_t iterator, const std::string& function,
               const Fields& element) {
   std::shared_ptr<rpc::Channel> channel;
@@ -171,8 +172,8 @@ void Job::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,
   }
 }
 
-// The pipeline may take any time: the channel goes on meanwhile. A closure that draws waits for the
-// elements, and gets them in the same order as without a peek.
+// Runs on another thread, because the pipeline may take any time and the channel must go on.
+// Meanwhile a closure that draws waits, and gets the elements in the same order as without a peek.
 void Job::peek(const rpc::PeekRequest& request, std::uint64_t id,
                const std::shared_ptr<rpc::Channel>& channel) {
   tables_->iterators.use(request.resource, [weak = std::weak_ptr(channel), id,

@@ -11,8 +11,7 @@ namespace cohort::server {
 
 void keep_freed_memory() {
 #ifdef __GLIBC__
-  constexpr int kFromMemoryMax = 64
-                                 << 20;  // bytes; an arena of a thread holds no more in one piece
+  constexpr int kFromMemoryMax = 64 << 20;  // bytes; the arena of a thread has no larger pieces
   constexpr int kKeptMax = 256 << 20;
   for (const char* name : {"GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"}) {
     if (std::getenv(name) != nullptr) return;

@@ -30,7 +30,7 @@ void OpenPushes::answered(std::uint64_t push) {
 }
 
 Deadline OpenPushes::give_up_late(Duration timeout, TimePoint now) {
-  timeout = std::min(timeout, Duration::max() / 4);  // a sum of times holds it
+  timeout = std::min(timeout, Duration::max() / 4);  // so that `sent + timeout` does not overflow
   std::vector<Push> late;
   Deadline next;
   {
@@ -41,7 +41,7 @@ Deadline OpenPushes::give_up_late(Duration timeout, TimePoint now) {
     }
     if (!pushes_.empty()) next = Deadline(pushes_.begin()->second.sent + timeout);
   }
-  for (const Push& push : late) {  // without the lock: their answers come back here
+  for (const Push& push : late) {  // without the lock, because their answers call answered()
     if (const auto link = push.link.lock())
       link->give_up(to_error({"push", "an acknowledgement", push.ps, timeout}));
   }

@@ -76,7 +76,8 @@ rpc::PushReply ParameterStore::push(const rpc::PushRequest& request) {
       apply(std::move(update));
     }
   } catch (...) {
-    // No rule does that. What it has changed must not be changed again by a retry.
+    // No update rule throws. If one does, the push counts as applied, because a retry would apply a
+    // part of it twice.
     if (is_from_closure) applied_.finish(id);
     throw Error(current_error()).during("applying a push, of which a part is now applied");
   }

@@ -40,7 +40,7 @@ class ParameterStoreTest : public ::testing::Test {
   void expect_value(double expected) {
     EXPECT_TRUE(value().eq(expected).all().item<bool>()) << value();
   }
-  // A worker's averages: what it pulled, moved by `momentum` towards `statistic`.
+  // The averages of a worker: the values that it pulled, moved by `momentum` towards `statistic`.
   rpc::PushRequest move(std::uint64_t closure, const rpc::PullReply& pulled,
                         const at::Tensor& statistic, double momentum) {
     const at::Tensor value = pulled.values[0].lerp(statistic, momentum);
@@ -70,7 +70,7 @@ TEST_F(ParameterStoreTest, AssignsAddsAndSubtracts) {
   expect_value(6);
 }
 
-// One such push retired every later closure: their updates were dropped without a word.
+// One such push retired every later closure, so their updates were dropped without an error.
 TEST_F(ParameterStoreTest, AWatermarkAboveItsClosureIsRefusedAndRetiresNothing) {
   rpc::PushRequest wrong = push(5, Kind::assign_add, {at::ones({4})});
   wrong.low_watermark = 6;
@@ -81,7 +81,7 @@ TEST_F(ParameterStoreTest, AWatermarkAboveItsClosureIsRefusedAndRetiresNothing) 
   expect_value(1);
 }
 
-// A second optimizer went on with the first one's momentum.
+// A second optimizer used the momentum of the first one.
 TEST_F(ParameterStoreTest, EachOptimizerHasItsOwnSlots) {
   const auto step = [&](const char* rule) {
     rpc::PushRequest request = push(0, Kind::apply, {at::full({4}, 1.)});
@@ -116,7 +116,7 @@ TEST_F(ParameterStoreTest, AppliesEachSegmentOfAClosureOnce) {
     return store.push(request).was_applied;
   };
   EXPECT_TRUE(add(0, 1));
-  // The worker was lost; another one runs the closure from the start.
+  // The worker was lost, and another one runs the closure from its start.
   EXPECT_FALSE(add(0, 1));
   EXPECT_TRUE(add(1, 10));
   EXPECT_FALSE(add(1, 10));
@@ -158,7 +158,7 @@ TEST_F(ParameterStoreTest, AveragesRefuseWhatDoesNotFit) {
   expect_value(0);
 }
 
-// The updates before it in the push had been made.
+// The updates before the wrong one in the push were applied.
 TEST_F(ParameterStoreTest, WhatLibTorchDoesNotSubtractIsRefusedBeforeAnyUpdate) {
   store.create({{.id = 3, .name = "mask", .spec = {at::ScalarType::Bool, {{2}}}}});
   const auto request_of = [](Kind kind) {
@@ -173,7 +173,7 @@ TEST_F(ParameterStoreTest, WhatLibTorchDoesNotSubtractIsRefusedBeforeAnyUpdate) 
   expect_value(1);
 }
 
-// As batch norm on 16 workers: a counter, and a variance that is often near zero.
+// Like batch norm on 16 workers, with a counter and a variance that is often near zero.
 TEST_F(ParameterStoreTest, SixteenWorkersCountExactlyAndKeepAVariance) {
   constexpr int kWorkers = 16;
   constexpr std::uint64_t kSteps = 200;

@@ -36,7 +36,8 @@ std::vector<std::string> data_dirs_of_environment() {
   return dirs;
 }
 
-// The user's number, which LibTorch has read already. All tasks of one host share its cores.
+// If the user has set OMP_NUM_THREADS, LibTorch has read it already. Otherwise the tasks of a host
+// share its cores.
 int default_intra_op_threads(const ClusterSpec& spec, const std::string& host) {
   if (std::getenv("OMP_NUM_THREADS") != nullptr) return at::get_num_threads();
   int tasks = 0;
@@ -47,7 +48,7 @@ int default_intra_op_threads(const ClusterSpec& spec, const std::string& host) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, tasks));
 }
 
-// A folder may come later, as one that is mounted does: no reason not to serve.
+// Only warns, because a folder may be mounted later.
 void warn_of_missing_folders(const std::vector<std::string>& data_dirs) {
   for (const std::string& folder : data_dirs) {
     std::error_code problem;
@@ -61,7 +62,7 @@ void warn_of_missing_folders(const std::vector<std::string>& data_dirs) {
   }
 }
 
-// The data port's address, beside that of the task; empty where one port serves both.
+// The address of the data port; empty if there is only the port of the task.
 std::string data_address_of(const ServerOptions& options, const std::string& task,
                             const std::string& address) {
   COHORT_CHECK(options.data_port >= 0 && options.data_port <= 65535, ErrorCode::invalid_argument,
@@ -85,7 +86,7 @@ std::atomic<int> signal_received{0};
 
 extern "C" void note_signal(int number) { signal_received = number; }
 
-// Takes SIGTERM and SIGINT while it lives, unless the program handles them itself.
+// Handles SIGTERM and SIGINT while the object exists, except those that the program handles itself.
 class SignalScope {
  public:
   SignalScope() {
@@ -131,18 +132,20 @@ class Server::Task final : public rpc::ControlService {
   const std::string& address() const { return address_; }
 
  private:
-  static constexpr std::size_t kForeignNameMax = 64;  // of a name that a stranger gives
+  static constexpr std::size_t kForeignNameMax = 64;  // characters to show of a stranger's name
   static constexpr std::size_t kOwnThreads = 3;  // the acceptor's, a closure runner's, a channel's
   static constexpr auto kSignalPoll = std::chrono::milliseconds(100);
-  // For the own host's name: more than name servers take to come back. A question a second is no
-  // load for them.
+  // How long to look up the own host's name: longer than a restart of a name server takes. One
+  // question a second is no load for it.
   static constexpr auto kOwnName = std::chrono::seconds(60);
   static constexpr auto kOwnNamePause = std::chrono::seconds(1);
   static constexpr auto kSignalGrace = std::chrono::seconds(5);
   static constexpr auto kEnd = std::chrono::seconds(3);
-  // For the last words of a coordinator that has ended and whose successor is here already.
+  // How long to wait for the end of the connections of a coordinator that has ended just before the
+  // next one came.
   static constexpr auto kFarewell = std::chrono::seconds(1);
-  // For a sign of life of one that has not: more than a busy host takes.
+  // How long to wait for an answer of a coordinator that has not ended: longer than a busy host
+  // takes.
   static constexpr auto kSignOfLife = std::chrono::seconds(10);
 
   std::shared_ptr<server::Job> job_of(std::uint64_t coordinator_incarnation) const;
@@ -160,18 +163,18 @@ class Server::Task final : public rpc::ControlService {
   static Deadline end_after(Deadline grace);
 
   ServerOptions options_;
-  std::optional<SignalScope>
-      signals_;  // from before the first answer on: whoever gets one may send a signal
+  // Made before the first answer is sent, because the receiver of an answer may send a signal.
+  std::optional<SignalScope> signals_;
   ClusterSpec spec_;
   rpc::Identity self_;
   std::vector<std::string> ps_addresses_;
   mutable Mutex mutex_;
   Condition changed_;
   std::shared_ptr<server::Job> job_ COHORT_GUARDED_BY(mutex_);
-  // The starts of coordinators whose place here has been taken, by incarnation.
+  // The incarnations of the coordinators that were replaced by another one.
   std::set<std::uint64_t> replaced_ COHORT_GUARDED_BY(mutex_);
   bool is_ending_ COHORT_GUARDED_BY(mutex_) = false;
-  bool is_refusing_ COHORT_GUARDED_BY(mutex_) = false;  // has taken leave of its last job
+  bool is_refusing_ COHORT_GUARDED_BY(mutex_) = false;  // stop() has ended the last job
   Deadline end_by_ COHORT_GUARDED_BY(mutex_);
   const TimePoint started_ = Clock::system().now();
   const std::shared_ptr<rpc::RefusalLog> refusals_;
@@ -181,8 +184,8 @@ class Server::Task final : public rpc::ControlService {
   bool is_all_ended_ = true;
   std::string address_;
   std::vector<rpc::Endpoint> endpoints_;
-  std::vector<std::unique_ptr<rpc::Listener>> listeners_;  // of backends without ports
-  std::unique_ptr<rpc::ControlServer> control_;  // last: it answers from its first moment on
+  std::vector<std::unique_ptr<rpc::Listener>> listeners_;  // for backends without a port
+  std::unique_ptr<rpc::ControlServer> control_;  // last, because it answers as soon as it exists
 };
 
 Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
@@ -201,7 +204,7 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
   COHORT_CHECK(!options_.backends.empty(), ErrorCode::invalid_argument,
                "[server.construct] expected ServerOptions::backends with a name, as \"stream\" or "
                "\"grpc\", got none");
-  for (const std::string& backend : options_.backends) rpc::backend_of(backend);  // is it known?
+  for (const std::string& backend : options_.backends) rpc::backend_of(backend);  // throws
   resolver.validate();
   const std::optional<std::string> type = resolver.task_type();
   const std::optional<std::int64_t> index = resolver.task_id();
@@ -231,7 +234,7 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
   log_info("serving at ", address_, ", job ", options_.job_id, ", ", threads, " intra-op threads");
 }
 
-// The transport knows addresses; what is to be done about one is said here.
+// The errors of the transport name addresses; the remedy is added here.
 void Server::Task::listen(const std::string& address, const std::string& data_address) {
   const auto accept = [this](std::shared_ptr<rpc::Channel> channel) {
     return channels_.accept(std::move(channel));
@@ -264,13 +267,13 @@ void Server::Task::listen(const std::string& address, const std::string& data_ad
         "[server.listen] expected a free port for ", self_.task, ", got ", places,
         ", which is taken; perhaps the task runs already: end what holds the port, or give "
         "the task another address in the cluster of TF_CONFIG",
-        data_address.empty() ? "" : reason);  // which of the two it is
+        data_address.empty() ? "" : reason);  // says which of the two ports is taken
     throw;
   }
   address_ = control_->address();
 }
 
-// The name of the own host may come later than the process, as on a host that has just started.
+// Name servers may learn the name of a host that has just started later than the task starts.
 std::unique_ptr<rpc::ControlServer> Server::Task::serve(const rpc::ServeOptions& options) {
   const Deadline deadline = Deadline::after(kOwnName);
   for (bool is_said = false;; is_said = true) {
@@ -302,7 +305,7 @@ rpc::HandshakeReply Server::Task::handshake(const rpc::HandshakeRequest& request
   return {self_, endpoints_, job->start_order()};
 }
 
-// The caller's; null when another start has taken the place of the expected job meanwhile.
+// The job of the caller; null if another start has replaced the expected job meanwhile.
 std::shared_ptr<server::Job> Server::Task::take_job(const rpc::HandshakeRequest& request,
                                                     const std::shared_ptr<server::Job>& expected,
                                                     const rpc::Caller& caller) {
@@ -333,12 +336,13 @@ std::shared_ptr<server::Job> Server::Task::take_job(const rpc::HandshakeRequest&
            self_.job_id, ")");
   if (!old) return made;
   old->replace();
-  // Of workers too. Else a coordinator that was stopped would only see that a task is lost.
+  // The error is sent over the old coordinator's channels, and those of its workers. Otherwise a
+  // coordinator that was stopped would only see that a task is lost.
   channels_.close_of(old->coordinator_incarnation(), rpc::replaced_error(self_.task));
   return made;
 }
 
-// A caller of another job hears nothing of this one.
+// A caller of another job gets no information about this one.
 void Server::Task::check_job(const std::string& job_id) const {
   COHORT_CHECK(job_id == self_.job_id, ErrorCode::failed_precondition,
                "[server.handshake] expected a caller of the job of this task, got one of job '",
@@ -357,8 +361,8 @@ void Server::Task::check_caller(const rpc::HandshakeRequest& request) const {
                " refuses ", request.caller.task, ": ", problem);
 }
 
-// Two at once would train side by side, each without the other's variables. Returns the job whose
-// place may be taken.
+// Refuses a second coordinator while the first one lives, because each would train without the
+// variables of the other. Returns the job that may be replaced.
 std::shared_ptr<server::Job> Server::Task::check_only_coordinator(
     const rpc::HandshakeRequest& request) {
   std::shared_ptr<server::Job> current;
@@ -369,7 +373,7 @@ std::shared_ptr<server::Job> Server::Task::check_only_coordinator(
   if (!current || current->coordinator_incarnation() == request.coordinator_incarnation)
     return current;
   if (request.is_returning) {
-    // After a restart of this task, an earlier start may have come back before its successor.
+    // After a restart of this task, an earlier start may have reconnected before a later one.
     if (request.start_order > current->start_order()) return current;
     throw rpc::replaced_error(self_.task);
   }
@@ -377,7 +381,7 @@ std::shared_ptr<server::Job> Server::Task::check_only_coordinator(
   const Presence presence =
       channels_.presence(current->coordinator(), current->coordinator_incarnation(),
                          Deadline::after(kFarewell), Deadline::after(kSignOfLife));
-  // Nothing is wrong with the second: it may come again.
+  // `aborted`, because nothing is wrong with the second one, and it may try again.
   COHORT_CHECK(presence != Presence::alive, ErrorCode::aborted, "[server.handshake] ", self_.task,
                " expected one coordinator, got a second start of ", request.caller.task, " while ",
                current->coordinator(),
@@ -396,9 +400,9 @@ std::shared_ptr<rpc::ControlledJob> Server::Task::job_of(const rpc::Caller& call
   return job_of(caller.coordinator_incarnation);
 }
 
-// Who calls then acts on this job alone, also when another takes its place meanwhile. A start that
-// is not known here may be the latest one, and this task was restarted since they met: only the
-// handshake compares two starts.
+// The caller then acts only on this job, even if another one replaces it meanwhile. A start that is
+// not known here may be the latest one, if this task was restarted after their handshake; so the
+// error asks for a handshake, which compares the starts.
 std::shared_ptr<server::Job> Server::Task::job_of(std::uint64_t coordinator_incarnation) const {
   const Lock lock(mutex_);
   if (job_ && job_->coordinator_incarnation() == coordinator_incarnation) return job_;
@@ -412,7 +416,8 @@ std::shared_ptr<server::Job> Server::Task::job_of(std::uint64_t coordinator_inca
 
 std::shared_ptr<server::Job> Server::Task::greet(const rpc::Hello& hello) const {
   check_job(hello.job_id);
-  // Restarted between the handshake and this greeting: the caller comes again, to this start.
+  // This task was restarted between the handshake and this greeting, so the caller must do the
+  // handshake again.
   if (hello.server_incarnation != 0 && hello.server_incarnation != self_.incarnation) {
     throw Error(ErrorCode::failed_precondition,
                 "[server.greet] " + self_.task + " is start " + std::to_string(self_.incarnation) +
@@ -459,7 +464,7 @@ int Server::Task::join() {
   return 0;
 }
 
-// Whether it is over, by a signal or shutdown(), before the deadline.
+// Waits for a signal or shutdown(). Returns false at the deadline.
 bool Server::Task::await_end(Deadline until) {
   const bool handle_signals = options_.handle_signals;
   const Lock lock(mutex_);
@@ -482,12 +487,12 @@ bool Server::Task::stop() noexcept {
     last = std::move(job_);
     is_refusing_ = true;
   }
-  if (last) last->drain(Deadline::after(Duration::zero()));  // from here on it starts no more
+  if (last) last->drain(Deadline::after(Duration::zero()));  // from here on no closure starts
   channels_.end_waits();
   if (control_) control_->stop(grace);
   if (last && !last->drain(grace)) log_warn("closures were still running when the grace was over");
   is_all_ended_ = channels_.close_all(grace, end);
-  if (last) last->end();  // after the channels: nobody hears what the end did to it
+  if (last) last->end();  // after the channels, so that errors of this end are not sent
   is_all_ended_ = is_all_ended_ && server::ClosureRunner::left_behind() == 0 &&
                   server::IteratorTable::left_behind() == 0;
   listeners_.clear();
@@ -495,7 +500,8 @@ bool Server::Task::stop() noexcept {
   return is_all_ended_;
 }
 
-// What has to do with messages may take so long altogether, whatever the grace.
+// The deadline for the end of messages and handlers: kEnd after the grace, or after kSignalGrace if
+// that is later.
 Deadline Server::Task::end_after(Deadline grace) {
   if (grace.is_infinite()) return grace;
   return Deadline(std::max(Deadline::after(kSignalGrace).time(), grace.time()) + kEnd);

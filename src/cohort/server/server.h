@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A standard server (tf.distribute.Server): hosts variables as a parameter server and runs closures
-// as a worker. It knows no user code but the functions registered by name in its binary.
+// A standard server (tf.distribute.Server): stores variables as a parameter server, or runs
+// closures as a worker. The only user code that it runs are functions that its program has
+// registered by name.
 //
 //   if (resolver.is_server()) return cohort::Server(resolver).join();
 #pragma once
@@ -19,55 +20,55 @@
 namespace cohort {
 
 struct ServerOptions {
-  // Empty: a hash of the cluster spec, the same on every task that was given the same one.
+  // If empty, it is a hash of the cluster spec, which is the same on all tasks of a cluster.
   std::string job_id = {};
-  // Directories whose files a pipeline sent by the coordinator may open. Empty: those of
-  // COHORT_DATA_DIRS (split at
-  // ':'); none there either: no file at all.
+  // The directories whose files the coordinator's datasets may open. If empty, they are those of
+  // COHORT_DATA_DIRS, separated by ':'. If that is not set either, no file may be opened.
   std::vector<std::string> data_dirs = {};
   // Backends of the data plane, in order of preference.
   std::vector<std::string> backends = {"stream"};
-  // A port of its own for the data backend "stream", on the host of the task's address. 0: tensors
-  // travel over the task's one port, as everything does.
+  // A second port for the data backend "stream", on the host of the task's address. If 0, the port
+  // of the task is used for tensors too.
   int data_port = 0;
-  // LibTorch's intra-op threads; 0: OMP_NUM_THREADS where that is set, else cores / tasks on this
-  // host.
+  // LibTorch's intra-op threads. If 0, the number is OMP_NUM_THREADS, or if that is not set, the
+  // cores of this host divided by the cluster's tasks on it.
   int intra_op_threads = 0;
-  // How long a closure waits for the answers of the parameter servers, where the coordinator does
-  // not say (ClusterOptions::data_timeout does).
+  // How long a closure waits for the answers of the parameter servers, if the coordinator does not
+  // set it (ClusterOptions::data_timeout).
   Duration data_timeout = std::chrono::minutes(5);
-  // Checksums of tensors on their way; the coordinator's wish counts as well.
+  // Checksums of tensors that are sent; the coordinator's option counts too.
   rpc::PayloadChecksums payload_checksums = rpc::PayloadChecksums::between_hosts;
-  // SIGTERM and SIGINT end join(), from the construction on, unless the program handles them
-  // itself.
+  // Whether SIGTERM and SIGINT end join(). Signals count from the construction on. A signal that
+  // the program handles itself is left to it.
   bool handle_signals = true;
 };
 
-// Thread-safe. Has glibc's malloc keep up to 256 MiB of freed memory in this process, unless the
-// environment sets its thresholds (GLIBC_TUNABLES, MALLOC_TRIM_THRESHOLD_).
+// Thread-safe. Makes glibc's malloc keep up to 256 MiB of freed memory in this process, unless the
+// environment sets malloc's thresholds (GLIBC_TUNABLES, MALLOC_TRIM_THRESHOLD_,
+// MALLOC_MMAP_THRESHOLD_).
 class COHORT_API Server {
  public:
-  // Listens at once. Throws invalid_argument for a bad spec, task, address or option,
-  // unimplemented for an unknown backend, already_exists when the port is taken. While no name
-  // server tells the address of the task's own host it asks again, for a minute; then unavailable,
-  // or cancelled where a signal came first.
+  // Listens at once. Throws invalid_argument for a bad spec, task, address or option, unimplemented
+  // for an unknown backend, and already_exists if the port is taken. If no name server knows the
+  // address of the task's own host, it asks again for a minute, and then throws unavailable, or
+  // cancelled if a signal came first.
   explicit Server(const ClusterResolver& resolver, ServerOptions options = {});
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Blocks until shutdown() or a signal, with no deadline. Returns the exit code: 0.
+  // Blocks until shutdown() or a signal, without a deadline. Returns the exit code 0.
   int join();
-  // Ends what runs, within the grace and some seconds more (less than ten after a signal), as the
-  // destructor does. False when a closure or a pipeline did not end, which nothing can stop: it is
-  // left behind, and the program should end by std::_Exit(), which does not touch what it uses. Not
-  // from several threads at once.
+  // Ends everything that runs, within the grace and a few seconds more (less than ten in all after
+  // a signal), as the destructor does. Returns false if a closure or a pipeline did not end, as it
+  // cannot be stopped: it is left behind, and the program should end with std::_Exit(), which does
+  // not destroy the objects that it uses. Must not be called by several threads at once.
   bool stop() noexcept;
-  // Lets running closures finish for `grace`, then ends join(). Any thread.
+  // Ends join(). Closures that run have until `grace` has passed to finish. Any thread may call it.
   void shutdown(std::chrono::milliseconds grace = std::chrono::seconds(5));
-  // "127.0.0.1:2222": where it listens.
+  // The address where it listens, "127.0.0.1:2222".
   const std::string& address() const;
-  // What this task has done: closures, pushes applied and dropped, bytes.
+  // Counters of this task: closures, pushes that were applied and dropped, bytes.
   rpc::Health health() const;
 
  private:

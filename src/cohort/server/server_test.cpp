@@ -37,7 +37,7 @@ constexpr const char* kJob = "server_test";
 using testing::Promised;
 using Tensors = std::vector<at::Tensor>;
 
-// Of a pipeline whose elements come when the gate opens. In pairs: one for each test.
+// The gates of pipelines whose elements come when the gate opens. Each test has its own.
 struct Gate {
   Promised<bool> is_entered, may_go;
 };
@@ -54,7 +54,7 @@ const bool kIsRegistered = [] {
   return true;
 }();
 
-// A parameter server of this process, and coordinators that talk to it.
+// A parameter server in this process, and coordinators that call it.
 class ServerTest : public ::testing::Test {
  protected:
   ServerTest()
@@ -62,7 +62,7 @@ class ServerTest : public ::testing::Test {
                               {.task_type = "ps", .task_id = 0}),
                {.job_id = kJob, .handle_signals = false}) {}
 
-  // Nobody listens there, and nobody else will.
+  // An address where nobody listens, and nobody else can.
   static std::string free_address() {
     static std::vector<rpc::ReservedPort> ports;
     return "127.0.0.1:" + std::to_string(ports.emplace_back().number());
@@ -89,7 +89,7 @@ class ServerTest : public ::testing::Test {
                               .coordinator_incarnation = start,
                               .deadline = patience()});
   }
-  // Each of them changes something.
+  // Calls that each change something.
   static std::vector<std::pair<std::string, std::function<void(rpc::ControlClient&)>>> calls() {
     return {{"function", [](auto& to) { to.register_function({.id = 1}, patience()); }},
             {"variables",
@@ -113,17 +113,17 @@ class ServerTest : public ::testing::Test {
   Server server;
 };
 
-// It was overruled by the number of cores.
+// The number of cores took precedence over OMP_NUM_THREADS.
 TEST(ServerThreads, AreAsTheEnvironmentSays) {
   ::setenv("OMP_NUM_THREADS", "3", 1);
   const int before = at::get_num_threads();
-  at::set_num_threads(3);  // which LibTorch has done where the variable was there at the start
+  at::set_num_threads(3);  // LibTorch does this itself if the variable is set at the start
   {
     testing::RawSocket taken;
     const ClusterSpec spec({{"worker", {"127.0.0.1:1"}}, {"ps", {taken.listen()}}});
     EXPECT_THROW(Server(SimpleResolver(spec, {.task_type = "ps", .task_id = 0}),
                         {.job_id = kJob, .handle_signals = false}),
-                 Error);  // the address is taken, but the threads are set
+                 Error);  // the address is taken; the threads are set before
   }
   EXPECT_EQ(at::get_num_threads(), 3);
   at::set_num_threads(before);
@@ -141,7 +141,7 @@ TEST_F(ServerTest, WhoHasNotShakenHandsIsRefusedEachCall) {
   EXPECT_NO_THROW(client(7)->health(patience())) << "it was shut down";
 }
 
-// They were small counters' ids, and so its successor's.
+// The ids were small numbers, so those of the next coordinator were the same.
 TEST_F(ServerTest, ACoordinatorWhosePlaceIsTakenIsRefusedEachCall) {
   const auto first = client(7);
   shake(7);
@@ -155,7 +155,7 @@ TEST_F(ServerTest, ACoordinatorWhosePlaceIsTakenIsRefusedEachCall) {
   EXPECT_NO_THROW(client(9)->health(patience())) << "it was shut down";
 }
 
-// It was told our job id, and what it has to claim for more.
+// The error told a stranger the job id, and what to claim to get more.
 TEST_F(ServerTest, ACallerOfAnotherJobHearsNeitherJobNorVersions) {
   rpc::Identity other = identity(7, "theirs");
   other.torch_version = "0.4.1";
@@ -206,8 +206,8 @@ TEST_F(ServerTest, ACoordinatorWhosePlaceIsTakenDoesNotTakeItBack) {
   EXPECT_TRUE(has_variable(9));
 }
 
-// It was told that its place was taken, and ended: an earlier start, which had been stopped, had
-// come back first after a restart of the task.
+// After a restart of the task, an earlier start that had been stopped reconnected first. The later
+// start was then told that it was replaced, and ended.
 TEST_F(ServerTest, ALaterStartTakesARestartedTaskFromAnEarlierOne) {
   shake(7, true);
   EXPECT_THAT([&] { client(9)->release({1}, patience()); },
@@ -228,7 +228,7 @@ TEST_F(ServerTest, ASuccessorIsTheLaterStartWhateverItsClockSays) {
   EXPECT_EQ(shake(7, true).start_order, 10U);
 }
 
-// Each pipeline of the coordinator failed later, on this task alone.
+// Without a warning, each pipeline of the coordinator failed later, on this task only.
 TEST_F(ServerTest, ADataFolderThatIsMissingIsSaidAtTheStart) {
   std::string log;
   set_log_sink([&](LogLevel, std::string_view line) { log += line; });
@@ -243,7 +243,7 @@ TEST_F(ServerTest, ADataFolderThatIsMissingIsSaidAtTheStart) {
   EXPECT_EQ(log.find(::testing::TempDir()), std::string::npos) << log;
 }
 
-// The same was said of the same port once more, in brackets.
+// The message named the same port twice.
 TEST_F(ServerTest, ATakenPortIsSaidOnce) {
   const ClusterSpec spec({{"worker", {"127.0.0.1:1"}}, {"ps", {server.address()}}});
   try {
@@ -259,7 +259,7 @@ TEST_F(ServerTest, ATakenPortIsSaidOnce) {
   }
 }
 
-// A log did not say whom a server works for.
+// The log did not show which coordinator a server works for.
 TEST_F(ServerTest, ANewCoordinatorHasALine) {
   std::vector<std::string> lines;
   set_log_level(LogLevel::info);
@@ -283,7 +283,7 @@ TEST_F(ServerTest, AWorkerOfAnEarlierCoordinatorIsRefusedTheHandshake) {
               throws_error(ErrorCode::aborted, "another coordinator took its place"));
 }
 
-// Also a worker's, whose coordinator's own connections have gone before.
+// The error is also sent to workers, when the coordinator's own connections are closed already.
 TEST_F(ServerTest, TheConnectionsOfAnEarlierCoordinatorAreClosed) {
   testing::Promised<bool> is_closed;
   shake(7);
@@ -298,7 +298,7 @@ TEST_F(ServerTest, TheConnectionsOfAnEarlierCoordinatorAreClosed) {
   is_closed.wait();
 }
 
-// A server behind a port forward was told of at its own address, which nobody could reach.
+// A server behind a forwarded port was named with its own address, which nobody could reach.
 TEST_F(ServerTest, FramesGoToTheAddressThatWasDialled) {
   testing::FaultyProxy forward;
   forward.set_target(server.address());
@@ -334,7 +334,7 @@ class PeekTest : public ServerTest {
   rpc::Connection chief;
 };
 
-// A pipeline that took its time held up the connection, and all that came over it.
+// A slow pipeline blocked the connection, and all other messages on it.
 TEST_F(PeekTest, APeekHoldsUpNothingElse) {
   peek(1, peeked);
   gated.is_entered.wait();
@@ -358,10 +358,10 @@ TEST_F(PeekTest, WhatIsNotThereIsAnError) {
   EXPECT_EQ(std::get<Error>(answer).code(), ErrorCode::not_found);
 }
 
-// What a coordinator had dropped while it was away stayed with its buffers, and a draw of it that
-// waited for a program held up the worker for ever.
+// Iterators that a coordinator had dropped while it was away kept their buffers, and a draw that
+// waited for a program blocked the worker for ever.
 TEST_F(PeekTest, ACoordinatorThatComesBackBeginsWithoutIterators) {
-  const rpc::Connection old = std::exchange(chief, connect(7));  // nobody knows yet that it is old
+  const rpc::Connection old = std::exchange(chief, connect(7));  // the old one is still open
   peek(1, peeked);
   const rpc::Answer answer = peeked.wait();
   ASSERT_TRUE(std::holds_alternative<Error>(answer));

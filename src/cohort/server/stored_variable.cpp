@@ -14,7 +14,7 @@
 namespace cohort::server {
 namespace {
 
-// More readers than this at once make a further version cost a fresh allocation.
+// If more readers than this hold old versions, a new version needs a new allocation.
 constexpr std::size_t kSparesMax = 3;
 
 bool is_average(at::ScalarType dtype) {
@@ -22,8 +22,8 @@ bool is_average(at::ScalarType dtype) {
          dtype == at::ScalarType::Half || dtype == at::ScalarType::BFloat16;
 }
 
-// In float64; and where neither is negative, the result is not: it is rounded from v - m * v at
-// least, with m at most 1.
+// Computes in float64. If value and statistic are not negative, the result is not negative either:
+// it is at least v - m * v, with m at most 1.
 template <class T>
 void move_elements(const at::Tensor& next, const at::Tensor& value, const at::Tensor& statistic,
                    double momentum) {
@@ -97,7 +97,7 @@ StoredVariable::Reserve StoredVariable::reserve_apply(const UpdateRule& rule,
   return made;
 }
 
-// LibTorch's CPU has no sum or difference for every dtype.
+// On the CPU, LibTorch cannot add or subtract every dtype.
 bool StoredVariable::can_add(at::ScalarType dtype, bool subtracts) {
   try {
     const at::Tensor one = at::zeros({1}, at::TensorOptions(dtype));
@@ -225,7 +225,7 @@ at::Tensor StoredVariable::take_spare() {
   return at::empty(*spec_.sizes, at::TensorOptions(spec_.dtype));
 }
 
-// At most so many: what is one too many is freed.
+// Keeps at most kSparesMax buffers; others are freed.
 void StoredVariable::keep_spare(at::Tensor spare) {
   if (retired_.size() < kSparesMax) retired_.push_back(std::move(spare));
 }

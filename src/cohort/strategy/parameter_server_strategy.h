@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 
 #include <cstdint>
 #include <memory>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "cohort/cluster/cluster_resolver.h"
+#include "cohort/core/error.h"
 #include "cohort/core/export.h"
 #include "cohort/strategy/cluster_connection.h"
 #include "cohort/strategy/coordinator_place.h"
@@ -64,6 +66,7 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
 
   // Runs factory once, with the generator seeded by the strategy's seed, and puts the module's
   // parameters and buffers on the servers. factory: () -> a torch::nn module, or a holder of one.
+  // LibTorch's exceptions in it become an Error, any other passes unchanged.
   // Steps use the module through the returned handle. Each step begins in the mode in which factory
   // left the module; train() and eval() inside a step hold until its end. A tensor that the module
   // registers under several names (tied weights) is one variable with the first name; a weight in
@@ -75,7 +78,11 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
     using M = std::invoke_result_t<Factory&>;
     const auto seeded = [&] {
       const auto guard = internal::seed_default_generator(seed());
-      return factory();
+      try {
+        return factory();
+      } catch (const c10::Error&) {  // its what() would have a page of stack frames
+        throw current_error().during("making the module of replicate()");
+      }
     };
     auto shared = std::make_shared<typename Replicated<M>::Shared>(
         typename Replicated<M>::Shared{seeded(), factory, {}, {}, {}});

@@ -2,6 +2,7 @@
 #include "cohort/strategy/parameter_server_strategy.h"
 
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -147,6 +148,16 @@ TEST_F(PublishTest, ATiedWeightIsOneVariable) {
   EXPECT_THAT(names(), ElementsAre("m/a", "m/c"));
   EXPECT_EQ(model.variables().size(), 2U);
   EXPECT_EQ(ps.taken, 2);
+}
+
+// LibTorch's exception came as it is, and its what() had a page of stack frames.
+TEST_F(PublishTest, LibTorchsExceptionsOfAFactoryAreErrors) {
+  const auto make = [] {
+    at::ones({2}).mm(at::ones({3}));
+    return TiedModule();
+  };
+  EXPECT_THAT([&] { strategy.replicate(make); },
+              throws_error(ErrorCode::unknown, "self must be a matrix"));
 }
 
 // Such a weight was refused: "expected a dense contiguous tensor".

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of one launched cluster: starts, output, planned faults, the end of all.
+// Runs one launched cluster: starts the tasks, copies their output, kills servers as planned, and
+// ends all tasks.
 #pragma once
 
 #include <chrono>
@@ -20,12 +21,13 @@ namespace cohort::cli {
 // from the thread that calls run().
 class LaunchLoop {
  public:
-  // Stop requests arrive as bytes, signal numbers, at `stop_fd`.
+  // A stop request is a byte, the number of a signal, that can be read from `stop_fd`.
   LaunchLoop(const LaunchOptions& options, int stop_fd);
   ~LaunchLoop();
 
   LaunchResult run();
-  // A server found its port taken by another program: all ended, nothing is wrong with the program.
+  // Whether all tasks were ended because another program had taken the port of a server. They may
+  // be started again on other ports.
   bool lost_port() const { return lost_port_; }
 
  private:
@@ -42,17 +44,18 @@ class LaunchLoop {
   void chief_ended(const ProcessExit& exit);
   void server_ended(Task& task, const ProcessExit& exit);
   void port_was_lost(const Task& task);
-  // Plans the next start of a server that ended, where it has one left. Returns what to say of it.
+  // Plans the next start of a server that ended, if it has a restart left. Returns the text about
+  // it for the log.
   std::string plan_restart(Task& task);
   bool can_restart(const Task& task) const;
   std::string stays_away(const Task& task) const;
-  // Of a write of the servers' lines, or our own.
+  // Records the errno of a line that could not be written; 0 is no error.
   void note_output_error(int error);
   void run_planned(Time now);
-  // Whether the kill was due, and so is over.
+  // Kills the server if it is time. Returns whether the plan is done.
   bool run_kill(const PlannedKill& kill, Time now);
   std::optional<Time> next_planned() const;
-  // Begins the end of all with this exit code; a later call changes nothing.
+  // Sends `signal` to all tasks, and sets the exit code of the launch. Later calls do nothing.
   void end_all(int exit_code, int signal);
   void kill_all(const std::string& reason);
   bool is_ending() const { return exit_code_.has_value(); }
@@ -62,14 +65,14 @@ class LaunchLoop {
   LaunchResult result() const;
 
   const LaunchOptions& options_;
-  Pipe progress_;  // before the ports: /bin/sh takes descriptors of one digit only
+  Pipe progress_;  // opened before the ports, because /bin/sh can use only descriptors below 10
   LocalCluster cluster_;
   StopState stop_;
-  Time stop_time_{};                          // of the last request
-  std::vector<std::unique_ptr<Task>> tasks_;  // the chief last
+  Time stop_time_{};                          // the time of the last stop request
+  std::vector<std::unique_ptr<Task>> tasks_;  // the chief is the last one
   Time start_time_{};
-  std::vector<PlannedKill> kills_;  // those to come
-  int percent_ = 0;                 // of the chief's steps
+  std::vector<PlannedKill> kills_;  // those that are not done yet
+  int percent_ = 0;                 // the part of the chief's steps that is done
   std::optional<int> exit_code_;
   std::optional<Time> kill_time_;
   bool lost_port_ = false;

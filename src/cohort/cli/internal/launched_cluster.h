@@ -8,8 +8,8 @@
 
 namespace cohort::cli {
 
-// The TF_CONFIG of a task that the process `launch` has started. The kernel tells it to the tasks'
-// own user alone. Throws invalid_argument where there is no such process or task.
+// The TF_CONFIG of a task that the process `launch` has started. Only the user who runs the tasks
+// may read it. Throws invalid_argument if there is no such process or task.
 std::string tf_config_of_launch(pid_t launch);
 
 }  // namespace cohort::cli

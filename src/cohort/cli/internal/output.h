@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the command itself prints: nothing of it is lost without a word.
+// Prints the output of the command itself, with an error if it cannot be written.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace cohort::cli {
 
-// Writes to standard output at once. Throws output_error() when not all of it could be written.
+// Writes to standard output at once. Throws output_error() if it could not write everything.
 void print(std::string_view text);
-// resource_exhausted for a full disk, cancelled for a reader that has gone; both are exit code 75.
-// `what` could not be written because of this errno.
+// The error that `what` could not be written because of this errno: resource_exhausted for a full
+// disk, cancelled if the reader has closed the pipe. Both have exit code 75.
 Error output_error(const std::string& what, int number);
 
 }  // namespace cohort::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pipe that closes itself.
+// A pipe whose destructor closes both ends.
 #pragma once
 
 namespace cohort::cli {
@@ -15,7 +15,7 @@ class Pipe {
   int reader() const { return reader_; }
   int writer() const { return writer_; }
   void close_writer();
-  // The reading end, now the caller's.
+  // Returns the reading end, which the caller must close.
   int release_reader();
   void make_reader_nonblocking();
   void make_writer_nonblocking();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launched task finds in its environment.
+// The environment variables of a launched task.
 #pragma once
 
 #include <string>
@@ -11,12 +11,13 @@
 
 namespace cohort::cli {
 
-// TF_CONFIG, COHORT_DATA_DIRS, and for servers OMP_NUM_THREADS where the user has not set it.
+// TF_CONFIG, COHORT_DATA_DIRS, and for a server OMP_NUM_THREADS if the user has not set it; for the
+// chief also LaunchOptions::chief_environment.
 std::vector<std::pair<std::string, std::string>> environment_of(const LaunchOptions& options,
                                                                 const LocalCluster& cluster,
                                                                 const TaskId& task);
 
-// The same as a line for a shell.
+// The command line that starts the task in a shell, with these variables.
 std::string shell_line(const LaunchOptions& options, const LocalCluster& cluster,
                        const TaskId& task);
 

@@ -126,6 +126,7 @@ TEST(MapField, SaysWhatMayStandInAPath) {
               HasSubstr("got string[], which has no 1 there; it is one tensor without parts: write "
                         "{} for the field, as in split({})"));
   EXPECT_THAT(said(people(), "city"), HasSubstr("no 'city' there; its keys are 'age', 'home'"));
+  EXPECT_THAT(said(people(), "hone"), HasSubstr("'age', 'home'; did you mean 'home'?"));
   EXPECT_THAT(said(people(), {"home", -1}), HasSubstr("no -1 there; its positions are 0 to 1"));
   EXPECT_THAT(said(people(), {"age", 0}),
               HasSubstr("no 0 there; it is one tensor there: leave this step out"));

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "cohort/core/error.h"
+#include "cohort/core/torch_error.h"
 #include "cohort/function/internal/verify.h"
 #include "cohort/function/internal/wire.h"
 #include "cohort/function/internal/wire_format.h"
@@ -256,7 +257,7 @@ Program decode_program(std::span<const std::byte> bytes) {
     program = ProgramReader(bytes).read();
   } catch (const c10::Error& error) {
     throw Error(ErrorCode::data_loss,
-                std::string("[function.decode] broken program: ") + error.what_without_backtrace());
+                std::string("[function.decode] broken program: ") + text_of_torch_error(error));
   }
   verify(program);
   return program;

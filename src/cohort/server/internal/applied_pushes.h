@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which pushes of closures a server has applied: each at most once, however often and late they
-// come. A closure has one push a segment.
+// The pushes of closures that a server has applied. Each is applied at most once, however often and
+// late it arrives. A closure has one push for each segment.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ class AppliedPushes {
  public:
   enum class Verdict : std::uint8_t { apply, applied_before, retired };
 
-  // `apply`: the caller must apply and then call finish() (or forget() when it could not). Waits
-  // while another thread applies the same push.
+  // If the result is `apply`, the caller must apply the push and then call finish(), or forget() if
+  // it could not apply it. Waits while another thread applies the same push.
   Verdict begin(PushId push, std::uint64_t low_watermark);
   void finish(PushId push) noexcept;
   void forget(PushId push) noexcept;
@@ -36,7 +36,8 @@ class AppliedPushes {
       return std::hash<std::uint64_t>()(push.closure + (std::uint64_t{push.segment} << 48));
     }
   };
-  // Forgetting ids one watermark step at a time would make each push pay for the set's size.
+  // Old ids are removed only after so many steps of the watermark, because a removal goes through
+  // the whole set.
   static constexpr std::uint64_t kSweepEvery = 1024;
 
   mutable Mutex mutex_;

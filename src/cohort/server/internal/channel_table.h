@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The open data channels of a server: each greets first, then talks to its coordinator's job.
+// The open data channels of a server. The first message of a channel is a hello, which names a
+// coordinator; further messages go to the job of that coordinator.
 #pragma once
 
 #include <cstdint>
@@ -16,35 +17,35 @@
 
 namespace cohort::server {
 
-// Thread-safe. Once close_all() has returned true no handler of its channels runs.
+// Thread-safe. After close_all() has returned true, no handler of its channels runs.
 class ChannelTable {
  public:
-  // The job a greeting belongs to; throws what the caller should hear. `errors` takes what the
-  // job's own tasks have heard.
+  // Returns the job that a hello names; throws the error that is sent to the peer. `errors` records
+  // the errors that were sent to tasks of the job.
   using Greet = std::function<std::shared_ptr<Job>(const rpc::Hello& hello)>;
   explicit ChannelTable(
       Greet greet, std::shared_ptr<rpc::RefusalLog> refusals = std::make_shared<rpc::RefusalLog>(),
       std::shared_ptr<rpc::ErrorRecord> errors = std::make_shared<rpc::ErrorRecord>());
 
-  // Throws when all are closed.
+  // Throws after close_all().
   rpc::Channel::Handlers accept(std::shared_ptr<rpc::Channel> channel);
-  // What becomes of the channels of this task, greeted under this start of the coordinator: none is
-  // left; one answers, and so lives; all are silent, as one whose host has gone is. Waits for the
-  // first until `gone_by`, since who lives may be about to go, and then for the second until
-  // `answer_by`. Throws unavailable after end_waits().
+  // The state of the channels that this task has opened under this start of the coordinator: all
+  // are closed (gone); one answers (alive); or none answers, as after the loss of a host (silent).
+  // First waits until `gone_by` for the channels to close, since the task may be ending, and then
+  // until `answer_by` for an answer. Throws unavailable after end_waits().
   enum class Presence : std::uint8_t { gone, alive, silent };
   Presence presence(const std::string& task, std::uint64_t coordinator_incarnation,
                     Deadline gone_by, Deadline answer_by);
   void end_waits() noexcept;
-  // How many messages have ended their connection (violation.h).
+  // The number of messages that ended their connection (violation.h).
   std::uint64_t violations() const noexcept;
-  // How many connections of the job's tasks have ended that were not closed here.
+  // The number of connections of the job's tasks that ended without being closed here.
   std::uint64_t losses() const noexcept;
-  // Closes all of that start of the coordinator. Their peers hear why, if they still read.
+  // Closes all channels of that start of the coordinator, and first sends them the error.
   void close_of(std::uint64_t coordinator_incarnation, const Error& why) noexcept;
-  // Closes all, once what they have queued is on its way, which may take until the first deadline,
-  // and takes no more. Waits for their handlers until the second; false where one still runs: its
-  // channel is left behind.
+  // Closes all channels and accepts no more. Waits until the first deadline for queued frames to be
+  // sent, and until the second one for handlers to return. Returns false if one still runs; then
+  // its channel is left behind.
   bool close_all(Deadline sent_by, Deadline ended_by) noexcept;
 
  private:
@@ -62,7 +63,8 @@ class ChannelTable {
   static void note_broken(Shared& shared, const Peer& peer, const Error& reason);
   static void take_leave(Shared& shared, Peer& peer, const rpc::Channel* key);
 
-  // With the channels' handlers: a channel's thread may still leave one when the table has gone.
+  // Shared with the handlers of the channels, because a channel's thread may still be in a handler
+  // when the table is destroyed.
   const std::shared_ptr<Shared> shared_;
 };
 

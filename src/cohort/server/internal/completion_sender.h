@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports the ends of closures to their coordinator, many in one frame when they come fast.
+// Reports the ends of closures to their coordinator, several in one frame if they come quickly.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,13 @@
 
 namespace cohort::server {
 
-// Thread-safe. After the channel closed, ends are dropped: the coordinator has taken its closures
-// back. Ends that cannot be sent for another reason are reported as failed, each of them.
+// Thread-safe. After the channel has closed, ends are dropped, because the coordinator has taken
+// its closures back. If ends cannot be sent for another reason, each of them is reported as failed.
 class CompletionSender {
  public:
   explicit CompletionSender(std::weak_ptr<rpc::Channel> channel) : channel_(std::move(channel)) {}
-  // `more_follow`: another end will come within microseconds, so this one may wait for it.
+  // `more_follow` means that another end will come within microseconds, so this one may wait for
+  // it.
   void end(rpc::ClosureEnd end, bool more_follow);
   void flush();
 

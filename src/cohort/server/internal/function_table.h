@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions a worker can run: programs with the place of each of their variables.
+// The functions that a worker can run: their programs, and the parameter server of each variable.
 #pragma once
 
 #include <atomic>
@@ -17,41 +17,41 @@
 
 namespace cohort::server {
 
-// A program and its traffic plan: one pull and one push a parameter server. Immutable.
+// A program, and the pulls that it needs: one for each parameter server. Immutable.
 struct PlacedProgram {
   struct Pull {
     std::uint32_t ps = 0;
-    std::vector<std::uint64_t> ids;      // of variables on that server
-    std::vector<std::size_t> positions;  // of the program's variables, in the same order
+    std::vector<std::uint64_t> ids;      // the ids of the variables on that server
+    std::vector<std::size_t> positions;  // their positions among the program's variables
     bool wants_versions = false;
   };
   std::shared_ptr<const function::PreparedProgram> program;
-  std::vector<rpc::FunctionBody::Placement> places;  // of each of the program's variables
+  std::vector<rpc::FunctionBody::Placement> places;  // one for each of the program's variables
   std::vector<Pull> pulls;
 
   PlacedProgram(std::shared_ptr<const function::PreparedProgram> prepared,
                 const rpc::FunctionBody& body);
-  // Of these variables of the program.
+  // The pulls for these variables of the program.
   std::vector<Pull> pulls_of(std::span<const std::int64_t> variables) const;
-  // It was traced for these arguments and elements. Inputs that it does not have follow its own:
-  // what only later traces captured.
+  // Whether the program was traced for such arguments and elements. Inputs after those of the
+  // program are ignored: only later traces have captured them.
   bool fits(std::span<const at::Tensor> inputs,
             std::span<const std::vector<at::Tensor>> draws) const;
 };
 
-// Immutable once in the table, but for what was learnt of it; a body with more programs replaces
-// it.
+// Immutable in the table, except for `was_short`. If the coordinator sends a body with more
+// programs, another object replaces this one.
 struct WorkerFunction {
   using Registered = std::function<std::vector<at::Tensor>(std::vector<at::Tensor>)>;
 
   std::string name;
-  Registered registered;  // runs in place of programs
+  Registered registered;  // if set, it runs in place of the programs
   std::vector<PlacedProgram> programs;
   std::vector<std::int64_t> draws;  // resource arguments in draw order; the same in every program
-  // Programs that use neither variables nor data: how long they take depends on the arguments
-  // alone.
+  // Whether the programs use neither variables nor data, so that the arguments alone decide how
+  // long they take.
   bool is_self_contained = false;
-  mutable std::atomic<bool> was_short = false;  // when it last ran
+  mutable std::atomic<bool> was_short = false;  // whether the last run was short
 
   explicit WorkerFunction(const rpc::FunctionBody& body);
 };
@@ -60,9 +60,9 @@ struct WorkerFunction {
 class FunctionTable {
  public:
   void put(const rpc::FunctionBody& body);
-  // function_missing when it was never registered here.
+  // Throws function_missing if there is no function with this id.
   std::shared_ptr<const WorkerFunction> find(std::uint32_t id) const;
-  // It is self-contained and was short the last time.
+  // Whether the function is self-contained and its last run was short.
   bool is_brief(std::uint32_t id) const;
 
  private:

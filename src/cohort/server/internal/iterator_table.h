@@ -23,12 +23,12 @@
 
 namespace cohort::server {
 
-// A running pipeline, with elements that were peeked at and not yet taken. Thread-safe.
+// A pipeline that runs, with the elements that peek() has returned and next() has not. Thread-safe.
 class WorkerIterator {
  public:
-  // A pipeline that cannot be built is kept as the error every use of it throws (closure_input).
-  // `ask`: for programs for elements of other shapes, of next(), at() and peek(), which wait
-  // meanwhile.
+  // If the pipeline cannot be built, every use of it throws the error (closure_input). `ask` is
+  // called for the programs of elements of other shapes, inside of next(), at() and peek(), which
+  // then wait for the program.
   WorkerIterator(const rpc::IteratorSpec& spec, const RunOptions& options,
                  data::ProgramSupply::Ask ask);
   ~WorkerIterator() { end(); }
@@ -37,20 +37,20 @@ class WorkerIterator {
 
   // Throws out_of_range at the end, with the number of elements before it.
   Fields next();
-  // The element of this number, 0, 1, …; nullopt at the end. After an element that comes later, the
-  // pipeline is built again and begins at its start; its order must then be the same. An error
-  // takes the place of an element. In an epoch a file that has changed since it was read first ends
-  // the iterator: every later call throws that error (data_loss).
+  // The element of this number, counted from 0; nullopt at the end. If this element or a later one
+  // was already taken, the pipeline is built again and read from its start, so its order must
+  // always be the same. An error counts as an element. In an epoch a file that has changed
+  // since it was read first ends the iterator: every later call throws that error (data_loss).
   std::optional<Fields> at(std::uint64_t position);
-  // Up to `count` elements, which next() will still give. Fewer at the end and before an error,
-  // which next() throws then; throws where the first one is an error, or has a field of strings.
+  // Up to `count` elements, which next() will return again. Returns fewer at the end, and before an
+  // error, which next() will throw. Throws if the first one is an error, or has a field of strings.
   std::vector<Fields> peek(std::size_t count);
-  // What an element waits for.
+  // Takes the program, or the error, for which an element waits.
   void take(const rpc::ProgramReply& reply);
-  // The files that it reads. Null except in an epoch: another iterator begins at its start again.
+  // The files that it reads in an epoch. Null for other iterators, which begin at the start again.
   const std::shared_ptr<data::OpenedFiles>& files() const { return files_; }
-  // Nobody wants an element any more: fills and waits of the pipeline stop, also those for a
-  // program, and who draws gets `cancelled`, from then on.
+  // Stops the pipeline, because its elements are not needed any more: filling buffers and waiting,
+  // also for a program, ends, and all draws throw `cancelled`.
   void end() noexcept;
 
  private:
@@ -62,47 +62,46 @@ class WorkerIterator {
   void throw_peeked_error() COHORT_REQUIRES(mutex_);
 
   const RunOptions options_;
-  const std::shared_ptr<data::OpenedFiles> files_;     // also the pipelines'
-  const std::shared_ptr<data::ProgramSupply> supply_;  // also the pipelines', one after the other
+  const std::shared_ptr<data::OpenedFiles> files_;     // shared with the current pipeline
+  const std::shared_ptr<data::ProgramSupply> supply_;  // shared with the current pipeline
   std::stop_source stop_;
   Mutex mutex_;  // held while an element is drawn
   std::optional<Dataset> dataset_ COHORT_GUARDED_BY(mutex_);
   std::unique_ptr<ElementSource> source_ COHORT_GUARDED_BY(mutex_);
   std::optional<Error> broken_;
   std::deque<Fields> peeked_ COHORT_GUARDED_BY(mutex_);
-  std::optional<Error> peeked_error_ COHORT_GUARDED_BY(mutex_);  // in the place of the next one
-  std::uint64_t taken_ COHORT_GUARDED_BY(mutex_) = 0;  // elements and errors that callers have
+  std::optional<Error> peeked_error_ COHORT_GUARDED_BY(mutex_);  // in place of the next element
+  std::uint64_t taken_ COHORT_GUARDED_BY(mutex_) = 0;  // elements and errors that were returned
 };
 
-// Iterators that nobody asks any more are cancelled and end on threads of their own: a pipeline's
-// threads may be in a call of a user's function that takes for ever. Thread-safe.
+// The iterators by id. Released iterators are cancelled and destroyed on their own threads, because
+// a pipeline may be inside of a user's function that never returns. Thread-safe.
 class IteratorTable {
  public:
   ~IteratorTable();
   void create(const rpc::IteratorSpec& spec, const RunOptions& options,
               data::ProgramSupply::Ask ask = {});
-  // handle_lost when there is none of that id.
+  // Throws handle_lost if there is none with this id.
   std::shared_ptr<WorkerIterator> find(std::uint64_t id) const;
-  // Calls `body` on a thread of its own, since an element may take for ever; not when the table
-  // ends before. `body` throws nothing.
+  // Calls `body` on its own thread, because an element may take any time. `body` must not throw.
   void use(std::uint64_t id, std::function<void(WorkerIterator& iterator)> body) const;
-  // For an iterator of before, too, which is gone.
+  // Ignores a reply for an iterator that was released.
   void take(const rpc::ProgramReply& reply) const;
-  // Returns when they have ended, or after a moment.
+  // Returns when these iterators have ended, or after half a second.
   void release(const std::vector<std::uint64_t>& ids);
   using Iterators = std::vector<std::shared_ptr<WorkerIterator>>;
-  // Removes all from the table; for let_go().
+  // Removes all iterators from the table. Pass them to let_go().
   Iterators take_all();
-  // Ends them without waiting; on this thread if the system has no other, which waits for their
-  // threads: hold no lock that these may want.
+  // Ends them on another thread, without waiting. If the system has no thread left, this one ends
+  // them and waits for their threads, so the caller must not hold a lock that these may need.
   static void let_go(Iterators iterators) noexcept;
-  // Ends the elements of all, for who waits for a draw to end before end() is called.
+  // Stops all iterators, so that every draw ends, but keeps them in the table.
   void cancel() const noexcept;
-  // Releases all and waits until all iterators of this process have ended, and the threads that
-  // use them; false at the deadline.
+  // Releases all, and waits until all iterators of this process and the threads that use them have
+  // ended. Returns false at the deadline.
   bool end(Deadline deadline) noexcept;
-  // The iterators of this process that were released and have not ended, and the threads that use
-  // one.
+  // The number of releases in this process whose iterators have not ended yet, plus the number of
+  // threads of use().
   static int left_behind() noexcept;
   std::size_t size() const;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything one start of a coordinator has made on this task. A new coordinator gets a new one.
+// Everything that one start of a coordinator has made on this task. Another start gets another Job.
 #pragma once
 
 #include <atomic>
@@ -20,18 +20,18 @@ namespace cohort::server {
 
 struct JobOptions {
   rpc::Identity self;
-  std::string coordinator;  // its task: "chief:0"
+  std::string coordinator;  // the coordinator's task, "chief:0"
   std::uint64_t coordinator_incarnation = 0;
-  std::uint64_t start_order = 0;  // of the coordinator's start
+  std::uint64_t start_order = 0;  // a later start of the coordinator has a higher one
   std::vector<std::string> ps_addresses;
   std::vector<std::string> data_dirs;
   Duration data_timeout = std::chrono::minutes(5);
   rpc::PayloadChecksums payload_checksums = rpc::PayloadChecksums::between_hosts;
-  // The task's, over all its jobs.
+  // Records the errors of the task, across all its jobs.
   std::shared_ptr<rpc::ErrorRecord> errors = std::make_shared<rpc::ErrorRecord>();
 };
 
-// Thread-safe. Once replaced, it refuses frames as rpc::replaced_error() says.
+// Thread-safe. After replace() it refuses all frames with rpc::replaced_error().
 class Job final : public rpc::ControlledJob {
  public:
   explicit Job(JobOptions options);
@@ -41,8 +41,8 @@ class Job final : public rpc::ControlledJob {
   std::uint64_t start_order() const { return options_.start_order; }
   const std::string& coordinator() const { return options_.coordinator; }
   rpc::PayloadChecksums payload_checksums() const { return options_.payload_checksums; }
-  // A channel that `task` has opened, and its sender: the newest of the coordinator's hears of the
-  // programs that pipelines lack.
+  // Called when `task` has opened a channel. Pipelines ask for missing programs over the newest
+  // channel of the coordinator.
   void greeted(const std::string& task, const std::shared_ptr<rpc::Channel>& channel,
                const std::shared_ptr<CompletionSender>& sender);
   void register_function(const rpc::FunctionBody& body) override { tables_->functions.put(body); }
@@ -53,24 +53,25 @@ class Job final : public rpc::ControlledJob {
   void release(const std::vector<std::uint64_t>& resources) override {
     tables_->iterators.release(resources);
   }
-  // A frame after the hello. Throws what the peer should hear.
+  // Handles a frame after the hello. Throws the error that is sent to the peer.
   void handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,
               const std::shared_ptr<CompletionSender>& sender);
-  // The channel of `sender` has closed.
+  // Called when the channel of `sender` has closed.
   void hang_up(const std::shared_ptr<CompletionSender>& sender);
   rpc::Health health() const;
-  // Lets the closures that run end, and starts no other; false at the deadline.
+  // Starts no more closures, and waits for those that run; returns false at the deadline.
   bool drain(Deadline deadline) { return runner_->drain(deadline); }
-  // What a closure asks of others fails from here on, and no other is started, as when the job
-  // goes. Waits a moment for the one that runs; false when it is left behind.
+  // Starts no more closures, and lets all requests of the one that runs fail, as the destructor
+  // does. Waits briefly for that closure; returns false if it is left behind.
   bool end() noexcept;
-  // Another coordinator has taken the place of its own: accepts nothing more, and ends.
+  // Called when another coordinator takes over: the job accepts nothing more, and ends.
   void replace() noexcept;
 
  private:
-  // `time_of_pipelines`: for those whose closures have ended.
+  // `time_of_pipelines` is how long to wait for pipelines after the closures have ended.
   bool end_within(Duration time_of_pipelines) noexcept;
-  // Of the coordinator, for the threads of pipelines, which may outlive the job.
+  // The coordinator's channel. It is shared with the threads of pipelines, which may outlive the
+  // job.
   struct Asker {
     Mutex mutex;
     std::weak_ptr<rpc::Channel> channel COHORT_GUARDED_BY(mutex);

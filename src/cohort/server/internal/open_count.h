@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many things have begun and not ended.
+// Counts things that have begun and not ended, and can wait until there are none.
 #pragma once
 
 #include "cohort/core/mutex.h"
@@ -16,7 +16,7 @@ class OpenCount {
     }
     changed_.notify_all();
   }
-  // False at the deadline.
+  // Returns false at the deadline.
   bool wait_for_none(Deadline deadline) {
     const Lock lock(mutex_);
     return changed_.wait(mutex_, deadline,

@@ -12,7 +12,7 @@
 
 namespace cohort::server {
 
-// What is said of a parameter server that did not answer for so long.
+// The parts of the error about a parameter server that does not answer.
 struct LateAnswer {
   std::string operation;  // "push"
   std::string expected;   // "an acknowledgement"
@@ -21,25 +21,26 @@ struct LateAnswer {
 };
 Error to_error(const LateAnswer& late);
 
-// Thread-safe. Outlives the runner in answers to come.
+// Thread-safe. Answers that are still to come keep this object alive after the runner.
 class OpenPushes {
  public:
-  // Its number, for answered().
+  // Returns the number of the push, for answered().
   std::uint64_t add(std::string ps, const std::shared_ptr<rpc::Requester>& link, TimePoint now);
   void answered(std::uint64_t push);
-  // Gives up the links of the pushes that have waited for `timeout`, which answers all that is open
-  // on them, with an error that names the parameter server. Returns when the oldest of the others
-  // will have waited so long.
+  // Gives up the links of the pushes that have waited for `timeout`. Everything that is open on
+  // such a link is then answered with an error that names the parameter server. Returns the time at
+  // which the oldest remaining push will have waited for `timeout`.
   Deadline give_up_late(Duration timeout, TimePoint now);
 
  private:
   struct Push {
     std::string ps;
-    std::weak_ptr<rpc::Requester> link;  // an answer that waits in it holds this object
+    // Weak, because an answer that waits in the link holds this object.
+    std::weak_ptr<rpc::Requester> link;
     TimePoint sent;
   };
   Mutex mutex_;
-  std::map<std::uint64_t, Push> pushes_ COHORT_GUARDED_BY(mutex_);  // oldest first
+  std::map<std::uint64_t, Push> pushes_ COHORT_GUARDED_BY(mutex_);  // the oldest one is first
   std::uint64_t last_ COHORT_GUARDED_BY(mutex_) = 0;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker's connections to the parameter servers, made at first use and again after a loss.
+// A worker's connections to the parameter servers. Each is made at its first use, and again after a
+// loss.
 #pragma once
 
 #include <atomic>
@@ -14,23 +15,23 @@
 namespace cohort::server {
 
 struct ParameterLinkOptions {
-  std::vector<std::string> addresses;  // of ps:0, ps:1, …
+  std::vector<std::string> addresses;  // those of ps:0, ps:1, …
   rpc::Identity self;
   std::uint64_t coordinator_incarnation = 0;
   rpc::PayloadChecksums payload_checksums = rpc::PayloadChecksums::between_hosts;
-  Duration connect_timeout = std::chrono::seconds(1);  // where nobody listens: all were met before
-  Duration data_timeout = std::chrono::minutes(5);     // where somebody does, and says nothing
+  Duration connect_timeout = std::chrono::seconds(1);  // short, as all servers were there before
+  Duration data_timeout = std::chrono::minutes(5);     // for the handshake of a server that listens
 };
 
 // Thread-safe.
 class ParameterLinks {
  public:
   explicit ParameterLinks(ParameterLinkOptions options);
-  // Connects when needed; throws with origin "ps:i" when it cannot: unavailable where nobody
-  // listens, deadline_exceeded where nothing is answered. After close(): cancelled.
+  // Connects if necessary. If it cannot, it throws with the origin "ps:i": unavailable if nobody
+  // listens, deadline_exceeded if there is no answer. After close() it throws cancelled.
   std::shared_ptr<rpc::Requester> get(std::uint32_t ps);
   void close() noexcept;
-  // How often a connection was found broken.
+  // The number of connections that were found broken.
   std::uint64_t losses() const { return losses_; }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The variables of one parameter server: pulls, and pushes applied once a closure.
+// The variables of one parameter server. It answers pulls, and applies each push once.
 #pragma once
 
 #include <atomic>
@@ -25,10 +25,11 @@ class ParameterStore {
     std::atomic<std::uint64_t> pushed_bytes{0};
   };
 
-  // Creating one again with the same spec is nothing; with another it is already_exists.
+  // Does nothing for a variable that exists with the same name and spec. Throws already_exists if
+  // its name or spec differs.
   void create(const std::vector<rpc::VariableSpec>& variables);
   rpc::PullReply pull(const rpc::PullRequest& request);
-  // All effects or none: what can fail comes before the first of them is applied.
+  // Applies all effects or none: everything that can fail is done before the first one is applied.
   rpc::PushReply push(const rpc::PushRequest& request);
   const Counters& counters() const { return counters_; }
 
@@ -43,7 +44,7 @@ class ParameterStore {
   StoredVariable::Reserve reserve(const rpc::Effect& effect, StoredVariable& variable) const;
   static void apply(Update update);
 
-  mutable std::shared_mutex mutex_;  // of the table; entries are never removed
+  mutable std::shared_mutex mutex_;  // guards the table, from which nothing is ever removed
   std::unordered_map<std::uint64_t, std::unique_ptr<StoredVariable>> variables_;
   AppliedPushes applied_;
   Counters counters_;

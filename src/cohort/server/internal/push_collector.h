@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The resources of one run of a program: elements drawn before, and effects gathered into one push
-// a server.
+// The resources of one run of a program: the elements that were drawn for it, and its effects,
+// which are collected into one push for each parameter server.
 #pragma once
 
 #include <vector>
@@ -33,9 +33,9 @@ class PushCollector : public ResourceHost {
   };
 
  protected:
-  // What was collected since the last call: the pushes of one segment.
+  // The pushes of one segment: the effects that were collected since the last call.
   std::vector<Push> take_segment();
-  // Which version of the program's variable was pulled.
+  // Sets the version of the program's variable that was pulled.
   void set_version(std::size_t variable, std::uint64_t version);
   const PlacedProgram& placed() const { return placed_; }
 
@@ -47,7 +47,7 @@ class PushCollector : public ResourceHost {
   std::size_t next_draw_ = 0;
   std::vector<Push> pushes_;
   std::uint32_t segment_ = 0;
-  std::vector<std::uint64_t> versions_;  // by variable, where one was set
+  std::vector<std::uint64_t> versions_;  // for each variable; 0 if none was set
 };
 
 }  // namespace cohort::server

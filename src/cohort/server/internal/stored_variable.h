@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One variable of a parameter server with its slots.
 //
-// A pull takes a reference to the value and sends from it with no lock and no copy; an update that
-// finds the value referenced writes into a spare buffer instead, so a reader always sees one whole
-// version.
+// A pull takes a reference to the value, and sends it without a lock and without a copy. If an
+// update finds that the value is referenced, it writes the new value into a spare buffer, so a
+// reader always sees one complete version.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,9 +22,9 @@
 
 namespace cohort::server {
 
-// An update is made in two steps, so that a push is applied as a whole or not at all: reserve*()
-// checks it and gets everything that it may need, memory above all, and changes nothing; the update
-// itself then cannot fail.
+// An update has two steps, so that a push is applied completely or not at all. First reserve*()
+// checks the arguments and allocates everything that the update may need, but changes nothing. Then
+// the update itself cannot fail.
 
 // Thread-safe.
 class StoredVariable {
@@ -34,12 +34,12 @@ class StoredVariable {
     std::uint64_t number;
   };
   using Slots = std::map<std::string, std::vector<at::Tensor>, std::less<>>;
-  // What one update needs. Used once, by the update that it was made for.
+  // The memory for one update. Only the update for which it was reserved uses it, once.
   struct Reserve {
     at::Tensor given;        // the gradient, value or rows, contiguous
-    at::Tensor statistic;    // of an average, contiguous
-    at::Tensor spare;        // for the new value, should a reader hold the present one
-    Slots::node_type slots;  // where the variable had none yet
+    at::Tensor statistic;    // for merge_average(), contiguous
+    at::Tensor spare;        // for the new value, if a reader holds the current one
+    Slots::node_type slots;  // if the variable has no slots yet
   };
 
   explicit StoredVariable(const rpc::VariableSpec& spec);
@@ -48,8 +48,8 @@ class StoredVariable {
   const TensorSpec& spec() const { return spec_; }
   Version snapshot() const;
 
-  // These throw where the arguments do not fit. `slots_of`: the rule's name with its optimizer's
-  // number, "adam#2"; others have others.
+  // These throw if the arguments do not fit. `slots_of` is the rule's name with the number of its
+  // optimizer, "adam#2", because each optimizer has its own slots.
   Reserve reserve_apply(const UpdateRule& rule, std::string_view slots_of,
                         const at::Tensor& gradient, std::span<const double> hyper);
   Reserve reserve_assign(AssignKind kind, const at::Tensor& value);
@@ -60,17 +60,17 @@ class StoredVariable {
              Reserve reserve);
   void assign(AssignKind kind, Reserve reserve);
   void scatter_add(const at::Tensor& ids, Reserve reserve);
-  // Assigns the value where nobody has written since `version`, which its sender has read; else
-  // moves by `momentum` towards the statistic.
+  // If the variable still has the version that the sender has read, assigns the value. Otherwise
+  // moves the current value by `momentum` towards the statistic.
   void merge_average(double momentum, std::uint64_t version, Reserve reserve);
 
  private:
-  // A buffer nobody else refers to, of the value's spec; its content is arbitrary.
+  // A buffer with the value's spec to which nothing else refers; its content is arbitrary.
   at::Tensor take_spare() COHORT_REQUIRES(mutex_);
   void keep_spare(at::Tensor spare) COHORT_REQUIRES(mutex_);
-  // Where the new value goes: the present one's memory, unless a reader holds it.
+  // The tensor for the new value: the current value, unless a reader holds it.
   at::Tensor target(Reserve& reserve) COHORT_REQUIRES(mutex_);
-  // The value is now `next`, which target() gave. What is left of the reserve is kept for later.
+  // Makes `next`, which target() returned, the current value. Keeps the unused buffer for later.
   void finish(at::Tensor next, Reserve& reserve) COHORT_REQUIRES(mutex_);
   void check_spec(std::string_view what, const at::Tensor& value) const;
   void check_rows(const at::Tensor& ids, const at::Tensor& rows) const;
@@ -79,13 +79,13 @@ class StoredVariable {
 
   const std::string name_;
   const TensorSpec spec_;
-  const std::array<bool, 2> can_add_;  // can add; can subtract
+  const std::array<bool, 2> can_add_;  // whether LibTorch can add, and subtract, this dtype
   mutable Mutex mutex_;
   at::Tensor value_ COHORT_GUARDED_BY(mutex_);
   std::uint64_t version_ COHORT_GUARDED_BY(mutex_) = 0;
   std::vector<at::Tensor> retired_
-      COHORT_GUARDED_BY(mutex_);           // old buffers, perhaps still being sent
-  Slots slots_ COHORT_GUARDED_BY(mutex_);  // by rule and optimizer
+      COHORT_GUARDED_BY(mutex_);           // old buffers, which may still be being sent
+  Slots slots_ COHORT_GUARDED_BY(mutex_);  // the keys are rule and optimizer
 };
 
 }  // namespace cohort::server

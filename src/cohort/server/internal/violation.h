@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages that no task sends which works right. Who sent one is not to be trusted with the next:
-// the connection ends.
+// Messages that a correct task never sends. The connection is closed after one, because the sender
+// cannot be trusted.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace cohort::server {
 
-// Every closure below the watermark is retired, so one that comes with it is not. Otherwise this
-// and every later update of the run would be dropped as late.
+// Checks that the closure is not below the watermark, below which every closure is retired. A wrong
+// watermark would make this server drop all later updates of the run.
 void check_watermark(std::uint64_t low_watermark, std::uint64_t closure_id);
-// Whether a message was refused for this reason.
+// Whether the error is about such a message.
 bool is_violation(const Error& error);
 
 }  // namespace cohort::server

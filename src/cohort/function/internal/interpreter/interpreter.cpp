@@ -13,6 +13,7 @@
 #include <new>
 
 #include "cohort/core/error.h"
+#include "cohort/core/torch_error.h"
 #include "cohort/function/inspection.h"
 #include "cohort/function/internal/argument_text.h"
 #include "cohort/function/internal/wire.h"
@@ -192,7 +193,7 @@ class Run {
     } catch (const Error&) {
       throw;
     } catch (const c10::Error& error) {
-      fail_with_inputs(op, ErrorCode::invalid_argument, error.what_without_backtrace());
+      fail_with_inputs(op, ErrorCode::invalid_argument, text_of_torch_error(error));
     } catch (const std::bad_alloc&) {
       fail_with_inputs(op, ErrorCode::resource_exhausted, "out of memory");
     } catch (const std::exception& error) {

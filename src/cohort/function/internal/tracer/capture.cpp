@@ -163,8 +163,9 @@ void Recorder::expect_freezable(const at::Tensor& tensor) const {
            "); only strided ones can be constants");
   }
   if (!tensor.device().is_cpu()) {
-    refuse("it reads a tensor on ", tensor.device(), " made outside the function (", spec,
-           "); pass it as an argument or make it a variable");
+    refuse("expected tensors on the CPU, got one on ", tensor.device(), " (", spec,
+           ") that was made outside the function; workers run steps on the CPU: call "
+           "to(torch::kCPU) on it, and pass the result as an argument or make it a variable");
   }
   if (tensor.dim() > 0 && memory_->is_young(tensor.data_ptr())) {
     refuse("it reads a tensor (", spec,

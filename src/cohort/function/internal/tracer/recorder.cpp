@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "cohort/core/torch_error.h"
 #include "cohort/function/internal/allow_list.h"
 #include "cohort/function/internal/argument_text.h"
 #include "cohort/function/internal/op_memory.h"
@@ -97,13 +98,24 @@ class Inside {
 
 std::string message_of(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+  return torch_error != nullptr ? text_of_torch_error(*torch_error) : error.what();
 }
 
 std::span<const c10::IValue> arguments_of(const c10::OperatorHandle& op,
                                           const torch::jit::Stack& stack) {
   std::size_t count = op.schema().arguments().size();
   return {stack.data() + stack.size() - count, count};
+}
+
+// LibTorch's own error is a page long for zeros({3}, kCUDA), and names no remedy.
+void expect_present_device(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (!arguments[i].isDevice() || has_device(arguments[i].toDevice().type())) continue;
+    refuse("expected the CPU, got the device ", arguments[i].toDevice(), " (argument '",
+           op.schema().arguments()[i].name(),
+           "'), which this process does not have; workers run steps on the CPU: leave out .cuda(), "
+           ".to(torch::kCUDA) and the device of torch::TensorOptions");
+  }
 }
 
 // Whether some argument is a floating-point or complex tensor other than a number of the host.
@@ -229,6 +241,7 @@ void Recorder::dispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
       return record(op, keys, stack);
     return run(op, keys, stack);
   }
+  guarded(name, [&] { expect_present_device(op, arguments_of(op, *stack)); });
   cut_graphs_of_reads(op, *stack);
   bool is_composite = decomposes(op, keys) && !is_recorded_whole(op);
   if (is_composite) note_composite(op, arguments_of(op, *stack));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/printing.h"
+#include "cohort/core/text/printing.h"
 
 #include <ATen/Dispatch.h>
 

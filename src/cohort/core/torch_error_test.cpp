@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/core/torch_error.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/ones.h>
+#include <gmock/gmock.h>
+
+#include <functional>
+
+#include "cohort/core/error.h"
+
+namespace cohort {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr const char* kRemedy =
+    "; this process has no CUDA device: leave out .cuda() and torch::kCUDA";
+
+// The text of what the function throws, and that of current_error() for it.
+std::string text_of(const std::function<void()>& function) {
+  try {
+    function();
+  } catch (const c10::Error& error) {
+    EXPECT_EQ(current_error().message(), text_of_torch_error(error));
+    return text_of_torch_error(error);
+  }
+  return "no error";
+}
+
+TEST(TorchError, IsTheMessageAlone) {
+  EXPECT_EQ(text_of([] { at::ones({2}).mm(at::ones({2})); }), "self must be a matrix");
+}
+
+// It had a line for each of about 50 kernels that the operator has, and no remedy.
+TEST(TorchError, DoesNotListTheKernelsOfAnOperator) {
+  if (has_device(c10::DeviceType::CUDA)) GTEST_SKIP() << "this host has a GPU";
+  EXPECT_THAT(text_of([] { at::ones({2}, at::kCUDA); }),
+              AllOf(StartsWith("Could not run 'aten::empty"), HasSubstr("the 'CUDA' backend; this"),
+                    EndsWith(kRemedy), Not(HasSubstr("\n"))));
+  EXPECT_THAT(text_of([] { at::ones({2}).to(at::kCUDA); }),
+              AllOf(HasSubstr("cuda"), EndsWith(kRemedy), Not(HasSubstr("\n"))));
+}
+
+TEST(TorchError, AHostHasTheCpuAndMetaTensors) {
+  EXPECT_TRUE(has_device(c10::DeviceType::CPU));
+  EXPECT_TRUE(has_device(c10::DeviceType::Meta));
+  EXPECT_FALSE(has_device(c10::DeviceType::HIP));
+}
+
+}  // namespace
+}  // namespace cohort
