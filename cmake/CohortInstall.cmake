@@ -21,7 +21,7 @@ if(TARGET cohort_command)
 endif()
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/src/cohort/*.h)
 # Of `testing` only TestCluster is for users; the rest needs GoogleTest.
-list(FILTER headers EXCLUDE REGEX "/(internal|backends|cli)/|/testing/[^/]*$")
+list(FILTER headers EXCLUDE REGEX "/(internal|detail|backends|cli)/|/testing/[^/]*$")
 foreach(header ${headers})
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/src/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})

@@ -15,6 +15,10 @@ does not show, says how it is compiled:
 
 Without a context, a block with an `int main` is compiled as it is, any other one as statements of a
 function. An ellipsis (…) is left out. Errors of the compiler name the page and its line.
+
+In a header, a block is the lines of a comment that begin with `//   `, after an empty line of that comment.
+Its context is DIR/headers/cohort_MODULE_NAME_2.cpp.in for the second block of cohort/MODULE/NAME.h,
+cohort_MODULE_NAME.cpp.in for its first block and every other one, else default.cpp.in.
 """
 
 import argparse
@@ -22,6 +26,7 @@ import pathlib
 import re
 import sys
 
+HEADER_CODE = re.compile(r"^ *//   ")
 FENCE = re.compile(r"^( *)(```+)(.*)$")
 MARK = re.compile(r"^<!-- cpp: (.+) -->$")
 INCLUDE = re.compile(r"^#include (<[^>]+>)\s*$")
@@ -83,6 +88,28 @@ def blocks_of(page, text):
             mark = MARK.match(lines[number - 1]) if number else None
             found.append(Block(page, number + 2, "\n".join(lines[number + 1:end]), mark.group(1) if mark else ""))
         number = end + 1
+    return found
+
+
+def blocks_of_header(page, text, contexts):
+    """The blocks of a header's comments."""
+    lines = text.splitlines()
+    found, number = [], 0
+    name = re.sub(r"^.*?(cohort/)", r"\1", page).removesuffix(".h").replace("/", "_")
+    while number < len(lines):
+        is_start = number > 0 and lines[number - 1].strip() == "//" and HEADER_CODE.match(lines[number])
+        end = number + 1
+        while is_start and end < len(lines) and HEADER_CODE.match(lines[end]):
+            end += 1
+        if is_start:
+            code = "\n".join(HEADER_CODE.sub("", line) for line in lines[number:end])
+            block = Block(page, number + 1, f"#include <{page[page.index('cohort/'):]}>\n{code}", "")
+            block.line -= 1  # of the include
+            candidates = (f"{name}_{len(found) + 1}", name, "default")
+            block.context = next((f"headers/{one}" for one in candidates
+                                  if (contexts / "headers" / f"{one}.cpp.in").is_file()), None)
+            found.append(block)
+        number = end
     return found
 
 
@@ -178,8 +205,11 @@ def main():
     parser.add_argument("pages", nargs="+")
     arguments = parser.parse_args()
     try:
-        blocks = [block for page in arguments.pages
-                  for block in blocks_of(page, pathlib.Path(page).read_text(encoding="utf-8"))]
+        blocks = []
+        for page in arguments.pages:
+            page_text = pathlib.Path(page).read_text(encoding="utf-8")
+            blocks += (blocks_of_header(page, page_text, arguments.contexts) if page.endswith(".h")
+                       else blocks_of(page, page_text))
         text, _ = source_of(blocks, arguments.contexts)
     except PageError as error:
         sys.exit(f"doc_blocks: {error}")

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from doc_blocks import PageError, blocks_of, source_of  # noqa: E402
+from doc_blocks import PageError, blocks_of, blocks_of_header, source_of  # noqa: E402
 
 FENCE = "```"
 
@@ -53,6 +53,20 @@ class DocBlocks(unittest.TestCase):
         self.assertIn('if (name == "two") return doc::run(block_1::block, argc, argv);', text)
         with self.assertRaisesRegex(PageError, "another block named 'one'"):
             source(page(("<!-- cpp: name=one -->", "f();"), ("<!-- cpp: name=one -->", "g();")))
+
+    def test_the_examples_of_a_header_have_contexts_by_its_name(self):
+        header = ("// Text.\n//\n//   f(1);\n//   g();\n#pragma once\n"
+                  "// - a list\n//   goes on\nstruct A {\n  // Text.\n  //\n  //   h();\n};\n")
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name) / "headers"
+            folder.mkdir()
+            (folder / "default.cpp.in").write_text("default {\n@BLOCK@\n}")
+            (folder / "cohort_core_a_2.cpp.in").write_text("second {\n@BLOCK@\n}")
+            text = source_of(blocks_of_header("src/cohort/core/a.h", header, folder.parent), folder.parent)[0]
+        self.assertIn("#include <cohort/core/a.h>", text)
+        self.assertIn('default {\n#line 2 "src/cohort/core/a.h"\n\nf(1);\ng();\n}', text)
+        self.assertIn('second {\n#line 10 "src/cohort/core/a.h"\n\nh();\n}', text)
+        self.assertNotIn("goes on", text)
 
     def test_a_block_is_skipped_for_a_reason(self):
         self.assertNotIn("pseudo", source(page(("<!-- cpp: skip: pseudo code -->", "pseudo"))))

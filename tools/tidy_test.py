@@ -119,6 +119,11 @@ class Rules(unittest.TestCase):
         self.write("src/cohort/rpc/b.cpp", HEAD)
         self.assertEqual(self.found("src/cohort/rpc/README.md", "x\n" * 61), ["size"])
 
+    def test_comment_widths(self):
+        text = HEAD + "// " + "ä" * 97 + "\nconst char* x = \"" + "y" * 100 + "\";\n"
+        self.assertEqual(self.found("src/cohort/core/a.cpp", text), [])
+        self.assertEqual(self.found("src/cohort/core/a.cpp", text + "  // " + "x" * 96 + "\n"), ["size"])
+
     def test_names(self):
         for name in ("utils", "string_helpers", "task_manager", "CamelCase"):
             self.write(f"src/cohort/rpc/{name}.cpp", HEAD)

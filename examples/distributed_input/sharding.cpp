@@ -49,7 +49,7 @@ Dataset lines_of(const std::vector<std::string>& files, AutoShardPolicy policy) 
       .with_options(options);
 }
 
-std::string seen_by(std::shared_ptr<cohort::WorkerGroup> group, const Dataset& dataset) {
+std::string seen_by(std::shared_ptr<cohort::collective::Group> group, const Dataset& dataset) {
   cohort::MultiWorkerMirroredStrategy strategy(std::move(group), {.devices = {"CPU:0"}});
   std::string text = "  worker " + std::to_string(strategy.worker()) + "\n";
   int number = 0;

@@ -4,8 +4,8 @@
 #include <exception>
 #include <thread>
 
+#include "cohort/collective/in_process_workers.h"
 #include "cohort/core/error.h"
-#include "cohort/input/in_process_workers.h"
 #include "cohort/strategy/mirrored_strategy.h"
 #include "cohort/strategy/multi_worker_mirrored_strategy.h"
 #include "cohort/strategy/one_device_strategy.h"

@@ -5,7 +5,7 @@
 #include "cohort/core/error.h"
 #include "cohort/data/input_context.h"
 #include "cohort/data/optional.h"
-#include "cohort/input/dummy.h"
+#include "cohort/input/empty_batch.h"
 #include "cohort/input/value_context.h"
 #include "tests/conformance/distribution.h"
 #include "tests/conformance/kinds.h"
@@ -111,7 +111,7 @@ Json run_values(const Json& test_case) {
 }
 
 Json run_dummy(const Json& test_case) {
-  return {{"value", json_of(dummy_element(spec_of(member(test_case, "element_spec"))))}};
+  return {{"value", json_of(input::empty_element(spec_of(member(test_case, "element_spec"))))}};
 }
 
 Json run_optional(const Json& test_case) {

@@ -17,6 +17,7 @@
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/rpc/channel.h"
 #include "cohort/rpc/messages.h"
+#include "cohort/strategy/detail/parameter_server_home.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/proxied_task.h"
 #include "cohort/testing/throws_error.h"
@@ -70,7 +71,7 @@ class BrokenFramesTest : public ::testing::Test {
         cluster->resolver(),
         ParameterServerOptions{.cluster = {.data_timeout = data_timeout,
                                            .job_id = kJob,
-                                           .payload_checksums = rpc::PayloadChecksums::always}});
+                                           .payload_checksums = PayloadChecksums::always}});
     coordinator = std::make_unique<ClusterCoordinator>(
         *strategy, CoordinatorOptions{.transient_ps_failures_max = 1'000'000,
                                       .transient_timeouts_max = 1'000'000});
@@ -210,7 +211,7 @@ class WrongWatermarkTest : public ::testing::Test {
   // Sends a push with a wrong watermark, as a task with corrupted memory could.
   bool push(std::uint64_t closure, std::uint64_t low_watermark) {
     const rpc::PushRequest wrong{.closure_id = closure, .low_watermark = low_watermark};
-    return rpc::push_reply_of(strategy.connection().ps(0).data->call(
+    return rpc::push_reply_of(strategy.home()->connection().ps(0).data->call(
                                   rpc::to_frame(wrong), Deadline::after(kPatience), "pushing"))
         .was_applied;
   }

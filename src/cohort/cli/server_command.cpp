@@ -45,10 +45,10 @@ class ServerCommand final : public Command {
                        "; repeatable, the preferred one first (default: stream)")
         ->check(CLI::IsMember(backends))
         ->allow_extra_args(false);
-    const std::map<std::string, rpc::PayloadChecksums> sums = {
-        {"between-hosts", rpc::PayloadChecksums::between_hosts},
-        {"never", rpc::PayloadChecksums::never},
-        {"always", rpc::PayloadChecksums::always}};
+    const std::map<std::string, PayloadChecksums> sums = {
+        {"between-hosts", PayloadChecksums::between_hosts},
+        {"never", PayloadChecksums::never},
+        {"always", PayloadChecksums::always}};
     app.add_option_function<std::string>(
            "--payload-checksums",
            [this, sums](const std::string& name) { options_.payload_checksums = sums.at(name); },

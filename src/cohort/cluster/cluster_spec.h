@@ -2,7 +2,7 @@
 // Which tasks a cluster has, and at which addresses (tf.train.ClusterSpec).
 //
 //   ClusterSpec spec{{"worker", {"a:2222", "b:2222"}}, {"ps", {"c:2222"}}};
-//   spec.task_address("worker", 1) == "b:2222"
+//   spec.task_address("worker", 1);  // "b:2222"
 #pragma once
 
 #include <cstdint>

@@ -21,53 +21,59 @@ IteratorHandle::~IteratorHandle() {
 
 using coordinator::Runtime;
 
+namespace {
+
+// The last handle ends the work, on its own thread, whoever else still refers to the runtime. It
+// lets go of both then, as the strategy's weak reference keeps this deleter alive.
+std::shared_ptr<Runtime> start_runtime(ParameterServerStrategy& strategy,
+                                       const CoordinatorOptions& options, CoordinatorLease& lease)
+    COHORT_REQUIRES(lease.mutex) {
+  auto made = std::make_shared<Runtime>(strategy, options, lease.numbers);
+  made->start();
+  lease.is_taken = true;
+  std::shared_ptr<Runtime> runtime(made.get(),
+                                   [made, &lease, home = strategy.home()](Runtime* ending) mutable {
+                                     const std::shared_ptr<void> keeps_lease = std::move(home);
+                                     ending->stop();
+                                     {
+                                       const Lock lock(lease.mutex);
+                                       lease.numbers = ending->numbers();
+                                       lease.is_taken = false;
+                                     }
+                                     lease.changed.notify_all();
+                                     made.reset();
+                                   });
+  lease.coordinator = runtime;
+  return runtime;
+}
+
+}  // namespace
+
 ClusterCoordinator::ClusterCoordinator(ParameterServerStrategy& strategy,
                                        CoordinatorOptions options) {
   const bool is_default = options == CoordinatorOptions();
   options = coordinator::internal::checked(options);
-  CoordinatorPlace& place = strategy.coordinator_place();
-  const Lock lock(place.mutex);
+  CoordinatorLease& lease = strategy.home()->coordinator_lease();
+  const Lock lock(lease.mutex);
   // The last one may be ending on another thread.
   const bool is_settled =
-      place.changed.wait(place.mutex, strategy.connection().control_deadline(),
+      lease.changed.wait(lease.mutex, strategy.home()->connection().control_deadline(),
                          [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
-                           runtime_ = std::static_pointer_cast<Runtime>(place.coordinator.lock());
-                           return runtime_ != nullptr || !place.is_taken;
+                           runtime_ = std::static_pointer_cast<Runtime>(lease.coordinator.lock());
+                           return runtime_ != nullptr || !lease.is_taken;
                          });
   COHORT_CHECK(is_settled, ErrorCode::deadline_exceeded,
                "[coordinator.construct] expected the strategy's last coordinator to end within ",
-               coordinator::internal::seconds_of(strategy.connection().options().timeout),
+               coordinator::internal::seconds_of(strategy.home()->connection().options().timeout),
                " s, got no end; see what holds it (a call in it, or a function that it traces), "
                "or raise ClusterOptions::timeout");
   if (runtime_ == nullptr) {
-    start(strategy, options, place);
+    runtime_ = start_runtime(strategy, options, lease);
     return;
   }
   COHORT_CHECK(is_default || runtime_->options() == options, ErrorCode::failed_precondition,
                "[coordinator.construct] expected no options, or those of the coordinator that the "
                "strategy has already, got others; let that one go first");
-}
-
-// The last handle ends the work, on its own thread, whoever else still refers to the runtime. It
-// lets go of both then, as the strategy's weak reference keeps this deleter alive.
-void ClusterCoordinator::start(ParameterServerStrategy& strategy, const CoordinatorOptions& options,
-                               CoordinatorPlace& place) {
-  auto made = std::make_shared<Runtime>(strategy, options, place.numbers);
-  made->start();
-  place.is_taken = true;
-  runtime_ = std::shared_ptr<Runtime>(
-      made.get(), [made, &place, home = strategy.shared_state()](Runtime* runtime) mutable {
-        const std::shared_ptr<void> keeps_place = std::move(home);
-        runtime->stop();
-        {
-          const Lock lock(place.mutex);
-          place.numbers = runtime->numbers();
-          place.is_taken = false;
-        }
-        place.changed.notify_all();
-        made.reset();
-      });
-  place.coordinator = runtime_;
 }
 
 ParameterServerStrategy& ClusterCoordinator::strategy() const { return runtime_->strategy(); }
@@ -94,7 +100,7 @@ PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(
   const std::int64_t workers = num_workers();
   std::vector<Dataset> datasets;
   const Scope scope = strategy().scope();
-  const MakingDataset making;
+  const DatasetFunctionScope making;
   for (std::int64_t i = 0; i < workers; ++i) {
     try {
       datasets.push_back(
@@ -135,7 +141,7 @@ Epoch ClusterCoordinator::begin_epoch_nests(const Function& step, const PerWorke
 
 CoordinatorStatistics ClusterCoordinator::statistics() const { return runtime_->statistics(); }
 std::uint32_t ClusterCoordinator::num_workers() const {
-  return runtime_->strategy().connection().num_workers();
+  return runtime_->strategy().home()->connection().num_workers();
 }
 
 PerWorkerDataset::PerWorkerDataset(std::shared_ptr<coordinator::WorkerDatasets> datasets,

@@ -199,8 +199,6 @@ class COHORT_API ClusterCoordinator {
   const PerWorkerDataset& per_worker(const PerWorkerDataset& dataset) { return dataset; }
   PerWorkerDataset per_worker(const Dataset& dataset) { return distribute_dataset(dataset); }
 
-  void start(ParameterServerStrategy& strategy, const CoordinatorOptions& options,
-             CoordinatorPlace& place) COHORT_REQUIRES(place.mutex);
   std::shared_ptr<coordinator::Runtime> runtime_;
 };
 

@@ -23,7 +23,7 @@
 #include "cohort/function/registry.h"
 #include "cohort/function/worker_index.h"
 #include "cohort/rpc/travel.h"
-#include "cohort/strategy/modes_scope.h"
+#include "cohort/strategy/detail/modes_scope.h"
 #include "cohort/strategy/replicated.h"
 #include "cohort/variable/remote_variable.h"
 
@@ -226,7 +226,8 @@ const EagerSteps::WorkerIterator& EagerSteps::iterator_of(const IteratorHandle& 
                                                           std::uint32_t worker) {
   WorkerIterator& known = iterators_[{handle.id(), worker}];
   if (known.iterator != nullptr) return known;
-  auto elements = std::make_unique<Elements>(handle, worker, strategy_.connection().options().seed);
+  auto elements =
+      std::make_unique<Elements>(handle, worker, strategy_.home()->connection().options().seed);
   known.elements = elements.get();
   known.iterator = std::make_shared<Iterator>(std::move(elements));
   return known;
@@ -272,16 +273,16 @@ Nest EagerSteps::call(const Function& fn, const std::vector<Nest>& arguments,
 Nest EagerSteps::run_as(const Function& fn, const std::vector<Nest>& arguments, ClosureId closure,
                         std::uint32_t worker) {
   try {
-    const std::uint64_t seed = strategy_.connection().options().seed;
+    const std::uint64_t seed = strategy_.home()->connection().options().seed;
     const auto generator = cohort::internal::seed_default_generator(mix_seed(seed, closure));
     const function::WorkerIndexScope as_worker(worker);
     const function::StepScope numbered(closure, fn.name());
     const Scope scope = strategy_.scope();
-    const std::vector<Variable> variables = strategy_.variables().variables();
+    const std::vector<Variable> variables = strategy_.home()->variables().variables();
     const HiddenGradients gradients(variables);
-    const ModesScope modes(strategy_);
+    const ModesScope modes(*strategy_.home());
     EagerStep step(traffic_);
-    const std::vector<at::Tensor> values = strategy_.load_stand_ins();
+    const std::vector<at::Tensor> values = strategy_.home()->load_stand_ins();
     for (std::size_t i = 0; i < values.size(); ++i) {
       step.note(*variables.at(i).impl(), values[i]);
       traffic_.pulled_bytes += values[i].nbytes();

@@ -106,7 +106,8 @@ Epoch::Epoch(std::shared_ptr<coordinator::Runtime> runtime,
              std::shared_ptr<coordinator::EpochRun> run)
     : runtime_(std::move(runtime)),
       run_(std::move(run)),
-      metrics_(std::make_unique<Metrics>(runtime_->strategy().connection().num_workers())) {}
+      metrics_(std::make_unique<Metrics>(runtime_->strategy().home()->connection().num_workers())) {
+}
 
 Epoch::Epoch(Epoch&&) noexcept = default;
 

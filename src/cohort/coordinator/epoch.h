@@ -5,7 +5,7 @@
 //
 //   Epoch epoch = coordinator.begin_epoch(step, data);
 //   while (std::optional<EpochStep> done = epoch.next())
-//     std::cout << done->result.tensor().item<double>() << '\n';
+//     std::printf("%f\n", done->result.tensor().item<double>());
 //   const EpochResult result = epoch.result();
 #pragma once
 

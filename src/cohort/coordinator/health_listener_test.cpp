@@ -13,6 +13,7 @@
 #include "cohort/core/log.h"
 #include "cohort/data/iterator.h"
 #include "cohort/rpc/health_probe.h"
+#include "cohort/strategy/detail/parameter_server_home.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/fake_task.h"
 #include "cohort/testing/raw_socket.h"
@@ -207,7 +208,7 @@ TEST(CoordinatorAddress, IsNoneWhereTheResolverDoesNotSayWhoThisIs) {
   const ClusterSpec spec(
       {{"chief", {taken.listen()}}, {"worker", {worker.address()}}, {"ps", {ps.address()}}});
   ParameterServerStrategy strategy(SimpleResolver(spec), {.cluster = {.job_id = kFakeJob}});
-  EXPECT_EQ(strategy.own_address(), "");
+  EXPECT_EQ(strategy.home()->own_address(), "");
   Warnings warnings;
   ClusterCoordinator coordinator(strategy);
   EXPECT_EQ(warnings.text(), "");

@@ -131,8 +131,8 @@ void check_outside_step(std::string_view call) {
 Runtime::Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options,
                  CoordinatorNumbers numbers)
     : strategy_(strategy),
-      keeps_connection_(strategy.shared_state()),
-      connection_(strategy.connection()),
+      keeps_connection_(strategy.home()),
+      connection_(strategy.home()->connection()),
       options_(options),
       data_timeout_(options.data_timeout != Duration::zero()
                         ? std::min(options.data_timeout, kForEver)

@@ -356,7 +356,7 @@ void Runtime::raise_eager_error(EpochRun& epoch) {
 
 // All workers' elements, one worker after the other.
 std::optional<EpochStep> Runtime::next_eager_step(EpochRun& epoch) {
-  const auto stand_ins = strategy_.lock_stand_ins();
+  const auto stand_ins = strategy_.home()->lock_stand_ins();
   const Lock tracing(tracing_);
   ClosureId id = 0;
   while (epoch.eager_worker < connection_.num_workers()) {

@@ -84,7 +84,7 @@ std::shared_ptr<StepFunction> Runtime::step_for(const Function& fn,
       if (auto step = known_step(fn, arguments, mode)) return step;
     }
   }
-  const auto stand_ins = strategy_.lock_stand_ins();
+  const auto stand_ins = strategy_.home()->lock_stand_ins();
   const Lock tracing(tracing_);
   std::uint32_t id = 0;
   {
@@ -205,7 +205,7 @@ bool Runtime::has_captured(ClosureId closure) {
 }
 
 void Runtime::trace_one(ClosureId closure) {
-  const auto stand_ins = strategy_.lock_stand_ins();
+  const auto stand_ins = strategy_.home()->lock_stand_ins();
   const Lock tracing(tracing_);
   std::shared_ptr<StepFunction> step;
   std::vector<at::Tensor> drawn;

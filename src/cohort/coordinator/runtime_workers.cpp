@@ -52,7 +52,7 @@ Error lost_updates(std::uint32_t worker, const rpc::ClosureEnd& end) {
 
 void Runtime::start() {
   // First: who waits for missing tasks can be asked, too.
-  listener_ = internal::HealthListener::start(strategy_.own_address(), connection_.self(),
+  listener_ = internal::HealthListener::start(strategy_.home()->own_address(), connection_.self(),
                                               [this] { return health(); });
   const std::weak_ptr<Runtime> self = weak_from_this();
   ClusterConnection::WorkerHandlers handlers;

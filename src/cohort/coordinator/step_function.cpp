@@ -12,7 +12,7 @@
 #include "cohort/data/iterator.h"
 #include "cohort/function/worker_index.h"
 #include "cohort/rpc/travel.h"
-#include "cohort/strategy/modes_scope.h"
+#include "cohort/strategy/detail/modes_scope.h"
 #include "cohort/variable/hyperparameter.h"
 #include "cohort/variable/remote_variable.h"
 
@@ -359,7 +359,7 @@ bool StepFunction::trace_drawn(const std::vector<at::Tensor>& drawn) {
 
 // Another one in each pass, where there are two workers.
 Fields StepFunction::example_worker_index(int pass) const {
-  const std::int64_t workers = strategy_.connection().num_workers();
+  const std::int64_t workers = strategy_.home()->connection().num_workers();
   return {function::worker_index_tensor(pass % workers)};
 }
 
@@ -381,7 +381,7 @@ void StepFunction::drop_last_program() {
 
 void StepFunction::trace(const DrawFn& draw) {
   const BoundArguments bound = bind_arguments(signature_.pattern());
-  const VariableTable& variables = strategy_.variables();
+  const VariableTable& variables = strategy_.home()->variables();
   function::TraceOptions options;
   options.name = name();
   options.variable_of = variables.lookup();
@@ -393,7 +393,7 @@ void StepFunction::trace(const DrawFn& draw) {
   const Scope scope = strategy_.scope();
   const function::TracingModeScope mode(signature_.mode());
   const FlagsScope flags(frozen_.flags);
-  const ModesScope modes(strategy_);
+  const ModesScope modes(*strategy_.home());
   const auto body = [&](const std::vector<at::Tensor>& inputs) {
     modes.restore();  // of the call before
     for (const at::Tensor& value : captured_) function::Trace::current()->capture_input(value);
@@ -476,14 +476,14 @@ void StepFunction::adopt(function::Traced traced) {
   captured_ = std::move(traced.captured_inputs);
   std::vector<rpc::FunctionBody::Placement>& placements = placements_.emplace_back();
   for (const auto& used : traced.info.variables) {
-    const auto* entry = strategy_.variables().find(used.name);
+    const auto* entry = strategy_.home()->variables().find(used.name);
     COHORT_ASSERT(entry != nullptr);
     const auto* remote = dynamic_cast<const RemoteVariable*>(entry->variable.impl().get());
     COHORT_ASSERT(remote != nullptr);
     placements.push_back({used.name, remote->placement().id, remote->placement().ps});
   }
   for (const auto& used : traced.info.variables) {
-    const at::Tensor& tensor = strategy_.variables().find(used.name)->variable.tensor();
+    const at::Tensor& tensor = strategy_.home()->variables().find(used.name)->variable.tensor();
     const auto is_it = [&](const auto& flag) { return flag.first.is_same(tensor); };
     if (std::none_of(frozen_.flags.begin(), frozen_.flags.end(), is_it))
       frozen_.flags.emplace_back(tensor, tensor.requires_grad());

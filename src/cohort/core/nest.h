@@ -3,7 +3,7 @@
 // (tf.nest).
 //
 //   Nest batch = Nest::tuple({images, labels});
-//   for (const at::Tensor& leaf : batch.flatten_tensors()) …
+//   for (const at::Tensor& leaf : batch.flatten_tensors()) { … }
 //
 // Flatten order: position in lists and tuples, sorted key in maps.
 #pragma once

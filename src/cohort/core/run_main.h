@@ -4,17 +4,17 @@
 // names and for what was going on ("while …"). The codes are those of sysexits.h, the same as the
 // `cohort` command's:
 //
-//   64 EX_USAGE        a configuration or a call that Cohort refused: TF_CONFIG, options, files,
-//                      arguments (invalid_argument, not_found, failed_precondition, …)
-//   69 EX_UNAVAILABLE  a task that cannot be reached, does not answer, or was lost
-//   70 EX_SOFTWARE     the program failed: an exception of its own or of LibTorch (as for a wrong
-//                      shape), here or in a step on a worker; or a broken invariant of Cohort
-//   75 EX_TEMPFAIL     nothing is wrong with the program: too little memory, descriptors or disk,
-//                      a cancelled call, or another coordinator that has its place
+//  64 EX_USAGE        a configuration or a call that Cohort refused: TF_CONFIG, options, files,
+//                     arguments (invalid_argument, not_found, failed_precondition, …)
+//  69 EX_UNAVAILABLE  a task that cannot be reached, does not answer, or was lost
+//  70 EX_SOFTWARE     the program failed: an exception of its own or of LibTorch (as for a wrong
+//                     shape), here or in a step on a worker; or a broken invariant of Cohort
+//  75 EX_TEMPFAIL     nothing is wrong with the program: too little memory, descriptors or disk,
+//                     a cancelled call, or another coordinator that has its place
 //
 //   int main(int argc, char** argv) {
 //     return cohort::run_main(argc, argv, [](cohort::Arguments arguments) {
-//       …;
+//       …
 //       return 0;
 //     });
 //   }

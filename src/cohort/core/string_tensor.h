@@ -2,7 +2,7 @@
 // Byte strings in the shape of a tensor (tf.string): file names, records, lines of text.
 //
 //   StringTensor names({2}, {"a.tfrecord", "b.tfrecord"});
-//   names[1] == "b.tfrecord"
+//   names[1];  // "b.tfrecord"
 //
 // It converts to an at::Tensor without a dtype and without numbers, so that nests, elements and
 // iterators carry strings as they carry tensors; ATen's operators refuse it.

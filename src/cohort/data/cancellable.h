@@ -3,7 +3,7 @@
 //
 //   std::stop_source stop;
 //   Iterator iterator(data::cancellable_source(dataset, {}, stop.get_token()));
-//   …  // on another thread: stop.request_stop();
+//   stop.request_stop();  // on another thread
 #pragma once
 
 #include <memory>

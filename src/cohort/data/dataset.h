@@ -3,7 +3,7 @@
 //
 //   auto train = Dataset::idx({.images = "train-images", .labels = "train-labels"})
 //                    .shuffle(10'000, {.seed = 1}).batch(64).map(scale).prefetch(2);
-//   for (Nest& element : train) …
+//   for (Nest& element : train) { … }
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -3,7 +3,7 @@
 //
 //   DatasetOptions options;
 //   options.auto_shard_policy = AutoShardPolicy::data;
-//   dataset.with_options(options)
+//   const Dataset sharded = dataset.with_options(options);
 #pragma once
 
 #include <cstdint>

@@ -34,10 +34,10 @@ class FieldKernel;  // internal/field_kernels/field_kernel.h
 
 // Which field of an element: keys of maps and positions in tuples and lists, from the outside in.
 //
-//   "city"              the entry of a map
-//   2                   the third item of a tuple (a column of a CSV file)
-//   {"user", "city"}    a field of a nested element
-//   {}                  the only field of elements that have one (a line of text)
+//  "city"              the entry of a map
+//  2                   the third item of a tuple (a column of a CSV file)
+//  {"user", "city"}    a field of a nested element
+//  {}                  the only field of elements that have one (a line of text)
 //
 // A value type.
 class COHORT_API FieldPath {

@@ -7,8 +7,8 @@
 //     questions.ask(function, element);
 //   });
 //   questions.begin_draw();
-//   std::thread drawing([&] { …; questions.end_draw(); });
-//   while (const auto question = questions.wait()) …
+//   std::thread drawing([&] { … questions.end_draw(); });
+//   while (const auto question = questions.wait()) { … }
 #pragma once
 
 #include <deque>

@@ -8,7 +8,7 @@
 //   auto supply = std::make_shared<ProgramSupply>(send_to_the_coordinator);
 //   auto source = load_shipped(bytes, supply).source(options);
 //   supply->start();
-//   … supply->add(function, program);  // from another thread, when the answer comes
+//   supply->add(function, program);  // from another thread, when the answer comes
 #pragma once
 
 #include <cstddef>

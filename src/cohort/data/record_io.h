@@ -5,7 +5,7 @@
 //   writer.write(example.serialize());
 //   writer.close();
 //   RecordReader reader("train.tfrecord");
-//   while (const auto record = reader.next()) …
+//   while (const auto record = reader.next()) { … }
 //
 // Format: docs/formats/record.md. Offsets count uncompressed bytes.
 #pragma once

@@ -2,7 +2,7 @@
 // A C++ function of numbers, for elements that are scalars. It runs over whole batches, without a
 // tensor or an indirect call per element.
 //
-//   Dataset::range(n).map([](std::int64_t x) { return x + 1; }).batch(128)
+//   Dataset::range(count).map([](std::int64_t x) { return x + 1; }).batch(128);
 #pragma once
 
 #include <c10/core/ScalarType.h>

@@ -2,7 +2,8 @@
 // Prints and checks tensors inside a step, wherever it runs.
 //
 //   cohort::Function step([&](cohort::Iterator& it) {
-//     auto loss = …;
+//     const auto [x, y] = it.next<at::Tensor, at::Tensor>();
+//     const at::Tensor loss = torch::mse_loss(x, y);
 //     cohort::print(loss, "loss");           // in the log of the worker, at every call
 //     cohort::check_finite(loss, "loss");    // ends the closure with an error that says "loss"
 //     optimizer.minimize(loss);

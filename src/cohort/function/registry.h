@@ -3,7 +3,7 @@
 // every task, because each task registers its own copy before its server starts.
 //
 //   cohort::function::register_function(
-//       "decode_jpeg", [](std::vector<at::Tensor> in) { … return out; });
+//       "decode_jpeg", [](std::vector<at::Tensor> in) { … return in; });
 //   auto decode = cohort::Function::registered("decode_jpeg");
 //
 // A plugin that can be unloaded (dlclose) holds its registration in a static object instead:

@@ -6,6 +6,7 @@
 
 #include "cohort/core/log.h"
 #include "cohort/input/internal/input_fixture.h"
+#include "cohort/testing/on_workers.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort::input {
@@ -39,7 +40,7 @@ class DistributeDataset : public ::testing::Test {
   }
   static std::vector<std::string> seen(int workers, int replicas, const Dataset& dataset) {
     const InProcessWorkers group(workers);
-    return on_workers<std::string>(workers, [&](int worker) {
+    return testing::on_workers<std::string>(workers, [&](int worker) {
       return drained(
           DistributedDataset::from_dataset(worker_of(group, worker, replicas), dataset, {}));
     });
@@ -204,7 +205,7 @@ TEST_F(DistributeDataset, TheOrderOfASeedDoesNotDependOnTheNumberOfReplicas) {
 
 TEST_F(DistributeDataset, WorkersWithOtherNumbersOfReplicasAreRefusedOnAll) {
   const InProcessWorkers group(2);
-  const auto codes = on_workers<std::string>(2, [&](int worker) -> std::string {
+  const auto codes = testing::on_workers<std::string>(2, [&](int worker) -> std::string {
     const auto host = worker_of(group, worker, 3 - worker);
     try {
       drained(DistributedDataset::from_dataset(host, Dataset::range(10).batch(5), {}));
@@ -248,12 +249,12 @@ TEST_F(DistributeDataset, APositionOfAnotherDatasetIsRefused) {
   EXPECT_THAT(onto(mirror(Dataset::range(8, {.dtype = at::kInt}).batch(4), 2)),
               throws_error(ErrorCode::invalid_argument, "int32[?]"));
   EXPECT_THAT(onto(mirror(with_policy(Dataset::range(8).batch(4), AutoShardPolicy::off), 2)),
-              throws_error(ErrorCode::invalid_argument, "dealt out alike"));
+              throws_error(ErrorCode::invalid_argument, "sharded in the same way"));
 }
 
 TEST_F(DistributeDataset, WhatCannotBeSavedFailsOnAllWorkers) {
   const InProcessWorkers group(2);
-  const auto codes = on_workers<std::string>(2, [&](int worker) -> std::string {
+  const auto codes = testing::on_workers<std::string>(2, [&](int worker) -> std::string {
     const auto host = worker_of(group, worker, 1);
     const Dataset numbers = Dataset::range(6).batch(2);
     const Dataset generated =

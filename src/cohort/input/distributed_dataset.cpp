@@ -4,31 +4,32 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/input/internal/pass.h"
-#include "cohort/input/internal/plan.h"
+#include "cohort/input/internal/distributed_iterator_state.h"
+#include "cohort/input/internal/input_distribution.h"
 
 namespace cohort {
 
 DistributedDataset DistributedDataset::from_dataset(std::shared_ptr<const InputHost> host,
                                                     const Dataset& dataset,
                                                     const InputOptions& options) {
-  return DistributedDataset(input::Plan::of_dataset(std::move(host), dataset, options));
+  return DistributedDataset(
+      input::InputDistribution::of_dataset(std::move(host), dataset, options));
 }
 
 DistributedDataset DistributedDataset::from_function(std::shared_ptr<const InputHost> host,
                                                      const DatasetFunctionOfContext& fn,
                                                      const InputOptions& options) {
-  return DistributedDataset(input::Plan::of_function(std::move(host), fn, options));
+  return DistributedDataset(input::InputDistribution::of_function(std::move(host), fn, options));
 }
 
-std::int64_t DistributedDataset::cardinality() const { return plan_->cardinality(); }
-const DistributedSpec& DistributedDataset::element_spec() const { return plan_->spec(); }
+std::int64_t DistributedDataset::cardinality() const { return distribution_->cardinality(); }
+const DistributedSpec& DistributedDataset::element_spec() const { return distribution_->spec(); }
 bool DistributedDataset::handles_partial_batches() const {
-  return plan_->handles_partial_batches();
+  return distribution_->handles_partial_batches();
 }
 
 DistributedIterator DistributedDataset::iterator() const {
-  return DistributedIterator(std::make_unique<input::Pass>(plan_));
+  return DistributedIterator(std::make_unique<input::DistributedIteratorState>(distribution_));
 }
 
 DistributedDataset::Pass DistributedDataset::begin() const { return Pass(iterator()); }

@@ -25,7 +25,7 @@
 namespace cohort {
 
 namespace input {
-class Plan;  // input/internal/plan.h
+class InputDistribution;  // input/internal/input_distribution.h
 }
 
 using DatasetFunctionOfContext = std::function<Dataset(const InputContext& context)>;
@@ -47,7 +47,8 @@ class COHORT_API DistributedDataset {
   // The cardinality of the user's dataset.
   std::int64_t cardinality() const;
   const DistributedSpec& element_spec() const;
-  // Whether a step in which only some replicas have data is returned, with dummies for the others.
+  // Whether a step in which only some replicas have data is returned, with empty batches for the
+  // others.
   bool handles_partial_batches() const;
   // A new pass from the first element, with new shuffles.
   DistributedIterator iterator() const;
@@ -66,10 +67,11 @@ class COHORT_API DistributedDataset {
   Pass begin() const;
   End end() const { return {}; }
 
-  explicit DistributedDataset(std::shared_ptr<input::Plan> plan) : plan_(std::move(plan)) {}
+  explicit DistributedDataset(std::shared_ptr<input::InputDistribution> distribution)
+      : distribution_(std::move(distribution)) {}
 
  private:
-  std::shared_ptr<input::Plan> plan_;
+  std::shared_ptr<input::InputDistribution> distribution_;
 };
 
 // An input iterator over one pass.

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/input/internal/pass.h"
+#include "cohort/input/internal/distributed_iterator_state.h"
 
 namespace cohort {
 
@@ -24,16 +24,18 @@ const DistributedElement& DistributedOptional::get_value() const {
   return *value_;
 }
 
-DistributedIterator::DistributedIterator(std::unique_ptr<input::Pass> pass)
-    : pass_(std::move(pass)) {}
+DistributedIterator::DistributedIterator(std::unique_ptr<input::DistributedIteratorState> pass)
+    : state_(std::move(pass)) {}
 DistributedIterator::~DistributedIterator() = default;
 DistributedIterator::DistributedIterator(DistributedIterator&&) noexcept = default;
 DistributedIterator& DistributedIterator::operator=(DistributedIterator&&) noexcept = default;
 
-const DistributedSpec& DistributedIterator::element_spec() const { return pass_->plan().spec(); }
+const DistributedSpec& DistributedIterator::element_spec() const {
+  return state_->distribution().spec();
+}
 
 std::optional<DistributedElement> DistributedIterator::try_next() {
-  return pass_->next(/*hands_out_all=*/false);
+  return state_->next(/*hands_out_all=*/false);
 }
 
 DistributedElement DistributedIterator::get_next() {
@@ -44,11 +46,13 @@ DistributedElement DistributedIterator::get_next() {
 }
 
 DistributedOptional DistributedIterator::get_next_as_optional() {
-  return {element_spec(), pass_->next(/*hands_out_all=*/true)};
+  return {element_spec(), state_->next(/*hands_out_all=*/true)};
 }
 
-Bytes DistributedIterator::save() const { return pass_->save(); }
+Bytes DistributedIterator::save() const { return state_->save(); }
 
-void DistributedIterator::restore(std::span<const std::byte> position) { pass_->restore(position); }
+void DistributedIterator::restore(std::span<const std::byte> position) {
+  state_->restore(position);
+}
 
 }  // namespace cohort

@@ -16,7 +16,7 @@
 namespace cohort {
 
 namespace input {
-class Pass;  // input/internal/pass.h
+class DistributedIteratorState;  // input/internal/distributed_iterator_state.h
 }
 
 // The spec of every component, and the number of components. A value type.
@@ -48,7 +48,7 @@ class COHORT_API DistributedOptional {
 // Used from one thread at a time.
 class COHORT_API DistributedIterator {
  public:
-  explicit DistributedIterator(std::unique_ptr<input::Pass> pass);
+  explicit DistributedIterator(std::unique_ptr<input::DistributedIteratorState> pass);
   ~DistributedIterator();
   DistributedIterator(DistributedIterator&&) noexcept;
   DistributedIterator& operator=(DistributedIterator&&) noexcept;
@@ -71,7 +71,7 @@ class COHORT_API DistributedIterator {
   void restore(std::span<const std::byte> position);
 
  private:
-  std::unique_ptr<input::Pass> pass_;
+  std::unique_ptr<input::DistributedIteratorState> state_;
 };
 
 }  // namespace cohort

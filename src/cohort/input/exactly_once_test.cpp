@@ -13,6 +13,7 @@
 
 #include "cohort/core/log.h"
 #include "cohort/input/internal/input_fixture.h"
+#include "cohort/testing/on_workers.h"
 
 namespace cohort::input {
 namespace {
@@ -77,7 +78,7 @@ Part run_part(const Numbers& numbers, const MakeDataset& make, const Bytes& from
     Bytes position;
     bool is_over = false;
   };
-  const auto results = on_workers<Result>(numbers.workers, [&](int worker) {
+  const auto results = testing::on_workers<Result>(numbers.workers, [&](int worker) {
     DistributedIterator iterator = make(host_of(numbers, group, worker)).iterator();
     if (!from.empty()) iterator.restore(from);
     Result result;

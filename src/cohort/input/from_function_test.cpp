@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/input/internal/input_fixture.h"
+#include "cohort/testing/on_workers.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort::input {
@@ -159,7 +160,7 @@ class FromFunctionOnWorkers : public ::testing::Test {
   static std::vector<std::string> seen(int workers, int replicas,
                                        const std::function<Dataset(std::int64_t)>& make) {
     const InProcessWorkers group(workers);
-    return on_workers<std::string>(workers, [&](int worker) {
+    return testing::on_workers<std::string>(workers, [&](int worker) {
       return drained(DistributedDataset::from_function(
           worker_of(group, worker, replicas),
           [&](const InputContext& context) { return make(context.input_pipeline_id); }, {}));
@@ -191,7 +192,7 @@ TEST_F(FromFunctionOnWorkers, ElementsOfDifferentSpecsAreRefusedOnAll) {
   const auto expect_refused = [](const Dataset& first, const Dataset& second,
                                  const std::string& text) {
     const InProcessWorkers group(2);
-    const auto errors = on_workers<std::string>(2, [&](int worker) -> std::string {
+    const auto errors = testing::on_workers<std::string>(2, [&](int worker) -> std::string {
       try {
         drained(DistributedDataset::from_function(
             worker_of(group, worker, 1),
@@ -226,7 +227,7 @@ TEST_F(FromFunctionOnWorkers, WhatOneKnowsBetterOfItsElementsIsNoDifference) {
 
 TEST_F(FromFunctionOnWorkers, TheErrorNamesItsWorker) {
   const InProcessWorkers group(2);
-  const auto origins = on_workers<std::string>(2, [&](int worker) -> std::string {
+  const auto origins = testing::on_workers<std::string>(2, [&](int worker) -> std::string {
     DistributedIterator iterator =
         DistributedDataset::from_function(
             worker_of(group, worker, 1),
@@ -251,7 +252,7 @@ TEST_F(FromFunctionOnWorkers, TheErrorNamesItsWorker) {
 
 TEST_F(FromFunctionOnWorkers, AWorkerThatLeavesIsNamedByTheOthers) {
   const InProcessWorkers group(2);
-  const auto what = on_workers<std::string>(2, [&](int worker) -> std::string {
+  const auto what = testing::on_workers<std::string>(2, [&](int worker) -> std::string {
     DistributedIterator iterator =
         DistributedDataset::from_function(
             worker_of(group, worker, 1),
@@ -274,7 +275,7 @@ TEST_F(FromFunctionOnWorkers, AWorkerThatLeavesIsNamedByTheOthers) {
 
 TEST_F(FromFunctionOnWorkers, AWorkerThatFailsBeforeItStartsIsNotWaitedFor) {
   const InProcessWorkers group(2);
-  const auto what = on_workers<std::string>(2, [&](int worker) -> std::string {
+  const auto what = testing::on_workers<std::string>(2, [&](int worker) -> std::string {
     const auto host = worker_of(group, worker, 1);
     if (worker == 1) return "gone";
     try {

@@ -8,22 +8,22 @@
 #include <string_view>
 #include <vector>
 
+#include "cohort/collective/group.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/device.h"
 #include "cohort/core/export.h"
 #include "cohort/input/device_memory.h"
-#include "cohort/input/step_agreement.h"
 
 namespace cohort {
 
 // Immutable once made; shared by a strategy and its distributed datasets.
 struct COHORT_API InputHost {
-  std::string strategy = "default";          // for messages
-  std::vector<Device> devices = {Device()};  // of this worker's replicas
-  std::shared_ptr<WorkerGroup> group;        // nullptr: one worker
+  std::string strategy = "default";               // for messages
+  std::vector<Device> devices = {Device()};       // of this worker's replicas
+  std::shared_ptr<collective::Group> group = {};  // nullptr: one worker
   // Elements are the dataset's own: no policy applies (the default strategy).
   bool passes_through = false;
-  // Fills up the last step with dummies; false for a single device.
+  // Fills up the last step with empty batches; false for a single device.
   bool handles_partial_batches = true;
   bool allows_per_replica = false;
   // A value from a function is wrapped, even if there is one replica.
@@ -34,8 +34,8 @@ struct COHORT_API InputHost {
   // The timeout of each wait for other workers.
   Duration timeout = std::chrono::minutes(5);
 
-  int num_workers() const { return group ? group->num_workers() : 1; }
-  int worker() const { return group ? group->worker() : 0; }
+  int num_workers() const { return group ? group->size() : 1; }
+  int worker() const { return group ? group->rank() : 0; }
   int num_local_replicas() const { return static_cast<int>(devices.size()); }
   int num_replicas_in_sync() const { return num_workers() * num_local_replicas(); }
   // Elements are not wrapped, since there is one replica in the whole job.

@@ -29,7 +29,7 @@ MultiDeviceIterator::MultiDeviceIterator(const Dataset& dataset, std::vector<Dev
 
 bool MultiDeviceIterator::deal_one() {
   if (is_at_end_) return false;
-  Item item{.number = num_dealt_, .host = {}};
+  Item item{.number = num_assigned_, .host = {}};
   try {
     is_at_end_ = !source_->next(item.host);
   } catch (...) {
@@ -37,17 +37,17 @@ bool MultiDeviceIterator::deal_one() {
     return true;
   }
   if (is_at_end_) return false;
-  queues_[num_dealt_ % devices_.size()].push_back(std::move(item));
-  num_dealt_ += 1;
+  queues_[num_assigned_ % devices_.size()].push_back(std::move(item));
+  num_assigned_ += 1;
   return true;
 }
 
 void MultiDeviceIterator::deal_error() {
   switch (options_.error_turn) {
     case ErrorTurn::device:
-      queues_[num_dealt_ % devices_.size()].push_back(
-          {.number = num_dealt_, .host = {}, .error = std::current_exception()});
-      num_dealt_ += 1;
+      queues_[num_assigned_ % devices_.size()].push_back(
+          {.number = num_assigned_, .host = {}, .error = std::current_exception()});
+      num_assigned_ += 1;
       return;
     case ErrorTurn::round:
       discard_round();
@@ -60,10 +60,10 @@ void MultiDeviceIterator::deal_error() {
 
 // Drops the rest of the round whose next element failed.
 void MultiDeviceIterator::discard_round() {
-  const std::uint64_t drawn = num_dealt_ % devices_.size();
-  num_dealt_ -= drawn;
+  const std::uint64_t drawn = num_assigned_ % devices_.size();
+  num_assigned_ -= drawn;
   for (std::size_t i = 0; i < drawn; ++i) {
-    if (!queues_[i].empty() && queues_[i].back().number == num_dealt_ + i) queues_[i].pop_back();
+    if (!queues_[i].empty() && queues_[i].back().number == num_assigned_ + i) queues_[i].pop_back();
   }
   Fields fields;
   for (std::uint64_t left = devices_.size() - drawn - 1; left > 0; --left) {
@@ -170,18 +170,18 @@ void MultiDeviceIterator::requeue(std::vector<Fields> elements) {
   for (std::deque<Item>& queue : queues_) queue.clear();
   error_ahead_ = nullptr;
   is_at_end_ = false;
-  num_dealt_ = 0;
+  num_assigned_ = 0;
   for (Fields& fields : elements) {
-    queues_[num_dealt_ % devices_.size()].push_back(
-        {.number = num_dealt_, .host = std::move(fields)});
-    num_dealt_ += 1;
+    queues_[num_assigned_ % devices_.size()].push_back(
+        {.number = num_assigned_, .host = std::move(fields)});
+    num_assigned_ += 1;
   }
 }
 
 void MultiDeviceIterator::save(ByteWriter& writer) const {
   const std::vector<const Item*> items = in_order();
   writer.varint(devices_.size());
-  writer.varint(num_dealt_);
+  writer.varint(num_assigned_);
   writer.u8(is_at_end_ ? 1 : 0);
   writer.varint(items.size());
   for (const Item* item : items) {
@@ -204,7 +204,7 @@ void MultiDeviceIterator::restore(ByteReader& reader) {
                "[input.multi_device] expected a position of ", devices_.size(),
                " devices, got one of ", devices);
   requeue({});
-  num_dealt_ = reader.varint();
+  num_assigned_ = reader.varint();
   is_at_end_ = reader.u8() != 0;
   for (std::size_t left = reader.count(2); left > 0; --left) {
     Item item{.number = reader.varint(), .host = {}};

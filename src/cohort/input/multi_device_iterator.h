@@ -95,7 +95,7 @@ class COHORT_API MultiDeviceIterator {
   MultiDeviceOptions options_;
   std::vector<bool> is_fetching_;
   std::vector<std::deque<Item>> queues_;
-  std::uint64_t num_dealt_ = 0;
+  std::uint64_t num_assigned_ = 0;
   bool is_at_end_ = false;
   // Met while copying ahead; thrown when its turn comes.
   std::exception_ptr error_ahead_;

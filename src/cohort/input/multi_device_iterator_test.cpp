@@ -4,8 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cohort/input/dummy.h"
+#include "cohort/input/empty_batch.h"
 #include "cohort/input/internal/input_fixture.h"
+#include "cohort/testing/on_workers.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort::input {
@@ -253,7 +254,7 @@ TEST_F(OnFakeDevices, AFailedCopyLosesNothingOnOtherWorkersEither) {
           .batch(4);
   for (int n = 0; n < 3; ++n) {
     const InProcessWorkers group(2);
-    const auto texts = on_workers<std::string>(2, [&](int worker) {
+    const auto texts = testing::on_workers<std::string>(2, [&](int worker) {
       const auto of_worker = worker_of(group, worker, 1);
       if (worker == 1) of_worker->memory = std::make_shared<FailingMemory>(n);
       return drained(
@@ -267,7 +268,7 @@ TEST_F(OnFakeDevices, AFailedCopyLosesNothingOnOtherWorkersEither) {
 
 TEST(Dummies, HaveNoRowsAndTheKnownSizes) {
   const auto text = [](at::ScalarType dtype, std::optional<std::vector<std::int64_t>> sizes) {
-    return TensorSpec::of(dummy_tensor({dtype, std::move(sizes)})).to_string();
+    return TensorSpec::of(empty_tensor({dtype, std::move(sizes)})).to_string();
   };
   EXPECT_EQ(text(at::kFloat, {{-1, 3}}), "float32[0, 3]");
   EXPECT_EQ(text(at::kLong, {{2}}), "int64[0]");

@@ -3,7 +3,7 @@
 // (tf.distribute's PerReplica). The elements of a distributed dataset are such values.
 //
 //   auto losses = strategy.run(step, batch);      // PerReplica<at::Tensor>
-//   for (const at::Tensor& loss : losses.local_results()) …
+//   for (const at::Tensor& loss : losses.local_results()) { … }
 #pragma once
 
 #include <cstddef>
@@ -82,12 +82,12 @@ std::ostream& operator<<(std::ostream& out, const PerReplica<T>& value) {
   return out << "}";
 }
 
-// The mini-batches of one step. A replica without data gets a dummy: no rows, the right dtypes and
-// shapes; the counts distinguish it from data. A value type; copies share tensors.
+// The mini-batches of one step. A replica without data gets an empty batch: no rows, the right
+// dtypes and shapes; the counts distinguish it from data. A value type; copies share tensors.
 class COHORT_API DistributedElement : public PerReplica<Nest> {
  public:
   struct Counts {
-    std::vector<std::int64_t> examples;               // of each local replica; -1: a dummy
+    std::vector<std::int64_t> examples;               // of each local replica; -1: an empty batch
     std::optional<std::int64_t> global_num_examples;  // of all workers, if they exchanged it
   };
   DistributedElement(PerReplica<Nest> components, Counts counts)
@@ -95,7 +95,7 @@ class COHORT_API DistributedElement : public PerReplica<Nest> {
 
   // Whether local replica i has data. An empty mini-batch that the pipeline itself made is data.
   bool has_data(std::size_t i) const { return counts_.examples.at(i) >= 0; }
-  // The number of rows of its first field; 1 if that is a scalar, 0 for a dummy.
+  // The number of rows of its first field; 1 if that is a scalar, 0 for an empty batch.
   std::int64_t num_examples(std::size_t i) const { return has_data(i) ? counts_.examples[i] : 0; }
   std::int64_t local_num_examples() const;
   // The sum over all replicas in sync, to weigh uneven data exactly; nullopt if the workers

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cohort/input/internal/input_fixture.h"
+#include "cohort/testing/on_workers.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort::input {
@@ -66,7 +67,7 @@ class OneBadPosition : public ::testing::Test {
 
   static std::vector<std::string> seen(const MakePosition& worsened) {
     const InProcessWorkers group(2);
-    return on_workers<std::string>(2, [&](int worker) -> std::string {
+    return testing::on_workers<std::string>(2, [&](int worker) -> std::string {
       const Dataset dataset = mapped(Dataset::range(8)).batch(2);
       DistributedIterator iterator =
           DistributedDataset::from_dataset(worker_of(group, worker, 1), dataset, {}).iterator();
@@ -169,7 +170,7 @@ std::vector<std::int64_t> second_pass(int first, int then, const std::function<D
     }
   };
   const InProcessWorkers before(first);
-  const auto positions = on_workers<Bytes>(first, [&](int worker) {
+  const auto positions = testing::on_workers<Bytes>(first, [&](int worker) {
     const auto dataset = DistributedDataset::from_dataset(worker_of(before, worker, 1), make(), {});
     drained(dataset);
     DistributedIterator iterator = dataset.iterator();
@@ -177,7 +178,7 @@ std::vector<std::int64_t> second_pass(int first, int then, const std::function<D
     return iterator.save();
   });
   const InProcessWorkers after(then);
-  on_workers<int>(then, [&](int worker) {
+  testing::on_workers<int>(then, [&](int worker) {
     DistributedIterator iterator =
         DistributedDataset::from_dataset(worker_of(after, worker, 1), make(), {}).iterator();
     iterator.restore(positions.front());

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/cluster/payload_checksums.h"
 #include "cohort/core/bytes.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/error.h"
@@ -23,13 +24,7 @@ namespace cohort::rpc {
 
 inline constexpr std::uint32_t kProtocolVersion = 5;
 
-// Between which tasks tensors carry a checksum; the rest of a frame always does
-// (docs/formats/frame.md). If two tasks choose differently, the later value of this list applies.
-enum class PayloadChecksums : std::uint8_t {
-  between_hosts,  // not between tasks of one host, as far as their addresses say
-  never,
-  always,
-};
+// What applies between two tasks that may have chosen differently.
 constexpr PayloadChecksums agreed(PayloadChecksums one, PayloadChecksums other) {
   return one > other ? one : other;
 }

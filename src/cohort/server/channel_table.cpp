@@ -170,9 +170,9 @@ void ChannelTable::refuse(Shared& shared, rpc::Channel& channel, const Error& er
 std::uint64_t ChannelTable::violations() const noexcept { return shared_->violations; }
 std::uint64_t ChannelTable::losses() const noexcept { return shared_->losses; }
 
-void ChannelTable::greet_back(rpc::Channel& channel, std::uint64_t id, rpc::PayloadChecksums wish) {
-  const bool has_sums = wish == rpc::PayloadChecksums::always ||
-                        (wish == rpc::PayloadChecksums::between_hosts && !channel.is_on_one_host());
+void ChannelTable::greet_back(rpc::Channel& channel, std::uint64_t id, PayloadChecksums wish) {
+  const bool has_sums = wish == PayloadChecksums::always ||
+                        (wish == PayloadChecksums::between_hosts && !channel.is_on_one_host());
   rpc::Frame welcome = rpc::to_frame(rpc::HelloReply{has_sums});
   welcome.role = rpc::Frame::Role::response;
   welcome.id = id;

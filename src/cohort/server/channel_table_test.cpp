@@ -196,7 +196,7 @@ TEST_F(ChannelTableTest, AWatermarkAboveItsClosureEndsTheConnection) {
 
 // The options of the hello and of the job, on one host.
 TEST_F(ChannelTableTest, TheAnswerSaysWhetherPayloadsHaveChecksums) {
-  using rpc::PayloadChecksums;
+  using PayloadChecksums;
   const auto has_sums = [&](PayloadChecksums caller) {
     ChannelPair pair("stream", {}, acceptor());
     rpc::Hello wish = kHello;
@@ -218,7 +218,7 @@ TEST_F(ChannelTableTest, TheAnswerSaysWhetherPayloadsHaveChecksums) {
 
 TEST(AgreedChecksums, AWordCountsMoreThanNoneAndChecksumsMoreThanNot) {
   using rpc::agreed;
-  using enum rpc::PayloadChecksums;
+  using enum PayloadChecksums;
   EXPECT_EQ(agreed(between_hosts, between_hosts), between_hosts);
   EXPECT_EQ(agreed(never, between_hosts), never);
   EXPECT_EQ(agreed(between_hosts, always), always);

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "cohort/cluster/cluster_resolver.h"
+#include "cohort/cluster/payload_checksums.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/export.h"
-#include "cohort/rpc/control.h"
 
 namespace cohort {
 
@@ -37,7 +37,7 @@ struct ServerOptions {
   // set it (ClusterOptions::data_timeout).
   Duration data_timeout = std::chrono::minutes(5);
   // Checksums of tensors that are sent; the coordinator's option counts too.
-  rpc::PayloadChecksums payload_checksums = rpc::PayloadChecksums::between_hosts;
+  PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
   // Whether SIGTERM and SIGINT end join(). Signals count from the construction on. A signal that
   // the program handles itself is left to it.
   bool handle_signals = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/strategy/cluster_connection.h"
+#include "cohort/strategy/detail/cluster_connection.h"
 
 #include <algorithm>
 #include <atomic>

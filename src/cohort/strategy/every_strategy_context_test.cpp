@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "cohort/cluster/resolvers/simple_resolver.h"
-#include "cohort/input/in_process_workers.h"
+#include "cohort/collective/in_process_workers.h"
 #include "cohort/strategy/internal/context_fixture.h"
 #include "cohort/strategy/mirrored_strategy.h"
 #include "cohort/strategy/multi_worker_mirrored_strategy.h"

@@ -6,13 +6,12 @@
 #include <chrono>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "cohort/cluster/cluster_resolver.h"
+#include "cohort/collective/group.h"
 #include "cohort/core/export.h"
-#include "cohort/input/step_agreement.h"
-#include "cohort/strategy/strategy.h"
+#include "cohort/strategy/synchronous_strategy.h"
 
 namespace cohort {
 
@@ -23,29 +22,15 @@ struct MultiWorkerMirroredOptions {
 };
 
 // Thread-safe.
-class COHORT_API MultiWorkerMirroredStrategy final : public Strategy {
+class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy {
  public:
   // For workers that exchange bytes through `group`, such as threads of one process
   // (InProcessWorkers).
-  explicit MultiWorkerMirroredStrategy(std::shared_ptr<WorkerGroup> group,
+  explicit MultiWorkerMirroredStrategy(std::shared_ptr<collective::Group> group,
                                        const MultiWorkerMirroredOptions& options = {});
   // Throws unimplemented: workers in separate processes need collectives, which do not exist yet.
   explicit MultiWorkerMirroredStrategy(const ClusterResolver& resolver,
                                        const MultiWorkerMirroredOptions& options = {});
-
-  std::string_view name() const override { return "multi_worker_mirrored"; }
-  int num_replicas_in_sync() const override { return host_->num_replicas_in_sync(); }
-  std::vector<std::string> worker_devices() const override;
-  std::vector<std::string> parameter_devices() const override { return worker_devices(); }
-  int num_workers() const { return host_->num_workers(); }
-  int worker() const { return host_->worker(); }
-
- protected:
-  void run_replicas(const std::function<void(ReplicaContext&)>& body) override;
-  std::shared_ptr<const InputHost> input_host() override { return host_; }
-
- private:
-  std::shared_ptr<const InputHost> host_;
 };
 
 }  // namespace cohort

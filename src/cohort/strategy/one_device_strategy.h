@@ -3,32 +3,21 @@
 // a program that is written for many replicas.
 #pragma once
 
-#include <memory>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "cohort/core/export.h"
-#include "cohort/strategy/strategy.h"
+#include "cohort/strategy/synchronous_strategy.h"
 
 namespace cohort {
 
 // Thread-safe.
-class COHORT_API OneDeviceStrategy final : public Strategy {
+class COHORT_API OneDeviceStrategy final : public SynchronousStrategy {
  public:
-  explicit OneDeviceStrategy(const std::string& device = "CPU:0");
-
-  std::string_view name() const override { return "one_device"; }
-  int num_replicas_in_sync() const override { return 1; }
-  std::vector<std::string> worker_devices() const override;
-  std::vector<std::string> parameter_devices() const override { return worker_devices(); }
-
- protected:
-  void run_replicas(const std::function<void(ReplicaContext&)>& body) override;
-  std::shared_ptr<const InputHost> input_host() override { return host_; }
-
- private:
-  std::shared_ptr<const InputHost> host_;
+  // Throws invalid_argument for a device that this process does not have.
+  explicit OneDeviceStrategy(const std::string& device = "CPU:0")
+      : SynchronousStrategy(
+            {.strategy = "one_device", .handles_partial_batches = false, .wraps_values = false},
+            {device}) {}
 };
 
 }  // namespace cohort

@@ -8,25 +8,26 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "cohort/cluster/cluster_options.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/error.h"
 #include "cohort/core/export.h"
-#include "cohort/strategy/cluster_connection.h"
-#include "cohort/strategy/coordinator_place.h"
 #include "cohort/strategy/replicated.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/variable/initializer.h"
 #include "cohort/variable/variable.h"
-#include "cohort/variable/variable_table.h"
 
 namespace cohort {
+
+namespace detail {
+class ParameterServerHome;
+}
 
 struct ParameterServerOptions {
   ClusterOptions cluster = {};
@@ -93,7 +94,7 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       if (tensors[i].is_trainable) shared->parameters.push_back(shared->variables[i]);
     }
-    shared->home = home();
+    shared->home = module_home();
     using Shared = typename Replicated<M>::Shared;
     const std::weak_ptr<Shared> weak = shared;
     keep_modes({[weak] {
@@ -117,24 +118,9 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   // The device of the worker that runs a step.
   std::vector<std::string> worker_devices() const override { return {"CPU:0"}; }
 
-  // For the coordinator: the shared state of strategy and coordinator.
-  ClusterConnection& connection();
-  // The address at which the coordinator answers `cohort status`: the chief's address in the
-  // cluster spec if the resolver says that this task is the chief, else empty.
-  const std::string& own_address() const;
-  // Keeps connection() alive.
-  std::shared_ptr<void> shared_state() const;
-  const VariableTable& variables() const;
-  CoordinatorPlace& coordinator_place();
-  // A thread holds this lock while it runs user code that uses the stand-ins, or changes them. The
-  // lock is recursive, and is taken before every other lock.
-  std::unique_lock<std::recursive_mutex> lock_stand_ins() const;
-  // Get and set the modes (train() or eval()) of all replicated modules. The caller holds
-  // lock_stand_ins().
-  std::vector<std::vector<bool>> module_modes() const;
-  void set_module_modes(const std::vector<std::vector<bool>>& modes) const;
-  // Pulls every variable into its stand-in and returns the values in the order of variables().
-  std::vector<at::Tensor> load_stand_ins() const;
+  // For the coordinator: the state that it shares with the strategy, which may outlive both. The
+  // type is not public.
+  const std::shared_ptr<detail::ParameterServerHome>& home() const { return home_; }
 
  protected:
   void run_replicas(const std::function<void(ReplicaContext&)>& body) override;
@@ -142,13 +128,12 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   std::shared_ptr<const InputHost> input_host() override;
 
  private:
-  class Home;
   std::uint64_t seed() const;
-  std::shared_ptr<internal::ModuleHome> home() const;
+  std::shared_ptr<internal::ModuleHome> module_home() const;
   void keep_modes(internal::ModuleModes modes);
   std::vector<Variable> create_variables(const std::string& name,
                                          const std::vector<internal::NamedTensor>& tensors);
-  std::shared_ptr<Home> home_;
+  std::shared_ptr<detail::ParameterServerHome> home_;
 };
 
 }  // namespace cohort

@@ -15,6 +15,7 @@
 #include "cohort/rpc/connection.h"
 #include "cohort/rpc/control.h"
 #include "cohort/rpc/messages.h"
+#include "cohort/strategy/detail/parameter_server_home.h"
 #include "cohort/strategy/one_device_strategy.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/variable/remote_variable.h"
@@ -113,7 +114,7 @@ class PublishTest : public ::testing::Test {
  protected:
   std::vector<std::string> names() const {
     std::vector<std::string> all;
-    for (const Variable& variable : strategy.variables().variables())
+    for (const Variable& variable : strategy.home()->variables().variables())
       all.push_back(variable.name());
     return all;
   }

@@ -9,7 +9,7 @@
 #include <functional>
 #include <vector>
 
-#include "cohort/input/in_process_workers.h"
+#include "cohort/collective/in_process_workers.h"
 #include "cohort/optimizer/sgd.h"
 #include "cohort/strategy/mirrored_strategy.h"
 #include "cohort/strategy/multi_worker_mirrored_strategy.h"

@@ -45,9 +45,10 @@ Leaves of_all_workers(const InputHost& host, const std::function<Leaves()>& own_
     }
     return writer.take();
   };
-  const std::unique_ptr<StepAgreement> talk = host.group->start(what);
+  const std::shared_ptr<collective::Group> group = host.group->split();
   Leaves all;
-  for (const Bytes& bytes : talk->exchange_made(encoded, what, Deadline::after(host.timeout))) {
+  for (const Bytes& bytes :
+       collective::exchange_result(*group, encoded, what, Deadline::after(host.timeout))) {
     ByteReader reader(bytes, what);
     const std::size_t count = reader.count();
     for (std::size_t left = count; left > 0; --left) {

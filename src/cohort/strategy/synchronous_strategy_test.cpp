@@ -10,7 +10,7 @@
 #include <sstream>
 #include <thread>
 
-#include "cohort/input/in_process_workers.h"
+#include "cohort/collective/in_process_workers.h"
 #include "cohort/strategy/mirrored_strategy.h"
 #include "cohort/strategy/multi_worker_mirrored_strategy.h"
 #include "cohort/strategy/one_device_strategy.h"

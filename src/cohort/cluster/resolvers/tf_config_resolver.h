@@ -2,8 +2,8 @@
 // The cluster from the environment variable TF_CONFIG
 // (tf.distribute.cluster_resolver.TFConfigClusterResolver):
 //
-//   {"cluster": {"chief": ["h0:2222"], "worker": ["h1:2222", "h2:2222"], "ps": ["h3:2222"]},
-//    "task": {"type": "worker", "index": 1}}
+//  {"cluster": {"chief": ["h0:2222"], "worker": ["h1:2222", "h2:2222"], "ps": ["h3:2222"]},
+//   "task": {"type": "worker", "index": 1}}
 //
 // Optional keys: "rpc_layer", "session_master". Others are ignored. An unset variable is {}.
 // An index is converted by the rules of Python's int(), as in tf: "1" and 1.0 are 1, and so are

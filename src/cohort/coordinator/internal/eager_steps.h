@@ -13,6 +13,7 @@
 #include "cohort/coordinator/internal/iterator_handle.h"
 #include "cohort/data/iterator.h"
 #include "cohort/function/function.h"
+#include "cohort/strategy/detail/parameter_server_home.h"
 #include "cohort/strategy/parameter_server_strategy.h"
 #include "cohort/variable/eager_step.h"
 

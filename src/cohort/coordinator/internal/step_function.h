@@ -19,6 +19,7 @@
 #include "cohort/function/trace.h"
 #include "cohort/function/tracing_mode.h"
 #include "cohort/rpc/control.h"
+#include "cohort/strategy/detail/parameter_server_home.h"
 #include "cohort/strategy/parameter_server_strategy.h"
 #include "cohort/variable/hyperparameter.h"
 

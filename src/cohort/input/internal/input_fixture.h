@@ -4,16 +4,13 @@
 
 #include <ATen/core/TensorBody.h>
 
-#include <exception>
-#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "cohort/collective/in_process_workers.h"
 #include "cohort/input/distributed_dataset.h"
-#include "cohort/input/in_process_workers.h"
 
 namespace cohort::input {
 
@@ -84,28 +81,6 @@ inline std::string drained(DistributedIterator& iterator, int limit = 1000) {
 inline std::string drained(const DistributedDataset& dataset, int limit = 1000) {
   DistributedIterator iterator = dataset.iterator();
   return drained(iterator, limit);
-}
-
-// Runs each worker's part in a thread and rethrows the error of the first worker that has one.
-template <class R>
-std::vector<R> on_workers(int count, const std::function<R(int worker)>& run) {
-  std::vector<R> results(static_cast<std::size_t>(count));
-  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(count));
-  std::vector<std::thread> threads;
-  for (int i = 0; i < count; ++i) {
-    threads.emplace_back([&, i] {
-      try {
-        results[static_cast<std::size_t>(i)] = run(i);
-      } catch (...) {
-        errors[static_cast<std::size_t>(i)] = std::current_exception();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
-  return results;
 }
 
 }  // namespace cohort::input

@@ -13,42 +13,43 @@ namespace {
 constexpr std::uint8_t kVersion = 3;
 constexpr std::int64_t kNumberMax = 1 << 20;  // of workers and replicas
 
-bool is_sound_feed(const FeedPosition& feed) {
-  return std::all_of(feed.streams.begin(), feed.streams.end(),
-                     [](const StreamPosition& stream) { return stream.num <= kNumberMax; });
+bool is_sound_pipeline(const WorkerPipelinePosition& pipeline) {
+  return std::all_of(pipeline.shards.begin(), pipeline.shards.end(),
+                     [](const ShardPosition& shard) { return shard.num <= kNumberMax; });
 }
 
-bool is_same(const StreamPosition& a, const StreamPosition& b) {
-  return a.num == b.num && a.index == b.index && a.drawn == b.drawn && a.shares.empty() &&
-         b.shares.empty();
+bool is_same(const ShardPosition& a, const ShardPosition& b) {
+  return a.num == b.num && a.index == b.index && a.drawn == b.drawn && a.subshards.empty() &&
+         b.subshards.empty();
 }
 
 // Mini-batches drawn but not handed out, in order.
-std::vector<Fields> leftovers_of(FeedPosition& feed) {
-  std::vector<Fields> all = std::move(feed.undelivered);
-  for (std::vector<Fields>* more : {&feed.rest, &feed.leading}) {
+std::vector<Fields> leftovers_of(WorkerPipelinePosition& pipeline) {
+  std::vector<Fields> all = std::move(pipeline.undelivered);
+  for (std::vector<Fields>* more : {&pipeline.rest, &pipeline.leading}) {
     std::move(more->begin(), more->end(), std::back_inserter(all));
   }
   return all;
 }
 
-void lead_with(FeedPosition& feed, std::vector<Fields> leftovers, bool recuts) {
-  (recuts ? feed.leading : feed.undelivered) = std::move(leftovers);
+void lead_with(WorkerPipelinePosition& pipeline, std::vector<Fields> leftovers,
+               bool rebatches_others) {
+  (rebatches_others ? pipeline.leading : pipeline.undelivered) = std::move(leftovers);
 }
 
-// Every `targets`-th element of the list from `target` on: the part of that feed.
-std::vector<Fields> dealt(std::vector<Fields> all, std::size_t target, std::size_t targets) {
+// Every `targets`-th element of the list from `target` on: the part of that pipeline.
+std::vector<Fields> distributed(std::vector<Fields> all, std::size_t target, std::size_t targets) {
   std::vector<Fields> own;
   for (std::size_t i = target; i < all.size(); i += targets) own.push_back(std::move(all[i]));
   return own;
 }
 
-std::vector<StreamPosition> dealt(const std::vector<StreamPosition>& all, std::size_t target,
-                                  std::size_t targets) {
-  std::vector<StreamPosition> own;
+std::vector<ShardPosition> distributed(const std::vector<ShardPosition>& all, std::size_t target,
+                                       std::size_t targets) {
+  std::vector<ShardPosition> own;
   for (std::size_t i = target; i < all.size(); i += targets) own.push_back(all[i]);
   if (!own.empty() || all.empty()) return own;
-  // There are more feeds than streams, so some share one.
+  // There are more pipelines than shards, so some share one.
   own.push_back(all[target % all.size()]);
   return own;
 }
@@ -57,8 +58,8 @@ std::vector<StreamPosition> dealt(const std::vector<StreamPosition>& all, std::s
 
 void JobPosition::write_head(ByteWriter& writer) const {
   writer.u8(kVersion);
-  writer.u8(static_cast<std::uint8_t>(dealing));
-  for (const bool flag : {is_own, votes, is_over}) writer.u8(flag ? 1 : 0);
+  writer.u8(static_cast<std::uint8_t>(sharding_mode));
+  for (const bool flag : {is_own, reduces_status, is_over}) writer.u8(flag ? 1 : 0);
   writer.zigzag(num_local_replicas);
   writer.zigzag(num_pipeline_replicas);
   writer.zigzag(steps_left.value_or(-1));
@@ -68,10 +69,10 @@ void JobPosition::write_head(ByteWriter& writer) const {
   writer.text(spec);
 }
 
-Bytes JobPosition::encode_feeds(const std::vector<FeedPosition>& feeds) {
+Bytes JobPosition::encode_pipelines(const std::vector<WorkerPipelinePosition>& pipelines) {
   ByteWriter writer;
-  writer.varint(feeds.size());
-  for (const FeedPosition& feed : feeds) feed.write(writer);
+  writer.varint(pipelines.size());
+  for (const WorkerPipelinePosition& pipeline : pipelines) pipeline.write(writer);
   return writer.take();
 }
 
@@ -79,10 +80,11 @@ JobPosition JobPosition::decode(std::span<const std::byte> bytes) {
   ByteReader reader(bytes, "position in a distributed dataset");
   if (reader.u8() != kVersion) reader.fail("version 3");
   JobPosition job;
-  const std::uint8_t dealing = reader.u8();
-  if (dealing > static_cast<std::uint8_t>(Dealing::by_function)) reader.fail("a way of dealing");
-  job.dealing = static_cast<Dealing>(dealing);
-  for (bool* flag : {&job.is_own, &job.votes, &job.is_over}) *flag = reader.u8() != 0;
+  const std::uint8_t sharding_mode = reader.u8();
+  if (sharding_mode > static_cast<std::uint8_t>(ShardingMode::by_function))
+    reader.fail("a sharding mode");
+  job.sharding_mode = static_cast<ShardingMode>(sharding_mode);
+  for (bool* flag : {&job.is_own, &job.reduces_status, &job.is_over}) *flag = reader.u8() != 0;
   job.num_local_replicas = reader.zigzag();
   job.num_pipeline_replicas = reader.zigzag();
   if (const std::int64_t left = reader.zigzag(); left >= 0) job.steps_left = left;
@@ -92,9 +94,9 @@ JobPosition JobPosition::decode(std::span<const std::byte> bytes) {
   job.spec = reader.text();
   for (std::size_t workers = reader.count(); workers > 0; --workers) {
     ByteReader of_worker(reader.blob(), "position of a worker");
-    std::vector<FeedPosition>& feeds = job.workers.emplace_back();
+    std::vector<WorkerPipelinePosition>& pipelines = job.workers.emplace_back();
     for (std::size_t left = of_worker.count(); left > 0; --left) {
-      feeds.push_back(FeedPosition::read(of_worker));
+      pipelines.push_back(WorkerPipelinePosition::read(of_worker));
     }
     of_worker.expect_end();
   }
@@ -108,35 +110,36 @@ bool JobPosition::is_sound() const {
       num_pipeline_replicas > kNumberMax) {
     return false;
   }
-  const std::size_t feeds = workers.front().size();
-  const std::size_t feeds_max = dealing == Dealing::by_function
-                                    ? static_cast<std::size_t>(num_local_replicas)
-                                    : std::size_t{1};
-  return feeds >= 1 && feeds <= feeds_max &&
+  const std::size_t pipelines = workers.front().size();
+  const std::size_t pipelines_max = sharding_mode == ShardingMode::by_function
+                                        ? static_cast<std::size_t>(num_local_replicas)
+                                        : std::size_t{1};
+  return pipelines >= 1 && pipelines <= pipelines_max &&
          std::all_of(workers.begin(), workers.end(), [&](const auto& worker) {
-           return worker.size() == feeds &&
-                  std::all_of(worker.begin(), worker.end(), is_sound_feed);
+           return worker.size() == pipelines &&
+                  std::all_of(worker.begin(), worker.end(), is_sound_pipeline);
          });
 }
 
-bool JobPosition::has_numbers_of(const Plan& plan) const {
-  return static_cast<int>(workers.size()) == plan.host().num_workers() &&
-         num_local_replicas == plan.host().num_local_replicas() &&
-         workers.front().size() == plan.num_feeds();
+bool JobPosition::has_numbers_of(const InputDistribution& distribution) const {
+  return static_cast<int>(workers.size()) == distribution.host().num_workers() &&
+         num_local_replicas == distribution.host().num_local_replicas() &&
+         workers.front().size() == distribution.num_worker_pipelines();
 }
 
 namespace {
 
-// All workers had the same stream; new parts of its batches follow the leftovers.
-std::vector<FeedPosition> take_over_data(JobPosition job, std::size_t target, std::size_t targets) {
-  FeedPosition feed;
+// All workers had the same shard; new parts of its batches follow the leftovers.
+std::vector<WorkerPipelinePosition> take_over_data(JobPosition job, std::size_t target,
+                                                   std::size_t targets) {
+  WorkerPipelinePosition pipeline;
   std::vector<Fields> leftovers;
-  feed.streams = job.workers.front().front().streams;
-  COHORT_CHECK(!feed.streams.empty(), ErrorCode::data_loss,
+  pipeline.shards = job.workers.front().front().shards;
+  COHORT_CHECK(!pipeline.shards.empty(), ErrorCode::data_loss,
                "[input.restore] expected a pipeline in the position of each worker, got none");
-  for (std::vector<FeedPosition>& feeds : job.workers) {
-    FeedPosition& old = feeds.front();
-    COHORT_CHECK(old.streams.size() == 1 && is_same(old.streams.front(), feed.streams.front()),
+  for (std::vector<WorkerPipelinePosition>& pipelines : job.workers) {
+    WorkerPipelinePosition& old = pipelines.front();
+    COHORT_CHECK(old.shards.size() == 1 && is_same(old.shards.front(), pipeline.shards.front()),
                  ErrorCode::failed_precondition,
                  "[input.restore] expected workers at one place of the dataset, got some ahead of "
                  "others after an error on one of them; restore on ",
@@ -144,45 +147,47 @@ std::vector<FeedPosition> take_over_data(JobPosition job, std::size_t target, st
     std::vector<Fields> left = leftovers_of(old);
     std::move(left.begin(), left.end(), std::back_inserter(leftovers));
   }
-  feed.undelivered = dealt(std::move(leftovers), target, targets);
-  return {std::move(feed)};
+  pipeline.undelivered = distributed(std::move(leftovers), target, targets);
+  return {std::move(pipeline)};
 }
 
 }  // namespace
 
-std::vector<FeedPosition> take_over(JobPosition job, const Plan& plan) {
-  const std::size_t worker = static_cast<std::size_t>(plan.host().worker());
-  const std::size_t workers = static_cast<std::size_t>(plan.host().num_workers());
-  if (job.dealing == Dealing::by_data) return take_over_data(std::move(job), worker, workers);
-  const bool recuts = plan.recuts(job.dealing);
-  std::size_t targets = workers * plan.num_feeds();
-  std::size_t first_target = worker * plan.num_feeds();
-  if (job.dealing == Dealing::everything) {
+std::vector<WorkerPipelinePosition> take_over(JobPosition job,
+                                              const InputDistribution& distribution) {
+  const std::size_t worker = static_cast<std::size_t>(distribution.host().worker());
+  const std::size_t workers = static_cast<std::size_t>(distribution.host().num_workers());
+  if (job.sharding_mode == ShardingMode::by_data)
+    return take_over_data(std::move(job), worker, workers);
+  const bool rebatches_others = distribution.rebatches_others(job.sharding_mode);
+  std::size_t targets = workers * distribution.num_worker_pipelines();
+  std::size_t first_target = worker * distribution.num_worker_pipelines();
+  if (job.sharding_mode == ShardingMode::everything) {
     job.workers = {std::move(job.workers[worker % job.workers.size()])};
     targets = 1;
     first_target = 0;
   }
-  std::vector<StreamPosition> streams;
+  std::vector<ShardPosition> shards;
   std::vector<Fields> leftovers;
-  for (std::vector<FeedPosition>& feeds : job.workers) {
-    for (FeedPosition& feed : feeds) {
-      std::vector<Fields> left = leftovers_of(feed);
+  for (std::vector<WorkerPipelinePosition>& pipelines : job.workers) {
+    for (WorkerPipelinePosition& pipeline : pipelines) {
+      std::vector<Fields> left = leftovers_of(pipeline);
       std::move(left.begin(), left.end(), std::back_inserter(leftovers));
-      std::move(feed.streams.begin(), feed.streams.end(), std::back_inserter(streams));
+      std::move(pipeline.shards.begin(), pipeline.shards.end(), std::back_inserter(shards));
     }
   }
-  std::vector<FeedPosition> own(plan.num_feeds());
+  std::vector<WorkerPipelinePosition> own(distribution.num_worker_pipelines());
   for (std::size_t i = 0; i < own.size(); ++i) {
     const std::size_t target = first_target + i;
-    own[i].streams = dealt(streams, target, targets);
-    if (targets > streams.size() && !own[i].streams.empty()) {
-      const std::size_t stream = target % streams.size();
-      const std::size_t sharers = (targets - stream + streams.size() - 1) / streams.size();
-      own[i].streams.front().shares.push_back(
+    own[i].shards = distributed(shards, target, targets);
+    if (targets > shards.size() && !own[i].shards.empty()) {
+      const std::size_t shard = target % shards.size();
+      const std::size_t sharers = (targets - shard + shards.size() - 1) / shards.size();
+      own[i].shards.front().subshards.push_back(
           {.num = static_cast<std::int64_t>(sharers),
-           .index = static_cast<std::int64_t>(target / streams.size())});
+           .index = static_cast<std::int64_t>(target / shards.size())});
     }
-    lead_with(own[i], dealt(leftovers, target, targets), recuts);
+    lead_with(own[i], distributed(leftovers, target, targets), rebatches_others);
   }
   return own;
 }

@@ -26,7 +26,7 @@ struct JobOptions {
   std::vector<std::string> ps_addresses;
   std::vector<std::string> data_dirs;
   Duration data_timeout = std::chrono::minutes(5);
-  rpc::PayloadChecksums payload_checksums = rpc::PayloadChecksums::between_hosts;
+  PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
   // Records the errors of the task, across all its jobs.
   std::shared_ptr<rpc::ErrorRecord> errors = std::make_shared<rpc::ErrorRecord>();
 };
@@ -40,7 +40,7 @@ class Job final : public rpc::ControlledJob {
   std::uint64_t coordinator_incarnation() const { return options_.coordinator_incarnation; }
   std::uint64_t start_order() const { return options_.start_order; }
   const std::string& coordinator() const { return options_.coordinator; }
-  rpc::PayloadChecksums payload_checksums() const { return options_.payload_checksums; }
+  PayloadChecksums payload_checksums() const { return options_.payload_checksums; }
   // Called when `task` has opened a channel. Pipelines ask for missing programs over the newest
   // channel of the coordinator.
   void greeted(const std::string& task, const std::shared_ptr<rpc::Channel>& channel,

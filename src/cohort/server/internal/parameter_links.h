@@ -18,7 +18,7 @@ struct ParameterLinkOptions {
   std::vector<std::string> addresses;  // those of ps:0, ps:1, …
   rpc::Identity self;
   std::uint64_t coordinator_incarnation = 0;
-  rpc::PayloadChecksums payload_checksums = rpc::PayloadChecksums::between_hosts;
+  PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
   Duration connect_timeout = std::chrono::seconds(1);  // short, as all servers were there before
   Duration data_timeout = std::chrono::minutes(5);     // for the handshake of a server that listens
 };

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/collective/in_process_workers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cohort/core/error.h"
+#include "cohort/testing/on_workers.h"
+#include "cohort/testing/throws_error.h"
+
+namespace cohort::collective {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::on_workers;
+using testing::throws_error;
+
+class InProcessGroup : public ::testing::Test {
+ protected:
+  static Deadline soon() { return Deadline::after(std::chrono::milliseconds(20)); }
+  static Deadline late() { return Deadline::after(std::chrono::seconds(60)); }
+  static Bytes bytes(int value) { return {static_cast<std::byte>(value)}; }
+};
+
+TEST_F(InProcessGroup, EveryMemberGetsAllContributionsInOrder) {
+  const InProcessWorkers workers(3);
+  const auto results = on_workers<std::vector<Bytes>>(3, [&](int rank) {
+    const auto group = workers.group(rank);
+    EXPECT_EQ(group->rank(), rank);
+    EXPECT_EQ(group->size(), 3);
+    group->exchange(bytes(rank), "one", late());
+    return group->exchange(bytes(10 + rank), "two", late());
+  });
+  for (const auto& all : results) EXPECT_THAT(all, ElementsAre(bytes(10), bytes(11), bytes(12)));
+}
+
+TEST_F(InProcessGroup, SplitsDoNotMix) {
+  const InProcessWorkers workers(2);
+  const auto results = on_workers<std::vector<Bytes>>(2, [&](int rank) {
+    const auto group = workers.group(rank);
+    const auto first = group->split();
+    const auto second = group->split();
+    const auto of_first = first->split();
+    // Each worker uses them in an order of its own.
+    std::vector<std::pair<Group*, int>> calls = {
+        {group.get(), 1}, {first.get(), 2}, {second.get(), 3}, {of_first.get(), 4}};
+    std::vector<Bytes> of_other(calls.size());
+    std::vector<std::thread> threads;
+    for (const auto& [member, value] : calls) {
+      threads.emplace_back([&of_other, member, value, rank] {
+        of_other[static_cast<std::size_t>(value - 1)] =
+            member->exchange(bytes(10 * rank + value), "test", late())[1 - rank];
+      });
+      if (rank == 0) threads.back().join();
+    }
+    for (std::thread& thread : threads) {
+      if (thread.joinable()) thread.join();
+    }
+    return of_other;
+  });
+  EXPECT_THAT(results[0], ElementsAre(bytes(11), bytes(12), bytes(13), bytes(14)));
+  EXPECT_THAT(results[1], ElementsAre(bytes(1), bytes(2), bytes(3), bytes(4)));
+}
+
+TEST_F(InProcessGroup, ADeadlineNamesTheMembersItWaitedFor) {
+  const InProcessWorkers workers(3);
+  const auto second = workers.group(1);
+  const auto first = workers.group(0);
+  EXPECT_THAT([&] { first->exchange({}, "the weather", soon()); },
+              throws_error(ErrorCode::deadline_exceeded,
+                           "the weather in time, got nothing from worker:1, worker:2"));
+}
+
+// Otherwise the worker whose deadline passed would stay a call ahead of the others.
+TEST_F(InProcessGroup, AMissedDeadlineEndsTheSplitForAll) {
+  const InProcessWorkers workers(2);
+  const auto groups = std::pair(workers.group(0), workers.group(1));
+  const auto first = groups.first->split();
+  const auto second = groups.second->split();
+  EXPECT_THAT([&] { first->exchange(bytes(1), "the weather", soon()); },
+              throws_error(ErrorCode::deadline_exceeded, "worker:1"));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT([&] { second->exchange(bytes(2), "the weather", late()); },
+                throws_error(ErrorCode::aborted, "worker:0 has waited in vain for worker:1"));
+    EXPECT_THAT([&] { first->exchange(bytes(3), "the news", late()); },
+                throws_error(ErrorCode::aborted, "worker:0 has waited in vain for worker:1"));
+  }
+}
+
+TEST_F(InProcessGroup, AMissedDeadlineWakesMembersThatStillWait) {
+  const InProcessWorkers workers(3);
+  const auto slow = workers.group(2);
+  const auto codes = on_workers<std::string>(2, [&](int rank) -> std::string {
+    const auto group = workers.group(rank);
+    const auto split = group->split();
+    try {
+      split->exchange({}, "the weather", rank == 0 ? soon() : late());
+    } catch (const Error& error) {
+      return std::string(name_of(error.code()));
+    }
+    return "none";
+  });
+  EXPECT_EQ(codes[0], "deadline_exceeded");
+  EXPECT_EQ(codes[1], "aborted");
+}
+
+TEST_F(InProcessGroup, ADestroyedMemberFailsTheCallsThatNeedIt) {
+  const InProcessWorkers workers(2);
+  const auto first = workers.group(0);
+  const auto split = first->split();
+  {
+    // The split keeps its group alive.
+    const auto of_second = workers.group(1)->split();
+    EXPECT_THAT([&] { first->exchange({}, "the weather", soon()); },
+                throws_error(ErrorCode::deadline_exceeded, "nothing from worker:1"));
+  }
+  EXPECT_THAT([&] { split->exchange({}, "the news", late()); },
+              throws_error(ErrorCode::aborted, "expected worker:1 to take part in the news"));
+}
+
+TEST_F(InProcessGroup, ExchangeResultThrowsTheFirstErrorOnAll) {
+  const InProcessWorkers workers(3);
+  const auto errors = on_workers<std::string>(3, [&](int rank) -> std::string {
+    const auto group = workers.group(rank);
+    const auto make = [&]() -> Bytes {
+      if (rank == 0) return bytes(1);
+      throw Error(ErrorCode::data_loss, "bad " + std::to_string(rank));
+    };
+    try {
+      exchange_result(*group, make, "test", late());
+    } catch (const Error& error) {
+      return error.origin() + " " + error.message();
+    }
+    return "none";
+  });
+  EXPECT_THAT(errors, ::testing::Each("worker:1 bad 1"));
+}
+
+TEST_F(InProcessGroup, ARankOutOfRangeIsRefused) {
+  EXPECT_THAT([] { InProcessWorkers(0); }, throws_error(ErrorCode::invalid_argument, "got 0"));
+  EXPECT_THAT([] { InProcessWorkers(2).group(2); },
+              throws_error(ErrorCode::invalid_argument, "[0, 2), got 2"));
+}
+
+}  // namespace
+}  // namespace cohort::collective

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elements for replicas that have no data.
+#pragma once
+
+#include "cohort/core/export.h"
+#include "cohort/core/nest.h"
+#include "cohort/core/tensor_spec.h"
+#include "cohort/data/element.h"
+
+namespace cohort::input {
+
+// Without rows: the first size is 0, other unknown sizes too, known ones stay. A scalar is a zero
+// or "", which only DistributedElement::has_data() distinguishes from data.
+COHORT_API at::Tensor empty_tensor(const TensorSpec& spec);
+COHORT_API Nest empty_element(const ElementSpec& spec);
+
+}  // namespace cohort::input

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// One pass of one worker over a distributed dataset.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cohort/input/distributed_iterator.h"
+#include "cohort/input/internal/input_distribution.h"
+#include "cohort/input/internal/step_status.h"
+#include "cohort/input/internal/worker_pipeline.h"
+#include "cohort/input/multi_device_iterator.h"
+
+namespace cohort::input {
+
+struct JobPosition;        // job_position.h
+struct IteratorHandshake;  // iterator_handshake.h
+
+// Used from one thread at a time.
+class DistributedIteratorState {
+ public:
+  explicit DistributedIteratorState(std::shared_ptr<InputDistribution> distribution);
+
+  const InputDistribution& distribution() const { return *distribution_; }
+  // nullopt at the end. `hands_out_all`: also an uneven last step of static shapes.
+  std::optional<DistributedElement> next(bool hands_out_all);
+  Bytes save();
+  // An error leaves the pass as it was, on all workers.
+  void restore(std::span<const std::byte> position);
+
+ private:
+  // Everything that restore() replaces.
+  struct State {
+    RunOptions run = {};
+    ShardingMode sharding_mode = ShardingMode::by_data;
+    bool is_own = true;             // false: pipelines of a job of other numbers
+    std::int64_t num_replicas = 1;  // of the job that the pipelines belong to
+    bool handles_partial_batches = false;
+    bool reduces_status = false;
+    std::optional<std::int64_t> steps_left = {};  // if all workers know them
+    std::uint64_t steps = 0;
+    bool is_over = false;
+    std::vector<std::unique_ptr<MultiDeviceIterator>> pipelines = {};
+  };
+  // A step as this worker sees it: one component per replica, unless there is an error.
+  struct Step {
+    std::vector<bool> has_data = {};
+    std::vector<Nest> components = {};
+    std::vector<std::int64_t> examples = {};
+    StepStatus status = {};
+    std::exception_ptr error = nullptr;
+  };
+
+  Deadline deadline() const;
+  void agree_on_start();
+  void follow(const std::vector<IteratorHandshake>& handshakes);
+  std::vector<std::unique_ptr<MultiDeviceIterator>> open(
+      const State& state, std::vector<WorkerPipelinePosition> positions) const;
+  // Throws on all workers if one has an error.
+  void check_all(const std::exception_ptr& error);
+  StepStatus reduce_status(StepStatus mine, const std::exception_ptr& error);
+
+  // The iterator that feeds a local replica, and the replica's number in it.
+  MultiDeviceIterator& pipeline_of(std::size_t replica);
+  std::size_t turn_of(std::size_t replica) const;
+  Step draw();
+  void add_component(std::size_t replica, Step& step);
+  void pop_all(const Step& step);
+  DistributedElement take(Step step, std::optional<std::int64_t> global_num_examples);
+  Nest empty_batch(std::size_t replica) const;
+  std::nullopt_t end();
+
+  JobPosition head() const;
+  // The state that `position` leads to. Sets `how` to the end of the log line, if there is one.
+  State restored(std::span<const std::byte> position, std::string& how) const;
+
+  std::shared_ptr<InputDistribution> distribution_;
+  std::shared_ptr<collective::Group> group_;  // nullptr: one worker
+  bool handles_partial_batches_;              // as agreed at the start
+  State state_;
+};
+
+}  // namespace cohort::input

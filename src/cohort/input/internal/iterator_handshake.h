@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the workers exchange when a pass starts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/core/bytes.h"
+#include "cohort/data/element.h"
+#include "cohort/input/internal/input_distribution.h"
+
+namespace cohort::input {
+
+// A value type.
+struct IteratorHandshake {
+  ShardingMode sharding_mode = ShardingMode::by_data;
+  std::int64_t replicas = 1;
+  std::string structure = {};  // of the elements
+  std::vector<TensorSpec> fields = {};
+  std::string spec = {};  // for messages
+  bool is_infinite = false;
+  bool never_fails = false;
+  std::optional<std::int64_t> steps = {};
+  std::uint64_t seed = 0;
+  std::uint64_t pass = 0;
+
+  static IteratorHandshake of(const InputDistribution& distribution);
+  Bytes encode() const;
+  static IteratorHandshake decode(const Bytes& bytes);
+};
+
+// invalid_argument unless all have the same sharding mode and replicas, and specs that fit each
+// other.
+void check_alike(const std::vector<IteratorHandshake>& handshakes);
+
+}  // namespace cohort::input

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The status of a step, which all workers learn before one of them returns from it: whether there
+// is data left, and the first error. So an error of one worker is thrown on every worker, and none
+// waits for a worker that will not come.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "cohort/collective/group.h"
+#include "cohort/core/clock.h"
+#include "cohort/core/error.h"
+
+namespace cohort::input {
+
+// Of one worker's part of a step, or of the whole step.
+struct StepStatus {
+  std::int64_t components = 0;  // replicas that have data
+  std::int64_t examples = 0;
+  // The error took the place of a whole global batch, so the other workers drop their parts of it.
+  bool costs_batch = false;
+  std::optional<Error> error;
+};
+
+// Exchanges the status of every worker and returns their sum. Its error is that of the first worker
+// that has one, with the worker as origin. Throws what Group::exchange() throws.
+StepStatus reduce_status(collective::Group& group, const StepStatus& mine, Deadline deadline);
+
+}  // namespace cohort::input

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state that a ParameterServerStrategy shares with its replicated modules and its coordinator.
+// The last of them destroys it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/core/mutex.h"
+#include "cohort/strategy/detail/cluster_connection.h"
+#include "cohort/strategy/detail/coordinator_lease.h"
+#include "cohort/strategy/parameter_server_strategy.h"
+#include "cohort/strategy/replicated.h"
+#include "cohort/variable/variable_table.h"
+
+namespace cohort::detail {
+
+// Thread-safe.
+class COHORT_API ParameterServerHome final
+    : public internal::ModuleHome,
+      public std::enable_shared_from_this<ParameterServerHome> {
+ public:
+  ParameterServerHome(const ParameterServerStrategy* owner, const ClusterResolver& resolver,
+                      ParameterServerOptions options);
+
+  const ParameterServerOptions& options() const { return options_; }
+  ClusterConnection& connection() { return connection_; }
+  // The address at which the coordinator answers `cohort status`: the chief's address in the
+  // cluster spec if the resolver says that this task is the chief, else empty.
+  const std::string& own_address() const { return own_address_; }
+  CoordinatorLease& coordinator_lease() { return lease_; }
+
+  // The variables of the strategy, in the order in which they were made.
+  const VariableTable& variables() const { return variables_; }
+  // Creates all or none of the variables, on server `ps`, or round robin.
+  std::vector<Variable> create(const std::vector<internal::NamedTensor>& wanted,
+                               std::optional<std::uint32_t> ps = {});
+  // The server of a variable. Throws failed_precondition if it belongs to another strategy.
+  std::uint32_t ps_of(const Variable& variable) const;
+
+  void check_use() const override;
+  void check_outside_step(std::string_view call) const override;
+  std::vector<at::Tensor> read(const std::vector<Variable>& wanted) const override;
+  void write(const std::vector<Variable>& wanted,
+             const std::vector<at::Tensor>& values) const override;
+
+  // A thread holds this lock while it runs user code that uses the stand-ins, or changes them. The
+  // lock is recursive, and is taken before every other lock.
+  std::unique_lock<std::recursive_mutex> lock_stand_ins() const {
+    return std::unique_lock(stand_ins_);
+  }
+  // Pulls every variable into its stand-in and returns the values in the order of variables().
+  std::vector<at::Tensor> load_stand_ins() const;
+  // Adds a replicated module, whose modes are train() or eval(). Takes lock_stand_ins().
+  void keep_modes(internal::ModuleModes modes);
+  // Get and set the modes of all replicated modules. The caller holds lock_stand_ins().
+  std::vector<std::vector<bool>> module_modes() const;
+  void set_module_modes(const std::vector<std::vector<bool>>& modes) const;
+  // Logs, at the first call, that run() outside of a scheduled function runs on the coordinator.
+  void warn_of_local_run();
+
+ private:
+  Variable make(const internal::NamedTensor& wanted, std::uint32_t ps) COHORT_REQUIRES(creation_);
+  void publish(const std::vector<Variable>& fresh);
+  void upload(const std::vector<Variable>& fresh) const;
+
+  const ParameterServerStrategy* const owner_;
+  const ParameterServerOptions options_;
+  mutable ClusterConnection connection_;
+  const std::string own_address_;
+  VariableTable variables_;
+  CoordinatorLease lease_;
+  std::atomic<bool> has_warned_{false};
+  mutable std::recursive_mutex stand_ins_;
+  std::vector<internal::ModuleModes> modes_;  // of replicated modules; guarded by stand_ins_
+
+  // Held until the servers have accepted new variables, since only then the round robin advances.
+  Mutex creation_;
+  std::uint64_t round_robin_ COHORT_GUARDED_BY(creation_) = 0;  // number of variables placed so far
+  std::uint64_t last_id_ COHORT_GUARDED_BY(creation_) = 0;
+};
+
+}  // namespace cohort::detail
