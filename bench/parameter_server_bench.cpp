@@ -16,9 +16,9 @@
 #include "bench/report.h"
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/optimizer/sgd.h"
-#include "cohort/rpc/messages.h"
+#include "cohort/rpc/detail/messages.h"
 #include "cohort/testing/cluster/test_cluster.h"
-#include "cohort/variable/remote_variable.h"
+#include "cohort/variable/detail/remote_variable.h"
 
 namespace cohort::bench {
 namespace {
@@ -97,7 +97,7 @@ class Ours {
     for (std::size_t i = 0; i < kVariables; ++i) {
       variables_.push_back(strategy_.variable("v" + std::to_string(i), at::zeros({kFloats})));
     }
-    optimizer_.emplace(variables_, SgdOptions{.learning_rate = kRate});
+    optimizer_.emplace(variables_, SGDOptions{.learning_rate = kRate});
   }
 
   // The traffic of a worker at the end of one step and the start of the next.
@@ -149,7 +149,7 @@ class Ours {
   ClusterCoordinator coordinator_;
   std::vector<Variable> variables_;
   std::vector<at::Tensor> values_;
-  std::optional<Sgd> optimizer_;
+  std::optional<SGD> optimizer_;
   const Function step_{[this] { step(); }};
 };
 

@@ -16,11 +16,11 @@
 #include <vector>
 
 #include "bench/report.h"
-#include "cohort/function/trace.h"
+#include "cohort/function/detail/trace.h"
 #include "cohort/optimizer/adam.h"
 #include "cohort/optimizer/sgd.h"
-#include "cohort/variable/hyperparameter.h"
-#include "cohort/variable/variable_table.h"
+#include "cohort/variable/detail/hyperparameter.h"
+#include "cohort/variable/detail/variable_table.h"
 
 namespace cohort::bench {
 namespace {
@@ -179,9 +179,9 @@ void compare(const Bench& bench, const Network& network, const std::string& opti
 }
 
 void run(const Bench& bench) {
-  const auto sgd = [](std::vector<Variable> v) { return Sgd(v, {.learning_rate = 0.01}); };
+  const auto sgd = [](std::vector<Variable> v) { return SGD(v, {.learning_rate = 0.01}); };
   const auto momentum = [](std::vector<Variable> v) {
-    return Sgd(v, {.learning_rate = 0.01, .momentum = 0.9});
+    return SGD(v, {.learning_rate = 0.01, .momentum = 0.9});
   };
   const auto adam = [](std::vector<Variable> v) { return Adam(v); };
   for (const Network& network : {mlp(), cnn()}) {

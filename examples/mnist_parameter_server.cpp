@@ -118,7 +118,7 @@ int main(int argc, char** argv) {
     cohort::ClusterCoordinator coordinator(strategy);
     auto model = strategy.replicate([&] { return make_model(options); });
     const double rate = options.values.at("--model") == "mlp" ? 0.05 : 0.01;
-    cohort::Sgd optimizer(model.parameters(), {.learning_rate = rate, .momentum = 0.9});
+    cohort::SGD optimizer(model.parameters(), {.learning_rate = rate, .momentum = 0.9});
     auto data = coordinator.create_per_worker_dataset([&](const cohort::InputContext& input) {
       return train.shard(input)
           .shuffle(60'000, {.seed = options.number("--seed")})

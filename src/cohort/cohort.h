@@ -16,6 +16,7 @@
 #include "cohort/core/run_main.h"
 #include "cohort/core/standard_streams.h"
 #include "cohort/core/text/printing.h"
+#include "cohort/data/cancellable.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/example.h"
 #include "cohort/data/example_parser.h"

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "cohort/cohort.h"
-#include "cohort/data/auto_shard.h"
-#include "cohort/input/multi_device_iterator.h"
+#include "cohort/data/detail/auto_shard.h"
+#include "cohort/input/detail/multi_device_iterator.h"
 #include "cohort/testing/cluster/test_cluster.h"
 
 namespace cohort {
@@ -53,9 +53,9 @@ TEST(Options, OfDatasetsTakeOneField) {
 }
 
 TEST(Options, OfOptimizersTakeOneField) {
-  EXPECT_EQ(SgdOptions{.learning_rate = 1}.momentum, 0);
+  EXPECT_EQ(SGDOptions{.learning_rate = 1}.momentum, 0);
   EXPECT_EQ(AdagradOptions{.learning_rate = 1}.initial_accumulator, 0.1);
-  EXPECT_EQ(RmspropOptions{.learning_rate = 1}.decay, 0.9);
+  EXPECT_EQ(RMSpropOptions{.learning_rate = 1}.decay, 0.9);
   EXPECT_EQ(AdamOptions{.learning_rate = 1}.beta_1, 0.9);
   EXPECT_EQ(AdamWOptions{.learning_rate = 1}.weight_decay, 0.004);
   EXPECT_FALSE(ExponentialDecayOptions{.initial_learning_rate = 1}.staircase);

@@ -2,8 +2,8 @@
 // Distributed datasets, and one pipeline that feeds several devices.
 #include <optional>
 
-#include "cohort/data/rebatch.h"
-#include "cohort/input/multi_device_iterator.h"
+#include "cohort/data/detail/rebatch.h"
+#include "cohort/input/detail/multi_device_iterator.h"
 #include "tests/conformance/distribution.h"
 #include "tests/conformance/kinds.h"
 #include "tests/conformance/named_functions.h"
@@ -128,7 +128,7 @@ class Devices {
   Json round_opt() {
     Json replicas = Json::array();
     for (std::size_t turn = 0; turn < numbers_.size(); ++turn) {
-      replicas.push_back(json_of(iterator_.next_as_optional(turn)));
+      replicas.push_back(json_of(iterator_.get_next_as_optional(turn)));
     }
     return {{"replicas", std::move(replicas)}};
   }

@@ -5,7 +5,7 @@
 #include "cohort/core/error.h"
 #include "cohort/data/input_context.h"
 #include "cohort/data/optional.h"
-#include "cohort/input/empty_batch.h"
+#include "cohort/input/detail/empty_batch.h"
 #include "cohort/input/value_context.h"
 #include "tests/conformance/distribution.h"
 #include "tests/conformance/kinds.h"

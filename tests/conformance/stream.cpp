@@ -20,7 +20,7 @@ class DatasetStream final : public Stream {
     return json_of(transform_ ? transform_(*element) : *element);
   }
 
-  Json next_optional() override { return json_of(iterator_.next_as_optional()); }
+  Json next_optional() override { return json_of(iterator_.get_next_as_optional()); }
   Bytes save() const override { return iterator_.save(); }
   void restore(const Bytes& position) override { iterator_.restore(position); }
 

@@ -96,7 +96,7 @@ TEST_F(Frozen, AHandleOfAnotherVariableIsThatOfTheTrace) {
 
 TEST_F(Frozen, AHookThatComesLaterIsNotSeen) {
   const Variable weight = strategy.variable("w", torch::ones({2}));
-  const Sgd optimizer({weight}, {.learning_rate = 1});
+  const SGD optimizer({weight}, {.learning_rate = 1});
   const Function step([&](at::Tensor y) { optimizer.minimize((y * weight.tensor()).sum()); });
   coordinator.schedule(step, x);
   coordinator.join();
@@ -198,12 +198,12 @@ TEST_F(Frozen, AMapFunctionDrawsOtherNumbersForEachElement) {
 
 TEST_F(Frozen, AnOptimizerThatAHandleIsSetToIsNotSeen) {
   const Variable weight = strategy.variable("w", torch::ones({2}));
-  Sgd optimizer({weight}, {.learning_rate = 1});
+  SGD optimizer({weight}, {.learning_rate = 1});
   const Function step([&](at::Tensor y) { optimizer.minimize((y * weight.tensor()).sum()); });
   coordinator.schedule(step, x);
   coordinator.join();
-  const Sgd kept = optimizer;
-  optimizer = Sgd({weight}, {.learning_rate = 100});
+  const SGD kept = optimizer;
+  optimizer = SGD({weight}, {.learning_rate = 100});
   coordinator.schedule(step, x);
   coordinator.join();
   EXPECT_EQ(weight.read()[0].item<double>(), 1 - 8 - 8);
@@ -212,7 +212,7 @@ TEST_F(Frozen, AnOptimizerThatAHandleIsSetToIsNotSeen) {
 TEST_F(Frozen, WhatReadGaveOutsideOfTheStepIsAConstant) {
   const Variable weight = strategy.variable("w", torch::ones({2}));
   const Variable local = local_variable("local", torch::full({2}, 3.0));
-  const Sgd optimizer({weight}, {.learning_rate = 1});
+  const SGD optimizer({weight}, {.learning_rate = 1});
   const at::Tensor before = weight.read() * local.read();
   const Function step([&](at::Tensor y) {
     const at::Tensor loss = (y * weight.tensor()).sum() + (before + weight.read()).square().sum();

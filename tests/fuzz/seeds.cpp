@@ -20,7 +20,7 @@
 #include "cohort/data/example.h"
 #include "cohort/data/example_parser.h"
 #include "cohort/data/record_io.h"
-#include "cohort/function/trace.h"
+#include "cohort/function/detail/trace.h"
 #include "tests/fuzz/pipelines.h"
 #include "tests/fuzz/target.h"
 

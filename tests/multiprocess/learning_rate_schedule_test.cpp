@@ -102,9 +102,9 @@ class LearningRatesOfTwoWorkers : public ::testing::TestWithParam<bool> {
 TEST_P(LearningRatesOfTwoWorkers, AreThoseOfThePlainProgramWhateverIsDropped) {
   const at::Tensor zero = at::zeros({}, at::TensorOptions(at::kDouble));
   const Variable rates = strategy.variable("rates", zero), steps = strategy.variable("steps", zero);
-  const Sgd rated({rates},
+  const SGD rated({rates},
                   {.learning_rate = [](std::int64_t i) { return 1.0 + static_cast<double>(i); }});
-  const Sgd counting({steps}, {.learning_rate = 1.0});
+  const SGD counting({steps}, {.learning_rate = 1.0});
   const auto update = [&] {
     rated.minimize(rates.tensor() * -1);
     counting.minimize(steps.tensor() * -1);

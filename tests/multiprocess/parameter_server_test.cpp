@@ -109,7 +109,7 @@ TEST_P(ParameterServerTest, PlacesVariablesRoundRobin) {
 
 TEST_P(ParameterServerTest, MinimizesALossOnTheWorkers) {
   Variable w = strategy.variable("w", at::full({2}, 4.F));
-  Sgd optimizer({w}, {.learning_rate = 0.25});
+  SGD optimizer({w}, {.learning_rate = 0.25});
   Function step([&] {
     auto loss = w.tensor().mul(w.tensor()).sum();
     optimizer.minimize(loss);
@@ -126,9 +126,9 @@ TEST_P(ParameterServerTest, MinimizesALossOnTheWorkers) {
 
 TEST_P(ParameterServerTest, AnotherOptimizerBeginsWithFreshSlots) {
   Variable w = strategy.variable("w", at::zeros({2}));
-  const Sgd one({w}, {.learning_rate = 1, .momentum = 0.5});
-  const Sgd other({w}, {.learning_rate = 1, .momentum = 0.5});
-  for (const Sgd& optimizer : {one, one, other}) {
+  const SGD one({w}, {.learning_rate = 1, .momentum = 0.5});
+  const SGD other({w}, {.learning_rate = 1, .momentum = 0.5});
+  for (const SGD& optimizer : {one, one, other}) {
     Function step([&] { optimizer.minimize(w.tensor().sum()); });
     coordinator.schedule(step);
     coordinator.join();
@@ -139,7 +139,7 @@ TEST_P(ParameterServerTest, AnotherOptimizerBeginsWithFreshSlots) {
 // The second trace captured another optimizer's rate, but got the value of the first one's.
 TEST_P(ParameterServerTest, ATraceForAnotherShapeReadsTheHyperparametersThatItUses) {
   Variable w = strategy.variable("w", at::zeros({}));
-  Sgd whole({w}, {.learning_rate = 1}), rest({w}, {.learning_rate = 10});
+  SGD whole({w}, {.learning_rate = 1}), rest({w}, {.learning_rate = 10});
   auto data = coordinator.create_per_worker_dataset(Dataset::range(7).batch(4).repeat());
   auto iterator = data.iterator();
   Function step([&](Iterator& it) {
@@ -168,7 +168,7 @@ TEST_P(ParameterServerTest, ATraceForAnotherShapeReadsTheHyperparametersThatItUs
 // trace, not at the time of schedule().
 TEST_P(ParameterServerTest, ATraceForAnotherShapeHasTheHyperparametersOfTheSchedule) {
   Variable w = strategy.variable("w", at::zeros({}));
-  Sgd whole({w}, {.learning_rate = 1}), rest({w}, {.learning_rate = 10});
+  SGD whole({w}, {.learning_rate = 1}), rest({w}, {.learning_rate = 10});
   auto data = coordinator.create_per_worker_dataset(Dataset::range(7).batch(4).repeat());
   auto iterator = data.iterator();
   Function step([&](Iterator& it) {

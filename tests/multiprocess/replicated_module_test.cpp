@@ -41,7 +41,7 @@ TEST(ReplicatedModule, TiedAndChannelsLastWeightsTrainAsInOneProcess) {
   EXPECT_TRUE(local->out.is_same(local->embedding->weight));
   EXPECT_FALSE(local->conv->weight.is_contiguous());
 
-  Sgd optimizer(model.parameters(), {.learning_rate = 0.1});
+  SGD optimizer(model.parameters(), {.learning_rate = 0.1});
   Function step([&](at::Tensor image, at::Tensor ids) {
     at::Tensor loss = model->loss(image, ids);
     optimizer.minimize(loss);

@@ -95,7 +95,7 @@ TEST_F(RunEagerly, AStepMayLookAtValuesOnTheHost) {
 }
 
 TEST_F(RunEagerly, ReadsAfterAnUpdateSeeIt) {
-  const Sgd optimizer({w}, {.learning_rate = 0.25});
+  const SGD optimizer({w}, {.learning_rate = 0.25});
   const Function step([&] {
     optimizer.minimize(w.tensor().square().sum());  // 4 - 0.25 * 8
     optimizer.minimize(w.tensor().square().sum());
@@ -109,7 +109,7 @@ TEST_F(RunEagerly, ReadsAfterAnUpdateSeeIt) {
 // Regression: a term of a loss that had read() in place of tensor() was not trained, without a
 // word.
 TEST_F(RunEagerly, PenaltiesOfValuesThatWereReadAreTrained) {
-  const Sgd optimizer({w}, {.learning_rate = 0.25});
+  const SGD optimizer({w}, {.learning_rate = 0.25});
   const Function step([&](at::Tensor x) {
     optimizer.minimize(w.tensor().mul(x).sum() + w.read().square().sum());  // 4 - 0.25 * (2 + 8)
     w.assign(w.read() + 1);
@@ -215,7 +215,7 @@ TEST_F(RunEagerly, WhatAStepMustNotDoIsRefusedAsInATrace) {
   };
   refused([&] { coordinator.join(); }, "outside of scheduled functions");
   refused([&] { strategy.variable("late", at::ones({1})); }, "outside of scheduled functions");
-  refused([&] { Sgd({w}, {.learning_rate = 1}); }, "made before the step");
+  refused([&] { SGD({w}, {.learning_rate = 1}); }, "made before the step");
 }
 
 TEST_F(RunEagerly, ArgumentsAreTheStepsOwn) {

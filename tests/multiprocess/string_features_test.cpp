@@ -70,7 +70,7 @@ TEST_F(StringFeatures, TrainAStepOnTwoWorkers) {
   ASSERT_EQ(data::vocabulary_size(cities), 3);
   const Variable by_city = strategy.variable("by_city", at::zeros({3}));
   const Variable by_plan = strategy.variable("by_plan", at::zeros({8}));
-  const Sgd optimizer({by_city, by_plan}, {.learning_rate = 1});
+  const SGD optimizer({by_city, by_plan}, {.learning_rate = 1});
   const PerWorkerIterator iterator =
       iterator_of(clicks()
                       .map(data::lookup(0, cities))
@@ -97,7 +97,7 @@ TEST_F(StringFeatures, TrainAStepOnTwoWorkers) {
 
 TEST_F(StringFeatures, AStringFieldThatAStepDrawsIsNamed) {
   const PerWorkerIterator iterator = iterator_of(clicks().map(data::lookup(0, cities)));
-  const Function step([](Iterator& it) { return it.next_element().items().at(0).tensor().sum(); });
+  const Function step([](Iterator& it) { return it.get_next().items().at(0).tensor().sum(); });
   const auto schedule = [&] { coordinator.schedule(step, iterator); };
   EXPECT_THAT(schedule, throws_error(ErrorCode::invalid_argument,
                                      "strings in field 1 of (int64[4], string[4], string[4]); "
@@ -109,7 +109,7 @@ TEST_F(StringFeatures, AVocabularyOutsideTheDataDirectoriesIsRefused) {
   const Folder elsewhere;
   const data::LookupOptions outside{.file = elsewhere.write("cities.txt", "Berlin\n")};
   const PerWorkerIterator iterator = iterator_of(clicks().map(data::lookup(0, outside)));
-  const Function step([](Iterator& it) { return it.next_element().items().at(0).tensor().sum(); });
+  const Function step([](Iterator& it) { return it.get_next().items().at(0).tensor().sum(); });
   EXPECT_THAT([&] { coordinator.schedule(step, iterator); },
               throws_error(ErrorCode::permission_denied, elsewhere.path));
 }
@@ -121,7 +121,7 @@ TEST(StringFeaturesEagerly, AStringFieldIsRefusedAsOnAWorker) {
   const Dataset data = Dataset::from_tensors(StringTensor(std::string("Lima"))).repeat();
   const PerWorkerIterator iterator = coordinator.create_per_worker_dataset(data).iterator();
   const Function step([](Iterator& it) {
-    it.next_element();
+    it.get_next();
     return at::zeros({});
   });
   EXPECT_THAT(

@@ -28,7 +28,7 @@ at::Tensor batch(int step) {
 // Reads after updates of each kind; w and b are trainable, `mean` is not.
 struct Step {
   Variable w, b, mean;
-  Sgd optimizer{{w, b}, {.learning_rate = 0.5, .momentum = 0.9}};
+  SGD optimizer{{w, b}, {.learning_rate = 0.5, .momentum = 0.9}};
 
   at::Tensor run(const at::Tensor& x) {
     for (int i = 0; i < 2; ++i)
@@ -70,7 +70,7 @@ TEST_F(UpdatesInSteps, PenaltiesOfValuesThatWereReadAreTrained) {
                  by_read = strategy.variable("by read", ramp(3)),
                  there = strategy.variable("in run()", ramp(3)),
                  here = local_variable("here", ramp(3));
-  const Sgd optimizer({by_tensor, by_read}, {.learning_rate = 0.5}),
+  const SGD optimizer({by_tensor, by_read}, {.learning_rate = 0.5}),
       of_run({there}, {.learning_rate = 0.5}), local({here}, {.learning_rate = 0.5});
   const auto loss_of = [&](const Variable& v, const at::Tensor& x, const at::Tensor& term) {
     return x.mul(v.tensor()).sum() + term.square().sum() * 0.25;
@@ -94,7 +94,7 @@ TEST_F(UpdatesInSteps, PenaltiesOfValuesThatWereReadAreTrained) {
 TEST_F(UpdatesInSteps, AVariableIsReadOutsideOfAStepAsAPlainValue) {
   const Variable w = strategy.variable("w", ramp(3));
   EXPECT_FALSE(w.read().requires_grad());
-  const Sgd optimizer({w}, {.learning_rate = 0.5});
+  const SGD optimizer({w}, {.learning_rate = 0.5});
   EXPECT_THAT([&] { optimizer.minimize(w.read().sum()); },
               testing::throws_error(ErrorCode::invalid_argument,
                                     "outside of a step, read() of a variable on a server"));

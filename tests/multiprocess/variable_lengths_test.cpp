@@ -22,8 +22,8 @@
 #include "cohort/cluster/resolvers/tf_config_resolver.h"
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/core/run_main.h"
+#include "cohort/function/detail/trace.h"
 #include "cohort/function/registry.h"
-#include "cohort/function/trace.h"
 #include "cohort/function/worker_index.h"
 #include "cohort/server/server.h"
 #include "cohort/testing/cluster/test_cluster.h"
@@ -136,7 +136,7 @@ class VariableLengths : public ::testing::Test {
     ClusterCoordinator coordinator(strategy, options);
     const PerWorkerIterator iterator = coordinator.create_per_worker_dataset(make).iterator();
     const Function step([](Iterator& elements) {
-      const Nest element = elements.next_element();
+      const Nest element = elements.get_next();
       return Nest::tuple({element, current_worker_index()});
     });
     std::vector<RemoteValue> results;
@@ -152,7 +152,7 @@ class VariableLengths : public ::testing::Test {
       Iterator local =
           make({.num_input_pipelines = 2, .input_pipeline_id = worker, .num_replicas_in_sync = 1})
               .iterator();
-      while (here.size() < elements.size()) here.insert(text_of(local.next_element()));
+      while (here.size() < elements.size()) here.insert(text_of(local.get_next()));
       EXPECT_EQ(elements, here) << "of worker " << worker;
     }
     traces = coordinator.statistics().dataset_traces;

@@ -6,10 +6,10 @@
 
 #include <map>
 
-#include "cohort/function/trace.h"
+#include "cohort/function/detail/trace.h"
 #include "cohort/optimizer/sgd.h"
-#include "cohort/variable/hyperparameter.h"
-#include "cohort/variable/variable_table.h"
+#include "cohort/variable/detail/hyperparameter.h"
+#include "cohort/variable/detail/variable_table.h"
 
 namespace cohort {
 namespace {
@@ -169,7 +169,7 @@ class StepEffects : public ::testing::Test {
 TEST_F(StepEffects, GradientsMayBeZeroedAfterTheyWereApplied) {
   expect_equals_eager([](World& world) -> Body {
     Variable w = world.variable("w", ramp({3}));
-    const Sgd optimizer({w}, {.learning_rate = 0.5});
+    const SGD optimizer({w}, {.learning_rate = 0.5});
     return [=](const Tensors& in) mutable {
       in[0].mul(w.tensor()).sum().backward();
       optimizer.apply_gradients({{w.tensor().grad(), w}});
@@ -182,7 +182,7 @@ TEST_F(StepEffects, GradientsMayBeZeroedAfterTheyWereApplied) {
 TEST_F(StepEffects, OneBufferMayCarryTwoGradients) {
   expect_equals_eager([](World& world) -> Body {
     Variable a = world.variable("a", ramp({3})), b = world.variable("b", ramp({3}));
-    const Sgd optimizer({a, b}, {.learning_rate = 0.5});
+    const SGD optimizer({a, b}, {.learning_rate = 0.5});
     return [=](const Tensors& in) mutable {
       at::Tensor buffer = in[0].sum(0);
       optimizer.apply_gradients({{buffer, a}});
@@ -238,7 +238,7 @@ TEST_F(StepEffects, TwoStepsOfAnOptimizerInARow) {
   expect_equals_eager(
       [](World& world) -> Body {
         Variable w = world.variable("w", ramp({3})), b = world.variable("b", ramp({1}));
-        const Sgd optimizer({w, b}, {.learning_rate = 0.5, .momentum = 0.9});
+        const SGD optimizer({w, b}, {.learning_rate = 0.5, .momentum = 0.9});
         return [=](const Tensors& in) mutable {
           Tensors losses;
           for (int i = 0; i < 3; ++i) {
@@ -256,7 +256,7 @@ TEST_F(StepEffects, AGenerativeAdversarialNetwork) {
       [](World& world) -> Body {
         Variable g = world.variable("generator", ramp({3}));
         Variable d = world.variable("discriminator", ramp({3}));
-        const Sgd of_d({d}, {.learning_rate = 0.5}), of_g({g}, {.learning_rate = 0.25});
+        const SGD of_d({d}, {.learning_rate = 0.5}), of_g({g}, {.learning_rate = 0.25});
         return [=](const Tensors& in) mutable {
           const at::Tensor fake = in[0].mul(g.tensor()).add(1);
           const at::Tensor d_loss =
@@ -274,7 +274,7 @@ TEST_F(StepEffects, WeightsClippedAfterTheStep) {
   expect_equals_eager(
       [](World& world) -> Body {
         Variable w = world.variable("w", ramp({3}));
-        const Sgd optimizer({w}, {.learning_rate = 5});
+        const SGD optimizer({w}, {.learning_rate = 5});
         return [=](const Tensors& in) mutable {
           optimizer.minimize(error_of(in[0], w.tensor()).mean());
           w.assign(w.tensor().detach().clamp(-0.1, 0.1));
@@ -288,7 +288,7 @@ TEST_F(StepEffects, WeightsDecayedAfterTheStep) {
   expect_equals_eager(
       [](World& world) -> Body {
         Variable w = world.variable("w", ramp({3}));
-        const Sgd optimizer({w}, {.learning_rate = 0.5});
+        const SGD optimizer({w}, {.learning_rate = 0.5});
         return [=](const Tensors& in) mutable {
           optimizer.minimize(error_of(in[0], w.tensor()).mean());
           w.assign_sub(w.read() * 0.125);
@@ -304,7 +304,7 @@ TEST_F(StepEffects, PenaltiesOfValuesThatWereReadAreTrained) {
   const auto make_with = [](bool is_read) -> MakeBody {
     return [is_read](World& world) -> Body {
       Variable w = world.variable("w", ramp({3})), b = world.variable("b", ramp({1}));
-      const Sgd optimizer({w, b}, {.learning_rate = 0.5, .momentum = 0.9});
+      const SGD optimizer({w, b}, {.learning_rate = 0.5, .momentum = 0.9});
       return [=](const Tensors& in) mutable {
         const auto value = [&](const Variable& v) { return is_read ? v.read() : v.tensor(); };
         Tensors losses;
@@ -335,7 +335,7 @@ TEST_F(StepEffects, ValuesThatWereReadBeforeAndAfterAnUpdateHaveOneGradient) {
       [](World& world) -> Body {
         Variable w = world.variable("w", ramp({3})),
                  mean = world.variable("mean", ramp({3}), false);
-        const Sgd optimizer({w}, {.learning_rate = 0.5});
+        const SGD optimizer({w}, {.learning_rate = 0.5});
         return [=](const Tensors& in) mutable {
           at::Tensor before = w.read();
           const at::Tensor half = before.mul_(0.5);
@@ -463,7 +463,7 @@ TEST_F(StepEffects, EffectsKeepAVariablesValueOverASegment) {
 TEST_F(StepEffects, ABackwardPassThroughAnOverwrittenValueIsRefusedAsItIsHere) {
   const MakeBody make = [](World& world) -> Body {
     Variable w = world.variable("w", ramp({3}));
-    const Sgd optimizer({w}, {.learning_rate = 0.5});
+    const SGD optimizer({w}, {.learning_rate = 0.5});
     return [=](const Tensors& in) mutable {
       const at::Tensor x = in[0].detach().requires_grad_();
       const at::Tensor first = x.mul(w.tensor()).sum(), second = first.square();

@@ -6,14 +6,14 @@
 #include <torch/torch.h>
 
 #include "cohort/core/error.h"
-#include "cohort/function/trace.h"
+#include "cohort/function/detail/trace.h"
 #include "cohort/optimizer/adagrad.h"
 #include "cohort/optimizer/adam.h"
 #include "cohort/optimizer/adamw.h"
 #include "cohort/optimizer/rmsprop.h"
 #include "cohort/optimizer/sgd.h"
-#include "cohort/variable/hyperparameter.h"
-#include "cohort/variable/variable_table.h"
+#include "cohort/variable/detail/hyperparameter.h"
+#include "cohort/variable/detail/variable_table.h"
 
 namespace cohort {
 namespace {
@@ -141,14 +141,14 @@ std::function<Optimizer(std::vector<Variable>)> make(Options options) {
 
 const std::vector<std::pair<const char*, std::function<Optimizer(std::vector<Variable>)>>>
     kOptimizers = {
-        {"Sgd", make<Sgd>(SgdOptions{.learning_rate = 0.05})},
-        {"Momentum", make<Sgd>(SgdOptions{.learning_rate = 0.05, .momentum = 0.9})},
+        {"SGD", make<SGD>(SGDOptions{.learning_rate = 0.05})},
+        {"Momentum", make<SGD>(SGDOptions{.learning_rate = 0.05, .momentum = 0.9})},
         {"Nesterov",
-         make<Sgd>(SgdOptions{.learning_rate = 0.05, .momentum = 0.9, .nesterov = true})},
+         make<SGD>(SGDOptions{.learning_rate = 0.05, .momentum = 0.9, .nesterov = true})},
         {"Adagrad", make<Adagrad>(AdagradOptions{.learning_rate = 0.05})},
         {"Adam", make<Adam>(AdamOptions{.learning_rate = 0.01})},
         {"AdamW", make<AdamW>(AdamWOptions{.learning_rate = 0.01})},
-        {"Rmsprop", make<Rmsprop>(RmspropOptions{.learning_rate = 0.01})},
+        {"RMSprop", make<RMSprop>(RMSpropOptions{.learning_rate = 0.01})},
 };
 
 std::vector<Case> cases(torch::nn::Sequential (*model)()) {

@@ -9,7 +9,7 @@
 
 #include "cohort/cli/internal/output.h"
 #include "cohort/core/error.h"
-#include "cohort/core/text/spelling.h"
+#include "cohort/core/text/detail/spelling.h"
 
 namespace cohort::cli {
 namespace {

@@ -13,7 +13,7 @@
 #include "cohort/cli/internal/task_environment.h"
 #include "cohort/cli/local_cluster.h"
 #include "cohort/core/error.h"
-#include "cohort/core/text/spelling.h"
+#include "cohort/core/text/detail/spelling.h"
 
 namespace cohort::cli {
 namespace {

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "cohort/cli/internal/task_environment.h"
+#include "cohort/core/detail/system_error.h"
 #include "cohort/core/error.h"
-#include "cohort/core/system_error.h"
 
 namespace cohort::cli {
 namespace {

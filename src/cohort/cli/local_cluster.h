@@ -8,7 +8,7 @@
 
 #include "cohort/cluster/cluster_spec.h"
 #include "cohort/cluster/task_id.h"
-#include "cohort/rpc/reserved_port.h"
+#include "cohort/rpc/detail/reserved_port.h"
 
 namespace cohort::cli {
 

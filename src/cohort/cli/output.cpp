@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "cohort/core/system_error.h"
+#include "cohort/core/detail/system_error.h"
 
 namespace cohort::cli {
 

@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "cohort/core/detail/system_error.h"
 #include "cohort/core/error.h"
-#include "cohort/core/system_error.h"
 
 namespace cohort::cli {
 

@@ -14,7 +14,7 @@
 #include "cohort/cluster/resolvers/tf_config_resolver.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
-#include "cohort/rpc/channel.h"
+#include "cohort/rpc/detail/channel.h"
 #include "cohort/server/server.h"
 
 namespace cohort::cli {

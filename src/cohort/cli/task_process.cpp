@@ -18,8 +18,8 @@
 
 #include "cohort/cli/ignored_signal.h"
 #include "cohort/cli/internal/pipe.h"
+#include "cohort/core/detail/system_error.h"
 #include "cohort/core/error.h"
-#include "cohort/core/system_error.h"
 
 namespace cohort::cli {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "cohort/cluster/internal/integer_text.h"
 #include "cohort/core/error.h"
-#include "cohort/core/text/spelling.h"
+#include "cohort/core/text/detail/spelling.h"
 
 namespace cohort {
 namespace {

@@ -13,9 +13,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "cohort/cluster/detail/validation.h"
 #include "cohort/cluster/resolvers/simple_resolver.h"
 #include "cohort/cluster/resolvers/tf_config_resolver.h"
-#include "cohort/cluster/validation.h"
 #include "cohort/core/error.h"
 
 namespace cohort {

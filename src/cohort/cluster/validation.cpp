@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/cluster/validation.h"
+#include "cohort/cluster/detail/validation.h"
 
 #include <array>
 #include <map>

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "cohort/collective/group.h"
-#include "cohort/core/error_bytes.h"
+#include "cohort/core/detail/error_bytes.h"
 
 namespace cohort::collective {
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "cohort/coordinator/closure_queue.h"
+#include "cohort/coordinator/detail/closure_queue.h"
 
 namespace cohort::coordinator {
 namespace {

@@ -2,7 +2,7 @@
 // Closures that wait until a caller's thread has traced for the element their worker drew.
 #include <gtest/gtest.h>
 
-#include "cohort/coordinator/closure_queue.h"
+#include "cohort/coordinator/detail/closure_queue.h"
 #include "cohort/coordinator/internal/queue_script.h"
 
 namespace cohort::coordinator::internal {

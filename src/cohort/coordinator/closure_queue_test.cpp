@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the runtime sees: dispatch, error propagation (spec/strategy.md 5.4), classes of failure
 // (5.5) and worker loss (5.6). The table itself is tested beside it.
-#include "cohort/coordinator/closure_queue.h"
+#include "cohort/coordinator/detail/closure_queue.h"
 
 #include <gtest/gtest.h>
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "cohort/coordinator/internal/runtime.h"
+#include "cohort/core/detail/torch_error.h"
 #include "cohort/core/string_tensor.h"
-#include "cohort/core/torch_error.h"
 #include "cohort/data/iterator.h"
 #include "cohort/testing/coordinator_fixture.h"
 #include "cohort/testing/throws_error.h"

@@ -41,7 +41,7 @@ class CoordinatorSchedules : public testing::CoordinatorFixture {
   }
 
   const Variable w = strategy().variable("w", at::ones({}));
-  Sgd sgd{{w}, {.learning_rate = &rate_at}};
+  SGD sgd{{w}, {.learning_rate = &rate_at}};
   const Function step{[this](at::Tensor x) { sgd.minimize(w.tensor() * x); }};
   const Function draw{[this](Iterator& it) { sgd.minimize(w.tensor() * it.next<at::Tensor>()); }};
 };
@@ -85,7 +85,7 @@ TEST_F(CoordinatorSchedules, AnErrorOfOneInAnEpochLeavesTheStepsBeforeIt) {
   worker.on_peek = [](const rpc::PeekRequest&) {
     return rpc::PeekReply{.fields = 1, .tensors = {at::ones({})}};
   };
-  Sgd picky({w}, {.learning_rate = [](std::int64_t i) -> double {
+  SGD picky({w}, {.learning_rate = [](std::int64_t i) -> double {
               if (i >= 3) throw std::runtime_error("no rate");
               return 0.1;
             }});

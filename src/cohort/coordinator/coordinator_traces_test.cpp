@@ -15,7 +15,7 @@
 
 #include "cohort/core/log.h"
 #include "cohort/data/iterator.h"
-#include "cohort/function/tracing_mode.h"
+#include "cohort/function/detail/tracing_mode.h"
 #include "cohort/optimizer/sgd.h"
 #include "cohort/testing/coordinator_fixture.h"
 #include "cohort/testing/throws_error.h"
@@ -258,7 +258,7 @@ TEST_F(LateTraces, DoNotSeeArgumentsOfAnotherTime) {
 // It had the rate of its own time.
 TEST_F(LateTraces, FailWhereAHyperparameterWasSetTooOften) {
   Variable w = strategy().variable("w", at::ones({}));
-  Sgd whole({w}, {.learning_rate = 1}), rest({w}, {.learning_rate = 10});
+  SGD whole({w}, {.learning_rate = 1}), rest({w}, {.learning_rate = 10});
   const Function step([&](Iterator& it) {
     const bool is_whole = it.next<at::Tensor>().size(0) == 4;
     (is_whole ? whole : rest).minimize(w.tensor().mul(1));

@@ -11,21 +11,21 @@
 #include <utility>
 
 #include "cohort/coordinator/internal/epoch_run.h"
+#include "cohort/core/detail/random.h"
+#include "cohort/core/detail/torch_error.h"
 #include "cohort/core/error.h"
-#include "cohort/core/random.h"
 #include "cohort/core/string_tensor.h"
-#include "cohort/core/torch_error.h"
+#include "cohort/data/detail/program_questions.h"
+#include "cohort/data/detail/program_supply.h"
+#include "cohort/data/detail/string_fields.h"
 #include "cohort/data/element.h"
-#include "cohort/data/program_questions.h"
-#include "cohort/data/program_supply.h"
-#include "cohort/data/string_fields.h"
 #include "cohort/function/inspection.h"
 #include "cohort/function/registry.h"
 #include "cohort/function/worker_index.h"
-#include "cohort/rpc/travel.h"
+#include "cohort/rpc/detail/travel.h"
 #include "cohort/strategy/detail/modes_scope.h"
 #include "cohort/strategy/replicated.h"
-#include "cohort/variable/remote_variable.h"
+#include "cohort/variable/detail/remote_variable.h"
 
 namespace cohort::coordinator {
 namespace {
@@ -141,11 +141,11 @@ class EagerSteps::Elements final : public ElementSource {
   bool next(Fields& fields) override {
     if (ahead_) {
       fields = *std::exchange(ahead_, std::nullopt);
-      rows_ += data::rows_of(fields);
+      rows_ += data::num_rows(fields);
       return true;
     }
     if (!read(fields)) return false;
-    rows_ += data::rows_of(fields);
+    rows_ += data::num_rows(fields);
     return true;
   }
   // Of the elements that next() has given.

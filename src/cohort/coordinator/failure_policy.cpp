@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/coordinator/failure_policy.h"
+#include "cohort/coordinator/detail/failure_policy.h"
 
 #include <array>
 #include <charconv>

@@ -12,7 +12,7 @@
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/core/log.h"
 #include "cohort/data/iterator.h"
-#include "cohort/rpc/health_probe.h"
+#include "cohort/rpc/detail/health_probe.h"
 #include "cohort/strategy/detail/parameter_server_home.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/fake_task.h"

@@ -7,13 +7,13 @@
 
 #include "cohort/coordinator/internal/callers.h"
 #include "cohort/coordinator/internal/coordinator_options.h"
+#include "cohort/core/detail/random.h"
 #include "cohort/core/log.h"
-#include "cohort/core/random.h"
-#include "cohort/data/string_fields.h"
-#include "cohort/function/variable_read.h"
-#include "cohort/rpc/travel.h"
-#include "cohort/variable/eager_step.h"
-#include "cohort/variable/hyperparameter.h"
+#include "cohort/data/detail/string_fields.h"
+#include "cohort/function/detail/variable_read.h"
+#include "cohort/rpc/detail/travel.h"
+#include "cohort/variable/detail/eager_step.h"
+#include "cohort/variable/detail/hyperparameter.h"
 
 namespace cohort::coordinator {
 namespace {

@@ -7,8 +7,8 @@
 #include "cohort/coordinator/internal/coordinator_options.h"
 #include "cohort/coordinator/internal/runtime.h"
 #include "cohort/core/log.h"
-#include "cohort/data/auto_shard.h"
-#include "cohort/data/element_order.h"
+#include "cohort/data/detail/auto_shard.h"
+#include "cohort/data/detail/element_order.h"
 
 namespace cohort::coordinator {
 namespace {

@@ -7,7 +7,7 @@
 #include "cohort/coordinator/internal/runtime.h"
 #include "cohort/core/log.h"
 #include "cohort/core/string_tensor.h"
-#include "cohort/variable/hyperparameter.h"
+#include "cohort/variable/detail/hyperparameter.h"
 
 namespace cohort::coordinator {
 namespace {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "cohort/coordinator/internal/runtime.h"
+#include "cohort/core/detail/random.h"
 #include "cohort/core/log.h"
-#include "cohort/core/random.h"
 
 namespace cohort::coordinator {
 namespace {

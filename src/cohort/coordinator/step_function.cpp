@@ -11,10 +11,10 @@
 #include "cohort/core/log.h"
 #include "cohort/data/iterator.h"
 #include "cohort/function/worker_index.h"
-#include "cohort/rpc/travel.h"
+#include "cohort/rpc/detail/travel.h"
 #include "cohort/strategy/detail/modes_scope.h"
-#include "cohort/variable/hyperparameter.h"
-#include "cohort/variable/remote_variable.h"
+#include "cohort/variable/detail/hyperparameter.h"
+#include "cohort/variable/detail/remote_variable.h"
 
 namespace cohort::coordinator {
 namespace {

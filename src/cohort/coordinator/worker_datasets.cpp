@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "cohort/core/log.h"
-#include "cohort/data/element_order.h"
-#include "cohort/data/program_supply.h"
+#include "cohort/data/detail/element_order.h"
+#include "cohort/data/detail/program_supply.h"
 
 namespace cohort::coordinator {
 namespace {

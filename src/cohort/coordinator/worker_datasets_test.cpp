@@ -6,7 +6,7 @@
 #include <ATen/ops/arange.h>
 #include <gtest/gtest.h>
 
-#include "cohort/data/auto_shard.h"
+#include "cohort/data/detail/auto_shard.h"
 #include "cohort/function/registry.h"
 
 namespace cohort::coordinator {

@@ -9,9 +9,9 @@
 #include <new>
 #include <system_error>
 
+#include "cohort/core/detail/system_error.h"
+#include "cohort/core/detail/torch_error.h"
 #include "cohort/core/internal/one_line.h"
-#include "cohort/core/system_error.h"
-#include "cohort/core/torch_error.h"
 
 namespace cohort {
 namespace {

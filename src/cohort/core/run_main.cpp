@@ -5,7 +5,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/standard_streams.h"
-#include "cohort/core/text/spelling.h"
+#include "cohort/core/text/detail/spelling.h"
 
 namespace cohort {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/auto_shard.h"
+#include "cohort/data/detail/auto_shard.h"
 
 #include <algorithm>
 #include <sstream>

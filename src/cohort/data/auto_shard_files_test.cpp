@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cohort/data/auto_shard.h"
+#include "cohort/data/detail/auto_shard.h"
 #include "cohort/data/internal/dataset_op_suite.h"
 #include "cohort/data/internal/files/file_fixture.h"
 #include "cohort/data/internal/files/file_reader.h"

@@ -10,7 +10,7 @@
 #include <stop_token>
 
 #include "cohort/data/dataset.h"
-#include "cohort/data/files/opened_files.h"
+#include "cohort/data/files/detail/opened_files.h"
 
 namespace cohort::data {
 

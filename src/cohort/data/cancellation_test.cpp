@@ -213,7 +213,7 @@ TEST_P(CancelledThreads, EndWithTheirIterator) {
   Endless endless;
   const Dataset dataset = Dataset::range(1).concatenate(GetParam().make(endless)).prefetch(4);
   std::optional<Iterator> iterator = dataset.iterator();
-  EXPECT_EQ(show(iterator->next_element()), "0");
+  EXPECT_EQ(show(iterator->get_next()), "0");
   EXPECT_TRUE(endless.await_draws(100));
   iterator.reset();
   EXPECT_FALSE(endless.has_given_up());
@@ -273,7 +273,7 @@ TEST(Cancellation, DoesNotWaitForAUsersFunctionBeforeItWakesTheReader) {
 TEST(Cancellation, EndsARunInWhichNothingWaits) {
   std::stop_source stop;
   Iterator iterator = cancellable(rows(5).batch(2), stop);
-  EXPECT_EQ(show(iterator.next_element()), "[0, 1]");
+  EXPECT_EQ(show(iterator.get_next()), "[0, 1]");
   stop.request_stop();
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(error_of([&] { iterator.try_next(); }).code(), ErrorCode::cancelled);

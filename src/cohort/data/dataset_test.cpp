@@ -79,7 +79,7 @@ TEST(DatasetIterator, TakesTheFieldsOfAMapInTheOrderOfTheirNames) {
 
 TEST(DatasetIterator, ThrowsOutOfRangeAtTheEnd) {
   Iterator iterator = rows(0).iterator();
-  EXPECT_EQ(error_of([&] { iterator.next_element(); }).code(), ErrorCode::out_of_range);
+  EXPECT_EQ(error_of([&] { iterator.get_next(); }).code(), ErrorCode::out_of_range);
   EXPECT_EQ(error_of([&] { iterator.next<at::Tensor>(); }).code(), ErrorCode::out_of_range);
   EXPECT_FALSE(iterator.try_next().has_value());
 }

@@ -34,7 +34,7 @@ struct COHORT_API ElementSpec {
 namespace data {
 // How many examples an element stands for: the length of its first field's first dimension, which
 // is the number of rows of a batch; 1 for a scalar, and for an element without fields.
-inline std::uint64_t rows_of(const Fields& element) {
+inline std::uint64_t num_rows(const Fields& element) {
   const bool has_rows = !element.empty() && element.front().dim() > 0;
   return has_rows ? static_cast<std::uint64_t>(element.front().size(0)) : 1;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/element_order.h"
+#include "cohort/data/detail/element_order.h"
 
 #include <set>
 

@@ -8,10 +8,10 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/data/detail/shipped_dataset.h"
 #include "cohort/data/internal/external_state.h"
 #include "cohort/data/internal/graph_codec.h"
 #include "cohort/data/internal/node.h"
-#include "cohort/data/shipped_dataset.h"
 
 namespace cohort::data {
 namespace {

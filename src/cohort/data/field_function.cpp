@@ -2,7 +2,7 @@
 #include "cohort/data/field_function.h"
 
 #include "cohort/core/error.h"
-#include "cohort/core/text/spelling.h"
+#include "cohort/core/text/detail/spelling.h"
 #include "cohort/data/internal/field_kernels/field_kernel.h"
 
 namespace cohort::data {

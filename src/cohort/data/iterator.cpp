@@ -30,7 +30,7 @@ void ElementSource::restore(ByteReader&) {
                         "[data.restore] expected a source of elements that can take up a position");
 }
 
-Optional Iterator::next_as_optional() {
+Optional Iterator::get_next_as_optional() {
   std::optional<Nest> element = try_next();
   return element ? Optional::from_value(std::move(*element)) : Optional::empty(element_spec());
 }
@@ -72,7 +72,7 @@ std::optional<Nest> Iterator::try_next() {
   return source_->pack(fields);
 }
 
-Nest Iterator::next_element() {
+Nest Iterator::get_next() {
   std::optional<Nest> element = try_next();
   COHORT_CHECK(element.has_value(), ErrorCode::out_of_range, "[data.next] the dataset has ended");
   return std::move(*element);

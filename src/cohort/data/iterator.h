@@ -62,9 +62,9 @@ class COHORT_API Iterator final : public Handle {
   // The next element; nullopt at the end.
   std::optional<Nest> try_next();
   // The same, but out_of_range at the end (as tf's get_next inside a function).
-  Nest next_element();
+  Nest get_next();
   // The same, but an empty Optional at the end (tf's get_next_as_optional).
-  Optional next_as_optional();
+  Optional get_next_as_optional();
   // Saves the position as bytes. An iterator of an identically built dataset that restores them
   // yields what this one would have yielded next. invalid_argument for the bytes of another
   // pipeline; failed_precondition if an op has no position (from_generator).

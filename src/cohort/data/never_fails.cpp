@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/never_fails.h"
+#include "cohort/data/detail/never_fails.h"
 
 #include <algorithm>
 #include <array>

@@ -44,15 +44,15 @@ TEST(Optional, IsNotCompatibleWithAnotherStructure) {
 
 TEST(Optional, IsEmptyAtTheEndAgainAndAgain) {
   Iterator iterator = rows(1).iterator();
-  EXPECT_TRUE(iterator.next_as_optional().has_value());
-  for (int i = 0; i < 2; ++i) EXPECT_FALSE(iterator.next_as_optional().has_value());
-  EXPECT_EQ(iterator.next_as_optional().element_spec().to_string(), "int64[]");
+  EXPECT_TRUE(iterator.get_next_as_optional().has_value());
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(iterator.get_next_as_optional().has_value());
+  EXPECT_EQ(iterator.get_next_as_optional().element_spec().to_string(), "int64[]");
 }
 
 TEST(Optional, DoesNotHideErrors) {
   Iterator iterator = failing_at(0, 2).iterator();
-  EXPECT_EQ(error_of([&] { iterator.next_as_optional(); }).code(), ErrorCode::data_loss);
-  EXPECT_EQ(show(iterator.next_as_optional().get_value()), "1");
+  EXPECT_EQ(error_of([&] { iterator.get_next_as_optional(); }).code(), ErrorCode::data_loss);
+  EXPECT_EQ(show(iterator.get_next_as_optional().get_value()), "1");
 }
 
 }  // namespace

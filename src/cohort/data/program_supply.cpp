@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/program_supply.h"
+#include "cohort/data/detail/program_supply.h"
 
 #include <algorithm>
 #include <array>
@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "cohort/core/bytes.h"
+#include "cohort/core/detail/random.h"
 #include "cohort/core/mutex.h"
-#include "cohort/core/random.h"
 #include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/graph_codec.h"
 #include "cohort/data/internal/map_function.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/program_supply.h"
+#include "cohort/data/detail/program_supply.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -12,8 +12,8 @@
 #include <sstream>
 #include <thread>
 
-#include "cohort/data/program_questions.h"
-#include "cohort/data/shipped_dataset.h"
+#include "cohort/data/detail/program_questions.h"
+#include "cohort/data/detail/shipped_dataset.h"
 #include "cohort/function/registry.h"
 #include "cohort/testing/throws_error.h"
 
@@ -243,9 +243,9 @@ TEST_F(ProgramSupplyTest, WithoutOneTheErrorNamesTheShapesAndPaddedBatch) {
   const Dataset read = Dataset::deserialize(
       vectors({3, 4}).map([](const at::Tensor& x) { return x + 1; }).serialize());
   Iterator iterator = read.iterator();
-  iterator.next_element();
+  iterator.get_next();
   try {
-    iterator.next_element();
+    iterator.get_next();
     FAIL() << "a program of another shape ran";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);

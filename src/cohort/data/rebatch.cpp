@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/rebatch.h"
+#include "cohort/data/detail/rebatch.h"
 
 #include <algorithm>
 
 #include "cohort/core/error.h"
-#include "cohort/data/auto_shard.h"
+#include "cohort/data/detail/auto_shard.h"
 #include "cohort/data/internal/op_table.h"
 #include "cohort/data/internal/sharding/graph_edit.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/rebatch.h"
+#include "cohort/data/detail/rebatch.h"
 
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>

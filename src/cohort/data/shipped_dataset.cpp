@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/shipped_dataset.h"
+#include "cohort/data/detail/shipped_dataset.h"
 
 #include <c10/core/GradMode.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/frozen_tensor.h"
+#include "cohort/function/detail/frozen_tensor.h"
 
 #include <algorithm>
 

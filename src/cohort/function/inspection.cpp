@@ -8,8 +8,8 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/function/detail/trace.h"
 #include "cohort/function/internal/value_text.h"
-#include "cohort/function/trace.h"
 
 namespace cohort {
 namespace {

@@ -9,8 +9,8 @@
 #include <benchmark/benchmark.h>
 
 #include "cohort/core/error.h"
+#include "cohort/function/detail/trace.h"
 #include "cohort/function/internal/wire.h"
-#include "cohort/function/trace.h"
 
 namespace cohort::function {
 namespace {

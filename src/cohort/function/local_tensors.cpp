@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/local_tensors.h"
+#include "cohort/function/detail/local_tensors.h"
 
 #include <unordered_map>
 #include <utility>

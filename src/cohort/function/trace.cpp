@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/trace.h"
+#include "cohort/function/detail/trace.h"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/allclose.h>
@@ -14,7 +14,8 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
-#include "cohort/function/default_generator.h"
+#include "cohort/function/detail/default_generator.h"
+#include "cohort/function/detail/tracing_mode.h"
 #include "cohort/function/internal/tracer/changes.h"
 #include "cohort/function/internal/tracer/compare.h"
 #include "cohort/function/internal/tracer/key.h"
@@ -22,7 +23,6 @@
 #include "cohort/function/internal/tracer/memory.h"
 #include "cohort/function/internal/tracer/recorder.h"
 #include "cohort/function/internal/wire.h"
-#include "cohort/function/tracing_mode.h"
 
 namespace cohort::function {
 namespace {

@@ -17,7 +17,7 @@
 #include <functional>
 #include <utility>
 
-#include "cohort/core/torch_error.h"
+#include "cohort/core/detail/torch_error.h"
 #include "cohort/function/internal/tracer/cases_for_tests.h"
 
 namespace cohort::function {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Variables, effects, draws and inputs of a trace, and the state that it restores.
-#include "cohort/function/trace.h"
+#include "cohort/function/detail/trace.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>

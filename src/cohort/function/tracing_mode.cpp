@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/tracing_mode.h"
+#include "cohort/function/detail/tracing_mode.h"
 
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/GradMode.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/tracing_mode.h"
+#include "cohort/function/detail/tracing_mode.h"
 
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>

@@ -4,7 +4,7 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include "cohort/core/error.h"
-#include "cohort/function/trace.h"
+#include "cohort/function/detail/trace.h"
 
 namespace cohort {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/input/multi_device_iterator.h"
+#include "cohort/input/detail/multi_device_iterator.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "cohort/core/error_bytes.h"
+#include "cohort/core/detail/error_bytes.h"
 
 namespace cohort {
 
@@ -143,7 +143,7 @@ std::optional<Nest> MultiDeviceIterator::next(std::size_t i) {
   return element;
 }
 
-Optional MultiDeviceIterator::next_as_optional(std::size_t i) {
+Optional MultiDeviceIterator::get_next_as_optional(std::size_t i) {
   std::optional<Nest> element = next(i);
   return element ? Optional::from_value(std::move(*element)) : Optional::empty(element_spec());
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/input/multi_device_iterator.h"
+#include "cohort/input/detail/multi_device_iterator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cohort/input/empty_batch.h"
+#include "cohort/input/detail/empty_batch.h"
 #include "cohort/input/internal/input_fixture.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/throws_error.h"
@@ -35,7 +35,7 @@ TEST_F(MultiDevice, DealsInTurnWhicheverAsksFirst) {
   EXPECT_EQ(round(iterator), "2 end");
   EXPECT_EQ(round(iterator), "4 end");
   EXPECT_EQ(round(iterator), "end end");
-  EXPECT_FALSE(iterator.next_as_optional(0).has_value());
+  EXPECT_FALSE(iterator.get_next_as_optional(0).has_value());
 }
 
 TEST_F(MultiDevice, ADeviceListedTwiceHasTwoTurns) {

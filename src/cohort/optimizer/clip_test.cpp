@@ -53,7 +53,7 @@ TEST(ClipByGlobalNorm, ANormThatIsNotFiniteGivesNaN) {
 
 TEST(ClipByGlobalNorm, TakesWhatComputeGradientsGives) {
   const Variable variable = local_variable("w", at::tensor({3.0, 4.0}));
-  const Sgd sgd({variable}, {.learning_rate = 1});
+  const SGD sgd({variable}, {.learning_rate = 1});
   const auto gradients = sgd.compute_gradients(variable.tensor().square().sum().div(2));
   sgd.apply_gradients(clip_by_global_norm(gradients, 2.5));
   EXPECT_TRUE(at::equal(variable.read(), at::tensor({1.5, 2.0})));

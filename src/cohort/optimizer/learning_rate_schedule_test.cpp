@@ -115,7 +115,7 @@ class ScheduledOptimizer : public ::testing::Test {
   }
   const Variable w = local_variable("w", scalar(0));
   // 1, 1/2, 1/4, …
-  Sgd sgd{{w},
+  SGD sgd{{w},
           {.learning_rate = ExponentialDecay(
                {.initial_learning_rate = 1, .decay_steps = 1, .decay_rate = 0.5})}};
 };
@@ -151,7 +151,7 @@ TEST_F(ScheduledOptimizer, TakesAnotherScheduleOrANumber) {
 }
 
 TEST_F(ScheduledOptimizer, TakesAFunctionOfOnesOwn) {
-  Sgd own({w}, {.learning_rate = [](std::int64_t step) { return step == 0 ? 3.0 : 5.0; }});
+  SGD own({w}, {.learning_rate = [](std::int64_t step) { return step == 0 ? 3.0 : 5.0; }});
   own.apply_gradients({{scalar(1), w}});
   EXPECT_EQ(own.learning_rate(), 5);
   EXPECT_THAT([&] { own.set_learning_rate(LearningRateSchedule::Function()); },
@@ -182,7 +182,7 @@ TEST_F(ScheduledOptimizer, AValueOutsideTheRangeIsRefusedBeforeTheUpdate) {
 }
 
 TEST_F(ScheduledOptimizer, ACopyIsTheSameOptimizer) {
-  const Sgd copy = sgd;
+  const SGD copy = sgd;
   update();
   EXPECT_EQ(copy.iterations(), 1);
   EXPECT_EQ(copy.learning_rate(), 0.5);

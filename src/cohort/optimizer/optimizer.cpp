@@ -10,11 +10,11 @@
 #include <unordered_set>
 
 #include "cohort/core/error.h"
-#include "cohort/core/text/spelling.h"
-#include "cohort/function/trace.h"
-#include "cohort/variable/eager_step.h"
-#include "cohort/variable/hyperparameter.h"
-#include "cohort/variable/replica_count.h"
+#include "cohort/core/text/detail/spelling.h"
+#include "cohort/function/detail/trace.h"
+#include "cohort/variable/detail/eager_step.h"
+#include "cohort/variable/detail/hyperparameter.h"
+#include "cohort/variable/detail/replica_count.h"
 
 namespace cohort {
 namespace {

@@ -32,7 +32,7 @@ class OptimizerTest : public ::testing::Test {
   Variable weight_ = make("w", 1);
   Variable bias_ = make("b", 1);
   Variable unused_ = make("unused", 1);
-  Sgd sgd_{{weight_, bias_, unused_}, {.learning_rate = 0.5}};
+  SGD sgd_{{weight_, bias_, unused_}, {.learning_rate = 0.5}};
 };
 
 TEST_F(OptimizerTest, MinimizeStepsEachVariableTheLossDependsOn) {
@@ -51,7 +51,7 @@ TEST_F(OptimizerTest, ASecondMinimizeStartsFromFreshGradients) {
 
 // Regression: the second optimizer failed with LibTorch's request to retain the graph.
 TEST_F(OptimizerTest, TwoOptimizersShareALoss) {
-  const Sgd of_weight({weight_}, {.learning_rate = 0.5}), of_bias({bias_}, {.learning_rate = 0.25});
+  const SGD of_weight({weight_}, {.learning_rate = 0.5}), of_bias({bias_}, {.learning_rate = 0.25});
   const at::Tensor squares = (weight_.tensor() * bias_.tensor()).square().sum();
   const auto first_part = of_weight.compute_gradients(squares);
   of_bias.minimize(squares);
@@ -94,7 +94,7 @@ TEST_F(OptimizerTest, CopiesShareTheirHyperparameters) {
 
 TEST_F(OptimizerTest, NonTrainableVariablesAreLeftOut) {
   const Variable mean = make("mean", 1, false);
-  const Sgd sgd({weight_, mean}, {.learning_rate = 0.5});
+  const SGD sgd({weight_, mean}, {.learning_rate = 0.5});
   sgd.minimize((weight_.tensor() * mean.tensor()).sum());
   EXPECT_EQ(first(mean), 1);
   EXPECT_EQ(first(weight_), 0.5);
@@ -197,15 +197,15 @@ TEST_F(OptimizerTest, RefusesSparseGradients) {
 }
 
 TEST_F(OptimizerTest, RefusesListsItCannotTrain) {
-  EXPECT_THAT([] { Sgd({}); },
+  EXPECT_THAT([] { SGD({}); },
               throws_error(ErrorCode::invalid_argument, "got an empty list; give it the model's"));
   EXPECT_THAT(
       [&] {
-        Sgd({weight_, bias_, weight_});
+        SGD({weight_, bias_, weight_});
       },
       throws_error(ErrorCode::invalid_argument, "got 'w' twice"));
   EXPECT_THAT(
-      [&] { Sgd({make("mean", 1, false)}); },
+      [&] { SGD({make("mean", 1, false)}); },
       throws_error(ErrorCode::invalid_argument, "got only 'mean', which are not trainable"));
 }
 
@@ -237,7 +237,7 @@ TEST_F(OptimizerTest, SettingTakesTheRangesOfTheConstructor) {
   EXPECT_THAT(setting("learning_rate", -1),
               throws_error(ErrorCode::invalid_argument, "learning_rate >= 0"));
   adam.set_hyper("beta_1", 0);
-  Sgd momentum({weight_}, {.learning_rate = 1, .momentum = 0.5});
+  SGD momentum({weight_}, {.learning_rate = 1, .momentum = 0.5});
   EXPECT_THAT([&] { momentum.set_hyper("momentum", 1); },
               throws_error(ErrorCode::invalid_argument, "expected momentum in [0, 1), got 1"));
   EXPECT_EQ(momentum.hyper("momentum"), 0.5);
@@ -250,12 +250,12 @@ TEST_F(OptimizerTest, AnotherOptimizerOfOneRuleBeginsWithFreshSlots) {
     optimizer.minimize((weight_.tensor() * 3).sum());
     return first(weight_) - before;
   };
-  const Sgd one({weight_}, {.learning_rate = 1, .momentum = 0.5});
+  const SGD one({weight_}, {.learning_rate = 1, .momentum = 0.5});
   EXPECT_EQ(moved(one), -3);
   EXPECT_EQ(moved(one), -4.5);
-  const Sgd other({weight_}, {.learning_rate = 1, .momentum = 0.5});
+  const SGD other({weight_}, {.learning_rate = 1, .momentum = 0.5});
   EXPECT_EQ(moved(other), -3);
-  const Sgd copy = one;
+  const SGD copy = one;
   EXPECT_EQ(moved(copy), -5.25) << "copies are the same optimizer";
 }
 

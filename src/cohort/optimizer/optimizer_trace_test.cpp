@@ -10,7 +10,7 @@
 #include <functional>
 #include <map>
 
-#include "cohort/function/trace.h"
+#include "cohort/function/detail/trace.h"
 #include "cohort/optimizer/adagrad.h"
 #include "cohort/optimizer/adam.h"
 #include "cohort/optimizer/adamw.h"
@@ -18,8 +18,8 @@
 #include "cohort/optimizer/rmsprop.h"
 #include "cohort/optimizer/sgd.h"
 #include "cohort/testing/throws_error.h"
-#include "cohort/variable/hyperparameter.h"
-#include "cohort/variable/variable_table.h"
+#include "cohort/variable/detail/hyperparameter.h"
+#include "cohort/variable/detail/variable_table.h"
 
 namespace cohort {
 namespace {
@@ -146,17 +146,17 @@ TEST_P(OptimizerInATrace, ANewLearningRateNeedsNoNewTrace) {
 INSTANTIATE_TEST_SUITE_P(
     Optimizers, OptimizerInATrace,
     ::testing::Values(
-        [](auto v) -> Optimizer { return Sgd(v, {.learning_rate = 0.1}); },
-        [](auto v) -> Optimizer { return Sgd(v, {.learning_rate = 0.1, .momentum = 0.9}); },
+        [](auto v) -> Optimizer { return SGD(v, {.learning_rate = 0.1}); },
+        [](auto v) -> Optimizer { return SGD(v, {.learning_rate = 0.1, .momentum = 0.9}); },
         [](auto v) -> Optimizer {
-          return Sgd(v, {.learning_rate = 0.1, .momentum = 0.9, .nesterov = true});
+          return SGD(v, {.learning_rate = 0.1, .momentum = 0.9, .nesterov = true});
         },
         [](auto v) -> Optimizer { return Adagrad(v, {.learning_rate = 0.1}); },
-        [](auto v) -> Optimizer { return Rmsprop(v, {.learning_rate = 0.01}); },
+        [](auto v) -> Optimizer { return RMSprop(v, {.learning_rate = 0.01}); },
         [](auto v) -> Optimizer { return Adam(v, {.learning_rate = 0.01}); },
-        [](auto v) -> Optimizer { return Sgd(v, {.learning_rate = 0.1, .weight_decay = 0.01}); },
+        [](auto v) -> Optimizer { return SGD(v, {.learning_rate = 0.1, .weight_decay = 0.01}); },
         [](auto v) -> Optimizer {
-          return Sgd(v, {.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.01});
+          return SGD(v, {.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.01});
         },
         [](auto v) -> Optimizer { return Adam(v, {.learning_rate = 0.01, .weight_decay = 0.01}); },
         [](auto v) -> Optimizer { return AdamW(v, {.learning_rate = 0.01}); }));
@@ -193,7 +193,7 @@ TEST(SchedulesInATrace, GiveEachUpdateTheRateThatItHasHere) {
 
 TEST(ClippingInATrace, EqualsClippingHere) {
   Network here(7);
-  const Sgd sgd(here.variables, {.learning_rate = 0.1});
+  const SGD sgd(here.variables, {.learning_rate = 0.1});
   const auto step = [&](const at::Tensor& x) {
     const at::Tensor loss = here.loss(x);
     sgd.apply_gradients(clip_by_global_norm(sgd.compute_gradients(loss), 0.1));
@@ -208,7 +208,7 @@ TEST(ClippingInATrace, EqualsClippingHere) {
 
 TEST(OptimizersInATrace, ALossOfNoVariableIsRefusedAtTheTrace) {
   Network here(7);
-  const Sgd sgd(Network(8).variables);
+  const SGD sgd(Network(8).variables);
   const auto step = [&](const at::Tensor& x) {
     sgd.minimize(here.loss(x));
     return x;
@@ -219,7 +219,7 @@ TEST(OptimizersInATrace, ALossOfNoVariableIsRefusedAtTheTrace) {
 
 TEST(OptimizersInATrace, ASparseEmbeddingUsedTwiceIsRefusedWithTheRemedy) {
   Network here(7);
-  const Sgd sgd(here.variables, {.learning_rate = 0.1});
+  const SGD sgd(here.variables, {.learning_rate = 0.1});
   const auto step = [&](const at::Tensor& x) {
     const auto rows = [&](std::int64_t first) {
       const at::Tensor ids = at::arange(first, first + 2);
@@ -237,7 +237,7 @@ TEST(OptimizersInATrace, ASparseEmbeddingUsedTwiceIsRefusedWithTheRemedy) {
 // Regression: the rate was frozen, and a set was executed once by the trace and by no call.
 TEST(OptimizersInATrace, HyperparametersAreReadAndSetOutside) {
   Network here(7);
-  Sgd sgd(here.variables, {.learning_rate = 0.5});
+  SGD sgd(here.variables, {.learning_rate = 0.5});
   const auto reads = [&](const at::Tensor& x) { return x.mul(sgd.learning_rate()); };
   const auto sets = [&](const at::Tensor& x) {
     sgd.set_learning_rate(0.25);
@@ -257,7 +257,7 @@ TEST(OptimizersInATrace, OneMadeInsideTheStepIsRefused) {
   Network here(7);
   const auto step = [&](const at::Tensor& x) {
     const at::Tensor loss = here.loss(x);
-    Sgd(here.variables, {.learning_rate = 0.1}).minimize(loss);
+    SGD(here.variables, {.learning_rate = 0.1}).minimize(loss);
     return loss;
   };
   EXPECT_THAT(([&] { Shipped(here, step); }),

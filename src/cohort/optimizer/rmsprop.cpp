@@ -63,7 +63,7 @@ const UpdateRule& rmsprop_rule() {
 
 }  // namespace optimizer
 
-Rmsprop::Rmsprop(std::vector<Variable> variables, RmspropOptions options)
+RMSprop::RMSprop(std::vector<Variable> variables, RMSpropOptions options)
     : Optimizer(std::move(variables), optimizer::rmsprop_rule(), options.learning_rate,
                 {options.decay, options.epsilon}) {}
 

@@ -8,7 +8,7 @@
 
 namespace cohort {
 
-struct RmspropOptions {
+struct RMSpropOptions {
   LearningRateSchedule learning_rate = 0.001;  // a number or a schedule
   double decay = 0.9;
   double epsilon = 1e-10;
@@ -16,9 +16,9 @@ struct RmspropOptions {
 
 // r = d*r + (1-d)*g*g, p -= lr*g/sqrt(r + eps); r starts at 1 (tf.compat.v1.train.RMSPropOptimizer
 // without momentum).
-class COHORT_API Rmsprop : public Optimizer {
+class COHORT_API RMSprop : public Optimizer {
  public:
-  explicit Rmsprop(std::vector<Variable> variables, RmspropOptions options = {});
+  explicit RMSprop(std::vector<Variable> variables, RMSpropOptions options = {});
 };
 
 namespace optimizer {

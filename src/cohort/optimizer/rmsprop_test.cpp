@@ -18,20 +18,20 @@ class RmspropTest : public ::testing::Test {
   static at::Tensor scalar(double value) {
     return at::full({}, value, at::TensorOptions(at::kDouble));
   }
-  static auto making(RmspropOptions options) {
-    return [options] { Rmsprop({local_variable("w", scalar(1))}, options); };
+  static auto making(RMSpropOptions options) {
+    return [options] { RMSprop({local_variable("w", scalar(1))}, options); };
   }
 };
 
 TEST_F(RmspropTest, DividesByTheRootOfTheMeanSquareThatStartsAtOne) {
   const Variable variable = local_variable("w", scalar(1));
-  const Rmsprop rmsprop({variable}, {.learning_rate = 0.5, .decay = 0.75, .epsilon = 0.5});
+  const RMSprop rmsprop({variable}, {.learning_rate = 0.5, .decay = 0.75, .epsilon = 0.5});
   rmsprop.apply_gradients({{scalar(2), variable}});
   EXPECT_DOUBLE_EQ(variable.read().item<double>(), 1 - 0.5 * 2 / std::sqrt(0.75 + 0.25 * 4 + 0.5));
 }
 
 TEST_F(RmspropTest, HasTensorFlowsDefaults) {
-  const Rmsprop rmsprop({local_variable("w", scalar(1))});
+  const RMSprop rmsprop({local_variable("w", scalar(1))});
   EXPECT_EQ(rmsprop.learning_rate(), 0.001);
   EXPECT_EQ(rmsprop.hyper("decay"), 0.9);
   EXPECT_EQ(rmsprop.hyper("epsilon"), 1e-10);

@@ -100,7 +100,7 @@ class MomentumRule final : public UpdateRule {
   }
 };
 
-const UpdateRule& rule_for(const SgdOptions& options) {
+const UpdateRule& rule_for(const SGDOptions& options) {
   const bool decays = options.weight_decay != 0.0;
   if (options.momentum == 0.0) return decays ? sgd_weight_decay_rule() : sgd_rule();
   if (options.nesterov) return decays ? nesterov_weight_decay_rule() : nesterov_rule();
@@ -108,14 +108,14 @@ const UpdateRule& rule_for(const SgdOptions& options) {
 }
 
 // The hyperparameters after the learning rate.
-std::vector<double> hyper_for(const SgdOptions& options) {
+std::vector<double> hyper_for(const SGDOptions& options) {
   std::vector<double> hyper;
   if (options.momentum != 0.0) hyper.push_back(options.momentum);
   if (options.weight_decay != 0.0) hyper.push_back(options.weight_decay);
   return hyper;
 }
 
-const SgdOptions& checked(const SgdOptions& options) {
+const SGDOptions& checked(const SGDOptions& options) {
   constexpr std::string_view kWhere = "optimizer.sgd";  // for all of its rules
   check_hyper_range(HyperRange::not_negative, kWhere, "learning_rate", options.learning_rate(0));
   check_hyper_range(HyperRange::fraction, kWhere, "momentum", options.momentum);
@@ -159,7 +159,7 @@ const UpdateRule& nesterov_weight_decay_rule() {
 
 }  // namespace optimizer
 
-Sgd::Sgd(std::vector<Variable> variables, SgdOptions options)
+SGD::SGD(std::vector<Variable> variables, SGDOptions options)
     : Optimizer(std::move(variables), optimizer::rule_for(optimizer::checked(options)),
                 options.learning_rate, optimizer::hyper_for(options)) {}
 

@@ -8,7 +8,7 @@
 
 namespace cohort {
 
-struct SgdOptions {
+struct SGDOptions {
   LearningRateSchedule learning_rate = 0.01;  // a number or a schedule
   double momentum = 0.0;                      // 0: plain, with no slot
   bool nesterov = false;                      // needs momentum
@@ -21,9 +21,9 @@ struct SgdOptions {
 // p -= lr*g; with momentum a = m*a + g, p -= lr*a; with nesterov p -= lr*(g + m*a).
 // tf.compat.v1.train.MomentumOptimizer. tf.keras.optimizers.SGD gives the same as long as the
 // learning rate does not change (its accumulator includes lr).
-class COHORT_API Sgd : public Optimizer {
+class COHORT_API SGD : public Optimizer {
  public:
-  explicit Sgd(std::vector<Variable> variables, SgdOptions options = {});
+  explicit SGD(std::vector<Variable> variables, SGDOptions options = {});
 };
 
 namespace optimizer {

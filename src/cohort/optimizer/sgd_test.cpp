@@ -14,17 +14,17 @@ using testing::throws_error;
 class SgdTest : public ::testing::Test {
  protected:
   // The value of a variable that starts at 1 after a step with each of the gradients.
-  static double trained(SgdOptions options, const std::vector<double>& gradients) {
+  static double trained(SGDOptions options, const std::vector<double>& gradients) {
     const Variable variable = local_variable("w", scalar(1));
-    const Sgd sgd({variable}, options);
+    const SGD sgd({variable}, options);
     for (const double gradient : gradients) sgd.apply_gradients({{scalar(gradient), variable}});
     return variable.read().item<double>();
   }
   static at::Tensor scalar(double value) {
     return at::full({}, value, at::TensorOptions(at::kDouble));
   }
-  static auto making(SgdOptions options) {
-    return [options] { Sgd({local_variable("w", scalar(1))}, options); };
+  static auto making(SGDOptions options) {
+    return [options] { SGD({local_variable("w", scalar(1))}, options); };
   }
 };
 
@@ -58,16 +58,16 @@ TEST_F(SgdTest, WithMomentumTheDecayAccumulates) {
 
 TEST_F(SgdTest, TakesTheRuleThatTheOptionsAskFor) {
   const std::vector<Variable> variables{local_variable("w", scalar(1))};
-  EXPECT_EQ(Sgd(variables).rule().name(), "sgd");
-  EXPECT_EQ(Sgd(variables, {.momentum = 0.9}).rule().name(), "momentum");
-  EXPECT_EQ(Sgd(variables, {.momentum = 0.9, .nesterov = true}).rule().name(), "nesterov");
-  EXPECT_EQ(Sgd(variables, {.weight_decay = 0.1}).rule().name(), "sgd_weight_decay");
-  EXPECT_EQ(Sgd(variables, {.momentum = 0.9, .weight_decay = 0.1}).rule().name(),
+  EXPECT_EQ(SGD(variables).rule().name(), "sgd");
+  EXPECT_EQ(SGD(variables, {.momentum = 0.9}).rule().name(), "momentum");
+  EXPECT_EQ(SGD(variables, {.momentum = 0.9, .nesterov = true}).rule().name(), "nesterov");
+  EXPECT_EQ(SGD(variables, {.weight_decay = 0.1}).rule().name(), "sgd_weight_decay");
+  EXPECT_EQ(SGD(variables, {.momentum = 0.9, .weight_decay = 0.1}).rule().name(),
             "momentum_weight_decay");
 }
 
 TEST_F(SgdTest, HasTensorFlowsDefaults) {
-  const Sgd sgd({local_variable("w", scalar(1))});
+  const SGD sgd({local_variable("w", scalar(1))});
   EXPECT_EQ(sgd.learning_rate(), 0.01);
 }
 
@@ -88,11 +88,11 @@ TEST_F(SgdTest, RefusesImpossibleOptions) {
 
 // set_hyper() took what the constructor refuses.
 TEST_F(SgdTest, WithNesterovTheMomentumStaysAboveZero) {
-  Sgd nesterov({local_variable("w", scalar(1))}, {.momentum = 0.9, .nesterov = true});
+  SGD nesterov({local_variable("w", scalar(1))}, {.momentum = 0.9, .nesterov = true});
   EXPECT_THAT([&] { nesterov.set_hyper("momentum", 0); },
               throws_error(ErrorCode::invalid_argument, "expected momentum in (0, 1), got 0"));
   EXPECT_EQ(nesterov.hyper("momentum"), 0.9);
-  Sgd heavy({local_variable("w", scalar(1))}, {.momentum = 0.9});
+  SGD heavy({local_variable("w", scalar(1))}, {.momentum = 0.9});
   heavy.set_hyper("momentum", 0);
   EXPECT_EQ(heavy.hyper("momentum"), 0);
 }

@@ -81,16 +81,16 @@ TEST_P(BesideTorch, InFloat32EveryStepDiffersByLessThan1e5) {
 INSTANTIATE_TEST_SUITE_P(
     Rules, BesideTorch,
     ::testing::Values(
-        Comparison{"Sgd",
-                   our_optimizer<Sgd>(SgdOptions{.learning_rate = kRate, .weight_decay = kDecay}),
+        Comparison{"SGD",
+                   our_optimizer<SGD>(SGDOptions{.learning_rate = kRate, .weight_decay = kDecay}),
                    torch_optimizer<torch::optim::SGD>(torch_sgd(0, false))},
         Comparison{"Momentum",
-                   our_optimizer<Sgd>(SgdOptions{
+                   our_optimizer<SGD>(SGDOptions{
                        .learning_rate = kRate, .momentum = 0.9, .weight_decay = kDecay}),
                    torch_optimizer<torch::optim::SGD>(torch_sgd(0.9, false))},
         Comparison{
             "Nesterov",
-            our_optimizer<Sgd>(SgdOptions{
+            our_optimizer<SGD>(SGDOptions{
                 .learning_rate = kRate, .momentum = 0.9, .nesterov = true, .weight_decay = kDecay}),
             torch_optimizer<torch::optim::SGD>(torch_sgd(0.9, true))},
         Comparison{"Adam",

@@ -70,7 +70,7 @@ at::Tensor tensor_of(const Json& json) {
 at::Tensor batch_of(const Json& parts) { return tensor_of(parts.at(0)); }
 
 Optimizer sgd_of(const Json& json, std::vector<Variable> variables) {
-  return Sgd(std::move(variables), {.learning_rate = json.at("lr").get<double>(),
+  return SGD(std::move(variables), {.learning_rate = json.at("lr").get<double>(),
                                     .momentum = json.value("momentum", 0.0),
                                     .nesterov = json.value("nesterov", false)});
 }
@@ -84,7 +84,7 @@ Optimizer optimizer_of(const Json& json, std::vector<Variable> variables) {
                    {.learning_rate = rate, .initial_accumulator = json.at("initial_accumulator")});
   }
   if (kind == "rmsprop") {
-    return Rmsprop(
+    return RMSprop(
         std::move(variables),
         {.learning_rate = rate, .decay = json.at("decay"), .epsilon = json.at("epsilon")});
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/connection.h"
+#include "cohort/rpc/detail/connection.h"
 
 #include <torch/version.h>
 
@@ -10,11 +10,11 @@
 
 #include "cohort/cluster/address.h"
 #include "cohort/cluster/cluster_spec.h"
+#include "cohort/core/detail/random.h"
 #include "cohort/core/log.h"
 #include "cohort/core/mutex.h"
-#include "cohort/core/random.h"
-#include "cohort/rpc/messages.h"
-#include "cohort/rpc/refusal.h"
+#include "cohort/rpc/detail/messages.h"
+#include "cohort/rpc/detail/refusal.h"
 
 namespace cohort::rpc {
 namespace {

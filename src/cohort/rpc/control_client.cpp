@@ -6,13 +6,13 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
-#include "cohort/rpc/control.h"
+#include "cohort/rpc/detail/control.h"
+#include "cohort/rpc/detail/refusal.h"
 #include "cohort/rpc/internal/control_client.h"
 #include "cohort/rpc/internal/control_codec.h"
 #include "cohort/rpc/internal/grpc_setup.h"
 #include "cohort/rpc/internal/grpc_status.h"
 #include "cohort/rpc/internal/name_lookup.h"
-#include "cohort/rpc/refusal.h"
 #include "control.grpc.pb.h"
 
 namespace cohort::rpc {

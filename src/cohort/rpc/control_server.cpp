@@ -10,7 +10,7 @@
 #include "cohort/core/mutex.h"
 #include "cohort/rpc/backends/grpc/grpc_backend.h"
 #include "cohort/rpc/backends/stream/stream_backend.h"
-#include "cohort/rpc/control.h"
+#include "cohort/rpc/detail/control.h"
 #include "cohort/rpc/internal/acceptor.h"
 #include "cohort/rpc/internal/control_codec.h"
 #include "cohort/rpc/internal/grpc_setup.h"

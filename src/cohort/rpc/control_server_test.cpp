@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "cohort/core/log.h"
-#include "cohort/rpc/control.h"
-#include "cohort/rpc/requester.h"
+#include "cohort/rpc/detail/control.h"
+#include "cohort/rpc/detail/requester.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/frame.h"
+#include "cohort/rpc/detail/frame.h"
 
 #include <utility>
 
-#include "cohort/core/error_bytes.h"
+#include "cohort/core/detail/error_bytes.h"
 
 namespace cohort::rpc {
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/messages.h"
+#include "cohort/rpc/detail/messages.h"
 
 #include <iterator>
 #include <span>
 #include <string_view>
 #include <utility>
 
-#include "cohort/core/error_bytes.h"
+#include "cohort/core/detail/error_bytes.h"
 
 namespace cohort::rpc {
 namespace {

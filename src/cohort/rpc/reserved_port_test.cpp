@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/reserved_port.h"
+#include "cohort/rpc/detail/reserved_port.h"
 
 #include <gtest/gtest.h>
 

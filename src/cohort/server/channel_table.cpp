@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cohort/core/log.h"
-#include "cohort/rpc/farewell.h"
+#include "cohort/rpc/detail/farewell.h"
 #include "cohort/server/internal/violation.h"
 
 namespace cohort::server {

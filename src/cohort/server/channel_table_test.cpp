@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "cohort/core/log.h"
-#include "cohort/rpc/requester.h"
+#include "cohort/rpc/detail/requester.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"

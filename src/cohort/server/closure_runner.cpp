@@ -7,7 +7,7 @@
 #include "cohort/data/element.h"
 #include "cohort/function/inspection.h"
 #include "cohort/function/worker_index.h"
-#include "cohort/rpc/travel.h"
+#include "cohort/rpc/detail/travel.h"
 
 namespace cohort::server {
 namespace {
@@ -64,7 +64,7 @@ std::uint64_t rows_of(const WorkerFunction& function, const std::vector<Fields>&
   std::uint64_t rows = 0;
   for (std::size_t i = 0; i < draws.size(); ++i) {
     if (function.draws.at(i) != 0) continue;
-    rows += data::rows_of(draws[i]);
+    rows += data::num_rows(draws[i]);
   }
   return rows;
 }

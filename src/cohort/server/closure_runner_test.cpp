@@ -9,8 +9,8 @@
 
 #include <map>
 
+#include "cohort/function/detail/trace.h"
 #include "cohort/function/registry.h"
-#include "cohort/function/trace.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/fake_task.h"
 #include "cohort/testing/throws_error.h"

@@ -6,7 +6,7 @@
 
 #include "cohort/core/log.h"
 #include "cohort/data/cancellable.h"
-#include "cohort/data/string_fields.h"
+#include "cohort/data/detail/string_fields.h"
 #include "cohort/server/internal/open_count.h"
 
 namespace cohort::server {

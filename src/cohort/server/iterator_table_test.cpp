@@ -12,7 +12,7 @@
 #include <fstream>
 #include <thread>
 
-#include "cohort/data/shipped_dataset.h"
+#include "cohort/data/detail/shipped_dataset.h"
 #include "cohort/function/registry.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/throws_error.h"

@@ -4,8 +4,8 @@
 #include <functional>
 
 #include "cohort/cluster/task_id.h"
+#include "cohort/core/detail/random.h"
 #include "cohort/core/log.h"
-#include "cohort/core/random.h"
 #include "cohort/server/internal/violation.h"
 
 namespace cohort::server {

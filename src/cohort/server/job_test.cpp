@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "cohort/data/dataset.h"
-#include "cohort/rpc/connection.h"
-#include "cohort/rpc/messages.h"
+#include "cohort/rpc/detail/connection.h"
+#include "cohort/rpc/detail/messages.h"
 
 namespace cohort::server {
 namespace {

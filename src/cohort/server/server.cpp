@@ -13,11 +13,11 @@
 #include <thread>
 
 #include "cohort/cluster/address.h"
-#include "cohort/cluster/validation.h"
-#include "cohort/core/blas.h"
+#include "cohort/cluster/detail/validation.h"
+#include "cohort/core/detail/blas.h"
 #include "cohort/core/log.h"
-#include "cohort/rpc/connection.h"
-#include "cohort/rpc/thread_room.h"
+#include "cohort/rpc/detail/connection.h"
+#include "cohort/rpc/detail/thread_room.h"
 #include "cohort/server/internal/channel_table.h"
 #include "cohort/server/internal/kept_memory.h"
 

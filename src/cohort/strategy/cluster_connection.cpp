@@ -9,9 +9,9 @@
 #include <thread>
 #include <utility>
 
-#include "cohort/cluster/validation.h"
+#include "cohort/cluster/detail/validation.h"
 #include "cohort/core/log.h"
-#include "cohort/rpc/refusal.h"
+#include "cohort/rpc/detail/refusal.h"
 
 namespace cohort {
 namespace {

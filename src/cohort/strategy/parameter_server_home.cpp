@@ -7,12 +7,12 @@
 #include <map>
 #include <utility>
 
-#include "cohort/cluster/validation.h"
+#include "cohort/cluster/detail/validation.h"
 #include "cohort/core/log.h"
-#include "cohort/function/trace.h"
-#include "cohort/rpc/messages.h"
-#include "cohort/variable/eager_step.h"
-#include "cohort/variable/remote_variable.h"
+#include "cohort/function/detail/trace.h"
+#include "cohort/rpc/detail/messages.h"
+#include "cohort/variable/detail/eager_step.h"
+#include "cohort/variable/detail/remote_variable.h"
 
 namespace cohort::detail {
 namespace {

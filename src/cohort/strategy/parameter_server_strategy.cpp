@@ -6,12 +6,12 @@
 #include <mutex>
 #include <utility>
 
-#include "cohort/core/blas.h"
-#include "cohort/function/trace.h"
+#include "cohort/core/detail/blas.h"
+#include "cohort/function/detail/trace.h"
 #include "cohort/strategy/detail/dataset_function_scope.h"
 #include "cohort/strategy/detail/modes_scope.h"
 #include "cohort/strategy/detail/parameter_server_home.h"
-#include "cohort/variable/eager_step.h"
+#include "cohort/variable/detail/eager_step.h"
 
 namespace cohort {
 namespace {

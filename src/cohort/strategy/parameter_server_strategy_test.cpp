@@ -11,14 +11,14 @@
 #include <atomic>
 
 #include "cohort/cluster/resolvers/simple_resolver.h"
-#include "cohort/rpc/channel.h"
-#include "cohort/rpc/connection.h"
-#include "cohort/rpc/control.h"
-#include "cohort/rpc/messages.h"
+#include "cohort/rpc/detail/channel.h"
+#include "cohort/rpc/detail/connection.h"
+#include "cohort/rpc/detail/control.h"
+#include "cohort/rpc/detail/messages.h"
 #include "cohort/strategy/detail/parameter_server_home.h"
 #include "cohort/strategy/one_device_strategy.h"
 #include "cohort/testing/throws_error.h"
-#include "cohort/variable/remote_variable.h"
+#include "cohort/variable/detail/remote_variable.h"
 
 namespace cohort {
 namespace {

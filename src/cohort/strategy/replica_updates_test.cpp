@@ -27,7 +27,7 @@ class ReplicaUpdates : public ::testing::Test {
   double value() const { return w.read().item().toDouble(); }
 
   Variable w = local_variable("w", at::ones({1}));
-  Sgd sgd{{w}, {.learning_rate = 0.5}};
+  SGD sgd{{w}, {.learning_rate = 0.5}};
   MirroredStrategy two{{"CPU:0", "CPU:1"}};
   const PerReplica<at::Tensor> parts{{at::tensor({1.0F}), at::tensor({3.0F})}};
 };

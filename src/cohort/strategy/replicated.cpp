@@ -7,7 +7,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
-#include "cohort/function/default_generator.h"
+#include "cohort/function/detail/default_generator.h"
 
 namespace cohort::internal {
 namespace {

@@ -2,7 +2,7 @@
 #include "cohort/strategy/strategy.h"
 
 #include "cohort/core/error.h"
-#include "cohort/variable/replica_count.h"
+#include "cohort/variable/detail/replica_count.h"
 
 namespace cohort {
 namespace {

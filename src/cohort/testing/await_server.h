@@ -8,7 +8,7 @@
 #include "cohort/cluster/cluster_spec.h"
 #include "cohort/cluster/task_id.h"
 #include "cohort/core/error.h"
-#include "cohort/rpc/control.h"
+#include "cohort/rpc/detail/control.h"
 
 namespace cohort::testing {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cohort/core/mutex.h"
-#include "cohort/rpc/channel.h"
+#include "cohort/rpc/detail/channel.h"
 
 namespace cohort::testing {
 

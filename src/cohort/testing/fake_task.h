@@ -19,11 +19,11 @@
 
 #include "cohort/cluster/resolvers/simple_resolver.h"
 #include "cohort/core/mutex.h"
-#include "cohort/rpc/channel.h"
-#include "cohort/rpc/connection.h"
-#include "cohort/rpc/control.h"
-#include "cohort/rpc/farewell.h"
-#include "cohort/rpc/messages.h"
+#include "cohort/rpc/detail/channel.h"
+#include "cohort/rpc/detail/connection.h"
+#include "cohort/rpc/detail/control.h"
+#include "cohort/rpc/detail/farewell.h"
+#include "cohort/rpc/detail/messages.h"
 
 namespace cohort::testing {
 

@@ -12,8 +12,8 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
-#include "cohort/rpc/connection.h"
-#include "cohort/rpc/control.h"
+#include "cohort/rpc/detail/connection.h"
+#include "cohort/rpc/detail/control.h"
 #include "cohort/testing/faulty_proxy.h"
 
 namespace cohort::testing {

@@ -2,7 +2,7 @@
 #include "cohort/variable/internal/checks.h"
 
 #include "cohort/core/error.h"
-#include "cohort/variable/hyperparameter.h"
+#include "cohort/variable/detail/hyperparameter.h"
 
 namespace cohort::variable {
 

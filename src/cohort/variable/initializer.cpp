@@ -10,8 +10,8 @@
 #include <limits>
 #include <numbers>
 
+#include "cohort/core/detail/random.h"
 #include "cohort/core/error.h"
-#include "cohort/core/random.h"
 #include "cohort/variable/internal/philox.h"
 
 namespace cohort {

@@ -4,10 +4,10 @@
 #include <c10/core/GradMode.h>
 
 #include "cohort/core/error.h"
-#include "cohort/function/trace.h"
-#include "cohort/function/variable_read.h"
+#include "cohort/function/detail/trace.h"
+#include "cohort/function/detail/variable_read.h"
+#include "cohort/variable/detail/replica_count.h"
 #include "cohort/variable/internal/checks.h"
-#include "cohort/variable/replica_count.h"
 
 namespace cohort {
 namespace variable {

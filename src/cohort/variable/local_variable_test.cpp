@@ -10,7 +10,7 @@
 #include <array>
 
 #include "cohort/testing/throws_error.h"
-#include "cohort/variable/hyperparameter.h"
+#include "cohort/variable/detail/hyperparameter.h"
 #include "cohort/variable/variable.h"
 
 namespace cohort {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/variable/remote_variable.h"
+#include "cohort/variable/detail/remote_variable.h"
 
 #include <ATen/core/grad_mode.h>
 
 #include "cohort/core/error.h"
-#include "cohort/function/trace.h"
-#include "cohort/function/variable_read.h"
-#include "cohort/rpc/messages.h"
-#include "cohort/variable/eager_step.h"
+#include "cohort/function/detail/trace.h"
+#include "cohort/function/detail/variable_read.h"
+#include "cohort/rpc/detail/messages.h"
+#include "cohort/variable/detail/eager_step.h"
+#include "cohort/variable/detail/replica_count.h"
 #include "cohort/variable/internal/checks.h"
-#include "cohort/variable/replica_count.h"
 
 namespace cohort {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/variable/remote_variable.h"
+#include "cohort/variable/detail/remote_variable.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/rpc/messages.h"
+#include "cohort/rpc/detail/messages.h"
 #include "cohort/testing/throws_error.h"
-#include "cohort/variable/hyperparameter.h"
+#include "cohort/variable/detail/hyperparameter.h"
 
 namespace cohort {
 namespace {

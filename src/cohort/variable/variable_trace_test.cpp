@@ -12,11 +12,11 @@
 #include <array>
 #include <tuple>
 
-#include "cohort/function/trace.h"
+#include "cohort/function/detail/trace.h"
 #include "cohort/testing/throws_error.h"
-#include "cohort/variable/hyperparameter.h"
-#include "cohort/variable/remote_variable.h"
-#include "cohort/variable/variable_table.h"
+#include "cohort/variable/detail/hyperparameter.h"
+#include "cohort/variable/detail/remote_variable.h"
+#include "cohort/variable/detail/variable_table.h"
 
 namespace cohort {
 namespace {

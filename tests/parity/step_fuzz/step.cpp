@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "cohort/core/detail/random.h"
 #include "cohort/core/error.h"
-#include "cohort/core/random.h"
 #include "cohort/optimizer/adagrad.h"
 #include "cohort/optimizer/adam.h"
 #include "cohort/optimizer/rmsprop.h"
@@ -20,13 +20,13 @@ Optimizer make_optimizer(const OptimizerKind& kind, const World& world, double l
   std::vector<Variable> variables;
   for (const int index : kind.variables)
     variables.push_back(world.variables.at(static_cast<std::size_t>(index)));
-  if (kind.rule == "sgd") return Sgd(variables, {.learning_rate = learning_rate});
+  if (kind.rule == "sgd") return SGD(variables, {.learning_rate = learning_rate});
   if (kind.rule == "momentum")
-    return Sgd(variables, {.learning_rate = learning_rate, .momentum = 0.9});
+    return SGD(variables, {.learning_rate = learning_rate, .momentum = 0.9});
   if (kind.rule == "nesterov")
-    return Sgd(variables, {.learning_rate = learning_rate, .momentum = 0.9, .nesterov = true});
+    return SGD(variables, {.learning_rate = learning_rate, .momentum = 0.9, .nesterov = true});
   if (kind.rule == "adagrad") return Adagrad(variables, {.learning_rate = learning_rate});
-  if (kind.rule == "rmsprop") return Rmsprop(variables, {.learning_rate = learning_rate});
+  if (kind.rule == "rmsprop") return RMSprop(variables, {.learning_rate = learning_rate});
   COHORT_ASSERT(kind.rule == "adam");
   return Adam(variables, {.learning_rate = learning_rate});
 }

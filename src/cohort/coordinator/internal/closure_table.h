@@ -14,7 +14,7 @@
 #include <set>
 #include <vector>
 
-#include "cohort/coordinator/closure_queue.h"
+#include "cohort/coordinator/detail/closure_queue.h"
 
 namespace cohort::coordinator::internal {
 

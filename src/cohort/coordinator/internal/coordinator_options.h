@@ -2,8 +2,8 @@
 // What a user may set of a coordinator, checked, and as the queue takes it.
 #pragma once
 
-#include "cohort/coordinator/closure_queue.h"
 #include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/coordinator/detail/closure_queue.h"
 
 namespace cohort::coordinator::internal {
 

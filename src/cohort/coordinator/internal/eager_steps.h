@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/coordinator/closure_queue.h"
+#include "cohort/coordinator/detail/closure_queue.h"
 #include "cohort/coordinator/internal/iterator_handle.h"
 #include "cohort/data/iterator.h"
 #include "cohort/function/function.h"
 #include "cohort/strategy/detail/parameter_server_home.h"
 #include "cohort/strategy/parameter_server_strategy.h"
-#include "cohort/variable/eager_step.h"
+#include "cohort/variable/detail/eager_step.h"
 
 namespace cohort::coordinator {
 

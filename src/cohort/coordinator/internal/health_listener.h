@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "cohort/rpc/control.h"
+#include "cohort/rpc/detail/control.h"
 
 namespace cohort::coordinator::internal {
 

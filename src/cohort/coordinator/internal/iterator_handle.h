@@ -10,8 +10,8 @@
 #include "cohort/coordinator/internal/worker_datasets.h"
 #include "cohort/coordinator/internal/worker_files.h"
 #include "cohort/coordinator/per_worker.h"
-#include "cohort/core/random.h"
-#include "cohort/rpc/control.h"
+#include "cohort/core/detail/random.h"
+#include "cohort/rpc/detail/control.h"
 
 namespace cohort::coordinator {
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/coordinator/failure_policy.h"
+#include "cohort/coordinator/detail/failure_policy.h"
 #include "cohort/coordinator/internal/queue_script.h"
 
 namespace cohort::coordinator::internal {

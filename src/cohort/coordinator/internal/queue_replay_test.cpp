@@ -12,7 +12,7 @@
 #include <set>
 #include <vector>
 
-#include "cohort/coordinator/failure_policy.h"
+#include "cohort/coordinator/detail/failure_policy.h"
 #include "cohort/coordinator/internal/closure_table.h"
 
 namespace cohort::coordinator::internal {

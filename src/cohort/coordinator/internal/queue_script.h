@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/coordinator/closure_queue.h"
+#include "cohort/coordinator/detail/closure_queue.h"
 
 namespace cohort::coordinator::internal {
 

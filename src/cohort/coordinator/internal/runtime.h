@@ -17,8 +17,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cohort/coordinator/closure_queue.h"
 #include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/coordinator/detail/closure_queue.h"
 #include "cohort/coordinator/internal/eager_steps.h"
 #include "cohort/coordinator/internal/epoch_run.h"
 #include "cohort/coordinator/internal/health_listener.h"
@@ -29,8 +29,8 @@
 #include "cohort/coordinator/internal/sent_closures.h"
 #include "cohort/coordinator/internal/step_function.h"
 #include "cohort/core/mutex.h"
-#include "cohort/rpc/messages.h"
-#include "cohort/variable/hyperparameter.h"
+#include "cohort/rpc/detail/messages.h"
+#include "cohort/variable/detail/hyperparameter.h"
 
 namespace cohort::coordinator {
 

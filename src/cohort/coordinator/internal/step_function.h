@@ -15,13 +15,13 @@
 #include "cohort/core/mutex.h"
 #include "cohort/core/nest.h"
 #include "cohort/data/element.h"
+#include "cohort/function/detail/trace.h"
+#include "cohort/function/detail/tracing_mode.h"
 #include "cohort/function/function.h"
-#include "cohort/function/trace.h"
-#include "cohort/function/tracing_mode.h"
-#include "cohort/rpc/control.h"
+#include "cohort/rpc/detail/control.h"
 #include "cohort/strategy/detail/parameter_server_home.h"
 #include "cohort/strategy/parameter_server_strategy.h"
-#include "cohort/variable/hyperparameter.h"
+#include "cohort/variable/detail/hyperparameter.h"
 
 namespace cohort::coordinator {
 

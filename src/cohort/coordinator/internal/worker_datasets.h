@@ -16,8 +16,8 @@
 #include "cohort/core/mutex.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/data/dataset.h"
+#include "cohort/data/detail/shipped_dataset.h"
 #include "cohort/data/element.h"
-#include "cohort/data/shipped_dataset.h"
 
 namespace cohort::coordinator {
 

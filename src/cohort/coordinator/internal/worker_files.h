@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/core/files/file_fingerprint.h"
+#include "cohort/core/files/detail/file_fingerprint.h"
 #include "cohort/core/mutex.h"
 
 namespace cohort::coordinator {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "cohort/coordinator/closure_queue.h"
+#include "cohort/coordinator/detail/closure_queue.h"
 
 namespace cohort::coordinator::internal {
 

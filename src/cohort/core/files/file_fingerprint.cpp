@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/files/file_fingerprint.h"
+#include "cohort/core/files/detail/file_fingerprint.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/core/crc32c.h"
+#include "cohort/core/detail/crc32c.h"
 
 namespace cohort {
 namespace {

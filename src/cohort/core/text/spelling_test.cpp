@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/text/spelling.h"
+#include "cohort/core/text/detail/spelling.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/files/opened_files.h"
+#include "cohort/data/files/detail/opened_files.h"
 
 #include <sys/stat.h>
 

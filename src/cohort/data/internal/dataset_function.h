@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "cohort/core/once.h"
+#include "cohort/core/detail/once.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/element.h"
 #include "cohort/data/internal/attribute_reader.h"

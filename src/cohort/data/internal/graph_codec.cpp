@@ -10,7 +10,7 @@
 #include "cohort/data/internal/map_function.h"
 #include "cohort/data/internal/nest_codec.h"
 #include "cohort/data/internal/op_table.h"
-#include "cohort/function/prepared_program.h"
+#include "cohort/function/detail/prepared_program.h"
 
 namespace cohort::data {
 namespace {

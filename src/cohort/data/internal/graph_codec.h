@@ -10,7 +10,7 @@
 
 #include "cohort/core/bytes.h"
 #include "cohort/data/internal/node.h"
-#include "cohort/function/frozen_tensor.h"
+#include "cohort/function/detail/frozen_tensor.h"
 
 namespace cohort::data {
 

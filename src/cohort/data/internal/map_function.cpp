@@ -8,10 +8,10 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/resource_host.h"
+#include "cohort/data/detail/program_supply.h"
 #include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/nest_codec.h"
-#include "cohort/data/program_supply.h"
-#include "cohort/function/prepared_program.h"
+#include "cohort/function/detail/prepared_program.h"
 #include "cohort/function/registry.h"
 
 namespace cohort::data {

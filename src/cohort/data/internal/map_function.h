@@ -11,8 +11,8 @@
 
 #include "cohort/data/internal/attribute_reader.h"
 #include "cohort/data/internal/node.h"
-#include "cohort/function/frozen_tensor.h"
-#include "cohort/function/prepared_program.h"
+#include "cohort/function/detail/frozen_tensor.h"
+#include "cohort/function/detail/prepared_program.h"
 
 namespace cohort::data {
 

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/data/detail/string_fields.h"
 #include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/map_function.h"
-#include "cohort/data/string_fields.h"
-#include "cohort/function/trace.h"
+#include "cohort/function/detail/trace.h"
 
 namespace cohort::data {
 namespace {

@@ -6,8 +6,8 @@
 #include <random>
 #include <unordered_set>
 
+#include "cohort/core/detail/random.h"
 #include "cohort/core/error.h"
-#include "cohort/core/random.h"
 #include "cohort/data/internal/sharding/selection.h"
 #include "cohort/data/internal/stage.h"
 #include "cohort/data/internal/stage_book.h"

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/core/detail/once.h"
 #include "cohort/core/mutex.h"
 #include "cohort/core/nest.h"
-#include "cohort/core/once.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/element.h"
 #include "cohort/data/internal/parallel/cancellation.h"

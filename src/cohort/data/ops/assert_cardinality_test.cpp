@@ -34,8 +34,8 @@ TEST(AssertCardinality, ReportsTooManyOnceBehindTheExpectedOnes) {
 
 TEST(AssertCardinality, NamesBothNumbers) {
   Iterator iterator = rows(1).assert_cardinality(2).iterator();
-  iterator.next_element();
-  EXPECT_THAT(error_of([&] { iterator.next_element(); }).message(),
+  iterator.get_next();
+  EXPECT_THAT(error_of([&] { iterator.get_next(); }).message(),
               HasSubstr("[data.assert_cardinality] expected 2 elements, got 1"));
 }
 

@@ -190,7 +190,7 @@ TEST(FileCache, IsReadByLaterPassesOfAnyDataset) {
 
 TEST(FileCache, LeavesNothingOfAPassThatStopsEarly) {
   const std::string prefix = new_prefix();
-  { Iterator(tensors(4).cache(prefix).iterator()).next_element(); }
+  { Iterator(tensors(4).cache(prefix).iterator()).get_next(); }
   EXPECT_TRUE(fs::is_empty(fs::path(prefix).parent_path()));
   scalars_of(tensors(4).cache(prefix));
   EXPECT_TRUE(fs::exists(cache_path(prefix)));
@@ -202,7 +202,7 @@ TEST(FileCache, IsFilledByOneIteratorAtATime) {
   Iterator a = dataset.iterator();
   Iterator b = dataset.iterator();
   EXPECT_THAT(drain(a, 1), ElementsAre("0"));
-  EXPECT_EQ(error_of([&] { b.next_element(); }).code(), ErrorCode::already_exists);
+  EXPECT_EQ(error_of([&] { b.get_next(); }).code(), ErrorCode::already_exists);
   EXPECT_THAT(drain(a), ElementsAre("1", "2", "3"));
   EXPECT_THAT(drain(b), ElementsAre("0", "1", "2", "3"));
 }
@@ -210,7 +210,7 @@ TEST(FileCache, IsFilledByOneIteratorAtATime) {
 TEST(FileCache, EndsThePassOfAnIteratorThatWasRefused) {
   const Dataset dataset = tensors(4).cache(new_prefix());
   Iterator a = dataset.iterator();
-  a.next_element();
+  a.get_next();
   EXPECT_THAT(elements_of(dataset), ElementsAre("error already_exists"));
 }
 
@@ -237,7 +237,7 @@ TEST(FileCache, RefusesTheFilesOfAnotherPipeline) {
   scalars_of(tensors(3).cache(prefix));
   EXPECT_THAT(error_of([&] {
                 elements_of(names().cache(prefix));
-                names().cache(prefix).iterator().next_element();
+                names().cache(prefix).iterator().get_next();
               }).message(),
               HasSubstr("expected a cache of elements (string[], int64[2]) in"));
 }

@@ -245,19 +245,19 @@ TEST_F(Csv, NamesTheLineBehindManyOthers) {
       StringTensor(path), {.columns = {kWhole}, .file = {.compression = Compression::gzip}});
   EXPECT_THAT(errors_of(dataset), ElementsAre(HasSubstr("line 20001,"), HasSubstr("line 20003,")));
   Iterator first = dataset.iterator();
-  for (int i = 0; i < 20'000; ++i) first.next_element();
-  EXPECT_THAT(error_of([&] { first.next_element(); }).what(), HasSubstr("line 20001,"));
+  for (int i = 0; i < 20'000; ++i) first.get_next();
+  EXPECT_THAT(error_of([&] { first.get_next(); }).what(), HasSubstr("line 20001,"));
   Iterator second = dataset.iterator();
   second.restore(first.save());
-  second.next_element();
-  EXPECT_THAT(error_of([&] { second.next_element(); }).what(), HasSubstr("line 20003,"));
+  second.get_next();
+  EXPECT_THAT(error_of([&] { second.get_next(); }).what(), HasSubstr("line 20003,"));
 }
 
 TEST_F(Csv, NamesTheByteAloneWhereTheFileIsGone) {
   Iterator iterator = csv("1\nx\n", {.columns = {kWhole}}).iterator();
-  iterator.next_element();
+  iterator.get_next();
   std::filesystem::remove(directory_.file("c.csv"));
-  EXPECT_THAT(error_of([&] { iterator.next_element(); }).what(),
+  EXPECT_THAT(error_of([&] { iterator.get_next(); }).what(),
               AllOf(HasSubstr("c.csv', column 0, before byte 4"), Not(HasSubstr(", line"))));
 }
 

@@ -5,8 +5,8 @@
 #include <limits>
 #include <optional>
 
+#include "cohort/core/detail/random.h"
 #include "cohort/core/error.h"
-#include "cohort/core/random.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/map_function.h"

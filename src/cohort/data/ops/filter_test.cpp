@@ -83,8 +83,8 @@ TEST(Filter, NamesTheElementThatFails) {
                             return x.item<std::int64_t>() == 0 || x.view({7}).numel() == 0;
                           })
                           .iterator();
-  iterator.next_element();
-  EXPECT_THAT(error_of([&] { iterator.next_element(); }).what(),
+  iterator.get_next();
+  EXPECT_THAT(error_of([&] { iterator.get_next(); }).what(),
               HasSubstr("filtering element 1 with 'filter predicate'"));
 }
 

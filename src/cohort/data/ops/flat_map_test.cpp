@@ -98,7 +98,7 @@ TEST(FlatMap, NamesTheElementWhoseDatasetCannotBeMade) {
           .flat_map([](std::int64_t x) { return Dataset::range(4).shard(2, x == 1 ? 7 : 0); })
           .iterator();
   EXPECT_EQ(drain(iterator, 2).size(), 2);
-  EXPECT_THAT(error_of([&] { iterator.next_element(); }).what(),
+  EXPECT_THAT(error_of([&] { iterator.get_next(); }).what(),
               HasSubstr("opening the dataset of element 1 of flat_map"));
 }
 

@@ -118,8 +118,8 @@ TEST(FromGenerator, KeepsNoMemoryOfTheGenerator) {
     return [&buffer](Nest& element) { return element = buffer.add_(1), true; };
   };
   Iterator iterator = Dataset::from_generator(make, vectors(1)).iterator();
-  const Nest first = iterator.next_element();
-  iterator.next_element();
+  const Nest first = iterator.get_next();
+  iterator.get_next();
   EXPECT_EQ(show(first), "[1]");
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // map_field: a field function of each element.
+#include "cohort/core/detail/once.h"
 #include "cohort/core/error.h"
-#include "cohort/core/once.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/field_kernels/field_kernel.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cohort/data/auto_shard.h"
+#include "cohort/data/detail/auto_shard.h"
 #include "cohort/data/field_function.h"
 #include "cohort/data/internal/dataset_op_suite.h"
 #include "cohort/data/internal/files/file_fixture.h"
@@ -156,7 +156,7 @@ TEST(MapField, FindsItsFieldWhereItRuns) {
   *is_ready = true;
   EXPECT_THAT(elements_of(found), ElementsAre("{n: 0}", "{n: 1}"));
   Iterator iterator = not_found.iterator();
-  EXPECT_THAT(error_of([&] { iterator.next_element(); }).message(), HasSubstr("has no 'm' there"));
+  EXPECT_THAT(error_of([&] { iterator.get_next(); }).message(), HasSubstr("has no 'm' there"));
 }
 
 TEST(MapField, KeepsTheShardsOfItsFiles) {

@@ -103,8 +103,8 @@ TEST(Map, NamesTheElementThatFails) {
   const Dataset failing =
       rows(4).map([](at::Tensor x) { return x.item<std::int64_t>() == 1 ? x.view({7}) : x; });
   Iterator iterator = failing.iterator();
-  iterator.next_element();
-  EXPECT_THAT(error_of([&] { iterator.next_element(); }).what(),
+  iterator.get_next();
+  EXPECT_THAT(error_of([&] { iterator.get_next(); }).what(),
               HasSubstr("mapping element 1 with 'map function'"));
 }
 
@@ -118,7 +118,7 @@ TEST(Map, CannotEndTheData) {
 
 TEST(Map, RefusesFunctionsOfTheWrongArity) {
   const Dataset dataset = pairs(2).map([](at::Tensor x, at::Tensor, at::Tensor) { return x; });
-  const Error error = error_of([&] { dataset.iterator().next_element(); });
+  const Error error = error_of([&] { dataset.iterator().get_next(); });
   EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
   EXPECT_THAT(error.message(), HasSubstr("to take 2 tensors or one Nest for elements (tensor, "
                                          "tensor), got a function of 3 parameters"));
@@ -126,7 +126,7 @@ TEST(Map, RefusesFunctionsOfTheWrongArity) {
 
 TEST(Map, RefusesResultsThatAreNoTensors) {
   const Dataset dataset = rows(2).map([](at::Tensor) { return 1.5; });
-  EXPECT_THAT(error_of([&] { dataset.iterator().next_element(); }).message(),
+  EXPECT_THAT(error_of([&] { dataset.iterator().get_next(); }).message(),
               HasSubstr("got float for field 0; return a tensor"));
 }
 
@@ -140,7 +140,7 @@ TEST(Map, RefusesAResultOfAnotherStructure) {
 TEST(Map, BuildsNoGradients) {
   const at::Tensor weight = at::ones({1}).requires_grad_();
   const Dataset dataset = rows(1).map([weight](at::Tensor x) { return x * weight; });
-  EXPECT_FALSE(dataset.iterator().next_element().tensor().requires_grad());
+  EXPECT_FALSE(dataset.iterator().get_next().tensor().requires_grad());
 }
 
 TEST(Map, TakesAndReturnsStrings) {
@@ -183,8 +183,8 @@ TEST(ShippedMap, NamesBothSpecsWhereItWasNotTracedForAnElement) {
     function::register_function("test_growing", ones);
   const Dataset dataset = shipped(rows(3).map(Function::registered("test_growing")).map(&twice));
   Iterator iterator = dataset.iterator();
-  EXPECT_EQ(show(iterator.next_element()), "[2]");
-  const Error error = error_of([&] { iterator.next_element(); });
+  EXPECT_EQ(show(iterator.get_next()), "[2]");
+  const Error error = error_of([&] { iterator.get_next(); });
   EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
   EXPECT_THAT(error.message(), AllOf(HasSubstr("expected an element float32[1]"),
                                      HasSubstr("got float32[2]"), HasSubstr("drop_remainder")));
@@ -201,7 +201,7 @@ TEST(ShippedMap, IsFoundByNameWhereItRuns) {
 
 TEST(ShippedMap, MayBeUnknownWhereItIsBuilt) {
   const Dataset arrived = shipped(rows(2).map(Function::registered("test_unknown")).batch(2));
-  EXPECT_EQ(error_of([&] { arrived.iterator().next_element(); }).code(), ErrorCode::not_found);
+  EXPECT_EQ(error_of([&] { arrived.iterator().get_next(); }).code(), ErrorCode::not_found);
 }
 
 TEST(ShippedMap, IsRefusedWhereItCannotBeTraced) {

@@ -156,7 +156,7 @@ TEST(PaddedBatch, NamesThePathOfAField) {
               HasSubstr("expected padding_values in the structure of the elements"));
   Iterator tight = nested().padded_batch(2, {.padded_shapes = shapes(shape({1}))}).iterator();
   EXPECT_THAT(
-      error_of([&] { tight.next_element(); }).message(),
+      error_of([&] { tight.get_next(); }).message(),
       HasSubstr("fit the padded shape [1] of field 1, ['b'][0], got string[2] in element 1"));
 }
 
@@ -177,7 +177,7 @@ TEST(PaddedBatch, ReportsElementsThatAreTooLongInPlaceOfTheirBatch) {
               ElementsAre("error data_loss", "[[5, 5, 5, 5, 5]]"));
   Iterator iterator = vectors({1, 3}).padded_batch(2, {.padded_shapes = shape({2})}).iterator();
   EXPECT_THAT(
-      error_of([&] { iterator.next_element(); }).message(),
+      error_of([&] { iterator.get_next(); }).message(),
       HasSubstr(
           "expected elements that fit the padded shape [2] of field 0, got int64[3] in element 1"));
 }
@@ -189,7 +189,7 @@ TEST(PaddedBatch, SaysWhatIsTooLongAndWhatToDo) {
   });
   Iterator iterator =
       pairs.padded_batch(3, {.padded_shapes = Nest::tuple({shape({}), shape({1})})}).iterator();
-  const Error error = error_of([&] { iterator.next_element(); });
+  const Error error = error_of([&] { iterator.get_next(); });
   EXPECT_EQ(error.code(), ErrorCode::data_loss);
   EXPECT_THAT(error.message(),
               HasSubstr("fit the padded shape [1] of field 1, got int64[2] in element 2 of the "

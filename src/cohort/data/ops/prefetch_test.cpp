@@ -83,7 +83,7 @@ TEST(Prefetch, WorksInAThreadOfItsOwn) {
     return x;
   });
   Iterator iterator = dataset.prefetch(1).iterator();
-  iterator.next_element();
+  iterator.get_next();
   EXPECT_NE(worker, std::this_thread::get_id());
 }
 

@@ -90,7 +90,7 @@ TEST(Rebatch, EmitsEmptyBatchesThatAreDueAndNoneBehindAPartialOne) {
 TEST(Rebatch, MakesEmptyBatchesOfTheShapeThatIsKnown) {
   const Dataset dataset = Dataset::from_tensor_slices(at::zeros({2, 3})).batch(2).rebatch({0, 2});
   Iterator iterator = dataset.iterator();
-  const Nest empty = iterator.next_element();
+  const Nest empty = iterator.get_next();
   EXPECT_EQ(empty.tensor().sizes(), at::IntArrayRef({0, 3}));
   EXPECT_EQ(empty.tensor().scalar_type(), at::kFloat);
 }

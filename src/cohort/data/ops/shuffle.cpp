@@ -4,8 +4,8 @@
 #include <atomic>
 #include <limits>
 
+#include "cohort/core/detail/random.h"
 #include "cohort/core/error.h"
-#include "cohort/core/random.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
 #include "cohort/data/internal/nest_codec.h"

@@ -69,7 +69,7 @@ TEST(Take, LetsGoOfItsInputAtTheEnd) {
   Iterator second = dataset.iterator();
   EXPECT_THAT(drain(second), ElementsAre("0", "1"));
   Iterator third = dataset.iterator();
-  third.next_element();
+  third.get_next();
   const Bytes middle = third.save();
   third.restore(position);
   EXPECT_FALSE(third.try_next().has_value());

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <limits>
 
+#include "cohort/core/detail/torch_error.h"
 #include "cohort/core/error.h"
-#include "cohort/core/torch_error.h"
 #include "cohort/function/internal/verify.h"
 #include "cohort/function/internal/wire.h"
 #include "cohort/function/internal/wire_format.h"

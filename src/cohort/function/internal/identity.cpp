@@ -4,7 +4,7 @@
 #include <array>
 
 #include "cohort/core/error.h"
-#include "cohort/function/prepared_program.h"
+#include "cohort/function/detail/prepared_program.h"
 
 namespace cohort::function {
 

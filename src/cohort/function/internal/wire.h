@@ -4,8 +4,8 @@
 
 #include <span>
 
+#include "cohort/function/detail/prepared_program.h"
 #include "cohort/function/internal/program.h"
-#include "cohort/function/prepared_program.h"
 
 namespace cohort::function {
 

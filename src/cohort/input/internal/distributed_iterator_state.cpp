@@ -5,9 +5,9 @@
 #include <exception>
 #include <utility>
 
-#include "cohort/core/error_bytes.h"
+#include "cohort/core/detail/error_bytes.h"
 #include "cohort/core/log.h"
-#include "cohort/input/empty_batch.h"
+#include "cohort/input/detail/empty_batch.h"
 #include "cohort/input/internal/iterator_handshake.h"
 
 namespace cohort::input {

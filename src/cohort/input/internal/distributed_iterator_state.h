@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "cohort/input/detail/multi_device_iterator.h"
 #include "cohort/input/distributed_iterator.h"
 #include "cohort/input/internal/input_distribution.h"
 #include "cohort/input/internal/step_status.h"
 #include "cohort/input/internal/worker_pipeline.h"
-#include "cohort/input/multi_device_iterator.h"
 
 namespace cohort::input {
 

@@ -7,7 +7,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/cancellable.h"
-#include "cohort/data/never_fails.h"
+#include "cohort/data/detail/never_fails.h"
 #include "cohort/input/internal/read_ahead.h"
 
 namespace cohort::input {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "cohort/input/detail/multi_device_iterator.h"
 #include "cohort/input/distributed_dataset.h"
 #include "cohort/input/internal/rebatcher.h"
-#include "cohort/input/multi_device_iterator.h"
 
 namespace cohort::input {
 

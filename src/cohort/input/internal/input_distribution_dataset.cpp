@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/data/auto_shard.h"
-#include "cohort/data/rebatch.h"
+#include "cohort/data/detail/auto_shard.h"
+#include "cohort/data/detail/rebatch.h"
 #include "cohort/input/internal/input_distribution.h"
 
 namespace cohort::input {

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "cohort/core/error_bytes.h"
+#include "cohort/core/detail/error_bytes.h"
 
 namespace cohort::input {
 

@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "cohort/core/error.h"
-#include "cohort/input/empty_batch.h"
+#include "cohort/input/detail/empty_batch.h"
 
 namespace cohort::input {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/core/error_bytes.h"
+#include "cohort/core/detail/error_bytes.h"
 
 namespace cohort::input {
 namespace {

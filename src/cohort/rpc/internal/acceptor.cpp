@@ -17,8 +17,8 @@
 #include <string_view>
 #include <utility>
 
+#include "cohort/core/detail/system_error.h"
 #include "cohort/core/log.h"
-#include "cohort/core/system_error.h"
 
 namespace cohort::rpc::internal {
 namespace {

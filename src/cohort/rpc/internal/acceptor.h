@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "cohort/rpc/control.h"
+#include "cohort/rpc/detail/control.h"
+#include "cohort/rpc/detail/refusal_log.h"
 #include "cohort/rpc/internal/socket.h"
-#include "cohort/rpc/refusal_log.h"
 
 namespace cohort::rpc::internal {
 

@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "cohort/rpc/channel.h"
+#include "cohort/rpc/detail/channel.h"
 #include "cohort/rpc/internal/acceptor.h"
 #include "cohort/rpc/internal/channel_end.h"
 #include "cohort/rpc/internal/socket.h"

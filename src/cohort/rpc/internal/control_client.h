@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "cohort/rpc/control.h"
+#include "cohort/rpc/detail/control.h"
 #include "cohort/rpc/internal/name_lookup.h"
 
 namespace cohort::rpc::internal {

@@ -2,7 +2,7 @@
 // The control plane's structs as protobuf messages and back.
 #pragma once
 
-#include "cohort/rpc/control.h"
+#include "cohort/rpc/detail/control.h"
 #include "control.pb.h"
 
 namespace cohort::rpc::internal {

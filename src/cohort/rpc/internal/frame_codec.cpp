@@ -11,9 +11,9 @@
 #include <limits>
 #include <string>
 
-#include "cohort/core/crc32c.h"
+#include "cohort/core/detail/crc32c.h"
 #include "cohort/core/tensor_spec.h"
-#include "cohort/rpc/travel.h"
+#include "cohort/rpc/detail/travel.h"
 
 namespace cohort::rpc::internal {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/rpc/frame.h"
+#include "cohort/rpc/detail/frame.h"
 #include "cohort/rpc/internal/block_pool.h"
 
 namespace cohort::rpc::internal {

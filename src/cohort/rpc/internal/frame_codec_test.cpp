@@ -13,7 +13,7 @@
 #include <cstring>
 #include <random>
 
-#include "cohort/core/crc32c.h"
+#include "cohort/core/detail/crc32c.h"
 #include "cohort/rpc/internal/frame_decoder.h"
 #include "cohort/rpc/internal/outgoing_bytes.h"
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "cohort/core/crc32c.h"
+#include "cohort/core/detail/crc32c.h"
 
 namespace cohort::rpc::internal {
 namespace {

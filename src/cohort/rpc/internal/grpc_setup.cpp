@@ -9,8 +9,8 @@
 #include <chrono>
 #include <mutex>
 
+#include "cohort/rpc/detail/thread_room.h"
 #include "cohort/rpc/internal/name_lookup.h"
-#include "cohort/rpc/thread_room.h"
 
 namespace cohort::rpc::internal {
 namespace {

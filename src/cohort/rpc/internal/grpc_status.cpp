@@ -4,8 +4,8 @@
 #include <optional>
 #include <sstream>
 
-#include "cohort/core/error_bytes.h"
-#include "cohort/core/system_error.h"
+#include "cohort/core/detail/error_bytes.h"
+#include "cohort/core/detail/system_error.h"
 
 namespace cohort::rpc::internal {
 namespace {

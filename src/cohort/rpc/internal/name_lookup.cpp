@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "cohort/core/system_error.h"
+#include "cohort/core/detail/system_error.h"
 #include "cohort/rpc/internal/channel_end.h"
 
 namespace cohort::rpc::internal {

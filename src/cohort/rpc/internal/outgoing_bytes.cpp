@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "cohort/core/crc32c.h"
+#include "cohort/core/detail/crc32c.h"
 #include "cohort/rpc/internal/frame_codec.h"
 
 namespace cohort::rpc::internal {

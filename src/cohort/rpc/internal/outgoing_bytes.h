@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "cohort/rpc/frame.h"
+#include "cohort/rpc/detail/frame.h"
 
 namespace cohort::rpc::internal {
 

@@ -20,9 +20,9 @@
 #include <memory>
 #include <optional>
 
-#include "cohort/core/system_error.h"
+#include "cohort/core/detail/system_error.h"
+#include "cohort/rpc/detail/refusal.h"
 #include "cohort/rpc/internal/name_lookup.h"
-#include "cohort/rpc/refusal.h"
 
 namespace cohort::rpc::internal {
 namespace {

@@ -8,9 +8,9 @@
 #include <future>
 #include <optional>
 
+#include "cohort/rpc/detail/refusal.h"
+#include "cohort/rpc/detail/reserved_port.h"
 #include "cohort/rpc/internal/name_lookup.h"
-#include "cohort/rpc/refusal.h"
-#include "cohort/rpc/reserved_port.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/testing/without_descriptors.h"
 

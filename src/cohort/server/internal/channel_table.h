@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "cohort/core/mutex.h"
-#include "cohort/rpc/channel.h"
+#include "cohort/rpc/detail/channel.h"
+#include "cohort/rpc/detail/refusal_log.h"
 #include "cohort/rpc/health.h"
-#include "cohort/rpc/refusal_log.h"
 #include "cohort/server/internal/job.h"
 
 namespace cohort::server {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cohort/core/mutex.h"
-#include "cohort/rpc/channel.h"
-#include "cohort/rpc/messages.h"
+#include "cohort/rpc/detail/channel.h"
+#include "cohort/rpc/detail/messages.h"
 
 namespace cohort::server {
 

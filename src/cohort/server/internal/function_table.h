@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "cohort/core/mutex.h"
-#include "cohort/function/prepared_program.h"
-#include "cohort/rpc/control.h"
+#include "cohort/function/detail/prepared_program.h"
+#include "cohort/rpc/detail/control.h"
 
 namespace cohort::server {
 

@@ -16,10 +16,10 @@
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/files/opened_files.h"
-#include "cohort/data/program_supply.h"
-#include "cohort/rpc/control.h"
-#include "cohort/rpc/messages.h"
+#include "cohort/data/detail/program_supply.h"
+#include "cohort/data/files/detail/opened_files.h"
+#include "cohort/rpc/detail/control.h"
+#include "cohort/rpc/detail/messages.h"
 
 namespace cohort::server {
 

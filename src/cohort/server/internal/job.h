@@ -8,8 +8,8 @@
 #include <unordered_map>
 
 #include "cohort/core/mutex.h"
-#include "cohort/rpc/channel.h"
-#include "cohort/rpc/control.h"
+#include "cohort/rpc/detail/channel.h"
+#include "cohort/rpc/detail/control.h"
 #include "cohort/server/internal/closure_runner.h"
 #include "cohort/server/internal/function_table.h"
 #include "cohort/server/internal/iterator_table.h"

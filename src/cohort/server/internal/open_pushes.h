@@ -8,7 +8,7 @@
 #include <string>
 
 #include "cohort/core/mutex.h"
-#include "cohort/rpc/requester.h"
+#include "cohort/rpc/detail/requester.h"
 
 namespace cohort::server {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cohort/core/mutex.h"
-#include "cohort/rpc/connection.h"
+#include "cohort/rpc/detail/connection.h"
 
 namespace cohort::server {
 

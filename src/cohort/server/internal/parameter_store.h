@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cohort/rpc/messages.h"
+#include "cohort/rpc/detail/messages.h"
 #include "cohort/server/internal/applied_pushes.h"
 #include "cohort/server/internal/stored_variable.h"
 

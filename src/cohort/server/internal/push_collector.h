@@ -7,7 +7,7 @@
 
 #include "cohort/core/resource_host.h"
 #include "cohort/data/element.h"
-#include "cohort/rpc/messages.h"
+#include "cohort/rpc/detail/messages.h"
 #include "cohort/server/internal/function_table.h"
 
 namespace cohort::server {

@@ -17,7 +17,7 @@
 
 #include "cohort/core/mutex.h"
 #include "cohort/core/resource_host.h"
-#include "cohort/rpc/control.h"
+#include "cohort/rpc/detail/control.h"
 #include "cohort/variable/update_rule.h"
 
 namespace cohort::server {

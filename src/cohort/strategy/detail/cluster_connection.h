@@ -12,7 +12,7 @@
 #include "cohort/cluster/cluster_options.h"
 #include "cohort/cluster/cluster_spec.h"
 #include "cohort/core/mutex.h"
-#include "cohort/rpc/connection.h"
+#include "cohort/rpc/detail/connection.h"
 
 namespace cohort {
 

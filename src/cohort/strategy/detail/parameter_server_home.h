@@ -19,7 +19,7 @@
 #include "cohort/strategy/detail/coordinator_lease.h"
 #include "cohort/strategy/parameter_server_strategy.h"
 #include "cohort/strategy/replicated.h"
-#include "cohort/variable/variable_table.h"
+#include "cohort/variable/detail/variable_table.h"
 
 namespace cohort::detail {
 

@@ -18,9 +18,11 @@
 #include <thread>
 
 #include "cohort/cluster/task_id.h"
+#include "cohort/core/detail/system_error.h"
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
-#include "cohort/core/system_error.h"
+#include "cohort/rpc/detail/control.h"
+#include "cohort/rpc/detail/reserved_port.h"
 
 namespace cohort::testing {
 namespace {
@@ -101,6 +103,11 @@ int free_port() {
   return ports.emplace_back().number();
 }
 
+// By the names of the tasks.
+struct TestCluster::Ports {
+  std::map<std::string, rpc::ReservedPort> of_task;
+};
+
 TestCluster::TestCluster(TestClusterOptions options) : options_(std::move(options)) {
   if (options_.command.empty()) options_.command = default_command();
   std::string pattern = std::filesystem::temp_directory_path() / "cohort-test-XXXXXX";
@@ -119,10 +126,10 @@ TestCluster::~TestCluster() { end(); }
 
 void TestCluster::choose_ports() {
   std::map<std::string, std::vector<std::string>> jobs;
-  std::map<std::string, rpc::ReservedPort> ports;
+  auto ports = std::make_unique<Ports>();
   const auto add = [&](const std::string& job, int count) {
     for (int i = 0; i < count; ++i) {
-      const auto& port = ports[job + ":" + std::to_string(i)];
+      const auto& port = ports->of_task[job + ":" + std::to_string(i)];
       jobs[job].push_back("127.0.0.1:" + std::to_string(port.number()));
     }
   };
@@ -180,7 +187,7 @@ std::optional<Error> TestCluster::await_listener(const std::string& task, Deadli
                        ") before it did; the command was '" + options_.command.front() + "', " +
                        quoted_output(task));
     }
-    if (ports_.at(task).has_listener()) return std::nullopt;
+    if (ports_->of_task.at(task).has_listener()) return std::nullopt;
     if (deadline.has_expired()) {
       return Error(ErrorCode::deadline_exceeded,
                    "[testing.cluster] expected " + task +
@@ -204,7 +211,7 @@ std::string TestCluster::end_of(const std::string& task) const {
 // Whether a server has ended and another program listens at its port.
 bool TestCluster::has_lost_port() const {
   return std::any_of(pids_.begin(), pids_.end(), [this](const auto& entry) {
-    return !end_of(entry.first).empty() && ports_.at(entry.first).has_listener();
+    return !end_of(entry.first).empty() && ports_->of_task.at(entry.first).has_listener();
   });
 }
 
@@ -261,7 +268,7 @@ void TestCluster::start(const std::string& task) {
 
 void TestCluster::launch(const std::string& task) {
   const TaskId id = TaskId::parse(task);
-  COHORT_CHECK(!ports_.at(task).has_listener(), ErrorCode::already_exists,
+  COHORT_CHECK(!ports_->of_task.at(task).has_listener(), ErrorCode::already_exists,
                "[testing.cluster] expected the port of ", task, " to be free, got ",
                spec_.task_address(id.job, id.index),
                ", where another program listens; end it, or make another TestCluster");

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,8 +19,7 @@
 #include "cohort/core/clock.h"
 #include "cohort/core/error.h"
 #include "cohort/core/export.h"
-#include "cohort/rpc/control.h"
-#include "cohort/rpc/reserved_port.h"
+#include "cohort/rpc/health.h"
 
 namespace cohort::testing {
 
@@ -83,11 +83,12 @@ class COHORT_API TestCluster {
   TestClusterOptions options_;
   std::string folder_;
   ClusterSpec spec_;
-  std::map<std::string, rpc::ReservedPort> ports_;
+  struct Ports;
+  std::unique_ptr<Ports> ports_;
   std::map<std::string, int> pids_;
 };
 
-// A free port of 127.0.0.1. It stays reserved (rpc::ReservedPort) until this process ends, which
+// A free port of 127.0.0.1. It stays reserved until this process ends, which
 // costs one file descriptor per call. Thread-safe.
 COHORT_API int free_port();
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cohort/core/mutex.h"
-#include "cohort/function/local_tensors.h"
+#include "cohort/function/detail/local_tensors.h"
 #include "cohort/variable/variable.h"
 
 namespace cohort::variable {

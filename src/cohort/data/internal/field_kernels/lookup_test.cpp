@@ -65,7 +65,7 @@ TEST(Lookup, WithoutOovIndicesAValueOutsideIsAnError) {
   EXPECT_THAT(elements_of(found), ElementsAre("0", "1", "error invalid_argument", "2"));
   Iterator iterator =
       cities().batch(8).map(lookup({}, {.tokens = kCities, .num_oov_indices = 0})).iterator();
-  EXPECT_THAT(error_of([&] { iterator.next_element(); }).message(),
+  EXPECT_THAT(error_of([&] { iterator.get_next(); }).message(),
               AllOf(HasSubstr("expected a value of the vocabulary in the element, got '' (value 2"),
                     HasSubstr("set .num_oov_indices")));
 }

@@ -123,9 +123,9 @@ TEST(ToNumber, IsTensorFlows) {
       SCOPED_TRACE("'" + recorded.text + "' as " + dtype_name(kNumberDtypes[i]));
       Iterator iterator = numbers_of({recorded.text}, kNumberDtypes[i]).iterator();
       if (recorded.numbers[i].empty()) {
-        EXPECT_EQ(error_of([&] { iterator.next_element(); }).code(), ErrorCode::invalid_argument);
+        EXPECT_EQ(error_of([&] { iterator.get_next(); }).code(), ErrorCode::invalid_argument);
       } else {
-        EXPECT_TRUE(is_recorded(iterator.next_element().tensor(), recorded.numbers[i]));
+        EXPECT_TRUE(is_recorded(iterator.get_next().tensor(), recorded.numbers[i]));
       }
     }
   }
@@ -141,9 +141,9 @@ TEST(ToNumber, AnErrorNamesTextFieldAndElement) {
       Dataset::from_tensor_slices(Nest::map({{"price", StringTensor({3}, {"1", "2", "3 EUR"})}}))
           .map(to_number("price", {.dtype = at::kInt}));
   Iterator iterator = priced.iterator();
-  iterator.next_element();
-  iterator.next_element();
-  const Error error = error_of([&] { iterator.next_element(); });
+  iterator.get_next();
+  iterator.get_next();
+  const Error error = error_of([&] { iterator.get_next(); });
   EXPECT_THAT(error.message(),
               HasSubstr("[data.to_number] expected int32 in field 'price', got '3 EUR' (value 0)"));
   EXPECT_THAT(error.what(), HasSubstr("mapping field 'price' of element 2"));
@@ -154,7 +154,7 @@ TEST(ToNumber, InABatchItNamesTheValue) {
                           .batch(3)
                           .map(to_number({}))
                           .iterator();
-  EXPECT_THAT(error_of([&] { iterator.next_element(); }).message(),
+  EXPECT_THAT(error_of([&] { iterator.get_next(); }).message(),
               HasSubstr("[data.to_number] expected float32 in the element, got '3 EUR' (value 2)"));
 }
 

@@ -3,8 +3,8 @@
 
 #include <utility>
 
+#include "cohort/core/detail/random.h"
 #include "cohort/core/error.h"
-#include "cohort/core/random.h"
 #include "cohort/data/internal/field_kernels/field_kernel.h"
 #include "cohort/data/internal/files/line_scanner.h"
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "cohort/core/crc32c.h"
+#include "cohort/core/detail/crc32c.h"
 
 namespace cohort::data {
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "cohort/core/error.h"
-#include "cohort/data/files/opened_files.h"
+#include "cohort/data/files/detail/opened_files.h"
 
 namespace cohort::data {
 namespace {

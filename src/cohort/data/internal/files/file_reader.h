@@ -10,11 +10,11 @@
 
 #include "cohort/core/mutex.h"
 #include "cohort/data/dataset.h"
+#include "cohort/data/detail/raw_readers.h"
 #include "cohort/data/internal/attribute_reader.h"
 #include "cohort/data/internal/files/file_scanner.h"
 #include "cohort/data/internal/node.h"
 #include "cohort/data/internal/row_store.h"
-#include "cohort/data/raw_readers.h"
 
 namespace cohort::data {
 

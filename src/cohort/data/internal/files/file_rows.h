@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cohort/core/mutex.h"
-#include "cohort/data/files/opened_files.h"
+#include "cohort/data/files/detail/opened_files.h"
 #include "cohort/data/internal/files/file_stream.h"
 #include "cohort/data/internal/row_store.h"
 

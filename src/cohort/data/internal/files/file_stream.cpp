@@ -13,8 +13,8 @@
 #include <limits>
 #include <vector>
 
+#include "cohort/core/detail/system_error.h"
 #include "cohort/core/error.h"
-#include "cohort/core/system_error.h"
 
 namespace cohort {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/parallel/item.h"
 
-#include "cohort/core/error_bytes.h"
+#include "cohort/core/detail/error_bytes.h"
 #include "cohort/core/string_tensor.h"
 #include "cohort/data/internal/nest_codec.h"
 

@@ -101,9 +101,9 @@ TEST(ParallelMap, HandsOnWhatIsReadyWhereTheOrderIsFree) {
                               {.num_parallel_calls = 2})
                           .with_options({.deterministic = false})
                           .iterator();
-  EXPECT_EQ(show(iterator.next_element()), "1");
+  EXPECT_EQ(show(iterator.get_next()), "1");
   is_taken->wait_for(1);
-  EXPECT_EQ(show(iterator.next_element()), "0");
+  EXPECT_EQ(show(iterator.get_next()), "0");
 }
 
 TEST(ParallelMap, KeepsTheOrderWhereTheCallSaysSo) {
@@ -121,16 +121,16 @@ TEST(ParallelMap, ReportsErrorsInTheirPlace) {
 
 TEST(ParallelMap, NamesTheElementThatFails) {
   Iterator iterator = rows(5).map(&fail_at_two, {.num_parallel_calls = 3}).iterator();
-  iterator.next_element();
-  iterator.next_element();
-  EXPECT_THAT(error_of([&] { iterator.next_element(); }).what(),
+  iterator.get_next();
+  iterator.get_next();
+  EXPECT_THAT(error_of([&] { iterator.get_next(); }).what(),
               HasSubstr("mapping element 2 with 'map function'"));
 }
 
 TEST(ParallelMap, SavesErrorsThatWereNotReportedYet) {
   const Dataset dataset = rows(4).map(&fail_at_two, {.num_parallel_calls = 4});
   Iterator original = dataset.iterator();
-  original.next_element();
+  original.get_next();
   const Bytes position = original.save();
   Iterator restored = dataset.iterator();
   restored.restore(position);
@@ -145,7 +145,7 @@ TEST(ParallelMap, ReadsNoFurtherAheadThanItsBound) {
           .map([calls](at::Tensor x) { return ++*calls, x; }, {.num_parallel_calls = 3})
           .iterator();
   for (std::int64_t taken = 1; taken < 50; ++taken) {
-    iterator.next_element();
+    iterator.get_next();
     EXPECT_LE(calls->load(), taken + 6);
   }
 }

@@ -2,7 +2,7 @@
 // The decision and the new graph of auto_shard(), without logging.
 #pragma once
 
-#include "cohort/data/auto_shard.h"
+#include "cohort/data/detail/auto_shard.h"
 #include "cohort/data/internal/node.h"
 
 namespace cohort::data {

@@ -12,8 +12,8 @@
 #include <algorithm>
 #include <new>
 
+#include "cohort/core/detail/torch_error.h"
 #include "cohort/core/error.h"
-#include "cohort/core/torch_error.h"
 #include "cohort/function/inspection.h"
 #include "cohort/function/internal/argument_text.h"
 #include "cohort/function/internal/wire.h"

@@ -2,8 +2,8 @@
 // Walks a plan: pushes arguments to a stack, calls the kernel, keeps the results in registers.
 #pragma once
 
+#include "cohort/function/detail/prepared_program.h"
 #include "cohort/function/internal/interpreter/plan.h"
-#include "cohort/function/prepared_program.h"
 
 namespace cohort::function {
 

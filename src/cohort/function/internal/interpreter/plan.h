@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "cohort/function/detail/prepared_program.h"
 #include "cohort/function/internal/interpreter/arguments.h"
 #include "cohort/function/internal/interpreter/effect_ops.h"
 #include "cohort/function/internal/program.h"
-#include "cohort/function/prepared_program.h"
 
 namespace cohort::function {
 

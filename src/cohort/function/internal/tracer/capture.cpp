@@ -7,10 +7,10 @@
 
 #include <algorithm>
 
+#include "cohort/function/detail/variable_read.h"
 #include "cohort/function/internal/tracer/arguments.h"
 #include "cohort/function/internal/tracer/key.h"
 #include "cohort/function/internal/tracer/recorder.h"
-#include "cohort/function/variable_read.h"
 
 namespace cohort::function {
 namespace {

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "cohort/core/error.h"
-#include "cohort/function/prepared_program.h"
-#include "cohort/function/trace.h"
+#include "cohort/function/detail/prepared_program.h"
+#include "cohort/function/detail/trace.h"
 
 namespace cohort::function {
 

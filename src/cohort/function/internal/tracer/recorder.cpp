@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "cohort/core/torch_error.h"
+#include "cohort/core/detail/torch_error.h"
 #include "cohort/function/internal/allow_list.h"
 #include "cohort/function/internal/argument_text.h"
 #include "cohort/function/internal/op_memory.h"

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cohort/core/error.h"
+#include "cohort/function/detail/trace.h"
 #include "cohort/function/internal/program.h"
 #include "cohort/function/internal/tracer/buffer_writes.h"
 #include "cohort/function/internal/tracer/call_site.h"
@@ -21,7 +22,6 @@
 #include "cohort/function/internal/tracer/refusal.h"
 #include "cohort/function/internal/tracer/state.h"
 #include "cohort/function/internal/tracer/values.h"
-#include "cohort/function/trace.h"
 
 namespace cohort::function {
 

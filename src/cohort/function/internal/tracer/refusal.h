@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "cohort/function/local_tensors.h"
+#include "cohort/function/detail/local_tensors.h"
 
 namespace cohort::function {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "cohort/rpc/channel.h"
+#include "cohort/rpc/detail/channel.h"
 #include "cohort/rpc/internal/acceptor.h"
 
 namespace cohort::rpc::backends {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cohort/rpc/channel.h"
+#include "cohort/rpc/detail/channel.h"
 
 namespace cohort::rpc::backends {
 

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "cohort/rpc/channel.h"
+#include "cohort/rpc/detail/channel.h"
 #include "cohort/rpc/internal/acceptor.h"
 
 namespace cohort::rpc::backends {

@@ -10,8 +10,8 @@
 #include <system_error>
 #include <utility>
 
+#include "cohort/core/detail/system_error.h"
 #include "cohort/core/log.h"
-#include "cohort/core/system_error.h"
 
 namespace cohort::rpc::backends {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cohort/core/mutex.h"
-#include "cohort/function/trace.h"
+#include "cohort/function/detail/trace.h"
 #include "cohort/variable/variable.h"
 
 namespace cohort {

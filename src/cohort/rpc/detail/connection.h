@@ -8,8 +8,8 @@
 #include <string>
 
 #include "cohort/cluster/task_id.h"
-#include "cohort/rpc/control.h"
-#include "cohort/rpc/requester.h"
+#include "cohort/rpc/detail/control.h"
+#include "cohort/rpc/detail/requester.h"
 
 namespace cohort::rpc {
 

@@ -10,7 +10,7 @@
 #include <variant>
 
 #include "cohort/core/mutex.h"
-#include "cohort/rpc/channel.h"
+#include "cohort/rpc/detail/channel.h"
 
 namespace cohort::rpc {
 

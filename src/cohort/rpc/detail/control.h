@@ -14,11 +14,11 @@
 #include "cohort/core/bytes.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/error.h"
-#include "cohort/core/files/file_fingerprint.h"
+#include "cohort/core/files/detail/file_fingerprint.h"
 #include "cohort/core/tensor_spec.h"
-#include "cohort/rpc/channel.h"
+#include "cohort/rpc/detail/channel.h"
+#include "cohort/rpc/detail/refusal_log.h"
 #include "cohort/rpc/health.h"
-#include "cohort/rpc/refusal_log.h"
 
 namespace cohort::rpc {
 

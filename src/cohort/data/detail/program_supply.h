@@ -24,7 +24,7 @@
 #include "cohort/core/tensor_spec.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/element.h"
-#include "cohort/function/prepared_program.h"
+#include "cohort/function/detail/prepared_program.h"
 
 namespace cohort::data {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "cohort/core/export.h"
-#include "cohort/rpc/frame.h"
+#include "cohort/rpc/detail/frame.h"
 
 namespace cohort::rpc {
 

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "cohort/core/bytes.h"
-#include "cohort/core/files/file_fingerprint.h"
+#include "cohort/core/files/detail/file_fingerprint.h"
 #include "cohort/core/resource_host.h"
 #include "cohort/core/tensor_spec.h"
-#include "cohort/rpc/control.h"
-#include "cohort/rpc/frame.h"
+#include "cohort/rpc/detail/control.h"
+#include "cohort/rpc/detail/frame.h"
 
 namespace cohort::rpc {
 
@@ -134,7 +134,7 @@ struct PeekReply {
 };
 
 // A function of an iterator's pipeline has no program for elements of these shapes
-// (data/program_supply.h). The element waits on the worker.
+// (data/detail/program_supply.h). The element waits on the worker.
 struct ProgramRequest {
   std::uint64_t resource = 0;
   std::string function;

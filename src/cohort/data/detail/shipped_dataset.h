@@ -12,8 +12,8 @@
 #include "cohort/core/mutex.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/element.h"
-#include "cohort/function/frozen_tensor.h"
-#include "cohort/function/tracing_mode.h"
+#include "cohort/function/detail/frozen_tensor.h"
+#include "cohort/function/detail/tracing_mode.h"
 
 namespace cohort::data {
 

@@ -9,13 +9,13 @@
 #include <string_view>
 
 #include "cohort/core/clock.h"
-#include "cohort/rpc/requester.h"
+#include "cohort/rpc/detail/requester.h"
 #include "cohort/variable/variable.h"
 
 namespace cohort {
 
 namespace rpc {
-struct Effect;  // rpc/messages.h
+struct Effect;  // rpc/detail/messages.h
 }
 
 // Its server and the way there. `requester` reconnects as needed and throws unavailable if it

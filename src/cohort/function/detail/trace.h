@@ -19,8 +19,8 @@
 
 #include "cohort/core/export.h"
 #include "cohort/core/resource_host.h"
-#include "cohort/function/frozen_tensor.h"
-#include "cohort/function/prepared_program.h"
+#include "cohort/function/detail/frozen_tensor.h"
+#include "cohort/function/detail/prepared_program.h"
 
 namespace cohort::function {
 

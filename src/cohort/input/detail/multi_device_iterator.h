@@ -51,7 +51,7 @@ class COHORT_API MultiDeviceIterator {
   // The next element of device i; nullopt once the pipeline has ended and all elements of the
   // device are taken, and ever after. If its next element failed, throws that error once.
   std::optional<Nest> next(std::size_t i);
-  Optional next_as_optional(std::size_t i);
+  Optional get_next_as_optional(std::size_t i);
 
   // next() in parts. has() says whether there is an element, without copying it. front() copies and
   // returns its fields, valid until the next call, or nullptr; after an error in copying the

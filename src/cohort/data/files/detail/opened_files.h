@@ -19,7 +19,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/export.h"
-#include "cohort/core/files/file_fingerprint.h"
+#include "cohort/core/files/detail/file_fingerprint.h"
 #include "cohort/core/mutex.h"
 
 namespace cohort::data {

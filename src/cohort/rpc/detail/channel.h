@@ -16,7 +16,7 @@
 
 #include "cohort/core/clock.h"
 #include "cohort/core/export.h"
-#include "cohort/rpc/frame.h"
+#include "cohort/rpc/detail/frame.h"
 
 namespace cohort::rpc {
 

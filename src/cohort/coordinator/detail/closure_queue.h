@@ -14,7 +14,7 @@
 #include <optional>
 #include <vector>
 
-#include "cohort/coordinator/failure_policy.h"
+#include "cohort/coordinator/detail/failure_policy.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/error.h"
 
