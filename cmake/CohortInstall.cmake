@@ -24,7 +24,8 @@ file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/src $
 list(FILTER headers EXCLUDE REGEX "/(internal|detail|backends|cli)/|/testing/[^/]*$")
 foreach(header ${headers})
   get_filename_component(folder ${header} DIRECTORY)
-  install(FILES ${PROJECT_SOURCE_DIR}/src/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
+  install(FILES ${PROJECT_SOURCE_DIR}/src/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder}
+    COMPONENT headers)
 endforeach()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Cohort)

@@ -111,6 +111,8 @@ def banned_includes(tree):
         for number, name in source.includes():
             if source.is_header and everywhere.match(name):
                 yield Finding(source.path, number, "includes", f"{name} is too costly for a header")
+            elif source.is_public and re.search(r"^\"cohort/.*/(detail|internal)/", name):
+                yield Finding(source.path, number, "includes", f"{name} is not installed with this public header")
             elif source.is_public and not allowed.match(name):
                 yield Finding(source.path, number, "includes",
                               f"a public header includes only ATen/core/Tensor.h, c10, std and cohort, not {name}")
@@ -307,10 +309,6 @@ def option_defaults(tree):
                 line += statement.count("\n")
 
 
-# Installed with TestCluster, which is included by its own name.
-NOT_IN_UMBRELLA = {"cohort/rpc/health.h"}
-
-
 def umbrella(tree):
     """cohort.h has all of the public interface: a header that it does not reach is one that users do not find."""
     headers = {source.path[len("src/"):]: source for source in tree.code()
@@ -323,7 +321,7 @@ def umbrella(tree):
         if header in headers and header not in reached:
             reached.add(header)
             left += [name.strip('<>"') for _, name in headers[header].includes()]
-    for header in sorted(set(headers) - reached - NOT_IN_UMBRELLA):
+    for header in sorted(set(headers) - reached):
         yield Finding(headers[header].path, 1, "umbrella", "cohort.h does not include this public header")
 
 

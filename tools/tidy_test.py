@@ -69,6 +69,12 @@ class Rules(unittest.TestCase):
         for name in ("torch/torch.h", "ATen/ATen.h", "iostream", "grpcpp/grpcpp.h", "nlohmann/json.hpp"):
             self.assertEqual(self.found("src/cohort/rpc/a.h", HEAD + f"#include <{name}>\n"), ["includes"], name)
 
+    def test_a_public_header_includes_what_is_installed(self):
+        include = HEAD + '#include "cohort/rpc/detail/b.h"\n'
+        self.assertIn("includes", self.found("src/cohort/server/a.h", include))
+        self.assertNotIn("includes", self.found("src/cohort/server/a.h", HEAD) +
+                         self.found("src/cohort/server/detail/a.h", include))
+
     def test_an_internal_header_may_use_libraries_but_not_torch(self):
         self.write("src/cohort/rpc/user.cpp", HEAD + '#include "cohort/rpc/internal/a.h"\n')
         self.assertEqual(self.found("src/cohort/rpc/internal/a.h", HEAD + "#include <grpcpp/grpcpp.h>\n"), [])

@@ -19,6 +19,7 @@
 
 #include "cohort/cluster/resolvers/tf_config_resolver.h"
 #include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/rpc/detail/control.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/running_program.h"
 

@@ -121,6 +121,7 @@ TEST_P(LearningRatesOfTwoWorkers, AreThoseOfThePlainProgramWhateverIsDropped) {
       coordinator.schedule(plain);
     }
     for (int i = 0; i < 3; ++i) coordinator.schedule(plain);
+    coordinator.join();  // now all that was dropped has given its numbers back
     EXPECT_EQ(coordinator.run_epoch(draw, data(is_known)).steps, 60U);
     coordinator.join();
     EXPECT_EQ(rated.iterations(), value_of(steps)) << is_known;
@@ -129,6 +130,23 @@ TEST_P(LearningRatesOfTwoWorkers, AreThoseOfThePlainProgramWhateverIsDropped) {
   const double count = value_of(steps);
   EXPECT_GE(count, 3 * 67);
   EXPECT_EQ(value_of(rates), count * (count + 1) / 2);
+}
+
+// Steps sent beyond the end of a worker's data held up to a hundred numbers while the other worker
+// went on.
+TEST_P(LearningRatesOfTwoWorkers, AreNotFarBehindWhereTheEndOfTheDataIsUnknown) {
+  const Variable latest =
+      strategy.variable("latest", at::zeros({}, at::TensorOptions(at::kDouble)));
+  const SGD rated({latest}, {.learning_rate = [](std::int64_t i) { return 1.0 + double(i); }});
+  const Function draw([&](Iterator& it) {
+    it.next<at::Tensor>();
+    rated.minimize(latest.tensor() * -1);
+  });
+  std::uint64_t steps = 0;
+  for (int epoch = 0; epoch < 3; ++epoch) steps += coordinator.run_epoch(draw, data(false)).steps;
+  const auto count = static_cast<double>(steps);
+  EXPECT_EQ(rated.iterations(), static_cast<std::int64_t>(steps));
+  EXPECT_LE(value_of(latest), count * (count + 1) / 2 + 2 * 2 * count);
 }
 
 INSTANTIATE_TEST_SUITE_P(Steps, LearningRatesOfTwoWorkers, ::testing::Values(false, true),

@@ -100,6 +100,38 @@ TEST_F(UpdatesInSteps, AVariableIsReadOutsideOfAStepAsAPlainValue) {
                                     "outside of a step, read() of a variable on a server"));
 }
 
+// Its tensor() stayed what it was at the start of run(), and writes into buffers were lost.
+TEST_F(UpdatesInSteps, ARunOnTheCoordinatorSeesItsOwnUpdates) {
+  const Variable w = strategy.variable("w", ramp(3)), here = local_variable("here", ramp(3)),
+                 buffer = strategy.variable("buffer", ramp(1), {.is_trainable = false});
+  const SGD optimizer({w}, {.learning_rate = 0.25}), local({here}, {.learning_rate = 0.25});
+  const auto step = [](const SGD& sgd, const Variable& v) {
+    sgd.minimize(v.tensor().square().sum());
+    v.assign_add(v.tensor());
+    sgd.minimize(v.tensor().square().sum() + v.read().sum());
+  };
+  for (int i = 0; i < 2; ++i) {
+    strategy.run([&] {
+      step(optimizer, w);
+      buffer.tensor().add_(1);
+      EXPECT_TRUE(torch::equal(w.tensor(), w.read()));
+    });
+    step(local, here);
+  }
+  EXPECT_TRUE(torch::equal(w.read(), here.read()));
+  EXPECT_TRUE(torch::equal(buffer.read(), ramp(1) + 2));
+  EXPECT_THAT([&] { strategy.run([&] { w.tensor().detach().add_(1); }); },
+              testing::throws_error(ErrorCode::invalid_argument, "writes in place"));
+}
+
+// It trained with the gradient of the initial value, each time.
+TEST_F(UpdatesInSteps, ALossOutsideOfAStepIsRefused) {
+  const Variable w = strategy.variable("w", ramp(3));
+  const SGD optimizer({w}, {.learning_rate = 0.5});
+  EXPECT_THAT([&] { optimizer.minimize(w.tensor().square().sum()); },
+              testing::throws_error(ErrorCode::failed_precondition, "variable 'w' is a stand-in"));
+}
+
 TEST_F(UpdatesInSteps, AStepOfSeveralSegmentsEqualsTheEagerOne) {
   Step here{local_variable("w", ramp(3)), local_variable("b", ramp(1)),
             local_variable("mean", ramp(3), false)};

@@ -8,6 +8,8 @@
 #include "cohort/coordinator/internal/coordinator_options.h"
 #include "cohort/coordinator/internal/runtime.h"
 #include "cohort/core/error.h"
+#include "cohort/strategy/detail/dataset_function_scope.h"
+#include "cohort/strategy/detail/parameter_server_home.h"
 
 namespace cohort {
 namespace coordinator {

@@ -25,7 +25,7 @@
 #include "cohort/rpc/detail/travel.h"
 #include "cohort/strategy/detail/modes_scope.h"
 #include "cohort/strategy/replicated.h"
-#include "cohort/variable/detail/remote_variable.h"
+#include "cohort/variable/detail/eager_step.h"
 
 namespace cohort::coordinator {
 namespace {
@@ -60,23 +60,6 @@ class HiddenGradients {
   const std::vector<Variable>& variables_;
   std::vector<std::pair<at::Tensor, at::Tensor>> gradients_;
 };
-
-// A trace refuses it too.
-void check_no_graph(const Variable& variable) {
-  COHORT_CHECK(variable.tensor().is_leaf(), ErrorCode::invalid_argument,
-               "[coordinator.run_eagerly] expected steps that write values without a graph into "
-               "variables, got that variable '",
-               variable.name(),
-               "' was written in place with a value that requires a gradient: the next step's "
-               "gradients would flow through this one too. Write value.detach(), write under "
-               "at::NoGradGuard, or use assign()");
-}
-
-RemoteVariable& remote_of(const Variable& variable) {
-  auto* remote = dynamic_cast<RemoteVariable*>(variable.impl().get());
-  COHORT_ASSERT(remote != nullptr);
-  return *remote;
-}
 
 Nest call_registered(const Function& fn, const std::vector<Nest>& arguments) {
   const std::string& name = fn.state()->registered_name;
@@ -281,17 +264,10 @@ Nest EagerSteps::run_as(const Function& fn, const std::vector<Nest>& arguments, 
     const std::vector<Variable> variables = strategy_.home()->variables().variables();
     const HiddenGradients gradients(variables);
     const ModesScope modes(*strategy_.home());
-    EagerStep step(traffic_);
-    const std::vector<at::Tensor> values = strategy_.home()->load_stand_ins();
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      step.note(*variables.at(i).impl(), values[i]);
-      traffic_.pulled_bytes += values[i].nbytes();
-    }
+    const EagerStep step(traffic_);
+    strategy_.home()->load_stand_ins();
     const Nest result = sent(call(fn, arguments, worker), fn.name());
-    for (const Variable& variable : variables) {
-      check_no_graph(variable);
-      remote_of(variable).write_back();
-    }
+    strategy_.home()->write_back_stand_ins("coordinator.run_eagerly");
     return result;
   } catch (const c10::Error& error) {
     throw Error(ErrorCode::invalid_argument, text_of_torch_error(error), ErrorCause::application)

@@ -82,8 +82,10 @@ class COHORT_API Epoch {
   // A step gets the optimizers' hyperparameters, and its number in Optimizer::iterations(), when it
   // is sent to its worker for the first time. One that makes no updates, since it is cancelled
   // before it runs or finds the end of the data, leaves its number to the next step that is sent or
-  // scheduled: no number is used twice, and none is left out. One that is known to find the end, as
-  // with Dataset::cardinality(), takes none.
+  // scheduled: no number is used twice. One that is known to find the end, as with
+  // Dataset::cardinality(), takes none. Where the cardinality is not known, steps that find the end
+  // hold numbers for a while. So if a learning rate is a schedule, each worker then has two steps
+  // at a time, and a rate comes at most two steps a worker too early near the ends of the data.
   //
   // Throws the first application error, as join() does: an element that cannot be read, a step that
   // fails, also of closures that were scheduled beside it. All that waited is cancelled then, the

@@ -88,7 +88,8 @@ TEST_F(CoordinatorHealthTest, AnswersAtTheChiefsAddress) {
   ASSERT_TRUE(result.health.coordinator);
   EXPECT_EQ(result.health.coordinator->ended, 3U);
   EXPECT_EQ(result.health.coordinator->queued, 0U);
-  EXPECT_NE(result.health.incarnation, strategy->connection().incarnation()) << "which is a secret";
+  EXPECT_NE(result.health.incarnation, strategy->home()->connection().incarnation())
+      << "which is a secret";
   EXPECT_EQ(result.health.coordinator->workers.size(), 1U);
   EXPECT_TRUE(result.health.coordinator->workers.at(0).is_ready);
   EXPECT_TRUE(result.health.since_last_end);

@@ -122,7 +122,7 @@ void check_tensors(const Function& fn, std::span<const Nest> arguments,
 }
 
 void check_outside_step(std::string_view call) {
-  COHORT_CHECK(function::Trace::current() == nullptr && EagerStep::current() == nullptr,
+  COHORT_CHECK(function::Trace::current() == nullptr && !EagerStep::is_scheduled_here(),
                ErrorCode::failed_precondition, "[coordinator.", call,
                "] expected a call outside of scheduled functions, got one inside, which would wait "
                "for itself; call it before, and pass what it gives as an argument");

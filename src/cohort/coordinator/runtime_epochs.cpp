@@ -14,6 +14,7 @@ namespace {
 
 // Of the closures that a worker has in flight.
 constexpr std::size_t kStepsAhead = 2;
+constexpr std::size_t kBeforeUnknownEnd = 2;
 // Steps that have ended and that a slow caller has not taken: their results take memory.
 constexpr std::size_t kFinishedMax = 1024;
 // The iterator of an epoch is its function's first resource.
@@ -93,7 +94,10 @@ std::shared_ptr<EpochRun> Runtime::begin_epoch(const Function& fn,
   return epoch;
 }
 
-std::size_t Runtime::open_steps_max(std::size_t worker) const {
+// A step that finds the end of the data holds its number until the worker says so, and meanwhile
+// steps of other workers get the numbers above it. So few are sent where the end is not known.
+std::size_t Runtime::open_steps_max(const EpochRun& epoch, std::size_t worker) const {
+  if (epoch.has_schedule && !epoch.progress.knows_end(worker)) return kBeforeUnknownEnd;
   return kStepsAhead * workers_[worker].window.size();
 }
 
@@ -103,8 +107,9 @@ std::optional<EpochStep> Runtime::take_finished(EpochRun& epoch, bool& wants_ste
   wants_steps = false;
   if (!epoch.is_over && !epoch.error && epoch.finished.size() < kFinishedMax) {
     for (std::size_t i = 0; i < workers_.size(); ++i)
-      wants_steps =
-          wants_steps || epoch.progress.wants_step(i, open_steps_max(i) / kStepsAhead + 1);
+      wants_steps = wants_steps || epoch.progress.wants_step(
+                                       i, std::min(open_steps_max(epoch, i),
+                                                   open_steps_max(epoch, i) / kStepsAhead + 1));
   }
   if (epoch.finished.empty() || wants_steps) return std::nullopt;
   EpochStep step = std::move(epoch.finished.front());
@@ -154,8 +159,9 @@ Verdict Runtime::ask_for_step(const std::shared_ptr<EpochRun>& epoch,
   if (epoch->error && !has_rest) return {};
   if (queue_.has_waiting_for_program()) return {Verdict::Kind::trace, {}};
   const bool may_put = step != nullptr && !epoch->error;
+  if (may_put) epoch->has_schedule = step->varies_with_updates();
   for (std::uint32_t worker = 0; may_put && worker < workers_.size(); ++worker) {
-    while (epoch->progress.wants_step(worker, open_steps_max(worker))) {
+    while (epoch->progress.wants_step(worker, open_steps_max(*epoch, worker))) {
       Verdict verdict = put_step(epoch, worker, step, actions);
       if (verdict.kind != Verdict::Kind::proceed) return verdict;
     }

@@ -541,6 +541,12 @@ std::vector<at::Tensor> StepFunction::captured(CountedUpdates& counted) const {
   return hyperparameters_of_step(*all_captured(), counted);
 }
 
+bool StepFunction::varies_with_updates() const {
+  if (captured_count_ == 0) return false;
+  const auto all = all_captured();
+  return std::any_of(all->begin(), all->end(), cohort::varies_with_updates);
+}
+
 std::vector<at::Tensor> StepFunction::captured_uncounted() const {
   if (captured_count_ == 0) return {};
   std::vector<at::Tensor> values;

@@ -23,7 +23,8 @@ class SystemClock final : public Clock {
 }  // namespace
 
 Clock& Clock::system() {
-  static SystemClock clock;
+  // Never destroyed: destructors of other static objects use it, as that of FunctionRegistration.
+  static SystemClock& clock = *new SystemClock;
   return clock;
 }
 

@@ -10,9 +10,10 @@
 #include <stop_token>
 
 #include "cohort/data/dataset.h"
-#include "cohort/data/files/detail/opened_files.h"
 
 namespace cohort::data {
+
+class OpenedFiles;  // files/detail/opened_files.h
 
 // As dataset.source(options). Once `stop` is requested, from any thread, next() throws `cancelled`.
 // A call in progress that fills a buffer, skips or searches elements or waits stops at the next

@@ -48,6 +48,7 @@ class COHORT_API LearningRateSchedule {
       : function_(std::move(function)) {}
 
   double operator()(std::int64_t step) const { return function_ ? (*function_)(step) : constant_; }
+  bool is_constant() const { return !function_; }
 
  private:
   double constant_ = 0.0;

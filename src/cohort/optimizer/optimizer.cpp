@@ -155,17 +155,18 @@ Optimizer::Optimizer(std::vector<Variable> variables, const UpdateRule& rule,
                      const LearningRateSchedule& learning_rate, const std::vector<double>& hyper) {
   COHORT_ASSERT(hyper.size() + 1 == rule.hyper_names().size());
   COHORT_CHECK(
-      function::Trace::current() == nullptr && EagerStep::current() == nullptr,
+      function::Trace::current() == nullptr && !EagerStep::is_scheduled_here(),
       ErrorCode::failed_precondition, "[optimizer.", rule.name(),
       "] expected an optimizer made before the step, got one made inside it, whose learning "
       "rate would be frozen; make it once outside and capture it");
   check_variables(rule.name(), variables);
   const std::string where = "optimizer." + std::string(rule.name());
   check_hyper_range(rule, 0, where, learning_rate(0));
-  state_ = std::shared_ptr<State>(new State{.variables = std::move(variables),
-                                            .rule = rule,
-                                            .learning_rate = UpdateCounter(learning_rate),
-                                            .hyper = {}});
+  state_ = std::shared_ptr<State>(
+      new State{.variables = std::move(variables),
+                .rule = rule,
+                .learning_rate = UpdateCounter(learning_rate, !learning_rate.is_constant()),
+                .hyper = {}});
   state_->hyper.push_back(state_->learning_rate.hyperparameter(0));
   for (std::size_t i = 0; i < hyper.size(); ++i) {
     check_hyper_range(rule, i + 1, where, hyper[i]);
@@ -186,6 +187,7 @@ std::vector<std::pair<at::Tensor, Variable>> Optimizer::compute_gradients(
   for (const Variable& variable : state_->variables) {
     // requires_grad_(false) may freeze a parameter for a while.
     if (!variable.is_trainable() || !variable.tensor().requires_grad()) continue;
+    variable.impl()->check_tensor_is_current("optimizer.minimize");
     inputs.push_back(variable.tensor());
     gradients.emplace_back(at::Tensor(), variable);
   }
@@ -254,7 +256,7 @@ void Optimizer::set_learning_rate(const LearningRateSchedule& learning_rate) {
   expect_settable("learning_rate");
   check_hyper_range(state_->rule, 0, "optimizer." + std::string(state_->rule.name()),
                     learning_rate(state_->learning_rate.count()));
-  state_->learning_rate.set_value(learning_rate);
+  state_->learning_rate.set_value(learning_rate, !learning_rate.is_constant());
 }
 
 std::int64_t Optimizer::iterations() const {

@@ -196,7 +196,6 @@ TEST_F(ChannelTableTest, AWatermarkAboveItsClosureEndsTheConnection) {
 
 // The options of the hello and of the job, on one host.
 TEST_F(ChannelTableTest, TheAnswerSaysWhetherPayloadsHaveChecksums) {
-  using PayloadChecksums;
   const auto has_sums = [&](PayloadChecksums caller) {
     ChannelPair pair("stream", {}, acceptor());
     rpc::Hello wish = kHello;

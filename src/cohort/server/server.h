@@ -16,6 +16,7 @@
 #include "cohort/cluster/payload_checksums.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/export.h"
+#include "cohort/rpc/health.h"
 
 namespace cohort {
 

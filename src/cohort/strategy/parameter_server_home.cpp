@@ -33,8 +33,8 @@ std::string address_of_chief(const ClusterResolver& resolver) {
   return spec.task_address(*type, index);
 }
 
-const RemoteVariable& remote_of(const Variable& variable) {
-  const auto* remote = dynamic_cast<const RemoteVariable*>(variable.impl().get());
+RemoteVariable& remote_of(const Variable& variable) {
+  auto* remote = dynamic_cast<RemoteVariable*>(variable.impl().get());
   COHORT_CHECK(remote != nullptr, ErrorCode::invalid_argument,
                "[strategy.variable] expected a variable of a parameter server, got '",
                variable.name(), "', which is not");
@@ -80,7 +80,7 @@ void ParameterServerHome::check_use() const {
 }
 
 void ParameterServerHome::check_outside_step(std::string_view call) const {
-  COHORT_CHECK(function::Trace::current() == nullptr && EagerStep::current() == nullptr,
+  COHORT_CHECK(function::Trace::current() == nullptr && !EagerStep::is_scheduled_here(),
                ErrorCode::failed_precondition, "[strategy.", call,
                "] expected a call outside of scheduled functions, got one inside, where the "
                "module itself has the values that the step reads: use it there, and call ",
@@ -165,10 +165,6 @@ Variable ParameterServerHome::make(const internal::NamedTensor& wanted, std::uin
   placement.check_use = [strategy = owner_](std::string_view method) {
     internal::check_not_mixing(strategy, kStrategy, method);
   };
-  placement.is_in_run = [strategy = owner_] {
-    const ReplicaContext* replica = get_replica_context();
-    return replica != nullptr && &replica->strategy() == strategy;
-  };
   placement.deadline = [timeout = options_.cluster.data_timeout] {
     return Deadline::after(timeout);
   };
@@ -215,8 +211,33 @@ std::vector<at::Tensor> ParameterServerHome::load_stand_ins() const {
   const std::vector<Variable> all = variables_.variables();
   std::vector<at::Tensor> values = read(all);
   const at::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < all.size(); ++i) all[i].tensor().detach().copy_(values[i]);
+  EagerStep* const step = EagerStep::current();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i].tensor().detach().copy_(values[i]);
+    if (step == nullptr) continue;
+    step->note(*all[i].impl(), values[i]);
+    step->traffic().pulled_bytes += values[i].nbytes();
+  }
   return values;
+}
+
+void ParameterServerHome::write_back_stand_ins(std::string_view where) {
+  for (const Variable& variable : variables_.variables()) {
+    // A trace refuses it too.
+    COHORT_CHECK(variable.tensor().is_leaf(), ErrorCode::invalid_argument, "[", where,
+                 "] expected steps that write values without a graph into variables, got that "
+                 "variable '",
+                 variable.name(),
+                 "' was written in place with a value that requires a gradient: the next step's "
+                 "gradients would flow through this one too. Write value.detach(), write under "
+                 "at::NoGradGuard, or use assign()");
+    remote_of(variable).write_back();
+  }
+}
+
+void ParameterServerHome::drop_graphs() {
+  for (const Variable& variable : variables_.variables())
+    if (!variable.tensor().is_leaf()) variable.tensor().detach_();
 }
 
 void ParameterServerHome::keep_modes(internal::ModuleModes modes) {

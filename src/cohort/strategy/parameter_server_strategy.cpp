@@ -20,7 +20,7 @@ constexpr std::string_view kParameterServerName = "parameter_server";
 
 void check_can_create(const ParameterServerStrategy& strategy, const std::string& name) {
   internal::check_can_create(&strategy, kParameterServerName, "variable");
-  COHORT_CHECK(function::Trace::current() == nullptr && EagerStep::current() == nullptr,
+  COHORT_CHECK(function::Trace::current() == nullptr && !EagerStep::is_scheduled_here(),
                ErrorCode::failed_precondition,
                "[strategy.variable] expected variables to be made outside of scheduled functions, "
                "got '",
@@ -91,16 +91,24 @@ std::shared_ptr<const InputHost> ParameterServerStrategy::input_host() {
 }
 
 void ParameterServerStrategy::run_replicas(const std::function<void(ReplicaContext&)>& body) {
-  std::unique_lock<std::recursive_mutex> stand_ins;
-  std::optional<ModesScope> modes;
-  if (function::Trace::current() == nullptr && EagerStep::current() == nullptr) {
-    home_->warn_of_local_run();
-    // Without the lock, a trace in another thread could change the stand-ins.
-    stand_ins = home_->lock_stand_ins();
-    modes.emplace(*home_);
+  if (function::Trace::current() != nullptr || EagerStep::current() != nullptr)
+    return internal::in_replica_context(*this, 0, body);
+  home_->warn_of_local_run();
+  // Without the lock, a trace in another thread could change the stand-ins.
+  const auto stand_ins = home_->lock_stand_ins();
+  const ModesScope modes(*home_);
+  VariableTraffic traffic;
+  const EagerStep step(traffic, EagerStep::Kind::run);
+  internal::in_replica_context(*this, 0, [&](ReplicaContext& context) {
     home_->load_stand_ins();
-  }
-  internal::in_replica_context(*this, 0, body);
+    try {
+      body(context);
+      home_->write_back_stand_ins("strategy.run");
+    } catch (...) {
+      home_->drop_graphs();
+      throw;
+    }
+  });
 }
 
 void ParameterServerStrategy::keep_modes(internal::ModuleModes modes) {

@@ -27,15 +27,19 @@ void check_alike(std::size_t got, std::size_t expected, std::string_view unit,
                " from one and ", expected, " from another; call it with the same on each");
 }
 
-// Collects the leaves of all workers. An error of `own_leaves` on one worker is thrown on all,
-// since the others already wait for that worker.
+// Collects the leaves of all workers, which make the same request: the call with its arguments, and
+// the structure of the value. An error of `own_leaves` on one worker is thrown on all, since
+// the others already wait for that worker.
 Leaves of_all_workers(const InputHost& host, const std::function<Leaves()>& own_leaves,
-                      std::string_view what) {
+                      std::string_view what, const std::function<std::string()>& request_of) {
   if (host.num_workers() == 1) return own_leaves();
   Leaves own;
+  std::string request;
   const auto encoded = [&] {
     own = own_leaves();
+    request = request_of();
     ByteWriter writer;
+    writer.text(request);
     writer.varint(own.size());
     for (Fields& fields : own) {
       for (at::Tensor& field : fields) {
@@ -50,6 +54,10 @@ Leaves of_all_workers(const InputHost& host, const std::function<Leaves()>& own_
   for (const Bytes& bytes :
        collective::exchange_result(*group, encoded, what, Deadline::after(host.timeout))) {
     ByteReader reader(bytes, what);
+    const std::string other = reader.text();
+    COHORT_CHECK(other == request, ErrorCode::invalid_argument, "[strategy.", what,
+                 "] expected one call on all workers, got ", request, " on one and ", other,
+                 " on another; make the same calls in the same order on each");
     const std::size_t count = reader.count();
     for (std::size_t left = count; left > 0; --left) {
       all.push_back(data::read_fields(reader));
@@ -190,7 +198,11 @@ Nest Strategy::reduce(ReduceOp op, const PerReplica<Nest>& value) {
     return value.value();
   }
   const Leaves all = of_all_workers(
-      *host, [&] { return local_leaves(*host, value, "reduce"); }, "reduce");
+      *host, [&] { return local_leaves(*host, value, "reduce"); }, "reduce",
+      [&] {
+        return std::string("reduce(") + (op == ReduceOp::sum ? "sum" : "mean") + ") of " +
+               value[0].structure();
+      });
   Fields results;
   for (std::size_t leaf = 0; leaf < all.front().size(); ++leaf) {
     results.push_back(reduced(op, all, leaf));
@@ -208,7 +220,8 @@ Nest Strategy::gather(const PerReplica<Nest>& value, std::int64_t axis) {
   const std::shared_ptr<const InputHost> host = input_host();
   if (is_whole(value, *host)) return value.value();
   const Leaves all = of_all_workers(
-      *host, [&] { return local_leaves(*host, value, "gather"); }, "gather");
+      *host, [&] { return local_leaves(*host, value, "gather"); }, "gather",
+      [&] { return "gather(axis " + std::to_string(axis) + ") of " + value[0].structure(); });
   Fields results;
   for (std::size_t leaf = 0; leaf < all.front().size(); ++leaf) {
     results.push_back(gathered(all, leaf, axis));

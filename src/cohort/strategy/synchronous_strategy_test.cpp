@@ -14,6 +14,7 @@
 #include "cohort/strategy/mirrored_strategy.h"
 #include "cohort/strategy/multi_worker_mirrored_strategy.h"
 #include "cohort/strategy/one_device_strategy.h"
+#include "cohort/testing/on_workers.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {
@@ -331,7 +332,32 @@ TEST(MultiWorkerMirroredTest, WorkersWithOtherStructuresAreRefused) {
   }
   for (std::thread& thread : threads) thread.join();
   for (const std::string& message : messages) {
-    EXPECT_THAT(message, ::testing::HasSubstr("expected values of one structure")) << message;
+    EXPECT_THAT(message, ::testing::HasSubstr("expected one call on all workers")) << message;
+  }
+}
+
+// The workers got results of different calls, without a word.
+TEST(MultiWorkerMirroredTest, WorkersThatMakeDifferentCallsAreRefused) {
+  const auto value = PerReplica<at::Tensor>({at::ones({2, 2})});
+  using Call = std::function<void(Strategy&)>;
+  const Call sum = [&](Strategy& s) { s.reduce(ReduceOp::sum, value); };
+  const Call mean = [&](Strategy& s) { s.reduce(ReduceOp::mean, value); };
+  const Call rows = [&](Strategy& s) { s.gather(value, 0); };
+  const Call columns = [&](Strategy& s) { s.gather(value, 1); };
+  for (const auto& [first, second] :
+       {std::pair(sum, mean), std::pair(sum, rows), std::pair(rows, columns)}) {
+    const InProcessWorkers workers(2);
+    const auto messages = testing::on_workers<std::string>(2, [&](int worker) -> std::string {
+      MultiWorkerMirroredStrategy strategy(workers.group(worker), {.devices = {"CPU:0"}});
+      try {
+        (worker == 0 ? first : second)(strategy);
+      } catch (const Error& error) {
+        return error.message();
+      }
+      return "none";
+    });
+    EXPECT_THAT(messages,
+                ::testing::Each(::testing::HasSubstr("expected one call on all workers")));
   }
 }
 

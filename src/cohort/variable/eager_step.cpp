@@ -13,10 +13,13 @@ thread_local EagerStep* step_here = nullptr;
 
 }  // namespace
 
-EagerStep::EagerStep(VariableTraffic& traffic)
-    : outer_(std::exchange(step_here, this)), traffic_(traffic) {}
+EagerStep::EagerStep(VariableTraffic& traffic, Kind kind)
+    : outer_(std::exchange(step_here, this)), kind_(kind), traffic_(traffic) {}
 EagerStep::~EagerStep() { step_here = outer_; }
 EagerStep* EagerStep::current() { return step_here; }
+bool EagerStep::is_scheduled_here() {
+  return step_here != nullptr && step_here->kind_ == Kind::scheduled;
+}
 
 void EagerStep::note(const VariableImpl& variable, at::Tensor value) {
   values_.insert_or_assign(&variable, std::move(value));

@@ -106,7 +106,7 @@ at::Tensor tensor_of(std::unique_ptr<Cell> cell) {
 class UpdateCounter::State {
  public:
   using Taken = CountedUpdates::Taken;
-  explicit State(Value value) : value_(std::move(value)) {}
+  State(Value value, bool varies) : value_(std::move(value)), varies_(varies) {}
 
   void add(UpdateCounter::CountedCell& cell) {
     const Lock lock(mutex_);
@@ -121,10 +121,15 @@ class UpdateCounter::State {
     const Lock lock(mutex_);
     return value_of(number_at(0));
   }
-  void set_value(Value value) {
+  void set_value(Value value, bool varies) {
     const Lock lock(mutex_);
     value_.swap(value);
+    varies_ = varies;
     refresh();
+  }
+  bool varies() const {
+    const Lock lock(mutex_);
+    return varies_;
   }
   std::int64_t count() const {
     const Lock lock(mutex_);
@@ -166,6 +171,7 @@ class UpdateCounter::State {
 
   mutable Mutex mutex_;
   Value value_ COHORT_GUARDED_BY(mutex_);
+  bool varies_ COHORT_GUARDED_BY(mutex_);
   std::int64_t next_ COHORT_GUARDED_BY(mutex_) = 0;  // above all numbers that are taken
   // Below it, ascending: nobody has them any more.
   std::deque<std::int64_t> returned_ COHORT_GUARDED_BY(mutex_);
@@ -279,16 +285,24 @@ at::Tensor UpdateCounter::State::hyperparameter(std::size_t index,
   return tensors_[index];
 }
 
-UpdateCounter::UpdateCounter(Value value) : state_(std::make_shared<State>(std::move(value))) {}
+UpdateCounter::UpdateCounter(Value value, bool varies)
+    : state_(std::make_shared<State>(std::move(value), varies)) {}
 UpdateCounter::~UpdateCounter() { state_->release_tensors(); }
 at::Tensor UpdateCounter::hyperparameter(std::size_t index) {
   return state_->hyperparameter(index, state_);
 }
 double UpdateCounter::value() const { return state_->value(); }
-void UpdateCounter::set_value(Value value) { state_->set_value(std::move(value)); }
+void UpdateCounter::set_value(Value value, bool varies) {
+  state_->set_value(std::move(value), varies);
+}
 std::int64_t UpdateCounter::count() const { return state_->count(); }
 void UpdateCounter::set_count(std::int64_t count) { state_->set_count(count); }
 void UpdateCounter::add_one() { state_->add_one(); }
+
+bool varies_with_updates(const at::Tensor& hyperparameter) {
+  const auto* cell = UpdateCounter::CountedCell::of(hyperparameter);
+  return cell != nullptr && cell->state()->varies();
+}
 
 void CountedUpdates::give_all_back() noexcept {
   for (const Taken& one : taken_) {

@@ -74,15 +74,23 @@ RemoteVariable::RemoteVariable(std::string name, at::Tensor stand_in, bool is_tr
   spec_ = TensorSpec::of(stand_in_);
 }
 
+void RemoteVariable::check_tensor_is_current(std::string_view call) const {
+  COHORT_CHECK(Trace::current() != nullptr || EagerStep::current() != nullptr,
+               ErrorCode::failed_precondition, "[", call,
+               "] expected a loss of a scheduled step or of run(), got one computed outside, where "
+               "tensor() of variable '",
+               name_,
+               "' is a stand-in without the current value; compute it in a step, or in "
+               "ParameterServerStrategy::run()");
+}
+
 at::Tensor RemoteVariable::read() const {
-  const auto differentiable = [this](at::Tensor copy) {
+  if (Trace::current() != nullptr || EagerStep::current() != nullptr) {
+    at::Tensor copy = stand_in_.detach().clone();
     return is_trainable_ ? function::with_gradient_of(stand_in_, std::move(copy)) : copy;
-  };
-  if (Trace::current() != nullptr || EagerStep::current() != nullptr)
-    return differentiable(stand_in_.detach().clone());
+  }
   check_use(placement_, "read");
-  const bool is_in_run = placement_.is_in_run && placement_.is_in_run();
-  return is_in_run ? differentiable(pull()) : pull();
+  return pull();
 }
 
 at::Tensor RemoteVariable::pull() const {

@@ -28,6 +28,8 @@ class COHORT_API VariableImpl {
   // The tensor that steps compute with: the value itself, or a stand-in on the coordinator. It is
   // the same tensor at every call.
   virtual const at::Tensor& tensor() const = 0;
+  // Throws failed_precondition, naming the call, where tensor() may not have the current value.
+  virtual void check_tensor_is_current(std::string_view call) const = 0;
   // The current value, a copy. If the variable is trainable and gradients are enabled, a gradient
   // of the copy is one of tensor(); on a server only where it is read in a step.
   virtual at::Tensor read() const = 0;

@@ -28,6 +28,9 @@ class EpochProgress {
     const bool may_have_one = !one.expected || one.next <= std::max(*one.expected, one.run_bound);
     return !one.end && one.open < open_max && may_have_one;
   }
+  bool knows_end(std::size_t worker) const {
+    return workers_[worker].end || workers_[worker].expected;
+  }
   // Whether there is no element for this step, by what is known so far.
   bool expects_end(std::size_t worker, std::uint64_t step) const {
     const Worker& one = workers_[worker];

@@ -34,6 +34,7 @@ struct EpochRun {
   std::deque<EpochStep> finished;  // steps that nobody has asked for yet
   std::optional<Error> error;      // of the first step that did not end well
   bool is_over = false;            // nothing more comes
+  bool has_schedule = false;       // hyperparameters of the steps depend on their numbers
   bool has_no_rate = false;        // that is the error: no step is sent any more, others run
   std::uint32_t eager_worker = 0;  // whose elements come now, where steps run eagerly
 };

@@ -161,7 +161,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
 
   // Epochs (runtime_epochs.cpp).
   std::optional<EpochStep> take_finished(EpochRun& epoch, bool& wants_steps);
-  std::size_t open_steps_max(std::size_t worker) const COHORT_REQUIRES(mutex_);
+  std::size_t open_steps_max(const EpochRun& epoch, std::size_t worker) const
+      COHORT_REQUIRES(mutex_);
   Verdict ask_for_step(const std::shared_ptr<EpochRun>& epoch,
                        const std::shared_ptr<StepFunction>& step, Actions& actions)
       COHORT_REQUIRES(mutex_);

@@ -96,6 +96,8 @@ class StepFunction {
   std::shared_ptr<const rpc::FunctionBody> body() const;
   // What the traces captured so far, for one call, whose updates are counted.
   std::vector<at::Tensor> captured(CountedUpdates& counted) const;
+  // Whether a call's hyperparameters depend on how many updates there were before.
+  bool varies_with_updates() const;
   // The same for a call that will find no element, and counts no updates.
   std::vector<at::Tensor> captured_uncounted() const;
   // Appends what the traces captured and is not there yet, as it was at this hyperparameter_time().

@@ -2,8 +2,8 @@
 // Nests as text, for logs and debugging, as TensorFlow and PyTorch print a batch: the structure,
 // each tensor with its dtype and shape, and the values of small tensors.
 //
-//   std::cout << *iterator.try_next() << '\n';  // {image: uint8[2, 9, 9], label: int64[2] [7, 1]}
-//   std::cout << data.element_spec() << '\n';   // {image: uint8[?, 9, 9], label: int64[?]}
+//   std::cout << *elements.try_next() << '\n';  // {image: uint8[2, 9, 9], label: int64[2] [7, 1]}
+//   std::cout << dataset.element_spec() << '\n';  // {image: uint8[?, 9, 9], label: int64[?]}
 #pragma once
 
 #include <concepts>

@@ -23,7 +23,7 @@ constexpr const char* kField = "$field";
 constexpr const char* kAs = "$as";
 constexpr const char* kSizes = "$sizes";
 
-std::int64_t product(at::IntArrayRef sizes) {
+std::int64_t num_elements(at::IntArrayRef sizes) {
   std::int64_t count = 1;
   for (const std::int64_t size : sizes) count *= size;
   return count;
@@ -32,7 +32,7 @@ std::int64_t product(at::IntArrayRef sizes) {
 // Values that differ from those of other fields and other made-up elements, as far as the dtype has
 // enough values.
 at::Tensor made_up(const at::Tensor& like, std::int64_t salt, std::int64_t field) {
-  const std::int64_t count = product(like.sizes());
+  const std::int64_t count = num_elements(like.sizes());
   if (StringTensor::is(like)) {
     std::vector<std::string> values;
     for (std::int64_t i = 0; i < count; ++i) {
@@ -127,7 +127,7 @@ bool is_field(const Nest& value, const at::Tensor& field) {
     case Nest::Kind::tensor: {
       const at::Tensor& tensor = value.tensor();
       return tensor.scalar_type() == field.scalar_type() &&
-             product(tensor.sizes()) == product(field.sizes()) &&
+             num_elements(tensor.sizes()) == num_elements(field.sizes()) &&
              are_equal(tensor, in_sizes(field, tensor.sizes().vec()));
     }
     default:
@@ -283,7 +283,7 @@ Nest filled_hole(const Nest& hole, const Fields& element) {
   if (parts.at(kSizes).is_null()) return field;
   std::vector<std::int64_t> sizes;
   for (const Nest& size : parts.at(kSizes).items()) sizes.push_back(size.integer());
-  if (product(sizes) != product(field.sizes())) fail_hole("sizes that a field fits");
+  if (num_elements(sizes) != num_elements(field.sizes())) fail_hole("sizes that a field fits");
   return in_sizes(field, sizes);
 }
 

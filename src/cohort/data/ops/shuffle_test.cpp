@@ -31,7 +31,7 @@ INSTANTIATE_TEST_SUITE_P(
             [] { return rows(20).batch(3, {.drop_remainder = true}).shuffle(4, kSteady); }},
         DatasetOpCase{"Empty", [] { return tensors(0).shuffle(4, kSteady); }}));
 
-Values sorted(Values values) {
+Values sorted_values(Values values) {
   std::sort(values.begin(), values.end());
   return values;
 }
@@ -57,7 +57,7 @@ TEST_P(Shuffle, IsAPermutationWithinItsWindow) {
     const std::int64_t count = random() % 60;
     const std::int64_t buffer = 1 + random() % 70;
     const Values order = scalars_of(numbers(count).shuffle(buffer, {.seed = random()}));
-    EXPECT_EQ(sorted(order), first_numbers(count)) << "buffer " << buffer;
+    EXPECT_EQ(sorted_values(order), first_numbers(count)) << "buffer " << buffer;
     for (std::size_t p = 0; p < order.size(); ++p) {
       EXPECT_LT(order[p], static_cast<std::int64_t>(p) + buffer)
           << "position " << p << " of " << count;
@@ -96,8 +96,8 @@ TEST_P(Shuffle, DrainsEachEpochOfARepeat) {
   const Values two = scalars_of(numbers(30).shuffle(7, {.seed = 3}).repeat(2));
   const Values first(two.begin(), two.begin() + 30);
   const Values second(two.begin() + 30, two.end());
-  EXPECT_EQ(sorted(first), first_numbers(30));
-  EXPECT_EQ(sorted(second), first_numbers(30));
+  EXPECT_EQ(sorted_values(first), first_numbers(30));
+  EXPECT_EQ(sorted_values(second), first_numbers(30));
   EXPECT_NE(first, second);
 }
 

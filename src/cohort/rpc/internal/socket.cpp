@@ -264,10 +264,15 @@ FileDescriptor connect_to(const PeerName& peer, Deadline deadline,
 
 FileDescriptor connect_to(const PeerName& peer, const addrinfo& addresses, Deadline deadline) {
   std::string problem;
-  for (const addrinfo* one = &addresses; one != nullptr; one = one->ai_next) {
+  int left = 0;
+  for (const addrinfo* one = &addresses; one != nullptr; one = one->ai_next) ++left;
+  for (const addrinfo* one = &addresses; one != nullptr; one = one->ai_next, --left) {
     FileDescriptor fd = open_socket(one->ai_family);
-    const std::optional<int> error = connect_one(fd.get(), *one, deadline);
-    if (!error) throw expired_error(peer);
+    // An address that does not answer must leave time for the others.
+    const Deadline share = left == 1 ? deadline : Deadline::after(deadline.remaining() / left);
+    const std::optional<int> error = connect_one(fd.get(), *one, share);
+    if (!error && left == 1) throw expired_error(peer);
+    if (!error) continue;
     if (*error == 0) return fd;
     const char* meaning = *error == ECONNREFUSED ? ", nobody listens there" : "";
     problem = text_of_errno(*error) + meaning;

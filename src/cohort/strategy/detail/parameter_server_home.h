@@ -57,8 +57,15 @@ class COHORT_API ParameterServerHome final
   std::unique_lock<std::recursive_mutex> lock_stand_ins() const {
     return std::unique_lock(stand_ins_);
   }
-  // Pulls every variable into its stand-in and returns the values in the order of variables().
+  // Pulls every variable into its stand-in and returns the values in the order of variables(). An
+  // EagerStep of this thread notes them.
   std::vector<at::Tensor> load_stand_ins() const;
+  // At the end of an EagerStep: assigns what it wrote into stand-ins in place. Throws
+  // invalid_argument for a trainable variable, and for a value with a graph. `where` is for the
+  // message.
+  void write_back_stand_ins(std::string_view where);
+  // After an EagerStep: no stand-in keeps a graph of it.
+  void drop_graphs();
   // Adds a replicated module, whose modes are train() or eval(). Takes lock_stand_ins().
   void keep_modes(internal::ModuleModes modes);
   // Get and set the modes of all replicated modules. The caller holds lock_stand_ins().

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A scheduled step that runs in the coordinator's own process (CoordinatorOptions::run_eagerly).
+// A step that runs in the coordinator's own process: a scheduled one (CoordinatorOptions::
+// run_eagerly), or a call of ParameterServerStrategy::run().
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,13 +25,16 @@ struct VariableTraffic {
 // assigned. Used only from the thread that made it.
 class COHORT_API EagerStep {
  public:
+  enum class Kind : std::uint8_t { scheduled, run };
   // Counts in `traffic`, which outlives it, also where the step fails.
-  explicit EagerStep(VariableTraffic& traffic);
+  explicit EagerStep(VariableTraffic& traffic, Kind kind = Kind::scheduled);
   ~EagerStep();
   EagerStep(const EagerStep&) = delete;
   EagerStep& operator=(const EagerStep&) = delete;
   // The step of this thread, or nullptr.
   static EagerStep* current();
+  // Whether this thread runs a scheduled step.
+  static bool is_scheduled_here();
 
   // Records the value that the server and the variable's stand-in have: a tensor that nobody writes
   // to.
@@ -41,6 +45,7 @@ class COHORT_API EagerStep {
 
  private:
   EagerStep* const outer_;
+  const Kind kind_;
   VariableTraffic& traffic_;
   std::unordered_map<const VariableImpl*, at::Tensor> values_;
 };

@@ -36,6 +36,9 @@ COHORT_API std::uint64_t hyperparameter_time() noexcept;
 // keeps its last 4096 changes.
 COHORT_API at::Tensor hyperparameter_snapshot(const at::Tensor& value, std::uint64_t time);
 
+// Whether the value depends on the number of updates, as a learning-rate schedule's does.
+COHORT_API bool varies_with_updates(const at::Tensor& hyperparameter);
+
 class CountedUpdates;
 
 // A count of updates, and hyperparameters whose values follow it (a learning-rate schedule, with
@@ -45,7 +48,8 @@ class COHORT_API UpdateCounter {
  public:
   // Called from any thread that counts or reads; it must not use this counter.
   using Value = std::function<double(std::int64_t count)>;
-  explicit UpdateCounter(Value value);
+  // `varies`: not the same value for every count.
+  explicit UpdateCounter(Value value, bool varies = true);
   ~UpdateCounter();
   UpdateCounter(const UpdateCounter&) = delete;
   UpdateCounter& operator=(const UpdateCounter&) = delete;
@@ -55,7 +59,7 @@ class COHORT_API UpdateCounter {
   at::Tensor hyperparameter(std::size_t index);
   // For the next update; throws any exception of the function.
   double value() const;
-  void set_value(Value value);
+  void set_value(Value value, bool varies = true);
   // How many updates have a number.
   std::int64_t count() const;
   // The next update takes number `count`, the one after it the next number, and so on.
@@ -67,6 +71,7 @@ class COHORT_API UpdateCounter {
   class State;
   class CountedCell;
   friend class CountedUpdates;
+  friend bool varies_with_updates(const at::Tensor&);
   friend std::vector<at::Tensor> hyperparameters_of_step(std::span<const at::Tensor>,
                                                          CountedUpdates&);
   const std::shared_ptr<State> state_;

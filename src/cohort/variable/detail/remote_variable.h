@@ -27,9 +27,6 @@ struct RemotePlacement {
   std::function<Deadline()> deadline;
   // Throws if the calling thread must not call `method` ("read", "assign", "apply"); may be empty.
   std::function<void(std::string_view method)> check_use = {};
-  // Whether the calling thread is in run() of the variable's strategy, where read() has a gradient
-  // as in a step; empty: never.
-  std::function<bool()> is_in_run = {};
 };
 
 // Outside a trace reads and writes are calls to the server; inside one they are recorded. In an
@@ -46,6 +43,7 @@ class COHORT_API RemoteVariable final : public VariableImpl {
   const TensorSpec& spec() const override { return spec_; }
   bool is_trainable() const override { return is_trainable_; }
   const at::Tensor& tensor() const override { return stand_in_; }
+  void check_tensor_is_current(std::string_view call) const override;
   at::Tensor read() const override;
   void assign(AssignKind kind, const at::Tensor& value) override;
   void apply(const UpdateRule& rule, const at::Tensor& gradient,

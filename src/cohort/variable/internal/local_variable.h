@@ -22,6 +22,7 @@ class LocalVariable final : public VariableImpl {
   const TensorSpec& spec() const override { return spec_; }
   bool is_trainable() const override { return is_trainable_; }
   const at::Tensor& tensor() const override { return value_; }
+  void check_tensor_is_current(std::string_view) const override {}
   at::Tensor read() const override;
   void assign(AssignKind kind, const at::Tensor& value) override;
   void apply(const UpdateRule& rule, const at::Tensor& gradient,
