@@ -53,10 +53,10 @@ TEST_F(InProcessGroup, SplitsDoNotMix) {
         {group.get(), 1}, {first.get(), 2}, {second.get(), 3}, {of_first.get(), 4}};
     std::vector<Bytes> of_other(calls.size());
     std::vector<std::thread> threads;
-    for (const auto& [member, value] : calls) {
-      threads.emplace_back([&of_other, member, value, rank] {
-        of_other[static_cast<std::size_t>(value - 1)] =
-            member->exchange(bytes(10 * rank + value), "test", late())[1 - rank];
+    for (const std::pair<Group*, int>& call : calls) {
+      threads.emplace_back([&of_other, call, rank] {
+        of_other[static_cast<std::size_t>(call.second - 1)] =
+            call.first->exchange(bytes(10 * rank + call.second), "test", late())[1 - rank];
       });
       if (rank == 0) threads.back().join();
     }

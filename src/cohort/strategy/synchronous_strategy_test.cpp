@@ -344,13 +344,12 @@ TEST(MultiWorkerMirroredTest, WorkersThatMakeDifferentCallsAreRefused) {
   const Call mean = [&](Strategy& s) { s.reduce(ReduceOp::mean, value); };
   const Call rows = [&](Strategy& s) { s.gather(value, 0); };
   const Call columns = [&](Strategy& s) { s.gather(value, 1); };
-  for (const auto& [first, second] :
-       {std::pair(sum, mean), std::pair(sum, rows), std::pair(rows, columns)}) {
+  for (const auto& calls : {std::pair(sum, mean), std::pair(sum, rows), std::pair(rows, columns)}) {
     const InProcessWorkers workers(2);
     const auto messages = testing::on_workers<std::string>(2, [&](int worker) -> std::string {
       MultiWorkerMirroredStrategy strategy(workers.group(worker), {.devices = {"CPU:0"}});
       try {
-        (worker == 0 ? first : second)(strategy);
+        (worker == 0 ? calls.first : calls.second)(strategy);
       } catch (const Error& error) {
         return error.message();
       }
