@@ -21,7 +21,7 @@ import tempfile
 INCLUDES = """
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/data/iterator.h"
-#include "cohort/strategy/one_device_strategy.h"
+#include "cohort/strategy/synchronous_strategy.h"
 using namespace cohort;
 void check(ClusterCoordinator& coordinator, OneDeviceStrategy& strategy, const Function& step,
            const PerReplica<at::Tensor>& values, const PerReplica<Nest>& elements, Iterator& it,

@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "cohort/data/input_context.h"
+#include "cohort/data/dataset_options.h"
 #include "tests/conformance/case_directory.h"
 
 namespace cohort::conformance {

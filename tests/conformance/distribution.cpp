@@ -4,11 +4,9 @@
 #include <exception>
 #include <thread>
 
-#include "cohort/collective/in_process_workers.h"
+#include "cohort/collective/group.h"
 #include "cohort/core/error.h"
-#include "cohort/strategy/mirrored_strategy.h"
-#include "cohort/strategy/multi_worker_mirrored_strategy.h"
-#include "cohort/strategy/one_device_strategy.h"
+#include "cohort/strategy/synchronous_strategy.h"
 #include "tests/conformance/script.h"
 #include "tests/conformance/values.h"
 

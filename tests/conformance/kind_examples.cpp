@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tf.train.Example: bytes, features and parsing into tensors.
 #include "cohort/data/example.h"
-#include "cohort/data/example_parser.h"
 #include "tests/conformance/kinds.h"
 #include "tests/conformance/values.h"
 

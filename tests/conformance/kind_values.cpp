@@ -3,10 +3,10 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include "cohort/core/error.h"
-#include "cohort/data/input_context.h"
-#include "cohort/data/optional.h"
+#include "cohort/data/dataset_options.h"
+#include "cohort/data/element.h"
 #include "cohort/input/detail/empty_batch.h"
-#include "cohort/input/value_context.h"
+#include "cohort/input/distributed_dataset.h"
 #include "tests/conformance/distribution.h"
 #include "tests/conformance/kinds.h"
 #include "tests/conformance/named_functions.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/data/input_context.h"
+#include "cohort/data/dataset_options.h"
 #include "tests/conformance/case_state.h"
 #include "tests/conformance/json.h"
 

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "cohort/data/dataset.h"
-#include "cohort/data/input_context.h"
+#include "cohort/data/dataset_options.h"
 #include "tests/conformance/case_state.h"
 #include "tests/conformance/json.h"
 

@@ -17,7 +17,7 @@
 #include <random>
 #include <thread>
 
-#include "cohort/cluster/resolvers/tf_config_resolver.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/rpc/detail/control.h"
 #include "cohort/testing/cluster/test_cluster.h"

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "cohort/data/example.h"
-#include "cohort/data/example_parser.h"
 #include "tests/fuzz/target.h"
 
 namespace cohort::fuzz {

@@ -18,7 +18,6 @@
 #include "cohort/core/string_tensor.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/example.h"
-#include "cohort/data/example_parser.h"
 #include "cohort/data/record_io.h"
 #include "cohort/function/detail/trace.h"
 #include "tests/fuzz/pipelines.h"

@@ -3,7 +3,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/example_parser.h"
+#include "cohort/data/example.h"
 
 namespace cohort::interop {
 namespace {

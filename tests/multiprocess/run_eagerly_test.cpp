@@ -9,7 +9,6 @@
 #include "cohort/data/iterator.h"
 #include "cohort/function/inspection.h"
 #include "cohort/function/registry.h"
-#include "cohort/function/worker_index.h"
 #include "cohort/optimizer/adam.h"
 #include "cohort/optimizer/sgd.h"
 #include "cohort/testing/cluster/test_cluster.h"

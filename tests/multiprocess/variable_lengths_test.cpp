@@ -19,12 +19,12 @@
 #include <sstream>
 #include <utility>
 
-#include "cohort/cluster/resolvers/tf_config_resolver.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/core/run_main.h"
 #include "cohort/function/detail/trace.h"
+#include "cohort/function/inspection.h"
 #include "cohort/function/registry.h"
-#include "cohort/function/worker_index.h"
 #include "cohort/server/server.h"
 #include "cohort/testing/cluster/test_cluster.h"
 

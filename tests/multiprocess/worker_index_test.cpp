@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps that read the index of the worker that runs them. All servers are in this process, since
 // the functions are registered here.
-#include "cohort/function/worker_index.h"
+#include "cohort/function/inspection.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "cohort/cli/task_process.h"
-#include "cohort/cluster/task_id.h"
+#include "cohort/cluster/cluster_spec.h"
 
 namespace cohort::cli {
 

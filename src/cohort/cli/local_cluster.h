@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "cohort/cluster/cluster_spec.h"
-#include "cohort/cluster/task_id.h"
 #include "cohort/rpc/detail/reserved_port.h"
 
 namespace cohort::cli {

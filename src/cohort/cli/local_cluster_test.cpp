@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <set>
 
-#include "cohort/cluster/resolvers/tf_config_resolver.h"
+#include "cohort/cluster/cluster_resolver.h"
 
 namespace cohort::cli {
 namespace {

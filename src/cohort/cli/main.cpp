@@ -2,7 +2,7 @@
 #include <csignal>
 
 #include "cohort/cli/commands.h"
-#include "cohort/core/standard_streams.h"
+#include "cohort/core/run_main.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include "cohort/cli/commands.h"
 #include "cohort/cli/ignored_signal.h"
 #include "cohort/cli/internal/output.h"
-#include "cohort/cluster/resolvers/tf_config_resolver.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/rpc/detail/channel.h"

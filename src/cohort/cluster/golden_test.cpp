@@ -13,9 +13,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/detail/validation.h"
-#include "cohort/cluster/resolvers/simple_resolver.h"
-#include "cohort/cluster/resolvers/tf_config_resolver.h"
 #include "cohort/core/error.h"
 
 namespace cohort {

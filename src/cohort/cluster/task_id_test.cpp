@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/cluster/task_id.h"
+#include "cohort/cluster/cluster_spec.h"
 
 #include <gmock/gmock.h>
 

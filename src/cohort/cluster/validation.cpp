@@ -4,8 +4,8 @@
 #include <array>
 #include <map>
 
-#include "cohort/cluster/address.h"
-#include "cohort/cluster/task_id.h"
+#include "cohort/cluster/cluster_spec.h"
+#include "cohort/cluster/detail/address.h"
 #include "cohort/core/error.h"
 
 namespace cohort {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/collective/in_process_workers.h"
+#include "cohort/collective/group.h"
 
 #include <atomic>
 #include <cstdint>

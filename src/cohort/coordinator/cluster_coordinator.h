@@ -15,17 +15,88 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "cohort/coordinator/epoch.h"
-#include "cohort/coordinator/per_worker.h"
-#include "cohort/coordinator/remote_value.h"
+#include "cohort/core/clock.h"
+#include "cohort/core/nest.h"
 #include "cohort/data/dataset.h"
+#include "cohort/data/element.h"
 #include "cohort/function/function.h"
 #include "cohort/strategy/parameter_server_strategy.h"
 
 namespace cohort {
+
+namespace coordinator {
+class IteratorHandle;  // coordinator/internal/iterator_handle.h
+class RemoteState;     // coordinator/internal/remote_state.h
+class Runtime;
+class WorkerDatasets;  // coordinator/internal/worker_datasets.h
+}  // namespace coordinator
+
+// The result of a scheduled function, when it comes (tf's RemoteValue).
+//
+// A shared handle. Thread-safe. Dropping it does not cancel the work. Each fetch() gives the same
+// tensors: clone() them before writing there.
+class COHORT_API RemoteValue {
+ public:
+  explicit RemoteValue(std::shared_ptr<coordinator::RemoteState> state)
+      : state_(std::move(state)) {}
+  // To be put into a nest for ClusterCoordinator::fetch().
+  operator Nest() const;  // NOLINT: a remote value is a leaf
+
+  // Waits, then gives the function's result, or throws its error (as often as asked). Without a
+  // deadline it gives up when no closure of the coordinator has ended for the data timeout:
+  // deadline_exceeded, naming the worker that has its closure, or those that owe one. With one it
+  // does so when that has passed, too; the work goes on.
+  Nest fetch() const;
+  Nest fetch(Deadline deadline) const;
+  bool is_ready() const;
+
+ private:
+  std::shared_ptr<coordinator::RemoteState> state_;
+};
+
+// The iterators of one iterator() call, one on each worker (tf's PerWorkerValues); an argument for
+// schedule(). After the last copy is destroyed, the workers destroy their iterators at the next
+// iterator() call. Thread-safe.
+class COHORT_API PerWorkerIterator {
+ public:
+  explicit PerWorkerIterator(std::shared_ptr<coordinator::IteratorHandle> handle)
+      : handle_(std::move(handle)) {}
+  operator Nest() const;  // NOLINT: an argument like others
+  const ElementSpec& element_spec() const;
+
+ private:
+  std::shared_ptr<coordinator::IteratorHandle> handle_;
+};
+
+// A dataset of which each worker has its own copy or part (tf's PerWorkerValues).
+//
+// Holds the C++ functions of its map() and filter(), as its iterators do. A worker that meets an
+// element of a shape for which they were not traced, as text of another length, asks for a program
+// and waits: they are traced again, on the next thread in schedule(), join(), done(), fetch(),
+// run_epoch() or Epoch::next(). So what they capture by reference must outlive the iterators, and
+// what they capture must not change. CoordinatorOptions::dataset_shapes_max bounds such traces.
+// Thread-safe.
+class COHORT_API PerWorkerDataset {
+ public:
+  PerWorkerDataset(std::shared_ptr<coordinator::WorkerDatasets> datasets,
+                   std::shared_ptr<coordinator::Runtime> runtime);
+  // Fresh iterators on every worker, for schedule(), whose end is an error there; a worker that is
+  // away gets its own when it returns. Blocks for one control call a worker, under
+  // ClusterOptions::timeout each. What a worker finds wrong with the dataset is thrown as it says
+  // it; failed_precondition inside a scheduled function, cancelled after the coordinator's end.
+  PerWorkerIterator iterator() const;
+  const ElementSpec& element_spec() const;
+  const std::shared_ptr<coordinator::WorkerDatasets>& datasets() const { return datasets_; }
+
+ private:
+  std::shared_ptr<coordinator::WorkerDatasets> datasets_;  // also its iterators'
+  std::shared_ptr<coordinator::Runtime> runtime_;
+};
 
 struct CoordinatorOptions {
   std::size_t queue_capacity = 256 * 1024;  // closures that wait; 0: no bound

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/coordinator/remote_value.h"
+#include "cohort/coordinator/cluster_coordinator.h"
 
 #include "cohort/coordinator/internal/remote_state.h"
 #include "cohort/coordinator/internal/runtime.h"

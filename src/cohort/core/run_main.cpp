@@ -4,7 +4,6 @@
 #include <cstdio>
 
 #include "cohort/core/error.h"
-#include "cohort/core/standard_streams.h"
 #include "cohort/core/text/detail/spelling.h"
 
 namespace cohort {

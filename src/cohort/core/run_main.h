@@ -34,7 +34,14 @@ struct Arguments {
 };
 
 // Returns the result of `program`; if it throws, an exit code of the table above.
-// First opens /dev/null for the standard streams that are closed (standard_streams.h).
+// First opens /dev/null for the standard streams that are closed, as
+// open_standard_streams() does.
 COHORT_API int run_main(int argc, char** argv, const std::function<int(Arguments)>& program);
+
+// Opens /dev/null in the place of each standard stream (descriptors 0, 1 and 2) that is closed, as
+// after `program <&- >&- 2>&-`. Otherwise the next socket or file that the process opens gets the
+// number, and what is printed goes into it. For the start of main(), before anything is opened:
+// run_main() and `cohort` do it. What a library has opened before main() keeps its number.
+COHORT_API void open_standard_streams() noexcept;
 
 }  // namespace cohort

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/standard_streams.h"
+#include "cohort/core/run_main.h"
 
 #include <fcntl.h>
 #include <unistd.h>

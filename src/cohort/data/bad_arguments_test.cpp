@@ -10,7 +10,7 @@
 
 #include "cohort/data/detail/auto_shard.h"
 #include "cohort/data/detail/rebatch.h"
-#include "cohort/data/example_parser.h"
+#include "cohort/data/example.h"
 #include "cohort/data/internal/dataset_op_suite.h"
 
 namespace cohort::data {

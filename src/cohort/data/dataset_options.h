@@ -9,11 +9,31 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "cohort/core/export.h"
 #include "cohort/core/nest.h"
 
 namespace cohort {
+
+// Compression of a whole file.
+enum class Compression : std::uint8_t { none, zlib, gzip };
+// "", "ZLIB" or "GZIP", as tf names them; anything else is invalid_argument.
+COHORT_API Compression parse_compression(std::string_view name);
+COHORT_API std::string_view name_of(Compression compression);
+
+// Tells an input pipeline which one of several it is (tf.distribute.InputContext).
+// A value type.
+struct COHORT_API InputContext {
+  std::int64_t num_input_pipelines = 1;
+  std::int64_t input_pipeline_id = 0;
+  std::int64_t num_replicas_in_sync = 1;
+
+  // global / num_replicas_in_sync; invalid_argument if it is not divisible.
+  std::int64_t get_per_replica_batch_size(std::int64_t global_batch_size) const;
+  // "tf.distribute.InputContext(input pipeline id 0, total: 2)"
+  std::string to_string() const;
+};
 
 // How distribute_dataset() divides a dataset among workers.
 enum class AutoShardPolicy : std::int8_t {

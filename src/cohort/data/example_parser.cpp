@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/example_parser.h"
+#include "cohort/data/example.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>

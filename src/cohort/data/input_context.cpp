@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/input_context.h"
+#include "cohort/data/dataset_options.h"
 
 #include "cohort/core/error.h"
 

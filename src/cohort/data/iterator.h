@@ -16,7 +16,6 @@
 #include "cohort/core/bytes.h"
 #include "cohort/core/nest.h"
 #include "cohort/data/element.h"
-#include "cohort/data/optional.h"
 #include "cohort/function/function.h"
 
 namespace cohort {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/optional.h"
+#include "cohort/data/element.h"
 
 #include <algorithm>
 

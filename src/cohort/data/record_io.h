@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "cohort/core/export.h"
-#include "cohort/data/compression.h"
+#include "cohort/data/dataset_options.h"
 
 namespace cohort {
 

@@ -3,6 +3,8 @@
 
 #include <ATen/ops/scalar_tensor.h>
 
+#include "cohort/function/detail/trace_notes.h"
+
 namespace cohort {
 namespace function {
 namespace {
@@ -11,6 +13,8 @@ namespace {
 constexpr std::size_t kListingsMax = 16;
 
 }  // namespace
+
+std::shared_ptr<TraceNotes> new_trace_notes() { return std::make_shared<TraceNotes>(); }
 
 void TraceNotes::add(std::string listing) {
   const Lock lock(mutex_);

@@ -46,9 +46,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <atomic>
 #include <concepts>
-#include <deque>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -62,7 +60,6 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/export.h"
-#include "cohort/core/mutex.h"
 #include "cohort/core/nest.h"
 
 namespace cohort {
@@ -236,24 +233,8 @@ constexpr bool takes_arguments() {
   (std::make_index_sequence<std::tuple_size_v<Arguments>>{});
 }
 
-// Notes on the traces of a function. Thread-safe.
-class COHORT_API TraceNotes {
- public:
-  // Adds the program of a trace, as text; only the newest 16 are kept.
-  void add(std::string listing);
-  // All programs that are kept, oldest first; empty before the first trace.
-  std::string programs() const;
-  // Each returns true only once.
-  bool may_warn_of_gradients() { return !has_warned_.exchange(true); }
-  bool may_warn_of_escapes() { return !has_warned_of_escapes_.exchange(true); }
-
- private:
-  mutable Mutex mutex_;
-  std::deque<std::string> listings_ COHORT_GUARDED_BY(mutex_);
-  std::size_t count_ COHORT_GUARDED_BY(mutex_) = 0;
-  std::atomic<bool> has_warned_{false};
-  std::atomic<bool> has_warned_of_escapes_{false};
-};
+class TraceNotes;  // function/detail/trace_notes.h
+COHORT_API std::shared_ptr<TraceNotes> new_trace_notes();
 
 // A callable over nests; the arity is checked before the call.
 using Body = std::function<Nest(std::span<const Nest> arguments)>;
@@ -312,7 +293,7 @@ class COHORT_API Function {
     std::size_t arity = 0;
     // For each parameter, whether it is an at::Tensor.
     std::vector<bool> takes_tensor;
-    const std::shared_ptr<function::TraceNotes> notes = std::make_shared<function::TraceNotes>();
+    const std::shared_ptr<function::TraceNotes> notes = function::new_trace_notes();
   };
 
   // `file` and `line`: of the call, from the compiler (std::source_location, which not every

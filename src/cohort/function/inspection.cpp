@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/function/inspection.h"
+#include "cohort/function/detail/step_scope.h"
 
 #include <ATen/ops/isfinite.h>
 

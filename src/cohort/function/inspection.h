@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints and checks tensors inside a step, wherever it runs.
+// Prints and checks tensors inside a step, and says which worker runs it.
 //
 //   cohort::Function step([&](cohort::Iterator& it) {
 //     const auto [x, y] = it.next<at::Tensor, at::Tensor>();
@@ -32,25 +32,18 @@ COHORT_API void print(const at::Tensor& value, std::string_view label);
 // updates are not sent.
 COHORT_API void check_finite(const at::Tensor& value, std::string_view label);
 
-namespace function {
+// Which worker runs a step (tf.distribute.coordinator.experimental_get_current_worker_index).
+//
+//   cohort::Function step([&] {
+//     auto mine = at::arange(workers).eq(cohort::current_worker_index());
+//     steps.assign_add(mine.to(at::kLong));
+//   });
+//
+// The index of the worker that runs this closure: an int64 scalar of at least 0, below the number
+// of workers. A closure that is retried after the loss of a worker may get another index. May be
+// called inside a function that a ClusterCoordinator scheduled, traced or registered, any number of
+// times but, like a draw from an iterator, in the same order for every element; elsewhere it throws
+// failed_precondition. A traced function cannot read the index on the host, only compute with it.
+COHORT_API at::Tensor current_worker_index();
 
-// For code that runs a closure: while the object exists, lines that print() writes on this thread
-// have the closure's number. `function` must outlive the object.
-class COHORT_API StepScope {
- public:
-  StepScope(std::uint64_t closure, std::string_view function);
-  ~StepScope();
-  StepScope(const StepScope&) = delete;
-  StepScope& operator=(const StepScope&) = delete;
-
- private:
-  const std::uint64_t closure_before_;
-  const std::string_view function_before_;
-};
-
-// The work of the operators when a program runs.
-COHORT_API void print_now(const at::Tensor& value, std::string_view label);
-COHORT_API void check_finite_now(const at::Tensor& value, std::string_view label);
-
-}  // namespace function
 }  // namespace cohort

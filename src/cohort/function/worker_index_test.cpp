@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/worker_index.h"
+#include "cohort/function/detail/step_scope.h"
+#include "cohort/function/inspection.h"
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>

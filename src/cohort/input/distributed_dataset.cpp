@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/input/detail/input_host.h"
 #include "cohort/input/internal/distributed_iterator_state.h"
 #include "cohort/input/internal/input_distribution.h"
 

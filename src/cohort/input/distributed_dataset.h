@@ -11,22 +11,95 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "cohort/core/bytes.h"
 #include "cohort/core/export.h"
+#include "cohort/core/nest.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/input_context.h"
-#include "cohort/input/distributed_iterator.h"
-#include "cohort/input/input_host.h"
+#include "cohort/data/dataset_options.h"
+#include "cohort/data/element.h"
 #include "cohort/input/input_options.h"
-#include "cohort/input/value_context.h"
+#include "cohort/input/per_replica.h"
 
 namespace cohort {
 
+struct InputHost;  // input/detail/input_host.h
 namespace input {
-class InputDistribution;  // input/internal/input_distribution.h
-}
+class DistributedIteratorState;  // input/internal/distributed_iterator_state.h
+class InputDistribution;         // input/internal/input_distribution.h
+}  // namespace input
+
+// The replica for which a value is made (tf.distribute.ValueContext). A value type.
+struct COHORT_API ValueContext {
+  std::int64_t replica_id_in_sync_group = 0;
+  std::int64_t num_replicas_in_sync = 1;
+
+  // "tf.distribute.ValueContext(replica id 2,  total replicas in sync: 4)"
+  std::string to_string() const;
+};
+
+using ValueFunction = std::function<Nest(const ValueContext& context)>;
+
+// The spec of every component, and the number of components. A value type.
+struct COHORT_API DistributedSpec {
+  ElementSpec component;
+  std::size_t num_components = 1;
+  bool is_wrapped = true;
+
+  std::string to_string() const;  // "PerReplica(int64[?], int64[?])"
+};
+
+// The result of get_next_as_optional(): one step or nothing.
+class COHORT_API DistributedOptional {
+ public:
+  DistributedOptional(DistributedSpec spec, std::optional<DistributedElement> value)
+      : spec_(std::move(spec)), value_(std::move(value)) {}
+  bool has_value() const { return value_.has_value(); }
+  // invalid_argument if there is none.
+  const DistributedElement& get_value() const;
+  const DistributedSpec& element_spec() const { return spec_; }
+
+ private:
+  DistributedSpec spec_;
+  std::optional<DistributedElement> value_;
+};
+
+// One pass over a distributed dataset, a step at a time.
+//
+// If there are several workers, all must make the same calls in the same order; an error of one is
+// thrown on all, with its worker as origin. Calls inside a replica function are invalid_argument.
+// Used from one thread at a time.
+class COHORT_API DistributedIterator {
+ public:
+  explicit DistributedIterator(std::unique_ptr<input::DistributedIteratorState> pass);
+  ~DistributedIterator();
+  DistributedIterator(DistributedIterator&&) noexcept;
+  DistributedIterator& operator=(DistributedIterator&&) noexcept;
+
+  const DistributedSpec& element_spec() const;
+  // The next step; nullopt at the end and ever after. After an error the next call continues with
+  // the following step, and every replica gets the elements meant for it.
+  std::optional<DistributedElement> try_next();
+  // Like try_next(), but out_of_range at the end.
+  DistributedElement get_next();
+  // Like try_next(), but also returns an uneven last step of a dataset of static shapes. Like tf,
+  // get_next() and try_next() leave such a step out.
+  DistributedOptional get_next_as_optional();
+
+  // The position of all workers after the last step returned; each worker gets the same bytes.
+  Bytes save() const;
+  // Continues from a position of an equally built distributed dataset: on the same numbers of
+  // workers and replicas with exactly the next step, on other numbers with every remaining sample
+  // once.
+  void restore(std::span<const std::byte> position);
+
+ private:
+  std::unique_ptr<input::DistributedIteratorState> state_;
+};
 
 using DatasetFunctionOfContext = std::function<Dataset(const InputContext& context)>;
 

@@ -12,6 +12,7 @@
 #include <random>
 
 #include "cohort/core/log.h"
+#include "cohort/input/detail/input_host.h"
 #include "cohort/input/internal/input_fixture.h"
 #include "cohort/testing/on_workers.h"
 

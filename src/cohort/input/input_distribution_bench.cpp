@@ -4,6 +4,7 @@
 #include <ATen/ops/ones.h>
 #include <benchmark/benchmark.h>
 
+#include "cohort/input/detail/input_host.h"
 #include "cohort/input/distributed_dataset.h"
 
 namespace cohort {

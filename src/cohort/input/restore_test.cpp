@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cohort/input/detail/input_host.h"
 #include "cohort/input/internal/input_fixture.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/throws_error.h"

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <string>
 
-#include "cohort/collective/in_process_workers.h"
+#include "cohort/collective/group.h"
 #include "cohort/testing/on_workers.h"
 
 namespace cohort::input {

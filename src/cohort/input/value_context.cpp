@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/input/value_context.h"
+#include "cohort/input/distributed_dataset.h"
 
 namespace cohort {
 

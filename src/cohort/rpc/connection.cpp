@@ -8,8 +8,8 @@
 #include <random>
 #include <thread>
 
-#include "cohort/cluster/address.h"
 #include "cohort/cluster/cluster_spec.h"
+#include "cohort/cluster/detail/address.h"
 #include "cohort/core/detail/random.h"
 #include "cohort/core/log.h"
 #include "cohort/core/mutex.h"

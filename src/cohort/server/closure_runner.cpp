@@ -5,8 +5,7 @@
 
 #include "cohort/core/log.h"
 #include "cohort/data/element.h"
-#include "cohort/function/inspection.h"
-#include "cohort/function/worker_index.h"
+#include "cohort/function/detail/step_scope.h"
 #include "cohort/rpc/detail/travel.h"
 
 namespace cohort::server {

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "cohort/cluster/task_id.h"
+#include "cohort/cluster/cluster_spec.h"
 #include "cohort/core/detail/random.h"
 #include "cohort/core/log.h"
 #include "cohort/server/internal/violation.h"

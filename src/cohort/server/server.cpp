@@ -12,7 +12,7 @@
 #include <sstream>
 #include <thread>
 
-#include "cohort/cluster/address.h"
+#include "cohort/cluster/detail/address.h"
 #include "cohort/cluster/detail/validation.h"
 #include "cohort/core/detail/blas.h"
 #include "cohort/core/log.h"

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "cohort/cluster/cluster_options.h"
 #include "cohort/cluster/cluster_resolver.h"
-#include "cohort/cluster/payload_checksums.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/export.h"
 #include "cohort/rpc/health.h"

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/cluster/resolvers/simple_resolver.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/log.h"
 #include "cohort/data/dataset.h"
 #include "cohort/function/registry.h"

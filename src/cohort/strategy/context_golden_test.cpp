@@ -11,8 +11,7 @@
 #include <set>
 
 #include "cohort/strategy/internal/context_fixture.h"
-#include "cohort/strategy/mirrored_strategy.h"
-#include "cohort/strategy/one_device_strategy.h"
+#include "cohort/strategy/synchronous_strategy.h"
 
 namespace cohort {
 namespace {

@@ -7,13 +7,11 @@
 #include <functional>
 #include <memory>
 
-#include "cohort/cluster/resolvers/simple_resolver.h"
-#include "cohort/collective/in_process_workers.h"
+#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/collective/group.h"
 #include "cohort/strategy/internal/context_fixture.h"
-#include "cohort/strategy/mirrored_strategy.h"
-#include "cohort/strategy/multi_worker_mirrored_strategy.h"
-#include "cohort/strategy/one_device_strategy.h"
 #include "cohort/strategy/parameter_server_strategy.h"
+#include "cohort/strategy/synchronous_strategy.h"
 
 namespace cohort {
 namespace {

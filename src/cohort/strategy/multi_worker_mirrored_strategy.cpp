@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/strategy/multi_worker_mirrored_strategy.h"
-
 #include <utility>
 
+#include "cohort/collective/group.h"
 #include "cohort/core/error.h"
+#include "cohort/input/detail/input_host.h"
+#include "cohort/strategy/synchronous_strategy.h"
 
 namespace cohort {
 namespace {

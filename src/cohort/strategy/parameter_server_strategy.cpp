@@ -8,6 +8,7 @@
 
 #include "cohort/core/detail/blas.h"
 #include "cohort/function/detail/trace.h"
+#include "cohort/input/detail/input_host.h"
 #include "cohort/strategy/detail/dataset_function_scope.h"
 #include "cohort/strategy/detail/modes_scope.h"
 #include "cohort/strategy/detail/parameter_server_home.h"

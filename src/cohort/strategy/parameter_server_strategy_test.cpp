@@ -10,13 +10,13 @@
 
 #include <atomic>
 
-#include "cohort/cluster/resolvers/simple_resolver.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/rpc/detail/channel.h"
 #include "cohort/rpc/detail/connection.h"
 #include "cohort/rpc/detail/control.h"
 #include "cohort/rpc/detail/messages.h"
 #include "cohort/strategy/detail/parameter_server_home.h"
-#include "cohort/strategy/one_device_strategy.h"
+#include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/variable/detail/remote_variable.h"
 

@@ -9,11 +9,9 @@
 #include <functional>
 #include <vector>
 
-#include "cohort/collective/in_process_workers.h"
+#include "cohort/collective/group.h"
 #include "cohort/optimizer/sgd.h"
-#include "cohort/strategy/mirrored_strategy.h"
-#include "cohort/strategy/multi_worker_mirrored_strategy.h"
-#include "cohort/strategy/one_device_strategy.h"
+#include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {

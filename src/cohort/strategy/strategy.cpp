@@ -2,6 +2,7 @@
 #include "cohort/strategy/strategy.h"
 
 #include "cohort/core/error.h"
+#include "cohort/input/detail/input_host.h"
 #include "cohort/variable/detail/replica_count.h"
 
 namespace cohort {

@@ -8,11 +8,11 @@
 #include <thread>
 #include <type_traits>
 
-#include "cohort/cluster/resolvers/simple_resolver.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/error.h"
 #include "cohort/strategy/internal/context_fixture.h"
-#include "cohort/strategy/one_device_strategy.h"
 #include "cohort/strategy/parameter_server_strategy.h"
+#include "cohort/strategy/synchronous_strategy.h"
 
 namespace cohort {
 namespace {

@@ -11,6 +11,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/element.h"
+#include "cohort/input/detail/input_host.h"
 #include "cohort/strategy/strategy.h"
 
 namespace cohort {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/input/detail/input_host.h"
 
 namespace cohort {
 namespace {
@@ -57,11 +58,26 @@ void check_outside_replicas(std::string_view method) {
 
 }  // namespace
 
-SynchronousStrategy::SynchronousStrategy(InputHost host, const std::vector<std::string>& devices) {
+SynchronousStrategy::SynchronousStrategy(InputHost&& host,
+                                         const std::vector<std::string>& devices) {
   host.devices = replica_devices(devices, host.strategy);
   host.check_context = check_outside_replicas;
   host_ = std::make_shared<const InputHost>(std::move(host));
 }
+
+std::string_view SynchronousStrategy::name() const { return host_->strategy; }
+int SynchronousStrategy::num_replicas_in_sync() const { return host_->num_replicas_in_sync(); }
+const std::vector<Device>& SynchronousStrategy::devices() const { return host_->devices; }
+int SynchronousStrategy::num_workers() const { return host_->num_workers(); }
+int SynchronousStrategy::worker() const { return host_->worker(); }
+
+OneDeviceStrategy::OneDeviceStrategy(const std::string& device)
+    : SynchronousStrategy(
+          {.strategy = "one_device", .handles_partial_batches = false, .wraps_values = false},
+          {device}) {}
+
+MirroredStrategy::MirroredStrategy(const std::vector<std::string>& devices)
+    : SynchronousStrategy({.strategy = "mirrored", .allows_per_replica = true}, devices) {}
 
 std::vector<std::string> SynchronousStrategy::worker_devices() const {
   std::vector<std::string> names;

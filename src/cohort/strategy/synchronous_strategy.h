@@ -3,43 +3,89 @@
 // which holds a copy of every variable.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "cohort/core/clock.h"
 #include "cohort/core/device.h"
 #include "cohort/core/export.h"
-#include "cohort/input/input_host.h"
 #include "cohort/strategy/strategy.h"
 
 namespace cohort {
 
+class ClusterResolver;  // cluster/cluster_resolver.h
+struct InputHost;       // input/detail/input_host.h
+namespace collective {
+class Group;  // collective/group.h
+}
+
 // The replicas of this worker run one after the other on the caller's thread. Thread-safe.
 class COHORT_API SynchronousStrategy : public Strategy {
  public:
-  std::string_view name() const final { return host_->strategy; }
-  int num_replicas_in_sync() const final { return host_->num_replicas_in_sync(); }
+  std::string_view name() const final;
+  int num_replicas_in_sync() const final;
   std::vector<std::string> worker_devices() const final;
   std::vector<std::string> parameter_devices() const final { return worker_devices(); }
   // Of this worker's replicas.
-  const std::vector<Device>& devices() const { return host_->devices; }
+  const std::vector<Device>& devices() const;
   // 1 and 0 for a strategy of one process.
-  int num_workers() const { return host_->num_workers(); }
-  int worker() const { return host_->worker(); }
+  int num_workers() const;
+  int worker() const;
 
  protected:
   // `host` may leave `devices` and `check_context` out; they are taken from `devices`. Without
   // devices: all GPUs, or CPU:0 if there is none. Throws invalid_argument if a device is listed
   // twice, belongs to another task or does not exist (GPU:7 with two GPUs).
-  SynchronousStrategy(InputHost host, const std::vector<std::string>& devices);
+  SynchronousStrategy(InputHost&& host, const std::vector<std::string>& devices);
 
   void run_replicas(const std::function<void(ReplicaContext&)>& body) final;
   std::shared_ptr<const InputHost> input_host() final { return host_; }
 
  private:
   std::shared_ptr<const InputHost> host_;
+};
+
+// All variables and the only replica on one device (tf.distribute.OneDeviceStrategy). Use it to try
+// a program that is written for many replicas. Thread-safe.
+class COHORT_API OneDeviceStrategy final : public SynchronousStrategy {
+ public:
+  // Throws invalid_argument for a device that this process does not have.
+  explicit OneDeviceStrategy(const std::string& device = "CPU:0");
+};
+
+// Synchronous replicas on the devices of one process (tf.distribute.MirroredStrategy).
+//
+//   MirroredStrategy strategy({"CPU:0", "CPU:1"});
+//
+// Thread-safe.
+class COHORT_API MirroredStrategy final : public SynchronousStrategy {
+ public:
+  // Without devices: all GPUs, or CPU:0 if there is none. Throws invalid_argument if a device is
+  // listed twice, belongs to another task or does not exist (GPU:7 with two GPUs).
+  explicit MirroredStrategy(const std::vector<std::string>& devices = {});
+};
+
+struct MultiWorkerMirroredOptions {
+  // The devices of this worker; all workers have the same number. Empty: all GPUs, or CPU:0.
+  std::vector<std::string> devices = {};
+  Duration timeout = std::chrono::minutes(5);  // for each wait for other workers
+};
+
+// Synchronous replicas on the devices of several workers, all of which run the same program
+// (tf.distribute.MultiWorkerMirroredStrategy). Thread-safe.
+class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy {
+ public:
+  // For workers that exchange bytes through `group`, such as threads of one process
+  // (InProcessWorkers).
+  explicit MultiWorkerMirroredStrategy(std::shared_ptr<collective::Group> group,
+                                       const MultiWorkerMirroredOptions& options = {});
+  // Throws unimplemented: workers in separate processes need collectives, which do not exist yet.
+  explicit MultiWorkerMirroredStrategy(const ClusterResolver& resolver,
+                                       const MultiWorkerMirroredOptions& options = {});
 };
 
 }  // namespace cohort

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "cohort/cluster/cluster_spec.h"
-#include "cohort/cluster/task_id.h"
 #include "cohort/core/error.h"
 #include "cohort/rpc/detail/control.h"
 

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/cluster/resolvers/simple_resolver.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/mutex.h"
 #include "cohort/rpc/detail/channel.h"
 #include "cohort/rpc/detail/connection.h"

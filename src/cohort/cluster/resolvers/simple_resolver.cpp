@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/cluster/resolvers/simple_resolver.h"
+#include "cohort/cluster/cluster_resolver.h"
+
+#include "cohort/cluster/internal/resolving.h"
 
 namespace cohort {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/cluster/resolvers/simple_resolver.h"
+#include "cohort/cluster/cluster_resolver.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/cluster/resolvers/tf_config_resolver.h"
+#include "cohort/cluster/cluster_resolver.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "cohort/cluster/internal/integer_text.h"
+#include "cohort/cluster/internal/resolving.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/core/mutex.h"

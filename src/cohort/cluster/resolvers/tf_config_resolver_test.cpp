@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/cluster/resolvers/tf_config_resolver.h"
+#include "cohort/cluster/cluster_resolver.h"
 
 #include <gmock/gmock.h>
 
 #include <cstdlib>
 #include <vector>
 
+#include "cohort/cluster/internal/resolving.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 

@@ -7,9 +7,9 @@
 #include <optional>
 #include <string_view>
 
+#include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/coordinator/internal/worker_datasets.h"
 #include "cohort/coordinator/internal/worker_files.h"
-#include "cohort/coordinator/per_worker.h"
 #include "cohort/core/detail/random.h"
 #include "cohort/rpc/detail/control.h"
 

@@ -5,7 +5,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/example_parser.h"
+#include "cohort/data/example.h"
 #include "cohort/data/internal/attribute_reader.h"
 #include "cohort/data/internal/nest_codec.h"
 #include "cohort/data/internal/op_table.h"

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 
 #include "cohort/data/example.h"
-#include "cohort/data/example_parser.h"
 #include "cohort/data/internal/dataset_op_suite.h"
 #include "cohort/data/internal/files/file_fixture.h"
 

@@ -14,8 +14,8 @@
 #include "cohort/core/device.h"
 #include "cohort/core/export.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/optional.h"
-#include "cohort/input/device_memory.h"
+#include "cohort/data/element.h"
+#include "cohort/input/detail/device_memory.h"
 
 namespace cohort {
 

@@ -8,6 +8,7 @@
 #include "cohort/core/detail/error_bytes.h"
 #include "cohort/core/log.h"
 #include "cohort/input/detail/empty_batch.h"
+#include "cohort/input/detail/input_host.h"
 #include "cohort/input/internal/iterator_handshake.h"
 
 namespace cohort::input {

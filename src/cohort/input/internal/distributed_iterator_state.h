@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cohort/input/detail/multi_device_iterator.h"
-#include "cohort/input/distributed_iterator.h"
+#include "cohort/input/distributed_dataset.h"
 #include "cohort/input/internal/input_distribution.h"
 #include "cohort/input/internal/step_status.h"
 #include "cohort/input/internal/worker_pipeline.h"

@@ -8,6 +8,7 @@
 #include "cohort/core/error.h"
 #include "cohort/data/cancellable.h"
 #include "cohort/data/detail/never_fails.h"
+#include "cohort/input/detail/input_host.h"
 #include "cohort/input/internal/read_ahead.h"
 
 namespace cohort::input {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/input/detail/input_host.h"
 #include "cohort/input/detail/multi_device_iterator.h"
 #include "cohort/input/distributed_dataset.h"
 #include "cohort/input/internal/rebatcher.h"

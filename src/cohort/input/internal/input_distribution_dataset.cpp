@@ -5,6 +5,7 @@
 #include "cohort/core/error.h"
 #include "cohort/data/detail/auto_shard.h"
 #include "cohort/data/detail/rebatch.h"
+#include "cohort/input/detail/input_host.h"
 #include "cohort/input/internal/input_distribution.h"
 
 namespace cohort::input {

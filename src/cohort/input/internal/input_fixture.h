@@ -9,7 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/collective/in_process_workers.h"
+#include "cohort/collective/group.h"
+#include "cohort/input/detail/input_host.h"
 #include "cohort/input/distributed_dataset.h"
 
 namespace cohort::input {

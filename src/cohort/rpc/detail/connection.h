@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "cohort/cluster/task_id.h"
+#include "cohort/cluster/cluster_spec.h"
 #include "cohort/rpc/detail/control.h"
 #include "cohort/rpc/detail/requester.h"
 

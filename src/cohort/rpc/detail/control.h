@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/cluster/payload_checksums.h"
+#include "cohort/cluster/cluster_options.h"
 #include "cohort/core/bytes.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/error.h"

@@ -17,7 +17,7 @@
 #include <system_error>
 #include <thread>
 
-#include "cohort/cluster/task_id.h"
+#include "cohort/cluster/cluster_spec.h"
 #include "cohort/core/detail/system_error.h"
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"

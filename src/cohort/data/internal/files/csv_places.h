@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/data/compression.h"
+#include "cohort/data/dataset_options.h"
 #include "cohort/data/internal/files/file_stream.h"
 
 namespace cohort::data {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "cohort/data/compression.h"
+#include "cohort/data/dataset_options.h"
 
 namespace cohort::data {
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "cohort/data/compression.h"
+#include "cohort/data/dataset_options.h"
 
 namespace cohort::data {
 

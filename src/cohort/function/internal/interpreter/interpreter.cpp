@@ -14,7 +14,7 @@
 
 #include "cohort/core/detail/torch_error.h"
 #include "cohort/core/error.h"
-#include "cohort/function/inspection.h"
+#include "cohort/function/detail/step_scope.h"
 #include "cohort/function/internal/argument_text.h"
 #include "cohort/function/internal/wire.h"
 

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/function/detail/step_scope.h"
 #include "cohort/function/internal/allow_list.h"
 #include "cohort/function/internal/interpreter/aliases.h"
 #include "cohort/function/internal/verify.h"
-#include "cohort/function/worker_index.h"
 
 namespace cohort::function {
 namespace {

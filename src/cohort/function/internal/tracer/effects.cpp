@@ -6,10 +6,11 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "cohort/function/detail/step_scope.h"
+#include "cohort/function/inspection.h"
 #include "cohort/function/internal/tracer/arguments.h"
 #include "cohort/function/internal/tracer/key.h"
 #include "cohort/function/internal/tracer/recorder.h"
-#include "cohort/function/worker_index.h"
 
 namespace cohort::function {
 namespace {

@@ -12,7 +12,7 @@
 #include "cohort/core/clock.h"
 #include "cohort/core/device.h"
 #include "cohort/core/export.h"
-#include "cohort/input/device_memory.h"
+#include "cohort/input/detail/device_memory.h"
 
 namespace cohort {
 
