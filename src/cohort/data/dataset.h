@@ -31,7 +31,7 @@
 namespace cohort {
 
 class Dataset;
-struct FeatureSpec;  // data/example_parser.h
+struct FeatureSpec;  // data/example.h
 
 namespace data {
 class Node;             // data/internal/node.h
@@ -270,7 +270,7 @@ class COHORT_API Dataset {
   Dataset cache(std::string file = {}) const;
   Dataset assert_cardinality(std::int64_t cardinality) const;
   // Parses elements that are serialized tf.train.Examples, a scalar string or a batch of them, into
-  // a map of features (example_parser.h). Faster after batch().
+  // a map of features (ExampleParser). Faster after batch().
   Dataset parse_example(const std::map<std::string, FeatureSpec>& features) const;
   // Skips elements that are errors, except `cancelled`, `internal` and a missing program for a
   // shipped function.
