@@ -121,6 +121,27 @@ def banned_includes(tree):
                 yield Finding(source.path, number, "includes", f'write the whole path, "cohort/…", not {name}')
 
 
+OWN_INCLUDES = {  # std names that a public header uses, and what declares them
+    "chrono": "chrono", "cstddef": "byte nullptr_t", "cstdint": "int8_t int32_t int64_t uint8_t uint32_t uint64_t",
+    "functional": "function", "initializer_list": "initializer_list", "map": "map",
+    "memory": "shared_ptr unique_ptr weak_ptr make_shared make_unique", "optional": "optional nullopt",
+    "ostream": "ostream", "span": "span", "string": "string to_string", "string_view": "string_view",
+    "tuple": "tuple make_tuple apply tuple_size_v tuple_element_t", "variant": "variant monostate",
+    "utility": "move forward pair exchange declval as_const index_sequence make_index_sequence", "vector": "vector",
+}
+
+
+def own_includes(tree):
+    for source in tree.code():
+        if not source.is_public:
+            continue
+        included = {name.strip("<>") for _, name in source.includes()}
+        for header, names in OWN_INCLUDES.items():
+            used = list(source.matches(rf"\bstd::({'|'.join(names.split())})\b"))
+            if used and header not in included:
+                yield Finding(source.path, used[0][0], "includes", f"std::{used[0][1].group(1)} is of <{header}>")
+
+
 BANNED_CALLS = [  # (where, pattern, what to do)
     ("library", r"what\(\)[^;]*\.\s*(find|rfind|compare|starts_with|ends_with|contains)\s*\(",
      "decide by code(), origin() and cause(), never by the text of an error"),
@@ -360,8 +381,8 @@ def tracked_outputs(tree):
             yield Finding(path, 1, "outputs", "a run's output is no source: git rm it")
 
 
-RULES = (layers, banned_includes, banned_calls, function_lengths, file_sizes, comment_widths, names, licence_heads,
-         unreached_files, option_defaults, umbrella, markdown_links, stray_words, tracked_outputs)
+RULES = (layers, banned_includes, own_includes, banned_calls, function_lengths, file_sizes, comment_widths, names,
+         licence_heads, unreached_files, option_defaults, umbrella, markdown_links, stray_words, tracked_outputs)
 
 
 class Tree:

@@ -69,6 +69,12 @@ class Rules(unittest.TestCase):
         for name in ("torch/torch.h", "ATen/ATen.h", "iostream", "grpcpp/grpcpp.h", "nlohmann/json.hpp"):
             self.assertEqual(self.found("src/cohort/rpc/a.h", HEAD + f"#include <{name}>\n"), ["includes"], name)
 
+    def test_a_public_header_includes_what_it_uses(self):
+        self.write("src/cohort/rpc/user.cpp", HEAD + '#include "cohort/rpc/a.h"\n')
+        code = "struct A {\n  std::pair<int, int> both;  // std::tuple\n};\n"
+        self.assertEqual(self.found("src/cohort/rpc/a.h", HEAD + code, "includes"), ["std::pair is of <utility>"])
+        self.assertEqual(self.found("src/cohort/rpc/a.h", HEAD + "#include <utility>\n" + code), [])
+
     def test_a_public_header_includes_what_is_installed(self):
         include = HEAD + '#include "cohort/rpc/detail/b.h"\n'
         self.assertIn("includes", self.found("src/cohort/server/a.h", include))

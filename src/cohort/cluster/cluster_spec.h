@@ -11,6 +11,7 @@
 #include <initializer_list>
 #include <map>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,6 +29,9 @@ struct COHORT_API TaskId {
   // The reverse of to_string(); anything else is invalid_argument.
   static TaskId parse(std::string_view text);
   std::string to_string() const { return job + ":" + std::to_string(index); }
+  friend std::ostream& operator<<(std::ostream& out, const TaskId& id) {
+    return out << id.to_string();
+  }
 
   auto operator<=>(const TaskId&) const = default;
 };
@@ -81,6 +85,9 @@ class COHORT_API ClusterSpec {
   // from_json() reads it.
   std::string to_json() const;
   std::string to_string() const { return to_json(); }
+  friend std::ostream& operator<<(std::ostream& out, const ClusterSpec& spec) {
+    return out << spec.to_string();
+  }
 
   bool operator==(const ClusterSpec&) const = default;
 

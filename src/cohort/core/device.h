@@ -6,6 +6,7 @@
 #pragma once
 
 #include <compare>
+#include <ostream>
 #include <string>
 #include <string_view>
 
@@ -28,6 +29,9 @@ struct COHORT_API Device {
   bool is_local() const { return job.empty(); }
   // "GPU:1", or "/job:ps/task:2/CPU:0" for a device of a named task. parse() reads both forms.
   std::string to_string() const;
+  friend std::ostream& operator<<(std::ostream& out, const Device& device) {
+    return out << device.to_string();
+  }
 
   auto operator<=>(const Device&) const = default;
 };

@@ -105,7 +105,6 @@ std::string structure_of_items(const Nest::Items& items, char open, char close) 
 Nest::Nest(at::Tensor tensor) : value_(std::move(tensor)) {}
 Nest::Nest(std::int64_t value) : value_(value) {}
 Nest::Nest(double value) : value_(value) {}
-Nest::Nest(bool value) : value_(value) {}
 Nest::Nest(std::string value) : value_(std::move(value)) {}
 Nest::Nest(std::shared_ptr<Handle> handle) : value_(std::move(handle)) {
   COHORT_CHECK(
@@ -172,13 +171,13 @@ const std::shared_ptr<Handle>& Nest::handle() const {
   throw_kind(name_of(Kind::handle), kind());
 }
 
-const Nest::Items& Nest::items() const {
+const Nest::Items& Nest::items() const& {
   if (const auto* value = std::get_if<List>(&value_)) return value->items;
   if (const auto* value = std::get_if<Tuple>(&value_)) return value->items;
   throw_kind("list or tuple", kind());
 }
 
-const Nest::Map& Nest::entries() const {
+const Nest::Map& Nest::entries() const& {
   if (const auto* value = std::get_if<Map>(&value_)) return *value;
   throw_kind(name_of(Kind::map), kind());
 }

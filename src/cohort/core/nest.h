@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -18,6 +19,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -65,12 +67,18 @@ class COHORT_API Nest {
   requires(std::integral<T> && !std::same_as<T, bool> && !std::same_as<T, char>)
       Nest(T value)  // NOLINT
       : Nest(fitting(value)) {}
-  Nest(double value);                                    // NOLINT
-  Nest(float value) : Nest(double{value}) {}             // NOLINT
-  Nest(bool value);                                      // NOLINT
+  Nest(double value);                         // NOLINT
+  Nest(float value) : Nest(double{value}) {}  // NOLINT
+  template <std::same_as<bool> T>
+  Nest(T value) : value_(value) {}                       // NOLINT
   Nest(std::string value);                               // NOLINT
   Nest(const char* value) : Nest(std::string(value)) {}  // NOLINT
   Nest(std::shared_ptr<Handle> handle);                  // NOLINT
+  // A pointer to anything but characters does not convert, although it converts to bool.
+  Nest(std::nullptr_t) = delete;
+  template <class T>
+  requires(!std::same_as<std::remove_cv_t<T>, char>) Nest(T*)
+  = delete;
   static Nest list(Items items);
   static Nest tuple(Items items);
   static Nest map(Map entries);
@@ -88,8 +96,11 @@ class COHORT_API Nest {
   bool boolean() const;
   const std::string& text() const;
   const std::shared_ptr<Handle>& handle() const;
-  const Items& items() const;  // of a list or a tuple
-  const Map& entries() const;
+  const Items& items() const&;  // of a list or a tuple
+  const Map& entries() const&;
+  // By value, so that a loop over the items of a temporary nest is safe.
+  Items items() && { return std::as_const(*this).items(); }
+  Map entries() && { return std::as_const(*this).entries(); }
 
   // Leaves in flatten order. A null is a leaf.
   std::vector<Nest> flatten() const;

@@ -5,6 +5,10 @@
 #include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 
+#include <cstddef>
+#include <memory>
+#include <type_traits>
+
 #include "cohort/core/error.h"
 
 namespace cohort {
@@ -31,6 +35,29 @@ std::string message_of(const std::function<void()>& action) {
 std::string difference(const Nest& expected, const Nest& actual,
                        LeafKinds leaf_kinds = LeafKinds::any) {
   return message_of([&] { Nest::check_same_structure(expected, actual, "[t.t] it", leaf_kinds); });
+}
+
+// A pointer became the bool true.
+TEST(Nest, DoesNotTakeAPointer) {
+  static_assert(!std::is_constructible_v<Nest, int*>);
+  static_assert(!std::is_constructible_v<Nest, const void*>);
+  static_assert(!std::is_constructible_v<Nest, std::unique_ptr<int>>);
+  static_assert(!std::is_constructible_v<Nest, void (*)()>);
+  static_assert(!std::is_constructible_v<Nest, std::nullptr_t>);
+  const auto function = [] {};  // converts to a pointer
+  static_assert(!std::is_constructible_v<Nest, decltype(function)>);
+  char text[] = "abc";
+  EXPECT_EQ(Nest(text).text(), "abc");
+  EXPECT_EQ(Nest(&text[0]).text(), "abc");
+  EXPECT_TRUE(Nest(true).boolean());
+}
+
+// The loop read items of a nest that was destroyed already.
+TEST(Nest, ALoopMayRunOverTheItemsOfATemporary) {
+  std::int64_t sum = 0;
+  for (const Nest& item : Nest::list({1, 2}).items()) sum += item.integer();
+  for (const auto& [key, value] : Nest::map({{"a", 4}}).entries()) sum += value.integer();
+  EXPECT_EQ(sum, 7);
 }
 
 // -1 stood there as 18446744073709551615, and nothing said where that number came from.

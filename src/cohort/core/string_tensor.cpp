@@ -137,7 +137,7 @@ std::size_t StringTensor::byte_count() const {
   return storage_->bytes.size() + storage_->ends.size() * sizeof(std::uint64_t);
 }
 
-StringTensor StringTensor::narrow(std::int64_t begin, std::int64_t end) const {
+StringTensor StringTensor::slice(std::int64_t begin, std::int64_t end) const {
   COHORT_CHECK(dim() >= 1 && begin >= 0 && begin <= end && end <= tensor_.size(0),
                ErrorCode::invalid_argument, "[core.string_tensor] expected rows within ",
                TensorSpec::of(tensor_).to_string(), ", got [", begin, ", ", end, ")");
@@ -150,8 +150,8 @@ StringTensor StringTensor::narrow(std::int64_t begin, std::int64_t end) const {
   return {std::move(cut), std::move(packer.bytes), std::move(packer.ends)};
 }
 
-StringTensor StringTensor::select(std::int64_t row) const {
-  const StringTensor one = narrow(row, row + 1);
+StringTensor StringTensor::row(std::int64_t index) const {
+  const StringTensor one = slice(index, index + 1);
   std::vector<std::int64_t> row_sizes = one.sizes();
   row_sizes.erase(row_sizes.begin());
   return one.reshaped(std::move(row_sizes));

@@ -11,10 +11,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cohort/core/export.h"
@@ -33,6 +35,10 @@ class COHORT_API StringTensor {
   explicit StringTensor(std::span<const std::string> values);
   // `bytes` holds all values, one after the other; value i ends before ends[i].
   StringTensor(std::vector<std::int64_t> sizes, std::string bytes, std::vector<std::uint64_t> ends);
+  // There is no move: it would leave an object without bytes. A copy costs as much.
+  StringTensor(const StringTensor&) = default;
+  StringTensor& operator=(const StringTensor&) = default;
+  ~StringTensor() = default;
 
   static bool is(const at::Tensor& tensor);
   // Throws invalid_argument for a tensor of numbers.
@@ -50,8 +56,9 @@ class COHORT_API StringTensor {
   std::size_t byte_count() const;
 
   // Rows [begin, end) of the first dimension.
-  StringTensor narrow(std::int64_t begin, std::int64_t end) const;
-  StringTensor select(std::int64_t row) const;
+  StringTensor slice(std::int64_t begin, std::int64_t end) const;
+  // One of these rows, without the first dimension.
+  StringTensor row(std::int64_t index) const;
   StringTensor reshaped(std::vector<std::int64_t> sizes) const;
   // Stacks tensors of one shape along a new first dimension.
   static StringTensor stack(std::span<const at::Tensor> rows);

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <utility>
+
 #include "cohort/core/nest.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/testing/throws_error.h"
@@ -48,8 +50,19 @@ TEST(StringTensor, RefusesAWrongNumberOfValues) {
 
 TEST(StringTensor, GivesRows) {
   const StringTensor tensor({3, 2}, {"a", "b", "c", "d", "e", "f"});
-  EXPECT_EQ(tensor.narrow(1, 3), StringTensor({2, 2}, {"c", "d", "e", "f"}));
-  EXPECT_EQ(tensor.select(2), StringTensor({2}, {"e", "f"}));
+  EXPECT_EQ(tensor.slice(1, 3), StringTensor({2, 2}, {"c", "d", "e", "f"}));
+  EXPECT_EQ(tensor.row(2), StringTensor({2}, {"e", "f"}));
+}
+
+// The object that was moved from had no tensor, but a pointer to the bytes of the other one.
+TEST(StringTensor, HasItsValuesAfterAMove) {
+  StringTensor from({2}, {"a", "b"});
+  const StringTensor to = std::move(from);
+  EXPECT_EQ(to.values(), from.values());  // NOLINT: a use after the move is the point
+  EXPECT_EQ(from.tensor().numel(), 2);
+  StringTensor other("c");
+  other = std::move(from);
+  EXPECT_EQ(other, from);  // NOLINT
 }
 
 TEST(StringTensor, StacksAndConcatenates) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,9 @@ struct COHORT_API TensorSpec {
   std::int64_t byte_count() const;
   // "float32[64, 784]", "int64[?]", "uint8[...]".
   std::string to_string() const;
+  friend std::ostream& operator<<(std::ostream& out, const TensorSpec& spec) {
+    return out << spec.to_string();
+  }
 
   bool operator==(const TensorSpec&) const = default;
 };

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <string_view>
 
@@ -33,6 +34,9 @@ struct COHORT_API InputContext {
   std::int64_t get_per_replica_batch_size(std::int64_t global_batch_size) const;
   // "tf.distribute.InputContext(input pipeline id 0, total: 2)"
   std::string to_string() const;
+  friend std::ostream& operator<<(std::ostream& out, const InputContext& context) {
+    return out << context.to_string();
+  }
 };
 
 // How distribute_dataset() divides a dataset among workers.

@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/core/bytes.h"
@@ -30,6 +32,9 @@ struct COHORT_API ElementSpec {
   // structures or dtypes differ.
   ElementSpec common_with(const ElementSpec& other) const;
   std::string to_string() const;  // "(uint8[28, 28], uint8[])"
+  friend std::ostream& operator<<(std::ostream& out, const ElementSpec& spec) {
+    return out << spec.to_string();
+  }
 };
 
 namespace data {

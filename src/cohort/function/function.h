@@ -47,6 +47,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <concepts>
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -148,12 +149,9 @@ concept HasArgument = requires(const Nest& n) {
   Argument<T>::from(n);
 };
 
-// Whether T converts to a Nest. A pointer to anything but characters does not count: it would
-// become a bool.
+// Whether T converts to a Nest.
 template <class T>
-inline constexpr bool kIsArgument = std::is_constructible_v<Nest, T> &&
-                                    (!std::is_pointer_v<std::decay_t<T>> ||
-                                     std::is_convertible_v<T, const char*>);
+inline constexpr bool kIsArgument = std::is_constructible_v<Nest, T>;
 
 // The parameters and the result of a callable. Not for generic lambdas, whose operator() has no
 // single signature.

@@ -45,7 +45,9 @@ class PerReplica {
                  static_cast<std::int64_t>(i), "; local replicas are counted from 0");
     return components_[i];
   }
-  const Components& local_results() const { return components_; }
+  const Components& local_results() const& { return components_; }
+  // By value, so that a loop over the results of a temporary, such as run(…), is safe.
+  Components local_results() && { return std::move(components_); }
   // The one component; failed_precondition if there are more.
   Reference value() const {
     COHORT_CHECK(components_.size() == 1, ErrorCode::failed_precondition,

@@ -108,7 +108,7 @@ void print_entries(std::ostream& out, const Nest::Map& entries) {
 
 }  // namespace
 
-std::ostream& print(std::ostream& out, const Nest& nest) {
+std::ostream& internal::print_nest(std::ostream& out, const Nest& nest) {
   switch (nest.kind()) {
     case Nest::Kind::null:
       return out << "null";
@@ -144,7 +144,7 @@ std::ostream& print(std::ostream& out, const Nest& nest) {
 
 std::string to_string(const Nest& nest) {
   std::ostringstream out;
-  print(out, nest);
+  internal::print_nest(out, nest);
   return out.str();
 }
 

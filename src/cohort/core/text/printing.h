@@ -19,18 +19,15 @@ namespace cohort {
 // memory show them; longer strings are shortened. Host values are shown as they are, handles as
 // "<iterator>".
 COHORT_API std::string to_string(const Nest& nest);
-COHORT_API std::ostream& print(std::ostream& out, const Nest& nest);
 
-// Not for what only converts to a nest: a tensor prints as LibTorch prints it.
+namespace internal {
+COHORT_API std::ostream& print_nest(std::ostream& out, const Nest& nest);
+}
+
+// Only for a Nest itself: a tensor, which converts to a nest, prints as LibTorch prints it.
 template <std::same_as<Nest> T>
 std::ostream& operator<<(std::ostream& out, const T& nest) {
-  return print(out, nest);
+  return internal::print_nest(out, nest);
 }
-// TensorSpec, ElementSpec, Device and other types of Cohort that have a text.
-template <class T>
-requires requires(const T& value) {
-  { value.to_string() } -> std::same_as<std::string>;
-}
-std::ostream& operator<<(std::ostream& out, const T& value) { return out << value.to_string(); }
 
 }  // namespace cohort

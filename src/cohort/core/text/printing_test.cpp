@@ -9,7 +9,9 @@
 #include <gtest/gtest.h>
 
 #include <sstream>
+#include <string>
 
+#include "cohort/core/device.h"
 #include "cohort/core/tensor_spec.h"
 
 namespace cohort {
@@ -46,6 +48,23 @@ TEST(Printing, HostValuesListsAndTuplesAreShownAsTheyAre) {
             "(1, [0.5, true], null, \"a\")");
   EXPECT_EQ(to_string(Nest::tuple({1})), "(1,)");
   EXPECT_EQ(to_string(Nest(at::Tensor())), "undefined tensor");
+}
+
+template <class T>
+concept Printable = requires(std::ostream& out, const T& value) {
+  out << value;
+};
+// A type of another library, in which a type of ours makes its operators known.
+template <class T>
+struct Foreign {
+  std::string to_string() const { return "foreign"; }
+};
+
+// Every type with a to_string() had it, also those of other libraries.
+TEST(Printing, TheOperatorIsOnlyForOurTypes) {
+  static_assert(Printable<Nest> && Printable<TensorSpec> && Printable<Device>);
+  static_assert(!Printable<Foreign<int>>);
+  static_assert(!Printable<Foreign<Nest>>);
 }
 
 TEST(Printing, StreamsTakeNestsAndSpecs) {

@@ -12,7 +12,7 @@
 namespace cohort::data {
 
 at::Tensor select_row(const at::Tensor& field, std::int64_t row) {
-  if (StringTensor::is(field)) return StringTensor::of(field).select(row);
+  if (StringTensor::is(field)) return StringTensor::of(field).row(row);
   if (!field.is_contiguous()) return field.select(0, row).contiguous().clone();
   at::Tensor selected = at::empty(field.sizes().slice(1), field.scalar_type());
   if (selected.nbytes() > 0) {
@@ -25,7 +25,7 @@ at::Tensor select_row(const at::Tensor& field, std::int64_t row) {
 }
 
 at::Tensor narrow_rows(const at::Tensor& field, std::int64_t begin, std::int64_t end) {
-  if (StringTensor::is(field)) return StringTensor::of(field).narrow(begin, end);
+  if (StringTensor::is(field)) return StringTensor::of(field).slice(begin, end);
   return field.narrow(0, begin, end - begin);
 }
 

@@ -85,7 +85,7 @@ void ColumnStore::gather(std::span<const std::int64_t> rows, Fields& batch) cons
 }
 
 void StringStore::element(std::int64_t row, Fields& fields) const {
-  fields.assign(1, strings_.select(row));
+  fields.assign(1, strings_.row(row));
 }
 
 void StringStore::gather(std::span<const std::int64_t> rows, Fields& batch) const {

@@ -16,7 +16,7 @@ namespace {
 // Views, not copies.
 at::Tensor rows_of(const at::Tensor& field, std::int64_t begin, std::int64_t end) {
   if (begin == 0 && end == field.size(0)) return field;
-  if (StringTensor::is(field)) return StringTensor::of(field).narrow(begin, end);
+  if (StringTensor::is(field)) return StringTensor::of(field).slice(begin, end);
   return at::narrow(field, 0, begin, end - begin);
 }
 
