@@ -43,7 +43,7 @@ TEST(Options, OfDatasetsTakeOneField) {
   EXPECT_EQ(FixedLengthOptions{.record_bytes = 8}.footer_bytes, 0);
   EXPECT_FALSE(CsvColumn{.dtype = at::kLong}.default_value.has_value());
   EXPECT_EQ(CsvOptions{.header = true}.delimiter, ',');
-  EXPECT_FALSE(RunOptions{.seed = 1}.collect_stats);
+  EXPECT_FALSE(IterationOptions{.seed = 1}.collect_stats);
   EXPECT_FALSE(DatasetOptions{.rebatch = RebatchMode::split}.slack.has_value());
   EXPECT_EQ(RecordReaderOptions{.buffer_bytes = 1}.compression, Compression::none);
   EXPECT_EQ(AutoShardOptions{.num_workers = 2}.index, 0);

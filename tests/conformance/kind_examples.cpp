@@ -58,7 +58,7 @@ FeatureSpecs feature_specs_of(const Json& json) {
     spec.dtype = dtype_of(member(given, "dtype").get<std::string>());
     const auto kind = member(given, "kind").get<std::string>();
     if (kind != "fixed" && kind != "var") throw CaseFault("unknown kind of feature '" + kind + "'");
-    spec.is_variable = kind == "var";
+    spec.is_variable_length = kind == "var";
     spec.sizes = member_or(given, "shape", std::vector<std::int64_t>());
     const Json otherwise = member_or(given, "default", Json());
     if (!otherwise.is_null()) spec.default_value = default_of(otherwise, spec);

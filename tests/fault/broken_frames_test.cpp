@@ -73,8 +73,8 @@ class BrokenFramesTest : public ::testing::Test {
                                            .job_id = kJob,
                                            .payload_checksums = PayloadChecksums::always}});
     coordinator = std::make_unique<ClusterCoordinator>(
-        *strategy, CoordinatorOptions{.transient_ps_failures_max = 1'000'000,
-                                      .transient_timeouts_max = 1'000'000});
+        *strategy, CoordinatorOptions{.max_transient_ps_failures = 1'000'000,
+                                      .max_transient_timeouts = 1'000'000});
     count = strategy->variable("count", at::zeros({}, at::kDouble));
     weights = strategy->variable("weights", at::zeros({kWeights}));
     step = Function([this](const at::Tensor& by) {
@@ -172,7 +172,7 @@ TEST_F(BrokenFramesTest, EachFlippedBitIsDetectedAndEveryUpdateCountsOnce) {
   }
   EXPECT_EQ(broken_frames(), before + static_cast<std::uint64_t>(flips));
   expect_each_update_once();
-  EXPECT_EQ(coordinator->statistics().violations, 0U);
+  EXPECT_EQ(coordinator->statistics().protocol_errors, 0U);
 }
 
 TEST_F(BrokenFramesTest, WhatIsRepeatedCutOrLateCountsOnce) {
@@ -186,7 +186,7 @@ TEST_F(BrokenFramesTest, WhatIsRepeatedCutOrLateCountsOnce) {
     ASSERT_NO_FATAL_FAILURE(run_round());
   }
   expect_each_update_once();
-  EXPECT_EQ(coordinator->statistics().violations, 0U);
+  EXPECT_EQ(coordinator->statistics().protocol_errors, 0U);
 }
 
 // A lost frame cannot be detected on arrival, but a deadline or the next frame reveals the loss.
@@ -230,7 +230,7 @@ TEST_F(WrongWatermarkTest, AboveItsClosureItIsRefused) {
   for (int i = 0; i < 10; ++i) coordinator.schedule(step);
   EXPECT_TRUE(coordinator.join(kPatience));
   EXPECT_EQ(sum.read().item<float>(), 10);
-  EXPECT_EQ(cluster.health("ps:0").violations, 1U);
+  EXPECT_EQ(cluster.health("ps:0").protocol_errors, 1U);
   EXPECT_THAT(cluster.output("ps:0"), ::testing::HasSubstr("was refused"));
 }
 
@@ -242,7 +242,7 @@ TEST_F(WrongWatermarkTest, AnUpdateThatIsMissingForItIsAnError) {
         coordinator.join();
       },
       testing::throws_error(ErrorCode::data_loss, "updates are missing"));
-  EXPECT_GE(coordinator.statistics().violations, 1U);
+  EXPECT_GE(coordinator.statistics().protocol_errors, 1U);
 }
 
 // Here the push is acknowledged in the middle of the closure.
@@ -259,7 +259,7 @@ TEST_F(WrongWatermarkTest, AnUpdateThatIsMissingBetweenSegmentsIsAnError) {
         coordinator.join();
       },
       testing::throws_error(ErrorCode::data_loss, "updates are missing"));
-  EXPECT_GE(coordinator.statistics().violations, 1U);
+  EXPECT_GE(coordinator.statistics().protocol_errors, 1U);
 }
 
 }  // namespace

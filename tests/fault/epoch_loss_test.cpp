@@ -87,7 +87,7 @@ TEST_F(EpochLossTest, BothWorkersMayDieSeveralTimes) {
 TEST_F(EpochLossTest, AShortLastBatchOfALostWorkerComesOnce) {
   const auto on_step = [&](const EpochStep& step) {
     note(step);
-    if (step.worker != 0 || step.step != 46) return;
+    if (step.worker != 0 || step.index != 46) return;
     cluster.kill("worker:0");
     cluster.restart("worker:0");
   };
@@ -98,7 +98,7 @@ TEST_F(EpochLossTest, AShortLastBatchOfALostWorkerComesOnce) {
 class ShortTimeoutTest : public EpochLossTest {
  protected:
   ShortTimeoutTest()
-      : EpochLossTest({.data_timeout = std::chrono::seconds(3),
+      : EpochLossTest({.progress_timeout = std::chrono::seconds(3),
                        .heartbeat = std::chrono::milliseconds(500)}) {}
   void go_on(Epoch& epoch) {
     while (const std::optional<EpochStep> step = epoch.next()) note(*step);

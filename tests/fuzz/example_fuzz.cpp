@@ -50,9 +50,9 @@ bool fits(const Features& features, const std::string& name) {
 }
 
 void check_tensors(const std::string& bytes, const std::optional<Example>& example) {
-  static const ExampleParser kParser({{"i", {.dtype = at::kLong, .is_variable = true}},
-                                      {"f", {.dtype = at::kFloat, .is_variable = true}},
-                                      {"b", {.dtype = kString, .is_variable = true}}});
+  static const ExampleParser kParser({{"i", {.dtype = at::kLong, .is_variable_length = true}},
+                                      {"f", {.dtype = at::kFloat, .is_variable_length = true}},
+                                      {"b", {.dtype = kString, .is_variable_length = true}}});
   Nest parsed;
   const bool is_parsed = only_fails_with({ErrorCode::invalid_argument},
                                          [&] { parsed = kParser.parse(StringTensor(bytes)); });
@@ -71,7 +71,7 @@ void check_tensors(const std::string& bytes, const std::optional<Example>& examp
 void check_batch(const std::string& bytes) {
   static const ExampleParser kParser({{"i", {.dtype = at::kLong, .default_value = Nest(-1)}},
                                       {"f", {.dtype = at::kFloat, .sizes = {2}}},
-                                      {"b", {.dtype = kString, .is_variable = true}}});
+                                      {"b", {.dtype = kString, .is_variable_length = true}}});
   static const std::string kOther =
       Example{{{"i", Int64List{1}}, {"f", FloatList{1, 2}}, {"b", BytesList{"x"}}}}.serialize();
   only_fails_with({ErrorCode::invalid_argument}, [&] {

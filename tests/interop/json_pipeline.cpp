@@ -34,7 +34,7 @@ FeatureSpecs feature_specs_of(const Json& json) {
     specs.emplace(name, FeatureSpec{.dtype = dtype_of(feature.at("dtype").get<std::string>()),
                                     .sizes = feature.value("sizes", std::vector<std::int64_t>()),
                                     .default_value = default_in(feature),
-                                    .is_variable = feature.value("is_variable", false)});
+                                    .is_variable_length = feature.value("is_variable", false)});
   }
   return specs;
 }

@@ -109,8 +109,8 @@ TEST_F(EpochTest, EachEpochShufflesAnew) {
     std::vector<std::vector<std::int64_t>> order(3);
     coordinator.run_epoch(count, data, {.on_step = [&](const EpochStep& step) {
                             std::vector<std::int64_t>& mine = order[step.worker];
-                            mine.resize(std::max<std::size_t>(mine.size(), step.step + 1));
-                            mine[step.step] = step.result.tensor().item<std::int64_t>();
+                            mine.resize(std::max<std::size_t>(mine.size(), step.index + 1));
+                            mine[step.index] = step.result.tensor().item<std::int64_t>();
                           }});
     return order;
   };

@@ -84,7 +84,7 @@ TEST_F(StatusOfAJob, IsZeroWhereAllAnswer) {
   EXPECT_EQ(outcome.report["missing"], json::array());
   ASSERT_EQ(outcome.report["tasks"].size(), 4U);
   const json& own = outcome.task("chief:0")["health"]["coordinator"];
-  EXPECT_EQ(own["ended"], 10);
+  EXPECT_EQ(own["completed"], 10);
   EXPECT_EQ(own["queued"], 0);
   EXPECT_EQ(own["in_flight"], 0);
   EXPECT_EQ(own["traces"], 1);
@@ -106,7 +106,7 @@ TEST_F(StatusOfAJob, IsATableWithoutJson) {
   EXPECT_THAT(outcome.out, StartsWith("TASK "));
   EXPECT_THAT(outcome.out, HasSubstr("\nchief:0 "));
   EXPECT_THAT(outcome.out, HasSubstr("\nworker:1 "));
-  EXPECT_THAT(outcome.out, HasSubstr("\ncoordinator: 0 queued, 0 in flight, 0 ended"));
+  EXPECT_THAT(outcome.out, HasSubstr("\ncoordinator: 0 queued, 0 in flight, 0 completed"));
   std::istringstream lines(outcome.out);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
 }
@@ -152,7 +152,7 @@ TEST_F(StatusOfAJob, SeesALostAndRestartedWorker) {
   const Outcome back = status();
   EXPECT_EQ(back.exit, "exit code 0") << back.out;
   EXPECT_NE(back.task("worker:1")["health"]["incarnation"], before);
-  EXPECT_EQ(back.task("chief:0")["health"]["losses"], 1);
+  EXPECT_EQ(back.task("chief:0")["health"]["connections_lost"], 1);
 }
 
 TEST_F(Status, OfAStoppedTaskIsNoAnswer) {

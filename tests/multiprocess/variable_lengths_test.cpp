@@ -115,10 +115,10 @@ class VariableLengths : public ::testing::Test {
   static void note(const EpochStep& step, Orders& orders) {
     orders.resize(std::max<std::size_t>(orders.size(), step.worker + 1));
     auto& steps = orders[step.worker];
-    steps.resize(std::max<std::size_t>(steps.size(), step.step + 1));
+    steps.resize(std::max<std::size_t>(steps.size(), step.index + 1));
     const at::Tensor numbers = step.result.tensor();
     for (std::int64_t i = 0; i < numbers.numel(); ++i)
-      steps[step.step].push_back(numbers[i].item<std::int64_t>());
+      steps[step.index].push_back(numbers[i].item<std::int64_t>());
   }
   static void expect_all_once(const Orders& orders) {
     std::vector<std::int64_t> seen;
@@ -193,7 +193,7 @@ TEST_F(VariableLengths, AStepThatRunsHereDrawsTheSame) {
 
 TEST_F(VariableLengths, MoreShapesThanTheOptionAllowsAreAnErrorThatNamesThem) {
   ParameterServerStrategy strategy(cluster.resolver());
-  ClusterCoordinator coordinator(strategy, {.dataset_shapes_max = 2});
+  ClusterCoordinator coordinator(strategy, {.max_traces_per_dataset_function = 2});
   const auto make = [&](const InputContext& input) {
     return lines(input)
         .map(Function([](const at::Tensor& x) { return x + 1; }, {.name = "shifted"}))
@@ -212,7 +212,7 @@ TEST_F(VariableLengths, MoreShapesThanTheOptionAllowsAreAnErrorThatNamesThem) {
     EXPECT_THAT(error.what(),
                 AllOf(HasSubstr("at most 2 more shapes for 'shifted'"), HasSubstr("got int64["),
                       HasSubstr("after int64["), HasSubstr("padded_batch"),
-                      HasSubstr("dataset_shapes_max"), HasSubstr("worker:")));
+                      HasSubstr("max_traces_per_dataset_function"), HasSubstr("worker:")));
   }
 }
 

@@ -13,7 +13,7 @@ namespace {
 using nlohmann::json;
 using State = rpc::ProbeResult::State;
 
-constexpr int kSchema = 1;
+constexpr int kSchema = 2;
 constexpr int kPeerUnavailable = 69;
 constexpr std::size_t kColumnsMax = 100;
 constexpr std::size_t kAddressMax = 26;
@@ -59,11 +59,12 @@ json last_error_of(const rpc::Health& health) {
 json coordinator_of(const rpc::CoordinatorHealth& coordinator) {
   json workers = json::array();
   for (const rpc::WorkerHealth& worker : coordinator.workers) {
-    workers.push_back(
-        {{"is_ready", worker.is_ready}, {"closures", worker.closures}, {"losses", worker.losses}});
+    workers.push_back({{"is_ready", worker.is_ready},
+                       {"closures", worker.closures},
+                       {"times_lost", worker.times_lost}});
   }
   return {{"queued", coordinator.queued},       {"in_flight", coordinator.in_flight},
-          {"ended", coordinator.ended},         {"failed", coordinator.failed},
+          {"completed", coordinator.completed}, {"failed", coordinator.failed},
           {"cancelled", coordinator.cancelled}, {"retries", coordinator.retries},
           {"traces", coordinator.traces},       {"workers", workers}};
 }
@@ -79,9 +80,9 @@ json health_of(const rpc::Health& health) {
             {"running", health.closures_running}}},
           {"pushes", {{"applied", health.pushes_applied}, {"dropped", health.pushes_dropped}}},
           {"bytes", {{"pulled", health.pulled_bytes}, {"pushed", health.pushed_bytes}}},
-          {"losses", health.losses},
+          {"connections_lost", health.connections_lost},
           {"broken_frames", health.broken_frames},
-          {"violations", health.violations},
+          {"protocol_errors", health.protocol_errors},
           {"seconds_since_last_end",
            health.since_last_end ? json(seconds_of(*health.since_last_end)) : json()},
           {"last_error", last_error_of(health)},
@@ -196,13 +197,13 @@ Cells cells_of(const std::string& task, const rpc::Health& health) {
   return {short_time(health.uptime),
           closures(own ? own->queued + own->in_flight
                        : health.closures_queued + health.closures_running),
-          closures(own ? own->ended : health.closures_run),
+          closures(own ? own->completed : health.closures_run),
           closures(own ? own->failed : health.closures_failed),
           own ? "-" : updates(health.pushes_applied),
           updates(health.pushes_dropped),
           updates(health.pulled_bytes),
           updates(health.pushed_bytes),
-          short_number(health.losses),
+          short_number(health.connections_lost),
           health.since_last_end ? short_time(*health.since_last_end) : "-",
           start_of(health)};
 }
@@ -223,15 +224,15 @@ std::string coordinator_lines(const TaskStatus& status) {
   };
   std::string lines =
       wrapped("coordinator: " + counted(own.queued, "queued, ") +
-              counted(own.in_flight, "in flight, ") + counted(own.ended, "ended, ") +
+              counted(own.in_flight, "in flight, ") + counted(own.completed, "completed, ") +
               counted(own.failed, "failed, ") + counted(own.cancelled, "cancelled, ") +
               counted(own.retries, "retries, ") + counted(own.traces, "traces"));
   for (std::size_t i = 0; i < own.workers.size(); ++i) {
     const rpc::WorkerHealth& worker = own.workers[i];
-    if (worker.is_ready && worker.losses == 0) continue;
+    if (worker.is_ready && worker.times_lost == 0) continue;
     lines +=
         wrapped("  worker:" + std::to_string(i) + " " + (worker.is_ready ? "is back" : "is away") +
-                ", lost " + counted(worker.losses, worker.losses == 1 ? "time" : "times"));
+                ", lost " + counted(worker.times_lost, worker.times_lost == 1 ? "time" : "times"));
   }
   return lines;
 }
@@ -288,9 +289,10 @@ std::string table_of(const ClusterStatus& status) {
     }
     text += row_of(name_of_row(task), task.address, cells_of(task.task, health)) + "\n";
     if (health.coordinator) details += coordinator_lines(task);
-    if (health.broken_frames + health.violations > 0) {
-      details += wrapped(label_of(task) + ": " + std::to_string(health.broken_frames) +
-                         " broken frames, " + std::to_string(health.violations) + " violations");
+    if (health.broken_frames + health.protocol_errors > 0) {
+      details +=
+          wrapped(label_of(task) + ": " + std::to_string(health.broken_frames) +
+                  " broken frames, " + std::to_string(health.protocol_errors) + " protocol errors");
     }
     if (health.last_error) details += error_line(task);
   }

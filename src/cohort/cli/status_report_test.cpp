@@ -54,22 +54,22 @@ TEST(StatusReport, JsonHasAllThatATaskCounts) {
   health.pushes_dropped = 6;
   health.pulled_bytes = 7;
   health.pushed_bytes = 8;
-  health.losses = 9;
+  health.connections_lost = 9;
   health.broken_frames = 10;
-  health.violations = 11;
+  health.protocol_errors = 11;
   health.since_last_end = std::chrono::milliseconds(1500);
   health.last_error = rpc::LastError{.code = ErrorCode::unavailable,
                                      .cause = ErrorCause::peer_lost,
                                      .age = std::chrono::seconds(2),
                                      .origin = "ps:0",
                                      .text = "it went"};
-  const json expected = json::parse(R"({"schema": 1, "exit_code": 0, "missing": [], "tasks": [{
+  const json expected = json::parse(R"({"schema": 2, "exit_code": 0, "missing": [], "tasks": [{
     "task": "worker:0", "address": "127.0.0.1:4000", "state": "answers", "reason": null,
     "health": {
       "incarnation": "12379813738877118345", "uptime_seconds": 90.0,
       "closures": {"run": 1, "failed": 2, "queued": 3, "running": 4},
       "pushes": {"applied": 5, "dropped": 6}, "bytes": {"pulled": 7, "pushed": 8},
-      "losses": 9, "broken_frames": 10, "violations": 11, "seconds_since_last_end": 1.5,
+      "connections_lost": 9, "broken_frames": 10, "protocol_errors": 11, "seconds_since_last_end": 1.5,
       "last_error": {"code": "unavailable", "cause": "peer_lost", "origin": "ps:0",
                      "seconds_ago": 2.0, "text": "it went"},
       "coordinator": null}}]})");
@@ -80,10 +80,10 @@ TEST(StatusReport, JsonHasTheCoordinatorsView) {
   TaskStatus chief = answering("chief:0");
   chief.probe.health.coordinator =
       rpc::CoordinatorHealth{1, 2, 3, 4, 5, 6, 7, {{true, 8, 9}, {false, 0, 1}}};
-  const json expected = json::parse(R"({"queued": 1, "in_flight": 2, "ended": 3, "failed": 4,
+  const json expected = json::parse(R"({"queued": 1, "in_flight": 2, "completed": 3, "failed": 4,
     "cancelled": 5, "retries": 6, "traces": 7, "workers": [
-      {"is_ready": true, "closures": 8, "losses": 9},
-      {"is_ready": false, "closures": 0, "losses": 1}]})");
+      {"is_ready": true, "closures": 8, "times_lost": 9},
+      {"is_ready": false, "closures": 0, "times_lost": 1}]})");
   EXPECT_EQ(json::parse(json_of({{chief}, {}}))["tasks"][0]["health"]["coordinator"], expected);
 }
 
@@ -102,7 +102,7 @@ TEST(StatusReport, TheTableFitsAHundredColumns) {
   health.pushes_applied = health.pushes_dropped = 999'949;
   health.pulled_bytes = 9'999;
   health.pushed_bytes = 999'499'999;
-  health.losses = 9'999;
+  health.connections_lost = 9'999;
   health.uptime = std::chrono::hours(24 * 9999);
   health.since_last_end = std::chrono::hours(47);
   health.last_error = rpc::LastError{.text = std::string(300, 'x') + " " + std::string(90, 'y')};
@@ -129,23 +129,24 @@ TEST(StatusReport, TheTableIsReadByPeople) {
   const std::string table = table_of({{chief, ps, missing("worker:1", State::nobody_listens),
                                        missing("worker:2", State::name_not_resolved)},
                                       {"a chief"}});
-  EXPECT_EQ(table,
-            "TASK       ADDRESS                       UP OPEN  RUN FAIL PUSHES DROP"
-            " PULL PUSH LOST   END  START\n"
-            "chief:0    127.0.0.1:4000               90s    3  12k    4      -    0"
-            "    0    0    0     - abcdef\n"
-            "ps:0       127.0.0.1:4000               90s    -    -    -   1.2M    0"
-            "    0    0    0     - abcdef\n"
-            "worker:1   127.0.0.1:4001  nobody listens\n"
-            "worker:2   127.0.0.1:4001  name not resolved\n"
-            "\n"
-            "coordinator: 1 queued, 2 in flight, 12345 ended, 4 failed, 5 cancelled, 6 retries, 7 "
-            "traces\n"
-            "  worker:1 is away, lost 1 time\n"
-            "last error of ps:0, 3.0s ago: not_found (handle_lost): no variable\n"
-            "worker:1: nobody listens: it is so\n"
-            "worker:2: name not resolved: it is so\n"
-            "missing: a chief\n");
+  EXPECT_EQ(
+      table,
+      "TASK       ADDRESS                       UP OPEN  RUN FAIL PUSHES DROP"
+      " PULL PUSH LOST   END  START\n"
+      "chief:0    127.0.0.1:4000               90s    3  12k    4      -    0"
+      "    0    0    0     - abcdef\n"
+      "ps:0       127.0.0.1:4000               90s    -    -    -   1.2M    0"
+      "    0    0    0     - abcdef\n"
+      "worker:1   127.0.0.1:4001  nobody listens\n"
+      "worker:2   127.0.0.1:4001  name not resolved\n"
+      "\n"
+      "coordinator: 1 queued, 2 in flight, 12345 completed, 4 failed, 5 cancelled, 6 retries, 7 "
+      "traces\n"
+      "  worker:1 is away, lost 1 time\n"
+      "last error of ps:0, 3.0s ago: not_found (handle_lost): no variable\n"
+      "worker:1: nobody listens: it is so\n"
+      "worker:2: name not resolved: it is so\n"
+      "missing: a chief\n");
 }
 
 }  // namespace

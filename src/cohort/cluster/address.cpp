@@ -28,7 +28,7 @@ NormalAddress normal(const std::string& address) {
 
 }  // namespace
 
-std::string comparable_address(const std::string& address) {
+std::string normalized_address(const std::string& address) {
   const NormalAddress parts = normal(address);
   const bool is_loopback = parts.host == kLoopbackName || parts.host == kLoopbackV6;
   return (is_loopback ? std::string(kLoopback) : parts.host) + parts.rest;

@@ -10,14 +10,14 @@ using ::testing::ElementsAre;
 
 TEST(Address, NamesOfTheLoopbackAreOne) {
   for (const char* text : {"127.0.0.1:80", "localhost:80", "LocalHost:080", "[::1]:80"})
-    EXPECT_EQ(comparable_address(text), "127.0.0.1:80") << text;
+    EXPECT_EQ(normalized_address(text), "127.0.0.1:80") << text;
 }
 
 TEST(Address, OthersStayThemselves) {
-  EXPECT_EQ(comparable_address("127.0.0.2:80"), "127.0.0.2:80");
-  EXPECT_EQ(comparable_address("Host:2222"), "host:2222");
-  EXPECT_EQ(comparable_address("[2001:DB8::1]:1"), "[2001:db8::1]:1");
-  for (const char* odd : {"", "host", ":", "a:0"}) EXPECT_EQ(comparable_address(odd), odd);
+  EXPECT_EQ(normalized_address("127.0.0.2:80"), "127.0.0.2:80");
+  EXPECT_EQ(normalized_address("Host:2222"), "host:2222");
+  EXPECT_EQ(normalized_address("[2001:DB8::1]:1"), "[2001:db8::1]:1");
+  for (const char* odd : {"", "host", ":", "a:0"}) EXPECT_EQ(normalized_address(odd), odd);
 }
 
 TEST(Address, LocalhostListensOnBothLoopbacks) {

@@ -17,8 +17,8 @@ using internal::ClosureTable;
 using internal::WorkerLoads;
 
 FailureOptions failure_options(const QueueOptions& options) {
-  return {.ps_failures_max = options.transient_ps_failures_max,
-          .timeouts_max = options.transient_timeouts_max,
+  return {.ps_failures_max = options.max_transient_ps_failures,
+          .timeouts_max = options.max_transient_timeouts,
           .window = options.transient_window,
           .same_event = options.same_event};
 }
@@ -27,7 +27,7 @@ Error started_too_often(ClosureId closure, std::uint32_t attempts, const Error& 
   return Error(last.code(),
                "[coordinator.retry] closure " + std::to_string(closure) + " was started " +
                    std::to_string(attempts) + " times and never ended; the last error was: " +
-                   last.message() + " (raise CoordinatorOptions::attempts_max to go on)",
+                   last.message() + " (raise CoordinatorOptions::max_attempts to go on)",
                ErrorCause::application)
       .at(last.origin(), last.incarnation());
 }
@@ -42,14 +42,14 @@ struct ClosureQueue::State {
   };
 
   State(const QueueOptions& options, std::size_t workers)
-      : attempts_max(options.attempts_max),
+      : max_attempts(options.max_attempts),
         table(options.capacity, workers),
         policy(failure_options(options), workers),
         loads(workers, options.in_flight_per_worker),
         returning(workers),
         had_own(workers) {}
 
-  std::uint32_t attempts_max;
+  std::uint32_t max_attempts;
   ClosureTable table;
   FailurePolicy policy;
   WorkerLoads loads;
@@ -132,7 +132,7 @@ void ClosureQueue::State::dispatch_own(Actions& actions) {
 void ClosureQueue::State::retry(ClosureId closure, ClosureTable::Place place, const Error& why,
                                 Actions& actions) {
   const std::uint32_t attempts = table.attempts(closure);
-  if (!table.has_error() && !table.is_withdrawn(closure) && attempts >= attempts_max) {
+  if (!table.has_error() && !table.is_withdrawn(closure) && attempts >= max_attempts) {
     table.failed(closure, started_too_often(closure, attempts, why), actions);
   } else {
     table.put_back(closure, place, actions);
@@ -222,8 +222,8 @@ ClosureQueue::ClosureQueue(QueueOptions options, std::size_t workers) {
                "[coordinator.queue] expected at least one worker, got none");
   COHORT_CHECK(options.in_flight_per_worker > 0, ErrorCode::invalid_argument,
                "[coordinator.queue] expected in_flight_per_worker > 0, got 0");
-  COHORT_CHECK(options.attempts_max > 0, ErrorCode::invalid_argument,
-               "[coordinator.queue] expected attempts_max > 0, got 0");
+  COHORT_CHECK(options.max_attempts > 0, ErrorCode::invalid_argument,
+               "[coordinator.queue] expected max_attempts > 0, got 0");
   state_ = std::make_unique<State>(options, workers);
 }
 

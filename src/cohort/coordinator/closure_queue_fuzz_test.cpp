@@ -89,9 +89,9 @@ class FuzzRun {
     QueueOptions options;
     options.capacity = one_of<std::size_t>({0, 1, 2, 5, 20, 32});
     options.in_flight_per_worker = 1 + pick(5);
-    options.attempts_max = one_of<std::uint32_t>({1, 2, 5, 100});
-    options.transient_ps_failures_max = one_of<int>({0, 1, 3});
-    options.transient_timeouts_max = one_of<int>({-1, 0, 1, 3});
+    options.max_attempts = one_of<std::uint32_t>({1, 2, 5, 100});
+    options.max_transient_ps_failures = one_of<int>({0, 1, 3});
+    options.max_transient_timeouts = one_of<int>({-1, 0, 1, 3});
     options.same_event = one_of<Duration>({Duration::zero(), std::chrono::seconds(1)});
     return options;
   }

@@ -94,7 +94,7 @@ TEST(ClosureQueueOwn, EndWhenTheyAreWithdrawn) {
 }
 
 TEST(ClosureQueueOwn, EndWhenTheirWorkerHasCancelledThem) {
-  QueueScript queue(1, {.in_flight_per_worker = 2, .attempts_max = 1});
+  QueueScript queue(1, {.in_flight_per_worker = 2, .max_attempts = 1});
   queue.put_on(0, 1);
   queue.put_on(0, 2);
   queue.withdraw(1);

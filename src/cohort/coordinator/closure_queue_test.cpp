@@ -108,7 +108,7 @@ TEST(ClosureQueueDispatch, AnEndThatIsNotAwaitedIsIgnored) {
 TEST(ClosureQueueDispatch, OptionsThatCannotWorkAreRefused) {
   EXPECT_THROW(ClosureQueue({}, 0), Error);
   EXPECT_THROW(ClosureQueue({.in_flight_per_worker = 0}, 1), Error);
-  EXPECT_THROW(ClosureQueue({.attempts_max = 0}, 1), Error);
+  EXPECT_THROW(ClosureQueue({.max_attempts = 0}, 1), Error);
 }
 
 // ---- application errors (5.4)
@@ -241,7 +241,7 @@ TEST(ClosureQueueFailures, ThePsReportThatReachesTheLimitIsFatal) {
 }
 
 TEST(ClosureQueueFailures, ALostPsIsUnavailableWhateverItsCodeWas) {
-  QueueScript queue(1, {.transient_ps_failures_max = 0});
+  QueueScript queue(1, {.max_transient_ps_failures = 0});
   queue.put(0);
   const Error aborted = Error(ErrorCode::aborted, "gone").at("ps:2", 7).during("push");
   EXPECT_EQ(queue.failed(0, 0, aborted), Lines({"fail 0 unavailable"}));
@@ -270,7 +270,7 @@ TEST(ClosureQueueFailures, ATransientFailureGoesToTheTail) {
 
 TEST(ClosureQueueFailures, ATimeoutIsIgnoredBelowItsLimitOnly) {
   QueueOptions options = one_slot();
-  options.transient_timeouts_max = 2;
+  options.max_transient_timeouts = 2;
   QueueScript queue(1, options);
   queue.put(0);
   EXPECT_EQ(queue.failed(0, 0, timeout()), Lines({"dispatch 0 to 0"}));
@@ -304,7 +304,7 @@ TEST(ClosureQueueFailures, AWorkerFailureWhileCancellingCancels) {
 }
 
 TEST(ClosureQueueFailures, AClosureIsNotStartedForEver) {
-  QueueScript queue(1, {.attempts_max = 3});
+  QueueScript queue(1, {.max_attempts = 3});
   queue.put(0);
   for (int attempt = 0; attempt < 2; ++attempt) {
     EXPECT_EQ(queue.lost(0), Lines({"recover 0"}));

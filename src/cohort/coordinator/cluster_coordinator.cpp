@@ -101,7 +101,7 @@ PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(
   coordinator::check_outside_step("create_per_worker_dataset");
   const std::int64_t workers = num_workers();
   std::vector<Dataset> datasets;
-  const Scope scope = strategy().scope();
+  const StrategyScope scope = strategy().scope();
   const DatasetFunctionScope making;
   for (std::int64_t i = 0; i < workers; ++i) {
     try {

@@ -10,12 +10,15 @@
 //   const EpochResult result = coordinator.run_epoch(step, dataset);  // result.mean: of the losses
 #pragma once
 
+#include <chrono>
 #include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -79,7 +82,7 @@ class COHORT_API PerWorkerIterator {
 // element of a shape for which they were not traced, as text of another length, asks for a program
 // and waits: they are traced again, on the next thread in schedule(), join(), done(), fetch(),
 // run_epoch() or Epoch::next(). So what they capture by reference must outlive the iterators, and
-// what they capture must not change. CoordinatorOptions::dataset_shapes_max bounds such traces.
+// what they capture must not change. CoordinatorOptions::max_traces_per_dataset_function bounds such traces.
 // Thread-safe.
 class COHORT_API PerWorkerDataset {
  public:
@@ -105,22 +108,22 @@ struct CoordinatorOptions {
   // This many failures of one parameter server within the window are too many: the last one is
   // raised. Until then closures that met one run again. 1 or less: the first one is raised. Unset:
   // TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES, or 3.
-  std::optional<int> transient_ps_failures_max = {};
+  std::optional<int> max_transient_ps_failures = {};
   // The same for deadlines that passed on whatever task. -1: a tenth of the workers. Unset:
   // TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS, or -1.
-  std::optional<int> transient_timeouts_max = {};
+  std::optional<int> max_transient_timeouts = {};
   Duration transient_window = std::chrono::minutes(10);
   // Starts of one closure; after these its last error is raised.
-  std::uint32_t attempts_max = 100;
+  std::uint32_t max_attempts = 100;
   // A C++ function of a per-worker dataset's map() or filter() is traced again for each shape of
   // elements that a worker meets (PerWorkerDataset): so often at most, each function for each
   // dataset; the parts of one that distribute_dataset() deals out count together, and share the
   // traces. Then such an element is resource_exhausted, naming the shapes.
-  std::size_t dataset_shapes_max = 1024;
+  std::size_t max_traces_per_dataset_function = 1024;
   // Between two closures' ends in schedule(), join() and fetch(). Zero: twice
   // ClusterOptions::data_timeout, so that a worker that waits for a parameter server for so long
   // can say which.
-  Duration data_timeout = Duration::zero();
+  Duration progress_timeout = Duration::zero();
   // Workers are asked all at once whether they live, so often that any number of them that answer
   // no more is noticed within two heartbeats, and lost as when their connections break. Zero: never
   // asked.
@@ -149,10 +152,11 @@ struct CoordinatorStatistics {
   // once. A parameter server may have dropped more of a lost worker, which reports nothing:
   // Server::health() has them.
   std::uint64_t pushes_dropped = 0;
-  std::uint64_t ends_dropped = 0;  // reports of closures that had been retried or had ended before
+  std::uint64_t duplicate_reports_dropped =
+      0;  // reports of closures that had been retried or had ended before
   // From workers; both have ended the connections that they came over, as lost ones end.
   std::uint64_t broken_frames = 0;
-  std::uint64_t violations = 0;  // reports that no worker sends which works right
+  std::uint64_t protocol_errors = 0;  // reports that no worker sends which works right
 };
 
 // A shared handle: a second one for the same strategy is the same coordinator. The last one to go

@@ -145,11 +145,11 @@ TEST_F(CoordinatorTest, AScheduleThatGivesUpLeavesNothing) {
   worker.answers = false;
   const auto runtime = start({.queue_capacity = 1,
                               .in_flight_per_worker = 1,
-                              .data_timeout = std::chrono::milliseconds(50)});
+                              .progress_timeout = std::chrono::milliseconds(50)});
   runtime->schedule(nothing, {});
   runtime->schedule(nothing, {});
   EXPECT_THAT([&] { runtime->schedule(nothing, {}); },
-              throws_error(ErrorCode::deadline_exceeded, "CoordinatorOptions::data_timeout"));
+              throws_error(ErrorCode::deadline_exceeded, "CoordinatorOptions::progress_timeout"));
   EXPECT_EQ(runtime->pending_count(), 2U);
   ASSERT_TRUE(worker.await_closures(1));
   worker.end({{.closure_id = 1}});
@@ -178,8 +178,9 @@ TEST_F(CoordinatorTest, ClosuresThatFailOrAreCancelledLeaveNothing) {
 // It waited for the other's turn to be over.
 TEST_F(CoordinatorTest, AJoinWithADeadlineGivesUpBehindAnotherCaller) {
   worker.answers = false;
-  const auto runtime = start(
-      {.queue_capacity = 1, .in_flight_per_worker = 1, .data_timeout = std::chrono::seconds(20)});
+  const auto runtime = start({.queue_capacity = 1,
+                              .in_flight_per_worker = 1,
+                              .progress_timeout = std::chrono::seconds(20)});
   runtime->schedule(nothing, {});
   runtime->schedule(nothing, {});
   Promised<bool> is_over;
@@ -296,7 +297,7 @@ TEST_F(CoordinatorTest, AnEndOfAClosureThatWasNeverSentThereEndsTheConnection) {
   worker.end({{.closure_id = 2}});
   EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
   const CoordinatorStatistics statistics = coordinator.statistics();
-  EXPECT_EQ(statistics.violations, 1U);
+  EXPECT_EQ(statistics.protocol_errors, 1U);
   EXPECT_EQ(statistics.retries, 1U);
   EXPECT_EQ(statistics.closures, std::vector<std::uint64_t>{2});
 }
@@ -313,8 +314,8 @@ TEST_F(CoordinatorTest, AnEndThatComesOnceMoreIsDroppedAndTheConnectionStays) {
   worker.end({{.closure_id = 2}});
   EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
   const CoordinatorStatistics statistics = coordinator.statistics();
-  EXPECT_EQ(statistics.ends_dropped, 2U);
-  EXPECT_EQ(statistics.violations, 0U);
+  EXPECT_EQ(statistics.duplicate_reports_dropped, 2U);
+  EXPECT_EQ(statistics.protocol_errors, 0U);
   EXPECT_EQ(statistics.retries, 0U);
 }
 
@@ -327,7 +328,7 @@ TEST_F(CoordinatorTest, AnUpdateThatWasDroppedAtTheFirstAttemptIsAnError) {
   worker.end({{.closure_id = 1, .pushes_dropped = 1}});
   EXPECT_THAT([&] { coordinator.join(); },
               throws_error(ErrorCode::data_loss, "updates are missing"));
-  EXPECT_EQ(coordinator.statistics().violations, 1U);
+  EXPECT_EQ(coordinator.statistics().protocol_errors, 1U);
   ASSERT_TRUE(worker.await_hellos(2)) << "the worker does not come back";
   coordinator.schedule(nothing);
   ASSERT_TRUE(worker.await_closures(2));
@@ -347,7 +348,7 @@ TEST_F(CoordinatorTest, AnErrorDoesNotHideADroppedUpdate) {
                .pushes_dropped = 1}});
   EXPECT_THAT([&] { coordinator.join(); },
               throws_error(ErrorCode::data_loss, "updates are missing"));
-  EXPECT_EQ(coordinator.statistics().violations, 1U);
+  EXPECT_EQ(coordinator.statistics().protocol_errors, 1U);
 }
 
 TEST_F(CoordinatorTest, AnUpdateThatWasDroppedAtALaterAttemptIsCounted) {
@@ -360,7 +361,7 @@ TEST_F(CoordinatorTest, AnUpdateThatWasDroppedAtALaterAttemptIsCounted) {
   worker.end({{.closure_id = 1, .pushes_dropped = 2}});
   EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
   EXPECT_EQ(coordinator.statistics().pushes_dropped, 2U);
-  EXPECT_EQ(coordinator.statistics().violations, 0U);
+  EXPECT_EQ(coordinator.statistics().protocol_errors, 0U);
 }
 
 // The channel's thread failed over it, and the closure never ended.
@@ -450,7 +451,7 @@ TEST_F(CoordinatorTest, CallsInsideAScheduledFunctionAreRefused) {
 TEST_F(CoordinatorTest, DeadlinesNameTheCallAndTheWorkers) {
   worker.answers = false;
   const auto runtime =
-      start({.in_flight_per_worker = 1, .data_timeout = std::chrono::milliseconds(50)});
+      start({.in_flight_per_worker = 1, .progress_timeout = std::chrono::milliseconds(50)});
   const RemoteValue result = runtime->schedule(nothing, {});
   const std::string debtors =
       "still waiting for worker:0, which has its closure; 1 closures in flight, 0 queued";
@@ -470,7 +471,7 @@ TEST_F(CoordinatorTest, DeadlinesNameTheCallAndTheWorkers) {
 // for its whole hour.
 TEST_F(CoordinatorTest, JoinsWithADeadlineGiveUpWhenNothingEnds) {
   worker.answers = false;
-  const auto runtime = start({.data_timeout = std::chrono::milliseconds(50)});
+  const auto runtime = start({.progress_timeout = std::chrono::milliseconds(50)});
   const RemoteValue result = runtime->schedule(nothing, {});
   const auto gives_up =
       throws_error(ErrorCode::deadline_exceeded, "no closure has ended for 0.05 s; still waiting");
@@ -487,7 +488,7 @@ TEST_F(CoordinatorTest, JoinsWithADeadlineGiveUpWhenNothingEnds) {
 
 // Such a timeout overflowed: every join and fetch said at once that nothing had ended.
 TEST_F(CoordinatorTest, ADataTimeoutCanBeForEver) {
-  const auto runtime = start({.data_timeout = Duration::max()});
+  const auto runtime = start({.progress_timeout = Duration::max()});
   runtime->schedule(nothing, {}).fetch(patience());
   EXPECT_TRUE(runtime->join(std::chrono::minutes(1)));
 }
@@ -532,7 +533,7 @@ TEST_F(CoordinatorTest, OnlyWorkersThatOweAnEndAreNamed) {
   ParameterServerStrategy both(testing::cluster_of({&ps, &worker, &busy}),
                                {.cluster = {.job_id = testing::kFakeJob}});
   ClusterCoordinator coordinator(
-      both, {.in_flight_per_worker = 1, .data_timeout = std::chrono::milliseconds(50)});
+      both, {.in_flight_per_worker = 1, .progress_timeout = std::chrono::milliseconds(50)});
   std::vector<RemoteValue> results;
   EXPECT_TRUE(await([&] {  // two at a time: one for each
     for (int i = 0; i < 2; ++i) results.push_back(coordinator.schedule(nothing));
@@ -558,7 +559,7 @@ TEST_F(CoordinatorTest, WhyAWorkerCannotBeUsedIsSaidOnceAndToThoseWhoWait) {
   worker.on_register = [&](const rpc::FunctionBody&) {
     COHORT_CHECK(++asked == 1, ErrorCode::permission_denied, "you again");
   };
-  const auto runtime = start({.data_timeout = std::chrono::milliseconds(50)});
+  const auto runtime = start({.progress_timeout = std::chrono::milliseconds(50)});
   runtime->schedule(nothing, {}).fetch(patience());
   worker.close_channels();
   EXPECT_TRUE(await([&] { return asked >= 3; }));

@@ -79,7 +79,7 @@ TEST_F(CoordinatorEpochsTest, StepsOfAnEpochThatRunHereAreCounted) {
   const auto epoch = runtime->begin_epoch(picky, runtime->ship({Dataset::range(3)}).datasets(), {});
   EXPECT_TRUE(runtime->next_step(epoch));
   EXPECT_TRUE(runtime->health().since_last_end);
-  EXPECT_EQ(runtime->health().coordinator->ended, 1U);
+  EXPECT_EQ(runtime->health().coordinator->completed, 1U);
   EXPECT_THROW(runtime->next_step(epoch), Error);
   EXPECT_EQ(runtime->health().coordinator->failed, 1U);
   EXPECT_TRUE(runtime->health().last_error);
@@ -125,7 +125,7 @@ TEST_F(CoordinatorEpochsTest, AnEpochThatWaitsEndsWithItsCoordinator) {
   worker.on_peek = [](const rpc::PeekRequest&) {
     return rpc::PeekReply{.fields = 1, .tensors = {at::ones({}, at::kLong)}};
   };
-  const auto runtime = start({.data_timeout = std::chrono::seconds(20)});
+  const auto runtime = start({.progress_timeout = std::chrono::seconds(20)});
   const Function draw([](Iterator& it) { it.next<at::Tensor>(); });
   const auto epoch = runtime->begin_epoch(draw, runtime->ship({Dataset::range(9)}).datasets(), {});
   std::thread caller([&] {
@@ -170,7 +170,7 @@ class EpochsOfOneWorkerTest : public CoordinatorEpochsTest {
 
 // It waited until a step of the epoch ended.
 TEST_F(EpochsOfOneWorkerTest, OthersMayScheduleWhileOneWaits) {
-  const auto runtime = start({.data_timeout = std::chrono::seconds(20)});
+  const auto runtime = start({.progress_timeout = std::chrono::seconds(20)});
   const auto epoch = begin(*runtime);
   std::thread caller([&] { EXPECT_NO_THROW(EXPECT_TRUE(runtime->next_step(epoch))); });
   EXPECT_TRUE(worker.await_closures(1));

@@ -39,12 +39,12 @@ bool runs_eagerly_by_environment() {
 double seconds_of(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 CoordinatorOptions checked(CoordinatorOptions options) {
-  if (!options.transient_ps_failures_max) {
-    options.transient_ps_failures_max =
+  if (!options.max_transient_ps_failures) {
+    options.max_transient_ps_failures =
         number_of_environment("TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES");
   }
-  if (!options.transient_timeouts_max) {
-    options.transient_timeouts_max =
+  if (!options.max_transient_timeouts) {
+    options.max_transient_timeouts =
         number_of_environment("TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS");
   }
   options.run_eagerly = options.run_eagerly || runs_eagerly_by_environment();
@@ -53,13 +53,13 @@ CoordinatorOptions checked(CoordinatorOptions options) {
                  "[coordinator.construct] expected CoordinatorOptions::", option, " ", bound,
                  ", got ", got);
   };
-  const int timeouts = options.transient_timeouts_max.value_or(-1);
-  expect(timeouts >= -1, "transient_timeouts_max", ">= -1", timeouts);
+  const int timeouts = options.max_transient_timeouts.value_or(-1);
+  expect(timeouts >= -1, "max_transient_timeouts", ">= -1", timeouts);
   expect(options.transient_window > Duration::zero(), "transient_window", "> 0 s",
          seconds_of(options.transient_window));
-  expect(options.attempts_max > 0, "attempts_max", "> 0", options.attempts_max);
-  expect(options.data_timeout >= Duration::zero(), "data_timeout", ">= 0 s",
-         seconds_of(options.data_timeout));
+  expect(options.max_attempts > 0, "max_attempts", "> 0", options.max_attempts);
+  expect(options.progress_timeout >= Duration::zero(), "progress_timeout", ">= 0 s",
+         seconds_of(options.progress_timeout));
   expect(options.heartbeat >= Duration::zero(), "heartbeat", ">= 0 s",
          seconds_of(options.heartbeat));
   if (options.run_eagerly) {
@@ -80,13 +80,13 @@ QueueOptions queue_options(const CoordinatorOptions& options) {
   made.capacity = options.queue_capacity;
   made.in_flight_per_worker =
       options.in_flight_per_worker != 0 ? options.in_flight_per_worker : InFlightWindow::kSizeMin;
-  made.transient_ps_failures_max =
-      options.transient_ps_failures_max.value_or(made.transient_ps_failures_max);
-  made.transient_timeouts_max =
-      options.transient_timeouts_max.value_or(made.transient_timeouts_max);
+  made.max_transient_ps_failures =
+      options.max_transient_ps_failures.value_or(made.max_transient_ps_failures);
+  made.max_transient_timeouts =
+      options.max_transient_timeouts.value_or(made.max_transient_timeouts);
   made.transient_window = options.transient_window;
   made.same_event = kSameEvent;
-  made.attempts_max = options.attempts_max;
+  made.max_attempts = options.max_attempts;
   return made;
 }
 

@@ -92,7 +92,7 @@ TEST_F(CoordinatorSchedules, AnErrorOfOneInAnEpochLeavesTheStepsBeforeIt) {
   const Function draw_picky(
       [&](Iterator& it) { picky.minimize(w.tensor() * it.next<at::Tensor>()); });
   ClusterCoordinator coordinator(
-      strategy(), {.in_flight_per_worker = 4, .data_timeout = std::chrono::seconds(20)});
+      strategy(), {.in_flight_per_worker = 4, .progress_timeout = std::chrono::seconds(20)});
   const auto data = coordinator.create_per_worker_dataset(
       Dataset::range(10).map([](at::Tensor x) { return x.to(at::kFloat); }));
   EXPECT_THROW(coordinator.run_epoch(draw_picky, data), std::exception);

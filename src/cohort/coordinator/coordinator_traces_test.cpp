@@ -194,7 +194,7 @@ TEST_F(LateTraces, AreNoTimeInWhichNothingEnds) {
     for (const Deadline end = Deadline::after(kTimeoutOfData); !end.has_expired();)
       std::this_thread::yield();
   });
-  ClusterCoordinator coordinator(strategy(), {.data_timeout = kTimeoutOfData});
+  ClusterCoordinator coordinator(strategy(), {.progress_timeout = kTimeoutOfData});
   schedule(coordinator, step);
   std::thread answer = end_later(1);
   EXPECT_NO_THROW(EXPECT_TRUE(coordinator.join(std::chrono::seconds(60))));

@@ -259,7 +259,7 @@ Nest EagerSteps::run_as(const Function& fn, const std::vector<Nest>& arguments, 
     const auto generator = cohort::internal::seed_default_generator(mix_seed(seed, closure));
     const function::WorkerIndexScope as_worker(worker);
     const function::StepScope numbered(closure, fn.name());
-    const Scope scope = strategy_.scope();
+    const StrategyScope scope = strategy_.scope();
     const std::vector<Variable> variables = strategy_.home()->variables().variables();
     const HiddenGradients gradients(variables);
     const ModesScope modes(*strategy_.home());

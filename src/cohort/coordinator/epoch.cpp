@@ -47,7 +47,7 @@ class Epoch::Metrics {
     if (result_.steps > 0)
       Nest::check_same_structure(structure_, step.result,
                                  "[coordinator.run_epoch] the result of step " +
-                                     std::to_string(step.step) +
+                                     std::to_string(step.index) +
                                      " of worker:" + std::to_string(step.worker) +
                                      ", which must have the structure of the first one's,");
     ++result_.steps;

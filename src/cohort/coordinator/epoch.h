@@ -29,7 +29,7 @@ class Runtime;
 // A step that has ended well. A value type.
 struct EpochStep {
   std::uint32_t worker = 0;
-  std::uint64_t step = 0;  // of this worker's: 0, 1, …
+  std::uint64_t index = 0;  // of this worker's: 0, 1, …
   // The length of its element's first field's first dimension, which is the number of rows of a
   // batch; 1 for a scalar. The sum of them if it has drawn several elements.
   std::uint64_t examples = 0;

@@ -86,7 +86,7 @@ TEST_F(CoordinatorHealthTest, AnswersAtTheChiefsAddress) {
   const rpc::ProbeResult result = probe();
   ASSERT_EQ(result.state, State::answers) << result.reason;
   ASSERT_TRUE(result.health.coordinator);
-  EXPECT_EQ(result.health.coordinator->ended, 3U);
+  EXPECT_EQ(result.health.coordinator->completed, 3U);
   EXPECT_EQ(result.health.coordinator->queued, 0U);
   EXPECT_NE(result.health.incarnation, strategy->home()->connection().incarnation())
       << "which is a secret";
@@ -122,7 +122,7 @@ TEST_F(CoordinatorHealthTest, CountsFailuresAndKeepsTheLastError) {
   const rpc::Health health = probe().health;
   ASSERT_TRUE(health.coordinator);
   EXPECT_EQ(health.coordinator->failed, 1U);
-  EXPECT_EQ(health.coordinator->ended, 0U);
+  EXPECT_EQ(health.coordinator->completed, 0U);
   ASSERT_TRUE(health.last_error);
   EXPECT_EQ(health.last_error->text, "no such pixel");
   EXPECT_EQ(health.last_error->origin, "worker:0");
@@ -134,7 +134,7 @@ TEST_F(CoordinatorHealthTest, CountsLostWorkers) {
   worker.close_channels();
   coordinator->schedule(nothing).fetch(patience());
   const rpc::Health health = probe().health;
-  EXPECT_EQ(health.losses, 1U);
+  EXPECT_EQ(health.connections_lost, 1U);
   ASSERT_TRUE(health.coordinator);
   EXPECT_EQ(health.coordinator->workers.at(0).losses, 1U);
   ASSERT_TRUE(health.last_error);
@@ -162,7 +162,7 @@ TEST_F(CoordinatorHealthTest, CountsStepsOfEpochsThatRunEagerly) {
   EXPECT_THROW(coordinator->run_epoch(bad, Dataset::range(3)), Error);
   const rpc::Health health = probe().health;
   ASSERT_TRUE(health.coordinator);
-  EXPECT_EQ(health.coordinator->ended, 3U);
+  EXPECT_EQ(health.coordinator->completed, 3U);
   EXPECT_EQ(health.coordinator->failed, 1U);
   EXPECT_TRUE(health.since_last_end);
   EXPECT_TRUE(health.last_error);

@@ -134,8 +134,8 @@ Runtime::Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options,
       keeps_connection_(strategy.home()),
       connection_(strategy.home()->connection()),
       options_(options),
-      data_timeout_(options.data_timeout != Duration::zero()
-                        ? std::min(options.data_timeout, kForEver)
+      data_timeout_(options.progress_timeout != Duration::zero()
+                        ? std::min(options.progress_timeout, kForEver)
                         : kWorkersFirst * std::min(connection_.options().data_timeout, kForEver)),
       eager_steps_(strategy),
       queue_(internal::queue_options(options), connection_.num_workers()),
@@ -331,8 +331,8 @@ void Runtime::throw_stalled(const Wait& how) const {
       internal::seconds_of(data_timeout_), " s; still waiting for ",
       how.epoch != nullptr ? debtors_of(*how.epoch) : debtors(how.awaited),
       "; see whether these tasks hang, or raise ",
-      options_.data_timeout == Duration::zero() ? "ClusterOptions::data_timeout"
-                                                : "CoordinatorOptions::data_timeout",
+      options_.progress_timeout == Duration::zero() ? "ClusterOptions::data_timeout"
+                                                    : "CoordinatorOptions::progress_timeout",
       " for longer steps");
 }
 

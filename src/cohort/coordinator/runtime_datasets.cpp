@@ -19,7 +19,8 @@ constexpr std::size_t kDatasetsKept = 4;
 }  // namespace
 
 PerWorkerDataset Runtime::ship(const std::vector<Dataset>& datasets) {
-  auto shipped = std::make_shared<WorkerDatasets>(datasets, options_.dataset_shapes_max);
+  auto shipped =
+      std::make_shared<WorkerDatasets>(datasets, options_.max_traces_per_dataset_function);
   warn_of_whole(*shipped);
   return {std::move(shipped), shared_from_this()};
 }
@@ -63,8 +64,8 @@ std::shared_ptr<WorkerDatasets> Runtime::distributed(const Dataset& dataset) {
   std::vector<Dataset> shares;
   for (options.index = 0; options.index < workers; ++options.index)
     shares.push_back(auto_shard(dataset, options));
-  auto datasets =
-      std::make_shared<WorkerDatasets>(shares, options_.dataset_shapes_max, epoch_counter(dataset));
+  auto datasets = std::make_shared<WorkerDatasets>(shares, options_.max_traces_per_dataset_function,
+                                                   epoch_counter(dataset));
   std::optional<std::pair<Dataset, std::shared_ptr<WorkerDatasets>>> oldest;  // goes unlocked
   const Lock lock(mutex_);
   if (auto known = known_distributed(dataset)) return known;  // another thread's, made meanwhile

@@ -28,7 +28,7 @@ rpc::Health Runtime::health() const {
   health.pulled_bytes = totals_.pulled_bytes;
   health.pushed_bytes = totals_.pushed_bytes;
   health.broken_frames = totals_.broken_frames;
-  health.violations = totals_.violations;
+  health.protocol_errors = totals_.protocol_errors;
   if (ends_.last) health.since_last_end = now - *ends_.last;
   own.queued = queue_.queued();
   own.in_flight = queue_.in_flight();
@@ -37,10 +37,11 @@ rpc::Health Runtime::health() const {
   own.retries = totals_.retries;
   own.traces = totals_.traces;
   for (const Worker& worker : workers_) {
-    own.ended += worker.closures;
-    health.losses += worker.losses;
-    own.workers.push_back(
-        {.is_ready = worker.is_ready, .closures = worker.closures, .losses = worker.losses});
+    own.completed += worker.closures;
+    health.connections_lost += worker.times_lost;
+    own.workers.push_back({.is_ready = worker.is_ready,
+                           .closures = worker.closures,
+                           .times_lost = worker.times_lost});
   }
   health.coordinator = std::move(own);
   return health;

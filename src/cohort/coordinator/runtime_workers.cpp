@@ -199,7 +199,7 @@ void Runtime::carry_out(Actions& actions) {
         empty_outbox(worker);
         worker.needs_recovery = true;
         check_orders(action.worker);
-        ++worker.losses;
+        ++worker.times_lost;
         start_recovery(action.worker);
         must_wake = true;
         break;
@@ -404,7 +404,7 @@ void Runtime::on_frame(std::uint32_t worker, std::uint64_t epoch, rpc::Frame fra
   {
     const Lock lock(mutex_);
     if (!workers_[worker].is_ready || workers_[worker].link.epoch != epoch) {
-      totals_.ends_dropped += batch.ends.size();
+      totals_.duplicate_reports_dropped += batch.ends.size();
       return;
     }
     const TimePoint now = Clock::system().now();
@@ -415,7 +415,7 @@ void Runtime::on_frame(std::uint32_t worker, std::uint64_t epoch, rpc::Frame fra
       wrong = on_end(worker, std::move(end), now, actions);
       if (wrong) break;
     }
-    if (wrong) ++totals_.violations;
+    if (wrong) ++totals_.protocol_errors;
     carry_out(actions);
     give_back(std::move(actions));
   }
@@ -432,7 +432,7 @@ std::optional<Error> Runtime::on_end(std::uint32_t worker, rpc::ClosureEnd end, 
   if (!workers_[worker].sent.may_have(end.closure_id)) return never_sent(worker, end.closure_id);
   // An end before it in the same report may have cost the worker its closures.
   if (!queue_.is_running(end.closure_id, worker)) {
-    ++totals_.ends_dropped;
+    ++totals_.duplicate_reports_dropped;
     return std::nullopt;
   }
   const auto found = pending_.find(end.closure_id);

@@ -391,7 +391,7 @@ void StepFunction::trace(const DrawFn& draw) {
   for (const Variable& variable : variables.variables())
     options.variables.push_back(variable.tensor());
   std::vector<Nest> structures;
-  const Scope scope = strategy_.scope();
+  const StrategyScope scope = strategy_.scope();
   const function::TracingModeScope mode(signature_.mode());
   const FlagsScope flags(frozen_.flags);
   const ModesScope modes(*strategy_.home());

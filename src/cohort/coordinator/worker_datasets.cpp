@@ -112,7 +112,7 @@ void WorkerDatasets::check_bound(const std::string& name, const Traced& traced,
                   described(specs) + before +
                   "; each shape needs a trace: pad elements before map(), as with "
                   "padded_batch(…, {.padded_shapes = …}), or raise "
-                  "CoordinatorOptions::dataset_shapes_max",
+                  "CoordinatorOptions::max_traces_per_dataset_function",
               ErrorCause::closure_input);
 }
 
@@ -124,7 +124,7 @@ void WorkerDatasets::warn_of_many(const std::string& name, const Traced& traced)
            described(traced.programs[last].first), " after ",
            described(traced.programs[last - 1].first),
            ": a worker waits for each; padded_batch() before map() makes them fewer, and at most ",
-           shapes_max_, " are allowed (CoordinatorOptions::dataset_shapes_max)");
+           shapes_max_, " are allowed (CoordinatorOptions::max_traces_per_dataset_function)");
 }
 
 WorkerDatasets::Answer WorkerDatasets::program_for(std::uint32_t worker,

@@ -35,7 +35,8 @@ class CancellableSource final : public ElementSource {
 
 }  // namespace
 
-std::unique_ptr<ElementSource> cancellable_source(const Dataset& dataset, const RunOptions& options,
+std::unique_ptr<ElementSource> cancellable_source(const Dataset& dataset,
+                                                  const IterationOptions& options,
                                                   std::stop_token stop,
                                                   std::shared_ptr<OpenedFiles> files) {
   const StageContext context =

@@ -21,7 +21,7 @@ class OpenedFiles;  // files/detail/opened_files.h
 // same way, without a token. `files`, if not null, notes the files that the pipeline opens, and
 // refuses those that changed.
 COHORT_API std::unique_ptr<ElementSource> cancellable_source(
-    const Dataset& dataset, const RunOptions& options, std::stop_token stop,
+    const Dataset& dataset, const IterationOptions& options, std::stop_token stop,
     std::shared_ptr<OpenedFiles> files = {});
 
 }  // namespace cohort::data

@@ -15,11 +15,11 @@ const ElementSpec& Dataset::element_spec() const { return node_->spec(); }
 
 DatasetOptions Dataset::options() const { return node_->options(); }
 
-std::unique_ptr<ElementSource> Dataset::source(const RunOptions& options) const {
+std::unique_ptr<ElementSource> Dataset::source(const IterationOptions& options) const {
   return node_->start(data::StageContext(options, data::Purpose::run, node_->options()));
 }
 
-Iterator Dataset::iterator(const RunOptions& options) const {
+Iterator Dataset::iterator(const IterationOptions& options) const {
   const std::optional<ExternalStatePolicy> policy = this->options().external_state_policy;
   // Finding stateful functions takes time, so it is done only if the policy is set.
   return Iterator(policy ? data::with_policy(source(options), *this, *policy) : source(options));

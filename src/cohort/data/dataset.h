@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -17,6 +18,9 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "cohort/core/bytes.h"
@@ -60,7 +64,7 @@ struct RangeOptions {
   at::ScalarType dtype = at::ScalarType::Long;
 };
 struct ShuffleOptions {
-  std::optional<std::int64_t> seed = {};  // nullopt: RunOptions::seed, or random
+  std::optional<std::int64_t> seed = {};  // nullopt: IterationOptions::seed, or random
   bool reshuffle_each_iteration = true;
 };
 // Whether elements keep the input's order although calls run in parallel; if false, an element is
@@ -137,7 +141,7 @@ struct CsvOptions {
 using Generator = std::function<bool(Nest& element)>;
 
 // Options of one run of a graph.
-struct RunOptions {
+struct IterationOptions {
   std::uint64_t seed = 0;  // for random ops without a seed of their own; 0: a random one
   // Number of this pass over the dataset, which shuffles use to reshuffle; nullopt: each shuffle
   // counts its iterations itself.
@@ -289,8 +293,8 @@ class COHORT_API Dataset {
   DatasetOptions options() const;
   // A destroyed iterator stops its threads at their next element. To cancel it from another thread,
   // see cancellable.h.
-  Iterator iterator(const RunOptions& options = {}) const;
-  std::unique_ptr<ElementSource> source(const RunOptions& options) const;
+  Iterator iterator(const IterationOptions& options = {}) const;
+  std::unique_ptr<ElementSource> source(const IterationOptions& options) const;
 
   // The graph as bytes (docs/formats/pipeline.md), with every map function traced. Throws, naming
   // the node, if a function cannot be traced. ExternalStatePolicy applies to stateful functions.

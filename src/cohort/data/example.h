@@ -63,7 +63,7 @@ struct COHORT_API FeatureSpec {
   std::optional<Nest> default_value = {};
   // The feature is a vector of any length; a missing feature has length 0. In a batch, vectors are
   // padded with 0 or "" to the longest. `sizes` and `default_value` are ignored.
-  bool is_variable = false;
+  bool is_variable_length = false;
 };
 using FeatureSpecs = std::map<std::string, FeatureSpec>;
 

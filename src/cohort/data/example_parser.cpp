@@ -42,7 +42,7 @@ std::int64_t count_of(const std::vector<std::int64_t>& sizes, const std::string&
     COHORT_CHECK(size >= 0 && !__builtin_mul_overflow(count, size, &count),
                  ErrorCode::invalid_argument,
                  "[data.parse_example] expected sizes of at least 0, got ", size, " for feature '",
-                 name, "'; a feature of any number of values has is_variable = true");
+                 name, "'; a feature of any number of values has is_variable_length = true");
   }
   return count;
 }
@@ -99,7 +99,7 @@ struct Wanted {
   std::string name;
   FeatureSpec spec;
   FeatureKind kind = FeatureKind::none;
-  std::int64_t count = 1;  // values per example, unless is_variable
+  std::int64_t count = 1;  // values per example, unless is_variable_length
   std::vector<float> default_floats = {};
   std::vector<std::int64_t> default_int64s = {};
   std::vector<std::string> default_strings = {};
@@ -111,7 +111,7 @@ struct Wanted {
 
 Wanted wanted(const std::string& name, const FeatureSpec& spec) {
   Wanted feature{.name = name, .spec = spec, .kind = kind_of(spec.dtype, name)};
-  if (spec.is_variable) {
+  if (spec.is_variable_length) {
     COHORT_CHECK(!spec.default_value && spec.sizes.empty(), ErrorCode::invalid_argument,
                  "[data.parse_example] expected neither sizes nor a default for feature '", name,
                  "', whose number of values is variable");
@@ -142,13 +142,13 @@ void append_example(const Wanted& feature, const FeatureView& found, std::int64_
                     Column<T>& column) {
   const std::size_t before = column.values.size();
   if (found.kind == FeatureKind::none) {
-    COHORT_CHECK(feature.spec.is_variable || feature.spec.default_value,
+    COHORT_CHECK(feature.spec.is_variable_length || feature.spec.default_value,
                  ErrorCode::invalid_argument, "[data.parse_example] expected feature '",
                  feature.name, "' (", name_of(feature.kind),
                  "), which is required, got none in "
                  "example ",
                  example);
-    if (!feature.spec.is_variable) {
+    if (!feature.spec.is_variable_length) {
       const auto& values = feature.defaults(T());
       column.values.insert(column.values.end(), values.begin(), values.end());
     }
@@ -158,9 +158,9 @@ void append_example(const Wanted& feature, const FeatureView& found, std::int64_
                  feature.name, "', got ", name_of(found.kind), " in example ", example);
     data::append_values(found.list, column.values);
     const auto got = static_cast<std::int64_t>(column.values.size() - before);
-    COHORT_CHECK(feature.spec.is_variable || got == feature.count, ErrorCode::invalid_argument,
-                 "[data.parse_example] expected ", feature.count, " values in feature '",
-                 feature.name, "', got ", got, " in example ", example);
+    COHORT_CHECK(feature.spec.is_variable_length || got == feature.count,
+                 ErrorCode::invalid_argument, "[data.parse_example] expected ", feature.count,
+                 " values in feature '", feature.name, "', got ", got, " in example ", example);
   }
   column.ends.push_back(column.values.size());
 }
@@ -169,7 +169,7 @@ void append_example(const Wanted& feature, const FeatureView& found, std::int64_
 template <class T>
 std::vector<std::int64_t> sizes_of(const Wanted& feature, const Column<T>& column, bool is_batch) {
   std::vector<std::int64_t> sizes = feature.spec.sizes;
-  if (feature.spec.is_variable) {
+  if (feature.spec.is_variable_length) {
     std::size_t longest = 0;
     std::size_t begin = 0;
     for (const std::size_t end : column.ends) {
@@ -200,7 +200,7 @@ std::int64_t width_of(const std::vector<std::int64_t>& sizes, bool is_batch) {
 template <class T>
 at::Tensor tensor_of(const Wanted& feature, const Column<T>& column, bool is_batch) {
   const std::vector<std::int64_t> sizes = sizes_of(feature, column, is_batch);
-  if (!feature.spec.is_variable) {
+  if (!feature.spec.is_variable_length) {
     const at::Tensor all = at::empty(sizes, feature.spec.dtype);
     if (!column.values.empty()) {
       std::memcpy(all.data_ptr(), column.values.data(), column.values.size() * sizeof(T));
@@ -232,7 +232,7 @@ template <class T>
 at::Tensor parse_feature(const Wanted& feature, std::size_t number,
                          const std::vector<Found>& examples, bool is_batch) {
   Column<T> column;
-  if (!feature.spec.is_variable) {
+  if (!feature.spec.is_variable_length) {
     column.values.reserve(examples.size() * static_cast<std::size_t>(feature.count));
   }
   for (std::size_t i = 0; i < examples.size(); ++i) {
@@ -321,8 +321,8 @@ ElementSpec ExampleParser::element_spec() const {
   ElementSpec spec;
   for (const auto& [name, feature] : features()) {
     structure.emplace(name, static_cast<std::int64_t>(spec.fields.size()));
-    spec.fields.push_back(
-        {feature.dtype, feature.is_variable ? std::vector<std::int64_t>{-1} : feature.sizes});
+    spec.fields.push_back({feature.dtype, feature.is_variable_length ? std::vector<std::int64_t>{-1}
+                                                                     : feature.sizes});
   }
   spec.structure = Nest::map(std::move(structure));
   return spec;

@@ -4,6 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,6 +13,7 @@
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "cohort/core/bytes.h"
@@ -46,7 +49,7 @@ class COHORT_API ElementSource {
   virtual void restore(ByteReader& reader);
   // The names of its ops, which a saved position begins with; empty if it has no ops.
   virtual std::string pipeline() const { return {}; }
-  // One entry per op, the sink first; empty unless RunOptions::collect_stats.
+  // One entry per op, the sink first; empty unless IterationOptions::collect_stats.
   virtual std::vector<StageStats> stats() const { return {}; }
 };
 
@@ -70,7 +73,7 @@ class COHORT_API Iterator final : public Handle {
   Bytes save() const;
   void restore(std::span<const std::byte> position);
 
-  // One entry per op, the sink first; empty unless RunOptions::collect_stats.
+  // One entry per op, the sink first; empty unless IterationOptions::collect_stats.
   std::vector<StageStats> stats() const { return source_->stats(); }
   // The op with the largest seconds_exclusive, as "map at /0/0"; empty without stats.
   std::string bottleneck() const;

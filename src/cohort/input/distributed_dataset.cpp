@@ -18,7 +18,7 @@ DistributedDataset DistributedDataset::from_dataset(std::shared_ptr<const InputH
 }
 
 DistributedDataset DistributedDataset::from_function(std::shared_ptr<const InputHost> host,
-                                                     const DatasetFunctionOfContext& fn,
+                                                     const DatasetFunction& fn,
                                                      const InputOptions& options) {
   return DistributedDataset(input::InputDistribution::of_function(std::move(host), fn, options));
 }

@@ -7,10 +7,12 @@
 //   }
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <span>
 #include <string>
 #include <utility>
@@ -40,6 +42,9 @@ struct COHORT_API ValueContext {
 
   // "tf.distribute.ValueContext(replica id 2,  total replicas in sync: 4)"
   std::string to_string() const;
+  friend std::ostream& operator<<(std::ostream& out, const ValueContext& context) {
+    return out << context.to_string();
+  }
 };
 
 using ValueFunction = std::function<Nest(const ValueContext& context)>;
@@ -51,6 +56,9 @@ struct COHORT_API DistributedSpec {
   bool is_wrapped = true;
 
   std::string to_string() const;  // "PerReplica(int64[?], int64[?])"
+  friend std::ostream& operator<<(std::ostream& out, const DistributedSpec& spec) {
+    return out << spec.to_string();
+  }
 };
 
 // The result of get_next_as_optional(): one step or nothing.
@@ -101,7 +109,7 @@ class COHORT_API DistributedIterator {
   std::unique_ptr<input::DistributedIteratorState> state_;
 };
 
-using DatasetFunctionOfContext = std::function<Dataset(const InputContext& context)>;
+using DatasetFunction = std::function<Dataset(const InputContext& context)>;
 
 // A shared handle to an immutable description. Thread-safe. If there are several workers, all must
 // call iterator() equally often and in the same order.
@@ -114,8 +122,7 @@ class COHORT_API DistributedDataset {
                                          const Dataset& dataset, const InputOptions& options);
   // Calls fn now, once for each pipeline of this worker, and returns its elements unchanged.
   static DistributedDataset from_function(std::shared_ptr<const InputHost> host,
-                                          const DatasetFunctionOfContext& fn,
-                                          const InputOptions& options);
+                                          const DatasetFunction& fn, const InputOptions& options);
 
   // The cardinality of the user's dataset.
   std::int64_t cardinality() const;

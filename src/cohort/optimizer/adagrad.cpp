@@ -15,14 +15,14 @@ namespace {
 class AdagradRule final : public UpdateRule {
  public:
   std::string_view name() const override { return "adagrad"; }
-  std::span<const std::string_view> hyper_names() const override {
+  std::span<const std::string_view> hyperparameter_names() const override {
     static constexpr std::array<std::string_view, 2> kNames{"learning_rate", "initial_accumulator"};
     return kNames;
   }
   // With an accumulator of 0 the first zero gradient would be 0/0.
-  std::span<const HyperRange> hyper_ranges() const override {
-    static constexpr std::array<HyperRange, 2> kRanges{HyperRange::not_negative,
-                                                       HyperRange::positive};
+  std::span<const HyperparameterRange> hyperparameter_ranges() const override {
+    static constexpr std::array<HyperparameterRange, 2> kRanges{HyperparameterRange::not_negative,
+                                                                HyperparameterRange::positive};
     return kRanges;
   }
   std::span<const std::string_view> slot_names() const override {

@@ -33,7 +33,7 @@ TEST_F(AdagradTest, DividesByTheRootOfTheSummedSquares) {
 TEST_F(AdagradTest, HasTensorFlowsDefaults) {
   const Adagrad adagrad({local_variable("w", scalar(1))});
   EXPECT_EQ(adagrad.learning_rate(), 0.001);
-  EXPECT_EQ(adagrad.hyper("initial_accumulator"), 0.1);
+  EXPECT_EQ(adagrad.hyperparameter("initial_accumulator"), 0.1);
 }
 
 TEST_F(AdagradTest, RefusesImpossibleOptions) {

@@ -24,16 +24,17 @@ class AdamRule final : public UpdateRule {
     if constexpr (kDecay == WeightDecay::coupled) return "adam_weight_decay";
     return kDecay == WeightDecay::decoupled ? "adamw" : "adam";
   }
-  std::span<const std::string_view> hyper_names() const override {
+  std::span<const std::string_view> hyperparameter_names() const override {
     static constexpr std::array<std::string_view, 5> kNames{"learning_rate", "beta_1", "beta_2",
                                                             "epsilon", "weight_decay"};
     return std::span(kNames).first(kHyperparameters);
   }
   // With epsilon 0 the first zero gradient would be 0/0.
-  std::span<const HyperRange> hyper_ranges() const override {
-    static constexpr std::array<HyperRange, 5> kRanges{
-        HyperRange::not_negative, HyperRange::fraction, HyperRange::fraction, HyperRange::positive,
-        HyperRange::not_negative};
+  std::span<const HyperparameterRange> hyperparameter_ranges() const override {
+    static constexpr std::array<HyperparameterRange, 5> kRanges{
+        HyperparameterRange::not_negative, HyperparameterRange::fraction,
+        HyperparameterRange::fraction, HyperparameterRange::positive,
+        HyperparameterRange::not_negative};
     return std::span(kRanges).first(kHyperparameters);
   }
   std::span<const std::string_view> slot_names() const override {
@@ -84,8 +85,8 @@ class AdamRule final : public UpdateRule {
 };
 
 const UpdateRule& rule_for(const AdamOptions& options) {
-  check_hyper_range(HyperRange::not_negative, "optimizer.adam", "weight_decay",
-                    options.weight_decay);
+  check_hyperparameter_range(HyperparameterRange::not_negative, "optimizer.adam", "weight_decay",
+                             options.weight_decay);
   return options.weight_decay == 0.0 ? adam_rule() : adam_weight_decay_rule();
 }
 

@@ -52,9 +52,9 @@ TEST_F(AdamTest, CountsTheStepsOfAVariableInASlot) {
 TEST_F(AdamTest, HasTensorFlowsDefaults) {
   const Adam adam({local_variable("w", scalar(1))});
   EXPECT_EQ(adam.learning_rate(), 0.001);
-  EXPECT_EQ(adam.hyper("beta_1"), 0.9);
-  EXPECT_EQ(adam.hyper("beta_2"), 0.999);
-  EXPECT_EQ(adam.hyper("epsilon"), 1e-7);
+  EXPECT_EQ(adam.hyperparameter("beta_1"), 0.9);
+  EXPECT_EQ(adam.hyperparameter("beta_2"), 0.999);
+  EXPECT_EQ(adam.hyperparameter("epsilon"), 1e-7);
 }
 
 TEST_F(AdamTest, RefusesImpossibleOptions) {

@@ -54,10 +54,10 @@ TEST_F(AdamWTest, WithoutDecayIsAdam) {
 TEST_F(AdamWTest, HasTensorFlowsDefaults) {
   const AdamW adamw({local_variable("w", scalar(1))});
   EXPECT_EQ(adamw.learning_rate(), 0.001);
-  EXPECT_EQ(adamw.hyper("weight_decay"), 0.004);
-  EXPECT_EQ(adamw.hyper("beta_1"), 0.9);
-  EXPECT_EQ(adamw.hyper("beta_2"), 0.999);
-  EXPECT_EQ(adamw.hyper("epsilon"), 1e-7);
+  EXPECT_EQ(adamw.hyperparameter("weight_decay"), 0.004);
+  EXPECT_EQ(adamw.hyperparameter("beta_1"), 0.9);
+  EXPECT_EQ(adamw.hyperparameter("beta_2"), 0.999);
+  EXPECT_EQ(adamw.hyperparameter("epsilon"), 1e-7);
 }
 
 TEST_F(AdamWTest, RefusesImpossibleOptions) {
@@ -76,8 +76,8 @@ TEST_F(AdamWTest, OfAdamTheWeightDecayIsAHyperparameterOnlyWhereItIsSet) {
   EXPECT_EQ(Adam(variables).rule().name(), "adam");
   Adam decaying(variables, {.weight_decay = 0.5});
   EXPECT_EQ(decaying.rule().name(), "adam_weight_decay");
-  decaying.set_hyper("weight_decay", 0.25);
-  EXPECT_EQ(decaying.hyper("weight_decay"), 0.25);
+  decaying.set_hyperparameter("weight_decay", 0.25);
+  EXPECT_EQ(decaying.hyperparameter("weight_decay"), 0.25);
   EXPECT_THAT([&] { Adam(variables, {.weight_decay = -1}); },
               throws_error(ErrorCode::invalid_argument,
                            "[optimizer.adam] expected a finite weight_decay >= 0, got -1"));

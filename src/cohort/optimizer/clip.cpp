@@ -11,9 +11,9 @@
 
 namespace cohort {
 
-ClippedGradients clip_by_global_norm(const std::vector<at::Tensor>& gradients, double norm_max) {
-  COHORT_CHECK(std::isfinite(norm_max) && norm_max > 0.0, ErrorCode::invalid_argument,
-               "[optimizer.clip] expected a finite norm_max > 0, got ", norm_max);
+ClippedGradients clip_by_global_norm(const std::vector<at::Tensor>& gradients, double max_norm) {
+  COHORT_CHECK(std::isfinite(max_norm) && max_norm > 0.0, ErrorCode::invalid_argument,
+               "[optimizer.clip] expected a finite max_norm > 0, got ", max_norm);
   at::Tensor squares;
   for (const at::Tensor& gradient : gradients) {
     if (!gradient.defined()) continue;
@@ -27,7 +27,7 @@ ClippedGradients clip_by_global_norm(const std::vector<at::Tensor>& gradients, d
     return result;
   }
   result.global_norm = squares.sqrt();
-  const at::Tensor scale = result.global_norm.clamp_min(norm_max).reciprocal().mul(norm_max);
+  const at::Tensor scale = result.global_norm.clamp_min(max_norm).reciprocal().mul(max_norm);
   for (at::Tensor& gradient : result.gradients) {
     if (gradient.defined()) gradient = at::mul(gradient, scale);
   }
@@ -35,11 +35,11 @@ ClippedGradients clip_by_global_norm(const std::vector<at::Tensor>& gradients, d
 }
 
 std::vector<std::pair<at::Tensor, Variable>> clip_by_global_norm(
-    std::vector<std::pair<at::Tensor, Variable>> gradients, double norm_max) {
+    std::vector<std::pair<at::Tensor, Variable>> gradients, double max_norm) {
   std::vector<at::Tensor> tensors;
   tensors.reserve(gradients.size());
   for (const auto& [gradient, variable] : gradients) tensors.push_back(gradient);
-  ClippedGradients clipped = clip_by_global_norm(tensors, norm_max);
+  ClippedGradients clipped = clip_by_global_norm(tensors, max_norm);
   for (std::size_t i = 0; i < gradients.size(); ++i)
     gradients[i].first = std::move(clipped.gradients[i]);
   return gradients;

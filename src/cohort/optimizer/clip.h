@@ -16,7 +16,7 @@
 
 namespace cohort {
 
-// g * norm_max / max(norm, norm_max) with the norm of all gradients together, a 0-dim tensor
+// g * max_norm / max(norm, max_norm) with the norm of all gradients together, a 0-dim tensor
 // (tf.clip_by_global_norm). Undefined gradients stay undefined; a norm that is not finite gives
 // NaN.
 struct ClippedGradients {
@@ -24,10 +24,10 @@ struct ClippedGradients {
   at::Tensor global_norm;
 };
 COHORT_API ClippedGradients clip_by_global_norm(const std::vector<at::Tensor>& gradients,
-                                                double norm_max);
+                                                double max_norm);
 
 // The same for the result of compute_gradients().
 COHORT_API std::vector<std::pair<at::Tensor, Variable>> clip_by_global_norm(
-    std::vector<std::pair<at::Tensor, Variable>> gradients, double norm_max);
+    std::vector<std::pair<at::Tensor, Variable>> gradients, double max_norm);
 
 }  // namespace cohort

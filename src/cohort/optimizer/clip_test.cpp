@@ -62,7 +62,7 @@ TEST(ClipByGlobalNorm, TakesWhatComputeGradientsGives) {
 TEST(ClipByGlobalNorm, RefusesANormThatIsNotPositive) {
   EXPECT_THAT([] { clip_by_global_norm(three_and_four(), 0); },
               testing::throws_error(ErrorCode::invalid_argument,
-                                    "[optimizer.clip] expected a finite norm_max > 0"));
+                                    "[optimizer.clip] expected a finite max_norm > 0"));
 }
 
 }  // namespace

@@ -143,7 +143,7 @@ TEST_F(ScheduledOptimizer, TakesAnotherScheduleOrANumber) {
   EXPECT_EQ(update(), 2);
   sgd.set_learning_rate(8);
   EXPECT_EQ(update(), 8);
-  sgd.set_hyper("learning_rate", 16);
+  sgd.set_hyperparameter("learning_rate", 16);
   EXPECT_EQ(update(), 16);
   EXPECT_EQ(sgd.iterations(), 5);
   EXPECT_THAT([&] { sgd.set_learning_rate(-1); },

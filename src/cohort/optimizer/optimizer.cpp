@@ -74,7 +74,7 @@ void expect_no_trace(std::string_view what, std::string_view name, std::string_v
 }
 
 void expect_settable(std::string_view name) {
-  expect_no_trace("set_hyper", name,
+  expect_no_trace("set_hyperparameter", name,
                   "it would be set once and not at each call; set it between two calls of "
                   "schedule()");
 }
@@ -97,8 +97,12 @@ class OwnRule final : public UpdateRule {
     if (!rule.slot_names().empty()) name_ += "#" + std::to_string(++last);
   }
   std::string_view name() const override { return name_; }
-  std::span<const std::string_view> hyper_names() const override { return rule_.hyper_names(); }
-  std::span<const HyperRange> hyper_ranges() const override { return rule_.hyper_ranges(); }
+  std::span<const std::string_view> hyperparameter_names() const override {
+    return rule_.hyperparameter_names();
+  }
+  std::span<const HyperparameterRange> hyperparameter_ranges() const override {
+    return rule_.hyperparameter_ranges();
+  }
   std::span<const std::string_view> slot_names() const override { return rule_.slot_names(); }
   std::vector<at::Tensor> create_slots(const at::Tensor& variable,
                                        std::span<const double> hyper) const override {
@@ -126,7 +130,7 @@ struct Optimizer::State {
 
   // Its position in the rule's order.
   std::size_t find(std::string_view name) const {
-    const auto names = rule.hyper_names();
+    const auto names = rule.hyperparameter_names();
     std::string known;
     for (std::size_t i = 0; i < names.size(); ++i) {
       if (names[i] == name) return i;
@@ -153,7 +157,7 @@ struct Optimizer::State {
 
 Optimizer::Optimizer(std::vector<Variable> variables, const UpdateRule& rule,
                      const LearningRateSchedule& learning_rate, const std::vector<double>& hyper) {
-  COHORT_ASSERT(hyper.size() + 1 == rule.hyper_names().size());
+  COHORT_ASSERT(hyper.size() + 1 == rule.hyperparameter_names().size());
   COHORT_CHECK(
       function::Trace::current() == nullptr && !EagerStep::is_scheduled_here(),
       ErrorCode::failed_precondition, "[optimizer.", rule.name(),
@@ -161,7 +165,7 @@ Optimizer::Optimizer(std::vector<Variable> variables, const UpdateRule& rule,
       "rate would be frozen; make it once outside and capture it");
   check_variables(rule.name(), variables);
   const std::string where = "optimizer." + std::string(rule.name());
-  check_hyper_range(rule, 0, where, learning_rate(0));
+  check_hyperparameter_range(rule, 0, where, learning_rate(0));
   state_ = std::shared_ptr<State>(
       new State{.variables = std::move(variables),
                 .rule = rule,
@@ -169,7 +173,7 @@ Optimizer::Optimizer(std::vector<Variable> variables, const UpdateRule& rule,
                 .hyper = {}});
   state_->hyper.push_back(state_->learning_rate.hyperparameter(0));
   for (std::size_t i = 0; i < hyper.size(); ++i) {
-    check_hyper_range(rule, i + 1, where, hyper[i]);
+    check_hyperparameter_range(rule, i + 1, where, hyper[i]);
     state_->hyper.push_back(make_hyperparameter(hyper[i]));
   }
 }
@@ -238,24 +242,26 @@ void Optimizer::apply_gradients(const GradientList& gradients) const {
   state_->learning_rate.add_one();
 }
 
-double Optimizer::hyper(std::string_view name) const {
-  expect_no_trace("hyper", name, "its value would be frozen; pass it to the step as a tensor");
+double Optimizer::hyperparameter(std::string_view name) const {
+  expect_no_trace("hyperparameter", name,
+                  "its value would be frozen; pass it to the step as a tensor");
   const std::size_t index = state_->find(name);
   return index == 0 ? state_->learning_rate.value() : hyperparameter_value(state_->hyper[index]);
 }
 
-void Optimizer::set_hyper(std::string_view name, double value) {
+void Optimizer::set_hyperparameter(std::string_view name, double value) {
   const std::size_t index = state_->find(name);
   if (index == 0) return set_learning_rate(value);
   expect_settable(name);
-  check_hyper_range(state_->rule, index, "optimizer." + std::string(state_->rule.name()), value);
-  set_hyperparameter(state_->hyper[index], value);
+  check_hyperparameter_range(state_->rule, index, "optimizer." + std::string(state_->rule.name()),
+                             value);
+  cohort::set_hyperparameter(state_->hyper[index], value);
 }
 
 void Optimizer::set_learning_rate(const LearningRateSchedule& learning_rate) {
   expect_settable("learning_rate");
-  check_hyper_range(state_->rule, 0, "optimizer." + std::string(state_->rule.name()),
-                    learning_rate(state_->learning_rate.count()));
+  check_hyperparameter_range(state_->rule, 0, "optimizer." + std::string(state_->rule.name()),
+                             learning_rate(state_->learning_rate.count()));
   state_->learning_rate.set_value(learning_rate, !learning_rate.is_constant());
 }
 

@@ -44,7 +44,7 @@ class COHORT_API Optimizer {
   void apply_gradients(const std::vector<std::pair<at::Tensor, Variable>>& gradients) const;
 
   // The learning rate of the next update.
-  double learning_rate() const { return hyper("learning_rate"); }
+  double learning_rate() const { return hyperparameter("learning_rate"); }
   // A number or a schedule, which replaces the present one from the next scheduled step on, in an
   // epoch from the next one that is sent, without a new trace. invalid_argument if its value at
   // iterations() is negative or not finite.
@@ -60,11 +60,11 @@ class COHORT_API Optimizer {
   std::int64_t iterations() const;
   void set_iterations(std::int64_t iterations);
   // A hyperparameter by the rule's name for it; not_found for another name, with the list.
-  // set_hyper() accepts the range that the constructor accepts; "learning_rate" replaces a
+  // set_hyperparameter() accepts the range that the constructor accepts; "learning_rate" replaces a
   // schedule. Neither can be part of a traced step (failed_precondition): pass the number as an
   // argument, and set it between two calls of schedule().
-  double hyper(std::string_view name) const;
-  void set_hyper(std::string_view name, double value);
+  double hyperparameter(std::string_view name) const;
+  void set_hyperparameter(std::string_view name, double value);
   const std::vector<Variable>& variables() const;
   const UpdateRule& rule() const;
 

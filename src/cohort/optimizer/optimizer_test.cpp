@@ -211,10 +211,10 @@ TEST_F(OptimizerTest, RefusesListsItCannotTrain) {
 
 TEST_F(OptimizerTest, RefusesUnknownAndImpossibleHyperparameters) {
   EXPECT_THAT(
-      [&] { sgd_.hyper("momentum"); },
+      [&] { sgd_.hyperparameter("momentum"); },
       throws_error(ErrorCode::not_found, "expected one of 'learning_rate', got 'momentum'"));
   // A misspelled name was refused without the right one.
-  EXPECT_THAT([&] { sgd_.set_hyper("learning_rat", 0.1); },
+  EXPECT_THAT([&] { sgd_.set_hyperparameter("learning_rat", 0.1); },
               throws_error(ErrorCode::not_found, "; did you mean 'learning_rate'?"));
   EXPECT_THAT([&] { sgd_.set_learning_rate(-1); },
               throws_error(ErrorCode::invalid_argument, "learning_rate >= 0"));
@@ -224,23 +224,23 @@ TEST_F(OptimizerTest, RefusesUnknownAndImpossibleHyperparameters) {
   EXPECT_EQ(sgd_.learning_rate(), 0.5);
 }
 
-// Regression: set_hyper() accepted values that no constructor accepts, and the next zero gradient
-// made the weights NaN.
+// Regression: set_hyperparameter() accepted values that no constructor accepts, and the next zero
+// gradient made the weights NaN.
 TEST_F(OptimizerTest, SettingTakesTheRangesOfTheConstructor) {
   Adam adam({weight_});
   const auto setting = [&](const char* name, double value) {
-    return [&, name, value] { adam.set_hyper(name, value); };
+    return [&, name, value] { adam.set_hyperparameter(name, value); };
   };
   EXPECT_THAT(setting("epsilon", 0), throws_error(ErrorCode::invalid_argument, "epsilon > 0"));
   EXPECT_THAT(setting("beta_1", 1),
               throws_error(ErrorCode::invalid_argument, "expected beta_1 in [0, 1), got 1"));
   EXPECT_THAT(setting("learning_rate", -1),
               throws_error(ErrorCode::invalid_argument, "learning_rate >= 0"));
-  adam.set_hyper("beta_1", 0);
+  adam.set_hyperparameter("beta_1", 0);
   SGD momentum({weight_}, {.learning_rate = 1, .momentum = 0.5});
-  EXPECT_THAT([&] { momentum.set_hyper("momentum", 1); },
+  EXPECT_THAT([&] { momentum.set_hyperparameter("momentum", 1); },
               throws_error(ErrorCode::invalid_argument, "expected momentum in [0, 1), got 1"));
-  EXPECT_EQ(momentum.hyper("momentum"), 0.5);
+  EXPECT_EQ(momentum.hyperparameter("momentum"), 0.5);
 }
 
 // Regression: the second optimizer inherited the moments and the step count of the first.

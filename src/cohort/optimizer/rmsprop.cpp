@@ -15,14 +15,15 @@ namespace {
 class RmspropRule final : public UpdateRule {
  public:
   std::string_view name() const override { return "rmsprop"; }
-  std::span<const std::string_view> hyper_names() const override {
+  std::span<const std::string_view> hyperparameter_names() const override {
     static constexpr std::array<std::string_view, 3> kNames{"learning_rate", "decay", "epsilon"};
     return kNames;
   }
   // With epsilon 0 a mean square that has decayed to 0 would be 0/0.
-  std::span<const HyperRange> hyper_ranges() const override {
-    static constexpr std::array<HyperRange, 3> kRanges{HyperRange::not_negative,
-                                                       HyperRange::fraction, HyperRange::positive};
+  std::span<const HyperparameterRange> hyperparameter_ranges() const override {
+    static constexpr std::array<HyperparameterRange, 3> kRanges{HyperparameterRange::not_negative,
+                                                                HyperparameterRange::fraction,
+                                                                HyperparameterRange::positive};
     return kRanges;
   }
   std::span<const std::string_view> slot_names() const override {

@@ -33,8 +33,8 @@ TEST_F(RmspropTest, DividesByTheRootOfTheMeanSquareThatStartsAtOne) {
 TEST_F(RmspropTest, HasTensorFlowsDefaults) {
   const RMSprop rmsprop({local_variable("w", scalar(1))});
   EXPECT_EQ(rmsprop.learning_rate(), 0.001);
-  EXPECT_EQ(rmsprop.hyper("decay"), 0.9);
-  EXPECT_EQ(rmsprop.hyper("epsilon"), 1e-10);
+  EXPECT_EQ(rmsprop.hyperparameter("decay"), 0.9);
+  EXPECT_EQ(rmsprop.hyperparameter("epsilon"), 1e-10);
 }
 
 TEST_F(RmspropTest, RefusesImpossibleOptions) {

@@ -22,13 +22,13 @@ template <bool kDecays>
 class SgdRule final : public UpdateRule {
  public:
   std::string_view name() const override { return kDecays ? "sgd_weight_decay" : "sgd"; }
-  std::span<const std::string_view> hyper_names() const override {
+  std::span<const std::string_view> hyperparameter_names() const override {
     static constexpr std::array<std::string_view, 2> kNames{"learning_rate", "weight_decay"};
     return std::span(kNames).first(kDecays ? 2 : 1);
   }
-  std::span<const HyperRange> hyper_ranges() const override {
-    static constexpr std::array<HyperRange, 2> kRanges{HyperRange::not_negative,
-                                                       HyperRange::not_negative};
+  std::span<const HyperparameterRange> hyperparameter_ranges() const override {
+    static constexpr std::array<HyperparameterRange, 2> kRanges{HyperparameterRange::not_negative,
+                                                                HyperparameterRange::not_negative};
     return std::span(kRanges).first(kDecays ? 2 : 1);
   }
   std::span<const std::string_view> slot_names() const override { return {}; }
@@ -59,15 +59,16 @@ class MomentumRule final : public UpdateRule {
     if constexpr (kDecays) return kNesterov ? "nesterov_weight_decay" : "momentum_weight_decay";
     return kNesterov ? "nesterov" : "momentum";
   }
-  std::span<const std::string_view> hyper_names() const override {
+  std::span<const std::string_view> hyperparameter_names() const override {
     static constexpr std::array<std::string_view, 3> kNames{"learning_rate", "momentum",
                                                             "weight_decay"};
     return std::span(kNames).first(kDecays ? 3 : 2);
   }
-  std::span<const HyperRange> hyper_ranges() const override {
-    static constexpr std::array<HyperRange, 3> kRanges{
-        HyperRange::not_negative, kNesterov ? HyperRange::positive_fraction : HyperRange::fraction,
-        HyperRange::not_negative};
+  std::span<const HyperparameterRange> hyperparameter_ranges() const override {
+    static constexpr std::array<HyperparameterRange, 3> kRanges{
+        HyperparameterRange::not_negative,
+        kNesterov ? HyperparameterRange::positive_fraction : HyperparameterRange::fraction,
+        HyperparameterRange::not_negative};
     return std::span(kRanges).first(kDecays ? 3 : 2);
   }
   std::span<const std::string_view> slot_names() const override {
@@ -117,9 +118,11 @@ std::vector<double> hyper_for(const SGDOptions& options) {
 
 const SGDOptions& checked(const SGDOptions& options) {
   constexpr std::string_view kWhere = "optimizer.sgd";  // for all of its rules
-  check_hyper_range(HyperRange::not_negative, kWhere, "learning_rate", options.learning_rate(0));
-  check_hyper_range(HyperRange::fraction, kWhere, "momentum", options.momentum);
-  check_hyper_range(HyperRange::not_negative, kWhere, "weight_decay", options.weight_decay);
+  check_hyperparameter_range(HyperparameterRange::not_negative, kWhere, "learning_rate",
+                             options.learning_rate(0));
+  check_hyperparameter_range(HyperparameterRange::fraction, kWhere, "momentum", options.momentum);
+  check_hyperparameter_range(HyperparameterRange::not_negative, kWhere, "weight_decay",
+                             options.weight_decay);
   COHORT_CHECK(!options.nesterov || options.momentum > 0.0, ErrorCode::invalid_argument,
                "[optimizer.sgd] expected momentum > 0 with nesterov, got 0; set .momentum, as 0.9");
   return options;

@@ -86,15 +86,15 @@ TEST_F(SgdTest, RefusesImpossibleOptions) {
                            "expected momentum > 0 with nesterov, got 0; set .momentum"));
 }
 
-// set_hyper() took what the constructor refuses.
+// set_hyperparameter() took what the constructor refuses.
 TEST_F(SgdTest, WithNesterovTheMomentumStaysAboveZero) {
   SGD nesterov({local_variable("w", scalar(1))}, {.momentum = 0.9, .nesterov = true});
-  EXPECT_THAT([&] { nesterov.set_hyper("momentum", 0); },
+  EXPECT_THAT([&] { nesterov.set_hyperparameter("momentum", 0); },
               throws_error(ErrorCode::invalid_argument, "expected momentum in (0, 1), got 0"));
-  EXPECT_EQ(nesterov.hyper("momentum"), 0.9);
+  EXPECT_EQ(nesterov.hyperparameter("momentum"), 0.9);
   SGD heavy({local_variable("w", scalar(1))}, {.momentum = 0.9});
-  heavy.set_hyper("momentum", 0);
-  EXPECT_EQ(heavy.hyper("momentum"), 0);
+  heavy.set_hyperparameter("momentum", 0);
+  EXPECT_EQ(heavy.hyperparameter("momentum"), 0);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ TEST(UpdateRules, AnUnknownNameIsNotFoundAndListsTheKnownOnes) {
 
 TEST(UpdateRules, CallTheirFirstHyperparameterLearningRate) {
   for (const std::string_view name : update_rule_names()) {
-    EXPECT_EQ(update_rule_of(name).hyper_names().front(), "learning_rate") << name;
+    EXPECT_EQ(update_rule_of(name).hyperparameter_names().front(), "learning_rate") << name;
   }
 }
 

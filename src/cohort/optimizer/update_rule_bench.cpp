@@ -11,7 +11,7 @@ namespace {
 
 void run_rule(benchmark::State& state, std::string_view name, bool is_in_place) {
   const UpdateRule& rule = update_rule_of(name);
-  const std::vector<double> hyper(rule.hyper_names().size(), 1e-3);
+  const std::vector<double> hyper(rule.hyperparameter_names().size(), 1e-3);
   const at::TensorOptions options(at::kFloat);
   at::Tensor value = at::randn({state.range(0)}, options);
   at::Tensor other = is_in_place ? value : at::randn({state.range(0)}, options);

@@ -69,7 +69,8 @@ class EveryUpdateRule
 
   at::Generator generator_ = at::detail::createCPUGenerator(7);
   const UpdateRule& rule_ = update_rule_of(std::get<0>(GetParam()));
-  const std::vector<double> hyper_ = std::vector<double>(rule_.hyper_names().size(), kHyper);
+  const std::vector<double> hyper_ =
+      std::vector<double>(rule_.hyperparameter_names().size(), kHyper);
 };
 
 // A server may get hyperparameters from any peer.
@@ -79,9 +80,9 @@ TEST_P(EveryUpdateRule, ChecksTheRangeOfEachHyperparameter) {
   for (std::size_t i = 0; i < hyper_.size(); ++i) {
     std::vector<double> wrong = hyper_;
     wrong[i] = -0.5;
-    EXPECT_THAT(
-        [&] { check_update(rule_, value, value, wrong, "w"); },
-        testing::throws_error(ErrorCode::invalid_argument, std::string(rule_.hyper_names()[i])));
+    EXPECT_THAT([&] { check_update(rule_, value, value, wrong, "w"); },
+                testing::throws_error(ErrorCode::invalid_argument,
+                                      std::string(rule_.hyperparameter_names()[i])));
   }
 }
 

@@ -229,7 +229,7 @@ std::uint64_t new_incarnation() {
 std::string default_job_id(const std::string& cluster_text) {
   std::map<std::string, ClusterSpec::Tasks> jobs = ClusterSpec::from_json(cluster_text).tasks();
   for (auto& [job, tasks] : jobs) {
-    for (auto& [index, address] : tasks) address = comparable_address(address);
+    for (auto& [index, address] : tasks) address = normalized_address(address);
   }
   const std::string text = ClusterSpec::from_tasks(std::move(jobs)).to_json();
   return "job-" + std::to_string(mix_seed(0, text));

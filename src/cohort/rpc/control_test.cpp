@@ -43,7 +43,7 @@ struct RecordingService : ControlService, ControlledJob {
     health.closures_failed = 10;
     health.closures_queued = 11;
     health.closures_running = 12;
-    health.losses = 13;
+    health.connections_lost = 13;
     health.since_last_end = std::chrono::seconds(14);
     health.coordinator = CoordinatorHealth{15, 16, 17, 18, 19, 20, 21, {{true, 22, 23}}};
     return health;
@@ -188,12 +188,12 @@ TEST_F(ControlTest, HealthHasEachCount) {
   EXPECT_EQ(health.pulled_bytes, 5U);
   EXPECT_EQ(health.pushed_bytes, 6U);
   EXPECT_EQ(health.broken_frames, 7U);
-  EXPECT_EQ(health.violations, 8U);
+  EXPECT_EQ(health.protocol_errors, 8U);
   EXPECT_EQ(health.uptime, std::chrono::seconds(9));
   EXPECT_EQ(health.closures_failed, 10U);
   EXPECT_EQ(health.closures_queued, 11U);
   EXPECT_EQ(health.closures_running, 12U);
-  EXPECT_EQ(health.losses, 13U);
+  EXPECT_EQ(health.connections_lost, 13U);
   EXPECT_EQ(health.since_last_end, Duration(std::chrono::seconds(14)));
   EXPECT_FALSE(health.last_error);
 }
@@ -204,7 +204,7 @@ TEST_F(ControlTest, HealthHasTheCoordinatorsView) {
   const CoordinatorHealth& own = *health.coordinator;
   EXPECT_EQ(own.queued, 15U);
   EXPECT_EQ(own.in_flight, 16U);
-  EXPECT_EQ(own.ended, 17U);
+  EXPECT_EQ(own.completed, 17U);
   EXPECT_EQ(own.failed, 18U);
   EXPECT_EQ(own.cancelled, 19U);
   EXPECT_EQ(own.retries, 20U);
@@ -212,7 +212,7 @@ TEST_F(ControlTest, HealthHasTheCoordinatorsView) {
   ASSERT_EQ(own.workers.size(), 1U);
   EXPECT_TRUE(own.workers[0].is_ready);
   EXPECT_EQ(own.workers[0].closures, 22U);
-  EXPECT_EQ(own.workers[0].losses, 23U);
+  EXPECT_EQ(own.workers[0].times_lost, 23U);
 }
 
 // One after the other, a few stopped tasks took minutes to notice.

@@ -27,15 +27,15 @@ struct LastError {
 // A worker as its coordinator sees it.
 struct WorkerHealth {
   bool is_ready = false;
-  std::uint64_t closures = 0;  // completed without an error
-  std::uint64_t losses = 0;    // how often it was lost
+  std::uint64_t closures = 0;    // completed without an error
+  std::uint64_t times_lost = 0;  // how often it was lost
 };
 
 // The coordinator's own view. Closures count since the coordinator started.
 struct CoordinatorHealth {
   std::uint64_t queued = 0;
   std::uint64_t in_flight = 0;
-  std::uint64_t ended = 0;  // without an error
+  std::uint64_t completed = 0;  // without an error
   std::uint64_t failed = 0;
   std::uint64_t cancelled = 0;
   std::uint64_t retries = 0;
@@ -53,7 +53,7 @@ struct Health {
   std::uint64_t pushed_bytes = 0;
   // Each of these closed the connection on which it arrived.
   std::uint64_t broken_frames = 0;
-  std::uint64_t violations = 0;  // intact messages that a correct task never sends
+  std::uint64_t protocol_errors = 0;  // intact messages that a correct task never sends
 
   std::string task;  // "worker:1"; empty: the caller has not named the job
   Duration uptime = Duration::zero();
@@ -62,7 +62,7 @@ struct Health {
   std::uint64_t closures_queued = 0;   // received and not started
   std::uint64_t closures_running = 0;  // started and not reported yet
   // On a worker: connections to parameter servers that broke. On a coordinator: lost workers.
-  std::uint64_t losses = 0;
+  std::uint64_t connections_lost = 0;
   std::optional<Duration> since_last_end;  // of a closure; unset: none has ended
   std::optional<LastError> last_error;
   std::optional<CoordinatorHealth> coordinator;  // set on a coordinator

@@ -40,7 +40,7 @@ struct ChannelTable::Shared {
   const Greet greet;
   const std::shared_ptr<rpc::RefusalLog> refusals;
   const std::shared_ptr<rpc::ErrorRecord> errors;
-  std::atomic<std::uint64_t> violations{0};
+  std::atomic<std::uint64_t> protocol_errors{0};
   std::atomic<std::uint64_t> losses{0};
   Mutex mutex;
   Condition changed;
@@ -158,7 +158,7 @@ void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
 void ChannelTable::refuse(Shared& shared, rpc::Channel& channel, const Error& error,
                           std::optional<std::uint64_t> request) {
   const bool must_close = is_violation(error) || !request;
-  if (is_violation(error)) ++shared.violations;
+  if (is_violation(error)) ++shared.protocol_errors;
   try {
     if (request) channel.send(rpc::error_frame(*request, error));
   } catch (const Error& gone) {
@@ -167,7 +167,7 @@ void ChannelTable::refuse(Shared& shared, rpc::Channel& channel, const Error& er
   if (must_close) channel.close();
 }
 
-std::uint64_t ChannelTable::violations() const noexcept { return shared_->violations; }
+std::uint64_t ChannelTable::protocol_errors() const noexcept { return shared_->protocol_errors; }
 std::uint64_t ChannelTable::losses() const noexcept { return shared_->losses; }
 
 void ChannelTable::greet_back(rpc::Channel& channel, std::uint64_t id, PayloadChecksums wish) {

@@ -174,7 +174,7 @@ TEST_F(ChannelTableTest, AHandlerThatDoesNotEndIsLeftBehind) {
 // A peer that sends wrong messages cannot be trusted.
 TEST_F(ChannelTableTest, AWatermarkAboveItsClosureEndsTheConnection) {
   for (const bool is_push : {true, false}) {
-    const std::uint64_t before = table.violations();
+    const std::uint64_t before = table.protocol_errors();
     ChannelPair pair("stream", {}, acceptor());
     Promised<ErrorCause> closed;
     const auto peer =
@@ -190,7 +190,7 @@ TEST_F(ChannelTableTest, AWatermarkAboveItsClosureEndsTheConnection) {
           rpc::to_frame(rpc::RunBatch{.low_watermark = 5, .closures = {{.closure_id = 4}}}));
     }
     EXPECT_EQ(closed.wait(), ErrorCause::peer_lost);
-    EXPECT_EQ(table.violations() - before, 1U);
+    EXPECT_EQ(table.protocol_errors() - before, 1U);
   }
 }
 

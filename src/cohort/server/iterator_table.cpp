@@ -36,7 +36,7 @@ Error building_failed() {
 
 }  // namespace
 
-WorkerIterator::WorkerIterator(const rpc::IteratorSpec& spec, const RunOptions& options,
+WorkerIterator::WorkerIterator(const rpc::IteratorSpec& spec, const IterationOptions& options,
                                data::ProgramSupply::Ask ask)
     : options_(options),
       files_(spec.epoch ? std::make_shared<data::OpenedFiles>(spec.files) : nullptr),
@@ -179,7 +179,7 @@ void WorkerIterator::take(const rpc::ProgramReply& reply) {
   if (error) supply_->refuse(reply.function, reply.element, *error);
 }
 
-void IteratorTable::create(const rpc::IteratorSpec& spec, const RunOptions& options,
+void IteratorTable::create(const rpc::IteratorSpec& spec, const IterationOptions& options,
                            data::ProgramSupply::Ask ask) {
   auto made = std::make_shared<WorkerIterator>(spec, options, std::move(ask));
   {

@@ -194,7 +194,7 @@ rpc::Health Job::health() const {
   health.closures_failed = closures.failed;
   health.closures_queued = closures.queued;
   health.closures_running = closures.running;
-  health.losses = tables_->links.losses();
+  health.connections_lost = tables_->links.losses();
   health.since_last_end = closures.since_last_end;
   return health;
 }

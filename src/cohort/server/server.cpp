@@ -43,7 +43,7 @@ int default_intra_op_threads(const ClusterSpec& spec, const std::string& host) {
   int tasks = 0;
   for (const std::string& job : spec.jobs()) {
     for (const auto& address : spec.job_tasks(job))
-      tasks += address && host_of(comparable_address(*address)) == host ? 1 : 0;
+      tasks += address && host_of(normalized_address(*address)) == host ? 1 : 0;
   }
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, tasks));
 }
@@ -225,7 +225,7 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
   for (const auto& ps : spec_.job_tasks("ps")) ps_addresses_.push_back(ps.value_or(""));
   const int threads = options_.intra_op_threads > 0
                           ? options_.intra_op_threads
-                          : default_intra_op_threads(spec_, host_of(comparable_address(address)));
+                          : default_intra_op_threads(spec_, host_of(normalized_address(address)));
   // LibTorch's pool and gRPC would hang, or end the process, without one of their threads.
   rpc::check_thread_room(static_cast<std::size_t>(threads) + rpc::kGrpcThreads + kOwnThreads);
   at::set_num_threads(threads);
@@ -436,10 +436,10 @@ rpc::Health Server::Task::health() {
   }
   health.incarnation = self_.incarnation;
   health.broken_frames = rpc::broken_frames();
-  health.violations = channels_.violations();
+  health.protocol_errors = channels_.protocol_errors();
   health.task = self_.task;
   health.uptime = Clock::system().now() - started_;
-  health.losses += channels_.losses();
+  health.connections_lost += channels_.losses();
   health.last_error = errors_->get();
   return health;
 }

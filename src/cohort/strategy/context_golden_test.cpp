@@ -155,7 +155,7 @@ class Replay {
       // In TensorFlow one scope object is entered several times; here each entry is an object.
       const std::string scope = step.at(step.at("what") == "again" ? "of" : "as");
       const std::string strategy = step.value("strategy", entered_[scope]);
-      open_.emplace_back(scope, std::make_unique<Scope>(*strategies_.at(strategy)));
+      open_.emplace_back(scope, std::make_unique<StrategyScope>(*strategies_.at(strategy)));
       entered_[scope] = strategy;
     } else if (name == "exit") {
       const auto last = std::find_if(open_.rbegin(), open_.rend(), [&](const auto& scope) {
@@ -250,7 +250,7 @@ class Replay {
   std::map<std::string, Strategy*> strategies_;
   std::map<const Strategy*, std::string> names_;
   std::map<std::string, std::string> entered_;  // names of scopes: of which strategy
-  std::vector<std::pair<std::string, std::unique_ptr<Scope>>> open_;
+  std::vector<std::pair<std::string, std::unique_ptr<StrategyScope>>> open_;
 };
 
 struct GoldenCase {

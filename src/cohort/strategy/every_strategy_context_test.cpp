@@ -34,7 +34,7 @@ class EveryStrategy : public testing::ContextFixture, public ::testing::WithPara
 // CTX-002
 TEST_P(EveryStrategy, AScopeIsCrossReplicaContextAndEndsWithItsObject) {
   {
-    const Scope scope = s.scope();
+    const StrategyScope scope = s.scope();
     expect_cross(s);
   }
   expect_default();
@@ -42,9 +42,9 @@ TEST_P(EveryStrategy, AScopeIsCrossReplicaContextAndEndsWithItsObject) {
 
 // CTX-012
 TEST_P(EveryStrategy, AScopeMayBeEnteredAgain) {
-  const Scope outer = s.scope();
+  const StrategyScope outer = s.scope();
   {
-    const Scope inner = s.scope();
+    const StrategyScope inner = s.scope();
     expect_cross(s);
   }
   expect_cross(s);
@@ -52,8 +52,9 @@ TEST_P(EveryStrategy, AScopeMayBeEnteredAgain) {
 
 // CTX-014, CTX-016
 TEST_P(EveryStrategy, AnotherStrategysScopeIsMixing) {
-  const Scope scope = s.scope();
-  EXPECT_EQ(code_of([&] { const Scope other = t.scope(); }), ErrorCode::failed_precondition);
+  const StrategyScope scope = s.scope();
+  EXPECT_EQ(code_of([&] { const StrategyScope other = t.scope(); }),
+            ErrorCode::failed_precondition);
   EXPECT_EQ(code_of([&] { t.run([] {}); }), ErrorCode::failed_precondition);
   expect_cross(s);
 }
@@ -68,7 +69,7 @@ TEST_P(EveryStrategy, RunIsReplicaContextInAndOutOfScope) {
   std::vector<int> ids(GetParam().devices.size());
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int>(i);
   EXPECT_EQ(s.run(probe).local_results(), ids);
-  const Scope scope = s.scope();
+  const StrategyScope scope = s.scope();
   EXPECT_EQ(s.run(probe).local_results(), ids);
   expect_cross(s);
 }
@@ -76,7 +77,8 @@ TEST_P(EveryStrategy, RunIsReplicaContextInAndOutOfScope) {
 // CTX-019, CTX-030, CTX-036
 TEST_P(EveryStrategy, ScopeAndRunInsideAReplicaAreRefused) {
   s.run([&] {
-    EXPECT_EQ(code_of([&] { const Scope scope = s.scope(); }), ErrorCode::failed_precondition);
+    EXPECT_EQ(code_of([&] { const StrategyScope scope = s.scope(); }),
+              ErrorCode::failed_precondition);
     EXPECT_EQ(code_of([&] { s.run([] {}); }), ErrorCode::failed_precondition);
     const auto one = PerReplica<at::Tensor>::bare(at::ones({}));
     EXPECT_EQ(code_of([&] { s.reduce(ReduceOp::sum, one); }), ErrorCode::failed_precondition);
@@ -106,8 +108,9 @@ TEST_P(EveryStrategy, SettingAStrategyIsCrossReplicaContextUntilTheNext) {
   expect_cross(s);
   set_strategy(&t);
   expect_cross(t);
-  EXPECT_EQ(code_of([&] { const Scope scope = s.scope(); }), ErrorCode::failed_precondition);
-  EXPECT_EQ(code_of([] { const Scope scope = default_strategy().scope(); }),
+  EXPECT_EQ(code_of([&] { const StrategyScope scope = s.scope(); }),
+            ErrorCode::failed_precondition);
+  EXPECT_EQ(code_of([] { const StrategyScope scope = default_strategy().scope(); }),
             ErrorCode::failed_precondition);
   set_strategy(nullptr);
   expect_default();
@@ -116,7 +119,7 @@ TEST_P(EveryStrategy, SettingAStrategyIsCrossReplicaContextUntilTheNext) {
 // CTX-042, CTX-044
 TEST_P(EveryStrategy, SettingInsideAScopeOrAReplicaIsRefused) {
   {
-    const Scope scope = s.scope();
+    const StrategyScope scope = s.scope();
     for (Strategy* strategy : {&s, &t, static_cast<Strategy*>(nullptr)})
       EXPECT_EQ(code_of([&] { set_strategy(strategy); }), ErrorCode::failed_precondition);
     expect_cross(s);
@@ -127,7 +130,7 @@ TEST_P(EveryStrategy, SettingInsideAScopeOrAReplicaIsRefused) {
 TEST_P(EveryStrategy, AScopeWithinTheStrategySetEndsBeforeIt) {
   set_strategy(&s);
   {
-    const Scope scope = s.scope();
+    const StrategyScope scope = s.scope();
     expect_cross(s);
   }
   expect_cross(s);

@@ -229,7 +229,7 @@ TEST_F(PlacementTest, VariablesAreMadeAndUsedInNoOtherScope) {
   Variable v = make("v");
   const auto is_mixing = throws_error(ErrorCode::failed_precondition, "mixing strategies");
   {
-    const Scope scope = other.scope();
+    const StrategyScope scope = other.scope();
     EXPECT_THAT([&] { make("w"); }, is_mixing);
     EXPECT_THAT([&] { strategy.replicate([] { return TiedModule(); }); }, is_mixing);
     EXPECT_THAT([&] { v.read(); }, is_mixing);
@@ -237,7 +237,7 @@ TEST_F(PlacementTest, VariablesAreMadeAndUsedInNoOtherScope) {
     EXPECT_THAT([&] { v.assign_add(at::full({2}, 2.0)); }, is_mixing);
     EXPECT_THAT([&] { other.run([&] { v.assign_sub(at::full({2}, 2.0)); }); }, is_mixing);
   }
-  const Scope scope = strategy.scope();
+  const StrategyScope scope = strategy.scope();
   EXPECT_THAT([&] { v.assign(at::full({2}, 2.0)); }, throws_error(ErrorCode::data_loss, "reply"))
       << "it reaches the server, which says nothing";
   EXPECT_EQ(ps_of(make("w")), 1U);
@@ -246,9 +246,9 @@ TEST_F(PlacementTest, VariablesAreMadeAndUsedInNoOtherScope) {
 TEST_F(PlacementTest, NoVariableIsMadeBelowTheDefaultScope) {
   const auto is_mixing = throws_error(ErrorCode::failed_precondition, "got 'default'");
   {
-    const Scope below = default_strategy().scope();
+    const StrategyScope below = default_strategy().scope();
     EXPECT_THAT([&] { make("v"); }, is_mixing);
-    const Scope scope = strategy.scope();
+    const StrategyScope scope = strategy.scope();
     EXPECT_THAT([&] { make("v"); }, is_mixing);
   }
   EXPECT_EQ(ps_of(make("v")), 0U);

@@ -64,7 +64,7 @@ TEST_F(ReplicaUpdates, OfOneReplicaAndOutsideOfReplicasAreApplied) {
   MirroredStrategy mirrored({"CPU:0"});
   mirrored.run([&] { w.assign_add(at::ones({1})); });
   EXPECT_EQ(value(), 1.5);
-  const Scope scope = two.scope();
+  const StrategyScope scope = two.scope();
   w.assign_sub(at::ones({1}));
   EXPECT_EQ(value(), 0.5);
 }

@@ -79,7 +79,7 @@ class PushedMode {
 
 }  // namespace
 
-Scope::Scope(Strategy& strategy)
+StrategyScope::StrategyScope(Strategy& strategy)
     : strategy_(strategy), has_pushed_(&strategy != &default_strategy()) {
   const Mode mode = current_mode();
   const bool is_default = mode.strategy == &default_strategy();
@@ -99,7 +99,7 @@ Scope::Scope(Strategy& strategy)
   mode_stack.push_back({&strategy, nullptr});
 }
 
-Scope::~Scope() {
+StrategyScope::~StrategyScope() {
   if (has_pushed_) {
     mode_stack.pop_back();
   } else {

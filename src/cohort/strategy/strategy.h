@@ -52,12 +52,12 @@ class COHORT_API ReplicaContext {
 };
 
 // Leaves the strategy's scope when it is destroyed. Used only from the thread that entered it.
-class COHORT_API Scope {
+class COHORT_API StrategyScope {
  public:
-  explicit Scope(Strategy& strategy);
-  ~Scope();
-  Scope(const Scope&) = delete;
-  Scope& operator=(const Scope&) = delete;
+  explicit StrategyScope(Strategy& strategy);
+  ~StrategyScope();
+  StrategyScope(const StrategyScope&) = delete;
+  StrategyScope& operator=(const StrategyScope&) = delete;
 
  private:
   Strategy& strategy_;
@@ -84,13 +84,13 @@ class COHORT_API Strategy {
   // Enters cross-replica context of this strategy until the object is destroyed. Throws
   // failed_precondition inside another strategy's scope ("mixing strategies") and in a replica
   // context ("use merge_call").
-  [[nodiscard]] Scope scope() { return Scope(*this); }
+  [[nodiscard]] StrategyScope scope() { return StrategyScope(*this); }
 
   // Distributes a dataset of global batches: splits each batch into one mini-batch per replica, and
   // shards over workers as the dataset's options say (experimental_distribute_dataset).
   DistributedDataset distribute_dataset(const Dataset& dataset, const InputOptions& options = {});
   // Calls fn at once, one time per input pipeline; it returns a dataset of per-replica batches.
-  DistributedDataset distribute_datasets_from_function(const DatasetFunctionOfContext& fn,
+  DistributedDataset distribute_datasets_from_function(const DatasetFunction& fn,
                                                        const InputOptions& options = {});
   // The values that value_fn returns for each local replica.
   PerReplica<Nest> distribute_values_from_function(const ValueFunction& value_fn);

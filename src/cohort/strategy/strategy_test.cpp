@@ -81,18 +81,18 @@ TEST_F(ContextTest, AReplicaContextWorksOnlyWhileItIsTheCurrentOne) {
     EXPECT_EQ(code_of([&] { merge(stale); }), ErrorCode::failed_precondition)
         << "another context of the same";
   });
-  const Scope scope = s.scope();
+  const StrategyScope scope = s.scope();
   EXPECT_EQ(code_of([&] { merge(outer); }), ErrorCode::failed_precondition) << "not in a replica";
 }
 
 // CTX-049, CTX-050, CTX-052
 TEST_F(ContextTest, TheDefaultScopeChangesNothingAndEndsAtAnother) {
   {
-    const Scope scope = default_strategy().scope();
+    const StrategyScope scope = default_strategy().scope();
     expect_default();
   }
-  const Scope scope = s.scope();
-  EXPECT_EQ(code_of([&] { const Scope other = default_strategy().scope(); }),
+  const StrategyScope scope = s.scope();
+  EXPECT_EQ(code_of([&] { const StrategyScope other = default_strategy().scope(); }),
             ErrorCode::failed_precondition);
 }
 
@@ -123,11 +123,11 @@ TEST_F(ContextTest, StrategiesAreNeverCopiedAndTheDefaultIsOne) {
 TEST_F(ContextTest, AVariableIsReadInsideAnotherScope) {
   std::optional<Variable> v;
   {
-    const Scope scope = default_strategy().scope();
+    const StrategyScope scope = default_strategy().scope();
     v = local_variable("v", at::full({}, 1.5));
     EXPECT_EQ(v->read().item<float>(), 1.5F);
   }
-  const Scope scope = s.scope();
+  const StrategyScope scope = s.scope();
   EXPECT_EQ(v->read().item<float>(), 1.5F);
 }
 
@@ -136,7 +136,7 @@ TEST_F(ContextTest, ReduceNeedsItsOwnCrossReplicaContext) {
   ParameterServerStrategy ps(chief_resolver());
   EXPECT_EQ(ps.reduce(Nest(3)).integer(), 3);
   ps.run([&] { EXPECT_EQ(code_of([&] { ps.reduce(Nest(1)); }), ErrorCode::failed_precondition); });
-  const Scope scope = s.scope();
+  const StrategyScope scope = s.scope();
   EXPECT_EQ(code_of([&] { ps.reduce(Nest(1)); }), ErrorCode::failed_precondition);
 }
 
@@ -156,7 +156,7 @@ TEST_F(ContextTest, TheDefaultStrategyHasNoDevices) {
 }
 
 TEST_F(ContextTest, ModesDoNotLeakToOtherThreads) {
-  const Scope scope = s.scope();
+  const StrategyScope scope = s.scope();
   std::thread([&] { EXPECT_FALSE(has_strategy()); }).join();
   expect_cross(s);
 }
@@ -167,7 +167,7 @@ TEST_F(ContextTest, TheParameterServerStrategyOnlyValidatesAtFirst) {
   EXPECT_EQ(strategy.num_replicas_in_sync(), 1);
   EXPECT_EQ(strategy.parameter_devices(), std::vector<std::string>{"/job:ps/task:0"});
   EXPECT_EQ(strategy.worker_devices(), std::vector<std::string>{"CPU:0"});
-  const Scope scope = strategy.scope();
+  const StrategyScope scope = strategy.scope();
   expect_cross(strategy);
 }
 

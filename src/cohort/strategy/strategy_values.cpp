@@ -176,7 +176,7 @@ DistributedDataset Strategy::distribute_dataset(const Dataset& dataset,
   return DistributedDataset::from_dataset(input_host(), dataset, options);
 }
 
-DistributedDataset Strategy::distribute_datasets_from_function(const DatasetFunctionOfContext& fn,
+DistributedDataset Strategy::distribute_datasets_from_function(const DatasetFunction& fn,
                                                                const InputOptions& options) {
   internal::check_cross_replica_or_default(*this, "distribute_datasets_from_function");
   return DistributedDataset::from_function(input_host(), fn, options);

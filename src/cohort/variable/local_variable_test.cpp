@@ -22,7 +22,7 @@ using testing::throws_error;
 class SummingRule final : public UpdateRule {
  public:
   std::string_view name() const override { return "summing"; }
-  std::span<const std::string_view> hyper_names() const override { return kHyper; }
+  std::span<const std::string_view> hyperparameter_names() const override { return kHyper; }
   std::span<const std::string_view> slot_names() const override { return kSlots; }
   std::vector<at::Tensor> create_slots(const at::Tensor& variable,
                                        std::span<const double>) const override {

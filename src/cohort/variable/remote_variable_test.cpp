@@ -102,7 +102,7 @@ class FakeParameterServer {
 class PlainRule final : public UpdateRule {
  public:
   std::string_view name() const override { return "plain"; }
-  std::span<const std::string_view> hyper_names() const override {
+  std::span<const std::string_view> hyperparameter_names() const override {
     static constexpr std::array<std::string_view, 1> kNames{"rate"};
     return kNames;
   }

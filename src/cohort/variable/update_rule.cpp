@@ -18,49 +18,50 @@ std::string names_of(std::span<const std::string_view> names) {
   return text;
 }
 
-bool is_in(HyperRange range, double value) {
+bool is_in(HyperparameterRange range, double value) {
   if (!std::isfinite(value)) return false;
   switch (range) {
-    case HyperRange::finite:
+    case HyperparameterRange::finite:
       return true;
-    case HyperRange::not_negative:
+    case HyperparameterRange::not_negative:
       return value >= 0.0;
-    case HyperRange::positive:
+    case HyperparameterRange::positive:
       return value > 0.0;
-    case HyperRange::fraction:
+    case HyperparameterRange::fraction:
       return value >= 0.0 && value < 1.0;
-    case HyperRange::positive_fraction:
+    case HyperparameterRange::positive_fraction:
       return value > 0.0 && value < 1.0;
   }
   return false;
 }
 
 // "a finite epsilon > 0"
-std::string expected_of(HyperRange range, std::string_view name) {
-  if (range == HyperRange::fraction) return std::string(name) + " in [0, 1)";
-  if (range == HyperRange::positive_fraction) return std::string(name) + " in (0, 1)";
+std::string expected_of(HyperparameterRange range, std::string_view name) {
+  if (range == HyperparameterRange::fraction) return std::string(name) + " in [0, 1)";
+  if (range == HyperparameterRange::positive_fraction) return std::string(name) + " in (0, 1)";
   std::string text = "a finite " + std::string(name);
-  if (range == HyperRange::not_negative) text += " >= 0";
-  if (range == HyperRange::positive) text += " > 0";
+  if (range == HyperparameterRange::not_negative) text += " >= 0";
+  if (range == HyperparameterRange::positive) text += " > 0";
   return text;
 }
 
-HyperRange range_of(const UpdateRule& rule, std::size_t index) {
-  const auto ranges = rule.hyper_ranges();
-  return ranges.empty() ? HyperRange::finite : ranges[index];
+HyperparameterRange range_of(const UpdateRule& rule, std::size_t index) {
+  const auto ranges = rule.hyperparameter_ranges();
+  return ranges.empty() ? HyperparameterRange::finite : ranges[index];
 }
 
 }  // namespace
 
-void check_hyper_range(HyperRange range, std::string_view where, std::string_view name,
-                       double value, std::string_view detail) {
+void check_hyperparameter_range(HyperparameterRange range, std::string_view where,
+                                std::string_view name, double value, std::string_view detail) {
   COHORT_CHECK(is_in(range, value), ErrorCode::invalid_argument, "[", where, "] expected ",
                expected_of(range, name), ", got ", value, detail);
 }
 
-void check_hyper_range(const UpdateRule& rule, std::size_t index, std::string_view where,
-                       double value, std::string_view detail) {
-  check_hyper_range(range_of(rule, index), where, rule.hyper_names()[index], value, detail);
+void check_hyperparameter_range(const UpdateRule& rule, std::size_t index, std::string_view where,
+                                double value, std::string_view detail) {
+  check_hyperparameter_range(range_of(rule, index), where, rule.hyperparameter_names()[index],
+                             value, detail);
 }
 
 void check_gradient(const UpdateRule& rule, const at::Tensor& value, const at::Tensor& gradient,
@@ -89,9 +90,9 @@ void check_gradient(const UpdateRule& rule, const at::Tensor& value, const at::T
                "'); move it with to(at::kCPU)");
 }
 
-void check_hyper(const UpdateRule& rule, std::span<const double> hyper,
-                 std::string_view variable_name) {
-  const auto names = rule.hyper_names();
+void check_hyperparameters(const UpdateRule& rule, std::span<const double> hyper,
+                           std::string_view variable_name) {
+  const auto names = rule.hyperparameter_names();
   COHORT_CHECK(hyper.size() == names.size(), ErrorCode::invalid_argument,
                "[variable.apply] expected ", names.size(), " hyperparameters (", names_of(names),
                "), got ", hyper.size(), " (variable '", variable_name, "', rule '", rule.name(),
@@ -100,14 +101,14 @@ void check_hyper(const UpdateRule& rule, std::span<const double> hyper,
     if (is_in(range_of(rule, i), hyper[i])) continue;
     const std::string detail =
         " (variable '" + std::string(variable_name) + "', rule '" + std::string(rule.name()) + "')";
-    check_hyper_range(rule, i, "variable.apply", hyper[i], detail);
+    check_hyperparameter_range(rule, i, "variable.apply", hyper[i], detail);
   }
 }
 
 void check_update(const UpdateRule& rule, const at::Tensor& value, const at::Tensor& gradient,
                   std::span<const double> hyper, std::string_view variable_name) {
   check_gradient(rule, value, gradient, variable_name);
-  check_hyper(rule, hyper, variable_name);
+  check_hyperparameters(rule, hyper, variable_name);
 }
 
 }  // namespace cohort

@@ -14,7 +14,7 @@
 namespace cohort {
 
 // The valid values of a hyperparameter; a fraction is in [0, 1), a positive one in (0, 1).
-enum class HyperRange : std::uint8_t {
+enum class HyperparameterRange : std::uint8_t {
   finite,
   not_negative,
   positive,
@@ -29,9 +29,9 @@ class COHORT_API UpdateRule {
   // "momentum", or with the optimizer's number, as on the wire: "momentum#1".
   virtual std::string_view name() const = 0;
   // The order of `hyper`: "learning_rate", …
-  virtual std::span<const std::string_view> hyper_names() const = 0;
+  virtual std::span<const std::string_view> hyperparameter_names() const = 0;
   // One for each of `hyper`; empty: any finite number is valid.
-  virtual std::span<const HyperRange> hyper_ranges() const { return {}; }
+  virtual std::span<const HyperparameterRange> hyperparameter_ranges() const { return {}; }
   // The order of `slots`: "momentum", …
   virtual std::span<const std::string_view> slot_names() const = 0;
   // Fresh slots for a variable, as many as slot_names().
@@ -59,14 +59,16 @@ COHORT_API void check_gradient(const UpdateRule& rule, const at::Tensor& value,
 
 // Throws invalid_argument, for example "[optimizer.adam] expected beta_1 in [0, 1), got 2" +
 // `detail`.
-COHORT_API void check_hyper_range(HyperRange range, std::string_view where, std::string_view name,
-                                  double value, std::string_view detail = "");
+COHORT_API void check_hyperparameter_range(HyperparameterRange range, std::string_view where,
+                                           std::string_view name, double value,
+                                           std::string_view detail = "");
 // The same for the rule's hyperparameter number `index`.
-COHORT_API void check_hyper_range(const UpdateRule& rule, std::size_t index, std::string_view where,
-                                  double value, std::string_view detail = "");
+COHORT_API void check_hyperparameter_range(const UpdateRule& rule, std::size_t index,
+                                           std::string_view where, double value,
+                                           std::string_view detail = "");
 
 // Checks only `hyper`: as many as the rule has, each in its range.
-COHORT_API void check_hyper(const UpdateRule& rule, std::span<const double> hyper,
-                            std::string_view variable_name);
+COHORT_API void check_hyperparameters(const UpdateRule& rule, std::span<const double> hyper,
+                                      std::string_view variable_name);
 
 }  // namespace cohort

@@ -18,7 +18,7 @@ using testing::throws_error;
 class TwoHyperRule final : public UpdateRule {
  public:
   std::string_view name() const override { return "two"; }
-  std::span<const std::string_view> hyper_names() const override {
+  std::span<const std::string_view> hyperparameter_names() const override {
     static constexpr std::array<std::string_view, 2> kNames{"rate", "weight"};
     return kNames;
   }

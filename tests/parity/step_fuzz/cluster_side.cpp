@@ -93,7 +93,7 @@ ClusterSide::Cluster::Cluster()
       strategy(tasks.resolver(), {.cluster = {.timeout = std::chrono::seconds(20),
                                               .data_timeout = std::chrono::seconds(20),
                                               .seed = kSeed}}),
-      coordinator(strategy, {.attempts_max = 2}) {}
+      coordinator(strategy, {.max_attempts = 2}) {}
 
 ClusterSide::ClusterSide() {
   set_log_sink([this](LogLevel, std::string_view line) {

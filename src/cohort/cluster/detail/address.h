@@ -12,7 +12,7 @@ namespace cohort {
 // The address with its host in lower case, its port without leading zeros, and "127.0.0.1" for the
 // loopback's other names, localhost and [::1]. Tasks that write one cluster differently agree on
 // these.
-COHORT_API std::string comparable_address(const std::string& address);
+COHORT_API std::string normalized_address(const std::string& address);
 
 // The sockets that a server of this address listens on: for localhost both 127.0.0.1 and [::1],
 // otherwise one. Tasks with a listener in common cannot both be served.

@@ -29,16 +29,16 @@ struct QueueOptions {
   std::size_t in_flight_per_worker = 4;
   // TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES: this many reports of one ps are fatal; <= 0: one
   // is.
-  int transient_ps_failures_max = 3;
+  int max_transient_ps_failures = 3;
   // TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS: likewise for timeouts; -1: workers / 10.
-  int transient_timeouts_max = -1;
+  int max_transient_timeouts = -1;
   // Reports older than this are forgotten.
   Duration transient_window = std::chrono::minutes(10);
   // Reports of one ps within it count once, since closures in flight fail together; zero: each
   // counts.
   Duration same_event = Duration::zero();
   // Starts of one closure; after these its last error is an application error.
-  std::uint32_t attempts_max = 100;
+  std::uint32_t max_attempts = 100;
 };
 
 // What the runtime has to do, in order.

@@ -27,31 +27,31 @@ class Environment {
 TEST(CoordinatorOptions, ReachTheQueue) {
   const QueueOptions queue = queue_options(checked({.queue_capacity = 5,
                                                     .in_flight_per_worker = 2,
-                                                    .transient_ps_failures_max = 7,
-                                                    .transient_timeouts_max = 8,
+                                                    .max_transient_ps_failures = 7,
+                                                    .max_transient_timeouts = 8,
                                                     .transient_window = std::chrono::seconds(9),
-                                                    .attempts_max = 10}));
+                                                    .max_attempts = 10}));
   EXPECT_EQ(queue.capacity, 5U);
   EXPECT_EQ(queue.in_flight_per_worker, 2U);
-  EXPECT_EQ(queue.transient_ps_failures_max, 7);
-  EXPECT_EQ(queue.transient_timeouts_max, 8);
+  EXPECT_EQ(queue.max_transient_ps_failures, 7);
+  EXPECT_EQ(queue.max_transient_timeouts, 8);
   EXPECT_EQ(queue.transient_window, std::chrono::seconds(9));
-  EXPECT_EQ(queue.attempts_max, 10U);
+  EXPECT_EQ(queue.max_attempts, 10U);
 }
 
 TEST(CoordinatorOptions, DefaultsAreTheOriginals) {
   const QueueOptions queue = queue_options(checked({}));
   EXPECT_EQ(queue.capacity, 256U * 1024);
-  EXPECT_EQ(queue.transient_ps_failures_max, 3);
-  EXPECT_EQ(queue.transient_timeouts_max, -1) << "a tenth of the workers";
+  EXPECT_EQ(queue.max_transient_ps_failures, 3);
+  EXPECT_EQ(queue.max_transient_timeouts, -1) << "a tenth of the workers";
 }
 
 TEST(CoordinatorOptions, TheEnvironmentCountsWhereNothingIsSet) {
   const Environment failures("TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES", "11");
   const Environment timeouts("TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS", "12");
-  EXPECT_EQ(queue_options(checked({})).transient_ps_failures_max, 11);
-  EXPECT_EQ(queue_options(checked({})).transient_timeouts_max, 12);
-  EXPECT_EQ(queue_options(checked({.transient_ps_failures_max = 1})).transient_ps_failures_max, 1);
+  EXPECT_EQ(queue_options(checked({})).max_transient_ps_failures, 11);
+  EXPECT_EQ(queue_options(checked({})).max_transient_timeouts, 12);
+  EXPECT_EQ(queue_options(checked({.max_transient_ps_failures = 1})).max_transient_ps_failures, 1);
 }
 
 TEST(CoordinatorOptions, TheEnvironmentMakesStepsRunEagerly) {
@@ -78,11 +78,11 @@ TEST(CoordinatorOptions, WhatIsNoNumberInTheEnvironmentIsRefused) {
 
 TEST(CoordinatorOptions, RefusalsNameTheOptionAndTheValue) {
   const std::pair<CoordinatorOptions, const char*> cases[] = {
-      {{.transient_timeouts_max = -2}, "CoordinatorOptions::transient_timeouts_max >= -1, got -2"},
+      {{.max_transient_timeouts = -2}, "CoordinatorOptions::max_transient_timeouts >= -1, got -2"},
       {{.transient_window = Duration::zero()}, "CoordinatorOptions::transient_window > 0 s, got 0"},
-      {{.attempts_max = 0}, "CoordinatorOptions::attempts_max > 0, got 0"},
-      {{.data_timeout = std::chrono::seconds(-1)},
-       "CoordinatorOptions::data_timeout >= 0 s, got -1"},
+      {{.max_attempts = 0}, "CoordinatorOptions::max_attempts > 0, got 0"},
+      {{.progress_timeout = std::chrono::seconds(-1)},
+       "CoordinatorOptions::progress_timeout >= 0 s, got -1"},
       {{.heartbeat = std::chrono::seconds(-2)}, "CoordinatorOptions::heartbeat >= 0 s, got -2"}};
   for (const auto& [options, words] : cases) {
     EXPECT_THAT([&refused = options] { checked(refused); },

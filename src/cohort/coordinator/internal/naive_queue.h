@@ -261,7 +261,7 @@ class NaiveQueue {
 
   void retry(ClosureId id, bool to_front, const Error& why = Error(ErrorCode::cancelled, "")) {
     const Closure& closure = closures_[id];
-    if (!error_ && !closure.is_withdrawn && closure.starts >= options_.attempts_max) {
+    if (!error_ && !closure.is_withdrawn && closure.starts >= options_.max_attempts) {
       application(id, Error(why.code(), "started too often"));
     } else {
       put_back(id, to_front);
@@ -288,7 +288,7 @@ class NaiveQueue {
     const bool is_worker = !is_users && (is_lost || code == ErrorCode::cancelled) &&
                            error.origin().rfind("worker", 0) == 0;
     const bool is_timeout = !is_users && code == ErrorCode::deadline_exceeded;
-    if (is_ps && is_ignored(ps_reports_[error.origin()], options_.transient_ps_failures_max,
+    if (is_ps && is_ignored(ps_reports_[error.origin()], options_.max_transient_ps_failures,
                             options_.same_event, now)) {
       retry(id, false, error);
     } else if (is_timeout && is_ignored(timeouts_, timeouts_max(), Duration::zero(), now)) {
@@ -303,7 +303,7 @@ class NaiveQueue {
   }
 
   int timeouts_max() const {
-    const int max = options_.transient_timeouts_max;
+    const int max = options_.max_transient_timeouts;
     return max == -1 ? static_cast<int>(workers_.size() / 10) : max;
   }
 

@@ -28,7 +28,8 @@ using EpochCounter = std::atomic<std::uint64_t>;
 class WorkerDatasets {
  public:
   // `datasets`: each worker's, or one for all. Ships them. `shapes_max`:
-  // CoordinatorOptions::dataset_shapes_max. `epochs`: shared by all that are one dataset's.
+  // CoordinatorOptions::max_traces_per_dataset_function. `epochs`: shared by all that are one
+  // dataset's.
   WorkerDatasets(const std::vector<Dataset>& datasets, std::size_t shapes_max,
                  std::shared_ptr<EpochCounter> epochs = std::make_shared<EpochCounter>(0));
 

@@ -9,7 +9,7 @@
 
 namespace cohort::data {
 
-// Why two runs with equal RunOptions may yield elements in different orders, naming the op
+// Why two runs with equal IterationOptions may yield elements in different orders, naming the op
 // ("'map' with deterministic = false"); empty if they cannot. Calls the functions of flat_map and
 // interleave for examples, to look into the datasets that they make.
 COHORT_API std::string why_order_may_change(const Dataset& dataset);

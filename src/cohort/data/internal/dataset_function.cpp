@@ -76,8 +76,8 @@ NodePtr DatasetFunction::call(const Nest& structure, const Fields& fields) const
   return node;
 }
 
-RunOptions DatasetFunction::preview_options() const {
-  RunOptions options;
+IterationOptions DatasetFunction::preview_options() const {
+  IterationOptions options;
   if (origin_ == Origin::wire) options.data_dirs.emplace();  // a peer's graph opens no file
   return options;
 }

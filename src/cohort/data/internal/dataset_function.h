@@ -41,7 +41,7 @@ class DatasetFunction {
   virtual Attributes attributes(const Node& input, std::string_view op) const;
 
  private:
-  RunOptions preview_options() const;
+  IterationOptions preview_options() const;
   // nullopt if the function fails for two or more of the three made-up elements.
   std::optional<ElementSpec> spec_of_made_up(const Nest& structure, const ElementSpec& input) const;
   ElementSpec spec_of_examples(const Node& input) const;

@@ -106,7 +106,7 @@ bool is_every_op(const Node& node, Predicate predicate) {
 }
 
 // Draws up to two elements of equal specs. Sets `error` if one fails.
-std::vector<Fields> drawn(const Node& node, Purpose purpose, const RunOptions& options,
+std::vector<Fields> drawn(const Node& node, Purpose purpose, const IterationOptions& options,
                           std::optional<Error>& error) {
   std::vector<Fields> examples;
   try {
@@ -129,7 +129,8 @@ std::vector<Fields> drawn(const Node& node, Purpose purpose, const RunOptions& o
 
 }  // namespace
 
-std::vector<Fields> draw_examples(const Node& node, Purpose purpose, const RunOptions& options) {
+std::vector<Fields> draw_examples(const Node& node, Purpose purpose,
+                                  const IterationOptions& options) {
   std::optional<Error> error;
   std::vector<Fields> examples = drawn(node, purpose, options, error);
   if (!examples.empty()) return examples;
@@ -144,7 +145,7 @@ std::vector<Fields> draw_examples(const Node& node, Purpose purpose, const RunOp
 
 std::optional<Fields> zeros_of(const ElementSpec& spec) { return stand_ins(spec, 0, ""); }
 
-bool any_example(const Node& node, const RunOptions& options,
+bool any_example(const Node& node, const IterationOptions& options,
                  const std::function<bool(const Fields&)>& visit) {
   const std::unique_ptr<Stage> stage = node.start(StageContext(options, Purpose::preview));
   Fields fields;

@@ -13,12 +13,13 @@ namespace cohort::data {
 // One or two elements that `node` yields, of equal specs. If none can be drawn but all ranks are
 // known, two elements of zeros and of ones, where an unknown size is 1. Otherwise
 // failed_precondition, naming the reason.
-std::vector<Fields> draw_examples(const Node& node, Purpose purpose, const RunOptions& options);
+std::vector<Fields> draw_examples(const Node& node, Purpose purpose,
+                                  const IterationOptions& options);
 // An element of zeros and empty strings, where an unknown size is 1; nullopt if a rank is unknown.
 std::optional<Fields> zeros_of(const ElementSpec& spec);
 // Calls visit() for a few elements that `node` yields, until it returns true; returns whether it
 // did. Throws what drawing an element or visit() throws.
-bool any_example(const Node& node, const RunOptions& options,
+bool any_example(const Node& node, const IterationOptions& options,
                  const std::function<bool(const Fields&)>& visit);
 // Whether the ranks of all fields are known.
 bool has_ranks(const ElementSpec& spec);

@@ -19,9 +19,9 @@ std::uint64_t drawn_seed() {
   return (std::uint64_t{device()} << 32) | device();
 }
 
-StageContext::StageContext(RunOptions options, Purpose purpose,
+StageContext::StageContext(IterationOptions options, Purpose purpose,
                            const DatasetOptions& dataset_options, const std::stop_token& stop)
-    : options_(std::make_shared<const RunOptions>(std::move(options))),
+    : options_(std::make_shared<const IterationOptions>(std::move(options))),
       dataset_options_(std::make_shared<const DatasetOptions>(dataset_options)),
       iterations_(std::make_shared<Iterations>(options_->iteration)),
       cancellation_(std::make_shared<Cancellation>(stop)),

@@ -38,7 +38,7 @@ class Iterations {
  public:
   explicit Iterations(std::optional<std::uint64_t> all) : all_(all) {}
   // The number for `node` at `path`. The first call obtains it from draw(), unless
-  // RunOptions::iteration is set.
+  // IterationOptions::iteration is set.
   template <class Draw>
   std::uint64_t of(const Node* node, std::uint64_t path, Draw draw) {
     const Lock lock(mutex_);
@@ -53,7 +53,7 @@ class Iterations {
   }
 
  private:
-  const std::optional<std::uint64_t> all_;  // RunOptions::iteration
+  const std::optional<std::uint64_t> all_;  // IterationOptions::iteration
   Mutex mutex_;
   std::map<std::pair<const Node*, std::uint64_t>, std::uint64_t> numbers_ COHORT_GUARDED_BY(mutex_);
 };
@@ -64,10 +64,10 @@ std::uint64_t drawn_seed();
 // The run that an op belongs to, and its place in the pipeline. A value type.
 class StageContext {
  public:
-  StageContext(RunOptions options, Purpose purpose, const DatasetOptions& dataset_options = {},
-               const std::stop_token& stop = {});
+  StageContext(IterationOptions options, Purpose purpose,
+               const DatasetOptions& dataset_options = {}, const std::stop_token& stop = {});
 
-  const RunOptions& options() const { return *options_; }
+  const IterationOptions& options() const { return *options_; }
   // The options of the whole dataset that runs, not only of this op's inputs.
   const DatasetOptions& dataset_options() const { return *dataset_options_; }
   // The op's own `deterministic` if set, else the dataset's; true by default.
@@ -87,10 +87,10 @@ class StageContext {
   // Null unless the run notes which files it opens.
   const std::shared_ptr<OpenedFiles>& opened_files() const { return opened_files_; }
   StageContext noting(std::shared_ptr<OpenedFiles> files) const;
-  // Null unless RunOptions::collect_stats.
+  // Null unless IterationOptions::collect_stats.
   const std::shared_ptr<StageBook>& book() const { return book_; }
   // For random ops: differs for each op and epoch, and is equal in runs with the same nonzero
-  // RunOptions::seed.
+  // IterationOptions::seed.
   std::uint64_t random_seed() const;
 
   // Never null.
@@ -114,7 +114,7 @@ class StageContext {
   StageContext made_of(std::uint64_t element, const DatasetOptions& made) const;
 
  private:
-  std::shared_ptr<const RunOptions> options_;
+  std::shared_ptr<const IterationOptions> options_;
   std::shared_ptr<const DatasetOptions> dataset_options_;
   std::shared_ptr<Iterations> iterations_;
   std::shared_ptr<Cancellation> cancellation_;

@@ -36,7 +36,7 @@ struct Op {
   ShardRule shard_rule;
   BatchRule batch_rule;
   // Throws data_loss or invalid_argument for invalid attributes. Must not open files: a peer's
-  // paths are checked against RunOptions::data_dirs when the graph runs.
+  // paths are checked against IterationOptions::data_dirs when the graph runs.
   NodePtr (*make)(std::vector<NodePtr> inputs, AttributeReader& attributes);
   std::size_t input_count;  // or kAnyInputCount: make() checks it
 };

@@ -29,8 +29,8 @@ Dataset named(std::int64_t rows) {
   for (std::int64_t i = 0; i < 3 * rows; ++i) names.push_back("n" + std::to_string(i));
   const StringTensor all(names);
   return Dataset::from_tensor_slices(
-      Nest::tuple({at::arange(rows), all.narrow(0, rows),
-                   all.narrow(rows, 3 * rows).reshaped({rows, 2}), at::arange(rows) + 7}));
+      Nest::tuple({at::arange(rows), all.slice(0, rows),
+                   all.slice(rows, 3 * rows).reshaped({rows, 2}), at::arange(rows) + 7}));
 }
 
 INSTANTIATE_TEST_SUITE_P(

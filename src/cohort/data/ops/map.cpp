@@ -93,7 +93,7 @@ class MapNode final : public Node, public HasMapFunction, public ReorderingOp {
  private:
   ElementSpec learned_spec() const {
     const c10::NoGradGuard no_grad;
-    RunOptions options;
+    IterationOptions options;
     if (origin_ == Origin::wire)
       options.data_dirs.emplace();  // a peer's graph opens nothing before it is run
     const std::vector<Fields> examples = draw_examples(input(), Purpose::preview, options);

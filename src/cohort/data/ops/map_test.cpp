@@ -148,7 +148,7 @@ TEST(Map, TakesAndReturnsStrings) {
   const auto doubled = [](const std::string& name) { return StringTensor(name + name); };
   EXPECT_THAT(elements_of(names.map(doubled)), ElementsAre("'aa'", "'bb'"));
   EXPECT_EQ(names.map(doubled).element_spec().to_string(), "string[]");
-  const auto first = [](StringTensor batch) { return batch.narrow(0, 1); };
+  const auto first = [](StringTensor batch) { return batch.slice(0, 1); };
   EXPECT_THAT(elements_of(names.batch(2).map(first)), ElementsAre("['a']"));
   EXPECT_EQ(names.batch(2).map(first).element_spec().to_string(), "string[1]");
 }

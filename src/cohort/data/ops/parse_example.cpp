@@ -25,7 +25,7 @@ class ParseExampleStage final : public Stage {
   bool next(Fields& fields) override {
     Fields serialized;
     if (next_pending_ < pending_.numel()) {
-      serialized.push_back(pending_.select(next_pending_++));
+      serialized.push_back(pending_.row(next_pending_++));
     } else if (!input_->next(serialized)) {
       return false;
     }
@@ -111,7 +111,7 @@ class ParseExampleNode final : public Node {
       const TensorSpec values{feature.dtype, feature.sizes};
       features.emplace(name, Nest::map({{"spec", nest_of(ElementSpec::tuple({values}))},
                                         {"default", feature.default_value.value_or(Nest())},
-                                        {"is_variable", feature.is_variable}}));
+                                        {"is_variable", feature.is_variable_length}}));
     }
     return {{"features", Nest::map(std::move(features))}};
   }
@@ -123,7 +123,7 @@ class ParseExampleNode final : public Node {
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
     const FeatureSpecs& features = parser_->features();
     const bool has_variable = std::any_of(features.begin(), features.end(), [](const auto& entry) {
-      return entry.second.is_variable;
+      return entry.second.is_variable_length;
     });
     return std::make_unique<ParseExampleStage>(*this, input().start(context.input(0)), *parser_,
                                                !has_variable && !features.empty());
@@ -151,7 +151,7 @@ FeatureSpec feature_from(const std::string& name, const Nest& attributes) {
   AttributeReader reader(name, attributes.entries());
   const ElementSpec spec = reader.spec("spec");
   const Nest& given = reader.nest("default");
-  const bool is_variable = reader.boolean("is_variable");
+  const bool is_variable_length = reader.boolean("is_variable");
   reader.expect_all_read();
   COHORT_CHECK(spec.fields.size() == 1 && spec.fields[0].sizes, ErrorCode::data_loss,
                "[data.parse_example] expected one dtype and sizes for feature '", name, "', got ",
@@ -159,7 +159,7 @@ FeatureSpec feature_from(const std::string& name, const Nest& attributes) {
   return {.dtype = spec.fields[0].dtype,
           .sizes = *spec.fields[0].sizes,
           .default_value = given.is_null() ? std::nullopt : std::optional(given),
-          .is_variable = is_variable};
+          .is_variable_length = is_variable_length};
 }
 
 }  // namespace

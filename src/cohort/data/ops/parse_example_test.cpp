@@ -53,7 +53,8 @@ INSTANTIATE_TEST_SUITE_P(
                       [] { return suite_examples().batch(2).parse_example(suite_specs()); }},
         DatasetOpCase{"Variable", [] {
                         return suite_examples().batch(3).parse_example(
-                            {{"x", {.is_variable = true}}, {"none", {.is_variable = true}}});
+                            {{"x", {.is_variable_length = true}},
+                             {"none", {.is_variable_length = true}}});
                       }}));
 
 TEST(ParseExample, MakesTensors) {
@@ -73,8 +74,8 @@ TEST(ParseExample, FillsDefaultsIn) {
 }
 
 TEST(ParseExample, MakesVectorsOfAnyLength) {
-  const FeatureSpecs specs{{"a", {.dtype = at::kLong, .is_variable = true}},
-                           {"s", {.dtype = kString, .is_variable = true}}};
+  const FeatureSpecs specs{{"a", {.dtype = at::kLong, .is_variable_length = true}},
+                           {"s", {.dtype = kString, .is_variable_length = true}}};
   EXPECT_EQ(parsed(specs, {{"a", Int64List{1, 2}}}), "{a: [1, 2], s: []}");
   const Strings two{bytes_of({{"a", Int64List{1, 2}}}), bytes_of({{"s", BytesList{"x"}}})};
   EXPECT_EQ(show(ExampleParser(specs).parse(StringTensor(two))),
@@ -84,7 +85,7 @@ TEST(ParseExample, MakesVectorsOfAnyLength) {
 // As tf.io.parse_example(), whereas Example::parse() merges lists as protocol buffers do.
 TEST(ParseExample, TakesTheFirstListOfAFeature) {
   const auto values_of = [](at::ScalarType dtype, std::string_view hex) {
-    const FeatureSpecs specs{{"a", {.dtype = dtype, .is_variable = true}}};
+    const FeatureSpecs specs{{"a", {.dtype = dtype, .is_variable_length = true}}};
     return show(ExampleParser(specs).parse(StringTensor(from_hex(hex))));
   };
   const std::string_view two_kinds = "0a130a110a0161120c1a030a01010a050a03616263";
@@ -104,8 +105,9 @@ TEST(ParseExample, NamesAFeatureThatIsMissing) {
 TEST(ParseExample, NamesAFeatureOfAnotherKind) {
   EXPECT_THAT(error_of_parse({{"a", {}}}, {{"a", Int64List{1}}}).message(),
               AllOf(HasSubstr("expected float32 in feature 'a'"), HasSubstr("got int64")));
-  EXPECT_THAT(error_of_parse({{"a", {.is_variable = true}}}, {{"a", Int64List{1}}}).message(),
-              HasSubstr("got int64"));
+  EXPECT_THAT(
+      error_of_parse({{"a", {.is_variable_length = true}}}, {{"a", Int64List{1}}}).message(),
+      HasSubstr("got int64"));
 }
 
 TEST(ParseExample, NamesAFeatureOfAnotherLength) {
@@ -131,7 +133,7 @@ TEST(ParseExample, RefusesImpossibleSpecs) {
   EXPECT_EQ(code_of({.sizes = {2}, .default_value = 1.0}), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of({.dtype = at::kLong, .default_value = 1.5}), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of({.dtype = kString, .default_value = 1}), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of({.sizes = {2}, .is_variable = true}), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of({.sizes = {2}, .is_variable_length = true}), ErrorCode::invalid_argument);
 }
 
 TEST(ParseExample, TakesTheOffendingElementAlone) {

@@ -36,7 +36,7 @@ class DistributedIteratorState {
  private:
   // Everything that restore() replaces.
   struct State {
-    RunOptions run = {};
+    IterationOptions run = {};
     ShardingMode sharding_mode = ShardingMode::by_data;
     bool is_own = true;             // false: pipelines of a job of other numbers
     std::int64_t num_replicas = 1;  // of the job that the pipelines belong to

@@ -76,8 +76,7 @@ void InputDistribution::set_spec(ElementSpec component) {
 }
 
 std::shared_ptr<InputDistribution> InputDistribution::of_function(
-    std::shared_ptr<const InputHost> host, const DatasetFunctionOfContext& fn,
-    const InputOptions& given) {
+    std::shared_ptr<const InputHost> host, const DatasetFunction& fn, const InputOptions& given) {
   const InputOptions options = options_for(*host, given);
   options.validate();
   COHORT_CHECK(fn != nullptr, ErrorCode::invalid_argument,
@@ -120,7 +119,7 @@ PipelineId InputDistribution::own_pipeline(ShardingMode sharding_mode, std::size
 
 std::unique_ptr<ElementSource> InputDistribution::open(ShardingMode sharding_mode,
                                                        const PipelineId& id,
-                                                       const RunOptions& run) const {
+                                                       const IterationOptions& run) const {
   const std::size_t ahead = read_ahead(sharding_mode);
   const Dataset dataset = dataset_of(sharding_mode, id);
   std::stop_source stop;

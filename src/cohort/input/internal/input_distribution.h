@@ -41,7 +41,7 @@ class InputDistribution {
                                                        const Dataset& dataset,
                                                        const InputOptions& given);
   static std::shared_ptr<InputDistribution> of_function(std::shared_ptr<const InputHost> host,
-                                                        const DatasetFunctionOfContext& fn,
+                                                        const DatasetFunction& fn,
                                                         const InputOptions& given);
 
   const InputHost& host() const { return *host_; }
@@ -56,7 +56,7 @@ class InputDistribution {
   std::size_t num_worker_pipelines() const { return num_worker_pipelines_; }
 
   std::unique_ptr<ElementSource> open(ShardingMode sharding_mode, const PipelineId& id,
-                                      const RunOptions& run) const;
+                                      const IterationOptions& run) const;
   // The pipeline of number `pipeline` of this worker.
   PipelineId own_pipeline(ShardingMode sharding_mode, std::size_t pipeline) const;
   // For pipelines of this job, and for those taken over from a job of other numbers.
@@ -115,7 +115,7 @@ class InputDistribution {
   // The user's; with a function one per pipeline.
   std::vector<Dataset> datasets_;
   std::optional<Dataset> own_graph_;  // by_graph, everything
-  DatasetFunctionOfContext fn_;
+  DatasetFunction fn_;
   std::string reason_;  // why this policy, for the log
   std::uint64_t seed_;
   std::atomic<std::uint64_t> passes_ = 0;

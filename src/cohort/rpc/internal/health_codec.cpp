@@ -38,7 +38,7 @@ void encode_into(proto::LastError& message, const LastError& error) {
 void encode_into(proto::CoordinatorHealth& message, const CoordinatorHealth& coordinator) {
   message.set_queued(coordinator.queued);
   message.set_in_flight(coordinator.in_flight);
-  message.set_ended(coordinator.ended);
+  message.set_completed(coordinator.completed);
   message.set_failed(coordinator.failed);
   message.set_cancelled(coordinator.cancelled);
   message.set_retries(coordinator.retries);
@@ -47,22 +47,23 @@ void encode_into(proto::CoordinatorHealth& message, const CoordinatorHealth& coo
     proto::WorkerHealth& added = *message.add_workers();
     added.set_is_ready(worker.is_ready);
     added.set_closures(worker.closures);
-    added.set_losses(worker.losses);
+    added.set_times_lost(worker.times_lost);
   }
 }
 
 CoordinatorHealth decoded(const proto::CoordinatorHealth& message) {
   CoordinatorHealth coordinator{.queued = message.queued(),
                                 .in_flight = message.in_flight(),
-                                .ended = message.ended(),
+                                .completed = message.completed(),
                                 .failed = message.failed(),
                                 .cancelled = message.cancelled(),
                                 .retries = message.retries(),
                                 .traces = message.traces(),
                                 .workers = {}};
   for (const proto::WorkerHealth& worker : message.workers()) {
-    coordinator.workers.push_back(
-        {.is_ready = worker.is_ready(), .closures = worker.closures(), .losses = worker.losses()});
+    coordinator.workers.push_back({.is_ready = worker.is_ready(),
+                                   .closures = worker.closures(),
+                                   .times_lost = worker.times_lost()});
   }
   return coordinator;
 }
@@ -78,13 +79,13 @@ proto::Health to_proto(const Health& health) {
   message.set_pulled_bytes(health.pulled_bytes);
   message.set_pushed_bytes(health.pushed_bytes);
   message.set_broken_frames(health.broken_frames);
-  message.set_violations(health.violations);
+  message.set_protocol_errors(health.protocol_errors);
   message.set_task(health.task);
   message.set_uptime_nanoseconds(nanoseconds_of(health.uptime));
   message.set_closures_failed(health.closures_failed);
   message.set_closures_queued(health.closures_queued);
   message.set_closures_running(health.closures_running);
-  message.set_losses(health.losses);
+  message.set_connections_lost(health.connections_lost);
   if (health.since_last_end)
     message.set_since_last_end_nanoseconds(nanoseconds_of(*health.since_last_end));
   if (health.last_error) encode_into(*message.mutable_last_error(), *health.last_error);
@@ -100,13 +101,13 @@ Health from_proto(const proto::Health& message) {
                 .pulled_bytes = message.pulled_bytes(),
                 .pushed_bytes = message.pushed_bytes(),
                 .broken_frames = message.broken_frames(),
-                .violations = message.violations(),
+                .protocol_errors = message.protocol_errors(),
                 .task = message.task(),
                 .uptime = duration_of(message.uptime_nanoseconds()),
                 .closures_failed = message.closures_failed(),
                 .closures_queued = message.closures_queued(),
                 .closures_running = message.closures_running(),
-                .losses = message.losses(),
+                .connections_lost = message.connections_lost(),
                 .since_last_end = std::nullopt,
                 .last_error = std::nullopt,
                 .coordinator = std::nullopt};

@@ -38,7 +38,7 @@ class ChannelTable {
                     Deadline gone_by, Deadline answer_by);
   void end_waits() noexcept;
   // The number of messages that ended their connection (violation.h).
-  std::uint64_t violations() const noexcept;
+  std::uint64_t protocol_errors() const noexcept;
   // The number of connections of the job's tasks that ended without being closed here.
   std::uint64_t losses() const noexcept;
   // Closes all channels of that start of the coordinator, and first sends them the error.

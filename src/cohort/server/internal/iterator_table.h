@@ -29,7 +29,7 @@ class WorkerIterator {
   // If the pipeline cannot be built, every use of it throws the error (closure_input). `ask` is
   // called for the programs of elements of other shapes, inside of next(), at() and peek(), which
   // then wait for the program.
-  WorkerIterator(const rpc::IteratorSpec& spec, const RunOptions& options,
+  WorkerIterator(const rpc::IteratorSpec& spec, const IterationOptions& options,
                  data::ProgramSupply::Ask ask);
   ~WorkerIterator() { end(); }
   WorkerIterator(const WorkerIterator&) = delete;
@@ -61,7 +61,7 @@ class WorkerIterator {
   bool take(Fields& fields) COHORT_REQUIRES(mutex_);
   void throw_peeked_error() COHORT_REQUIRES(mutex_);
 
-  const RunOptions options_;
+  const IterationOptions options_;
   const std::shared_ptr<data::OpenedFiles> files_;     // shared with the current pipeline
   const std::shared_ptr<data::ProgramSupply> supply_;  // shared with the current pipeline
   std::stop_source stop_;
@@ -79,7 +79,7 @@ class WorkerIterator {
 class IteratorTable {
  public:
   ~IteratorTable();
-  void create(const rpc::IteratorSpec& spec, const RunOptions& options,
+  void create(const rpc::IteratorSpec& spec, const IterationOptions& options,
               data::ProgramSupply::Ask ask = {});
   // Throws handle_lost if there is none with this id.
   std::shared_ptr<WorkerIterator> find(std::uint64_t id) const;

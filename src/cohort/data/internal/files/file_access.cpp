@@ -34,7 +34,8 @@ std::string listed(const std::vector<std::string>& directories) {
 
 }  // namespace
 
-std::string allowed_path(const std::string& path, const RunOptions& options, std::string_view op) {
+std::string allowed_path(const std::string& path, const IterationOptions& options,
+                         std::string_view op) {
   COHORT_CHECK(path.find('\0') == std::string::npos, ErrorCode::invalid_argument, "[data.", op,
                "] expected a path without zero bytes, got '", path.c_str(),
                "' and more behind such a byte; correct the path");

@@ -13,7 +13,8 @@ namespace cohort::data {
 // The canonical path. permission_denied, naming path and remedy, if it is not under one of
 // options.data_dirs (also canonical), whether or not the file exists. invalid_argument for a path
 // with a zero byte, since the system would open another file. `op` is for messages.
-std::string allowed_path(const std::string& path, const RunOptions& options, std::string_view op);
+std::string allowed_path(const std::string& path, const IterationOptions& options,
+                         std::string_view op);
 
 // Before a source opens the file of a run: OpenedFiles::note(), if the run has some. `found` is
 // allowed_path() of `path`.
