@@ -136,7 +136,7 @@ TEST_F(CoordinatorHealthTest, CountsLostWorkers) {
   const rpc::Health health = probe().health;
   EXPECT_EQ(health.connections_lost, 1U);
   ASSERT_TRUE(health.coordinator);
-  EXPECT_EQ(health.coordinator->workers.at(0).losses, 1U);
+  EXPECT_EQ(health.coordinator->workers.at(0).times_lost, 1U);
   ASSERT_TRUE(health.last_error);
   EXPECT_EQ(health.last_error->cause, ErrorCause::peer_lost);
 }

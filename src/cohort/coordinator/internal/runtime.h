@@ -120,7 +120,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
     std::thread recovery;
     std::string refusal;         // why it could not be used the last time; empty when it is ready
     std::uint64_t closures = 0;  // ended well
-    std::uint64_t losses = 0;
+    std::uint64_t times_lost = 0;
   };
 
   // Of an argument while it is scheduled: in its nest, and among the inputs.
