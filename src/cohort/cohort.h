@@ -1,5 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// All of Cohort's public interface. Include torch/torch.h beside it for modules and losses.
+// All of Cohort's public interface. Also include torch/torch.h, for modules and losses.
+//
+// Names in the namespaces `internal` and `detail` are not public, and may change at any time.
+//
+// The comment of each class says how threads may use it:
+// - Thread-safe: any thread may call any method at any time.
+// - Thread-compatible: several threads may call const methods at the same time, but while one calls
+//   a non-const method, no other may use the object (as for the containers of std).
+// - A value type: like an int. Thread-compatible; copies are independent, but may share the memory
+//   of tensors.
+// - A shared handle: copies refer to the same object.
+//
+// "Throws X" means an Error with that code (core/error.h). The README explains the words closure,
+// step, program, slot, element and lost worker.
 #pragma once
 
 #include "cohort/cluster/cluster_options.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a program and the tasks of its cluster talk to each other.
+// How a program and the tasks of its cluster communicate. Control calls (gRPC) create, configure
+// and check things; tensors are sent over the data connections of a backend.
 #pragma once
 
 #include <chrono>
@@ -10,23 +11,25 @@
 
 namespace cohort {
 
-// Between which tasks tensors carry a checksum; the rest of a frame always does
-// (docs/formats/frame.md). If two tasks choose differently, the later value of this list applies.
+// Whether tensors that are sent have a checksum; the rest of a message always has one
+// (docs/formats/frame.md). If two tasks choose differently, `always` wins over `never`, which wins
+// over `between_hosts`.
 enum class PayloadChecksums : std::uint8_t {
-  between_hosts,  // not between tasks of one host, as far as their addresses say
+  between_hosts,  // except between tasks whose addresses say that they are on one host
   never,
   always,
 };
 
 struct ClusterOptions {
-  Duration timeout =
-      std::chrono::seconds(60);  // for each control call, and until all tasks have started
-  Duration data_timeout =
-      std::chrono::minutes(5);  // for pulls and pushes of this process and of the workers
-  std::string job_id = {};      // empty: a hash of the cluster spec
-  std::uint64_t seed = 0;       // of initial values and of every closure's random numbers
-  std::string backend = {};     // of the data plane; empty: the servers' first choice
-  // Applies also between the workers and the parameter servers.
+  // The deadline of each control call, and of waiting until all tasks have started.
+  Duration timeout = std::chrono::seconds(60);
+  // The deadline of reading variables (pull) and of sending updates (push), by this process and by
+  // the workers.
+  Duration data_timeout = std::chrono::minutes(5);
+  std::string job_id = {};   // empty: a hash of the cluster spec
+  std::uint64_t seed = 0;    // for initial values, and for the random numbers of every closure
+  std::string backend = {};  // for sending tensors; empty: the servers' first choice
+  // Also applies between the workers and the parameter servers.
   PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
 };
 

@@ -26,7 +26,7 @@ struct COHORT_API TaskId {
   std::string job;
   std::int64_t index = 0;
 
-  // The reverse of to_string(); anything else is invalid_argument.
+  // Reads what to_string() returns. Throws invalid_argument for any other text.
   static TaskId parse(std::string_view text);
   std::string to_string() const { return job + ":" + std::to_string(index); }
   friend std::ostream& operator<<(std::ostream& out, const TaskId& id) {
@@ -47,25 +47,25 @@ struct std::hash<cohort::TaskId> {
 
 namespace cohort {
 
-// A value type; equality is by content. Takes any jobs and addresses; validation.h checks them.
-// Thread-compatible.
+// A value type; specs are equal if their content is. Accepts any job names and addresses: Server
+// and ParameterServerStrategy check them. Thread-compatible.
 class COHORT_API ClusterSpec {
  public:
-  // Index to address; a job may have holes.
+  // Address by index; indices may be missing.
   using Tasks = std::map<std::int64_t, std::string>;
 
   ClusterSpec() = default;
   explicit ClusterSpec(const std::map<std::string, std::vector<std::string>>& jobs);
-  // Throws invalid_argument for a job that is given twice.
+  // Throws invalid_argument if a job appears twice.
   ClusterSpec(std::initializer_list<std::pair<const std::string, std::vector<std::string>>> jobs);
-  // For jobs whose indices are not 0..n-1. Throws invalid_argument for a negative index or one
-  // above 999999.
+  // For jobs whose indices are not 0..n-1. Throws invalid_argument if an index is negative or above
+  // 999999.
   static ClusterSpec from_tasks(std::map<std::string, Tasks> jobs);
-  // From {"worker": ["host:port", …]} or {"worker": {"0": "host:port", …}}. Errors call the text
+  // Reads {"worker": ["host:port", …]} or {"worker": {"0": "host:port", …}}. Errors name the text
   // `where`.
   static ClusterSpec from_json(std::string_view text, std::string_view where = "the cluster");
 
-  // Sorted.
+  // The names of the jobs, sorted.
   std::vector<std::string> jobs() const;
   // Whether there is any job.
   explicit operator bool() const { return !jobs_.empty(); }
@@ -74,15 +74,15 @@ class COHORT_API ClusterSpec {
   // These throw invalid_argument for an unknown job; the message lists the known ones.
   std::int64_t num_tasks(const std::string& job) const;
   std::vector<std::int64_t> task_indices(const std::string& job) const;
-  // Up to the largest index, with nullopt where there is no task.
+  // The addresses up to the largest index; nullopt for an index without a task.
   std::vector<std::optional<std::string>> job_tasks(const std::string& job) const;
-  // Throws invalid_argument for an unknown index too.
+  // Also throws invalid_argument for an unknown index.
   const std::string& task_address(const std::string& job, std::int64_t index) const;
 
-  // Everything, by job and index.
+  // All addresses, by job and index.
   const std::map<std::string, Tasks>& tasks() const { return jobs_; }
-  // tf's as_dict(): a list where the indices are 0..n-1, else an object; an empty job is {}.
-  // from_json() reads it.
+  // tf's as_dict(): each job is a list if its indices are 0..n-1, else an object; an empty job is
+  // {}. from_json() reads it.
   std::string to_json() const;
   std::string to_string() const { return to_json(); }
   friend std::ostream& operator<<(std::ostream& out, const ClusterSpec& spec) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The workers of a synchronous job, and how they exchange messages (the role that
-// torch.distributed's ProcessGroup and tf's collective ops have).
+// The workers of a synchronous job, which exchange messages with each other (the role of
+// torch.distributed's ProcessGroup and tf's collective ops).
 #pragma once
 
 #include <functional>
@@ -14,15 +14,15 @@
 
 namespace cohort::collective {
 
-// A group of `size()` members, as the member `rank()` of them sees it. All members make the same
-// calls of exchange() in the same order. Every wait has a deadline, whose error names the members
-// that were missing.
+// A group of size() members; each object is the view of one member, rank(). All members must make
+// the same calls of exchange() in the same order. Every wait has a deadline, and its error names
+// the members that were missing.
 //
-// If a member is destroyed, the calls of the others that need its contribution fail as aborted. A
-// missed deadline ends the group for all members, since the one that missed it would be a call
-// ahead of the others: later calls are aborted.
+// If a member is destroyed, calls of the others that need its contribution throw aborted. If one
+// member misses a deadline, it would be one call ahead of the others. So the group ends for all
+// members: later calls throw aborted.
 //
-// exchange() is used from one thread at a time; split() is thread-safe.
+// exchange() must be called from one thread at a time; split() is thread-safe.
 class COHORT_API Group {
  public:
   Group() = default;
@@ -32,16 +32,18 @@ class COHORT_API Group {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Returns the contributions of all members in the order of their ranks. `what` says in messages
-  // what is exchanged. Throws deadline_exceeded or aborted, and names the missing members.
+  // Returns the contributions of all members in the order of their ranks. `what` is the name of the
+  // content, for messages. Throws deadline_exceeded or aborted, naming the missing members.
   virtual std::vector<Bytes> exchange(Bytes mine, std::string_view what, Deadline deadline) = 0;
-  // A group of the same members whose calls are independent of this one's, as from MPI_Comm_dup.
-  // The n-th call on each member gives the same group. The split keeps this group alive.
+  // Returns a new group of the same members, whose calls are independent of this one's (like
+  // MPI_Comm_dup). The n-th calls of all members return the same group, so all members must create
+  // their groups in the same order. The new group keeps this one alive.
   virtual std::shared_ptr<Group> split() = 0;
 };
 
-// Calls `make` and exchanges what it returns. If it throws on a member, all members throw that
-// error, with the member ("worker:<rank>") as origin; of several errors that of the lowest rank.
+// Calls `make` and exchanges the results. If it throws on one member, all members throw that error,
+// with that member ("worker:<rank>") as its origin; if it throws on several, the error of the
+// lowest rank.
 COHORT_API std::vector<Bytes> exchange_result(Group& group, const std::function<Bytes()>& make,
                                               std::string_view what, Deadline deadline);
 
@@ -49,8 +51,8 @@ COHORT_API std::vector<Bytes> exchange_result(Group& group, const std::function<
 
 namespace cohort {
 
-// Workers that are threads of one process, for tests and for programs that have outgrown one
-// thread. They exchange messages through shared memory.
+// Creates the groups of workers that are threads of one process, for tests and for programs that
+// use several threads. The workers exchange messages through shared memory.
 //
 //   InProcessWorkers workers(2);
 //   std::thread other([&] { MultiWorkerMirroredStrategy strategy(workers.group(1)); … });
@@ -60,8 +62,8 @@ class COHORT_API InProcessWorkers {
  public:
   // Throws invalid_argument if num_workers < 1.
   explicit InProcessWorkers(int num_workers);
-  // The group of all workers, as the worker of this rank sees it; call it once per worker. Throws
-  // invalid_argument for a rank outside [0, num_workers).
+  // The group of all workers, for the worker of this rank; call it once per worker. Throws
+  // invalid_argument if the rank is not in [0, num_workers).
   std::shared_ptr<collective::Group> group(int rank) const;
 
  private:

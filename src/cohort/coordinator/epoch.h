@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One pass over a dataset in which every element comes exactly once, also where workers are lost
-// and return. ClusterCoordinator::run_epoch() makes one and runs it to its end; a loop of one's own
-// takes its steps one by one:
+// One pass over a dataset in which every element is used exactly once, even if workers are lost and
+// return. ClusterCoordinator::run_epoch() runs a whole epoch; with begin_epoch(), your own loop
+// takes the steps one by one:
 //
 //   Epoch epoch = coordinator.begin_epoch(step, data);
 //   while (std::optional<EpochStep> done = epoch.next())
@@ -26,44 +26,48 @@ struct EpochRun;  // coordinator/internal/epoch_run.h
 class Runtime;
 }  // namespace coordinator
 
-// A step that has ended well. A value type.
+// A step that succeeded. A value type.
 struct EpochStep {
   std::uint32_t worker = 0;
-  std::uint64_t index = 0;  // of this worker's: 0, 1, …
-  // The length of its element's first field's first dimension, which is the number of rows of a
-  // batch; 1 for a scalar. The sum of them if it has drawn several elements.
+  std::uint64_t index = 0;  // counts the steps of this worker: 0, 1, …
+  // The size of the first dimension of its element's first field, which is the number of rows of a
+  // batch; 1 for a scalar. If the step drew several elements, their sum.
   std::uint64_t examples = 0;
-  // What the step returned. One that is repeated after a loss, whose first attempt had sent its
-  // updates, computes it from later values of the variables; the updates count once.
+  // The return value of the step. If a worker was lost after the step had sent its updates, the
+  // step runs again: the result is then computed from later values of the variables, but the
+  // updates count once.
   Nest result;
 };
 
 struct EpochOptions {
-  // Called on the caller's thread for each step, in the order in which they end, as keras's
-  // on_train_batch_end. It may call the coordinator. What it throws gives the epoch up.
+  // Called on the caller's thread for each step, in the order in which the steps end (keras's
+  // on_train_batch_end). It may call the coordinator. If it throws, the epoch ends with that error.
   std::function<void(const EpochStep& step)> on_step = {};
 };
 
 // A value type.
 struct EpochResult {
-  std::uint64_t steps = 0;                      // that ended well: one an element
+  std::uint64_t steps = 0;                      // that succeeded: one per element
   std::vector<std::uint64_t> steps_per_worker;  // 0 for a worker without data
   std::uint64_t examples = 0;                   // of all steps
-  // What the steps returned, with the structure of one result and each tensor or number in it
-  // replaced: by its sum over the steps (int64 or float64), and by its mean (float64), in which a
-  // step weighs as many times as it has examples, as keras weighs batches. So a step that returns
-  // the mean of its batch gives the mean of all examples in `mean`, and one that returns a count
-  // gives the total in `sum`. Null in the place of strings, and where the steps' shapes differ.
+  // The sum over all steps. It has the structure of one step's result; each tensor or number is
+  // replaced by its sum as int64 or float64. If a step returns a count, this is the total. Null in
+  // place of strings, and of values whose shape differs between steps.
   Nest sum;
+  // The mean over all steps, as float64, with the same structure. Each step is weighted by its
+  // `examples`, as keras weights batches: if a step returns the mean of its batch, this is the mean
+  // over all examples.
   Nest mean;
-  Duration duration = Duration::zero();  // from the begin to the last step that was taken
+  Duration duration = Duration::zero();  // from the start to the last step that next() returned
 };
 
-// Used from one thread at a time. schedule(), fetch() and other epochs may be used beside it, also
-// from other threads while next() waits: a worker takes its steps and other closures in turn. The
-// strategy must outlive it. When it goes before its end, nothing is traced for it any more, and its
-// steps are cancelled, also those that wait on their workers; one that runs there by then ends, and
-// join() waits for it and throws its error. Optimizer::iterations() counts the steps that ran.
+// Used from one thread at a time. Meanwhile, and on other threads also while next() waits, you may
+// call schedule() and fetch() and run other epochs: a worker alternates between steps of an epoch
+// and other closures. The strategy must outlive the epoch.
+//
+// If it is destroyed before its end, its steps are cancelled, including those that wait on their
+// workers, and the step is not traced for it any more. A step that is running finishes; join()
+// waits for it and throws its error.
 class COHORT_API Epoch {
  public:
   Epoch(std::shared_ptr<coordinator::Runtime> runtime, std::shared_ptr<coordinator::EpochRun> run);
@@ -71,37 +75,39 @@ class COHORT_API Epoch {
   Epoch(Epoch&&) noexcept;
   Epoch& operator=(Epoch&&) = delete;
 
-  // Keeps the workers busy, up to twice as many steps ahead as are in flight on each, while fewer
-  // than 1024 steps have ended that it has not given yet. Gives the next step that has ended, in
-  // the order of ends; nullopt when every worker's data has ended.
+  // Returns the next step that has ended, in the order in which the steps end; nullopt after the
+  // data of every worker has ended. It schedules steps ahead, at most twice as many per worker as
+  // the worker has in flight, and none while 1024 results wait for next().
   //
-  // An element whose step has ended never comes again. One whose worker is lost comes again on that
-  // worker when it returns, to the same step with the same closure id, so that its updates count
-  // once.
+  // The element of a step that has ended is never used again. If a worker is lost, the elements of
+  // its other steps wait until it returns. They are then used by the same steps with the same
+  // closure ids, so that their updates count once.
   //
-  // A step gets the optimizers' hyperparameters, and its number in Optimizer::iterations(), when it
-  // is sent to its worker for the first time. One that makes no updates, since it is cancelled
-  // before it runs or finds the end of the data, leaves its number to the next step that is sent or
-  // scheduled: no number is used twice. One that is known to find the end, as with
-  // Dataset::cardinality(), takes none. Where the cardinality is not known, steps that find the end
-  // hold numbers for a while. So if a learning rate is a schedule, each worker then has two steps
-  // at a time, and a rate comes at most two steps a worker too early near the ends of the data.
+  // A step gets the optimizers' hyperparameters and its number in Optimizer::iterations() when it
+  // is first sent to its worker. A step that makes no updates, since it is cancelled or finds the
+  // end of the data, gives its number to the next step that is sent or scheduled. If
+  // Dataset::cardinality() is unknown, such a step keeps its number until the worker reports the
+  // end. Therefore, if a learning rate is a schedule, each worker then has only two steps at a
+  // time, and near the end of the data a rate may be used up to two steps per worker too early.
   //
-  // Throws the first application error, as join() does: an element that cannot be read, a step that
-  // fails, also of closures that were scheduled beside it. All that waited is cancelled then, the
-  // epoch has ended, and the coordinator is usable. out_of_range for a dataset without any element.
-  // failed_precondition where a worker was lost and its elements may come in another order
-  // (deterministic = false). data_loss where a file of its data, which the error names, has changed
-  // since the epoch read it first (size or content; a copy with other times is the same), or where
-  // its elements had another number when they were read again: begin the epoch again. A change
-  // inside a file above 8 MiB may be missed, so files should not change during an epoch
-  // (docs/decisions/0041-a-returning-worker-compares-its-files.md).
-  // invalid_argument where a step's result has another structure than the first one's. cancelled
-  // when the coordinator ends meanwhile. What the function of a learning rate throws, when the
-  // steps before it have run and were given. deadline_exceeded when no step has ended for the data
-  // timeout, naming the workers whose steps are missing; next() may be called again.
+  // Throws
+  // - the first application error, as join() does: an element that cannot be read, or a step that
+  //   fails, including closures that were scheduled meanwhile. Then all waiting closures are
+  //   cancelled, the epoch has ended, and the coordinator can be used again.
+  // - the exception of a learning rate's function, after all steps before it have been returned.
+  // - out_of_range: the dataset is empty on every worker.
+  // - failed_precondition: a worker was lost, and its elements may come in a different order
+  //   (deterministic = false); or the epoch has ended with an error.
+  // - data_loss: a file, which the error names, has a different size or content than when the epoch
+  //   first read it (other times do not matter), or the number of elements has changed. Start the
+  //   epoch again. A change within a file above 8 MiB may stay unnoticed, so do not change files
+  //   during an epoch (docs/decisions/0041-a-returning-worker-compares-its-files.md).
+  // - invalid_argument: the structure of a result differs from that of the first step.
+  // - cancelled: the coordinator ended.
+  // - deadline_exceeded: no step ended for CoordinatorOptions::progress_timeout. The error names
+  //   the workers whose steps are missing. You may call next() again.
   std::optional<EpochStep> next();
-  // Of the steps that next() has given.
+  // For the steps that next() has returned so far.
   EpochResult result() const;
 
  private:

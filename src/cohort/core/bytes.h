@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Little-endian byte strings with LEB128 integers: the encoding of all our formats.
-// The reader checks each length against the bytes left. It throws data_loss with the offset when
-// the bytes are broken.
+// Little-endian byte strings with LEB128 integers: the encoding of all our formats. The reader
+// checks each length against the remaining bytes, and throws data_loss with the offset if the bytes
+// are broken.
 #pragma once
 
 #include <cstddef>
@@ -49,10 +49,10 @@ class COHORT_API ByteReader {
   std::string text();
   std::span<const std::byte> blob();
   std::vector<std::int64_t> sizes();
-  // A count of things that take at least `bytes_each` bytes each.
+  // The number of items that follow, each of at least `bytes_each` bytes.
   std::size_t count(std::size_t bytes_each = 1);
   std::size_t remaining() const { return bytes_.size() - offset_; }
-  // Throws data_loss unless everything was read.
+  // Throws data_loss unless all bytes were read.
   void expect_end() const;
   [[noreturn]] void fail(std::string_view expected) const;
 

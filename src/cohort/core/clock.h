@@ -38,7 +38,7 @@ class COHORT_API Deadline {
   TimePoint time() const { return time_; }
   bool is_infinite() const { return time_ == TimePoint::max(); }
   bool has_expired(const Clock& clock = Clock::system()) const { return clock.now() >= time_; }
-  // Zero when expired, Duration::max() when infinite.
+  // Zero if it has expired, Duration::max() if it is infinite.
   Duration remaining(const Clock& clock = Clock::system()) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The name of a compute device, as tf writes them.
+// The name of a compute device, written as in tf.
 //
 //   Device::parse("gpu:1").to_string();           // "GPU:1"
 //   Device::parse("/job:ps/task:2/CPU:0").task;  // 2

@@ -20,7 +20,7 @@
 
 namespace cohort {
 
-// gRPC's canonical codes, with the same numbers.
+// gRPC's canonical codes with their numbers, except OK (0).
 enum class ErrorCode : std::uint8_t {
   cancelled = 1,
   unknown = 2,
@@ -47,15 +47,15 @@ enum class ErrorCause : std::uint8_t {
   wrong_type = 1,        // tf's TypeError: a wrong kind of argument, a subtype of invalid_argument
   peer_lost = 2,         // the connection to origin() broke or was refused
   handle_lost = 3,       // origin() restarted and does not know the resource any more
-  function_missing = 4,  // origin() has not (or no longer) got the function
+  function_missing = 4,  // origin() does not have the function, or no longer
   input_binding = 5,     // the arguments of a closure could not be bound on origin()
-  cancelled_by_job = 6,  // cancelled because another closure of the job failed
+  cancelled_by_job = 6,  // cancelled because a different closure of the job failed
   closure_input = 7,     // tf's ClosureInputError: an input resource of the closure is broken
   closure_aborted = 8,   // tf's ClosureAbortedError: the value was lost with its worker
   application = 9,       // thrown by user code
 };
 
-// Whether the same call may succeed: never, later at the same task, or at another task.
+// Whether the same call may succeed: never, later at the same task, or at a different task.
 enum class RetryClass : std::uint8_t { never, later, elsewhere };
 
 COHORT_API std::string_view name_of(ErrorCode code);
@@ -72,7 +72,7 @@ class COHORT_API Error : public std::exception {
   const std::string& message() const { return message_; }
   // The task where the error happened, for example "worker:1"; empty for this process.
   const std::string& origin() const { return origin_; }
-  // The origin's incarnation; 0 when not known.
+  // The incarnation of the origin, which changes when the task restarts; 0 if it is not known.
   std::uint64_t incarnation() const { return incarnation_; }
   // "while …" lines, innermost first.
   const std::vector<std::string>& context() const { return context_; }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line per event on stderr, with level, time and the task it comes from. Thread-safe.
+// Writes one line per event to stderr, with level, time and task. Thread-safe.
 //
 //   log_info("connected to ", task, " over ", backend);
-// The level comes from COHORT_LOG_LEVEL (debug, info, warn, error, off); default warn.
+// The environment variable COHORT_LOG_LEVEL sets the level: debug, info, warn (default), error,
+// off.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ COHORT_API bool is_logged(LogLevel level);
 // `sink` receives the lines instead of stderr; nullptr restores stderr.
 COHORT_API void set_log_sink(std::function<void(LogLevel, std::string_view line)> sink);
 COHORT_API void log_line(LogLevel level, const std::string& text);
-// Logs output that the user's program asked for, at every level but off.
+// Logs output that the user's program requested, at every level except off.
 COHORT_API void log_output(const std::string& text);
 
 namespace internal {

@@ -37,7 +37,7 @@ class COHORT_API Handle {
   virtual std::string_view handle_kind() const = 0;
 };
 
-// Whether a structure check accepts another kind of leaf, for example an int for a tensor (as
+// Whether a structure check accepts a different kind of leaf, for example an int for a tensor (as
 // tf.nest does), or requires the same kind.
 enum class LeafKinds : std::uint8_t { any, same };
 
@@ -88,7 +88,7 @@ class COHORT_API Nest {
   bool is_null() const { return kind() == Kind::null; }
   bool is_tensor() const { return kind() == Kind::tensor; }
 
-  // The content. A nest of another kind throws invalid_argument that names both kinds.
+  // The content. Throws invalid_argument, naming both kinds, if the nest is of a different kind.
   const at::Tensor& tensor() const;
   StringTensor strings() const { return StringTensor::of(tensor()); }
   std::int64_t integer() const;
@@ -102,7 +102,7 @@ class COHORT_API Nest {
   Items items() && { return std::as_const(*this).items(); }
   Map entries() && { return std::as_const(*this).entries(); }
 
-  // Leaves in flatten order. A null is a leaf.
+  // All leaves in flatten order. A null is a leaf.
   std::vector<Nest> flatten() const;
   // The tensor leaves alone.
   std::vector<at::Tensor> flatten_tensors() const;
@@ -111,13 +111,14 @@ class COHORT_API Nest {
 
   // "(tensor, {a: int, b: [text]})": structure without values.
   std::string structure() const;
-  // Throws invalid_argument naming `what`, as "[strategy.run] the value of replica 1", and the path
-  // of the first difference, as "at [1]['b']: expected tuple of 2, got tensor".
+  // Throws invalid_argument if the structures differ. The error names `what`, for example
+  // "[strategy.run] the value of replica 1", and the first difference, for example "at [1]['b']:
+  // expected tuple of 2, got tensor".
   static void check_same_structure(const Nest& expected, const Nest& actual, std::string_view what,
                                    LeafKinds leaf_kinds = LeafKinds::any);
 
  private:
-  // `value` as std::int64_t. Throws invalid_argument where it does not fit.
+  // `value` as std::int64_t. Throws invalid_argument if it does not fit.
   template <class T>
   static std::int64_t fitting(T value) {
     if constexpr (std::is_unsigned_v<T> && sizeof(T) >= sizeof(std::int64_t)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A progress line on the terminal: steps, rate, loss, time left. It shows nothing when stderr is no
-// terminal. Under `cohort launch` it also writes each new percentage, a byte of 0 to 100, to the
-// file descriptor COHORT_PROGRESS_FD.
+// A progress line on the terminal: steps, rate, loss, remaining time. It shows nothing if stderr is
+// not a terminal. Under `cohort launch` it also writes each new percentage, a byte of 0 to 100, to
+// the file descriptor COHORT_PROGRESS_FD.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace cohort {
 struct ProgressBarOptions {
   std::int64_t steps = 0;
   std::int64_t examples_per_step = 1;
-  std::optional<bool> is_visible = {};  // none: when stderr is a terminal
+  std::optional<bool> is_visible = {};  // nullopt: if stderr is a terminal
   Clock* clock = nullptr;               // nullptr: the machine's
 };
 

@@ -4,8 +4,8 @@
 //   StringTensor names({2}, {"a.tfrecord", "b.tfrecord"});
 //   names[1];  // "b.tfrecord"
 //
-// It converts to an at::Tensor without a dtype and without numbers, so that nests, elements and
-// iterators carry strings as they carry tensors; ATen's operators refuse it.
+// It converts to an at::Tensor that has no dtype and no numbers. So nests, elements and iterators
+// can hold strings like other tensors; ATen's operators refuse it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,12 +28,12 @@ class COHORT_API StringTensor {
  public:
   // A scalar.
   explicit StringTensor(std::string value);
-  // `values` in row-major order. Throws invalid_argument where their number does not fit the sizes.
+  // `values` in row-major order. Throws invalid_argument if their number does not fit the sizes.
   StringTensor(std::vector<std::int64_t> sizes, std::span<const std::string> values);
   StringTensor(std::vector<std::int64_t> sizes, std::initializer_list<std::string> values);
   // A tensor of one dimension.
   explicit StringTensor(std::span<const std::string> values);
-  // `bytes` holds all values, one after the other; value i ends before ends[i].
+  // `bytes` holds all values, one after the other; value i ends before bytes[ends[i]].
   StringTensor(std::vector<std::int64_t> sizes, std::string bytes, std::vector<std::uint64_t> ends);
   // There is no move: it would leave an object without bytes. A copy costs as much.
   StringTensor(const StringTensor&) = default;
@@ -47,12 +47,12 @@ class COHORT_API StringTensor {
   std::int64_t dim() const { return tensor_.dim(); }
   std::vector<std::int64_t> sizes() const { return tensor_.sizes().vec(); }
   std::int64_t numel() const { return tensor_.numel(); }
-  // Value i in row-major order. The view is valid as long as a copy of this object lives.
+  // Value i in row-major order. The view is valid as long as this object or a copy exists.
   std::string_view operator[](std::int64_t i) const;
-  // The value of a scalar or of a tensor with one value; otherwise throws invalid_argument.
+  // The only value. Throws invalid_argument if there is not exactly one.
   std::string_view value() const;
   std::vector<std::string> values() const;
-  // Memory held, in bytes.
+  // The memory that the values take, in bytes.
   std::size_t byte_count() const;
 
   // Rows [begin, end) of the first dimension.

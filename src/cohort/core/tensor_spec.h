@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dtype and shape of a tensor, or what is known of them (tf.TensorSpec).
+// The dtype and shape of a tensor, as far as they are known (tf.TensorSpec).
 #pragma once
 
 #include <c10/core/ScalarType.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A dataset distributed to the replicas of a strategy (tf.distribute.DistributedDataset). Made by
-// Strategy::distribute_dataset() and distribute_datasets_from_function().
+// A dataset that is distributed to the replicas of a strategy (tf.distribute.DistributedDataset).
+// Strategy::distribute_dataset() and distribute_datasets_from_function() create it.
 //
 //   for (const auto& batch : strategy.distribute_dataset(dataset)) {
 //     auto losses = strategy.run(step, batch);
@@ -35,7 +35,7 @@ class DistributedIteratorState;  // input/internal/distributed_iterator_state.h
 class InputDistribution;         // input/internal/input_distribution.h
 }  // namespace input
 
-// The replica for which a value is made (tf.distribute.ValueContext). A value type.
+// The replica for which a value is created (tf.distribute.ValueContext). A value type.
 struct COHORT_API ValueContext {
   std::int64_t replica_id_in_sync_group = 0;
   std::int64_t num_replicas_in_sync = 1;
@@ -67,7 +67,7 @@ class COHORT_API DistributedOptional {
   DistributedOptional(DistributedSpec spec, std::optional<DistributedElement> value)
       : spec_(std::move(spec)), value_(std::move(value)) {}
   bool has_value() const { return value_.has_value(); }
-  // invalid_argument if there is none.
+  // Throws invalid_argument if there is no value.
   const DistributedElement& get_value() const;
   const DistributedSpec& element_spec() const { return spec_; }
 
@@ -76,11 +76,11 @@ class COHORT_API DistributedOptional {
   std::optional<DistributedElement> value_;
 };
 
-// One pass over a distributed dataset, a step at a time.
+// One pass over a distributed dataset, step by step.
 //
-// If there are several workers, all must make the same calls in the same order; an error of one is
-// thrown on all, with its worker as origin. Calls inside a replica function are invalid_argument.
-// Used from one thread at a time.
+// If there are several workers, all must make the same calls in the same order. An error of one is
+// thrown on all, with that worker as its origin. Calls inside a replica function throw
+// invalid_argument. Used from one thread at a time.
 class COHORT_API DistributedIterator {
  public:
   explicit DistributedIterator(std::unique_ptr<input::DistributedIteratorState> pass);
@@ -89,20 +89,24 @@ class COHORT_API DistributedIterator {
   DistributedIterator& operator=(DistributedIterator&&) noexcept;
 
   const DistributedSpec& element_spec() const;
-  // The next step; nullopt at the end and ever after. After an error the next call continues with
-  // the following step, and every replica gets the elements meant for it.
+  // The next step; nullopt at the end and in every later call. After an error, the next call
+  // continues with the following step, and every replica gets the elements meant for it.
+  //
+  // If all shapes are static and there is one worker, a last step in which only some replicas have
+  // data is left out, as in tf (handles_partial_batches() is false). Only datasets from
+  // distribute_datasets_from_function() have such a step.
   std::optional<DistributedElement> try_next();
-  // Like try_next(), but out_of_range at the end.
+  // Like try_next(), but throws out_of_range at the end.
   DistributedElement get_next();
-  // Like try_next(), but also returns an uneven last step of a dataset of static shapes. Like tf,
-  // get_next() and try_next() leave such a step out.
+  // Like try_next(), but also returns such a last step.
   DistributedOptional get_next_as_optional();
 
-  // The position of all workers after the last step returned; each worker gets the same bytes.
+  // The position of all workers after the last step that was returned; the same bytes on each
+  // worker.
   Bytes save() const;
-  // Continues from a position of an equally built distributed dataset: on the same numbers of
-  // workers and replicas with exactly the next step, on other numbers with every remaining sample
-  // once.
+  // Continues at a position that an equally built distributed dataset saved. With the same numbers
+  // of workers and replicas, the next step is exactly the one after it; with different numbers,
+  // every remaining sample is used once.
   void restore(std::span<const std::byte> position);
 
  private:
@@ -116,23 +120,24 @@ using DatasetFunction = std::function<Dataset(const InputContext& context)>;
 class COHORT_API DistributedDataset {
  public:
   // Splits the dataset's global batches into mini-batches and distributes them to workers and
-  // replicas as its options say. unimplemented for ReplicationMode::per_replica; invalid_argument
-  // for a dataset that is not batched.
+  // replicas as DatasetOptions say. Throws unimplemented for ReplicationMode::per_replica, and
+  // invalid_argument if the dataset is not batched.
   static DistributedDataset from_dataset(std::shared_ptr<const InputHost> host,
                                          const Dataset& dataset, const InputOptions& options);
-  // Calls fn now, once for each pipeline of this worker, and returns its elements unchanged.
+  // Calls fn immediately, once for each pipeline of this worker. The elements stay unchanged.
   static DistributedDataset from_function(std::shared_ptr<const InputHost> host,
                                           const DatasetFunction& fn, const InputOptions& options);
 
   // The cardinality of the user's dataset.
   std::int64_t cardinality() const;
   const DistributedSpec& element_spec() const;
-  // Whether a step in which only some replicas have data is returned, with empty batches for the
-  // others.
+  // Whether try_next() returns a step in which only some replicas have data; the others then get
+  // empty batches.
   bool handles_partial_batches() const;
-  // A new pass from the first element, with new shuffles.
+  // A new pass from the first element, shuffled anew.
   DistributedIterator iterator() const;
-  // fn(state, element) over all steps of a pass, from `state` on.
+  // Returns the last state of a new pass: fn(state, element) is called for each step of try_next()
+  // and returns the next state.
   template <class T, class F>
   T reduce(T state, F fn) const {
     DistributedIterator all = iterator();
@@ -141,7 +146,7 @@ class COHORT_API DistributedDataset {
     return state;
   }
 
-  // One eager pass.
+  // Range-based for over the steps of try_next() in a new pass.
   class Pass;
   struct End {};
   Pass begin() const;
@@ -167,8 +172,8 @@ class COHORT_API DistributedDataset::Pass {
   std::optional<DistributedElement> element_;
 };
 
-// Calls value_fn once for each local replica, in order (distribute_values_from_function). All
-// values must have one structure, else invalid_argument.
+// Calls value_fn once for each local replica, in order (distribute_values_from_function). Throws
+// invalid_argument if the structures of the values differ.
 COHORT_API PerReplica<Nest> distributed_values(const InputHost& host,
                                                const ValueFunction& value_fn);
 

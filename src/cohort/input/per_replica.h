@@ -19,8 +19,8 @@
 
 namespace cohort {
 
-// A value type; copies share tensors. If there is only one replica in the whole job, it is bare: it
-// prints, compares and converts as its value.
+// A value type; copies share tensors. With only one replica in the whole job, it is bare: it prints
+// as its value. A value with one component converts to it.
 template <class T = Nest>
 class PerReplica {
  public:
@@ -38,7 +38,7 @@ class PerReplica {
 
   bool is_wrapped() const { return is_wrapped_; }
   std::size_t size() const { return components_.size(); }
-  // The component of local replica i; invalid_argument if there is no such replica.
+  // The component of local replica i. Throws invalid_argument if there is no such replica.
   Reference operator[](std::size_t i) const {
     COHORT_CHECK(i < components_.size(), ErrorCode::invalid_argument,
                  "[input.per_replica] expected a replica below ", components_.size(), ", got ",
@@ -48,7 +48,7 @@ class PerReplica {
   const Components& local_results() const& { return components_; }
   // By value, so that a loop over the results of a temporary, such as run(…), is safe.
   Components local_results() && { return std::move(components_); }
-  // The one component; failed_precondition if there are more.
+  // The only component. Throws failed_precondition if there are several.
   Reference value() const {
     COHORT_CHECK(components_.size() == 1, ErrorCode::failed_precondition,
                  "[input.per_replica] expected a value of one replica, got one of ",
@@ -62,7 +62,7 @@ class PerReplica {
   bool is_wrapped_ = true;
 };
 
-// The result of run() for a function without a result. A value type.
+// The result of run() for a function that returns void. A value type.
 template <>
 class PerReplica<void> {
  public:
@@ -84,8 +84,8 @@ std::ostream& operator<<(std::ostream& out, const PerReplica<T>& value) {
   return out << "}";
 }
 
-// The mini-batches of one step. A replica without data gets an empty batch: no rows, the right
-// dtypes and shapes; the counts distinguish it from data. A value type; copies share tensors.
+// The mini-batches of one step. A replica without data gets an empty batch, which has no rows but
+// the right dtypes and shapes; has_data() tells it from data. A value type; copies share tensors.
 class COHORT_API DistributedElement : public PerReplica<Nest> {
  public:
   struct Counts {
@@ -95,12 +95,12 @@ class COHORT_API DistributedElement : public PerReplica<Nest> {
   DistributedElement(PerReplica<Nest> components, Counts counts)
       : PerReplica<Nest>(std::move(components)), counts_(std::move(counts)) {}
 
-  // Whether local replica i has data. An empty mini-batch that the pipeline itself made is data.
+  // Whether local replica i has data. An empty mini-batch that the pipeline itself yields is data.
   bool has_data(std::size_t i) const { return counts_.examples.at(i) >= 0; }
   // The number of rows of its first field; 1 if that is a scalar, 0 for an empty batch.
   std::int64_t num_examples(std::size_t i) const { return has_data(i) ? counts_.examples[i] : 0; }
   std::int64_t local_num_examples() const;
-  // The sum over all replicas in sync, to weigh uneven data exactly; nullopt if the workers
+  // The sum over all replicas in sync, for weighting uneven data exactly; nullopt if the workers
   // exchange no messages in a step and so do not know it.
   std::optional<std::int64_t> global_num_examples() const { return counts_.global_num_examples; }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Variables on parameter servers, steps on workers, scheduled by a ClusterCoordinator
-// (tf.distribute.ParameterServerStrategy, version 2).
+// Variables live on parameter servers; steps run on workers, scheduled by a ClusterCoordinator
+// (tf.distribute.ParameterServerStrategy, version 2). Training is asynchronous, as described in
+// coordinator/cluster_coordinator.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -39,15 +40,15 @@ struct ReplicateOptions {
 };
 struct VariableOptions {
   bool is_trainable = true;
-  // Places the variable on the same server as this one; the round robin does not advance.
+  // Places the variable on the same server as this one; the next variable's server stays the same.
   std::optional<Variable> colocate_with = {};
 };
 
-// Thread-safe. The coordinator made for it shares its state and may outlive it.
+// Thread-safe. Must outlive its ClusterCoordinator and that one's epochs.
 class COHORT_API ParameterServerStrategy final : public Strategy {
  public:
-  // Only validates the cluster spec (jobs chief, worker, ps, evaluator; at least one ps and one
-  // worker). The first call that needs a server connects.
+  // Only validates the cluster spec: the jobs are chief, worker, ps and evaluator, with at least
+  // one ps and one worker. The first call that needs a server connects.
   explicit ParameterServerStrategy(const ClusterResolver& resolver,
                                    ParameterServerOptions options = {});
   ~ParameterServerStrategy() override;
@@ -55,27 +56,28 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   std::string_view name() const override;
   int num_replicas_in_sync() const override { return 1; }
 
-  // Creates a variable on the next parameter server, round robin; the round robin advances once per
-  // created variable. Connects, and blocks until the server has the value, under the deadlines of
-  // ClusterOptions. Throws already_exists for a name that is taken; unavailable naming the servers
-  // that are missing or were restarted; failed_precondition inside a scheduled function, and inside
-  // the scope of another strategy or of the default one ("mixing strategies").
+  // Creates a variable on the next parameter server, in turn. Connects, and blocks until the server
+  // has the value, under the deadlines of ClusterOptions. Throws already_exists if the name is
+  // taken; unavailable, naming the servers, if some are missing or were restarted;
+  // failed_precondition inside a scheduled function, and inside the scope of a different strategy
+  // or of the default one ("mixing strategies").
   Variable variable(std::string name, const at::Tensor& initial_value,
                     VariableOptions options = {});
-  // The same, with an initial value computed from the strategy's seed and the name. Also throws the
+  // The same; the initial value is computed from the strategy's seed and the name. Also throws the
   // errors of Initializer::make().
   Variable variable(std::string name, const TensorSpec& spec, const Initializer& initializer,
                     VariableOptions options = {});
 
-  // Runs factory once, with the generator seeded by the strategy's seed, and puts the module's
-  // parameters and buffers on the servers. factory: () -> a torch::nn module, or a holder of one.
-  // LibTorch's exceptions in it become an Error, any other passes unchanged.
+  // Runs factory once, with LibTorch's generator seeded by the strategy's seed, and puts the
+  // module's parameters and buffers on the servers. factory returns a torch::nn module or a holder
+  // of one. A c10::Error that it throws becomes an Error; other exceptions pass unchanged.
+  //
   // Steps use the module through the returned handle. Each step begins in the mode in which factory
   // left the module; train() and eval() inside a step hold until its end. A tensor that the module
-  // registers under several names (tied weights) is one variable with the first name; a weight in
-  // channels_last order becomes row-major. Blocks and throws as variable() does; already_exists
-  // also for two tensors that share memory (set_data): register one tensor under both names. If it
-  // throws, no variable is created.
+  // registers under several names (tied weights) becomes one variable with the first name; a weight
+  // in channels_last order becomes row-major. Blocks and throws as variable() does; also throws
+  // already_exists if two tensors share memory (set_data): register one tensor under both names. If
+  // it throws, no variable is created.
   template <class Factory>
   auto replicate(Factory factory, ReplicateOptions options = {}) {
     using M = std::invoke_result_t<Factory&>;
@@ -111,7 +113,7 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
     return Replicated<M>(std::move(shared));
   }
 
-  // Returns `value`: reducing a value that is not distributed leaves it unchanged.
+  // Returns `value`: with one replica there is nothing to reduce.
   Nest reduce(const Nest& value) const;
   using Strategy::reduce;
 
@@ -120,8 +122,8 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   // The device of the worker that runs a step.
   std::vector<std::string> worker_devices() const override { return {"CPU:0"}; }
 
-  // For the coordinator: the state that it shares with the strategy, which may outlive both. The
-  // type is not public.
+  // For the coordinator: the state that the strategy, the coordinator and all variables share. It
+  // lives as long as one of them. The type is not public.
   const std::shared_ptr<detail::ParameterServerHome>& home() const { return home_; }
 
  protected:

@@ -31,7 +31,7 @@ class COHORT_API ModuleHome {
   virtual ~ModuleHome() = default;
   // Throws failed_precondition outside a replica and a step; the message suggests snapshot().
   virtual void check_use() const = 0;
-  // Throws failed_precondition inside a step, naming the call.
+  // Throws failed_precondition inside a step; the message names the call.
   virtual void check_outside_step(std::string_view call) const = 0;
   // The current values, with one pull per server.
   virtual std::vector<at::Tensor> read(const std::vector<Variable>& variables) const = 0;
@@ -71,11 +71,11 @@ void set_modes(Module& module, const std::vector<bool>& modes) {
 COHORT_API std::vector<at::Tensor> values_for(const std::vector<Variable>& variables,
                                               const std::vector<NamedTensor>& tensors);
 
-// Seeds LibTorch's default CPU generator; the destructor of the returned object restores its state.
-// Meanwhile other callers and traces wait.
+// Seeds LibTorch's default CPU generator. The destructor of the returned object restores its state;
+// until then other callers of this function and traces wait.
 COHORT_API std::shared_ptr<void> seed_default_generator(std::uint64_t seed);
 
-// Maps a TORCH_MODULE holder, a (smart) pointer, or a module to the module.
+// Returns the module of a TORCH_MODULE holder, a pointer or smart pointer, or the module itself.
 template <class M>
 auto& module_of(M& module) {
   if constexpr (requires { module.ptr(); })
@@ -107,8 +107,8 @@ COHORT_API void make_row_major(const std::vector<NamedTensor>& tensors);
 
 }  // namespace internal
 
-// A shared handle. Its module may be used inside steps only. variables(), snapshot() and load() are
-// thread-safe.
+// A shared handle. Its module may be used only inside steps and replicas. variables(), snapshot()
+// and load() are thread-safe.
 template <class M>
 class Replicated {
  public:
@@ -132,10 +132,10 @@ class Replicated {
   const std::vector<Variable>& variables() const { return shared_->variables; }
 
   // Returns a new ordinary module with the current values, for evaluation and saving. Runs the
-  // factory again, then blocks for one pull per server, each under ClusterOptions::data_timeout.
-  // Call join() first: while scheduled steps run, values of different moments are mixed. Throws
-  // unavailable and deadline_exceeded naming the server; failed_precondition inside a step, and
-  // inside another strategy's scope.
+  // factory again, then reads from each server, each time under ClusterOptions::data_timeout. Call
+  // join() first: while steps run, the values may be those of different moments. Throws unavailable
+  // or deadline_exceeded, naming the server; failed_precondition inside a step, and inside a
+  // different strategy's scope.
   M snapshot() const {
     shared_->home->check_outside_step("snapshot");
     M copy = [this] {
@@ -148,10 +148,11 @@ class Replicated {
     for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].tensor.data().copy_(values.at(i));
     return copy;
   }
-  // The inverse: assigns the values of an ordinary module of the same kind, for example one that
-  // torch::load() has filled (a state dict). Optimizers keep their slots. Blocks for one push per
-  // server; updates of steps that still run take effect before or after it. Throws invalid_argument
-  // and sends nothing if names, dtypes or shapes differ; other errors are those of snapshot().
+  // The inverse of snapshot(): assigns the values of an ordinary module of the same kind, for
+  // example one that torch::load() has filled (a state dict). Optimizers keep their slots. Writes
+  // to each server; updates of running steps take effect before or after that. Throws
+  // invalid_argument, and sends nothing, if names, dtypes or shapes differ; also throws the errors
+  // of snapshot().
   void load(const M& module) const {
     shared_->home->check_outside_step("load");
     M source = module;  // a handle, whose tensors are those of `module`

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The base class of all strategies (tf.distribute.Strategy), and the context in which code runs.
 //
-// Each thread has a stack of modes. While it is empty, the thread is in the default strategy's
-// replica context, or in cross-replica context of the strategy given to set_strategy(). scope()
-// pushes cross-replica context, run() replica context, merge_call() cross-replica context.
+// In replica context, code runs for one replica, as inside run(). In cross-replica context, it runs
+// once for all replicas of a strategy, as inside scope() and merge_call(). Contexts nest on each
+// thread. Outside of all of them, a thread is in the replica context of the default strategy, or,
+// after set_strategy(), in the cross-replica context of that strategy.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,7 @@ class Strategy;
 // while the replica runs.
 class COHORT_API ReplicaContext {
  public:
-  // `replica_id` counts all replicas in sync, `local_replica_id` those of this worker.
+  // `replica_id`: among all replicas in sync. `local_replica_id`: among those of this worker.
   ReplicaContext(Strategy& strategy, int replica_id, int local_replica_id = 0)
       : strategy_(strategy), replica_id_(replica_id), local_replica_id_(local_replica_id) {}
   ReplicaContext(const ReplicaContext&) = delete;
@@ -67,7 +68,7 @@ class COHORT_API StrategyScope {
 // How the values of several replicas are combined.
 enum class ReduceOp : std::uint8_t { sum, mean };
 
-// Base of all strategies. Thread-safe unless said otherwise.
+// Base of all strategies. Thread-safe, unless a subclass says otherwise.
 class COHORT_API Strategy {
  public:
   Strategy() = default;
@@ -82,23 +83,23 @@ class COHORT_API Strategy {
   virtual std::vector<std::string> worker_devices() const = 0;
   virtual std::vector<std::string> parameter_devices() const = 0;
   // Enters cross-replica context of this strategy until the object is destroyed. Throws
-  // failed_precondition inside another strategy's scope ("mixing strategies") and in a replica
+  // failed_precondition inside a different strategy's scope ("mixing strategies") and in a replica
   // context ("use merge_call").
   [[nodiscard]] StrategyScope scope() { return StrategyScope(*this); }
 
   // Distributes a dataset of global batches: splits each batch into one mini-batch per replica, and
-  // shards over workers as the dataset's options say (experimental_distribute_dataset).
+  // shards the data over the workers as DatasetOptions say (experimental_distribute_dataset).
   DistributedDataset distribute_dataset(const Dataset& dataset, const InputOptions& options = {});
-  // Calls fn at once, one time per input pipeline; it returns a dataset of per-replica batches.
+  // Calls fn immediately, once per input pipeline; fn returns a dataset of per-replica batches.
   DistributedDataset distribute_datasets_from_function(const DatasetFunction& fn,
                                                        const InputOptions& options = {});
-  // The values that value_fn returns for each local replica.
+  // Returns the values that value_fn returns for each local replica.
   PerReplica<Nest> distribute_values_from_function(const ValueFunction& value_fn);
 
   // Runs fn once for each local replica, in that replica's context and with its component of each
   // distributed argument. If the only argument is an element that is a tuple, its items become the
   // arguments of fn. An error ends the run and names the replica. With several replicas, updating a
-  // variable inside fn is unimplemented.
+  // variable inside fn throws unimplemented.
   template <class F, class... A>
   auto run(F&& fn, A&&... arguments) {
     constexpr internal::CallProblem kProblem = internal::call_problem<F, A...>();
@@ -133,13 +134,13 @@ class COHORT_API Strategy {
     }
   }
 
-  // The components of this worker's replicas; for a value that is not distributed, that value.
+  // The components of this worker's replicas; a value that is not distributed is the only one.
   template <class T>
   std::vector<T> local_results(const PerReplica<T>& value) const {
     return value.local_results();
   }
   std::vector<Nest> local_results(const Nest& value) const { return {value}; }
-  // Reduces over all replicas in sync, element by element; the result is equal on all workers.
+  // Reduces over all replicas in sync, element by element. Every worker gets the same result.
   at::Tensor reduce(ReduceOp op, const PerReplica<at::Tensor>& value);
   Nest reduce(ReduceOp op, const PerReplica<Nest>& value);
   // Concatenates the components of all replicas in sync along dimension `axis`.
@@ -156,14 +157,14 @@ class COHORT_API Strategy {
   friend class ReplicaContext;
 };
 
-// The current mode of this thread (tf.distribute.get_strategy and its siblings).
+// The current context of this thread (tf.distribute.get_strategy and related functions).
 COHORT_API Strategy& get_strategy();
 COHORT_API bool has_strategy();
 COHORT_API bool in_cross_replica_context();
 // Returns nullptr in cross-replica context.
 COHORT_API ReplicaContext* get_replica_context();
-// Makes `strategy` current on this thread, as its scope would, until the next call; nullptr resets
-// to the default strategy. The strategy must outlive its use here. Throws failed_precondition
+// Makes `strategy` current on this thread, as its scope() would, until the next call; nullptr
+// restores the default strategy. The strategy must outlive its use here. Throws failed_precondition
 // inside a scope or a replica.
 COHORT_API void set_strategy(Strategy* strategy);
 // The current strategy of a thread that has entered no scope and has set no strategy.

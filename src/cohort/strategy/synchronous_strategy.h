@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the synchronous strategies have in common: replicas on devices of this process, each of
-// which holds a copy of every variable.
+// Synchronous strategies: replicas on devices of this process. They distribute input, run functions
+// on each replica, and reduce and gather values. Mirrored variables do not exist yet: replicas
+// share the tensors that a function captures, and with several replicas it may not update a
+// variable.
 #pragma once
 
 #include <chrono>
@@ -30,16 +32,16 @@ class COHORT_API SynchronousStrategy : public Strategy {
   int num_replicas_in_sync() const final;
   std::vector<std::string> worker_devices() const final;
   std::vector<std::string> parameter_devices() const final { return worker_devices(); }
-  // Of this worker's replicas.
+  // The devices of this worker's replicas.
   const std::vector<Device>& devices() const;
-  // 1 and 0 for a strategy of one process.
+  // The number of workers and the index of this one; 1 and 0 for a strategy of one process.
   int num_workers() const;
   int worker() const;
 
  protected:
-  // `host` may leave `devices` and `check_context` out; they are taken from `devices`. Without
-  // devices: all GPUs, or CPU:0 if there is none. Throws invalid_argument if a device is listed
-  // twice, belongs to another task or does not exist (GPU:7 with two GPUs).
+  // `host` needs no `devices` and no `check_context`; they are taken from `devices`. An empty list
+  // means all GPUs, or CPU:0 if there are none. Throws invalid_argument if a device is listed
+  // twice, belongs to a different task or does not exist (GPU:7 with two GPUs).
   SynchronousStrategy(InputHost&& host, const std::vector<std::string>& devices);
 
   void run_replicas(const std::function<void(ReplicaContext&)>& body) final;
@@ -49,8 +51,8 @@ class COHORT_API SynchronousStrategy : public Strategy {
   std::shared_ptr<const InputHost> host_;
 };
 
-// All variables and the only replica on one device (tf.distribute.OneDeviceStrategy). Use it to try
-// a program that is written for many replicas. Thread-safe.
+// One replica on one device (tf.distribute.OneDeviceStrategy). Use it to try a program that is
+// written for many replicas. Thread-safe.
 class COHORT_API OneDeviceStrategy final : public SynchronousStrategy {
  public:
   // Throws invalid_argument for a device that this process does not have.
@@ -64,13 +66,13 @@ class COHORT_API OneDeviceStrategy final : public SynchronousStrategy {
 // Thread-safe.
 class COHORT_API MirroredStrategy final : public SynchronousStrategy {
  public:
-  // Without devices: all GPUs, or CPU:0 if there is none. Throws invalid_argument if a device is
-  // listed twice, belongs to another task or does not exist (GPU:7 with two GPUs).
+  // An empty list means all GPUs, or CPU:0 if there are none. Throws invalid_argument if a device
+  // is listed twice, belongs to a different task or does not exist (GPU:7 with two GPUs).
   explicit MirroredStrategy(const std::vector<std::string>& devices = {});
 };
 
 struct MultiWorkerMirroredOptions {
-  // The devices of this worker; all workers have the same number. Empty: all GPUs, or CPU:0.
+  // The devices of this worker; all workers must have the same number. Empty: all GPUs, or CPU:0.
   std::vector<std::string> devices = {};
   Duration timeout = std::chrono::minutes(5);  // for each wait for other workers
 };
@@ -83,7 +85,8 @@ class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy 
   // (InProcessWorkers).
   explicit MultiWorkerMirroredStrategy(std::shared_ptr<collective::Group> group,
                                        const MultiWorkerMirroredOptions& options = {});
-  // Throws unimplemented: workers in separate processes need collectives, which do not exist yet.
+  // Throws unimplemented: workers in separate processes need collective operations, which do not
+  // exist yet.
   explicit MultiWorkerMirroredStrategy(const ClusterResolver& resolver,
                                        const MultiWorkerMirroredOptions& options = {});
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nests as text, for logs and debugging, as TensorFlow and PyTorch print a batch: the structure,
-// each tensor with its dtype and shape, and the values of small tensors.
+// Nests as text, for logs and debugging: the structure, the dtype and shape of each tensor, and the
+// values of small tensors, similar to how TensorFlow and PyTorch print a batch.
 //
 //   std::cout << *elements.try_next() << '\n';  // {image: uint8[2, 9, 9], label: int64[2] [7, 1]}
 //   std::cout << dataset.element_spec() << '\n';  // {image: uint8[?, 9, 9], label: int64[?]}
@@ -15,9 +15,9 @@
 
 namespace cohort {
 
-// "(float32[64, 784], int64[3] [1, 2, 3], string[] "Lima")". Tensors of at most 16 values in host
-// memory show them; longer strings are shortened. Host values are shown as they are, handles as
-// "<iterator>".
+// "(float32[64, 784], int64[3] [1, 2, 3], string[] "Lima")". Shows the values of tensors in host
+// memory that have at most 16; long strings are shortened. Host values are shown as they are, and
+// handles for example as "<iterator>".
 COHORT_API std::string to_string(const Nest& nest);
 
 namespace internal {
