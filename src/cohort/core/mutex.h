@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mutex that clang's thread-safety analysis understands (libstdc++'s own is not annotated).
+// A mutex that clang's thread-safety analysis understands (libstdc++'s own has no annotations).
 //
 //   cohort::Mutex mutex_;
 //   int count_ COHORT_GUARDED_BY(mutex_);
@@ -49,7 +49,7 @@ class COHORT_SCOPED_CAPABILITY Lock {
   Mutex& mutex_;
 };
 
-// A condition variable for Mutex. Waits take a deadline and a predicate; they return the
+// A condition variable for Mutex. wait() takes a deadline and a predicate, and returns the
 // predicate's value.
 class Condition {
  public:

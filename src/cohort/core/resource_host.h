@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations that a running program requests from its process because ATen operators cannot do
-// them: draws from iterators, updates of variables.
+// Operations that a running program requests from its process, because ATen operators cannot do
+// them: draws from iterators and updates of variables.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +21,7 @@ enum class AssignKind : std::uint8_t { assign = 0, add = 1, sub = 2 };
 class COHORT_API ResourceHost {
  public:
   virtual ~ResourceHost() = default;
-  // The fields of the next element; out_of_range at the end of the data.
+  // The fields of the next element. Throws out_of_range at the end of the data.
   virtual std::vector<at::Tensor> iterator_next(std::int64_t resource) = 0;
   // Runs one step of an update rule, for example "sgd", where the variable is stored. `hyper` are
   // 0-dim float64 tensors in the rule's order; they must be read before this returns. The host may
@@ -33,14 +33,14 @@ class COHORT_API ResourceHost {
   virtual at::Tensor gather(std::int64_t variable, const at::Tensor& ids) = 0;
   virtual void scatter_add(std::int64_t variable, const at::Tensor& ids,
                            const at::Tensor& rows) = 0;
-  // Called before the step reads variables that it has updated. Applies all effects so far, reads
-  // these variables again and returns their values, in this order, in memory that the run may
+  // Called before the step reads variables that it has updated. Applies all updates so far, reads
+  // these variables again and returns their values, in this order, in memory to which the run may
   // write. The default throws unimplemented.
   virtual std::vector<at::Tensor> next_segment(std::span<const std::int64_t> variables);
-  // The run has moved an average from the value that it read towards `statistic`, by the factor
-  // `momentum` in (0, 1]; the result is `value`. If other runs have changed the variable since, the
-  // same move starts from its current value. The default assigns `value`, which is correct where
-  // no other run writes.
+  // Merges the update of a running average (batch norm). The run computed
+  // value = old + momentum * (statistic - old) from the value that it read, with momentum in (0,
+  // 1]. If a different run has changed the variable since then, the same formula is applied to its
+  // current value. The default assigns `value`, which is correct if no other run writes.
   virtual void merge_average(std::int64_t variable, at::Tensor value, at::Tensor statistic,
                              double momentum);
 };

@@ -15,11 +15,11 @@ namespace cohort::data {
 
 class OpenedFiles;  // files/detail/opened_files.h
 
-// As dataset.source(options). Once `stop` is requested, from any thread, next() throws `cancelled`.
-// A call in progress that fills a buffer, skips or searches elements or waits stops at the next
-// element; a call of a user's function finishes first. Destroying a source stops its threads in the
-// same way, without a token. `files`, if not null, notes the files that the pipeline opens, and
-// refuses those that changed.
+// Like dataset.source(options). After a stop is requested, from any thread, next() throws
+// cancelled. A running call of next() stops at its next element, also while it fills a buffer,
+// skips elements, searches for one or waits; a running call of a user's function finishes first.
+// Destroying a source stops its threads in the same way, without a token. If `files` is not null,
+// it records the files that the pipeline opens, and a file that has changed since then is an error.
 COHORT_API std::unique_ptr<ElementSource> cancellable_source(
     const Dataset& dataset, const IterationOptions& options, std::stop_token stop,
     std::shared_ptr<OpenedFiles> files = {});

@@ -64,14 +64,14 @@ struct RangeOptions {
   at::ScalarType dtype = at::ScalarType::Long;
 };
 struct ShuffleOptions {
-  std::optional<std::int64_t> seed = {};  // nullopt: IterationOptions::seed, or random
+  std::optional<std::int64_t> seed = {};  // nullopt: from IterationOptions::seed, or random
   bool reshuffle_each_iteration = true;
 };
-// Whether elements keep the input's order although calls run in parallel; if false, an element is
-// yielded as soon as its call ends. nullopt: the dataset's option `deterministic` decides.
+// Whether elements keep the order of the input although calls run in parallel. If false, an element
+// is yielded as soon as its call ends. nullopt: DatasetOptions::deterministic decides.
 using Determinism = std::optional<bool>;
 inline constexpr std::int64_t kAutotune = -1;
-// As num_shards of shard(): a placeholder, which AutoShardPolicy::hint replaces.
+// A placeholder for num_shards of shard(), which AutoShardPolicy::hint replaces (tf's SHARD_HINT).
 inline constexpr std::int64_t kShardHint = -1;
 
 struct MapOptions {
@@ -92,12 +92,14 @@ struct BatchOptions {
   Determinism deterministic = {};
 };
 struct PaddedBatchOptions {
-  // The sizes of each field after padding: a list of integers or an integer vector; -1 or null is
-  // the largest size in the batch. Either one for all fields, or a nest with the element's
-  // structure, as {"tokens": [-1], "label": []}. null, for a field or for all: every size is -1.
+  // The sizes of each field after padding: a list of integers or an integer vector, where -1 or
+  // null means the largest size in the batch. Either one for all fields, or a nest with the
+  // element's structure, for example {"tokens": [-1], "label": []}. Null for a field, or for all
+  // fields: every size is -1.
   Nest padded_shapes = {};
-  // Scalars of the fields' dtypes: one for all fields, or a nest with the element's structure;
-  // null: 0, "" or false. A value that does not fit is invalid_argument with the field's path.
+  // Scalars of the fields' dtypes: one for all fields, or a nest with the element's structure.
+  // Null: 0, "" or false. If a value does not fit, invalid_argument is thrown with the field's
+  // path.
   Nest padding_values = {};
   bool drop_remainder = false;
 };
@@ -110,10 +112,11 @@ struct ListFilesOptions {
 };
 struct FileOptions {
   Compression compression = Compression::none;
-  // n > 0: interleaves n files, one element of each in turn; kAutotune: as many as this process has
-  // processors.
+  // n > 0: reads n files at a time and yields one element of each in turn. kAutotune: n is the
+  // number of this process's processors. 0: one file after the other.
   std::int64_t num_parallel_reads = 0;
-  // Size of the read buffer of each open file. tf reads 256 KiB at once; larger reads are faster.
+  // The size of the read buffer of each open file. tf reads 256 KiB at once; larger reads are
+  // faster.
   std::int64_t buffer_bytes = 1 << 20;
 };
 struct FixedLengthOptions {
@@ -122,32 +125,32 @@ struct FixedLengthOptions {
   std::int64_t footer_bytes = 0;
   FileOptions file = {};
 };
-// A column of a CSV file. Without a default value, a missing field is an error.
+// A column of a CSV file. Without a default value, a missing value is an error.
 struct CsvColumn {
   at::ScalarType dtype = at::ScalarType::Float;  // or kString
   std::optional<Nest> default_value = {};        // a number or a text
 };
 struct CsvOptions {
-  std::vector<CsvColumn> columns = {};  // of the selected ones
-  // Whether the first row of each file names the columns, and is no element.
+  std::vector<CsvColumn> columns = {};  // one for each selected column
+  // Whether the first row of each file has the names of the columns; it is then skipped.
   bool header = false;
   char delimiter = ',';
-  std::string na_value = {};                      // a missing value, as an empty field is
+  std::string na_value = {};                      // means a missing value, as an empty field does
   std::vector<std::int64_t> select_columns = {};  // counted from 0; empty: all
   FileOptions file = {};
 };
 // Sets `element` to the next element and returns true, or returns false at the end. If it throws,
-// the error replaces that element, and the generator is called again.
+// the error is thrown in place of that element, and the generator is called again for the next one.
 using Generator = std::function<bool(Nest& element)>;
 
-// Options of one run of a graph.
+// Options of one iteration over a dataset.
 struct IterationOptions {
-  std::uint64_t seed = 0;  // for random ops without a seed of their own; 0: a random one
-  // Number of this pass over the dataset, which shuffles use to reshuffle; nullopt: each shuffle
+  std::uint64_t seed = 0;  // for random ops that have no seed; 0: a random one
+  // The number of this pass over the dataset, by which shuffles reshuffle. nullopt: each shuffle
   // counts its iterations itself.
   std::optional<std::uint64_t> iteration = {};
-  // Files may be opened only under these directories; nullopt: anywhere (for graphs that this
-  // process built itself).
+  // Only files under these directories may be opened. nullopt: any file, for graphs that this
+  // process built itself.
   std::optional<std::vector<std::string>> data_dirs = {};
   bool collect_stats = false;  // for Iterator::stats()
 };
@@ -168,26 +171,27 @@ class COHORT_API Dataset {
   // One element: the whole nest.
   static Dataset from_tensors(Nest element);
   // The items of a generator; `make` creates a new one for each iteration. Items are converted to
-  // the spec's dtypes; integers may lose their upper bits. An item of another kind, structure or
-  // shape is replaced by an invalid_argument error. Runs only in this process: it can be neither
+  // the spec's dtypes; integers may lose their upper bits. In place of an item of a different kind,
+  // structure or shape, invalid_argument is thrown. Runs only in this process: it can be neither
   // serialized nor saved.
   static Dataset from_generator(std::function<Generator()> make, ElementSpec output_spec);
-  // The names of the files that match the glob patterns now, sorted bytewise or shuffled.
-  // invalid_argument if there are none.
+  // The names of the files that match the glob patterns at this call, shuffled or, without
+  // ListFilesOptions::shuffle, sorted bytewise. Throws invalid_argument if there are none.
   static Dataset list_files(const std::vector<std::string>& patterns,
                             ListFilesOptions options = {});
-  // The records, lines or chunks of the files, one file after the other, as strings. A missing file
-  // yields one not_found error, a damaged file one data_loss error; then the next file follows.
+  // The records, lines or chunks of the files, one file after the other, as strings. For a missing
+  // file not_found is thrown, and at damaged data data_loss, once; then the next file follows.
   static Dataset tf_record(const Dataset& files, FileOptions options = {});
   static Dataset tf_record(StringTensor files, FileOptions options = {});
   static Dataset text_line(const Dataset& files, FileOptions options = {});
   static Dataset text_line(StringTensor files, FileOptions options = {});
   static Dataset fixed_length_record(const Dataset& files, FixedLengthOptions options);
   static Dataset fixed_length_record(StringTensor files, FixedLengthOptions options);
-  // The rows of CSV files as tuples of scalars, one per column. A bad row is replaced by an error,
-  // which names the file, the line in which the row begins (from 1) and the column (from 0). A byte
-  // order mark of UTF-8 at the start of a file is dropped. A training step takes no strings;
-  // convert such a column to numbers: batch(n).map(data::lookup(column, {.tokens = …})).
+  // The rows of CSV files as tuples of scalars, one per column. In place of a bad row an error is
+  // thrown, which names the file, the line in which the row begins (from 1) and the column (from
+  // 0). A byte order mark of UTF-8 at the start of a file is skipped. A training step cannot take
+  // strings: convert such a column to numbers after batch(), for example with
+  // map(data::lookup(column, …)).
   static Dataset csv(StringTensor files, CsvOptions options);
   // Tuples, or maps, of one element of each dataset; ends with the shortest.
   static Dataset zip(std::initializer_list<Dataset> datasets) {
@@ -196,36 +200,37 @@ class COHORT_API Dataset {
   static Dataset zip(const std::vector<Dataset>& datasets);
   static Dataset zip(const std::map<std::string, Dataset>& datasets);
 
-  // fn takes the fields as at::Tensor parameters and returns a tensor, tuple, vector or Nest. It is
-  // traced when the graph is serialized, and traced again when a worker that runs the graph
-  // (PerWorkerDataset) meets elements of other shapes; otherwise it is called as plain C++.
+  // fn takes the fields as at::Tensor parameters and returns a tensor, tuple, vector or Nest. In
+  // this process it is called as plain C++. It is traced when the graph is serialized, and traced
+  // again when a worker that runs the graph (PerWorkerDataset) meets elements of different shapes.
   // Function::registered(name) is looked up where the graph runs.
   //
-  // To find the spec of fn's result, the pipeline up to and including fn is run on one or two
+  // The spec of fn's result is found by running the pipeline up to and including fn on one or two
   // elements, once, when the spec is first needed: by element_spec(), by distribute_dataset(), or,
   // while the graph is built, by a later op that checks its input (concatenate, filter,
   // padded_batch, parse_example, rebatch, rebatch_split, unbatch, unique, file readers, a map of a
-  // function of numbers or of one field). Side effects of fn, such as a counter, show these runs;
-  // MapOptions::output_spec avoids them. For flat_map and interleave, see
+  // function of numbers or of one field). So side effects of fn, such as a counter, also happen in
+  // these runs; MapOptions::output_spec avoids them. For flat_map and interleave, see
   // docs/decisions/0013-dataset-functions-are-tried-on-what-is-free.md.
   Dataset map(Function fn, MapOptions options = {}) const;
   template <data::PlainCallable F>
   Dataset map(F fn, MapOptions options = {}) const {
     return map(Function(std::move(fn), {.name = "map function"}), std::move(options));
   }
-  // fn takes and returns numbers; elements are scalars of its parameters' types. Runs over whole
-  // batches, at a few nanoseconds per element. It can be neither traced nor serialized.
+  // fn takes and returns numbers; elements are scalars of its parameters' types. It runs in a loop
+  // over many elements, in a few nanoseconds each. It can be neither traced nor serialized.
   template <data::TypedCallable F>
   Dataset map(F fn) const {
     return map_typed(data::TypedFunction::of(std::move(fn)));
   }
   // A function of one field, mostly for strings: data::lookup(), data::to_hash_bucket_fast(),
-  // data::to_number(), data::split() and data::lower() (data/field_function.h). Serialized without
-  // tracing. invalid_argument if elements have no such field, if the field has another dtype, or if
-  // output_spec is set.
+  // data::to_number(), data::split() and data::lower() (data/field_function.h). It is serialized
+  // without a trace. Throws invalid_argument if elements have no such field, if the field has a
+  // different dtype, or if output_spec is set.
   Dataset map(const data::FieldFunction& function, MapOptions options = {}) const;
-  // The elements for which the predicate returns true, as a scalar bool tensor. When the graph is
-  // built, the predicate is called once with zeros, to check its result, if the ranks are known.
+  // Yields the elements for which the predicate returns true, as a scalar bool tensor. If the ranks
+  // are known, the predicate is called once with zeros when the graph is built, to check its
+  // result.
   Dataset filter(Function predicate) const;
   template <data::PlainCallable F>
   Dataset filter(F predicate) const {
@@ -237,29 +242,29 @@ class COHORT_API Dataset {
   Dataset flat_map(F fn) const {
     return flat_map_with(data::make_dataset_function(std::move(fn)));
   }
-  // The same, but cycle_length datasets are open at a time; yields block_length elements of each in
-  // turn.
+  // The same, but cycle_length datasets are open at a time; it yields block_length elements of each
+  // in turn.
   template <class F>
   Dataset interleave(F fn, InterleaveOptions options = {}) const {
     return interleave_with(data::make_dataset_function(std::move(fn)), options);
   }
   Dataset shuffle(std::int64_t buffer_size, ShuffleOptions options = {}) const;
-  // Every num_shards-th element, from number `index` on. num_shards may be kShardHint.
+  // Every num_shards-th element, starting with element `index`. num_shards may be kShardHint.
   Dataset shard(std::int64_t num_shards, std::int64_t index) const;
   Dataset shard(const InputContext& input) const;
   Dataset repeat(std::int64_t count = -1) const;  // < 0: forever
   Dataset batch(std::int64_t batch_size, BatchOptions options = {}) const;
   // Batches of elements whose shapes may differ; each field is padded to its largest size in the
-  // batch, or to the sizes in `options`. An element that is larger than its size in padded_shapes
-  // is data_loss, as in tf, and discards its batch.
+  // batch, or to the sizes in `options`. If an element is larger than its size in padded_shapes,
+  // data_loss is thrown in place of the batch, as in tf.
   Dataset padded_batch(std::int64_t batch_size, PaddedBatchOptions options = {}) const;
   // The rows of batches as elements.
   Dataset unbatch() const;
   // Regroups rows into batches of sizes[0], sizes[1], …, cyclically, ignoring the boundaries of the
   // input's batches.
   Dataset rebatch(std::vector<std::int64_t> sizes, RebatchOptions options = {}) const;
-  // Splits each batch into `parts` batches of ceil(size / parts) rows; the last ones are smaller or
-  // empty.
+  // Splits each batch into `parts` batches of ceil(size / parts) rows; the last ones may be smaller
+  // or empty.
   Dataset rebatch_split(std::int64_t parts) const;
   Dataset take(std::int64_t count) const;  // < 0: all
   Dataset skip(std::int64_t count) const;  // < 0: all
@@ -269,39 +274,40 @@ class COHORT_API Dataset {
   // Each distinct element once. Elements are single int32, int64 or string tensors of any shape,
   // compared as a whole.
   Dataset unique() const;
-  // Keeps the elements of the first complete pass, in memory or in files with the prefix `file`,
-  // and yields them in later passes.
+  // Stores the elements of the first complete pass, in memory or in files whose names begin with
+  // `file`, and yields them in later passes.
   Dataset cache(std::string file = {}) const;
   Dataset assert_cardinality(std::int64_t cardinality) const;
   // Parses elements that are serialized tf.train.Examples, a scalar string or a batch of them, into
   // a map of features (ExampleParser). Faster after batch().
   Dataset parse_example(const std::map<std::string, FeatureSpec>& features) const;
-  // Skips elements that are errors, except `cancelled`, `internal` and a missing program for a
-  // shipped function.
+  // Skips errors that are thrown in place of elements, except cancelled, internal and a missing
+  // program of a serialized function.
   Dataset ignore_errors() const;
   Dataset with_options(const DatasetOptions& options) const;
 
-  // A thread computes up to buffer_size elements ahead, at most 256 MiB of them. -1: a few; 0: no
-  // thread.
+  // A thread computes up to buffer_size elements ahead, of at most 256 MiB in all. -1: a few
+  // elements. 0: no thread.
   Dataset prefetch(std::int64_t buffer_size) const;
 
-  // The number of elements, kInfiniteCardinality or kUnknownCardinality. Runs no user function and
-  // reads no file beyond its header.
+  // The number of elements, kInfiniteCardinality or kUnknownCardinality. Does not call functions of
+  // the user and reads at most the headers of files.
   std::int64_t cardinality() const;
   const ElementSpec& element_spec() const;
   // The merged options of this dataset and all its inputs.
   DatasetOptions options() const;
-  // A destroyed iterator stops its threads at their next element. To cancel it from another thread,
-  // see cancellable.h.
+  // When the iterator is destroyed, its threads stop at their next element. To cancel it from
+  // another thread, see data/cancellable.h.
   Iterator iterator(const IterationOptions& options = {}) const;
   std::unique_ptr<ElementSource> source(const IterationOptions& options) const;
 
-  // The graph as bytes (docs/formats/pipeline.md), with every map function traced. Throws, naming
-  // the node, if a function cannot be traced. ExternalStatePolicy applies to stateful functions.
+  // The graph as bytes (docs/formats/pipeline.md), with the traced programs of its functions. If a
+  // function cannot be traced, throws the error of the trace, with the op's name.
+  // ExternalStatePolicy applies to functions with random numbers.
   Bytes serialize() const;
   static Dataset deserialize(std::span<const std::byte> bytes);
 
-  // Range-based for over one new iteration.
+  // Range-based for over a new iteration.
   class Pass;
   struct End {};
   Pass begin() const;
@@ -321,7 +327,8 @@ class COHORT_API Dataset {
 
 namespace data {
 
-// The value of a scalar; invalid_argument if it has another kind of dtype or another shape.
+// The value of a scalar. Throws invalid_argument if the dtype is of a different kind, or if it is
+// no scalar.
 COHORT_API std::int64_t integer_in(const Nest& scalar);
 COHORT_API double real_in(const Nest& scalar);
 COHORT_API bool boolean_in(const Nest& scalar);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An element of a dataset: a nest whose leaves, its fields, are kept flat in flatten order.
+// An element of a dataset is a nest of tensors. Its leaves are called fields; they are stored as a
+// vector, in flatten order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +21,8 @@ namespace cohort {
 
 using Fields = std::vector<at::Tensor>;
 
-// The structure, dtypes and known sizes of all elements (tf.data's element_spec). A value type.
+// The structure, dtypes and known sizes that all elements have (tf.data's element_spec). A value
+// type.
 struct COHORT_API ElementSpec {
   Nest structure;  // leaf i in flatten order is the integer i
   std::vector<TensorSpec> fields;
@@ -28,8 +30,8 @@ struct COHORT_API ElementSpec {
   static ElementSpec of(const Nest& element);                // exact specs
   static ElementSpec tuple(std::vector<TensorSpec> fields);  // one field: a leaf, no tuple
   Nest pack(const Fields& values) const;
-  // A spec of the elements of both: sizes that differ become unknown. invalid_argument if the
-  // structures or dtypes differ.
+  // A spec that fits the elements of both: sizes that differ become unknown. Throws
+  // invalid_argument if the structures or dtypes differ.
   ElementSpec common_with(const ElementSpec& other) const;
   std::string to_string() const;  // "(uint8[28, 28], uint8[])"
   friend std::ostream& operator<<(std::ostream& out, const ElementSpec& spec) {
@@ -38,7 +40,7 @@ struct COHORT_API ElementSpec {
 };
 
 namespace data {
-// How many examples an element stands for: the length of its first field's first dimension, which
+// The number of examples in an element: the size of the first dimension of its first field, which
 // is the number of rows of a batch; 1 for a scalar, and for an element without fields.
 inline std::uint64_t num_rows(const Fields& element) {
   const bool has_rows = !element.empty() && element.front().dim() > 0;
@@ -47,12 +49,12 @@ inline std::uint64_t num_rows(const Fields& element) {
 
 // Converts the fields of one element to bytes and back, for saved positions
 // (docs/formats/pipeline.md). Tensors must be dense and in host memory. read_fields() throws
-// data_loss for bytes that write_fields() did not write.
+// data_loss if write_fields() did not write the bytes.
 COHORT_API void write_fields(ByteWriter& writer, const Fields& fields);
 COHORT_API Fields read_fields(ByteReader& reader);
 }  // namespace data
 
-// An element or nothing, with a known spec (tf.experimental.Optional). A value type; copies share
+// One element or none, with a known spec (tf.experimental.Optional). A value type; copies share
 // tensors.
 class COHORT_API Optional {
  public:
@@ -60,10 +62,10 @@ class COHORT_API Optional {
   static Optional empty(ElementSpec element_spec);
 
   bool has_value() const { return value_.has_value(); }
-  // invalid_argument if it is empty.
+  // Throws invalid_argument if it is empty.
   const Nest& get_value() const;
   const ElementSpec& element_spec() const { return spec_; }
-  // True if structures and dtypes are equal and no size is known in both specs and differs.
+  // Whether the structures and dtypes are equal, and all sizes that both specs know.
   bool is_compatible_with(const ElementSpec& other) const;
 
  private:

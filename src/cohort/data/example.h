@@ -29,7 +29,7 @@ namespace cohort {
 using BytesList = std::vector<std::string>;
 using FloatList = std::vector<float>;
 using Int64List = std::vector<std::int64_t>;
-// monostate: a feature without a list.
+// monostate: a feature that has no list.
 using Feature = std::variant<std::monostate, BytesList, FloatList, Int64List>;
 using Features = std::map<std::string, Feature>;
 
@@ -39,7 +39,7 @@ struct COHORT_API Example {
 
   // The bytes of the protocol buffer, sorted by key.
   std::string serialize() const;
-  // invalid_argument, naming the offset of the bad byte, for malformed bytes.
+  // Throws invalid_argument, naming the offset of the bad byte, if the bytes are malformed.
   static Example parse(std::string_view bytes);
   bool operator==(const Example&) const = default;
 };
@@ -57,12 +57,12 @@ struct COHORT_API SequenceExample {
 // The expected type of a feature. A value type.
 struct COHORT_API FeatureSpec {
   at::ScalarType dtype = at::ScalarType::Float;  // float32, int64 or kString
-  std::vector<std::int64_t> sizes = {};          // of the values of one example
-  // A number, a string, or a tensor with as many values as `sizes`; nullopt: the feature is
+  std::vector<std::int64_t> sizes = {};          // of one example
+  // A number, a string, or a tensor with as many values as `sizes` has. nullopt: the feature is
   // required.
   std::optional<Nest> default_value = {};
-  // The feature is a vector of any length; a missing feature has length 0. In a batch, vectors are
-  // padded with 0 or "" to the longest. `sizes` and `default_value` are ignored.
+  // If true, the feature is a vector of any length, and a missing feature has length 0. In a batch,
+  // vectors are padded with 0 or "" to the longest. `sizes` and `default_value` are ignored.
   bool is_variable_length = false;
 };
 using FeatureSpecs = std::map<std::string, FeatureSpec>;
@@ -78,14 +78,15 @@ using FeatureSpecs = std::map<std::string, FeatureSpec>;
 // Immutable. Thread-safe.
 class COHORT_API ExampleParser {
  public:
-  // invalid_argument, naming the feature, for an invalid spec.
+  // Throws invalid_argument, naming the feature, if a spec is invalid.
   explicit ExampleParser(FeatureSpecs features);
   ~ExampleParser();
 
-  // A map of the features: of one example for a scalar string; with a batch dimension for a vector
-  // of strings. invalid_argument, naming feature and example, if an example does not fit the spec.
+  // Returns a map of the features: those of one example for a scalar string, or with a batch
+  // dimension for a vector of strings. Throws invalid_argument, naming the feature and the example,
+  // if an example does not fit the spec.
   Nest parse(const StringTensor& serialized) const;
-  // The tensors alone, sorted by feature name.
+  // The same, as a list of tensors sorted by the features' names.
   Fields parse_fields(const StringTensor& serialized) const;
 
   const FeatureSpecs& features() const;

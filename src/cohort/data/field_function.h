@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of one field of every element, for Dataset::map. They turn strings into the numbers
-// that a step can take, and they are shipped to workers with the pipeline, which C++ functions of
-// strings cannot be.
+// Functions of one field of every element, for Dataset::map. They turn strings into numbers, which
+// a step can take. They can be sent to workers with the pipeline; C++ functions of strings cannot.
 //
 //   Dataset::csv(files, {.columns = {{kString}, {kString}, {kString}}})
 //       .batch(128)
@@ -10,9 +9,9 @@
 //       .map(data::to_number(2));                                          // float32[128]
 //
 // A function replaces its field and leaves the others as they are. A field may have any shape.
-// Written after batch(), a function runs once for a whole batch, not for each element. A value
-// that a function refuses costs its element, as in any map: the error names the value and the
-// field, and the next call to the iterator yields the next element.
+// After batch(), a function runs once per batch instead of once per element. If it cannot convert a
+// value, an error is thrown in place of the element (or of the batch), as in any map. The error
+// names the value and the field; the next call to the iterator yields the next element.
 #pragma once
 
 #include <concepts>
@@ -33,12 +32,13 @@ namespace cohort::data {
 
 class FieldKernel;  // internal/field_kernels/field_kernel.h
 
-// Which field of an element: keys of maps and positions in tuples and lists, from the outside in.
+// Names a field of an element by keys of maps and positions in tuples and lists, from the outside
+// in.
 //
 //  "city"              the entry of a map
 //  2                   the third item of a tuple (a column of a CSV file)
 //  {"user", "city"}    a field of a nested element
-//  {}                  the only field of elements that have one (a line of text)
+//  {}                  the only field of an element (a line of text)
 //
 // A value type.
 class COHORT_API FieldPath {
@@ -77,68 +77,72 @@ class COHORT_API FieldFunction {
   std::shared_ptr<const FieldKernel> kernel_;
 };
 
-// A vocabulary: exactly one of tokens, integers and file.
+// A vocabulary. Set exactly one of tokens, integers and file.
 struct LookupOptions {
   std::vector<std::string> tokens = {};
-  std::vector<std::int64_t> integers = {};  // keys of an integer field
-  // One token a line, which ends in "\n" or "\r\n"; at the end of the file also in "\r" or nothing.
-  // A byte order mark of UTF-8 in front is no part of the first token. The file is read where the
-  // pipeline runs, when a run starts; on a server it must lie in the data directories.
+  std::vector<std::int64_t> integers = {};  // for an integer field
+  // A file with one token per line. Lines end with "\n" or "\r\n"; the last one may also end with
+  // "\r" or without an end. A byte order mark of UTF-8 at the start is skipped. The file is read
+  // where the pipeline runs, when an iteration starts; on a server it must be in a data directory.
   std::string file = {};
-  // 0: a value that is not in the vocabulary is an error. 1: all of them have one index. More: the
-  // index is Fingerprint64 of the string, or the integer itself, modulo num_oov_indices.
+  // The number of indices for values that are not in the vocabulary. 0: such a value is an error.
+  // 1: they share one index. More: they are distributed by Fingerprint64 of the string, or by the
+  // integer itself, modulo num_oov_indices.
   std::int64_t num_oov_indices = 1;
-  // A string, or an integer with `integers`, that has the index 0. "" is the padding of split() and
-  // padded_batch().
+  // A string, or with `integers` an integer, that gets the index 0. Use "" for the padding that
+  // split() and padded_batch() add.
   std::optional<Nest> mask_token = {};
 };
 
-// The index of each value in a vocabulary: strings, or integers of any width, to int64 of the same
-// shape. The order of the indices is that of tf.keras.layers.StringLookup and IntegerLookup: the
-// mask token where one is given, then the num_oov_indices, then the vocabulary. (In
+// Replaces each value by its index in a vocabulary: strings, or integers of any width, become int64
+// of the same shape. The indices have the order of tf.keras.layers.StringLookup and IntegerLookup:
+// the mask token if there is one, then the num_oov_indices, then the vocabulary. (In
 // tf.lookup.StaticVocabularyTable the vocabulary comes first.)
 //
-// invalid_argument: no vocabulary or two, an empty one, a value that is in it twice, the mask token
-// in it, "[UNK]" in front of `tokens`. Of a file, a run throws these when it starts, with the line,
-// besides not_found and permission_denied.
+// Throws invalid_argument if there is no vocabulary or more than one, if it is empty, if it
+// contains a value twice or the mask token, or if `tokens` begins with "[UNK]". The contents of a
+// file are checked when an iteration starts; the error then names the line, and may also be
+// not_found or permission_denied.
 COHORT_API FieldFunction lookup(FieldPath field, LookupOptions options);
 
-// How many indices lookup() has: the rows of an embedding (StringLookup.vocabulary_size()). Reads
-// the file, if the vocabulary is in one.
+// The number of indices of lookup(), which an embedding needs as rows
+// (StringLookup.vocabulary_size()). Reads the file, if the vocabulary is in one.
 COHORT_API std::int64_t vocabulary_size(const LookupOptions& options);
 
 struct HashBucketOptions {
   std::int64_t num_buckets = 0;  // required, at least 1
 };
 
-// FarmHash's Fingerprint64 of each string modulo num_buckets: strings to int64 of the same shape,
-// and the same numbers as tf.strings.to_hash_bucket_fast.
+// Replaces each string by FarmHash's Fingerprint64 of it modulo num_buckets: strings become int64
+// of the same shape, with the same numbers as from tf.strings.to_hash_bucket_fast.
 COHORT_API FieldFunction to_hash_bucket_fast(FieldPath field, HashBucketOptions options);
 
 struct ToNumberOptions {
   at::ScalarType dtype = at::ScalarType::Float;  // or Double, Int, Long
 };
 
-// The number that each string is (tf.strings.to_number): strings to dtype, of the same shape.
-// Whitespace around a number does not count. A text that is no number, or an integer that does not
-// fit, is an error in the place of its element; a real number that is too large is infinite.
+// Converts each string to a number (tf.strings.to_number): strings become numbers of `dtype`, of
+// the same shape. Whitespace around a number is ignored. If a string is not a number, or an integer
+// does not fit, an error is thrown in place of the element; a real number that is too large is
+// infinite.
 COHORT_API FieldFunction to_number(FieldPath field, ToNumberOptions options = {});
 
 struct SplitOptions {
-  std::string separator = {};  // empty: any run of ASCII whitespace, none of it at the ends
-  // Every string gets that many tokens: the rest is cut off, or "" is added. So every element has
-  // the same shape. -1: as many as it has.
+  // Empty: tokens are separated by any run of ASCII whitespace, which is ignored at both ends.
+  std::string separator = {};
+  // Every string gets this many tokens: more are dropped, and missing ones become "". So every
+  // element has the same shape. -1: as many tokens as the string has.
   std::int64_t output_sequence_length = -1;
 };
 
-// The tokens of each string along a new last dimension: string[...] to string[..., tokens]
-// (tf.strings.split). In a field of several strings, "" is added to those with fewer tokens than
-// the longest has, where tf makes a ragged tensor. With a separator, two of them in a row have an
-// empty token between them.
+// Splits each string into tokens along a new last dimension: string[...] becomes string[...,
+// tokens] (tf.strings.split). If a field has several strings, the shorter ones are padded with ""
+// to the most tokens; tf returns a ragged tensor instead. Between two separators in a row there is
+// an empty token.
 COHORT_API FieldFunction split(FieldPath field, SplitOptions options = {});
 
-// The same strings with the letters A to Z in lower case (tf.strings.lower); other bytes, those of
-// UTF-8 included, stay.
+// Converts the letters A to Z to lower case (tf.strings.lower). All other bytes stay, including
+// those of UTF-8.
 COHORT_API FieldFunction lower(FieldPath field);
 
 }  // namespace cohort::data

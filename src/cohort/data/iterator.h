@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a dataset element by element.
+// Iterators read a dataset element by element.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,37 +23,37 @@
 
 namespace cohort {
 
-// Element count and time of one op of a running pipeline so far. A value type.
+// The elements and the time of one op of a running pipeline so far. A value type.
 struct COHORT_API StageStats {
   std::string op;
-  std::string place;          // "/": the sink; "/1/0": the first input of the sink's second input
+  std::string place;          // "/": the last op; "/1/0": the first input of its second input
   std::int64_t elements = 0;  // yielded
-  double seconds = 0;         // in its calls, including its inputs' calls
-  // In all its threads, without its inputs' calls and without waiting.
+  double seconds = 0;         // spent in its calls, including calls of its inputs
+  // Spent in all its threads, without calls of its inputs and without waiting.
   double seconds_exclusive = 0;
 };
 
-// One running instance of something that yields elements. Used from one thread at a time.
+// A running pipeline, or another source of elements. Used from one thread at a time.
 class COHORT_API ElementSource {
  public:
   virtual ~ElementSource() = default;
   virtual const ElementSpec& spec() const = 0;
-  // Returns false at the end and in every later call. An error consumes at most the failed element;
-  // the next call continues with the following one.
+  // Sets `fields` to the next element. Returns false at the end and in every later call. An error
+  // consumes at most the failed element; the next call continues with the following one.
   virtual bool next(Fields& fields) = 0;
   // The nest of an element that next() returned.
   virtual Nest pack(const Fields& fields) const { return spec().pack(fields); }
-  // Saves the position, and restores it in a source of an equal pipeline. `unimplemented` for
+  // Saves the position, and restores it in a source of an equal pipeline. Throws unimplemented for
   // sources without a position.
   virtual void save(ByteWriter& writer) const;
   virtual void restore(ByteReader& reader);
-  // The names of its ops, which a saved position begins with; empty if it has no ops.
+  // The names of its ops, with which a saved position begins; empty if it has no ops.
   virtual std::string pipeline() const { return {}; }
-  // One entry per op, the sink first; empty unless IterationOptions::collect_stats.
+  // One entry per op, the last op first; empty without IterationOptions::collect_stats.
   virtual std::vector<StageStats> stats() const { return {}; }
 };
 
-// Reads elements in user code: those of a running pipeline or, while a step is traced, example
+// Yields elements to user code: those of a running pipeline or, while a step is traced, example
 // elements. Used from one thread at a time.
 class COHORT_API Iterator final : public Handle {
  public:
@@ -63,25 +63,26 @@ class COHORT_API Iterator final : public Handle {
 
   // The next element; nullopt at the end.
   std::optional<Nest> try_next();
-  // The same, but out_of_range at the end (as tf's get_next inside a function).
+  // The same, but throws out_of_range at the end (as tf's get_next inside a function).
   Nest get_next();
-  // The same, but an empty Optional at the end (tf's get_next_as_optional).
+  // The same, but returns an empty Optional at the end (tf's get_next_as_optional).
   Optional get_next_as_optional();
-  // Saves the position as bytes. An iterator of an identically built dataset that restores them
-  // yields what this one would have yielded next. invalid_argument for the bytes of another
-  // pipeline; failed_precondition if an op has no position (from_generator).
+  // Saves the position as bytes. If an iterator of an identically built dataset restores them, it
+  // yields the elements that this one would have yielded next. restore() throws invalid_argument
+  // for the bytes of a different pipeline; save() throws failed_precondition if an op has no
+  // position (from_generator).
   Bytes save() const;
   void restore(std::span<const std::byte> position);
 
-  // One entry per op, the sink first; empty unless IterationOptions::collect_stats.
+  // One entry per op, the last op first; empty without IterationOptions::collect_stats.
   std::vector<StageStats> stats() const { return source_->stats(); }
-  // The op with the largest seconds_exclusive, as "map at /0/0"; empty without stats.
+  // The op with the largest seconds_exclusive, for example "map at /0/0"; empty without stats.
   std::string bottleneck() const;
 
   // The fields of the next element: one tensor, or a tuple of several. The fields of a map are
   // sorted by name (as by tf.nest.flatten): "label" is the first field of {"x": …, "label": …}.
-  // out_of_range at the end; invalid_argument, with the element's spec, if the number of types is
-  // not the number of fields.
+  // Throws out_of_range at the end; invalid_argument, with the element's spec, if the number of
+  // types is not the number of fields.
   template <class... T>
   auto next() {
     static_assert(sizeof...(T) > 0 && (std::is_same_v<T, at::Tensor> && ...),

@@ -25,14 +25,14 @@ namespace cohort {
 // Used from one thread at a time.
 class COHORT_API RecordWriter {
  public:
-  // Overwrites an existing file.
+  // Creates the file, or overwrites an existing one.
   explicit RecordWriter(const std::string& path, Compression compression = Compression::none);
   // Closes the file and ignores errors; call close() to see them.
   ~RecordWriter();
   RecordWriter(const RecordWriter&) = delete;
   RecordWriter& operator=(const RecordWriter&) = delete;
 
-  // After close(), write() and flush() are failed_precondition, and close() does nothing.
+  // After close(), write() and flush() throw failed_precondition, and close() does nothing.
   void write(std::string_view record);
   void flush();  // to the operating system
   void close();
@@ -55,16 +55,18 @@ class COHORT_API RecordReader {
   RecordReader(const RecordReader&) = delete;
   RecordReader& operator=(const RecordReader&) = delete;
 
-  // The next record, valid until the next call; nullopt at the end. data_loss, naming file and
-  // offset, for a bad record; the position stays, so the next call fails again.
+  // The next record, valid until the next call; nullopt at the end. Throws data_loss, naming the
+  // file and the offset, for a damaged record. The position stays there, so the next call throws
+  // again.
   std::optional<std::string_view> next();
-  // Skips records without checking their data. Returns how many it skipped, fewer only at the end.
+  // Skips records without checking their data. Returns the number of skipped records, which is
+  // smaller than `count` only at the end.
   std::size_t skip(std::size_t count);
-  // Where the next record begins.
+  // The offset at which the next record begins.
   std::uint64_t offset() const;
   // Continues at an offset that offset() returned.
   void seek(std::uint64_t offset);
-  // The record at an offset; next() continues after it. out_of_range at the end.
+  // The record at an offset; next() continues after it. Throws out_of_range at the end.
   std::string_view read_at(std::uint64_t offset);
 
  private:
@@ -74,8 +76,8 @@ class COHORT_API RecordReader {
 
 // The offset of each record of an uncompressed file. Reads only the record headers.
 COHORT_API std::vector<std::uint64_t> record_offsets(const std::string& path);
-// Writes `path`.index, with which a pipeline reads only the records that it needs. Returns the
-// number of records.
+// Writes the file `path`.index, which lets a pipeline read only the records that it needs. Returns
+// the number of records.
 COHORT_API std::uint64_t write_record_index(const std::string& path);
 
 }  // namespace cohort

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A C++ function of numbers, for elements that are scalars. It runs over whole batches, without a
-// tensor or an indirect call per element.
+// A C++ function of numbers, for elements that are scalars. It runs in a loop over many elements,
+// without a tensor or an indirect call for each.
 //
 //   Dataset::range(count).map([](std::int64_t x) { return x + 1; }).batch(128);
 #pragma once
@@ -42,7 +42,7 @@ concept TypedCallable =
     function::HasOneSignature<F> && AreNumbers<typename function::Signature<F>::Arguments>::value &&
     AreNumbers<ResultTuple<typename function::Signature<F>::Result>>::value;
 
-// Immutable. As thread-safe as the function.
+// Immutable; thread-safe if the function is.
 struct COHORT_API TypedFunction {
   // Calls the function for the rows *next to count - 1. There is one contiguous column for each
   // parameter and each result. *next is the current row, also if the function throws.

@@ -1,47 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step that can run on any worker (tf.function): a C++ callable that is traced once per
-// signature, or a function registered by name:
+// signature, or a function that is registered by name:
 //   cohort::Function step([&](cohort::Iterator& it) { … return loss; });
 //
 // Parameters may be at::Tensor, double, float, integers, bool, std::string, Nest and
-// cohort::Iterator&. A number that is passed for an at::Tensor parameter becomes a 0-dim tensor. A
+// cohort::Iterator&. If a number is passed to an at::Tensor parameter, it becomes a 0-dim tensor. A
 // double, float, integer, bool or string parameter is part of the signature: each new value causes
 // a new trace, so declare a value that changes (a learning rate) as at::Tensor. Numbers are sent as
-// double and std::int64_t. A float parameter gets the nearest float. An integer that does not fit
-// its parameter (std::size_t: below 2^63), or an argument of another kind, is invalid_argument. The
-// signature also includes the grad mode and autocast of the thread that schedules the step, the
-// default dtype, and the requires_grad flags of the variables that the step uses.
+// double and std::int64_t. A float parameter gets the nearest float. If an integer does not fit its
+// parameter (std::size_t: below 2^63), or an argument is of a different kind, invalid_argument is
+// thrown. The signature also includes the shapes and dtypes of tensors, the grad mode and autocast
+// of the thread that schedules the step, the default dtype, and the requires_grad flags of the
+// variables that the step uses. The result may be void, a tensor, a host value, a Nest, or a tuple,
+// pair or vector of these.
 //
-// VALUES THAT A TRACE FREEZES. The C++ code runs when the step is traced, not at each call:
-// - A tensor that the callable captures (neither argument nor variable) is a constant of the
+// VALUES THAT A TRACE FREEZES. A trace runs the callable at least twice, with different example
+// values, and records the LibTorch operators that it calls. If the recorded operators differ,
+// schedule() throws. Workers run these operators and not your C++ code (docs/guide/frozen.md):
+// - A tensor that the callable captures (neither an argument nor a variable) is a constant of the
 //   program. It is watched: after a write to it, also through its data(), or after its destruction,
 //   the next schedule() traces the step again.
-// - A number, bool or string that the callable captures is frozen, and a change of it CANNOT be
-//   detected. Neither can the change of a handle (of a tensor, a Variable, an optimizer) to another
-//   object while the old one still exists, nor a hook that is registered on a variable later. Pass
-//   such values as arguments, or make them variables; use another Function for another optimizer.
-// - A value that the code reads without a LibTorch operator (`if (*x.data_ptr<float>() > 100)`,
-//   whether two arguments are one tensor) is frozen. If the two passes of a trace differ because of
-//   it, the step is refused.
-// - A tensor that the step stores outside (`losses.push_back(loss)`) has the values of the trace's
-//   example; that is logged once. Return it, and fetch() the result.
-// - Elements of other shapes need another trace, which runs in a later schedule(), join() or
+// - A number, bool or string that the callable captures is frozen, and its change CANNOT be
+//   detected. The same holds for a handle (of a tensor, a Variable, an optimizer) that is set to a
+//   different object while the old one still exists, and for a hook that is registered on a
+//   variable later. Pass such values as arguments, or make them variables; use a new Function for a
+//   new optimizer.
+// - A value that the code reads without a LibTorch operator is frozen, for example in
+//   `if (*x.data_ptr<float>() > 100)`, or whether two arguments are the same tensor.
+// - A tensor that the step stores outside (`losses.push_back(loss)`) keeps the example values of
+//   the trace, which is logged once. Return the tensor instead, and fetch() the result.
+// - Elements of different shapes need another trace, which runs in a later schedule(), join() or
 //   fetch(). A captured tensor or number that only that trace reads has its value at that time; the
 //   learning rate of an optimizer has its value at the schedule().
-// - LibTorch's process-wide settings (setFlushDenormal(), setUserEnabledMkldnn()) are the worker's.
+// - LibTorch's process-wide settings (setFlushDenormal(), setUserEnabledMkldnn()) are those of the
+//   worker.
 // - train() and eval() inside a step affect only that step: each step begins in the mode in which
 //   its module was replicated. For a module that is not replicated, call them first in every
 //   Function.
-// The result is void, a tensor, a host value, a Nest, or a tuple, pair or vector of those.
+//
 // Objects that the callable captures by reference must outlive the last schedule(), join() and
-// fetch(), which may trace it. Tensors arrive in row-major order: for torch's channels_last,
-// permute() inside.
+// fetch(), since these may trace it. Tensors arrive in row-major order: for torch's channels_last,
+// call permute() inside.
 //
 // Inside a step, a read of a variable after its update returns the updated value; on parameter
-// servers each such read after updates costs a round trip. A buffer that the step writes in place
-// is shared by all workers: docs/modules.md says how their writes are combined, and where the last
-// write wins. The buffer's autograd graph ends with the call: detach a value that requires a
-// gradient before you write it, or the step is refused.
+// servers each such read costs a round trip. A buffer that the step writes in place is shared by
+// all workers: docs/modules.md says how their writes are combined, and where the last write wins.
+// The buffer's autograd graph ends with the call: detach a value that requires a gradient before
+// you write it to the buffer, or the step is refused.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -66,13 +71,13 @@
 namespace cohort {
 
 struct FunctionOptions {
-  std::string name = {};  // for messages; empty: "function at FILE:LINE", where it was made
+  std::string name = {};  // for messages; empty: "function at FILE:LINE", where it was created
 };
 
 namespace function {
 
-// Converts an argument to a parameter of type T; kType is for messages. The one for Iterator is in
-// data/iterator.h.
+// Converts an argument to a parameter of type T; kType is for messages. data/iterator.h has the one
+// for Iterator.
 template <class T>
 struct Argument;
 template <>
@@ -97,7 +102,7 @@ template <>
 struct Argument<float> : Argument<double> {
   static float from(const Nest& n) { return static_cast<float>(Argument<double>::from(n)); }
 };
-// Throws invalid_argument for a number that a parameter of these bounds does not have.
+// Throws invalid_argument for a number outside of a parameter's bounds.
 [[noreturn]] COHORT_API void refuse_integer(std::int64_t value, std::int64_t min,
                                             std::uint64_t max);
 template <class T>
@@ -153,8 +158,8 @@ concept HasArgument = requires(const Nest& n) {
 template <class T>
 inline constexpr bool kIsArgument = std::is_constructible_v<Nest, T>;
 
-// The parameters and the result of a callable. Not for generic lambdas, whose operator() has no
-// single signature.
+// The parameters and the result of a callable. Generic lambdas have none, since their operator()
+// has no single signature.
 template <class F>
 struct Signature : Signature<decltype(&F::operator())> {};
 template <class R, class... A>
@@ -237,10 +242,10 @@ COHORT_API std::shared_ptr<TraceNotes> new_trace_notes();
 // A callable over nests; the arity is checked before the call.
 using Body = std::function<Nest(std::span<const Nest> arguments)>;
 
-// Throws invalid_argument for an argument that is not of the parameter's type.
+// Throws invalid_argument: an argument does not have the parameter's type.
 [[noreturn]] COHORT_API void refuse_argument(std::string_view type, const Nest& argument,
                                              std::size_t index, std::string_view function);
-// For one that has no name: "function at main.cpp:42".
+// The name of a function without a name: "function at main.cpp:42".
 COHORT_API std::string name_of_place(std::string_view file, int line);
 // "taking argument 1 of 'step'"
 COHORT_API std::string taking(std::size_t index, std::string_view function);
@@ -294,8 +299,8 @@ class COHORT_API Function {
     const std::shared_ptr<function::TraceNotes> notes = function::new_trace_notes();
   };
 
-  // `file` and `line`: of the call, from the compiler (std::source_location, which not every
-  // supported one has).
+  // The compiler fills in `file` and `line` of the call, as std::source_location would, which not
+  // every supported compiler has.
   template <class F>
   requires(!std::same_as<std::remove_cvref_t<F>, Function>) explicit Function(
       F fn, FunctionOptions options = {}, const char* file = __builtin_FILE(),
@@ -324,7 +329,8 @@ class COHORT_API Function {
       state_ = std::move(state);
     }
   }
-  // A function that the servers know by name (function/registry.h), for code that cannot be traced.
+  // A function that is registered on the servers under a name (function/registry.h), for code that
+  // cannot be traced.
   static Function registered(std::string name);
 
   // Runs the callable in this process, without a trace.
@@ -337,11 +343,12 @@ class COHORT_API Function {
     return call(nests);
   }
   Nest call(std::span<const Nest> arguments) const;
-  // Numbers for at::Tensor parameters become 0-dim tensors, in place: float64, int64 or bool.
+  // Converts numbers for at::Tensor parameters to 0-dim tensors of float64, int64 or bool, in
+  // place.
   void convert_numbers(std::span<Nest> arguments) const;
-  // The programs of the newest traces as text, one for each signature and shape of elements: one
-  // line per operator, with the shapes of its results. Throws failed_precondition before the first
-  // trace, and for a registered function.
+  // The programs of the newest traces as text, one for each signature and shape of elements, with
+  // one line per operator and the shapes of its results. Throws failed_precondition before the
+  // first trace, and for a registered function.
   std::string program() const;
   const std::string& name() const { return state_->name; }
   const std::shared_ptr<const State>& state() const { return state_; }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that servers know by name, for code that cannot be traced. The same program must run on
-// every task, because each task registers its own copy before its server starts.
+// Functions that servers know by name, for code that cannot be traced. The program of every task
+// must register the function before its server starts, so usually all tasks run the same program.
 //
 //   cohort::function::register_function(
 //       "decode_jpeg", [](std::vector<at::Tensor> in) { … return in; });
 //   auto decode = cohort::Function::registered("decode_jpeg");
 //
-// A plugin that can be unloaded (dlclose) holds its registration in a static object instead:
+// A plugin that can be unloaded (dlclose) keeps its registration in a static object instead:
 //
 //   const cohort::function::FunctionRegistration decode_jpeg("decode_jpeg", decode);
 #pragma once
@@ -27,17 +27,17 @@ namespace cohort::function {
 using RegisteredFunction = std::function<std::vector<at::Tensor>(std::vector<at::Tensor>)>;
 
 // Registers the function until the process ends; a shared library that calls this stays loaded,
-// even after dlclose(). Thread-safe. An empty name or function is invalid_argument; a name that is
-// registered already is already_exists.
+// even after dlclose(). Throws invalid_argument if the name or the function is empty, and
+// already_exists if the name is registered already. Thread-safe.
 COHORT_API void register_function(std::string name, RegisteredFunction function);
 
-// Registers a function for the lifetime of this object. The destructor waits for the running calls,
-// ten seconds at most, so it must not be called from inside one of them. Later calls, also those of
-// a server that has looked the function up before, throw not_found with its name; the name is free
-// again. Thread-compatible.
+// Registers a function for the lifetime of this object. The destructor waits at most ten seconds
+// for running calls, so it must not be called inside one of them. Later calls throw not_found with
+// the function's name, even if the caller looked the function up before; the name is free again.
+// Thread-compatible.
 class COHORT_API FunctionRegistration {
  public:
-  // Throws as register_function().
+  // Throws as register_function() does.
   FunctionRegistration(std::string name, RegisteredFunction function);
   ~FunctionRegistration();
   FunctionRegistration(const FunctionRegistration&) = delete;
@@ -49,8 +49,9 @@ class COHORT_API FunctionRegistration {
   std::shared_ptr<Entry> entry_;
 };
 
-// Thread-safe. Throws not_found, with the registered names. The result may be kept and called at
-// any time; the call throws not_found after the registration has been destroyed.
+// Returns the function. Throws not_found, with the registered names, if there is none. The result
+// may be kept and called at any time; after the registration is destroyed, a call throws not_found.
+// Thread-safe.
 COHORT_API RegisteredFunction registered_function(std::string_view name);
 // Looks the function up and calls it.
 COHORT_API std::vector<at::Tensor> call_registered_function(std::string_view name,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counters of a task, which it reports to any client (GetHealth, `cohort status`).
+// Counters of a task, which it reports to every client that asks (`cohort status`).
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,23 @@
 namespace cohort::rpc {
 
 // The newest error of a task. Its text may contain parts of the user's program or data, so only a
-// caller that names the job gets it.
+// caller that knows the job id gets it.
 struct LastError {
   ErrorCode code = ErrorCode::unknown;
   ErrorCause cause = ErrorCause::none;
   Duration age = Duration::zero();
-  std::string origin;  // "ps:0"; empty: the task itself, or the caller has not named the job
-  std::string text;    // empty: the caller has not named the job
+  std::string origin;  // "ps:0"; empty: the task itself, or the caller does not know the job id
+  std::string text;    // empty: the caller does not know the job id
 };
 
-// A worker as its coordinator sees it.
+// A worker, as its coordinator sees it.
 struct WorkerHealth {
   bool is_ready = false;
-  std::uint64_t closures = 0;    // completed without an error
-  std::uint64_t times_lost = 0;  // how often it was lost
+  std::uint64_t closures = 0;    // that succeeded
+  std::uint64_t times_lost = 0;  // how often the worker was lost
 };
 
-// The coordinator's own view. Closures count since the coordinator started.
+// The coordinator's own view. Counts closures since the coordinator started.
 struct CoordinatorHealth {
   std::uint64_t queued = 0;
   std::uint64_t in_flight = 0;
@@ -44,26 +44,28 @@ struct CoordinatorHealth {
 };
 
 struct Health {
-  std::uint64_t incarnation = 0;  // another number: the task was restarted
-  // Up to pushed_bytes: counted for the current coordinator; a new one starts at 0.
+  std::uint64_t incarnation = 0;  // changes when the task restarts
+  // These counters, up to pushed_bytes, start at 0 for each coordinator. A push is a message with
+  // updates of variables, a pull is one with their values.
   std::uint64_t closures_run = 0;  // without an error
   std::uint64_t pushes_applied = 0;
-  std::uint64_t pushes_dropped = 0;  // arrived again, or after their closure was retired
+  std::uint64_t pushes_dropped = 0;  // they arrived twice, or too late to be needed
   std::uint64_t pulled_bytes = 0;
   std::uint64_t pushed_bytes = 0;
-  // Each of these closed the connection on which it arrived.
+  // Damaged frames, and intact messages that a correct task never sends. Each closed its
+  // connection.
   std::uint64_t broken_frames = 0;
-  std::uint64_t protocol_errors = 0;  // intact messages that a correct task never sends
+  std::uint64_t protocol_errors = 0;
 
-  std::string task;  // "worker:1"; empty: the caller has not named the job
+  std::string task;  // "worker:1"; empty: the caller does not know the job id
   Duration uptime = Duration::zero();
-  // Counted for the current coordinator.
+  // These also start at 0 for each coordinator.
   std::uint64_t closures_failed = 0;
-  std::uint64_t closures_queued = 0;   // received and not started
-  std::uint64_t closures_running = 0;  // started and not reported yet
-  // On a worker: connections to parameter servers that broke. On a coordinator: lost workers.
+  std::uint64_t closures_queued = 0;   // received, but not started
+  std::uint64_t closures_running = 0;  // started, but not reported yet
+  // Connections to other tasks of the job that broke. On a coordinator: how often it lost a worker.
   std::uint64_t connections_lost = 0;
-  std::optional<Duration> since_last_end;  // of a closure; unset: none has ended
+  std::optional<Duration> since_last_end;  // the time since a closure ended; unset: none has
   std::optional<LastError> last_error;
   std::optional<CoordinatorHealth> coordinator;  // set on a coordinator
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A standard server (tf.distribute.Server): stores variables as a parameter server, or runs
-// closures as a worker. The only user code that it runs are functions that its program has
-// registered by name.
+// closures as a worker. It runs traced programs; the only user code that it runs are functions that
+// its program has registered by name.
 //
 //   if (resolver.is_server()) return cohort::Server(resolver).join();
 #pragma once
@@ -21,26 +21,28 @@
 namespace cohort {
 
 struct ServerOptions {
-  // If empty, it is a hash of the cluster spec, which is the same on all tasks of a cluster.
+  // Empty: a hash of the cluster spec, which is the same on all tasks of a cluster.
   std::string job_id = {};
-  // The directories whose files the coordinator's datasets may open. If empty, they are those of
-  // COHORT_DATA_DIRS, separated by ':'. If that is not set either, no file may be opened.
+  // The directories whose files the coordinator's datasets may open. Empty: those of the
+  // environment variable COHORT_DATA_DIRS, separated by ':'; if that is not set, no file may be
+  // opened.
   std::vector<std::string> data_dirs = {};
-  // Backends of the data plane, in order of preference.
+  // Backends for sending tensors, in order of preference: "stream", "grpc".
   std::vector<std::string> backends = {"stream"};
-  // A second port for the data backend "stream", on the host of the task's address. If 0, the port
-  // of the task is used for tensors too.
+  // A second port for the backend "stream", on the host of the task's address. 0: tensors use the
+  // task's port too.
   int data_port = 0;
-  // LibTorch's intra-op threads. If 0, the number is OMP_NUM_THREADS, or if that is not set, the
-  // cores of this host divided by the cluster's tasks on it.
+  // LibTorch's intra-op threads. 0: OMP_NUM_THREADS, or if that is not set, the number of this
+  // host's cores divided by the number of the cluster's tasks on it.
   int intra_op_threads = 0;
-  // How long a closure waits for the answers of the parameter servers, if the coordinator does not
-  // set it (ClusterOptions::data_timeout).
+  // How long a closure waits for the answers of parameter servers, if the coordinator does not set
+  // it (ClusterOptions::data_timeout).
   Duration data_timeout = std::chrono::minutes(5);
-  // Checksums of tensors that are sent; the coordinator's option counts too.
+  // Checksums of tensors that are sent. PayloadChecksums says what applies if the coordinator's
+  // option differs.
   PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
-  // Whether SIGTERM and SIGINT end join(). Signals count from the construction on. A signal that
-  // the program handles itself is left to it.
+  // Whether SIGTERM and SIGINT end join(), from the construction on. A signal for which the program
+  // has its own handler is left to that handler.
   bool handle_signals = true;
 };
 
@@ -49,27 +51,29 @@ struct ServerOptions {
 // MALLOC_MMAP_THRESHOLD_).
 class COHORT_API Server {
  public:
-  // Listens at once. Throws invalid_argument for a bad spec, task, address or option, unimplemented
-  // for an unknown backend, and already_exists if the port is taken. If no name server knows the
-  // address of the task's own host, it asks again for a minute, and then throws unavailable, or
-  // cancelled if a signal came first.
+  // Starts to listen. Throws invalid_argument for a bad spec, task, address or option;
+  // unimplemented for an unknown backend; already_exists if the port is taken. If no name server
+  // knows the address of this task's host, it asks again for a minute; then it throws unavailable,
+  // or if a signal arrives meanwhile, cancelled.
   explicit Server(const ClusterResolver& resolver, ServerOptions options = {});
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Blocks until shutdown() or a signal, without a deadline. Returns the exit code 0.
+  // Blocks until shutdown() is called or a signal arrives, without a deadline. Returns the exit
+  // code 0.
   int join();
-  // Ends everything that runs, within the grace and a few seconds more (less than ten in all after
-  // a signal), as the destructor does. Returns false if a closure or a pipeline did not end, as it
-  // cannot be stopped: it is left behind, and the program should end with std::_Exit(), which does
-  // not destroy the objects that it uses. Must not be called by several threads at once.
+  // Ends all work and waits for that, at most for the grace of shutdown() and a few seconds (less
+  // than ten seconds in all after a signal). The destructor does the same. Returns false if a
+  // closure or a pipeline could not be stopped. It still runs then, so the program should end with
+  // std::_Exit(), which does not destroy the objects that it uses. Only one thread may call stop().
   bool stop() noexcept;
-  // Ends join(). Closures that run have until `grace` has passed to finish. Any thread may call it.
+  // Asks the server to end and returns immediately: join() returns, and running closures may finish
+  // within `grace`. Any thread may call it.
   void shutdown(std::chrono::milliseconds grace = std::chrono::seconds(5));
-  // The address where it listens, "127.0.0.1:2222".
+  // The address at which it listens, for example "127.0.0.1:2222".
   const std::string& address() const;
-  // Counters of this task: closures, pushes that were applied and dropped, bytes.
+  // Counters of this task: closures, applied and dropped updates, bytes.
   rpc::Health health() const;
 
  private:

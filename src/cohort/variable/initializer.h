@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Initial values of variables (tf.keras.initializers). A value depends only on the seed, the
-// variable's name and the element's index, not on the order in which variables are made or on which
-// task makes which rows.
+// variable's name and the element's index. It does not depend on the order in which variables are
+// created, nor on the task that computes it.
 //
 //   const auto kernel = strategy.variable("dense/kernel", {at::kFloat, {{10, 784}}},
 //                                         Initializer::glorot_uniform());
@@ -34,20 +34,20 @@ class COHORT_API Initializer {
   static Initializer ones();
   // For an integer dtype `value` must be a whole number in its range.
   static Initializer constant(double value);
-  // In [min, max); rounding to a small dtype may give max. invalid_argument unless min <= max and
-  // max - min is finite.
+  // In [min, max); rounding to a small dtype may give max. Throws invalid_argument unless min <=
+  // max and max - min is finite.
   static Initializer random_uniform(double min, double max);
-  // invalid_argument when one is not finite, or stddev < 0.
+  // Throws invalid_argument if one is not finite or stddev < 0.
   static Initializer random_normal(double mean, double stddev);
-  // Uniform within sqrt(6 / (fan in + fan out)) of 0. Sizes are LibTorch's, at least two: [out, in,
-  // kernel…].
+  // Uniform in [-x, x) with x = sqrt(6 / (fan in + fan out)). The variable has LibTorch's sizes, at
+  // least two: [out, in, kernel…].
   static Initializer glorot_uniform();
 
-  // The value of variable `name`, a dense tensor on the CPU. invalid_argument for a spec with
-  // unknown sizes, or one that this initializer cannot fill.
+  // The initial value of variable `name`, a dense tensor on the CPU. Throws invalid_argument if the
+  // spec has unknown sizes, or if this initializer cannot fill it.
   at::Tensor make(const TensorSpec& spec, std::string_view name, std::uint64_t seed) const;
-  // The same rows as those of make(), for a variable whose rows are on several tasks.
-  // invalid_argument for rows that `spec` does not have.
+  // These rows of make()'s result, for a variable whose rows are on several tasks. Throws
+  // invalid_argument if `spec` does not have these rows.
   at::Tensor make_rows(const TensorSpec& spec, RowRange rows, std::string_view name,
                        std::uint64_t seed) const;
 
@@ -64,8 +64,8 @@ class COHORT_API Initializer {
   double second_;  // the maximum or the standard deviation
 };
 
-// A variable in this process, with its slots. Throws like Initializer::make(), and invalid_argument
-// for a trainable variable whose dtype is not floating-point.
+// A variable in this process, with its optimizers' slots. Throws as Initializer::make() does, and
+// invalid_argument if a trainable variable has a dtype that is not floating-point.
 COHORT_API Variable local_variable(std::string name, const TensorSpec& spec,
                                    const Initializer& initializer, std::uint64_t seed,
                                    bool is_trainable = true);

@@ -60,7 +60,7 @@ class COHORT_API TestCluster {
   void restart(const std::string& task);  // at the same address
   void stop(const std::string& task);     // SIGSTOP; waits until the process is stopped
   void resume(const std::string& task);
-  // The task's own counters: closures, pushes applied and dropped.
+  // The task's own counters: closures, applied and dropped updates.
   rpc::Health health(const std::string& task) const;
   // All output of the task.
   std::string output(const std::string& task) const;
@@ -88,8 +88,8 @@ class COHORT_API TestCluster {
   std::map<std::string, int> pids_;
 };
 
-// A free port of 127.0.0.1. It stays reserved until this process ends, which
-// costs one file descriptor per call. Thread-safe.
+// A free port of 127.0.0.1. It stays reserved until this process ends; each call keeps one file
+// descriptor open. Thread-safe.
 COHORT_API int free_port();
 
 }  // namespace cohort::testing
