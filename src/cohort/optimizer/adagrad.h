@@ -10,7 +10,7 @@ namespace cohort {
 
 struct AdagradOptions {
   LearningRateSchedule learning_rate = 0.001;  // a number or a schedule
-  double initial_accumulator = 0.1;            // > 0; read when a variable gets its first gradient
+  double initial_accumulator = 0.1;            // > 0; used when a variable gets its first gradient
 };
 
 // a += g*g, p -= lr*g/sqrt(a); a starts at initial_accumulator

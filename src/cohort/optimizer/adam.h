@@ -13,9 +13,9 @@ struct AdamOptions {
   double beta_1 = 0.9;
   double beta_2 = 0.999;
   double epsilon = 1e-7;
-  // Coupled (torch::optim::Adam): weight_decay * p is added to the gradient, and so enters m and v.
-  // For the decoupled weight_decay of tf.keras.optimizers.Adam use AdamW. 0: no decay, and no such
-  // hyperparameter.
+  // Coupled, as in torch::optim::Adam: weight_decay * p is added to the gradient, and so enters m
+  // and v. For the decoupled weight_decay of tf.keras.optimizers.Adam use AdamW. With 0 there is no
+  // decay and no such hyperparameter.
   double weight_decay = 0.0;
 };
 

@@ -16,10 +16,10 @@ struct AdamWOptions {
   double epsilon = 1e-7;
 };
 
-// Adam with decoupled weight decay (tf.keras.optimizers.AdamW, torch::optim::AdamW): p *= 1 -
-// lr*weight_decay, and then Adam's step with the plain gradient, so that the decay does not enter m
-// and v. Slots and epsilon are Adam's. The decay applies to every variable of the optimizer: give
-// biases and scales to another optimizer with weight_decay = 0.
+// Adam with decoupled weight decay (tf.keras.optimizers.AdamW, torch::optim::AdamW): first
+// p *= 1 - lr*weight_decay, then Adam's step with the plain gradient, so that the decay does not
+// enter m and v. Slots and epsilon are Adam's. The decay applies to every variable of the
+// optimizer: give biases and scales to a second optimizer with weight_decay = 0.
 class COHORT_API AdamW : public Optimizer {
  public:
   explicit AdamW(std::vector<Variable> variables, AdamWOptions options = {});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient clipping with tensors only, so that it can be part of a traced step
+// Gradient clipping that uses only tensor operators, so that it can be part of a traced step
 // (torch::nn::utils::clip_grad_norm_ reads the norm on the host).
 //
 //   auto gradients = optimizer.compute_gradients(loss);
@@ -16,9 +16,9 @@
 
 namespace cohort {
 
-// g * max_norm / max(norm, max_norm) with the norm of all gradients together, a 0-dim tensor
-// (tf.clip_by_global_norm). Undefined gradients stay undefined; a norm that is not finite gives
-// NaN.
+// Each gradient g becomes g * max_norm / max(global_norm, max_norm), where global_norm is the norm
+// of all gradients together, a 0-dim tensor (tf.clip_by_global_norm). Undefined gradients stay
+// undefined; if the norm is not finite, the result is NaN.
 struct ClippedGradients {
   std::vector<at::Tensor> gradients;
   at::Tensor global_norm;

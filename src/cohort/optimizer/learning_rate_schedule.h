@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learning rates that follow the number of updates (tf.keras.optimizers.schedules).
+// Learning rates that depend on the number of updates (tf.keras.optimizers.schedules).
 //
 //   cohort::CosineDecay decay({.initial_learning_rate = 1e-3, .decay_steps = 10'000});
 //   cohort::Adam optimizer(model.parameters(), {.learning_rate = decay});
@@ -7,16 +7,16 @@
 //                     {.learning_rate = cohort::LinearWarmup({.warmup_steps = 500,
 //                                                             .after_warmup = decay})});
 //
-// The optimizer evaluates it at Optimizer::iterations(), in the process where its program runs (the
-// coordinator, for steps on parameter servers). A step gets the number as an input, so a new value
-// needs no new trace.
+// The optimizer evaluates its schedule at Optimizer::iterations(), in the process of your program
+// (for steps on parameter servers: the coordinator). A step gets the rate as an input, so a new
+// rate needs no new trace.
 //
 // Equivalents in torch: StepLR(step_size, gamma) is ExponentialDecay with staircase (LibTorch's C++
 // StepLR decays one step later than Python's, unless its step() is called once before the first
 // update), ExponentialLR(gamma) is ExponentialDecay with decay_steps = 1, MultiStepLR is
 // PiecewiseConstantDecay, CosineAnnealingLR is CosineDecay with alpha = eta_min / lr, and
-// SequentialLR of LinearLR and another is LinearWarmup. Numbers are float64; Keras computes them in
-// float32.
+// SequentialLR of LinearLR and a second schedule is LinearWarmup. Rates are float64; Keras computes
+// them in float32.
 #pragma once
 
 #include <concepts>
@@ -31,16 +31,16 @@
 
 namespace cohort {
 
-// A constant or a function of the step, which is 0 for the first one. A value type; thread-safe if
-// the function is. The function is called from any thread, also the coordinator's own, while others
-// wait: it must be quick and must use neither the optimizer nor the coordinator.
+// A constant, or a function of the step's number, which begins at 0. A value type; thread-safe if
+// the function is. Any thread may call the function, including threads of the coordinator, and
+// others wait meanwhile. So it must be quick and must not use the optimizer or the coordinator.
 class COHORT_API LearningRateSchedule {
  public:
   using Function = std::function<double(std::int64_t step)>;
   LearningRateSchedule(double constant) : constant_(constant) {}  // NOLINT: options take numbers
   // A schedule of your own:
   //   .learning_rate = [](std::int64_t step) { return 0.1 * std::pow(0.99, step); }
-  // schedule(), an epoch and apply_gradients() throw its exceptions before they use the value.
+  // If it throws, schedule(), Epoch::next() or apply_gradients() throws that exception.
   template <class F>
   requires(std::is_invocable_r_v<double, const F&, std::int64_t> &&
            !std::derived_from<F, LearningRateSchedule>)
@@ -63,8 +63,8 @@ struct ExponentialDecayOptions {
 };
 
 // initial_learning_rate * decay_rate^(step / decay_steps).
-// Like those of the other schedules, the constructor throws invalid_argument for an option out of
-// range.
+// The constructor, like those of the other schedules, throws invalid_argument if an option is out
+// of range.
 class COHORT_API ExponentialDecay : public LearningRateSchedule {
  public:
   explicit ExponentialDecay(const ExponentialDecayOptions& options);
@@ -76,16 +76,17 @@ struct CosineDecayOptions {
   double alpha = 0.0;                  // the last rate as a fraction of the first one; >= 0
 };
 
-// initial_learning_rate * ((1 - alpha) * (1 + cos(pi * step / decay_steps)) / 2 + alpha), and the
-// last rate from decay_steps on.
+// initial_learning_rate * ((1 - alpha) * (1 + cos(pi * step / decay_steps)) / 2 + alpha) until
+// decay_steps; after that the last rate.
 class COHORT_API CosineDecay : public LearningRateSchedule {
  public:
   explicit CosineDecay(const CosineDecayOptions& options);
 };
 
 struct PiecewiseConstantDecayOptions {
-  std::vector<std::int64_t> boundaries = {};  // ascending; the last step of each rate but the last
-  std::vector<double> values = {};            // one more than boundaries, >= 0
+  std::vector<std::int64_t> boundaries =
+      {};                           // ascending; the last step of each rate except the last
+  std::vector<double> values = {};  // one more than boundaries, >= 0
 };
 
 // values[0] while step <= boundaries[0], values[1] while step <= boundaries[1], …
@@ -101,7 +102,7 @@ struct LinearWarmupOptions {
 };
 
 // Rises linearly from initial_learning_rate to the first rate of `after_warmup`, then follows that
-// schedule from its own step 0: step - warmup_steps. With a CosineDecay this is
+// schedule, which gets step - warmup_steps. With a CosineDecay this is
 // tf.keras.optimizers.schedules.CosineDecay with warmup_target and warmup_steps.
 class COHORT_API LinearWarmup : public LearningRateSchedule {
  public:

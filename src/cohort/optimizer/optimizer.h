@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers: gradients by autograd, then one update rule on each variable, on the variable's task.
+// Optimizers compute gradients by autograd, and apply an update rule to each variable, on the task
+// that stores it.
 //
 //   cohort::Adam optimizer(model.parameters(), {.learning_rate = 1e-3});
 //   optimizer.minimize(loss);      // inside a step
 // Formulas and slots follow TensorFlow's, not torch::optim's.
 //
-// Hyperparameters are float64 numbers, also on the wire. A rule rounds them to the variable's
-// dtype, for float32 variables to float32, after the calculations that use only hyperparameters
-// (Adam's bias correction, AdamW's 1 - lr*weight_decay).
+// Hyperparameters are float64, also when they are sent. A rule rounds them to the variable's dtype,
+// for example to float32, after the calculations that use only hyperparameters (Adam's bias
+// correction, AdamW's 1 - lr*weight_decay).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,52 +26,53 @@
 
 namespace cohort {
 
-// A shared handle; copies are the same optimizer. A new optimizer begins with fresh slots, whatever
-// its variables had before; variables keep the slots of all their optimizers. Thread-safe: steps
-// may run and be scheduled while another thread sets a hyperparameter.
+// A shared handle; copies are the same optimizer. A new optimizer begins with new slots, also if
+// its variables have slots of other optimizers; they keep those. Thread-safe: steps may run and be
+// scheduled while a different thread sets a hyperparameter.
 class COHORT_API Optimizer {
  public:
-  // Applies the gradients of a scalar `loss` for every trainable variable; a variable without a
-  // gradient is left alone. Throws invalid_argument if loss is not a floating-point scalar or
-  // depends on none of the variables; unimplemented in a replica context of several replicas, whose
-  // gradients are not reduced yet: use compute_gradients() in run(), Strategy::reduce() and,
-  // outside, apply_gradients().
+  // Computes the gradients of a scalar `loss` and applies them to every trainable variable; a
+  // variable without a gradient stays unchanged. Throws invalid_argument if loss is not a
+  // floating-point scalar or depends on none of the variables; unimplemented in a replica context
+  // of several replicas, whose gradients are not reduced yet. There, call compute_gradients() in
+  // run(), then Strategy::reduce() and apply_gradients() outside.
   void minimize(const at::Tensor& loss) const;
-  // The first half of minimize(), for changing gradients before they are applied: (gradient,
-  // variable) for each trainable variable, undefined if loss does not depend on it (tf's
-  // compute_gradients).
+  // The first half of minimize(), so that you can change gradients before they are applied (tf's
+  // compute_gradients): a pair of gradient and variable for each trainable variable. The gradient
+  // is undefined if loss does not depend on the variable.
   std::vector<std::pair<at::Tensor, Variable>> compute_gradients(const at::Tensor& loss) const;
-  // The second half of minimize(); skips undefined gradients. unimplemented where minimize() is.
+  // The second half of minimize(); skips undefined gradients. Throws unimplemented as minimize()
+  // does.
   void apply_gradients(const std::vector<std::pair<at::Tensor, Variable>>& gradients) const;
 
   // The learning rate of the next update.
   double learning_rate() const { return hyperparameter("learning_rate"); }
-  // A number or a schedule, which replaces the present one from the next scheduled step on, in an
-  // epoch from the next one that is sent, without a new trace. invalid_argument if its value at
-  // iterations() is negative or not finite.
+  // Takes a number or a schedule. It applies from the next scheduled step on, or in an epoch from
+  // the next step that is sent to a worker, without a new trace. Throws invalid_argument if its
+  // value at iterations() is negative or not finite.
   void set_learning_rate(const LearningRateSchedule& learning_rate);
-  // How many updates were made (tf.keras.optimizers.Optimizer.iterations): the step at which a
-  // schedule is evaluated. Each apply_gradients() that runs in this process is counted when it is
-  // done. A step on parameter servers takes its number before it runs, in schedule(), or in an
-  // epoch when it is sent to its worker: one for each apply_gradients() in it, even if it is
-  // retried or fails. So step i of a program has the same rate however many closures are in flight,
-  // and set_iterations() before the first step resumes a training. One that is cancelled before it
-  // runs leaves its number to the next step.
-  // Both are failed_precondition inside a traced step; negative numbers are invalid_argument.
+  // The number of updates so far (tf.keras.optimizers.Optimizer.iterations), at which a schedule is
+  // evaluated. An apply_gradients() that runs in this process is counted when it is done. A step on
+  // parameter servers gets its number before it runs: in schedule(), or in an epoch when it is sent
+  // to its worker. It counts once for each apply_gradients() in it, even if it is retried or fails;
+  // if it is cancelled before it runs, the next step gets its number. So step i has the same rate
+  // for any number of closures in flight, and set_iterations() before the first step resumes a
+  // training. Both throw failed_precondition inside a traced step; set_iterations() throws
+  // invalid_argument for a negative number.
   std::int64_t iterations() const;
   void set_iterations(std::int64_t iterations);
-  // A hyperparameter by the rule's name for it; not_found for another name, with the list.
-  // set_hyperparameter() accepts the range that the constructor accepts; "learning_rate" replaces a
-  // schedule. Neither can be part of a traced step (failed_precondition): pass the number as an
-  // argument, and set it between two calls of schedule().
+  // A hyperparameter of the rule, by its name. Throws not_found, with the list of names, if there
+  // is none. set_hyperparameter() accepts the same range as the constructor; for "learning_rate" it
+  // replaces a schedule. Both throw failed_precondition inside a traced step: set the number
+  // between two calls of schedule(), or pass it to the step as an argument.
   double hyperparameter(std::string_view name) const;
   void set_hyperparameter(std::string_view name, double value);
   const std::vector<Variable>& variables() const;
   const UpdateRule& rule() const;
 
  protected:
-  // `hyper` are those after the learning rate, in the rule's order; invalid_argument for a value
-  // out of range.
+  // `hyper` has the hyperparameters after the learning rate, in the rule's order. Throws
+  // invalid_argument if one is out of range.
   Optimizer(std::vector<Variable> variables, const UpdateRule& rule,
             const LearningRateSchedule& learning_rate, const std::vector<double>& hyper);
 
@@ -79,9 +81,9 @@ class COHORT_API Optimizer {
   std::shared_ptr<State> state_;
 };
 
-// "sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw" and those with coupled
-// weight decay ("sgd_weight_decay", …); not_found for another name, with the list. A '#' and the
-// number of the optimizer that owns the slots may follow: "adam#2".
+// Returns the rule "sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw", or one
+// with coupled weight decay ("sgd_weight_decay", …). The name may end with '#' and the number of
+// the optimizer that owns the slots: "adam#2". Throws not_found, with the list, for any other name.
 COHORT_API const UpdateRule& update_rule_of(std::string_view name);
 COHORT_API std::vector<std::string_view> update_rule_names();
 

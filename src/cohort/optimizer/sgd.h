@@ -10,16 +10,16 @@ namespace cohort {
 
 struct SGDOptions {
   LearningRateSchedule learning_rate = 0.01;  // a number or a schedule
-  double momentum = 0.0;                      // 0: plain, with no slot
-  bool nesterov = false;                      // needs momentum
-  // Coupled (torch::optim::SGD): g + weight_decay * p replaces g. Without momentum that equals the
-  // decoupled decay of tf.keras.optimizers.SGD; with momentum the decay accumulates here. 0: no
-  // decay, and no such hyperparameter.
+  double momentum = 0.0;                      // 0: plain SGD, without a slot
+  bool nesterov = false;                      // requires momentum > 0
+  // Coupled, as in torch::optim::SGD: g + weight_decay * p replaces g. Without momentum this equals
+  // the decoupled decay of tf.keras.optimizers.SGD; with momentum the decay accumulates here. With
+  // 0 there is no decay and no such hyperparameter.
   double weight_decay = 0.0;
 };
 
 // p -= lr*g; with momentum a = m*a + g, p -= lr*a; with nesterov p -= lr*(g + m*a).
-// tf.compat.v1.train.MomentumOptimizer. tf.keras.optimizers.SGD gives the same as long as the
+// As tf.compat.v1.train.MomentumOptimizer. tf.keras.optimizers.SGD gives the same as long as the
 // learning rate does not change (its accumulator includes lr).
 class COHORT_API SGD : public Optimizer {
  public:

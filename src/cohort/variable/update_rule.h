@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a gradient changes one variable: applied next to the variable, wherever that is.
+// An update rule: how a gradient changes one variable. It runs in the process that stores the
+// variable.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +14,7 @@
 
 namespace cohort {
 
-// The valid values of a hyperparameter; a fraction is in [0, 1), a positive one in (0, 1).
+// The valid values of a hyperparameter. A fraction is in [0, 1), a positive fraction in (0, 1).
 enum class HyperparameterRange : std::uint8_t {
   finite,
   not_negative,
@@ -22,38 +23,38 @@ enum class HyperparameterRange : std::uint8_t {
   positive_fraction
 };
 
-// Stateless; slots belong to one optimizer on one variable. Thread-safe.
+// Stateless. Slots (such as a momentum) belong to one optimizer and one variable. Thread-safe.
 class COHORT_API UpdateRule {
  public:
   virtual ~UpdateRule() = default;
-  // "momentum", or with the optimizer's number, as on the wire: "momentum#1".
+  // "momentum", or with the optimizer's number, as it is sent: "momentum#1".
   virtual std::string_view name() const = 0;
   // The order of `hyper`: "learning_rate", …
   virtual std::span<const std::string_view> hyperparameter_names() const = 0;
-  // One for each of `hyper`; empty: any finite number is valid.
+  // One per hyperparameter; empty: any finite number is valid.
   virtual std::span<const HyperparameterRange> hyperparameter_ranges() const { return {}; }
   // The order of `slots`: "momentum", …
   virtual std::span<const std::string_view> slot_names() const = 0;
-  // Fresh slots for a variable, as many as slot_names().
+  // New slots for a variable, one for each of slot_names().
   virtual std::vector<at::Tensor> create_slots(const at::Tensor& variable,
                                                std::span<const double> hyper) const = 0;
-  // new_value = rule(value, slots, gradient); slots change in place. `new_value` has value's dtype
-  // and sizes, and is value itself or shares no memory with it. All are contiguous and were checked
-  // with check_update(). Must not throw, so that the updates of a push happen together or not at
-  // all: whatever can fail is checked before. Elements are independent: updating some rows alone,
-  // with their rows of the slots, gives the same bits as updating the whole.
+  // Sets new_value = rule(value, slots, gradient) and changes the slots in place. `new_value` has
+  // the dtype and sizes of `value`, and is `value` itself or shares no memory with it. All tensors
+  // are contiguous and were checked with check_update(). Must not throw, so that all updates of a
+  // push are applied or none: everything that can fail is checked before. Elements are independent:
+  // updating only some rows, with their rows of the slots, gives the same bits as updating all.
   virtual void update(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
                       const at::Tensor& gradient, std::span<const double> hyper) const = 0;
 };
 
-// Throws invalid_argument naming `variable_name` if gradient or hyper do not fit the variable and
-// the rule, unimplemented for a variable that is neither float32 nor float64. Does not check
-// whether the gradient is contiguous.
+// Throws invalid_argument, naming `variable_name`, if the gradient or the hyperparameters do not
+// fit the variable and the rule; unimplemented if the variable is neither float32 nor float64. Does
+// not check whether the gradient is contiguous.
 COHORT_API void check_update(const UpdateRule& rule, const at::Tensor& value,
                              const at::Tensor& gradient, std::span<const double> hyper,
                              std::string_view variable_name);
 
-// Checks only the gradient, for use in a trace, where the hyperparameters are not known yet.
+// Checks only the gradient: in a trace the hyperparameters are not known yet.
 COHORT_API void check_gradient(const UpdateRule& rule, const at::Tensor& value,
                                const at::Tensor& gradient, std::string_view variable_name);
 
@@ -67,7 +68,7 @@ COHORT_API void check_hyperparameter_range(const UpdateRule& rule, std::size_t i
                                            std::string_view where, double value,
                                            std::string_view detail = "");
 
-// Checks only `hyper`: as many as the rule has, each in its range.
+// Checks only the hyperparameters: their number, and that each is in its range.
 COHORT_API void check_hyperparameters(const UpdateRule& rule, std::span<const double> hyper,
                                       std::string_view variable_name);
 
