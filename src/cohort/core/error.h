@@ -40,8 +40,8 @@ enum class ErrorCode : std::uint8_t {
   unauthenticated = 16,
 };
 
-// The event that led to the error, where the code alone does not tell it. The failure policy of
-// the coordinator is a table over (code, origin, cause).
+// The event that led to the error, if the code alone does not tell it. The coordinator decides by a
+// table over (code, origin, cause) what a failure means.
 enum class ErrorCause : std::uint8_t {
   none = 0,
   wrong_type = 1,        // tf's TypeError: a wrong kind of argument, a subtype of invalid_argument

@@ -134,7 +134,7 @@ class COHORT_API DistributedDataset {
   // Whether try_next() returns a step in which only some replicas have data; the others then get
   // empty batches.
   bool handles_partial_batches() const;
-  // A new pass from the first element, shuffled anew.
+  // A new pass from the first element, in a new order if the dataset shuffles.
   DistributedIterator iterator() const;
   // Returns the last state of a new pass: fn(state, element) is called for each step of try_next()
   // and returns the next state.

@@ -182,11 +182,11 @@ COHORT_API void in_replica_contexts(Strategy& strategy, int first, int count,
 // Checks that a cross-replica method of `strategy` may run here: inside its own scope or in the
 // default mode.
 COHORT_API void check_cross_replica_or_default(const Strategy& strategy, std::string_view method);
-// Checks, where a variable of `strategy` is used, that no other strategy is current. The pointer is
+// Checks, when a variable of `strategy` is used, that no other strategy is current. The pointer is
 // only compared, so the strategy may have been destroyed.
 COHORT_API void check_not_mixing(const Strategy* strategy, std::string_view name,
                                  std::string_view method);
-// The same where a variable is created; the default strategy's scope must not be open either.
+// The same when a variable is created; the default strategy's scope must not be open either.
 COHORT_API void check_can_create(const Strategy* strategy, std::string_view name,
                                  std::string_view method);
 }  // namespace internal

@@ -16,8 +16,8 @@
 namespace cohort {
 
 // "(float32[64, 784], int64[3] [1, 2, 3], string[] "Lima")". Shows the values of tensors in host
-// memory that have at most 16; long strings are shortened. Host values are shown as they are, and
-// handles for example as "<iterator>".
+// memory that have at most 16; long strings are shortened. Shows host values as they are, and a
+// handle as its kind, for example "<iterator>".
 COHORT_API std::string to_string(const Nest& nest);
 
 namespace internal {
