@@ -2,7 +2,6 @@
 // cohort_conformance [DIRECTORY]: see README.md.
 #include <CLI/CLI.hpp>
 #include <cstdlib>
-#include <filesystem>
 #include <iostream>
 
 #include "cohort/core/log.h"
@@ -10,14 +9,10 @@
 
 namespace {
 
-// The directory in COHORT_INPUT_CASES, else the shared cases beside the project if they exist, else
-// the project's copy.
+// The directory in COHORT_INPUT_CASES, else the project's copy.
 std::string default_directory() {
-  if (const char* chosen = std::getenv("COHORT_INPUT_CASES")) return chosen;
-  const std::filesystem::path source = COHORT_SOURCE_DIR;
-  const std::filesystem::path common = source / "../shared/golden/input";
-  return std::filesystem::is_directory(common) ? common.lexically_normal().string()
-                                               : (source / "tests/conformance/input").string();
+  const char* chosen = std::getenv("COHORT_INPUT_CASES");
+  return chosen != nullptr ? chosen : COHORT_SOURCE_DIR "/tests/conformance/input";
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "cohort/strategy/detail/parameter_server_home.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/proxied_task.h"
+#include "cohort/testing/test_seed.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {
@@ -49,10 +50,7 @@ int number_of_environment(const char* name, int otherwise) {
 class BrokenFramesTest : public ::testing::Test {
  protected:
   void start(const std::string& backend, Duration data_timeout = kPatience) {
-    seed = static_cast<unsigned>(
-        number_of_environment("COHORT_SEED", static_cast<int>(std::random_device()() >> 1)));
-    random.seed(seed);
-    RecordProperty("seed", std::to_string(seed));
+    random.seed(seed.value());
     std::map<std::string, std::string> proxies;
     for (const char* task : {"worker:0", "worker:1", "ps:0", "ps:1"}) {
       tasks.push_back(std::make_unique<ProxiedTask>(task));
@@ -143,10 +141,10 @@ class BrokenFramesTest : public ::testing::Test {
     EXPECT_TRUE(values.eq(scheduled).all().item<bool>()) << values.slice(0, 0, 3);
   }
   std::string what(const Fault& fault, const ProxiedTask& task) const {
-    return to_string(fault) + " at " + task.task() + "; COHORT_SEED=" + std::to_string(seed);
+    return to_string(fault) + " at " + task.task() + "; " + seed.text();
   }
 
-  unsigned seed = 0;
+  const testing::TestSeed seed;
   std::mt19937_64 random;
   std::vector<std::unique_ptr<ProxiedTask>> tasks;
   std::unique_ptr<TestCluster> cluster;

@@ -15,6 +15,7 @@
 #include "cohort/rpc/detail/messages.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/raw_socket.h"
+#include "cohort/testing/test_seed.h"
 
 namespace cohort {
 namespace {
@@ -115,7 +116,8 @@ class Strangers {
   }
 
   const TestCluster& cluster_;
-  std::mt19937_64 random_{std::mt19937_64::default_seed};
+  const testing::TestSeed seed_{5489};
+  std::mt19937_64 random_{seed_.value()};
   std::string task_;
   std::string address_;
   std::vector<RawSocket> open_;

@@ -22,6 +22,7 @@
 #include "cohort/rpc/detail/control.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/running_program.h"
+#include "cohort/testing/test_seed.h"
 
 namespace cohort {
 namespace {
@@ -138,9 +139,8 @@ class TwoCoordinators : public testing::LeavesNoProcess {
 // In one of fourteen tries its functions and iterators replaced those of its successor, and changed
 // the successor's variables.
 TEST_F(TwoCoordinators, AContinuedCoordinatorChangesNothingOfItsSuccessors) {
-  const unsigned seed = std::random_device{}();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+  const testing::TestSeed seed;
+  std::mt19937 random(seed.value());
   in_rounds([&](testing::RunningProgram& first) {
     const Deadline any_moment = Deadline::after(std::chrono::milliseconds(random() % 100));
     while (!any_moment.has_expired()) std::this_thread::yield();

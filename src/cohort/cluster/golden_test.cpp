@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -328,17 +327,11 @@ struct Case {
 
 void PrintTo(const Case& test, std::ostream* stream) { *stream << test.id(); }
 
-// Loads the shared cases if they are beside the sources, else the copy in the repository.
 std::vector<Case> load(const std::string& file) {
-  const std::string folders[] = {COHORT_SOURCE_DIR "/../shared/golden/strategy/cases/",
-                                 COHORT_SOURCE_DIR "/tests/conformance/strategy/"};
+  std::ifstream stream(COHORT_SOURCE_DIR "/tests/conformance/strategy/" + file);
   std::vector<Case> cases;
-  for (const std::string& folder : folders) {
-    if (!std::filesystem::exists(folder + file)) continue;
-    std::ifstream stream(folder + file);
-    for (const Json& json : Json::parse(stream)) cases.push_back({file, json});
-    break;
-  }
+  if (!stream) return cases;
+  for (const Json& json : Json::parse(stream)) cases.push_back({file, json});
   return cases;
 }
 

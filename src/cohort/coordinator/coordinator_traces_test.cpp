@@ -191,8 +191,7 @@ TEST_F(LateTraces, AreNoTimeInWhichNothingEnds) {
   const Function step([&](Iterator& it) {
     it.next<at::Tensor>();
     if (++calls != 3) return;  // of the second trace
-    for (const Deadline end = Deadline::after(kTimeoutOfData); !end.has_expired();)
-      std::this_thread::yield();
+    std::promise<void>().get_future().wait_for(kTimeoutOfData);
   });
   ClusterCoordinator coordinator(strategy(), {.progress_timeout = kTimeoutOfData});
   schedule(coordinator, step);

@@ -179,8 +179,9 @@ class COHORT_API Dataset {
   // ListFilesOptions::shuffle, sorted bytewise. Throws invalid_argument if there are none.
   static Dataset list_files(const std::vector<std::string>& patterns,
                             ListFilesOptions options = {});
-  // The records, lines or chunks of the files, one file after the other, as strings. For a missing
-  // file not_found is thrown, and at damaged data data_loss, once; then the next file follows.
+  // The records, lines or chunks of the files, one file after the other, as strings. A missing file
+  // yields one not_found error; a damaged file, or one that changes while it is read, one data_loss
+  // error. Then the next file follows.
   static Dataset tf_record(const Dataset& files, FileOptions options = {});
   static Dataset tf_record(StringTensor files, FileOptions options = {});
   static Dataset text_line(const Dataset& files, FileOptions options = {});

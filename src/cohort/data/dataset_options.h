@@ -74,16 +74,13 @@ struct COHORT_API DatasetOptions {
   TooFewFiles too_few_files = TooFewFiles::fail;
   std::optional<bool> deterministic = {};                         // true
   std::optional<ExternalStatePolicy> external_state_policy = {};  // warn
-  std::optional<std::int64_t> num_devices = {};                   // serialized, but not used
-  // The fields below affect only performance, neither values nor their order.
-  std::optional<bool> slack = {};
-  std::optional<bool> symbolic_checkpoint = {};
-  std::optional<bool> warm_start = {};
-  std::optional<std::int64_t> private_threadpool_size = {};  // 0: chosen at run time
-  std::optional<std::int64_t> max_intra_op_parallelism = {};
-  std::optional<bool> autotune = {};
+  // The most threads of an op whose degree is kAutotune. 0: one per processor.
+  std::optional<std::int64_t> private_threadpool_size = {};
   std::optional<std::int64_t> autotune_cpu_budget = {};
-  std::optional<std::int64_t> autotune_ram_budget = {};  // bytes
+  std::optional<bool> autotune = {};  // false: such a map has that many threads from the start
+  // These are kept, merged and serialized as in tf, where they affect performance only. They have
+  // no effect here. Other options of tf.data.Options do not exist.
+  std::optional<bool> slack = {};
   std::optional<bool> apply_default_optimizations = {};
 
   // Returns these options, overridden by each field of `later` that does not have its default

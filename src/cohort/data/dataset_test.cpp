@@ -10,6 +10,7 @@
 
 #include "cohort/data/internal/dataset_op_suite.h"
 #include "cohort/data/internal/op_table.h"
+#include "cohort/testing/test_seed.h"
 
 namespace cohort::data {
 namespace {
@@ -193,10 +194,8 @@ void compare_with_model(std::mt19937& random) {
 }
 
 TEST(DatasetChain, DoesAsANaiveModel) {
-  std::random_device device;
-  const unsigned seed = device();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+  const testing::TestSeed seed;
+  std::mt19937 random(seed.value());
   for (int round = 0; round < 300 && !HasFatalFailure(); ++round) compare_with_model(random);
 }
 

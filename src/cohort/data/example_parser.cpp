@@ -12,6 +12,8 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/core/text/detail/spelling.h"
+#include "cohort/data/internal/field_kernels/field_kernel.h"
 #include "cohort/data/internal/files/example_wire.h"
 
 namespace cohort {
@@ -135,19 +137,42 @@ Wanted wanted(const std::string& name, const FeatureSpec& spec) {
 // The last value of each wanted feature in one example.
 struct Found {
   std::vector<FeatureView> features;
+  std::string_view serialized;
 };
 
+constexpr std::size_t kNamesShownMax = 20;
+constexpr std::size_t kNamesComparedMax = 1000;
+
+// ", whose features are 'image', 'label'; did you mean 'label'?"
+std::string features_there(std::string_view serialized, const std::string& missing) {
+  std::vector<std::string> names;
+  std::size_t count = 0;
+  std::string shown;
+  data::visit_example(serialized, [&](std::string_view key, const FeatureView&) {
+    if (++count <= kNamesShownMax) shown += (count > 1 ? ", " : "") + data::quoted(key);
+    if (count <= kNamesComparedMax) names.emplace_back(key);
+  });
+  if (count == 0) return ", which has no features";
+  if (count > kNamesShownMax) shown += ", …, " + std::to_string(count) + " in all";
+  return ", whose features are " + shown + did_you_mean(missing, names);
+}
+
+[[noreturn]] void fail_missing(const Wanted& feature, const Found& found, std::int64_t example) {
+  internal::throw_error(ErrorCode::invalid_argument, "[data.parse_example] expected feature '",
+                        feature.name, "' (", name_of(feature.kind),
+                        "), which is required, got none in example ", example,
+                        features_there(found.serialized, feature.name),
+                        "; give it a default_value if examples may lack it");
+}
+
 template <class T>
-void append_example(const Wanted& feature, const FeatureView& found, std::int64_t example,
-                    Column<T>& column) {
+void append_example(const Wanted& feature, std::size_t number, const Found& all,
+                    std::int64_t example, Column<T>& column) {
+  const FeatureView& found = all.features[number];
   const std::size_t before = column.values.size();
   if (found.kind == FeatureKind::none) {
-    COHORT_CHECK(feature.spec.is_variable_length || feature.spec.default_value,
-                 ErrorCode::invalid_argument, "[data.parse_example] expected feature '",
-                 feature.name, "' (", name_of(feature.kind),
-                 "), which is required, got none in "
-                 "example ",
-                 example);
+    if (!feature.spec.is_variable_length && !feature.spec.default_value)
+      fail_missing(feature, all, example);
     if (!feature.spec.is_variable_length) {
       const auto& values = feature.defaults(T());
       column.values.insert(column.values.end(), values.begin(), values.end());
@@ -236,7 +261,7 @@ at::Tensor parse_feature(const Wanted& feature, std::size_t number,
     column.values.reserve(examples.size() * static_cast<std::size_t>(feature.count));
   }
   for (std::size_t i = 0; i < examples.size(); ++i) {
-    append_example(feature, examples[i].features[number], static_cast<std::int64_t>(i), column);
+    append_example(feature, number, examples[i], static_cast<std::int64_t>(i), column);
   }
   return tensor_of(feature, column, is_batch);
 }
@@ -255,7 +280,7 @@ class ExampleParser::Plan {
   const FeatureSpecs& specs() const { return specs_; }
 
   Found find(std::string_view serialized) const {
-    Found found{std::vector<FeatureView>(wanted_.size())};
+    Found found{std::vector<FeatureView>(wanted_.size()), serialized};
     data::visit_example(serialized, [&](std::string_view key, const FeatureView& feature) {
       const auto entry = numbers_.find(key);
       if (entry != numbers_.end()) found.features[entry->second] = feature;

@@ -18,13 +18,13 @@ bool has_static_spec(const Node& node) {
 
 // Excludes with_spec: its spec may be wrong, so batch could still fail.
 bool never_fails(const Node& node) {
-  static constexpr std::array<std::string_view, 15> kSafe{"range",        "from_tensor_slices",
-                                                          "from_tensors", "zip",
-                                                          "enumerate",    "shuffle",
-                                                          "repeat",       "shard",
-                                                          "take",         "skip",
-                                                          "batch",        "concatenate",
-                                                          "share",        "prefetch",
+  static constexpr std::array<std::string_view, 15> kSafe{"range",          "from_tensor_slices",
+                                                          "from_tensors",   "zip",
+                                                          "enumerate",      "shuffle",
+                                                          "repeat",         "shard",
+                                                          "take",           "skip",
+                                                          "batch",          "concatenate",
+                                                          "shard_by_index", "prefetch",
                                                           "options"};
   if (std::find(kSafe.begin(), kSafe.end(), node.op()) == kSafe.end()) return false;
   if (node.op() == "batch" && !has_static_spec(node.input())) return false;

@@ -57,8 +57,8 @@ class RecordReader::Input {
  public:
   Input(const std::string& path, RecordReaderOptions options)
       : path_(path),
-        scanner_(data::ByteWindow(data::open_stream(path, options.compression, "record_reader"),
-                                  options.buffer_bytes),
+        scanner_(data::BufferedReader(data::open_stream(path, options.compression, "record_reader"),
+                                      options.buffer_bytes),
                  path, "record_reader") {}
 
   const std::string& path() const { return path_; }

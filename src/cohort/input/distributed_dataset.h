@@ -124,7 +124,8 @@ class COHORT_API DistributedDataset {
   // invalid_argument if the dataset is not batched.
   static DistributedDataset from_dataset(std::shared_ptr<const InputHost> host,
                                          const Dataset& dataset, const InputOptions& options);
-  // Calls fn immediately, once for each pipeline of this worker. The elements stay unchanged.
+  // Calls fn now, once for each pipeline of this worker, and returns its elements unchanged. If
+  // there are several workers, all must make this call; an error of fn on one is thrown on all.
   static DistributedDataset from_function(std::shared_ptr<const InputHost> host,
                                           const DatasetFunction& fn, const InputOptions& options);
 

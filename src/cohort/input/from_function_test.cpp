@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include "cohort/input/detail/input_host.h"
 #include "cohort/input/internal/input_fixture.h"
 #include "cohort/testing/on_workers.h"
@@ -249,6 +251,42 @@ TEST_F(FromFunctionOnWorkers, TheErrorNamesItsWorker) {
     return "no error";
   });
   EXPECT_THAT(origins, ElementsAre("worker:1", "worker:1"));
+}
+
+// Regression: the other workers waited for the worker, and then learned only that it was gone.
+TEST_F(FromFunctionOnWorkers, AnErrorOfTheFunctionIsThrownOnAll) {
+  const InProcessWorkers group(2);
+  const auto errors = testing::on_workers<std::string>(2, [&](int worker) -> std::string {
+    const auto host = worker_of(group, worker, 1);
+    const auto make = [&](const InputContext&) {
+      COHORT_CHECK(worker == 0, ErrorCode::not_found, "no file 'b.csv'");
+      return Dataset::range(2);
+    };
+    try {
+      drained(DistributedDataset::from_function(host, make, {}));
+    } catch (const Error& error) {
+      return std::string(name_of(error.code())) + " " + error.origin() + " " + error.message();
+    }
+    return "no error";
+  });
+  EXPECT_THAT(errors, ::testing::Each("not_found worker:1 no file 'b.csv'"));
+}
+
+// What takes part in one call after another stays in step after an error.
+TEST_F(FromFunctionOnWorkers, CallsAfterAnErrorOfTheFunctionSucceed) {
+  int calls_on_one = 0;
+  const InProcessWorkers group(2);
+  const auto steps = testing::on_workers<std::string>(2, [&](int worker) -> std::string {
+    const auto host = worker_of(group, worker, 1);
+    const auto make = [&](const InputContext&) {
+      if (worker == 1 && calls_on_one++ == 0) throw std::runtime_error("not yet");
+      return Dataset::range(2).batch(2);
+    };
+    EXPECT_THAT([&] { DistributedDataset::from_function(host, make, {}); },
+                throws_error(ErrorCode::unknown, "not yet"));
+    return drained(DistributedDataset::from_function(host, make, {}));
+  });
+  EXPECT_THAT(steps, ElementsAre("([0,1]); end", "([0,1]); end"));
 }
 
 TEST_F(FromFunctionOnWorkers, AWorkerThatLeavesIsNamedByTheOthers) {

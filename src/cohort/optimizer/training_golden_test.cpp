@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -26,13 +25,7 @@ namespace {
 using Json = nlohmann::json;
 using Parameters = std::map<std::string, Variable>;
 
-// The newest record if the specification is next to the sources, else the copy in tests/.
-std::filesystem::path cases_file() {
-  const std::filesystem::path sources = COHORT_SOURCE_DIR;
-  const auto newest = sources / ".." / "shared/golden/strategy/cases/training.json";
-  return std::filesystem::exists(newest) ? newest
-                                         : sources / "tests/conformance/strategy/training.json";
-}
+constexpr const char* kCasesFile = COHORT_SOURCE_DIR "/tests/conformance/strategy/training.json";
 
 bool has_one_replica(const Json& recorded) {
   const Json& steps = recorded.at("steps");
@@ -45,10 +38,9 @@ bool has_one_replica(const Json& recorded) {
 
 const Json& all_cases() {
   static const Json kCases = [] {
-    const auto file = cases_file();
-    std::ifstream in(file);
+    std::ifstream in(kCasesFile);
     COHORT_CHECK(in.good(), ErrorCode::not_found, "[optimizer.golden] expected cases in ",
-                 file.string());
+                 kCasesFile);
     Json kept = Json::array();
     for (Json& recorded : Json::parse(in)) {
       if (has_one_replica(recorded)) kept.push_back(std::move(recorded));

@@ -90,7 +90,8 @@ class COHORT_API Strategy {
   // Distributes a dataset of global batches: splits each batch into one mini-batch per replica, and
   // shards the data over the workers as DatasetOptions say (experimental_distribute_dataset).
   DistributedDataset distribute_dataset(const Dataset& dataset, const InputOptions& options = {});
-  // Calls fn immediately, once per input pipeline; fn returns a dataset of per-replica batches.
+  // Calls fn at once, one time per input pipeline; it returns a dataset of per-replica batches. All
+  // workers make this call; if fn throws on one, all throw its error.
   DistributedDataset distribute_datasets_from_function(const DatasetFunction& fn,
                                                        const InputOptions& options = {});
   // Returns the values that value_fn returns for each local replica.

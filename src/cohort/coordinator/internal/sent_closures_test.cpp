@@ -6,6 +6,8 @@
 #include <random>
 #include <set>
 
+#include "cohort/testing/test_seed.h"
+
 namespace cohort::coordinator::internal {
 namespace {
 
@@ -25,7 +27,8 @@ TEST(SentClosures, KnowsWhatWasNotSent) {
 TEST(SentClosures, ForgetsOnlyTheOldest) {
   SentClosures sent;
   std::set<std::uint64_t> all;
-  std::mt19937_64 random(3);
+  const testing::TestSeed seed(3);
+  std::mt19937_64 random(seed.value());
   std::uint64_t newest = 0;
   for (int i = 0; i < 40'000; ++i) {
     const std::uint64_t id =

@@ -19,7 +19,6 @@ namespace {
 constexpr std::uint64_t kWholeBytesMax = 8 << 20;
 constexpr std::uint64_t kBlocks = 16;
 constexpr std::uint64_t kBlockBytes = 64 << 10;
-constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
 
 class OpenFile {
  public:
@@ -73,8 +72,7 @@ std::optional<std::uint32_t> checksum_of(OpenFile& file, std::uint64_t size) {
 FileFingerprint of_status(const std::string& path, const struct stat& status) {
   return {.path = path,
           .size_bytes = static_cast<std::uint64_t>(status.st_size),
-          .modified_ns =
-              status.st_mtim.tv_sec * kNanosecondsPerSecond + std::int64_t{status.st_mtim.tv_nsec}};
+          .modified_ns = nanoseconds_of(status.st_mtim)};
 }
 
 std::string state_of(const FileFingerprint& file) {

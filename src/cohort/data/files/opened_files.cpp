@@ -37,9 +37,7 @@ OpenedFiles::OpenedFiles(std::vector<FileFingerprint> before) {
 std::optional<OpenedFiles::Stamp> OpenedFiles::stamp_of(const std::string& found) {
   struct stat status {};
   if (::stat(found.c_str(), &status) != 0) return std::nullopt;
-  constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
-  const std::chrono::nanoseconds changed(status.st_ctim.tv_sec * kNanosecondsPerSecond +
-                                         std::int64_t{status.st_ctim.tv_nsec});
+  const std::chrono::nanoseconds changed(nanoseconds_of(status.st_ctim));
   // Another change in the same tick of the file system's clock would have the same time.
   if (std::chrono::system_clock::now().time_since_epoch() - changed < kLongestTick)
     return std::nullopt;

@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "cohort/core/error.h"
@@ -32,6 +33,21 @@ at::Tensor narrow_rows(const at::Tensor& field, std::int64_t begin, std::int64_t
 at::Tensor join_rows(std::span<const at::Tensor> parts) {
   if (StringTensor::is(parts[0])) return StringTensor::concatenate(parts);
   return at::cat(at::TensorList(parts.data(), parts.size()), 0);
+}
+
+Fields empty_batch_of(const ElementSpec& spec) {
+  Fields fields;
+  for (const TensorSpec& field : spec.fields) {
+    std::vector<std::int64_t> sizes = field.sizes.value_or(std::vector<std::int64_t>{0});
+    std::replace(sizes.begin(), sizes.end(), std::int64_t{-1}, std::int64_t{0});
+    sizes.front() = 0;
+    if (field.dtype == kString) {
+      fields.push_back(StringTensor(std::move(sizes), std::initializer_list<std::string>{}));
+    } else {
+      fields.push_back(at::empty(sizes, field.dtype));
+    }
+  }
+  return fields;
 }
 
 std::int64_t row_count(const Fields& fields, std::string_view op) {

@@ -9,6 +9,7 @@
 
 #include "cohort/data/internal/dataset_op_suite.h"
 #include "cohort/data/internal/nest_codec.h"
+#include "cohort/testing/test_seed.h"
 
 namespace cohort::data {
 namespace {
@@ -183,10 +184,8 @@ Bytes mutated(Bytes bytes, std::mt19937& random) {
 }
 
 TEST(GraphCodec, SurvivesMutations) {
-  std::random_device device;
-  const unsigned seed = device();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+  const testing::TestSeed seed;
+  std::mt19937 random(seed.value());
   const Bytes whole = rich().serialize();
   int read = 0;
   for (int round = 0; round < 20'000; ++round) {

@@ -52,7 +52,8 @@ StageContext StageContext::inside(std::string_view op) const {
   // Ops that are not random and that rebatching and sharding insert or replace. Since they do not
   // change paths, the random ops before them keep their order for any number of workers.
   static constexpr std::array<std::string_view, 8> kTransparent{
-      "batch", "options", "prefetch", "rebatch", "rebatch_split", "shard", "share", "with_spec"};
+      "batch",         "options", "prefetch",       "rebatch",
+      "rebatch_split", "shard",   "shard_by_index", "with_spec"};
   StageContext context = *this;
   context.keeps_path_ =
       std::find(kTransparent.begin(), kTransparent.end(), op) != kTransparent.end();

@@ -6,7 +6,7 @@
 #include <exception>
 
 #include "cohort/core/error.h"
-#include "cohort/data/internal/batch_builder.h"
+#include "cohort/data/internal/batching/batch_builder.h"
 
 namespace cohort::data {
 namespace {
@@ -64,7 +64,7 @@ Nest Stage::pack(const Fields& fields) const {
 }
 
 std::int64_t Stage::next_batch(std::int64_t count, Fields& batch) {
-  BatchBuilder builder(count);
+  BatchBuilder builder(count, node());
   std::exception_ptr first_error;
   Fields fields;
   std::optional<Error> uneven;

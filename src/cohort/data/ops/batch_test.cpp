@@ -77,8 +77,9 @@ TEST(Batch, NamesTheElementOfAnotherShape) {
   Iterator iterator = growing(3).batch(3).iterator();
   const Error error = error_of([&] { iterator.try_next(); });
   EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-  EXPECT_THAT(error.message(),
-              HasSubstr("component 0 of the first is [0], got [1] in element 1 of the batch"));
+  EXPECT_THAT(
+      error.message(),
+      HasSubstr("[0] in field 0 as in the first element, got [1] in element 1 of the batch"));
   EXPECT_FALSE(iterator.try_next().has_value());
 }
 
@@ -190,15 +191,30 @@ TEST(Batch, RefusesSizesThatAreNone) {
   EXPECT_EQ(error_of([] { rows(3).batch(-2); }).code(), ErrorCode::invalid_argument);
 }
 
-TEST(Batch, NamesComponentShapesAndElement) {
+TEST(Batch, NamesFieldShapesAndElement) {
   const std::vector<Nest> items{at::ones({3}), at::ones({3}), at::ones({4}), at::ones({4})};
   const Dataset dataset = generated(items, ElementSpec::tuple({{at::kFloat, {{-1}}}}));
   Iterator iterator = dataset.batch(3).iterator();
   const std::string message = error_of([&] { iterator.try_next(); }).message();
-  for (const char* part : {"component 0", "[3]", "element 2", "[4]"}) {
+  for (const char* part : {"field 0", "[3]", "element 2", "[4]"}) {
     EXPECT_THAT(message, HasSubstr(part));
   }
   EXPECT_EQ(show(*iterator.try_next()), "[[1, 1, 1, 1]]");
+}
+
+// The message counted the fields, where that of padded_batch() has the key.
+TEST(Batch, NamesTheFieldOfANestAsPaddedBatchDoes) {
+  const auto element = [](std::int64_t length) {
+    return Nest::map({{"a", at::ones({2})}, {"b", Nest::list({at::ones({}), at::ones({length})})}});
+  };
+  ElementSpec spec = ElementSpec::of(element(3));
+  spec.fields[2].sizes = {-1};
+  const Dataset uneven = generated({element(3), element(4)}, spec);
+  for (const Dataset& elements : {uneven, uneven.batch(1).unbatch()}) {
+    Iterator iterator = elements.batch(2).iterator();
+    EXPECT_THAT(error_of([&] { iterator.try_next(); }).message(),
+                HasSubstr(" in field 2, ['b'][1] as in the first element, got "));
+  }
 }
 
 // It named strings: the lookup runs on the batch, and its field was of strings before.
@@ -209,7 +225,8 @@ TEST(Batch, NamesNoDtypeOfAFieldThatIsMappedLater) {
   EXPECT_EQ(tokens.element_spec().to_string(), "int64[?]");
   Iterator iterator = tokens.batch(2).iterator();
   const Error error = error_of([&] { iterator.try_next(); });
-  EXPECT_THAT(error.message(), HasSubstr("component 0 of the first is [3], got [1] in element 1"));
+  EXPECT_THAT(error.message(),
+              HasSubstr("[3] in field 0 as in the first element, got [1] in element 1"));
   EXPECT_THAT(error.message(), HasSubstr("use padded_batch() in place of batch()"));
   EXPECT_THAT(error.what(), HasSubstr("while batching int64[?]"));
   EXPECT_THAT(error.what(), ::testing::Not(HasSubstr("string")));
@@ -221,7 +238,7 @@ TEST(Batch, NamesBothDtypesWhereTheyDiffer) {
                   {.output_spec = ElementSpec::tuple({{at::kLong, {{}}}})});
   Iterator iterator = mixed.batch(2).iterator();
   EXPECT_THAT(error_of([&] { iterator.try_next(); }).message(),
-              HasSubstr("of the first is int64[], got float32[] in element 1"));
+              HasSubstr("int64[] in field 0 as in the first element, got float32[] in element 1"));
 }
 
 TEST(Batch, StacksStrings) {

@@ -7,7 +7,7 @@
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
-#include "cohort/data/internal/batch_builder.h"
+#include "cohort/data/internal/batching/batch_builder.h"
 #include "cohort/data/internal/files/cache_file.h"
 #include "cohort/data/internal/files/file_access.h"
 #include "cohort/data/internal/files/memory_cache.h"
@@ -176,7 +176,7 @@ class MemoryCacheStage final : public Stage {
     if (kept == nullptr) return Stage::next_batch(count, batch);
     const std::size_t begin = pass_.position();
     const std::int64_t got = skip(count);
-    BatchBuilder builder(got);
+    BatchBuilder builder(got, node());
     for (std::size_t i = begin; i < pass_.position(); ++i) builder.add((*kept)[i]);
     if (got > 0) batch = std::move(builder).take();
     return got;

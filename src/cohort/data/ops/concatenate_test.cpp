@@ -57,7 +57,7 @@ TEST(Concatenate, NamesUnequalShapesInABatch) {
   const Dataset dataset = rows(1).concatenate(rows(2).batch(2)).batch(2);
   Iterator iterator = dataset.iterator();
   EXPECT_THAT(error_of([&] { iterator.try_next(); }).message(),
-              HasSubstr("component 0 of the first is [], got [2] in element 1"));
+              HasSubstr("[] in field 0 as in the first element, got [2] in element 1"));
 }
 
 TEST(Concatenate, CountsItsElements) {

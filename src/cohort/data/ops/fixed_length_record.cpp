@@ -50,8 +50,8 @@ class FixedLengthNode final : public FileReaderNode {
 
   std::unique_ptr<FileScanner> open(const std::string& path) const override {
     return std::make_unique<ChunkScanner>(
-        ByteWindow(open_stream(path, file_options().compression, kFixedLengthRecordName),
-                   file_options().buffer_bytes),
+        BufferedReader(open_stream(path, file_options().compression, kFixedLengthRecordName),
+                       file_options().buffer_bytes),
         layout(), path, kFixedLengthRecordName);
   }
 

@@ -2,7 +2,7 @@
 // flat_map: the elements of datasets made of each element, one dataset after the other.
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/made_datasets.h"
+#include "cohort/data/internal/flat_map_base.h"
 #include "cohort/data/internal/op_table.h"
 
 namespace cohort::data {
@@ -10,10 +10,10 @@ namespace {
 
 constexpr std::string_view kFlatMapName = "flat_map";
 
-class FlatMapNode final : public MadeDatasetsNode {
+class FlatMapNode final : public FlatMapBase {
  public:
   FlatMapNode(NodePtr input, DatasetFunctionPtr function, std::optional<ElementSpec> spec)
-      : MadeDatasetsNode(kFlatMapName, std::move(input), std::move(function), std::move(spec)) {}
+      : FlatMapBase(kFlatMapName, std::move(input), std::move(function), std::move(spec)) {}
 
   std::int64_t cardinality() const override { return kUnknownCardinality; }
 

@@ -5,7 +5,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/made_datasets.h"
+#include "cohort/data/internal/flat_map_base.h"
 #include "cohort/data/internal/op_table.h"
 #include "cohort/data/internal/parallel/parallel_calls.h"
 #include "cohort/data/internal/parallel/reordering_op.h"
@@ -24,11 +24,11 @@ InterleaveOptions resolved(InterleaveOptions options) {
   return options;
 }
 
-class InterleaveNode final : public MadeDatasetsNode, public ReorderingOp {
+class InterleaveNode final : public FlatMapBase, public ReorderingOp {
  public:
   InterleaveNode(NodePtr input, DatasetFunctionPtr function, std::optional<ElementSpec> spec,
                  const InterleaveOptions& options)
-      : MadeDatasetsNode(kInterleaveName, std::move(input), std::move(function), std::move(spec)),
+      : FlatMapBase(kInterleaveName, std::move(input), std::move(function), std::move(spec)),
         ReorderingOp(options.num_parallel_calls, options.deterministic),
         options_(options) {
     COHORT_CHECK(options.cycle_length > 0, ErrorCode::invalid_argument,

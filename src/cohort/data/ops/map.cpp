@@ -225,7 +225,7 @@ std::unique_ptr<Stage> MapNode::make_stage(const StageContext& context) const {
       {.calls = options_.num_parallel_calls,
        .is_deterministic = context.is_deterministic(options_.deterministic),
        .seed = context.random_seed()},
-      parallel_calls_max(context.dataset_options()));
+      context.dataset_options());
 }
 
 }  // namespace

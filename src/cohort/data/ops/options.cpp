@@ -23,15 +23,10 @@ void for_each_field(Visit visit) {
   visit("too_few_files", &O::too_few_files);
   visit("deterministic", &O::deterministic);
   visit("external_state_policy", &O::external_state_policy);
-  visit("num_devices", &O::num_devices);
   visit("slack", &O::slack);
-  visit("symbolic_checkpoint", &O::symbolic_checkpoint);
-  visit("warm_start", &O::warm_start);
   visit("private_threadpool_size", &O::private_threadpool_size);
-  visit("max_intra_op_parallelism", &O::max_intra_op_parallelism);
   visit("autotune", &O::autotune);
   visit("autotune_cpu_budget", &O::autotune_cpu_budget);
-  visit("autotune_ram_budget", &O::autotune_ram_budget);
   visit("apply_default_optimizations", &O::apply_default_optimizations);
 }
 

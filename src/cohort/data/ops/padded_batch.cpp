@@ -3,8 +3,9 @@
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/batching/field_names.h"
+#include "cohort/data/internal/batching/padding.h"
 #include "cohort/data/internal/op_table.h"
-#include "cohort/data/internal/padding.h"
 #include "cohort/data/internal/stage.h"
 
 namespace cohort::data {

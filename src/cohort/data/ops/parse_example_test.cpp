@@ -102,6 +102,23 @@ TEST(ParseExample, NamesAFeatureThatIsMissing) {
   EXPECT_THAT(error.message(), AllOf(HasSubstr("'z'"), HasSubstr("int64"), HasSubstr("required")));
 }
 
+// The message did not say what the example has.
+TEST(ParseExample, ListsTheFeaturesThatAreThere) {
+  const FeatureSpecs specs{{"lable", kWhole}};
+  EXPECT_THAT(error_of_parse(specs, {{"image", BytesList{"x"}}, {"label", Int64List{1}}}).message(),
+              HasSubstr("got none in example 0, whose features are 'image', 'label'; did you mean "
+                        "'label'?; give it a default_value"));
+  EXPECT_THAT(error_of_parse(specs, {}).message(), HasSubstr(", which has no features; give it"));
+}
+
+TEST(ParseExample, ListsNoMoreFeaturesThanCanBeRead) {
+  Features many;
+  for (int i = 100; i < 200; ++i) many.emplace("f" + std::to_string(i), Int64List{1});
+  EXPECT_THAT(error_of_parse({{"z", kWhole}}, many).message(),
+              AllOf(HasSubstr("'f100'"), HasSubstr("'f119', …, 100 in all"),
+                    ::testing::Not(HasSubstr("'f120'"))));
+}
+
 TEST(ParseExample, NamesAFeatureOfAnotherKind) {
   EXPECT_THAT(error_of_parse({{"a", {}}}, {{"a", Int64List{1}}}).message(),
               AllOf(HasSubstr("expected float32 in feature 'a'"), HasSubstr("got int64")));

@@ -2,11 +2,11 @@
 #include <ATen/ops/empty.h>
 #include <gmock/gmock.h>
 
-#include <atomic>
 #include <thread>
 
 #include "cohort/core/mutex.h"
 #include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/testing/live_threads.h"
 
 namespace cohort::data {
 namespace {
@@ -28,12 +28,14 @@ constexpr std::chrono::seconds kPatience(30);
 
 // A source whose elements are counted as they are made. Thread-safe.
 struct Counter {
+  testing::LiveThreads threads;  // that make them
   Mutex mutex;
   Condition changed;
   std::int64_t made COHORT_GUARDED_BY(mutex) = 0;
 
   Dataset counted(std::int64_t count, std::int64_t bytes = 1) {
     return rows(count).map([this, bytes](at::Tensor) {
+      threads.note();
       const Lock lock(mutex);
       ++made;
       changed.notify_all();
@@ -102,9 +104,8 @@ TEST(Prefetch, StopsWhenItsIteratorGoes) {
     Iterator iterator = counter.counted(1'000'000).prefetch(2).repeat().prefetch(2).iterator();
     for (int i = 0; i < taken; ++i) iterator.try_next();
   }
-  const std::int64_t made = counter.value();
-  std::this_thread::yield();
-  EXPECT_EQ(counter.value(), made);
+  EXPECT_TRUE(counter.threads.have_been());
+  EXPECT_EQ(counter.threads.count(), 0);
 }
 
 TEST(Prefetch, RefusesSizesThatAreNone) {

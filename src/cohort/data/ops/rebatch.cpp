@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // rebatch: regroups rows into batches of a cyclic list of sizes (spec 3.4, V2).
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <deque>
 
 #include "cohort/core/error.h"
-#include "cohort/core/string_tensor.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
 #include "cohort/data/internal/field_rows.h"
@@ -26,22 +23,6 @@ void check_batches(const ElementSpec& spec, std::string_view op) {
                  ErrorCode::invalid_argument, "[data.", op, "] expected batches, got ",
                  spec.to_string(), " with a scalar in field ", i, "; batch() first");
   }
-}
-
-// A batch without rows; other unknown sizes are 0 too. `spec` has no scalars.
-Fields empty_batch_of(const ElementSpec& spec) {
-  Fields fields;
-  for (const TensorSpec& field : spec.fields) {
-    std::vector<std::int64_t> sizes = field.sizes.value_or(std::vector<std::int64_t>{0});
-    std::replace(sizes.begin(), sizes.end(), std::int64_t{-1}, std::int64_t{0});
-    sizes.front() = 0;
-    if (field.dtype == kString) {
-      fields.push_back(StringTensor(std::move(sizes), std::initializer_list<std::string>{}));
-    } else {
-      fields.push_back(at::empty(sizes, field.dtype));
-    }
-  }
-  return fields;
 }
 
 // Rows that were read but not yielded yet. Used only from one stage.

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // rebatch_split: each incoming batch in a number of parts (spec 3.4, V1).
-#include <algorithm>
-
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
+#include "cohort/data/detail/batch_parts.h"
 #include "cohort/data/internal/attribute_reader.h"
 #include "cohort/data/internal/field_rows.h"
 #include "cohort/data/internal/nest_codec.h"
@@ -16,14 +15,6 @@ namespace {
 
 constexpr std::string_view kRebatchSplitName = "rebatch_split";
 
-// Part `index` of `parts` equal ones; the tail may be shorter or empty.
-at::Tensor part_of(const at::Tensor& field, std::int64_t index, std::int64_t parts) {
-  const std::int64_t rows = field.size(0);
-  const std::int64_t step = rows / parts + (rows % parts != 0 ? 1 : 0);
-  const std::int64_t begin = step == 0 ? 0 : std::min(index, rows / step + 1) * step;
-  return narrow_rows(field, std::min(begin, rows), std::min(begin + step, rows));
-}
-
 class RebatchSplitStage final : public Stage {
  public:
   RebatchSplitStage(const Node& node, std::unique_ptr<Stage> input, std::int64_t parts)
@@ -33,7 +24,10 @@ class RebatchSplitStage final : public Stage {
   bool next(Fields& fields) override {
     if (given_ == parts_ && !read()) return false;
     fields.clear();
-    for (const at::Tensor& field : batch_) fields.push_back(part_of(field, given_, parts_));
+    for (const at::Tensor& field : batch_) {
+      const RowRange part = part_of_batch(field.size(0), given_, parts_);
+      fields.push_back(narrow_rows(field, part.begin, part.end));
+    }
     if (++given_ == parts_) batch_.clear();
     return true;
   }

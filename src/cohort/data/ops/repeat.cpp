@@ -6,7 +6,7 @@
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
-#include "cohort/data/internal/batch_builder.h"
+#include "cohort/data/internal/batching/batch_builder.h"
 #include "cohort/data/internal/op_table.h"
 #include "cohort/data/internal/stage.h"
 
@@ -143,7 +143,7 @@ class ElementRepeat final : public Stage {
       if (filled < count) epochs_.advance();
     }
     if (uneven) throw UnevenBatch(*uneven, filled);
-    if (filled > 0) batch = even([&] { return concatenated(std::move(parts)); }, filled);
+    if (filled > 0) batch = even([&] { return concatenated(std::move(parts), node()); }, filled);
     return filled;
   }
 

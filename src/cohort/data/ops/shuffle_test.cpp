@@ -8,6 +8,7 @@
 #include "cohort/data/internal/dataset_op_suite.h"
 #include "cohort/data/internal/shard_node.h"
 #include "cohort/data/internal/stage.h"
+#include "cohort/testing/test_seed.h"
 
 namespace cohort::data {
 namespace {
@@ -49,10 +50,8 @@ class Shuffle : public ::testing::TestWithParam<MakeNumbers> {
 INSTANTIATE_TEST_SUITE_P(BothKinds, Shuffle, ::testing::Values(&rows, &tensors));
 
 TEST_P(Shuffle, IsAPermutationWithinItsWindow) {
-  std::random_device device;
-  const unsigned test_seed = device();
-  SCOPED_TRACE("seed " + std::to_string(test_seed));
-  std::mt19937 random(test_seed);
+  const testing::TestSeed test_seed;
+  std::mt19937 random(test_seed.value());
   for (int round = 0; round < 40; ++round) {
     const std::int64_t count = random() % 60;
     const std::int64_t buffer = 1 + random() % 70;

@@ -33,7 +33,7 @@ NodePtr make_rebatch(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_rebatch_split(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_repeat(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_shard(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_share(std::vector<NodePtr> inputs, AttributeReader& attributes);
+NodePtr make_shard_by_index(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_shuffle(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_skip(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_take(std::vector<NodePtr> inputs, AttributeReader& attributes);
@@ -74,7 +74,7 @@ std::span<const Op> op_table() {
       Op{"rebatch_split", ShardRule::pass_through, BatchRule::unknown, make_rebatch_split, 1},
       Op{"repeat", ShardRule::pass_through, BatchRule::pass_through, make_repeat, 1},
       Op{"shard", ShardRule::pass_through, BatchRule::pass_through, make_shard, 1},
-      Op{"share", ShardRule::refuse, BatchRule::unknown, make_share, 1},
+      Op{"shard_by_index", ShardRule::refuse, BatchRule::unknown, make_shard_by_index, 1},
       Op{"shuffle", ShardRule::pass_through, BatchRule::pass_through, make_shuffle, 1},
       Op{"skip", ShardRule::pass_through, BatchRule::pass_through, make_skip, 1},
       Op{"take", ShardRule::pass_through, BatchRule::pass_through, make_take, 1},

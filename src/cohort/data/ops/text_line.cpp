@@ -20,7 +20,7 @@ class TextLineNode final : public FileReaderNode {
   }
 
   std::unique_ptr<FileScanner> open(const std::string& path) const override {
-    return std::make_unique<LineScanner>(ByteWindow(
+    return std::make_unique<LineScanner>(BufferedReader(
         open_stream(path, file_options().compression, kTextLineName), file_options().buffer_bytes));
   }
 };

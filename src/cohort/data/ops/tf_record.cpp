@@ -42,8 +42,8 @@ class TfRecordNode final : public FileReaderNode {
 
   std::unique_ptr<FileScanner> open(const std::string& path) const override {
     return std::make_unique<RecordScanner>(
-        ByteWindow(open_stream(path, file_options().compression, kTfRecordName),
-                   file_options().buffer_bytes),
+        BufferedReader(open_stream(path, file_options().compression, kTfRecordName),
+                       file_options().buffer_bytes),
         path, kTfRecordName);
   }
 

@@ -9,6 +9,7 @@
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/batching/batch_builder.h"
 #include "cohort/data/internal/field_rows.h"
 #include "cohort/data/internal/nest_codec.h"
 #include "cohort/data/internal/op_table.h"
@@ -91,19 +92,16 @@ class UnbatchStage final : public Stage {
   }
 
  private:
-  static Fields joined(const std::vector<Fields>& parts) {
+  Fields joined(const std::vector<Fields>& parts) const {
     Fields batch;
     for (std::size_t i = 0; i < parts.size(); ++i) {
       std::int64_t row = 0;
       for (const at::Tensor& part : parts[i]) {
-        COHORT_CHECK(part.scalar_type() == parts[i][0].scalar_type() &&
-                         part.sizes().slice(1) == parts[i][0].sizes().slice(1),
-                     ErrorCode::invalid_argument,
-                     "[data.batch] expected elements of one shape: component ", i,
-                     " of the first is a row of ", TensorSpec::of(parts[i][0]).to_string(),
-                     ", got one of ", TensorSpec::of(part).to_string(), " in element ", row,
-                     " of the batch; use padded_batch() in place of batch(), or map() them to one "
-                     "shape before");
+        if (part.scalar_type() != parts[i][0].scalar_type() ||
+            part.sizes().slice(1) != parts[i][0].sizes().slice(1)) {
+          fail_uneven(node(), i, "a row of " + TensorSpec::of(parts[i][0]).to_string(),
+                      "one of " + TensorSpec::of(part).to_string(), row);
+        }
         row += part.size(0);
       }
       batch.push_back(join_rows(parts[i]));

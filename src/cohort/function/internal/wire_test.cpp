@@ -11,6 +11,7 @@
 #include "cohort/core/error.h"
 #include "cohort/function/internal/program_builder.h"
 #include "cohort/function/internal/wire_format.h"
+#include "cohort/testing/test_seed.h"
 
 namespace cohort::function {
 namespace {
@@ -152,9 +153,8 @@ TEST_F(Wire, AnotherMagicOrVersionIsRefused) {
 }
 
 TEST_F(Wire, RandomMutationsAreRefusedOrLoad) {
-  constexpr unsigned kSeed = 20240501;
-  SCOPED_TRACE("seed " + std::to_string(kSeed));
-  std::mt19937 random(kSeed);
+  const testing::TestSeed seed(20240501);
+  std::mt19937 random(seed.value());
   int loaded = 0;
   for (int round = 0; round < 20'000; ++round) {
     Bytes mutant = bytes;

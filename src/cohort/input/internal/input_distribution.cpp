@@ -5,6 +5,7 @@
 #include <random>
 #include <utility>
 
+#include "cohort/collective/group.h"
 #include "cohort/core/error.h"
 #include "cohort/data/cancellable.h"
 #include "cohort/data/detail/never_fails.h"
@@ -75,7 +76,23 @@ void InputDistribution::set_spec(ElementSpec component) {
            .is_wrapped = !host_->is_bare()};
 }
 
+// Without the exchange, the other workers would wait in their next call for a worker that has
+// thrown, and would learn only that it is gone.
 std::shared_ptr<InputDistribution> InputDistribution::of_function(
+    std::shared_ptr<const InputHost> host, const DatasetFunction& fn, const InputOptions& given) {
+  if (!host->group) return of_own_function(std::move(host), fn, given);
+  const std::shared_ptr<collective::Group> group = host->group->split();
+  std::shared_ptr<InputDistribution> distribution;
+  const auto make = [&] {
+    distribution = of_own_function(host, fn, given);
+    return Bytes();
+  };
+  collective::exchange_result(*group, make, "a call of distribute_datasets_from_function()",
+                              Deadline::after(host->timeout));
+  return distribution;
+}
+
+std::shared_ptr<InputDistribution> InputDistribution::of_own_function(
     std::shared_ptr<const InputHost> host, const DatasetFunction& fn, const InputOptions& given) {
   const InputOptions options = options_for(*host, given);
   options.validate();

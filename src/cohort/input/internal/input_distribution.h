@@ -40,6 +40,7 @@ class InputDistribution {
   static std::shared_ptr<InputDistribution> of_dataset(std::shared_ptr<const InputHost> host,
                                                        const Dataset& dataset,
                                                        const InputOptions& given);
+  // If `fn` fails on a worker, all workers throw its error.
   static std::shared_ptr<InputDistribution> of_function(std::shared_ptr<const InputHost> host,
                                                         const DatasetFunction& fn,
                                                         const InputOptions& given);
@@ -90,6 +91,10 @@ class InputDistribution {
 
  private:
   InputDistribution(std::shared_ptr<const InputHost> host, InputOptions options);
+  // For the pipelines of this worker.
+  static std::shared_ptr<InputDistribution> of_own_function(std::shared_ptr<const InputHost> host,
+                                                            const DatasetFunction& fn,
+                                                            const InputOptions& given);
   // The options that apply: the default strategy uses none.
   static InputOptions options_for(const InputHost& host, const InputOptions& given);
   void set_spec(ElementSpec component);

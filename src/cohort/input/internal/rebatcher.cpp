@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "cohort/core/error.h"
+#include "cohort/data/detail/batch_parts.h"
 #include "cohort/input/detail/empty_batch.h"
 
 namespace cohort::input {
@@ -82,10 +83,8 @@ class SplitBatches final : public Rebatcher {
     fields.clear();
     fields.reserve(batch_.size());
     for (const at::Tensor& field : batch_) {
-      const std::int64_t rows = field.size(0);
-      const std::int64_t step = (rows + parts_ - 1) / parts_;
-      fields.push_back(
-          rows_of(field, std::min(part * step, rows), std::min((part + 1) * step, rows)));
+      const data::RowRange rows = data::part_of_batch(field.size(0), part, parts_);
+      fields.push_back(rows_of(field, rows.begin, rows.end));
     }
   }
 

@@ -16,6 +16,7 @@
 #include "cohort/core/detail/crc32c.h"
 #include "cohort/rpc/internal/frame_decoder.h"
 #include "cohort/rpc/internal/outgoing_bytes.h"
+#include "cohort/testing/test_seed.h"
 
 namespace cohort::rpc::internal {
 namespace {
@@ -224,8 +225,8 @@ TEST(FrameCodec, SizesWhoseProductOverflowsAreRefused) {
 
 // Such bytes may come from a faulty sender: their checksums are correct.
 TEST(FrameCodec, BytesChangedAtRandomGiveFramesOrDataLoss) {
-  const unsigned seed = std::random_device()();
-  std::mt19937 random(seed);
+  const testing::TestSeed seed;
+  std::mt19937 random(seed.value());
   const Wire good{
       encoded({.metadata = Bytes(5), .tensors = {at::ones({4}), at::ones({2, 3}, at::kLong)}})};
   for (int round = 0; round < 5000; ++round) {
@@ -235,7 +236,7 @@ TEST(FrameCodec, BytesChangedAtRandomGiveFramesOrDataLoss) {
     try {
       decoded(wire.bytes, 1 + random() % 50, 1 << 20);
     } catch (const Error& error) {
-      ASSERT_EQ(error.code(), ErrorCode::data_loss) << "seed " << seed << ": " << error.what();
+      ASSERT_EQ(error.code(), ErrorCode::data_loss) << error.what();
     }
   }
 }
@@ -296,7 +297,8 @@ TEST(FrameCodec, ALargePayloadIsSummedInPieces) {
   }
   const std::size_t size = outgoing.size_bytes();
   Bytes bytes;
-  std::mt19937 random(7);
+  const testing::TestSeed seed(7);
+  std::mt19937 random(seed.value());
   while (!outgoing.is_empty()) {
     std::array<std::span<const std::byte>, 64> parts;
     const std::size_t count = outgoing.front(parts);

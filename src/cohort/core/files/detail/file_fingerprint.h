@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 #include <optional>
 #include <string>
 
@@ -26,6 +27,11 @@ struct COHORT_API FileFingerprint {
   bool operator==(const FileFingerprint&) const = default;
 };
 
+// Of a time that stat() returned, since 1970.
+inline std::int64_t nanoseconds_of(const timespec& time) {
+  constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
+  return time.tv_sec * kNanosecondsPerSecond + std::int64_t{time.tv_nsec};
+}
 // Whether a fingerprint of a file of this size covers all of its bytes.
 COHORT_API bool covers_whole_file(std::uint64_t size_bytes);
 // Of the file at `found`, with `path` as its name. A file that cannot be read is missing: whoever

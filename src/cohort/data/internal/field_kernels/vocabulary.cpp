@@ -62,7 +62,7 @@ std::shared_ptr<const Vocabulary> Vocabulary::of(std::span<const std::int64_t> i
 std::shared_ptr<const Vocabulary> Vocabulary::read(const std::string& path) {
   const std::string source = "vocabulary file '" + path + "'";
   LineScanner lines(
-      ByteWindow(open_stream(path, Compression::none, "lookup"), kVocabularyReadBytes));
+      BufferedReader(open_stream(path, Compression::none, "lookup"), kVocabularyReadBytes));
   std::string bytes;
   std::vector<std::uint64_t> ends;
   std::string_view line;

@@ -20,26 +20,29 @@ std::uint64_t ChunkLayout::count(std::uint64_t file_bytes, const std::string& pa
 }
 
 void ChunkScanner::find_end() {
-  const std::uint64_t position = window_.offset();
-  std::optional<std::uint64_t> size = window_.size();
+  const std::uint64_t position = reader_.offset();
+  std::optional<std::uint64_t> size = reader_.size();
   if (!size) {
-    window_.skip(std::numeric_limits<std::uint64_t>::max());
-    size = window_.offset();
+    reader_.skip(std::numeric_limits<std::uint64_t>::max());
+    size = reader_.offset();
   }
   const std::uint64_t chunks = layout_.count(*size, path_, op_);
   end_ = layout_.header_bytes + chunks * layout_.chunk_bytes;
-  window_.seek(std::max(position, layout_.header_bytes));
+  reader_.seek(std::max(position, layout_.header_bytes));
 }
 
 bool ChunkScanner::next(std::string_view& chunk) {
   if (end_ == 0) find_end();
-  if (window_.offset() >= end_) return false;
-  const std::string_view bytes = window_.peek(layout_.chunk_bytes);
+  if (reader_.offset() >= end_) {
+    reader_.check_unchanged();
+    return false;
+  }
+  const std::string_view bytes = reader_.peek(layout_.chunk_bytes);
   COHORT_CHECK(bytes.size() >= layout_.chunk_bytes, ErrorCode::data_loss, "[data.", op_,
-               "] expected a record of ", layout_.chunk_bytes, " bytes at ", window_.offset(),
+               "] expected a record of ", layout_.chunk_bytes, " bytes at ", reader_.offset(),
                " in file '", path_, "', got ", bytes.size(), ": the file was shortened");
   chunk = bytes.substr(0, layout_.chunk_bytes);
-  window_.advance(layout_.chunk_bytes);
+  reader_.advance(layout_.chunk_bytes);
   return true;
 }
 

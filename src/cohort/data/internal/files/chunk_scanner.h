@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "cohort/data/internal/files/byte_window.h"
+#include "cohort/data/internal/files/buffered_reader.h"
 #include "cohort/data/internal/files/file_scanner.h"
 
 namespace cohort::data {
@@ -23,17 +23,17 @@ struct ChunkLayout {
 // file an extra time. Used from one thread at a time.
 class ChunkScanner final : public FileScanner {
  public:
-  ChunkScanner(ByteWindow window, ChunkLayout layout, std::string path, std::string_view op)
-      : window_(std::move(window)), layout_(layout), path_(std::move(path)), op_(op) {}
+  ChunkScanner(BufferedReader reader, ChunkLayout layout, std::string path, std::string_view op)
+      : reader_(std::move(reader)), layout_(layout), path_(std::move(path)), op_(op) {}
 
   bool next(std::string_view& chunk) override;
-  std::uint64_t offset() const override { return window_.offset(); }
-  void seek(std::uint64_t offset) override { window_.seek(offset); }
+  std::uint64_t offset() const override { return reader_.offset(); }
+  void seek(std::uint64_t offset) override { reader_.seek(offset); }
 
  private:
   void find_end();
 
-  ByteWindow window_;
+  BufferedReader reader_;
   ChunkLayout layout_;
   std::string path_;
   std::string op_;

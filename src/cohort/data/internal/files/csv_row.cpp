@@ -200,23 +200,23 @@ std::size_t NextCharacter::find_in(std::string_view text, std::uint64_t offset) 
 }
 
 CsvScanner::CsvScanner(CsvFile file, std::int64_t buffer_bytes)
-    : window_(open_stream(file.path, file.compression, "csv"), buffer_bytes),
+    : reader_(open_stream(file.path, file.compression, "csv"), buffer_bytes),
       file_(file),
       places_(std::move(file)) {}
 
 void CsvScanner::seek(std::uint64_t offset) {
-  window_.seek(offset);
+  reader_.seek(offset);
   for (NextCharacter* next : {&newline_, &return_, &quote_}) next->restart();
 }
 
 std::size_t CsvScanner::plain_end(std::string_view seen) {
-  const std::uint64_t offset = window_.offset();
+  const std::uint64_t offset = reader_.offset();
   const std::size_t end = std::min(newline_.find_in(seen, offset), return_.find_in(seen, offset));
   return quote_.find_in(seen, offset) < end ? std::string_view::npos : end;
 }
 
 bool CsvScanner::next_row(std::string_view& row) {
-  std::string_view seen = window_.peek(1);
+  std::string_view seen = reader_.peek(1);
   if (seen.empty()) return false;
   RowWalk walk(file_.delimiter);
   std::size_t searched = 0;
@@ -224,37 +224,37 @@ bool CsvScanner::next_row(std::string_view& row) {
   if (end == std::string_view::npos) end = walk.find_end(seen, 0);
   while (end == std::string_view::npos) {
     searched = seen.size();
-    seen = window_.peek(searched + 1);
+    seen = reader_.peek(searched + 1);
     if (seen.size() == searched) {
       row = seen;
-      window_.advance(seen.size());
+      reader_.advance(seen.size());
       return true;
     }
     end = walk.find_end(seen, searched);
   }
   std::size_t next = end + 1;
   if (seen[end] == '\r') {
-    seen = window_.peek(end + 2);
+    seen = reader_.peek(end + 2);
     if (seen.size() > next && seen[next] == '\n') ++next;
   }
   row = seen.substr(0, end);
-  window_.advance(next);
+  reader_.advance(next);
   return true;
 }
 
 void CsvScanner::pass_byte_order_mark() {
-  if (window_.peek(kByteOrderMark.size()).starts_with(kByteOrderMark)) {
-    window_.advance(kByteOrderMark.size());
+  if (reader_.peek(kByteOrderMark.size()).starts_with(kByteOrderMark)) {
+    reader_.advance(kByteOrderMark.size());
   }
 }
 
 bool CsvScanner::next(std::string_view& row) {
-  if (window_.offset() == 0) {
+  if (reader_.offset() == 0) {
     pass_byte_order_mark();
     COHORT_CHECK(!file_.has_header || next_row(row), ErrorCode::invalid_argument,
                  "[data.csv] expected a header in file '", file_.path, "', got an empty file");
   }
-  row_begin_ = window_.offset();
+  row_begin_ = reader_.offset();
   return next_row(row);
 }
 

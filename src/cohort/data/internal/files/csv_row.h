@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cohort/core/error.h"
-#include "cohort/data/internal/files/byte_window.h"
+#include "cohort/data/internal/files/buffered_reader.h"
 #include "cohort/data/internal/files/csv_places.h"
 #include "cohort/data/internal/files/file_scanner.h"
 
@@ -57,7 +57,7 @@ class CsvScanner final : public FileScanner {
   CsvScanner(CsvFile file, std::int64_t buffer_bytes);
 
   bool next(std::string_view& row) override;
-  std::uint64_t offset() const override { return window_.offset(); }
+  std::uint64_t offset() const override { return reader_.offset(); }
   void seek(std::uint64_t offset) override;
   // With the line in which the row begins, and the number and the name of the column.
   Error located(const Error& error, const std::string& path) override;
@@ -69,7 +69,7 @@ class CsvScanner final : public FileScanner {
   // quote before; npos otherwise.
   std::size_t plain_end(std::string_view seen);
 
-  ByteWindow window_;
+  BufferedReader reader_;
   NextCharacter newline_{'\n'};
   NextCharacter return_{'\r'};
   NextCharacter quote_{'"'};

@@ -67,7 +67,10 @@ void FileRows::read(const Run& run, std::string& bytes) const {
   const RowFile& file = files_[run.file];
   const std::uint64_t begin = file.begin(run.first);
   bytes.resize(file.end(run.first + run.count - 1) - begin);
-  open(run.file)->read_at(begin, bytes);
+  const std::shared_ptr<const FileDescriptor> opened = open(run.file);
+  opened->read_at(begin, bytes);
+  // Once an epoch, whatever the order of the rows is.
+  if (run.first + run.count == file.count) opened->check_unchanged();
 }
 
 void FileRows::element(std::int64_t row, Fields& fields) const {

@@ -15,6 +15,7 @@
 
 #include "cohort/core/detail/system_error.h"
 #include "cohort/core/error.h"
+#include "cohort/core/files/detail/file_fingerprint.h"
 
 namespace cohort {
 
@@ -65,6 +66,7 @@ class PlainStream final : public FileStream {
   }
   void seek(std::uint64_t offset) override { offset_ = offset; }
   std::optional<std::uint64_t> size() const override { return file_.size(); }
+  void check_unchanged() const override { file_.check_unchanged(); }
 
  private:
   FileDescriptor file_;
@@ -83,12 +85,15 @@ class MemoryStream final : public FileStream {
   }
   void seek(std::uint64_t offset) override { offset_ = offset; }
   std::optional<std::uint64_t> size() const override { return bytes_.size(); }
+  void check_unchanged() const override {}
 
  private:
   std::string_view bytes_;
   std::uint64_t offset_ = 0;
 };
 
+constexpr const char* kShortened = ": the file was shortened while it was read";
+constexpr const char* kExtended = ": the file was extended while it was read";
 constexpr std::size_t kPackedBytes = 256 << 10;
 
 class InflateStream final : public FileStream {
@@ -125,6 +130,7 @@ class InflateStream final : public FileStream {
   }
 
   std::optional<std::uint64_t> size() const override { return std::nullopt; }
+  void check_unchanged() const override { file_.check_unchanged(); }
 
  private:
   void rewind() {
@@ -193,6 +199,7 @@ FileDescriptor FileDescriptor::open(const std::string& path, std::string_view op
   COHORT_CHECK(S_ISREG(status.st_mode), ErrorCode::invalid_argument, "[data.", op,
                "] expected a regular file, got '", path, "', which is none");
   file.size_ = static_cast<std::uint64_t>(status.st_size);
+  file.modified_ns_ = nanoseconds_of(status.st_mtim);
   return file;
 }
 
@@ -200,8 +207,7 @@ FileDescriptor::~FileDescriptor() {
   if (value_ >= 0) ::close(value_);
 }
 
-std::size_t FileDescriptor::read_at(std::uint64_t offset, std::span<char> buffer) const {
-  if (offset > static_cast<std::uint64_t>(std::numeric_limits<off_t>::max())) return 0;
+std::size_t FileDescriptor::read_now(std::uint64_t offset, std::span<char> buffer) const {
   std::size_t done = 0;
   while (done < buffer.size()) {
     const ssize_t got = ::pread(value_, buffer.data() + done, buffer.size() - done,
@@ -212,12 +218,40 @@ std::size_t FileDescriptor::read_at(std::uint64_t offset, std::span<char> buffer
     if (got == 0) break;
     done += static_cast<std::size_t>(got);
   }
-  // Otherwise the file would seem to end here.
-  COHORT_CHECK(done == buffer.size() || offset + done >= size_, ErrorCode::data_loss, "[data.", op_,
-               "] expected ", size_, " bytes in file '", path_, "', as when it was opened, got ",
-               offset + done, ": the file was shortened while it was read; to replace a file that ",
-               "is in use, write another one and rename it");
   return done;
+}
+
+std::size_t FileDescriptor::read_at(std::uint64_t offset, std::span<char> buffer) const {
+  if (offset > static_cast<std::uint64_t>(std::numeric_limits<off_t>::max())) return 0;
+  if (offset < size_) {
+    // No more, since the last value before the end of a file that grows may be half written.
+    buffer = buffer.first(std::min<std::uint64_t>(buffer.size(), size_ - offset));
+    const std::size_t done = read_now(offset, buffer);
+    // Otherwise the file would seem to end here.
+    if (done < buffer.size()) fail_changed(std::to_string(offset + done) + kShortened);
+    return done;
+  }
+  // Some file systems have files without a size, such as those of /proc.
+  if (char byte = 0; read_now(offset, {&byte, 1}) > 0)
+    fail_changed(std::string("more") + kExtended);
+  check_unchanged();
+  return 0;
+}
+
+void FileDescriptor::check_unchanged() const {
+  struct stat status {};
+  if (::fstat(value_, &status) != 0) fail_to_read(path_, op_, errno);
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (size != size_) fail_changed(std::to_string(size) + (size < size_ ? kShortened : kExtended));
+  if (nanoseconds_of(status.st_mtim) != modified_ns_)
+    fail_changed("a later change of it: the file was written to while it was read");
+}
+
+void FileDescriptor::fail_changed(const std::string& got) const {
+  internal::throw_error(ErrorCode::data_loss, "[data.", op_, "] expected ", size_,
+                        " bytes in file '", path_, "', as when it was opened, got ", got,
+                        "; to replace or extend a file that is in use, write another one and "
+                        "rename it");
 }
 
 std::unique_ptr<FileStream> open_stream(const std::string& path, Compression compression,

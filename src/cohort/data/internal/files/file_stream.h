@@ -24,6 +24,7 @@ class FileDescriptor {
   FileDescriptor(FileDescriptor&& other) noexcept
       : value_(std::exchange(other.value_, -1)),
         size_(other.size_),
+        modified_ns_(other.modified_ns_),
         path_(std::move(other.path_)),
         op_(std::move(other.op_)) {}
   FileDescriptor& operator=(FileDescriptor&&) = delete;
@@ -33,14 +34,23 @@ class FileDescriptor {
   const std::string& path() const { return path_; }
   const std::string& op() const { return op_; }
   // Reads up to buffer.size() bytes at `offset`, fewer only at the end. data_loss if the disk fails
-  // or the file was shortened since it was opened.
+  // or the file was shortened since it was opened. A read at the end calls check_unchanged().
   std::size_t read_at(std::uint64_t offset, std::span<char> buffer) const;
+  // data_loss if the file's size or time of modification is another one than when it was opened
+  // (docs/decisions/0044-files-that-change-under-their-reader.md). A reader calls it where it has
+  // read all that it needs of a file.
+  void check_unchanged() const;
 
  private:
   FileDescriptor(int value, std::string path, std::string_view op)
       : value_(value), path_(std::move(path)), op_(op) {}
+  // Reads up to buffer.size() bytes, fewer only at the end that the file has now.
+  std::size_t read_now(std::uint64_t offset, std::span<char> buffer) const;
+  [[noreturn]] void fail_changed(const std::string& got) const;
+
   int value_;
   std::uint64_t size_ = 0;
+  std::int64_t modified_ns_ = 0;  // when it was opened
   std::string path_;
   std::string op_;
 };
@@ -56,6 +66,8 @@ class FileStream {
   virtual void seek(std::uint64_t offset) = 0;
   // The size of the uncompressed file; nullopt if unknown without reading it.
   virtual std::optional<std::uint64_t> size() const = 0;
+  // FileDescriptor::check_unchanged(), for a reader that does not read up to the end.
+  virtual void check_unchanged() const = 0;
 };
 
 // Every error names path and op.

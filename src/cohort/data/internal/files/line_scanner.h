@@ -2,7 +2,7 @@
 // Splits a text file into lines.
 #pragma once
 
-#include "cohort/data/internal/files/byte_window.h"
+#include "cohort/data/internal/files/buffered_reader.h"
 #include "cohort/data/internal/files/file_scanner.h"
 
 namespace cohort::data {
@@ -11,14 +11,14 @@ namespace cohort::data {
 // is no line if it is empty (tf's InputBuffer::ReadLine). Used from one thread at a time.
 class LineScanner final : public FileScanner {
  public:
-  explicit LineScanner(ByteWindow window) : window_(std::move(window)) {}
+  explicit LineScanner(BufferedReader reader) : reader_(std::move(reader)) {}
 
   bool next(std::string_view& line) override;
-  std::uint64_t offset() const override { return window_.offset(); }
-  void seek(std::uint64_t offset) override { window_.seek(offset); }
+  std::uint64_t offset() const override { return reader_.offset(); }
+  void seek(std::uint64_t offset) override { reader_.seek(offset); }
 
  private:
-  ByteWindow window_;
+  BufferedReader reader_;
 };
 
 }  // namespace cohort::data

@@ -27,7 +27,7 @@ std::string_view bytes_of(const void* data, std::size_t size) {
 std::string index_path(const std::string& path) { return path + ".index"; }
 
 RecordIndex scan_record_index(const std::string& path) {
-  RecordScanner scanner(ByteWindow(open_stream(path, Compression::none, kOp), kReadBufferBytes),
+  RecordScanner scanner(BufferedReader(open_stream(path, Compression::none, kOp), kReadBufferBytes),
                         path, kOp);
   RecordIndex index;
   while (true) {

@@ -55,13 +55,13 @@ void fail_at_record(std::string_view kind, std::uint64_t offset, const std::stri
 }
 
 bool RecordScanner::next_length(std::uint64_t& length) {
-  const std::string_view header = window_.peek(kRecordHeaderBytes);
+  const std::string_view header = reader_.peek(kRecordHeaderBytes);
   if (header.empty()) return false;
   if (header.size() < kRecordHeaderBytes) {
-    fail_at_record("truncated", window_.offset(), path_, op_);
+    fail_at_record("truncated", reader_.offset(), path_, op_);
   }
   if (!decode_record_header(header, length)) {
-    fail_at_record("corrupted", window_.offset(), path_, op_);
+    fail_at_record("corrupted", reader_.offset(), path_, op_);
   }
   return true;
 }
@@ -71,15 +71,15 @@ bool RecordScanner::next(std::string_view& record) {
   std::uint64_t length = 0;
   if (!next_length(length)) return false;
   const bool can_be = length < (std::uint64_t{1} << 62);
-  const std::string_view bytes = window_.peek(can_be ? length + kAround : kRecordHeaderBytes);
+  const std::string_view bytes = reader_.peek(can_be ? length + kAround : kRecordHeaderBytes);
   if (!can_be || bytes.size() < length + kAround) {
-    fail_at_record("truncated", window_.offset(), path_, op_);
+    fail_at_record("truncated", reader_.offset(), path_, op_);
   }
   if (!is_intact(bytes.substr(kRecordHeaderBytes, length + kRecordFooterBytes))) {
-    fail_at_record("corrupted", window_.offset() + kRecordHeaderBytes, path_, op_);
+    fail_at_record("corrupted", reader_.offset() + kRecordHeaderBytes, path_, op_);
   }
   record = bytes.substr(kRecordHeaderBytes, length);
-  window_.advance(length + kAround);
+  reader_.advance(length + kAround);
   return true;
 }
 
@@ -87,11 +87,11 @@ std::size_t RecordScanner::skip(std::size_t count) {
   std::uint64_t length = 0;
   for (std::size_t skipped = 0; skipped < count; ++skipped) {
     if (!next_length(length)) return skipped;
-    const std::uint64_t start = window_.offset();
+    const std::uint64_t start = reader_.offset();
     const std::uint64_t rest = length + kRecordFooterBytes;
-    window_.advance(kRecordHeaderBytes);
-    if (rest < length || window_.skip(rest) < rest) {
-      window_.seek(start);
+    reader_.advance(kRecordHeaderBytes);
+    if (rest < length || reader_.skip(rest) < rest) {
+      reader_.seek(start);
       fail_at_record("truncated", start, path_, op_);
     }
   }

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "cohort/data/internal/files/byte_window.h"
+#include "cohort/data/internal/files/buffered_reader.h"
 #include "cohort/data/internal/files/file_scanner.h"
 
 namespace cohort::data {
@@ -28,21 +28,21 @@ void encode_record_footer(std::string_view data, char* footer);
 // A call that throws does not move the position. Used from one thread at a time.
 class RecordScanner final : public FileScanner {
  public:
-  RecordScanner(ByteWindow window, std::string path, std::string_view op)
-      : window_(std::move(window)), path_(std::move(path)), op_(op) {}
+  RecordScanner(BufferedReader reader, std::string path, std::string_view op)
+      : reader_(std::move(reader)), path_(std::move(path)), op_(op) {}
 
   bool next(std::string_view& record) override;
   // Skips records, reading only their headers. Returns how many, fewer than `count` only at the
   // end.
   std::size_t skip(std::size_t count);
-  std::uint64_t offset() const override { return window_.offset(); }
-  void seek(std::uint64_t offset) override { window_.seek(offset); }
+  std::uint64_t offset() const override { return reader_.offset(); }
+  void seek(std::uint64_t offset) override { reader_.seek(offset); }
 
  private:
   // The length of the next record's data; false at the end.
   bool next_length(std::uint64_t& length);
 
-  ByteWindow window_;
+  BufferedReader reader_;
   std::string path_;
   std::string op_;
 };

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "cohort/core/error.h"
-#include "cohort/data/internal/made_datasets.h"
+#include "cohort/data/internal/flat_map_base.h"
 #include "cohort/data/internal/nest_codec.h"
 
 namespace cohort::data {
@@ -10,8 +10,7 @@ namespace {
 
 class Interleave final : public Stage {
  public:
-  Interleave(const MadeDatasetsNode& node, const StageContext& context,
-             const InterleaveOrder& order)
+  Interleave(const FlatMapBase& node, const StageContext& context, const InterleaveOrder& order)
       : Stage(node),
         order_(order),
         opener_(node, context),
@@ -126,7 +125,7 @@ class Interleave final : public Stage {
 
 }  // namespace
 
-std::unique_ptr<Stage> start_interleave(const MadeDatasetsNode& node, const StageContext& context,
+std::unique_ptr<Stage> start_interleave(const FlatMapBase& node, const StageContext& context,
                                         const InterleaveOrder& order) {
   return std::make_unique<Interleave>(node, context, order);
 }

@@ -255,9 +255,13 @@ std::unique_ptr<Stage> start_parallel_calls(const Node& node,
                                             std::shared_ptr<Cancellation> cancellation,
                                             std::unique_ptr<Stage> input, ElementFunction function,
                                             const ParallelCallsOptions& options,
-                                            std::size_t threads_max) {
+                                            const DatasetOptions& of_dataset) {
+  const std::size_t threads_max = parallel_calls_max(of_dataset);
+  ParallelCallsOptions used = options;
+  if (used.calls == kAutotune && !of_dataset.autotune.value_or(true))
+    used.calls = static_cast<std::int64_t>(threads_max);
   return std::make_unique<ParallelCalls>(node, std::move(cancellation), std::move(input),
-                                         std::move(function), options, threads_max);
+                                         std::move(function), used, threads_max);
 }
 
 }  // namespace cohort::data

@@ -31,11 +31,12 @@ std::size_t parallel_calls_max(const DatasetOptions& options);
 // invalid_argument, naming `op`, if `calls` is not a valid num_parallel_calls.
 void check_parallel_calls(std::int64_t calls, std::string_view op);
 
-// `cancellation` is the input's; the stage cancels it when it is destroyed.
+// `cancellation` is the input's; the stage cancels it when it is destroyed. `of_dataset`: the
+// pipeline's options.
 std::unique_ptr<Stage> start_parallel_calls(const Node& node,
                                             std::shared_ptr<Cancellation> cancellation,
                                             std::unique_ptr<Stage> input, ElementFunction function,
                                             const ParallelCallsOptions& options,
-                                            std::size_t threads_max);
+                                            const DatasetOptions& of_dataset);
 
 }  // namespace cohort::data

@@ -12,6 +12,7 @@
 
 #include "cohort/core/mutex.h"
 #include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/testing/live_threads.h"
 
 namespace cohort::data {
 namespace {
@@ -74,6 +75,17 @@ TEST(ParallelMap, CallsTheFunctionForSeveralElementsAtOnce) {
   const Dataset dataset =
       rows(3).map([meeting](at::Tensor x) { return x + (meeting->wait_for(3) ? 1 : 0); },
                   {.num_parallel_calls = 3});
+  EXPECT_THAT(scalars_of(dataset), ElementsAre(1, 2, 3));
+}
+
+// The option was stored, and nothing read it.
+TEST(ParallelMap, HasAllItsThreadsAtOnceWithoutTuning) {
+  const auto meeting = std::make_shared<Meeting>();
+  const Dataset dataset =
+      rows(3)
+          .map([meeting](at::Tensor x) { return x + (meeting->wait_for(3) ? 1 : 0); },
+               {.num_parallel_calls = kAutotune})
+          .with_options({.private_threadpool_size = 3, .autotune = false});
   EXPECT_THAT(scalars_of(dataset), ElementsAre(1, 2, 3));
 }
 
@@ -151,18 +163,17 @@ TEST(ParallelMap, ReadsNoFurtherAheadThanItsBound) {
 }
 
 TEST(ParallelMap, StopsWhenItsIteratorGoes) {
-  const auto calls = std::make_shared<std::atomic<std::int64_t>>(0);
+  const testing::LiveThreads threads;
   for (int taken = 0; taken < 5; ++taken) {
     Iterator iterator =
         rows(1'000'000)
-            .map([calls](at::Tensor x) { return ++*calls, x; }, {.num_parallel_calls = 3})
+            .map([threads](at::Tensor x) { return threads.note(), x; }, {.num_parallel_calls = 3})
             .repeat()
             .iterator();
     for (int i = 0; i < taken; ++i) iterator.try_next();
   }
-  const std::int64_t made = calls->load();
-  std::this_thread::yield();
-  EXPECT_EQ(calls->load(), made);
+  EXPECT_TRUE(threads.have_been());
+  EXPECT_EQ(threads.count(), 0);
 }
 
 // A peer may have set the size of the pool.

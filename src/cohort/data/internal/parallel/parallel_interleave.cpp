@@ -8,7 +8,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
-#include "cohort/data/internal/made_datasets.h"
+#include "cohort/data/internal/flat_map_base.h"
 #include "cohort/data/internal/nest_codec.h"
 #include "cohort/data/internal/parallel/item.h"
 #include "cohort/data/internal/parallel/parallel_calls.h"
@@ -43,7 +43,7 @@ class ParallelInterleave final : public Stage {
  public:
   // `context` has the cancellation of the input and of the made datasets; the destructor cancels
   // it.
-  ParallelInterleave(const MadeDatasetsNode& node, const StageContext& context,
+  ParallelInterleave(const FlatMapBase& node, const StageContext& context,
                      const InterleaveOrder& order, const InterleaveCalls& calls)
       : Stage(node),
         input_cancellation_(context.cancellation()),
@@ -418,7 +418,7 @@ class ParallelInterleave final : public Stage {
 
 }  // namespace
 
-std::unique_ptr<Stage> start_parallel_interleave(const MadeDatasetsNode& node,
+std::unique_ptr<Stage> start_parallel_interleave(const FlatMapBase& node,
                                                  const StageContext& context,
                                                  const InterleaveOrder& order,
                                                  const InterleaveCalls& calls) {

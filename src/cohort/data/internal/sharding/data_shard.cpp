@@ -82,7 +82,7 @@ NodePtr share_of(const Sharing& sharing, std::int64_t num_shards, std::int64_t i
   Attributes attributes = sharing.attributes;
   attributes.insert_or_assign("num_shards", num_shards);
   attributes.insert_or_assign("index", index);
-  return make_node("share", {sharing.input}, attributes);
+  return make_node("shard_by_index", {sharing.input}, attributes);
 }
 
 // The graph with `share` at its end. nullptr if only a plain shard() yields the same elements, or

@@ -19,11 +19,11 @@ namespace cohort::data {
 using DatasetFunctionPtr = std::shared_ptr<const DatasetFunction>;
 
 // The node of such an op. Thread-safe.
-class MadeDatasetsNode : public Node {
+class FlatMapBase : public Node {
  public:
   // `spec` is the spec of the made datasets, if known.
-  MadeDatasetsNode(std::string_view op, NodePtr input, DatasetFunctionPtr function,
-                   std::optional<ElementSpec> spec)
+  FlatMapBase(std::string_view op, NodePtr input, DatasetFunctionPtr function,
+              std::optional<ElementSpec> spec)
       : Node(op, {std::move(input)}),
         function_(std::move(function)),
         known_spec_(std::move(spec)) {}
@@ -51,7 +51,7 @@ class MadeDatasetsNode : public Node {
 // A made dataset that runs. Used from one thread at a time.
 class OpenDataset {
  public:
-  OpenDataset(const MadeDatasetsNode& owner, NodePtr node, const StageContext& context)
+  OpenDataset(const FlatMapBase& owner, NodePtr node, const StageContext& context)
       : owner_(owner), node_(std::move(node)), stage_(node_->start(context)) {}
 
   bool next(Fields& fields);
@@ -59,7 +59,7 @@ class OpenDataset {
   void restore(ByteReader& reader) { stage_->restore(reader); }
 
  private:
-  const MadeDatasetsNode& owner_;
+  const FlatMapBase& owner_;
   NodePtr node_;
   std::unique_ptr<Stage> stage_;
   bool is_checked_ = false;
@@ -68,7 +68,7 @@ class OpenDataset {
 // Calls the dataset function and starts the made datasets, for one running op. Thread-safe.
 class DatasetOpener {
  public:
-  DatasetOpener(const MadeDatasetsNode& node, StageContext context)
+  DatasetOpener(const FlatMapBase& node, StageContext context)
       : node_(node), context_(std::move(context)) {}
 
   // The dataset of the input's element number `index`. Throws what the function throws, naming the
@@ -76,7 +76,7 @@ class DatasetOpener {
   std::unique_ptr<OpenDataset> open(const Fields& element, std::uint64_t index);
 
  private:
-  const MadeDatasetsNode& node_;
+  const FlatMapBase& node_;
   StageContext context_;
   Once once_;
   Nest input_structure_;
@@ -97,7 +97,7 @@ struct InterleaveOrder {
   }
 };
 
-std::unique_ptr<Stage> start_interleave(const MadeDatasetsNode& node, const StageContext& context,
+std::unique_ptr<Stage> start_interleave(const FlatMapBase& node, const StageContext& context,
                                         const InterleaveOrder& order);
 
 struct InterleaveCalls {
@@ -105,7 +105,7 @@ struct InterleaveCalls {
   bool is_deterministic = true;    // in the order of start_interleave
 };
 // Like start_interleave(), but reads the made datasets ahead in threads of its own.
-std::unique_ptr<Stage> start_parallel_interleave(const MadeDatasetsNode& node,
+std::unique_ptr<Stage> start_parallel_interleave(const FlatMapBase& node,
                                                  const StageContext& context,
                                                  const InterleaveOrder& order,
                                                  const InterleaveCalls& calls);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/made_datasets.h"
+#include "cohort/data/internal/flat_map_base.h"
 
 #include "cohort/core/error.h"
 #include "cohort/data/internal/nest_codec.h"
 
 namespace cohort::data {
 
-Nest MadeDatasetsNode::structure() const {
+Nest FlatMapBase::structure() const {
   {
     const Lock lock(mutex_);
     if (structure_) return *structure_;
@@ -14,14 +14,14 @@ Nest MadeDatasetsNode::structure() const {
   return spec().structure;
 }
 
-void MadeDatasetsNode::note_structure(const Nest& structure) const {
+void FlatMapBase::note_structure(const Nest& structure) const {
   const Lock lock(mutex_);
   if (!structure_) structure_ = structure;
   Nest::check_same_structure(*structure_, structure,
                              "[data." + std::string(op()) + "] an element of a made dataset");
 }
 
-ElementSpec MadeDatasetsNode::make_spec() const {
+ElementSpec FlatMapBase::make_spec() const {
   if (known_spec_) return *known_spec_;
   try {
     return function_->element_spec(input());
@@ -30,7 +30,7 @@ ElementSpec MadeDatasetsNode::make_spec() const {
   }
 }
 
-Attributes MadeDatasetsNode::function_attributes() const {
+Attributes FlatMapBase::function_attributes() const {
   Attributes all = function_->attributes(input(), op());
   all.emplace("spec", nest_of(spec()));
   return all;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/batch_builder.h"
+#include "cohort/data/internal/batching/batch_builder.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -10,6 +10,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/data/internal/batching/field_names.h"
 
 namespace cohort::data {
 namespace {
@@ -31,17 +32,14 @@ std::string sizes_text(const TensorSpec& spec) {
 
 // Names the dtypes only if they differ. A map() of a field, as data::lookup(), runs after the batch
 // although it comes before it in the pipeline, so the field may still have another dtype here.
-[[noreturn]] void fail_uneven(const TensorSpec& first, const at::Tensor& field,
-                              std::size_t component, std::int64_t element) {
+[[noreturn]] void fail_uneven_field(const Node& node, std::size_t number, const TensorSpec& first,
+                                    const at::Tensor& field, std::int64_t element) {
   const bool is_one_dtype = field.defined() && TensorSpec::of(field).dtype == first.dtype;
   const auto text = [&](const TensorSpec& spec) {
     return is_one_dtype ? sizes_text(spec) : spec.to_string();
   };
-  internal::throw_error(
-      ErrorCode::invalid_argument, "[data.batch] expected elements of one shape: component ",
-      component, " of the first is ", text(first), ", got ",
-      field.defined() ? text(TensorSpec::of(field)) : "nothing", " in element ", element,
-      " of the batch; use padded_batch() in place of batch(), or map() them to one shape before");
+  fail_uneven(node, number, text(first), field.defined() ? text(TensorSpec::of(field)) : "nothing",
+              element);
 }
 
 std::int64_t bytes_of(const std::vector<TensorSpec>& rows) {
@@ -59,7 +57,7 @@ void BatchBuilder::begin(const Fields& element) {
                                                   element[i].layout() == at::kStrided),
                  ErrorCode::invalid_argument,
                  "[data.batch] expected strings or dense tensors in host memory, got ",
-                 element[i].toString(), " in component ", i);
+                 element[i].toString(), " in ", field_name(node_.structure(), i));
     rows_.push_back(TensorSpec::of(element[i]));
   }
   batch_.resize(element.size());
@@ -71,7 +69,7 @@ void BatchBuilder::check(const Fields& element) const {
                "[data.batch] expected ", rows_.size(), " fields as in the first element, got ",
                element.size(), " in element ", size_, " of the batch");
   for (std::size_t i = 0; i < rows_.size(); ++i) {
-    if (!fits(rows_[i], element[i])) fail_uneven(rows_[i], element[i], i, size_);
+    if (!fits(rows_[i], element[i])) fail_uneven_field(node_, i, rows_[i], element[i], size_);
   }
 }
 
@@ -121,7 +119,7 @@ Fields BatchBuilder::take() && {
   return std::move(batch_);
 }
 
-Fields concatenated(std::vector<Fields> batches) {
+Fields concatenated(std::vector<Fields> batches, const Node& node) {
   if (batches.size() == 1) return std::move(batches[0]);
   Fields all;
   for (std::size_t i = 0; i < batches[0].size(); ++i) {
@@ -130,8 +128,9 @@ Fields concatenated(std::vector<Fields> batches) {
       COHORT_CHECK(batch.size() == batches[0].size() &&
                        batch[i].scalar_type() == batches[0][i].scalar_type() &&
                        batch[i].sizes().slice(1) == batches[0][i].sizes().slice(1),
-                   ErrorCode::invalid_argument, "[data.batch] expected rows of one shape: field ",
-                   i, " was ", TensorSpec::of(batches[0][i]).to_string(), ", got ",
+                   ErrorCode::invalid_argument,
+                   "[data.batch] expected rows of one shape: ", field_name(node.structure(), i),
+                   " was ", TensorSpec::of(batches[0][i]).to_string(), ", got ",
                    TensorSpec::of(batch[i]).to_string());
       parts.push_back(batch[i]);
     }
@@ -142,6 +141,15 @@ Fields concatenated(std::vector<Fields> batches) {
     }
   }
   return all;
+}
+
+void fail_uneven(const Node& node, std::size_t field, const std::string& first,
+                 const std::string& other, std::int64_t element) {
+  internal::throw_error(
+      ErrorCode::invalid_argument, "[data.batch] expected elements of one shape: ", first, " in ",
+      field_name(node.structure(), field), " as in the first element, got ", other, " in element ",
+      element,
+      " of the batch; use padded_batch() in place of batch(), or map() them to one shape before");
 }
 
 }  // namespace cohort::data

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that are shortened while they are read. Once every reader took it for the end of the file,
-// or the process was killed by SIGBUS.
+// Files that change while they are read. Once every reader took it for the end of the file, read
+// what was not there before, or the process was killed by SIGBUS.
 #include <gmock/gmock.h>
+
+#include <chrono>
+#include <filesystem>
 
 #include "cohort/data/internal/dataset_op_suite.h"
 #include "cohort/data/internal/files/file_fixture.h"
@@ -32,13 +35,26 @@ struct ReaderCase {
 
 void PrintTo(const ReaderCase& reader, std::ostream* stream) { *stream << reader.name; }
 
-class ShortenedFile : public ::testing::TestWithParam<ReaderCase> {
+class ChangedFile : public ::testing::TestWithParam<ReaderCase> {
  protected:
   std::string path() const { return directory_.file("data"); }
+
+  // After the first value was read.
+  void expect_data_loss_at_the_end(Iterator& iterator, const std::string& how) const {
+    std::size_t values = 1;
+    const Error error = error_of([&] {
+      while (iterator.try_next()) ++values;
+    });
+    EXPECT_EQ(error.code(), ErrorCode::data_loss);
+    EXPECT_THAT(error.message(), AllOf(HasSubstr("'" + path() + "'"), HasSubstr(how)));
+    EXPECT_THAT(values, ::testing::AnyOf(kValues - 1, kValues));
+    EXPECT_FALSE(iterator.try_next().has_value());
+  }
+
   ScratchDirectory directory_;
 };
 
-TEST_P(ShortenedFile, IsAnErrorThatNamesIt) {
+TEST_P(ChangedFile, ShortenedIsAnErrorThatNamesIt) {
   Iterator iterator = GetParam().open(directory_, path()).iterator();
   EXPECT_EQ(drain(iterator, 1).size(), 1U);
   std::filesystem::resize_file(path(), kValues / 2 * GetParam().bytes_per_value);
@@ -47,6 +63,29 @@ TEST_P(ShortenedFile, IsAnErrorThatNamesIt) {
   });
   EXPECT_EQ(error.code(), ErrorCode::data_loss);
   EXPECT_THAT(error.message(), AllOf(HasSubstr("'" + path() + "'"), HasSubstr("shortened")));
+}
+
+// A reader by number has the error in place of its last value, the others after it.
+TEST_P(ChangedFile, ExtendedIsAnErrorAtItsEnd) {
+  Iterator iterator = GetParam().open(directory_, path()).iterator();
+  EXPECT_EQ(drain(iterator, 1).size(), 1U);
+  directory_.write("data", bytes_of_file(path()) + std::string(GetParam().bytes_per_value, '7'));
+  expect_data_loss_at_the_end(iterator, "extended");
+}
+
+TEST_P(ChangedFile, WrittenToIsAnErrorAtItsEnd) {
+  Iterator iterator = GetParam().open(directory_, path()).iterator();
+  EXPECT_EQ(drain(iterator, 1).size(), 1U);
+  std::filesystem::last_write_time(
+      path(), std::filesystem::last_write_time(path()) + std::chrono::hours(1));
+  expect_data_loss_at_the_end(iterator, "written to");
+}
+
+TEST_P(ChangedFile, ReplacedByAnotherIsReadToTheEnd) {
+  Iterator iterator = GetParam().open(directory_, path()).iterator();
+  EXPECT_EQ(drain(iterator, 1).size(), 1U);
+  std::filesystem::rename(directory_.write("other", "other"), path());
+  EXPECT_EQ(drain(iterator, kValues).size(), kValues - 1);
 }
 
 // Readers in order and by number.
@@ -89,11 +128,11 @@ const ReaderCase kReaders[] = {
      kValueBytes + 16},
 };
 
-INSTANTIATE_TEST_SUITE_P(Readers, ShortenedFile, ::testing::ValuesIn(kReaders),
+INSTANTIATE_TEST_SUITE_P(Readers, ChangedFile, ::testing::ValuesIn(kReaders),
                          [](const auto& reader) { return reader.param.name; });
 
 // A shortened compressed file may end at the end of one of its streams.
-TEST_F(ShortenedFile, OfPackedLinesIsAnErrorToo) {
+TEST_F(ChangedFile, ShortenedWithPackedLinesIsAnErrorToo) {
   const std::string part = bytes_of_file(directory_.write("part", lines(), Compression::gzip));
   std::string bytes;
   while (bytes.size() < (1 << 20)) bytes += part;
@@ -107,6 +146,15 @@ TEST_F(ShortenedFile, OfPackedLinesIsAnErrorToo) {
   });
   EXPECT_EQ(error.code(), ErrorCode::data_loss);
   EXPECT_THAT(error.message(), AllOf(HasSubstr("'" + path() + "'"), HasSubstr("shortened")));
+}
+
+TEST_F(ChangedFile, ExtendedWithPackedLinesIsAnErrorToo) {
+  const std::string part = bytes_of_file(directory_.write("data", lines(), Compression::gzip));
+  Iterator iterator =
+      Dataset::text_line(StringTensor(path()), {.compression = Compression::gzip}).iterator();
+  EXPECT_EQ(drain(iterator, 1).size(), 1U);
+  directory_.write("data", part + part);
+  expect_data_loss_at_the_end(iterator, "extended");
 }
 
 // IDX files were once mapped, so that an access after the new end was SIGBUS.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/files/byte_window.h"
+#include "cohort/data/internal/files/buffered_reader.h"
 
 #include <algorithm>
 #include <new>
@@ -21,16 +21,16 @@ std::size_t whole_pages(std::size_t bytes) {
 
 }  // namespace
 
-void ByteWindow::Free::operator()(char* buffer) const {
+void BufferedReader::Free::operator()(char* buffer) const {
   ::operator delete[](buffer, std::align_val_t(kPageBytes));
 }
 
-ByteWindow::ByteWindow(std::unique_ptr<FileStream> stream, std::int64_t buffer_bytes)
+BufferedReader::BufferedReader(std::unique_ptr<FileStream> stream, std::int64_t buffer_bytes)
     : stream_(std::move(stream)),
       capacity_(whole_pages(
           static_cast<std::size_t>(std::clamp(buffer_bytes, kBufferBytesMin, kBufferBytesMax)))) {}
 
-void ByteWindow::make_room(std::size_t count) {
+void BufferedReader::make_room(std::size_t count) {
   const auto kept = static_cast<std::size_t>(end_ - begin_);
   // `count` may come from a damaged file, so the buffer at most doubles what has been read.
   const std::size_t wanted = std::max(capacity_, whole_pages(std::min(count, 2 * kept)));
@@ -49,7 +49,7 @@ void ByteWindow::make_room(std::size_t count) {
   end_ = to + kept;
 }
 
-void ByteWindow::fill(std::size_t count) {
+void BufferedReader::fill(std::size_t count) {
   while (static_cast<std::size_t>(end_ - begin_) < count) {
     make_room(count);
     const auto used = static_cast<std::size_t>(end_ - buffer_.get());
@@ -61,7 +61,7 @@ void ByteWindow::fill(std::size_t count) {
   }
 }
 
-std::uint64_t ByteWindow::skip(std::uint64_t count) {
+std::uint64_t BufferedReader::skip(std::uint64_t count) {
   const auto here = static_cast<std::uint64_t>(end_ - begin_);
   if (count <= here) {
     advance(count);
@@ -84,7 +84,7 @@ std::uint64_t ByteWindow::skip(std::uint64_t count) {
   return skipped;
 }
 
-void ByteWindow::seek(std::uint64_t offset) {
+void BufferedReader::seek(std::uint64_t offset) {
   const std::uint64_t buffered_from = end_offset_ - static_cast<std::uint64_t>(end_ - front_);
   if (buffer_ && offset >= buffered_from && offset <= end_offset_) {
     begin_ = end_ - (end_offset_ - offset);

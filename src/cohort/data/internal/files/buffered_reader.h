@@ -11,10 +11,10 @@
 namespace cohort::data {
 
 // Used from one thread at a time.
-class ByteWindow {
+class BufferedReader {
  public:
   // buffer_bytes is clamped to 4 KiB … 64 MiB. The buffer grows for a longer value.
-  ByteWindow(std::unique_ptr<FileStream> stream, std::int64_t buffer_bytes);
+  BufferedReader(std::unique_ptr<FileStream> stream, std::int64_t buffer_bytes);
 
   // The next bytes: at least `count`, fewer only at the end of the file. Valid until the next call.
   std::string_view peek(std::size_t count) {
@@ -29,6 +29,7 @@ class ByteWindow {
   std::uint64_t offset() const { return end_offset_ - static_cast<std::uint64_t>(end_ - begin_); }
   void seek(std::uint64_t offset);
   std::optional<std::uint64_t> size() const { return stream_->size(); }
+  void check_unchanged() const { stream_->check_unchanged(); }
 
  private:
   struct Free {

@@ -22,8 +22,8 @@ struct Parts {
   bool drop_remainder = false;
 };
 
-Dataset share(const Dataset& input, Parts of) {
-  return Dataset(make_node("share", {input.node()},
+Dataset shard_by_index(const Dataset& input, Parts of) {
+  return Dataset(make_node("shard_by_index", {input.node()},
                            {{"batch_size", of.batch_size},
                             {"drop_remainder", of.drop_remainder},
                             {"parts", of.parts},
@@ -52,52 +52,57 @@ std::vector<std::string> naive(std::int64_t count, Parts of) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Share, DatasetOp,
+    ShardByIndex, DatasetOp,
     ::testing::Values(
-        DatasetOpCase{"Elements", [] { return share(tensors(7), {.num_shards = 3, .index = 1}); }},
-        DatasetOpCase{
-            "Batches",
-            [] { return share(rows(11), {.batch_size = 2, .num_shards = 2, .index = 1}); }},
+        DatasetOpCase{"Elements",
+                      [] { return shard_by_index(tensors(7), {.num_shards = 3, .index = 1}); }},
+        DatasetOpCase{"Batches",
+                      [] {
+                        return shard_by_index(rows(11),
+                                              {.batch_size = 2, .num_shards = 2, .index = 1});
+                      }},
         DatasetOpCase{"Parts",
                       [] {
-                        return share(tensors(11).map([](at::Tensor x) { return at::mul(x, 2); }),
-                                     {.batch_size = 4, .parts = 3, .num_shards = 2});
+                        return shard_by_index(
+                            tensors(11).map([](at::Tensor x) { return at::mul(x, 2); }),
+                            {.batch_size = 4, .parts = 3, .num_shards = 2});
                       }},
         DatasetOpCase{"Shuffled", [] {
-                        return share(
+                        return shard_by_index(
                             rows(9).shuffle(4, {.seed = 3, .reshuffle_each_iteration = false}),
                             {.batch_size = 4, .parts = 2, .num_shards = 2});
                       }}));
 
-TEST(Share, MakesThisWorkersMiniBatchesAlone) {
-  EXPECT_THAT(elements_of(share(rows(8), {.batch_size = 4, .parts = 3, .num_shards = 3})),
+TEST(ShardByIndex, MakesThisWorkersMiniBatchesAlone) {
+  EXPECT_THAT(elements_of(shard_by_index(rows(8), {.batch_size = 4, .parts = 3, .num_shards = 3})),
               ElementsAre("[0, 1]", "[4, 5]"));
-  EXPECT_THAT(
-      elements_of(share(rows(8), {.batch_size = 4, .parts = 3, .num_shards = 3, .index = 2})),
-      ElementsAre("[]", "[]"));
+  EXPECT_THAT(elements_of(shard_by_index(
+                  rows(8), {.batch_size = 4, .parts = 3, .num_shards = 3, .index = 2})),
+              ElementsAre("[]", "[]"));
 }
 
-TEST(Share, SplitsAShortLastBatchAnew) {
-  EXPECT_THAT(elements_of(share(rows(6), {.batch_size = 4, .parts = 2, .num_shards = 2})),
+TEST(ShardByIndex, SplitsAShortLastBatchAnew) {
+  EXPECT_THAT(elements_of(shard_by_index(rows(6), {.batch_size = 4, .parts = 2, .num_shards = 2})),
               ElementsAre("[0, 1]", "[4]"));
-  EXPECT_THAT(elements_of(share(
+  EXPECT_THAT(elements_of(shard_by_index(
                   rows(6), {.batch_size = 4, .parts = 2, .num_shards = 2, .drop_remainder = true})),
               ElementsAre("[0, 1]"));
 }
 
-TEST(Share, DoesNotEndWhereTheInputDoesNot) {
-  EXPECT_THAT(elements_of(share(rows(3).repeat(), {.batch_size = 2, .num_shards = 2}), 3),
+TEST(ShardByIndex, DoesNotEndWhereTheInputDoesNot) {
+  EXPECT_THAT(elements_of(shard_by_index(rows(3).repeat(), {.batch_size = 2, .num_shards = 2}), 3),
               ElementsAre("[0, 1]", "[1, 2]", "[2, 0]"));
 }
 
-TEST(Share, EndsNoBatchForItsUnevenElements) {
+TEST(ShardByIndex, EndsNoBatchForItsUnevenElements) {
   const Dataset growing =
       rows(4).map([](at::Tensor x) { return at::ones({x.item<std::int64_t>()}); });
-  EXPECT_THAT(elements_of(share(growing, {.batch_size = 2}).batch(3, {.drop_remainder = true})),
-              ElementsAre("error invalid_argument", "error invalid_argument"));
+  EXPECT_THAT(
+      elements_of(shard_by_index(growing, {.batch_size = 2}).batch(3, {.drop_remainder = true})),
+      ElementsAre("error invalid_argument", "error invalid_argument"));
 }
 
-TEST(Share, CallsAMapForItsOwnElementsAlone) {
+TEST(ShardByIndex, CallsAMapForItsOwnElementsAlone) {
   auto called = std::make_shared<std::vector<std::int64_t>>();
   const Dataset mapped = rows(6).map(
       [called](at::Tensor x) {
@@ -105,23 +110,24 @@ TEST(Share, CallsAMapForItsOwnElementsAlone) {
         return x;
       },
       {.output_spec = rows(6).element_spec()});
-  elements_of(share(mapped, {.batch_size = 4, .parts = 2, .num_shards = 2, .index = 1}));
+  elements_of(shard_by_index(mapped, {.batch_size = 4, .parts = 2, .num_shards = 2, .index = 1}));
   EXPECT_THAT(*called, ElementsAre(2, 3, 5));
 }
 
-TEST(Share, NamesAnElementByItsNumberInTheDataset) {
+TEST(ShardByIndex, NamesAnElementByItsNumberInTheDataset) {
   const Dataset failing = rows(6).map([](at::Tensor x) {
     COHORT_CHECK(x.item<std::int64_t>() != 5, ErrorCode::data_loss, "five");
     return x;
   });
   Iterator iterator =
-      share(failing, {.batch_size = 2, .parts = 2, .num_shards = 2, .index = 1}).iterator();
+      shard_by_index(failing, {.batch_size = 2, .parts = 2, .num_shards = 2, .index = 1})
+          .iterator();
   iterator.try_next();
   iterator.try_next();
   EXPECT_THAT(error_of([&] { iterator.try_next(); }).what(), ::testing::HasSubstr("element 5"));
 }
 
-TEST(Share, CallsAParallelMapForItsOwnElementsAlone) {
+TEST(ShardByIndex, CallsAParallelMapForItsOwnElementsAlone) {
   auto calls = std::make_shared<std::atomic<int>>(0);
   const Dataset mapped = rows(90).map(
       [calls](at::Tensor x) {
@@ -130,40 +136,42 @@ TEST(Share, CallsAParallelMapForItsOwnElementsAlone) {
       },
       {.num_parallel_calls = 2, .output_spec = rows(1).element_spec()});
   const Parts parts{.batch_size = 6, .parts = 3, .num_shards = 3, .index = 1};
-  EXPECT_THAT(elements_of(share(mapped, parts)), ElementsAreArray(naive(90, parts)));
+  EXPECT_THAT(elements_of(shard_by_index(mapped, parts)), ElementsAreArray(naive(90, parts)));
   EXPECT_EQ(*calls, 30);
 }
 
-TEST(Share, LetsAnErrorTakeTheMiniBatchsPlace) {
+TEST(ShardByIndex, LetsAnErrorTakeTheMiniBatchsPlace) {
   const Dataset failing = rows(6).map([](at::Tensor x) {
     COHORT_CHECK(x.item<std::int64_t>() != 1, ErrorCode::data_loss, "one");
     return x;
   });
-  EXPECT_THAT(elements_of(share(failing, {.batch_size = 2, .num_shards = 2})),
+  EXPECT_THAT(elements_of(shard_by_index(failing, {.batch_size = 2, .num_shards = 2})),
               ElementsAre("error data_loss", "[4, 5]"));
-  EXPECT_THAT(elements_of(share(failing, {.batch_size = 2, .num_shards = 2, .index = 1})),
+  EXPECT_THAT(elements_of(shard_by_index(failing, {.batch_size = 2, .num_shards = 2, .index = 1})),
               ElementsAre("[2, 3]"));
 }
 
-TEST(Share, KnowsItsSpec) {
+TEST(ShardByIndex, KnowsItsSpec) {
   const Parts even{.batch_size = 4, .parts = 2, .drop_remainder = true};
-  EXPECT_EQ(share(rows(8), even).element_spec().to_string(), "int64[2]");
-  EXPECT_EQ(share(rows(8), {.batch_size = 4, .parts = 2}).element_spec().to_string(), "int64[?]");
+  EXPECT_EQ(shard_by_index(rows(8), even).element_spec().to_string(), "int64[2]");
+  EXPECT_EQ(shard_by_index(rows(8), {.batch_size = 4, .parts = 2}).element_spec().to_string(),
+            "int64[?]");
 }
 
-class ShareOfAll : public ::testing::TestWithParam<Parts> {};
+class ShardOfAll : public ::testing::TestWithParam<Parts> {};
 
-TEST_P(ShareOfAll, IsThatOfTheThreeOps) {
+TEST_P(ShardOfAll, IsThatOfTheThreeOps) {
   for (std::int64_t count = 0; count < 12; ++count) {
-    EXPECT_THAT(elements_of(share(rows(count), GetParam())),
+    EXPECT_THAT(elements_of(shard_by_index(rows(count), GetParam())),
                 ElementsAreArray(naive(count, GetParam())))
         << "of " << count;
-    EXPECT_THAT(elements_of(share(tensors(count), GetParam())),
+    EXPECT_THAT(elements_of(shard_by_index(tensors(count), GetParam())),
                 ElementsAreArray(naive(count, GetParam())))
         << "of " << count;
-    // Rebatching has unknown cardinality, and share reports the same as the ops that it replaces.
+    // Rebatching has unknown cardinality, and shard_by_index reports the same as the ops that it
+    // replaces.
     const auto size = static_cast<std::int64_t>(naive(count, GetParam()).size());
-    EXPECT_EQ(share(rows(count), GetParam()).cardinality(),
+    EXPECT_EQ(shard_by_index(rows(count), GetParam()).cardinality(),
               GetParam().parts > 1 ? kUnknownCardinality : size);
   }
 }
@@ -182,7 +190,7 @@ std::vector<Parts> all_parts() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Share, ShareOfAll, ::testing::ValuesIn(all_parts()));
+INSTANTIATE_TEST_SUITE_P(ShardByIndex, ShardOfAll, ::testing::ValuesIn(all_parts()));
 
 }  // namespace
 }  // namespace cohort::data

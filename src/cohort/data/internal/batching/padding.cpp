@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/padding.h"
+#include "cohort/data/internal/batching/padding.h"
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -12,6 +12,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
+#include "cohort/data/internal/batching/field_names.h"
 #include "cohort/data/internal/host_values.h"
 
 namespace cohort::data {
@@ -228,23 +229,6 @@ class Given {
   std::vector<Nest> parts_;
 };
 
-// Appends the names that field_names() returns.
-void name_fields(const Nest& structure, const std::string& path, std::vector<std::string>& names) {
-  if (structure.is_leaf()) {
-    const std::string number = std::to_string(names.size());
-    const bool says_more = !path.empty() && path != "[" + number + "]";
-    names.push_back("field " + number + (says_more ? ", " + path : ""));
-  } else if (structure.kind() == Nest::Kind::map) {
-    for (const auto& [key, inner] : structure.entries()) {
-      name_fields(inner, path + "['" + key + "']", names);
-    }
-  } else {
-    for (std::size_t i = 0; i < structure.items().size(); ++i) {
-      name_fields(structure.items()[i], path + "[" + std::to_string(i) + "]", names);
-    }
-  }
-}
-
 std::optional<Sizes> shape_for(const TensorSpec& field, const Nest& given,
                                const std::string& name) {
   if (given.is_null()) return std::nullopt;
@@ -302,12 +286,6 @@ at::Tensor padded(const std::vector<at::Tensor>& elements, const FieldPadding& p
   const Sizes room = room_for(elements, padding, field);
   return StringTensor::is(elements[0]) ? padded_strings(elements, padding, room)
                                        : padded_numbers(elements, padding, room);
-}
-
-std::vector<std::string> field_names(const Nest& structure) {
-  std::vector<std::string> names;
-  name_fields(structure, "", names);
-  return names;
 }
 
 std::vector<FieldPadding> paddings_of(const ElementSpec& spec, const Nest& shapes,

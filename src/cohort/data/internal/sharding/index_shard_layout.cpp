@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/sharding/share_layout.h"
+#include "cohort/data/internal/sharding/index_shard_layout.h"
 
 #include <algorithm>
 #include <memory>
@@ -9,54 +9,54 @@
 
 namespace cohort::data {
 
-ShareLayout::ShareLayout(const Share& share, std::int64_t count) : share_(share), count_(count) {
-  if (share_.batch_size == 0) share_.batch_size = 1;
-  if (share_.drop_remainder && count_ > 0) count_ -= count_ % share_.batch_size;
+IndexShardLayout::IndexShardLayout(const IndexShard& shard, std::int64_t count)
+    : shard_(shard), count_(count) {
+  if (shard_.batch_size == 0) shard_.batch_size = 1;
+  if (shard_.drop_remainder && count_ > 0) count_ -= count_ % shard_.batch_size;
   before_.push_back(0);
-  for (std::int64_t number = 0; number < share_.parts; ++number) {
-    const std::int64_t step = (share_.batch_size + share_.parts - 1) / share_.parts;
-    const std::int64_t begin = std::min(of_worker(number) % share_.parts * step, share_.batch_size);
-    before_.push_back(before_.back() + std::min(step, share_.batch_size - begin));
+  for (std::int64_t number = 0; number < shard_.parts; ++number) {
+    const std::int64_t part = of_worker(number) % shard_.parts;
+    before_.push_back(before_.back() +
+                      part_of_batch(shard_.batch_size, part, shard_.parts).length());
   }
   if (count_ < 0) return;
-  const std::int64_t all = count_ / share_.batch_size * share_.parts;
+  const std::int64_t all = count_ / shard_.batch_size * shard_.parts;
   full_minibatches_ =
-      std::max<std::int64_t>(0, (all - share_.index + share_.num_shards - 1) / share_.num_shards);
-  full_elements_ = full_minibatches_ / share_.parts * before_.back() +
-                   before_[static_cast<std::size_t>(full_minibatches_ % share_.parts)];
+      std::max<std::int64_t>(0, (all - shard_.index + shard_.num_shards - 1) / shard_.num_shards);
+  full_elements_ = full_minibatches_ / shard_.parts * before_.back() +
+                   before_[static_cast<std::size_t>(full_minibatches_ % shard_.parts)];
 }
 
-std::int64_t ShareLayout::minibatches() const {
+std::int64_t IndexShardLayout::minibatches() const {
   if (count_ < 0) return count_;
   const std::int64_t batches =
-      count_ / share_.batch_size + (count_ % share_.batch_size != 0 ? 1 : 0);
-  return batches * share_.parts;
+      count_ / shard_.batch_size + (count_ % shard_.batch_size != 0 ? 1 : 0);
+  return batches * shard_.parts;
 }
 
-ShareLayout::Rows ShareLayout::rows(std::int64_t minibatch) const {
-  const std::int64_t first = minibatch / share_.parts * share_.batch_size;
+RowRange IndexShardLayout::rows(std::int64_t minibatch) const {
+  const std::int64_t first = minibatch / shard_.parts * shard_.batch_size;
   const std::int64_t length =
-      count_ < 0 ? share_.batch_size : std::min(share_.batch_size, count_ - first);
-  const std::int64_t step = (length + share_.parts - 1) / share_.parts;
-  const std::int64_t begin = std::min(minibatch % share_.parts * step, length);
-  return {.begin = first + begin, .end = first + std::min(begin + step, length)};
+      count_ < 0 ? shard_.batch_size : std::min(shard_.batch_size, count_ - first);
+  const RowRange part = part_of_batch(length, minibatch % shard_.parts, shard_.parts);
+  return {.begin = first + part.begin, .end = first + part.end};
 }
 
-Selection::Run ShareLayout::run(std::int64_t index) const {
+Selection::Run IndexShardLayout::run(std::int64_t index) const {
   if (count_ >= 0 && index >= full_elements_) return run_in_last_batch(index - full_elements_);
   const std::int64_t period = before_.back();
   if (period == 0) return {};
   const std::int64_t rest = index % period;
   const auto after = std::upper_bound(before_.begin(), before_.end(), rest);
   const std::int64_t number = after - before_.begin() - 1;
-  const Rows found = rows(of_worker(index / period * share_.parts + number));
+  const RowRange found = rows(of_worker(index / period * shard_.parts + number));
   const std::int64_t inside = rest - before_[static_cast<std::size_t>(number)];
   return {.position = found.begin + inside, .length = found.length() - inside};
 }
 
-Selection::Run ShareLayout::run_in_last_batch(std::int64_t index) const {
+Selection::Run IndexShardLayout::run_in_last_batch(std::int64_t index) const {
   for (std::int64_t number = full_minibatches_; has(of_worker(number)); ++number) {
-    const Rows found = rows(of_worker(number));
+    const RowRange found = rows(of_worker(number));
     if (index < found.length()) {
       return {.position = found.begin + index, .length = found.length() - index};
     }

@@ -18,12 +18,8 @@ struct FieldPadding {
   at::Tensor value;  // a scalar; undefined: 0, false or ""
 };
 
-// The names of an element's fields in messages, in flatten order: "field 0", and in a map or a
-// nested element "field 2, ['b'][1]".
-std::vector<std::string> field_names(const Nest& structure);
-
-// The padded elements, stacked; `field` is the field's name. invalid_argument if dtypes or ranks
-// differ; data_loss if an element is larger than a given size.
+// The padded elements, stacked; `field` is the field's name (field_names.h). invalid_argument if
+// dtypes or ranks differ; data_loss if an element is larger than a given size.
 at::Tensor padded(const std::vector<at::Tensor>& elements, const FieldPadding& padding,
                   const std::string& field);
 

@@ -5,11 +5,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "cohort/data/detail/batch_parts.h"
 #include "cohort/data/internal/sharding/selection.h"
 
 namespace cohort::data {
 
-struct Share {
+struct IndexShard {
   std::int64_t batch_size = 0;  // 0: distributes single elements
   bool drop_remainder = false;
   std::int64_t parts = 1;  // of each batch
@@ -18,32 +19,26 @@ struct Share {
 };
 
 // Immutable. Thread-safe.
-class ShareLayout final : public Selection {
+class IndexShardLayout final : public Selection {
  public:
-  struct Rows {
-    std::int64_t begin = 0;
-    std::int64_t end = 0;
-    std::int64_t length() const { return end - begin; }
-  };
-
   // `count` elements, or kInfiniteCardinality.
-  ShareLayout(const Share& share, std::int64_t count);
+  IndexShardLayout(const IndexShard& shard, std::int64_t count);
 
   // The number of mini-batches of all workers, or kInfiniteCardinality.
   std::int64_t minibatches() const;
   bool has(std::int64_t minibatch) const { return count_ < 0 || minibatch < minibatches(); }
   // The elements of a mini-batch (numbered over all workers), as rebatch_split divides a batch.
-  Rows rows(std::int64_t minibatch) const;
+  RowRange rows(std::int64_t minibatch) const;
   // Selects this worker's elements.
   Run run(std::int64_t index) const override;
 
  private:
   std::int64_t of_worker(std::int64_t number) const {
-    return share_.index + number * share_.num_shards;
+    return shard_.index + number * shard_.num_shards;
   }
   Run run_in_last_batch(std::int64_t index) const;
 
-  Share share_;
+  IndexShard shard_;
   std::int64_t count_;
   // The number of this worker's elements before each of its first `parts` mini-batches, and, last,
   // in all of them. The sizes repeat after these, that is, after num_shards full batches.
