@@ -4,7 +4,7 @@
 
     installed_headers_test.py --build DIR
 
-What a public header includes must be installed, and what modules share must not be.
+What a public header includes must be installed, and what modules share must not be: of rpc nothing.
 """
 
 import argparse
@@ -21,7 +21,7 @@ PROGRAM = """
 #include <cohort/testing/cluster/test_cluster.h>
 int main() { return cohort::Dataset::range(3).cardinality() == 3 ? 0 : 1; }
 """
-REFUSED = ("cohort/rpc/detail/channel.h", "cohort/strategy/detail/parameter_server_home.h",
+REFUSED = ("cohort/rpc/detail/channel.h", "cohort/rpc/detail/control.h", "cohort/strategy/detail/parameter_server_home.h",
            "cohort/data/internal/node.h")
 
 
@@ -59,6 +59,8 @@ def main():
         done = compiled(command, folder / "include", PROGRAM, folder)
         if done.returncode != 0:
             sys.exit(f"a program does not compile against the installed headers:\n{done.stderr}")
+        if (folder / "include/cohort/rpc").exists():
+            sys.exit("headers of cohort/rpc/ are installed, though all of them are internal")
         found = [path for path in REFUSED
                  if "No such file" not in compiled(command, folder / "include", f"#include <{path}>\n", folder).stderr]
         sys.exit(f"installed, though not public: {', '.join(found)}" if found else 0)

@@ -289,7 +289,7 @@ class OtherBuild final : public rpc::ControlService {
     self.job_id = request.caller.job_id;
     return {self, endpoints_};
   }
-  rpc::Health health() override { return {}; }
+  TaskHealth health() override { return {}; }
   std::shared_ptr<rpc::ControlledJob> job_of(const rpc::Caller&) override { return nullptr; }
   void shutdown(const rpc::Caller&, std::chrono::milliseconds) override {}
 

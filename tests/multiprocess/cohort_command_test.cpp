@@ -107,6 +107,26 @@ TEST_F(CohortServer, StreamsThatAreClosedAreNothing) {
   EXPECT_EQ(server.wait().to_string(), "exit code 0");
 }
 
+// gRPC aborted it; or it served, and could not accept the connections of its coordinator.
+TEST_F(CohortServer, WithTooFewDescriptorsSaysWhatToRaise) {
+  const LocalCluster cluster(1, 1);
+  for (const char* limit : {"6", "8", "14"}) {
+    testing::RunningProgram server(
+        {"/bin/sh", "-c", "ulimit -n $1; exec \"$0\" server", COHORT_COMMAND, limit},
+        {{"TF_CONFIG", cluster.tf_config({"ps", 0})}});
+    EXPECT_EQ(server.wait().to_string(), "exit code 75") << limit;
+    EXPECT_THAT(server.err(), HasSubstr("raise this process's limit of open files (ulimit -n)"))
+        << limit;
+  }
+}
+
+TEST(CohortStatus, WithTooFewDescriptorsSaysWhatToRaise) {
+  testing::RunningProgram status(
+      {"/bin/sh", "-c", "ulimit -n 6; exec \"$0\" status --cluster 127.0.0.1:1", COHORT_COMMAND});
+  EXPECT_EQ(status.wait().to_string(), "exit code 75");
+  EXPECT_THAT(status.err(), HasSubstr("raise this process's limit of open files (ulimit -n)"));
+}
+
 // Ends with 0 where no name server answers.
 constexpr const char* kAsksForAName =
     "import socket, sys\n"

@@ -97,8 +97,12 @@ class CommandLine {
       return print_help(help);
     } catch (const CLI::ExtrasError&) {
       return report(unknown_words(), is_json);
+    } catch (const CLI::RequiredError& error) {
+      // The command is missing in `cohort --vresion`, but the misspelled word is what is wrong.
+      const bool has_unknown = !app_.remaining(true).empty();
+      return report(has_unknown ? unknown_words() : parse_error(error), is_json);
     } catch (const CLI::ParseError& error) {
-      return report(usage_error(std::string(error.what()) + "; " + see_help()), is_json);
+      return report(parse_error(error), is_json);
     }
     Command& command = *commands_[chosen()];
     warn_of_misspelled_variables();
@@ -132,6 +136,9 @@ class CommandLine {
     const auto parsed = app_.get_subcommands();
     const std::string command = parsed.empty() ? "" : parsed.front()->get_name() + " ";
     return "`cohort " + command + "--help` lists what there is";
+  }
+  Error parse_error(const CLI::ParseError& error) const {
+    return usage_error(std::string(error.what()) + "; " + see_help());
   }
   Error unknown_words() const {
     const std::vector<std::string> words = app_.remaining(true);

@@ -85,6 +85,10 @@ TEST(Commands, BadUsageIs64AndSaysWhatIsExpected) {
       {{"launch", "--worker", "2", "--", "true"}, "got '--worker'", "; did you mean '--workers'?"},
       {{"server", "--data-dir=/data"}, "got '--data-dir=/data'", "; did you mean '--data"},
       {{"status", "--timeuot", "2"}, "got '--timeuot'", "; did you mean '--timeout'?"},
+      // It read that a subcommand is required.
+      {{"--vresion"}, "got '--vresion'; correct it", "; did you mean '--version'?"},
+      {{"--hlep"}, "got '--hlep'", "; did you mean '--help'?"},
+      {{"--frobnicate"}, "got '--frobnicate'", "`cohort --help`"},
   };
   for (const BadUsage& usage : usages) {
     const Outcome outcome = cohort(usage.words);

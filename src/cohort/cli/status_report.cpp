@@ -43,9 +43,9 @@ std::string text_of(State state) {
   return text;
 }
 
-json last_error_of(const rpc::Health& health) {
+json last_error_of(const TaskHealth& health) {
   if (!health.last_error) return nullptr;
-  const rpc::LastError& error = *health.last_error;
+  const TaskError& error = *health.last_error;
   const auto text_or_null = [](const std::string& text) {
     return text.empty() ? json() : json(text);
   };
@@ -56,9 +56,9 @@ json last_error_of(const rpc::Health& health) {
           {"text", text_or_null(error.text)}};
 }
 
-json coordinator_of(const rpc::CoordinatorHealth& coordinator) {
+json coordinator_of(const CoordinatorHealth& coordinator) {
   json workers = json::array();
-  for (const rpc::WorkerHealth& worker : coordinator.workers) {
+  for (const WorkerHealth& worker : coordinator.workers) {
     workers.push_back({{"is_ready", worker.is_ready},
                        {"closures", worker.closures},
                        {"times_lost", worker.times_lost}});
@@ -70,7 +70,7 @@ json coordinator_of(const rpc::CoordinatorHealth& coordinator) {
 }
 
 // Identifiers of 64 bits are written as texts, because not every reader of JSON keeps all digits.
-json health_of(const rpc::Health& health) {
+json health_of(const TaskHealth& health) {
   return {{"incarnation", std::to_string(health.incarnation)},
           {"uptime_seconds", seconds_of(health.uptime)},
           {"closures",
@@ -181,14 +181,14 @@ std::string row_of(const std::string& task, const std::string& address, const Ce
 }
 
 // The first digits of the incarnation, which differ after a restart.
-std::string start_of(const rpc::Health& health) {
+std::string start_of(const TaskHealth& health) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%016llx",
                 static_cast<unsigned long long>(health.incarnation));
   return std::string(text.data(), 6);
 }
 
-Cells cells_of(const std::string& task, const rpc::Health& health) {
+Cells cells_of(const std::string& task, const TaskHealth& health) {
   const bool is_ps = task.starts_with("ps:");
   const bool is_worker = task.starts_with("worker:");
   const auto& own = health.coordinator;
@@ -218,7 +218,7 @@ std::string label_of(const TaskStatus& status) {
 }
 
 std::string coordinator_lines(const TaskStatus& status) {
-  const rpc::CoordinatorHealth& own = *status.probe.health.coordinator;
+  const CoordinatorHealth& own = *status.probe.health.coordinator;
   const auto counted = [](std::uint64_t number, const char* what) {
     return std::to_string(number) + " " + what;
   };
@@ -228,7 +228,7 @@ std::string coordinator_lines(const TaskStatus& status) {
               counted(own.failed, "failed, ") + counted(own.cancelled, "cancelled, ") +
               counted(own.retries, "retries, ") + counted(own.traces, "traces"));
   for (std::size_t i = 0; i < own.workers.size(); ++i) {
-    const rpc::WorkerHealth& worker = own.workers[i];
+    const WorkerHealth& worker = own.workers[i];
     if (worker.is_ready && worker.times_lost == 0) continue;
     lines +=
         wrapped("  worker:" + std::to_string(i) + " " + (worker.is_ready ? "is back" : "is away") +
@@ -238,7 +238,7 @@ std::string coordinator_lines(const TaskStatus& status) {
 }
 
 std::string error_line(const TaskStatus& status) {
-  const rpc::LastError& error = *status.probe.health.last_error;
+  const TaskError& error = *status.probe.health.last_error;
   std::string line = "last error of " + label_of(status) + ", " + short_time(error.age) +
                      " ago: " + std::string(name_of(error.code));
   if (error.cause != ErrorCause::none) line += " (" + std::string(name_of(error.cause)) + ")";
@@ -278,7 +278,7 @@ std::string table_of(const ClusterStatus& status) {
   std::string text = row_of("TASK", "ADDRESS", titles) + "\n";
   std::string details;
   for (const TaskStatus& task : status.tasks) {
-    const rpc::Health& health = task.probe.health;
+    const TaskHealth& health = task.probe.health;
     if (task.probe.state != State::answers) {
       std::string row = row_of(name_of_row(task), task.address, Cells());
       text +=

@@ -45,7 +45,7 @@ TEST(StatusReport, TheExitCodeSaysWhetherAllAnswer) {
 
 TEST(StatusReport, JsonHasAllThatATaskCounts) {
   TaskStatus worker = answering("worker:0");
-  rpc::Health& health = worker.probe.health;
+  TaskHealth& health = worker.probe.health;
   health.closures_run = 1;
   health.closures_failed = 2;
   health.closures_queued = 3;
@@ -58,11 +58,11 @@ TEST(StatusReport, JsonHasAllThatATaskCounts) {
   health.broken_frames = 10;
   health.protocol_errors = 11;
   health.since_last_end = std::chrono::milliseconds(1500);
-  health.last_error = rpc::LastError{.code = ErrorCode::unavailable,
-                                     .cause = ErrorCause::peer_lost,
-                                     .age = std::chrono::seconds(2),
-                                     .origin = "ps:0",
-                                     .text = "it went"};
+  health.last_error = TaskError{.code = ErrorCode::unavailable,
+                                .cause = ErrorCause::peer_lost,
+                                .age = std::chrono::seconds(2),
+                                .origin = "ps:0",
+                                .text = "it went"};
   const json expected = json::parse(R"({"schema": 2, "exit_code": 0, "missing": [], "tasks": [{
     "task": "worker:0", "address": "127.0.0.1:4000", "state": "answers", "reason": null,
     "health": {
@@ -79,7 +79,7 @@ TEST(StatusReport, JsonHasAllThatATaskCounts) {
 TEST(StatusReport, JsonHasTheCoordinatorsView) {
   TaskStatus chief = answering("chief:0");
   chief.probe.health.coordinator =
-      rpc::CoordinatorHealth{1, 2, 3, 4, 5, 6, 7, {{true, 8, 9}, {false, 0, 1}}};
+      CoordinatorHealth{1, 2, 3, 4, 5, 6, 7, {{true, 8, 9}, {false, 0, 1}}};
   const json expected = json::parse(R"({"queued": 1, "in_flight": 2, "completed": 3, "failed": 4,
     "cancelled": 5, "retries": 6, "traces": 7, "workers": [
       {"is_ready": true, "closures": 8, "times_lost": 9},
@@ -97,7 +97,7 @@ TEST(StatusReport, JsonSaysWhyATaskDoesNotAnswer) {
 
 TEST(StatusReport, TheTableFitsAHundredColumns) {
   TaskStatus large = answering("worker:123456", std::string(80, 'h') + ":65535");
-  rpc::Health& health = large.probe.health;
+  TaskHealth& health = large.probe.health;
   health.closures_run = health.closures_failed = health.closures_queued = kHuge;
   health.pushes_applied = health.pushes_dropped = 999'949;
   health.pulled_bytes = 9'999;
@@ -105,9 +105,9 @@ TEST(StatusReport, TheTableFitsAHundredColumns) {
   health.connections_lost = 9'999;
   health.uptime = std::chrono::hours(24 * 9999);
   health.since_last_end = std::chrono::hours(47);
-  health.last_error = rpc::LastError{.text = std::string(300, 'x') + " " + std::string(90, 'y')};
+  health.last_error = TaskError{.text = std::string(300, 'x') + " " + std::string(90, 'y')};
   health.coordinator =
-      rpc::CoordinatorHealth{kHuge, kHuge, kHuge, kHuge, kHuge, kHuge, kHuge, {{false, 0, kHuge}}};
+      CoordinatorHealth{kHuge, kHuge, kHuge, kHuge, kHuge, kHuge, kHuge, {{false, 0, kHuge}}};
   TaskStatus unknown = large;
   unknown.task.clear();
   const std::string table = table_of(
@@ -118,14 +118,14 @@ TEST(StatusReport, TheTableFitsAHundredColumns) {
 TEST(StatusReport, TheTableIsReadByPeople) {
   TaskStatus chief = answering("chief:0");
   chief.probe.health.coordinator =
-      rpc::CoordinatorHealth{1, 2, 12'345, 4, 5, 6, 7, {{true, 8, 0}, {false, 0, 1}}};
+      CoordinatorHealth{1, 2, 12'345, 4, 5, 6, 7, {{true, 8, 0}, {false, 0, 1}}};
   TaskStatus ps = answering("ps:0");
   ps.probe.health.pushes_applied = 1'234'567;
-  ps.probe.health.last_error = rpc::LastError{.code = ErrorCode::not_found,
-                                              .cause = ErrorCause::handle_lost,
-                                              .age = std::chrono::seconds(3),
-                                              .origin = "",
-                                              .text = "no\nvariable"};
+  ps.probe.health.last_error = TaskError{.code = ErrorCode::not_found,
+                                         .cause = ErrorCause::handle_lost,
+                                         .age = std::chrono::seconds(3),
+                                         .origin = "",
+                                         .text = "no\nvariable"};
   const std::string table = table_of({{chief, ps, missing("worker:1", State::nobody_listens),
                                        missing("worker:2", State::name_not_resolved)},
                                       {"a chief"}});

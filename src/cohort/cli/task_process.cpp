@@ -18,6 +18,7 @@
 
 #include "cohort/cli/ignored_signal.h"
 #include "cohort/cli/internal/pipe.h"
+#include "cohort/core/detail/start_thread.h"
 #include "cohort/core/detail/system_error.h"
 #include "cohort/core/error.h"
 
@@ -118,7 +119,8 @@ TaskProcess::TaskProcess(const ProcessOptions& options) : is_group_(options.is_c
   const pid_t parent = ::getpid();
   pid_ = ::fork();
   COHORT_CHECK(pid_ >= 0, ErrorCode::resource_exhausted,
-               "[cli.launch] expected a new process, got: ", text_of_errno(errno));
+               "[cli.launch] expected a new process to run '", program.path,
+               "', got: ", text_of_errno(errno), "; ", kThreadLimitsRemedy);
   if (pid_ == 0) become(program, parent, options, failure.writer(), out.writer(), err.writer());
   if (is_group_) ::setpgid(pid_, pid_);  // in parent and child, as either may run first
   failure.close_writer();

@@ -7,6 +7,7 @@
 #include "cohort/cluster/cluster_spec.h"
 #include "cohort/cluster/detail/address.h"
 #include "cohort/core/error.h"
+#include "cohort/core/text/detail/spelling.h"
 
 namespace cohort {
 namespace {
@@ -24,6 +25,10 @@ bool is_job(const std::string& name) {
   return false;
 }
 
+std::string similar_job(const std::string& name) {
+  return did_you_mean(name, {kJobs.begin(), kJobs.end()});
+}
+
 std::int64_t count_of(const ClusterSpec& spec, const std::string& job) {
   return spec.tasks().contains(job) ? spec.num_tasks(job) : 0;
 }
@@ -32,7 +37,8 @@ void check_jobs(const ClusterSpec& spec) {
   for (const auto& [job, tasks] : spec.tasks()) {
     COHORT_CHECK(is_job(job), ErrorCode::invalid_argument,
                  "[cluster.validate] expected only the jobs ", kJobList, ", got \"", job,
-                 "\" in the cluster ", spec.to_string(), "; rename or remove the job");
+                 "\" in the cluster ", spec.to_string(), "; rename or remove the job",
+                 similar_job(job));
   }
 }
 
@@ -40,7 +46,7 @@ void check_own_type(const ClusterSpec& spec, const OptionalType& type) {
   if (!type) return;
   COHORT_CHECK(is_job(*type), ErrorCode::invalid_argument, "[cluster.validate] expected one of ",
                kJobList, " as the own task's type, got \"", *type,
-               "\"; set task.type in TF_CONFIG, or the resolver's task_type");
+               "\"; set task.type in TF_CONFIG, or the resolver's task_type", similar_job(*type));
   COHORT_CHECK(*type == "evaluator" || spec.tasks().contains(*type), ErrorCode::invalid_argument,
                "[cluster.validate] expected the own job \"", *type, "\" in the cluster, got ",
                spec.to_string(), "; add the job to cluster or change task.type");

@@ -56,6 +56,11 @@ TEST(ValidateCluster, RefusesOtherJobs) {
               HasSubstr("expected only the jobs chief, worker, ps, evaluator, got \"master\""));
 }
 
+TEST(ValidateCluster, NamesTheJobThatAMisspelledOneMayMean) {
+  EXPECT_THAT(of_cluster({{"wroker", {"w:1"}}}), HasSubstr("; did you mean 'worker'?"));
+  EXPECT_THAT(of_cluster(kWorkers, "wrker", 0), HasSubstr("; did you mean 'worker'?"));
+}
+
 TEST(ValidateCluster, RefusesOtherOwnTypes) {
   EXPECT_THAT(of_cluster(kWorkers, "foo", 0), HasSubstr("got \"foo\"; set task.type"));
   EXPECT_THAT(of_cluster(kWorkers, "", 0), HasSubstr("got \"\""));

@@ -12,6 +12,7 @@
 
 #include "cohort/coordinator/internal/epoch_run.h"
 #include "cohort/core/detail/random.h"
+#include "cohort/core/detail/start_thread.h"
 #include "cohort/core/detail/torch_error.h"
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
@@ -162,7 +163,7 @@ class EagerSteps::Elements final : public ElementSource {
     };
     std::thread drawing;
     try {
-      drawing = std::thread(run);
+      drawing = start_thread("to draw an element", run);
     } catch (...) {  // the system has no thread left
       questions_.end_draw();
       throw;

@@ -119,7 +119,7 @@ TEST_F(CoordinatorHealthTest, CountsFailuresAndKeepsTheLastError) {
                             .at("worker:0")}});
   EXPECT_THAT([&] { coordinator->join(); },
               throws_error(ErrorCode::invalid_argument, "no such pixel"));
-  const rpc::Health health = probe().health;
+  const TaskHealth health = probe().health;
   ASSERT_TRUE(health.coordinator);
   EXPECT_EQ(health.coordinator->failed, 1U);
   EXPECT_EQ(health.coordinator->completed, 0U);
@@ -133,7 +133,7 @@ TEST_F(CoordinatorHealthTest, CountsLostWorkers) {
   start();
   worker.close_channels();
   coordinator->schedule(nothing).fetch(patience());
-  const rpc::Health health = probe().health;
+  const TaskHealth health = probe().health;
   EXPECT_EQ(health.connections_lost, 1U);
   ASSERT_TRUE(health.coordinator);
   EXPECT_EQ(health.coordinator->workers.at(0).times_lost, 1U);
@@ -147,7 +147,7 @@ TEST_F(CoordinatorHealthTest, TheLastErrorSaysThatAnEpochWaitsForALostWorker) {
   const Epoch epoch = coordinator->begin_epoch(draw, Dataset::range(3));
   worker.close_channels();
   ASSERT_TRUE(worker.await_hellos(2));
-  const rpc::Health health = probe().health;
+  const TaskHealth health = probe().health;
   ASSERT_TRUE(health.last_error);
   EXPECT_EQ(health.last_error->origin, "worker:0");
   EXPECT_THAT(health.last_error->text, HasSubstr("the epoch waits until it returns"));
@@ -160,7 +160,7 @@ TEST_F(CoordinatorHealthTest, CountsStepsOfEpochsThatRunEagerly) {
   coordinator->run_epoch(draw, Dataset::range(3));
   const Function bad([](Iterator& it) { it.next<at::Tensor>().mm(at::ones({2, 2})); });
   EXPECT_THROW(coordinator->run_epoch(bad, Dataset::range(3)), Error);
-  const rpc::Health health = probe().health;
+  const TaskHealth health = probe().health;
   ASSERT_TRUE(health.coordinator);
   EXPECT_EQ(health.coordinator->completed, 3U);
   EXPECT_EQ(health.coordinator->failed, 1U);
@@ -172,7 +172,7 @@ TEST_F(CoordinatorHealthTest, AnswersWhereStepsRunEagerly) {
   start({.run_eagerly = true});
   coordinator->schedule(Function([] { return at::Tensor(); }, {.name = "bad"}));
   EXPECT_THROW(coordinator->join(), Error);
-  const rpc::Health health = probe().health;
+  const TaskHealth health = probe().health;
   ASSERT_TRUE(health.coordinator);
   EXPECT_EQ(health.coordinator->failed, 1U);
   EXPECT_TRUE(health.since_last_end);

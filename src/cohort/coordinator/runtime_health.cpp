@@ -15,14 +15,14 @@ void Runtime::count_end(const std::optional<Error>& error, TimePoint now) {
   errors_.note(*error);
 }
 
-rpc::Health Runtime::health() const {
+TaskHealth Runtime::health() const {
   const TimePoint now = Clock::system().now();
-  rpc::Health health;
+  TaskHealth health;
   health.incarnation = public_incarnation_;
   health.task = connection_.self().task;
   health.uptime = now - started_;
   health.last_error = errors_.get();
-  rpc::CoordinatorHealth own;
+  CoordinatorHealth own;
   const Lock lock(mutex_);
   health.pushes_dropped = totals_.pushes_dropped;
   health.pulled_bytes = totals_.pulled_bytes;

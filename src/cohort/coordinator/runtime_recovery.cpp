@@ -10,6 +10,7 @@
 #include "cohort/coordinator/internal/recovery_pause.h"
 #include "cohort/coordinator/internal/runtime.h"
 #include "cohort/coordinator/internal/silence_count.h"
+#include "cohort/core/detail/start_thread.h"
 #include "cohort/core/log.h"
 
 namespace cohort::coordinator {
@@ -122,7 +123,7 @@ void Runtime::start_recovery(std::uint32_t index) {
   Worker& worker = workers_[index];
   if (worker.recovery.joinable() || is_stopping_) return;
   try {
-    worker.recovery = std::thread([this, index] { recover(index); });
+    worker.recovery = start_thread("to reconnect to a worker", [this, index] { recover(index); });
   } catch (...) {
     const Error error = current_error();
     if (std::exchange(worker.refusal, error.message()) != error.message())

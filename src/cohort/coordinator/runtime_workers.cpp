@@ -6,6 +6,7 @@
 
 #include "cohort/coordinator/internal/runtime.h"
 #include "cohort/core/detail/random.h"
+#include "cohort/core/detail/start_thread.h"
 #include "cohort/core/log.h"
 
 namespace cohort::coordinator {
@@ -82,7 +83,8 @@ void Runtime::start() {
     carry_out(actions);
   }
   flush();
-  if (options_.heartbeat > Duration::zero()) watcher_ = std::thread([this] { watch(); });
+  if (options_.heartbeat > Duration::zero())
+    watcher_ = start_thread("to watch the workers", [this] { watch(); });
 }
 
 Runtime::~Runtime() { stop(); }

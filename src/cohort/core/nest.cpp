@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/core/text/detail/spelling.h"
 
 namespace cohort {
 namespace {
@@ -180,6 +181,19 @@ const Nest::Items& Nest::items() const& {
 const Nest::Map& Nest::entries() const& {
   if (const auto* value = std::get_if<Map>(&value_)) return *value;
   throw_kind(name_of(Kind::map), kind());
+}
+
+const Nest& Nest::entry(std::string_view key) const& {
+  std::string known;
+  std::vector<std::string> keys;
+  for (const auto& [name, value] : entries()) {
+    if (name == key) return value;
+    known += (known.empty() ? "'" : ", '") + name + "'";
+    keys.push_back(name);
+  }
+  internal::throw_error(ErrorCode::not_found, "[core.nest] expected ",
+                        keys.empty() ? "no key, as the map is empty" : "one of the keys " + known,
+                        ", got '", key, "'", did_you_mean(key, keys));
 }
 
 std::vector<Nest> Nest::flatten() const {

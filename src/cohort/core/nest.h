@@ -4,6 +4,8 @@
 //
 //   Nest batch = Nest::tuple({images, labels});
 //   for (const at::Tensor& leaf : batch.flatten_tensors()) { … }
+//   Nest named = Nest::map({{"image", images}, {"label", labels}});
+//   at::Tensor label = named.entry("label").tensor();
 //
 // Flatten order: position in lists and tuples, sorted key in maps.
 #pragma once
@@ -101,6 +103,9 @@ class COHORT_API Nest {
   // By value, so that a loop over the items of a temporary nest is safe.
   Items items() && { return std::as_const(*this).items(); }
   Map entries() && { return std::as_const(*this).entries(); }
+  // One entry of a map. Throws not_found for another key, with the list of keys.
+  const Nest& entry(std::string_view key) const&;
+  Nest entry(std::string_view key) && { return std::as_const(*this).entry(key); }
 
   // All leaves in flatten order. A null is a leaf.
   std::vector<Nest> flatten() const;

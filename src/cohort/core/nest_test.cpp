@@ -10,12 +10,14 @@
 #include <type_traits>
 
 #include "cohort/core/error.h"
+#include "cohort/testing/throws_error.h"
 
 namespace cohort {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using testing::throws_error;
 
 class FakeHandle final : public Handle {
  public:
@@ -103,6 +105,20 @@ TEST(Nest, GivesItsContentBack) {
   EXPECT_EQ(Nest::list({1, 2}).items().at(1).integer(), 2);
   EXPECT_EQ(Nest::map({{"a", 1}}).entries().at("a").integer(), 1);
   EXPECT_EQ(every_kind()[6].nest.handle()->handle_kind(), "fake");
+}
+
+// Users saw "map::at".
+TEST(Nest, AnEntryThatIsMissingIsNamedWithThoseThatExist) {
+  const Nest map = Nest::map({{"image", 1}, {"label", 2}});
+  EXPECT_EQ(map.entry("label").integer(), 2);
+  EXPECT_THAT([&] { map.entry("lable"); },
+              throws_error(ErrorCode::not_found,
+                           "[core.nest] expected one of the keys 'image', 'label', got 'lable'; "
+                           "did you mean 'label'?"));
+  EXPECT_THAT([] { Nest::map({}).entry("a"); },
+              throws_error(ErrorCode::not_found, "expected no key, as the map is empty, got 'a'"));
+  EXPECT_THAT([] { Nest(1).entry("a"); },
+              throws_error(ErrorCode::invalid_argument, "expected map, got int"));
 }
 
 struct Accessor {

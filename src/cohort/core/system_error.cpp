@@ -2,10 +2,11 @@
 #include "cohort/core/detail/system_error.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <system_error>
+
+#include "cohort/core/detail/file_descriptor.h"
 
 namespace cohort {
 
@@ -32,10 +33,8 @@ ErrorCode code_of_errno(int number, ErrorCode other) {
 }
 
 int lacks_descriptors() noexcept {
-  const int fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return errno == EMFILE || errno == ENFILE ? errno : 0;
-  ::close(fd);
-  return 0;
+  const FileDescriptor fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  return !fd.is_open() && (errno == EMFILE || errno == ENFILE) ? errno : 0;
 }
 
 }  // namespace cohort

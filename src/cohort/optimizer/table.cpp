@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of all update rules, one row each.
 #include <array>
+#include <string>
+#include <vector>
 
 #include "cohort/core/error.h"
+#include "cohort/core/text/detail/spelling.h"
 #include "cohort/optimizer/adagrad.h"
 #include "cohort/optimizer/adam.h"
 #include "cohort/optimizer/adamw.h"
@@ -35,16 +38,16 @@ std::vector<std::string_view> update_rule_names() {
 }
 
 const UpdateRule& update_rule_of(std::string_view name) {
-  for (const auto rule : kRules) {
-    if (rule().name() == name.substr(0, name.find('#'))) return rule();
-  }
+  const std::string_view kind = name.substr(0, name.find('#'));
   std::string known;
-  for (const std::string_view each : update_rule_names()) {
-    known += known.empty() ? "'" : ", '";
-    known += std::string(each) + "'";
+  std::vector<std::string> all;
+  for (const auto rule : kRules) {
+    if (rule().name() == kind) return rule();
+    all.emplace_back(rule().name());
+    known += (known.empty() ? "'" : ", '") + all.back() + "'";
   }
   COHORT_CHECK(false, ErrorCode::not_found, "[optimizer.rule] expected one of ", known, ", got '",
-               name, "'");
+               name, "'", did_you_mean(kind, all));
   COHORT_ASSERT(false);
 }
 

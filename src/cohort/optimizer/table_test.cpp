@@ -25,6 +25,11 @@ TEST(UpdateRules, AnUnknownNameIsNotFoundAndListsTheKnownOnes) {
       testing::throws_error(ErrorCode::not_found, "'adam_weight_decay', 'adamw', got 'ftrl'"));
 }
 
+TEST(UpdateRules, AMisspelledNameIsAnsweredWithTheNearestOne) {
+  EXPECT_THAT([] { update_rule_of("adamm#2"); },
+              testing::throws_error(ErrorCode::not_found, "got 'adamm#2'; did you mean 'adam'?"));
+}
+
 TEST(UpdateRules, CallTheirFirstHyperparameterLearningRate) {
   for (const std::string_view name : update_rule_names()) {
     EXPECT_EQ(update_rule_of(name).hyperparameter_names().front(), "learning_rate") << name;

@@ -43,7 +43,7 @@ class GrpcControlClient final : public ControlClient {
     // connect_task() retries, and checks at the end whether anybody listens.
     return from_proto(call_once(&Stub::Handshake, to_proto(request), deadline, "handshake with "));
   }
-  Health health(Deadline deadline) override {
+  TaskHealth health(Deadline deadline) override {
     const std::shared_ptr<Connection> used = open_connection();
     const bool was_connected = used && used->channel->GetState(false) == GRPC_CHANNEL_READY;
     try {
@@ -199,7 +199,7 @@ class GrpcControlClient final : public ControlClient {
   template <class Request, class Reply>
   using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Reply*);
 
-  Health ask_health(Deadline deadline) {
+  TaskHealth ask_health(Deadline deadline) {
     return from_proto(call(&Stub::GetHealth, proto::HealthRequest(), deadline, kAskingHealth));
   }
 

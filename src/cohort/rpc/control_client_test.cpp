@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 // Answers health calls, those of a closed gate when it opens. Thread-safe.
 struct AskedTask final : ControlService {
   HandshakeReply handshake(const HandshakeRequest&, const Caller&) override { return {}; }
-  Health health() override {
+  TaskHealth health() override {
     entered.set(true);
     if (is_gated) gate.wait();
     return {};

@@ -21,7 +21,6 @@
 namespace cohort::rpc {
 namespace {
 
-using internal::FileDescriptor;
 using internal::from_proto;
 using internal::to_proto;
 using internal::Visitor;
@@ -38,7 +37,7 @@ std::uint64_t coordinator_of(const grpc::ServerContext& context) {
 
 // The text of an error may contain parts of the user's program or data, and task names reveal the
 // structure of the cluster.
-void hide_from_strangers(Health& health) {
+void hide_from_strangers(TaskHealth& health) {
   health.task.clear();
   if (!health.last_error) return;
   health.last_error->origin.clear();
@@ -155,7 +154,7 @@ class Adapter final : public proto::Control::Service {
       const Origin from = origin_of(*context);
       if (from.visitor && !from.visitor->is_admitted() && from.caller.coordinator_incarnation != 0)
         admit_if_known(from);
-      Health health = service_.health();
+      TaskHealth health = service_.health();
       if (!service_.is_of_job(in->job_id())) hide_from_strangers(health);
       *out = to_proto(health);
     });
@@ -228,8 +227,10 @@ class TaskServer final : public ControlServer {
         return visitor;
       });
     }
-    acceptor_.emplace(internal::Acceptor::Options{
-        .ports = ports(options), .limits = options.limits, .refusals = refusals_});
+    acceptor_.emplace(internal::Acceptor::Options{.ports = ports(options),
+                                                  .limits = options.limits,
+                                                  .refusals = refusals_,
+                                                  .should_stop = options.should_stop});
   }
 
   ~TaskServer() override {

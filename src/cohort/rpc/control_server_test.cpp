@@ -37,7 +37,7 @@ class StrictService final : public ControlService, public ControlledJob {
     address = caller.address;
     return {};
   }
-  Health health() override { return {}; }
+  TaskHealth health() override { return {}; }
   std::shared_ptr<ControlledJob> job_of(const Caller& caller) override {
     check(caller.coordinator_incarnation);
     return {std::shared_ptr<void>(), this};

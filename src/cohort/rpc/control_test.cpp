@@ -34,11 +34,11 @@ struct RecordingService : ControlService, ControlledJob {
     caller = from;
     return reply;
   }
-  Health health() override {
+  TaskHealth health() override {
     entered.set(true);
     if (is_gated) gate.wait();
     if (failure) throw Error(*failure);
-    Health health{1, 2, 3, 4, 5, 6, 7, 8};
+    TaskHealth health{1, 2, 3, 4, 5, 6, 7, 8};
     health.uptime = std::chrono::seconds(9);
     health.closures_failed = 10;
     health.closures_queued = 11;
@@ -180,7 +180,7 @@ TEST_F(ControlTest, AHandshakeWithANegativeDataTimeoutIsRefused) {
 }
 
 TEST_F(ControlTest, HealthHasEachCount) {
-  const Health health = client_->health(patience());
+  const TaskHealth health = client_->health(patience());
   EXPECT_EQ(health.incarnation, 1U);
   EXPECT_EQ(health.closures_run, 2U);
   EXPECT_EQ(health.pushes_applied, 3U);
@@ -199,7 +199,7 @@ TEST_F(ControlTest, HealthHasEachCount) {
 }
 
 TEST_F(ControlTest, HealthHasTheCoordinatorsView) {
-  const Health health = client_->health(patience());
+  const TaskHealth health = client_->health(patience());
   ASSERT_TRUE(health.coordinator);
   const CoordinatorHealth& own = *health.coordinator;
   EXPECT_EQ(own.queued, 15U);

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "cohort/rpc/detail/descriptor_room.h"
 #include "cohort/rpc/detail/thread_room.h"
 #include "cohort/rpc/internal/control_codec.h"
 #include "cohort/rpc/internal/grpc_setup.h"
@@ -40,7 +41,7 @@ ProbeResult refused_probe(const grpc::Status& status, const ProbedTask& asked) {
       "what listens there is no Cohort task, or ended just now (" + status.error_message() + ")");
 }
 
-ProbeResult answered_probe(Health health, const ProbedTask& asked, const std::string& job_id) {
+ProbeResult answered_probe(TaskHealth health, const ProbedTask& asked, const std::string& job_id) {
   ProbeResult result{
       .state = ProbeResult::State::answers, .health = std::move(health), .reason = {}};
   const std::string& named = result.health.task;
@@ -64,7 +65,7 @@ ProbeResult probe(const ProbedTask& asked, const std::string& job_id, Deadline d
     return failed_probe(ProbeResult::State::name_not_resolved,
                         internal::unresolved_error(peer, found).message());
   }
-  internal::FileDescriptor socket;
+  FileDescriptor socket;
   try {
     socket = internal::connect_to(peer, *found->list, deadline);
   } catch (const Error& error) {
@@ -108,7 +109,9 @@ class ProbeThreads {
 std::vector<ProbeResult> probe_health(const std::vector<ProbedTask>& tasks,
                                       const std::string& job_id, Deadline deadline) {
   for (const ProbedTask& asked : tasks) internal::parse_address(asked.address);
-  check_thread_room(tasks.size() + kGrpcThreads);  // gRPC would hang without one of its threads
+  // gRPC would hang without one of its threads, and abort without one of its descriptors.
+  check_descriptor_room(tasks.size() + kGrpcDescriptors);
+  check_thread_room(tasks.size() + kGrpcThreads);
   std::vector<ProbeResult> results(tasks.size());
   std::vector<std::exception_ptr> errors(tasks.size());
   {

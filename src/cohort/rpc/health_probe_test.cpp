@@ -30,13 +30,13 @@ class HealthyTask final : public ControlService {
   std::shared_ptr<ControlledJob> job_of(const Caller&) override { refuse(); }
   void shutdown(const Caller&, std::chrono::milliseconds) override { refuse(); }
   bool is_of_job(const std::string& job_id) const override { return job_id == "job"; }
-  Health health() override {
+  TaskHealth health() override {
     entered.set(true);
     if (is_gated) gate.wait();
     if (is_ending) throw Error(ErrorCode::unavailable, "it ends", ErrorCause::peer_lost);
-    Health health{.incarnation = 7};
+    TaskHealth health{.incarnation = 7};
     health.task = task_;
-    health.last_error = LastError{.code = ErrorCode::data_loss,
+    health.last_error = TaskError{.code = ErrorCode::data_loss,
                                   .cause = ErrorCause::application,
                                   .age = std::chrono::seconds(3),
                                   .origin = "ps:0",

@@ -19,8 +19,8 @@ namespace {
 // A socket of 127.0.0.1 that is bound and does not listen. On Linux two sockets with SO_REUSEADDR
 // may be bound to one port as long as neither listens, and the first that listens gets it; a search
 // for any free port skips bound ports.
-internal::FileDescriptor bind_loopback(std::uint16_t port) {
-  internal::FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+FileDescriptor bind_loopback(std::uint16_t port) {
+  FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.is_open()) return fd;
   const int on = 1;
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -35,7 +35,7 @@ internal::FileDescriptor bind_loopback(std::uint16_t port) {
 }  // namespace
 
 ReservedPort::ReservedPort() {
-  internal::FileDescriptor fd = bind_loopback(0);
+  FileDescriptor fd = bind_loopback(0);
   sockaddr_in address{};
   socklen_t size = sizeof address;
   const bool is_bound =

@@ -32,7 +32,7 @@ TEST(ReservedPort, ItsServerListensThereAndAgainAfterItsEnd) {
   for (int round = 0; round < 2; ++round) {
     EXPECT_FALSE(port.has_listener());
     std::string address = address_of(port);
-    const internal::FileDescriptor server = internal::listen_on(address);
+    const FileDescriptor server = internal::listen_on(address);
     EXPECT_TRUE(port.has_listener());
     internal::connect_to({"", address, ""}, Deadline::after(std::chrono::seconds(60)));
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cohort/core/detail/start_thread.h"
 #include "cohort/core/log.h"
 #include "cohort/data/element.h"
 #include "cohort/function/detail/step_scope.h"
@@ -209,7 +210,7 @@ std::shared_ptr<ClosureRunner> ClosureRunner::start(Options options,
                                                     std::shared_ptr<ClosureTables> tables) {
   const std::shared_ptr<ClosureRunner> runner(
       new ClosureRunner(std::move(options), std::move(tables)));
-  runner->thread_ = std::thread([runner] {
+  runner->thread_ = start_thread("to run closures", [runner] {
     runner->loop();
     runner->note_end();
   });

@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "cohort/core/detail/start_thread.h"
 #include "cohort/core/log.h"
 #include "cohort/data/cancellable.h"
 #include "cohort/data/detail/string_fields.h"
@@ -205,17 +206,16 @@ void IteratorTable::use(std::uint64_t id, std::function<void(WorkerIterator&)> b
   std::shared_ptr<WorkerIterator> iterator = find(id);
   in_use().add(1);
   try {
-    std::thread([iterator = std::move(iterator), body = std::move(body)]() mutable {
+    start_thread("to draw an element", [iterator = std::move(iterator),
+                                        body = std::move(body)]() mutable {
       body(*iterator);
       body = nullptr;
       iterator.reset();
       in_use().add(-1);
     }).detach();
-  } catch (const std::exception& error) {
+  } catch (...) {
     in_use().add(-1);
-    internal::throw_error(ErrorCode::resource_exhausted,
-                          "[server.use_iterator] expected a thread to draw an element on, got: ",
-                          error.what(), "; raise this process's limit of threads");
+    throw;
   }
 }
 
@@ -259,12 +259,12 @@ void IteratorTable::let_go(Iterators iterators) noexcept {
   for (const auto& iterator : iterators) iterator->end();
   ending().add(1);
   try {
-    std::thread([held = std::move(iterators)]() mutable {
+    start_thread("to end an iterator", [held = std::move(iterators)]() mutable {
       held.clear();
       ending().add(-1);
     }).detach();
   } catch (const std::exception& error) {
-    log_warn("no thread to end an iterator on: ", error.what());  // they have ended on this one
+    log_warn(error.what());  // they have ended on this thread
     ending().add(-1);
   }
 }

@@ -182,10 +182,10 @@ void Job::peek(const rpc::PeekRequest& request, std::uint64_t id,
   });
 }
 
-rpc::Health Job::health() const {
+TaskHealth Job::health() const {
   const ParameterStore::Counters& counters = store_.counters();
   const ClosureRunner::Counts closures = runner_->counts();
-  rpc::Health health;
+  TaskHealth health;
   health.closures_run = closures.ended_well;
   health.pushes_applied = counters.pushes_applied;
   health.pushes_dropped = counters.pushes_dropped;

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/server/internal/job.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "cohort/data/dataset.h"
 #include "cohort/rpc/detail/connection.h"
 #include "cohort/rpc/detail/messages.h"
+#include "cohort/testing/throws_error.h"
+#include "cohort/testing/without_threads.h"
 
 namespace cohort::server {
 namespace {
@@ -53,6 +56,19 @@ TEST_F(JobIterators, GoWithTheirOwnChannelAndNotWithAnOlderOne) {
   job_.hang_up(newer);
   EXPECT_FALSE(is_there());
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// The coordinator only read "Resource temporarily unavailable".
+TEST(JobThread, ThatCannotStartIsNamed) {
+  const testing::WithoutThreads none;
+  EXPECT_THAT(
+      [] {
+        Job({.self = rpc::identity_of_process("worker:0", "job", 1), .coordinator = "chief:0"});
+      },
+      testing::throws_error(ErrorCode::resource_exhausted,
+                            "cannot start a thread to run closures"));
+}
+#endif
 
 }  // namespace
 }  // namespace cohort::server

@@ -12,11 +12,13 @@
 #include <sstream>
 #include <thread>
 
+#include "cohort/cluster/cluster_spec.h"
 #include "cohort/cluster/detail/address.h"
 #include "cohort/cluster/detail/validation.h"
 #include "cohort/core/detail/blas.h"
 #include "cohort/core/log.h"
 #include "cohort/rpc/detail/connection.h"
+#include "cohort/rpc/detail/descriptor_room.h"
 #include "cohort/rpc/detail/thread_room.h"
 #include "cohort/server/internal/channel_table.h"
 #include "cohort/server/internal/kept_memory.h"
@@ -120,7 +122,7 @@ class Server::Task final : public rpc::ControlService {
 
   rpc::HandshakeReply handshake(const rpc::HandshakeRequest& request,
                                 const rpc::Caller& caller) override;
-  rpc::Health health() override;
+  TaskHealth health() override;
   bool is_of_job(const std::string& job_id) const override {
     return !job_id.empty() && job_id == self_.job_id;
   }
@@ -134,6 +136,9 @@ class Server::Task final : public rpc::ControlService {
  private:
   static constexpr std::size_t kForeignNameMax = 64;  // characters to show of a stranger's name
   static constexpr std::size_t kOwnThreads = 3;  // the acceptor's, a closure runner's, a channel's
+  // The acceptor's, those of a coordinator's connection with duplicates until its handshake, and
+  // some files of a pipeline.
+  static constexpr std::size_t kOwnDescriptors = 16;
   static constexpr auto kSignalPoll = std::chrono::milliseconds(100);
   // How long to look up the own host's name: longer than a restart of a name server takes. One
   // question a second is no load for it.
@@ -157,7 +162,9 @@ class Server::Task final : public rpc::ControlService {
                                         const std::shared_ptr<server::Job>& expected,
                                         const rpc::Caller& caller);
   void listen(const std::string& address, const std::string& data_address);
+  std::size_t descriptors() const;
   std::unique_ptr<rpc::ControlServer> serve(const rpc::ServeOptions& options);
+  bool must_end() const COHORT_REQUIRES(mutex_);
   bool await_end(Deadline until);
   Deadline grace_of_end() const;
   static Deadline end_after(Deadline grace);
@@ -226,12 +233,20 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
   const int threads = options_.intra_op_threads > 0
                           ? options_.intra_op_threads
                           : default_intra_op_threads(spec_, host_of(normalized_address(address)));
-  // LibTorch's pool and gRPC would hang, or end the process, without one of their threads.
+  // LibTorch's pool and gRPC would hang, or end the process, without one of their threads or
+  // descriptors.
+  rpc::check_descriptor_room(rpc::kGrpcDescriptors + descriptors());
   rpc::check_thread_room(static_cast<std::size_t>(threads) + rpc::kGrpcThreads + kOwnThreads);
   at::set_num_threads(threads);
   server::keep_freed_memory();
   listen(address, data_address);
   log_info("serving at ", address_, ", job ", options_.job_id, ", ", threads, " intra-op threads");
+}
+
+// Each worker connects to each parameter server.
+std::size_t Server::Task::descriptors() const {
+  const std::string peers = TaskId::parse(self_.task).job == "ps" ? "worker" : "ps";
+  return kOwnDescriptors + rpc::kConnectionDescriptors * spec_.job_tasks(peers).size();
 }
 
 // The errors of the transport name addresses; the remedy is added here.
@@ -243,7 +258,11 @@ void Server::Task::listen(const std::string& address, const std::string& data_ad
                                   .data_address = data_address,
                                   .backends = options_.backends,
                                   .accept = accept,
-                                  .refusals = refusals_};
+                                  .refusals = refusals_,
+                                  .should_stop = [this] {
+                                    const Lock lock(mutex_);
+                                    return must_end();
+                                  }};
   for (const std::string& backend : options_.backends) {
     const bool has_own_port = backend == "stream" && !data_address.empty();
     endpoints_.push_back(
@@ -428,8 +447,8 @@ std::shared_ptr<server::Job> Server::Task::greet(const rpc::Hello& hello) const 
   return job_of(hello.coordinator_incarnation);
 }
 
-rpc::Health Server::Task::health() {
-  rpc::Health health;
+TaskHealth Server::Task::health() {
+  TaskHealth health;
   {
     const Lock lock(mutex_);
     if (job_) health = job_->health();
@@ -464,13 +483,15 @@ int Server::Task::join() {
   return 0;
 }
 
-// Waits for a signal or shutdown(). Returns false at the deadline.
+// After a signal or shutdown().
+bool Server::Task::must_end() const {
+  return is_ending_ || (options_.handle_signals && signal_received != 0);
+}
+
+// Returns false at the deadline.
 bool Server::Task::await_end(Deadline until) {
-  const bool handle_signals = options_.handle_signals;
   const Lock lock(mutex_);
-  const auto is_over = [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
-    return is_ending_ || (handle_signals && signal_received != 0);
-  };
+  const auto is_over = [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return must_end(); };
   while (!changed_.wait(mutex_, Deadline::after(kSignalPoll), is_over)) {
     if (until.has_expired()) return false;
   }
@@ -521,6 +542,6 @@ bool Server::stop() noexcept { return task_->stop(); }
 int Server::join() { return task_->join(); }
 void Server::shutdown(std::chrono::milliseconds grace) { task_->shutdown(grace); }
 const std::string& Server::address() const { return task_->address(); }
-rpc::Health Server::health() const { return task_->health(); }
+TaskHealth Server::health() const { return task_->health(); }
 
 }  // namespace cohort

@@ -14,9 +14,9 @@
 
 #include "cohort/cluster/cluster_options.h"
 #include "cohort/cluster/cluster_resolver.h"
+#include "cohort/cluster/task_health.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/export.h"
-#include "cohort/rpc/health.h"
 
 namespace cohort {
 
@@ -74,7 +74,7 @@ class COHORT_API Server {
   // The address at which it listens, for example "127.0.0.1:2222".
   const std::string& address() const;
   // Counters of this task: closures, applied and dropped updates, bytes.
-  rpc::Health health() const;
+  TaskHealth health() const;
 
  private:
   class Task;

@@ -5,12 +5,13 @@
 #include <atomic>
 #include <optional>
 #include <sstream>
-#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "cohort/cluster/detail/validation.h"
+#include "cohort/core/detail/start_thread.h"
 #include "cohort/core/log.h"
+#include "cohort/rpc/detail/descriptor_room.h"
 #include "cohort/rpc/detail/refusal.h"
 
 namespace cohort {
@@ -19,6 +20,8 @@ namespace {
 // Time limit of the check whether a host refuses connections; a host that is up answers within a
 // round trip.
 constexpr auto kRefusal = std::chrono::milliseconds(500);
+// For what the program and LibTorch open meanwhile.
+constexpr std::size_t kOwnDescriptors = 8;
 
 // "60", "0.5"
 std::string seconds_of(Duration duration) {
@@ -45,15 +48,13 @@ class ConnectingThreads {
   ConnectingThreads(const ConnectingThreads&) = delete;
   ConnectingThreads& operator=(const ConnectingThreads&) = delete;
 
-  void emplace_back(std::function<void()> body) {
+  void start(std::function<void()> body) {
     try {
-      threads_.emplace_back(std::move(body));
-    } catch (const std::system_error& error) {
+      threads_.push_back(start_thread("for each task to connect to", std::move(body)));
+    } catch (...) {
       should_stop_ = true;
       join();
-      internal::throw_error(
-          ErrorCode::resource_exhausted, "[strategy.connect] expected a thread for each task, got ",
-          threads_.size(), " and then: ", error.what(), "; raise this process's limit of threads");
+      throw;
     }
   }
   void join() {
@@ -250,6 +251,9 @@ void ClusterConnection::connect_workers(const WorkerHandlers& handlers) {
 void ClusterConnection::connect(const TaskList& missing) {
   check_can_coordinate(self_.task);
   validate_addresses(spec_);
+  if (missing.empty()) return;
+  rpc::check_descriptor_room(rpc::kGrpcDescriptors + kOwnDescriptors +
+                             rpc::kConnectionDescriptors * missing.size());
   std::vector<std::optional<Error>> errors(missing.size());
   std::vector<std::string> data_addresses(missing.size());  // those that did not answer
   std::vector<char> is_refused(missing.size());             // 1: the host refuses connections
@@ -259,7 +263,7 @@ void ClusterConnection::connect(const TaskList& missing) {
   Awaited awaited(std::move(all));
   ConnectingThreads threads(is_hopeless);
   for (std::size_t i = 0; i < missing.size(); ++i) {
-    threads.emplace_back([&, i] {
+    threads.start([&, i] {
       rpc::ConnectionOptions options =
           options_for(*missing[i], epoch_of(*missing[i]), control_deadline());
       options.should_stop = [&] { return is_hopeless.load(); };
@@ -309,8 +313,11 @@ void ClusterConnection::throw_if_unanswered(const Unanswered& tasks) const {
     if (!refused.empty()) text += " (nobody listens at the address of " + refused + ")";
   }
   if (!without_data.empty()) {
-    text += (silent.empty() ? "" : "; nor") + std::string(" at the address for tensors of ") +
-            without_data + "; control is answered there: let tensors through to that address";
+    text +=
+        (silent.empty() ? "" : "; nor") + std::string(" at the address for tensors of ") +
+        without_data +
+        "; control is answered there: let tensors through to that address, and see in the log of "
+        "these tasks whether they have too few open files (ulimit -n)";
   }
   throw Error(ErrorCode::unavailable, text, ErrorCause::peer_lost);
 }

@@ -43,7 +43,7 @@ class ForgetfulPs final : public rpc::ControlService, public rpc::ControlledJob 
     COHORT_CHECK(!refuses, ErrorCode::resource_exhausted, "no memory for ", variables.size());
     taken += static_cast<int>(variables.size());
   }
-  rpc::Health health() override { return {}; }
+  TaskHealth health() override { return {}; }
   void register_function(const rpc::FunctionBody&) override {}
   void create_iterator(const rpc::IteratorSpec&) override {}
   void release(const std::vector<std::uint64_t>&) override {}

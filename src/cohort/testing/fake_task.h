@@ -129,7 +129,7 @@ class FakeTask final : public rpc::ControlService, public rpc::ControlledJob {
     }
     return {rpc::identity_of_process(task_, kFakeJob, 1), {{"stream", listener_->address()}}};
   }
-  rpc::Health health() override {
+  TaskHealth health() override {
     on_health();
     return {};
   }

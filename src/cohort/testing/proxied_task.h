@@ -40,7 +40,7 @@ class ProxiedTask final : public rpc::ControlService {
     frames_at = data_.address().substr(data_.address().rfind(':'));
     return reply;
   }
-  rpc::Health health() override { return client_of({})->health(deadline()); }
+  TaskHealth health() override { return client_of({})->health(deadline()); }
   std::shared_ptr<rpc::ControlledJob> job_of(const rpc::Caller& caller) override {
     return std::make_shared<Job>(client_of(caller));
   }

@@ -7,12 +7,14 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
+#include <vector>
 
 #include "cohort/cluster/internal/integer_text.h"
 #include "cohort/cluster/internal/resolving.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/core/mutex.h"
+#include "cohort/core/text/detail/spelling.h"
 
 namespace cohort {
 namespace {
@@ -160,6 +162,24 @@ std::optional<std::string> optional_text(const std::string& key) {
   return found->value.get<std::string>();
 }
 
+// Ignores other unknown keys, as tf does. One that is almost a key which is missing is a mistake,
+// and the task would behave as if the missing key had been left out.
+void check_spelling(const Document& document, const std::vector<std::string>& keys) {
+  std::string expected;
+  std::vector<std::string> missing;
+  for (const std::string& key : keys) {
+    expected += (expected.empty() ? "" : ", ") + key;
+    if (!document.value.contains(key)) missing.push_back(key);
+  }
+  for (const auto& [key, value] : document.value.items()) {
+    if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
+    const std::string similar = did_you_mean(key, missing);
+    COHORT_CHECK(similar.empty(), ErrorCode::invalid_argument, "[cluster.tf_config] expected ",
+                 document.name, " with the keys ", expected, ", got ", quote(key),
+                 "; correct its name", similar);
+  }
+}
+
 bool is_one_task_at_most(const ClusterSpec& spec) {
   const std::vector<std::string> jobs = spec.jobs();
   return jobs.empty() || (jobs.size() == 1 && spec.job_tasks(jobs[0]).size() == 1);
@@ -219,9 +239,11 @@ void TfConfigResolver::validate() const {
          kExample);
   };
   check_object(root);
+  check_spelling(root, {"cluster", "task", "rpc_layer", "session_master"});
   const std::optional<Document> task = find(root, "task");
   if (!task) return;
   check_object(*task);
+  check_spelling(*task, {"type", "index"});
   COHORT_CHECK(options_.task_type || task->value.contains("type") || !task->value.contains("index"),
                ErrorCode::invalid_argument,
                "[cluster.tf_config] expected a type beside the index in TF_CONFIG key task, got ",

@@ -135,10 +135,37 @@ TEST_F(TfConfig, ValidatesWhatTheQueriesPassOver) {
       {R"({"task": [1]})", "a JSON object for TF_CONFIG key task, got \"[1]\""},
       {R"({"task": "worker"})", "a JSON object for TF_CONFIG key task"},
       {R"({"task": {"index": 0}})", "a type beside the index in TF_CONFIG key task"},
-      {R"({"task": {"typ": "ps", "index": 0}})", "got {\"index\":0,\"typ\":\"ps\"}; set it as"}};
+      {R"({"task": {"job": "ps", "index": 0}})", "got {\"index\":0,\"job\":\"ps\"}; set it as"}};
   for (const auto& [text, words] : rows) {
     set(text);
     EXPECT_THAT(error_of([&] { tf_config.is_server(); }).message(), HasSubstr(words)) << text;
+  }
+}
+
+// A task of {"taks": …} counted as the coordinator, and one of {"clutser": …} had no cluster.
+TEST_F(TfConfig, NamesTheKeyThatAMisspelledOneMayMean) {
+  const std::pair<std::string, const char*> rows[] = {
+      {R"({"taks": {"type": "ps", "index": 0}})",
+       "expected TF_CONFIG with the keys cluster, task, rpc_layer, session_master, got \"taks\"; "
+       "correct its name; did you mean 'task'?"},
+      {R"({"clutser": {}})", "got \"clutser\"; correct its name; did you mean 'cluster'?"},
+      {R"({"task": {"typ": "ps", "index": 0}})",
+       "expected TF_CONFIG key task with the keys type, index, got \"typ\"; correct its name; did "
+       "you mean 'type'?"},
+      {R"({"task": {"type": "ps", "indx": 0}})", "did you mean 'index'?"}};
+  for (const auto& [text, words] : rows) {
+    set(text);
+    EXPECT_THAT(error_of([&] { tf_config.is_server(); }).message(), HasSubstr(words)) << text;
+  }
+}
+
+// Programs for other systems read further keys, as "environment".
+TEST_F(TfConfig, IgnoresOtherKeys) {
+  for (const char* text :
+       {R"({"environment": "cloud"})", R"({"cluster": {}, "clusters": 2, "task": {"types": 1, )"
+                                       R"("type": "chief"}, "job": {}})"}) {
+    set(text);
+    EXPECT_FALSE(tf_config.is_server()) << text;
   }
 }
 

@@ -13,7 +13,7 @@ namespace cohort::coordinator::internal {
 // Thread-safe. Answers on gRPC's threads.
 class HealthListener final : public rpc::ControlService {
  public:
-  using Ask = std::function<rpc::Health()>;
+  using Ask = std::function<TaskHealth()>;
   // Null where `address` is empty, or names no port, and, with a warning, where nothing can listen
   // there: training does not depend on it. `ask` is called until the listener goes, from several
   // threads at once.
@@ -23,7 +23,7 @@ class HealthListener final : public rpc::ControlService {
 
   rpc::HandshakeReply handshake(const rpc::HandshakeRequest& request,
                                 const rpc::Caller& caller) override;
-  rpc::Health health() override { return ask_(); }
+  TaskHealth health() override { return ask_(); }
   bool is_of_job(const std::string& job_id) const override;
   std::shared_ptr<rpc::ControlledJob> job_of(const rpc::Caller& caller) override;
   void shutdown(const rpc::Caller& caller, std::chrono::milliseconds grace) override;

@@ -29,6 +29,7 @@
 #include "cohort/coordinator/internal/sent_closures.h"
 #include "cohort/coordinator/internal/step_function.h"
 #include "cohort/core/mutex.h"
+#include "cohort/rpc/detail/error_record.h"
 #include "cohort/rpc/detail/messages.h"
 #include "cohort/variable/detail/hyperparameter.h"
 
@@ -84,7 +85,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   void give_up(EpochRun& epoch, const std::optional<Error>& why = std::nullopt) noexcept;
   CoordinatorStatistics statistics() const;
   // As the coordinator's own address answers it.
-  rpc::Health health() const;
+  TaskHealth health() const;
   // The closures that have not ended, and what is kept for each.
   std::size_t pending_count() const;
 

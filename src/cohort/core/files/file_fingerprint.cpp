@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cohort/core/detail/crc32c.h"
+#include "cohort/core/detail/file_descriptor.h"
 
 namespace cohort {
 namespace {
@@ -24,24 +25,19 @@ class OpenFile {
  public:
   // O_NONBLOCK, so that opening a pipe does not wait for a writer.
   explicit OpenFile(const std::string& path)
-      : value_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  ~OpenFile() {
-    if (value_ >= 0) ::close(value_);
-  }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
+      : file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
 
   // False if it is no regular file that can be read.
   bool stat(struct stat& status) const {
-    return value_ >= 0 && ::fstat(value_, &status) == 0 && S_ISREG(status.st_mode);
+    return file_.is_open() && ::fstat(file_.get(), &status) == 0 && S_ISREG(status.st_mode);
   }
 
   // Continues `sum` with `count` bytes from `offset` on; false if there are fewer.
   bool add_to(std::uint32_t& sum, std::uint64_t offset, std::uint64_t count) {
     buffer_.resize(kBlockBytes);
     while (count > 0) {
-      const ssize_t got =
-          ::pread(value_, buffer_.data(), std::min(count, kBlockBytes), static_cast<off_t>(offset));
+      const ssize_t got = ::pread(file_.get(), buffer_.data(), std::min(count, kBlockBytes),
+                                  static_cast<off_t>(offset));
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0) return false;
       sum = crc32c(std::string_view(buffer_.data(), static_cast<std::size_t>(got)), sum);
@@ -52,7 +48,7 @@ class OpenFile {
   }
 
  private:
-  int value_;
+  FileDescriptor file_;
   std::vector<char> buffer_;
 };
 

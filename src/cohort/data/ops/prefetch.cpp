@@ -7,6 +7,7 @@
 #include <stop_token>
 #include <thread>
 
+#include "cohort/core/detail/start_thread.h"
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
 #include "cohort/data/dataset.h"
@@ -101,7 +102,7 @@ class PrefetchStage final : public Stage {
       must_stop_ = false;
       if (is_at_end_) return;
     }
-    thread_ = std::thread([this] { produce(); });
+    thread_ = start_thread("to prefetch elements", [this] { produce(); });
   }
 
   void wake_all() const {

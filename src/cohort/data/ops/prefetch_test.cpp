@@ -7,6 +7,8 @@
 #include "cohort/core/mutex.h"
 #include "cohort/data/internal/dataset_op_suite.h"
 #include "cohort/testing/live_threads.h"
+#include "cohort/testing/throws_error.h"
+#include "cohort/testing/without_threads.h"
 
 namespace cohort::data {
 namespace {
@@ -25,6 +27,17 @@ INSTANTIATE_TEST_SUITE_P(
                       DatasetOpCase{"Repeated", [] { return tensors(4).prefetch(2).repeat(3); }}));
 
 constexpr std::chrono::seconds kPatience(30);
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// The user only read "Resource temporarily unavailable".
+TEST(PrefetchThread, ThatCannotStartIsNamed) {
+  Iterator iterator = rows(3).prefetch(2).iterator();
+  const cohort::testing::WithoutThreads none;
+  EXPECT_THAT([&] { iterator.try_next(); },
+              cohort::testing::throws_error(ErrorCode::resource_exhausted,
+                                            "cannot start a thread to prefetch elements"));
+}
+#endif
 
 // A source whose elements are counted as they are made. Thread-safe.
 struct Counter {

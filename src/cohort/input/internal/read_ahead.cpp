@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cohort/core/detail/error_bytes.h"
+#include "cohort/core/detail/start_thread.h"
 
 namespace cohort::input {
 
@@ -73,7 +74,7 @@ void ReadAhead::start() {
     must_stop_ = false;
     if (is_at_end_) return;
   }
-  thread_ = std::thread([this] { produce(); });
+  thread_ = start_thread("to read ahead", [this] { produce(); });
 }
 
 void ReadAhead::stop() const {

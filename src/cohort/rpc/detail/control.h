@@ -5,12 +5,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cohort/cluster/cluster_options.h"
+#include "cohort/cluster/task_health.h"
 #include "cohort/core/bytes.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/error.h"
@@ -18,7 +20,6 @@
 #include "cohort/core/tensor_spec.h"
 #include "cohort/rpc/detail/channel.h"
 #include "cohort/rpc/detail/refusal_log.h"
-#include "cohort/rpc/health.h"
 
 namespace cohort::rpc {
 
@@ -129,9 +130,9 @@ class COHORT_API ControlService {
   virtual ~ControlService() = default;
   virtual HandshakeReply handshake(const HandshakeRequest& request, const Caller& caller) = 0;
   // Returns all fields. Any client may ask: for one that does not name the job, the fields that are
-  // only for such clients are cleared afterwards (Health::task, LastError::origin and text). No
+  // only for such clients are cleared afterwards (TaskHealth::task, TaskError::origin and text). No
   // field holds the job or versions.
-  virtual Health health() = 0;
+  virtual TaskHealth health() = 0;
   // Whether this is the job of this task; false for an empty one.
   virtual bool is_of_job(const std::string& /*job_id*/) const { return false; }
   // The resources of the caller's coordinator. Throws failed_precondition if the caller has not
@@ -164,6 +165,9 @@ struct ServeOptions {
   AcceptHandler accept{};               // of their channels; must call Channel::admit()
   StrangerLimits limits{};
   std::shared_ptr<RefusalLog> refusals{};  // empty: its own
+  // Asked now and then while serve_task() waits for the address of the own host's name; true ends
+  // serve_task() with `cancelled`.
+  std::function<bool()> should_stop{};
 };
 
 // Serves a task. Thread-safe.
@@ -192,7 +196,7 @@ class COHORT_API ControlClient {
  public:
   virtual ~ControlClient() = default;
   virtual HandshakeReply handshake(const HandshakeRequest& request, Deadline deadline) = 0;
-  virtual Health health(Deadline deadline) = 0;
+  virtual TaskHealth health(Deadline deadline) = 0;
   virtual void register_function(const FunctionBody& body, Deadline deadline) = 0;
   virtual void create_variables(const std::vector<VariableSpec>& variables, Deadline deadline) = 0;
   virtual void create_iterator(const IteratorSpec& iterator, Deadline deadline) = 0;

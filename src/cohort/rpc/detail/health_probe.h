@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "cohort/cluster/task_health.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/export.h"
-#include "cohort/rpc/health.h"
 
 namespace cohort::rpc {
 
@@ -29,7 +29,7 @@ struct ProbeResult {
     name_not_resolved,
   };
   State state = State::no_answer;
-  Health health;       // of a task that answers
+  TaskHealth health;   // of a task that answers
   std::string reason;  // why the state is another one
 };
 

@@ -258,7 +258,8 @@ Acceptor::Acceptor(Options options)
     : options_(std::move(options)), strangers_(std::make_shared<Strangers>(options_.limits)) {
   strangers_->watch(waker_.fd(), kWakerId);
   for (std::size_t port = 0; port < options_.ports.size(); ++port) {
-    for (FileDescriptor& socket : listen_on_all(options_.ports[port].address)) {
+    for (FileDescriptor& socket :
+         listen_on_all(options_.ports[port].address, options_.should_stop)) {
       strangers_->watch(socket.get(), kWakerId + 1 + listening_.size());
       listening_.push_back({std::move(socket), port});
     }

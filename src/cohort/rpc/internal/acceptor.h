@@ -55,6 +55,7 @@ class Acceptor {
     std::vector<Port> ports;
     StrangerLimits limits;
     std::shared_ptr<RefusalLog> refusals;
+    std::function<bool()> should_stop{};  // see ServeOptions
   };
 
   // Listens on every address of each port's name, at once. already_exists when a port is taken,

@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <pthread.h>
 #include <sys/resource.h>
 
 #include <thread>
@@ -12,6 +11,7 @@
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"
+#include "cohort/testing/without_threads.h"
 
 namespace cohort::rpc::internal {
 namespace {
@@ -124,34 +124,16 @@ TEST(Acceptor, ACallerWithoutDescriptorsHearsThatItIsItsOwnLimit) {
       throws_error(ErrorCode::resource_exhausted, "raise this process's limit"));
 }
 
-// Makes new threads ask for more stack than there is memory.
-class WithoutThreads {
- public:
-  WithoutThreads() {
-    pthread_getattr_default_np(&before_);
-    pthread_attr_t huge;
-    pthread_attr_init(&huge);
-    pthread_attr_setstacksize(&huge, std::size_t{1} << 50);
-    EXPECT_EQ(pthread_setattr_default_np(&huge), 0);
-  }
-  ~WithoutThreads() { pthread_setattr_default_np(&before_); }
-  WithoutThreads(const WithoutThreads&) = delete;
-  WithoutThreads& operator=(const WithoutThreads&) = delete;
-
- private:
-  pthread_attr_t before_;
-};
-
 // Regression: it was an unknown error, as if Cohort were at fault.
 TEST(StartThread, WithoutMemorySaysWhatHelps) {
-  const WithoutThreads none;
+  const testing::WithoutThreads none;
   EXPECT_THAT([] { start_thread([] {}).join(); },
               throws_error(ErrorCode::resource_exhausted, "cannot start a thread"));
 }
 
 // Regression: the handlers kept the channel alive for ever.
 TEST(StartThread, AChannelWithoutOneHasEnded) {
-  const WithoutThreads none;
+  const testing::WithoutThreads none;
   const auto held = std::make_shared<int>();
   std::vector<ErrorCode> ends;
   ChannelEnd end({.task = "worker:0", .address = "127.0.0.1:1"});

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <string>
-#include <system_error>
 #include <utility>
 
+#include "cohort/core/detail/start_thread.h"
 #include "cohort/core/log.h"
 
 namespace cohort::rpc::internal {
@@ -106,15 +106,9 @@ std::thread start_thread(std::function<void()> body) {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    std::thread thread(std::move(body));
+    std::thread thread = ::cohort::start_thread("for the connections to other tasks", std::move(body));
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return thread;
-  } catch (const std::system_error& error) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw Error(ErrorCode::resource_exhausted,
-                std::string("[rpc.thread] cannot start a thread: ") + error.code().message() +
-                    "; raise this process's limits of memory and threads (ulimit -v, ulimit -u), "
-                    "or those of its container");
   } catch (...) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     throw;

@@ -9,7 +9,7 @@ namespace cohort::rpc::internal {
 
 proto::HandshakeRequest to_proto(const HandshakeRequest& request);
 proto::HandshakeReply to_proto(const HandshakeReply& reply);
-proto::Health to_proto(const Health& health);
+proto::Health to_proto(const TaskHealth& health);
 proto::FunctionBody to_proto(const FunctionBody& body);
 proto::Variables to_proto(const std::vector<VariableSpec>& variables);
 proto::IteratorSpec to_proto(const IteratorSpec& iterator);
@@ -18,7 +18,7 @@ proto::ShutdownRequest to_proto(std::chrono::milliseconds grace);
 
 HandshakeRequest from_proto(const proto::HandshakeRequest& message);
 HandshakeReply from_proto(const proto::HandshakeReply& message);
-Health from_proto(const proto::Health& message);
+TaskHealth from_proto(const proto::Health& message);
 FunctionBody from_proto(const proto::FunctionBody& message);
 // data_loss for an invalid dtype or size.
 std::vector<VariableSpec> from_proto(const proto::Variables& message);

@@ -7,8 +7,9 @@
 #include <grpcpp/server_builder.h>
 
 #include <chrono>
-#include <mutex>
 
+#include "cohort/core/detail/once.h"
+#include "cohort/rpc/detail/descriptor_room.h"
 #include "cohort/rpc/detail/thread_room.h"
 #include "cohort/rpc/internal/name_lookup.h"
 
@@ -19,10 +20,14 @@ constexpr int kErrorBytesMax = 256 << 10;  // an error with its context travels 
 constexpr int kKeepaliveMilliseconds = 20'000;
 constexpr int kCallsMax = 128;  // of one connection at a time
 
-// Before gRPC starts its threads: without one of them it ends the process, or hangs at the end.
-void check_grpc_has_threads() {
-  static std::once_flag once;
-  std::call_once(once, [] { rpc::check_thread_room(kGrpcThreads); });
+// Before gRPC starts: without one of its threads or descriptors it ends the process, or hangs when
+// the process ends.
+void check_grpc_has_room() {
+  static Once once;
+  once.call([] {
+    check_descriptor_room(2 * kGrpcDescriptors);  // other threads may open some meanwhile
+    rpc::check_thread_room(kGrpcThreads);
+  });
 }
 
 std::shared_ptr<grpc::ServerCredentials> server_credentials() {
@@ -52,7 +57,7 @@ std::unique_ptr<grpc::Server> start_grpc_server(std::string& address, grpc::Serv
   HostPort where = parse_address(address);
   // Checked first, since gRPC does not say why it could not bind.
   check_can_listen(address);
-  check_grpc_has_threads();
+  check_grpc_has_room();
   int port = 0;
   grpc::ServerBuilder builder;
   builder.AddListeningPort(address, server_credentials(), &port);
@@ -71,7 +76,7 @@ std::unique_ptr<grpc::Server> start_grpc_server(std::string& address, grpc::Serv
 }
 
 std::unique_ptr<grpc::Server> start_grpc_server(const std::vector<grpc::Service*>& services) {
-  check_grpc_has_threads();
+  check_grpc_has_room();
   grpc::ServerBuilder builder;
   set_up(builder);
   for (grpc::Service* service : services) builder.RegisterService(service);
@@ -105,7 +110,7 @@ std::shared_ptr<grpc::Channel> open_grpc_channel(const PeerName& peer, Deadline 
 }
 
 std::shared_ptr<grpc::Channel> open_grpc_channel(const HostPort& where, const addrinfo& addresses) {
-  check_grpc_has_threads();
+  check_grpc_has_room();
   grpc::ChannelArguments arguments;
   arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, where.to_string());
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

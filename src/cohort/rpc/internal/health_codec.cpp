@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Health as a protobuf message and back.
+// TaskHealth as a protobuf message and back.
 #include <algorithm>
 
 #include "cohort/rpc/internal/control_codec.h"
@@ -15,7 +15,7 @@ std::int64_t nanoseconds_of(Duration duration) {
 Duration duration_of(std::int64_t nanoseconds) { return std::chrono::nanoseconds(nanoseconds); }
 
 // Codes of a later release become `unknown`.
-LastError decoded(const proto::LastError& message) {
+TaskError decoded(const proto::LastError& message) {
   constexpr auto kCodeMax = static_cast<std::uint32_t>(ErrorCode::unauthenticated);
   constexpr auto kCauseMax = static_cast<std::uint32_t>(ErrorCause::application);
   const bool is_known = message.code() >= 1 && message.code() <= kCodeMax;
@@ -27,7 +27,7 @@ LastError decoded(const proto::LastError& message) {
           .text = message.text()};
 }
 
-void encode_into(proto::LastError& message, const LastError& error) {
+void encode_into(proto::LastError& message, const TaskError& error) {
   message.set_code(static_cast<std::uint32_t>(error.code));
   message.set_cause(static_cast<std::uint32_t>(error.cause));
   message.set_age_nanoseconds(nanoseconds_of(error.age));
@@ -70,7 +70,7 @@ CoordinatorHealth decoded(const proto::CoordinatorHealth& message) {
 
 }  // namespace
 
-proto::Health to_proto(const Health& health) {
+proto::Health to_proto(const TaskHealth& health) {
   proto::Health message;
   message.set_incarnation(health.incarnation);
   message.set_closures_run(health.closures_run);
@@ -93,24 +93,24 @@ proto::Health to_proto(const Health& health) {
   return message;
 }
 
-Health from_proto(const proto::Health& message) {
-  Health health{.incarnation = message.incarnation(),
-                .closures_run = message.closures_run(),
-                .pushes_applied = message.pushes_applied(),
-                .pushes_dropped = message.pushes_dropped(),
-                .pulled_bytes = message.pulled_bytes(),
-                .pushed_bytes = message.pushed_bytes(),
-                .broken_frames = message.broken_frames(),
-                .protocol_errors = message.protocol_errors(),
-                .task = message.task(),
-                .uptime = duration_of(message.uptime_nanoseconds()),
-                .closures_failed = message.closures_failed(),
-                .closures_queued = message.closures_queued(),
-                .closures_running = message.closures_running(),
-                .connections_lost = message.connections_lost(),
-                .since_last_end = std::nullopt,
-                .last_error = std::nullopt,
-                .coordinator = std::nullopt};
+TaskHealth from_proto(const proto::Health& message) {
+  TaskHealth health{.incarnation = message.incarnation(),
+                    .closures_run = message.closures_run(),
+                    .pushes_applied = message.pushes_applied(),
+                    .pushes_dropped = message.pushes_dropped(),
+                    .pulled_bytes = message.pulled_bytes(),
+                    .pushed_bytes = message.pushed_bytes(),
+                    .broken_frames = message.broken_frames(),
+                    .protocol_errors = message.protocol_errors(),
+                    .task = message.task(),
+                    .uptime = duration_of(message.uptime_nanoseconds()),
+                    .closures_failed = message.closures_failed(),
+                    .closures_queued = message.closures_queued(),
+                    .closures_running = message.closures_running(),
+                    .connections_lost = message.connections_lost(),
+                    .since_last_end = std::nullopt,
+                    .last_error = std::nullopt,
+                    .coordinator = std::nullopt};
   if (message.has_since_last_end_nanoseconds())
     health.since_last_end = duration_of(message.since_last_end_nanoseconds());
   if (message.has_last_error()) health.last_error = decoded(message.last_error());

@@ -56,6 +56,8 @@ FoundAddresses get(const HostPort& where, int flags, const GetAddresses& get_add
           {}};
 }
 
+constexpr auto kStopPoll = std::chrono::milliseconds(100);
+
 constexpr const char* kNameRemedy =
     "see whether name resolution (DNS) works on this host, or write the address as a number";
 
@@ -103,8 +105,17 @@ std::optional<FoundAddresses> look_up(const HostPort& where, bool is_for_listeni
 }
 
 std::shared_ptr<const addrinfo> look_up_own(const HostPort& where, Deadline deadline,
-                                            const GetAddresses& get_addresses) {
-  const auto found = look_up(where, true, deadline, get_addresses);
+                                            const GetAddresses& get_addresses,
+                                            const std::function<bool()>& should_stop) {
+  const std::shared_ptr<Lookup> lookup = start_look_up(where, true, get_addresses);
+  std::optional<FoundAddresses> found;
+  do {
+    const Deadline poll = Deadline::after(kStopPoll);
+    found = lookup->wait(should_stop && poll.time() < deadline.time() ? poll : deadline);
+    COHORT_CHECK(found || !should_stop || !should_stop(), ErrorCode::cancelled,
+                 "[rpc.listen] expected the address of host '", where.host,
+                 "', which is this one, got none before the task was ended");
+  } while (!found && !deadline.has_expired());
   COHORT_CHECK(found, ErrorCode::deadline_exceeded, "[rpc.listen] expected the address of host '",
                where.host, "', which is this one, before the deadline, got none; ", kNameRemedy);
   COHORT_CHECK(!found->is_temporary, ErrorCode::unavailable,

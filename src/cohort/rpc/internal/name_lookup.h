@@ -54,9 +54,11 @@ std::optional<FoundAddresses> look_up(const HostPort& where, bool is_for_listeni
                                       const GetAddresses& get_addresses = &::getaddrinfo);
 // The addresses that a task listens on, by its own host's name. Throws invalid_argument for a name
 // that has none, deadline_exceeded, or unavailable where no name server answers now: only then may
-// the same call succeed in a moment.
+// the same call succeed in a moment. Throws cancelled if `should_stop` becomes true first; it is
+// asked ten times a second, since a signal handler cannot wake the caller.
 std::shared_ptr<const addrinfo> look_up_own(const HostPort& where, Deadline deadline,
-                                            const GetAddresses& get_addresses = &::getaddrinfo);
+                                            const GetAddresses& get_addresses = &::getaddrinfo,
+                                            const std::function<bool()>& should_stop = {});
 // Why a lookup for this peer found no addresses: deadline_exceeded for nothing, otherwise
 // unavailable and peer_lost; resource_exhausted, without the peer as origin, if this process lacks
 // descriptors.

@@ -55,6 +55,30 @@ TEST(NameLookup, OfAnOwnNameThatNoServerAnswersIsUnavailableAndOfAWrongOneInvali
               throws_error(ErrorCode::invalid_argument, gai_strerror(EAI_NONAME)));
 }
 
+// A task that was told to end waited for the name servers.
+TEST(NameLookup, OfAnOwnNameEndsWhenTheTaskIsToEnd) {
+  using cohort::testing::throws_error;
+  std::promise<void> answer;
+  const GetAddresses silent = [answered = answer.get_future().share()](auto...) {
+    answered.wait();
+    return EAI_NONAME;
+  };
+  int asked = 0;
+  EXPECT_THAT(
+      [&] {
+        look_up_own({"ended.test", "80"}, Deadline::after(kPatience), silent,
+                    [&] { return ++asked == 2; });
+      },
+      throws_error(ErrorCode::cancelled, "the address of host 'ended.test'"));
+  EXPECT_EQ(asked, 2);
+  EXPECT_THAT(
+      [&] {
+        look_up_own({"ended.test", "80"}, now(), silent, [] { return false; });
+      },
+      throws_error(ErrorCode::deadline_exceeded, "the address of host 'ended.test'"));
+  answer.set_value();
+}
+
 // It read "expected worker:1 to accept, got: Temporary failure …; is the task running?"
 TEST(NameLookup, OfAPeerSaysThatTheNameIsWhatFailed) {
   using cohort::testing::throws_error;

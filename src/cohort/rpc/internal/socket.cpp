@@ -78,8 +78,9 @@ HostPort local_address(int fd, HostPort where) {
   return where;
 }
 
-AddressList resolve_to_listen(const HostPort& where) {
-  return look_up_own(where, Deadline::after(kOwnNameTimeout));
+AddressList resolve_to_listen(const HostPort& where,
+                              const std::function<bool()>& should_stop = {}) {
+  return look_up_own(where, Deadline::after(kOwnNameTimeout), &::getaddrinfo, should_stop);
 }
 
 // 0, or why nothing can listen there.
@@ -107,8 +108,8 @@ std::vector<FileDescriptor> listen_on_each(const addrinfo& addresses, const Host
   return listening;
 }
 
-FileDescriptor bind_to(const HostPort& where) {
-  const AddressList addresses = resolve_to_listen(where);
+FileDescriptor bind_to(const HostPort& where, const std::function<bool()>& should_stop) {
+  const AddressList addresses = resolve_to_listen(where, should_stop);
   FileDescriptor fd = open_socket(addresses->ai_family);
   set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // the port of a task that just ended
   if (bind(fd.get(), addresses->ai_addr, addresses->ai_addrlen) != 0)
@@ -182,10 +183,6 @@ std::optional<int> connect_one(int fd, const addrinfo& address, Deadline deadlin
 
 }  // namespace
 
-FileDescriptor::~FileDescriptor() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 Waker::Waker() : event_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (!event_.is_open()) fail("eventfd", errno);
 }
@@ -223,9 +220,9 @@ HostPort parse_address(const std::string& address) {
   return parsed;
 }
 
-FileDescriptor listen_on(std::string& address) {
+FileDescriptor listen_on(std::string& address, const std::function<bool()>& should_stop) {
   const HostPort where = parse_address(address);
-  FileDescriptor fd = bind_to(where);
+  FileDescriptor fd = bind_to(where, should_stop);
   if (listen(fd.get(), SOMAXCONN) != 0) fail_listen(address, errno);
   address = local_address(fd.get(), where).to_string();
   return fd;
@@ -240,13 +237,14 @@ void check_all_free(const addrinfo& addresses, const HostPort& where) {
   listen_on_each(addresses, where);
 }
 
-std::vector<FileDescriptor> listen_on_all(std::string& address) {
+std::vector<FileDescriptor> listen_on_all(std::string& address,
+                                          const std::function<bool()>& should_stop) {
   HostPort where = parse_address(address);
-  if (where.port != "0") return listen_on_each(*resolve_to_listen(where), where);
+  if (where.port != "0") return listen_on_each(*resolve_to_listen(where, should_stop), where);
   // The first address chooses for the others.
   std::string chosen = address;
   std::vector<FileDescriptor> listening;
-  listening.push_back(listen_on(chosen));
+  listening.push_back(listen_on(chosen, should_stop));
   address = chosen;
   return listening;
 }
@@ -338,7 +336,7 @@ bool is_refusing(const std::string& address, Deadline deadline) noexcept {
     const auto found = internal::look_up(internal::parse_address(address), false, deadline);
     if (!found || !found->list) return false;
     for (const addrinfo* one = found->list.get(); one != nullptr; one = one->ai_next) {
-      const internal::FileDescriptor fd = internal::open_socket(one->ai_family);
+      const FileDescriptor fd = internal::open_socket(one->ai_family);
       if (internal::connect_one(fd.get(), *one, deadline) != ECONNREFUSED) return false;
     }
     return true;

@@ -4,34 +4,15 @@
 
 #include <netdb.h>
 
+#include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cohort/core/clock.h"
+#include "cohort/core/detail/file_descriptor.h"
 #include "cohort/rpc/internal/channel_end.h"
 
 namespace cohort::rpc::internal {
-
-// Owns a file descriptor. Thread-compatible.
-class FileDescriptor {
- public:
-  FileDescriptor() = default;
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~FileDescriptor();
-  int get() const { return fd_; }
-  bool is_open() const { return fd_ >= 0; }
-  // Owned by the caller from here on.
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_ = -1;
-};
 
 // Wakes a thread that polls. Thread-safe.
 class Waker {
@@ -60,9 +41,10 @@ HostPort numeric_address(const addrinfo& address);
 // Listens on exactly this address; puts the chosen port into `address`. already_exists when the
 // port is taken, invalid_argument when the address is not this machine's, and what look_up_own()
 // throws.
-FileDescriptor listen_on(std::string& address);
+FileDescriptor listen_on(std::string& address, const std::function<bool()>& should_stop = {});
 // The same of every address of the name that this machine has, with one port.
-std::vector<FileDescriptor> listen_on_all(std::string& address);
+std::vector<FileDescriptor> listen_on_all(std::string& address,
+                                          const std::function<bool()>& should_stop = {});
 // Throws what listen_on() would, without keeping the address; already_exists also when another
 // address of the same name is taken.
 void check_can_listen(const std::string& address);

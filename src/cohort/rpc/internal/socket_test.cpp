@@ -7,10 +7,12 @@
 
 #include <future>
 #include <optional>
+#include <vector>
 
 #include "cohort/rpc/detail/refusal.h"
 #include "cohort/rpc/detail/reserved_port.h"
 #include "cohort/rpc/internal/name_lookup.h"
+#include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/testing/without_descriptors.h"
 
@@ -22,25 +24,25 @@ using testing::throws_error;
 // The addresses of a name, with one port.
 class AddressesOfAName {
  public:
-  AddressesOfAName(const char* first, const char* second, const std::string& port) {
-    const char* hosts[] = {first, second};
-    for (int i = 0; i < 2; ++i) {
+  AddressesOfAName(const std::vector<const char*>& hosts, const std::string& port)
+      : sockets_(hosts.size()), list_(hosts.size()) {
+    for (std::size_t i = 0; i < hosts.size(); ++i) {
       sockets_[i].sin_family = AF_INET;
       sockets_[i].sin_port = htons(static_cast<std::uint16_t>(std::stoi(port)));
       inet_pton(AF_INET, hosts[i], &sockets_[i].sin_addr);
       list_[i].ai_family = AF_INET;
       list_[i].ai_addr = reinterpret_cast<sockaddr*>(&sockets_[i]);
       list_[i].ai_addrlen = sizeof sockets_[i];
+      if (i > 0) list_[i - 1].ai_next = &list_[i];
     }
-    list_[0].ai_next = &list_[1];
   }
   AddressesOfAName(const AddressesOfAName&) = delete;
   AddressesOfAName& operator=(const AddressesOfAName&) = delete;
   const addrinfo& list() const { return list_[0]; }
 
  private:
-  sockaddr_in sockets_[2] = {};
-  addrinfo list_[2] = {};
+  std::vector<sockaddr_in> sockets_;
+  std::vector<addrinfo> list_;
 };
 
 // The first address was free, so a task shared its name and port with another program.
@@ -97,14 +99,31 @@ TEST(Socket, WithoutADescriptorTheProcessIsExhausted) {
   EXPECT_NE(error->message().find("ulimit -n"), std::string::npos) << error->message();
 }
 
+// The first address, which did not answer, took the whole deadline.
+TEST(Socket, AnAddressThatDoesNotAnswerLeavesTimeForTheOthers) {
+  const testing::DeadAddress dead;
+  const std::string port = parse_address(dead.address()).port;
+  std::string address = "127.0.0.2:" + port;
+  const FileDescriptor server = listen_on(address);
+  // With ten addresses, the dead one gets a tenth of the time.
+  std::vector<const char*> hosts(10, "127.0.0.2");
+  hosts.front() = "127.0.0.1";
+  const AddressesOfAName name(hosts, port);
+  const Deadline deadline = Deadline::after(std::chrono::seconds(5));
+  const FileDescriptor connected =
+      connect_to({"ps:0", "name:" + port, "stream"}, name.list(), deadline);
+  EXPECT_EQ(remote_address(connected.get()), address);
+  EXPECT_FALSE(deadline.has_expired());
+}
+
 TEST(Socket, APortIsTakenWhereOneAddressOfTheNameIs) {
   std::string taken = "127.0.0.2:0";
   const FileDescriptor other = listen_on(taken);
   const HostPort name{"localhost", parse_address(taken).port};
-  const AddressesOfAName both("127.0.0.1", "127.0.0.2", name.port);
+  const AddressesOfAName both({"127.0.0.1", "127.0.0.2"}, name.port);
   EXPECT_THAT([&] { check_all_free(both.list(), name); },
               throws_error(ErrorCode::already_exists, "got localhost:" + name.port));
-  const AddressesOfAName free("127.0.0.1", "127.0.0.3", name.port);
+  const AddressesOfAName free({"127.0.0.1", "127.0.0.3"}, name.port);
   EXPECT_NO_THROW(check_all_free(free.list(), name));
 }
 
@@ -113,9 +132,9 @@ TEST(Socket, AnAddressThatTheMachineLacksIsNoMatterWhereAnotherIsThere) {
   std::string any = "127.0.0.1:0";
   listen_on(any);
   const HostPort name{"here", parse_address(any).port};
-  const AddressesOfAName one("192.0.2.1", "127.0.0.1", name.port);
+  const AddressesOfAName one({"192.0.2.1", "127.0.0.1"}, name.port);
   EXPECT_NO_THROW(check_all_free(one.list(), name));
-  const AddressesOfAName none("192.0.2.1", "192.0.2.1", name.port);
+  const AddressesOfAName none({"192.0.2.1", "192.0.2.1"}, name.port);
   EXPECT_THAT([&] { check_all_free(none.list(), name); },
               throws_error(ErrorCode::invalid_argument, "an address of this machine"));
 }

@@ -11,8 +11,8 @@
 
 #include "cohort/core/mutex.h"
 #include "cohort/rpc/detail/channel.h"
+#include "cohort/rpc/detail/error_record.h"
 #include "cohort/rpc/detail/refusal_log.h"
-#include "cohort/rpc/health.h"
 #include "cohort/server/internal/job.h"
 
 namespace cohort::server {

@@ -28,8 +28,8 @@
 #include <vector>
 
 #include "cohort/core/mutex.h"
+#include "cohort/rpc/detail/error_record.h"
 #include "cohort/rpc/detail/messages.h"
-#include "cohort/rpc/health.h"
 #include "cohort/server/internal/completion_sender.h"
 #include "cohort/server/internal/function_table.h"
 #include "cohort/server/internal/iterator_table.h"

@@ -10,6 +10,7 @@
 #include "cohort/core/mutex.h"
 #include "cohort/rpc/detail/channel.h"
 #include "cohort/rpc/detail/control.h"
+#include "cohort/rpc/detail/error_record.h"
 #include "cohort/server/internal/closure_runner.h"
 #include "cohort/server/internal/function_table.h"
 #include "cohort/server/internal/iterator_table.h"
@@ -58,7 +59,7 @@ class Job final : public rpc::ControlledJob {
               const std::shared_ptr<CompletionSender>& sender);
   // Called when the channel of `sender` has closed.
   void hang_up(const std::shared_ptr<CompletionSender>& sender);
-  rpc::Health health() const;
+  TaskHealth health() const;
   // Starts no more closures, and waits for those that run; returns false at the deadline.
   bool drain(Deadline deadline) { return runner_->drain(deadline); }
   // Starts no more closures, and lets all requests of the one that runs fail, as the destructor

@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "cohort/cluster/cluster_spec.h"
+#include "cohort/core/detail/start_thread.h"
 #include "cohort/core/detail/system_error.h"
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
@@ -278,7 +279,8 @@ void TestCluster::launch(const std::string& task) {
   int pid = 0;
   const int error = run(options_.command, environment, folder_ + "/" + task + ".log", pid);
   COHORT_CHECK(pid >= 0, ErrorCode::resource_exhausted,
-               "[testing.cluster] expected a new process, got: ", text_of_errno(errno));
+               "[testing.cluster] expected a new process for ", task,
+               ", got: ", text_of_errno(errno), "; ", kThreadLimitsRemedy);
   if (error != 0) {
     ::waitpid(pid, nullptr, 0);
     const std::string& program = options_.command.front();
@@ -323,7 +325,7 @@ void TestCluster::stop(const std::string& task) {
 
 void TestCluster::resume(const std::string& task) { ::kill(pid_of(task), SIGCONT); }
 
-rpc::Health TestCluster::health(const std::string& task) const {
+TaskHealth TestCluster::health(const std::string& task) const {
   const TaskId id = TaskId::parse(task);
   return rpc::control_client(spec_.task_address(id.job, id.index), task)
       ->health(Deadline::after(kCallTimeout));

@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "cohort/cluster/cluster_resolver.h"
+#include "cohort/cluster/task_health.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/error.h"
 #include "cohort/core/export.h"
-#include "cohort/rpc/health.h"
 
 namespace cohort::testing {
 
@@ -61,7 +61,7 @@ class COHORT_API TestCluster {
   void stop(const std::string& task);     // SIGSTOP; waits until the process is stopped
   void resume(const std::string& task);
   // The task's own counters: closures, applied and dropped updates.
-  rpc::Health health(const std::string& task) const;
+  TaskHealth health(const std::string& task) const;
   // All output of the task.
   std::string output(const std::string& task) const;
 

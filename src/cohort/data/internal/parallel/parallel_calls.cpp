@@ -6,6 +6,7 @@
 #include <stop_token>
 #include <thread>
 
+#include "cohort/core/detail/start_thread.h"
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
 #include "cohort/data/internal/parallel/degree_tuner.h"
@@ -107,7 +108,8 @@ class ParallelCalls final : public Stage {
   // Starts further threads when the tuner raises the degree.
   void start_missing_threads() COHORT_REQUIRES(mutex_) {
     must_stop_ = false;
-    while (!is_at_end_ && threads_.size() < degree()) threads_.emplace_back([this] { work(); });
+    while (!is_at_end_ && threads_.size() < degree())
+      threads_.push_back(start_thread("to process elements in parallel", [this] { work(); }));
   }
 
   bool is_cancelled() const { return input_cancellation_->is_cancelled(); }

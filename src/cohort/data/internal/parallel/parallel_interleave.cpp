@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "cohort/core/detail/start_thread.h"
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
 #include "cohort/data/internal/flat_map_base.h"
@@ -225,7 +226,7 @@ class ParallelInterleave final : public Stage {
   void start() COHORT_REQUIRES(mutex_) {
     must_stop_ = false;
     while (!is_exhausted() && threads_.size() < threads_max_) {
-      threads_.emplace_back([this] { work(); });
+      threads_.push_back(start_thread("to interleave datasets", [this] { work(); }));
     }
   }
 

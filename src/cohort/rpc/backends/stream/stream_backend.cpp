@@ -19,7 +19,6 @@
 namespace cohort::rpc::backends {
 namespace {
 
-using internal::FileDescriptor;
 using internal::PeerName;
 
 // Thread-safe.

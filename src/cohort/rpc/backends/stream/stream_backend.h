@@ -19,7 +19,7 @@ class StreamHost {
   ~StreamHost();
   StreamHost(const StreamHost&) = delete;
   StreamHost& operator=(const StreamHost&) = delete;
-  void take(internal::FileDescriptor socket, std::shared_ptr<internal::Visitor> visitor);
+  void take(FileDescriptor socket, std::shared_ptr<internal::Visitor> visitor);
 
  private:
   const AcceptHandler accept_;

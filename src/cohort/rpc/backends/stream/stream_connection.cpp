@@ -28,7 +28,7 @@ constexpr int kReceiveRounds = 16;
 
 }  // namespace
 
-StreamConnection::StreamConnection(internal::FileDescriptor socket, internal::PeerName peer,
+StreamConnection::StreamConnection(FileDescriptor socket, internal::PeerName peer,
                                    StreamOptions options)
     : end_(std::move(peer)),
       socket_(std::move(socket)),

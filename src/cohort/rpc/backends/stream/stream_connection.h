@@ -26,7 +26,7 @@ struct StreamOptions {
 // frames leave together.
 class StreamConnection {
  public:
-  StreamConnection(internal::FileDescriptor socket, internal::PeerName peer, StreamOptions options);
+  StreamConnection(FileDescriptor socket, internal::PeerName peer, StreamOptions options);
 
   internal::ChannelEnd& end() { return end_; }
   // Call it from a handler.
@@ -59,7 +59,7 @@ class StreamConnection {
   void drop_queue() noexcept;
 
   internal::ChannelEnd end_;
-  const internal::FileDescriptor socket_;
+  const FileDescriptor socket_;
   internal::Waker waker_;
   const StreamOptions options_;
   internal::FrameDecoder decoder_;

@@ -9,14 +9,12 @@
 
 #include "cohort/core/clock.h"
 #include "cohort/core/error.h"
-#include "cohort/core/export.h"
-#include "cohort/core/mutex.h"
 
-namespace cohort::rpc {
+namespace cohort {
 
 // The newest error of a task. Its text may contain parts of the user's program or data, so only a
 // caller that knows the job id gets it.
-struct LastError {
+struct TaskError {
   ErrorCode code = ErrorCode::unknown;
   ErrorCause cause = ErrorCause::none;
   Duration age = Duration::zero();
@@ -43,7 +41,7 @@ struct CoordinatorHealth {
   std::vector<WorkerHealth> workers;  // by index
 };
 
-struct Health {
+struct TaskHealth {
   std::uint64_t incarnation = 0;  // changes when the task restarts
   // These counters, up to pushed_bytes, start at 0 for each coordinator. A push is a message with
   // updates of variables, a pull is one with their values.
@@ -66,20 +64,8 @@ struct Health {
   // Connections to other tasks of the job that broke. On a coordinator: how often it lost a worker.
   std::uint64_t connections_lost = 0;
   std::optional<Duration> since_last_end;  // the time since a closure ended; unset: none has
-  std::optional<LastError> last_error;
+  std::optional<TaskError> last_error;
   std::optional<CoordinatorHealth> coordinator;  // set on a coordinator
 };
 
-// Keeps the newest error. Thread-safe.
-class COHORT_API ErrorRecord {
- public:
-  void note(const Error& error);
-  std::optional<LastError> get() const;
-
- private:
-  mutable Mutex mutex_;
-  std::optional<Error> error_ COHORT_GUARDED_BY(mutex_);
-  TimePoint noted_at_ COHORT_GUARDED_BY(mutex_);
-};
-
-}  // namespace cohort::rpc
+}  // namespace cohort

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/health.h"
+#include "cohort/rpc/detail/error_record.h"
 
 namespace cohort::rpc {
 
@@ -10,10 +10,10 @@ void ErrorRecord::note(const Error& error) {
   noted_at_ = now;
 }
 
-std::optional<LastError> ErrorRecord::get() const {
+std::optional<TaskError> ErrorRecord::get() const {
   const Lock lock(mutex_);
   if (!error_) return std::nullopt;
-  return LastError{.code = error_->code(),
+  return TaskError{.code = error_->code(),
                    .cause = error_->cause(),
                    .age = Clock::system().now() - noted_at_,
                    .origin = error_->origin(),

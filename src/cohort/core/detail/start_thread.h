@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string_view>
+#include <thread>
+
+#include "cohort/core/export.h"
+
+namespace cohort {
+
+// The limits that keep a process from starting threads and processes, for the end of a message.
+inline constexpr std::string_view kThreadLimitsRemedy =
+    "raise this process's limits of threads and memory (ulimit -u, ulimit -v), or those of its "
+    "container";
+
+// Starts a thread. Throws resource_exhausted if the system cannot start one; `purpose` says in the
+// message what the thread was for, "to prefetch elements". Thread-safe.
+COHORT_API std::thread start_thread(std::string_view purpose, std::function<void()> body);
+
+}  // namespace cohort
