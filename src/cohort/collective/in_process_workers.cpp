@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
-#include "cohort/core/mutex.h"
 
 namespace cohort {
 namespace {

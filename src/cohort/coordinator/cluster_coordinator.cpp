@@ -111,17 +111,17 @@ PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(
       throw current_error().during("making the dataset of worker:" + std::to_string(i));
     }
   }
-  return runtime_->ship(datasets);
+  return {runtime_->datasets().ship(datasets), runtime_->shared_from_this()};
 }
 
 PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(const Dataset& dataset) {
   coordinator::check_outside_step("create_per_worker_dataset");
-  return runtime_->ship({dataset});
+  return {runtime_->datasets().ship({dataset}), runtime_->shared_from_this()};
 }
 
 PerWorkerDataset ClusterCoordinator::distribute_dataset(const Dataset& dataset) {
   coordinator::check_outside_step("distribute_dataset");
-  return {runtime_->distributed(dataset), runtime_->shared_from_this()};
+  return {runtime_->datasets().distribute(dataset), runtime_->shared_from_this()};
 }
 
 EpochResult ClusterCoordinator::run_epoch_nests(const Function& step,

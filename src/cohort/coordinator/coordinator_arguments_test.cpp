@@ -64,6 +64,16 @@ class CoordinatorArguments : public testing::CoordinatorFixture {
   std::string log_ COHORT_GUARDED_BY(mutex_);
 };
 
+// If another call of the function had an iterator in its place, the error was std::bad_cast.
+TEST_F(CoordinatorArguments, ARemoteValueIsRefusedAlsoInPlaceOfAnIterator) {
+  const PerWorkerIterator it =
+      coordinator().create_per_worker_dataset(Dataset::range(4)).iterator();
+  const RemoteValue value = coordinator().schedule(nothing, it);
+  EXPECT_THAT([&] { coordinator().schedule(nothing, value); },
+              throws_error(ErrorCode::invalid_argument,
+                           "got a remote value; fetch() a remote value first"));
+}
+
 // The remedy was to make them dense.
 TEST_F(CoordinatorArguments, OfStringsAreRefusedWithWhatTurnsThemIntoNumbers) {
   const StringTensor cities({2}, {"Lima", "Rome"});

@@ -76,7 +76,7 @@ TEST_F(CoordinatorEpochsTest, StepsOfAnEpochThatRunHereAreCounted) {
   const auto runtime = start({.run_eagerly = true});
   const Function picky(
       [](Iterator& it) { return at::ones({1}).index_select(0, it.next<at::Tensor>()); });
-  const auto epoch = runtime->begin_epoch(picky, runtime->ship({Dataset::range(3)}).datasets(), {});
+  const auto epoch = runtime->begin_epoch(picky, runtime->datasets().ship({Dataset::range(3)}), {});
   EXPECT_TRUE(runtime->next_step(epoch));
   EXPECT_TRUE(runtime->health().since_last_end);
   EXPECT_EQ(runtime->health().coordinator->completed, 1U);
@@ -91,7 +91,7 @@ TEST_F(CoordinatorEpochsTest, ErrorsOfStepsThatRunHereNameTheWorkerWhoseDataItWa
   const Function draw([](Iterator& it) { it.next<at::Tensor>(); });
   const Dataset absent =
       Dataset::csv(StringTensor({1}, {"/nowhere/rows.csv"}), {.columns = {{at::kFloat}}});
-  const auto epoch = runtime->begin_epoch(draw, runtime->ship({absent}).datasets(), {});
+  const auto epoch = runtime->begin_epoch(draw, runtime->datasets().ship({absent}), {});
   EXPECT_THAT([&] { runtime->next_step(epoch); },
               ::testing::Throws<Error>(
                   ::testing::AllOf(::testing::Property("code", &Error::code, ErrorCode::not_found),
@@ -127,7 +127,7 @@ TEST_F(CoordinatorEpochsTest, AnEpochThatWaitsEndsWithItsCoordinator) {
   };
   const auto runtime = start({.progress_timeout = std::chrono::seconds(20)});
   const Function draw([](Iterator& it) { it.next<at::Tensor>(); });
-  const auto epoch = runtime->begin_epoch(draw, runtime->ship({Dataset::range(9)}).datasets(), {});
+  const auto epoch = runtime->begin_epoch(draw, runtime->datasets().ship({Dataset::range(9)}), {});
   std::thread caller([&] {
     EXPECT_THAT([&] { runtime->next_step(epoch); },
                 throws_error(ErrorCode::cancelled, "one whose last handle has gone"));
@@ -141,16 +141,17 @@ TEST_F(CoordinatorEpochsTest, AnEpochThatWaitsEndsWithItsCoordinator) {
 TEST_F(CoordinatorEpochsTest, PassesOverADatasetAreCountedWhateverIsUsedInBetween) {
   const auto runtime = start({});
   const Dataset train = Dataset::range(9).shuffle(9, {.seed = 1});
-  const auto first = runtime->distributed(train);
+  const auto first = runtime->datasets().distribute(train);
   std::vector<Dataset> others;
   for (std::uint64_t epoch = 0; epoch < 6; ++epoch) {
-    EXPECT_EQ(runtime->distributed(train)->begin_epoch(), epoch);
-    runtime->distributed(others.emplace_back(Dataset::range(9)));
+    EXPECT_EQ(runtime->datasets().distribute(train)->begin_epoch(), epoch);
+    runtime->datasets().distribute(others.emplace_back(Dataset::range(9)));
   }
-  EXPECT_EQ(runtime->distributed(train), first) << "what is in use is kept";
-  for (int i = 0; i < 6; ++i) runtime->distributed(others.emplace_back(Dataset::range(9)));
-  EXPECT_NE(runtime->distributed(train), first);
-  EXPECT_EQ(runtime->distributed(train)->begin_epoch(), 6U);
+  EXPECT_EQ(runtime->datasets().distribute(train), first) << "what is in use is kept";
+  for (int i = 0; i < 6; ++i)
+    runtime->datasets().distribute(others.emplace_back(Dataset::range(9)));
+  EXPECT_NE(runtime->datasets().distribute(train), first);
+  EXPECT_EQ(runtime->datasets().distribute(train)->begin_epoch(), 6U);
   EXPECT_EQ(first->begin_epoch(), 7U) << "as the user may have kept it";
 }
 
@@ -164,7 +165,7 @@ class EpochsOfOneWorkerTest : public CoordinatorEpochsTest {
   }
   static std::shared_ptr<coordinator::EpochRun> begin(Runtime& runtime) {
     const Function draw([](Iterator& it) { it.next<at::Tensor>(); });
-    return runtime.begin_epoch(draw, runtime.ship({Dataset::range(99)}).datasets(), {});
+    return runtime.begin_epoch(draw, runtime.datasets().ship({Dataset::range(99)}), {});
   }
 };
 
@@ -188,7 +189,7 @@ TEST_F(EpochsOfOneWorkerTest, NoStepsAreSentAheadOfACallerThatHasManyToTake) {
   const auto runtime = start({.in_flight_per_worker = kOpenMax / 2});
   const Function draw([](Iterator& it) { it.next<at::Tensor>(); });
   const auto epoch =
-      runtime->begin_epoch(draw, runtime->ship({Dataset::range(1 << 20)}).datasets(), {});
+      runtime->begin_epoch(draw, runtime->datasets().ship({Dataset::range(1 << 20)}), {});
   constexpr std::size_t kTaken = 3 * kWaitingMax / kOpenMax;
   for (std::size_t i = 0; i < kTaken; ++i) {
     EXPECT_TRUE(runtime->next_step(epoch));

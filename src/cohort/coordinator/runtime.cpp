@@ -91,7 +91,7 @@ void check_gradients(const Function& fn, std::size_t argument, const at::Tensor&
 
 }  // namespace
 
-bool take_values_of_reads(std::vector<Nest>& arguments, const BoundArguments& bound) {
+bool take_values_of_reads(std::vector<Nest>& arguments, const function::BoundArguments& bound) {
   using function::is_computed_from_reads;
   if (std::none_of(bound.tensors.begin(), bound.tensors.end(), is_computed_from_reads))
     return false;
@@ -105,7 +105,7 @@ bool take_values_of_reads(std::vector<Nest>& arguments, const BoundArguments& bo
 }
 
 void check_tensors(const Function& fn, std::span<const Nest> arguments,
-                   const BoundArguments& bound) {
+                   const function::BoundArguments& bound) {
   const auto is_plain = [](const at::Tensor& tensor) {
     return rpc::obstacle_to_travel(tensor).empty() &&
            !tensor.unsafeGetTensorImpl()->is_wrapped_number() && !tensor.requires_grad();
@@ -114,7 +114,7 @@ void check_tensors(const Function& fn, std::span<const Nest> arguments,
   std::vector<at::Tensor> leaves;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     check_no_strings(fn, i, arguments[i]);
-    for (const at::Tensor& tensor : bind_arguments(arguments.subspan(i, 1)).tensors) {
+    for (const at::Tensor& tensor : function::bind_arguments(arguments.subspan(i, 1)).tensors) {
       check_can_travel(fn, i, tensor);
       check_gradients(fn, i, tensor, leaves);
     }
@@ -137,6 +137,7 @@ Runtime::Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options,
       data_timeout_(options.progress_timeout != Duration::zero()
                         ? std::min(options.progress_timeout, kForEver)
                         : kWorkersFirst * std::min(connection_.options().data_timeout, kForEver)),
+      datasets_(connection_.num_workers(), options.max_traces_per_dataset_function),
       eager_steps_(strategy),
       queue_(internal::queue_options(options), connection_.num_workers()),
       numbers_(std::move(numbers)),
@@ -155,8 +156,8 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
                fn.state()->arity, " arguments, got ", arguments.size());
   check_running("schedule");
   fn.convert_numbers(arguments);
-  BoundArguments bound = bind_arguments(arguments);
-  if (take_values_of_reads(arguments, bound)) bound = bind_arguments(arguments);
+  function::BoundArguments bound = function::bind_arguments(arguments);
+  if (take_values_of_reads(arguments, bound)) bound = function::bind_arguments(arguments);
   check_iterators(bound);
   check_tensors(fn, arguments, bound);
   if (options_.run_eagerly) return run_eagerly(fn, arguments);
@@ -215,7 +216,7 @@ void Runtime::forget_refused(ClosureId closure) {
 }
 
 // Another coordinator's would not come back with a worker that was lost.
-void Runtime::check_iterators(const BoundArguments& bound) const {
+void Runtime::check_iterators(const function::BoundArguments& bound) const {
   for (const Nest& resource : bound.resources) {
     const auto* iterator = dynamic_cast<const IteratorHandle*>(resource.handle().get());
     COHORT_CHECK(iterator == nullptr || iterator->is_of(*this), ErrorCode::invalid_argument,

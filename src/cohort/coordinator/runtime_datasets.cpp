@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers' datasets and iterators, and programs of datasets' functions for elements of other
+// Workers' iterators, and programs of datasets' functions for elements of other
 // shapes: workers ask for them, and callers' threads trace.
 #include <algorithm>
 #include <utility>
@@ -7,91 +7,8 @@
 #include "cohort/coordinator/internal/coordinator_options.h"
 #include "cohort/coordinator/internal/runtime.h"
 #include "cohort/core/log.h"
-#include "cohort/data/detail/auto_shard.h"
-#include "cohort/data/detail/element_order.h"
 
 namespace cohort::coordinator {
-namespace {
-
-// Of those that were distributed for run_epoch().
-constexpr std::size_t kDatasetsKept = 4;
-
-}  // namespace
-
-PerWorkerDataset Runtime::ship(const std::vector<Dataset>& datasets) {
-  auto shipped =
-      std::make_shared<WorkerDatasets>(datasets, options_.max_traces_per_dataset_function);
-  warn_of_whole(*shipped);
-  return {std::move(shipped), shared_from_this()};
-}
-
-std::shared_ptr<WorkerDatasets> Runtime::known_distributed(const Dataset& dataset) {
-  const auto found = std::find_if(distributed_.begin(), distributed_.end(), [&](const auto& known) {
-    return known.first.node() == dataset.node();
-  });
-  if (found == distributed_.end()) return nullptr;
-  std::rotate(found, found + 1, distributed_.end());
-  return distributed_.back().second;
-}
-
-// Outlives what is kept of the dataset: else its order would begin anew with the first one.
-std::shared_ptr<EpochCounter> Runtime::epoch_counter(const Dataset& dataset) {
-  const Lock lock(mutex_);
-  std::erase_if(epoch_counters_, [](const auto& known) { return known.first.expired(); });
-  for (const auto& [node, counter] : epoch_counters_) {
-    // Not lock(): the last copy of what is the user's must not go here.
-    if (!node.owner_before(dataset.node()) && !dataset.node().owner_before(node)) return counter;
-  }
-  return epoch_counters_.emplace_back(dataset.node(), std::make_shared<EpochCounter>(0)).second;
-}
-
-std::shared_ptr<WorkerDatasets> Runtime::distributed(const Dataset& dataset) {
-  {
-    const Lock lock(mutex_);
-    if (auto known = known_distributed(dataset)) return known;
-  }
-  const std::string why = data::why_order_may_change(dataset);
-  COHORT_CHECK(
-      why.empty(), ErrorCode::invalid_argument,
-      "[coordinator.distribute_dataset] expected a dataset that yields its elements in one "
-      "order on all workers, got ",
-      why,
-      ": some elements would come twice and others never; set deterministic to true, "
-      "or shard() before it in create_per_worker_dataset(fn)");
-  const std::int64_t workers = connection_.num_workers();
-  AutoShardOptions options{.num_workers = workers, .too_few_files = TooFewFiles::data};
-  options.policy = shard_decision(dataset, options).taken;  // without its warnings
-  std::vector<Dataset> shares;
-  for (options.index = 0; options.index < workers; ++options.index)
-    shares.push_back(auto_shard(dataset, options));
-  auto datasets = std::make_shared<WorkerDatasets>(shares, options_.max_traces_per_dataset_function,
-                                                   epoch_counter(dataset));
-  std::optional<std::pair<Dataset, std::shared_ptr<WorkerDatasets>>> oldest;  // goes unlocked
-  const Lock lock(mutex_);
-  if (auto known = known_distributed(dataset)) return known;  // another thread's, made meanwhile
-  if (distributed_.size() == kDatasetsKept) {
-    oldest = std::move(distributed_.front());
-    distributed_.erase(distributed_.begin());
-  }
-  distributed_.emplace_back(dataset, datasets);
-  return datasets;
-}
-
-void Runtime::warn_of_whole(const WorkerDatasets& datasets) {
-  const std::int64_t count = datasets.cardinalities().front();
-  if (connection_.num_workers() < 2 || !datasets.are_all_alike() || count == kInfiniteCardinality ||
-      count == 0)
-    return;
-  {
-    const Lock lock(mutex_);
-    if (std::exchange(has_warned_of_whole_, true)) return;
-  }
-  log_warn("every one of the ", connection_.num_workers(), " workers has the same dataset",
-           count >= 0 ? " of " + std::to_string(count) + " elements" : std::string(),
-           ", without shard(): each element comes that often in one pass; "
-           "coordinator.distribute_dataset(dataset) gives each worker its own part, and so does "
-           "dataset.shard(context) in create_per_worker_dataset(fn)");
-}
 
 std::shared_ptr<IteratorHandle> Runtime::create_iterator(std::shared_ptr<WorkerDatasets> datasets,
                                                          std::optional<std::uint64_t> epoch) {

@@ -73,12 +73,12 @@ std::shared_ptr<EpochRun> Runtime::begin_epoch(const Function& fn,
                arguments.size(), ", got '", fn.name(), "', which takes ", fn.state()->arity,
                " arguments in all");
   check_finite_data(*datasets);
-  warn_of_whole(*datasets);
+  datasets_.warn_of_whole(*datasets);
   const auto iterator = create_iterator(datasets, datasets->begin_epoch());
   arguments.insert(arguments.begin(), Nest(std::shared_ptr<Handle>(iterator)));
   fn.convert_numbers(arguments);
-  BoundArguments bound = bind_arguments(arguments);
-  if (take_values_of_reads(arguments, bound)) bound = bind_arguments(arguments);
+  function::BoundArguments bound = function::bind_arguments(arguments);
+  if (take_values_of_reads(arguments, bound)) bound = function::bind_arguments(arguments);
   check_iterators(bound);
   check_tensors(fn, arguments, bound);
   auto epoch =
@@ -130,7 +130,7 @@ std::optional<EpochStep> Runtime::next_step(const std::shared_ptr<EpochRun>& epo
   std::shared_ptr<StepFunction> step;
   if (wants_steps) {
     step = step_for(epoch->function, epoch->arguments);
-    check_draws(step->draws_from(kEpochResource), step->name());
+    check_draws(step->traced().draws_from(kEpochResource), step->name());
   }
   // Without a turn, so that others may schedule meanwhile: a step is put at once or not at all.
   const FetcherCount counted(*this);
@@ -172,7 +172,7 @@ Verdict Runtime::ask_for_step(const std::shared_ptr<EpochRun>& epoch,
 Verdict Runtime::put_step(const std::shared_ptr<EpochRun>& epoch, std::uint32_t worker,
                           const std::shared_ptr<StepFunction>& step, Actions& actions) {
   const TimePoint now = Clock::system().now();
-  BoundArguments bound = bind_arguments(epoch->arguments);
+  function::BoundArguments bound = function::bind_arguments(epoch->arguments);
   Pending pending;
   pending.function = step;
   pending.resources = std::move(bound.resources);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cohort/coordinator/internal/coordinator_options.h"
+#include "cohort/coordinator/internal/iterator_pattern.h"
 #include "cohort/coordinator/internal/runtime.h"
 #include "cohort/core/log.h"
 
@@ -30,10 +31,10 @@ std::shared_ptr<StepFunction> Runtime::known_step(const Function& fn,
   const auto found = steps_.find(fn.state().get());
   if (found == steps_.end()) return nullptr;
   for (const auto& step : found->second.known) {
-    if (!step->signature().matches(arguments, mode)) continue;
-    const Freshness freshness = step->freshness();
-    if (freshness == Freshness::current) return step;
-    if (freshness == Freshness::other_flags) continue;
+    if (!step->traced().signature().matches(arguments, mode)) continue;
+    const function::Freshness freshness = step->traced().freshness();
+    if (freshness == function::Freshness::current) return step;
+    if (freshness == function::Freshness::other_flags) continue;
     retire(found->second, step);
     return nullptr;
   }
@@ -93,8 +94,8 @@ std::shared_ptr<StepFunction> Runtime::step_for(const Function& fn,
     id = numbers_.next_function++;
   }
   const auto step =
-      std::make_shared<StepFunction>(id, fn, CallSignature(arguments, mode), strategy_);
-  if (!step->is_registered()) trace_first(*step, bind_arguments(arguments));
+      std::make_shared<StepFunction>(id, fn, signature_of(arguments, mode), strategy_);
+  if (!step->traced().is_registered()) trace_first(*step, function::bind_arguments(arguments));
   introduce(fn, step);
   return step;
 }
@@ -105,7 +106,7 @@ void Runtime::introduce(const Function& fn, const std::shared_ptr<StepFunction>&
     const Lock lock(mutex_);
     announced_.push_back(step);
     ++version_;
-    if (step->trace_count() > 0) count_trace(fn, reason_to_trace(*step));
+    if (!step->traced().is_registered()) count_trace(fn, reason_to_trace(*step));
   }
   try {
     announce(*step);
@@ -119,14 +120,14 @@ void Runtime::introduce(const Function& fn, const std::shared_ptr<StepFunction>&
 }
 
 std::string Runtime::reason_to_trace(const StepFunction& step) {
-  Steps& steps = steps_[step.function().state().get()];
+  Steps& steps = steps_[step.traced().function().state().get()];
   std::string reason = std::exchange(steps.reason, {});
   if (!reason.empty() || steps.known.empty()) return reason;
-  reason = step.signature().difference_from(steps.known.back()->signature());
+  reason = step.traced().signature().difference_from(steps.known.back()->traced().signature());
   return reason.empty() ? "requires_grad flags of its variables were others" : reason;
 }
 
-void Runtime::trace_first(StepFunction& step, const BoundArguments& bound) {
+void Runtime::trace_first(StepFunction& step, const function::BoundArguments& bound) {
   std::vector<Fields> elements;
   std::vector<Fields> others;
   for (const Nest& resource : bound.resources) {
@@ -144,10 +145,11 @@ void Runtime::add_elements(const IteratorHandle& iterator, const std::string& fu
   const auto width = static_cast<std::ptrdiff_t>(reply.fields);
   elements.emplace_back(begin, begin + width);
   const bool has_second = reply.tensors.size() >= 2 * static_cast<std::size_t>(reply.fields);
-  Fields second = has_second ? Fields(begin + width, begin + 2 * width) : rotated(elements.back());
+  Fields second =
+      has_second ? Fields(begin + width, begin + 2 * width) : function::rotated(elements.back());
   for (std::size_t i = 0; i < second.size(); ++i) {
     if (TensorSpec::of(second[i]) == TensorSpec::of(elements.back()[i])) continue;
-    second = rotated(elements.back());
+    second = function::rotated(elements.back());
     break;
   }
   others.push_back(std::move(second));
@@ -242,9 +244,9 @@ void Runtime::trace_one(ClosureId closure) {
 
 // Another program that a worker refuses is taken back; those before it serve on.
 void Runtime::trace_for(StepFunction& step, const std::vector<at::Tensor>& drawn) {
-  const std::string advice = step.advice_for(drawn);
-  COHORT_CHECK(step.freshness() != Freshness::stale, ErrorCode::failed_precondition,
-               "[coordinator.trace] '", step.name(),
+  const std::string advice = step.traced().advice_for(drawn);
+  COHORT_CHECK(step.traced().freshness() != function::Freshness::stale,
+               ErrorCode::failed_precondition, "[coordinator.trace] '", step.name(),
                "' captures a tensor that was written to or replaced after schedule(), and a worker "
                "drew an element whose shapes need another trace, which would see the new values: "
                "pass it as an argument, or make it a variable (",
@@ -253,7 +255,7 @@ void Runtime::trace_for(StepFunction& step, const std::vector<at::Tensor>& drawn
   if (is_new) {
     const Lock lock(mutex_);
     ++version_;
-    count_trace(step.function(), "the last time, " + advice);
+    count_trace(step.traced().function(), "the last time, " + advice);
   }
   try {
     announce(step);

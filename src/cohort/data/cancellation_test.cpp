@@ -12,7 +12,7 @@
 #include <optional>
 #include <thread>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/data/cancellable.h"
 #include "cohort/data/internal/dataset_op_suite.h"
 #include "cohort/data/internal/files/file_fixture.h"

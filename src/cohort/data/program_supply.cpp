@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "cohort/core/bytes.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/detail/random.h"
-#include "cohort/core/mutex.h"
 #include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/graph_codec.h"
 #include "cohort/data/internal/map_function.h"

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "cohort/core/log.h"
+#include "cohort/function/detail/step_scope.h"
 #include "cohort/function/internal/tracer/cases_for_tests.h"
 #include "cohort/testing/throws_error.h"
 

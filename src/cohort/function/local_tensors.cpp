@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 
 namespace cohort::function {
 namespace {

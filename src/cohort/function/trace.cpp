@@ -12,8 +12,8 @@
 #include <optional>
 #include <unordered_set>
 
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
-#include "cohort/core/mutex.h"
 #include "cohort/function/detail/default_generator.h"
 #include "cohort/function/detail/tracing_mode.h"
 #include "cohort/function/internal/tracer/changes.h"

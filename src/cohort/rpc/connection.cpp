@@ -10,9 +10,9 @@
 
 #include "cohort/cluster/cluster_spec.h"
 #include "cohort/cluster/detail/address.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/detail/random.h"
 #include "cohort/core/log.h"
-#include "cohort/core/mutex.h"
 #include "cohort/rpc/detail/messages.h"
 #include "cohort/rpc/detail/refusal.h"
 

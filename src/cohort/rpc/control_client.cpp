@@ -4,8 +4,8 @@
 #include <atomic>
 #include <unordered_set>
 
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
-#include "cohort/core/mutex.h"
 #include "cohort/rpc/detail/control.h"
 #include "cohort/rpc/detail/refusal.h"
 #include "cohort/rpc/internal/control_client.h"

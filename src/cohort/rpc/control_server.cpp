@@ -5,9 +5,9 @@
 #include <charconv>
 #include <utility>
 
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
-#include "cohort/core/mutex.h"
 #include "cohort/rpc/backends/grpc/grpc_backend.h"
 #include "cohort/rpc/backends/stream/stream_backend.h"
 #include "cohort/rpc/detail/control.h"

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/rpc/detail/channel.h"
 
 namespace cohort::testing {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "cohort/cluster/cluster_resolver.h"
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/rpc/detail/channel.h"
 #include "cohort/rpc/detail/connection.h"
 #include "cohort/rpc/detail/control.h"

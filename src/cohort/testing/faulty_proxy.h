@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 
 namespace cohort::testing {
 

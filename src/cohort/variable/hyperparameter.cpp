@@ -15,9 +15,9 @@
 #include <string>
 #include <utility>
 
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
-#include "cohort/core/mutex.h"
 #include "cohort/core/tensor_spec.h"
 
 namespace cohort {

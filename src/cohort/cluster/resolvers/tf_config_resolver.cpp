@@ -11,9 +11,9 @@
 
 #include "cohort/cluster/internal/integer_text.h"
 #include "cohort/cluster/internal/resolving.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
-#include "cohort/core/mutex.h"
 #include "cohort/core/text/detail/spelling.h"
 
 namespace cohort {

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string_view>
 
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
-#include "cohort/core/mutex.h"
 #include "cohort/core/nest.h"
 
 namespace cohort::coordinator {

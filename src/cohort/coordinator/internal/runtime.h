@@ -19,6 +19,7 @@
 
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/coordinator/detail/closure_queue.h"
+#include "cohort/coordinator/internal/distributed_datasets.h"
 #include "cohort/coordinator/internal/eager_steps.h"
 #include "cohort/coordinator/internal/epoch_run.h"
 #include "cohort/coordinator/internal/health_listener.h"
@@ -28,7 +29,7 @@
 #include "cohort/coordinator/internal/remote_state.h"
 #include "cohort/coordinator/internal/sent_closures.h"
 #include "cohort/coordinator/internal/step_function.h"
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/rpc/detail/error_record.h"
 #include "cohort/rpc/detail/messages.h"
 #include "cohort/variable/detail/hyperparameter.h"
@@ -40,10 +41,10 @@ namespace cohort::coordinator {
 void check_outside_step(std::string_view call);
 // Replaces arguments that were computed from read() of variables of this process by their values,
 // since no step trains those. Returns whether there were any.
-bool take_values_of_reads(std::vector<Nest>& arguments, const BoundArguments& bound);
+bool take_values_of_reads(std::vector<Nest>& arguments, const function::BoundArguments& bound);
 // Throws invalid_argument for tensors that cannot travel, or whose gradients would stay behind.
 void check_tensors(const Function& fn, std::span<const Nest> arguments,
-                   const BoundArguments& bound);
+                   const function::BoundArguments& bound);
 
 // Thread-safe.
 class Runtime final : public std::enable_shared_from_this<Runtime> {
@@ -66,10 +67,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   bool join(std::optional<Duration> timeout);
   bool done();
   void wait_for(const RemoteState& state, Deadline deadline);
-  // Each worker's dataset, or one for all; warns of data that every worker gets whole, once.
-  PerWorkerDataset ship(const std::vector<Dataset>& datasets);
-  // Dealt out to the workers; those that were used last are kept, as making one takes a while.
-  std::shared_ptr<WorkerDatasets> distributed(const Dataset& dataset);
+  DistributedDatasets& datasets() { return datasets_; }
   // `epoch`: for that pass over the data alone.
   std::shared_ptr<IteratorHandle> create_iterator(std::shared_ptr<WorkerDatasets> datasets,
                                                   std::optional<std::uint64_t> epoch);
@@ -145,7 +143,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   void count_eager_end(const std::optional<Error>& error, const VariableTraffic& traffic)
       COHORT_REQUIRES(mutex_);
   void raise_eager_error();
-  void check_iterators(const BoundArguments& bound) const;
+  void check_iterators(const function::BoundArguments& bound) const;
   Verdict settle(const Wait& how, const std::function<Verdict(Actions&)>& ask);
   ClosureId renumber(ClosureId waiting) COHORT_REQUIRES(mutex_);
   void forget_refused(ClosureId closure);
@@ -198,7 +196,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
       COHORT_REQUIRES(mutex_);
   std::string reason_to_trace(const StepFunction& step) COHORT_REQUIRES(mutex_);
   void retire(Steps& steps, const std::shared_ptr<StepFunction>& known) COHORT_REQUIRES(mutex_);
-  void trace_first(StepFunction& step, const BoundArguments& bound);
+  void trace_first(StepFunction& step, const function::BoundArguments& bound);
   void add_elements(const IteratorHandle& iterator, const std::string& function,
                     std::vector<Fields>& elements, std::vector<Fields>& others);
   void introduce(const Function& fn, const std::shared_ptr<StepFunction>& step);
@@ -220,9 +218,6 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
     std::uint32_t worker = 0;
     rpc::ProgramRequest request;
   };
-  std::shared_ptr<WorkerDatasets> known_distributed(const Dataset& dataset) COHORT_REQUIRES(mutex_);
-  std::shared_ptr<EpochCounter> epoch_counter(const Dataset& dataset);
-  void warn_of_whole(const WorkerDatasets& datasets);
   void on_program_request(std::uint32_t worker, rpc::Frame frame);
   void answer_program_requests();
   void answer(const ProgramQuestion& question);
@@ -290,6 +285,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   ClusterConnection& connection_;
   const CoordinatorOptions options_;
   const Duration data_timeout_;
+  DistributedDatasets datasets_;
   // One caller in schedule or join at a time (tf's put/wait lock).
   Mutex turn_mutex_;
   Condition turn_changed_;
@@ -321,13 +317,6 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   std::unordered_map<std::uint64_t, std::weak_ptr<IteratorHandle>> iterators_
       COHORT_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<EpochRun>> epochs_ COHORT_GUARDED_BY(mutex_);
-  // What was used last is the last one.
-  std::vector<std::pair<Dataset, std::shared_ptr<WorkerDatasets>>> distributed_
-      COHORT_GUARDED_BY(mutex_);
-  // Of all datasets that were distributed and that the user still has.
-  std::vector<std::pair<std::weak_ptr<const data::Node>, std::shared_ptr<EpochCounter>>>
-      epoch_counters_ COHORT_GUARDED_BY(mutex_);
-  bool has_warned_of_whole_ COHORT_GUARDED_BY(mutex_) = false;
   std::vector<ProgramQuestion> program_requests_ COHORT_GUARDED_BY(mutex_);
   std::atomic<bool> has_program_requests_{false};  // written under the mutex
   // From when on progress_deadline() counts: the last end of a closure, or when the wait for one

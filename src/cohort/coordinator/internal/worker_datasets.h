@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
-#include "cohort/core/mutex.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/detail/shipped_dataset.h"

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/files/detail/file_fingerprint.h"
-#include "cohort/core/mutex.h"
 
 namespace cohort::coordinator {
 

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <utility>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 
 namespace cohort {
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <utility>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/data/element.h"
 
 namespace cohort::data {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "cohort/core/bytes.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/export.h"
-#include "cohort/core/mutex.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/element.h"
 #include "cohort/function/detail/frozen_tensor.h"

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "cohort/core/bytes.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/detail/once.h"
-#include "cohort/core/mutex.h"
 #include "cohort/data/internal/dataset_function.h"
 #include "cohort/data/internal/node.h"
 #include "cohort/data/internal/stage.h"

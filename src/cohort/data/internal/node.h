@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/detail/once.h"
-#include "cohort/core/mutex.h"
 #include "cohort/core/nest.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/element.h"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/data/internal/node.h"
 
 namespace cohort::data {

@@ -2,8 +2,8 @@
 // idx: images and labels of two IDX files (MNIST's format) as one source, sharded by index.
 #include <filesystem>
 
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
-#include "cohort/core/mutex.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
 #include "cohort/data/internal/files/file_access.h"

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <random>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/data/internal/dataset_op_suite.h"
 #include "cohort/testing/live_threads.h"
 #include "cohort/testing/test_seed.h"

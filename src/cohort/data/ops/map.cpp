@@ -4,10 +4,10 @@
 
 #include <optional>
 
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/detail/once.h"
 #include "cohort/core/detail/random.h"
 #include "cohort/core/error.h"
-#include "cohort/core/mutex.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/map_function.h"

@@ -7,9 +7,9 @@
 #include <stop_token>
 #include <thread>
 
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/detail/start_thread.h"
 #include "cohort/core/error.h"
-#include "cohort/core/mutex.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
 #include "cohort/data/internal/op_table.h"

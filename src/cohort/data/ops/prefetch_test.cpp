@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/data/internal/dataset_op_suite.h"
 #include "cohort/testing/live_threads.h"
 #include "cohort/testing/throws_error.h"

@@ -6,8 +6,8 @@
 #include <deque>
 #include <string>
 
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/export.h"
-#include "cohort/core/mutex.h"
 
 namespace cohort::function {
 

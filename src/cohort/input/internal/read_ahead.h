@@ -9,7 +9,7 @@
 #include <stop_token>
 #include <thread>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/data/iterator.h"
 
 namespace cohort::input {

@@ -6,9 +6,9 @@
 
 #include "cohort/cluster/task_health.h"
 #include "cohort/core/clock.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
 #include "cohort/core/export.h"
-#include "cohort/core/mutex.h"
 
 namespace cohort::rpc {
 

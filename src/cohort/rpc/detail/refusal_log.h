@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "cohort/core/clock.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/export.h"
-#include "cohort/core/mutex.h"
 
 namespace cohort::rpc {
 

@@ -11,8 +11,8 @@
 #include <new>
 #include <vector>
 
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
-#include "cohort/core/mutex.h"
 
 namespace cohort::rpc::internal {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/rpc/detail/channel.h"
 
 namespace cohort::rpc::internal {

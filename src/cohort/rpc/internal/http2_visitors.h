@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/rpc/internal/acceptor.h"
 
 namespace cohort::rpc::internal {

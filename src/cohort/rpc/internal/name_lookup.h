@@ -11,8 +11,8 @@
 #include <string>
 
 #include "cohort/core/clock.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
-#include "cohort/core/mutex.h"
 #include "cohort/rpc/internal/socket.h"
 
 namespace cohort::rpc::internal {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <unordered_map>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 
 namespace cohort::server {
 

@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/rpc/detail/channel.h"
 #include "cohort/rpc/detail/error_record.h"
 #include "cohort/rpc/detail/refusal_log.h"

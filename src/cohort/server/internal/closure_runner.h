@@ -27,7 +27,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/rpc/detail/error_record.h"
 #include "cohort/rpc/detail/messages.h"
 #include "cohort/server/internal/completion_sender.h"

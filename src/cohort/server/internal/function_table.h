@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/function/detail/prepared_program.h"
 #include "cohort/rpc/detail/control.h"
 

@@ -13,8 +13,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
-#include "cohort/core/mutex.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/detail/program_supply.h"
 #include "cohort/data/files/detail/opened_files.h"

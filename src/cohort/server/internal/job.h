@@ -7,7 +7,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/rpc/detail/channel.h"
 #include "cohort/rpc/detail/control.h"
 #include "cohort/rpc/detail/error_record.h"

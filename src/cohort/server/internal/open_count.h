@@ -2,7 +2,7 @@
 // Counts things that have begun and not ended, and can wait until there are none.
 #pragma once
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 
 namespace cohort::server {
 

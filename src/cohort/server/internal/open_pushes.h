@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/rpc/detail/requester.h"
 
 namespace cohort::server {

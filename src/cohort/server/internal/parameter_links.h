@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/rpc/detail/connection.h"
 
 namespace cohort::server {

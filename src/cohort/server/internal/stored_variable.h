@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/resource_host.h"
 #include "cohort/rpc/detail/control.h"
 #include "cohort/variable/update_rule.h"

@@ -11,7 +11,7 @@
 
 #include "cohort/cluster/cluster_options.h"
 #include "cohort/cluster/cluster_spec.h"
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/rpc/detail/connection.h"
 
 namespace cohort {

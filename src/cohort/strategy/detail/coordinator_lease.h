@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 
 namespace cohort {
 

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/strategy/detail/cluster_connection.h"
 #include "cohort/strategy/detail/coordinator_lease.h"
 #include "cohort/strategy/parameter_server_strategy.h"

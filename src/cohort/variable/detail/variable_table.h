@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/function/detail/trace.h"
 #include "cohort/variable/variable.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/function/detail/local_tensors.h"
 #include "cohort/variable/variable.h"
 

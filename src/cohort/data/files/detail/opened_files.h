@@ -17,10 +17,10 @@
 #include <string_view>
 #include <vector>
 
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
 #include "cohort/core/export.h"
 #include "cohort/core/files/detail/file_fingerprint.h"
-#include "cohort/core/mutex.h"
 
 namespace cohort::data {
 

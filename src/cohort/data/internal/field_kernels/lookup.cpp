@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <span>
 
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
-#include "cohort/core/mutex.h"
 #include "cohort/data/internal/field_kernels/field_kernel.h"
 #include "cohort/data/internal/field_kernels/fingerprint.h"
 #include "cohort/data/internal/field_kernels/vocabulary.h"

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/detail/raw_readers.h"
 #include "cohort/data/internal/attribute_reader.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/data/files/detail/opened_files.h"
 #include "cohort/data/internal/files/file_stream.h"
 #include "cohort/data/internal/row_store.h"

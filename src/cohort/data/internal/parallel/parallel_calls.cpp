@@ -6,9 +6,9 @@
 #include <stop_token>
 #include <thread>
 
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/detail/start_thread.h"
 #include "cohort/core/error.h"
-#include "cohort/core/mutex.h"
 #include "cohort/data/internal/parallel/degree_tuner.h"
 #include "cohort/data/internal/parallel/item.h"
 #include "cohort/data/internal/stage_book.h"

@@ -10,7 +10,7 @@
 #include <set>
 #include <thread>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/data/internal/dataset_op_suite.h"
 #include "cohort/testing/live_threads.h"
 

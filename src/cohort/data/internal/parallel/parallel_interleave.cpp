@@ -6,9 +6,9 @@
 #include <thread>
 #include <vector>
 
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/detail/start_thread.h"
 #include "cohort/core/error.h"
-#include "cohort/core/mutex.h"
 #include "cohort/data/internal/flat_map_base.h"
 #include "cohort/data/internal/nest_codec.h"
 #include "cohort/data/internal/parallel/item.h"

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/core/mutex.h"
+#include "cohort/core/detail/mutex.h"
 
 namespace cohort::function {
 
