@@ -89,7 +89,9 @@ bool ClusterCoordinator::join(Duration timeout) { return runtime_->join(timeout)
 bool ClusterCoordinator::done() { return runtime_->done(); }
 
 Nest ClusterCoordinator::fetch(const Nest& values) {
-  return values.map_leaves([](const Nest& leaf) -> Nest {
+  return values.map_leaves([this](const Nest& leaf) -> Nest {
+    if (leaf.is_tensor())
+      strategy().home()->check_is_no_stand_in("coordinator.fetch", leaf.tensor());
     if (leaf.kind() != Nest::Kind::handle) return leaf;
     auto state = std::dynamic_pointer_cast<coordinator::RemoteState>(leaf.handle());
     return state ? RemoteValue(std::move(state)).fetch() : leaf;

@@ -175,6 +175,44 @@ TEST_F(CoordinatorArguments, MayBeWhatWasReadFromAVariableOfThisProcess) {
   EXPECT_EQ(worker.closures().at(1).inputs.at(0).sum().item<float>(), 12);
 }
 
+// The step got the numbers of the variable's creation or of the last trace.
+TEST_F(CoordinatorArguments, AreNoStandInsOfVariables) {
+  worker.answers = true;
+  const Variable w = strategy().variable("w", at::ones({2}));
+  const Variable count = strategy().variable("n", at::zeros({2}), {.is_trainable = false});
+  const Function step([](at::Tensor x) { return x.sum(); }, {.name = "step"});
+  const Function draw([](Iterator& it, at::Tensor x) { return it.next<at::Tensor>() + x; });
+  const auto refused = [](const std::string& call, const std::string& name) {
+    return throws_error(ErrorCode::invalid_argument,
+                        "[coordinator." + call + "] expected a value, got tensor() of variable '" +
+                            name + "', or what was computed from it");
+  };
+  for (const bool is_eager : {false, true}) {
+    ClusterCoordinator coordinator(strategy(), {.run_eagerly = is_eager});
+    EXPECT_THAT([&] { coordinator.schedule(step, w.tensor()); }, refused("schedule", "w"));
+    EXPECT_THAT([&] { coordinator.schedule(step, w.tensor() * 2); },
+                throws_error(ErrorCode::invalid_argument,
+                             "computed from it (argument 0 of 'step'): outside of a step"));
+    EXPECT_THAT([&] { coordinator.schedule(step, w.tensor().detach()[0]); },
+                refused("schedule", "w"));
+    EXPECT_THAT([&] { coordinator.schedule(step, count.tensor()); }, refused("schedule", "n"));
+    EXPECT_THAT([&] { coordinator.run_epoch(draw, Dataset::range(1), count.tensor()); },
+                refused("schedule", "n"));
+    EXPECT_THAT([&] { coordinator.fetch(Nest::list({1, w.tensor()})); }, refused("fetch", "w"));
+  }
+}
+
+TEST_F(CoordinatorArguments, MayBeStandInsWhereTheseAreCurrent) {
+  ps.on_request = [](const rpc::Frame& request) {
+    if (static_cast<rpc::MessageType>(request.type) == rpc::MessageType::pull)
+      return rpc::to_frame(rpc::PullReply{.values = {at::full({2}, 5.F)}, .versions = {}});
+    return rpc::Frame{.type = request.type};
+  };
+  const Variable w = strategy().variable("w", at::ones({2}));
+  strategy().run([&] { coordinator().schedule(nothing, w.tensor().detach()); });
+  EXPECT_EQ(input_of(1).sum().item<float>(), 10);
+}
+
 // Nothing was sent to the worker any more.
 TEST_F(CoordinatorArguments, WithoutMemoryToSendThemTheWorkerIsLostAndComesBack) {
   worker.answers = true;

@@ -254,6 +254,18 @@ TEST_F(LateTraces, DoNotSeeArgumentsOfAnotherTime) {
   EXPECT_EQ(coordinator.statistics().traces, 2U);
 }
 
+TEST_F(LateTraces, RefuseASizeThatTheStepReturnsAndSayWhatToReturn) {
+  const Function step([](Iterator& it) { return it.next<at::Tensor>().size(0); }, {.name = "step"});
+  ClusterCoordinator coordinator(strategy());
+  schedule(coordinator, step);
+  EXPECT_THAT([&] { coordinator.join(std::chrono::seconds(60)); },
+              throws_error(ErrorCode::invalid_argument,
+                           "'step' returned another number or text as part 0 of its result for "
+                           "another element: it depends on tensors, their sizes or state of the "
+                           "host, and every call would return the value of the first trace; return "
+                           "a tensor, as torch::scalar_tensor(x.size(0), torch::kLong)"));
+}
+
 // It had the rate of its own time.
 TEST_F(LateTraces, FailWhereAHyperparameterWasSetTooOften) {
   Variable w = strategy().variable("w", at::ones({}));
@@ -267,6 +279,28 @@ TEST_F(LateTraces, FailWhereAHyperparameterWasSetTooOften) {
   for (int i = 0; i < 5000; ++i) rest.set_learning_rate(2 + i);
   EXPECT_THAT([&] { coordinator.join(std::chrono::seconds(60)); },
               throws_error(ErrorCode::failed_precondition, "set more than 4096 times"));
+}
+
+// An optimizer that only the later trace found did not count the update, so that the next one had
+// the same rate.
+TEST_F(LateTraces, CountTheUpdatesOfTheOptimizersThatTheyFind) {
+  Variable w = strategy().variable("w", at::ones({}));
+  const auto rate = [](std::int64_t i) { return 1.0 / static_cast<double>(i + 1); };
+  SGD whole({w}, {.learning_rate = 1}), rest({w}, {.learning_rate = rate});
+  const Function step([&](Iterator& it) {
+    const bool is_whole = it.next<at::Tensor>().size(0) == 4;
+    (is_whole ? whole : rest).minimize(w.tensor().mul(1));
+  });
+  ClusterCoordinator coordinator(strategy());
+  schedule(coordinator, step);
+  EXPECT_EQ(rest.iterations(), 0);
+  std::thread answer = end_later(1);
+  EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
+  answer.join();
+  EXPECT_EQ(whole.iterations(), 1);
+  EXPECT_EQ(rest.iterations(), 1);
+  EXPECT_EQ(worker.closures().back().inputs.back().item<double>(), 1);
+  EXPECT_EQ(rest.learning_rate(), 0.5);
 }
 
 // A call in another thread took the flags of the trace for those of its variables.

@@ -23,7 +23,6 @@
 #include "cohort/function/detail/step_scope.h"
 #include "cohort/function/registry.h"
 #include "cohort/rpc/detail/travel.h"
-#include "cohort/strategy/detail/modes_scope.h"
 #include "cohort/strategy/replicated.h"
 #include "cohort/variable/detail/eager_step.h"
 
@@ -36,11 +35,10 @@ at::Tensor private_copy(const at::Tensor& tensor) {
   return tensor.detach().clone(at::MemoryFormat::Contiguous).requires_grad_(tensor.requires_grad());
 }
 
-// What a closure reads begins without gradients, as on a worker; those of before come back. And no
-// variable keeps the graph of a step that has failed.
+// What a closure reads begins without gradients, as on a worker; those of before come back.
 class HiddenGradients {
  public:
-  explicit HiddenGradients(const std::vector<Variable>& variables) : variables_(variables) {
+  explicit HiddenGradients(const std::vector<Variable>& variables) {
     for (const Variable& variable : variables) {
       if (!variable.is_trainable()) continue;
       const at::Tensor& leaf = variable.tensor();
@@ -48,16 +46,12 @@ class HiddenGradients {
     }
   }
   ~HiddenGradients() {
-    for (const Variable& variable : variables_) {
-      if (!variable.tensor().is_leaf()) variable.tensor().detach_();
-    }
     for (auto& [leaf, gradient] : gradients_) leaf.mutable_grad() = std::move(gradient);
   }
   HiddenGradients(const HiddenGradients&) = delete;
   HiddenGradients& operator=(const HiddenGradients&) = delete;
 
  private:
-  const std::vector<Variable>& variables_;
   std::vector<std::pair<at::Tensor, at::Tensor>> gradients_;
 };
 
@@ -256,18 +250,17 @@ Nest EagerSteps::call(const Function& fn, const std::vector<Nest>& arguments,
 Nest EagerSteps::run_as(const Function& fn, const std::vector<Nest>& arguments, ClosureId closure,
                         std::uint32_t worker) {
   try {
-    const std::uint64_t seed = strategy_.home()->connection().options().seed;
+    detail::ParameterServerHome& home = *strategy_.home();
+    const std::uint64_t seed = home.connection().options().seed;
     const auto generator = cohort::internal::seed_default_generator(mix_seed(seed, closure));
     const function::WorkerIndexScope as_worker(worker);
     const function::StepScope numbered(closure, fn.name());
     const StrategyScope scope = strategy_.scope();
-    const std::vector<Variable> variables = strategy_.home()->variables().variables();
-    const HiddenGradients gradients(variables);
-    const ModesScope modes(*strategy_.home());
-    const EagerStep step(traffic_);
-    strategy_.home()->load_stand_ins();
-    const Nest result = sent(call(fn, arguments, worker), fn.name());
-    strategy_.home()->write_back_stand_ins("coordinator.run_eagerly");
+    const HiddenGradients gradients(home.variables().variables());
+    EagerStep step(traffic_);
+    Nest result;
+    home.run_with_stand_ins(step, "coordinator.run_eagerly",
+                            [&] { result = sent(call(fn, arguments, worker), fn.name()); });
     return result;
   } catch (const c10::Error& error) {
     throw Error(ErrorCode::invalid_argument, text_of_torch_error(error), ErrorCause::application)

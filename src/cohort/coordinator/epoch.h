@@ -35,7 +35,14 @@ struct EpochStep {
   std::uint64_t examples = 0;
   // The return value of the step. If a worker was lost after the step had sent its updates, the
   // step runs again: the result is then computed from later values of the variables, but the
-  // updates count once.
+  // updates count once. A number in it has the value of the trace, so a step that returns x.size(0)
+  // as a number is refused (invalid_argument) if the last batch is short. Return a tensor:
+  //
+  //   Function with_rows([](Iterator& it) {
+  //     const at::Tensor x = it.next<at::Tensor>();
+  //     const at::Tensor rows = torch::scalar_tensor(x.size(0), torch::kLong);
+  //     return Nest::map({{"mean", x.mean()}, {"rows", rows}});
+  //   });
   Nest result;
 };
 
@@ -68,6 +75,9 @@ struct EpochResult {
 // If it is destroyed before its end, its steps are cancelled, including those that wait on their
 // workers, and the step is not traced for it any more. A step that is running finishes; join()
 // waits for it and throws its error.
+// Optimizer::iterations() counts the steps that ran, and those that were sent to a worker which was
+// lost by then, since they may have run
+// (docs/decisions/0034-learning-rates-follow-scheduled-steps.md).
 class COHORT_API Epoch {
  public:
   Epoch(std::shared_ptr<coordinator::Runtime> runtime, std::shared_ptr<coordinator::EpochRun> run);

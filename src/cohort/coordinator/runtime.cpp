@@ -104,17 +104,20 @@ bool take_values_of_reads(std::vector<Nest>& arguments, const function::BoundArg
   return true;
 }
 
-void check_tensors(const Function& fn, std::span<const Nest> arguments,
-                   const function::BoundArguments& bound) {
-  const auto is_plain = [](const at::Tensor& tensor) {
+void check_tensors(const detail::ParameterServerHome& home, const Function& fn,
+                   std::span<const Nest> arguments, const function::BoundArguments& bound) {
+  const auto is_plain = [&](const at::Tensor& tensor) {
     return rpc::obstacle_to_travel(tensor).empty() &&
-           !tensor.unsafeGetTensorImpl()->is_wrapped_number() && !tensor.requires_grad();
+           !tensor.unsafeGetTensorImpl()->is_wrapped_number() && !tensor.requires_grad() &&
+           home.variables().find(tensor) == nullptr;
   };
   if (std::all_of(bound.tensors.begin(), bound.tensors.end(), is_plain)) return;
   std::vector<at::Tensor> leaves;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     check_no_strings(fn, i, arguments[i]);
+    const std::string which = " (argument " + std::to_string(i) + " of '" + fn.name() + "')";
     for (const at::Tensor& tensor : function::bind_arguments(arguments.subspan(i, 1)).tensors) {
+      home.check_is_no_stand_in("coordinator.schedule", tensor, which);
       check_can_travel(fn, i, tensor);
       check_gradients(fn, i, tensor, leaves);
     }
@@ -131,8 +134,8 @@ void check_outside_step(std::string_view call) {
 Runtime::Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options,
                  CoordinatorNumbers numbers)
     : strategy_(strategy),
-      keeps_connection_(strategy.home()),
-      connection_(strategy.home()->connection()),
+      home_(strategy.home()),
+      connection_(home_->connection()),
       options_(options),
       data_timeout_(options.progress_timeout != Duration::zero()
                         ? std::min(options.progress_timeout, kForEver)
@@ -159,7 +162,7 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   function::BoundArguments bound = function::bind_arguments(arguments);
   if (take_values_of_reads(arguments, bound)) bound = function::bind_arguments(arguments);
   check_iterators(bound);
-  check_tensors(fn, arguments, bound);
+  check_tensors(*home_, fn, arguments, bound);
   if (options_.run_eagerly) return run_eagerly(fn, arguments);
   Pending pending;
   pending.function = step_for(fn, arguments);

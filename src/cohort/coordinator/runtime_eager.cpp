@@ -10,7 +10,7 @@ namespace cohort::coordinator {
 RemoteValue Runtime::run_eagerly(const Function& fn, const std::vector<Nest>& arguments) {
   raise_eager_error();
   const auto result = std::make_shared<RemoteState>(weak_from_this());
-  const auto stand_ins = strategy_.home()->lock_stand_ins();
+  const auto stand_ins = home_->lock_stand_ins();
   const Lock tracing(tracing_);
   ClosureId id = 0;
   {

@@ -80,7 +80,7 @@ std::shared_ptr<EpochRun> Runtime::begin_epoch(const Function& fn,
   function::BoundArguments bound = function::bind_arguments(arguments);
   if (take_values_of_reads(arguments, bound)) bound = function::bind_arguments(arguments);
   check_iterators(bound);
-  check_tensors(fn, arguments, bound);
+  check_tensors(*home_, fn, arguments, bound);
   auto epoch =
       std::make_shared<EpochRun>(fn, private_arguments(arguments), datasets->changing_order(),
                                  connection_.num_workers(), iterator->files());
@@ -107,9 +107,8 @@ std::optional<EpochStep> Runtime::take_finished(EpochRun& epoch, bool& wants_ste
   wants_steps = false;
   if (!epoch.is_over && !epoch.error && epoch.finished.size() < kFinishedMax) {
     for (std::size_t i = 0; i < workers_.size(); ++i)
-      wants_steps = wants_steps || epoch.progress.wants_step(
-                                       i, std::min(open_steps_max(epoch, i),
-                                                   open_steps_max(epoch, i) / kStepsAhead + 1));
+      wants_steps =
+          wants_steps || epoch.progress.wants_step(i, open_steps_max(epoch, i) / kStepsAhead + 1);
   }
   if (epoch.finished.empty() || wants_steps) return std::nullopt;
   EpochStep step = std::move(epoch.finished.front());
@@ -362,7 +361,7 @@ void Runtime::raise_eager_error(EpochRun& epoch) {
 
 // All workers' elements, one worker after the other.
 std::optional<EpochStep> Runtime::next_eager_step(EpochRun& epoch) {
-  const auto stand_ins = strategy_.home()->lock_stand_ins();
+  const auto stand_ins = home_->lock_stand_ins();
   const Lock tracing(tracing_);
   ClosureId id = 0;
   while (epoch.eager_worker < connection_.num_workers()) {

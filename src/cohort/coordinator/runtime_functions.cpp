@@ -85,7 +85,7 @@ std::shared_ptr<StepFunction> Runtime::step_for(const Function& fn,
       if (auto step = known_step(fn, arguments, mode)) return step;
     }
   }
-  const auto stand_ins = strategy_.home()->lock_stand_ins();
+  const auto stand_ins = home_->lock_stand_ins();
   const Lock tracing(tracing_);
   std::uint32_t id = 0;
   {
@@ -198,16 +198,22 @@ void Runtime::trace_waiting() {
   for (const ClosureId closure : waiting) trace_one(closure);
 }
 
+// What traces have captured since its schedule(), as it was then; false where that is not known.
+bool Runtime::add_captured(Pending& pending) {
+  const bool is_counted = pending.in_epoch.run == nullptr || pending.in_epoch.is_counted;
+  return pending.function->add_captured(pending.captured, pending.captured_at,
+                                        is_counted ? &pending.counted : nullptr);
+}
+
 // What its step captures, as it was at its schedule().
 bool Runtime::has_captured(ClosureId closure) {
   const auto found = pending_.find(closure);
   if (found == pending_.end()) return true;
-  Pending& pending = found->second;
-  return pending.function->add_captured(pending.captured, pending.captured_at);
+  return add_captured(found->second);
 }
 
 void Runtime::trace_one(ClosureId closure) {
-  const auto stand_ins = strategy_.home()->lock_stand_ins();
+  const auto stand_ins = home_->lock_stand_ins();
   const Lock tracing(tracing_);
   std::shared_ptr<StepFunction> step;
   std::vector<at::Tensor> drawn;

@@ -53,7 +53,7 @@ Error lost_updates(std::uint32_t worker, const rpc::ClosureEnd& end) {
 
 void Runtime::start() {
   // First: who waits for missing tasks can be asked, too.
-  listener_ = internal::HealthListener::start(strategy_.home()->own_address(), connection_.self(),
+  listener_ = internal::HealthListener::start(home_->own_address(), connection_.self(),
                                               [this] { return health(); });
   const std::weak_ptr<Runtime> self = weak_from_this();
   ClusterConnection::WorkerHandlers handlers;
@@ -323,7 +323,7 @@ rpc::RunBatch Runtime::make_batch(Worker& worker) {
                           .seed = mix_seed(connection_.options().seed, closure),
                           .inputs = pending.function->restored(pending.arguments)};
     // Else a worker that needs what is lacking asks for a program.
-    static_cast<void>(pending.function->add_captured(pending.captured, pending.captured_at));
+    static_cast<void>(add_captured(pending));
     call.inputs.insert(call.inputs.end(), pending.captured.begin(), pending.captured.end());
     for (const Nest& resource : pending.resources)
       call.resources.push_back(static_cast<const IteratorHandle&>(*resource.handle()).id());

@@ -120,13 +120,15 @@ std::vector<at::Tensor> StepFunction::captured_uncounted() const {
   return values;
 }
 
-bool StepFunction::add_captured(std::vector<at::Tensor>& captured, std::uint64_t time) const {
+bool StepFunction::add_captured(std::vector<at::Tensor>& captured, std::uint64_t time,
+                                CountedUpdates* counted) const {
   if (captured.size() == traced_.captured_count()) return true;
   const auto all = traced_.captured();
   for (std::size_t i = captured.size(); i < all->size(); ++i) {
     at::Tensor value = hyperparameter_snapshot((*all)[i], time);
     if (!value.defined()) return false;
     captured.push_back(std::move(value));
+    if (counted != nullptr) counted->take_also((*all)[i]);
   }
   return true;
 }

@@ -49,8 +49,9 @@ void ResultStructure::check_same(const ResultStructure& actual, const std::strin
   for (std::size_t i = 0; i < before.size(); ++i) {
     COHORT_CHECK(is_same_leaf(before[i], now[i]), ErrorCode::invalid_argument, "[function.trace] '",
                  name, "' returned another number or text as part ", i, " of its result ", when,
-                 ": it depends on tensors or on state of the host, and every call would return "
-                 "the value of the first trace; return a tensor");
+                 ": it depends on tensors, their sizes or state of the host, and every call would "
+                 "return the value of the first trace; return a tensor, for example "
+                 "torch::scalar_tensor(x.size(0), torch::kLong)");
   }
 }
 

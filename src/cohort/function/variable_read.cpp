@@ -3,6 +3,7 @@
 
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <unordered_set>
 #include <utility>
@@ -12,6 +13,7 @@ namespace cohort::function {
 namespace {
 
 using torch::autograd::AutogradContext;
+using torch::autograd::Node;
 using torch::autograd::variable_list;
 
 // Hides the copy from LibTorch, which would return a view of a tensor that is an argument too, and
@@ -30,8 +32,26 @@ struct VariableRead : torch::autograd::Function<VariableRead> {
   }
 };
 
-bool is_read(const torch::autograd::Node& node) {
+bool is_read(const Node& node) {
   return dynamic_cast<const torch::autograd::CppNode<VariableRead>*>(&node) != nullptr;
+}
+
+// Calls `visit` for each node of the tensor's graph, but for none below a copy that was read.
+// Returns false when a call did, which ends the walk, and for a tensor without a graph.
+template <class Visit>
+bool walk_graph(const at::Tensor& tensor, const Visit& visit) {
+  if (!tensor.defined() || !tensor.requires_grad() || tensor.is_leaf()) return false;
+  std::vector<const Node*> nodes = {tensor.grad_fn().get()};
+  std::unordered_set<const Node*> seen(nodes.begin(), nodes.end());
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (!visit(*nodes[i])) return false;
+    if (is_read(*nodes[i])) continue;
+    for (const torch::autograd::Edge& edge : nodes[i]->next_edges()) {
+      if (edge.function && seen.insert(edge.function.get()).second)
+        nodes.push_back(edge.function.get());
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -42,18 +62,19 @@ at::Tensor with_gradient_of(const at::Tensor& variable, at::Tensor copy) {
 }
 
 bool is_computed_from_reads(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.requires_grad() || tensor.is_leaf()) return false;
-  std::vector<const torch::autograd::Node*> nodes = {tensor.grad_fn().get()};
-  std::unordered_set<const torch::autograd::Node*> seen(nodes.begin(), nodes.end());
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (is_read(*nodes[i])) continue;
-    if (nodes[i]->next_edges().empty()) return false;  // it accumulates the gradient of a leaf
-    for (const torch::autograd::Edge& edge : nodes[i]->next_edges()) {
-      if (edge.function && seen.insert(edge.function.get()).second)
-        nodes.push_back(edge.function.get());
-    }
-  }
-  return true;
+  // A node without edges accumulates the gradient of a leaf.
+  return walk_graph(tensor,
+                    [](const Node& node) { return is_read(node) || !node.next_edges().empty(); });
+}
+
+std::vector<at::Tensor> leaves_of(const at::Tensor& tensor) {
+  std::vector<at::Tensor> leaves;
+  walk_graph(tensor, [&](const Node& node) {
+    const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(&node);
+    if (leaf != nullptr) leaves.push_back(leaf->variable);
+    return true;
+  });
+  return leaves;
 }
 
 }  // namespace cohort::function

@@ -51,14 +51,18 @@ class COHORT_API Optimizer {
   // the next step that is sent to a worker, without a new trace. Throws invalid_argument if its
   // value at iterations() is negative or not finite.
   void set_learning_rate(const LearningRateSchedule& learning_rate);
-  // The number of updates so far (tf.keras.optimizers.Optimizer.iterations), at which a schedule is
-  // evaluated. An apply_gradients() that runs in this process is counted when it is done. A step on
-  // parameter servers gets its number before it runs: in schedule(), or in an epoch when it is sent
-  // to its worker. It counts once for each apply_gradients() in it, even if it is retried or fails;
-  // if it is cancelled before it runs, the next step gets its number. So step i has the same rate
-  // for any number of closures in flight, and set_iterations() before the first step resumes a
-  // training. Both throw failed_precondition inside a traced step; set_iterations() throws
-  // invalid_argument for a negative number.
+  // How many updates have a number (tf.keras.optimizers.Optimizer.iterations): 0, 1, …, at which a
+  // schedule is evaluated. An apply_gradients() that runs in this process is counted when it is
+  // done. A step on parameter servers gets its number before it runs: in schedule(), or in an epoch
+  // when it is sent to its worker. It counts once for each apply_gradients() in it, even if it is
+  // retried or fails. So step i has the same rate for any number of closures in flight, and
+  // set_iterations() before the first step resumes a training.
+  //
+  // A step that is cancelled before it runs gives its number back. If later steps have numbers by
+  // then, iterations() is not the number of the next update: the next updates take the numbers
+  // given back, the lowest first, and learning_rate() is the rate of the lowest. set_iterations(n)
+  // forgets them: the next update takes number n. Both calls throw failed_precondition inside a
+  // traced step; set_iterations() throws invalid_argument for a negative number.
   std::int64_t iterations() const;
   void set_iterations(std::int64_t iterations);
   // A hyperparameter of the rule, by its name. Throws not_found, with the list of names, if there

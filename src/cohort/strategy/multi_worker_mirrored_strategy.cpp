@@ -26,9 +26,10 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(std::shared_ptr<collect
                            .timeout = options.timeout},
                           options.devices) {}
 
+// Whatever devices are asked for: no other error comes before this one.
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const ClusterResolver&,
-                                                         const MultiWorkerMirroredOptions& options)
-    : SynchronousStrategy({.strategy = std::string(kName)}, options.devices) {
+                                                         const MultiWorkerMirroredOptions&)
+    : SynchronousStrategy({.strategy = std::string(kName)}, {"CPU:0"}) {
   internal::throw_error(
       ErrorCode::unimplemented, "[strategy.", kName,
       "] workers in processes of their own need collectives, which are not there yet; use ",

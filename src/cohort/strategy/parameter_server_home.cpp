@@ -10,7 +10,9 @@
 #include "cohort/cluster/detail/validation.h"
 #include "cohort/core/log.h"
 #include "cohort/function/detail/trace.h"
+#include "cohort/function/detail/variable_read.h"
 #include "cohort/rpc/detail/messages.h"
+#include "cohort/strategy/detail/modes_scope.h"
 #include "cohort/variable/detail/eager_step.h"
 #include "cohort/variable/detail/remote_variable.h"
 
@@ -67,6 +69,20 @@ ParameterServerHome::ParameterServerHome(const ParameterServerStrategy* owner,
       options_(std::move(options)),
       connection_(validated(resolver), task_of(resolver), options_.cluster),
       own_address_(address_of_chief(resolver)) {}
+
+void ParameterServerHome::check_is_no_stand_in(std::string_view call, const at::Tensor& value,
+                                               std::string_view detail) const {
+  if (EagerStep::current() != nullptr) return;
+  const VariableTable::Entry* entry = variables_.find(value);
+  for (const at::Tensor& leaf : function::leaves_of(value))
+    if (entry == nullptr) entry = variables_.find(leaf);
+  if (entry == nullptr) return;
+  internal::throw_error(
+      ErrorCode::invalid_argument, "[", call, "] expected a value, got tensor() of variable '",
+      entry->variable.name(), "', or what was computed from it", detail,
+      ": outside of a step it is a stand-in without the current value; take read(), use the "
+      "variable inside the step, or return its detach().clone() from run()");
+}
 
 void ParameterServerHome::check_use() const {
   const ReplicaContext* replica = get_replica_context();
@@ -165,6 +181,10 @@ Variable ParameterServerHome::make(const internal::NamedTensor& wanted, std::uin
   placement.check_use = [strategy = owner_](std::string_view method) {
     internal::check_not_mixing(strategy, kStrategy, method);
   };
+  placement.check_value = [home, name = wanted.name](const at::Tensor& value) {
+    if (const std::shared_ptr<ParameterServerHome> alive = home.lock())
+      alive->check_is_no_stand_in("variable.assign", value, " (to be assigned to '" + name + "')");
+  };
   placement.deadline = [timeout = options_.cluster.data_timeout] {
     return Deadline::after(timeout);
   };
@@ -207,21 +227,32 @@ std::uint32_t ParameterServerHome::ps_of(const Variable& variable) const {
   return ps;
 }
 
-std::vector<at::Tensor> ParameterServerHome::load_stand_ins() const {
-  const std::vector<Variable> all = variables_.variables();
-  std::vector<at::Tensor> values = read(all);
-  const at::NoGradGuard no_grad;
-  EagerStep* const step = EagerStep::current();
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    all[i].tensor().detach().copy_(values[i]);
-    if (step == nullptr) continue;
-    step->note(*all[i].impl(), values[i]);
-    step->traffic().pulled_bytes += values[i].nbytes();
+void ParameterServerHome::run_with_stand_ins(EagerStep& step, std::string_view where,
+                                             const std::function<void()>& body) {
+  const ModesScope modes(*this);
+  load_stand_ins(step);
+  try {
+    body();
+    write_back_stand_ins(where);
+  } catch (...) {
+    drop_graphs();
+    throw;
   }
-  return values;
 }
 
-void ParameterServerHome::write_back_stand_ins(std::string_view where) {
+// The step notes the values, so that it is known later what it has written.
+void ParameterServerHome::load_stand_ins(EagerStep& step) const {
+  const std::vector<Variable> all = variables_.variables();
+  const std::vector<at::Tensor> values = read(all);
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i].tensor().detach().copy_(values[i]);
+    step.note(*all[i].impl(), values[i]);
+    step.traffic().pulled_bytes += values[i].nbytes();
+  }
+}
+
+void ParameterServerHome::write_back_stand_ins(std::string_view where) const {
   for (const Variable& variable : variables_.variables()) {
     // A trace refuses it too.
     COHORT_CHECK(variable.tensor().is_leaf(), ErrorCode::invalid_argument, "[", where,
@@ -235,7 +266,7 @@ void ParameterServerHome::write_back_stand_ins(std::string_view where) {
   }
 }
 
-void ParameterServerHome::drop_graphs() {
+void ParameterServerHome::drop_graphs() const {
   for (const Variable& variable : variables_.variables())
     if (!variable.tensor().is_leaf()) variable.tensor().detach_();
 }

@@ -10,7 +10,6 @@
 #include "cohort/function/detail/trace.h"
 #include "cohort/input/detail/input_host.h"
 #include "cohort/strategy/detail/dataset_function_scope.h"
-#include "cohort/strategy/detail/modes_scope.h"
 #include "cohort/strategy/detail/parameter_server_home.h"
 #include "cohort/variable/detail/eager_step.h"
 
@@ -48,6 +47,8 @@ Variable ParameterServerStrategy::variable(std::string name, const at::Tensor& i
                "[strategy.variable] expected an initial value, got an undefined tensor (variable '",
                name, "')");
   check_can_create(*this, name);
+  home_->check_is_no_stand_in("strategy.variable", initial_value,
+                              " (initial value of '" + name + "')");
   std::optional<std::uint32_t> ps;
   if (options.colocate_with) ps = home_->ps_of(*options.colocate_with);
   at::Tensor stand_in = initial_value.detach().clone();
@@ -97,18 +98,10 @@ void ParameterServerStrategy::run_replicas(const std::function<void(ReplicaConte
   home_->warn_of_local_run();
   // Without the lock, a trace in another thread could change the stand-ins.
   const auto stand_ins = home_->lock_stand_ins();
-  const ModesScope modes(*home_);
   VariableTraffic traffic;
-  const EagerStep step(traffic, EagerStep::Kind::run);
+  EagerStep step(traffic, EagerStep::Kind::run);
   internal::in_replica_context(*this, 0, [&](ReplicaContext& context) {
-    home_->load_stand_ins();
-    try {
-      body(context);
-      home_->write_back_stand_ins("strategy.run");
-    } catch (...) {
-      home_->drop_graphs();
-      throw;
-    }
+    home_->run_with_stand_ins(step, "strategy.run", [&] { body(context); });
   });
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/strategy/parameter_server_strategy.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
@@ -134,6 +135,27 @@ TEST_F(PublishTest, AVariableThatAServerRefusedCanBeMadeAgain) {
   EXPECT_THAT(names(), ElementsAre("v"));
   EXPECT_THAT(make, throws_error(ErrorCode::already_exists, "got 'v'"));
   EXPECT_EQ(ps.taken, 1) << "a taken name costs the server nothing";
+}
+
+// Its old numbers were sent, and nothing said so.
+TEST_F(PublishTest, OutsideOfStepsAStandInIsNoValue) {
+  const Variable v = strategy.variable("v", at::full({2}, 1.0));
+  const Variable count = strategy.variable("n", at::full({2}, 1.0), {.is_trainable = false});
+  const auto is_refused = [](const std::string& name) {
+    return throws_error(ErrorCode::invalid_argument,
+                        "[variable.assign] expected a value, got tensor() of variable '" + name);
+  };
+  EXPECT_THAT([&] { v.assign(v.tensor() * 2); }, is_refused("v"));
+  EXPECT_THAT([&] { count.assign_sub(v.tensor().detach()); }, is_refused("v"));
+  EXPECT_THAT([&] { v.assign_add((at::full({2}, 1.0) - v.tensor()).exp()); }, is_refused("v"));
+  EXPECT_THAT([&] { v.assign(count.tensor()); }, is_refused("n"));
+  EXPECT_THAT([&] { strategy.variable("copy", v.tensor()); },
+              throws_error(ErrorCode::invalid_argument,
+                           "[strategy.variable] expected a value, got tensor() of variable 'v', or "
+                           "what was computed from it (initial value of 'copy')"));
+  const at::Tensor other = at::full({2}, 1.0).requires_grad_();
+  EXPECT_THAT([&] { v.assign(other * 2); }, throws_error(ErrorCode::data_loss, "reply"))
+      << "a value with another graph reaches the server, which says nothing";
 }
 
 TEST_F(PublishTest, AModelWhoseTensorsShareMemoryLeavesNothingBehind) {

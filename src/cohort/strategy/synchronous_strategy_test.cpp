@@ -10,6 +10,7 @@
 #include <sstream>
 #include <thread>
 
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/collective/group.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/testing/on_workers.h"
@@ -288,6 +289,16 @@ TEST(DefaultStrategyTest, HandsTheDatasetOnAsItIs) {
   std::int64_t rows = 0;
   for (const auto& batch : dataset) rows += batch.value().tensor().size(0);
   EXPECT_EQ(rows, 3);
+}
+
+// A device that is not there came first, as an error that its owner could "fix".
+TEST(MultiWorkerMirroredTest, WorkersInProcessesOfTheirOwnAreNotImplementedWhateverTheirDevices) {
+  const SimpleResolver resolver(ClusterSpec({{"worker", {"127.0.0.1:1", "127.0.0.1:2"}}}));
+  for (const std::vector<std::string>& devices :
+       {std::vector<std::string>{}, {"CPU:0", "CPU:0"}, {"GPU:99"}, {"none"}}) {
+    EXPECT_THAT([&] { MultiWorkerMirroredStrategy(resolver, {.devices = devices}); },
+                throws_error(ErrorCode::unimplemented, "InProcessWorkers"));
+  }
 }
 
 TEST(MultiWorkerMirroredTest, WorkersReduceTogether) {

@@ -150,6 +150,7 @@ class UpdateCounter::State {
   // Fills in the snapshots of this counter's tensors and takes a number for each.
   static void take(const std::shared_ptr<State>& self, std::span<const at::Tensor> hyperparameters,
                    std::vector<at::Tensor>& snapshots, c10::SmallVectorImpl<Taken>& taken);
+  static void take_one(const std::shared_ptr<State>& self, c10::SmallVectorImpl<Taken>& taken);
   void give_back(std::int64_t number, std::uint64_t numbering);
   // The tensor for an index, made at the first call.
   at::Tensor hyperparameter(std::size_t index, const std::shared_ptr<State>& self);
@@ -276,6 +277,14 @@ void UpdateCounter::State::take(const std::shared_ptr<State>& self,
   state.refresh();
 }
 
+void UpdateCounter::State::take_one(const std::shared_ptr<State>& self,
+                                    c10::SmallVectorImpl<Taken>& taken) {
+  State& state = *self;
+  const Lock lock(state.mutex_);
+  taken.push_back({self, state.take_number(), state.numbering_});
+  state.refresh();
+}
+
 at::Tensor UpdateCounter::State::hyperparameter(std::size_t index,
                                                 const std::shared_ptr<State>& self) {
   const Lock lock(tensors_mutex_);
@@ -302,6 +311,11 @@ void UpdateCounter::add_one() { state_->add_one(); }
 bool varies_with_updates(const at::Tensor& hyperparameter) {
   const auto* cell = UpdateCounter::CountedCell::of(hyperparameter);
   return cell != nullptr && cell->state()->varies();
+}
+
+void CountedUpdates::take_also(const at::Tensor& hyperparameter) {
+  const auto* cell = UpdateCounter::CountedCell::of(hyperparameter);
+  if (cell != nullptr) UpdateCounter::State::take_one(cell->state(), taken_);
 }
 
 void CountedUpdates::give_all_back() noexcept {

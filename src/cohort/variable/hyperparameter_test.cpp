@@ -154,6 +154,19 @@ TEST(UpdateCounters, LeaveTheNumbersOfAStepThatDidNotRunToTheNextOnes) {
   EXPECT_EQ(counter.count(), 6);
 }
 
+TEST(UpdateCounters, AStepMayTakeANumberLater) {
+  UpdateCounter counter([](std::int64_t count) { return static_cast<double>(count); });
+  const at::Tensor hyperparameter = counter.hyperparameter(0);
+  {
+    CountedUpdates counted;
+    counted.take_also(make_hyperparameter(7));
+    counted.take_also(hyperparameter);
+    EXPECT_EQ(counter.count(), 1);
+    EXPECT_EQ(counter.value(), 1);
+  }
+  EXPECT_EQ(counter.count(), 0) << "the step did not run";
+}
+
 TEST(UpdateCounters, ForgetWhatWasTakenBeforeTheCountWasSet) {
   UpdateCounter counter([](std::int64_t count) { return static_cast<double>(count); });
   const std::vector<at::Tensor> step{counter.hyperparameter(0)};

@@ -9,6 +9,7 @@
 
 #include <array>
 
+#include "cohort/function/detail/variable_read.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/variable/detail/hyperparameter.h"
 #include "cohort/variable/variable.h"
@@ -122,6 +123,14 @@ TEST_F(LocalVariableTest, AssigningWhatWasReadEndsItsGraph) {
   EXPECT_FALSE(mean.tensor().requires_grad());
   EXPECT_EQ(first(tensor_), 2);
   EXPECT_TRUE(tensor_.is_leaf());
+}
+
+TEST_F(LocalVariableTest, LeavesOfAGraphAreNotThoseOfWhatWasRead) {
+  EXPECT_TRUE(function::leaves_of(tensor_).empty());
+  EXPECT_TRUE(function::leaves_of(variable_.read() * 2).empty());
+  const std::vector<at::Tensor> leaves = function::leaves_of(variable_.read() * tensor_.neg());
+  ASSERT_EQ(leaves.size(), 1U);
+  EXPECT_TRUE(leaves[0].is_same(tensor_));
 }
 
 TEST_F(LocalVariableTest, WhatWasReadMayBeAnInitialValue) {

@@ -142,6 +142,7 @@ void RemoteVariable::assign(AssignKind kind, const at::Tensor& value) {
     return;
   }
   check_use(placement_, "assign");
+  if (placement_.check_value && EagerStep::current() == nullptr) placement_.check_value(value);
   rpc::Effect effect;
   effect.kind = effect_kind(kind);
   effect.variable = placement_.id;

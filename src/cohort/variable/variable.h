@@ -63,11 +63,15 @@ class COHORT_API Variable {
   // is a plain value, and Optimizer::minimize() refuses a loss that depends only on such copies.
   at::Tensor read() const { return impl_->read(); }
   // Inside a step, the value that this step reads. Elsewhere, the tensor of a variable on a server
-  // is only a stand-in and does not have the current value: call read().
+  // is a stand-in, for its spec and requires_grad_(): it does not have the current value, which
+  // read() returns. So schedule(), run_epoch(), fetch(), assign*() of a variable on a server and
+  // ParameterServerStrategy::variable() throw invalid_argument for it, and for what was computed
+  // from it with a graph. They cannot detect what was computed without a graph, under NoGradGuard or
+  // from a variable that is not trainable: v.assign(v.tensor() + 1) outside a step is wrong.
   const at::Tensor& tensor() const { return impl_->tensor(); }
   // These throw invalid_argument, and send nothing, if the dtype or the shape is not the
   // variable's; and unimplemented in a replica context of several replicas, whose values are not
-  // reduced yet.
+  // reduced yet. Outside a step, compute the value from read(), not from tensor().
   void assign(const at::Tensor& value) const { impl_->assign(AssignKind::assign, value); }
   void assign_add(const at::Tensor& value) const { impl_->assign(AssignKind::add, value); }
   void assign_sub(const at::Tensor& value) const { impl_->assign(AssignKind::sub, value); }

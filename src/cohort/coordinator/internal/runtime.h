@@ -42,9 +42,10 @@ void check_outside_step(std::string_view call);
 // Replaces arguments that were computed from read() of variables of this process by their values,
 // since no step trains those. Returns whether there were any.
 bool take_values_of_reads(std::vector<Nest>& arguments, const function::BoundArguments& bound);
-// Throws invalid_argument for tensors that cannot travel, or whose gradients would stay behind.
-void check_tensors(const Function& fn, std::span<const Nest> arguments,
-                   const function::BoundArguments& bound);
+// Throws invalid_argument for tensors that cannot travel, whose gradients would stay behind, or
+// that have no current value, as tensor() of the variables of `home`.
+void check_tensors(const detail::ParameterServerHome& home, const Function& fn,
+                   std::span<const Nest> arguments, const function::BoundArguments& bound);
 
 // Thread-safe.
 class Runtime final : public std::enable_shared_from_this<Runtime> {
@@ -171,6 +172,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   std::optional<EpochStep> end_of(EpochRun& epoch);
   void withdraw_steps(EpochRun& epoch, Actions& actions) COHORT_REQUIRES(mutex_);
   bool capture_for_step(Pending& pending) COHORT_REQUIRES(mutex_);
+  static bool add_captured(Pending& pending);
   void drop_refused(const Actions& refused) COHORT_REQUIRES(mutex_);
   void resolve_step(Pending& pending, const std::optional<Error>& error) COHORT_REQUIRES(mutex_);
   // Returns false, and the epoch has an error, if the worker may yield other elements from now on.
@@ -281,7 +283,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
 
   ParameterServerStrategy& strategy_;
   // A channel's thread may hold the last reference to this object, after the strategy has gone.
-  const std::shared_ptr<void> keeps_connection_;
+  const std::shared_ptr<detail::ParameterServerHome> home_;
   ClusterConnection& connection_;
   const CoordinatorOptions options_;
   const Duration data_timeout_;

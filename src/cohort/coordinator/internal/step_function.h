@@ -49,8 +49,10 @@ class StepFunction {
   // The same as captured() for a call that will find no element, and counts no updates.
   std::vector<at::Tensor> captured_uncounted() const;
   // Appends what the traces captured and is not there yet, as it was at this hyperparameter_time().
-  // False, with what is before it: a value of that time is no longer known.
-  bool add_captured(std::vector<at::Tensor>& captured, std::uint64_t time) const;
+  // Its updates are counted, if `counted` is given. False, with what is before it: a value of that
+  // time is no longer known.
+  bool add_captured(std::vector<at::Tensor>& captured, std::uint64_t time,
+                    CountedUpdates* counted) const;
   // What a call has kept, as tensors.
   std::vector<at::Tensor> restored(const internal::KeptArguments& arguments) const;
   // The result of a call from the program's outputs. Throws data_loss for another number of them.

@@ -4,6 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 #include "cohort/core/export.h"
 
 namespace cohort::function {
@@ -16,5 +18,9 @@ COHORT_API at::Tensor with_gradient_of(const at::Tensor& variable, at::Tensor co
 // Whether the tensor has a graph, and each path of it ends at such a copy: the caller has read
 // values of variables and computed with no parameter itself. Thread-safe.
 COHORT_API bool is_computed_from_reads(const at::Tensor& tensor);
+
+// The leaves that a gradient of the tensor reaches, except through such copies; none for a tensor
+// without a graph. Thread-safe.
+COHORT_API std::vector<at::Tensor> leaves_of(const at::Tensor& tensor);
 
 }  // namespace cohort::function

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,6 +21,10 @@
 #include "cohort/strategy/parameter_server_strategy.h"
 #include "cohort/strategy/replicated.h"
 #include "cohort/variable/detail/variable_table.h"
+
+namespace cohort {
+class EagerStep;  // variable/detail/eager_step.h
+}
 
 namespace cohort::detail {
 
@@ -46,6 +51,12 @@ class COHORT_API ParameterServerHome final
   // The server of a variable. Throws failed_precondition if it belongs to another strategy.
   std::uint32_t ps_of(const Variable& variable) const;
 
+  // Throws invalid_argument, naming the call, for tensor() of a variable and what was computed from
+  // it with a graph: outside of a step this is a stand-in without the current value. `detail` says
+  // which value it is, as " (argument 0 of 'step')".
+  void check_is_no_stand_in(std::string_view call, const at::Tensor& value,
+                            std::string_view detail = "") const;
+
   void check_use() const override;
   void check_outside_step(std::string_view call) const override;
   std::vector<at::Tensor> read(const std::vector<Variable>& wanted) const override;
@@ -57,15 +68,12 @@ class COHORT_API ParameterServerHome final
   std::unique_lock<std::recursive_mutex> lock_stand_ins() const {
     return std::unique_lock(stand_ins_);
   }
-  // Pulls every variable into its stand-in and returns the values in the order of variables(). An
-  // EagerStep of this thread notes them.
-  std::vector<at::Tensor> load_stand_ins() const;
-  // At the end of an EagerStep: assigns what it wrote into stand-ins in place. Throws
-  // invalid_argument for a trainable variable, and for a value with a graph. `where` is for the
-  // message.
-  void write_back_stand_ins(std::string_view where);
-  // After an EagerStep: no stand-in keeps a graph of it.
-  void drop_graphs();
+  // Runs `body` with the current values in the stand-ins. Then assigns what the step wrote into
+  // stand-ins in place: invalid_argument for a trainable variable, and for a value with a graph.
+  // `where` is for the message. Afterwards the modes of the modules are those of before, and no
+  // stand-in keeps a graph. The caller holds lock_stand_ins().
+  void run_with_stand_ins(EagerStep& step, std::string_view where,
+                          const std::function<void()>& body);
   // Adds a replicated module, whose modes are train() or eval(). Takes lock_stand_ins().
   void keep_modes(internal::ModuleModes modes);
   // Get and set the modes of all replicated modules. The caller holds lock_stand_ins().
@@ -78,6 +86,9 @@ class COHORT_API ParameterServerHome final
   Variable make(const internal::NamedTensor& wanted, std::uint32_t ps) COHORT_REQUIRES(creation_);
   void publish(const std::vector<Variable>& fresh);
   void upload(const std::vector<Variable>& fresh) const;
+  void load_stand_ins(EagerStep& step) const;
+  void write_back_stand_ins(std::string_view where) const;
+  void drop_graphs() const;
 
   const ParameterServerStrategy* const owner_;
   const ParameterServerOptions options_;

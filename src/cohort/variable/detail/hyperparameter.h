@@ -91,6 +91,8 @@ class COHORT_API CountedUpdates {
     taken_ = std::move(other.taken_);
     return *this;
   }
+  // Takes one more number if `hyperparameter` is one of a counter: the step has its value already.
+  void take_also(const at::Tensor& hyperparameter);
   // The step has made its updates, or may have: its numbers are taken for good.
   void keep() { taken_.clear(); }
 

@@ -27,6 +27,9 @@ struct RemotePlacement {
   std::function<Deadline()> deadline;
   // Throws if the calling thread must not call `method` ("read", "assign", "apply"); may be empty.
   std::function<void(std::string_view method)> check_use = {};
+  // Throws if `value`, which is assigned outside of a step, comes from a stand-in, whose value is
+  // not the current one there; may be empty.
+  std::function<void(const at::Tensor& value)> check_value = {};
 };
 
 // Outside a trace reads and writes are calls to the server; inside one they are recorded. In an
