@@ -16,9 +16,10 @@
 #include "bench/report.h"
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/optimizer/sgd.h"
+#include "cohort/parameter_server/detail/parameter_client.h"
 #include "cohort/rpc/detail/messages.h"
+#include "cohort/strategy/detail/parameter_server_home.h"
 #include "cohort/testing/cluster/test_cluster.h"
-#include "cohort/variable/detail/remote_variable.h"
 
 namespace cohort::bench {
 namespace {
@@ -110,11 +111,12 @@ class Ours {
                push.effects.push_back({.kind = rpc::Effect::Kind::apply,
                                        .variable = id,
                                        .rule = "sgd",
+                                       .optimizer = "sgd",
                                        .hyper = {kRate},
                                        .tensors = {gradients[i]}});
                pull.variables.push_back(id);
              }
-             const auto link = placement(0).requester();
+             const auto link = strategy_.home()->connection().ps(placement(0).ps).data;
              std::promise<bool> pushed;
              link->request(rpc::to_frame(std::move(push)), [&](rpc::Answer answer) {
                pushed.set_value(std::holds_alternative<rpc::Frame>(answer));
@@ -136,7 +138,7 @@ class Ours {
 
  private:
   const RemotePlacement& placement(std::size_t i) const {
-    return dynamic_cast<const RemoteVariable&>(*variables_[i].impl()).placement();
+    return remote_of(variables_[i]).placement();
   }
   void step() const {
     std::vector<std::pair<at::Tensor, Variable>> gradients;

@@ -20,6 +20,7 @@
 #include "cohort/optimizer/adam.h"
 #include "cohort/optimizer/sgd.h"
 #include "cohort/variable/detail/hyperparameter.h"
+#include "cohort/variable/detail/variable_home.h"
 #include "cohort/variable/detail/variable_table.h"
 
 namespace cohort::bench {
@@ -111,10 +112,10 @@ class OwningHost final : public ResourceHost {
   std::vector<Variable> variables;
 
   Tensors iterator_next(std::int64_t) override { return {}; }
-  void apply(std::string_view rule, std::int64_t variable, at::Tensor gradient,
+  void apply(const SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
              std::span<const at::Tensor> hyper) override {
-    variables[static_cast<std::size_t>(variable)].impl()->apply(update_rule_of(rule), gradient,
-                                                                hyper);
+    const Update update{variables[static_cast<std::size_t>(variable)], std::move(gradient)};
+    apply_updates({update_rule_of(owner.rule), owner.optimizer}, {&update, 1}, hyper);
   }
   void assign(AssignKind, std::int64_t, at::Tensor) override {}
   at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }

@@ -29,6 +29,14 @@ TEST(Options, OfStrategiesAndTheCoordinatorTakeOneField) {
   EXPECT_EQ(ProgressBarOptions{.steps = 9}.examples_per_step, 1);
 }
 
+TEST(Options, OfOptimizersTakeOneField) {
+  EXPECT_EQ(SGDOptions{.learning_rate = 0.5}.name, "");
+  EXPECT_EQ(AdagradOptions{.learning_rate = 0.5}.name, "");
+  EXPECT_EQ(RMSpropOptions{.learning_rate = 0.5}.name, "");
+  EXPECT_EQ(AdamOptions{.learning_rate = 0.5}.name, "");
+  EXPECT_EQ(AdamWOptions{.name = "decayed"}.name, "decayed");
+}
+
 TEST(Options, OfDatasetsTakeOneField) {
   EXPECT_EQ(IdxFiles{.images = "i"}.labels, "");
   EXPECT_EQ(RangeOptions{.start = 1}.step, 1);

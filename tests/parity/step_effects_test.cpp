@@ -41,12 +41,13 @@ class PushingHost final : public ResourceHost {
   }
 
   Tensors iterator_next(std::int64_t) override { return {}; }
-  void apply(std::string_view rule, std::int64_t variable, at::Tensor gradient,
+  void apply(const SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
              std::span<const at::Tensor> hyper) override {
     std::vector<double> numbers;
     for (const at::Tensor& value : hyper) numbers.push_back(hyperparameter_value(value));
-    pending_.push_back([this, name = std::string(rule), variable, gradient, numbers] {
-      const UpdateRule& known = update_rule_of(name);
+    pending_.push_back([this, rule = std::string(owner.rule), name = std::string(owner.optimizer),
+                        variable, gradient, numbers] {
+      const UpdateRule& known = update_rule_of(rule);
       Stored& stored = at(variable);
       auto [slots, is_new] = stored.slots.try_emplace(name);
       if (is_new) slots->second = known.create_slots(stored.value, numbers);

@@ -13,6 +13,7 @@
 #include "cohort/optimizer/rmsprop.h"
 #include "cohort/optimizer/sgd.h"
 #include "cohort/variable/detail/hyperparameter.h"
+#include "cohort/variable/detail/variable_home.h"
 #include "cohort/variable/detail/variable_table.h"
 
 namespace cohort {
@@ -79,12 +80,14 @@ class LocalHost final : public ResourceHost {
   std::vector<at::Tensor> iterator_next(std::int64_t) override {
     throw Error(ErrorCode::unimplemented, "no data here");
   }
-  void apply(std::string_view rule, std::int64_t variable, at::Tensor gradient,
+  void apply(const SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
              std::span<const at::Tensor> hyper) override {
-    at(variable).impl()->apply(update_rule_of(rule), gradient, hyper);
+    const Update update{at(variable), std::move(gradient)};
+    apply_updates({update_rule_of(owner.rule), owner.optimizer}, {&update, 1}, hyper);
   }
   void assign(AssignKind kind, std::int64_t variable, at::Tensor value) override {
-    at(variable).impl()->assign(kind, value);
+    const Assignment assignment{at(variable), kind, std::move(value)};
+    assign_values({&assignment, 1});
   }
   at::Tensor gather(std::int64_t, const at::Tensor&) override {
     throw Error(ErrorCode::unimplemented, "no tables here");

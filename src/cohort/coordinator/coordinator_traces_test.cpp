@@ -331,7 +331,7 @@ TEST_F(CoordinatorTraces, AStepThatRunsHereSeesNoTraceOfAnotherThread) {
   ps.on_request = [](const rpc::Frame& request) {
     if (static_cast<rpc::MessageType>(request.type) == rpc::MessageType::pull)
       return rpc::to_frame(rpc::PullReply{.values = {at::ones({2})}, .versions = {}});
-    return rpc::Frame{.type = request.type};
+    return rpc::to_frame(rpc::PushReply{});
   };
   const Variable w = strategy().variable("w", at::ones({2}));
   ClusterCoordinator coordinator(strategy());

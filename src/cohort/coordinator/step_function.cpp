@@ -6,9 +6,9 @@
 
 #include "cohort/core/error.h"
 #include "cohort/function/detail/step_scope.h"
+#include "cohort/parameter_server/detail/remote_variable.h"
 #include "cohort/rpc/detail/travel.h"
 #include "cohort/strategy/detail/modes_scope.h"
-#include "cohort/variable/detail/remote_variable.h"
 
 namespace cohort::coordinator {
 
@@ -71,7 +71,7 @@ void StepFunction::adopt(const function::ProgramInfo& info) {
   for (const auto& used : info.variables) {
     const auto* entry = strategy_.home()->variables().find(used.name);
     COHORT_ASSERT(entry != nullptr);
-    const auto* remote = dynamic_cast<const RemoteVariable*>(entry->variable.impl().get());
+    const auto* remote = RemoteVariable::of(entry->variable);
     COHORT_ASSERT(remote != nullptr);
     placements.push_back({used.name, remote->placement().id, remote->placement().ps});
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/resource_host.h"
+#include "cohort/core/detail/resource_host.h"
 
 #include "cohort/core/error.h"
 

@@ -21,7 +21,7 @@ using Tensors = std::vector<at::Tensor>;
 class NoResources : public ResourceHost {
  public:
   Tensors iterator_next(std::int64_t) override { refuse(); }
-  void apply(std::string_view, std::int64_t, at::Tensor, std::span<const at::Tensor>) override {
+  void apply(const SlotOwner&, std::int64_t, at::Tensor, std::span<const at::Tensor>) override {
     refuse();
   }
   void assign(AssignKind, std::int64_t, at::Tensor) override { refuse(); }

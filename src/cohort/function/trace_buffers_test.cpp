@@ -24,7 +24,7 @@ class MergingHost final : public ResourceHost {
     double momentum;
   };
   Tensors iterator_next(std::int64_t) override { return {}; }
-  void apply(std::string_view, std::int64_t, at::Tensor, std::span<const at::Tensor>) override {}
+  void apply(const SlotOwner&, std::int64_t, at::Tensor, std::span<const at::Tensor>) override {}
   void assign(AssignKind kind, std::int64_t, at::Tensor value) override {
     assigned.emplace_back(kind, std::move(value));
   }

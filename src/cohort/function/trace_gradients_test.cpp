@@ -121,7 +121,8 @@ TEST_F(TraceGradients, ThatAreZeroedButChangeWhatIsUpdatedAreRefused) {
       for (const at::Tensor& variable : {a, b}) {
         Trace::current()->capture_input(rate);
         if (variable.grad().defined())
-          Trace::current()->apply("momentum", variable, variable.grad(), std::span(&rate, 1));
+          Trace::current()->apply({"momentum", "momentum_1"}, variable, variable.grad(),
+                                  std::span(&rate, 1));
       }
       (x * b).sum().backward();
       if (!is_zeroed_first) zero_grad();
@@ -135,11 +136,13 @@ TEST_F(TraceGradients, ThatAreZeroedButChangeWhatIsUpdatedAreRefused) {
   };
   const auto drop = [&] { a.mutable_grad() = b.mutable_grad() = at::Tensor(); };
   for (const bool is_zeroed_first : {true, false}) {
-    EXPECT_THAT(trained(is_zeroed_first, zero),
-                AllOf(HasSubstr("something else after its first call"),
-                      HasSubstr("is none in the first call, and cohort::apply \"momentum\" of "
-                                "variable 'b' in the next"),
-                      HasSubstr("zero_grad(true)")));
+    EXPECT_THAT(
+        trained(is_zeroed_first, zero),
+        AllOf(
+            HasSubstr("something else after its first call"),
+            HasSubstr("is none in the first call, and cohort::apply \"momentum\" \"momentum_1\" of "
+                      "variable 'b' in the next"),
+            HasSubstr("zero_grad(true)")));
     EXPECT_EQ(trained(is_zeroed_first, drop), "no error");
   }
 }

@@ -284,7 +284,8 @@ TEST_F(TraceRefusal, UpdatesWithoutGradientOrVariable) {
   at::Tensor w = parameter("w", {3}), loose = at::ones({3});
   auto apply = [&](const at::Tensor& variable, const at::Tensor& gradient, const Tensors& hyper) {
     return refusal([&](at::Tensor x) {
-      Trace::current()->apply("sgd", variable, gradient.defined() ? gradient : w.grad(), hyper);
+      Trace::current()->apply({"sgd", "sgd"}, variable, gradient.defined() ? gradient : w.grad(),
+                              hyper);
       return x;
     });
   };

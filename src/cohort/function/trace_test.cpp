@@ -109,13 +109,14 @@ TEST_F(TraceTest, ApplyUpdatesWithTheGradientAndTheHyperparameters) {
     w.mutable_grad() = at::Tensor();
     (x * w).sum().backward();
     Trace::current()->capture_input(rate);
-    Trace::current()->apply("sgd", w, w.grad(), std::vector<at::Tensor>{rate});
+    Trace::current()->apply({"sgd", "sgd_1"}, w, w.grad(), std::vector<at::Tensor>{rate});
     return x.sum();
   });
   rate.fill_(0.5);
   replay(result, inputs(2));
   ASSERT_EQ(host_.applied.size(), 1);
   EXPECT_EQ(host_.applied[0].rule, "sgd");
+  EXPECT_EQ(host_.applied[0].optimizer, "sgd_1");
   EXPECT_EQ(host_.applied[0].variable, 0);
   EXPECT_TRUE(bits_equal(host_.applied[0].gradient, inputs(2)[0].sum(0)));
   EXPECT_TRUE(bits_equal(host_.applied[0].hyper.at(0), at::scalar_tensor(0.5, at::kDouble)));

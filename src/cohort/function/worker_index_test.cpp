@@ -24,7 +24,7 @@ class NumberedHost final : public ResourceHost {
     EXPECT_EQ(resource, kWorkerIndexResource);
     return {worker_index_tensor(index_)};
   }
-  void apply(std::string_view, std::int64_t, at::Tensor, std::span<const at::Tensor>) override {}
+  void apply(const SlotOwner&, std::int64_t, at::Tensor, std::span<const at::Tensor>) override {}
   void assign(AssignKind, std::int64_t, at::Tensor) override {}
   at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }
   void scatter_add(std::int64_t, const at::Tensor&, const at::Tensor&) override {}

@@ -62,6 +62,6 @@ const UpdateRule& adagrad_rule() {
 
 Adagrad::Adagrad(std::vector<Variable> variables, AdagradOptions options)
     : Optimizer(std::move(variables), optimizer::adagrad_rule(), options.learning_rate,
-                {options.initial_accumulator}) {}
+                {options.initial_accumulator}, options.name) {}
 
 }  // namespace cohort

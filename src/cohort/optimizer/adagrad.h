@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "cohort/optimizer/learning_rate_schedule.h"
@@ -11,6 +12,7 @@ namespace cohort {
 struct AdagradOptions {
   LearningRateSchedule learning_rate = 0.001;  // a number or a schedule
   double initial_accumulator = 0.1;            // > 0; used when a variable gets its first gradient
+  std::string name = {};                       // finds its slots; empty: one of its own (Optimizer)
 };
 
 // a += g*g, p -= lr*g/sqrt(a); a starts at initial_accumulator

@@ -117,10 +117,11 @@ const UpdateRule& adamw_rule() {
 
 Adam::Adam(std::vector<Variable> variables, AdamOptions options)
     : Optimizer(std::move(variables), optimizer::rule_for(options), options.learning_rate,
-                optimizer::hyper_for(options)) {}
+                optimizer::hyper_for(options), options.name) {}
 
 AdamW::AdamW(std::vector<Variable> variables, AdamWOptions options)
     : Optimizer(std::move(variables), optimizer::adamw_rule(), options.learning_rate,
-                {options.beta_1, options.beta_2, options.epsilon, options.weight_decay}) {}
+                {options.beta_1, options.beta_2, options.epsilon, options.weight_decay},
+                options.name) {}
 
 }  // namespace cohort

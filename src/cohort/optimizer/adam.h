@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "cohort/optimizer/learning_rate_schedule.h"
@@ -17,6 +18,7 @@ struct AdamOptions {
   // and v. For the decoupled weight_decay of tf.keras.optimizers.Adam use AdamW. With 0 there is no
   // decay and no such hyperparameter.
   double weight_decay = 0.0;
+  std::string name = {};  // finds its slots; empty: one of its own (Optimizer)
 };
 
 // m = b1*m + (1-b1)*g, v = b2*v + (1-b2)*g*g, p -= lr*sqrt(1-b2^t)/(1-b1^t) * m/(sqrt(v)+eps).

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "cohort/optimizer/learning_rate_schedule.h"
@@ -14,6 +15,7 @@ struct AdamWOptions {
   double beta_1 = 0.9;
   double beta_2 = 0.999;
   double epsilon = 1e-7;
+  std::string name = {};  // finds its slots; empty: one of its own (Optimizer)
 };
 
 // Adam with decoupled weight decay (tf.keras.optimizers.AdamW, torch::optim::AdamW): first

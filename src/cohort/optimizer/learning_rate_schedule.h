@@ -7,9 +7,9 @@
 //                     {.learning_rate = cohort::LinearWarmup({.warmup_steps = 500,
 //                                                             .after_warmup = decay})});
 //
-// The optimizer evaluates its schedule at the number of the update (Optimizer::iterations()), in the
-// process of your program (for steps on parameter servers: the coordinator). A step gets the rate as
-// an input, so a new rate needs no new trace.
+// The optimizer evaluates its schedule at the number of the update (Optimizer::iterations()), in
+// the process of your program (for steps on parameter servers: the coordinator). A step gets the
+// rate as an input, so a new rate needs no new trace.
 //
 // Equivalents in torch: StepLR(step_size, gamma) is ExponentialDecay with staircase (LibTorch's C++
 // StepLR decays one step later than Python's, unless its step() is called once before the first

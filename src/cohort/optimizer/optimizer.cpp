@@ -4,35 +4,25 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
-#include <atomic>
+#include <map>
 #include <span>
 #include <string>
 #include <unordered_set>
+#include <utility>
 
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
 #include "cohort/core/text/detail/spelling.h"
 #include "cohort/function/detail/trace.h"
 #include "cohort/variable/detail/eager_step.h"
 #include "cohort/variable/detail/hyperparameter.h"
 #include "cohort/variable/detail/replica_count.h"
+#include "cohort/variable/detail/variable_home.h"
 
 namespace cohort {
 namespace {
 
 using GradientList = std::vector<std::pair<at::Tensor, Variable>>;
-
-// "'w', 'b' and 3 more"
-std::string names_of(const std::vector<Variable>& variables) {
-  constexpr std::size_t kShown = 4;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(kShown, variables.size()); ++i) {
-    if (i > 0) text += ", ";
-    text += "'" + variables[i].name() + "'";
-  }
-  if (variables.size() > kShown)
-    text += " and " + std::to_string(variables.size() - kShown) + " more";
-  return text;
-}
 
 void check_variables(std::string_view rule, const std::vector<Variable>& variables) {
   COHORT_CHECK(
@@ -88,45 +78,76 @@ at::Tensor dense_gradient(const at::Tensor& gradient, const Variable& variable) 
   return constant.to(variable.spec().dtype).contiguous();
 }
 
-// A rule with a name of its own, under which variables keep slots, so that two optimizers share
-// none (in tf, slots belong to the optimizer).
-class OwnRule final : public UpdateRule {
+// "adam", "adam_1", …: the optimizers of one rule that have no name of their own, by creation.
+std::string next_name(const UpdateRule& rule) {
+  static Mutex mutex;
+  static std::map<std::string, int, std::less<>> made;
+  const Lock lock(mutex);
+  const int number = made[std::string(rule.name())]++;
+  return std::string(rule.name()) + (number == 0 ? "" : "_" + std::to_string(number));
+}
+
+// A name that one living optimizer has for its variables, whose slots are found by it. Thread-safe.
+class ClaimedName {
  public:
-  explicit OwnRule(const UpdateRule& rule) : rule_(rule), name_(rule.name()) {
-    static std::atomic<std::uint64_t> last{0};
-    if (!rule.slot_names().empty()) name_ += "#" + std::to_string(++last);
+  ClaimedName(std::string name, const std::vector<Variable>& variables, const UpdateRule& rule)
+      : name_(std::move(name)) {
+    const Lock lock(mutex());
+    for (const Variable& variable : variables) {
+      const auto found = claimed().find({variable.impl().get(), name_});
+      COHORT_CHECK(found == claimed().end(), ErrorCode::already_exists, "[optimizer.", rule.name(),
+                   "] expected a name that no other optimizer of variable '", variable.name(),
+                   "' has, got '", name_, "' (rule '", rule.name(),
+                   "'), which is that of a living one (rule '", found->second,
+                   "'): they would share their slots; give one of them another name in its "
+                   "options, or end the other one first");
+    }
+    for (const Variable& variable : variables)
+      claimed().emplace(Key(variable.impl().get(), name_), rule.name());
+    for (const Variable& variable : variables) variables_.push_back(variable.impl().get());
   }
-  std::string_view name() const override { return name_; }
-  std::span<const std::string_view> hyperparameter_names() const override {
-    return rule_.hyperparameter_names();
+  ~ClaimedName() {
+    const Lock lock(mutex());
+    for (const VariableImpl* variable : variables_) claimed().erase({variable, name_});
   }
-  std::span<const HyperparameterRange> hyperparameter_ranges() const override {
-    return rule_.hyperparameter_ranges();
-  }
-  std::span<const std::string_view> slot_names() const override { return rule_.slot_names(); }
-  std::vector<at::Tensor> create_slots(const at::Tensor& variable,
-                                       std::span<const double> hyper) const override {
-    return rule_.create_slots(variable, hyper);
-  }
-  void update(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
-              const at::Tensor& gradient, std::span<const double> hyper) const override {
-    rule_.update(new_value, value, slots, gradient, hyper);
-  }
+  ClaimedName(const ClaimedName&) = delete;
+  ClaimedName& operator=(const ClaimedName&) = delete;
+  const std::string& get() const { return name_; }
 
  private:
-  const UpdateRule& rule_;
-  std::string name_;
+  using Key = std::pair<const VariableImpl*, std::string>;
+  static Mutex& mutex() {
+    static Mutex one;
+    return one;
+  }
+  // The rules of the living optimizers.
+  static std::map<Key, std::string_view>& claimed() {
+    static auto& all = *new std::map<Key, std::string_view>();  // optimizers may outlive it
+    return all;
+  }
+
+  const std::string name_;
+  std::vector<const VariableImpl*> variables_;  // the optimizer keeps them alive
 };
 
 }  // namespace
 
 struct Optimizer::State {
-  std::vector<Variable> variables;
+  State(std::vector<Variable> given, const UpdateRule& its_rule, std::string its_name,
+        const LearningRateSchedule& schedule)
+      : variables(std::move(given)),
+        rule(its_rule),
+        claimed(std::move(its_name), variables, rule),
+        learning_rate(schedule, !schedule.is_constant()) {}
+
+  const std::vector<Variable> variables;
   const UpdateRule& rule;
-  const OwnRule own_rule{rule};
+  const ClaimedName claimed;
   UpdateCounter learning_rate;
   // In the rule's order; the tensors never change, their values do. The first is the learning rate.
   std::vector<at::Tensor> hyper;
+
+  SlotKey slot_key() const { return {rule, claimed.get()}; }
 
   // Its position in the rule's order.
   std::size_t find(std::string_view name) const {
@@ -156,7 +177,8 @@ struct Optimizer::State {
 };
 
 Optimizer::Optimizer(std::vector<Variable> variables, const UpdateRule& rule,
-                     const LearningRateSchedule& learning_rate, const std::vector<double>& hyper) {
+                     const LearningRateSchedule& learning_rate, const std::vector<double>& hyper,
+                     std::string name) {
   COHORT_ASSERT(hyper.size() + 1 == rule.hyperparameter_names().size());
   COHORT_CHECK(
       function::Trace::current() == nullptr && !EagerStep::is_scheduled_here(),
@@ -166,16 +188,12 @@ Optimizer::Optimizer(std::vector<Variable> variables, const UpdateRule& rule,
   check_variables(rule.name(), variables);
   const std::string where = "optimizer." + std::string(rule.name());
   check_hyperparameter_range(rule, 0, where, learning_rate(0));
-  state_ = std::shared_ptr<State>(
-      new State{.variables = std::move(variables),
-                .rule = rule,
-                .learning_rate = UpdateCounter(learning_rate, !learning_rate.is_constant()),
-                .hyper = {}});
-  state_->hyper.push_back(state_->learning_rate.hyperparameter(0));
-  for (std::size_t i = 0; i < hyper.size(); ++i) {
+  for (std::size_t i = 0; i < hyper.size(); ++i)
     check_hyperparameter_range(rule, i + 1, where, hyper[i]);
-    state_->hyper.push_back(make_hyperparameter(hyper[i]));
-  }
+  if (name.empty()) name = next_name(rule);
+  state_ = std::make_shared<State>(std::move(variables), rule, std::move(name), learning_rate);
+  state_->hyper.push_back(state_->learning_rate.hyperparameter(0));
+  for (const double value : hyper) state_->hyper.push_back(make_hyperparameter(value));
 }
 
 void Optimizer::minimize(const at::Tensor& loss) const {
@@ -216,29 +234,21 @@ std::vector<std::pair<at::Tensor, Variable>> Optimizer::compute_gradients(
 
 void Optimizer::apply_gradients(const GradientList& gradients) const {
   variable::check_one_replica("optimizer.apply_gradients");
-  // Checks everything before the first update, so that a failure leaves no variable ahead of
-  // others.
-  GradientList dense;
+  std::vector<Update> updates;
   for (const auto& [gradient, variable] : gradients) {
     COHORT_CHECK(
         state_->has(variable) && variable.is_trainable(), ErrorCode::invalid_argument,
         "[optimizer.apply_gradients] expected trainable variables of this optimizer, got '",
         variable.name(), "'");
-    if (!gradient.defined()) continue;
-    dense.emplace_back(dense_gradient(gradient, variable), variable);
-    check_gradient(state_->rule, variable.tensor(), dense.back().first, variable.name());
+    if (gradient.defined()) updates.push_back({variable, dense_gradient(gradient, variable)});
   }
-  COHORT_CHECK(!dense.empty(), ErrorCode::invalid_argument,
+  COHORT_CHECK(!updates.empty(), ErrorCode::invalid_argument,
                "[optimizer.apply_gradients] expected gradients, got none that is defined");
   if (auto* trace = function::Trace::current()) {
-    const std::vector<at::Tensor> hyper = state_->captured_by(*trace);
-    for (const auto& [gradient, variable] : dense)
-      variable.impl()->apply(state_->own_rule, gradient, hyper);
-    return;
+    return apply_updates(state_->slot_key(), updates, state_->captured_by(*trace));
   }
   state_->learning_rate.value();  // throws its schedule's exceptions before any update
-  for (const auto& [gradient, variable] : dense)
-    variable.impl()->apply(state_->own_rule, gradient, state_->hyper);
+  apply_updates(state_->slot_key(), updates, state_->hyper);
   state_->learning_rate.add_one();
 }
 
@@ -279,6 +289,8 @@ void Optimizer::set_iterations(std::int64_t iterations) {
 }
 
 const std::vector<Variable>& Optimizer::variables() const { return state_->variables; }
+
+const std::string& Optimizer::name() const { return state_->claimed.get(); }
 
 const UpdateRule& Optimizer::rule() const { return state_->rule; }
 

@@ -22,13 +22,19 @@
 
 #include "cohort/core/export.h"
 #include "cohort/optimizer/learning_rate_schedule.h"
+#include "cohort/variable/update_rule.h"
 #include "cohort/variable/variable.h"
 
 namespace cohort {
 
-// A shared handle; copies are the same optimizer. A new optimizer begins with new slots, also if
-// its variables have slots of other optimizers; they keep those. Thread-safe: steps may run and be
-// scheduled while a different thread sets a hyperparameter.
+// A shared handle; copies are the same optimizer. Its slots are stored with the variables and found
+// by its name (tf.keras.optimizers.Optimizer.name). The options may give the name; otherwise it is
+// the rule's name with a number, "adam", "adam_1", …, in the order in which this process makes
+// them. So a new optimizer begins with new slots, unless an earlier optimizer of these variables
+// had the same name: then it continues with those. Throws already_exists if another optimizer of
+// this name over one of the variables still exists, and, at the first update, if the slots of this
+// name belong to another rule. Thread-safe: steps may run and be scheduled while a different thread
+// sets a hyperparameter.
 class COHORT_API Optimizer {
  public:
   // Computes the gradients of a scalar `loss` and applies them to every trainable variable; a
@@ -72,13 +78,16 @@ class COHORT_API Optimizer {
   double hyperparameter(std::string_view name) const;
   void set_hyperparameter(std::string_view name, double value);
   const std::vector<Variable>& variables() const;
+  const std::string& name() const;
   const UpdateRule& rule() const;
 
  protected:
   // `hyper` has the hyperparameters after the learning rate, in the rule's order. Throws
-  // invalid_argument if one is out of range.
+  // invalid_argument if one is out of range. `name`
+  // may be empty.
   Optimizer(std::vector<Variable> variables, const UpdateRule& rule,
-            const LearningRateSchedule& learning_rate, const std::vector<double>& hyper);
+            const LearningRateSchedule& learning_rate, const std::vector<double>& hyper,
+            std::string name);
 
  private:
   struct State;
@@ -86,8 +95,8 @@ class COHORT_API Optimizer {
 };
 
 // Returns the rule "sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw", or one
-// with coupled weight decay ("sgd_weight_decay", …). The name may end with '#' and the number of
-// the optimizer that owns the slots: "adam#2". Throws not_found, with the list, for any other name.
+// with coupled weight decay ("sgd_weight_decay", …). Throws not_found, with the list, for any other
+// name.
 COHORT_API const UpdateRule& update_rule_of(std::string_view name);
 COHORT_API std::vector<std::string_view> update_rule_names();
 

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <memory>
 
 #include "cohort/optimizer/adam.h"
 #include "cohort/optimizer/sgd.h"
@@ -257,6 +258,53 @@ TEST_F(OptimizerTest, AnotherOptimizerOfOneRuleBeginsWithFreshSlots) {
   EXPECT_EQ(moved(other), -3);
   const SGD copy = one;
   EXPECT_EQ(moved(copy), -5.25) << "copies are the same optimizer";
+}
+
+TEST_F(OptimizerTest, WithoutANameItHasThatOfItsRuleAndANumber) {
+  const auto number_of = [](const std::string& name) {
+    return name == "adam" ? 0 : std::stoi(name.substr(std::string("adam_").size()));
+  };
+  const int first_number = number_of(Adam({weight_}).name());
+  const SGD between({weight_});
+  EXPECT_EQ(Adam({weight_}, {.name = "mine"}).name(), "mine");
+  EXPECT_EQ(number_of(Adam({bias_}).name()), first_number + 1);
+  EXPECT_TRUE(SGD({weight_}, {.momentum = 0.5}).name().starts_with("momentum"));
+}
+
+// The slots were found by a number of the process, so none of a second start were found.
+TEST_F(OptimizerTest, OneOfTheSameNameGoesOnWithTheSlots) {
+  const auto step = [&](const std::string& name) {
+    SGD({weight_}, {.learning_rate = 1, .momentum = 0.5, .name = name})
+        .apply_gradients({{filled(1), weight_}});
+    return first(weight_);
+  };
+  EXPECT_EQ(step("mine"), 0);
+  EXPECT_EQ(step("mine"), 0 - 1.5);
+  EXPECT_EQ(step("other"), -1.5 - 1);
+  EXPECT_EQ(step("mine"), -2.5 - 1.75);
+}
+
+TEST_F(OptimizerTest, TwoAtTheSameTimeOfOneNameAreRefused) {
+  auto first = std::make_unique<Adam>(std::vector{weight_, bias_}, AdamOptions{.name = "mine"});
+  const auto second = [&] { return SGD({bias_}, {.name = "mine"}); };
+  EXPECT_THAT(second, throws_error(ErrorCode::already_exists,
+                                   "no other optimizer of variable 'b' has, got 'mine' (rule "
+                                   "'sgd'), which is that of a living one (rule 'adam')"));
+  EXPECT_EQ(SGD({unused_}, {.name = "mine"}).name(), "mine") << "of other variables";
+  const Optimizer copy = *first;
+  first.reset();
+  EXPECT_THAT(second, throws_error(ErrorCode::already_exists, "'mine'"));
+}
+
+TEST_F(OptimizerTest, ANameIsFreeAfterTheOptimizersEndAndKeepsItsRule) {
+  const auto make = [&] { return Adam({weight_}, {.name = "mine"}); };
+  make().apply_gradients({{filled(1), weight_}});
+  make().apply_gradients({{filled(1), weight_}});
+  EXPECT_THAT(
+      [&] {
+        SGD({weight_}, {.name = "mine"}).apply_gradients({{filled(1), weight_}});
+      },
+      throws_error(ErrorCode::already_exists, "expected the rule 'adam' of optimizer 'mine'"));
 }
 
 }  // namespace

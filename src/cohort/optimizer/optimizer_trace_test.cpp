@@ -19,6 +19,7 @@
 #include "cohort/optimizer/sgd.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/variable/detail/hyperparameter.h"
+#include "cohort/variable/detail/variable_home.h"
 #include "cohort/variable/detail/variable_table.h"
 
 namespace cohort {
@@ -52,11 +53,10 @@ class OwningHost final : public ResourceHost {
   std::vector<Variable> variables;
 
   std::vector<at::Tensor> iterator_next(std::int64_t) override { return {}; }
-  void apply(std::string_view rule, std::int64_t variable, at::Tensor gradient,
+  void apply(const SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
              std::span<const at::Tensor> hyper) override {
-    variables.at(static_cast<std::size_t>(variable))
-        .impl()
-        ->apply(update_rule_of(rule), gradient, hyper);
+    const Update update{variables.at(static_cast<std::size_t>(variable)), std::move(gradient)};
+    apply_updates({update_rule_of(owner.rule), owner.optimizer}, {&update, 1}, hyper);
   }
   void assign(AssignKind, std::int64_t, at::Tensor) override {}
   at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }
@@ -73,6 +73,7 @@ class Shipped {
     for (const Variable& variable : here.variables) table.add(variable);
     function::TraceOptions options;
     options.variable_of = table.lookup();
+    options.lists_ops = true;
     const auto body = [&](const std::vector<at::Tensor>& inputs) {
       return std::vector{step(inputs[0])};
     };
@@ -93,6 +94,7 @@ class Shipped {
     for (const Variable& variable : host_.variables) values.push_back(variable.read());
     return program_->run(inputs, values, host_, 0).at(0);
   }
+  const std::string& listing() const { return traced_.listing; }
   at::Tensor value(std::string_view name) const {
     for (const Variable& variable : host_.variables) {
       if (variable.name() == name) return variable.read();
@@ -188,6 +190,29 @@ TEST(SchedulesInATrace, GiveEachUpdateTheRateThatItHasHere) {
     EXPECT_EQ(traced_optimizer.iterations(), 2 * (i + 1));
     for (const Variable& variable : here.variables)
       ASSERT_TRUE(at::equal(shipped.value(variable.name()), variable.read())) << "step " << i;
+  }
+}
+
+TEST(NamesInATrace, TellTheSlotsOfTwoOptimizersApart) {
+  Network here(7);
+  const SGDOptions options{.learning_rate = 0.1, .momentum = 0.9};
+  SGDOptions first = options, second = options;
+  first.name = "first";
+  second.name = "second";
+  const SGD one(here.variables, first), other(here.variables, second);
+  const auto step = [&](const at::Tensor& x) {
+    const at::Tensor loss = here.loss(x);
+    const auto gradients = one.compute_gradients(loss);
+    one.apply_gradients(gradients);
+    other.apply_gradients(gradients);
+    return loss;
+  };
+  Shipped shipped(here, step);
+  EXPECT_NE(shipped.listing().find("cohort::apply(\"momentum\", \"second\", 0,"), std::string::npos)
+      << shipped.listing();
+  for (int i = 0; i < 5; ++i) {
+    const at::Tensor x = Shipped::batch(std::uint64_t(i) + 100);
+    EXPECT_TRUE(at::equal(shipped.run(x), step(x).detach())) << "loss of step " << i;
   }
 }
 

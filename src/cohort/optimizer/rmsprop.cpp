@@ -66,6 +66,6 @@ const UpdateRule& rmsprop_rule() {
 
 RMSprop::RMSprop(std::vector<Variable> variables, RMSpropOptions options)
     : Optimizer(std::move(variables), optimizer::rmsprop_rule(), options.learning_rate,
-                {options.decay, options.epsilon}) {}
+                {options.decay, options.epsilon}, options.name) {}
 
 }  // namespace cohort

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "cohort/optimizer/learning_rate_schedule.h"
@@ -12,6 +13,7 @@ struct RMSpropOptions {
   LearningRateSchedule learning_rate = 0.001;  // a number or a schedule
   double decay = 0.9;
   double epsilon = 1e-10;
+  std::string name = {};  // finds its slots; empty: one of its own (Optimizer)
 };
 
 // r = d*r + (1-d)*g*g, p -= lr*g/sqrt(r + eps); r starts at 1 (tf.compat.v1.train.RMSPropOptimizer

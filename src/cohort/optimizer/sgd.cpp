@@ -164,6 +164,6 @@ const UpdateRule& nesterov_weight_decay_rule() {
 
 SGD::SGD(std::vector<Variable> variables, SGDOptions options)
     : Optimizer(std::move(variables), optimizer::rule_for(optimizer::checked(options)),
-                options.learning_rate, optimizer::hyper_for(options)) {}
+                options.learning_rate, optimizer::hyper_for(options), options.name) {}
 
 }  // namespace cohort

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "cohort/optimizer/learning_rate_schedule.h"
@@ -16,6 +17,7 @@ struct SGDOptions {
   // the decoupled decay of tf.keras.optimizers.SGD; with momentum the decay accumulates here. With
   // 0 there is no decay and no such hyperparameter.
   double weight_decay = 0.0;
+  std::string name = {};  // finds its slots; empty: one of its own (Optimizer)
 };
 
 // p -= lr*g; with momentum a = m*a + g, p -= lr*a; with nesterov p -= lr*(g + m*a).

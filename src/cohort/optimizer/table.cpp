@@ -38,16 +38,15 @@ std::vector<std::string_view> update_rule_names() {
 }
 
 const UpdateRule& update_rule_of(std::string_view name) {
-  const std::string_view kind = name.substr(0, name.find('#'));
   std::string known;
   std::vector<std::string> all;
   for (const auto rule : kRules) {
-    if (rule().name() == kind) return rule();
+    if (rule().name() == name) return rule();
     all.emplace_back(rule().name());
     known += (known.empty() ? "'" : ", '") + all.back() + "'";
   }
   COHORT_CHECK(false, ErrorCode::not_found, "[optimizer.rule] expected one of ", known, ", got '",
-               name, "'", did_you_mean(kind, all));
+               name, "'", did_you_mean(name, all));
   COHORT_ASSERT(false);
 }
 

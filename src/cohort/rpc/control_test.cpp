@@ -333,11 +333,29 @@ TEST_F(ControlTest, AProgramOfManyMegabytesArrives) {
 }
 
 TEST_F(ControlTest, VariablesArriveWithTheirSpecs) {
+  const InitialValue initial{.kind = 2,
+                             .first = 0.5,
+                             .second = 0.25,
+                             .seed = ~0ULL,
+                             .name = "table",
+                             .whole = {at::kFloat, {{9, 3}}},
+                             .rows = InitialValue::Rows{.begin = 0, .end = 4}};
   client_->create_variables({{1, "a", {at::kFloat, {{2, -1}}}, true},
                              {2, "b", {at::kLong, std::nullopt}, false},
-                             {3, "c", {at::kBool, std::vector<std::int64_t>{}}, true}},
+                             {3, "c", {at::kBool, std::vector<std::int64_t>{}}, true},
+                             {.id = 4, .name = "d", .initial = initial}},
                             patience());
-  ASSERT_EQ(service_.variables.size(), 3U);
+  ASSERT_EQ(service_.variables.size(), 4U);
+  EXPECT_FALSE(service_.variables[0].initial.has_value());
+  const InitialValue got = service_.variables[3].initial.value();
+  EXPECT_EQ(got.kind, 2);
+  EXPECT_EQ(got.first, 0.5);
+  EXPECT_EQ(got.second, 0.25);
+  EXPECT_EQ(got.seed, ~0ULL);
+  EXPECT_EQ(got.name, "table");
+  EXPECT_EQ(got.whole, initial.whole);
+  EXPECT_EQ(got.rows.value().begin, 0);
+  EXPECT_EQ(got.rows.value().end, 4);
   EXPECT_EQ(service_.variables[0].name, "a");
   EXPECT_EQ(service_.variables[0].spec, (TensorSpec{at::kFloat, {{2, -1}}}));
   EXPECT_EQ(service_.variables[1].spec, (TensorSpec{at::kLong, std::nullopt}));

@@ -97,6 +97,7 @@ void write_effect(ByteWriter& out, Effect& effect, Tensors& tensors) {
   out.u8(static_cast<std::uint8_t>(effect.kind));
   out.varint(effect.variable);
   out.text(effect.rule);
+  out.text(effect.optimizer);
   out.varint(effect.hyper.size());
   for (const double value : effect.hyper) out.f64(value);
   out.varint(effect.version);
@@ -108,6 +109,7 @@ Effect read_effect(ByteReader& in, TensorReader& tensors) {
   effect.kind = read_enum(in, Effect::Kind::merge_average, "a kind of effect");
   effect.variable = in.varint();
   effect.rule = in.text();
+  effect.optimizer = in.text();
   effect.hyper.resize(in.count(sizeof(double)));
   for (double& value : effect.hyper) value = in.f64();
   effect.version = in.varint();
@@ -281,7 +283,7 @@ PushRequest push_of(Frame frame) {
   message.low_watermark = in.varint();
   message.phase = in.u8();
   message.segment = read_u32(in);
-  const std::size_t count = in.count(6);
+  const std::size_t count = in.count(7);
   message.effects.reserve(count);
   for (std::size_t i = 0; i < count; ++i) message.effects.push_back(read_effect(in, tensors));
   in.expect_end();

@@ -26,6 +26,7 @@ PushRequest sample_push() {
   push.effects.push_back({.kind = Effect::Kind::apply,
                           .variable = 11,
                           .rule = "adam",
+                          .optimizer = "adam_1",
                           .hyper = {0.1, 0.9},
                           .tensors = {number(1)}});
   push.effects.push_back(
@@ -91,6 +92,7 @@ TEST(Messages, PushComesBackWithEachEffectsTensors) {
   EXPECT_EQ(push.effects[0].kind, Effect::Kind::apply);
   EXPECT_EQ(push.effects[0].variable, 11U);
   EXPECT_EQ(push.effects[0].rule, "adam");
+  EXPECT_EQ(push.effects[0].optimizer, "adam_1");
   EXPECT_THAT(push.effects[0].hyper, ElementsAre(0.1, 0.9));
   EXPECT_THAT(numbers(push.effects[0].tensors), ElementsAre(1));
   EXPECT_THAT(numbers(push.effects[1].tensors), ElementsAre(2, 3));

@@ -23,6 +23,35 @@ std::string seconds_since(TimePoint start) {
   return text.str();
 }
 
+// The answers to requests that were sent together. Thread-safe; late answers hold it after wait().
+class Answers {
+ public:
+  explicit Answers(std::size_t count) : answers_(count), missing_(count) {}
+
+  void put(std::size_t index, Answer answer) {
+    {
+      const Lock lock(mutex_);
+      if (index >= answers_.size()) return;  // wait() has returned already
+      answers_[index] = std::move(answer);
+      --missing_;
+    }
+    changed_.notify_one();
+  }
+
+  std::vector<std::optional<Answer>> wait(Deadline deadline) {
+    const Lock lock(mutex_);
+    changed_.wait(mutex_, deadline,
+                  [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return missing_ == 0; });
+    return std::move(answers_);
+  }
+
+ private:
+  Mutex mutex_;
+  Condition changed_;
+  std::vector<std::optional<Answer>> answers_ COHORT_GUARDED_BY(mutex_);
+  std::size_t missing_ COHORT_GUARDED_BY(mutex_);
+};
+
 }  // namespace
 
 // Shared with the channel's handlers. Thread-safe.
@@ -215,39 +244,46 @@ void Requester::request(Frame frame, OnAnswer on_answer) {
   state_->request(std::move(frame), std::move(on_answer));
 }
 
+std::vector<std::optional<Answer>> Requester::ask_all(std::vector<Request> requests,
+                                                      Deadline deadline) {
+  for (const Request& request : requests) {
+    COHORT_CHECK(!request.to->state_->is_own_thread(), ErrorCode::failed_precondition,
+                 "[rpc.call] expected another thread than that of the channel to ",
+                 request.to->peer_, ", which would wait for itself; use request()");
+  }
+  const auto answers = std::make_shared<Answers>(requests.size());
+  std::vector<std::uint64_t> ids;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const auto on_answer = [answers, i](Answer answer) { answers->put(i, std::move(answer)); };
+    ids.push_back(requests[i].to->state_->request(std::move(requests[i].frame), on_answer));
+  }
+  std::vector<std::optional<Answer>> all = answers->wait(deadline);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!all[i]) requests[i].to->state_->take(ids[i]);  // nobody waits for it any more
+  }
+  return all;
+}
+
+Error Requester::late_answer(TimePoint start) const {
+  return Error(ErrorCode::deadline_exceeded,
+               "[rpc.call] expected an answer from " + peer_ + " within " + seconds_since(start) +
+                   " s, got none; see whether it hangs, or allow more time "
+                   "(ClusterOptions::data_timeout, of control calls ::timeout)")
+      .at(state_->task);
+}
+
 Frame Requester::call(Frame frame, Deadline deadline, std::string_view operation) {
   const TimePoint start = Clock::system().now();
-  if (state_->is_own_thread()) {
-    throw Error(ErrorCode::failed_precondition,
-                "[rpc.call] expected another thread than that of the channel to " + peer_ +
-                    ", which would wait for itself; use request()")
-        .during(std::string(operation));
+  try {
+    std::vector<Request> requests;
+    requests.push_back({this, std::move(frame)});
+    std::optional<Answer> answer = std::move(ask_all(std::move(requests), deadline)[0]);
+    if (!answer) throw late_answer(start);
+    if (const Error* error = std::get_if<Error>(&*answer)) throw Error(*error);
+    return std::get<Frame>(std::move(*answer));
+  } catch (const Error& error) {
+    throw Error(error).during(std::string(operation));
   }
-  struct Slot {
-    Mutex mutex;
-    Condition changed;
-    std::optional<Answer> answer;
-  };
-  auto slot = std::make_shared<Slot>();  // a late answer may come after the return
-  const std::uint64_t id = state_->request(std::move(frame), [slot](Answer answer) {
-    Lock lock(slot->mutex);
-    slot->answer = std::move(answer);
-    slot->changed.notify_one();
-  });
-  Lock lock(slot->mutex);
-  if (!slot->changed.wait(slot->mutex, deadline, [&] { return slot->answer.has_value(); })) {
-    state_->take(id);
-    throw Error(ErrorCode::deadline_exceeded,
-                "[rpc.call] expected an answer from " + peer_ + " within " + seconds_since(start) +
-                    " s, got none; see whether it hangs, or allow more time "
-                    "(ClusterOptions::data_timeout, of control calls ::timeout)")
-        .at(state_->task)
-        .during(std::string(operation));
-  }
-  if (auto* error = std::get_if<Error>(&*slot->answer)) {
-    throw std::move(*error).during(std::string(operation));
-  }
-  return std::get<Frame>(std::move(*slot->answer));
 }
 
 void Requester::send_one_way(Frame frame) {

@@ -127,6 +127,20 @@ TEST_P(RequesterTest, AnExpiredCallNamesPeerAndOperationAndTheChannelStaysOpen) 
   EXPECT_NO_THROW(requester->call({.type = kEcho}, patience(), "echo"));
 }
 
+TEST_P(RequesterTest, RequestsThatAreSentTogetherHaveAnAnswerEachOrNone) {
+  const auto first = connect(), second = connect();
+  std::vector<Requester::Request> requests;
+  requests.push_back({first.get(), {.type = kEcho, .tensors = {at::full({}, 5)}}});
+  requests.push_back({second.get(), {.type = kFail}});
+  requests.push_back({second.get(), {.type = kSilent}});
+  const auto answers =
+      Requester::ask_all(std::move(requests), Deadline::after(std::chrono::seconds(1)));
+  ASSERT_EQ(answers.size(), 3U);
+  EXPECT_EQ(std::get<Frame>(answers[0].value()).tensors.at(0).item<int>(), 5);
+  EXPECT_EQ(std::get<Error>(answers[1].value()).code(), ErrorCode::not_found);
+  EXPECT_FALSE(answers[2].has_value());
+}
+
 TEST_P(RequesterTest, RequestsErrorsAndOneWaysMix) {
   constexpr int kEach = 300;
   std::atomic<int> greetings{0};

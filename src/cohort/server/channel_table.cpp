@@ -9,7 +9,7 @@
 
 #include "cohort/core/log.h"
 #include "cohort/rpc/detail/farewell.h"
-#include "cohort/server/internal/violation.h"
+#include "cohort/rpc/detail/violation.h"
 
 namespace cohort::server {
 namespace {
@@ -147,7 +147,7 @@ void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
     const Error error = current_error();
     if (!peer.job) shared.refusals->note(channel->peer(), error.message());
     if (peer.job) shared.errors->note(error);
-    const bool must_log = peer.job && (is_violation(error) || !wants_answer);
+    const bool must_log = peer.job && (rpc::is_violation(error) || !wants_answer);
     if (must_log) log_warn("a message of ", channel->peer(), " was refused: ", error.what());
     refuse(shared, *channel, error, wants_answer ? std::optional(id) : std::nullopt);
   }
@@ -157,8 +157,8 @@ void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
 // if the message is a violation.
 void ChannelTable::refuse(Shared& shared, rpc::Channel& channel, const Error& error,
                           std::optional<std::uint64_t> request) {
-  const bool must_close = is_violation(error) || !request;
-  if (is_violation(error)) ++shared.protocol_errors;
+  const bool must_close = rpc::is_violation(error) || !request;
+  if (rpc::is_violation(error)) ++shared.protocol_errors;
   try {
     if (request) channel.send(rpc::error_frame(*request, error));
   } catch (const Error& gone) {

@@ -69,35 +69,6 @@ std::uint64_t rows_of(const WorkerFunction& function, const std::vector<Fields>&
   return rows;
 }
 
-// Waits for the answers to several requests that were sent together.
-class AnswerGroup {
- public:
-  explicit AnswerGroup(std::size_t count) : answers_(count), missing_(count) {}
-
-  void put(std::size_t index, rpc::Answer answer) {
-    {
-      const Lock lock(mutex_);
-      if (index >= answers_.size()) return;  // wait() has returned already
-      answers_[index] = std::move(answer);
-      --missing_;
-    }
-    changed_.notify_one();
-  }
-
-  std::vector<std::optional<rpc::Answer>> wait(Deadline deadline) {
-    const Lock lock(mutex_);
-    changed_.wait(mutex_, deadline,
-                  [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return missing_ == 0; });
-    return std::move(answers_);
-  }
-
- private:
-  Mutex mutex_;
-  Condition changed_;
-  std::vector<std::optional<rpc::Answer>> answers_ COHORT_GUARDED_BY(mutex_);
-  std::size_t missing_ COHORT_GUARDED_BY(mutex_);
-};
-
 }  // namespace
 
 // A closure that runs. It ends when the runner and all its pushes have called release().
@@ -482,17 +453,16 @@ void ClosureRunner::park(const Item& item, Draws draws) {
 // also ends pushes that wait on it. Throws the first error, after all answers to pushes were
 // counted.
 std::vector<rpc::Frame> ClosureRunner::ask(std::vector<Question> questions, Running& running) {
-  const auto group = std::make_shared<AnswerGroup>(questions.size());
   // All links are made before anything is sent, because an exception for a server that cannot be
   // reached would lose the answers of the others.
   std::vector<std::shared_ptr<rpc::Requester>> links;
-  for (const Question& question : questions) links.push_back(links_.get(question.ps));
-  for (std::size_t i = 0; i < questions.size(); ++i) {
-    links[i]->request(std::move(questions[i].frame),
-                      [group, i](rpc::Answer answer) { group->put(i, std::move(answer)); });
+  std::vector<rpc::Requester::Request> requests;
+  for (Question& question : questions) {
+    links.push_back(links_.get(question.ps));
+    requests.push_back({links.back().get(), std::move(question.frame)});
   }
   std::vector<std::optional<rpc::Answer>> come =
-      group->wait(Deadline::after(options_.data_timeout));
+      rpc::Requester::ask_all(std::move(requests), Deadline::after(options_.data_timeout));
   for (std::size_t i = 0; i < questions.size(); ++i) {
     if (come[i]) continue;
     const Error late = to_error(LateAnswer{.operation = questions[i].is_push ? "push" : "pull",

@@ -6,7 +6,7 @@
 #include "cohort/cluster/cluster_spec.h"
 #include "cohort/core/detail/random.h"
 #include "cohort/core/log.h"
-#include "cohort/server/internal/violation.h"
+#include "cohort/rpc/detail/violation.h"
 
 namespace cohort::server {
 namespace {
@@ -161,7 +161,7 @@ void Job::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,
     case rpc::MessageType::run: {
       rpc::RunBatch batch = rpc::run_of(std::move(frame));
       for (const rpc::ClosureCall& call : batch.closures)
-        check_watermark(batch.low_watermark, call.closure_id);
+        rpc::check_watermark(batch.low_watermark, call.closure_id);
       return runner_->enqueue(std::move(batch), sender);
     }
     case rpc::MessageType::cancel:

@@ -13,9 +13,11 @@ std::vector<at::Tensor> PushCollector::iterator_next(std::int64_t) {
   return std::move(draws_[next_draw_++]);
 }
 
-void PushCollector::apply(std::string_view rule, std::int64_t variable, at::Tensor gradient,
+void PushCollector::apply(const SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
                           std::span<const at::Tensor> hyper) {
-  rpc::Effect effect{.kind = rpc::Effect::Kind::apply, .rule = std::string(rule)};
+  rpc::Effect effect{.kind = rpc::Effect::Kind::apply,
+                     .rule = std::string(owner.rule),
+                     .optimizer = std::string(owner.optimizer)};
   for (const at::Tensor& value : hyper) effect.hyper.push_back(*value.data_ptr<double>());
   effect.tensors.push_back(std::move(gradient));
   add(variable, std::move(effect));

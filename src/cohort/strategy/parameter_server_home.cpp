@@ -3,7 +3,9 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/detach.h>
+#include <ATen/ops/empty.h>
 
+#include <future>
 #include <map>
 #include <utility>
 
@@ -14,7 +16,7 @@
 #include "cohort/rpc/detail/messages.h"
 #include "cohort/strategy/detail/modes_scope.h"
 #include "cohort/variable/detail/eager_step.h"
-#include "cohort/variable/detail/remote_variable.h"
+#include "cohort/variable/detail/initializer_recipe.h"
 
 namespace cohort::detail {
 namespace {
@@ -33,14 +35,6 @@ std::string address_of_chief(const ClusterResolver& resolver) {
   const ClusterSpec spec = resolver.cluster_spec();
   if (type != "chief" || !spec.has_task(*type, index)) return "";
   return spec.task_address(*type, index);
-}
-
-RemoteVariable& remote_of(const Variable& variable) {
-  auto* remote = dynamic_cast<RemoteVariable*>(variable.impl().get());
-  COHORT_CHECK(remote != nullptr, ErrorCode::invalid_argument,
-               "[strategy.variable] expected a variable of a parameter server, got '",
-               variable.name(), "', which is not");
-  return *remote;
 }
 
 // For a restarted server whose old connection had not broken yet when the request was sent.
@@ -65,7 +59,9 @@ ClusterSpec validated(const ClusterResolver& resolver) {
 ParameterServerHome::ParameterServerHome(const ParameterServerStrategy* owner,
                                          const ClusterResolver& resolver,
                                          ParameterServerOptions options)
-    : owner_(owner),
+    : RemoteHome({.requester = [this](std::uint32_t ps) { return connection_.ps(ps).data; },
+                  .deadline = [this] { return connection_.data_deadline(); }}),
+      owner_(owner),
       options_(std::move(options)),
       connection_(validated(resolver), task_of(resolver), options_.cluster),
       own_address_(address_of_chief(resolver)) {}
@@ -84,7 +80,18 @@ void ParameterServerHome::check_is_no_stand_in(std::string_view call, const at::
       "variable inside the step, or return its detach().clone() from run()");
 }
 
-void ParameterServerHome::check_use() const {
+void ParameterServerHome::assign(std::span<const Assignment> assignments) {
+  for (const auto& [variable, kind, value] : assignments)
+    check_is_no_stand_in("variable.assign", value,
+                         " (to be assigned to '" + variable.name() + "')");
+  RemoteHome::assign(assignments);
+}
+
+void ParameterServerHome::check_use(std::string_view method) const {
+  internal::check_not_mixing(owner_, kStrategy, method);
+}
+
+void ParameterServerHome::check_module_use() const {
   const ReplicaContext* replica = get_replica_context();
   const bool is_in_replica = replica != nullptr && &replica->strategy() == owner_;
   COHORT_CHECK(
@@ -103,97 +110,62 @@ void ParameterServerHome::check_outside_step(std::string_view call) const {
                call, "() after join()");
 }
 
-std::vector<at::Tensor> ParameterServerHome::read(const std::vector<Variable>& wanted) const {
-  internal::check_not_mixing(owner_, kStrategy, "read");
-  std::map<std::uint32_t, std::vector<std::size_t>> by_ps;
-  for (std::size_t i = 0; i < wanted.size(); ++i)
-    by_ps[remote_of(wanted[i]).placement().ps].push_back(i);
-  std::vector<at::Tensor> values(wanted.size());
-  for (const auto& [ps, positions] : by_ps) {
-    rpc::PullRequest request;
-    for (const std::size_t i : positions)
-      request.variables.push_back(remote_of(wanted[i]).placement().id);
-    const std::string task = "ps:" + std::to_string(ps);
-    rpc::Frame reply = connection_.ps(ps).data->call(
-        rpc::to_frame(request), connection_.data_deadline(), "reading variables of " + task);
-    COHORT_CHECK(reply.tensors.size() == positions.size(), ErrorCode::data_loss,
-                 "[strategy.read] expected ", positions.size(), " values from ", task, ", got ",
-                 reply.tensors.size());
-    for (std::size_t k = 0; k < positions.size(); ++k)
-      values[positions[k]] = std::move(reply.tensors[k]);
-  }
-  return values;
-}
-
-void ParameterServerHome::write(const std::vector<Variable>& wanted,
-                                const std::vector<at::Tensor>& values) const {
-  internal::check_not_mixing(owner_, kStrategy, "load");
-  std::map<std::uint32_t, rpc::PushRequest> by_ps;
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    const RemotePlacement& placement = remote_of(wanted[i]).placement();
-    rpc::Effect effect{.kind = rpc::Effect::Kind::assign, .variable = placement.id};
-    effect.tensors.push_back(values[i]);
-    by_ps[placement.ps].effects.push_back(std::move(effect));
-  }
-  for (auto& [ps, push] : by_ps) {
-    connection_.ps(ps).data->call(rpc::to_frame(std::move(push)), connection_.data_deadline(),
-                                  "assigning variables of ps:" + std::to_string(ps));
-  }
-}
-
-void ParameterServerHome::upload(const std::vector<Variable>& fresh) const {
-  std::map<std::uint32_t, std::vector<const RemoteVariable*>> by_ps;
-  for (const Variable& variable : fresh)
-    by_ps[remote_of(variable).placement().ps].push_back(&remote_of(variable));
-  for (const auto& [ps, remotes] : by_ps) {
-    std::vector<rpc::VariableSpec> specs;
-    rpc::PushRequest push;
-    for (const RemoteVariable* remote : remotes) {
-      specs.push_back(
-          {remote->placement().id, remote->name(), remote->spec(), remote->is_trainable()});
-      rpc::Effect effect{.kind = rpc::Effect::Kind::assign, .variable = remote->placement().id};
-      effect.tensors.push_back(remote->tensor().detach());
-      push.effects.push_back(std::move(effect));
+void ParameterServerHome::create_on_servers(const std::vector<Variable>& fresh,
+                                            const Initializer* initializer) const {
+  std::map<std::uint32_t, std::vector<rpc::VariableSpec>> by_ps;
+  for (const Variable& variable : fresh) {
+    const RemotePlacement& placement = remote_of(variable).placement();
+    rpc::VariableSpec spec{
+        placement.id, variable.name(), variable.spec(), variable.is_trainable(), {}};
+    if (initializer != nullptr) {
+      const auto [kind, first, second] = InitializerRecipe::of(*initializer);
+      spec.initial = rpc::InitialValue{.kind = kind,
+                                       .first = first,
+                                       .second = second,
+                                       .seed = options_.cluster.seed,
+                                       .name = variable.name(),
+                                       .whole = variable.spec()};
     }
-    const rpc::Connection link = connection_.ps(ps);
+    by_ps[placement.ps].push_back(std::move(spec));
+  }
+  for (const auto& [ps, specs] : by_ps) {
     try {
-      link.control->create_variables(specs, connection_.control_deadline());
+      connection_.ps(ps).control->create_variables(specs, connection_.control_deadline());
     } catch (const Error& error) {
       if (error.cause() != ErrorCause::handle_lost) throw;
       throw ps_was_restarted(ps);
     }
-    link.data->call(rpc::to_frame(std::move(push)), connection_.data_deadline(),
-                    "uploading variables to ps:" + std::to_string(ps));
   }
 }
 
-Variable ParameterServerHome::make(const internal::NamedTensor& wanted, std::uint32_t ps) {
-  RemotePlacement placement{.id = ++last_id_, .ps = ps};
-  // Weak, so that a variable does not keep the connections of a destroyed strategy alive.
-  std::weak_ptr<ParameterServerHome> home = weak_from_this();
-  placement.requester = [home, ps] {
-    const std::shared_ptr<ParameterServerHome> alive = home.lock();
-    COHORT_CHECK(alive != nullptr, ErrorCode::failed_precondition,
-                 "[strategy.variable] the variable's strategy has been destroyed; keep it as long "
-                 "as its variables");
-    return alive->connection_.ps(ps).data;
-  };
-  placement.check_use = [strategy = owner_](std::string_view method) {
-    internal::check_not_mixing(strategy, kStrategy, method);
-  };
-  placement.check_value = [home, name = wanted.name](const at::Tensor& value) {
-    if (const std::shared_ptr<ParameterServerHome> alive = home.lock())
-      alive->check_is_no_stand_in("variable.assign", value, " (to be assigned to '" + name + "')");
-  };
-  placement.deadline = [timeout = options_.cluster.data_timeout] {
-    return Deadline::after(timeout);
-  };
-  return Variable(std::make_shared<RemoteVariable>(wanted.name, wanted.tensor, wanted.is_trainable,
-                                                   std::move(placement)));
+void ParameterServerHome::upload(const std::vector<Variable>& fresh) const {
+  std::vector<ParameterClient::Push> values;
+  for (const Variable& variable : fresh) {
+    ParameterClient::Push push{variable, {.kind = rpc::Effect::Kind::assign}};
+    push.effect.tensors.push_back(variable.tensor().detach());
+    values.push_back(std::move(push));
+  }
+  client().push(std::move(values), "upload of");
 }
 
-std::vector<Variable> ParameterServerHome::create(const std::vector<internal::NamedTensor>& wanted,
-                                                  std::optional<std::uint32_t> ps) {
+Variable ParameterServerHome::make(const internal::NamedTensor& wanted, std::uint32_t ps) {
+  return Variable(std::make_shared<RemoteVariable>(wanted.name, wanted.tensor, wanted.is_trainable,
+                                                   RemotePlacement{.id = ++last_id_, .ps = ps},
+                                                   weak_from_this()));
+}
+
+Variable ParameterServerHome::create(std::string name, const TensorSpec& spec,
+                                     const Initializer& initializer, bool is_trainable,
+                                     std::optional<std::uint32_t> ps) {
+  InitializerRecipe::check(initializer, spec, name);
+  at::Tensor stand_in = at::empty(*spec.sizes, at::TensorOptions(spec.dtype));
+  if (is_trainable && stand_in.is_floating_point()) stand_in.requires_grad_(true);
+  return create_all({{std::move(name), stand_in, is_trainable}}, ps, &initializer)[0];
+}
+
+std::vector<Variable> ParameterServerHome::create_all(
+    const std::vector<internal::NamedTensor>& wanted, std::optional<std::uint32_t> ps,
+    const Initializer* initializer) {
   connection_.connect_ps();
   const Lock lock(creation_);
   std::vector<Variable> made;
@@ -201,20 +173,35 @@ std::vector<Variable> ParameterServerHome::create(const std::vector<internal::Na
     const std::uint64_t next = (round_robin_ + made.size()) % connection_.num_ps();
     made.push_back(make(each, ps.value_or(static_cast<std::uint32_t>(next))));
   }
-  publish(made);
+  publish(made, initializer);
   if (!ps) round_robin_ += made.size();
   return made;
 }
 
 // Adds the variables only after their servers hold them, since run() reads all of them. Checks
-// names and memory before the upload, so that servers do not keep variables that are refused.
-void ParameterServerHome::publish(const std::vector<Variable>& fresh) {
+// names and memory before that, so that servers do not keep variables that are refused.
+void ParameterServerHome::publish(const std::vector<Variable>& fresh,
+                                  const Initializer* initializer) {
   VariableTable alone;
   for (const Variable& variable : fresh) {
     variables_.check_new(variable);
     alone.add(variable);
   }
-  upload(fresh);
+  std::future<void> filled;
+  if (initializer != nullptr) {
+    // Stand-ins get the values too: a trace computes with them, and would not notice that a step
+    // reads on the host what is 0 everywhere. The servers fill theirs at the same time.
+    filled = std::async([&fresh, initializer, seed = options_.cluster.seed] {
+      for (const Variable& variable : fresh)
+        InitializerRecipe::fill(*initializer, variable.tensor().detach(), variable.name(), seed);
+    });
+  }
+  create_on_servers(fresh, initializer);
+  if (initializer == nullptr) {
+    upload(fresh);
+  } else {
+    filled.get();
+  }
   for (const Variable& variable : fresh) variables_.add(variable);
 }
 
@@ -248,12 +235,12 @@ void ParameterServerHome::load_stand_ins(EagerStep& step) const {
   for (std::size_t i = 0; i < all.size(); ++i) {
     all[i].tensor().detach().copy_(values[i]);
     step.note(*all[i].impl(), values[i]);
-    step.traffic().pulled_bytes += values[i].nbytes();
   }
 }
 
 void ParameterServerHome::write_back_stand_ins(std::string_view where) const {
-  for (const Variable& variable : variables_.variables()) {
+  const std::vector<Variable> all = variables_.variables();
+  for (const Variable& variable : all) {
     // A trace refuses it too.
     COHORT_CHECK(variable.tensor().is_leaf(), ErrorCode::invalid_argument, "[", where,
                  "] expected steps that write values without a graph into variables, got that "
@@ -262,8 +249,8 @@ void ParameterServerHome::write_back_stand_ins(std::string_view where) const {
                  "' was written in place with a value that requires a gradient: the next step's "
                  "gradients would flow through this one too. Write value.detach(), write under "
                  "at::NoGradGuard, or use assign()");
-    remote_of(variable).write_back();
   }
+  write_back(all);
 }
 
 void ParameterServerHome::drop_graphs() const {

@@ -59,8 +59,10 @@ Variable ParameterServerStrategy::variable(std::string name, const at::Tensor& i
 Variable ParameterServerStrategy::variable(std::string name, const TensorSpec& spec,
                                            const Initializer& initializer,
                                            VariableOptions options) {
-  const at::Tensor initial_value = initializer.make(spec, name, seed());
-  return variable(std::move(name), initial_value, std::move(options));
+  check_can_create(*this, name);
+  std::optional<std::uint32_t> ps;
+  if (options.colocate_with) ps = home_->ps_of(*options.colocate_with);
+  return home_->create(std::move(name), spec, initializer, options.is_trainable, ps);
 }
 
 std::vector<Variable> ParameterServerStrategy::create_variables(

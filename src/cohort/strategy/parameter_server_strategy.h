@@ -63,8 +63,8 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   // or of the default one ("mixing strategies").
   Variable variable(std::string name, const at::Tensor& initial_value,
                     VariableOptions options = {});
-  // The same; the initial value is computed from the strategy's seed and the name. Also throws the
-  // errors of Initializer::make().
+  // The same; the server computes the initial value from the strategy's seed and the name. Also
+  // throws the errors of Initializer::make().
   Variable variable(std::string name, const TensorSpec& spec, const Initializer& initializer,
                     VariableOptions options = {});
 

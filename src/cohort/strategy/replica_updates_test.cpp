@@ -13,6 +13,7 @@
 #include "cohort/optimizer/sgd.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/testing/throws_error.h"
+#include "cohort/variable/detail/variable_home.h"
 
 namespace cohort {
 namespace {
@@ -43,8 +44,11 @@ TEST_F(ReplicaUpdates, OfSeveralReplicasAreRefused) {
   refused([&](const at::Tensor& x) { w.assign(x); }, "[variable.assign");
   refused([&](const at::Tensor& x) { w.assign_add(x); }, "[variable.assign");
   refused([&](const at::Tensor& x) { w.assign_sub(x); }, "[variable.assign");
-  refused([&](const at::Tensor& x) { w.impl()->apply(sgd.rule(), x, std::vector<at::Tensor>()); },
-          "[variable.apply");
+  refused(
+      [&](const at::Tensor& x) {
+        apply_updates({sgd.rule(), sgd.name()}, std::vector{Update{w, x}}, {});
+      },
+      "[variable.apply");
   EXPECT_EQ(value(), 1) << "nothing was written";
 }
 

@@ -8,6 +8,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/function/detail/default_generator.h"
+#include "cohort/variable/detail/variable_home.h"
 
 namespace cohort::internal {
 namespace {
@@ -46,6 +47,17 @@ void make_row_major(const std::vector<NamedTensor>& tensors) {
     if (!is_dense || tensor.is_contiguous()) continue;
     tensor.set_data(tensor.detach().contiguous());
   }
+}
+
+std::vector<at::Tensor> values_of(const std::vector<Variable>& variables) {
+  return read_values(variables);
+}
+
+void set_values(const std::vector<Variable>& variables, const std::vector<at::Tensor>& values) {
+  std::vector<Assignment> assignments;
+  for (std::size_t i = 0; i < variables.size(); ++i)
+    assignments.push_back({variables[i], AssignKind::assign, values.at(i)});
+  assign_values(assignments);
 }
 
 std::vector<at::Tensor> values_for(const std::vector<Variable>& variables,

@@ -25,20 +25,20 @@ struct NamedTensor {
   bool is_trainable;
 };
 
-// The interface through which a replicated module uses its strategy. Thread-safe.
+// Where a replicated module may be used. Thread-safe.
 class COHORT_API ModuleHome {
  public:
   virtual ~ModuleHome() = default;
   // Throws failed_precondition outside a replica and a step; the message suggests snapshot().
-  virtual void check_use() const = 0;
+  virtual void check_module_use() const = 0;
   // Throws failed_precondition inside a step; the message names the call.
   virtual void check_outside_step(std::string_view call) const = 0;
-  // The current values, with one pull per server.
-  virtual std::vector<at::Tensor> read(const std::vector<Variable>& variables) const = 0;
-  // Assigns the values, with one push per server.
-  virtual void write(const std::vector<Variable>& variables,
-                     const std::vector<at::Tensor>& values) const = 0;
 };
+
+// The current values of the variables, and new ones for all of them: one request to each server.
+COHORT_API std::vector<at::Tensor> values_of(const std::vector<Variable>& variables);
+COHORT_API void set_values(const std::vector<Variable>& variables,
+                           const std::vector<at::Tensor>& values);
 
 // Access to the modes (train() or eval()) of a module and its submodules.
 struct ModuleModes {
@@ -123,7 +123,7 @@ class Replicated {
 
   // The module. Throws failed_precondition outside a replica and a step.
   auto* operator->() const {
-    shared_->home->check_use();
+    shared_->home->check_module_use();
     return &internal::module_of(shared_->module);
   }
   auto& operator*() const { return *operator->(); }
@@ -142,7 +142,7 @@ class Replicated {
       const auto guard = internal::seed_default_generator(0);
       return shared_->factory();
     }();
-    const std::vector<at::Tensor> values = shared_->home->read(shared_->variables);
+    const std::vector<at::Tensor> values = internal::values_of(shared_->variables);
     const std::vector<internal::NamedTensor> tensors =
         internal::tensors_of(internal::module_of(copy));
     for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].tensor.data().copy_(values.at(i));
@@ -156,7 +156,7 @@ class Replicated {
   void load(const M& module) const {
     shared_->home->check_outside_step("load");
     M source = module;  // a handle, whose tensors are those of `module`
-    shared_->home->write(shared_->variables,
+    internal::set_values(shared_->variables,
                          internal::values_for(shared_->variables,
                                               internal::tensors_of(internal::module_of(source))));
   }

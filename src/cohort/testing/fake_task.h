@@ -57,7 +57,8 @@ class FakeTask final : public rpc::ControlService, public rpc::ControlledJob {
   };
   // Answers pulls, pushes and other requests on a channel.
   std::function<rpc::Frame(const rpc::Frame&)> on_request = [](const rpc::Frame& request) {
-    return rpc::Frame{.type = request.type};
+    const bool is_push = static_cast<rpc::MessageType>(request.type) == rpc::MessageType::push;
+    return is_push ? rpc::to_frame(rpc::PushReply{}) : rpc::Frame{.type = request.type};
   };
   // While true, every closure that arrives is reported as successful at once.
   std::atomic<bool> answers{true};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/variable/internal/checks.h"
+#include "cohort/variable/detail/checks.h"
 
 #include "cohort/core/error.h"
 #include "cohort/variable/detail/hyperparameter.h"

@@ -12,6 +12,7 @@
 
 #include "cohort/core/detail/random.h"
 #include "cohort/core/error.h"
+#include "cohort/variable/detail/initializer_recipe.h"
 #include "cohort/variable/internal/philox.h"
 
 namespace cohort {
@@ -140,6 +141,41 @@ at::Tensor Initializer::make(const TensorSpec& spec, std::string_view name,
   at::Tensor values = at::empty(*spec.sizes, spec.dtype);
   fill(values, spec, 0, mix_seed(seed, name));
   return values;
+}
+
+InitializerRecipe InitializerRecipe::of(const Initializer& initializer) {
+  return {.kind = static_cast<std::uint8_t>(initializer.kind_),
+          .first = initializer.first_,
+          .second = initializer.second_};
+}
+
+Initializer InitializerRecipe::initializer() const {
+  switch (static_cast<Initializer::Kind>(kind)) {
+    case Initializer::Kind::constant:
+      return Initializer::constant(first);
+    case Initializer::Kind::uniform:
+      return Initializer::random_uniform(first, second);
+    case Initializer::Kind::normal:
+      return Initializer::random_normal(first, second);
+    case Initializer::Kind::glorot:
+      return Initializer::glorot_uniform();
+  }
+  internal::throw_error(ErrorCode::invalid_argument,
+                        "[initializer.recipe] expected a kind from 0 to 3, got ",
+                        static_cast<int>(kind), "; its sender is of another version");
+}
+
+void InitializerRecipe::check(const Initializer& initializer, const TensorSpec& spec,
+                              std::string_view name) {
+  initializer.check_spec(spec, name);
+}
+
+void InitializerRecipe::fill(const Initializer& initializer, at::Tensor value,
+                             std::string_view name, std::uint64_t seed) {
+  const TensorSpec spec = TensorSpec::of(value);
+  check(initializer, spec, name);
+  COHORT_ASSERT(value.is_contiguous());
+  initializer.fill(value, spec, 0, mix_seed(seed, name));
 }
 
 at::Tensor Initializer::make_rows(const TensorSpec& spec, RowRange rows, std::string_view name,

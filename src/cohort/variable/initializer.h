@@ -20,6 +20,8 @@
 
 namespace cohort {
 
+struct InitializerRecipe;  // variable/detail/initializer_recipe.h
+
 // Rows of the first dimension: from `begin` up to, not including, `end`.
 struct RowRange {
   std::int64_t begin = 0;
@@ -52,6 +54,7 @@ class COHORT_API Initializer {
                        std::uint64_t seed) const;
 
  private:
+  friend struct InitializerRecipe;
   enum class Kind : std::uint8_t { constant, uniform, normal, glorot };
   Initializer(Kind kind, double first, double second)
       : kind_(kind), first_(first), second_(second) {}

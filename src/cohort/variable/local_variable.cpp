@@ -6,75 +6,79 @@
 #include "cohort/core/error.h"
 #include "cohort/function/detail/trace.h"
 #include "cohort/function/detail/variable_read.h"
-#include "cohort/variable/detail/replica_count.h"
-#include "cohort/variable/internal/checks.h"
+#include "cohort/variable/detail/checks.h"
 
 namespace cohort {
 namespace variable {
-
-using function::Trace;
 
 LocalVariable::LocalVariable(std::string name, at::Tensor value, bool is_trainable)
     : name_(std::move(name)),
       spec_(TensorSpec::of(value)),
       is_trainable_(is_trainable),
-      value_(std::move(value)),
-      named_(value_, name_) {
-  check_tensor(name_, value_, is_trainable_);
+      state_(std::move(value)),
+      named_(tensor(), name_) {
+  check_tensor(name_, tensor(), is_trainable_);
 }
 
-at::Tensor LocalVariable::read() const {
-  at::Tensor copy = copied();
-  return is_trainable_ ? function::with_gradient_of(value_, std::move(copy)) : copy;
-}
-
-at::Tensor LocalVariable::copied() const {
-  if (Trace::current() != nullptr) return value_.detach().clone();
+at::Tensor LocalVariable::copy() const {
+  if (function::Trace::current() != nullptr) return tensor().detach().clone();
   const Lock lock(mutex_);
-  return value_.detach().clone();
+  return tensor().detach().clone();
+}
+
+std::shared_ptr<VariableHome> LocalVariable::home() const {
+  static const auto kHome = std::make_shared<LocalHome>();
+  return kHome;
 }
 
 void LocalVariable::assign(AssignKind kind, const at::Tensor& value) {
-  check_assign(kind, name_, spec_, value);
-  check_one_replica("variable.assign");
-  if (Trace* trace = Trace::current()) {
-    trace->assign(kind, value_, value);
-    return;
-  }
   const c10::NoGradGuard no_grad;
   const Lock lock(mutex_);
+  const at::Tensor& own = tensor();
   switch (kind) {
     case AssignKind::assign:
-      value_.copy_(value);
+      own.copy_(value);
       break;
     case AssignKind::add:
-      value_.add_(value);
+      own.add_(value);
       break;
     case AssignKind::sub:
-      value_.sub_(value);
+      own.sub_(value);
       break;
   }
 }
 
-void LocalVariable::apply(const UpdateRule& rule, const at::Tensor& gradient,
-                          std::span<const at::Tensor> hyper) {
-  check_one_replica("variable.apply");
-  if (Trace* trace = Trace::current()) {
-    check_gradient(rule, value_, gradient, name_);
-    trace->apply(rule.name(), value_, gradient, hyper);
-    return;
-  }
-  const std::vector<double> values = values_of(hyper);
-  check_update(rule, value_, gradient, values, name_);
+void LocalVariable::apply(const SlotKey& key, const at::Tensor& gradient,
+                          std::span<const double> hyper) {
   const at::Tensor dense = gradient.detach().resolve_conj().resolve_neg().contiguous();
   const Lock lock(mutex_);
-  auto found = slots_.find(rule.name());
-  if (found == slots_.end()) {
-    found = slots_.emplace(std::string(rule.name()), rule.create_slots(value_, values)).first;
-  }
-  rule.update(value_, value_, found->second, dense, values);
+  at::Tensor own = tensor();
+  state_.apply(key, state_.reserve(key, hyper, name_), own, dense, hyper);
   // Autograd must detect it if a graph that saved the old value is run backwards later.
-  value_.unsafeGetTensorImpl()->bump_version();
+  own.unsafeGetTensorImpl()->bump_version();
+}
+
+namespace {
+
+LocalVariable& local_of(const Variable& variable) {
+  return static_cast<LocalVariable&>(*variable.impl());
+}
+
+}  // namespace
+
+std::vector<at::Tensor> LocalHome::read(std::span<const Variable> variables) const {
+  std::vector<at::Tensor> values;
+  for (const Variable& variable : variables) values.push_back(local_of(variable).copy());
+  return values;
+}
+
+void LocalHome::assign(std::span<const Assignment> assignments) {
+  for (const auto& [variable, kind, value] : assignments) local_of(variable).assign(kind, value);
+}
+
+void LocalHome::apply(const SlotKey& key, std::span<const Update> updates,
+                      std::span<const double> hyper) {
+  for (const auto& [variable, gradient] : updates) local_of(variable).apply(key, gradient, hyper);
 }
 
 }  // namespace variable

@@ -12,6 +12,7 @@
 #include "cohort/function/detail/variable_read.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/variable/detail/hyperparameter.h"
+#include "cohort/variable/detail/variable_home.h"
 #include "cohort/variable/variable.h"
 
 namespace cohort {
@@ -50,7 +51,7 @@ class LocalVariableTest : public ::testing::Test {
   static double first(const at::Tensor& tensor) { return tensor.flatten()[0].item<double>(); }
   void apply(double gradient, double rate = 1) {
     const std::array hyper{make_hyperparameter(rate)};
-    variable_.impl()->apply(rule_, filled(gradient), hyper);
+    apply_updates({rule_, "one"}, std::array{Update{variable_, filled(gradient)}}, hyper);
   }
   at::Tensor tensor_ = filled(1);
   Variable variable_ = local_variable("w", tensor_);
@@ -62,7 +63,7 @@ TEST_F(LocalVariableTest, GradientsMayBeLazilyNegated) {
   const std::array hyper{make_hyperparameter(1)};
   const at::Tensor negated = at::_neg_view(filled(3));
   ASSERT_TRUE(negated.is_neg());
-  variable_.impl()->apply(rule_, negated, hyper);
+  apply_updates({rule_, "one"}, std::array{Update{variable_, negated}}, hyper);
   EXPECT_EQ(first(variable_.read()), 4);
 }
 
@@ -178,8 +179,11 @@ TEST_F(LocalVariableTest, CreatesSlotsOnceAndKeepsThem) {
 
 TEST_F(LocalVariableTest, AFailedStepChangesNothing) {
   const std::array hyper{make_hyperparameter(1)};
-  EXPECT_THAT([&] { variable_.impl()->apply(rule_, filled(1, {3}), hyper); },
-              throws_error(ErrorCode::invalid_argument, "variable 'w', rule 'summing'"));
+  EXPECT_THAT(
+      [&] {
+        apply_updates({rule_, "one"}, std::array{Update{variable_, filled(1, {3})}}, hyper);
+      },
+      throws_error(ErrorCode::invalid_argument, "variable 'w', rule 'summing'"));
   EXPECT_EQ(rule_.slots_created, 0);
   EXPECT_EQ(first(tensor_), 1);
 }

@@ -27,7 +27,7 @@ enum class HyperparameterRange : std::uint8_t {
 class COHORT_API UpdateRule {
  public:
   virtual ~UpdateRule() = default;
-  // "momentum", or with the optimizer's number, as it is sent: "momentum#1".
+  // "momentum", also as it is sent.
   virtual std::string_view name() const = 0;
   // The order of `hyper`: "learning_rate", …
   virtual std::span<const std::string_view> hyperparameter_names() const = 0;

@@ -4,20 +4,17 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "cohort/core/export.h"
-#include "cohort/core/resource_host.h"
 #include "cohort/core/tensor_spec.h"
-#include "cohort/variable/update_rule.h"
 
 namespace cohort {
+
+class VariableHome;  // variable/detail/variable_home.h
 
 // A kind of variable: local or remote; later mirrored, sync-on-read, sharded. Thread-safe.
 class COHORT_API VariableImpl {
@@ -31,14 +28,11 @@ class COHORT_API VariableImpl {
   virtual const at::Tensor& tensor() const = 0;
   // Throws failed_precondition, naming the call, if tensor() may not have the current value.
   virtual void check_tensor_is_current(std::string_view call) const = 0;
-  // The current value, a copy. If the variable is trainable and gradients are enabled, a gradient
-  // of the copy is one of tensor(); on a server only where it is read in a step.
-  virtual at::Tensor read() const = 0;
-  virtual void assign(AssignKind kind, const at::Tensor& value) = 0;
-  // One step of `rule`; inside a trace it is recorded. `hyper`: 0-dim float64 tensors, read at
-  // every call of a traced step.
-  virtual void apply(const UpdateRule& rule, const at::Tensor& gradient,
-                     std::span<const at::Tensor> hyper) = 0;
+  // A copy of tensor() without a gradient; undefined where tensor() may not have the current value.
+  virtual at::Tensor copy() const = 0;
+  // Who keeps the value, and reads and updates it; always the same. failed_precondition if it is
+  // gone: the variable's strategy was destroyed.
+  virtual std::shared_ptr<VariableHome> home() const = 0;
 };
 
 // A shared handle; copies are the same variable. Thread-safe, except that a handle itself must not
@@ -61,20 +55,20 @@ class COHORT_API Variable {
   // the copy for out= operators, and for sums over many steps. For a variable on a server,
   // gradients flow inside a step, traced or eager, and in run() of its strategy. Elsewhere the copy
   // is a plain value, and Optimizer::minimize() refuses a loss that depends only on such copies.
-  at::Tensor read() const { return impl_->read(); }
+  at::Tensor read() const;
   // Inside a step, the value that this step reads. Elsewhere, the tensor of a variable on a server
   // is a stand-in, for its spec and requires_grad_(): it does not have the current value, which
   // read() returns. So schedule(), run_epoch(), fetch(), assign*() of a variable on a server and
   // ParameterServerStrategy::variable() throw invalid_argument for it, and for what was computed
-  // from it with a graph. They cannot detect what was computed without a graph, under NoGradGuard or
-  // from a variable that is not trainable: v.assign(v.tensor() + 1) outside a step is wrong.
+  // from it with a graph. They cannot detect what was computed without a graph, under NoGradGuard
+  // or from a variable that is not trainable: v.assign(v.tensor() + 1) outside a step is wrong.
   const at::Tensor& tensor() const { return impl_->tensor(); }
   // These throw invalid_argument, and send nothing, if the dtype or the shape is not the
   // variable's; and unimplemented in a replica context of several replicas, whose values are not
   // reduced yet. Outside a step, compute the value from read(), not from tensor().
-  void assign(const at::Tensor& value) const { impl_->assign(AssignKind::assign, value); }
-  void assign_add(const at::Tensor& value) const { impl_->assign(AssignKind::add, value); }
-  void assign_sub(const at::Tensor& value) const { impl_->assign(AssignKind::sub, value); }
+  void assign(const at::Tensor& value) const;
+  void assign_add(const at::Tensor& value) const;
+  void assign_sub(const at::Tensor& value) const;
   const std::shared_ptr<VariableImpl>& impl() const { return impl_; }
   bool operator==(const Variable& other) const { return impl_ == other.impl_; }
 

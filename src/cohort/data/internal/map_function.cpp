@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <array>
 
+#include "cohort/core/detail/resource_host.h"
 #include "cohort/core/error.h"
-#include "cohort/core/resource_host.h"
 #include "cohort/data/detail/program_supply.h"
 #include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/nest_codec.h"
@@ -96,7 +96,7 @@ class RegisteredFunction final : public MapFunction {
 class NoResources final : public ResourceHost {
  public:
   std::vector<at::Tensor> iterator_next(std::int64_t) override { refuse_effect(); }
-  void apply(std::string_view, std::int64_t, at::Tensor, std::span<const at::Tensor>) override {
+  void apply(const SlotOwner&, std::int64_t, at::Tensor, std::span<const at::Tensor>) override {
     refuse_effect();
   }
   void assign(AssignKind, std::int64_t, at::Tensor) override { refuse_effect(); }

@@ -45,7 +45,8 @@ TEST(Unbatch, NamesUnequalRowsWhereTheyAreBatchedAnew) {
                                     ElementSpec::tuple({{at::kFloat, {{-1, -1}}}}));
   Iterator iterator = dataset.unbatch().batch(4).iterator();
   EXPECT_THAT(error_of([&] { iterator.try_next(); }).message(),
-              HasSubstr("a row of float32[2, 1], got one of float32[2, 3] in element 2"));
+              HasSubstr("a row of float32[2, 1] in field 0 as in the first element, got one of "
+                        "float32[2, 3] in element 2"));
 }
 
 TEST(Unbatch, LosesTheLeadingSize) {

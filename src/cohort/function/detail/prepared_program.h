@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "cohort/core/bytes.h"
+#include "cohort/core/detail/resource_host.h"
 #include "cohort/core/export.h"
-#include "cohort/core/resource_host.h"
 #include "cohort/core/tensor_spec.h"
 
 namespace cohort::function {

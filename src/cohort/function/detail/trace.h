@@ -17,8 +17,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cohort/core/detail/resource_host.h"
 #include "cohort/core/export.h"
-#include "cohort/core/resource_host.h"
 #include "cohort/function/detail/frozen_tensor.h"
 #include "cohort/function/detail/prepared_program.h"
 
@@ -102,7 +102,7 @@ class COHORT_API Trace {
   // Records a draw and returns the example element.
   virtual std::vector<at::Tensor> iterator_next(std::int64_t resource) = 0;
   // `variable`: a registered variable's tensor. `hyper`: captured or traced 0-dim tensors.
-  virtual void apply(std::string_view rule, const at::Tensor& variable, const at::Tensor& gradient,
+  virtual void apply(const SlotOwner& owner, const at::Tensor& variable, const at::Tensor& gradient,
                      std::span<const at::Tensor> hyper) = 0;
   virtual void assign(AssignKind kind, const at::Tensor& variable, const at::Tensor& value) = 0;
   // Record the operators of inspection.h.

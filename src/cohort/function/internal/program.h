@@ -82,7 +82,7 @@ struct ProgramDraw {
 
 // cohort:: ops, in the order of ResourceHost:
 //   iterator_next(int resource) -> Tensor[]            first in the list, one per draw
-//   apply(str rule, int variable, Tensor gradient, Tensor[] hyper) -> ()
+//   apply(str rule, str optimizer, int variable, Tensor gradient, Tensor[] hyper) -> ()
 //   assign | assign_add | assign_sub(int variable, Tensor value) -> ()
 //   gather(Tensor handle, int variable, Tensor ids) -> Tensor
 //   scatter_add(int variable, Tensor ids, Tensor rows) -> ()

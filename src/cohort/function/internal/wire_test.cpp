@@ -49,7 +49,8 @@ Program rich_program() {
   const int scaled = p.op("aten::div.Tensor_mode", {value(picked), value(seven), text("floor")});
   const int zeros = p.op("aten::zeros", {integers({2, 2}), integer(6), none(),
                                          argument(Arg::Kind::device, c10::Device(c10::kCPU))});
-  p.effect("cohort::apply", {text("sgd"), integer(0), value(zeros), values({seven})});
+  p.effect("cohort::apply",
+           {text("sgd"), text("sgd_1"), integer(0), value(zeros), values({seven})});
   p.output(scaled);
   p.output(-1);
   p.program().is_random = true;

@@ -23,7 +23,7 @@
 
 namespace cohort::rpc {
 
-inline constexpr std::uint32_t kProtocolVersion = 5;
+inline constexpr std::uint32_t kProtocolVersion = 6;
 
 // What applies between two tasks that may have chosen differently.
 constexpr PayloadChecksums agreed(PayloadChecksums one, PayloadChecksums other) {
@@ -87,12 +87,30 @@ struct FunctionBody {
   std::vector<Placement> placements;
 };
 
+// From what a server makes the initial value of a variable itself: an initializer
+// (variable/detail/initializer_recipe.h) and what its values depend on.
+struct InitialValue {
+  // Those of the first dimension: from `begin` up to, not including, `end`.
+  struct Rows {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+  };
+  std::uint8_t kind = 0;
+  double first = 0;
+  double second = 0;
+  std::uint64_t seed = 0;
+  std::string name;  // of the whole variable, like the spec
+  TensorSpec whole;
+  std::optional<Rows> rows = {};  // those that this server has; unset: the whole
+};
+
 struct VariableSpec {
   std::uint64_t id = 0;
   std::string name;
   TensorSpec spec;
   bool is_trainable = true;
-};  // zeros until the first assign
+  std::optional<InitialValue> initial = {};  // unset: zeros until the first assign
+};
 
 // An iterator over a dataset graph.
 struct IteratorSpec {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "cohort/core/bytes.h"
+#include "cohort/core/detail/resource_host.h"
 #include "cohort/core/files/detail/file_fingerprint.h"
-#include "cohort/core/resource_host.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/rpc/detail/control.h"
 #include "cohort/rpc/detail/frame.h"
@@ -64,7 +64,8 @@ struct Effect {
   };
   Kind kind = Kind::assign;
   std::uint64_t variable = 0;
-  std::string rule;                 // apply only
+  std::string rule;                 // apply only, as optimizer
+  std::string optimizer;            // whose slots
   std::vector<double> hyper;        // apply; merge_average: the momentum
   std::vector<at::Tensor> tensors;  // gradient | value | ids, rows | value, statistic
   std::uint64_t version = 0;        // merge_average: the one that the worker pulled

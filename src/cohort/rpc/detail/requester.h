@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "cohort/core/detail/mutex.h"
 #include "cohort/rpc/detail/channel.h"
@@ -44,6 +46,18 @@ class COHORT_API Requester {
   const std::string& peer() const;
   // See Channel.
   void set_payload_checksums(bool are_on);
+
+  struct Request {
+    Requester* to;
+    Frame frame;
+  };
+  // Sends all requests, then waits for the answers until `deadline`. Returns an answer for each
+  // request, or nothing where none came in time. failed_precondition, and nothing is sent, on the
+  // thread of one of the channels, which would wait for itself.
+  static std::vector<std::optional<Answer>> ask_all(std::vector<Request> requests,
+                                                    Deadline deadline);
+  // The error of a call() that was sent at `start` and got no answer in time.
+  Error late_answer(TimePoint start) const;
 
  private:
   struct State;

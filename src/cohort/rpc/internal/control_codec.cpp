@@ -70,6 +70,32 @@ FileFingerprint read(const proto::FileFingerprint& message) {
   return file;
 }
 
+void write(proto::InitialValue& message, const InitialValue& value) {
+  message.set_kind(value.kind);
+  message.set_first(value.first);
+  message.set_second(value.second);
+  message.set_seed(value.seed);
+  message.set_name(value.name);
+  write(*message.mutable_whole(), value.whole);
+  if (!value.rows) return;
+  message.set_first_row(value.rows->begin);
+  message.set_end_row(value.rows->end);
+}
+
+InitialValue read(const proto::InitialValue& message) {
+  COHORT_CHECK(message.kind() <= 255, ErrorCode::data_loss,
+               "[rpc.control] expected a kind of initializer below 256, got ", message.kind());
+  InitialValue value{.kind = static_cast<std::uint8_t>(message.kind()),
+                     .first = message.first(),
+                     .second = message.second(),
+                     .seed = message.seed(),
+                     .name = message.name(),
+                     .whole = read(message.whole())};
+  if (message.has_first_row())
+    value.rows = InitialValue::Rows{.begin = message.first_row(), .end = message.end_row()};
+  return value;
+}
+
 }  // namespace
 
 proto::HandshakeRequest to_proto(const HandshakeRequest& request) {
@@ -157,6 +183,7 @@ proto::Variables to_proto(const std::vector<VariableSpec>& variables) {
     added.set_name(variable.name);
     write(*added.mutable_spec(), variable.spec);
     added.set_is_trainable(variable.is_trainable);
+    if (variable.initial) write(*added.mutable_initial(), *variable.initial);
   }
   return message;
 }
@@ -168,6 +195,7 @@ std::vector<VariableSpec> from_proto(const proto::Variables& message) {
                          .name = variable.name(),
                          .spec = read(variable.spec()),
                          .is_trainable = variable.is_trainable()});
+    if (variable.has_initial()) variables.back().initial = read(variable.initial());
   }
   return variables;
 }

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "cohort/core/detail/mutex.h"
+#include "cohort/parameter_server/detail/parameter_store.h"
 #include "cohort/rpc/detail/channel.h"
 #include "cohort/rpc/detail/control.h"
 #include "cohort/rpc/detail/error_record.h"
@@ -15,7 +16,6 @@
 #include "cohort/server/internal/function_table.h"
 #include "cohort/server/internal/iterator_table.h"
 #include "cohort/server/internal/parameter_links.h"
-#include "cohort/server/internal/parameter_store.h"
 
 namespace cohort::server {
 

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "cohort/core/resource_host.h"
+#include "cohort/core/detail/resource_host.h"
 #include "cohort/data/element.h"
 #include "cohort/rpc/detail/messages.h"
 #include "cohort/server/internal/function_table.h"
@@ -19,7 +19,7 @@ class PushCollector : public ResourceHost {
       : placed_(placed), draws_(std::move(draws)) {}
 
   std::vector<at::Tensor> iterator_next(std::int64_t resource) override;
-  void apply(std::string_view rule, std::int64_t variable, at::Tensor gradient,
+  void apply(const SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
              std::span<const at::Tensor> hyper) override;
   void assign(AssignKind kind, std::int64_t variable, at::Tensor value) override;
   at::Tensor gather(std::int64_t variable, const at::Tensor& ids) override;

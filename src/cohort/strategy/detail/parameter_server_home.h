@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cohort/core/detail/mutex.h"
+#include "cohort/parameter_server/detail/remote_home.h"
 #include "cohort/strategy/detail/cluster_connection.h"
 #include "cohort/strategy/detail/coordinator_lease.h"
 #include "cohort/strategy/parameter_server_strategy.h"
@@ -31,6 +32,7 @@ namespace cohort::detail {
 // Thread-safe.
 class COHORT_API ParameterServerHome final
     : public internal::ModuleHome,
+      public RemoteHome,
       public std::enable_shared_from_this<ParameterServerHome> {
  public:
   ParameterServerHome(const ParameterServerStrategy* owner, const ClusterResolver& resolver,
@@ -47,7 +49,12 @@ class COHORT_API ParameterServerHome final
   const VariableTable& variables() const { return variables_; }
   // Creates all or none of the variables, on server `ps`, or round robin.
   std::vector<Variable> create(const std::vector<internal::NamedTensor>& wanted,
-                               std::optional<std::uint32_t> ps = {});
+                               std::optional<std::uint32_t> ps = {}) {
+    return create_all(wanted, ps, nullptr);
+  }
+  // The same for one variable, which the server fills itself.
+  Variable create(std::string name, const TensorSpec& spec, const Initializer& initializer,
+                  bool is_trainable, std::optional<std::uint32_t> ps = {});
   // The server of a variable. Throws failed_precondition if it belongs to another strategy.
   std::uint32_t ps_of(const Variable& variable) const;
 
@@ -57,11 +64,10 @@ class COHORT_API ParameterServerHome final
   void check_is_no_stand_in(std::string_view call, const at::Tensor& value,
                             std::string_view detail = "") const;
 
-  void check_use() const override;
+  void check_use(std::string_view method) const override;
+  void check_module_use() const override;
+  void assign(std::span<const Assignment> assignments) override;
   void check_outside_step(std::string_view call) const override;
-  std::vector<at::Tensor> read(const std::vector<Variable>& wanted) const override;
-  void write(const std::vector<Variable>& wanted,
-             const std::vector<at::Tensor>& values) const override;
 
   // A thread holds this lock while it runs user code that uses the stand-ins, or changes them. The
   // lock is recursive, and is taken before every other lock.
@@ -83,8 +89,12 @@ class COHORT_API ParameterServerHome final
   void warn_of_local_run();
 
  private:
+  // Without an initializer the content of the tensors is sent.
+  std::vector<Variable> create_all(const std::vector<internal::NamedTensor>& wanted,
+                                   std::optional<std::uint32_t> ps, const Initializer* initializer);
   Variable make(const internal::NamedTensor& wanted, std::uint32_t ps) COHORT_REQUIRES(creation_);
-  void publish(const std::vector<Variable>& fresh);
+  void publish(const std::vector<Variable>& fresh, const Initializer* initializer);
+  void create_on_servers(const std::vector<Variable>& fresh, const Initializer* initializer) const;
   void upload(const std::vector<Variable>& fresh) const;
   void load_stand_ins(EagerStep& step) const;
   void write_back_stand_ins(std::string_view where) const;

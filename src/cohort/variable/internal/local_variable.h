@@ -2,17 +2,18 @@
 // A variable whose value and slots are in this process.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
 #include "cohort/core/detail/mutex.h"
 #include "cohort/function/detail/local_tensors.h"
+#include "cohort/variable/detail/variable_home.h"
+#include "cohort/variable/detail/variable_state.h"
 #include "cohort/variable/variable.h"
 
 namespace cohort::variable {
 
-// read, assign and apply are thread-safe with each other; a step that computes with tensor() must
+// copy, assign and apply are thread-safe with each other; a step that computes with tensor() must
 // not run at the same time as an update, since it would see half of it.
 class LocalVariable final : public VariableImpl {
  public:
@@ -21,24 +22,31 @@ class LocalVariable final : public VariableImpl {
   const std::string& name() const override { return name_; }
   const TensorSpec& spec() const override { return spec_; }
   bool is_trainable() const override { return is_trainable_; }
-  const at::Tensor& tensor() const override { return value_; }
+  const at::Tensor& tensor() const override { return state_.value(); }
   void check_tensor_is_current(std::string_view) const override {}
-  at::Tensor read() const override;
-  void assign(AssignKind kind, const at::Tensor& value) override;
-  void apply(const UpdateRule& rule, const at::Tensor& gradient,
-             std::span<const at::Tensor> hyper) override;
+  at::Tensor copy() const override;
+  std::shared_ptr<VariableHome> home() const override;
+  void assign(AssignKind kind, const at::Tensor& value);
+  void apply(const SlotKey& key, const at::Tensor& gradient, std::span<const double> hyper);
 
  private:
-  at::Tensor copied() const;
-
   const std::string name_;
   const TensorSpec spec_;
   const bool is_trainable_;
   mutable Mutex mutex_;
-  // The handle never changes; the mutex guards what it refers to.
-  at::Tensor value_;
+  // Its value is always the same tensor; the mutex guards what that refers to, and the slots.
+  VariableState state_;
   const function::LocalTensorName named_;  // names it in errors of a trace
-  std::map<std::string, std::vector<at::Tensor>, std::less<>> slots_ COHORT_GUARDED_BY(mutex_);
+};
+
+// The home of all local variables of this process.
+class LocalHome final : public VariableHome {
+ public:
+  void check_use(std::string_view) const override {}
+  std::vector<at::Tensor> read(std::span<const Variable> variables) const override;
+  void assign(std::span<const Assignment> assignments) override;
+  void apply(const SlotKey& key, std::span<const Update> updates,
+             std::span<const double> hyper) override;
 };
 
 }  // namespace cohort::variable

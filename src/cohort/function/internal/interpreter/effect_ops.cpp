@@ -15,7 +15,8 @@ std::vector<EffectOp> make_table() {
   return {
       {Effect::iterator_next, parseSchema("cohort::iterator_next(int resource) -> Tensor[]")},
       {Effect::apply,
-       parseSchema("cohort::apply(str rule, int variable, Tensor gradient, Tensor[] hyper) -> ()")},
+       parseSchema("cohort::apply(str rule, str optimizer, int variable, Tensor gradient, "
+                   "Tensor[] hyper) -> ()")},
       {Effect::assign, parseSchema("cohort::assign(int variable, Tensor value) -> ()")},
       {Effect::assign_add, parseSchema("cohort::assign_add(int variable, Tensor value) -> ()")},
       {Effect::assign_sub, parseSchema("cohort::assign_sub(int variable, Tensor value) -> ()")},

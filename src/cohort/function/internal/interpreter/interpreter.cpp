@@ -242,8 +242,9 @@ class Run {
         draw(op);
         break;
       case Effect::apply: {
-        const std::vector<at::Tensor> hyper = stack_[3].toTensorVector();
-        host_.apply(stack_[0].toStringRef(), integer(1), give(op, 2), hyper);
+        const std::vector<at::Tensor> hyper = stack_[4].toTensorVector();
+        const SlotOwner owner{stack_[0].toStringRef(), stack_[1].toStringRef()};
+        host_.apply(owner, integer(2), give(op, 3), hyper);
         break;
       }
       case Effect::assign:

@@ -35,9 +35,10 @@ class RecordingHost : public ResourceHost {
       throw Error(ErrorCode::out_of_range, "the end").because(ErrorCause::input_binding);
     return element;
   }
-  void apply(std::string_view rule, std::int64_t variable, at::Tensor gradient,
+  void apply(const SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
              std::span<const at::Tensor> hyper) override {
-    note("apply " + std::string(rule), variable, gradient);
+    note("apply " + std::string(owner.rule) + " " + std::string(owner.optimizer), variable,
+         gradient);
     for (const at::Tensor& value : hyper) calls.back() += " " + value_text(value);
   }
   void assign(AssignKind kind, std::int64_t variable, at::Tensor value) override {
@@ -131,7 +132,7 @@ TEST_F(Interpret, PassesListsOptionalListsTextsAndDevices) {
 
 // Keeps the tensors that a host may keep.
 struct KeepingHost final : RecordingHost {
-  void apply(std::string_view, std::int64_t, at::Tensor gradient,
+  void apply(const SlotOwner&, std::int64_t, at::Tensor gradient,
              std::span<const at::Tensor>) override {
     kept.push_back(std::move(gradient));
   }
@@ -149,7 +150,8 @@ TEST_F(Interpret, EffectsKeepWhatALaterOpOverwrites) {
   p.variable("w", {2});
   const int buffer = p.op("aten::clone", {value(x)});
   const int part = p.op("aten::slice.Tensor", {value(buffer), integer(0), integer(0), integer(1)});
-  p.effect("cohort::apply", {text("sgd"), integer(0), value(buffer), values({rate})});
+  p.effect("cohort::apply",
+           {text("sgd"), text("sgd_1"), integer(0), value(buffer), values({rate})});
   p.effect("cohort::assign", {integer(0), value(buffer)});
   p.in_place("aten::add_.Scalar", part, {integer(1)});
   p.effect("cohort::assign_add", {integer(0), value(buffer)});
@@ -415,7 +417,8 @@ TEST_F(Interpret, CallsTheHostInOrder) {
   const int v = p.variable("v", {2});
   p.variable("w", {2});
   const int rate = p.constant(at::full({}, 8.0, at::kDouble));
-  p.effect("cohort::apply", {text("sgd"), integer(1), value(x), values({rate, rate})});
+  p.effect("cohort::apply",
+           {text("sgd"), text("sgd_1"), integer(1), value(x), values({rate, rate})});
   p.effect("cohort::assign", {integer(0), value(drawn[1])});
   p.effect("cohort::assign_add", {integer(1), value(x)});
   p.effect("cohort::assign_sub", {integer(0), value(x)});
@@ -576,7 +579,7 @@ TEST_F(Interpret, RefusesEffectsWithoutTheirTensors) {
 TEST_F(Interpret, RefusesAnUpdateWithoutAGradient) {
   p.variable("v", {2});
   const int rate = p.constant(at::ones({}));
-  p.effect("cohort::apply", {text("sgd"), integer(0), none(), values({rate})});
+  p.effect("cohort::apply", {text("sgd"), text("sgd_1"), integer(0), none(), values({rate})});
   EXPECT_THAT(prepare_error().message(), HasSubstr("needs a tensor as 'gradient', got nothing"));
 }
 

@@ -62,6 +62,7 @@ class LocalHost final : public ResourceHost {
  public:
   struct Applied {
     std::string rule;
+    std::string optimizer;
     std::int64_t variable;
     at::Tensor gradient;
     Tensors hyper;
@@ -75,9 +76,10 @@ class LocalHost final : public ResourceHost {
   Tensors iterator_next(std::int64_t resource) override {
     return {normal({3, 2}, 500 + resource + 10 * draws_++)};
   }
-  void apply(std::string_view rule, std::int64_t variable, at::Tensor gradient,
+  void apply(const SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
              std::span<const at::Tensor> hyper) override {
-    applied.push_back({std::string(rule), variable, gradient, Tensors(hyper.begin(), hyper.end())});
+    applied.push_back({std::string(owner.rule), std::string(owner.optimizer), variable, gradient,
+                       Tensors(hyper.begin(), hyper.end())});
   }
   void assign(AssignKind kind, std::int64_t variable, at::Tensor value) override {
     assigned.push_back({kind, variable, value.clone()});

@@ -131,7 +131,8 @@ std::string constant_difference(const Program& first, const Program& second) {
   return "";
 }
 
-// The effects as text without values, for example `cohort::apply "sgd" of variable 'w'`.
+// The effects as text without values, for example `cohort::apply "adam" "adam_1" of
+// variable 'w'`.
 std::vector<std::string> effects_of(const Program& program) {
   std::vector<std::string> effects;
   for (const Op& op : program.ops) {

@@ -126,7 +126,7 @@ void Recorder::add_effect(std::string name, int variable, std::vector<Arg> args)
   program_.ops.push_back(std::move(op));
 }
 
-void Recorder::apply(std::string_view rule, const at::Tensor& variable, const at::Tensor& gradient,
+void Recorder::apply(const SlotOwner& owner, const at::Tensor& variable, const at::Tensor& gradient,
                      std::span<const at::Tensor> hyper) {
   if (failure_) throw *failure_;
   Untraced untraced;
@@ -145,8 +145,8 @@ void Recorder::apply(std::string_view rule, const at::Tensor& variable, const at
     int value = content_of(gradient);
     send_writes(index);
     add_effect("cohort::apply", index,
-               {text_argument(std::string(rule)), integer_argument(index), value_argument(value),
-                values_argument(std::move(ids))});
+               {text_argument(std::string(owner.rule)), text_argument(std::string(owner.optimizer)),
+                integer_argument(index), value_argument(value), values_argument(std::move(ids))});
     note_update(index);
   });
 }

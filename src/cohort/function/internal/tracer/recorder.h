@@ -99,7 +99,7 @@ class Recorder final : public Trace {
   std::vector<at::Tensor> detached(const std::vector<at::Tensor>& outputs);
 
   std::vector<at::Tensor> iterator_next(std::int64_t resource) override;
-  void apply(std::string_view rule, const at::Tensor& variable, const at::Tensor& gradient,
+  void apply(const SlotOwner& owner, const at::Tensor& variable, const at::Tensor& gradient,
              std::span<const at::Tensor> hyper) override;
   void assign(AssignKind kind, const at::Tensor& variable, const at::Tensor& value) override;
   void print(std::string_view label, const at::Tensor& value) override;

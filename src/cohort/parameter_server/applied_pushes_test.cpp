@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/server/internal/applied_pushes.h"
+#include "cohort/parameter_server/internal/applied_pushes.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-namespace cohort::server {
+namespace cohort::parameter_server {
 namespace {
 
 using Verdict = AppliedPushes::Verdict;
@@ -72,4 +72,4 @@ TEST(AppliedPushes, OneOfManyThreadsApplies) {
 }
 
 }  // namespace
-}  // namespace cohort::server
+}  // namespace cohort::parameter_server

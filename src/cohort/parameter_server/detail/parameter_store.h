@@ -9,14 +9,15 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cohort/core/export.h"
+#include "cohort/parameter_server/internal/applied_pushes.h"
+#include "cohort/parameter_server/internal/stored_variable.h"
 #include "cohort/rpc/detail/messages.h"
-#include "cohort/server/internal/applied_pushes.h"
-#include "cohort/server/internal/stored_variable.h"
 
-namespace cohort::server {
+namespace cohort {
 
 // Thread-safe.
-class ParameterStore {
+class COHORT_API ParameterStore {
  public:
   struct Counters {
     std::atomic<std::uint64_t> pushes_applied{0};
@@ -25,8 +26,9 @@ class ParameterStore {
     std::atomic<std::uint64_t> pushed_bytes{0};
   };
 
-  // Does nothing for a variable that exists with the same name and spec. Throws already_exists if
-  // its name or spec differs.
+  // Makes the initial values. Does nothing for a variable that exists with the same name and spec.
+  // Throws already_exists if its name or spec differs, and the errors of Initializer::make(); then
+  // no variable is created.
   void create(const std::vector<rpc::VariableSpec>& variables);
   rpc::PullReply pull(const rpc::PullRequest& request);
   // Applies all effects or none: everything that can fail is done before the first one is applied.
@@ -36,18 +38,20 @@ class ParameterStore {
  private:
   struct Update {
     const rpc::Effect* effect;
-    StoredVariable* variable;
-    StoredVariable::Reserve reserve;
+    parameter_server::StoredVariable* variable;
+    parameter_server::StoredVariable::Reserve reserve;
   };
-  StoredVariable& find(std::uint64_t id) const;
+  bool has(std::uint64_t id) const;
+  parameter_server::StoredVariable& find(std::uint64_t id) const;
   std::vector<Update> prepare(const std::vector<rpc::Effect>& effects) const;
-  StoredVariable::Reserve reserve(const rpc::Effect& effect, StoredVariable& variable) const;
+  parameter_server::StoredVariable::Reserve reserve(
+      const rpc::Effect& effect, parameter_server::StoredVariable& variable) const;
   static void apply(Update update);
 
   mutable std::shared_mutex mutex_;  // guards the table, from which nothing is ever removed
-  std::unordered_map<std::uint64_t, std::unique_ptr<StoredVariable>> variables_;
-  AppliedPushes applied_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<parameter_server::StoredVariable>> variables_;
+  parameter_server::AppliedPushes applied_;
   Counters counters_;
 };
 
-}  // namespace cohort::server
+}  // namespace cohort

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/variable/detail/remote_variable.h"
+#include "cohort/parameter_server/detail/remote_variable.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -13,7 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/rpc/detail/messages.h"
+#include "cohort/parameter_server/detail/remote_home.h"
+#include "cohort/parameter_server/internal/fake_parameter_server.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/variable/detail/hyperparameter.h"
 
@@ -21,83 +22,11 @@ namespace cohort {
 namespace {
 
 using std::chrono::seconds;
+using testing::FakeParameterServer;
 using ::testing::HasSubstr;
 using testing::throws_error;
 
 constexpr std::uint64_t kId = 42;
-
-// Answers every pull with `value` or with `refusal`, and records the pushes. Thread-safe.
-class FakeParameterServer {
- public:
-  FakeParameterServer() {
-    listener_ = backend().listen({}, [this](const std::shared_ptr<rpc::Channel>& channel) {
-      channels_.push_back(channel);
-      rpc::Channel* to = channel.get();
-      return rpc::Channel::Handlers{
-          .on_frame = [this, to](rpc::Frame frame) { answer(*to, std::move(frame)); },
-          .on_closed = [](const Error&) {}};
-    });
-  }
-  ~FakeParameterServer() { stop(); }
-
-  static rpc::Backend& backend() { return rpc::backend_of("inprocess"); }
-  std::shared_ptr<rpc::Requester> connect() {
-    return rpc::Requester::connect(backend(), {.address = listener_->address(),
-                                               .peer = "ps:3",
-                                               .deadline = Deadline::after(seconds(10))});
-  }
-  void stop() {
-    listener_.reset();
-    channels_.clear();
-  }
-  void set_value(at::Tensor value) {
-    const Lock lock(mutex_);
-    value_ = std::move(value);
-  }
-  void refuse_with(Error error) {
-    const Lock lock(mutex_);
-    refusal_ = std::move(error);
-  }
-  // Stops answering.
-  void fall_silent() {
-    const Lock lock(mutex_);
-    is_silent_ = true;
-  }
-  std::vector<rpc::PushRequest> pushes() {
-    const Lock lock(mutex_);
-    return pushes_;
-  }
-
- private:
-  void answer(rpc::Channel& to, rpc::Frame frame) {
-    rpc::Frame reply;
-    const Lock lock(mutex_);
-    if (is_silent_) return;
-    if (refusal_) {
-      to.send(rpc::error_frame(frame.id, *refusal_));
-      return;
-    }
-    const std::uint64_t id = frame.id;
-    if (frame.type == static_cast<std::uint16_t>(rpc::MessageType::pull)) {
-      EXPECT_EQ(rpc::pull_of(frame).variables, std::vector<std::uint64_t>{kId});
-      reply.tensors = {value_};
-    } else {
-      pushes_.push_back(rpc::push_of(std::move(frame)));
-      reply = rpc::to_frame(rpc::PushReply{});
-    }
-    reply.role = rpc::Frame::Role::response;
-    reply.id = id;
-    to.send(std::move(reply));
-  }
-
-  Mutex mutex_;
-  at::Tensor value_ COHORT_GUARDED_BY(mutex_) = at::full({2}, 7.0F);
-  std::optional<Error> refusal_ COHORT_GUARDED_BY(mutex_);
-  bool is_silent_ COHORT_GUARDED_BY(mutex_) = false;
-  std::vector<rpc::PushRequest> pushes_ COHORT_GUARDED_BY(mutex_);
-  std::unique_ptr<rpc::Listener> listener_;
-  std::vector<std::shared_ptr<rpc::Channel>> channels_;
-};
 
 class PlainRule final : public UpdateRule {
  public:
@@ -116,18 +45,21 @@ class PlainRule final : public UpdateRule {
 
 class RemoteVariableTest : public ::testing::Test {
  protected:
+  RemoteVariableTest() { server_.set_value(kId, filled(7)); }
   static at::Tensor filled(double value, std::vector<std::int64_t> sizes = {2}) {
     return at::full(sizes, value, at::TensorOptions(at::kFloat));
   }
-  RemotePlacement placement() {
-    return {.id = kId,
-            .ps = 3,
-            .requester = [this] { return requester_; },
+  ParameterClient::Options way() {
+    return {.requester = [this](std::uint32_t) { return requester_; },
             .deadline = [] { return Deadline::after(seconds(10)); }};
+  }
+  Variable variable_of(const std::shared_ptr<RemoteHome>& home) {
+    return Variable(std::make_shared<RemoteVariable>("model/w", stand_in_, true,
+                                                     RemotePlacement{.id = kId, .ps = 3}, home));
   }
   void apply(const at::Tensor& gradient, double rate) {
     const std::array hyper{make_hyperparameter(rate)};
-    variable_.impl()->apply(PlainRule(), gradient, hyper);
+    apply_updates({PlainRule(), "plain_1"}, std::array{Update{variable_, gradient}}, hyper);
   }
   // The only effect of the only push.
   rpc::Effect pushed() {
@@ -139,15 +71,16 @@ class RemoteVariableTest : public ::testing::Test {
     return pushes.at(0).effects.at(0);
   }
 
-  FakeParameterServer server_;
+  FakeParameterServer server_{"ps:3"};
   std::shared_ptr<rpc::Requester> requester_ = server_.connect();
   at::Tensor stand_in_ = filled(1).requires_grad_();
-  Variable variable_{std::make_shared<RemoteVariable>("model/w", stand_in_, true, placement())};
+  std::shared_ptr<RemoteHome> home_ = std::make_shared<RemoteHome>(way());
+  Variable variable_ = variable_of(home_);
 };
 
 TEST_F(RemoteVariableTest, ReadPullsTheValue) {
   EXPECT_TRUE(at::equal(variable_.read(), filled(7)));
-  server_.set_value(filled(8));
+  server_.set_value(kId, filled(8));
   EXPECT_TRUE(at::equal(variable_.read(), filled(8)));
 }
 
@@ -178,6 +111,7 @@ TEST_F(RemoteVariableTest, AStepIsPushedWithItsRuleAndNumbers) {
   const rpc::Effect effect = pushed();
   EXPECT_EQ(effect.kind, rpc::Effect::Kind::apply);
   EXPECT_EQ(effect.rule, "plain");
+  EXPECT_EQ(effect.optimizer, "plain_1");
   EXPECT_EQ(effect.hyper, std::vector<double>{0.5});
   EXPECT_TRUE(at::equal(effect.tensors.at(0), filled(4)));
 }
@@ -193,7 +127,7 @@ TEST_F(RemoteVariableTest, WrongSpecsAreRefusedHereAndNothingIsSent) {
 }
 
 TEST_F(RemoteVariableTest, AValueOfAnotherSpecIsDataLoss) {
-  server_.set_value(filled(1, {5}));
+  server_.set_value(kId, filled(1, {5}));
   EXPECT_THAT([&] { variable_.read(); },
               throws_error(ErrorCode::data_loss,
                            "expected float32[2], got float32[5] (variable 'model/w' on ps:3)"));
@@ -225,12 +159,12 @@ TEST_F(RemoteVariableTest, ALostServerIsNamed) {
 }
 
 TEST_F(RemoteVariableTest, AServerThatCannotBeReachedIsNamed) {
-  RemotePlacement unreachable = placement();
-  unreachable.requester = []() -> std::shared_ptr<rpc::Requester> {
+  ParameterClient::Options unreachable = way();
+  unreachable.requester = [](std::uint32_t) -> std::shared_ptr<rpc::Requester> {
     throw Error(ErrorCode::unavailable, "gone");
   };
-  const Variable variable(
-      std::make_shared<RemoteVariable>("model/w", stand_in_, true, std::move(unreachable)));
+  const auto home = std::make_shared<RemoteHome>(std::move(unreachable));
+  const Variable variable = variable_of(home);
   try {
     variable.read();
     FAIL() << "read from nobody";
@@ -244,10 +178,10 @@ TEST_F(RemoteVariableTest, AServerThatCannotBeReachedIsNamed) {
 // got no answer either.
 TEST_F(RemoteVariableTest, AServerThatDoesNotAnswerInTimeIsReachedOverAnotherConnection) {
   server_.fall_silent();
-  RemotePlacement hasty = placement();
+  ParameterClient::Options hasty = way();
   hasty.deadline = [] { return Deadline::after(Duration::zero()); };
-  const Variable variable(
-      std::make_shared<RemoteVariable>("model/w", stand_in_, true, std::move(hasty)));
+  const auto home = std::make_shared<RemoteHome>(std::move(hasty));
+  const Variable variable = variable_of(home);
   try {
     variable.read();
     ADD_FAILURE() << "read from a server that is silent";
@@ -260,24 +194,38 @@ TEST_F(RemoteVariableTest, AServerThatDoesNotAnswerInTimeIsReachedOverAnotherCon
 }
 
 TEST_F(RemoteVariableTest, WhereItMayNotBeUsedNothingIsSent) {
-  RemotePlacement elsewhere = placement();
-  elsewhere.check_use = [](std::string_view method) {
-    throw Error(ErrorCode::failed_precondition, "no " + std::string(method));
+  class Elsewhere final : public RemoteHome {
+   public:
+    using RemoteHome::RemoteHome;
+    void check_use(std::string_view method) const override {
+      throw Error(ErrorCode::failed_precondition, "no " + std::string(method));
+    }
   };
-  Variable variable(
-      std::make_shared<RemoteVariable>("model/w", stand_in_, true, std::move(elsewhere)));
+  const auto elsewhere = std::make_shared<Elsewhere>(way());
+  const Variable variable = variable_of(elsewhere);
   const auto refused = [](const std::string& words) {
     return throws_error(ErrorCode::failed_precondition, words);
   };
   EXPECT_THAT([&] { variable.read(); }, refused("no read"));
   EXPECT_THAT([&] { variable.assign_add(filled(1)); }, refused("no assign"));
   const std::array hyper{make_hyperparameter(1)};
-  EXPECT_THAT([&] { variable.impl()->apply(PlainRule(), filled(1), hyper); }, refused("no apply"));
+  EXPECT_THAT(
+      [&] {
+        apply_updates({PlainRule(), "plain_1"}, std::array{Update{variable, filled(1)}}, hyper);
+      },
+      refused("no apply"));
   EXPECT_TRUE(server_.pushes().empty());
 }
 
+TEST_F(RemoteVariableTest, WithoutItsStrategyItSaysSo) {
+  home_.reset();
+  EXPECT_THAT([&] { variable_.read(); },
+              throws_error(ErrorCode::failed_precondition,
+                           "the strategy of variable 'model/w' has been destroyed"));
+}
+
 TEST_F(RemoteVariableTest, ATrainableStandInMustRequireAGradient) {
-  EXPECT_THAT([&] { RemoteVariable("model/w", filled(1), true, placement()); },
+  EXPECT_THAT([&] { RemoteVariable("model/w", filled(1), true, {}, home_); },
               throws_error(ErrorCode::invalid_argument,
                            "requires a gradient, got one that does not require it"));
 }

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/core/resource_host.h"
+#include "cohort/core/detail/resource_host.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/variable/update_rule.h"
 

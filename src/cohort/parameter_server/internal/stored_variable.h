@@ -9,18 +9,18 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
-#include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cohort/core/detail/mutex.h"
-#include "cohort/core/resource_host.h"
-#include "cohort/rpc/detail/control.h"
+#include "cohort/core/detail/resource_host.h"
+#include "cohort/core/tensor_spec.h"
+#include "cohort/variable/detail/variable_state.h"
 #include "cohort/variable/update_rule.h"
 
-namespace cohort::server {
+namespace cohort::parameter_server {
 
 // An update has two steps, so that a push is applied completely or not at all. First reserve*()
 // checks the arguments and allocates everything that the update may need, but changes nothing. Then
@@ -33,31 +33,28 @@ class StoredVariable {
     at::Tensor value;  // never changes
     std::uint64_t number;
   };
-  using Slots = std::map<std::string, std::vector<at::Tensor>, std::less<>>;
   // The memory for one update. Only the update for which it was reserved uses it, once.
   struct Reserve {
-    at::Tensor given;        // the gradient, value or rows, contiguous
-    at::Tensor statistic;    // for merge_average(), contiguous
-    at::Tensor spare;        // for the new value, if a reader holds the current one
-    Slots::node_type slots;  // if the variable has no slots yet
+    at::Tensor given;            // the gradient, value or rows, contiguous
+    at::Tensor statistic;        // for merge_average(), contiguous
+    at::Tensor spare;            // for the new value, if a reader holds the current one
+    VariableState::Fresh slots;  // if the variable has no slots yet
   };
 
-  explicit StoredVariable(const rpc::VariableSpec& spec);
+  StoredVariable(std::string name, at::Tensor value);
 
   const std::string& name() const { return name_; }
   const TensorSpec& spec() const { return spec_; }
   Version snapshot() const;
 
-  // These throw if the arguments do not fit. `slots_of` is the rule's name with the number of its
-  // optimizer, "adam#2", because each optimizer has its own slots.
-  Reserve reserve_apply(const UpdateRule& rule, std::string_view slots_of,
-                        const at::Tensor& gradient, std::span<const double> hyper);
+  // These throw if the arguments do not fit.
+  Reserve reserve_apply(const SlotKey& key, const at::Tensor& gradient,
+                        std::span<const double> hyper);
   Reserve reserve_assign(AssignKind kind, const at::Tensor& value);
   Reserve reserve_rows(const at::Tensor& ids, const at::Tensor& rows);
   Reserve reserve_average(const at::Tensor& value, const at::Tensor& statistic, double momentum);
 
-  void apply(const UpdateRule& rule, std::string_view slots_of, std::span<const double> hyper,
-             Reserve reserve);
+  void apply(const SlotKey& key, std::span<const double> hyper, Reserve reserve);
   void assign(AssignKind kind, Reserve reserve);
   void scatter_add(const at::Tensor& ids, Reserve reserve);
   // If the variable still has the version that the sender has read, assigns the value. Otherwise
@@ -81,11 +78,10 @@ class StoredVariable {
   const TensorSpec spec_;
   const std::array<bool, 2> can_add_;  // whether LibTorch can add, and subtract, this dtype
   mutable Mutex mutex_;
-  at::Tensor value_ COHORT_GUARDED_BY(mutex_);
+  VariableState state_ COHORT_GUARDED_BY(mutex_);
   std::uint64_t version_ COHORT_GUARDED_BY(mutex_) = 0;
-  std::vector<at::Tensor> retired_
-      COHORT_GUARDED_BY(mutex_);           // old buffers, which may still be being sent
-  Slots slots_ COHORT_GUARDED_BY(mutex_);  // the keys are rule and optimizer
+  // Old buffers, which may still be being sent.
+  std::vector<at::Tensor> retired_ COHORT_GUARDED_BY(mutex_);
 };
 
-}  // namespace cohort::server
+}  // namespace cohort::parameter_server

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/server/internal/stored_variable.h"
+#include "cohort/parameter_server/internal/stored_variable.h"
 
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
@@ -11,7 +11,7 @@
 
 #include "cohort/core/error.h"
 
-namespace cohort::server {
+namespace cohort::parameter_server {
 namespace {
 
 // If more readers than this hold old versions, a new version needs a new allocation.
@@ -54,17 +54,17 @@ void move_average(const at::Tensor& next, const at::Tensor& value, const at::Ten
 
 }  // namespace
 
-StoredVariable::StoredVariable(const rpc::VariableSpec& spec)
-    : name_(spec.name),
-      spec_(spec.spec),
-      can_add_{can_add(spec.spec.dtype, false), can_add(spec.spec.dtype, true)},
-      value_(at::zeros(*spec.spec.sizes, at::TensorOptions(spec.spec.dtype))) {
+StoredVariable::StoredVariable(std::string name, at::Tensor value)
+    : name_(std::move(name)),
+      spec_(TensorSpec::of(value)),
+      can_add_{can_add(spec_.dtype, false), can_add(spec_.dtype, true)},
+      state_(std::move(value)) {
   retired_.reserve(kSparesMax);
 }
 
 StoredVariable::Version StoredVariable::snapshot() const {
   const Lock lock(mutex_);
-  return {value_, version_};
+  return {state_.value(), version_};
 }
 
 void StoredVariable::check_spec(std::string_view what, const at::Tensor& value) const {
@@ -83,18 +83,15 @@ StoredVariable::Reserve StoredVariable::reserve(const at::Tensor& given) {
   return made;
 }
 
-StoredVariable::Reserve StoredVariable::reserve_apply(const UpdateRule& rule,
-                                                      std::string_view slots_of,
+StoredVariable::Reserve StoredVariable::reserve_apply(const SlotKey& key,
                                                       const at::Tensor& gradient,
                                                       std::span<const double> hyper) {
   const Lock lock(mutex_);
-  check_update(rule, value_, gradient, hyper, name_);
-  Reserve made{.given = gradient.contiguous(), .statistic = {}, .spare = take_spare(), .slots = {}};
-  if (slots_.find(slots_of) != slots_.end()) return made;
-  Slots fresh;
-  fresh.emplace(std::string(slots_of), rule.create_slots(value_, hyper));
-  made.slots = fresh.extract(fresh.begin());
-  return made;
+  check_update(key.rule, state_.value(), gradient, hyper, name_);
+  return {.given = gradient.contiguous(),
+          .statistic = {},
+          .spare = take_spare(),
+          .slots = state_.reserve(key, hyper, name_)};
 }
 
 // On the CPU, LibTorch cannot add or subtract every dtype.
@@ -160,12 +157,10 @@ void StoredVariable::check_rows(const at::Tensor& ids, const at::Tensor& rows) c
   }
 }
 
-void StoredVariable::apply(const UpdateRule& rule, std::string_view slots_of,
-                           std::span<const double> hyper, Reserve reserve) {
+void StoredVariable::apply(const SlotKey& key, std::span<const double> hyper, Reserve reserve) {
   const Lock lock(mutex_);
-  if (reserve.slots) slots_.insert(std::move(reserve.slots));
   at::Tensor next = target(reserve);
-  rule.update(next, value_, slots_.find(slots_of)->second, reserve.given, hyper);
+  state_.apply(key, std::move(reserve.slots), next, reserve.given, hyper);
   finish(std::move(next), reserve);
 }
 
@@ -177,10 +172,10 @@ void StoredVariable::assign(AssignKind kind, Reserve reserve) {
       next.copy_(reserve.given);
       break;
     case AssignKind::add:
-      at::add_out(next, value_, reserve.given);
+      at::add_out(next, state_.value(), reserve.given);
       break;
     case AssignKind::sub:
-      at::sub_out(next, value_, reserve.given);
+      at::sub_out(next, state_.value(), reserve.given);
       break;
   }
   finish(std::move(next), reserve);
@@ -189,7 +184,7 @@ void StoredVariable::assign(AssignKind kind, Reserve reserve) {
 void StoredVariable::scatter_add(const at::Tensor& ids, Reserve reserve) {
   const Lock lock(mutex_);
   at::Tensor next = target(reserve);
-  if (!next.is_same(value_)) next.copy_(value_);
+  if (!next.is_same(state_.value())) next.copy_(state_.value());
   next.index_add_(0, ids, reserve.given);
   finish(std::move(next), reserve);
 }
@@ -200,19 +195,19 @@ void StoredVariable::merge_average(double momentum, std::uint64_t version, Reser
   if (version_ == version) {
     next.copy_(reserve.given);
   } else {
-    move_average(next, value_, reserve.statistic, momentum);
+    move_average(next, state_.value(), reserve.statistic, momentum);
   }
   finish(std::move(next), reserve);
 }
 
 at::Tensor StoredVariable::target(Reserve& reserve) {
-  return value_.use_count() > 1 ? std::move(reserve.spare) : value_;
+  return state_.value().use_count() > 1 ? std::move(reserve.spare) : state_.value();
 }
 
 void StoredVariable::finish(at::Tensor next, Reserve& reserve) {
   ++version_;
   if (reserve.spare.defined()) return keep_spare(std::move(reserve.spare));
-  keep_spare(std::exchange(value_, std::move(next)));
+  keep_spare(state_.exchange(std::move(next)));
 }
 
 at::Tensor StoredVariable::take_spare() {
@@ -230,4 +225,4 @@ void StoredVariable::keep_spare(at::Tensor spare) {
   if (retired_.size() < kSparesMax) retired_.push_back(std::move(spare));
 }
 
-}  // namespace cohort::server
+}  // namespace cohort::parameter_server

@@ -16,6 +16,12 @@ namespace cohort {
 
 enum class AssignKind : std::uint8_t { assign = 0, add = 1, sub = 2 };
 
+// Whose slots a step of an update rule uses: those of the optimizer with this name.
+struct SlotOwner {
+  std::string_view rule;  // "adam"
+  std::string_view optimizer;
+};
+
 // One host serves one run. Used only from the thread that runs the program. `variable` and
 // `resource` are indices into the program's tables.
 class COHORT_API ResourceHost {
@@ -23,10 +29,10 @@ class COHORT_API ResourceHost {
   virtual ~ResourceHost() = default;
   // The fields of the next element. Throws out_of_range at the end of the data.
   virtual std::vector<at::Tensor> iterator_next(std::int64_t resource) = 0;
-  // Runs one step of an update rule, for example "sgd", where the variable is stored. `hyper` are
-  // 0-dim float64 tensors in the rule's order; they must be read before this returns. The host may
-  // keep `gradient`, and `value`, `ids` and `rows` below: nothing writes to them afterwards.
-  virtual void apply(std::string_view rule, std::int64_t variable, at::Tensor gradient,
+  // Runs one step of an update rule where the variable is stored. `hyper` are 0-dim float64 tensors
+  // in the rule's order; they must be read before this returns. The host may keep `gradient`, and
+  // `value`, `ids` and `rows` below: nothing writes to them afterwards.
+  virtual void apply(const SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
                      std::span<const at::Tensor> hyper) = 0;
   virtual void assign(AssignKind kind, std::int64_t variable, at::Tensor value) = 0;
   // Rows of a table: [ids..., width].

@@ -8,7 +8,7 @@
 
 #include "cohort/core/detail/mutex.h"
 
-namespace cohort::server {
+namespace cohort::parameter_server {
 
 // A value type.
 struct PushId {
@@ -47,4 +47,4 @@ class AppliedPushes {
   std::uint64_t swept_ COHORT_GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace cohort::server
+}  // namespace cohort::parameter_server

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/server/internal/parameter_store.h"
+#include "cohort/parameter_server/detail/parameter_store.h"
+
+#include <ATen/ops/zeros.h>
 
 #include <mutex>
 
 #include "cohort/optimizer/optimizer.h"
-#include "cohort/server/internal/violation.h"
+#include "cohort/rpc/detail/violation.h"
+#include "cohort/variable/detail/initializer_recipe.h"
 
-namespace cohort::server {
+namespace cohort {
 namespace {
+
+using parameter_server::AppliedPushes;
+using parameter_server::PushId;
+using parameter_server::StoredVariable;
 
 using Kind = rpc::Effect::Kind;
 
@@ -17,6 +24,26 @@ std::uint64_t bytes_of(const std::vector<at::Tensor>& tensors) {
   return bytes;
 }
 
+SlotKey slot_key_of(const rpc::Effect& effect) {
+  COHORT_CHECK(!effect.optimizer.empty(), ErrorCode::invalid_argument,
+               "[server.push] expected the name of an optimizer for a step of '", effect.rule,
+               "', got none");
+  return {update_rule_of(effect.rule), effect.optimizer};
+}
+
+at::Tensor initial_value(const rpc::VariableSpec& variable) {
+  if (!variable.initial)
+    return at::zeros(*variable.spec.sizes, at::TensorOptions(variable.spec.dtype));
+  const auto& [kind, first, second, seed, name, whole, rows] = *variable.initial;
+  const Initializer initializer = InitializerRecipe{kind, first, second}.initializer();
+  at::Tensor value = rows ? initializer.make_rows(whole, {rows->begin, rows->end}, name, seed)
+                          : initializer.make(whole, name, seed);
+  COHORT_CHECK(TensorSpec::of(value) == variable.spec, ErrorCode::invalid_argument,
+               "[server.create_variables] expected an initial value of ", variable.spec.to_string(),
+               ", got ", TensorSpec::of(value).to_string(), " (variable '", variable.name, "')");
+  return value;
+}
+
 AssignKind assign_kind(rpc::Effect::Kind kind) {
   if (kind == rpc::Effect::Kind::assign_add) return AssignKind::add;
   return kind == rpc::Effect::Kind::assign_sub ? AssignKind::sub : AssignKind::assign;
@@ -24,15 +51,21 @@ AssignKind assign_kind(rpc::Effect::Kind kind) {
 
 }  // namespace
 
+// Fills variables before it locks the table, because pulls and pushes of others go on meanwhile.
 void ParameterStore::create(const std::vector<rpc::VariableSpec>& variables) {
-  const std::unique_lock lock(mutex_);
+  std::unordered_map<std::uint64_t, std::unique_ptr<StoredVariable>> fresh;
   for (const rpc::VariableSpec& variable : variables) {
     COHORT_CHECK(variable.spec.is_static(), ErrorCode::invalid_argument,
                  "[server.create_variables] expected known sizes, got ", variable.spec.to_string(),
                  " (variable '", variable.name, "')");
+    if (has(variable.id)) continue;
+    fresh[variable.id] = std::make_unique<StoredVariable>(variable.name, initial_value(variable));
+  }
+  const std::unique_lock lock(mutex_);
+  for (const rpc::VariableSpec& variable : variables) {
     const auto found = variables_.find(variable.id);
     if (found == variables_.end()) {
-      variables_.emplace(variable.id, std::make_unique<StoredVariable>(variable));
+      variables_.insert(fresh.extract(variable.id));
       continue;
     }
     COHORT_CHECK(found->second->name() == variable.name && found->second->spec() == variable.spec,
@@ -40,6 +73,11 @@ void ParameterStore::create(const std::vector<rpc::VariableSpec>& variables) {
                  " is '", found->second->name(), "' ", found->second->spec().to_string(),
                  " already; got '", variable.name, "' ", variable.spec.to_string());
   }
+}
+
+bool ParameterStore::has(std::uint64_t id) const {
+  const std::shared_lock lock(mutex_);
+  return variables_.contains(id);
 }
 
 rpc::PullReply ParameterStore::pull(const rpc::PullRequest& request) {
@@ -55,7 +93,7 @@ rpc::PullReply ParameterStore::pull(const rpc::PullRequest& request) {
 }
 
 rpc::PushReply ParameterStore::push(const rpc::PushRequest& request) {
-  check_watermark(request.low_watermark, request.closure_id);
+  rpc::check_watermark(request.low_watermark, request.closure_id);
   const bool is_from_closure = request.closure_id != 0;
   const PushId id{request.closure_id, request.segment};
   if (is_from_closure &&
@@ -118,8 +156,7 @@ StoredVariable::Reserve ParameterStore::reserve(const rpc::Effect& effect,
                expected, " tensors for an update of '", variable.name(), "', got ", tensors.size());
   switch (effect.kind) {
     case Kind::apply:
-      return variable.reserve_apply(update_rule_of(effect.rule), effect.rule, tensors[0],
-                                    effect.hyper);
+      return variable.reserve_apply(slot_key_of(effect), tensors[0], effect.hyper);
     case Kind::scatter_add:
       return variable.reserve_rows(tensors[0], tensors[1]);
     case Kind::merge_average:
@@ -137,8 +174,7 @@ void ParameterStore::apply(Update update) {
   StoredVariable& variable = *update.variable;
   switch (effect.kind) {
     case Kind::apply:
-      return variable.apply(update_rule_of(effect.rule), effect.rule, effect.hyper,
-                            std::move(update.reserve));
+      return variable.apply(slot_key_of(effect), effect.hyper, std::move(update.reserve));
     case Kind::scatter_add:
       return variable.scatter_add(effect.tensors[0], std::move(update.reserve));
     case Kind::merge_average:
@@ -148,4 +184,4 @@ void ParameterStore::apply(Update update) {
   }
 }
 
-}  // namespace cohort::server
+}  // namespace cohort

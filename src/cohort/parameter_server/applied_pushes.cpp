@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/server/internal/applied_pushes.h"
+#include "cohort/parameter_server/internal/applied_pushes.h"
 
 #include <algorithm>
 
-namespace cohort::server {
+namespace cohort::parameter_server {
 
 AppliedPushes::Verdict AppliedPushes::begin(PushId push, std::uint64_t low_watermark) {
   const Lock lock(mutex_);
@@ -46,4 +46,4 @@ std::size_t AppliedPushes::remembered() const {
   return pushes_.size();
 }
 
-}  // namespace cohort::server
+}  // namespace cohort::parameter_server

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/server/internal/violation.h"
+#include "cohort/rpc/detail/violation.h"
 
-namespace cohort::server {
+namespace cohort::rpc {
 
 void check_watermark(std::uint64_t low_watermark, std::uint64_t closure_id) {
   if (low_watermark <= closure_id) return;
@@ -17,4 +17,4 @@ bool is_violation(const Error& error) {
   return error.code() == ErrorCode::data_loss && error.cause() == ErrorCause::peer_lost;
 }
 
-}  // namespace cohort::server
+}  // namespace cohort::rpc

@@ -6,13 +6,14 @@
 #include <cstdint>
 
 #include "cohort/core/error.h"
+#include "cohort/core/export.h"
 
-namespace cohort::server {
+namespace cohort::rpc {
 
 // Checks that the closure is not below the watermark, below which every closure is retired. A wrong
 // watermark would make this server drop all later updates of the run.
-void check_watermark(std::uint64_t low_watermark, std::uint64_t closure_id);
+COHORT_API void check_watermark(std::uint64_t low_watermark, std::uint64_t closure_id);
 // Whether the error is about such a message.
-bool is_violation(const Error& error);
+COHORT_API bool is_violation(const Error& error);
 
-}  // namespace cohort::server
+}  // namespace cohort::rpc

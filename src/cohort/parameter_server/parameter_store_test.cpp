@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/server/internal/parameter_store.h"
+#include "cohort/parameter_server/detail/parameter_store.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
@@ -14,8 +14,10 @@
 #include <thread>
 
 #include "cohort/testing/failing_allocator.h"
+#include "cohort/testing/throws_error.h"
+#include "cohort/variable/detail/initializer_recipe.h"
 
-namespace cohort::server {
+namespace cohort {
 namespace {
 
 using Kind = rpc::Effect::Kind;
@@ -32,6 +34,7 @@ class ParameterStoreTest : public ::testing::Test {
     request.effects.push_back({.kind = kind, .variable = variable, .tensors = std::move(tensors)});
     if (kind == Kind::apply) {
       request.effects[0].rule = "sgd";
+      request.effects[0].optimizer = "sgd";
       request.effects[0].hyper = {0.5};
     }
     return request;
@@ -63,6 +66,57 @@ class ParameterStoreTest : public ::testing::Test {
 
 TEST_F(ParameterStoreTest, VariablesStartAsZeros) { expect_value(0); }
 
+rpc::VariableSpec filled_by(const Initializer& initializer, const TensorSpec& spec) {
+  const auto [kind, first, second] = InitializerRecipe::of(initializer);
+  return {
+      .id = 9,
+      .name = "w/part_1",
+      .spec = spec,
+      .initial = rpc::InitialValue{
+          .kind = kind, .first = first, .second = second, .seed = 7, .name = "w", .whole = spec}};
+}
+
+TEST(InitialValues, AreBitForBitThoseOfTheInitializer) {
+  const std::vector<Initializer> initializers{
+      Initializer::constant(0.1), Initializer::random_uniform(-0.3, 0.7),
+      Initializer::random_normal(0.5, 0.05), Initializer::glorot_uniform()};
+  for (const Initializer& initializer : initializers) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kHalf}) {
+      const TensorSpec spec{dtype, {{5, 3}}};
+      rpc::VariableSpec variable = filled_by(initializer, spec);
+      ParameterStore whole, part;
+      whole.create({variable});
+      const at::Tensor expected = initializer.make(spec, "w", 7);
+      EXPECT_TRUE(whole.pull({{9}}).values[0].equal(expected));
+      variable.spec.sizes = {{2, 3}};
+      variable.initial->rows = rpc::InitialValue::Rows{.begin = 1, .end = 3};
+      part.create({variable});
+      EXPECT_TRUE(part.pull({{9}}).values[0].equal(expected.slice(0, 1, 3)));
+    }
+  }
+}
+
+TEST(InitialValues, ThatDoNotFitCreateNoVariable) {
+  const TensorSpec spec{at::kFloat, {{5, 3}}};
+  rpc::VariableSpec other_spec = filled_by(Initializer::zeros(), spec);
+  other_spec.spec.sizes = {{5, 4}};
+  rpc::VariableSpec other_kind = filled_by(Initializer::zeros(), spec);
+  other_kind.initial->kind = 4;
+  rpc::VariableSpec of_integers = filled_by(Initializer::glorot_uniform(), spec);
+  of_integers.spec.dtype = of_integers.initial->whole.dtype = at::kLong;
+  for (const rpc::VariableSpec& wrong : {other_spec, other_kind, of_integers}) {
+    ParameterStore store;
+    rpc::VariableSpec good = filled_by(Initializer::zeros(), spec);
+    good.id = 1;
+    EXPECT_THAT(
+        [&] {
+          store.create({good, wrong});
+        },
+        testing::throws_error(ErrorCode::invalid_argument, "expected"));
+    EXPECT_THROW(store.pull({{1}}), Error);
+  }
+}
+
 TEST_F(ParameterStoreTest, AssignsAddsAndSubtracts) {
   store.push(push(0, Kind::assign, {at::full({4}, 5.)}));
   store.push(push(0, Kind::assign_add, {at::full({4}, 2.)}));
@@ -83,17 +137,18 @@ TEST_F(ParameterStoreTest, AWatermarkAboveItsClosureIsRefusedAndRetiresNothing) 
 
 // A second optimizer used the momentum of the first one.
 TEST_F(ParameterStoreTest, EachOptimizerHasItsOwnSlots) {
-  const auto step = [&](const char* rule) {
+  const auto step = [&](const char* optimizer) {
     rpc::PushRequest request = push(0, Kind::apply, {at::full({4}, 1.)});
-    request.effects[0].rule = rule;
+    request.effects[0].rule = "momentum";
+    request.effects[0].optimizer = optimizer;
     request.effects[0].hyper = {1, 0.5};
     store.push(request);
   };
-  step("momentum#1");
+  step("a");
   expect_value(-1);
-  step("momentum#2");
+  step("b");
   expect_value(-2);
-  step("momentum#1");
+  step("a");
   expect_value(-3.5);
 }
 
@@ -206,7 +261,8 @@ TEST_F(ParameterStoreTest, APushWithoutMemoryForAllOfItChangesNothing) {
   rpc::PushRequest request = push(7, Kind::assign_add, {at::ones({4})});
   request.effects.push_back({.kind = Kind::apply,
                              .variable = 3,
-                             .rule = "momentum#1",
+                             .rule = "momentum",
+                             .optimizer = "momentum_1",
                              .hyper = {0.5, 0.5},
                              .tensors = {at::ones({4})}});
   request.effects.push_back({.kind = Kind::scatter_add,
@@ -265,6 +321,17 @@ TEST_F(ParameterStoreTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(code_of(push(0, Kind::assign, {at::ones({4})}, 77)), ErrorCode::not_found);
 }
 
+TEST_F(ParameterStoreTest, AStepNamesItsOptimizerWhichHasOneRule) {
+  rpc::PushRequest request = push(0, Kind::apply, {at::ones({4})});
+  request.effects[0].optimizer = "";
+  EXPECT_EQ(code_of(request), ErrorCode::invalid_argument);
+  request.effects[0].optimizer = "mine";
+  store.push(request);
+  request.effects[0].rule = "momentum";
+  request.effects[0].hyper = {0.5, 0.5};
+  EXPECT_EQ(code_of(request), ErrorCode::already_exists);
+}
+
 TEST_F(ParameterStoreTest, CreatingAgainIsNothingUnlessTheSpecDiffers) {
   store.create({{.id = 1, .name = "w", .spec = {at::ScalarType::Float, {{4}}}}});
   EXPECT_THROW(store.create({{.id = 1, .name = "w", .spec = {at::ScalarType::Float, {{5}}}}}),
@@ -285,4 +352,4 @@ TEST_F(ParameterStoreTest, ReadersAndWritersAtOnceSeeWholeVersions) {
 }
 
 }  // namespace
-}  // namespace cohort::server
+}  // namespace cohort

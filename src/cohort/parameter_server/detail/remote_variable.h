@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// A variable on a parameter server, for the coordinator and its traces.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "cohort/variable/variable.h"
+
+namespace cohort {
+
+struct RemotePlacement {
+  std::uint64_t id = 0;
+  std::uint32_t ps = 0;
+};
+
+// Outside a trace its home reads and updates it; inside one, that is recorded. In an EagerStep the
+// stand-in equals the server's value before and after each. Thread-safe.
+class COHORT_API RemoteVariable final : public VariableImpl {
+ public:
+  // `stand_in` is a real tensor of the right spec (requires_grad when trainable); its content is
+  // the initial value. `home` is a RemoteHome; it is weak, so that a variable does not keep the
+  // connections of a destroyed strategy alive.
+  RemoteVariable(std::string name, at::Tensor stand_in, bool is_trainable,
+                 RemotePlacement placement, std::weak_ptr<VariableHome> home);
+
+  const std::string& name() const override { return name_; }
+  const TensorSpec& spec() const override { return spec_; }
+  bool is_trainable() const override { return is_trainable_; }
+  const at::Tensor& tensor() const override { return stand_in_; }
+  void check_tensor_is_current(std::string_view call) const override;
+  at::Tensor copy() const override;
+  std::shared_ptr<VariableHome> home() const override;
+  const RemotePlacement& placement() const { return placement_; }
+
+  // nullptr for a variable of another kind.
+  static const RemoteVariable* of(const Variable& variable);
+
+ private:
+  std::string name_;
+  TensorSpec spec_;
+  at::Tensor stand_in_;
+  bool is_trainable_;
+  RemotePlacement placement_;
+  std::weak_ptr<VariableHome> home_;
+};
+
+}  // namespace cohort

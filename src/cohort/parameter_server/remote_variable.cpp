@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/parameter_server/detail/remote_variable.h"
+
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/function/detail/trace.h"
+#include "cohort/variable/detail/checks.h"
+#include "cohort/variable/detail/eager_step.h"
+
+namespace cohort {
+
+using function::Trace;
+
+RemoteVariable::RemoteVariable(std::string name, at::Tensor stand_in, bool is_trainable,
+                               RemotePlacement placement, std::weak_ptr<VariableHome> home)
+    : name_(std::move(name)),
+      stand_in_(std::move(stand_in)),
+      is_trainable_(is_trainable),
+      placement_(placement),
+      home_(std::move(home)) {
+  variable::check_tensor(name_, stand_in_, is_trainable_);
+  spec_ = TensorSpec::of(stand_in_);
+}
+
+void RemoteVariable::check_tensor_is_current(std::string_view call) const {
+  COHORT_CHECK(Trace::current() != nullptr || EagerStep::current() != nullptr,
+               ErrorCode::failed_precondition, "[", call,
+               "] expected a loss of a scheduled step or of run(), got one computed outside, where "
+               "tensor() of variable '",
+               name_,
+               "' is a stand-in without the current value; compute it in a step, or in "
+               "ParameterServerStrategy::run()");
+}
+
+at::Tensor RemoteVariable::copy() const {
+  if (Trace::current() == nullptr && EagerStep::current() == nullptr) return {};
+  return stand_in_.detach().clone();
+}
+
+std::shared_ptr<VariableHome> RemoteVariable::home() const {
+  std::shared_ptr<VariableHome> home = home_.lock();
+  COHORT_CHECK(home != nullptr, ErrorCode::failed_precondition,
+               "[strategy.variable] the strategy of variable '", name_,
+               "' has been destroyed; keep it as long as its variables");
+  return home;
+}
+
+const RemoteVariable* RemoteVariable::of(const Variable& variable) {
+  return dynamic_cast<const RemoteVariable*>(variable.impl().get());
+}
+
+}  // namespace cohort

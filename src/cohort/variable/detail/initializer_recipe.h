@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// An initializer in numbers, so that a task can make an initial value itself instead of receiving
+// it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string_view>
+
+#include "cohort/core/export.h"
+#include "cohort/variable/initializer.h"
+
+namespace cohort {
+
+struct COHORT_API InitializerRecipe {
+  std::uint8_t kind = 0;  // 0 constant, 1 uniform, 2 normal, 3 glorot_uniform
+  double first = 0;       // the constant, the minimum or the mean
+  double second = 0;      // the maximum or the standard deviation
+
+  static InitializerRecipe of(const Initializer& initializer);
+  // The same values on every task. invalid_argument for numbers that no initializer has.
+  Initializer initializer() const;
+
+  // Throws what Initializer::make() would throw.
+  static void check(const Initializer& initializer, const TensorSpec& spec, std::string_view name);
+  // Writes the value of make() into a contiguous tensor on the CPU.
+  static void fill(const Initializer& initializer, at::Tensor value, std::string_view name,
+                   std::uint64_t seed);
+};
+
+}  // namespace cohort

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who keeps the values of a group of variables: this process, or the parameter servers of one
+// strategy. A call for many variables asks each home once, and a home asks each server once.
+//
+//   apply_updates({rule, "adam"}, {{kernel, kernel_gradient}, {bias, bias_gradient}}, hyper);
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/core/detail/resource_host.h"
+#include "cohort/core/export.h"
+#include "cohort/variable/detail/variable_state.h"
+#include "cohort/variable/update_rule.h"
+#include "cohort/variable/variable.h"
+
+namespace cohort {
+
+struct Update {
+  Variable variable;
+  at::Tensor gradient;
+};
+struct Assignment {
+  Variable variable;
+  AssignKind kind;
+  at::Tensor value;
+};
+
+// One for all local variables, and one for each strategy that has variables. The callers are the
+// functions below: they have checked the arguments, no trace runs on this thread, and all variables
+// of a call belong to this home. Thread-safe.
+class COHORT_API VariableHome {
+ public:
+  virtual ~VariableHome() = default;
+  // Throws if the calling thread must not call `method`: "read", "assign" or "apply".
+  virtual void check_use(std::string_view method) const = 0;
+  // The current values, in memory of their own.
+  virtual std::vector<at::Tensor> read(std::span<const Variable> variables) const = 0;
+  // In this order; a variable may come several times, also in apply().
+  virtual void assign(std::span<const Assignment> assignments) = 0;
+  // One step of the rule for each variable, all with the same hyperparameters.
+  virtual void apply(const SlotKey& key, std::span<const Update> updates,
+                     std::span<const double> hyper) = 0;
+};
+
+// These group the variables by home. All arguments are checked before anything is changed or sent:
+// invalid_argument and unimplemented as check_update() and Variable::assign() say. Inside a trace
+// they only record.
+
+// Outside a trace. Unlike Variable::read(), the values have no gradient.
+COHORT_API std::vector<at::Tensor> read_values(std::span<const Variable> variables);
+COHORT_API void assign_values(std::span<const Assignment> assignments);
+// `hyper`: 0-dim float64 tensors in the rule's order, read once for all variables; in a trace,
+// read at every call of the traced step.
+COHORT_API void apply_updates(const SlotKey& key, std::span<const Update> updates,
+                              std::span<const at::Tensor> hyper);
+
+// "'w', 'b' and 3 more"
+COHORT_API std::string names_of(std::span<const Variable> variables);
+
+}  // namespace cohort

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// A value with the slots of the optimizers that update it, wherever a variable's value is kept.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cohort/core/export.h"
+#include "cohort/variable/update_rule.h"
+
+namespace cohort {
+
+// An update rule, and the name of the optimizer whose slots it uses.
+struct SlotKey {
+  const UpdateRule& rule;
+  std::string_view optimizer;
+};
+
+// An update has two steps, so that several can be made together or not at all: reserve() checks and
+// allocates what the update needs, but changes nothing; then apply() cannot fail.
+// Thread-compatible: the owner locks.
+class COHORT_API VariableState {
+ public:
+  struct ByNames {
+    using is_transparent = void;
+    template <class A, class B>
+    bool operator()(const A& a, const B& b) const {
+      using Names = std::pair<std::string_view, std::string_view>;
+      return Names(a.first, a.second) < Names(b.first, b.second);
+    }
+  };
+  // By the names of their optimizer and its rule.
+  using Slots = std::map<std::pair<std::string, std::string>, std::vector<at::Tensor>, ByNames>;
+  // The slots of a first update; empty if there are slots already.
+  using Fresh = Slots::node_type;
+
+  explicit VariableState(at::Tensor value) : value_(std::move(value)) {}
+
+  const at::Tensor& value() const { return value_; }
+  // Makes `next` the value and returns the one before.
+  at::Tensor exchange(at::Tensor next) { return std::exchange(value_, std::move(next)); }
+  const Slots& slots() const { return slots_; }
+
+  // already_exists, naming `variable_name`, if this optimizer has slots of another rule.
+  Fresh reserve(const SlotKey& key, std::span<const double> hyper,
+                std::string_view variable_name) const;
+  // Writes the new value into `new_value`, which is value() itself or shares no memory with it. If
+  // two updates were reserved together, the second uses the slots of the first.
+  void apply(const SlotKey& key, Fresh fresh, at::Tensor& new_value, const at::Tensor& gradient,
+             std::span<const double> hyper);
+
+ private:
+  at::Tensor value_;
+  Slots slots_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/variable/detail/variable_home.h"
+
+#include <memory>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/function/detail/trace.h"
+#include "cohort/variable/detail/checks.h"
+#include "cohort/variable/detail/replica_count.h"
+
+namespace cohort {
+namespace {
+
+using function::Trace;
+
+const Variable& variable_of(const Variable& variable) { return variable; }
+const Variable& variable_of(const Assignment& assignment) { return assignment.variable; }
+const Variable& variable_of(const Update& update) { return update.variable; }
+
+// The arguments for one home, in their order, with their positions in the whole.
+template <class T>
+struct Group {
+  std::shared_ptr<VariableHome> home;
+  std::vector<T> members = {};
+  std::vector<std::size_t> positions = {};
+};
+
+// Also checks that this thread may use every home.
+template <class T>
+std::vector<Group<T>> by_home(std::span<const T> all, std::string_view method) {
+  std::vector<Group<T>> groups;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::shared_ptr<VariableHome> home = variable_of(all[i]).impl()->home();
+    Group<T>* group = nullptr;
+    for (Group<T>& known : groups) {
+      if (known.home == home) group = &known;
+    }
+    if (group == nullptr) {
+      home->check_use(method);
+      group = &groups.emplace_back(Group<T>{home});
+    }
+    group->members.push_back(all[i]);
+    group->positions.push_back(i);
+  }
+  return groups;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> read_values(std::span<const Variable> variables) {
+  COHORT_ASSERT(Trace::current() == nullptr);
+  std::vector<at::Tensor> values(variables.size());
+  for (const Group<Variable>& group : by_home(variables, "read")) {
+    std::vector<at::Tensor> read = group.home->read(group.members);
+    for (std::size_t i = 0; i < read.size(); ++i) values[group.positions[i]] = std::move(read[i]);
+  }
+  return values;
+}
+
+void assign_values(std::span<const Assignment> assignments) {
+  for (const auto& [variable, kind, value] : assignments)
+    variable::check_assign(kind, variable.name(), variable.spec(), value);
+  variable::check_one_replica("variable.assign");
+  if (Trace* trace = Trace::current()) {
+    for (const auto& [variable, kind, value] : assignments)
+      trace->assign(kind, variable.tensor(), value);
+    return;
+  }
+  for (const Group<Assignment>& group : by_home(assignments, "assign"))
+    group.home->assign(group.members);
+}
+
+void apply_updates(const SlotKey& key, std::span<const Update> updates,
+                   std::span<const at::Tensor> hyper) {
+  variable::check_one_replica("variable.apply");
+  for (const auto& [variable, gradient] : updates)
+    check_gradient(key.rule, variable.tensor(), gradient, variable.name());
+  if (Trace* trace = Trace::current()) {
+    for (const auto& [variable, gradient] : updates)
+      trace->apply({key.rule.name(), key.optimizer}, variable.tensor(), gradient, hyper);
+    return;
+  }
+  const std::vector<double> numbers = variable::values_of(hyper);
+  for (const Update& update : updates)
+    check_hyperparameters(key.rule, numbers, update.variable.name());
+  for (const Group<Update>& group : by_home(updates, "apply"))
+    group.home->apply(key, group.members, numbers);
+}
+
+std::string names_of(std::span<const Variable> variables) {
+  constexpr std::size_t kShown = 4;
+  std::string text;
+  for (std::size_t i = 0; i < variables.size() && i < kShown; ++i)
+    text += (i == 0 ? "'" : ", '") + variables[i].name() + "'";
+  if (variables.size() > kShown)
+    text += " and " + std::to_string(variables.size() - kShown) + " more";
+  return text;
+}
+
+}  // namespace cohort
