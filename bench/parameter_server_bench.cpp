@@ -15,7 +15,7 @@
 #include "bench/grpc_peer.h"
 #include "bench/report.h"
 #include "cohort/coordinator/cluster_coordinator.h"
-#include "cohort/optimizer/sgd.h"
+#include "cohort/optimizer/optimizers.h"
 #include "cohort/parameter_server/detail/parameter_client.h"
 #include "cohort/rpc/detail/messages.h"
 #include "cohort/strategy/detail/parameter_server_home.h"

@@ -17,8 +17,7 @@
 
 #include "bench/report.h"
 #include "cohort/function/detail/trace.h"
-#include "cohort/optimizer/adam.h"
-#include "cohort/optimizer/sgd.h"
+#include "cohort/optimizer/optimizers.h"
 #include "cohort/variable/detail/hyperparameter.h"
 #include "cohort/variable/detail/variable_home.h"
 #include "cohort/variable/detail/variable_table.h"

@@ -29,14 +29,6 @@ TEST(Options, OfStrategiesAndTheCoordinatorTakeOneField) {
   EXPECT_EQ(ProgressBarOptions{.steps = 9}.examples_per_step, 1);
 }
 
-TEST(Options, OfOptimizersTakeOneField) {
-  EXPECT_EQ(SGDOptions{.learning_rate = 0.5}.name, "");
-  EXPECT_EQ(AdagradOptions{.learning_rate = 0.5}.name, "");
-  EXPECT_EQ(RMSpropOptions{.learning_rate = 0.5}.name, "");
-  EXPECT_EQ(AdamOptions{.learning_rate = 0.5}.name, "");
-  EXPECT_EQ(AdamWOptions{.name = "decayed"}.name, "decayed");
-}
-
 TEST(Options, OfDatasetsTakeOneField) {
   EXPECT_EQ(IdxFiles{.images = "i"}.labels, "");
   EXPECT_EQ(RangeOptions{.start = 1}.step, 1);
@@ -65,6 +57,7 @@ TEST(Options, OfOptimizersTakeOneField) {
   EXPECT_EQ(AdagradOptions{.learning_rate = 1}.initial_accumulator, 0.1);
   EXPECT_EQ(RMSpropOptions{.learning_rate = 1}.decay, 0.9);
   EXPECT_EQ(AdamOptions{.learning_rate = 1}.beta_1, 0.9);
+  EXPECT_EQ(AdamOptions{.name = "mine"}.beta_2, 0.999);
   EXPECT_EQ(AdamWOptions{.learning_rate = 1}.weight_decay, 0.004);
   EXPECT_FALSE(ExponentialDecayOptions{.initial_learning_rate = 1}.staircase);
   EXPECT_EQ(CosineDecayOptions{.initial_learning_rate = 1}.alpha, 0);

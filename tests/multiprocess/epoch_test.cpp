@@ -11,7 +11,7 @@
 #include <numeric>
 
 #include "cohort/coordinator/cluster_coordinator.h"
-#include "cohort/optimizer/sgd.h"
+#include "cohort/optimizer/optimizers.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/throws_error.h"
 
@@ -79,6 +79,17 @@ TEST_F(EpochTest, AShortLastBatchIsTracedAndWeighsItsRows) {
   EXPECT_EQ(result.examples, 19U);
   EXPECT_EQ(result.mean.entries().at("mean").tensor().item<double>(), 9.0);
   EXPECT_EQ(result.sum.entries().at("rows").tensor().item<std::int64_t>(), 19);
+}
+
+// The mean of no rows is NaN, and NaN times a weight of 0 is NaN.
+TEST_F(EpochTest, AnEmptyBatchHasNoWeightInTheMean) {
+  const Function mean([](Iterator& it) { return it.next<at::Tensor>().to(at::kDouble).mean(); });
+  const PerWorkerDataset data = coordinator.create_per_worker_dataset(
+      [](const InputContext&) { return Dataset::range(5).batch(5).rebatch_split(4); });
+  const EpochResult result = coordinator.run_epoch(mean, data);
+  EXPECT_EQ(result.steps, 12U);
+  EXPECT_EQ(result.examples, 15U);
+  EXPECT_EQ(result.mean.tensor().item<double>(), 2.0);
 }
 
 TEST_F(EpochTest, EpochsFollowEachOther) {

@@ -10,8 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/coordinator/cluster_coordinator.h"
-#include "cohort/optimizer/adamw.h"
-#include "cohort/optimizer/sgd.h"
+#include "cohort/optimizer/optimizers.h"
 #include "cohort/testing/cluster/test_cluster.h"
 
 namespace cohort {

@@ -13,7 +13,7 @@
 
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/function/inspection.h"
-#include "cohort/optimizer/sgd.h"
+#include "cohort/optimizer/optimizers.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/throws_error.h"
 

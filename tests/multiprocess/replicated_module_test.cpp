@@ -5,7 +5,7 @@
 #include <torch/torch.h>
 
 #include "cohort/coordinator/cluster_coordinator.h"
-#include "cohort/optimizer/sgd.h"
+#include "cohort/optimizer/optimizers.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/throws_error.h"
 

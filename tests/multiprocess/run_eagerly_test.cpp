@@ -9,8 +9,7 @@
 #include "cohort/data/iterator.h"
 #include "cohort/function/inspection.h"
 #include "cohort/function/registry.h"
-#include "cohort/optimizer/adam.h"
-#include "cohort/optimizer/sgd.h"
+#include "cohort/optimizer/optimizers.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/throws_error.h"
 

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "cohort/function/detail/trace.h"
-#include "cohort/optimizer/sgd.h"
+#include "cohort/optimizer/optimizers.h"
 #include "cohort/variable/detail/hyperparameter.h"
 #include "cohort/variable/detail/variable_table.h"
 

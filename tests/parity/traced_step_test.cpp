@@ -7,11 +7,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/function/detail/trace.h"
-#include "cohort/optimizer/adagrad.h"
-#include "cohort/optimizer/adam.h"
-#include "cohort/optimizer/adamw.h"
-#include "cohort/optimizer/rmsprop.h"
-#include "cohort/optimizer/sgd.h"
+#include "cohort/optimizer/optimizers.h"
 #include "cohort/variable/detail/hyperparameter.h"
 #include "cohort/variable/detail/variable_home.h"
 #include "cohort/variable/detail/variable_table.h"

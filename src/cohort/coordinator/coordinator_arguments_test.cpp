@@ -206,7 +206,9 @@ TEST_F(CoordinatorArguments, MayBeStandInsWhereTheseAreCurrent) {
   ps.on_request = [](const rpc::Frame& request) {
     if (static_cast<rpc::MessageType>(request.type) == rpc::MessageType::pull)
       return rpc::to_frame(rpc::PullReply{.values = {at::full({2}, 5.F)}, .versions = {}});
-    return rpc::Frame{.type = request.type};
+    return static_cast<rpc::MessageType>(request.type) == rpc::MessageType::push
+               ? rpc::to_frame(rpc::PushReply{})
+               : rpc::Frame{.type = request.type};
   };
   const Variable w = strategy().variable("w", at::ones({2}));
   strategy().run([&] { coordinator().schedule(nothing, w.tensor().detach()); });

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "cohort/data/iterator.h"
-#include "cohort/optimizer/sgd.h"
+#include "cohort/optimizer/optimizers.h"
 #include "cohort/testing/coordinator_fixture.h"
 
 namespace cohort {

@@ -16,7 +16,7 @@
 #include "cohort/core/log.h"
 #include "cohort/data/iterator.h"
 #include "cohort/function/detail/tracing_mode.h"
-#include "cohort/optimizer/sgd.h"
+#include "cohort/optimizer/optimizers.h"
 #include "cohort/testing/coordinator_fixture.h"
 #include "cohort/testing/throws_error.h"
 
@@ -263,7 +263,7 @@ TEST_F(LateTraces, RefuseASizeThatTheStepReturnsAndSayWhatToReturn) {
                            "'step' returned another number or text as part 0 of its result for "
                            "another element: it depends on tensors, their sizes or state of the "
                            "host, and every call would return the value of the first trace; return "
-                           "a tensor, as torch::scalar_tensor(x.size(0), torch::kLong)"));
+                           "a tensor, for example torch::scalar_tensor(x.size(0), torch::kLong)"));
 }
 
 // It had the rate of its own time.

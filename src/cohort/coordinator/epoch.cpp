@@ -81,6 +81,8 @@ class Epoch::Metrics {
       is_void = is_void || !value.defined() || (plain.defined() && plain.sizes() != value.sizes());
       if (is_void) return;
       const at::Tensor share = value.mul(at::scalar_tensor(weight, at::kDouble));
+      // An empty batch has no share, even if its value is NaN, as the mean of no rows is.
+      if (weight == 0) share.zero_();
       plain = plain.defined() ? plain.add(value) : value.clone();
       weighted = weighted.defined() ? weighted.add(share) : share;
     }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/optimizer/adamw.h"
+#include "cohort/optimizer/optimizers.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
-#include "cohort/optimizer/adam.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {

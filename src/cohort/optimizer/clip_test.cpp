@@ -8,7 +8,7 @@
 #include <cmath>
 #include <limits>
 
-#include "cohort/optimizer/sgd.h"
+#include "cohort/optimizer/optimizers.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {

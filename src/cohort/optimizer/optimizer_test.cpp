@@ -9,8 +9,7 @@
 #include <limits>
 #include <memory>
 
-#include "cohort/optimizer/adam.h"
-#include "cohort/optimizer/sgd.h"
+#include "cohort/optimizer/optimizers.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {

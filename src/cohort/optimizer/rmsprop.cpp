@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/optimizer/rmsprop.h"
+#include "cohort/optimizer/optimizers.h"
 
 #include <ATen/ops/ones_like.h>
 
 #include <array>
 #include <cmath>
 
+#include "cohort/optimizer/detail/update_rules.h"
 #include "cohort/optimizer/internal/kernel.h"
 
 namespace cohort {

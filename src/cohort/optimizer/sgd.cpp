@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/optimizer/sgd.h"
+#include "cohort/optimizer/optimizers.h"
 
 #include <ATen/ops/zeros_like.h>
 
 #include <array>
 
+#include "cohort/optimizer/detail/update_rules.h"
 #include "cohort/optimizer/internal/kernel.h"
 
 namespace cohort {

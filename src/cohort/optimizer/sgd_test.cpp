@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/optimizer/sgd.h"
+#include "cohort/optimizer/optimizers.h"
 
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>

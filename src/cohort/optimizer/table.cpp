@@ -6,11 +6,8 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/text/detail/spelling.h"
-#include "cohort/optimizer/adagrad.h"
-#include "cohort/optimizer/adam.h"
-#include "cohort/optimizer/adamw.h"
-#include "cohort/optimizer/rmsprop.h"
-#include "cohort/optimizer/sgd.h"
+#include "cohort/optimizer/detail/update_rules.h"
+#include "cohort/optimizer/optimizers.h"
 
 namespace cohort {
 namespace {

@@ -6,9 +6,7 @@
 
 #include <functional>
 
-#include "cohort/optimizer/adam.h"
-#include "cohort/optimizer/adamw.h"
-#include "cohort/optimizer/sgd.h"
+#include "cohort/optimizer/optimizers.h"
 
 namespace cohort {
 namespace {

@@ -14,10 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cohort/core/error.h"
-#include "cohort/optimizer/adagrad.h"
-#include "cohort/optimizer/adam.h"
-#include "cohort/optimizer/rmsprop.h"
-#include "cohort/optimizer/sgd.h"
+#include "cohort/optimizer/optimizers.h"
 
 namespace cohort {
 namespace {

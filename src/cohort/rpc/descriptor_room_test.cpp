@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <vector>
+
 #include "cohort/core/detail/file_descriptor.h"
 #include "cohort/testing/throws_error.h"
 
@@ -17,10 +19,11 @@ class RoomFor {
  public:
   explicit RoomFor(rlim_t count) {
     EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
-    // The lowest free descriptor: all below it are open.
-    const int free = FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)).get();
+    // Open descriptors have gaps between them, so the last of `count` new ones says the limit.
+    std::vector<FileDescriptor> free;
+    for (rlim_t i = 0; i < count; ++i) free.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     rlimit low = before_;
-    low.rlim_cur = static_cast<rlim_t>(free) + count;
+    low.rlim_cur = static_cast<rlim_t>(free.back().get()) + 1;
     EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
   }
   ~RoomFor() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0); }

@@ -167,8 +167,7 @@ TEST_F(PublishTest, OutsideOfStepsAStandInIsNoValue) {
                            "[strategy.variable] expected a value, got tensor() of variable 'v', or "
                            "what was computed from it (initial value of 'copy')"));
   const at::Tensor other = at::full({2}, 1.0).requires_grad_();
-  EXPECT_THAT([&] { v.assign(other * 2); }, throws_error(ErrorCode::data_loss, "reply"))
-      << "a value with another graph reaches the server, which says nothing";
+  v.assign(other * 2);  // a value with another graph is sent
 }
 
 TEST_F(PublishTest, AModelWhoseTensorsShareMemoryLeavesNothingBehind) {
@@ -326,9 +325,9 @@ TEST(ParameterServerStrategyTest, SaysThatItGetsNoThreads) {
   ASSERT_EQ(pthread_attr_init(&huge), 0);
   ASSERT_EQ(pthread_attr_setstacksize(&huge, std::size_t{1} << 47), 0);  // all address space
   ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
-  EXPECT_THAT(
-      [&] { strategy.variable("v", at::full({}, 1.0)); },
-      throws_error(ErrorCode::resource_exhausted, "expected a thread for each task, got 0"));
+  EXPECT_THAT([&] { strategy.variable("v", at::full({}, 1.0)); },
+              throws_error(ErrorCode::resource_exhausted,
+                           "cannot start a thread for each task to connect to"));
   pthread_setattr_default_np(&before);
   pthread_attr_destroy(&huge);
   pthread_attr_destroy(&before);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cohort/collective/group.h"
-#include "cohort/optimizer/sgd.h"
+#include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/variable/detail/variable_home.h"

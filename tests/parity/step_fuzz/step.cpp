@@ -7,10 +7,7 @@
 
 #include "cohort/core/detail/random.h"
 #include "cohort/core/error.h"
-#include "cohort/optimizer/adagrad.h"
-#include "cohort/optimizer/adam.h"
-#include "cohort/optimizer/rmsprop.h"
-#include "cohort/optimizer/sgd.h"
+#include "cohort/optimizer/optimizers.h"
 #include "tests/parity/step_fuzz/ops.h"
 
 namespace cohort::parity {

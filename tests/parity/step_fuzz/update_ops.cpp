@@ -2,6 +2,7 @@
 // Instructions that update variables, and those that draw elements.
 #include <ATen/ATen.h>
 
+#include "cohort/core/detail/resource_host.h"
 #include "cohort/core/error.h"
 #include "cohort/optimizer/clip.h"
 #include "tests/parity/step_fuzz/ops.h"

@@ -31,9 +31,8 @@ constexpr std::chrono::seconds kPatience(30);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 // The user only read "Resource temporarily unavailable".
 TEST(PrefetchThread, ThatCannotStartIsNamed) {
-  Iterator iterator = rows(3).prefetch(2).iterator();
   const cohort::testing::WithoutThreads none;
-  EXPECT_THAT([&] { iterator.try_next(); },
+  EXPECT_THAT([] { tensors(3).prefetch(2).iterator().try_next(); },
               cohort::testing::throws_error(ErrorCode::resource_exhausted,
                                             "cannot start a thread to prefetch elements"));
 }

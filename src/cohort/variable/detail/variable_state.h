@@ -27,16 +27,12 @@ struct SlotKey {
 // Thread-compatible: the owner locks.
 class COHORT_API VariableState {
  public:
-  struct ByNames {
-    using is_transparent = void;
-    template <class A, class B>
-    bool operator()(const A& a, const B& b) const {
-      using Names = std::pair<std::string_view, std::string_view>;
-      return Names(a.first, a.second) < Names(b.first, b.second);
-    }
+  struct RuleSlots {
+    std::string rule;
+    std::vector<at::Tensor> tensors;
   };
-  // By the names of their optimizer and its rule.
-  using Slots = std::map<std::pair<std::string, std::string>, std::vector<at::Tensor>, ByNames>;
+  // By the name of their optimizer, which has one rule.
+  using Slots = std::multimap<std::string, RuleSlots, std::less<>>;
   // The slots of a first update; empty if there are slots already.
   using Fresh = Slots::node_type;
 
@@ -56,6 +52,8 @@ class COHORT_API VariableState {
              std::span<const double> hyper);
 
  private:
+  RuleSlots* find(const SlotKey& key);
+
   at::Tensor value_;
   Slots slots_;
 };

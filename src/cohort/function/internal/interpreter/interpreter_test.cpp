@@ -426,8 +426,8 @@ TEST_F(Interpret, CallsTheHostInOrder) {
   p.effect("cohort::scatter_add", {integer(0), value(drawn[0]), value(rows)});
   run({at::ones({2})}, {at::ones({2}), at::ones({2})});
   EXPECT_THAT(host.calls,
-              ElementsAre("iterator_next 7", "apply sgd 1 2 8 8", "assign0 0 4", "assign1 1 2",
-                          "assign2 0 2", "gather 0 6", "scatter_add 0 6 10"));
+              ElementsAre("iterator_next 7", "apply sgd sgd_1 1 2 8 8", "assign0 0 4",
+                          "assign1 1 2", "assign2 0 2", "gather 0 6", "scatter_add 0 6 10"));
 }
 
 TEST_F(Interpret, SaysWhatTheProgramNeeds) {
