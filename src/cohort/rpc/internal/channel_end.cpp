@@ -106,7 +106,8 @@ std::thread start_thread(std::function<void()> body) {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    std::thread thread = ::cohort::start_thread("for the connections to other tasks", std::move(body));
+    std::thread thread =
+        ::cohort::start_thread("for the connections to other tasks", std::move(body));
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return thread;
   } catch (...) {
