@@ -10,6 +10,7 @@
 #include <array>
 
 #include "cohort/parameter_server/internal/fake_parameter_server.h"
+#include "cohort/testing/slotless_rule.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/variable/detail/eager_step.h"
 #include "cohort/variable/detail/hyperparameter.h"
@@ -26,17 +27,9 @@ using testing::throws_error;
 
 using Kind = rpc::Effect::Kind;
 
-class RateRule final : public UpdateRule {
+class RateRule final : public testing::SlotlessRule {
  public:
   std::string_view name() const override { return "rated"; }
-  std::span<const std::string_view> hyperparameter_names() const override {
-    static constexpr std::array<std::string_view, 1> kNames{"rate"};
-    return kNames;
-  }
-  std::span<const std::string_view> slot_names() const override { return {}; }
-  std::vector<at::Tensor> create_slots(const at::Tensor&, std::span<const double>) const override {
-    return {};
-  }
   void update(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor>,
               const at::Tensor& gradient, std::span<const double> hyper) const override {
     new_value.detach().copy_(value.detach() - gradient * hyper[0]);

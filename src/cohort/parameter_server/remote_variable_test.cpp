@@ -15,6 +15,7 @@
 
 #include "cohort/parameter_server/detail/remote_home.h"
 #include "cohort/parameter_server/internal/fake_parameter_server.h"
+#include "cohort/testing/slotless_rule.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/variable/detail/hyperparameter.h"
 
@@ -28,17 +29,9 @@ using testing::throws_error;
 
 constexpr std::uint64_t kId = 42;
 
-class PlainRule final : public UpdateRule {
+class PlainRule final : public testing::SlotlessRule {
  public:
   std::string_view name() const override { return "plain"; }
-  std::span<const std::string_view> hyperparameter_names() const override {
-    static constexpr std::array<std::string_view, 1> kNames{"rate"};
-    return kNames;
-  }
-  std::span<const std::string_view> slot_names() const override { return {}; }
-  std::vector<at::Tensor> create_slots(const at::Tensor&, std::span<const double>) const override {
-    return {};
-  }
   void update(at::Tensor&, const at::Tensor&, std::span<at::Tensor>, const at::Tensor&,
               std::span<const double>) const override {}
 };

@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <utility>
@@ -43,20 +42,7 @@ ReservedPort::ReservedPort() {
   COHORT_CHECK(is_bound, ErrorCode::resource_exhausted,
                "[rpc.reserve_port] expected a free port on 127.0.0.1, got: ", text_of_errno(errno));
   number_ = ntohs(address.sin_port);
-  fd_ = fd.release();
-}
-
-ReservedPort::ReservedPort(ReservedPort&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), number_(other.number_) {}
-
-ReservedPort& ReservedPort::operator=(ReservedPort&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  std::swap(number_, other.number_);
-  return *this;
-}
-
-ReservedPort::~ReservedPort() {
-  if (fd_ >= 0) ::close(fd_);
+  fd_ = std::move(fd);
 }
 
 bool ReservedPort::has_listener() const {

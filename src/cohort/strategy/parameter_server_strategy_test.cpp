@@ -7,7 +7,6 @@
 #include <ATen/ops/rand.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <pthread.h>
 
 #include <atomic>
 
@@ -20,6 +19,7 @@
 #include "cohort/strategy/detail/parameter_server_home.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/testing/throws_error.h"
+#include "cohort/testing/without_threads.h"
 
 namespace cohort {
 namespace {
@@ -319,18 +319,10 @@ TEST(ParameterServerStrategyTest, SaysThatItGetsNoThreads) {
       ClusterSpec(
           {{"chief", {"127.0.0.1:3"}}, {"worker", {"127.0.0.1:1"}}, {"ps", {"127.0.0.1:2"}}}),
       {.task_type = "chief", .task_id = 0}));
-  pthread_attr_t before;
-  pthread_attr_t huge;
-  ASSERT_EQ(pthread_getattr_default_np(&before), 0);
-  ASSERT_EQ(pthread_attr_init(&huge), 0);
-  ASSERT_EQ(pthread_attr_setstacksize(&huge, std::size_t{1} << 47), 0);  // all address space
-  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  const testing::WithoutThreads none;
   EXPECT_THAT([&] { strategy.variable("v", at::full({}, 1.0)); },
               throws_error(ErrorCode::resource_exhausted,
                            "cannot start a thread for each task to connect to"));
-  pthread_setattr_default_np(&before);
-  pthread_attr_destroy(&huge);
-  pthread_attr_destroy(&before);
 }
 
 // An evaluator that ran the training program replaced the chief as coordinator and ended its job.

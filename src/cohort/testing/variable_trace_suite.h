@@ -18,6 +18,7 @@
 #include <tuple>
 
 #include "cohort/function/detail/trace.h"
+#include "cohort/testing/slotless_rule.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/variable/detail/hyperparameter.h"
 #include "cohort/variable/detail/variable_home.h"
@@ -25,17 +26,9 @@
 
 namespace cohort::testing {
 
-class PlainRule final : public UpdateRule {
+class PlainRule final : public SlotlessRule {
  public:
   std::string_view name() const override { return "plain"; }
-  std::span<const std::string_view> hyperparameter_names() const override {
-    static constexpr std::array<std::string_view, 1> kNames{"rate"};
-    return kNames;
-  }
-  std::span<const std::string_view> slot_names() const override { return {}; }
-  std::vector<at::Tensor> create_slots(const at::Tensor&, std::span<const double>) const override {
-    return {};
-  }
   void update(at::Tensor&, const at::Tensor&, std::span<at::Tensor>, const at::Tensor&,
               std::span<const double>) const override {
     ADD_FAILURE() << "a rule ran inside a trace";

@@ -7,6 +7,7 @@
 #include <array>
 #include <limits>
 
+#include "cohort/testing/slotless_rule.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {
@@ -15,16 +16,12 @@ namespace {
 using testing::throws_error;
 
 // p -= rate*g, with an unused weight, so that the rule has two hyperparameters.
-class TwoHyperRule final : public UpdateRule {
+class TwoHyperRule final : public testing::SlotlessRule {
  public:
   std::string_view name() const override { return "two"; }
   std::span<const std::string_view> hyperparameter_names() const override {
     static constexpr std::array<std::string_view, 2> kNames{"rate", "weight"};
     return kNames;
-  }
-  std::span<const std::string_view> slot_names() const override { return {}; }
-  std::vector<at::Tensor> create_slots(const at::Tensor&, std::span<const double>) const override {
-    return {};
   }
   void update(at::Tensor&, const at::Tensor&, std::span<at::Tensor>, const at::Tensor&,
               std::span<const double>) const override {}

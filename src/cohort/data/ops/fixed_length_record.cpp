@@ -63,7 +63,7 @@ class FixedLengthNode final : public FileReaderNode {
     for (const auto& [name, path] : listed) {
       if (opened)
         opened->note_size(name, path, kFixedLengthRecordName);  // the number of rows depends on it
-      const std::uint64_t file_bytes = FileDescriptor::open(path, kFixedLengthRecordName).size();
+      const std::uint64_t file_bytes = RegularFile::open(path, kFixedLengthRecordName).size();
       files.push_back({.path = path,
                        .name = name,
                        .file_bytes = file_bytes,

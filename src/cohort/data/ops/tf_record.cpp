@@ -54,7 +54,7 @@ class TfRecordNode final : public FileReaderNode {
     std::vector<RowFile> files;
     for (const auto& [name, path] : listed) {
       if (opened) opened->note_size(name, path, kTfRecordName);  // the number of rows depends on it
-      const std::uint64_t file_bytes = FileDescriptor::open(path, kTfRecordName).size();
+      const std::uint64_t file_bytes = RegularFile::open(path, kTfRecordName).size();
       std::optional<RecordIndex> index = load_record_index(index_path(path), file_bytes);
       if (!index) return nullptr;
       if (opened) opened->note(index_path(name), index_path(path), kTfRecordName);

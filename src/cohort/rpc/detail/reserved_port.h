@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "cohort/core/detail/file_descriptor.h"
 #include "cohort/core/export.h"
 
 namespace cohort::rpc {
@@ -20,16 +21,13 @@ class COHORT_API ReservedPort {
  public:
   // resource_exhausted when there is no free port or no file descriptor.
   ReservedPort();
-  ~ReservedPort();
-  ReservedPort(ReservedPort&& other) noexcept;
-  ReservedPort& operator=(ReservedPort&& other) noexcept;
 
   std::uint16_t number() const { return number_; }
   // Whether a socket listens on the port. Makes no connection, so the server does not notice.
   bool has_listener() const;
 
  private:
-  int fd_ = -1;
+  FileDescriptor fd_;
   std::uint16_t number_ = 0;
 };
 

@@ -48,13 +48,13 @@ FileRows::Run FileRows::run_at(std::span<const std::int64_t> rows) const {
   return run;
 }
 
-std::shared_ptr<const FileDescriptor> FileRows::open(std::size_t number) const {
+std::shared_ptr<const RegularFile> FileRows::open(std::size_t number) const {
   const Lock lock(mutex_);
   const auto found = open_.find(number);
   if (found != open_.end()) return found->second;
   const RowFile& file = files_[number];
   if (opened_) opened_->note(file.name, file.path, op_);
-  auto opened = std::make_shared<const FileDescriptor>(FileDescriptor::open(file.path, op_));
+  auto opened = std::make_shared<const RegularFile>(RegularFile::open(file.path, op_));
   COHORT_CHECK(opened->size() == file.file_bytes, ErrorCode::failed_precondition, "[data.", op_,
                "] expected ", file.file_bytes, " bytes in file '", file.path,
                "', as when the pipeline was started, got ", opened->size());
@@ -67,7 +67,7 @@ void FileRows::read(const Run& run, std::string& bytes) const {
   const RowFile& file = files_[run.file];
   const std::uint64_t begin = file.begin(run.first);
   bytes.resize(file.end(run.first + run.count - 1) - begin);
-  const std::shared_ptr<const FileDescriptor> opened = open(run.file);
+  const std::shared_ptr<const RegularFile> opened = open(run.file);
   opened->read_at(begin, bytes);
   // Once an epoch, whatever the order of the rows is.
   if (run.first + run.count == file.count) opened->check_unchanged();

@@ -56,15 +56,14 @@ class FileRows : public RowStore {
   struct Run;  // consecutive rows of a file
   Run run_at(std::span<const std::int64_t> rows) const;
   void read(const Run& run, std::string& bytes) const;
-  std::shared_ptr<const FileDescriptor> open(std::size_t file) const;
+  std::shared_ptr<const RegularFile> open(std::size_t file) const;
 
   std::vector<RowFile> files_;
   std::vector<std::int64_t> starts_;  // number of each file's first row; last, the total
   std::string op_;
   std::shared_ptr<OpenedFiles> opened_;  // also its run's
   mutable Mutex mutex_;
-  mutable std::map<std::size_t, std::shared_ptr<const FileDescriptor>> open_
-      COHORT_GUARDED_BY(mutex_);
+  mutable std::map<std::size_t, std::shared_ptr<const RegularFile>> open_ COHORT_GUARDED_BY(mutex_);
 };
 
 }  // namespace cohort::data

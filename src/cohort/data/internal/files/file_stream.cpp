@@ -57,7 +57,7 @@ namespace {
 
 class PlainStream final : public FileStream {
  public:
-  explicit PlainStream(FileDescriptor file) : file_(std::move(file)) {}
+  explicit PlainStream(RegularFile file) : file_(std::move(file)) {}
 
   std::size_t read(std::span<char> buffer) override {
     const std::size_t got = file_.read_at(offset_, buffer);
@@ -69,7 +69,7 @@ class PlainStream final : public FileStream {
   void check_unchanged() const override { file_.check_unchanged(); }
 
  private:
-  FileDescriptor file_;
+  RegularFile file_;
   std::uint64_t offset_ = 0;
 };
 
@@ -98,7 +98,7 @@ constexpr std::size_t kPackedBytes = 256 << 10;
 
 class InflateStream final : public FileStream {
  public:
-  InflateStream(FileDescriptor file, Compression compression)
+  InflateStream(RegularFile file, Compression compression)
       : file_(std::move(file)), compression_(compression) {
     packed_.resize(std::min<std::size_t>(kPackedBytes, std::max<std::uint64_t>(1, file_.size())));
     // Adding 16 selects gzip's header and trailer instead of zlib's.
@@ -178,7 +178,7 @@ class InflateStream final : public FileStream {
                           "?");
   }
 
-  FileDescriptor file_;
+  RegularFile file_;
   Compression compression_;
   z_stream zlib_{};
   std::vector<char> packed_;
@@ -189,13 +189,13 @@ class InflateStream final : public FileStream {
 
 }  // namespace
 
-FileDescriptor FileDescriptor::open(const std::string& path, std::string_view op) {
+RegularFile RegularFile::open(const std::string& path, std::string_view op) {
   // O_NONBLOCK, so that opening a pipe does not wait for a writer.
-  const int value = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (value < 0) fail_to_read(path, op, errno);
-  FileDescriptor file(value, path, op);
+  FileDescriptor opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!opened.is_open()) fail_to_read(path, op, errno);
+  RegularFile file(std::move(opened), path, op);
   struct stat status {};
-  if (::fstat(value, &status) != 0) fail_to_read(path, op, errno);
+  if (::fstat(file.file_.get(), &status) != 0) fail_to_read(path, op, errno);
   COHORT_CHECK(S_ISREG(status.st_mode), ErrorCode::invalid_argument, "[data.", op,
                "] expected a regular file, got '", path, "', which is none");
   file.size_ = static_cast<std::uint64_t>(status.st_size);
@@ -203,14 +203,10 @@ FileDescriptor FileDescriptor::open(const std::string& path, std::string_view op
   return file;
 }
 
-FileDescriptor::~FileDescriptor() {
-  if (value_ >= 0) ::close(value_);
-}
-
-std::size_t FileDescriptor::read_now(std::uint64_t offset, std::span<char> buffer) const {
+std::size_t RegularFile::read_now(std::uint64_t offset, std::span<char> buffer) const {
   std::size_t done = 0;
   while (done < buffer.size()) {
-    const ssize_t got = ::pread(value_, buffer.data() + done, buffer.size() - done,
+    const ssize_t got = ::pread(file_.get(), buffer.data() + done, buffer.size() - done,
                                 static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
     COHORT_CHECK(got >= 0, ErrorCode::data_loss, "[data.", op_, "] expected to read byte ",
@@ -221,7 +217,7 @@ std::size_t FileDescriptor::read_now(std::uint64_t offset, std::span<char> buffe
   return done;
 }
 
-std::size_t FileDescriptor::read_at(std::uint64_t offset, std::span<char> buffer) const {
+std::size_t RegularFile::read_at(std::uint64_t offset, std::span<char> buffer) const {
   if (offset > static_cast<std::uint64_t>(std::numeric_limits<off_t>::max())) return 0;
   if (offset < size_) {
     // No more, since the last value before the end of a file that grows may be half written.
@@ -238,16 +234,16 @@ std::size_t FileDescriptor::read_at(std::uint64_t offset, std::span<char> buffer
   return 0;
 }
 
-void FileDescriptor::check_unchanged() const {
+void RegularFile::check_unchanged() const {
   struct stat status {};
-  if (::fstat(value_, &status) != 0) fail_to_read(path_, op_, errno);
+  if (::fstat(file_.get(), &status) != 0) fail_to_read(path_, op_, errno);
   const auto size = static_cast<std::uint64_t>(status.st_size);
   if (size != size_) fail_changed(std::to_string(size) + (size < size_ ? kShortened : kExtended));
   if (nanoseconds_of(status.st_mtim) != modified_ns_)
     fail_changed("a later change of it: the file was written to while it was read");
 }
 
-void FileDescriptor::fail_changed(const std::string& got) const {
+void RegularFile::fail_changed(const std::string& got) const {
   internal::throw_error(ErrorCode::data_loss, "[data.", op_, "] expected ", size_,
                         " bytes in file '", path_, "', as when it was opened, got ", got,
                         "; to replace or extend a file that is in use, write another one and "
@@ -256,7 +252,7 @@ void FileDescriptor::fail_changed(const std::string& got) const {
 
 std::unique_ptr<FileStream> open_stream(const std::string& path, Compression compression,
                                         std::string_view op) {
-  FileDescriptor file = FileDescriptor::open(path, op);
+  RegularFile file = RegularFile::open(path, op);
   if (compression == Compression::none) return std::make_unique<PlainStream>(std::move(file));
   return std::make_unique<InflateStream>(std::move(file), compression);
 }

@@ -10,26 +10,17 @@
 #include <string_view>
 #include <utility>
 
+#include "cohort/core/detail/file_descriptor.h"
 #include "cohort/data/dataset_options.h"
 
 namespace cohort::data {
 
-// Owns a file descriptor and closes it. Used only from its owner.
-class FileDescriptor {
+// A regular file that is open for reading. Used only from its owner.
+class RegularFile {
  public:
   // not_found, permission_denied, …; invalid_argument if it is not a regular file. `op` is for
   // messages.
-  static FileDescriptor open(const std::string& path, std::string_view op);
-  ~FileDescriptor();
-  FileDescriptor(FileDescriptor&& other) noexcept
-      : value_(std::exchange(other.value_, -1)),
-        size_(other.size_),
-        modified_ns_(other.modified_ns_),
-        path_(std::move(other.path_)),
-        op_(std::move(other.op_)) {}
-  FileDescriptor& operator=(FileDescriptor&&) = delete;
-
-  int value() const { return value_; }
+  static RegularFile open(const std::string& path, std::string_view op);
   std::uint64_t size() const { return size_; }  // when it was opened
   const std::string& path() const { return path_; }
   const std::string& op() const { return op_; }
@@ -42,13 +33,13 @@ class FileDescriptor {
   void check_unchanged() const;
 
  private:
-  FileDescriptor(int value, std::string path, std::string_view op)
-      : value_(value), path_(std::move(path)), op_(op) {}
+  RegularFile(FileDescriptor file, std::string path, std::string_view op)
+      : file_(std::move(file)), path_(std::move(path)), op_(op) {}
   // Reads up to buffer.size() bytes, fewer only at the end that the file has now.
   std::size_t read_now(std::uint64_t offset, std::span<char> buffer) const;
   [[noreturn]] void fail_changed(const std::string& got) const;
 
-  int value_;
+  FileDescriptor file_;
   std::uint64_t size_ = 0;
   std::int64_t modified_ns_ = 0;  // when it was opened
   std::string path_;
@@ -66,7 +57,7 @@ class FileStream {
   virtual void seek(std::uint64_t offset) = 0;
   // The size of the uncompressed file; nullopt if unknown without reading it.
   virtual std::optional<std::uint64_t> size() const = 0;
-  // FileDescriptor::check_unchanged(), for a reader that does not read up to the end.
+  // RegularFile::check_unchanged(), for a reader that does not read up to the end.
   virtual void check_unchanged() const = 0;
 };
 

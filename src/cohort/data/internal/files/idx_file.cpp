@@ -81,11 +81,10 @@ void swap_values(std::span<std::byte> values, std::size_t width) {
 }  // namespace
 
 IdxFile IdxFile::open(const std::string& path) {
-  IdxFile file{
-      .path = path,
-      .all = {},
-      .header_bytes = 0,
-      .content = std::make_shared<const FileDescriptor>(FileDescriptor::open(path, "idx"))};
+  IdxFile file{.path = path,
+               .all = {},
+               .header_bytes = 0,
+               .content = std::make_shared<const RegularFile>(RegularFile::open(path, "idx"))};
   std::array<char, kMagicBytes + 4 * kDimensionsMax> front;
   const std::size_t front_bytes = file.content->read_at(0, front);
   const auto bytes = std::as_bytes(std::span(front)).first(front_bytes);

@@ -16,7 +16,7 @@ struct IdxFile {
   std::string path;
   TensorSpec all;  // static, at least one dimension
   std::size_t header_bytes = 0;
-  std::shared_ptr<const FileDescriptor> content;
+  std::shared_ptr<const RegularFile> content;
 
   // not_found; data_loss, naming the file, if the header is wrong.
   static IdxFile open(const std::string& path);

@@ -65,7 +65,7 @@ void save_record_index(const RecordIndex& index, const std::string& path) {
 std::optional<RecordIndex> load_record_index(const std::string& path, std::uint64_t file_bytes) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
-  const FileDescriptor file = FileDescriptor::open(path, kOp);
+  const RegularFile file = RegularFile::open(path, kOp);
   std::string bytes(file.size(), '\0');
   bytes.resize(file.read_at(0, bytes));
   RecordIndex index;
