@@ -7,6 +7,7 @@
 
 #include "cohort/coordinator/internal/coordinator_options.h"
 #include "cohort/coordinator/internal/runtime.h"
+#include "cohort/coordinator/internal/scheduled_arguments.h"
 #include "cohort/core/error.h"
 #include "cohort/strategy/detail/dataset_function_scope.h"
 #include "cohort/strategy/detail/parameter_server_home.h"

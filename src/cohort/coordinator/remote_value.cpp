@@ -3,6 +3,7 @@
 
 #include "cohort/coordinator/internal/remote_state.h"
 #include "cohort/coordinator/internal/runtime.h"
+#include "cohort/coordinator/internal/scheduled_arguments.h"
 
 namespace cohort {
 namespace coordinator {

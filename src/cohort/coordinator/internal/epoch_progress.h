@@ -18,6 +18,7 @@ namespace cohort::coordinator::internal {
 class EpochProgress {
  public:
   explicit EpochProgress(std::size_t workers) : workers_(workers) {}
+  std::size_t num_workers() const { return workers_.size(); }
 
   // What the worker's data says of the number of its elements: one step more is scheduled, which
   // finds the end.

@@ -2,6 +2,7 @@
 // One epoch, as the coordinator's runtime sees it.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -26,6 +27,10 @@ struct EpochRun {
         files(std::move(its_files)),
         progress(workers) {}
 
+  // Of a worker that may draw its elements again from the beginning. Returns false, and the epoch
+  // has an error, if it may yield other elements from now on.
+  bool check_order(std::uint32_t worker);
+
   const Function function;
   const std::vector<Nest> arguments;  // the iterator first; tensors that nobody writes to
   const std::string changing_order;   // why elements may come in another order; empty: they do not
@@ -39,6 +44,22 @@ struct EpochRun {
   std::uint32_t eager_worker = 0;  // whose elements come now, where steps run eagerly
 };
 
+// The epochs that somebody still runs. Used only under the coordinator's lock.
+class OpenEpochs {
+ public:
+  void add(const std::shared_ptr<EpochRun>& epoch);
+  // The worker was lost, so it may draw its elements again from the beginning: checks the order of
+  // each epoch.
+  void check_orders(std::uint32_t worker);
+  // Whether one of them needs the worker, as no other one has its part of the data.
+  bool wait_for(std::uint32_t worker) const;
+
+ private:
+  std::vector<std::weak_ptr<EpochRun>> epochs_;
+};
+
+// The error for a call of an epoch that has ended with another error.
+Error epoch_is_over();
 // Throws invalid_argument for a step that does not draw from the epoch's iterator.
 void check_draws(bool does_draw, const std::string& step);
 

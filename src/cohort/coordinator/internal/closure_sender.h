@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// What leaves for the workers: closures that were dispatched, and cancellations.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "cohort/coordinator/detail/closure_queue.h"
+#include "cohort/coordinator/internal/in_flight_window.h"
+#include "cohort/coordinator/internal/runtime_context.h"
+#include "cohort/coordinator/internal/sent_closures.h"
+#include "cohort/coordinator/internal/worker_pool.h"
+
+namespace cohort::coordinator {
+
+// Whether a worker that is busy with short closures may get what is for it later, with more.
+enum class Flush : std::uint8_t { all, batched };
+
+// Closures wait in a worker's outbox until flush(), so that those of one decision leave in one
+// message. Thread-safe.
+class ClosureSender {
+ public:
+  // Makes the messages.
+  class Source {
+   public:
+    virtual ~Source() = default;
+    // Nothing: the closure has ended.
+    virtual std::optional<rpc::ClosureCall> call_of(ClosureId closure)
+        COHORT_REQUIRES(runtime_lock) = 0;
+    virtual ClosureId low_watermark() const COHORT_REQUIRES(runtime_lock) = 0;
+  };
+
+  // All must outlive the sender.
+  ClosureSender(RuntimeContext& context, WorkerPool& pool, Source& source);
+
+  void add(std::uint32_t worker, ClosureId closure, TimePoint now) COHORT_REQUIRES(runtime_lock);
+  void add_cancel(std::uint32_t worker, ClosureId closure) COHORT_REQUIRES(runtime_lock);
+  // The closures that were added and not sent, which are no longer to be sent.
+  std::vector<ClosureId> take_unsent(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
+  // The worker reported so many ends.
+  void note_ends(std::uint32_t worker, std::size_t count, TimePoint now)
+      COHORT_REQUIRES(runtime_lock);
+  // The worker has a new connection.
+  void reset(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
+  // Of closures in flight.
+  std::size_t window_size(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
+  // False only if the closure was not sent over the worker's connection.
+  bool may_have_sent(std::uint32_t worker, ClosureId closure) COHORT_REQUIRES(runtime_lock);
+  bool has_unflushed() const COHORT_REQUIRES(runtime_lock) { return !to_flush_.empty(); }
+  // Sends what was added. Not under the lock.
+  void flush(Flush how);
+
+ private:
+  struct Lane {
+    internal::InFlightWindow window;
+    internal::SentClosures sent;  // over this connection
+    std::vector<ClosureId> outbox;
+    std::vector<std::uint64_t> cancels;
+    bool is_sending = false;
+  };
+  class Sending;
+
+  Lane& lane(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
+  bool can_wait(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
+  // The outbox, which is empty afterwards, or unchanged where it throws.
+  rpc::RunBatch make_batch(Lane& lane) COHORT_REQUIRES(runtime_lock);
+  void flush_worker(std::uint32_t worker);
+
+  RuntimeContext& context_;
+  WorkerPool& pool_;
+  Source& source_;
+  std::deque<Lane> lanes_ COHORT_GUARDED_BY(runtime_lock);  // by worker
+  std::vector<std::uint32_t> to_flush_ COHORT_GUARDED_BY(runtime_lock);
+};
+
+}  // namespace cohort::coordinator

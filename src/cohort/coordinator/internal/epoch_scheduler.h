@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Epochs: steps that belong to one worker each, numbered, and scheduled ahead of the caller.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cohort/coordinator/internal/callers.h"
+#include "cohort/coordinator/internal/closure_scheduler.h"
+#include "cohort/coordinator/internal/epoch_run.h"
+#include "cohort/coordinator/internal/function_publisher.h"
+#include "cohort/coordinator/internal/runtime_context.h"
+
+namespace cohort::coordinator {
+
+// Throws invalid_argument for a function or data that an epoch cannot run.
+void check_epoch(const Function& fn, const WorkerDatasets& datasets, std::size_t arguments);
+
+// Thread-safe.
+class EpochScheduler {
+ public:
+  // All must outlive it.
+  EpochScheduler(RuntimeContext& context, OpenEpochs& epochs, ClosureScheduler& scheduler,
+                 FunctionPublisher& functions, Callers& callers)
+      : context_(context),
+        epochs_(epochs),
+        scheduler_(scheduler),
+        functions_(functions),
+        callers_(callers) {}
+
+  // `arguments`: checked, the iterator first; tensors are copied.
+  std::shared_ptr<EpochRun> begin(const Function& fn, const WorkerDatasets& datasets,
+                                  const std::shared_ptr<WorkerFiles>& files,
+                                  const std::vector<Nest>& arguments);
+  // Schedules steps, waits for one, and returns it; nothing at the end.
+  std::optional<EpochStep> next_step(const std::shared_ptr<EpochRun>& epoch);
+  // What the call gives when it has not to wait any more: a step, or the end, or its error.
+  std::optional<EpochStep> end_of(EpochRun& epoch);
+  // `why`: what next_step() throws then; nothing: nobody calls it again.
+  void give_up(EpochRun& epoch, const std::optional<Error>& why) noexcept;
+
+ private:
+  std::optional<EpochStep> take_finished(EpochRun& epoch, bool& wants_steps);
+  std::size_t open_steps_max(const EpochRun& epoch, std::uint32_t worker)
+      COHORT_REQUIRES(runtime_lock);
+  Verdict ask_for_step(const std::shared_ptr<EpochRun>& epoch,
+                       const std::shared_ptr<StepFunction>& step, Actions& actions)
+      COHORT_REQUIRES(runtime_lock);
+  Verdict put_step(const std::shared_ptr<EpochRun>& epoch, std::uint32_t worker,
+                   const std::shared_ptr<StepFunction>& step, Actions& actions)
+      COHORT_REQUIRES(runtime_lock);
+  void withdraw_steps(EpochRun& epoch, Actions& actions) COHORT_REQUIRES(runtime_lock);
+
+  RuntimeContext& context_;
+  OpenEpochs& epochs_;
+  ClosureScheduler& scheduler_;
+  FunctionPublisher& functions_;
+  Callers& callers_;
+};
+
+}  // namespace cohort::coordinator

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of a coordinator: their traces, which run on callers' threads, and handing their
+// programs to the workers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "cohort/coordinator/internal/dataset_programs.h"
+#include "cohort/coordinator/internal/iterator_handle.h"
+#include "cohort/coordinator/internal/runtime_context.h"
+#include "cohort/coordinator/internal/step_function.h"
+#include "cohort/coordinator/internal/worker_pool.h"
+
+namespace cohort::coordinator {
+
+// Thread-safe.
+class FunctionPublisher {
+ public:
+  // All must outlive it.
+  FunctionPublisher(RuntimeContext& context, WorkerPool& pool, DatasetPrograms& datasets)
+      : context_(context), pool_(pool), datasets_(datasets) {}
+
+  // The step for a call with these arguments, traced if there is none. Known to other callers only
+  // when every worker that is there has it: until then they wait for the trace, and find it.
+  std::shared_ptr<StepFunction> step_for(const Function& fn, std::span<const Nest> arguments);
+  // Traces for what a worker drew, where there is no program for it. The caller holds the lock of
+  // the stand-ins and the context's `tracing`, and says so first, by set_tracing_late().
+  void trace_drawn(StepFunction& step, const std::vector<at::Tensor>& drawn);
+  void set_tracing_late(bool is_tracing_late) COHORT_REQUIRES(runtime_lock) {
+    is_tracing_late_ = is_tracing_late;
+  }
+  // What a worker that returns gets: all that is announced, and what closures of before use.
+  std::vector<std::shared_ptr<StepFunction>> needed_steps() COHORT_REQUIRES(runtime_lock);
+
+ private:
+  // Of one function: a step for each signature, and how often it was traced in all.
+  struct Steps {
+    std::vector<std::shared_ptr<StepFunction>> known;
+    std::size_t traces = 0;
+    std::string reason;  // for the last trace but the first
+  };
+
+  std::shared_ptr<StepFunction> known_step(const Function& fn, std::span<const Nest> arguments,
+                                           const function::TracingMode& mode)
+      COHORT_REQUIRES(runtime_lock);
+  void retire(Steps& steps, const std::shared_ptr<StepFunction>& known)
+      COHORT_REQUIRES(runtime_lock);
+  void count_trace(const Function& fn, const std::string& reason) COHORT_REQUIRES(runtime_lock);
+  std::string reason_to_trace(const StepFunction& step) COHORT_REQUIRES(runtime_lock);
+  void trace_first(StepFunction& step, const function::BoundArguments& bound);
+  void add_elements(const IteratorHandle& iterator, const std::string& function,
+                    std::vector<Fields>& elements, std::vector<Fields>& others);
+  rpc::PeekReply peek(const IteratorHandle& iterator, const std::string& function);
+  std::pair<std::uint32_t, WorkerPool::Link> ready_worker(
+      const std::map<std::uint32_t, std::uint64_t>& passed, Deadline deadline);
+  void introduce(const Function& fn, const std::shared_ptr<StepFunction>& step);
+  void announce(const StepFunction& step);
+  void announce_to(std::uint32_t worker, const WorkerPool::Link& link,
+                   const rpc::FunctionBody& body);
+
+  RuntimeContext& context_;
+  WorkerPool& pool_;
+  DatasetPrograms& datasets_;
+  // A closure gets a program after its schedule().
+  bool is_tracing_late_ COHORT_GUARDED_BY(runtime_lock) = false;
+  std::unordered_map<const Function::State*, Steps> steps_ COHORT_GUARDED_BY(runtime_lock);
+  // What a worker that returns gets. A function is here before the workers are asked to take it.
+  std::vector<std::shared_ptr<StepFunction>> announced_ COHORT_GUARDED_BY(runtime_lock);
+  // Those that no call uses again, for the closures that they still have.
+  std::vector<std::weak_ptr<StepFunction>> retired_ COHORT_GUARDED_BY(runtime_lock);
+};
+
+}  // namespace cohort::coordinator

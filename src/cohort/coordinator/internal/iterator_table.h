@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The iterators that a coordinator has made on its workers, and those that are to be forgotten.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "cohort/coordinator/internal/eager_runs.h"
+#include "cohort/coordinator/internal/iterator_handle.h"
+#include "cohort/coordinator/internal/runtime_context.h"
+#include "cohort/coordinator/internal/worker_pool.h"
+#include "cohort/core/detail/mutex.h"
+
+namespace cohort::coordinator {
+
+// Thread-safe.
+class IteratorTable {
+ public:
+  // All must outlive it. `left`: iterators of an earlier coordinator, which nobody uses.
+  IteratorTable(RuntimeContext& context, WorkerPool& pool, EagerRuns& eager,
+                std::vector<std::uint64_t> left)
+      : context_(context), pool_(pool), eager_(eager), released_(std::move(left)) {}
+
+  // An iterator on every worker; `epoch`: for that pass over the data alone. Blocks for a control
+  // call to each worker.
+  std::shared_ptr<IteratorHandle> create(std::shared_ptr<WorkerDatasets> datasets,
+                                         std::optional<std::uint64_t> epoch,
+                                         std::weak_ptr<Runtime> runtime);
+  // The last copy of its handle has gone, perhaps under a lock: what the datasets hold is the
+  // user's, and goes later.
+  void release(std::uint64_t id, std::shared_ptr<WorkerDatasets> datasets) noexcept;
+
+  std::shared_ptr<IteratorHandle> find(std::uint64_t id) const COHORT_REQUIRES(runtime_lock);
+  // All that are used. The last copy of one must not go under the lock.
+  std::vector<std::shared_ptr<IteratorHandle>> used() const COHORT_REQUIRES(runtime_lock);
+  // For a worker that has the iterators of `known`: removes from there, and returns, those that
+  // were dropped, of which only workers that are ready were told.
+  std::vector<std::uint64_t> take_dropped(std::set<std::uint64_t>& known) const
+      COHORT_REQUIRES(runtime_lock);
+  // For the next coordinator: all that workers may have.
+  std::vector<std::uint64_t> take_left();
+
+ private:
+  void tell(const rpc::Connection& worker, const rpc::IteratorSpec& created,
+            const std::vector<std::uint64_t>& released);
+
+  RuntimeContext& context_;
+  WorkerPool& pool_;
+  EagerRuns& eager_;
+  std::unordered_map<std::uint64_t, std::weak_ptr<IteratorHandle>> iterators_
+      COHORT_GUARDED_BY(runtime_lock);
+  // Apart, because the last copy of a handle may go while the other lock is held.
+  Mutex released_mutex_;
+  std::vector<std::uint64_t> released_ COHORT_GUARDED_BY(released_mutex_);
+  std::vector<std::shared_ptr<WorkerDatasets>> released_datasets_
+      COHORT_GUARDED_BY(released_mutex_);
+};
+
+}  // namespace cohort::coordinator
