@@ -72,7 +72,7 @@ class CsvFile {
 
 // Draws all elements in one pass, as fields, and counts them.
 std::int64_t draw_all(const Dataset& dataset) {
-  const std::unique_ptr<ElementSource> source = dataset.source({});
+  const std::unique_ptr<data::ElementSource> source = dataset.source({});
   std::int64_t count = 0;
   for (Fields fields; source->next(fields);) ++count;
   return count;
@@ -81,7 +81,7 @@ std::int64_t draw_all(const Dataset& dataset) {
 // The sum of each column's numbers, or of the lengths of its strings.
 std::vector<double> sums_of(const Dataset& dataset) {
   std::vector<double> sums(kNumbers + 2);
-  const std::unique_ptr<ElementSource> source = dataset.source({});
+  const std::unique_ptr<data::ElementSource> source = dataset.source({});
   for (Fields fields; source->next(fields);) {
     for (std::size_t column = 0; column < sums.size(); ++column) {
       const at::Tensor& values = fields.at(column);

@@ -124,10 +124,10 @@ void compare_vectors(const Bench& bench, PythonPeer* peer) {
   bench.compare(title, {.unit = "ns"}, contenders);
 }
 
-std::shared_ptr<const InputHost> two_replicas() {
-  InputHost host{.strategy = "mirrored", .devices = {}};
+std::shared_ptr<const input::InputHost> two_replicas() {
+  input::InputHost host{.strategy = "mirrored", .devices = {}};
   for (int i = 0; i < 2; ++i) host.devices.push_back({.type = "CPU", .index = i});
-  return std::make_shared<const InputHost>(host);
+  return std::make_shared<const input::InputHost>(host);
 }
 
 void compare_dealing(const Bench& bench, PythonPeer* peer) {

@@ -92,7 +92,7 @@ class RecordFile {
 template <class Visit>
 void scan(const std::string& path, Visit visit) {
   RecordReader reader(path);
-  while (const auto record = reader.next()) visit(*record);
+  while (const auto record = reader.try_next()) visit(*record);
 }
 
 template <class Visit>

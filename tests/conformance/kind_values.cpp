@@ -115,9 +115,9 @@ Json run_dummy(const Json& test_case) {
 }
 
 Json run_optional(const Json& test_case) {
-  const Optional optional = test_case.contains("empty")
-                                ? Optional::empty(spec_of(test_case["empty"]))
-                                : Optional::from_value(nest_of(member(test_case, "value")));
+  const data::Optional optional =
+      test_case.contains("empty") ? data::Optional::empty(spec_of(test_case["empty"]))
+                                  : data::Optional::from_value(nest_of(member(test_case, "value")));
   Json outcome = {{"has_value", optional.has_value()}, {"spec", json_of(optional.element_spec())}};
   outcome["get_value"] = result_or_error([&] { return json_of(optional.get_value()); });
   outcome["compatible"] = Json::array();

@@ -62,7 +62,7 @@ std::unique_ptr<Subject> subject_of(Dataset dataset, Transform transform) {
   return std::make_unique<DatasetSubject>(std::move(dataset), std::move(transform));
 }
 
-Json json_of(const Optional& optional) {
+Json json_of(const data::Optional& optional) {
   if (optional.has_value()) return {{"optional", json_of(optional.get_value())}};
   try {
     return {{"optional", nullptr}, {"get_value", json_of(optional.get_value())}};

@@ -41,6 +41,6 @@ std::unique_ptr<Subject> subject_of(Dataset dataset,
                                     std::function<Nest(const Nest&)> transform = {});
 
 // The item of an Optional.
-Json json_of(const Optional& optional);
+Json json_of(const data::Optional& optional);
 
 }  // namespace cohort::conformance

@@ -294,7 +294,9 @@ class OtherBuild final : public rpc::ControlService {
     return {self, endpoints_};
   }
   TaskHealth health() override { return {}; }
-  std::shared_ptr<rpc::ControlledJob> job_of(const rpc::Caller&) override { return nullptr; }
+  std::shared_ptr<rpc::CoordinatorSession> session_of(const rpc::Caller&) override {
+    return nullptr;
+  }
   void shutdown(const rpc::Caller&, std::chrono::milliseconds) override {}
 
  private:

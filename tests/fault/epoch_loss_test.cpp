@@ -101,7 +101,7 @@ class ShortTimeoutTest : public EpochLossTest {
       : EpochLossTest({.progress_timeout = std::chrono::seconds(3),
                        .heartbeat = std::chrono::milliseconds(500)}) {}
   void go_on(Epoch& epoch) {
-    while (const std::optional<EpochStep> step = epoch.next()) note(*step);
+    while (const std::optional<EpochStep> step = epoch.try_next()) note(*step);
   }
   // A worker may take longer than the timeout to return.
   void go_on_when_it_is_back(Epoch& epoch) {
@@ -119,7 +119,7 @@ class ShortTimeoutTest : public EpochLossTest {
 TEST_F(ShortTimeoutTest, AWorkerThatNeverReturnsIsNamed) {
   const PerWorkerDataset data = shuffled(1000);
   Epoch epoch = coordinator.begin_epoch(count, data);
-  for (int i = 0; i < 50; ++i) note(*epoch.next());
+  for (int i = 0; i < 50; ++i) note(*epoch.try_next());
   cluster.kill("worker:1");
   EXPECT_THAT([&] { go_on(epoch); },
               throws_error(ErrorCode::deadline_exceeded, "waiting for worker:1 (away"));
@@ -131,7 +131,7 @@ TEST_F(ShortTimeoutTest, AWorkerThatNeverReturnsIsNamed) {
 // Its process lives on, with an iterator that is further.
 TEST_F(ShortTimeoutTest, AWorkerThatWasSilentGoesOnWhereItWas) {
   Epoch epoch = coordinator.begin_epoch(count, shuffled(1000));
-  for (int i = 0; i < 50; ++i) note(*epoch.next());
+  for (int i = 0; i < 50; ++i) note(*epoch.try_next());
   cluster.stop("worker:1");
   EXPECT_THAT([&] { go_on(epoch); },
               throws_error(ErrorCode::deadline_exceeded, "waiting for worker:1 (away"));
@@ -143,9 +143,9 @@ TEST_F(ShortTimeoutTest, AWorkerThatWasSilentGoesOnWhereItWas) {
 TEST_F(ShortTimeoutTest, WhatIsGivenUpDoesNotHoldUpTheNext) {
   {
     Epoch epoch = coordinator.begin_epoch(count, shuffled(1000));
-    for (int i = 0; i < 20; ++i) epoch.next();
+    for (int i = 0; i < 20; ++i) epoch.try_next();
     cluster.kill("worker:1");
-    while (coordinator.statistics().closures[0] < 500) epoch.next();
+    while (coordinator.statistics().closures[0] < 500) epoch.try_next();
   }
   coordinator.join();
   EXPECT_TRUE(coordinator.done()) << "nothing waits for the lost worker";

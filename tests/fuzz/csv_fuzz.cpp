@@ -33,7 +33,7 @@ CsvOptions options_of(std::uint8_t choice) {
 }
 
 // The bytes of the next element's fields, "end", or the error.
-std::string next_of(ElementSource& source) {
+std::string next_of(data::ElementSource& source) {
   std::string text;
   only_fails_with({ErrorCode::invalid_argument, ErrorCode::data_loss}, [&] {
     try {
@@ -63,8 +63,8 @@ void run(Input input) {
   content += input.rest();
   file.write(content);
   const Dataset rows = Dataset::csv(StringTensor(file.path()), options_of(choice));
-  const std::unique_ptr<ElementSource> elements = rows.source({});
-  const std::unique_ptr<ElementSource> batches = rows.batch(1).source({});
+  const std::unique_ptr<data::ElementSource> elements = rows.source({});
+  const std::unique_ptr<data::ElementSource> batches = rows.batch(1).source({});
   bool has_ended = false;
   for (std::size_t calls = 0; !has_ended; ++calls) {
     require(calls <= content.size() + 2, "more rows than bytes");

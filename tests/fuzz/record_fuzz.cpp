@@ -53,7 +53,7 @@ std::vector<Record> read_in_order(RecordReader& reader, std::size_t count_max) {
   only_fails_with({ErrorCode::data_loss}, [&] {
     while (true) {
       const std::uint64_t offset = reader.offset();
-      const auto record = reader.next();
+      const auto record = reader.try_next();
       if (!record) break;
       require(reader.offset() == offset + record->size() + 16, "an offset does not fit");
       records.push_back({offset, std::string(*record)});

@@ -24,7 +24,7 @@ struct Request {
 std::vector<std::string> records_in(const Request& request) {
   RecordReader reader(request.path, {.compression = request.compression});
   std::vector<std::string> records;
-  while (const auto record = reader.next()) records.emplace_back(*record);
+  while (const auto record = reader.try_next()) records.emplace_back(*record);
   return records;
 }
 

@@ -147,10 +147,10 @@ TEST_F(EpochTest, ArgumentsArePassedThrough) {
 TEST_F(EpochTest, StepsByHandEndWithoutAnError) {
   Epoch epoch = coordinator.begin_epoch(count, parts({0, 10, 20, 31}));
   std::int64_t seen = 0;
-  while (const std::optional<EpochStep> step = epoch.next())
+  while (const std::optional<EpochStep> step = epoch.try_next())
     seen += step->result.tensor().item<std::int64_t>();
   EXPECT_EQ(seen, sum_below(31));
-  EXPECT_FALSE(epoch.next());
+  EXPECT_FALSE(epoch.try_next());
   EXPECT_EQ(epoch.result().steps, 31U);
   EXPECT_TRUE(coordinator.done());
 }
@@ -166,7 +166,7 @@ class NarrowEpochTest : public EpochTest {
 TEST_F(NarrowEpochTest, OneThatIsGivenUpLeavesTheCoordinatorUsable) {
   {
     Epoch epoch = coordinator.begin_epoch(count, parts({0, 1000, 2000, 3000}));
-    epoch.next();
+    epoch.try_next();
   }
   coordinator.join();
   EXPECT_LE(count_of_steps(), 2 * kAhead);
@@ -327,10 +327,10 @@ TEST_F(EagerEpochTest, AResultOfAnotherStructureIsRefused) {
     return Nest::list(std::move(items));
   });
   Epoch epoch = coordinator.begin_epoch(pieces, parts({0, 11, 11, 11}, 8));  // 8 and 3 elements
-  EXPECT_TRUE(epoch.next());
-  EXPECT_THAT([&] { epoch.next(); },
+  EXPECT_TRUE(epoch.try_next());
+  EXPECT_THAT([&] { epoch.try_next(); },
               throws_error(ErrorCode::invalid_argument, "the result of step 1 of worker:0"));
-  EXPECT_THAT([&] { epoch.next(); },
+  EXPECT_THAT([&] { epoch.try_next(); },
               throws_error(ErrorCode::failed_precondition, "has ended with an error"));
   EXPECT_EQ(epoch.result().steps, 1U);
 }

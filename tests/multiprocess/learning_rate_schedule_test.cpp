@@ -116,7 +116,7 @@ TEST_P(LearningRatesOfTwoWorkers, AreThoseOfThePlainProgramWhateverIsDropped) {
   for (const bool is_known : {true, false, true}) {
     {
       Epoch dropped = coordinator.begin_epoch(draw, data(is_known));
-      for (int i = 0; i < 3; ++i) EXPECT_TRUE(dropped.next());
+      for (int i = 0; i < 3; ++i) EXPECT_TRUE(dropped.try_next());
       coordinator.schedule(plain);
     }
     for (int i = 0; i < 3; ++i) coordinator.schedule(plain);

@@ -26,12 +26,12 @@ class Gate {
     ++arrived_;
     changed_.notify_all();
     changed_.wait(mutex_, Deadline::after(kPatience),
-                  [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return is_open_; });
+                  [this]() COHORT_REQUIRES(mutex_) { return is_open_; });
   }
   bool await_arrivals(int count) {
     const Lock lock(mutex_);
     return changed_.wait(mutex_, Deadline::after(kPatience),
-                         [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return arrived_ >= count; });
+                         [&]() COHORT_REQUIRES(mutex_) { return arrived_ >= count; });
   }
   void open() {
     const Lock lock(mutex_);

@@ -369,7 +369,7 @@ TEST_F(VariableLengths, AnEpochThatIsGivenUpLeavesNoWorkerWaiting) {
   const Function step([](Iterator& it) { return numbers_of(it.next<at::Tensor>()); });
   for (int i = 0; i < 3; ++i) {
     Epoch epoch = coordinator.begin_epoch(step, coordinator.create_per_worker_dataset(make));
-    EXPECT_TRUE(epoch.next());
+    EXPECT_TRUE(epoch.try_next());
   }
   coordinator.join();
   Orders orders;

@@ -21,7 +21,7 @@ constexpr int kSteps = 5;
 
 // Simulates a worker and its parameter server: stores the effects, and applies them to its own
 // values when the worker would push. Used only from one thread.
-class PushingHost final : public ResourceHost {
+class PushingHost final : public internal::EffectHandler {
  public:
   struct Stored {
     at::Tensor value;
@@ -41,25 +41,25 @@ class PushingHost final : public ResourceHost {
   }
 
   Tensors iterator_next(std::int64_t) override { return {}; }
-  void apply(const SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
+  void apply(const internal::SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
              std::span<const at::Tensor> hyper) override {
     std::vector<double> numbers;
     for (const at::Tensor& value : hyper) numbers.push_back(hyperparameter_value(value));
     pending_.push_back([this, rule = std::string(owner.rule), name = std::string(owner.optimizer),
                         variable, gradient, numbers] {
-      const UpdateRule& known = update_rule_of(rule);
+      const variable::UpdateRule& known = optimizer::update_rule_of(rule);
       Stored& stored = at(variable);
       auto [slots, is_new] = stored.slots.try_emplace(name);
       if (is_new) slots->second = known.create_slots(stored.value, numbers);
       known.update(stored.value, stored.value, slots->second, gradient.contiguous(), numbers);
     });
   }
-  void assign(AssignKind kind, std::int64_t variable, at::Tensor value) override {
+  void assign(internal::AssignKind kind, std::int64_t variable, at::Tensor value) override {
     pending_.push_back([this, kind, variable, value] {
       at::Tensor& stored = at(variable).value;
-      if (kind == AssignKind::assign) stored.copy_(value);
-      if (kind == AssignKind::add) stored.add_(value);
-      if (kind == AssignKind::sub) stored.sub_(value);
+      if (kind == internal::AssignKind::assign) stored.copy_(value);
+      if (kind == internal::AssignKind::add) stored.add_(value);
+      if (kind == internal::AssignKind::sub) stored.sub_(value);
     });
   }
   at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }

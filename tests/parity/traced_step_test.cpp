@@ -59,7 +59,7 @@ struct Replica {
 };
 
 // Simulates the parameter server for a traced program: effects change the replica's variables.
-class LocalHost final : public ResourceHost {
+class LocalHost final : public internal::EffectHandler {
  public:
   LocalHost(Replica& replica, const function::ProgramInfo& info) {
     for (const auto& used : info.variables) {
@@ -76,12 +76,12 @@ class LocalHost final : public ResourceHost {
   std::vector<at::Tensor> iterator_next(std::int64_t) override {
     throw Error(ErrorCode::unimplemented, "no data here");
   }
-  void apply(const SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
+  void apply(const internal::SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
              std::span<const at::Tensor> hyper) override {
     const Update update{at(variable), std::move(gradient)};
-    apply_updates({update_rule_of(owner.rule), owner.optimizer}, {&update, 1}, hyper);
+    apply_updates({optimizer::update_rule_of(owner.rule), owner.optimizer}, {&update, 1}, hyper);
   }
-  void assign(AssignKind kind, std::int64_t variable, at::Tensor value) override {
+  void assign(internal::AssignKind kind, std::int64_t variable, at::Tensor value) override {
     const Assignment assignment{at(variable), kind, std::move(value)};
     assign_values({&assignment, 1});
   }

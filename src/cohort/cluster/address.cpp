@@ -5,7 +5,7 @@
 #include <cctype>
 #include <string_view>
 
-namespace cohort {
+namespace cohort::cluster {
 namespace {
 
 constexpr std::string_view kLoopback = "127.0.0.1";
@@ -40,4 +40,4 @@ std::vector<std::string> listeners_of(const std::string& address) {
   return {std::string(kLoopback) + parts.rest, std::string(kLoopbackV6) + parts.rest};
 }
 
-}  // namespace cohort
+}  // namespace cohort::cluster

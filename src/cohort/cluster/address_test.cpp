@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-namespace cohort {
+namespace cohort::cluster {
 namespace {
 
 using ::testing::ElementsAre;
@@ -27,4 +27,4 @@ TEST(Address, LocalhostListensOnBothLoopbacks) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::cluster

@@ -95,7 +95,7 @@ void check_addresses_differ(const ClusterSpec& spec) {
   for (const auto& [job, tasks] : spec.tasks()) {
     for (const auto& [index, address] : tasks) {
       const TaskId task{job, index};
-      for (const std::string& listener : listeners_of(address)) {
+      for (const std::string& listener : cluster::listeners_of(address)) {
         const auto [owner, is_new] = owners.emplace(listener, task);
         if (is_new) continue;
         const TaskId& first = owner->second;

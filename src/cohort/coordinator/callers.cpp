@@ -11,7 +11,7 @@
 namespace cohort::coordinator {
 namespace {
 
-// How long a fetch looks for its result before it sleeps, where that helped the last time: waking
+// How long a fetch polls for its result before it sleeps, if polling helped the last time: waking
 // up takes as long as a short closure.
 constexpr auto kFetchSpin = std::chrono::microseconds(50);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -20,7 +20,7 @@ constexpr bool kMaySpin = false;
 constexpr bool kMaySpin = true;
 #endif
 
-// Yields between looks: on a machine of few cores the result may need this one.
+// Yields between polls, since the result may need this core.
 bool is_ready_within(const RemoteState& state, Duration spin) {
   static const bool has_cores = std::thread::hardware_concurrency() > 1;
   if (!kMaySpin || !has_cores) return false;
@@ -33,24 +33,25 @@ bool is_ready_within(const RemoteState& state, Duration spin) {
 }
 
 Error forgotten_hyperparameter(const std::string& function) {
-  return Error(ErrorCode::failed_precondition,
-               "[coordinator.trace] '" + function +
-                   "' reads a hyperparameter that it did not read for the first element, and its "
-                   "value at schedule() is no longer known: it was set more than 4096 times since; "
-                   "set it less often, join() in between, or give all elements one shape");
+  return Error(
+      ErrorCode::failed_precondition,
+      "[coordinator.trace] '" + function +
+          "' reads a hyperparameter that it did not read for the first element, and its "
+          "value at schedule() is no longer known: it has been set more than 4096 times since; "
+          "set it less often, join() in between, or give all elements one shape");
 }
 
 }  // namespace
 
-// A caller's turn in schedule or join, when it came before the deadline. Who has it gives up when
-// no closure ends.
+// A caller's turn in schedule or join, if it got one before the deadline. The turn becomes free,
+// since the caller that has it throws if no closure ends for the data timeout.
 class Callers::Turn {
  public:
   Turn(Callers& callers, Deadline deadline) : callers_(callers) {
     const Lock lock(callers_.turn_mutex_);
     has_come_ = callers_.turn_changed_.wait(
         callers_.turn_mutex_, deadline,
-        [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return !callers_.is_turn_taken_; });
+        [this]() COHORT_REQUIRES(callers_.turn_mutex_) { return !callers_.is_turn_taken_; });
     if (has_come_) callers_.is_turn_taken_ = true;
   }
   ~Turn() {
@@ -70,7 +71,7 @@ class Callers::Turn {
   bool has_come_ = false;
 };
 
-// A closure on its way into the queue.
+// A closure that is being put into the queue.
 class Callers::Putting {
  public:
   Putting(Callers& callers, PendingClosure& pending)
@@ -87,7 +88,8 @@ class Callers::Putting {
     is_accepted_ = is_accepted_ || scheduler_.queue().has_accepted(id_);
     return verdict;
   }
-  // If the queue, which was full for too long or has stopped, never took it.
+  // Erases a closure that the queue did not accept, because it was full for too long or has
+  // stopped.
   void forget_refused() {
     if (is_accepted_) return;
     const RuntimeLock lock(context_);
@@ -95,7 +97,8 @@ class Callers::Putting {
   }
 
  private:
-  // A step of an epoch came while the closure waited for room, and ids grow.
+  // Gives the closure a new id: ids grow, and a step of an epoch got one while the closure waited
+  // for room.
   void renumber() COHORT_REQUIRES(runtime_lock) {
     if (scheduler_.pending().find(id_) == nullptr) return;  // stop() has taken it
     const ClosureId id = context_.numbers.next_closure++;
@@ -151,7 +154,8 @@ bool Callers::done() {
 Verdict Callers::settle(const Wait& how, const Ask& ask) {
   while (true) {
     Verdict verdict;
-    std::exception_ptr failure;  // of what `ask` calls that is the user's, as a learning rate
+    // Thrown by the user's code in `ask`, such as a learning rate's function.
+    std::exception_ptr failure;
     bool must_trace = false;
     bool is_final = false;
     datasets_.answer_all();
@@ -164,7 +168,7 @@ Verdict Callers::settle(const Wait& how, const Ask& ask) {
       } catch (...) {
         failure = std::current_exception();
       }
-      scheduler_.carry_out(actions);  // also what the queue has started before the failure
+      scheduler_.carry_out(actions);  // also those that precede a failure
       scheduler_.give_back(std::move(actions));
       is_final = failure != nullptr || verdict.kind == Verdict::Kind::proceed ||
                  verdict.kind == Verdict::Kind::no || verdict.kind == Verdict::Kind::raise;
@@ -180,7 +184,7 @@ Verdict Callers::settle(const Wait& how, const Ask& ask) {
   }
 }
 
-// Woken or not, the queue is asked again afterwards.
+// Returns after a wake-up or a timeout; the caller then asks the queue again.
 void Callers::wait_for_change(const Wait& how) {
   const Deadline stalled = progress_deadline();
   const TimePoint before = context_.last_progress;
@@ -188,14 +192,14 @@ void Callers::wait_for_change(const Wait& how) {
   context_.wait(context_.changed, Deadline(until),
                 [asked = false]() mutable { return std::exchange(asked, true); });
   if (context_.last_progress != before || !stalled.has_expired()) return;
-  // Who calls next() again waits as long again.
+  // The next call of next() has the full time again.
   if (how.epoch != nullptr) context_.last_progress = Clock::system().now();
   throw_stalled(how);
 }
 
 void Callers::wait_for(const RemoteState& state, Deadline deadline) {
   const TimePoint start = Clock::system().now();
-  scheduler_.flush();  // it may itself wait for another report
+  scheduler_.flush();  // the closure may still wait in an outbox for the worker's next report
   if (was_fetch_short_.load(std::memory_order_relaxed) && is_ready_within(state, kFetchSpin))
     return;
   const FetcherCount counted(*this);
@@ -210,16 +214,16 @@ void Callers::wait_for(const RemoteState& state, Deadline deadline) {
   ::cohort::internal::throw_error(
       ErrorCode::deadline_exceeded, "[coordinator.fetch] expected the closure to end within ",
       internal::seconds_of(std::max(deadline.time() - start, Duration::zero())),
-      " s, got no word of it; still waiting for ", debtors(scheduler_, pool_, &state),
-      "; fetch again, with a later deadline or none");
+      " s, got no report of its end; still waiting for ",
+      still_waiting_for(scheduler_, pool_, &state), "; fetch again, with a later deadline or none");
 }
 
 void Callers::throw_stalled(const Wait& how) const {
   ::cohort::internal::throw_error(
       ErrorCode::deadline_exceeded, "[coordinator.", how.call, "] no closure has ended for ",
       internal::seconds_of(context_.data_timeout), " s; still waiting for ",
-      how.epoch != nullptr ? debtors_of(*how.epoch, scheduler_, pool_)
-                           : debtors(scheduler_, pool_, how.awaited),
+      how.epoch != nullptr ? epoch_still_waiting_for(*how.epoch, scheduler_, pool_)
+                           : still_waiting_for(scheduler_, pool_, how.awaited),
       "; see whether these tasks hang, or raise ",
       context_.options.progress_timeout == Duration::zero()
           ? "ClusterOptions::data_timeout"
@@ -263,10 +267,10 @@ void Callers::trace_one(ClosureId closure) {
   scheduler_.flush();
 }
 
-// The closure gets what its step captures, as it was at its schedule().
+// Also adds the values that the new program captures, as they were at the closure's schedule().
 void Callers::end_trace(ClosureId closure, std::optional<Error> error) {
   const TimePoint now = Clock::system().now();
-  context_.last_progress = now;  // the closure waited for this process until now, not for a task
+  context_.last_progress = now;  // until now the closure waited for this process, not for a task
   PendingClosure* const pending = scheduler_.pending().find(closure);
   const bool has_captured = error || pending == nullptr || pending->add_captured();
   if (!has_captured) error = forgotten_hyperparameter(pending->function->name());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What workers report of closures, and workers that come and go.
+// Handles the workers' reports of closures, and workers that are lost or ready.
 #include <utility>
 
 #include "cohort/coordinator/internal/closure_scheduler.h"
@@ -11,19 +11,22 @@ std::string name_of_worker(std::uint32_t worker) { return "worker:" + std::to_st
 
 Error never_sent(std::uint32_t worker, ClosureId closure) {
   const std::string name = name_of_worker(worker);
-  return Error(ErrorCode::data_loss, "[coordinator.receive] expected ends of closures that " +
-                                         name + " was sent, got that of closure " +
-                                         std::to_string(closure) +
-                                         "; see whether the worker's memory is sound")
+  return Error(ErrorCode::data_loss,
+               "[coordinator.receive] expected reports of closures that were sent to " + name +
+                   ", got one of closure " + std::to_string(closure) +
+                   "; see whether the worker's memory is sound")
       .at(name);
 }
 
 Error no_epoch(std::uint32_t worker, ClosureId closure) {
   const std::string name = name_of_worker(worker);
-  return Error(ErrorCode::data_loss, "[coordinator.receive] expected ends of data of epochs, got " +
-                                         name + "'s for closure " + std::to_string(closure) +
-                                         ", which is of none; see whether the worker's memory is "
-                                         "sound")
+  return Error(
+             ErrorCode::data_loss,
+             "[coordinator.receive] expected the end of the data only for steps of epochs, got it "
+             "from " +
+                 name + " for closure " + std::to_string(closure) +
+                 ", which is not such a step; see whether the worker's memory is "
+                 "sound")
       .at(name);
 }
 
@@ -32,17 +35,17 @@ Error lost_updates(std::uint32_t worker, const rpc::ClosureEnd& end) {
   return Error(ErrorCode::data_loss,
                "[coordinator.receive] expected all updates of closure " +
                    std::to_string(end.closure_id) +
-                   " to be applied, which ran for the first time, got " +
+                   " to be applied, since it ran for the first time, got " +
                    std::to_string(end.pushes_dropped) +
-                   " messages with updates that a parameter server dropped as late; updates are "
+                   " messages that a parameter server dropped as late; updates are "
                    "missing: start again from saved values, and see whether the memory of " +
                    name + " and of the parameter servers is sound",
                ErrorCause::application)
       .at(name);
 }
 
-// Keeps what the worker has reported, and says how the closure ended. Returns an error if the
-// worker reports what cannot be.
+// Keeps the reported values, and sets how the closure ended. Returns an error if the report is
+// impossible.
 std::optional<Error> note_status(PendingClosure& pending, rpc::ClosureEnd& end, Ended& ended) {
   switch (end.status) {
     case rpc::ClosureEnd::Status::ok:
@@ -54,7 +57,7 @@ std::optional<Error> note_status(PendingClosure& pending, rpc::ClosureEnd& end, 
       ended.kind = Ended::Kind::failed;
       break;
     case rpc::ClosureEnd::Status::cancelled:
-      --pending.runs;  // before it began
+      --pending.runs;  // it was cancelled before it ran
       ended.kind = Ended::Kind::cancelled;
       break;
     case rpc::ClosureEnd::Status::needs_program:
@@ -92,7 +95,7 @@ void ClosureScheduler::worker_lost(std::uint32_t worker, const Error& reason) {
 void ClosureScheduler::on_completed(std::uint32_t worker, std::uint64_t connection,
                                     rpc::CompletedBatch batch) {
   for (const rpc::ClosureEnd& end : batch.ends) {
-    if (end.error && context_.gives_way(*end.error)) return;
+    if (end.error && context_.end_if_replaced(*end.error)) return;
   }
   std::optional<Error> wrong;
   {
@@ -114,7 +117,7 @@ void ClosureScheduler::on_completed(std::uint32_t worker, std::uint64_t connecti
     give_back(std::move(actions));
   }
   flush();
-  if (wrong) throw Error(*wrong);  // closes the channel, with a line in the log
+  if (wrong) throw Error(*wrong);  // closes the channel and logs the error
 }
 
 std::optional<Error> ClosureScheduler::on_end(std::uint32_t worker, rpc::ClosureEnd end,
@@ -122,9 +125,9 @@ std::optional<Error> ClosureScheduler::on_end(std::uint32_t worker, rpc::Closure
   context_.totals.pulled_bytes += end.pulled_bytes;
   context_.totals.pushed_bytes += end.pushed_bytes;
   context_.totals.pushes_dropped += end.pushes_dropped;
-  if (end.error) context_.errors.note(*end.error);  // also where the closure is retried
+  if (end.error) context_.errors.note(*end.error);  // also if the closure is retried
   if (!sender_.may_have_sent(worker, end.closure_id)) return never_sent(worker, end.closure_id);
-  // An end before it in the same report may have cost the worker its closures.
+  // An earlier end in this report may have made the queue take back the worker's closures.
   if (!queue_.is_running(end.closure_id, worker)) {
     ++context_.totals.duplicate_reports_dropped;
     return std::nullopt;
@@ -134,7 +137,8 @@ std::optional<Error> ClosureScheduler::on_end(std::uint32_t worker, rpc::Closure
   if (const auto& epoch = pending->in_epoch.run) epoch->files->note(worker, std::move(end.files));
   Ended ended{.closure = end.closure_id, .worker = worker, .error = end.error};
   if (end.pushes_dropped > 0 && !pending->is_retried) {
-    ended.kind = Ended::Kind::failed;  // another attempt's updates would be dropped as well
+    // Not retried, since the updates of another attempt would be dropped too.
+    ended.kind = Ended::Kind::failed;
     ended.error = lost_updates(worker, end);
     queue_.ended(ended, now, actions);
     return ended.error;

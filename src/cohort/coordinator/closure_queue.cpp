@@ -35,7 +35,7 @@ Error started_too_often(ClosureId closure, std::uint32_t attempts, const Error& 
 }  // namespace
 
 struct ClosureQueue::State {
-  // A closure whose program is missing, and the worker that still holds what it drew.
+  // A closure whose program is missing, and the worker that still holds its element.
   struct Parked {
     ClosureId closure;
     std::optional<WorkerId> worker;
@@ -54,11 +54,11 @@ struct ClosureQueue::State {
   FailurePolicy policy;
   WorkerLoads loads;
   std::vector<Parked> parked;
-  // Closures with their program that wait for a slot on the worker that holds their element.
+  // Closures that have their program and wait for a slot on the worker that holds their element.
   std::vector<std::set<ClosureId>> returning;
   std::size_t returning_count = 0;
   std::vector<char> had_own;  // whether the last closure that each worker got was its own
-  // The parameter servers that a worker has missed, by worker: one line in the log for each.
+  // Which parameter servers each worker could not reach, so that each is logged once.
   std::set<std::pair<WorkerId, std::string>> missed;
 
   bool must_trace() const { return !table.has_error() && !parked.empty(); }
@@ -76,7 +76,7 @@ struct ClosureQueue::State {
   void note_again(const Error& error, WorkerId worker);
 };
 
-// Cancel-all has ended what was held without a slot.
+// Forgets the waiting closures if cancel-all has ended all that were held without a slot.
 Verdict ClosureQueue::State::answer(Verdict verdict, Actions& actions) {
   if (table.held() == 0) {
     parked.clear();
@@ -115,7 +115,8 @@ void ClosureQueue::State::dispatch_returning(Actions& actions) {
   }
 }
 
-// A worker's own and those of any worker take turns there: an epoch always has own ones queued.
+// A worker takes its own closures and those of any worker in turn, since an epoch always has own
+// closures queued.
 void ClosureQueue::State::dispatch_own(Actions& actions) {
   for (WorkerId worker = 0; worker < loads.size(); ++worker) {
     while (table.has_own(worker) && loads.has_slot(worker)) {
@@ -159,13 +160,13 @@ std::optional<ClosureQueue::State::Parked> ClosureQueue::State::unpark(ClosureId
   return left;
 }
 
-// Neither its program nor its slot is waited for any more.
+// The closure waits neither for its program nor for a slot any more.
 void ClosureQueue::State::forget_held(ClosureId closure) {
   if (unpark(closure)) return;
   for (std::set<ClosureId>& waiting : returning) returning_count -= waiting.erase(closure);
 }
 
-// A parked closure keeps its place among the parked when its worker is lost.
+// A parked closure stays parked when its worker is lost.
 bool ClosureQueue::State::leave_on_worker(ClosureId closure) {
   for (Parked& p : parked) {
     if (p.closure != closure) continue;
@@ -208,8 +209,8 @@ void ClosureQueue::State::fail(const Ended& end, TimePoint now, Actions& actions
       break;
   }
   if (is_worker_failure(error)) {
-    // Only while cancelling. A lost worker is lost, and its closures did not fail by themselves:
-    // they are cancelled.
+    // This happens only during cancel-all. The other closures of the lost worker did not fail by
+    // themselves, so they are cancelled.
     lose(end.worker, error, actions);
   } else {
     table.failed(end.closure, failed_ps(error) ? as_ps_unavailable(error, end.worker) : error,

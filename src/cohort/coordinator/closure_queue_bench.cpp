@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Closures a second through the state machine alone: put, dispatch and end of each.
+// Closures per second through the state machine alone: put, dispatch and end of each.
 #include <benchmark/benchmark.h>
 
 #include <vector>
@@ -9,7 +9,7 @@
 namespace cohort::coordinator {
 namespace {
 
-// Ends what is dispatched, in order.
+// Ends dispatched closures in order.
 class InstantWorkers {
  public:
   explicit InstantWorkers(std::size_t workers) : queue_({}, workers) {
@@ -46,7 +46,7 @@ class InstantWorkers {
   ClosureId next_ = 0;
 };
 
-// Arguments: workers, closures put before the first of them ends.
+// Arguments: the number of workers, and of closures that are put before the first one ends.
 void put_dispatch_end(benchmark::State& state) {
   InstantWorkers workers(static_cast<std::size_t>(state.range(0)));
   for (auto _ : state) {
@@ -59,7 +59,7 @@ BENCHMARK(put_dispatch_end)
     ->ArgsProduct({{1, 2, 16, 256}, {4, 100000}})
     ->ArgNames({"workers", "ahead"});
 
-// A full queue is cancelled: the cost of one error.
+// The cost of one error: all closures of a full queue are cancelled.
 void cancel_full_queue(benchmark::State& state) {
   for (auto _ : state) {
     ClosureQueue queue({}, 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random events, for the closure queue and for a naive one: both must do the same, and an observer
-// that sees actions only must find every closure ended exactly once. A failure prints its seed;
-// COHORT_FUZZ_SEED=n runs that one alone.
+// Random events go to the closure queue and to a naive one: both must act alike, and an observer
+// that sees only the actions must find that every closure ended exactly once. A failure prints its
+// seed; COHORT_FUZZ_SEED=n runs that one alone.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -14,7 +14,7 @@ namespace {
 
 using Where = NaiveQueue::Where;
 
-// Knows what was sent where from the actions alone.
+// Derives from the actions which closures run where.
 class Observer {
  public:
   explicit Observer(std::size_t slots) : slots_(slots) {}
@@ -28,7 +28,7 @@ class Observer {
     if (found != running_.end() && found->second == worker) running_.erase(found);
   }
 
-  // `model` is only asked which workers are ready.
+  // `model` only tells which workers are ready.
   void see(const Actions& actions, const NaiveQueue& model) {
     for (const Action& action : actions) {
       if (action.kind == Action::Kind::complete || action.kind == Action::Kind::fail) {
@@ -96,8 +96,8 @@ class FuzzRun {
     return options;
   }
 
-  // The naive queue does not compose messages.
-  static std::string said(const Verdict& verdict) {
+  // Shortens messages that the naive queue does not compose.
+  static std::string outcome_of(const Verdict& verdict) {
     const std::string word = word_of(verdict);
     if (word.find("one that was stopped") != std::string::npos) return "raise stopped";
     return word.find("was started") == std::string::npos ? word : "raise started too often";
@@ -135,7 +135,7 @@ class FuzzRun {
     return end;
   }
 
-  // Of every row of the failure policy, and some that look like one.
+  // An error of every row of the failure policy, and some that resemble one.
   Error random_error() {
     const std::string ps = "ps:" + std::to_string(pick(2));
     const std::string message = "E" + std::to_string(pick(1000));
@@ -154,7 +154,7 @@ class FuzzRun {
     return bad_value(message);
   }
 
-  // Within one event, to its end, or far away.
+  // Within one event, to its end, or far beyond.
   void advance() {
     const std::vector<Duration> steps = {std::chrono::milliseconds(400), std::chrono::seconds(1),
                                          std::chrono::minutes(pick(8))};
@@ -171,7 +171,7 @@ class FuzzRun {
   void put() {
     // Gaps between ids are allowed.
     if (!is_putting_) next_ += pick(10) == 0 ? pick(4) : 0;
-    const std::string verdict = said(queue_.put(next_, now_, actions_));
+    const std::string verdict = outcome_of(queue_.put(next_, now_, actions_));
     EXPECT_EQ(verdict, model_.put(next_));
     if (verdict == "wait") {
       is_putting_ = is_put_waiting_ = true;
@@ -186,13 +186,13 @@ class FuzzRun {
 
   void put_on(WorkerId worker) {
     if (is_putting_ || queue_.has_error()) return;
-    const std::string verdict = said(queue_.put_on(worker, next_, now_, actions_));
+    const std::string verdict = outcome_of(queue_.put_on(worker, next_, now_, actions_));
     EXPECT_EQ(verdict, model_.put_on(worker, next_));
     if (verdict != "raise stopped") observer_.accepted(next_++);
     check("put_on");
   }
 
-  // One that waits for a program or for a slot is rare.
+  // Prefers a closure that waits for a program or a slot, which is rare.
   ClosureId one_to_withdraw() {
     const std::vector<ClosureId> held = model_.at(pick(2) == 0 ? Where::parked : Where::traced);
     return held.empty() || pick(2) == 0 ? pick(next_ + 2) : one_of(held);
@@ -204,14 +204,15 @@ class FuzzRun {
     check("withdraw");
   }
 
-  // A put may wait with its closure accepted: the watermark cannot tell, the count can.
+  // A put may wait although its closure was accepted: the watermark does not show it, the count
+  // does.
   bool was_cancelled_with(ClosureId closure) {
     const std::vector<ClosureId> queued = model_.at(Where::queued);
     return std::find(queued.begin(), queued.end(), closure) != queued.end();
   }
 
   void join() {
-    const std::string verdict = said(queue_.join(now_, actions_));
+    const std::string verdict = outcome_of(queue_.join(now_, actions_));
     EXPECT_EQ(verdict, model_.join());
     is_join_waiting_ = verdict == "wait";
     check("join");
@@ -220,7 +221,7 @@ class FuzzRun {
   }
 
   void done() {
-    EXPECT_EQ(said(queue_.done(now_, actions_)), model_.done());
+    EXPECT_EQ(outcome_of(queue_.done(now_, actions_)), model_.done());
     check("done");
   }
 
@@ -284,7 +285,7 @@ class FuzzRun {
     check_wakes(has_woken, event);
   }
 
-  // Who waits is woken before there is something to be told.
+  // A waiting call must have been woken if its verdict has changed.
   void check_wakes(bool has_woken, const std::string& event) {
     if (has_woken) is_put_waiting_ = is_join_waiting_ = false;
     EXPECT_TRUE(!is_join_waiting_ || model_.would_wait_to_join()) << event << ": join sleeps";
@@ -293,7 +294,7 @@ class FuzzRun {
         << event << ": put sleeps";
   }
 
-  // Lets everything end well.
+  // Ends all closures with success.
   void finish() {
     for (WorkerId worker = 0; worker < workers_; ++worker) ready(worker);
     for (int round = 0; round < 5000 && !::testing::Test::HasFailure(); ++round) {

@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, ClosureQueueGolden, ::testing::ValuesIn(queue_ca
                          name_of_case);
 
 TEST(ClosureQueueGoldenFile, HasCases) { EXPECT_GE(queue_cases().size(), 11); }
-// A file that was missing had no cases, and nothing failed.
+// Regression: a missing file had no cases, and no test failed.
 TEST(FailureGoldenFiles, HaveCases) {
   for (const char* file : {"coordinator.json", "faults.json"})
     EXPECT_FALSE(cases_of(file).empty()) << file;

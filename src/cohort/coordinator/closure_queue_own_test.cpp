@@ -24,7 +24,7 @@ TEST(ClosureQueueOwn, GoBeforeThoseThatAnyWorkerMayRun) {
   EXPECT_EQ(queue.ok(3, 0), Lines({"complete 3", "dispatch 2 to 0"}));
 }
 
-// Others ran only when the worker had no own ones queued: at the end of an epoch.
+// Regression: other closures ran only if the worker had no own ones queued, at the end of an epoch.
 TEST(ClosureQueueOwn, TakeTurnsWithThoseThatAnyWorkerMayRun) {
   QueueScript queue(1, {.in_flight_per_worker = 1});
   for (ClosureId closure = 1; closure < 4; ++closure) queue.put_on(0, closure);
@@ -87,7 +87,7 @@ TEST(ClosureQueueOwn, EndWhenTheyAreWithdrawn) {
   queue.put_on(0, 2);
   EXPECT_EQ(queue.withdraw(2), Lines({"fail 2 cancelled"}));
   EXPECT_EQ(queue.withdraw(1), Lines({"cancel 1 on 0"})) << "it was sent";
-  EXPECT_EQ(queue.withdraw(1), Lines()) << "said once";
+  EXPECT_EQ(queue.withdraw(1), Lines()) << "cancelled once";
   EXPECT_EQ(queue.lost(0), Lines({"fail 1 cancelled", "recover 0"}));
   queue.join();
   EXPECT_EQ(queue.verdict(), "proceed") << "nothing waits for the lost worker";
@@ -105,7 +105,7 @@ TEST(ClosureQueueOwn, EndWhenTheirWorkerHasCancelledThem) {
   EXPECT_EQ(queue.verdict(), "proceed");
 }
 
-// join() traced the step of an epoch that was gone, and ran it.
+// Regression: join() traced the step of an epoch that was destroyed, and ran it.
 TEST(ClosureQueueOwn, AreTracedNoMoreWhenTheyAreWithdrawn) {
   QueueScript queue(1, {.in_flight_per_worker = 2});
   queue.put_on(0, 1);

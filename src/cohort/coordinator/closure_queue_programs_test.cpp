@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Closures that wait until a caller's thread has traced for the element their worker drew.
+// Closures that wait until a caller's thread has traced for the element that their worker drew.
 #include <gtest/gtest.h>
 
 #include "cohort/coordinator/detail/closure_queue.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the runtime sees: dispatch, error propagation (spec/strategy.md 5.4), classes of failure
-// (5.5) and worker loss (5.6). The table itself is tested beside it.
+// The queue as the runtime uses it: dispatch, error propagation (spec/strategy.md 5.4), classes of
+// failure (5.5) and worker loss (5.6). internal/closure_table_test.cpp tests the table itself.
 #include "cohort/coordinator/detail/closure_queue.h"
 
 #include <gtest/gtest.h>
@@ -292,7 +292,7 @@ TEST(ClosureQueueFailures, AWorkerFailureRecoversTheWorkerAndRetriesItsClosures)
             Lines({"recover 0", "dispatch 0 to 1", "dispatch 2 to 1"}));
 }
 
-// The closure of a worker that is lost now has not failed by itself.
+// The closures of a worker that is lost during cancel-all have not failed by themselves.
 TEST(ClosureQueueFailures, AWorkerFailureWhileCancellingCancels) {
   QueueScript queue(2);
   queue.put_all({0, 1, 2, 3});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the queue decides is carried out here.
+// Carries out the queue's decisions.
 #include "cohort/coordinator/internal/closure_scheduler.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace cohort::coordinator {
 namespace {
 
-// More would lie in no core's cache when they are used again.
+// More memory than this would fall out of the caches before it is used again.
 constexpr std::size_t kActionsMax = 1024;
 
 }  // namespace
@@ -43,7 +43,7 @@ void ClosureScheduler::carry_out(Actions& actions) {
     switch (action.kind) {
       case Action::Kind::dispatch: {
         const Dispatched dispatched = dispatch(action.closure, action.worker, now);
-        must_wake = must_wake || dispatched != Dispatched::well;
+        must_wake = must_wake || dispatched != Dispatched::sent;
         if (dispatched == Dispatched::refused) refused.push_back(action);
         break;
       }
@@ -79,7 +79,7 @@ void ClosureScheduler::recover(std::uint32_t worker) {
   pool_.begin_recovery(worker);
 }
 
-// What has not been sent to the worker stays here, as it is lost.
+// Takes the closures that were not sent back from a lost worker's outbox.
 void ClosureScheduler::drop_unsent(std::uint32_t worker) {
   for (const ClosureId closure : sender_.take_unsent(worker)) {
     PendingClosure* const pending = pending_.find(closure);
@@ -106,7 +106,7 @@ ClosureScheduler::Dispatched ClosureScheduler::dispatch(ClosureId closure, std::
   pending->worker = worker;
   pending->connection = connection;
   sender_.add(worker, closure, now);
-  return is_in_order ? Dispatched::well : Dispatched::out_of_order;
+  return is_in_order ? Dispatched::sent : Dispatched::out_of_order;
 }
 
 void ClosureScheduler::resolve(ClosureId closure, const std::optional<Error>& error,
@@ -126,14 +126,15 @@ void ClosureScheduler::resolve(ClosureId closure, const std::optional<Error>& er
     try {
       if (error) throw Error(*error);
       result->set(pending.function->result_of(std::move(pending.reported)));
-    } catch (...) {  // also outputs that do not fill the function's result
+    } catch (...) {  // also if the outputs do not fill the function's result
       result->fail(current_error());
     }
   }
   pending_.retire(found);
 }
 
-// Nothing of their epochs that has not been sent leaves any more. Their slots are free again.
+// Withdraws the steps of their epochs that were never sent, and frees the slots of the refused
+// closures.
 void ClosureScheduler::drop_refused(const Actions& refused) {
   const TimePoint now = Clock::system().now();
   Actions actions;
@@ -145,7 +146,7 @@ void ClosureScheduler::drop_refused(const Actions& refused) {
       if (pending.in_epoch.run.get() == epoch && pending.connection == 0)
         queue_.withdraw(id, now, actions);
   }
-  // No worker has heard of them.
+  // Cancellations need not be sent, since no worker has received these closures.
   std::erase_if(actions, [](const Action& action) { return action.kind == Action::Kind::cancel; });
   for (const Action& one : refused) {
     queue_.ended({.closure = one.closure, .worker = one.worker, .kind = Ended::Kind::cancelled},
@@ -161,7 +162,7 @@ std::optional<rpc::ClosureCall> ClosureScheduler::call_of(ClosureId closure) {
                         .function_id = pending->function->id(),
                         .seed = mix_seed(context_.connection.options().seed, closure),
                         .inputs = pending->function->restored(pending->arguments)};
-  // Else a worker that needs what is lacking asks for a program.
+  // If values are missing, the worker asks for a program.
   static_cast<void>(pending->add_captured());
   call.inputs.insert(call.inputs.end(), pending->captured.begin(), pending->captured.end());
   for (const Nest& resource : pending->resources)

@@ -13,7 +13,7 @@ namespace cohort::coordinator {
 ClosureSender::ClosureSender(RuntimeContext& context, WorkerPool& pool, Source& source)
     : context_(context), pool_(pool), source_(source) {}
 
-// Made when the worker gets its first closure, or is ready.
+// Creates the lane on first use.
 ClosureSender::Lane& ClosureSender::lane(std::uint32_t worker) {
   while (lanes_.size() <= worker) {
     lanes_.emplace_back().window = internal::InFlightWindow(context_.options.in_flight_per_worker);
@@ -78,7 +78,7 @@ rpc::RunBatch ClosureSender::make_batch(Lane& lane) {
   batch.closures.reserve(lane.outbox.size());
   for (const ClosureId closure : lane.outbox) {
     std::optional<rpc::ClosureCall> call = source_.call_of(closure);
-    if (!call) continue;  // its worker has reported two ends of an earlier attempt
+    if (!call) continue;  // the worker has reported the end of an earlier attempt twice
     batch.closures.push_back(std::move(*call));
     lane.sent.add(closure);
   }
@@ -86,8 +86,8 @@ rpc::RunBatch ClosureSender::make_batch(Lane& lane) {
   return batch;
 }
 
-// What leaves for a worker next. One thread at a time sends, so frames leave in the order of the
-// queue; what others add meanwhile goes with its next frame.
+// Sends a worker's messages. One thread at a time does it, so that messages are sent in the order
+// of the queue; closures that other threads add meanwhile are in its next message.
 class ClosureSender::Sending {
  public:
   Sending(ClosureSender& sender, std::uint32_t worker) : sender_(sender), worker_(worker) {}
@@ -99,7 +99,7 @@ class ClosureSender::Sending {
   Sending(const Sending&) = delete;
   Sending& operator=(const Sending&) = delete;
 
-  // False: there is nothing, or another thread sends it.
+  // Returns false if there is nothing to send or another thread sends it.
   bool take() {
     const RuntimeLock lock(sender_.context_);
     Lane& lane = sender_.lane(worker_);
@@ -137,9 +137,9 @@ void ClosureSender::flush_worker(std::uint32_t worker) {
   try {
     while (sending.take()) sending.send();
   } catch (...) {
-    // Its loss is on the way through on_lost, which takes the closures back: perhaps on this very
-    // thread, so it is not to be waited for.
-    sending.close();  // also where what was sent is at fault
+    // on_lost() reports the loss and takes the closures back, perhaps on this very thread, so do
+    // not wait for it.
+    sending.close();  // also if the message itself is the cause
     log_debug("sending to worker:", worker, " failed: ", current_error().what());
   }
 }

@@ -26,8 +26,9 @@ using coordinator::Runtime;
 
 namespace {
 
-// The last handle ends the work, on its own thread, whoever else still refers to the runtime. It
-// lets go of both then, as the strategy's weak reference keeps this deleter alive.
+// The last handle stops the runtime on its thread, even if others still refer to it. The deleter
+// then drops the home and the runtime itself, since the strategy's weak reference keeps the deleter
+// alive.
 std::shared_ptr<Runtime> start_runtime(ParameterServerStrategy& strategy,
                                        const CoordinatorOptions& options, CoordinatorLease& lease)
     COHORT_REQUIRES(lease.mutex) {
@@ -58,25 +59,26 @@ ClusterCoordinator::ClusterCoordinator(ParameterServerStrategy& strategy,
   options = coordinator::internal::checked(options);
   CoordinatorLease& lease = strategy.home()->coordinator_lease();
   const Lock lock(lease.mutex);
-  // The last one may be ending on another thread.
+  // The previous coordinator may be ending on another thread.
   const bool is_settled =
       lease.changed.wait(lease.mutex, strategy.home()->connection().control_deadline(),
-                         [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+                         [&]() COHORT_REQUIRES(lease.mutex) {
                            runtime_ = std::static_pointer_cast<Runtime>(lease.coordinator.lock());
                            return runtime_ != nullptr || !lease.is_taken;
                          });
-  COHORT_CHECK(is_settled, ErrorCode::deadline_exceeded,
-               "[coordinator.construct] expected the strategy's last coordinator to end within ",
-               coordinator::internal::seconds_of(strategy.home()->connection().options().timeout),
-               " s, got no end; see what holds it (a call in it, or a function that it traces), "
-               "or raise ClusterOptions::timeout");
+  COHORT_CHECK(
+      is_settled, ErrorCode::deadline_exceeded,
+      "[coordinator.construct] expected the strategy's last coordinator to end within ",
+      coordinator::internal::seconds_of(strategy.home()->connection().options().timeout),
+      " s, got no end; see what keeps it running (a call in it, or a function that it traces), "
+      "or raise ClusterOptions::timeout");
   if (runtime_ == nullptr) {
     runtime_ = start_runtime(strategy, options, lease);
     return;
   }
   COHORT_CHECK(is_default || runtime_->options() == options, ErrorCode::failed_precondition,
                "[coordinator.construct] expected no options, or those of the coordinator that the "
-               "strategy has already, got others; let that one go first");
+               "strategy has already, got others; destroy that one first");
 }
 
 ParameterServerStrategy& ClusterCoordinator::strategy() const { return runtime_->strategy(); }
@@ -110,7 +112,7 @@ PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(
     try {
       datasets.push_back(
           fn({.num_input_pipelines = workers, .input_pipeline_id = i, .num_replicas_in_sync = 1}));
-    } catch (const c10::Error&) {  // its what() would have a page of stack frames
+    } catch (const c10::Error&) {  // its what() would contain a page of stack frames
       throw current_error().during("making the dataset of worker:" + std::to_string(i));
     }
   }
@@ -132,7 +134,7 @@ EpochResult ClusterCoordinator::run_epoch_nests(const Function& step,
                                                 std::vector<Nest> arguments,
                                                 const EpochOptions& options) {
   Epoch epoch = begin_epoch_nests(step, dataset, std::move(arguments));
-  while (const std::optional<EpochStep> done = epoch.next()) {
+  while (const std::optional<EpochStep> done = epoch.try_next()) {
     if (options.on_step) options.on_step(*done);
   }
   return epoch.result();

@@ -58,7 +58,7 @@ class COHORT_API RemoteValue {
   // Waits for the function and returns its result, or throws its error; every call does so. Throws
   // deadline_exceeded if `deadline` passes, or if no closure of the coordinator ends for
   // CoordinatorOptions::progress_timeout. The error names the worker that runs the closure, or the
-  // workers whose closures are missing; the work goes on.
+  // workers whose closures are missing; the closures continue.
   Nest fetch() const;
   Nest fetch(Deadline deadline) const;
   bool is_ready() const;
@@ -87,8 +87,8 @@ class COHORT_API PerWorkerIterator {
 // The dataset and its iterators hold the C++ functions of its map() and filter(). If a worker meets
 // an element of a shape for which such a function was not traced, for example a longer text, the
 // worker waits until the function is traced again, on the next thread that calls schedule(),
-// join(), done(), fetch(), run_epoch() or Epoch::next(). So objects that these functions capture by
-// reference must outlive the iterators and must not change.
+// join(), done(), fetch(), run_epoch() or Epoch::try_next(). So objects that these functions
+// capture by reference must outlive the iterators and must not change.
 // CoordinatorOptions::max_traces_per_dataset_function limits these traces. Thread-safe.
 class COHORT_API PerWorkerDataset {
  public:
@@ -117,20 +117,21 @@ struct CoordinatorOptions {
   // last error; before that, it retries the closures that failed. 1 or less: it throws the first
   // error. Unset: the environment variable TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES, or 3.
   std::optional<int> max_transient_ps_failures = {};
-  // The same for deadline_exceeded, counted over all tasks. -1: a tenth of the workers. Unset: the
-  // environment variable TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS, or -1.
+  // The same for errors with the code deadline_exceeded, counted over all tasks. -1: a tenth of the
+  // workers. Unset: the environment variable TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS, or -1.
   std::optional<int> max_transient_timeouts = {};
   Duration transient_window = std::chrono::minutes(10);
-  // If a closure fails after so many starts, the coordinator throws its last error.
+  // If a closure has been started this many times without success, the coordinator throws its last
+  // error.
   std::uint32_t max_attempts = 100;
   // A C++ function of a per-worker dataset's map() or filter() is traced again for each shape of
-  // elements that a worker meets (PerWorkerDataset), at most so often for each function and
-  // dataset. The parts of one distribute_dataset() share the traces and this limit. A further shape
+  // elements that a worker meets (PerWorkerDataset), at most this many times for each function and
+  // dataset. The parts of one distribute_dataset() share the traces and this limit. One more shape
   // throws resource_exhausted, which names the shapes.
   std::size_t max_traces_per_dataset_function = 1024;
-  // schedule(), join(), fetch() and Epoch::next() throw deadline_exceeded if no closure ends for
-  // this long. Zero: twice ClusterOptions::data_timeout, so that a worker that waits in vain for a
-  // parameter server can report that server first.
+  // schedule(), join(), fetch() and Epoch::try_next() throw deadline_exceeded if no closure ends
+  // for this long. Zero: twice ClusterOptions::data_timeout, so that a worker that waits for a
+  // parameter server which does not answer can report that server first.
   Duration progress_timeout = Duration::zero();
   // After each heartbeat all workers are asked for an answer at the same time. A worker that does
   // not answer is treated as lost within two heartbeats, as if its connection had broken. Zero: no
@@ -138,9 +139,9 @@ struct CoordinatorOptions {
   Duration heartbeat = std::chrono::seconds(5);
   // For a debugger: steps run in this process without a trace, one at a time, on the thread that
   // calls schedule(), so that breakpoints, item() and std::cout work in them. Variables are read
-  // from and updated on the parameter servers. Elements are those of worker 0 and are drawn here.
-  // If no other task updates the variables, the values are those that one worker would compute. The
-  // workers stay idle. The environment variable COHORT_RUN_EAGERLY=1 sets this too.
+  // from and updated on the parameter servers. Elements are those of worker 0 and are drawn in this
+  // process. If no other task updates the variables, the values are those that one worker would
+  // compute. The workers stay idle. The environment variable COHORT_RUN_EAGERLY=1 sets this too.
   bool run_eagerly = false;
 
   bool operator==(const CoordinatorOptions&) const = default;
@@ -150,7 +151,7 @@ struct CoordinatorOptions {
 struct CoordinatorStatistics {
   // Closures that succeeded, by the worker that ran them; each closure counts once.
   std::vector<std::uint64_t> closures;
-  std::uint64_t retries = 0;  // how often a closure was sent again, after a lost worker or an error
+  std::uint64_t retries = 0;  // how often a closure was sent again after a lost worker or an error
   // Bytes of tensors between workers and parameter servers, as the workers report them, including
   // those of failed closures. With run_eagerly: between this process and the parameter servers.
   std::uint64_t pulled_bytes = 0;
@@ -158,11 +159,11 @@ struct CoordinatorStatistics {
   std::uint64_t traces = 0;  // programs made, including those that workers refused
   // Programs of per-worker datasets' functions that were made for elements of further shapes.
   std::uint64_t dataset_traces = 0;
-  // Updates of retried closures that a parameter server dropped, because an earlier attempt had
-  // made them already. Those of a lost worker, which reports nothing, may be missing here:
+  // Updates of retried closures that a parameter server dropped because an earlier attempt had made
+  // them already. Those of a lost worker, which reports nothing, may be missing here:
   // Server::health() counts all.
   std::uint64_t pushes_dropped = 0;
-  // Reports of closures that had ended before, or had been retried, and so were ignored.
+  // Reports that were ignored because their closures had ended before, or had been retried.
   std::uint64_t duplicate_reports_dropped = 0;
   // Damaged frames, and intact messages that a correct worker never sends. Each closes its
   // connection; the worker then counts as lost.
@@ -171,15 +172,15 @@ struct CoordinatorStatistics {
 };
 
 // A shared handle: a second one for the same strategy is the same coordinator. When the last handle
-// is destroyed, the coordinator ends and cancels closures that have not ended, with a warning. That
-// takes a few seconds if it is just trying to reach a lost worker. Afterwards the strategy may get
-// another coordinator. The strategy must outlive the coordinator. Calls inside a scheduled function
-// throw failed_precondition. Thread-safe.
+// is destroyed, the coordinator ends, cancels the closures that have not ended, and logs a warning.
+// That takes a few seconds if it is just trying to reach a lost worker. Afterwards the strategy may
+// get another coordinator. The strategy must outlive the coordinator. Calls inside a scheduled
+// function throw failed_precondition. Thread-safe.
 class COHORT_API ClusterCoordinator {
  public:
   // Connects to every task. Throws unavailable, naming the missing tasks, if some do not answer
   // within ClusterOptions::timeout. If the strategy has a coordinator already, `options` must be
-  // equal to that one's or be left out; otherwise it throws failed_precondition.
+  // left out or be equal to that coordinator's; otherwise it throws failed_precondition.
   explicit ClusterCoordinator(ParameterServerStrategy& strategy, CoordinatorOptions options = {});
 
   ParameterServerStrategy& strategy() const;
@@ -209,8 +210,8 @@ class COHORT_API ClusterCoordinator {
   // deadline_exceeded if no closure ends for CoordinatorOptions::progress_timeout, naming the
   // workers whose closures are missing.
   void join();
-  // The same, but returns false after `timeout`. Also if it is called in a loop, it throws
-  // deadline_exceeded as join() does.
+  // Like join(), but returns false after `timeout`. Throws deadline_exceeded as join() does, also
+  // if it is called in a loop.
   bool join(Duration timeout);
   // Whether all closures have ended. Throws as join() does, but does not wait.
   bool done();
@@ -243,7 +244,7 @@ class COHORT_API ClusterCoordinator {
   // - a Dataset, which distribute_dataset() distributes. Create it once, before the loop over
   //   epochs. It needs at least as many elements (mini-batches) as there are workers:
   //   invalid_argument otherwise. create_per_worker_dataset() with shard() takes fewer.
-  // Each epoch shuffles in a different order. Waits and throws as Epoch::next() does; throws
+  // Each epoch shuffles in a different order. Waits and throws as Epoch::try_next() does; throws
   // invalid_argument for a dataset without an end.
   //
   //   coordinator.run_epoch(step, data, {.on_step = [](const EpochStep& s) { … }});
@@ -261,7 +262,7 @@ class COHORT_API ClusterCoordinator {
   EpochResult run_epoch_nests(const Function& step, const PerWorkerDataset& dataset,
                               std::vector<Nest> arguments, const EpochOptions& options);
 
-  // The same, step by step, for a loop of your own.
+  // The same, step by step, for your own loop.
   template <class D, class... A>
   Epoch begin_epoch(const Function& step, const D& dataset, A&&... arguments) {
     return begin_epoch_nests(step, per_worker(dataset), nests_of(std::forward<A>(arguments)...));

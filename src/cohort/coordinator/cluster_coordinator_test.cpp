@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coordinator over servers that do what a test says.
+// The coordinator with servers that a test controls.
 #include "cohort/coordinator/cluster_coordinator.h"
 
 #include <ATen/ops/ones.h>
@@ -37,7 +37,7 @@ class CoordinatorTest : public testing::CoordinatorFixture {
   }
 };
 
-// Ids began at 1 again, and servers took the second one's closures for those of the first.
+// Regression: ids started at 1 again, so servers took new closures for earlier ones.
 TEST_F(CoordinatorTest, TheNextCoordinatorGoesOnCounting) {
   for (int i = 0; i < 3; ++i) {
     ClusterCoordinator coordinator(strategy());
@@ -62,7 +62,7 @@ TEST_F(CoordinatorTest, TheNextCoordinatorMayComeWhileTheLastOneEnds) {
   }
 }
 
-// Spec 1.3: who distributes a dataset is not asked what to do with its functions' state.
+// Spec 1.3: distribute_dataset() has no option for the state of a dataset's functions.
 TEST_F(CoordinatorTest, WorkersGetDatasetsWhoseFunctionsHaveState) {
   const Dataset data = Dataset::range(3)
                            .map([](at::Tensor x) { return at::rand_like(x, at::kFloat); })
@@ -91,10 +91,10 @@ TEST_F(CoordinatorTest, AnotherHandleTakesTheSameOptionsOrNone) {
   ClusterCoordinator same(strategy(), options);
   ClusterCoordinator none(strategy());
   EXPECT_THAT([&] { ClusterCoordinator(strategy(), {.queue_capacity = 8}); },
-              throws_error(ErrorCode::failed_precondition, "let that one go first"));
+              throws_error(ErrorCode::failed_precondition, "destroy that one first"));
 }
 
-// It stayed among what workers get when they return, so that none could return any more.
+// Regression: the function stayed in the setup of workers that return, so that none could return.
 TEST_F(CoordinatorTest, AFunctionThatIsRefusedDoesNoHarmToOthers) {
   worker.on_register = [](const rpc::FunctionBody& body) {
     COHORT_CHECK(body.name != "bad", ErrorCode::not_found, "never heard of it");
@@ -110,7 +110,7 @@ TEST_F(CoordinatorTest, AFunctionThatIsRefusedDoesNoHarmToOthers) {
   coordinator.schedule(nothing).fetch(patience());
 }
 
-// The second one found it before the workers had it, and lost the worker.
+// Regression: the second caller used the function before the workers had it, and lost the worker.
 TEST_F(CoordinatorTest, CallersWhoMeetOneNewFunctionAllWaitUntilTheWorkersHaveIt) {
   constexpr int kFunctions = 20;
   ClusterCoordinator coordinator(strategy());
@@ -127,7 +127,7 @@ TEST_F(CoordinatorTest, CallersWhoMeetOneNewFunctionAllWaitUntilTheWorkersHaveIt
   EXPECT_EQ(coordinator.statistics().retries, 0U);
 }
 
-// A worker's recovery needed the lock of the trace.
+// Regression: a worker's recovery needed the lock of the trace.
 TEST_F(CoordinatorTest, ALostWorkerComesBackWhileAFunctionIsTraced) {
   ClusterCoordinator coordinator(strategy());
   coordinator.schedule(nothing).fetch(patience());
@@ -135,7 +135,7 @@ TEST_F(CoordinatorTest, ALostWorkerComesBackWhileAFunctionIsTraced) {
   const Function slow([&] {
     if (!std::exchange(is_first, false)) return Nest();
     worker.close_channels();
-    EXPECT_TRUE(await([&] { return worker.functions().count(0) == 2; })) << "not furnished again";
+    EXPECT_TRUE(await([&] { return worker.functions().count(0) == 2; })) << "not set up again";
     return Nest();
   });
   coordinator.schedule(slow).fetch(patience());
@@ -175,7 +175,7 @@ TEST_F(CoordinatorTest, ClosuresThatFailOrAreCancelledLeaveNothing) {
   for (const RemoteValue& result : results) EXPECT_TRUE(result.is_ready());
 }
 
-// It waited for the other's turn to be over.
+// Regression: it waited until the other caller's turn was over.
 TEST_F(CoordinatorTest, AJoinWithADeadlineGivesUpBehindAnotherCaller) {
   worker.answers = false;
   const auto runtime = start({.queue_capacity = 1,
@@ -196,8 +196,8 @@ TEST_F(CoordinatorTest, AJoinWithADeadlineGivesUpBehindAnotherCaller) {
   other.join();
 }
 
-// It waited for the deadline of control calls.
-TEST_F(CoordinatorTest, TheEndDoesNotWaitForAWorkerThatIsSilentWhileItIsFurnished) {
+// Regression: it waited for the deadline of control calls.
+TEST_F(CoordinatorTest, TheEndDoesNotWaitForAWorkerThatIsSilentWhileItIsSetUp) {
   worker.on_register = [&](const rpc::FunctionBody&) {
     if (++asked != 2) return;
     is_asked.set(true);
@@ -208,7 +208,7 @@ TEST_F(CoordinatorTest, TheEndDoesNotWaitForAWorkerThatIsSilentWhileItIsFurnishe
   worker.close_channels();
   is_asked.wait();
   coordinator.reset();
-  may_answer.set(true);  // wait() above fails when this comes too late
+  may_answer.set(true);  // wait() above fails if this is too late
 }
 
 TEST_F(CoordinatorTest, AWorkerThatDoesNotAnswerIsLostThoughItsConnectionStands) {
@@ -220,7 +220,7 @@ TEST_F(CoordinatorTest, AWorkerThatDoesNotAnswerIsLostThoughItsConnectionStands)
   may_answer.set(true);
 }
 
-// It tried to reach its workers for ever, and wrote over its successor's functions when it could.
+// Regression: it retried for ever, and replaced its successor's functions when it succeeded.
 TEST_F(CoordinatorTest, ACoordinatorWhosePlaceIsTakenEndsForGood) {
   std::atomic<bool> is_replaced = false;
   worker.answers = false;
@@ -235,7 +235,7 @@ TEST_F(CoordinatorTest, ACoordinatorWhosePlaceIsTakenEndsForGood) {
   worker.close_channels();
   const auto is_refused = throws_error(ErrorCode::aborted, "another coordinator took its place");
   EXPECT_THAT([&] { coordinator.join(std::chrono::seconds(60)); }, is_refused);
-  EXPECT_THAT([&] { coordinator.join(std::chrono::seconds(60)); }, is_refused) << "said once only";
+  EXPECT_THAT([&] { coordinator.join(std::chrono::seconds(60)); }, is_refused) << "thrown once";
   EXPECT_THAT([&] { coordinator.schedule(nothing); }, is_refused);
   EXPECT_THAT([&] { coordinator.done(); }, is_refused);
   EXPECT_THAT([&] { result.fetch(patience()); }, is_refused);
@@ -263,7 +263,7 @@ TEST_F(CoordinatorTest, ARefusedFunctionEndsACoordinatorWhosePlaceIsTaken) {
   EXPECT_THAT([&] { coordinator.schedule(nothing); }, is_refused);
 }
 
-// The ends behind the loss in one report were counted, and again when their closures ran again.
+// Regression: ends after the loss in one report were counted, and again after the retry.
 TEST_F(CoordinatorTest, AClosureCountsOnceHoweverOftenItRuns) {
   worker.answers = false;
   ClusterCoordinator coordinator(strategy(), {.in_flight_per_worker = 2});
@@ -290,7 +290,7 @@ TEST_F(CoordinatorTest, AnEndOfAClosureThatWasNeverSentThereEndsTheConnection) {
   coordinator.schedule(nothing);
   coordinator.schedule(nothing);
   ASSERT_TRUE(worker.await_closures(1));
-  worker.end({{.closure_id = 2}});  // it waits for the first one
+  worker.end({{.closure_id = 2}});  // closure 2 waits for the first one
   ASSERT_TRUE(worker.await_closures(2)) << "the connection stands";
   worker.end({{.closure_id = 1}});
   ASSERT_TRUE(worker.await_closures(3));
@@ -319,7 +319,7 @@ TEST_F(CoordinatorTest, AnEndThatComesOnceMoreIsDroppedAndTheConnectionStays) {
   EXPECT_EQ(statistics.retries, 0U);
 }
 
-// The run went on, and nothing said that an update was missing.
+// Regression: training continued, and no error told that an update was missing.
 TEST_F(CoordinatorTest, AnUpdateThatWasDroppedAtTheFirstAttemptIsAnError) {
   worker.answers = false;
   ClusterCoordinator coordinator(strategy());
@@ -336,7 +336,7 @@ TEST_F(CoordinatorTest, AnUpdateThatWasDroppedAtTheFirstAttemptIsAnError) {
   EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
 }
 
-// Its closure must not run again: then the drop would count as that of a retry.
+// The closure must not run again: then the dropped update would count as that of a retry.
 TEST_F(CoordinatorTest, AnErrorDoesNotHideADroppedUpdate) {
   worker.answers = false;
   ClusterCoordinator coordinator(strategy());
@@ -364,7 +364,7 @@ TEST_F(CoordinatorTest, AnUpdateThatWasDroppedAtALaterAttemptIsCounted) {
   EXPECT_EQ(coordinator.statistics().protocol_errors, 0U);
 }
 
-// The channel's thread failed over it, and the closure never ended.
+// Regression: the channel's thread failed with the error, and the closure never ended.
 TEST_F(CoordinatorTest, OutputsThatDoNotFillTheResultAreAnErrorOfTheResult) {
   ClusterCoordinator coordinator(strategy());
   const Function two([] { return Nest::tuple({at::ones({}), at::ones({})}); }, {.name = "two"});
@@ -376,7 +376,7 @@ TEST_F(CoordinatorTest, OutputsThatDoNotFillTheResultAreAnErrorOfTheResult) {
                            "expected 2 tensors as the result of 'two', got 0 from its worker"));
 }
 
-// Sending failed, and nobody heard of the closures of that message any more.
+// Regression: sending failed, and no closure of that message ever ended.
 TEST_F(CoordinatorTest, ArgumentsThatCannotTravelAreRefused) {
   ClusterCoordinator coordinator(strategy());
   const Function take([](at::Tensor x, at::Tensor) { return x; }, {.name = "take"});
@@ -395,7 +395,7 @@ TEST_F(CoordinatorTest, ArgumentsThatCannotTravelAreRefused) {
   coordinator.schedule(nothing, fine).fetch(patience());
 }
 
-// It was a tensor on the worker: x + number had another dtype there.
+// Regression: the number was a tensor on the worker, where x + number had another dtype.
 TEST_F(CoordinatorTest, AWrappedNumberIsNoArgument) {
   ClusterCoordinator coordinator(strategy());
   const Function add([](at::Tensor x, at::Tensor y) { return x.add(y); }, {.name = "add"});
@@ -421,7 +421,7 @@ TEST_F(CoordinatorTest, ATracedResultThatCannotTravelIsRefused) {
               throws_error(ErrorCode::invalid_argument, "of a sparse layout (tensor 0)"));
 }
 
-// It waited for the trace that it was in.
+// Regression: the call waited for the trace inside which it was made.
 TEST_F(CoordinatorTest, CallsInsideAScheduledFunctionAreRefused) {
   ClusterCoordinator coordinator(strategy());
   const Dataset data = Dataset::range(3);
@@ -453,22 +453,23 @@ TEST_F(CoordinatorTest, DeadlinesNameTheCallAndTheWorkers) {
   const auto runtime =
       start({.in_flight_per_worker = 1, .progress_timeout = std::chrono::milliseconds(50)});
   const RemoteValue result = runtime->schedule(nothing, {});
-  const std::string debtors =
-      "still waiting for worker:0, which has its closure; 1 closures in flight, 0 queued";
+  const std::string still_waiting_for =
+      "still waiting for worker:0, which runs its closure; 1 closures in flight, 0 queued";
   EXPECT_THAT([&] { result.fetch(Deadline::after(std::chrono::milliseconds(1))); },
-              throws_error(ErrorCode::deadline_exceeded, debtors));
+              throws_error(ErrorCode::deadline_exceeded, still_waiting_for));
   EXPECT_THAT([&] { result.fetch(Deadline::after(Duration::zero())); },
               throws_error(ErrorCode::deadline_exceeded,
                            "[coordinator.fetch] expected the closure to end within 0 s"));
-  EXPECT_THAT([&] { result.fetch(); },
-              throws_error(ErrorCode::deadline_exceeded,
-                           "[coordinator.fetch] no closure has ended for 0.05 s; " + debtors));
+  EXPECT_THAT(
+      [&] { result.fetch(); },
+      throws_error(ErrorCode::deadline_exceeded,
+                   "[coordinator.fetch] no closure has ended for 0.05 s; " + still_waiting_for));
   EXPECT_THAT([&] { runtime->join(std::nullopt); },
               throws_error(ErrorCode::deadline_exceeded, "[coordinator.join] no closure"));
 }
 
-// They had no end but their own: a loop of them waited for ever, and those in schedule() behind one
-// for its whole hour.
+// Regression: join(timeout) had no other limit: a loop of such calls waited for ever, and so did
+// schedule() after it.
 TEST_F(CoordinatorTest, JoinsWithADeadlineGiveUpWhenNothingEnds) {
   worker.answers = false;
   const auto runtime = start({.progress_timeout = std::chrono::milliseconds(50)});
@@ -486,7 +487,7 @@ TEST_F(CoordinatorTest, JoinsWithADeadlineGiveUpWhenNothingEnds) {
       gives_up);
 }
 
-// Such a timeout overflowed: every join and fetch said at once that nothing had ended.
+// Regression: such a timeout overflowed, and every join and fetch failed at once.
 TEST_F(CoordinatorTest, ADataTimeoutCanBeForEver) {
   const auto runtime = start({.progress_timeout = Duration::max()});
   runtime->schedule(nothing, {}).fetch(patience());
@@ -518,15 +519,16 @@ TEST_F(CoordinatorTest, ABackendThatNoTaskOffersIsNamedWithThoseThatAre) {
 TEST_F(CoordinatorTest, ACallAfterTheEndNamesItselfAndTheRemedy) {
   const auto runtime = start({});
   runtime->stop();
-  EXPECT_THAT([&] { runtime->schedule(nothing, {}); },
-              throws_error(ErrorCode::cancelled, "[coordinator.schedule] expected a coordinator"));
+  EXPECT_THAT(
+      [&] { runtime->schedule(nothing, {}); },
+      throws_error(ErrorCode::cancelled, "[coordinator.schedule] expected a running coordinator"));
   EXPECT_THAT([&] { runtime->create_iterator({}, {}); },
               throws_error(ErrorCode::cancelled,
-                           "[coordinator.create_iterator] expected a coordinator that lives, got "
-                           "one whose last handle has gone; keep the ClusterCoordinator"));
+                           "[coordinator.create_iterator] expected a running coordinator, got "
+                           "one whose last handle was destroyed; keep the ClusterCoordinator"));
 }
 
-// Every worker was named.
+// Regression: the error named every worker.
 TEST_F(CoordinatorTest, OnlyWorkersThatOweAnEndAreNamed) {
   FakeTask busy("worker:1");
   busy.answers = false;
@@ -546,11 +548,11 @@ TEST_F(CoordinatorTest, OnlyWorkersThatOweAnEndAreNamed) {
     if (result.is_ready()) continue;
     EXPECT_THAT([&] { result.fetch(); },
                 throws_error(ErrorCode::deadline_exceeded,
-                             "still waiting for worker:1, which has its closure; 1 closures"));
+                             "still waiting for worker:1, which runs its closure; 1 closures"));
   }
 }
 
-// It was logged at every attempt, twice a second, and whoever waited was not told.
+// Regression: the reason was logged twice a second, and the errors of waiting calls lacked it.
 TEST_F(CoordinatorTest, WhyAWorkerCannotBeUsedIsSaidOnceAndToThoseWhoWait) {
   std::atomic<int> lines = 0;
   set_log_sink([&](LogLevel, std::string_view line) {
@@ -571,7 +573,7 @@ TEST_F(CoordinatorTest, WhyAWorkerCannotBeUsedIsSaidOnceAndToThoseWhoWait) {
   EXPECT_EQ(lines, 1);
 }
 
-// Every worker's call made another one, under the same name or not.
+// Regression: the call for each worker created another variable, with the same name or not.
 TEST_F(CoordinatorTest, AFunctionThatMakesADatasetMakesNoVariables) {
   ClusterCoordinator coordinator(strategy());
   const auto make = [&](const InputContext&) {

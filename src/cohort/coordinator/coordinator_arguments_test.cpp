@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values that a closure gets, and what is said of closures that nobody waits for.
+// The values that a closure gets, and the warnings about closures for which nobody waits.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
@@ -26,7 +26,7 @@ using ::testing::Not;
 using testing::throws_error;
 using End = rpc::ClosureEnd;
 
-// Its worker takes one closure at a time and answers none by itself.
+// The worker takes one closure at a time and ends none by itself.
 class CoordinatorArguments : public testing::CoordinatorFixture {
  protected:
   CoordinatorArguments() { worker.answers = false; }
@@ -37,7 +37,7 @@ class CoordinatorArguments : public testing::CoordinatorFixture {
       coordinator_.emplace(strategy(), CoordinatorOptions{.in_flight_per_worker = 1});
     return *coordinator_;
   }
-  // Of closure `number`, counted from 1, with those before it ended.
+  // The argument of closure `number`, counted from 1, after those before it have ended.
   at::Tensor input_of(std::uint64_t number) {
     for (std::uint64_t i = 1; i <= number; ++i) {
       EXPECT_TRUE(worker.await_closures(i));
@@ -45,7 +45,7 @@ class CoordinatorArguments : public testing::CoordinatorFixture {
     }
     return worker.closures().at(number - 1).inputs.at(0);
   }
-  // What is logged from here on.
+  // Collects the log from now on.
   void log_lines() {
     set_log_sink([this](LogLevel, std::string_view line) {
       const Lock lock(mutex_);
@@ -64,7 +64,7 @@ class CoordinatorArguments : public testing::CoordinatorFixture {
   std::string log_ COHORT_GUARDED_BY(mutex_);
 };
 
-// If another call of the function had an iterator in its place, the error was std::bad_cast.
+// Regression: if another call of the function had an iterator there, the error was std::bad_cast.
 TEST_F(CoordinatorArguments, ARemoteValueIsRefusedAlsoInPlaceOfAnIterator) {
   const PerWorkerIterator it =
       coordinator().create_per_worker_dataset(Dataset::range(4)).iterator();
@@ -74,7 +74,7 @@ TEST_F(CoordinatorArguments, ARemoteValueIsRefusedAlsoInPlaceOfAnIterator) {
                            "got a remote value; fetch() a remote value first"));
 }
 
-// The remedy was to make them dense.
+// Regression: the error advised to make strings dense.
 TEST_F(CoordinatorArguments, OfStringsAreRefusedWithWhatTurnsThemIntoNumbers) {
   const StringTensor cities({2}, {"Lima", "Rome"});
   const auto schedule = [&] { coordinator().schedule(nothing, at::zeros({}), cities); };
@@ -88,7 +88,8 @@ TEST_F(CoordinatorArguments, OfStringsAreRefusedWithWhatTurnsThemIntoNumbers) {
               throws_error(ErrorCode::invalid_argument, "got strings in field 'city' (argument 0"));
 }
 
-// They were read when they were sent: a buffer that was filled again gave 191 of 200 wrong results.
+// Regression: values were read when the closure was sent: a buffer that was filled again gave 191
+// of 200 wrong results.
 TEST_F(CoordinatorArguments, AreThoseOfTheCall) {
   at::Tensor reused = at::zeros({3});
   std::array<float, 3> numbers{1, 1, 1};
@@ -117,7 +118,8 @@ TEST_F(CoordinatorArguments, PartsOfTensorsAreThoseOfTheCallToo) {
   for (std::uint64_t i = 2; i <= 6; ++i) EXPECT_EQ(input_of(i).sum().item<float>(), 0) << i;
 }
 
-// The signature shared the caller's tensor, so that t_() and requires_grad_() changed it too.
+// Regression: the signature shared the caller's tensor, so that t_() and requires_grad_() changed
+// it too.
 TEST_F(CoordinatorArguments, WithOtherShapesOrFlagsNeedAnotherTrace) {
   worker.answers = true;
   const Function step([](at::Tensor x) { return x.sum(); });
@@ -134,8 +136,8 @@ TEST_F(CoordinatorArguments, WithOtherShapesOrFlagsNeedAnotherTrace) {
   EXPECT_EQ(coordinator().statistics().traces, 3U);
 }
 
-// Its gradient was half of that in eager execution: a worker had two tensors. And the graph behind
-// an argument had no gradients.
+// Regression: a worker made two tensors of one, so its gradient was half of the eager one; and the
+// graph of an argument had no gradients.
 TEST_F(CoordinatorArguments, HaveNoGraphAndAreNoOtherArgumentToo) {
   worker.answers = true;
   const auto body = [](at::Tensor x, at::Tensor y) { return x.mul(y).sum(); };
@@ -156,7 +158,7 @@ TEST_F(CoordinatorArguments, HaveNoGraphAndAreNoOtherArgumentToo) {
   }
 }
 
-// read() gives a graph, which must not get in the way of its value.
+// read() returns a graph; the value must be usable nevertheless.
 TEST_F(CoordinatorArguments, MayBeWhatWasReadFromAVariableOfThisProcess) {
   worker.answers = true;
   const Variable local = local_variable("local", at::full({2}, 3.F));
@@ -175,7 +177,7 @@ TEST_F(CoordinatorArguments, MayBeWhatWasReadFromAVariableOfThisProcess) {
   EXPECT_EQ(worker.closures().at(1).inputs.at(0).sum().item<float>(), 12);
 }
 
-// The step got the numbers of the variable's creation or of the last trace.
+// Regression: the step got the values of the variable's creation or of the last trace.
 TEST_F(CoordinatorArguments, AreNoStandInsOfVariables) {
   worker.answers = true;
   const Variable w = strategy().variable("w", at::ones({2}));
@@ -215,7 +217,7 @@ TEST_F(CoordinatorArguments, MayBeStandInsWhereTheseAreCurrent) {
   EXPECT_EQ(input_of(1).sum().item<float>(), 10);
 }
 
-// Nothing was sent to the worker any more.
+// Regression: after the failure no message was sent to the worker any more.
 TEST_F(CoordinatorArguments, WithoutMemoryToSendThemTheWorkerIsLostAndComesBack) {
   worker.answers = true;
   const Function step([](at::Tensor x) { return x.sum(); });
@@ -237,7 +239,8 @@ TEST_F(CoordinatorArguments, WithoutMemoryToSendThemTheWorkerIsLostAndComesBack)
   }
 }
 
-// The closure was to be sent again when it had gone: no message was sent to the worker any more.
+// Regression: the first report put the closure back and the second ended it; no message was sent to
+// the worker any more.
 TEST_F(CoordinatorArguments, TwoEndsOfOneClosureInAReportDoNoHarm) {
   coordinator().schedule(nothing, at::ones({3}));
   coordinator().schedule(nothing, at::ones({3}));
@@ -247,7 +250,7 @@ TEST_F(CoordinatorArguments, TwoEndsOfOneClosureInAReportDoNoHarm) {
   EXPECT_TRUE(coordinator().join(std::chrono::seconds(60)));
 }
 
-// Nothing said so, and the program ended with success.
+// Regression: no warning appeared, and the program ended with success.
 TEST_F(CoordinatorArguments, ClosuresThatNobodyWaitedForAreCountedInAWarning) {
   for (int i = 0; i < 3; ++i) coordinator().schedule(nothing);
   ASSERT_TRUE(worker.await_closures(1));
@@ -257,7 +260,7 @@ TEST_F(CoordinatorArguments, ClosuresThatNobodyWaitedForAreCountedInAWarning) {
   EXPECT_THAT(log(), HasSubstr("call join()"));
 }
 
-// Above the error that the program ends with, it was told to call what it could not.
+// Regression: the log advised a call that the program could not have made.
 TEST_F(CoordinatorArguments, OneThatGoesByAnExceptionGivesNoAdvice) {
   coordinator().schedule(nothing);
   ASSERT_TRUE(worker.await_closures(1));
@@ -294,7 +297,7 @@ TEST_F(CoordinatorArguments, ACoordinatorWhoseWorkWasJoinedGoesSilently) {
   EXPECT_EQ(log(), "");
 }
 
-// Their closures "run elsewhere", where there is no elsewhere.
+// Regression: the log said that closures run elsewhere, though no other worker exists.
 TEST_F(CoordinatorArguments, ThatNoWorkerIsLeftIsSaid) {
   coordinator().schedule(nothing);
   ASSERT_TRUE(worker.await_closures(1));
@@ -306,7 +309,8 @@ TEST_F(CoordinatorArguments, ThatNoWorkerIsLeftIsSaid) {
   coordinator().join();
 }
 
-// Its steps "ran elsewhere", where no other worker has its part of the data.
+// Regression: the log said that steps run elsewhere, though no other worker has their part of the
+// data.
 TEST_F(CoordinatorArguments, ThatAnEpochWaitsForALostWorkerIsSaid) {
   const auto has_line = [&](const char* text) {
     return await([&] { return log().find(text) != std::string::npos; });
@@ -318,7 +322,7 @@ TEST_F(CoordinatorArguments, ThatAnEpochWaitsForALostWorkerIsSaid) {
     worker.close_channels();
     ASSERT_TRUE(has_line("lost worker:0"));
     EXPECT_THAT(log(), AllOf(HasSubstr("the epoch waits until it returns"),
-                             HasSubstr("closures of no epoch run elsewhere"),
+                             HasSubstr("closures outside the epoch run elsewhere"),
                              Not(HasSubstr("; its closures run elsewhere"))));
     ASSERT_TRUE(has_line("worker:0 is back"));
   }

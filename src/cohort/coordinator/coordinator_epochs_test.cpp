@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Epochs and iterators of a coordinator over servers that do what a test says.
+// Epochs and iterators of a coordinator with servers that a test controls.
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ class CoordinatorEpochsTest : public testing::CoordinatorFixture {
   }
 };
 
-// The signature of a step kept its first iterator, and with it a pipeline on every worker.
+// Regression: the signature of a step kept its first iterator, and so a pipeline on every worker.
 TEST_F(CoordinatorEpochsTest, AnIteratorThatAStepHasDrawnFromIsReleased) {
   worker.on_peek = [](const rpc::PeekRequest&) {
     return rpc::PeekReply{.fields = 1, .tensors = {at::ones({}, at::kLong)}};
@@ -49,7 +49,7 @@ TEST_F(CoordinatorEpochsTest, AnIteratorThatAStepHasDrawnFromIsReleased) {
   EXPECT_EQ(worker.released().size(), 2U);
 }
 
-// Regression: a worker that was being furnished was not told.
+// Regression: a worker that was being set up was not told to release the iterator.
 TEST_F(CoordinatorEpochsTest, AnIteratorThatIsDroppedWhileAWorkerComesBackIsReleased) {
   worker.on_peek = [](const rpc::PeekRequest&) {
     return rpc::PeekReply{.fields = 1, .tensors = {at::ones({}, at::kLong)}};
@@ -61,7 +61,7 @@ TEST_F(CoordinatorEpochsTest, AnIteratorThatIsDroppedWhileAWorkerComesBackIsRele
   coordinator.schedule(draw, *first);
   coordinator.join();
   std::vector<PerWorkerIterator> others;
-  worker.on_register = [&](const rpc::FunctionBody&) {  // in the first two rounds of furnishing
+  worker.on_register = [&](const rpc::FunctionBody&) {  // in the first two rounds of its setup
     first.reset();
     if (others.size() < 2) others.push_back(data.iterator());
   };
@@ -71,7 +71,7 @@ TEST_F(CoordinatorEpochsTest, AnIteratorThatIsDroppedWhileAWorkerComesBackIsRele
   EXPECT_EQ(others.size(), 2U);
 }
 
-// `cohort status` showed neither an end nor a failure.
+// Regression: `cohort status` showed neither an end nor a failure.
 TEST_F(CoordinatorEpochsTest, StepsOfAnEpochThatRunHereAreCounted) {
   const auto runtime = start({.run_eagerly = true});
   const Function picky(
@@ -85,7 +85,7 @@ TEST_F(CoordinatorEpochsTest, StepsOfAnEpochThatRunHereAreCounted) {
   EXPECT_TRUE(runtime->health().last_error);
 }
 
-// The error named no worker, so it did not say whose data it was.
+// Regression: the error named no worker, so the faulty data was hard to find.
 TEST_F(CoordinatorEpochsTest, ErrorsOfStepsThatRunHereNameTheWorkerWhoseDataItWas) {
   const auto runtime = start({.run_eagerly = true});
   const Function draw([](Iterator& it) { it.next<at::Tensor>(); });
@@ -98,7 +98,7 @@ TEST_F(CoordinatorEpochsTest, ErrorsOfStepsThatRunHereNameTheWorkerWhoseDataItWa
                                    ::testing::Property("origin", &Error::origin, "worker:0"))));
 }
 
-// It was LibTorch's page about the kernels of aten::empty.
+// Regression: the error was LibTorch's page about the kernels of aten::empty.
 TEST_F(CoordinatorEpochsTest, AStepThatRunsHereSaysThatThereIsNoGpu) {
   if (has_device(at::kCUDA)) GTEST_SKIP() << "this host has a GPU";
   const auto runtime = start({.run_eagerly = true});
@@ -109,7 +109,7 @@ TEST_F(CoordinatorEpochsTest, AStepThatRunsHereSaysThatThereIsNoGpu) {
                            "the 'CUDA' backend; this process has no CUDA device: leave out"));
 }
 
-// LibTorch's exception came as it is, and its what() had a page of stack frames.
+// Regression: LibTorch's exception passed unchanged, and its what() had a page of stack frames.
 TEST_F(CoordinatorEpochsTest, LibTorchsExceptionsOfAFunctionThatMakesADatasetAreErrors) {
   ClusterCoordinator coordinator(strategy());
   const auto make = [](const InputContext&) {
@@ -119,7 +119,7 @@ TEST_F(CoordinatorEpochsTest, LibTorchsExceptionsOfAFunctionThatMakesADatasetAre
               throws_error(ErrorCode::unknown, "self must be a matrix"));
 }
 
-// It waited for the data timeout.
+// Regression: it waited for the data timeout.
 TEST_F(CoordinatorEpochsTest, AnEpochThatWaitsEndsWithItsCoordinator) {
   worker.answers = false;
   worker.on_peek = [](const rpc::PeekRequest&) {
@@ -130,14 +130,15 @@ TEST_F(CoordinatorEpochsTest, AnEpochThatWaitsEndsWithItsCoordinator) {
   const auto epoch = runtime->begin_epoch(draw, runtime->datasets().ship({Dataset::range(9)}), {});
   std::thread caller([&] {
     EXPECT_THAT([&] { runtime->next_step(epoch); },
-                throws_error(ErrorCode::cancelled, "one whose last handle has gone"));
+                throws_error(ErrorCode::cancelled, "one whose last handle was destroyed"));
   });
   EXPECT_TRUE(worker.await_closures(1));
   runtime->stop();
   caller.join();
 }
 
-// The fifth dataset put the first one out, though it was in use: its next pass was the first again.
+// Regression: the fifth dataset replaced the first, which was in use, so its next pass had number 0
+// again.
 TEST_F(CoordinatorEpochsTest, PassesOverADatasetAreCountedWhateverIsUsedInBetween) {
   const auto runtime = start({});
   const Dataset train = Dataset::range(9).shuffle(9, {.seed = 1});
@@ -169,7 +170,7 @@ class EpochsOfOneWorkerTest : public CoordinatorEpochsTest {
   }
 };
 
-// It waited until a step of the epoch ended.
+// Regression: schedule() waited until a step of the epoch ended.
 TEST_F(EpochsOfOneWorkerTest, OthersMayScheduleWhileOneWaits) {
   const auto runtime = start({.progress_timeout = std::chrono::seconds(20)});
   const auto epoch = begin(*runtime);
@@ -181,7 +182,7 @@ TEST_F(EpochsOfOneWorkerTest, OthersMayScheduleWhileOneWaits) {
   runtime->stop();
 }
 
-// While a caller was slow, the results of all steps that ended meanwhile piled up.
+// Regression: the results of all steps that ended were kept for a slow caller.
 TEST_F(EpochsOfOneWorkerTest, NoStepsAreSentAheadOfACallerThatHasManyToTake) {
   constexpr std::size_t kWaitingMax = 1024;
   constexpr std::size_t kOpenMax = 128;
@@ -200,7 +201,7 @@ TEST_F(EpochsOfOneWorkerTest, NoStepsAreSentAheadOfACallerThatHasManyToTake) {
   runtime->give_up(*epoch);
 }
 
-// What waits for room gets another id then, since ids grow.
+// A closure that waits for room gets another id then, since ids grow.
 TEST_F(EpochsOfOneWorkerTest, AnotherOneMayBeginWhileACallerWaitsForRoom) {
   const auto runtime = start({.queue_capacity = 1, .in_flight_per_worker = 1});
   const auto one = begin(*runtime), other = begin(*runtime);

@@ -12,7 +12,8 @@
 namespace cohort::coordinator::internal {
 namespace {
 
-// Closures in flight together report one lost connection of a parameter server several times.
+// Closures that are in flight together report one lost connection of a parameter server several
+// times.
 constexpr auto kSameEvent = std::chrono::seconds(1);
 
 std::optional<int> number_of_environment(const char* name) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a coordinator traces a function again: nothing that a program has frozen becomes stale
-// without a word, and nothing else costs a trace.
+// When a coordinator traces a function again: frozen values never become stale silently, and
+// nothing else costs a trace.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/full.h>
@@ -71,7 +71,8 @@ TEST_F(CoordinatorRetraces, TheFifthTraceOverAllSignaturesWarnsOnce) {
                                           HasSubstr("declare it at::Tensor"))));
 }
 
-// "batch with drop_remainder" was the advice where batches were padded to other lengths.
+// Regression: the advice was "batch with drop_remainder" for batches that were padded to different
+// lengths.
 TEST_F(CoordinatorRetraces, TheWarningNamesBothShapesAndTheRemedyThatFits) {
   const Function step([](at::Tensor x) { return x.sum(); }, {.name = "sum"});
   for (int i = 1; i <= 5; ++i) coordinator.schedule(step, at::ones({8, i}));

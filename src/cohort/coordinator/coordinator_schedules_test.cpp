@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learning-rate schedules: each closure has the rate of its place among the scheduled ones.
+// Learning-rate schedules: each closure has the rate of its position among the scheduled ones.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 class CoordinatorSchedules : public testing::CoordinatorFixture {
  protected:
   static double rate_at(std::int64_t step) { return 1.0 / static_cast<double>(step + 1); }
-  // Of the closures that the worker got, in their order.
+  // The rates of the closures that the worker got, in their order.
   std::vector<double> rates() {
     std::vector<double> rates;
     for (const rpc::ClosureCall& call : worker.closures())
@@ -28,7 +28,7 @@ class CoordinatorSchedules : public testing::CoordinatorFixture {
   void schedule(ClusterCoordinator& coordinator, int count) {
     for (int i = 0; i < count; ++i) coordinator.schedule(step, at::ones({}));
   }
-  // The worker reports no end by itself, and has an element to trace with.
+  // The worker ends no closure by itself, and has an element to trace with.
   void answer_by_hand() {
     worker.answers = false;
     worker.on_peek = [](const rpc::PeekRequest&) {
@@ -80,7 +80,7 @@ TEST_F(CoordinatorSchedules, AClosureThatRunsAgainKeepsItsRate) {
   EXPECT_EQ(sgd.iterations(), 2);
 }
 
-// The steps before it were never sent, and counted as running for ever.
+// Regression: the steps before it were never sent, and counted as running for ever.
 TEST_F(CoordinatorSchedules, AnErrorOfOneInAnEpochLeavesTheStepsBeforeIt) {
   worker.on_peek = [](const rpc::PeekRequest&) {
     return rpc::PeekReply{.fields = 1, .tensors = {at::ones({})}};
@@ -101,18 +101,18 @@ TEST_F(CoordinatorSchedules, AnErrorOfOneInAnEpochLeavesTheStepsBeforeIt) {
   EXPECT_EQ(picky.iterations(), 3);
   picky.set_learning_rate(0.5);
   Epoch epoch = coordinator.begin_epoch(draw_picky, data);
-  EXPECT_TRUE(epoch.next());
+  EXPECT_TRUE(epoch.try_next());
   EXPECT_EQ(rates().at(3), 0.5);
 }
 
-// The steps that were scheduled ahead kept their numbers, though they never ran.
+// Regression: the steps that were scheduled ahead kept their numbers, though they never ran.
 TEST_F(CoordinatorSchedules, AnEpochThatIsDroppedLeavesTheRatesOfItsStepsToTheNextOne) {
   answer_by_hand();
   ClusterCoordinator coordinator(strategy(), {.in_flight_per_worker = 2});
   const PerWorkerDataset data = elements(coordinator, 99);
   {
     Epoch epoch = coordinator.begin_epoch(draw, data);
-    std::thread caller([&] { EXPECT_TRUE(epoch.next()); });
+    std::thread caller([&] { EXPECT_TRUE(epoch.try_next()); });
     EXPECT_TRUE(worker.await_closures(2));
     worker.end({{.closure_id = 1}});
     EXPECT_TRUE(worker.await_closures(3));
@@ -122,7 +122,7 @@ TEST_F(CoordinatorSchedules, AnEpochThatIsDroppedLeavesTheRatesOfItsStepsToTheNe
   EXPECT_EQ(sgd.iterations(), 1);
   worker.answers = true;
   Epoch epoch = coordinator.begin_epoch(draw, data);
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(epoch.next());
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(epoch.try_next());
   std::vector<double> all = rates();
   all.resize(6);
   EXPECT_EQ(all, (std::vector<double>{1, 1.0 / 2, 1.0 / 3, 1.0 / 2, 1.0 / 3, 1.0 / 4}));
@@ -132,7 +132,7 @@ TEST_F(CoordinatorSchedules, AStepOfAnEpochThatRunsAgainKeepsItsRate) {
   answer_by_hand();
   ClusterCoordinator coordinator(strategy(), {.in_flight_per_worker = 2});
   Epoch epoch = coordinator.begin_epoch(draw, elements(coordinator, 99));
-  std::thread caller([&] { EXPECT_TRUE(epoch.next()); });
+  std::thread caller([&] { EXPECT_TRUE(epoch.try_next()); });
   EXPECT_TRUE(worker.await_closures(2));
   worker.close_channels();
   EXPECT_TRUE(worker.await_closures(4));
@@ -143,12 +143,12 @@ TEST_F(CoordinatorSchedules, AStepOfAnEpochThatRunsAgainKeepsItsRate) {
   EXPECT_EQ(sgd.iterations(), 4);
 }
 
-// It got the number behind all steps that were scheduled ahead.
+// Regression: the closure's number followed those of all steps that were scheduled ahead.
 TEST_F(CoordinatorSchedules, AClosureBesideAnEpochComesBehindTheStepsThatWereSent) {
   answer_by_hand();
   ClusterCoordinator coordinator(strategy(), {.in_flight_per_worker = 2});
   Epoch epoch = coordinator.begin_epoch(draw, elements(coordinator, 99));
-  std::thread caller([&] { EXPECT_TRUE(epoch.next()); });
+  std::thread caller([&] { EXPECT_TRUE(epoch.try_next()); });
   EXPECT_TRUE(worker.await_closures(2));
   schedule(coordinator, 1);
   EXPECT_EQ(sgd.iterations(), 3);
@@ -158,22 +158,23 @@ TEST_F(CoordinatorSchedules, AClosureBesideAnEpochComesBehindTheStepsThatWereSen
   EXPECT_EQ(rates(), (std::vector<double>{1, 1.0 / 2, 1.0 / 3, 1.0 / 4}));
 }
 
-// It was counted until it had ended, and steps of other workers had higher numbers.
+// Regression: the step was counted until it had ended, so that steps of other workers had higher
+// numbers.
 TEST_F(CoordinatorSchedules, AStepThatIsKnownToFindTheEndTakesNoRate) {
   answer_by_hand();
   ClusterCoordinator coordinator(strategy(), {.in_flight_per_worker = 2});
   Epoch epoch = coordinator.begin_epoch(draw, elements(coordinator, 1));
-  std::thread caller([&] { EXPECT_TRUE(epoch.next()); });
+  std::thread caller([&] { EXPECT_TRUE(epoch.try_next()); });
   EXPECT_TRUE(worker.await_closures(2));
   EXPECT_EQ(sgd.iterations(), 1);
   worker.end(
       {{.closure_id = 1}, {.closure_id = 2, .status = rpc::ClosureEnd::Status::end_of_data}});
   caller.join();
-  EXPECT_FALSE(epoch.next());
+  EXPECT_FALSE(epoch.try_next());
   EXPECT_EQ(sgd.iterations(), 1);
 }
 
-// They stayed counted.
+// Regression: the cancelled closures stayed counted.
 TEST_F(CoordinatorSchedules, ClosuresThatAreCancelledBeforeTheyRunLeaveTheirRatesToTheNextOnes) {
   answer_by_hand();
   ClusterCoordinator coordinator(strategy(), {.in_flight_per_worker = 2});

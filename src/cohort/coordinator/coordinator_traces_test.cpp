@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a coordinator traces, with what, and in which mode.
+// When a coordinator traces, with which elements, and in which mode.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/mul.h>
@@ -50,7 +50,7 @@ class FirstTraceTest : public ::testing::Test {
   FakeTask second{"worker:1"};
 };
 
-// Its loss was thrown by schedule().
+// Regression: schedule() threw the error of the lost worker.
 TEST_F(FirstTraceTest, AWorkerThatGoesWhileItIsAskedIsPassedOver) {
   first.on_peek = [&](const rpc::PeekRequest&) {
     first.close_channels();
@@ -68,7 +68,7 @@ TEST_F(FirstTraceTest, TheOnlyWorkerWithDataIsAskedAgainWhenItIsBack) {
   schedule_one();
 }
 
-// The sentence had no end.
+// Regression: the message ended in the middle of its sentence.
 TEST_F(FirstTraceTest, AnElementThatCannotBeDrawnIsNamedWithItsDatasetAndWorker) {
   first.on_peek = second.on_peek = [](const rpc::PeekRequest&) -> rpc::PeekReply {
     throw Error(ErrorCode::not_found, "no such file");
@@ -106,7 +106,7 @@ TEST_F(FirstTraceTest, ADatasetThatIsEmptyOnEveryWorkerIsAnError) {
                            "'draw' with, got none: the dataset is empty on every worker"));
 }
 
-// The program of one mode served the other.
+// Regression: a program that was traced in one mode was also used in the other.
 TEST_F(CoordinatorTraces, AFunctionIsTracedOnceForEachModeOfTheCallersThread) {
   std::vector<function::TracingMode> seen;
   const Function step([&] { seen.push_back(function::TracingMode::current()); });
@@ -129,7 +129,7 @@ TEST_F(CoordinatorTraces, AFunctionIsTracedOnceForEachModeOfTheCallersThread) {
   EXPECT_EQ(seen, twice_each);
 }
 
-// Waits for what may not come, where nothing tells that it never will.
+// How long to wait for an event that should not happen, where nothing shows that it never will.
 constexpr auto kMoment = std::chrono::milliseconds(200);
 
 class LateTraces : public testing::CoordinatorFixture {
@@ -140,7 +140,7 @@ class LateTraces : public testing::CoordinatorFixture {
       return rpc::PeekReply{.fields = 1, .tensors = {at::ones({4}), at::ones({4}).mul(2)}};
     };
   }
-  // The first closure draws what there is no program for.
+  // The first closure draws an element for which there is no program.
   template <class... Others>
   void schedule(ClusterCoordinator& coordinator, const Function& step, const Others&... others) {
     data = coordinator.create_per_worker_dataset(Dataset::range(7).batch(4));
@@ -150,7 +150,7 @@ class LateTraces : public testing::CoordinatorFixture {
         {{.closure_id = 1, .status = End::Status::needs_program, .tensors = {at::ones({3})}}});
   }
 
-  // The first closure comes once more, with the program that it is given.
+  // The first closure arrives once more, with its new program.
   std::thread end_later(std::size_t closures) {
     return std::thread([this, closures] {
       for (std::size_t id = 1; id <= closures; ++id)
@@ -161,7 +161,7 @@ class LateTraces : public testing::CoordinatorFixture {
   std::optional<PerWorkerDataset> data;
 };
 
-// It was traced in the mode of the thread that waited for it.
+// Regression: the function was traced in the mode of the thread that waited for it.
 TEST_F(LateTraces, AreInTheModeOfTheScheduledCall) {
   std::vector<function::TracingMode> seen;
   const Function step([&](Iterator& it) {
@@ -184,13 +184,13 @@ TEST_F(LateTraces, AreInTheModeOfTheScheduledCall) {
   EXPECT_EQ(function::TracingMode::current(), before);
 }
 
-// The time of the trace was held against the worker, which had nothing to do.
+// Regression: the time of the trace counted as silence of the worker, which had nothing to do.
 TEST_F(LateTraces, AreNoTimeInWhichNothingEnds) {
   constexpr auto kTimeoutOfData = std::chrono::milliseconds(500);
   int calls = 0;
   const Function step([&](Iterator& it) {
     it.next<at::Tensor>();
-    if (++calls != 3) return;  // of the second trace
+    if (++calls != 3) return;  // in the second trace
     std::promise<void>().get_future().wait_for(kTimeoutOfData);
   });
   ClusterCoordinator coordinator(strategy(), {.progress_timeout = kTimeoutOfData});
@@ -200,8 +200,8 @@ TEST_F(LateTraces, AreNoTimeInWhichNothingEnds) {
   answer.join();
 }
 
-// The next join() called the step of an epoch that was gone, and waited for the closures that its
-// worker had.
+// Regression: the next join() traced the step of a destroyed epoch, and waited for the closures on
+// its worker.
 TEST_F(LateTraces, AreNotMadeForAnEpochThatWasGivenUp) {
   ClusterCoordinator coordinator(strategy(), {.in_flight_per_worker = 4});
   std::atomic<int> calls = 0;
@@ -213,7 +213,7 @@ TEST_F(LateTraces, AreNotMadeForAnEpochThatWasGivenUp) {
       EXPECT_TRUE(worker.await_closures(4));
       worker.end({{.closure_id = 1}, {.closure_id = 2}});
     });
-    EXPECT_TRUE(epoch.next());
+    EXPECT_TRUE(epoch.try_next());
     answer.join();
     worker.end({{.closure_id = 3,
                  .status = End::Status::needs_program,
@@ -228,7 +228,7 @@ TEST_F(LateTraces, AreNotMadeForAnEpochThatWasGivenUp) {
   EXPECT_EQ(calls, calls_of_the_epoch);
 }
 
-// It had the value of a constant that was written after schedule().
+// Regression: the trace used the value of a constant that was written after schedule().
 TEST_F(LateTraces, DoNotSeeConstantsOfAnotherTime) {
   at::Tensor scale = at::ones({1});
   const Function step([&](Iterator& it) { return it.next<at::Tensor>() * scale; });
@@ -240,7 +240,7 @@ TEST_F(LateTraces, DoNotSeeConstantsOfAnotherTime) {
   EXPECT_EQ(coordinator.statistics().traces, 1U);
 }
 
-// It read the caller's buffer, and failed with an index that no call was given.
+// Regression: the trace read the caller's buffer, and failed with an index that no call had.
 TEST_F(LateTraces, DoNotSeeArgumentsOfAnotherTime) {
   const Function step(
       [](Iterator& it, at::Tensor index) { return it.next<at::Tensor>().index_select(0, index); });
@@ -266,7 +266,7 @@ TEST_F(LateTraces, RefuseASizeThatTheStepReturnsAndSayWhatToReturn) {
                            "a tensor, for example torch::scalar_tensor(x.size(0), torch::kLong)"));
 }
 
-// It had the rate of its own time.
+// Regression: the closure got the rate of the time of its trace.
 TEST_F(LateTraces, FailWhereAHyperparameterWasSetTooOften) {
   Variable w = strategy().variable("w", at::ones({}));
   SGD whole({w}, {.learning_rate = 1}), rest({w}, {.learning_rate = 10});
@@ -281,8 +281,8 @@ TEST_F(LateTraces, FailWhereAHyperparameterWasSetTooOften) {
               throws_error(ErrorCode::failed_precondition, "set more than 4096 times"));
 }
 
-// An optimizer that only the later trace found did not count the update, so that the next one had
-// the same rate.
+// Regression: an optimizer that only the later trace found did not count the update, so that the
+// next closure had the same rate.
 TEST_F(LateTraces, CountTheUpdatesOfTheOptimizersThatTheyFind) {
   Variable w = strategy().variable("w", at::ones({}));
   const auto rate = [](std::int64_t i) { return 1.0 / static_cast<double>(i + 1); };
@@ -303,7 +303,7 @@ TEST_F(LateTraces, CountTheUpdatesOfTheOptimizersThatTheyFind) {
   EXPECT_EQ(rest.learning_rate(), 0.5);
 }
 
-// A call in another thread took the flags of the trace for those of its variables.
+// Regression: a call in another thread saw the requires_grad flags that the trace had set.
 TEST_F(LateTraces, FlagsAreNotThoseOfOtherCalls) {
   const Variable w = strategy().variable("w", at::ones({}));
   ClusterCoordinator coordinator(strategy());
@@ -326,7 +326,7 @@ TEST_F(LateTraces, FlagsAreNotThoseOfOtherCalls) {
   EXPECT_FALSE(w.tensor().requires_grad());
 }
 
-// It computed with the changed values of the trace's second pass.
+// Regression: the step computed with values that the second pass of the trace had changed.
 TEST_F(CoordinatorTraces, AStepThatRunsHereSeesNoTraceOfAnotherThread) {
   ps.on_request = [](const rpc::Frame& request) {
     if (static_cast<rpc::MessageType>(request.type) == rpc::MessageType::pull)
@@ -372,7 +372,7 @@ TEST_F(CoordinatorTraces, AFunctionListsThePrograms) {
             "return %1\n");
 }
 
-// It trained nothing, without a word.
+// Regression: the step trained nothing, without a warning.
 TEST_F(CoordinatorTraces, AStepThatDropsItsGradientsIsNamedOnce) {
   std::vector<std::string> lines;
   set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });

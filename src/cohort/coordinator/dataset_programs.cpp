@@ -37,7 +37,7 @@ void DatasetPrograms::answer(const Question& question) {
     const RuntimeLock lock(context_);
     iterator = iterators_.find(request.resource);
   }
-  if (iterator == nullptr) return;  // nobody draws from it any more
+  if (iterator == nullptr) return;  // the iterator is not used any more
   WorkerDatasets::Answer found =
       iterator->datasets().program_for(question.worker, request.function, request.element);
   rpc::ProgramReply reply{.resource = request.resource,
@@ -49,30 +49,31 @@ void DatasetPrograms::answer(const Question& question) {
     reply.resource = resource;
     try {
       link->send_one_way(rpc::to_frame(reply));
-    } catch (const Error& error) {  // it is lost, and gets the program when it returns
+    } catch (const Error& error) {  // a lost worker gets the program when it returns
       log_debug("a program was not sent: ", error.what());
     }
   }
 }
 
-// Who has asked; of a new program, each worker that runs this dataset, under each of its iterators.
+// The worker that asked and, for a new program, each ready worker that runs this dataset, once for
+// each of its iterators.
 DatasetPrograms::Receivers DatasetPrograms::receivers(const Question& question,
                                                       const IteratorHandle& iterator, bool is_new) {
   Receivers all;
-  std::vector<std::shared_ptr<IteratorHandle>> used;  // the last copy must not go under the lock
+  std::vector<std::shared_ptr<IteratorHandle>> used;  // do not destroy the last copy under the lock
   const RuntimeLock lock(context_);
-  context_.last_progress = Clock::system().now();  // the closure waited for this process until now
+  context_.last_progress = Clock::system().now();  // until now the closure waited for this process
   if (is_new) {
     ++context_.totals.dataset_traces;
-    ++context_.version;  // a worker that is being furnished gets it, too
+    ++context_.version;  // a worker that is being set up must get it too
   }
   used = iterators_.used();
   for (const auto& other : used) {
     if (&other->datasets() != &iterator.datasets()) continue;
     for (std::uint32_t i = 0; i < pool_.size(); ++i) {
       const bool has_asked = i == question.worker && other->id() == iterator.id();
-      const bool is_concerned =
-          is_new && iterator.datasets().have_one(i, question.worker, question.request.function);
+      const bool is_concerned = is_new && iterator.datasets().share_function(
+                                              i, question.worker, question.request.function);
       if (!pool_.is_ready(i) || (!has_asked && !is_concerned)) continue;
       all.emplace_back(pool_.link(i).connection.data, other->id());
     }
@@ -82,23 +83,25 @@ DatasetPrograms::Receivers DatasetPrograms::receivers(const Question& question,
 
 rpc::Frame DatasetPrograms::call(rpc::Requester& worker, rpc::Frame request, Deadline& deadline,
                                  const std::string& operation) {
-  const auto come = std::make_shared<std::optional<rpc::Answer>>();  // guarded by the lock
-  worker.request(std::move(request), [come, weak = context_.weak_from_this()](rpc::Answer answer) {
-    const std::shared_ptr<RuntimeContext> context = weak.lock();
-    if (context == nullptr) return;
-    {
-      const RuntimeLock lock(*context);
-      *come = std::move(answer);
-    }
-    context->changed.notify_all();
-  });
+  const auto answered = std::make_shared<std::optional<rpc::Answer>>();  // guarded by the lock
+  worker.request(std::move(request),
+                 [answered, weak = context_.weak_from_this()](rpc::Answer answer) {
+                   const std::shared_ptr<RuntimeContext> context = weak.lock();
+                   if (context == nullptr) return;
+                   {
+                     const RuntimeLock lock(*context);
+                     *answered = std::move(answer);
+                   }
+                   context->changed.notify_all();
+                 });
   while (true) {
     {
       const RuntimeLock lock(context_);
-      const bool is_woken = context_.wait(
-          context_.changed, deadline,
-          [&]() COHORT_REQUIRES(runtime_lock) { return come->has_value() || !questions_.empty(); });
-      if (come->has_value()) break;
+      const bool is_woken =
+          context_.wait(context_.changed, deadline, [&]() COHORT_REQUIRES(runtime_lock) {
+            return answered->has_value() || !questions_.empty();
+          });
+      if (answered->has_value()) break;
       COHORT_CHECK(is_woken, ErrorCode::deadline_exceeded,
                    "[coordinator.call] expected an answer from ", worker.peer(), " within ",
                    internal::seconds_of(context_.connection.options().timeout),
@@ -108,8 +111,8 @@ rpc::Frame DatasetPrograms::call(rpc::Requester& worker, rpc::Frame request, Dea
     answer_all();
     deadline = context_.connection.control_deadline();
   }
-  if (Error* error = std::get_if<Error>(&**come)) throw std::move(*error).during(operation);
-  return std::get<rpc::Frame>(std::move(**come));
+  if (Error* error = std::get_if<Error>(&**answered)) throw std::move(*error).during(operation);
+  return std::get<rpc::Frame>(std::move(**answered));
 }
 
 }  // namespace cohort::coordinator

@@ -13,7 +13,7 @@
 namespace cohort::coordinator {
 namespace {
 
-// Of those that were distributed for run_epoch().
+// The number of datasets whose parts are kept.
 constexpr std::size_t kDatasetsKept = 4;
 
 }  // namespace
@@ -33,12 +33,14 @@ std::shared_ptr<WorkerDatasets> DistributedDatasets::find(const Dataset& dataset
   return kept_.back().second;
 }
 
-// Outlives what is kept of the dataset: else its order would begin anew with the first one.
+// The counter outlives the kept parts: otherwise the shuffle order would start again with the first
+// pass.
 std::shared_ptr<EpochCounter> DistributedDatasets::epoch_counter(const Dataset& dataset) {
   const Lock lock(mutex_);
   std::erase_if(epoch_counters_, [](const auto& known) { return known.first.expired(); });
   for (const auto& [node, counter] : epoch_counters_) {
-    // Not lock(): the last copy of what is the user's must not go here.
+    // Compares without lock(), which could make this thread destroy the last copy of the user's
+    // objects.
     if (!node.owner_before(dataset.node()) && !dataset.node().owner_before(node)) return counter;
   }
   return epoch_counters_.emplace_back(dataset.node(), std::make_shared<EpochCounter>(0)).second;
@@ -51,10 +53,10 @@ std::vector<Dataset> DistributedDatasets::parts_of(const Dataset& dataset) const
       "[coordinator.distribute_dataset] expected a dataset that yields its elements in one "
       "order on all workers, got ",
       why,
-      ": some elements would come twice and others never; set deterministic to true, "
+      ": some elements would be used twice and others never; set deterministic to true, "
       "or shard() before it in create_per_worker_dataset(fn)");
   AutoShardOptions options{.num_workers = num_workers_, .too_few_files = TooFewFiles::data};
-  options.policy = shard_decision(dataset, options).taken;  // without its warnings
+  options.policy = shard_decision(dataset, options).taken;  // shard_decision() does not warn
   std::vector<Dataset> parts;
   for (options.index = 0; options.index < num_workers_; ++options.index)
     parts.push_back(auto_shard(dataset, options));
@@ -68,9 +70,10 @@ std::shared_ptr<WorkerDatasets> DistributedDatasets::distribute(const Dataset& d
   }
   const std::vector<Dataset> parts = parts_of(dataset);
   auto datasets = std::make_shared<WorkerDatasets>(parts, shapes_max_, epoch_counter(dataset));
-  std::optional<std::pair<Dataset, std::shared_ptr<WorkerDatasets>>> oldest;  // goes unlocked
+  // Destroyed after the lock is released.
+  std::optional<std::pair<Dataset, std::shared_ptr<WorkerDatasets>>> oldest;
   const Lock lock(mutex_);
-  if (auto known = find(dataset)) return known;  // another thread's, made meanwhile
+  if (auto known = find(dataset)) return known;  // another thread has made the parts meanwhile
   if (kept_.size() == kDatasetsKept) {
     oldest = std::move(kept_.front());
     kept_.erase(kept_.begin());
@@ -89,7 +92,7 @@ void DistributedDatasets::warn_of_whole(const WorkerDatasets& datasets) {
   }
   log_warn("every one of the ", num_workers_, " workers has the same dataset",
            count >= 0 ? " of " + std::to_string(count) + " elements" : std::string(),
-           ", without shard(): each element comes that often in one pass; "
+           ", without shard(): each element is used that often in one pass; "
            "coordinator.distribute_dataset(dataset) gives each worker its own part, and so does "
            "dataset.shard(context) in create_per_worker_dataset(fn)");
 }

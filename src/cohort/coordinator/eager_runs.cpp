@@ -5,7 +5,7 @@
 
 namespace cohort::coordinator {
 
-// As a worker's: the error of a closure is its result's, and that of the next caller.
+// As on a worker, an error of the closure is the error of its result and of the next call.
 void EagerRuns::run(const Function& fn, const std::vector<Nest>& arguments, RemoteState& result) {
   const auto stand_ins = context_.home->lock_stand_ins();
   const Lock tracing(context_.tracing);
@@ -27,7 +27,7 @@ void EagerRuns::run(const Function& fn, const std::vector<Nest>& arguments, Remo
   if (error && !error_) error_ = std::move(error);
 }
 
-// As a worker's report; the step is one of worker 0.
+// Counts like a worker's report; the step counts as one of worker 0.
 void EagerRuns::count_end(const std::optional<Error>& error, const VariableTraffic& traffic) {
   context_.totals.pulled_bytes += traffic.pulled_bytes;
   context_.totals.pushed_bytes += traffic.pushed_bytes;

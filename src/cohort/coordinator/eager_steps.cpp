@@ -22,20 +22,21 @@
 #include "cohort/data/element.h"
 #include "cohort/function/detail/step_scope.h"
 #include "cohort/function/registry.h"
-#include "cohort/rpc/detail/travel.h"
+#include "cohort/rpc/detail/sendable.h"
 #include "cohort/strategy/replicated.h"
 #include "cohort/variable/detail/eager_step.h"
 
 namespace cohort::coordinator {
 namespace {
 
-// The same values in memory that the step may write.
+// A copy that the step may write to.
 at::Tensor private_copy(const at::Tensor& tensor) {
   if (StringTensor::is(tensor)) return tensor;
   return tensor.detach().clone(at::MemoryFormat::Contiguous).requires_grad_(tensor.requires_grad());
 }
 
-// What a closure reads begins without gradients, as on a worker; those of before come back.
+// As on a worker, a closure starts without gradients of the variables; the caller's gradients are
+// restored afterwards.
 class HiddenGradients {
  public:
   explicit HiddenGradients(const std::vector<Variable>& variables) {
@@ -74,12 +75,12 @@ Nest call_registered(const Function& fn, const std::vector<Nest>& arguments) {
   return outputs.empty() ? Nest() : Nest::tuple(std::move(items));
 }
 
-// The result as it would come from a worker: dense, without a graph, in memory of its own.
+// The result as a worker would return it: dense, without a graph, in memory of its own.
 Nest sent(const Nest& result, const std::string& name) {
   std::size_t count = 0;
   return result.map_leaves([&](const Nest& leaf) -> Nest {
     if (!leaf.is_tensor()) return leaf;
-    const std::string obstacle = rpc::obstacle_to_travel(leaf.tensor());
+    const std::string obstacle = rpc::why_not_sendable(leaf.tensor());
     COHORT_CHECK(obstacle.empty(), ErrorCode::invalid_argument,
                  "[coordinator.run_eagerly] expected dense CPU tensors as the result of '", name,
                  "', got ", obstacle, " (tensor ", count, "); return it dense, or leave it out");
@@ -90,10 +91,10 @@ Nest sent(const Nest& result, const std::string& name) {
 
 }  // namespace
 
-// The elements of a worker's pipeline, which may keep them, as copies; one ahead where it was asked
-// for. Another thread draws them, while this one traces the functions of the dataset for elements
-// of other shapes.
-class EagerSteps::Elements final : public ElementSource {
+// The elements of a worker's pipeline, as copies, since the pipeline may keep them. Can look one
+// element ahead. Another thread draws them, while this one traces the dataset's functions for
+// elements of further shapes.
+class EagerSteps::Elements final : public data::ElementSource {
  public:
   Elements(const IteratorHandle& handle, std::uint32_t worker, std::uint64_t job_seed)
       : datasets_(handle.shared_datasets()),
@@ -125,15 +126,15 @@ class EagerSteps::Elements final : public ElementSource {
     rows_ += data::num_rows(fields);
     return true;
   }
-  // Of the elements that next() has given.
+  // The rows of the elements that next() has returned.
   std::uint64_t rows() const { return rows_; }
-  // What next() gives then; nullptr at the end.
+  // The element that next() will return; nullptr at the end.
   const Fields* look_ahead() {
     Fields fields;
     if (!ahead_ && read(fields)) ahead_ = std::move(fields);
     return ahead_ ? &*ahead_ : nullptr;
   }
-  // Nobody has taken what look_ahead() gave.
+  // next() has not yet returned the element of look_ahead().
   bool is_ahead() const { return ahead_.has_value(); }
 
  private:
@@ -158,16 +159,16 @@ class EagerSteps::Elements final : public ElementSource {
     std::thread drawing;
     try {
       drawing = start_thread("to draw an element", run);
-    } catch (...) {  // the system has no thread left
+    } catch (...) {  // the system has no more threads
       questions_.end_draw();
       throw;
     }
     std::exception_ptr unanswered;
     try {
       while (const auto question = questions_.wait()) answer(*question);
-    } catch (...) {  // of too little memory
+    } catch (...) {  // memory is short
       unanswered = std::current_exception();
-      supply_->end();  // else the draw waits for the answer
+      supply_->end();  // otherwise the draw would wait for the answer
     }
     drawing.join();
     if (unanswered) std::rethrow_exception(unanswered);
@@ -183,11 +184,11 @@ class EagerSteps::Elements final : public ElementSource {
     supply_->refuse(question.function, specs, *found.error);
   }
 
-  const std::shared_ptr<WorkerDatasets> datasets_;  // also their iterators'
+  const std::shared_ptr<WorkerDatasets> datasets_;  // shared with their iterators
   const std::uint32_t worker_;
   data::ProgramQuestions questions_;
-  const std::shared_ptr<data::ProgramSupply> supply_;  // also the pipeline's
-  std::unique_ptr<ElementSource> source_;
+  const std::shared_ptr<data::ProgramSupply> supply_;  // shared with the pipeline
+  std::unique_ptr<data::ElementSource> source_;
   std::optional<Fields> ahead_;
   std::uint64_t rows_ = 0;
 };
@@ -198,7 +199,7 @@ void EagerSteps::release(const std::vector<std::uint64_t>& iterators) {
   });
 }
 
-// A worker's, but that it begins with nobody having peeked at it, which changes no element.
+// Like a worker's iterator, except that no element has been peeked at, which changes no element.
 const EagerSteps::WorkerIterator& EagerSteps::iterator_of(const IteratorHandle& handle,
                                                           std::uint32_t worker) {
   WorkerIterator& known = iterators_[{handle.id(), worker}];
@@ -224,7 +225,7 @@ std::optional<EagerSteps::Run> EagerSteps::run_next(const Function& fn,
   } catch (...) {
     Error error = current_error();
     if (!error.origin().empty()) throw;
-    throw std::move(error).at("worker:" + std::to_string(worker));  // the one whose data it was
+    throw std::move(error).at("worker:" + std::to_string(worker));  // the worker whose data it was
   }
 }
 

@@ -14,7 +14,7 @@
 namespace cohort {
 namespace {
 
-// A number as a 0-dim tensor; undefined for what has no sum.
+// A number as a 0-dim tensor; undefined for values that have no sum.
 at::Tensor summand_of(const Nest& leaf) {
   switch (leaf.kind()) {
     case Nest::Kind::integer:
@@ -36,13 +36,13 @@ at::Tensor summand_of(const Nest& leaf) {
 
 }  // namespace
 
-// Sums of what steps returned. Thread-compatible.
+// Sums up the results of steps. Thread-compatible.
 class Epoch::Metrics {
  public:
   explicit Metrics(std::size_t workers) { result_.steps_per_worker.resize(workers); }
 
-  // Throws invalid_argument for a result of another structure than the first one: where steps run
-  // as they are written, or were traced again.
+  // Throws invalid_argument for a result whose structure differs from the first one. That happens
+  // if steps run eagerly or were traced again.
   void add(const EpochStep& step) {
     if (result_.steps > 0)
       Nest::check_same_structure(structure_, step.result,
@@ -75,13 +75,13 @@ class Epoch::Metrics {
   struct Sums {
     at::Tensor plain;
     at::Tensor weighted;
-    bool is_void = false;  // there is none
+    bool is_void = false;  // no sum exists
 
     void add(const at::Tensor& value, double weight) {
       is_void = is_void || !value.defined() || (plain.defined() && plain.sizes() != value.sizes());
       if (is_void) return;
       const at::Tensor share = value.mul(at::scalar_tensor(weight, at::kDouble));
-      // An empty batch has no share, even if its value is NaN, as the mean of no rows is.
+      // An empty batch counts nothing, even if its value is NaN, which is the mean of no rows.
       if (weight == 0) share.zero_();
       plain = plain.defined() ? plain.add(value) : value.clone();
       weighted = weighted.defined() ? weighted.add(share) : share;
@@ -117,7 +117,7 @@ Epoch::~Epoch() {
   if (run_ != nullptr) runtime_->give_up(*run_);
 }
 
-std::optional<EpochStep> Epoch::next() {
+std::optional<EpochStep> Epoch::try_next() {
   std::optional<EpochStep> step = runtime_->next_step(run_);
   if (!step) return step;
   try {

@@ -4,7 +4,7 @@
 // takes the steps one by one:
 //
 //   Epoch epoch = coordinator.begin_epoch(step, data);
-//   while (std::optional<EpochStep> done = epoch.next())
+//   while (std::optional<EpochStep> done = epoch.try_next())
 //     std::printf("%f\n", done->result.tensor().item<double>());
 //   const EpochResult result = epoch.result();
 #pragma once
@@ -30,8 +30,8 @@ class Runtime;
 struct EpochStep {
   std::uint32_t worker = 0;
   std::uint64_t index = 0;  // counts the steps of this worker: 0, 1, …
-  // The size of the first dimension of its element's first field, which is the number of rows of a
-  // batch; 1 for a scalar. If the step drew several elements, their sum.
+  // The size of the first dimension of the first field of its element, which is the number of rows
+  // of a batch; 1 for a scalar. If the step drew several elements, their sum.
   std::uint64_t examples = 0;
   // The return value of the step. If a worker was lost after the step had sent its updates, the
   // step runs again: the result is then computed from later values of the variables, but the
@@ -54,7 +54,7 @@ struct EpochOptions {
 
 // A value type.
 struct EpochResult {
-  std::uint64_t steps = 0;                      // that succeeded: one per element
+  std::uint64_t steps = 0;                      // steps that succeeded: one per element
   std::vector<std::uint64_t> steps_per_worker;  // 0 for a worker without data
   std::uint64_t examples = 0;                   // of all steps
   // The sum over all steps. It has the structure of one step's result; each tensor or number is
@@ -65,18 +65,18 @@ struct EpochResult {
   // `examples`, as keras weights batches: if a step returns the mean of its batch, this is the mean
   // over all examples.
   Nest mean;
-  Duration duration = Duration::zero();  // from the start to the last step that next() returned
+  Duration duration = Duration::zero();  // from the start to the last step that try_next() returned
 };
 
-// Used from one thread at a time. Meanwhile, and on other threads also while next() waits, you may
-// call schedule() and fetch() and run other epochs: a worker alternates between steps of an epoch
-// and other closures. The strategy must outlive the epoch.
+// Used from one thread at a time. Meanwhile, and on other threads also while try_next() waits, you
+// may call schedule() and fetch() and run other epochs: a worker alternates between steps of an
+// epoch and other closures. The strategy must outlive the epoch.
 //
 // If it is destroyed before its end, its steps are cancelled, including those that wait on their
 // workers, and the step is not traced for it any more. A step that is running finishes; join()
 // waits for it and throws its error.
-// Optimizer::iterations() counts the steps that ran, and those that were sent to a worker which was
-// lost by then, since they may have run
+// Optimizer::iterations() counts the steps that ran. It also counts steps that were sent to a
+// worker which was lost by then, since they may have run
 // (docs/decisions/0034-learning-rates-follow-scheduled-steps.md).
 class COHORT_API Epoch {
  public:
@@ -87,14 +87,14 @@ class COHORT_API Epoch {
 
   // Returns the next step that has ended, in the order in which the steps end; nullopt after the
   // data of every worker has ended. It schedules steps ahead, at most twice as many per worker as
-  // the worker has in flight, and none while 1024 results wait for next().
+  // the worker has in flight, and none while 1024 results wait for try_next().
   //
   // The element of a step that has ended is never used again. If a worker is lost, the elements of
   // its other steps wait until it returns. They are then used by the same steps with the same
   // closure ids, so that their updates count once.
   //
   // A step gets the optimizers' hyperparameters and its number in Optimizer::iterations() when it
-  // is first sent to its worker. A step that makes no updates, since it is cancelled or finds the
+  // is first sent to its worker. A step that makes no updates, because it is cancelled or finds the
   // end of the data, gives its number to the next step that is sent or scheduled. If
   // Dataset::cardinality() is unknown, such a step keeps its number until the worker reports the
   // end. Therefore, if a learning rate is a schedule, each worker then has only two steps at a
@@ -115,9 +115,9 @@ class COHORT_API Epoch {
   // - invalid_argument: the structure of a result differs from that of the first step.
   // - cancelled: the coordinator ended.
   // - deadline_exceeded: no step ended for CoordinatorOptions::progress_timeout. The error names
-  //   the workers whose steps are missing. You may call next() again.
-  std::optional<EpochStep> next();
-  // For the steps that next() has returned so far.
+  //   the workers whose steps are missing. You may call try_next() again.
+  std::optional<EpochStep> try_next();
+  // For the steps that try_next() has returned so far.
   EpochResult result() const;
 
  private:

@@ -6,10 +6,9 @@
 namespace cohort::coordinator {
 
 Error epoch_is_over() {
-  return Error(
-      ErrorCode::failed_precondition,
-      "[coordinator.run_epoch] expected an epoch that goes on, got one that has ended with "
-      "an error; begin another one");
+  return Error(ErrorCode::failed_precondition,
+               "[coordinator.run_epoch] expected a running epoch, got one that has ended with "
+               "an error; begin another one");
 }
 
 void check_draws(bool does_draw, const std::string& step) {
@@ -28,7 +27,7 @@ bool EpochRun::check_order(std::uint32_t worker) {
                     ", which was lost or runs a step again, in the same order as before, got a "
                     "dataset that may yield them in another one (" +
                     changing_order +
-                    "): some would come twice and others never; set deterministic to true, and "
+                    "): some would be used twice and others never; set deterministic to true, and "
                     "start the epoch again from saved values",
                 ErrorCause::application)
               .at(name);

@@ -11,15 +11,15 @@
 namespace cohort::coordinator {
 namespace {
 
-// Of the closures that a worker has in flight.
+// Times the number of closures that a worker may have in flight.
 constexpr std::size_t kStepsAhead = 2;
 constexpr std::size_t kBeforeUnknownEnd = 2;
-// Steps that have ended and that a slow caller has not taken: their results take memory.
+// Limits the memory of results that a slow caller has not taken yet.
 constexpr std::size_t kFinishedMax = 1024;
 // The iterator of an epoch is its function's first resource.
 constexpr std::int64_t kEpochResource = 0;
 
-// Tensors as they are now, whatever their owner writes there during the epoch.
+// Copies of the tensors, so that their owner may write to them during the epoch.
 std::vector<Nest> private_arguments(const std::vector<Nest>& arguments) {
   std::vector<Nest> own;
   for (const Nest& argument : arguments) {
@@ -71,14 +71,14 @@ std::shared_ptr<EpochRun> EpochScheduler::begin(const Function& fn, const Worker
   return epoch;
 }
 
-// A step that finds the end of the data holds its number until the worker says so, and meanwhile
-// steps of other workers get the numbers above it. So few are sent where the end is not known.
+// A step that finds the end of the data keeps its number until the worker reports it, and meanwhile
+// steps of other workers get higher numbers. Therefore few steps are sent if the end is not known.
 std::size_t EpochScheduler::open_steps_max(const EpochRun& epoch, std::uint32_t worker) {
   if (epoch.has_schedule && !epoch.progress.knows_end(worker)) return kBeforeUnknownEnd;
   return kStepsAhead * scheduler_.window_size(worker);
 }
 
-// One that has ended already; says whether a worker should get more steps.
+// Returns a step that has ended already; sets whether a worker should get more steps.
 std::optional<EpochStep> EpochScheduler::take_finished(EpochRun& epoch, bool& wants_steps) {
   const RuntimeLock lock(context_);
   wants_steps = false;
@@ -101,7 +101,7 @@ std::optional<EpochStep> EpochScheduler::next_step(const std::shared_ptr<EpochRu
     step = functions_.step_for(epoch->function, epoch->arguments);
     check_draws(step->traced().draws_from(kEpochResource), step->name());
   }
-  // Without a turn, so that others may schedule meanwhile: a step is put at once or not at all.
+  // Takes no turn, so that others may schedule meanwhile: a step is put at once or not at all.
   const Callers::FetcherCount counted(callers_);
   const Verdict verdict = callers_.settle({.call = "run_epoch", .epoch = epoch.get()},
                                           [&](Actions& actions) COHORT_REQUIRES(runtime_lock) {
@@ -116,11 +116,11 @@ std::optional<EpochStep> EpochScheduler::next_step(const std::shared_ptr<EpochRu
   return end_of(*epoch);
 }
 
-// Proceeds when there is a step to hand out, or nothing comes any more.
+// Proceeds if a step has ended, or if no more steps will end.
 Verdict EpochScheduler::ask_for_step(const std::shared_ptr<EpochRun>& epoch,
                                      const std::shared_ptr<StepFunction>& step, Actions& actions) {
   context_.check_running(
-      "run_epoch");  // stop() has taken the steps, whose ends nobody tells the epoch
+      "run_epoch");  // stop() has taken the steps, so their ends are not reported to the epoch
   const TimePoint now = Clock::system().now();
   const Verdict go_on{Verdict::Kind::wait, {}};
   if (epoch->is_over) return {};
@@ -155,7 +155,6 @@ Verdict EpochScheduler::put_step(const std::shared_ptr<EpochRun>& epoch, std::ui
   return verdict;
 }
 
-// What next() gives when it has not to wait any more.
 std::optional<EpochStep> EpochScheduler::end_of(EpochRun& epoch) {
   std::optional<Error> error;
   {
@@ -198,7 +197,7 @@ void EpochScheduler::withdraw_steps(EpochRun& epoch, Actions& actions) {
 
 void EpochScheduler::give_up(EpochRun& epoch, const std::optional<Error>& why) noexcept {
   try {
-    std::deque<EpochStep> unwanted;  // they go unlocked
+    std::deque<EpochStep> unwanted;  // destroyed after the lock is released
     {
       const RuntimeLock lock(context_);
       epoch.is_over = true;

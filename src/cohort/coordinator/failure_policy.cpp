@@ -11,19 +11,19 @@ namespace {
 
 enum class Job : std::uint8_t { ps, worker };
 
-// A row applies to errors of `code` that come from `job`; with a cause, to those with that cause
-// only.
+// A row applies to errors with this code that come from `job`; if it has a cause, only to those
+// with that cause.
 struct LostTaskRow {
   Job job;
   ErrorCode code;
   std::optional<ErrorCause> cause;
 };
 
-// tf's "unknown device", "lost remote handle" and "primary device is not remote" are handle_lost,
-// its "not the name of a function registered" is function_missing. data_loss with peer_lost is a
-// broken frame, which has ended the connection. A task that was restarted says
-// not_found with handle_lost of a variable or an iterator, and failed_precondition before it has
-// met the coordinator again.
+// tf's "unknown device", "lost remote handle" and "primary device is not remote" correspond to
+// handle_lost, its "not the name of a function registered" to function_missing. data_loss with
+// peer_lost is a damaged frame, which has ended the connection. A restarted task reports not_found
+// with handle_lost for a variable or an iterator, and failed_precondition before it has met the
+// coordinator again.
 constexpr std::array<LostTaskRow, 16> kLostTaskRows = {{
     {Job::ps, ErrorCode::unavailable, {}},
     {Job::ps, ErrorCode::aborted, {}},
@@ -48,7 +48,7 @@ struct Task {
   int index = -1;
 };
 
-// "worker:1"; nothing for other jobs and for this process.
+// "worker:1"; nullopt for other jobs and for this process.
 std::optional<Task> task_of(std::string_view origin) {
   const std::size_t colon = origin.find(':');
   const std::string_view job = origin.substr(0, colon);
@@ -63,7 +63,7 @@ std::optional<Task> task_of(std::string_view origin) {
 }
 
 std::optional<Task> lost_task(const Error& error) {
-  // User code may throw any code: that does not make its worker a lost one.
+  // User code may throw any code, which does not mean that its worker is lost.
   if (error.cause() == ErrorCause::application) return std::nullopt;
   const std::optional<Task> task = task_of(error.origin());
   if (!task) return std::nullopt;
@@ -130,7 +130,7 @@ bool FailurePolicy::is_ignored(Reports& reports, int reports_max, Duration same_
   while (!reports.empty() && now - reports.front() > options_.window) reports.pop_front();
   const bool is_new = reports.empty() || now - reports.back() >= same_event;
   if (is_new) reports.push_back(now);
-  // Older ones cannot change the answer.
+  // Older reports cannot change the result.
   while (reports.size() > static_cast<std::size_t>(reports_max)) reports.pop_front();
   return reports.size() < static_cast<std::size_t>(reports_max);
 }

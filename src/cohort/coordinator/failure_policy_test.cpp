@@ -44,7 +44,7 @@ TEST_F(FailurePolicyTest, EachPsIsCountedByItself) {
   }
 }
 
-// The original ignores it for ever.
+// tf ignores such reports without a limit.
 TEST_F(FailurePolicyTest, APsWithoutAnIndexIsCountedToo) {
   const Error unnamed = error_of(ErrorCode::unavailable, "ps");
   EXPECT_EQ(classify(unnamed), FailureClass::transient_ps);
@@ -136,7 +136,7 @@ TEST_F(FailurePolicyTest, AWorkerFailureIsRetriedWithRecovery) {
   EXPECT_EQ(classify(error_of(ErrorCode::unavailable, "worker:1")), FailureClass::worker_failure);
 }
 
-// User code may throw whatever code it likes.
+// User code may throw any code.
 TEST_F(FailurePolicyTest, AnApplicationsOwnErrorIsNeverALostTask) {
   for (ErrorCode code : {ErrorCode::unavailable, ErrorCode::aborted, ErrorCode::cancelled}) {
     for (const char* origin : {"worker:1", "ps:0"}) {

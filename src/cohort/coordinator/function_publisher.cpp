@@ -15,7 +15,7 @@
 namespace cohort::coordinator {
 namespace {
 
-// So many traces of one function point at a signature that changes all the time.
+// After this many traces of one function its signature probably changes all the time.
 constexpr std::size_t kTracesBeforeWarning = 5;
 
 }  // namespace
@@ -36,7 +36,7 @@ std::shared_ptr<StepFunction> FunctionPublisher::known_step(const Function& fn,
   return nullptr;
 }
 
-// Its constants are not those of the next call.
+// Replaces a step whose captured constants have changed.
 void FunctionPublisher::retire(Steps& steps, const std::shared_ptr<StepFunction>& known) {
   const std::shared_ptr<StepFunction> step = known;
   retired_.push_back(step);
@@ -47,7 +47,6 @@ void FunctionPublisher::retire(Steps& steps, const std::shared_ptr<StepFunction>
   std::erase(steps.known, step);
 }
 
-// What a worker that returns gets: all that is announced, and what closures of before use.
 std::vector<std::shared_ptr<StepFunction>> FunctionPublisher::needed_steps() {
   std::vector<std::shared_ptr<StepFunction>> steps = announced_;
   std::erase_if(retired_, [](const auto& step) { return step.expired(); });
@@ -66,16 +65,14 @@ void FunctionPublisher::count_trace(const Function& fn, const std::string& reaso
   }
 }
 
-// Known to other callers only when every worker that is there has it: until then they wait for the
-// trace, and find it.
 std::shared_ptr<StepFunction> FunctionPublisher::step_for(const Function& fn,
                                                           std::span<const Nest> arguments) {
-  // Nothing is traced of a registered function: it runs in its worker's mode.
+  // A registered function is not traced: it runs in its worker's mode.
   const bool is_traced = fn.state()->registered_name.empty();
   const auto mode = is_traced ? function::TracingMode::current() : function::TracingMode();
   {
     const RuntimeLock lock(context_);
-    // A later trace sets flags for its time.
+    // A later trace sets requires_grad flags while it runs.
     if (!is_tracing_late_) {
       if (auto step = known_step(fn, arguments, mode)) return step;
     }
@@ -95,7 +92,7 @@ std::shared_ptr<StepFunction> FunctionPublisher::step_for(const Function& fn,
   return step;
 }
 
-// A function that a worker refuses is forgotten: it would keep workers from coming back.
+// Forgets a function that a worker refuses, since otherwise no worker could return.
 void FunctionPublisher::introduce(const Function& fn, const std::shared_ptr<StepFunction>& step) {
   {
     const RuntimeLock lock(context_);
@@ -119,7 +116,7 @@ std::string FunctionPublisher::reason_to_trace(const StepFunction& step) {
   std::string reason = std::exchange(steps.reason, {});
   if (!reason.empty() || steps.known.empty()) return reason;
   reason = step.traced().signature().difference_from(steps.known.back()->traced().signature());
-  return reason.empty() ? "requires_grad flags of its variables were others" : reason;
+  return reason.empty() ? "the requires_grad flags of its variables have changed" : reason;
 }
 
 void FunctionPublisher::trace_first(StepFunction& step, const function::BoundArguments& bound) {
@@ -132,7 +129,7 @@ void FunctionPublisher::trace_first(StepFunction& step, const function::BoundArg
   step.trace_first(elements, others);
 }
 
-// One element of a worker's, and another of the same specs.
+// Adds one element of a worker to `elements`, and another with the same specs to `others`.
 void FunctionPublisher::add_elements(const IteratorHandle& iterator, const std::string& function,
                                      std::vector<Fields>& elements, std::vector<Fields>& others) {
   const rpc::PeekReply reply = peek(iterator, function);
@@ -150,12 +147,14 @@ void FunctionPublisher::add_elements(const IteratorHandle& iterator, const std::
   others.push_back(std::move(second));
 }
 
-// Of the first worker that has some. One that goes meanwhile is passed over until it is back.
+// Returns elements of the first worker that has some. A worker that is lost meanwhile is skipped
+// until it returns.
 rpc::PeekReply FunctionPublisher::peek(const IteratorHandle& iterator,
                                        const std::string& function) {
   constexpr std::uint64_t kForGood = std::numeric_limits<std::uint64_t>::max();
   Deadline deadline = context_.connection.control_deadline();
-  std::map<std::uint32_t, std::uint64_t> passed;  // connections that had no element
+  // Connections of workers that had no element or were lost.
+  std::map<std::uint32_t, std::uint64_t> passed;
   while (true) {
     const bool are_all_empty = passed.size() == context_.connection.num_workers() &&
                                std::all_of(passed.begin(), passed.end(),
@@ -173,20 +172,20 @@ rpc::PeekReply FunctionPublisher::peek(const IteratorHandle& iterator,
       if (reply.fields > 0) return reply;
       passed[worker] = kForGood;
     } catch (const Error& error) {
-      if (context_.gives_way(error)) throw;
+      if (context_.end_if_replaced(error)) throw;
       const bool is_away = is_worker_away(error) || !link.connection.data->is_open();
       if (!is_away || deadline.has_expired()) {
         throw Error(error).during("drawing an element " + iterator.spec().to_string() + " of " +
                                   task + "'s dataset, to trace '" + function + "' with it");
       }
-      log_warn(task, " did not show its data: ", error.what());
+      log_warn(task, " did not return an element: ", error.what());
       link.connection.data->close();
       passed[worker] = link.epoch;
     }
   }
 }
 
-// Another program that a worker refuses is taken back; those before it serve on.
+// If a worker refuses a new program, removes it; the earlier programs stay in use.
 void FunctionPublisher::trace_drawn(StepFunction& step, const std::vector<at::Tensor>& drawn) {
   const std::string advice = step.traced().advice_for(drawn);
   COHORT_CHECK(step.traced().freshness() != function::Freshness::stale,
@@ -209,7 +208,7 @@ void FunctionPublisher::trace_drawn(StepFunction& step, const std::vector<at::Te
   }
 }
 
-// A worker that can answer over a connection newer than the one that was passed over.
+// A worker with a connection newer than the one that was skipped.
 std::pair<std::uint32_t, WorkerPool::Link> FunctionPublisher::ready_worker(
     const std::map<std::uint32_t, std::uint64_t>& passed, Deadline deadline) {
   const auto found = pool_.ready_worker(passed, deadline);
@@ -223,14 +222,14 @@ std::pair<std::uint32_t, WorkerPool::Link> FunctionPublisher::ready_worker(
   return *found;
 }
 
-// Every worker that is there gets the function before a closure can name it. One that fails to take
-// it for want of a connection will get it when it returns.
+// Sends the function to every ready worker before a closure can name it. A worker that cannot be
+// reached gets it when it returns.
 void FunctionPublisher::announce(const StepFunction& step) {
   const std::shared_ptr<const rpc::FunctionBody> body = step.body();
   std::vector<std::pair<std::uint32_t, WorkerPool::Link>> present;
   {
     const RuntimeLock lock(context_);
-    present = pool_.ready_links();  // others get the function when they are furnished
+    present = pool_.ready_links();  // other workers get the function when they are set up
   }
   for (const auto& [worker, link] : present) announce_to(worker, link, *body);
 }
@@ -240,7 +239,7 @@ void FunctionPublisher::announce_to(std::uint32_t worker, const WorkerPool::Link
   try {
     link.connection.control->register_function(body, context_.connection.control_deadline());
   } catch (const Error& error) {
-    if (context_.gives_way(error) || !is_worker_away(error)) throw;
+    if (context_.end_if_replaced(error) || !is_worker_away(error)) throw;
     log_warn("worker:", worker, " did not take function '", body.name, "': ", error.what());
     link.connection.data->close();
   }

@@ -16,8 +16,8 @@ std::unique_ptr<HealthListener> HealthListener::start(const std::string& address
     const Error error = current_error();
     log_warn("cannot listen at ", address, ", the address of ", self.task,
              " in the cluster: ", error.message(),
-             ". Training goes on, but `cohort status` gets no answer from this coordinator: end "
-             "what holds the port, or give ",
+             ". Training goes on, but `cohort status` gets no answer from this coordinator: stop "
+             "the process that uses the port, or give ",
              self.task, " another address of this machine");
     return nullptr;
   }
@@ -44,7 +44,9 @@ void HealthListener::refuse() const {
 rpc::HandshakeReply HealthListener::handshake(const rpc::HandshakeRequest&, const rpc::Caller&) {
   refuse();
 }
-std::shared_ptr<rpc::ControlledJob> HealthListener::job_of(const rpc::Caller&) { refuse(); }
+std::shared_ptr<rpc::CoordinatorSession> HealthListener::session_of(const rpc::Caller&) {
+  refuse();
+}
 void HealthListener::shutdown(const rpc::Caller&, std::chrono::milliseconds) { refuse(); }
 
 }  // namespace cohort::coordinator::internal

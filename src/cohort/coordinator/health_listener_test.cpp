@@ -30,7 +30,7 @@ using testing::patience;
 using testing::throws_error;
 using State = rpc::ProbeResult::State;
 
-// Collects the warnings of this process while it lives.
+// Collects the warnings of this process.
 class Warnings {
  public:
   Warnings() {
@@ -52,7 +52,7 @@ class Warnings {
   std::string text_ COHORT_GUARDED_BY(mutex_);
 };
 
-// A coordinator with an address of its own over one worker and one parameter server.
+// A coordinator with an address of its own, one worker and one parameter server.
 class CoordinatorHealthTest : public ::testing::Test {
  protected:
   static std::string free_address() {
@@ -153,7 +153,7 @@ TEST_F(CoordinatorHealthTest, TheLastErrorSaysThatAnEpochWaitsForALostWorker) {
   EXPECT_THAT(health.last_error->text, HasSubstr("the epoch waits until it returns"));
 }
 
-// It was as if nothing had ended.
+// Regression: the counts stayed zero.
 TEST_F(CoordinatorHealthTest, CountsStepsOfEpochsThatRunEagerly) {
   start({.run_eagerly = true});
   const Function draw([](Iterator& it) { it.next<at::Tensor>(); });

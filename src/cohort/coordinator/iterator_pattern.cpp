@@ -11,8 +11,8 @@
 namespace cohort::coordinator {
 namespace {
 
-// Stands for a worker's iterator while a step is traced.
-class TracedElements final : public ElementSource {
+// Replaces a worker's iterator while a step is traced.
+class TracedElements final : public data::ElementSource {
  public:
   TracedElements(std::int64_t resource, std::shared_ptr<const ElementSpec> spec)
       : resource_(resource), spec_(std::move(spec)) {}
@@ -28,7 +28,7 @@ class TracedElements final : public ElementSource {
 
  private:
   const std::int64_t resource_;
-  const std::shared_ptr<const ElementSpec> spec_;  // also the pattern's
+  const std::shared_ptr<const ElementSpec> spec_;  // shared with the pattern
 };
 
 std::shared_ptr<function::ResourcePattern> pattern_of(const Handle& handle) {
@@ -42,7 +42,7 @@ std::shared_ptr<function::ResourcePattern> pattern_of(const Handle& handle) {
   return std::make_shared<IteratorPattern>(iterator->datasets().shared_spec());
 }
 
-// The spec of the elements of an iterator or a pattern; nullptr for another handle.
+// The spec of an iterator's or a pattern's elements; nullptr for another handle.
 const ElementSpec* spec_of(const Handle& handle) {
   if (const auto* iterator = dynamic_cast<const IteratorHandle*>(&handle)) return &iterator->spec();
   const auto* pattern = dynamic_cast<const IteratorPattern*>(&handle);

@@ -11,7 +11,8 @@ std::shared_ptr<IteratorHandle> IteratorTable::create(std::shared_ptr<WorkerData
                                                       std::optional<std::uint64_t> epoch,
                                                       std::weak_ptr<Runtime> runtime) {
   std::vector<std::uint64_t> released;
-  std::vector<std::shared_ptr<WorkerDatasets>> released_datasets;  // these end on this thread
+  // Destroyed at the end of this call.
+  std::vector<std::shared_ptr<WorkerDatasets>> released_datasets;
   {
     const Lock lock(released_mutex_);
     released.swap(released_);
@@ -22,14 +23,14 @@ std::shared_ptr<IteratorHandle> IteratorTable::create(std::shared_ptr<WorkerData
   std::vector<std::pair<std::uint32_t, WorkerPool::Link>> present;
   {
     const RuntimeLock lock(context_);
-    // Under the lock: stop() has not looked at the numbers yet.
+    // Checked under the lock, so that stop() has not read the numbers yet.
     context_.check_running("create_iterator");
     for (const std::uint64_t id : released) iterators_.erase(id);
     handle = std::make_shared<IteratorHandle>(context_.numbers.next_iterator++, std::move(datasets),
                                               epoch, std::move(runtime));
     iterators_[handle->id()] = handle;
     ++context_.version;
-    present = pool_.ready_links();  // others get the iterator when they are furnished
+    present = pool_.ready_links();  // other workers get the iterator when they are set up
   }
   for (const auto& [worker, link] : present) {
     tell(link.connection, handle->spec_for(worker, context_.connection.options().seed), released);
@@ -44,7 +45,7 @@ void IteratorTable::tell(const rpc::Connection& worker, const rpc::IteratorSpec&
     if (!released.empty()) worker.control->release(released, cluster.control_deadline());
     worker.control->create_iterator(created, cluster.control_deadline());
   } catch (const Error& error) {
-    if (context_.gives_way(error) || !is_worker_away(error)) {
+    if (context_.end_if_replaced(error) || !is_worker_away(error)) {
       const Lock lock(released_mutex_);  // the next call tells the other workers
       released_.insert(released_.end(), released.begin(), released.end());
       throw;

@@ -6,7 +6,7 @@
 namespace cohort::coordinator {
 namespace {
 
-// More would lie in no core's cache when they are used again.
+// More memory than this would fall out of the caches before it is used again.
 constexpr std::size_t kSparesMax = 1024;
 
 }  // namespace
@@ -42,14 +42,14 @@ void PendingClosure::end_step(const std::optional<Error>& error) {
   if (place.is_end) return epoch.progress.note_end(place.worker, place.step);
   epoch.progress.note_run(place.worker, place.step);
   try {
-    if (!place.is_counted) {  // its data has more elements than it said
+    if (!place.is_counted) {  // the data has more elements than its cardinality
       static_cast<void>(function->captured(counted));
       counted.keep();
     }
     Nest value = function->result_of(std::move(reported));
     if (!epoch.is_over)
       epoch.finished.push_back({place.worker, place.step, place.rows, std::move(value)});
-  } catch (...) {  // outputs that do not fill the function's result
+  } catch (...) {  // the outputs do not fill the function's result
     if (!epoch.error) epoch.error = current_error();
   }
 }

@@ -40,7 +40,7 @@ Nest RemoteValue::fetch() const { return fetch(Deadline()); }
 Nest RemoteValue::fetch(Deadline deadline) const {
   coordinator::check_outside_step("fetch");
   if (!state_->is_ready()) {
-    // A coordinator that has gone has ended every closure, so only a living one can be waited for.
+    // A coordinator ends all closures before it is destroyed, so only an existing one needs a wait.
     if (const std::shared_ptr<coordinator::Runtime> runtime = state_->runtime()) {
       runtime->wait_for(*state_, deadline);
     }

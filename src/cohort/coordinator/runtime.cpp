@@ -10,7 +10,7 @@
 namespace cohort::coordinator {
 namespace {
 
-// Of an argument while it is scheduled: in its nest, and among the inputs.
+// References to an argument while it is scheduled: one in its nest, one among the inputs.
 constexpr std::size_t kArgumentHandles = 2;
 
 }  // namespace
@@ -78,7 +78,7 @@ std::optional<EpochStep> Runtime::next_step(const std::shared_ptr<EpochRun>& epo
     std::optional<EpochStep> step = eager_.next_step(*epoch);
     return step ? std::move(step) : epochs_.end_of(*epoch);
   }
-  dataset_programs_.answer_all();  // also where a step has ended meanwhile
+  dataset_programs_.answer_all();  // also if a step has ended meanwhile
   return epochs_.next_step(epoch);
 }
 
@@ -94,7 +94,6 @@ std::size_t Runtime::pending_count() const {
   return scheduler_.pending().size();
 }
 
-// What the coordinator answers when somebody asks for its health.
 TaskHealth Runtime::health() const {
   const TimePoint now = Clock::system().now();
   TaskHealth health;

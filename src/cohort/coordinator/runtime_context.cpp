@@ -7,10 +7,10 @@
 namespace cohort::coordinator {
 namespace {
 
-// Of the workers' data timeout: they say which parameter server does not answer, and are to be
-// heard before this process gives up.
+// The coordinator waits this many data timeouts of the workers, so that they can first report which
+// parameter server does not answer.
 constexpr int kWorkersFirst = 2;
-constexpr Duration kForEver = Duration::max() / 4;  // and can still be added to a time
+constexpr Duration kForEver = Duration::max() / 4;  // small enough to be added to a time
 
 Duration data_timeout_of(const CoordinatorOptions& options, const ClusterConnection& connection) {
   return options.progress_timeout != Duration::zero()
@@ -32,12 +32,13 @@ RuntimeContext::RuntimeContext(ParameterServerStrategy& its_strategy,
 
 void RuntimeContext::check_running(std::string_view call) const {
   if (is_replaced) throw Error(*replaced);
-  COHORT_CHECK(!is_stopping, ErrorCode::cancelled, "[coordinator.", call,
-               "] expected a coordinator that lives, got one whose last handle has gone; keep the "
-               "ClusterCoordinator until its work is done");
+  COHORT_CHECK(
+      !is_stopping, ErrorCode::cancelled, "[coordinator.", call,
+      "] expected a running coordinator, got one whose last handle was destroyed; keep the "
+      "ClusterCoordinator until its work is done");
 }
 
-bool RuntimeContext::gives_way(const Error& error) {
+bool RuntimeContext::end_if_replaced(const Error& error) {
   if (!rpc::is_replaced(error)) return false;
   on_replaced(error);
   return true;

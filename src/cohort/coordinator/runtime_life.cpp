@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The begin and end of a coordinator.
+// Starts and stops a coordinator.
 #include <exception>
 #include <utility>
 
@@ -27,7 +27,7 @@ Runtime::Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options,
 Runtime::~Runtime() { stop(); }
 
 void Runtime::start() {
-  // First: who waits for missing tasks can be asked, too.
+  // Started first, so that it also answers while the coordinator waits for missing tasks.
   listener_ = internal::HealthListener::start(
       context_->home->own_address(), context_->connection.self(), [this] { return health(); });
   const std::weak_ptr<Runtime> self = weak_from_this();
@@ -39,7 +39,7 @@ void Runtime::start() {
     if (const auto runtime = self.lock()) runtime->pool_.on_lost(worker, connection, reason);
   };
   handlers.on_ps_lost = [self](const Error& reason) {
-    if (const auto runtime = self.lock()) runtime->context_->gives_way(reason);
+    if (const auto runtime = self.lock()) runtime->context_->end_if_replaced(reason);
   };
   context_->connection.connect_workers(handlers);
   pool_.start();
@@ -52,7 +52,7 @@ void Runtime::stop() noexcept {
   {
     const RuntimeLock lock(*context_);
     pool_.set_all_away();
-    if (!context_->is_replaced) warn_of_what_is_left();
+    if (!context_->is_replaced) warn_of_unfinished_work();
     cancelled = scheduler_.end_all(
         Error(ErrorCode::cancelled,
               "[coordinator.destroy] the coordinator was destroyed before the closure ended"));
@@ -60,21 +60,21 @@ void Runtime::stop() noexcept {
   pool_.stop();
 }
 
-// Of work that nobody has waited for, which would else be missing without a word.
-void Runtime::warn_of_what_is_left() {
+// Warns of closures for which no call has waited, and whose loss would otherwise go unnoticed.
+void Runtime::warn_of_unfinished_work() {
   ClosureQueue& queue = scheduler_.queue();
   const std::size_t left = queue.queued() + queue.in_flight();
   Actions ignored;
   const Verdict verdict = queue.done(Clock::system().now(), ignored);
-  // The program ends by an exception: it had no chance to call join(), and what it reads is the
-  // error that it ends with.
+  // If an exception ends the program, it could not call join(), and the user needs to see that
+  // exception.
   const bool is_unwinding = std::uncaught_exceptions() > uncaught_at_start_;
   if (verdict.kind == Verdict::Kind::raise) {
-    log_warn("the coordinator goes with an error of a closure that no call has thrown",
+    log_warn("the coordinator ends with an error of a closure that no call has thrown",
              is_unwinding ? ": " : "; call join() before: ", verdict.error->what());
   }
   if (left == 0 || is_unwinding) return;
-  log_warn("the coordinator goes and cancels ", left, " closure", left == 1 ? "" : "s",
+  log_warn("the coordinator ends and cancels ", left, " closure", left == 1 ? "" : "s",
            " that had not ended; call join() before, which waits for them");
 }
 

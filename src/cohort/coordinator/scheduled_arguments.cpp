@@ -10,13 +10,13 @@
 #include "cohort/data/detail/string_fields.h"
 #include "cohort/function/detail/trace.h"
 #include "cohort/function/detail/variable_read.h"
-#include "cohort/rpc/detail/travel.h"
+#include "cohort/rpc/detail/sendable.h"
 #include "cohort/variable/detail/eager_step.h"
 
 namespace cohort::coordinator {
 namespace {
 
-// They end in the input pipeline.
+// Strings can be used only in the input pipeline.
 void check_no_strings(const Function& fn, std::size_t argument, const Nest& value) {
   const std::optional<data::FieldPath> strings = data::find_strings(value);
   COHORT_CHECK(!strings, ErrorCode::invalid_argument,
@@ -26,9 +26,9 @@ void check_no_strings(const Function& fn, std::size_t argument, const Nest& valu
                ", or pass a single text that the function itself reads as a std::string");
 }
 
-// Their closure would cost its worker all that leaves in the same message.
+// A tensor that cannot be sent would make its worker lose all closures of the same message.
 void check_can_travel(const Function& fn, std::size_t argument, const at::Tensor& tensor) {
-  const std::string obstacle = rpc::obstacle_to_travel(tensor);
+  const std::string obstacle = rpc::why_not_sendable(tensor);
   COHORT_CHECK(obstacle.empty(), ErrorCode::invalid_argument,
                "[coordinator.schedule] expected dense CPU tensors, got ", obstacle, " (argument ",
                argument, " of '", fn.name(),
@@ -37,11 +37,11 @@ void check_can_travel(const Function& fn, std::size_t argument, const at::Tensor
                "[coordinator.schedule] expected tensors, got a number that LibTorch has wrapped "
                "into one (argument ",
                argument, " of '", fn.name(),
-               "'), which decides less about the dtype of results than a tensor does on the "
+               "'), which has less influence on the dtype of results than a tensor has on the "
                "worker; pass the number itself, or a clone()");
 }
 
-// The graph of an argument stays behind, so gradients in the step would lack what flows through it.
+// The graph of an argument is not sent, so gradients in the step would lack its part.
 void check_gradients(const Function& fn, std::size_t argument, const at::Tensor& tensor,
                      std::vector<at::Tensor>& leaves) {
   if (!tensor.requires_grad()) return;
@@ -49,7 +49,7 @@ void check_gradients(const Function& fn, std::size_t argument, const at::Tensor&
                "[coordinator.schedule] expected arguments without a graph, got one that was "
                "computed from tensors that require a gradient (argument ",
                argument, " of '", fn.name(),
-               "'), which no gradient reaches from a worker; pass its detach(), or compute it "
+               "'), to which gradients of a worker cannot flow; pass its detach(), or compute it "
                "inside the function");
   const bool is_second = std::any_of(leaves.begin(), leaves.end(),
                                      [&](const at::Tensor& leaf) { return leaf.is_same(tensor); });
@@ -57,13 +57,13 @@ void check_gradients(const Function& fn, std::size_t argument, const at::Tensor&
                "[coordinator.schedule] expected a tensor that requires a gradient once, got it "
                "twice (the second is argument ",
                argument, " of '", fn.name(),
-               "'), and a worker would take them for two, each with a gradient of its own; pass it "
+               "'), and a worker would treat them as two, each with a gradient of its own; pass it "
                "once, or its detach() the second time");
   leaves.push_back(tensor);
 }
 
 // Replaces arguments that were computed from read() of variables of this process by their values,
-// since no step trains those. Returns whether there were any.
+// since no step trains those variables. Returns whether there were any.
 bool take_values_of_reads(std::vector<Nest>& arguments, const function::BoundArguments& bound) {
   using function::is_computed_from_reads;
   if (std::none_of(bound.tensors.begin(), bound.tensors.end(), is_computed_from_reads))
@@ -80,7 +80,7 @@ bool take_values_of_reads(std::vector<Nest>& arguments, const function::BoundArg
 void check_tensors(const detail::ParameterServerHome& home, const Function& fn,
                    std::span<const Nest> arguments, const function::BoundArguments& bound) {
   const auto is_plain = [&](const at::Tensor& tensor) {
-    return rpc::obstacle_to_travel(tensor).empty() &&
+    return rpc::why_not_sendable(tensor).empty() &&
            !tensor.unsafeGetTensorImpl()->is_wrapped_number() && !tensor.requires_grad() &&
            home.variables().find(tensor) == nullptr;
   };
@@ -112,7 +112,7 @@ void check_outside_step(std::string_view call) {
   COHORT_CHECK(function::Trace::current() == nullptr && !EagerStep::is_scheduled_here(),
                ErrorCode::failed_precondition, "[coordinator.", call,
                "] expected a call outside of scheduled functions, got one inside, which would wait "
-               "for itself; call it before, and pass what it gives as an argument");
+               "for itself; call it before, and pass its result as an argument");
 }
 
 function::BoundArguments prepare_arguments(const Runtime& runtime,

@@ -7,7 +7,7 @@
 #include "cohort/core/error.h"
 #include "cohort/function/detail/step_scope.h"
 #include "cohort/parameter_server/detail/remote_variable.h"
-#include "cohort/rpc/detail/travel.h"
+#include "cohort/rpc/detail/sendable.h"
 #include "cohort/strategy/detail/modes_scope.h"
 
 namespace cohort::coordinator {
@@ -21,8 +21,8 @@ StepFunction::StepFunction(std::uint32_t id, Function function, function::CallSi
   publish();
 }
 
-// Calls `trace` with the variables of the strategy, in its scope. Each pass begins in the modes
-// that the replicated modules have now.
+// Calls `trace` with the variables of the strategy, in its scope. Each pass of the trace starts in
+// the current modes of the replicated modules.
 template <class F>
 auto StepFunction::in_strategy(const F& trace) const {
   const VariableTable& variables = strategy_.home()->variables();
@@ -43,7 +43,7 @@ auto StepFunction::in_strategy(const F& trace) const {
   };
   setting.begin_pass = [&] { modes.restore(); };
   setting.check_result = [this](const at::Tensor& tensor, std::size_t number) {
-    const std::string obstacle = rpc::obstacle_to_travel(tensor);
+    const std::string obstacle = rpc::why_not_sendable(tensor);
     COHORT_CHECK(obstacle.empty(), ErrorCode::invalid_argument,
                  "[coordinator.schedule] expected dense CPU tensors as the result of '", name(),
                  "', got ", obstacle, " (tensor ", number, "); return it dense, or leave it out");
@@ -65,7 +65,7 @@ bool StepFunction::trace_drawn(const std::vector<at::Tensor>& drawn) {
   return info.has_value();
 }
 
-// What the last program, which is new, needs of the servers.
+// Notes where the variables of the new, last program are stored.
 void StepFunction::adopt(const function::ProgramInfo& info) {
   std::vector<rpc::FunctionBody::Placement>& placements = placements_.emplace_back();
   for (const auto& used : info.variables) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a coordinator hears from a server that takes leave of it, since another has taken its place.
+// A server that serves another coordinator tells the old one, which then ends.
 #include <gtest/gtest.h>
 
 #include "cohort/testing/coordinator_fixture.h"
@@ -13,7 +13,7 @@ using testing::throws_error;
 
 using TakenPlace = testing::CoordinatorFixture;
 
-// It waited for its worker, which nobody else had taken.
+// Regression: the coordinator waited for its worker, which no other coordinator had taken.
 TEST_F(TakenPlace, AParameterServerThatAnotherCoordinatorTookEndsThisOne) {
   worker.answers = false;
   ClusterCoordinator coordinator(strategy());
@@ -26,7 +26,7 @@ TEST_F(TakenPlace, AParameterServerThatAnotherCoordinatorTookEndsThisOne) {
   EXPECT_THAT([&] { result.fetch(patience()); }, is_refused);
 }
 
-// It went to the worker once more, to hear it there.
+// Regression: the coordinator called the worker once more to learn it.
 TEST_F(TakenPlace, AWorkerThatAnotherCoordinatorTookEndsThisOne) {
   worker.answers = false;
   ClusterCoordinator coordinator(strategy());

@@ -11,15 +11,15 @@
 namespace cohort::coordinator {
 namespace {
 
-// So many shapes of one function are worth a line: each has cost a worker a wait and this process a
-// trace.
+// After this many shapes of one function a warning is logged: each has cost a wait on a worker and
+// a trace in this process.
 constexpr std::size_t kShapesBeforeWarning = 64;
 
 std::string described(const std::vector<TensorSpec>& specs) {
   return ElementSpec::tuple(specs).to_string();
 }
 
-// The files of a dataset may be on the workers alone.
+// The cardinality may be unknown here, since the files of a dataset may exist only on the workers.
 std::int64_t known_cardinality(const Dataset& dataset) {
   try {
     return dataset.cardinality();
@@ -49,8 +49,8 @@ bool WorkerDatasets::are_all_alike() const {
   });
 }
 
-bool WorkerDatasets::have_one(std::uint32_t worker, std::uint32_t other,
-                              const std::string& function) const {
+bool WorkerDatasets::share_function(std::uint32_t worker, std::uint32_t other,
+                                    const std::string& function) const {
   const Lock lock(mutex_);
   return owner_of(index_of(worker), function) == owner_of(index_of(other), function);
 }
@@ -61,7 +61,8 @@ WorkerDatasets::FunctionOf WorkerDatasets::owner_of(std::size_t dataset,
   return {found == owners_.end() ? dataset : found->second[dataset], function};
 }
 
-// Not under the lock: the datasets look at graphs, which may ask the user's code for specs.
+// Computes without the lock, since the datasets inspect graphs, which may call the user's code for
+// specs.
 void WorkerDatasets::find_owners(const std::string& function) {
   {
     const Lock lock(mutex_);
@@ -100,7 +101,7 @@ const Bytes* WorkerDatasets::known(const FunctionOf& owner,
   return nullptr;
 }
 
-// Else a pipeline whose elements all differ would trace for ever.
+// Limits the traces of a pipeline whose elements all have different shapes.
 void WorkerDatasets::check_bound(const std::string& name, const Traced& traced,
                                  const std::vector<TensorSpec>& specs) const {
   if (traced.programs.size() < shapes_max_) return;

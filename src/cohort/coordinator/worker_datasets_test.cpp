@@ -12,7 +12,7 @@
 namespace cohort::coordinator {
 namespace {
 
-// The shape of its result depends on values, so it cannot be traced.
+// Its result's shape depends on values, so it cannot be traced.
 const bool kIsRegistered = [] {
   function::register_function("worker_datasets_test.counted", [](std::vector<at::Tensor> in) {
     return std::vector<at::Tensor>{at::arange(in.at(0).item<std::int64_t>() + 1)};
@@ -22,7 +22,7 @@ const bool kIsRegistered = [] {
 
 class WorkerDatasetsTest : public ::testing::Test {
  protected:
-  // Vectors of lengths from 1 on, each times what the factor is then.
+  // Vectors with lengths from 1 on, each multiplied by the factor's current value.
   Dataset vectors() {
     return Dataset::range(8)
         .map(Function::registered("worker_datasets_test.counted"))
@@ -42,7 +42,7 @@ class WorkerDatasetsTest : public ::testing::Test {
                                     std::int64_t length) {
     return datasets.program_for(worker, function_of(datasets), {at::arange(length)});
   }
-  // The name of the C++ function: that of the only op that can be traced.
+  // The name of the C++ function, which belongs to the only op that can be traced.
   static std::string function_of(WorkerDatasets& datasets) {
     for (int op = 0; op < 8; ++op) {
       std::string name = std::to_string(op);
@@ -56,13 +56,13 @@ class WorkerDatasetsTest : public ::testing::Test {
   int calls = 0;
 };
 
-// Each worker's shard was traced apart: as many traces a shape as workers.
+// Regression: each worker's shard was traced separately, with as many traces per shape as workers.
 TEST_F(WorkerDatasetsTest, ShardsOfOneDatasetShareTheirTraces) {
   WorkerDatasets datasets(shards(vectors()), 1024);
   const WorkerDatasets::Answer first = ask(datasets, 0, 9);
   ASSERT_FALSE(first.error) << first.error->what();
   EXPECT_TRUE(first.is_new);
-  EXPECT_TRUE(datasets.have_one(0, 1, function_of(datasets)));
+  EXPECT_TRUE(datasets.share_function(0, 1, function_of(datasets)));
   const int calls_before = calls;
   const WorkerDatasets::Answer second = ask(datasets, 1, 9);
   EXPECT_FALSE(second.is_new);
@@ -73,14 +73,14 @@ TEST_F(WorkerDatasetsTest, ShardsOfOneDatasetShareTheirTraces) {
   EXPECT_GT(datasets.bytes_of(1).size(), size) << "one that is lost comes back with it";
 }
 
-// Functions of two calls may capture other values.
+// The functions of two calls may capture different values.
 TEST_F(WorkerDatasetsTest, DatasetsThatAreBuiltApartShareNone) {
   WorkerDatasets datasets({vectors(), vectors()}, 1024);
   const WorkerDatasets::Answer first = ask(datasets, 0, 9), second = ask(datasets, 1, 9);
   ASSERT_FALSE(first.error) << first.error->what();
   EXPECT_TRUE(first.is_new && second.is_new);
   EXPECT_NE(first.program, second.program);
-  EXPECT_FALSE(datasets.have_one(0, 1, function_of(datasets)));
+  EXPECT_FALSE(datasets.share_function(0, 1, function_of(datasets)));
 }
 
 TEST_F(WorkerDatasetsTest, AFunctionInsideADatasetFunctionIsTracedForEach) {
@@ -88,9 +88,9 @@ TEST_F(WorkerDatasetsTest, AFunctionInsideADatasetFunctionIsTracedForEach) {
     return Dataset::from_tensors(x).map([](const at::Tensor& y) { return y + 1; });
   });
   WorkerDatasets datasets(shards(nested), 1024);
-  EXPECT_FALSE(datasets.have_one(0, 1, "1.1"));
+  EXPECT_FALSE(datasets.share_function(0, 1, "1.1"));
   datasets.program_for(0, "1.1", {at::arange(3)});
-  EXPECT_FALSE(datasets.have_one(0, 1, "1.1"));
+  EXPECT_FALSE(datasets.share_function(0, 1, "1.1"));
 }
 
 }  // namespace

@@ -59,7 +59,8 @@ void WorkerPool::stop() noexcept {
     for (std::uint32_t i = 0; i < size(); ++i) {
       if (entry(i).recovery.joinable()) recoveries.push_back(std::move(entry(i).recovery));
       links.push_back(entry(i).link.connection);
-      links.push_back(context_.connection.worker(i).connection);  // perhaps being set up
+      // Also a connection whose worker is being set up.
+      links.push_back(context_.connection.worker(i).connection);
     }
   }
   for (const rpc::Connection& link : links) {
@@ -115,7 +116,7 @@ std::vector<WorkerHealth> WorkerPool::health() const {
 }
 
 void WorkerPool::on_lost(std::uint32_t worker, std::uint64_t connection, const Error& reason) {
-  if (context_.is_over() || context_.gives_way(reason)) return;
+  if (context_.is_over() || context_.end_if_replaced(reason)) return;
   {
     const RuntimeLock lock(context_);
     Entry& lost = entry(worker);
@@ -177,8 +178,8 @@ void WorkerPool::watch() {
   }
 }
 
-// Silent is neither one that is away nor one that says no, as a worker does that is ending. The
-// calls are in the order of the workers.
+// A worker is silent if it neither answers nor refuses; one that is away or is shutting down is not
+// silent. The calls are in the order of the workers.
 std::vector<WorkerPool::HealthCall> WorkerPool::ask_workers() {
   std::vector<std::shared_ptr<rpc::ControlClient>> asked;
   std::vector<HealthCall> calls;

@@ -15,14 +15,13 @@ namespace {
 constexpr auto kRecoveryMax = std::chrono::hours(1);
 
 // Blocks for a control call for each function and iterator.
-void furnish(std::uint32_t worker, const WorkerPool::Link& link, const Furnishing& furnishing,
-             const ClusterConnection& cluster) {
+void send_setup(std::uint32_t worker, const WorkerPool::Link& link, const WorkerSetup& setup,
+                const ClusterConnection& cluster) {
   rpc::ControlClient& control = *link.connection.control;
-  for (const auto& step : furnishing.functions)
+  for (const auto& step : setup.functions)
     control.register_function(*step->body(), cluster.control_deadline());
-  if (!furnishing.released.empty())
-    control.release(furnishing.released, cluster.control_deadline());
-  for (const auto& iterator : furnishing.iterators) {
+  if (!setup.released.empty()) control.release(setup.released, cluster.control_deadline());
+  for (const auto& iterator : setup.iterators) {
     control.create_iterator(iterator->spec_for(worker, cluster.options().seed),
                             cluster.control_deadline());
   }
@@ -51,8 +50,8 @@ void WorkerPool::start_recovery(std::uint32_t worker) {
   }
 }
 
-// A worker's own thread, started at its first loss: reconnects, rebuilds what it should have, and
-// hands it back.
+// Runs on the worker's own thread, which starts at its first loss: reconnects, sets the worker up,
+// and makes it ready.
 void WorkerPool::recover(std::uint32_t worker) {
   internal::RecoveryPause pause;
   while (!context_.is_over()) {
@@ -72,7 +71,7 @@ void WorkerPool::recover(std::uint32_t worker) {
       pause.reset();
     } catch (...) {
       const Error error = current_error();
-      if (context_.gives_way(error) || context_.is_over()) return;
+      if (context_.end_if_replaced(error) || context_.is_over()) return;
       const RuntimeLock lock(context_);
       if (std::exchange(entry(worker).refusal, error.message()) != error.message())
         log_warn("worker:", worker, " cannot be used yet: ", error.what());
@@ -82,8 +81,9 @@ void WorkerPool::recover(std::uint32_t worker) {
   }
 }
 
-// Also that of a worker that only said that it is lost. Not under the lock: the end of a connection
-// waits for its thread, which asks for the lock to report it.
+// Closes the last connection, even if it is intact and the worker only reported that it is lost.
+// Call it without the lock: closing waits for the connection's thread, which takes the lock to
+// report the end.
 void WorkerPool::drop_link(std::uint32_t worker) {
   rpc::Connection old;
   {
@@ -93,25 +93,25 @@ void WorkerPool::drop_link(std::uint32_t worker) {
   if (old.data) old.data->close();
 }
 
-// False: it was lost again meanwhile. Functions and iterators that come while it is being furnished
-// are sent after the others, so that it is ready with all or not at all.
+// Returns false if the worker was lost again meanwhile. Functions and iterators that are added
+// meanwhile are sent in another round, so that a ready worker has all of them.
 bool WorkerPool::set_up(std::uint32_t worker, const Link& link) {
-  std::optional<std::uint64_t> furnished;
-  std::set<std::uint64_t> iterators;  // that the worker has over this link
+  std::optional<std::uint64_t> sent_version;
+  std::set<std::uint64_t> iterators;  // iterators that the worker has over this link
   while (true) {
-    Furnishing furnishing;
+    WorkerSetup setup;
     {
       const RuntimeLock lock(context_);
       if (context_.is_over() || entry(worker).lost_connection >= link.epoch) return false;
-      if (furnished == context_.version) {
+      if (sent_version == context_.version) {
         make_ready(worker, link);
         context_.changed.notify_all();
         break;
       }
-      furnished = context_.version;
-      furnishing = events_.furnishing(iterators);
+      sent_version = context_.version;
+      setup = events_.worker_setup(iterators);
     }
-    furnish(worker, link, furnishing, context_.connection);
+    send_setup(worker, link, setup, context_.connection);
   }
   events_.flush();
   return true;

@@ -41,9 +41,9 @@ bool has_same_keys(const Nest::Map& left, const Nest::Map& right) {
 }
 
 // Whether the two agree at this level; their children are not compared.
-bool agrees(const Nest& expected, const Nest& actual, LeafKinds leaf_kinds) {
+bool agrees(const Nest& expected, const Nest& actual, Nest::LeafKinds leaf_kinds) {
   if (expected.is_leaf() && actual.is_leaf()) {
-    return leaf_kinds == LeafKinds::any || expected.kind() == actual.kind();
+    return leaf_kinds == Nest::LeafKinds::any || expected.kind() == actual.kind();
   }
   if (expected.kind() != actual.kind()) return false;
   if (expected.kind() == Nest::Kind::map) {
@@ -54,7 +54,7 @@ bool agrees(const Nest& expected, const Nest& actual, LeafKinds leaf_kinds) {
 
 struct Comparison {
   std::string_view what;
-  LeafKinds leaf_kinds;
+  Nest::LeafKinds leaf_kinds;
   std::string path;
 
   void run(const Nest& expected, const Nest& actual) {
@@ -243,7 +243,7 @@ std::string Nest::structure() const {
 }
 
 void Nest::check_same_structure(const Nest& expected, const Nest& actual, std::string_view what,
-                                LeafKinds leaf_kinds) {
+                                Nest::LeafKinds leaf_kinds) {
   Comparison{what, leaf_kinds, {}}.run(expected, actual);
 }
 

@@ -39,10 +39,6 @@ class COHORT_API Handle {
   virtual std::string_view handle_kind() const = 0;
 };
 
-// Whether a structure check accepts a different kind of leaf, for example an int for a tensor (as
-// tf.nest does), or requires the same kind.
-enum class LeafKinds : std::uint8_t { any, same };
-
 // A value type; copies share tensors. Thread-compatible.
 class COHORT_API Nest {
  public:
@@ -58,6 +54,9 @@ class COHORT_API Nest {
     tuple,
     map
   };
+  // Whether a structure check accepts a different kind of leaf, for example an int for a tensor (as
+  // tf.nest does), or requires the same kind.
+  enum class LeafKinds : std::uint8_t { any, same };
   using Items = std::vector<Nest>;
   using Map = std::map<std::string, Nest>;
 

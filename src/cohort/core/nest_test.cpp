@@ -35,7 +35,7 @@ std::string message_of(const std::function<void()>& action) {
 }
 
 std::string difference(const Nest& expected, const Nest& actual,
-                       LeafKinds leaf_kinds = LeafKinds::any) {
+                       Nest::LeafKinds leaf_kinds = Nest::LeafKinds::any) {
   return message_of([&] { Nest::check_same_structure(expected, actual, "[t.t] it", leaf_kinds); });
 }
 
@@ -193,7 +193,7 @@ TEST(SameStructure, HoldsForOtherValues) {
 
 TEST(SameStructure, LooksAtLeafKindsWhenAsked) {
   EXPECT_EQ(difference(Nest::list({1}), Nest::list({"x"})), "nothing thrown");
-  EXPECT_THAT(difference(Nest::list({1}), Nest::list({"x"}), LeafKinds::same),
+  EXPECT_THAT(difference(Nest::list({1}), Nest::list({"x"}), Nest::LeafKinds::same),
               HasSubstr("at [0]: expected int, got text"));
 }
 

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "cohort/data/detail/never_fails.h"
+#include "cohort/data/detail/cannot_fail.h"
 #include "cohort/data/internal/dataset_op_suite.h"
 
 namespace cohort::data {
@@ -68,7 +68,7 @@ TEST(AutoShard, KeepsTheSpecOfARebatchThatItChanges) {
   EXPECT_EQ(dealt(8).element_spec().to_string(), "int64[2]");
   EXPECT_THAT(elements_of(dealt(8)), ElementsAre("[2, 3]", "[6, 7]"));
   EXPECT_THAT(elements_of(dealt(6)), ElementsAre("[2, 3]", "[5]"));
-  EXPECT_FALSE(never_fails(dealt(6).batch(2)));
+  EXPECT_FALSE(cannot_fail(dealt(6).batch(2)));
 }
 
 TEST(AutoShard, LeavesOneWorkerWhatItHas) {

@@ -15,7 +15,7 @@ const ElementSpec& Dataset::element_spec() const { return node_->spec(); }
 
 DatasetOptions Dataset::options() const { return node_->options(); }
 
-std::unique_ptr<ElementSource> Dataset::source(const IterationOptions& options) const {
+std::unique_ptr<data::ElementSource> Dataset::source(const IterationOptions& options) const {
   return node_->start(data::StageContext(options, data::Purpose::run, node_->options()));
 }
 

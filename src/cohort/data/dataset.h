@@ -300,7 +300,7 @@ class COHORT_API Dataset {
   // When the iterator is destroyed, its threads stop at their next element. To cancel it from
   // another thread, see data/cancellable.h.
   Iterator iterator(const IterationOptions& options = {}) const;
-  std::unique_ptr<ElementSource> source(const IterationOptions& options) const;
+  std::unique_ptr<data::ElementSource> source(const IterationOptions& options) const;
 
   // The graph as bytes (docs/formats/pipeline.md), with the traced programs of its functions. If a
   // function cannot be traced, throws the error of the trace, with the op's name.

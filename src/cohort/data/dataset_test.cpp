@@ -9,7 +9,7 @@
 #include <random>
 
 #include "cohort/data/internal/dataset_op_suite.h"
-#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/op_registry.h"
 #include "cohort/testing/test_seed.h"
 
 namespace cohort::data {
@@ -120,7 +120,7 @@ TEST(DatasetInputContext, RefusesARemainderAndNamesBothNumbers) {
 }
 
 TEST(DatasetOps, AreSourcesOrHaveInputs) {
-  for (const Op& op : op_table()) {
+  for (const Op& op : op_registry()) {
     EXPECT_EQ(find_op(op.name), &op) << op.name << " is there twice";
     EXPECT_EQ(op.shard_rule == ShardRule::source, op.input_count == 0) << op.name;
   }

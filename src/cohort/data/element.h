@@ -54,6 +54,7 @@ COHORT_API void write_fields(ByteWriter& writer, const Fields& fields);
 COHORT_API Fields read_fields(ByteReader& reader);
 }  // namespace data
 
+namespace data {
 // One element or none, with a known spec (tf.experimental.Optional). A value type; copies share
 // tensors.
 class COHORT_API Optional {
@@ -74,5 +75,6 @@ class COHORT_API Optional {
   ElementSpec spec_;
   std::optional<Nest> value_;
 };
+}  // namespace data
 
 }  // namespace cohort

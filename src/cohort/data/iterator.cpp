@@ -10,7 +10,7 @@ namespace {
 
 // If the spec cannot be found (a function that fails on every example), positions are not compared
 // by spec.
-std::string spec_text(const ElementSource& source) {
+std::string spec_text(const data::ElementSource& source) {
   try {
     return source.spec().to_string();
   } catch (const Error&) {
@@ -20,19 +20,20 @@ std::string spec_text(const ElementSource& source) {
 
 }  // namespace
 
-void ElementSource::save(ByteWriter&) const {
+void data::ElementSource::save(ByteWriter&) const {
   internal::throw_error(ErrorCode::unimplemented,
                         "[data.save] expected a source of elements whose position can be saved");
 }
 
-void ElementSource::restore(ByteReader&) {
+void data::ElementSource::restore(ByteReader&) {
   internal::throw_error(ErrorCode::unimplemented,
                         "[data.restore] expected a source of elements that can take up a position");
 }
 
-Optional Iterator::get_next_as_optional() {
+data::Optional Iterator::get_next_as_optional() {
   std::optional<Nest> element = try_next();
-  return element ? Optional::from_value(std::move(*element)) : Optional::empty(element_spec());
+  return element ? data::Optional::from_value(std::move(*element))
+                 : data::Optional::empty(element_spec());
 }
 
 Bytes Iterator::save() const {
@@ -58,11 +59,11 @@ void Iterator::restore(std::span<const std::byte> position) {
 }
 
 std::string Iterator::bottleneck() const {
-  const std::vector<StageStats> all = stats();
-  const auto worst =
-      std::max_element(all.begin(), all.end(), [](const StageStats& a, const StageStats& b) {
-        return a.seconds_exclusive < b.seconds_exclusive;
-      });
+  const std::vector<data::StageStats> all = stats();
+  const auto worst = std::max_element(all.begin(), all.end(),
+                                      [](const data::StageStats& a, const data::StageStats& b) {
+                                        return a.seconds_exclusive < b.seconds_exclusive;
+                                      });
   return worst == all.end() ? std::string() : worst->op + " at " + worst->place;
 }
 

@@ -23,6 +23,7 @@
 
 namespace cohort {
 
+namespace data {
 // The elements and the time of one op of a running pipeline so far. A value type.
 struct COHORT_API StageStats {
   std::string op;
@@ -52,12 +53,13 @@ class COHORT_API ElementSource {
   // One entry per op, the last op first; empty without IterationOptions::collect_stats.
   virtual std::vector<StageStats> stats() const { return {}; }
 };
+}  // namespace data
 
 // Yields elements to user code: those of a running pipeline or, while a step is traced, example
 // elements. Used from one thread at a time.
 class COHORT_API Iterator final : public Handle {
  public:
-  explicit Iterator(std::unique_ptr<ElementSource> source) : source_(std::move(source)) {}
+  explicit Iterator(std::unique_ptr<data::ElementSource> source) : source_(std::move(source)) {}
   std::string_view handle_kind() const override { return "iterator"; }
   const ElementSpec& element_spec() const { return source_->spec(); }
 
@@ -66,7 +68,7 @@ class COHORT_API Iterator final : public Handle {
   // The same, but throws out_of_range at the end (as tf's get_next inside a function).
   Nest get_next();
   // The same, but returns an empty Optional at the end (tf's get_next_as_optional).
-  Optional get_next_as_optional();
+  data::Optional get_next_as_optional();
   // Saves the position as bytes. If an iterator of an identically built dataset restores them, it
   // yields the elements that this one would have yielded next. restore() throws invalid_argument
   // for the bytes of a different pipeline; save() throws failed_precondition if an op has no
@@ -75,7 +77,7 @@ class COHORT_API Iterator final : public Handle {
   void restore(std::span<const std::byte> position);
 
   // One entry per op, the last op first; empty without IterationOptions::collect_stats.
-  std::vector<StageStats> stats() const { return source_->stats(); }
+  std::vector<data::StageStats> stats() const { return source_->stats(); }
   // The op with the largest seconds_exclusive, for example "map at /0/0"; empty without stats.
   std::string bottleneck() const;
 
@@ -100,7 +102,7 @@ class COHORT_API Iterator final : public Handle {
 
  private:
   Fields next_fields(std::size_t expected);
-  std::unique_ptr<ElementSource> source_;
+  std::unique_ptr<data::ElementSource> source_;
 };
 
 namespace function {

@@ -5,7 +5,7 @@
 
 #include "cohort/core/error.h"
 
-namespace cohort {
+namespace cohort::data {
 namespace {
 
 bool are_compatible(const TensorSpec& a, const TensorSpec& b) {
@@ -44,4 +44,4 @@ bool Optional::is_compatible_with(const ElementSpec& other) const {
   return true;
 }
 
-}  // namespace cohort
+}  // namespace cohort::data

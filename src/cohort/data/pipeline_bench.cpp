@@ -55,7 +55,8 @@ const IdxFiles& idx_files() {
 }
 
 void draw(benchmark::State& state, const Dataset& dataset, std::int64_t batch_size) {
-  std::unique_ptr<ElementSource> source = dataset.source({.seed = 1, .data_dirs = std::nullopt});
+  std::unique_ptr<data::ElementSource> source =
+      dataset.source({.seed = 1, .data_dirs = std::nullopt});
   Fields fields;
   source->next(fields);  // fills the shuffle buffer
   for (auto _ : state) {

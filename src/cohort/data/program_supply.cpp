@@ -12,10 +12,10 @@
 #include "cohort/core/bytes.h"
 #include "cohort/core/detail/mutex.h"
 #include "cohort/core/detail/random.h"
-#include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/graph_codec.h"
 #include "cohort/data/internal/map_function.h"
 #include "cohort/data/internal/node.h"
+#include "cohort/data/internal/spec_inference.h"
 
 namespace cohort::data {
 namespace {
@@ -146,7 +146,7 @@ std::shared_ptr<const function::PreparedProgram> ProgramSupply::program_for(
     const std::vector<TensorSpec> specs = specs_of(element);
     // If several elements need the same program, one requests it. If the request is refused, the
     // next one requests it again.
-    state.changed.wait(state.mutex, Deadline(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+    state.changed.wait(state.mutex, Deadline(), [&]() COHORT_REQUIRES(state.mutex) {
       found = state.find(function, hash, element);
       return found || state.has_ended || !state.has_asked(function, specs);
     });
@@ -165,7 +165,7 @@ std::shared_ptr<const function::PreparedProgram> ProgramSupply::program_for(
   {
     const Lock lock(state.mutex);
     if (!error) {
-      state.changed.wait(state.mutex, Deadline(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+      state.changed.wait(state.mutex, Deadline(), [&]() COHORT_REQUIRES(state.mutex) {
         found = state.find(function, hash, element);
         return found || state.has_ended || mine->refusal;
       });

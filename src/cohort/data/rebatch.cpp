@@ -5,7 +5,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/detail/auto_shard.h"
-#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/op_registry.h"
 #include "cohort/data/internal/sharding/graph_edit.h"
 
 namespace cohort {

@@ -74,7 +74,7 @@ RecordReader::RecordReader(const std::string& path, RecordReaderOptions options)
 
 RecordReader::~RecordReader() = default;
 
-std::optional<std::string_view> RecordReader::next() {
+std::optional<std::string_view> RecordReader::try_next() {
   std::string_view record;
   if (!input_->scanner().next(record)) return std::nullopt;
   return record;

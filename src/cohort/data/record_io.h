@@ -5,7 +5,7 @@
 //   writer.write(example.serialize());
 //   writer.close();
 //   RecordReader reader("train.tfrecord");
-//   while (const auto record = reader.next()) { … }
+//   while (const auto record = reader.try_next()) { … }
 //
 // Format: docs/formats/record.md. Offsets count uncompressed bytes.
 #pragma once
@@ -58,7 +58,7 @@ class COHORT_API RecordReader {
   // The next record, valid until the next call; nullopt at the end. Throws data_loss, naming the
   // file and the offset, for a damaged record. The position stays there, so the next call throws
   // again.
-  std::optional<std::string_view> next();
+  std::optional<std::string_view> try_next();
   // Skips records without checking their data. Returns the number of skipped records, which is
   // smaller than `count` only at the end.
   std::size_t skip(std::size_t count);

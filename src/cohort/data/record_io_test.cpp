@@ -25,7 +25,7 @@ class RecordIo : public ::testing::Test {
   }
   static std::vector<std::string> read(RecordReader& reader) {
     std::vector<std::string> records;
-    while (const auto record = reader.next()) records.emplace_back(*record);
+    while (const auto record = reader.try_next()) records.emplace_back(*record);
     return records;
   }
   std::vector<std::string> read_back(const std::vector<std::string>& records,
@@ -106,11 +106,11 @@ TEST_F(RecordIo, AllocatesNothingForALengthThatIsNotThere) {
 
 TEST_F(RecordIo, StaysWhereAReadFailed) {
   RecordReader reader(directory_.write("bad", from_hex("0300000000000000b099490e666f79618abefe")));
-  EXPECT_EQ(error_of([&] { reader.next(); }).code(), ErrorCode::data_loss);
+  EXPECT_EQ(error_of([&] { reader.try_next(); }).code(), ErrorCode::data_loss);
   EXPECT_EQ(reader.offset(), 0U);
-  EXPECT_EQ(error_of([&] { reader.next(); }).code(), ErrorCode::data_loss);
+  EXPECT_EQ(error_of([&] { reader.try_next(); }).code(), ErrorCode::data_loss);
   EXPECT_EQ(reader.skip(2), 1U);
-  EXPECT_EQ(reader.next(), std::nullopt);
+  EXPECT_EQ(reader.try_next(), std::nullopt);
 }
 
 TEST_F(RecordIo, ReadsAtOffsetsInAnyOrder) {
@@ -120,7 +120,7 @@ TEST_F(RecordIo, ReadsAtOffsetsInAnyOrder) {
     EXPECT_EQ(reader.read_at(37), "third");
     EXPECT_EQ(reader.offset(), 58U);
     EXPECT_EQ(reader.read_at(0), "first");
-    EXPECT_EQ(reader.next(), "");
+    EXPECT_EQ(reader.try_next(), "");
     EXPECT_EQ(error_of([&] { reader.read_at(58); }).code(), ErrorCode::out_of_range);
   }
 }
@@ -129,7 +129,7 @@ TEST_F(RecordIo, SkipsRecords) {
   RecordReader reader(directory_.write_records("r", {"a", "b", std::string(9000, 'c'), "d"}),
                       {.buffer_bytes = 4096});
   EXPECT_EQ(reader.skip(3), 3U);
-  EXPECT_EQ(reader.next(), "d");
+  EXPECT_EQ(reader.try_next(), "d");
   EXPECT_EQ(reader.skip(5), 0U);
 }
 
@@ -162,7 +162,7 @@ TEST_F(RecordIo, ShowsOthersWhatWasFlushed) {
     writer.write("x");
     writer.flush();
     RecordReader reader(directory_.file("w"), {.compression = compression});
-    EXPECT_EQ(reader.next(), "x");
+    EXPECT_EQ(reader.try_next(), "x");
   }
 }
 

@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/graph_codec.h"
 #include "cohort/data/internal/graph_probes.h"
 #include "cohort/data/internal/map_function.h"
+#include "cohort/data/internal/spec_inference.h"
 
 namespace cohort::data {
 namespace {

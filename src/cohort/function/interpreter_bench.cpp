@@ -18,13 +18,14 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 
 // A host for programs without effects.
-class NoResources : public ResourceHost {
+class NoResources : public internal::EffectHandler {
  public:
   Tensors iterator_next(std::int64_t) override { refuse(); }
-  void apply(const SlotOwner&, std::int64_t, at::Tensor, std::span<const at::Tensor>) override {
+  void apply(const internal::SlotOwner&, std::int64_t, at::Tensor,
+             std::span<const at::Tensor>) override {
     refuse();
   }
-  void assign(AssignKind, std::int64_t, at::Tensor) override { refuse(); }
+  void assign(internal::AssignKind, std::int64_t, at::Tensor) override { refuse(); }
   at::Tensor gather(std::int64_t, const at::Tensor&) override { refuse(); }
   void scatter_add(std::int64_t, const at::Tensor&, const at::Tensor&) override { refuse(); }
 

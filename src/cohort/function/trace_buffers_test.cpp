@@ -16,7 +16,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 
 // Keeps the arguments of merge_average().
-class MergingHost final : public ResourceHost {
+class MergingHost final : public internal::EffectHandler {
  public:
   struct Merged {
     at::Tensor value;
@@ -24,8 +24,9 @@ class MergingHost final : public ResourceHost {
     double momentum;
   };
   Tensors iterator_next(std::int64_t) override { return {}; }
-  void apply(const SlotOwner&, std::int64_t, at::Tensor, std::span<const at::Tensor>) override {}
-  void assign(AssignKind kind, std::int64_t, at::Tensor value) override {
+  void apply(const internal::SlotOwner&, std::int64_t, at::Tensor,
+             std::span<const at::Tensor>) override {}
+  void assign(internal::AssignKind kind, std::int64_t, at::Tensor value) override {
     assigned.emplace_back(kind, std::move(value));
   }
   at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }
@@ -35,7 +36,7 @@ class MergingHost final : public ResourceHost {
     merged.push_back({std::move(value), std::move(statistic), momentum});
   }
 
-  std::vector<std::pair<AssignKind, at::Tensor>> assigned;
+  std::vector<std::pair<internal::AssignKind, at::Tensor>> assigned;
   std::vector<Merged> merged;
 };
 

@@ -299,7 +299,7 @@ TEST_F(TraceRefusal, UpdatesWithoutGradientOrVariable) {
 TEST_F(TraceRefusal, AssignmentsOfOtherShapes) {
   at::Tensor w = parameter("w", {3});
   EXPECT_THAT(refusal([&](at::Tensor x) {
-                Trace::current()->assign(AssignKind::add, w, x);
+                Trace::current()->assign(internal::AssignKind::add, w, x);
                 return x;
               }),
               AllOf(HasSubstr("expected float32[3] for variable 'w'"), HasSubstr("float32[4, 3]")));

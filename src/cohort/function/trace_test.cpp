@@ -139,16 +139,16 @@ TEST_F(TraceTest, CapturedInputsComeAfterTheArgumentsInTheirOrder) {
 TEST_F(TraceTest, AssignmentsAreEffectsAndNoReads) {
   at::Tensor w = parameter("w", {3});
   Traced result = traced_one([&](at::Tensor x) {
-    Trace::current()->assign(AssignKind::assign, w, x.sum(0));
-    Trace::current()->assign(AssignKind::add, w, x.sum(0) * 2);
-    Trace::current()->assign(AssignKind::sub, w, x.mean(0));
+    Trace::current()->assign(internal::AssignKind::assign, w, x.sum(0));
+    Trace::current()->assign(internal::AssignKind::add, w, x.sum(0) * 2);
+    Trace::current()->assign(internal::AssignKind::sub, w, x.mean(0));
     return at::Tensor();
   });
   EXPECT_FALSE(result.info.variables.at(0).is_read);
   EXPECT_TRUE(result.info.variables.at(0).is_updated);
   replay(result, inputs(2));
   ASSERT_EQ(host_.assigned.size(), 3);
-  EXPECT_EQ(host_.assigned[1].kind, AssignKind::add);
+  EXPECT_EQ(host_.assigned[1].kind, internal::AssignKind::add);
   EXPECT_TRUE(bits_equal(host_.assigned[1].value, inputs(2)[0].sum(0) * 2));
 }
 
@@ -334,7 +334,7 @@ TEST_F(TraceTest, CurrentIsSetInHooksOfTheBackwardPass) {
     at::Tensor y = w * 2;
     y.register_hook([&](const at::Tensor& gradient) {
       ++calls;
-      Trace::current()->assign(AssignKind::add, w, gradient * 3);
+      Trace::current()->assign(internal::AssignKind::add, w, gradient * 3);
       return gradient;
     });
     w.mutable_grad() = at::Tensor();

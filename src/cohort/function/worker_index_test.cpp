@@ -17,15 +17,16 @@ namespace {
 using ::testing::HasSubstr;
 
 // The host of the worker with this index.
-class NumberedHost final : public ResourceHost {
+class NumberedHost final : public internal::EffectHandler {
  public:
   explicit NumberedHost(std::int64_t index) : index_(index) {}
   Tensors iterator_next(std::int64_t resource) override {
     EXPECT_EQ(resource, kWorkerIndexResource);
     return {worker_index_tensor(index_)};
   }
-  void apply(const SlotOwner&, std::int64_t, at::Tensor, std::span<const at::Tensor>) override {}
-  void assign(AssignKind, std::int64_t, at::Tensor) override {}
+  void apply(const internal::SlotOwner&, std::int64_t, at::Tensor,
+             std::span<const at::Tensor>) override {}
+  void assign(internal::AssignKind, std::int64_t, at::Tensor) override {}
   at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }
   void scatter_add(std::int64_t, const at::Tensor&, const at::Tensor&) override {}
 

@@ -5,7 +5,7 @@
 
 #include "cohort/core/error.h"
 
-namespace cohort {
+namespace cohort::input {
 namespace {
 
 class LibtorchMemory final : public DeviceMemory {
@@ -26,4 +26,4 @@ const std::shared_ptr<const DeviceMemory>& libtorch_memory() {
   return memory;
 }
 
-}  // namespace cohort
+}  // namespace cohort::input

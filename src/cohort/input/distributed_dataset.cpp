@@ -10,14 +10,14 @@
 
 namespace cohort {
 
-DistributedDataset DistributedDataset::from_dataset(std::shared_ptr<const InputHost> host,
+DistributedDataset DistributedDataset::from_dataset(std::shared_ptr<const input::InputHost> host,
                                                     const Dataset& dataset,
                                                     const InputOptions& options) {
   return DistributedDataset(
       input::InputDistribution::of_dataset(std::move(host), dataset, options));
 }
 
-DistributedDataset DistributedDataset::from_function(std::shared_ptr<const InputHost> host,
+DistributedDataset DistributedDataset::from_function(std::shared_ptr<const input::InputHost> host,
                                                      const DatasetFunction& fn,
                                                      const InputOptions& options) {
   return DistributedDataset(input::InputDistribution::of_function(std::move(host), fn, options));
@@ -45,7 +45,7 @@ DistributedDataset::Pass& DistributedDataset::Pass::operator++() {
   return *this;
 }
 
-PerReplica<Nest> distributed_values(const InputHost& host, const ValueFunction& value_fn) {
+PerReplica<Nest> distributed_values(const input::InputHost& host, const ValueFunction& value_fn) {
   host.check_context("distribute_values_from_function");
   COHORT_CHECK(value_fn != nullptr, ErrorCode::invalid_argument,
                "[input.values] expected a function that makes values, got none");

@@ -29,8 +29,8 @@
 
 namespace cohort {
 
-struct InputHost;  // input/detail/input_host.h
 namespace input {
+struct InputHost;                // input/detail/input_host.h
 class DistributedIteratorState;  // input/internal/distributed_iterator_state.h
 class InputDistribution;         // input/internal/input_distribution.h
 }  // namespace input
@@ -122,11 +122,11 @@ class COHORT_API DistributedDataset {
   // Splits the dataset's global batches into mini-batches and distributes them to workers and
   // replicas as DatasetOptions say. Throws unimplemented for ReplicationMode::per_replica, and
   // invalid_argument if the dataset is not batched.
-  static DistributedDataset from_dataset(std::shared_ptr<const InputHost> host,
+  static DistributedDataset from_dataset(std::shared_ptr<const input::InputHost> host,
                                          const Dataset& dataset, const InputOptions& options);
   // Calls fn now, once for each pipeline of this worker, and returns its elements unchanged. If
   // there are several workers, all must make this call; an error of fn on one is thrown on all.
-  static DistributedDataset from_function(std::shared_ptr<const InputHost> host,
+  static DistributedDataset from_function(std::shared_ptr<const input::InputHost> host,
                                           const DatasetFunction& fn, const InputOptions& options);
 
   // The cardinality of the user's dataset.
@@ -175,7 +175,7 @@ class COHORT_API DistributedDataset::Pass {
 
 // Calls value_fn once for each local replica, in order (distribute_values_from_function). Throws
 // invalid_argument if the structures of the values differ.
-COHORT_API PerReplica<Nest> distributed_values(const InputHost& host,
+COHORT_API PerReplica<Nest> distributed_values(const input::InputHost& host,
                                                const ValueFunction& value_fn);
 
 }  // namespace cohort

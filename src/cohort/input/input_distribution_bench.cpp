@@ -12,10 +12,10 @@ namespace {
 
 Dataset batches() { return Dataset::from_tensor_slices(at::ones({4096, 64})).repeat().batch(128); }
 
-std::shared_ptr<const InputHost> mirrored(int replicas) {
-  InputHost host{.strategy = "mirrored", .devices = {}};
+std::shared_ptr<const input::InputHost> mirrored(int replicas) {
+  input::InputHost host{.strategy = "mirrored", .devices = {}};
   for (int i = 0; i < replicas; ++i) host.devices.push_back({.type = "CPU", .index = i});
-  return std::make_shared<const InputHost>(host);
+  return std::make_shared<const input::InputHost>(host);
 }
 
 void make_batches(benchmark::State& state) {

@@ -8,7 +8,7 @@
 
 namespace cohort {
 
-MultiDeviceIterator::MultiDeviceIterator(std::unique_ptr<ElementSource> source,
+MultiDeviceIterator::MultiDeviceIterator(std::unique_ptr<data::ElementSource> source,
                                          std::vector<Device> devices, MultiDeviceOptions options)
     : source_(std::move(source)),
       devices_(std::move(devices)),
@@ -143,9 +143,10 @@ std::optional<Nest> MultiDeviceIterator::next(std::size_t i) {
   return element;
 }
 
-Optional MultiDeviceIterator::get_next_as_optional(std::size_t i) {
+data::Optional MultiDeviceIterator::get_next_as_optional(std::size_t i) {
   std::optional<Nest> element = next(i);
-  return element ? Optional::from_value(std::move(*element)) : Optional::empty(element_spec());
+  return element ? data::Optional::from_value(std::move(*element))
+                 : data::Optional::empty(element_spec());
 }
 
 std::vector<const MultiDeviceIterator::Item*> MultiDeviceIterator::in_order() const {

@@ -34,8 +34,8 @@ TEST(ReadAhead, EndsWhileItsSourceSearchesInVain) {
     Fields fields;
     EXPECT_TRUE(source.next(fields));
     const Lock lock(mutex);
-    EXPECT_TRUE(changed.wait(mutex, patience,
-                             [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return drawn > 100; }));
+    EXPECT_TRUE(
+        changed.wait(mutex, patience, [&]() COHORT_REQUIRES(mutex) { return drawn > 100; }));
   }
   EXPECT_FALSE(patience.has_expired());
 }

@@ -13,7 +13,7 @@ namespace cohort {
 namespace optimizer {
 namespace {
 
-class AdagradRule final : public UpdateRule {
+class AdagradRule final : public variable::UpdateRule {
  public:
   std::string_view name() const override { return "adagrad"; }
   std::span<const std::string_view> hyperparameter_names() const override {
@@ -21,9 +21,9 @@ class AdagradRule final : public UpdateRule {
     return kNames;
   }
   // With an accumulator of 0 the first zero gradient would be 0/0.
-  std::span<const HyperparameterRange> hyperparameter_ranges() const override {
-    static constexpr std::array<HyperparameterRange, 2> kRanges{HyperparameterRange::not_negative,
-                                                                HyperparameterRange::positive};
+  std::span<const variable::HyperparameterRange> hyperparameter_ranges() const override {
+    static constexpr std::array<variable::HyperparameterRange, 2> kRanges{
+        variable::HyperparameterRange::not_negative, variable::HyperparameterRange::positive};
     return kRanges;
   }
   std::span<const std::string_view> slot_names() const override {
@@ -54,7 +54,7 @@ class AdagradRule final : public UpdateRule {
 
 }  // namespace
 
-const UpdateRule& adagrad_rule() {
+const variable::UpdateRule& adagrad_rule() {
   static const AdagradRule kRule;
   return kRule;
 }

@@ -18,7 +18,7 @@ namespace {
 enum class WeightDecay : std::uint8_t { none, coupled, decoupled };
 
 template <WeightDecay kDecay>
-class AdamRule final : public UpdateRule {
+class AdamRule final : public variable::UpdateRule {
  public:
   std::string_view name() const override {
     if constexpr (kDecay == WeightDecay::coupled) return "adam_weight_decay";
@@ -30,11 +30,11 @@ class AdamRule final : public UpdateRule {
     return std::span(kNames).first(kHyperparameters);
   }
   // With epsilon 0 the first zero gradient would be 0/0.
-  std::span<const HyperparameterRange> hyperparameter_ranges() const override {
-    static constexpr std::array<HyperparameterRange, 5> kRanges{
-        HyperparameterRange::not_negative, HyperparameterRange::fraction,
-        HyperparameterRange::fraction, HyperparameterRange::positive,
-        HyperparameterRange::not_negative};
+  std::span<const variable::HyperparameterRange> hyperparameter_ranges() const override {
+    static constexpr std::array<variable::HyperparameterRange, 5> kRanges{
+        variable::HyperparameterRange::not_negative, variable::HyperparameterRange::fraction,
+        variable::HyperparameterRange::fraction, variable::HyperparameterRange::positive,
+        variable::HyperparameterRange::not_negative};
     return std::span(kRanges).first(kHyperparameters);
   }
   std::span<const std::string_view> slot_names() const override {
@@ -84,9 +84,9 @@ class AdamRule final : public UpdateRule {
   static constexpr std::size_t kHyperparameters = kDecay == WeightDecay::none ? 4 : 5;
 };
 
-const UpdateRule& rule_for(const AdamOptions& options) {
-  check_hyperparameter_range(HyperparameterRange::not_negative, "optimizer.adam", "weight_decay",
-                             options.weight_decay);
+const variable::UpdateRule& rule_for(const AdamOptions& options) {
+  variable::check_hyperparameter_range(variable::HyperparameterRange::not_negative,
+                                       "optimizer.adam", "weight_decay", options.weight_decay);
   return options.weight_decay == 0.0 ? adam_rule() : adam_weight_decay_rule();
 }
 
@@ -98,17 +98,17 @@ std::vector<double> hyper_for(const AdamOptions& options) {
 
 }  // namespace
 
-const UpdateRule& adam_rule() {
+const variable::UpdateRule& adam_rule() {
   static const AdamRule<WeightDecay::none> kRule;
   return kRule;
 }
 
-const UpdateRule& adam_weight_decay_rule() {
+const variable::UpdateRule& adam_weight_decay_rule() {
   static const AdamRule<WeightDecay::coupled> kRule;
   return kRule;
 }
 
-const UpdateRule& adamw_rule() {
+const variable::UpdateRule& adamw_rule() {
   static const AdamRule<WeightDecay::decoupled> kRule;
   return kRule;
 }

@@ -40,7 +40,7 @@ TEST_F(AdamTest, EpsilonIsNotBiasCorrected) {
 }
 
 TEST_F(AdamTest, CountsTheStepsOfAVariableInASlot) {
-  const UpdateRule& rule = update_rule_of("adam");
+  const variable::UpdateRule& rule = optimizer::update_rule_of("adam");
   at::Tensor value = scalar(1);
   const std::array hyper{0.1, 0.9, 0.999, 1e-7};
   auto slots = rule.create_slots(value, hyper);

@@ -20,11 +20,11 @@ void check_steps(std::string_view where, std::string_view name, std::int64_t ste
 
 LearningRateSchedule::Function exponential_decay(const ExponentialDecayOptions& options) {
   constexpr std::string_view kWhere = "optimizer.exponential_decay";
-  check_hyperparameter_range(HyperparameterRange::positive, kWhere, "initial_learning_rate",
-                             options.initial_learning_rate);
+  variable::check_hyperparameter_range(variable::HyperparameterRange::positive, kWhere,
+                                       "initial_learning_rate", options.initial_learning_rate);
   check_steps(kWhere, "decay_steps", options.decay_steps, 1);
-  check_hyperparameter_range(HyperparameterRange::positive, kWhere, "decay_rate",
-                             options.decay_rate);
+  variable::check_hyperparameter_range(variable::HyperparameterRange::positive, kWhere,
+                                       "decay_rate", options.decay_rate);
   return [options](std::int64_t step) {
     double periods = static_cast<double>(step) / static_cast<double>(options.decay_steps);
     if (options.staircase) periods = std::floor(periods);
@@ -34,10 +34,11 @@ LearningRateSchedule::Function exponential_decay(const ExponentialDecayOptions& 
 
 LearningRateSchedule::Function cosine_decay(const CosineDecayOptions& options) {
   constexpr std::string_view kWhere = "optimizer.cosine_decay";
-  check_hyperparameter_range(HyperparameterRange::positive, kWhere, "initial_learning_rate",
-                             options.initial_learning_rate);
+  variable::check_hyperparameter_range(variable::HyperparameterRange::positive, kWhere,
+                                       "initial_learning_rate", options.initial_learning_rate);
   check_steps(kWhere, "decay_steps", options.decay_steps, 1);
-  check_hyperparameter_range(HyperparameterRange::not_negative, kWhere, "alpha", options.alpha);
+  variable::check_hyperparameter_range(variable::HyperparameterRange::not_negative, kWhere, "alpha",
+                                       options.alpha);
   return [options](std::int64_t step) {
     const double part = static_cast<double>(std::min(step, options.decay_steps)) /
                         static_cast<double>(options.decay_steps);
@@ -58,7 +59,8 @@ LearningRateSchedule::Function piecewise_constant_decay(PiecewiseConstantDecayOp
                  boundaries[i]);
   }
   for (const double value : options.values)
-    check_hyperparameter_range(HyperparameterRange::not_negative, kWhere, "values", value);
+    variable::check_hyperparameter_range(variable::HyperparameterRange::not_negative, kWhere,
+                                         "values", value);
   return [options = std::move(options)](std::int64_t step) {
     const auto next = std::lower_bound(options.boundaries.begin(), options.boundaries.end(), step);
     return options.values[static_cast<std::size_t>(next - options.boundaries.begin())];
@@ -68,11 +70,11 @@ LearningRateSchedule::Function piecewise_constant_decay(PiecewiseConstantDecayOp
 LearningRateSchedule::Function linear_warmup(const LinearWarmupOptions& options) {
   constexpr std::string_view kWhere = "optimizer.linear_warmup";
   check_steps(kWhere, "warmup_steps", options.warmup_steps, 0);
-  check_hyperparameter_range(HyperparameterRange::not_negative, kWhere, "initial_learning_rate",
-                             options.initial_learning_rate);
+  variable::check_hyperparameter_range(variable::HyperparameterRange::not_negative, kWhere,
+                                       "initial_learning_rate", options.initial_learning_rate);
   const double target = options.after_warmup(0);
-  check_hyperparameter_range(HyperparameterRange::positive, kWhere, "after_warmup", target,
-                             " as its first rate");
+  variable::check_hyperparameter_range(variable::HyperparameterRange::positive, kWhere,
+                                       "after_warmup", target, " as its first rate");
   return [options, target](std::int64_t step) {
     if (step >= options.warmup_steps) return options.after_warmup(step - options.warmup_steps);
     const double part = static_cast<double>(step) / static_cast<double>(options.warmup_steps);

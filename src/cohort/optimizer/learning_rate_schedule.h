@@ -40,7 +40,7 @@ class COHORT_API LearningRateSchedule {
   LearningRateSchedule(double constant) : constant_(constant) {}  // NOLINT: options take numbers
   // A schedule of your own:
   //   .learning_rate = [](std::int64_t step) { return 0.1 * std::pow(0.99, step); }
-  // If it throws, schedule(), Epoch::next() or apply_gradients() throws that exception.
+  // If it throws, schedule(), Epoch::try_next() or apply_gradients() throws that exception.
   template <class F>
   requires(std::is_invocable_r_v<double, const F&, std::int64_t> &&
            !std::derived_from<F, LearningRateSchedule>)

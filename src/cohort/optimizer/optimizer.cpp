@@ -79,7 +79,7 @@ at::Tensor dense_gradient(const at::Tensor& gradient, const Variable& variable) 
 }
 
 // "adam", "adam_1", …: the optimizers of one rule that have no name of their own, by creation.
-std::string next_name(const UpdateRule& rule) {
+std::string next_name(const variable::UpdateRule& rule) {
   static Mutex mutex;
   static std::map<std::string, int, std::less<>> made;
   const Lock lock(mutex);
@@ -90,7 +90,8 @@ std::string next_name(const UpdateRule& rule) {
 // A name that one living optimizer has for its variables, whose slots are found by it. Thread-safe.
 class ClaimedName {
  public:
-  ClaimedName(std::string name, const std::vector<Variable>& variables, const UpdateRule& rule)
+  ClaimedName(std::string name, const std::vector<Variable>& variables,
+              const variable::UpdateRule& rule)
       : name_(std::move(name)) {
     const Lock lock(mutex());
     for (const Variable& variable : variables) {
@@ -133,7 +134,7 @@ class ClaimedName {
 }  // namespace
 
 struct Optimizer::State {
-  State(std::vector<Variable> given, const UpdateRule& its_rule, std::string its_name,
+  State(std::vector<Variable> given, const variable::UpdateRule& its_rule, std::string its_name,
         const LearningRateSchedule& schedule)
       : variables(std::move(given)),
         rule(its_rule),
@@ -141,7 +142,7 @@ struct Optimizer::State {
         learning_rate(schedule, !schedule.is_constant()) {}
 
   const std::vector<Variable> variables;
-  const UpdateRule& rule;
+  const variable::UpdateRule& rule;
   const ClaimedName claimed;
   UpdateCounter learning_rate;
   // In the rule's order; the tensors never change, their values do. The first is the learning rate.
@@ -176,7 +177,7 @@ struct Optimizer::State {
   }
 };
 
-Optimizer::Optimizer(std::vector<Variable> variables, const UpdateRule& rule,
+Optimizer::Optimizer(std::vector<Variable> variables, const variable::UpdateRule& rule,
                      const LearningRateSchedule& learning_rate, const std::vector<double>& hyper,
                      std::string name) {
   COHORT_ASSERT(hyper.size() + 1 == rule.hyperparameter_names().size());
@@ -187,9 +188,9 @@ Optimizer::Optimizer(std::vector<Variable> variables, const UpdateRule& rule,
       "rate would be frozen; make it once outside and capture it");
   check_variables(rule.name(), variables);
   const std::string where = "optimizer." + std::string(rule.name());
-  check_hyperparameter_range(rule, 0, where, learning_rate(0));
+  variable::check_hyperparameter_range(rule, 0, where, learning_rate(0));
   for (std::size_t i = 0; i < hyper.size(); ++i)
-    check_hyperparameter_range(rule, i + 1, where, hyper[i]);
+    variable::check_hyperparameter_range(rule, i + 1, where, hyper[i]);
   if (name.empty()) name = next_name(rule);
   state_ = std::make_shared<State>(std::move(variables), rule, std::move(name), learning_rate);
   state_->hyper.push_back(state_->learning_rate.hyperparameter(0));
@@ -263,15 +264,16 @@ void Optimizer::set_hyperparameter(std::string_view name, double value) {
   const std::size_t index = state_->find(name);
   if (index == 0) return set_learning_rate(value);
   expect_settable(name);
-  check_hyperparameter_range(state_->rule, index, "optimizer." + std::string(state_->rule.name()),
-                             value);
+  variable::check_hyperparameter_range(state_->rule, index,
+                                       "optimizer." + std::string(state_->rule.name()), value);
   cohort::set_hyperparameter(state_->hyper[index], value);
 }
 
 void Optimizer::set_learning_rate(const LearningRateSchedule& learning_rate) {
   expect_settable("learning_rate");
-  check_hyperparameter_range(state_->rule, 0, "optimizer." + std::string(state_->rule.name()),
-                             learning_rate(state_->learning_rate.count()));
+  variable::check_hyperparameter_range(state_->rule, 0,
+                                       "optimizer." + std::string(state_->rule.name()),
+                                       learning_rate(state_->learning_rate.count()));
   state_->learning_rate.set_value(learning_rate, !learning_rate.is_constant());
 }
 
@@ -292,6 +294,6 @@ const std::vector<Variable>& Optimizer::variables() const { return state_->varia
 
 const std::string& Optimizer::name() const { return state_->claimed.get(); }
 
-const UpdateRule& Optimizer::rule() const { return state_->rule; }
+const variable::UpdateRule& Optimizer::rule() const { return state_->rule; }
 
 }  // namespace cohort

@@ -79,13 +79,13 @@ class COHORT_API Optimizer {
   void set_hyperparameter(std::string_view name, double value);
   const std::vector<Variable>& variables() const;
   const std::string& name() const;
-  const UpdateRule& rule() const;
+  const variable::UpdateRule& rule() const;
 
  protected:
   // `hyper` has the hyperparameters after the learning rate, in the rule's order. Throws
   // invalid_argument if one is out of range. `name`
   // may be empty.
-  Optimizer(std::vector<Variable> variables, const UpdateRule& rule,
+  Optimizer(std::vector<Variable> variables, const variable::UpdateRule& rule,
             const LearningRateSchedule& learning_rate, const std::vector<double>& hyper,
             std::string name);
 
@@ -94,10 +94,12 @@ class COHORT_API Optimizer {
   std::shared_ptr<State> state_;
 };
 
+namespace optimizer {
 // Returns the rule "sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw", or one
 // with coupled weight decay ("sgd_weight_decay", …). Throws not_found, with the list, for any other
 // name.
-COHORT_API const UpdateRule& update_rule_of(std::string_view name);
+COHORT_API const variable::UpdateRule& update_rule_of(std::string_view name);
 COHORT_API std::vector<std::string_view> update_rule_names();
+}  // namespace optimizer
 
 }  // namespace cohort

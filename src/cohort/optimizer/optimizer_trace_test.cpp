@@ -44,17 +44,17 @@ struct Network {
 };
 
 // A parameter server in this process: applies rules by their names to its own values.
-class OwningHost final : public ResourceHost {
+class OwningHost final : public internal::EffectHandler {
  public:
   std::vector<Variable> variables;
 
   std::vector<at::Tensor> iterator_next(std::int64_t) override { return {}; }
-  void apply(const SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
+  void apply(const internal::SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
              std::span<const at::Tensor> hyper) override {
     const Update update{variables.at(static_cast<std::size_t>(variable)), std::move(gradient)};
-    apply_updates({update_rule_of(owner.rule), owner.optimizer}, {&update, 1}, hyper);
+    apply_updates({optimizer::update_rule_of(owner.rule), owner.optimizer}, {&update, 1}, hyper);
   }
-  void assign(AssignKind, std::int64_t, at::Tensor) override {}
+  void assign(internal::AssignKind, std::int64_t, at::Tensor) override {}
   at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }
   void scatter_add(std::int64_t, const at::Tensor&, const at::Tensor&) override {}
 };

@@ -13,7 +13,7 @@ namespace cohort {
 namespace optimizer {
 namespace {
 
-class RmspropRule final : public UpdateRule {
+class RmspropRule final : public variable::UpdateRule {
  public:
   std::string_view name() const override { return "rmsprop"; }
   std::span<const std::string_view> hyperparameter_names() const override {
@@ -21,10 +21,10 @@ class RmspropRule final : public UpdateRule {
     return kNames;
   }
   // With epsilon 0 a mean square that has decayed to 0 would be 0/0.
-  std::span<const HyperparameterRange> hyperparameter_ranges() const override {
-    static constexpr std::array<HyperparameterRange, 3> kRanges{HyperparameterRange::not_negative,
-                                                                HyperparameterRange::fraction,
-                                                                HyperparameterRange::positive};
+  std::span<const variable::HyperparameterRange> hyperparameter_ranges() const override {
+    static constexpr std::array<variable::HyperparameterRange, 3> kRanges{
+        variable::HyperparameterRange::not_negative, variable::HyperparameterRange::fraction,
+        variable::HyperparameterRange::positive};
     return kRanges;
   }
   std::span<const std::string_view> slot_names() const override {
@@ -58,7 +58,7 @@ class RmspropRule final : public UpdateRule {
 
 }  // namespace
 
-const UpdateRule& rmsprop_rule() {
+const variable::UpdateRule& rmsprop_rule() {
   static const RmspropRule kRule;
   return kRule;
 }

@@ -20,16 +20,16 @@ T slope_of(T gradient, T value, T decay) {
 }
 
 template <bool kDecays>
-class SgdRule final : public UpdateRule {
+class SgdRule final : public variable::UpdateRule {
  public:
   std::string_view name() const override { return kDecays ? "sgd_weight_decay" : "sgd"; }
   std::span<const std::string_view> hyperparameter_names() const override {
     static constexpr std::array<std::string_view, 2> kNames{"learning_rate", "weight_decay"};
     return std::span(kNames).first(kDecays ? 2 : 1);
   }
-  std::span<const HyperparameterRange> hyperparameter_ranges() const override {
-    static constexpr std::array<HyperparameterRange, 2> kRanges{HyperparameterRange::not_negative,
-                                                                HyperparameterRange::not_negative};
+  std::span<const variable::HyperparameterRange> hyperparameter_ranges() const override {
+    static constexpr std::array<variable::HyperparameterRange, 2> kRanges{
+        variable::HyperparameterRange::not_negative, variable::HyperparameterRange::not_negative};
     return std::span(kRanges).first(kDecays ? 2 : 1);
   }
   std::span<const std::string_view> slot_names() const override { return {}; }
@@ -54,7 +54,7 @@ class SgdRule final : public UpdateRule {
 
 // TensorFlow's momentum: the accumulator does not include the learning rate.
 template <bool kNesterov, bool kDecays>
-class MomentumRule final : public UpdateRule {
+class MomentumRule final : public variable::UpdateRule {
  public:
   std::string_view name() const override {
     if constexpr (kDecays) return kNesterov ? "nesterov_weight_decay" : "momentum_weight_decay";
@@ -65,11 +65,12 @@ class MomentumRule final : public UpdateRule {
                                                             "weight_decay"};
     return std::span(kNames).first(kDecays ? 3 : 2);
   }
-  std::span<const HyperparameterRange> hyperparameter_ranges() const override {
-    static constexpr std::array<HyperparameterRange, 3> kRanges{
-        HyperparameterRange::not_negative,
-        kNesterov ? HyperparameterRange::positive_fraction : HyperparameterRange::fraction,
-        HyperparameterRange::not_negative};
+  std::span<const variable::HyperparameterRange> hyperparameter_ranges() const override {
+    static constexpr std::array<variable::HyperparameterRange, 3> kRanges{
+        variable::HyperparameterRange::not_negative,
+        kNesterov ? variable::HyperparameterRange::positive_fraction
+                  : variable::HyperparameterRange::fraction,
+        variable::HyperparameterRange::not_negative};
     return std::span(kRanges).first(kDecays ? 3 : 2);
   }
   std::span<const std::string_view> slot_names() const override {
@@ -102,7 +103,7 @@ class MomentumRule final : public UpdateRule {
   }
 };
 
-const UpdateRule& rule_for(const SGDOptions& options) {
+const variable::UpdateRule& rule_for(const SGDOptions& options) {
   const bool decays = options.weight_decay != 0.0;
   if (options.momentum == 0.0) return decays ? sgd_weight_decay_rule() : sgd_rule();
   if (options.nesterov) return decays ? nesterov_weight_decay_rule() : nesterov_rule();
@@ -119,11 +120,12 @@ std::vector<double> hyper_for(const SGDOptions& options) {
 
 const SGDOptions& checked(const SGDOptions& options) {
   constexpr std::string_view kWhere = "optimizer.sgd";  // for all of its rules
-  check_hyperparameter_range(HyperparameterRange::not_negative, kWhere, "learning_rate",
-                             options.learning_rate(0));
-  check_hyperparameter_range(HyperparameterRange::fraction, kWhere, "momentum", options.momentum);
-  check_hyperparameter_range(HyperparameterRange::not_negative, kWhere, "weight_decay",
-                             options.weight_decay);
+  variable::check_hyperparameter_range(variable::HyperparameterRange::not_negative, kWhere,
+                                       "learning_rate", options.learning_rate(0));
+  variable::check_hyperparameter_range(variable::HyperparameterRange::fraction, kWhere, "momentum",
+                                       options.momentum);
+  variable::check_hyperparameter_range(variable::HyperparameterRange::not_negative, kWhere,
+                                       "weight_decay", options.weight_decay);
   COHORT_CHECK(!options.nesterov || options.momentum > 0.0, ErrorCode::invalid_argument,
                "[optimizer.sgd] expected momentum > 0 with nesterov, got 0; set .momentum, as 0.9");
   return options;
@@ -131,32 +133,32 @@ const SGDOptions& checked(const SGDOptions& options) {
 
 }  // namespace
 
-const UpdateRule& sgd_rule() {
+const variable::UpdateRule& sgd_rule() {
   static const SgdRule<false> kRule;
   return kRule;
 }
 
-const UpdateRule& momentum_rule() {
+const variable::UpdateRule& momentum_rule() {
   static const MomentumRule<false, false> kRule;
   return kRule;
 }
 
-const UpdateRule& nesterov_rule() {
+const variable::UpdateRule& nesterov_rule() {
   static const MomentumRule<true, false> kRule;
   return kRule;
 }
 
-const UpdateRule& sgd_weight_decay_rule() {
+const variable::UpdateRule& sgd_weight_decay_rule() {
   static const SgdRule<true> kRule;
   return kRule;
 }
 
-const UpdateRule& momentum_weight_decay_rule() {
+const variable::UpdateRule& momentum_weight_decay_rule() {
   static const MomentumRule<false, true> kRule;
   return kRule;
 }
 
-const UpdateRule& nesterov_weight_decay_rule() {
+const variable::UpdateRule& nesterov_weight_decay_rule() {
   static const MomentumRule<true, true> kRule;
   return kRule;
 }

@@ -10,7 +10,7 @@ namespace cohort {
 namespace {
 
 void run_rule(benchmark::State& state, std::string_view name, bool is_in_place) {
-  const UpdateRule& rule = update_rule_of(name);
+  const variable::UpdateRule& rule = optimizer::update_rule_of(name);
   const std::vector<double> hyper(rule.hyperparameter_names().size(), 1e-3);
   const at::TensorOptions options(at::kFloat);
   at::Tensor value = at::randn({state.range(0)}, options);
@@ -29,7 +29,7 @@ void add_sizes(benchmark::internal::Benchmark* benchmark) {
 }
 
 const bool kIsRegistered = [] {
-  for (const std::string_view name : update_rule_names()) {
+  for (const std::string_view name : optimizer::update_rule_names()) {
     for (const bool is_in_place : {true, false}) {
       const std::string title = std::string(name) + (is_in_place ? "/in_place" : "/other_buffer");
       add_sizes(benchmark::RegisterBenchmark(title.c_str(), run_rule, name, is_in_place));

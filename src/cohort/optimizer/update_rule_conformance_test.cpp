@@ -68,7 +68,7 @@ class EveryUpdateRule
   }
 
   at::Generator generator_ = at::detail::createCPUGenerator(7);
-  const UpdateRule& rule_ = update_rule_of(std::get<0>(GetParam()));
+  const variable::UpdateRule& rule_ = optimizer::update_rule_of(std::get<0>(GetParam()));
   const std::vector<double> hyper_ =
       std::vector<double>(rule_.hyperparameter_names().size(), kHyper);
 };
@@ -76,11 +76,11 @@ class EveryUpdateRule
 // A server may get hyperparameters from any peer.
 TEST_P(EveryUpdateRule, ChecksTheRangeOfEachHyperparameter) {
   const at::Tensor value = random({2});
-  check_update(rule_, value, value, hyper_, "w");
+  variable::check_update(rule_, value, value, hyper_, "w");
   for (std::size_t i = 0; i < hyper_.size(); ++i) {
     std::vector<double> wrong = hyper_;
     wrong[i] = -0.5;
-    EXPECT_THAT([&] { check_update(rule_, value, value, wrong, "w"); },
+    EXPECT_THAT([&] { variable::check_update(rule_, value, value, wrong, "w"); },
                 testing::throws_error(ErrorCode::invalid_argument,
                                       std::string(rule_.hyperparameter_names()[i])));
   }
@@ -171,7 +171,7 @@ TEST_P(EveryUpdateRule, OfAnotherDtypeIsUnimplemented) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, EveryUpdateRule,
-                         ::testing::Combine(::testing::ValuesIn(update_rule_names()),
+                         ::testing::Combine(::testing::ValuesIn(optimizer::update_rule_names()),
                                             ::testing::Values(at::kFloat, at::kDouble)),
                          [](const auto& test) {
                            return std::string(std::get<0>(test.param)) +

@@ -14,7 +14,7 @@ AppliedPushes::Verdict AppliedPushes::begin(PushId push, std::uint64_t low_water
     });
     swept_ = low_watermark_;
   }
-  changed_.wait(mutex_, Deadline(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+  changed_.wait(mutex_, Deadline(), [&]() COHORT_REQUIRES(mutex_) {
     const auto found = pushes_.find(push);
     return found == pushes_.end() || found->second == State::applied;
   });

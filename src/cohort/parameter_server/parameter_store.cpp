@@ -28,7 +28,7 @@ SlotKey slot_key_of(const rpc::Effect& effect) {
   COHORT_CHECK(!effect.optimizer.empty(), ErrorCode::invalid_argument,
                "[server.push] expected the name of an optimizer for a step of '", effect.rule,
                "', got none");
-  return {update_rule_of(effect.rule), effect.optimizer};
+  return {optimizer::update_rule_of(effect.rule), effect.optimizer};
 }
 
 at::Tensor initial_value(const rpc::VariableSpec& variable) {
@@ -44,14 +44,15 @@ at::Tensor initial_value(const rpc::VariableSpec& variable) {
   return value;
 }
 
-AssignKind assign_kind(rpc::Effect::Kind kind) {
-  if (kind == rpc::Effect::Kind::assign_add) return AssignKind::add;
-  return kind == rpc::Effect::Kind::assign_sub ? AssignKind::sub : AssignKind::assign;
+internal::AssignKind assign_kind(rpc::Effect::Kind kind) {
+  if (kind == rpc::Effect::Kind::assign_add) return internal::AssignKind::add;
+  return kind == rpc::Effect::Kind::assign_sub ? internal::AssignKind::sub
+                                               : internal::AssignKind::assign;
 }
 
 }  // namespace
 
-// Fills variables before it locks the table, because pulls and pushes of others go on meanwhile.
+// Fills variables before it locks the table, so that pulls and pushes of others can continue.
 void ParameterStore::create(const std::vector<rpc::VariableSpec>& variables) {
   std::unordered_map<std::uint64_t, std::unique_ptr<StoredVariable>> fresh;
   for (const rpc::VariableSpec& variable : variables) {

@@ -124,7 +124,8 @@ TEST_F(ParameterStoreTest, AssignsAddsAndSubtracts) {
   expect_value(6);
 }
 
-// One such push retired every later closure, so their updates were dropped without an error.
+// Regression: one such push retired every later closure, so their updates were dropped without an
+// error.
 TEST_F(ParameterStoreTest, AWatermarkAboveItsClosureIsRefusedAndRetiresNothing) {
   rpc::PushRequest wrong = push(5, Kind::assign_add, {at::ones({4})});
   wrong.low_watermark = 6;
@@ -135,7 +136,7 @@ TEST_F(ParameterStoreTest, AWatermarkAboveItsClosureIsRefusedAndRetiresNothing) 
   expect_value(1);
 }
 
-// A second optimizer used the momentum of the first one.
+// Regression: a second optimizer used the momentum of the first one.
 TEST_F(ParameterStoreTest, EachOptimizerHasItsOwnSlots) {
   const auto step = [&](const char* optimizer) {
     rpc::PushRequest request = push(0, Kind::apply, {at::full({4}, 1.)});
@@ -213,7 +214,7 @@ TEST_F(ParameterStoreTest, AveragesRefuseWhatDoesNotFit) {
   expect_value(0);
 }
 
-// The updates before the wrong one in the push were applied.
+// Regression: the updates before the wrong one in the push were applied.
 TEST_F(ParameterStoreTest, WhatLibTorchDoesNotSubtractIsRefusedBeforeAnyUpdate) {
   store.create({{.id = 3, .name = "mask", .spec = {at::ScalarType::Bool, {{2}}}}});
   const auto request_of = [](Kind kind) {

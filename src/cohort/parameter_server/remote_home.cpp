@@ -14,26 +14,26 @@ namespace {
 
 using Push = ParameterClient::Push;
 
-rpc::Effect::Kind effect_kind(AssignKind kind) {
+rpc::Effect::Kind effect_kind(internal::AssignKind kind) {
   switch (kind) {
-    case AssignKind::assign:
+    case internal::AssignKind::assign:
       return rpc::Effect::Kind::assign;
-    case AssignKind::add:
+    case internal::AssignKind::add:
       return rpc::Effect::Kind::assign_add;
-    case AssignKind::sub:
+    case internal::AssignKind::sub:
       return rpc::Effect::Kind::assign_sub;
   }
   COHORT_ASSERT(false);
 }
 
-Push assign_effect(const Variable& variable, AssignKind kind, at::Tensor value) {
+Push assign_effect(const Variable& variable, internal::AssignKind kind, at::Tensor value) {
   Push push{variable, {.kind = effect_kind(kind)}};
   push.effect.tensors.push_back(std::move(value));
   return push;
 }
 
-// Assigns what the step has written in place into the stand-ins since they were last equal to the
-// servers' values.
+// Assigns the values that the step has written in place into the stand-ins since they last equalled
+// the servers' values.
 std::vector<Push> written_by(const EagerStep& step, std::span<const Variable> variables) {
   std::vector<Push> pushes;
   for (const Variable& variable : variables) {
@@ -42,7 +42,8 @@ std::vector<Push> written_by(const EagerStep& step, std::span<const Variable> va
                  "[variable.write_back] expected variable '", variable.name(),
                  "', which lives on a server, to be updated there, got a step that writes in place "
                  "into its copy; use assign/assign_add or an optimizer");
-    pushes.push_back(assign_effect(variable, AssignKind::assign, variable.impl()->copy()));
+    pushes.push_back(
+        assign_effect(variable, internal::AssignKind::assign, variable.impl()->copy()));
   }
   return pushes;
 }

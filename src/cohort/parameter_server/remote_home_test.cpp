@@ -82,7 +82,7 @@ class RemoteHomeTest : public ::testing::Test {
   const Variable buffer_ = make(4, 1, false);
 };
 
-// Each variable was pushed alone, and the caller waited for each answer.
+// Regression: each variable was pushed separately, and the caller waited for each answer.
 TEST_F(RemoteHomeTest, UpdatesOfManyVariablesAreOnePushToEachServer) {
   apply(updates());
   ASSERT_THAT(first_.pushes(), SizeIs(1));
@@ -124,8 +124,8 @@ TEST_F(RemoteHomeTest, OneBadArgumentLeavesAllVariablesAsTheyAre) {
         apply({{local, of_two(2)}, {a_, of_two(2)}, {b_, three}});
       },
       throws_error(ErrorCode::invalid_argument, "(variable 'v2', rule 'rated')"));
-  const std::array assignments{Assignment{local, AssignKind::assign, of_two(2)},
-                               Assignment{a_, AssignKind::assign, three}};
+  const std::array assignments{Assignment{local, internal::AssignKind::assign, of_two(2)},
+                               Assignment{a_, internal::AssignKind::assign, three}};
   EXPECT_THAT([&] { assign_values(assignments); },
               throws_error(ErrorCode::invalid_argument, "(variable 'v1')"));
   const variable::ReplicaCount several(2);
@@ -159,8 +159,8 @@ TEST_F(RemoteHomeTest, AnEagerStepPushesAndPullsOnceAServer) {
   step.note(*buffer_.impl(), of_two(0));
   buffer_.tensor().add_(1);
   first_.set_value(1, of_two(-1));
-  assign_values(std::array{Assignment{a_, AssignKind::add, of_two(1)},
-                           Assignment{buffer_, AssignKind::add, of_two(1)}});
+  assign_values(std::array{Assignment{a_, internal::AssignKind::add, of_two(1)},
+                           Assignment{buffer_, internal::AssignKind::add, of_two(1)}});
   ASSERT_THAT(first_.pushes(), SizeIs(1));
   ASSERT_THAT(second_.pushes(), SizeIs(1));
   const rpc::PushRequest push = second_.pushes()[0];

@@ -5,8 +5,8 @@
 
 #include "cohort/core/error.h"
 #include "cohort/function/detail/trace.h"
-#include "cohort/variable/detail/checks.h"
 #include "cohort/variable/detail/eager_step.h"
+#include "cohort/variable/detail/validation.h"
 
 namespace cohort {
 

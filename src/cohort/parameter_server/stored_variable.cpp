@@ -87,7 +87,7 @@ StoredVariable::Reserve StoredVariable::reserve_apply(const SlotKey& key,
                                                       const at::Tensor& gradient,
                                                       std::span<const double> hyper) {
   const Lock lock(mutex_);
-  check_update(key.rule, state_.value(), gradient, hyper, name_);
+  variable::check_update(key.rule, state_.value(), gradient, hyper, name_);
   return {.given = gradient.contiguous(),
           .statistic = {},
           .spare = take_spare(),
@@ -106,12 +106,13 @@ bool StoredVariable::can_add(at::ScalarType dtype, bool subtracts) {
   }
 }
 
-StoredVariable::Reserve StoredVariable::reserve_assign(AssignKind kind, const at::Tensor& value) {
+StoredVariable::Reserve StoredVariable::reserve_assign(internal::AssignKind kind,
+                                                       const at::Tensor& value) {
   check_spec("assign", value);
-  COHORT_CHECK(kind == AssignKind::assign || can_add_[kind == AssignKind::sub],
+  COHORT_CHECK(kind == internal::AssignKind::assign || can_add_[kind == internal::AssignKind::sub],
                ErrorCode::invalid_argument, "[server.assign] expected a dtype that LibTorch can ",
-               kind == AssignKind::add ? "add" : "subtract", " on the CPU, got ", spec_.to_string(),
-               " (variable '", name_, "'); assign the whole value");
+               kind == internal::AssignKind::add ? "add" : "subtract", " on the CPU, got ",
+               spec_.to_string(), " (variable '", name_, "'); assign the whole value");
   return reserve(value);
 }
 
@@ -164,17 +165,17 @@ void StoredVariable::apply(const SlotKey& key, std::span<const double> hyper, Re
   finish(std::move(next), reserve);
 }
 
-void StoredVariable::assign(AssignKind kind, Reserve reserve) {
+void StoredVariable::assign(internal::AssignKind kind, Reserve reserve) {
   const Lock lock(mutex_);
   at::Tensor next = target(reserve);
   switch (kind) {
-    case AssignKind::assign:
+    case internal::AssignKind::assign:
       next.copy_(reserve.given);
       break;
-    case AssignKind::add:
+    case internal::AssignKind::add:
       at::add_out(next, state_.value(), reserve.given);
       break;
-    case AssignKind::sub:
+    case internal::AssignKind::sub:
       at::sub_out(next, state_.value(), reserve.given);
       break;
   }

@@ -21,7 +21,7 @@ namespace {
 
 constexpr auto kAttempt = std::chrono::seconds(2);
 constexpr auto kPause = std::chrono::milliseconds(50);
-// For the check whether anybody listens: a host that is up answers within a round trip.
+// For the check whether a server listens: a host that is up answers within a round trip.
 constexpr auto kRefusal = std::chrono::milliseconds(500);
 
 const Endpoint& choose_endpoint(const HandshakeReply& reply, const ConnectionOptions& options) {
@@ -67,12 +67,12 @@ class ClosedGate {
 };
 
 // The result of a handshake; the endpoint's address is the one to connect to.
-struct Met {
+struct HandshakeResult {
   Connection made;
   Endpoint endpoint;
 };
 
-Met shake_hands(const ConnectionOptions& options, Deadline deadline) {
+HandshakeResult perform_handshake(const ConnectionOptions& options, Deadline deadline) {
   Connection made;
   made.control = control_client(options.address, options.task, options.coordinator_incarnation);
   const HandshakeReply reply = made.control->handshake(
@@ -88,8 +88,9 @@ Met shake_hands(const ConnectionOptions& options, Deadline deadline) {
   return {std::move(made), {chosen.backend, address_of(chosen, options.address)}};
 }
 
-Connection open_data(Met met, const ConnectionOptions& options, Deadline deadline) {
-  auto& [made, endpoint] = met;
+Connection open_data(HandshakeResult handshake, const ConnectionOptions& options,
+                     Deadline deadline) {
+  auto& [made, endpoint] = handshake;
   const auto gate = std::make_shared<ClosedGate>(options.on_closed);
   made.data =
       Requester::connect(backend_of(endpoint.backend),
@@ -118,16 +119,16 @@ Deadline silence_deadline(const ConnectionOptions& options) {
 Connection attempt(const ConnectionOptions& options, std::string& answered) {
   const Deadline deadline(
       std::min(silence_deadline(options).time(), Deadline::after(kAttempt).time()));
-  Met met;
+  HandshakeResult handshake;
   try {
-    met = shake_hands(options, deadline);
+    handshake = perform_handshake(options, deadline);
   } catch (const Error& error) {
     // A timeout proves nothing: the last attempt may have had too little time.
     if (error.code() != ErrorCode::deadline_exceeded) answered.clear();
     throw;
   }
-  answered = met.endpoint.address;
-  return open_data(std::move(met), options, deadline);
+  answered = handshake.endpoint.address;
+  return open_data(std::move(handshake), options, deadline);
 }
 
 // Nobody has answered yet: the task may still be starting.
@@ -136,7 +137,7 @@ bool may_come_up(const Error& error) {
 }
 
 // Checks the host once more, since the last attempt may have been too short to be refused, and gRPC
-// does not say why an attempt failed.
+// does not report why an attempt failed.
 bool has_nobody(const ConnectionOptions& options) {
   if (options.should_stop && options.should_stop()) return false;
   return is_refusing(options.address, Deadline::after(kRefusal));
@@ -229,7 +230,7 @@ std::uint64_t new_incarnation() {
 std::string default_job_id(const std::string& cluster_text) {
   std::map<std::string, ClusterSpec::Tasks> jobs = ClusterSpec::from_json(cluster_text).tasks();
   for (auto& [job, tasks] : jobs) {
-    for (auto& [index, address] : tasks) address = normalized_address(address);
+    for (auto& [index, address] : tasks) address = cluster::normalized_address(address);
   }
   const std::string text = ClusterSpec::from_tasks(std::move(jobs)).to_json();
   return "job-" + std::to_string(mix_seed(0, text));

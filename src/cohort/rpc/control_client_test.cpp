@@ -30,7 +30,7 @@ struct AskedTask final : ControlService {
     if (is_gated) gate.wait();
     return {};
   }
-  std::shared_ptr<ControlledJob> job_of(const Caller&) override { return nullptr; }
+  std::shared_ptr<CoordinatorSession> session_of(const Caller&) override { return nullptr; }
   void shutdown(const Caller&, std::chrono::milliseconds) override {}
 
   Promised<bool> entered;

@@ -59,7 +59,7 @@ class Adapter final : public proto::Control::Service {
     const Lock lock(mutex_);
     is_stopping_ = true;
     return changed_.wait(mutex_, deadline,
-                         [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return running_ == 0; });
+                         [this]() COHORT_REQUIRES(mutex_) { return running_ == 0; });
   }
 
  private:
@@ -125,10 +125,10 @@ class Adapter final : public proto::Control::Service {
   }
 
   template <class Act>
-  grpc::Status on_job(const grpc::ServerContext* context, const char* call, const Act& act) {
+  grpc::Status on_session(const grpc::ServerContext* context, const char* call, const Act& act) {
     return guarded([&] {
       const Origin from = origin_of(*context);
-      act(*admitting(from, call, [&] { return service_.job_of(from.caller); }));
+      act(*admitting(from, call, [&] { return service_.session_of(from.caller); }));
     });
   }
 
@@ -161,29 +161,33 @@ class Adapter final : public proto::Control::Service {
   }
   void admit_if_known(const Origin& from) {
     try {
-      service_.job_of(from.caller);
+      service_.session_of(from.caller);
       from.visitor->admit();
     } catch (const Error&) {  // it stays a stranger
     }
   }
   grpc::Status RegisterFunction(grpc::ServerContext* context, const proto::FunctionBody* in,
                                 proto::Done*) override {
-    return on_job(context, "a function",
-                  [&](ControlledJob& job) { job.register_function(from_proto(*in)); });
+    return on_session(context, "a function", [&](CoordinatorSession& session) {
+      session.register_function(from_proto(*in));
+    });
   }
   grpc::Status CreateVariables(grpc::ServerContext* context, const proto::Variables* in,
                                proto::Done*) override {
-    return on_job(context, "variables",
-                  [&](ControlledJob& job) { job.create_variables(from_proto(*in)); });
+    return on_session(context, "variables", [&](CoordinatorSession& session) {
+      session.create_variables(from_proto(*in));
+    });
   }
   grpc::Status CreateIterator(grpc::ServerContext* context, const proto::IteratorSpec* in,
                               proto::Done*) override {
-    return on_job(context, "an iterator",
-                  [&](ControlledJob& job) { job.create_iterator(from_proto(*in)); });
+    return on_session(context, "an iterator", [&](CoordinatorSession& session) {
+      session.create_iterator(from_proto(*in));
+    });
   }
   grpc::Status Release(grpc::ServerContext* context, const proto::ReleaseRequest* in,
                        proto::Done*) override {
-    return on_job(context, "a release", [&](ControlledJob& job) { job.release(from_proto(*in)); });
+    return on_session(context, "a release",
+                      [&](CoordinatorSession& session) { session.release(from_proto(*in)); });
   }
   grpc::Status Shutdown(grpc::ServerContext* context, const proto::ShutdownRequest* in,
                         proto::Done*) override {
@@ -240,7 +244,7 @@ class TaskServer final : public ControlServer {
     shut_down_grpc();
     const Lock lock(mutex_);
     changed_.wait(mutex_, Deadline(),
-                  [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return handing_over_ == 0; });
+                  [this]() COHORT_REQUIRES(mutex_) { return handing_over_ == 0; });
     refusals_->finish();
   }
 

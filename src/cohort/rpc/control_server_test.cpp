@@ -30,7 +30,7 @@ const std::string_view kSettings("\0\0\0\4\0\0\0\0\0", 9);
 constexpr auto kHour = std::chrono::hours(1);
 
 // Accepts the handshakes, and the calls, of coordinator 7.
-class StrictService final : public ControlService, public ControlledJob {
+class StrictService final : public ControlService, public CoordinatorSession {
  public:
   HandshakeReply handshake(const HandshakeRequest& request, const Caller& caller) override {
     check(request.coordinator_incarnation);
@@ -38,7 +38,7 @@ class StrictService final : public ControlService, public ControlledJob {
     return {};
   }
   TaskHealth health() override { return {}; }
-  std::shared_ptr<ControlledJob> job_of(const Caller& caller) override {
+  std::shared_ptr<CoordinatorSession> session_of(const Caller& caller) override {
     check(caller.coordinator_incarnation);
     return {std::shared_ptr<void>(), this};
   }

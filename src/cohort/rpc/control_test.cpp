@@ -28,7 +28,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Records the requests; throws the error that a test sets. Thread-safe as far as the tests need.
-struct RecordingService : ControlService, ControlledJob {
+struct RecordingService : ControlService, CoordinatorSession {
   HandshakeReply handshake(const HandshakeRequest& request, const Caller& from) override {
     asked = request;
     caller = from;
@@ -52,7 +52,7 @@ struct RecordingService : ControlService, ControlledJob {
   void create_variables(const std::vector<VariableSpec>& given) override { variables = given; }
   void create_iterator(const IteratorSpec& given) override { iterator = given; }
   void release(const std::vector<std::uint64_t>& given) override { released = given; }
-  std::shared_ptr<ControlledJob> job_of(const Caller& from) override {
+  std::shared_ptr<CoordinatorSession> session_of(const Caller& from) override {
     caller = from;
     if (refusal) throw Error(*refusal);
     return {std::shared_ptr<void>(), this};
@@ -65,7 +65,7 @@ struct RecordingService : ControlService, ControlledJob {
   HandshakeRequest asked;
   HandshakeReply reply;
   std::optional<Error> failure;
-  std::optional<Error> refusal;  // thrown by every job_of()
+  std::optional<Error> refusal;  // thrown by every session_of()
   Caller caller;                 // of the last call
   Promised<bool> entered;
   Promised<bool> gate;  // a member, since a call may outlast its test's body

@@ -16,7 +16,8 @@ TEST(DescriptorRoom, IsThereAndStaysThere) {
   check_descriptor_room(3);
 }
 
-// gRPC aborted the process, and a server could not accept its coordinator's connections.
+// Regression: gRPC aborted the process, and a server could not accept its coordinator's
+// connections.
 TEST(DescriptorRoom, TooLittleNamesTheLimit) {
   const testing::WithoutDescriptors room(2);
   const auto check = [] { check_descriptor_room(3); };

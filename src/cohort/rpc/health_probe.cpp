@@ -23,7 +23,7 @@ ProbeResult failed_probe(ProbeResult::State state, std::string reason) {
   return {.state = state, .health = {}, .reason = std::move(reason)};
 }
 
-// A task of ours sends its whole error in the details of the status.
+// A task of Cohort sends its whole error in the details of the status.
 ProbeResult refused_probe(const grpc::Status& status, const ProbedTask& asked) {
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return failed_probe(
@@ -57,7 +57,7 @@ ProbeResult answered_probe(TaskHealth health, const ProbedTask& asked, const std
   return result;
 }
 
-// The connection is made here and not by gRPC, which does not say why it could not make one.
+// Connects without gRPC, which does not report why it could not connect.
 ProbeResult probe(const ProbedTask& asked, const std::string& job_id, Deadline deadline) {
   const internal::PeerName peer{asked.task, asked.address, "grpc"};
   const auto found = internal::look_up(internal::parse_address(asked.address), false, deadline);
@@ -86,7 +86,7 @@ ProbeResult probe(const ProbedTask& asked, const std::string& job_id, Deadline d
                      : refused_probe(status, asked);
 }
 
-// Joined when they go. Used only from one thread.
+// The destructor joins the threads. Used only from one thread.
 class ProbeThreads {
  public:
   ProbeThreads() = default;
@@ -109,7 +109,7 @@ class ProbeThreads {
 std::vector<ProbeResult> probe_health(const std::vector<ProbedTask>& tasks,
                                       const std::string& job_id, Deadline deadline) {
   for (const ProbedTask& asked : tasks) internal::parse_address(asked.address);
-  // gRPC would hang without one of its threads, and abort without one of its descriptors.
+  // gRPC would hang if it got too few threads, and abort if it got too few descriptors.
   check_descriptor_room(tasks.size() + kGrpcDescriptors);
   check_thread_room(tasks.size() + kGrpcThreads);
   std::vector<ProbeResult> results(tasks.size());

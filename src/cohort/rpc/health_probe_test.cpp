@@ -21,13 +21,13 @@ using cohort::testing::RawSocket;
 using ::testing::HasSubstr;
 using State = ProbeResult::State;
 
-// Answers for its health alone.
+// Implements only the health call.
 class HealthyTask final : public ControlService {
  public:
   explicit HealthyTask(std::string task) : task_(std::move(task)) {}
 
   HandshakeReply handshake(const HandshakeRequest&, const Caller&) override { refuse(); }
-  std::shared_ptr<ControlledJob> job_of(const Caller&) override { refuse(); }
+  std::shared_ptr<CoordinatorSession> session_of(const Caller&) override { refuse(); }
   void shutdown(const Caller&, std::chrono::milliseconds) override { refuse(); }
   bool is_of_job(const std::string& job_id) const override { return job_id == "job"; }
   TaskHealth health() override {
@@ -74,7 +74,8 @@ TEST_F(HealthProbeTest, ATaskThatAnswersGivesItsHealth) {
   EXPECT_EQ(result.health.last_error->origin, "ps:0");
 }
 
-// What a program or its data contain is not for everybody who reaches the port.
+// Texts may contain parts of a program or its data, which not everybody who reaches the port may
+// read.
 TEST_F(HealthProbeTest, WhoDoesNotNameTheJobReadsNoTexts) {
   const ProbeResult result = probe("", server->address(), "");
   EXPECT_EQ(result.state, State::answers) << result.reason;

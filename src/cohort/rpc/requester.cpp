@@ -23,7 +23,8 @@ std::string seconds_since(TimePoint start) {
   return text.str();
 }
 
-// The answers to requests that were sent together. Thread-safe; late answers hold it after wait().
+// The answers to requests that were sent together. Thread-safe; late answers keep it alive after
+// wait().
 class Answers {
  public:
   explicit Answers(std::size_t count) : answers_(count), missing_(count) {}
@@ -40,8 +41,7 @@ class Answers {
 
   std::vector<std::optional<Answer>> wait(Deadline deadline) {
     const Lock lock(mutex_);
-    changed_.wait(mutex_, deadline,
-                  [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return missing_ == 0; });
+    changed_.wait(mutex_, deadline, [this]() COHORT_REQUIRES(mutex_) { return missing_ == 0; });
     return std::move(answers_);
   }
 
@@ -103,7 +103,7 @@ Requester::OnAnswer Requester::State::take(std::uint64_t id) {
   return on_answer;
 }
 
-// Returns the request's id. If the channel is closed: returns 0 and leaves `on_answer` as it is.
+// Returns the request's id. If the channel is closed, returns 0 and leaves `on_answer` unchanged.
 std::uint64_t Requester::State::add(OnAnswer& on_answer) {
   Lock lock(mutex);
   if (closed) return 0;
@@ -141,7 +141,7 @@ void Requester::State::receive(Frame frame) {
   if (frame.role == Frame::Role::error) error = error_of(frame);
   if (error && frame.id == kFarewellId) return take_farewell(*error);
   const OnAnswer on_answer = take(frame.id);
-  if (!on_answer) return;  // nobody waits any more
+  if (!on_answer) return;  // no caller waits for it any more
   if (!error) return on_answer(std::move(frame));
   if (error->origin().empty()) std::move(*error).at(task);
   on_answer(std::move(*error));
@@ -235,7 +235,7 @@ Requester::~Requester() {
   Lock lock(state_->mutex);
   if (state_->thread != std::this_thread::get_id()) {
     state_->changed.wait(state_->mutex, Deadline(),
-                         [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return state_->is_finished; });
+                         [this]() COHORT_REQUIRES(state_->mutex) { return state_->is_finished; });
   }
   channel = std::move(state_->channel);
 }
@@ -259,7 +259,7 @@ std::vector<std::optional<Answer>> Requester::ask_all(std::vector<Request> reque
   }
   std::vector<std::optional<Answer>> all = answers->wait(deadline);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (!all[i]) requests[i].to->state_->take(ids[i]);  // nobody waits for it any more
+    if (!all[i]) requests[i].to->state_->take(ids[i]);  // no caller waits for it any more
   }
   return all;
 }

@@ -18,7 +18,7 @@ using cohort::testing::patience;
 using cohort::testing::Promised;
 using ::testing::HasSubstr;
 
-// What the far end does with a frame, by the frame's type.
+// The action of the far end for a frame, by the frame's type.
 constexpr std::uint16_t kEcho = 0;
 constexpr std::uint16_t kFail = 1;
 constexpr std::uint16_t kFailFromElsewhere = 2;

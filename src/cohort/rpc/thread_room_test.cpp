@@ -13,7 +13,7 @@ namespace {
 
 TEST(ThreadRoom, IsThereWhereAllStart) { EXPECT_NO_THROW(check_thread_room(kGrpcThreads)); }
 
-// gRPC ended the process, or it hung in LibTorch's pool or in gRPC's end.
+// Regression: gRPC ended the process, or the process hung in LibTorch's pool or at gRPC's end.
 TEST(ThreadRoom, IsMissingWhereOneDoesNotStartAndTheOthersEnd) {
   std::atomic<int> started = 0;
   const internal::StartThread start = [&](const std::function<void()>& body) {

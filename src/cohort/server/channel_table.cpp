@@ -15,7 +15,7 @@ namespace cohort::server {
 namespace {
 
 constexpr auto kSendPoll = std::chrono::milliseconds(1);
-// How long to wait for peers to read the last frame, as they may not read any more.
+// How long to wait until peers have read the last frame, since they may have stopped reading.
 constexpr auto kFarewellTimeout = std::chrono::milliseconds(200);
 
 }  // namespace
@@ -24,8 +24,8 @@ constexpr auto kFarewellTimeout = std::chrono::milliseconds(200);
 struct ChannelTable::Peer {
   std::weak_ptr<rpc::Channel> channel;
   std::shared_ptr<CompletionSender> sender;
-  std::shared_ptr<Job> job;  // set by the hello
-  bool has_tried = false;    // whether a first message came
+  std::shared_ptr<Session> session;  // set by the hello
+  bool has_tried = false;            // whether a first message arrived
 };
 
 struct ChannelTable::Shared {
@@ -80,7 +80,7 @@ rpc::Channel::Handlers ChannelTable::accept(std::shared_ptr<rpc::Channel> channe
   };
   handlers.on_closed = [shared = shared_, peer, key](const Error& reason) {
     log_debug("channel closed: ", reason.what());
-    if (peer->job && reason.cause() == ErrorCause::peer_lost) ++shared->losses;
+    if (peer->session && reason.cause() == ErrorCause::peer_lost) ++shared->losses;
     note_broken(*shared, *peer, reason);
     take_leave(*shared, *peer, key);
   };
@@ -93,7 +93,7 @@ void ChannelTable::note_broken(Shared& shared, const Peer& peer, const Error& re
                          reason.code() != ErrorCode::unavailable &&
                          reason.code() != ErrorCode::cancelled;
   if (!is_broken) return;
-  if (peer.job) {
+  if (peer.session) {
     log_warn("closing the connection: ", reason.message());
   } else if (const auto channel = peer.channel.lock()) {
     shared.refusals->note(channel->peer(), reason.message());
@@ -111,17 +111,17 @@ void ChannelTable::take_leave(Shared& shared, Peer& peer, const rpc::Channel* ke
     }
   }
   shared.changed.notify_all();
-  if (!peer.job) return;
-  peer.job->hang_up(peer.sender);
-  // The job is released before the channel: the end of a job waits for its runner. If the runner
-  // had the last reference to the channel, it would wait for this thread.
-  peer.job.reset();
+  if (!peer.session) return;
+  peer.session->hang_up(peer.sender);
+  // The session is released before the channel: the end of a session waits for its runner. If the
+  // runner had the last reference to the channel, it would wait for this thread.
+  peer.session.reset();
 }
 
 void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
   const std::shared_ptr<rpc::Channel> channel = peer.channel.lock();
   if (!channel) return;
-  if (!peer.job && std::exchange(peer.has_tried, true)) {  // a stranger may send one message
+  if (!peer.session && std::exchange(peer.has_tried, true)) {  // a stranger may send one message
     shared.refusals->note(channel->peer(), "expected one greeting, got more before the answer");
     return channel->close();
   }
@@ -129,8 +129,8 @@ void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
   const std::uint64_t id = frame.id;
   const bool wants_answer = frame.role == rpc::Frame::Role::request;
   try {
-    if (peer.job) {
-      peer.job->handle(std::move(frame), channel, peer.sender);
+    if (peer.session) {
+      peer.session->handle(std::move(frame), channel, peer.sender);
       return;
     }
     COHORT_CHECK(static_cast<rpc::MessageType>(frame.type) == rpc::MessageType::hello,
@@ -138,16 +138,17 @@ void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
                  "[server.receive] expected a hello first, got message type ", frame.type);
     const rpc::Hello hello = rpc::hello_of(frame);
     check_open(shared);  // the server that greet() belongs to may be ending
-    peer.job = shared.greet(hello);
+    peer.session = shared.greet(hello);
     channel->admit();
     note_hello(shared, channel.get(), hello);
-    peer.job->greeted(hello.task, channel, peer.sender);
-    greet_back(*channel, id, rpc::agreed(hello.payload_checksums, peer.job->payload_checksums()));
+    peer.session->greeted(hello.task, channel, peer.sender);
+    greet_back(*channel, id,
+               rpc::agreed(hello.payload_checksums, peer.session->payload_checksums()));
   } catch (...) {
     const Error error = current_error();
-    if (!peer.job) shared.refusals->note(channel->peer(), error.message());
-    if (peer.job) shared.errors->note(error);
-    const bool must_log = peer.job && (rpc::is_violation(error) || !wants_answer);
+    if (!peer.session) shared.refusals->note(channel->peer(), error.message());
+    if (peer.session) shared.errors->note(error);
+    const bool must_log = peer.session && (rpc::is_violation(error) || !wants_answer);
     if (must_log) log_warn("a message of ", channel->peer(), " was refused: ", error.what());
     refuse(shared, *channel, error, wants_answer ? std::optional(id) : std::nullopt);
   }
@@ -261,7 +262,7 @@ void ChannelTable::close_of(std::uint64_t coordinator_incarnation, const Error& 
     try {
       channel->send(rpc::farewell_frame(why));
     } catch (...) {  // the peer is gone
-      log_debug("cannot take leave of ", channel->peer(), ": ", current_error().what());
+      log_debug("cannot send the farewell to ", channel->peer(), ": ", current_error().what());
     }
   }
   close_when_sent(old, Deadline::after(kFarewellTimeout));
@@ -287,7 +288,7 @@ bool ChannelTable::close_all(Deadline sent_by, Deadline ended_by) noexcept {
   const Lock lock(shared_->mutex);
   const bool is_done = shared_->changed.wait(
       shared_->mutex, ended_by,
-      [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return shared_->channels.empty(); });
+      [this]() COHORT_REQUIRES(shared_->mutex) { return shared_->channels.empty(); });
   if (!is_done) log_warn("a message is still being handled: its channel is left behind");
   return is_done;
 }  // channels that are left behind stay alive, because their handlers hold the entries

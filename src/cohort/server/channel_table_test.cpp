@@ -40,8 +40,9 @@ class ChannelTableTest : public ::testing::Test {
     return frame;
   }
 
-  std::shared_ptr<Job> job = std::make_shared<Job>(JobOptions{.self = {.task = "worker:0"}});
-  ChannelTable table{[this](const rpc::Hello&) { return job; }};
+  std::shared_ptr<Session> session =
+      std::make_shared<Session>(SessionOptions{.self = {.task = "worker:0"}});
+  ChannelTable table{[this](const rpc::Hello&) { return session; }};
 };
 
 TEST_F(ChannelTableTest, ACoordinatorThatAnswersIsAlive) {
@@ -53,7 +54,7 @@ TEST_F(ChannelTableTest, ACoordinatorThatAnswersIsAlive) {
   EXPECT_EQ(presence(kStart + 1, patience()), Presence::gone) << "another start";
 }
 
-// If a busy coordinator was silent for a second, another start got its job.
+// Regression: if a busy coordinator was silent for a second, another start got its place.
 TEST_F(ChannelTableTest, ACoordinatorThatAnswersLateIsAlive) {
   ChannelPair pair("inprocess", {}, acceptor());
   pair.near->send(hello());
@@ -79,7 +80,8 @@ TEST_F(ChannelTableTest, TheServersEndWaitsForNoCoordinator) {
   end.join();
 }
 
-// It counted as alive while its connection was open, half a minute after the loss of its host.
+// Regression: the coordinator counted as alive while its connection was open, half a minute after
+// the loss of its host.
 TEST_F(ChannelTableTest, ACoordinatorWhoseConnectionOnlyStandsIsSilent) {
   ChannelPair pair("inprocess", {}, acceptor());  // the near end answers nothing
   pair.near->send(hello());
@@ -90,7 +92,7 @@ TEST_F(ChannelTableTest, ACoordinatorWhoseConnectionOnlyStandsIsSilent) {
   pair.at_near.wait_closed();
 }
 
-// Its waiting calls ended like those to a lost task, so they were tried again.
+// Regression: its waiting calls failed like those to a lost task, so they were tried again.
 TEST_F(ChannelTableTest, ACoordinatorWhosePlaceIsTakenHearsSoOnItsChannels) {
   ChannelPair pair("inprocess", {}, acceptor());
   Promised<bool> is_told;
@@ -104,7 +106,7 @@ TEST_F(ChannelTableTest, ACoordinatorWhosePlaceIsTakenHearsSoOnItsChannels) {
               testing::throws_error(ErrorCode::aborted, "another coordinator took its place"));
 }
 
-// The handlers of these channels used the table after its destruction.
+// Regression: the handlers of these channels used the table after its destruction.
 TEST_F(ChannelTableTest, WhenAllAreClosedNoHandlerRuns) {
   Promised<bool> is_greeting, may_greet;
   std::atomic<bool> has_greeted = false;
@@ -112,7 +114,7 @@ TEST_F(ChannelTableTest, WhenAllAreClosedNoHandlerRuns) {
     is_greeting.set(true);
     may_greet.wait();
     has_greeted = true;
-    return job;
+    return session;
   });
   ChannelPair pair("inprocess", {}, [&](auto channel) { return slow.accept(std::move(channel)); });
   pair.near->send(hello());
@@ -127,7 +129,7 @@ TEST_F(ChannelTableTest, WhenAllAreClosedNoHandlerRuns) {
   later.join();
 }
 
-// Each refusal was logged, so a flood of them filled the disk.
+// Regression: each refusal was logged, so a flood of them filled the disk.
 TEST_F(ChannelTableTest, BrokenFramesOfStrangersHaveFewLines) {
   std::atomic<std::size_t> lines = 0;
   set_log_sink([&](LogLevel, std::string_view line) {
@@ -146,19 +148,19 @@ TEST_F(ChannelTableTest, BrokenFramesOfStrangersHaveFewLines) {
   EXPECT_EQ(lines, rpc::RefusalLog::kLinesMax);
 }
 
-// close_all() waited without a deadline, so for ever if the handler does not return.
+// Regression: close_all() waited without a deadline, and so for ever if the handler did not return.
 TEST_F(ChannelTableTest, AHandlerThatDoesNotEndIsLeftBehind) {
   struct Kept {
-    std::shared_ptr<Job> job;
+    std::shared_ptr<Session> session;
     Promised<bool> is_greeting, may_greet;
   };
   // Shared with the handler, which may end after the test.
   auto kept = std::make_shared<Kept>();
-  kept->job = job;
+  kept->session = session;
   auto slow = std::make_unique<ChannelTable>([kept](const rpc::Hello&) {
     kept->is_greeting.set(true);
     kept->may_greet.wait();
-    return kept->job;
+    return kept->session;
   });
   ChannelPair pair("stream", {}, [&](auto channel) { return slow->accept(std::move(channel)); });
   pair.near->send(hello());
@@ -194,7 +196,7 @@ TEST_F(ChannelTableTest, AWatermarkAboveItsClosureEndsTheConnection) {
   }
 }
 
-// The options of the hello and of the job, on one host.
+// One host, for all options of the hello and of the job.
 TEST_F(ChannelTableTest, TheAnswerSaysWhetherPayloadsHaveChecksums) {
   const auto has_sums = [&](PayloadChecksums caller) {
     ChannelPair pair("stream", {}, acceptor());
@@ -208,10 +210,11 @@ TEST_F(ChannelTableTest, TheAnswerSaysWhetherPayloadsHaveChecksums) {
   EXPECT_FALSE(has_sums(PayloadChecksums::between_hosts));
   EXPECT_FALSE(has_sums(PayloadChecksums::never));
   EXPECT_TRUE(has_sums(PayloadChecksums::always));
-  job = std::make_shared<Job>(JobOptions{.self = {.task = "worker:0"},
-                                         .coordinator = "chief:0",
-                                         .coordinator_incarnation = kStart,
-                                         .payload_checksums = PayloadChecksums::always});
+  session =
+      std::make_shared<Session>(SessionOptions{.self = {.task = "worker:0"},
+                                               .coordinator = "chief:0",
+                                               .coordinator_incarnation = kStart,
+                                               .payload_checksums = PayloadChecksums::always});
   EXPECT_TRUE(has_sums(PayloadChecksums::never));
 }
 

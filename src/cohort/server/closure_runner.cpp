@@ -7,7 +7,7 @@
 #include "cohort/core/log.h"
 #include "cohort/data/element.h"
 #include "cohort/function/detail/step_scope.h"
-#include "cohort/rpc/detail/travel.h"
+#include "cohort/rpc/detail/sendable.h"
 
 namespace cohort::server {
 namespace {
@@ -41,7 +41,7 @@ std::vector<at::Tensor> call_registered(const WorkerFunction& function,
 // Called before anything is pushed, so that a closure that fails here has changed nothing.
 void check_can_travel(const std::vector<at::Tensor>& tensors, const WorkerFunction& function) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const std::string obstacle = rpc::obstacle_to_travel(tensors[i]);
+    const std::string obstacle = rpc::why_not_sendable(tensors[i]);
     if (obstacle.empty()) continue;
     throw Error(ErrorCode::invalid_argument,
                 "[server.run] expected dense CPU tensors to send to the coordinator, got " +
@@ -203,8 +203,8 @@ bool ClosureRunner::end(Deadline deadline) noexcept {
     is_stopping_ = true;
     inbox_.clear();
     changed_.notify_all();
-    is_left_ = is_left = !changed_.wait(
-        mutex_, deadline, [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return has_ended_; });
+    is_left_ = is_left =
+        !changed_.wait(mutex_, deadline, [this]() COHORT_REQUIRES(mutex_) { return has_ended_; });
     if (is_left) ++threads_left;
   }
   if (!is_left) {
@@ -321,10 +321,9 @@ bool ClosureRunner::take(Item& item, bool& more_follow) {
     const Deadline next_late =
         open_pushes_->give_up_late(options_.data_timeout, Clock::system().now());
     const Lock lock(mutex_);
-    const bool is_woken =
-        changed_.wait(mutex_, next_late, [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
-          return is_stopping_ || (!is_running_ && !inbox_.empty());
-        });
+    const bool is_woken = changed_.wait(mutex_, next_late, [this]() COHORT_REQUIRES(mutex_) {
+      return is_stopping_ || (!is_running_ && !inbox_.empty());
+    });
     if (!is_woken) continue;
     if (is_stopping_) return false;
     is_running_ = true;

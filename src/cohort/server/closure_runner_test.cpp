@@ -106,10 +106,10 @@ class ClosureRunnerTest : public ::testing::Test {
     }
     runner_->enqueue(std::move(batch), sender_);
   }
-  // Waits for at least so many ends, each reported once.
+  // Waits for at least this many ends, each reported once.
   void wait_for_ends(std::size_t count) {
     const Lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait(mutex_, patience(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+    EXPECT_TRUE(changed_.wait(mutex_, patience(), [&]() COHORT_REQUIRES(mutex_) {
       return ends_.size() >= count;
     })) << "a closure has not been reported";
   }
@@ -170,7 +170,8 @@ TEST_F(ClosureRunnerTest, AShortClosureIsReportedWhileTheNextOneRuns) {
   }
 }
 
-// The end waited for that of the next closure, because its function was short the last time.
+// Regression: the end waited for that of the next closure, because its function was short the last
+// time.
 TEST_F(ClosureRunnerTest, AShortClosureIsReportedWhileOneRunsThatWasShortBefore) {
   gate().set(true);
   enqueue({kEcho, kBlocked});
@@ -228,8 +229,8 @@ TEST_F(ClosureRunnerTest, WhatIsBehindABlockedClosureWaitsForIt) {
   wait_for_ends(4);
 }
 
-// If the result could not be sent, the channel was taken for closed, and all ends of the batch were
-// lost.
+// Regression: if the result could not be sent, the channel was taken for closed, and all ends of
+// the batch were lost.
 TEST_F(ClosureRunnerTest, AResultThatCannotTravelFailsItsClosureAlone) {
   may_fail_ = true;
   enqueue({kConstant, kStuck, kSparse, kConstant});
@@ -255,7 +256,7 @@ TEST_F(ClosureRunnerTest, EndsThatCannotBeSentAreReportedAsFailed) {
   }
 }
 
-// An error of user code with the code of a lost task counted as the loss of the worker.
+// Regression: an error of user code with the code of a lost task counted as the loss of the worker.
 TEST_F(ClosureRunnerTest, WhatARegisteredFunctionThrowsIsAnErrorOfTheProgram) {
   may_fail_ = true;
   enqueue({kThrows});
@@ -269,7 +270,8 @@ TEST_F(ClosureRunnerTest, WhatARegisteredFunctionThrowsIsAnErrorOfTheProgram) {
   EXPECT_THAT(error_of(2).message(), Not(HasSubstr("frame #"))) << "a backtrace of this machine";
 }
 
-// The end of the runner waited without a deadline, so for ever if the closure does not end.
+// Regression: the end of the runner waited without a deadline, and so for ever if the closure did
+// not end.
 TEST_F(ClosureRunnerTest, AClosureThatDoesNotEndIsLeftBehindWithWhatItUses) {
   may_fail_ = true;
   enqueue({kBlocked, kEcho});
@@ -314,7 +316,7 @@ Bytes traced_with_segments() {
   };
   const function::TraceBody body = [&](const Tensors&) {
     for (const at::Tensor& variable : {a, b})
-      function::Trace::current()->assign(AssignKind::add, variable, at::ones({}));
+      function::Trace::current()->assign(internal::AssignKind::add, variable, at::ones({}));
     return Tensors{a.mul(2).add(b)};
   };
   return function::trace({at::ones({2})}, {at::full({2}, 3.0)}, body, options).bytes;
@@ -364,8 +366,8 @@ TEST_F(SegmentPushesTest, WhatIsAppliedEndsWell) {
   EXPECT_EQ(pushes_.load(), 2);
 }
 
-// The error was thrown before the other answer was examined. The closure ran again, and its dropped
-// push counted as one of a retry, so an update was missing without an error.
+// Regression: the error was thrown before the other answer was examined. The closure ran again, and
+// its dropped push counted as one of a retry, so an update was missing without an error.
 TEST_F(SegmentPushesTest, ADropBesideAnErrorIsCounted) {
   dropping_ = "ps:0";
   failing_ = "ps:1";
@@ -382,14 +384,14 @@ TEST_F(SegmentPushesTest, ADropAfterAnErrorIsCounted) {
   EXPECT_EQ(dropped_of(1), 1U);
 }
 
-// The push was sent, but nobody waited for its answer.
+// Regression: the push was sent, but nobody waited for its answer.
 TEST_F(SegmentPushesTest, NothingIsPushedWhereAnotherParameterServerCannotBeReached) {
   run_with({ps0_.address()});
   EXPECT_EQ(error_of(1).code(), ErrorCode::invalid_argument);
   EXPECT_EQ(pushes_.load(), 0);
 }
 
-// The closure connected again, and waited for the answer.
+// Regression: the closure connected again, and waited for the answer.
 TEST(ParameterLinks, AfterTheEndAClosureReachesNoParameterServer) {
   ParameterLinks links({.addresses = {"127.0.0.1:1"}, .self = {.task = "worker:0"}});
   links.close();

@@ -33,7 +33,7 @@ void CompletionSender::flush() {
   }
 }
 
-// Without a report the coordinator would wait for these closures for ever.
+// Otherwise the coordinator would wait for these closures for ever.
 void CompletionSender::report_failure(rpc::Channel& channel,
                                       const std::vector<std::uint64_t>& closures,
                                       const Error& error) {

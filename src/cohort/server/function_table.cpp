@@ -84,7 +84,7 @@ WorkerFunction::WorkerFunction(const rpc::FunctionBody& body) : name(body.name) 
     return;
   }
   COHORT_CHECK(!body.programs.empty(), ErrorCode::invalid_argument,
-               "[server.register_function] function '", name, "' came without a program");
+               "[server.register_function] expected a program of function '", name, "', got none");
   for (const Bytes& bytes : body.programs) {
     programs.emplace_back(function::PreparedProgram::decode(bytes), body);
     std::vector<std::int64_t> order;

@@ -84,10 +84,10 @@ bool WorkerIterator::draw(Fields& fields) {
 void WorkerIterator::check_in_use() const {
   COHORT_CHECK(!stop_.stop_requested(), ErrorCode::cancelled,
                "[server.iterator_next] expected an iterator in use, got one that was released, or "
-               "whose coordinator has gone");
+               "whose coordinator has ended");
 }
 
-// Also where the pipeline has dropped the error of a file that changed.
+// Throws even if the pipeline has swallowed the error of a changed file.
 void WorkerIterator::check_files() {
   try {
     if (files_) files_->check();
@@ -106,7 +106,8 @@ void WorkerIterator::throw_peeked_error() {
   if (peeked_error_) throw Error(*std::exchange(peeked_error_, std::nullopt));
 }
 
-// The next element, peeked at or not; false at the end. Throws an error in place of an element.
+// Takes the next element, whether it was peeked at or not; returns false at the end. Throws if the
+// next item is an error.
 bool WorkerIterator::take(Fields& fields) {
   ++taken_;
   if (!peeked_.empty()) {
@@ -140,7 +141,7 @@ std::optional<Fields> WorkerIterator::at(std::uint64_t position) {
     if (broken_) throw *broken_;
     try {
       if (!take(fields)) return std::nullopt;
-    } catch (...) {  // another closure has reported this error, or will
+    } catch (...) {  // another closure has reported this error or will report it
       if (stop_.stop_requested()) throw;
     }
   }

@@ -38,8 +38,8 @@ TEST(IteratorTable, AnElementIsDrawnOnceWhoeverPeeksAtItMeanwhile) {
   EXPECT_TRUE(table.end(patience()));
 }
 
-// peek() threw the error in place of the first element, so a caller that stops there lost that
-// element.
+// Regression: peek() threw the error instead of returning the first element, so a caller that
+// stopped there lost that element.
 TEST(IteratorTable, AnErrorBehindAnElementStaysBehindIt) {
   IteratorTable table;
   function::register_function("iterator_table_test.not_1", [](std::vector<at::Tensor> in) {
@@ -58,7 +58,7 @@ TEST(IteratorTable, AnErrorBehindAnElementStaysBehindIt) {
   EXPECT_TRUE(table.end(patience()));
 }
 
-// The error was that of the frame: a type that cannot be sent.
+// Regression: the error was that of the frame, whose type could not be sent.
 TEST(IteratorTable, PeekingAtStringsNamesThemAndWhatTurnsThemIntoNumbers) {
   IteratorTable table;
   const Dataset data =
@@ -145,7 +145,7 @@ rpc::IteratorSpec spec_of_two_shapes() {
   return {.id = 1, .dataset = data_of_two_shapes().serialize()};
 }
 
-// The thread that waited for a program, and the closure that draws, were left behind.
+// Regression: the thread that waited for a program, and the closure that drew, were left behind.
 TEST(IteratorTable, ADrawThatWaitsForAProgramGivesUpAtItsEnd) {
   IteratorTable table;
   Promised<bool> has_asked;
@@ -184,7 +184,7 @@ TEST(IteratorTable, APipelineThatIsBuiltAgainKeepsItsPrograms) {
   EXPECT_EQ(questions, 1);
 }
 
-// If the first element of a batch is given up, the batch must not begin with the second one.
+// The end makes a draw fail; ignore_errors() must not replace that element by the next one.
 TEST(IteratorTable, NothingIsDrawnAfterTheEnd) {
   WorkerIterator* asking = nullptr;
   WorkerIterator iterator(
@@ -193,9 +193,9 @@ TEST(IteratorTable, NothingIsDrawnAfterTheEnd) {
   asking = &iterator;
   iterator.next();
   EXPECT_THAT([&] { iterator.next(); },
-              testing::throws_error(ErrorCode::cancelled, "whose coordinator has gone"));
+              testing::throws_error(ErrorCode::cancelled, "whose coordinator has ended"));
   EXPECT_THAT([&] { iterator.at(9); },
-              testing::throws_error(ErrorCode::cancelled, "whose coordinator has gone"));
+              testing::throws_error(ErrorCode::cancelled, "whose coordinator has ended"));
 }
 
 TEST(IteratorTable, AnErrorForAProgramTakesTheElementsPlace) {
@@ -230,7 +230,7 @@ class ChangedFileTest : public ::testing::Test {
   void write(const std::string& text) const {
     std::ofstream(path(), std::ios::binary | std::ios::trunc) << text;
   }
-  // With what another start of this worker has read.
+  // `files`: those that an earlier start of this worker has read.
   rpc::IteratorSpec spec(std::optional<std::uint64_t> epoch,
                          std::vector<FileFingerprint> files = {}) const {
     const Dataset lines = Dataset::csv(StringTensor(path()), {.columns = {{.dtype = at::kLong}}});
@@ -243,7 +243,7 @@ class ChangedFileTest : public ::testing::Test {
   std::string directory;
 };
 
-// It continued at its element number over other rows.
+// Regression: the epoch continued at its element number in changed rows.
 TEST_F(ChangedFileTest, EndsAnEpochThatContinues) {
   WorkerIterator first(spec(0), {}, {});
   EXPECT_EQ(first.at(0)->at(0).item<std::int64_t>(), 11);
@@ -282,7 +282,7 @@ TEST_F(ChangedFileTest, ThatIsTheSameAgainContinuesTheEpoch) {
   EXPECT_EQ(second.at(2)->at(0).item<std::int64_t>(), 33);
 }
 
-// The end waited for the buffer to be filled, and left its threads behind with a warning.
+// Regression: the end waited until the buffer was filled, and left threads behind with a warning.
 TEST(IteratorTable, ItsEndInterruptsAFill) {
   IteratorTable table;
   static Promised<bool> has_begun;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server that is ended while it looks up the address of its own host.
+// A signal ends a server that looks up the address of its own host.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <netdb.h>
@@ -25,8 +25,8 @@ cohort::testing::Promised<bool>& answer() {
 
 }  // namespace
 
-// Replaces the C library's function in this program. Like a name server that does not answer; and
-// the process gets a signal meanwhile.
+// Replaces the C library's function in this program: acts like a name server that does not answer,
+// and sends the process a signal.
 extern "C" int getaddrinfo(const char* host, const char* port, const addrinfo* hints,
                            addrinfo** found) {
   const bool is_number_only = hints != nullptr && (hints->ai_flags & AI_NUMERICHOST) != 0;
@@ -43,7 +43,7 @@ extern "C" int getaddrinfo(const char* host, const char* port, const addrinfo* h
 namespace cohort {
 namespace {
 
-// The signal had no effect before the name servers answered.
+// Regression: the signal had no effect before the name servers answered.
 TEST(ServerOwnName, ASignalEndsTheLookup) {
   const ClusterSpec spec({{"worker", {"127.0.0.1:1"}}, {"ps", {std::string(kSlowName) + ":4000"}}});
   EXPECT_THAT(

@@ -19,7 +19,7 @@ ParameterLinkOptions options(const std::string& address) {
           .data_timeout = std::chrono::milliseconds(200)};
 }
 
-// If the server paused for a second, its variables counted as lost.
+// Regression: if the server paused for a second, its variables counted as lost.
 TEST(ParameterLinks, ASilentServerIsWaitedForAsLongAsOneThatWasReached) {
   RawSocket silent;
   ParameterLinks links(options(silent.listen()));

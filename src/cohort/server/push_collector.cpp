@@ -13,8 +13,8 @@ std::vector<at::Tensor> PushCollector::iterator_next(std::int64_t) {
   return std::move(draws_[next_draw_++]);
 }
 
-void PushCollector::apply(const SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
-                          std::span<const at::Tensor> hyper) {
+void PushCollector::apply(const internal::SlotOwner& owner, std::int64_t variable,
+                          at::Tensor gradient, std::span<const at::Tensor> hyper) {
   rpc::Effect effect{.kind = rpc::Effect::Kind::apply,
                      .rule = std::string(owner.rule),
                      .optimizer = std::string(owner.optimizer)};
@@ -23,7 +23,7 @@ void PushCollector::apply(const SlotOwner& owner, std::int64_t variable, at::Ten
   add(variable, std::move(effect));
 }
 
-void PushCollector::assign(AssignKind kind, std::int64_t variable, at::Tensor value) {
+void PushCollector::assign(internal::AssignKind kind, std::int64_t variable, at::Tensor value) {
   constexpr rpc::Effect::Kind kKinds[] = {rpc::Effect::Kind::assign, rpc::Effect::Kind::assign_add,
                                           rpc::Effect::Kind::assign_sub};
   rpc::Effect effect{.kind = kKinds[static_cast<std::size_t>(kind)]};

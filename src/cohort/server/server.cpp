@@ -21,7 +21,7 @@
 #include "cohort/rpc/detail/descriptor_room.h"
 #include "cohort/rpc/detail/thread_room.h"
 #include "cohort/server/internal/channel_table.h"
-#include "cohort/server/internal/kept_memory.h"
+#include "cohort/server/internal/malloc_tuning.h"
 
 namespace cohort {
 namespace {
@@ -45,7 +45,7 @@ int default_intra_op_threads(const ClusterSpec& spec, const std::string& host) {
   int tasks = 0;
   for (const std::string& job : spec.jobs()) {
     for (const auto& address : spec.job_tasks(job))
-      tasks += address && host_of(normalized_address(*address)) == host ? 1 : 0;
+      tasks += address && host_of(cluster::normalized_address(*address)) == host ? 1 : 0;
   }
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, tasks));
 }
@@ -126,7 +126,7 @@ class Server::Task final : public rpc::ControlService {
   bool is_of_job(const std::string& job_id) const override {
     return !job_id.empty() && job_id == self_.job_id;
   }
-  std::shared_ptr<rpc::ControlledJob> job_of(const rpc::Caller& caller) override;
+  std::shared_ptr<rpc::CoordinatorSession> session_of(const rpc::Caller& caller) override;
   void shutdown(const rpc::Caller& caller, std::chrono::milliseconds grace) override;
   void shutdown(std::chrono::milliseconds grace);
 
@@ -153,14 +153,14 @@ class Server::Task final : public rpc::ControlService {
   // takes.
   static constexpr auto kSignOfLife = std::chrono::seconds(10);
 
-  std::shared_ptr<server::Job> job_of(std::uint64_t coordinator_incarnation) const;
-  std::shared_ptr<server::Job> greet(const rpc::Hello& hello) const;
+  std::shared_ptr<server::Session> session_of(std::uint64_t coordinator_incarnation) const;
+  std::shared_ptr<server::Session> greet(const rpc::Hello& hello) const;
   void check_job(const std::string& job_id) const;
   void check_caller(const rpc::HandshakeRequest& request) const;
-  std::shared_ptr<server::Job> check_only_coordinator(const rpc::HandshakeRequest& request);
-  std::shared_ptr<server::Job> take_job(const rpc::HandshakeRequest& request,
-                                        const std::shared_ptr<server::Job>& expected,
-                                        const rpc::Caller& caller);
+  std::shared_ptr<server::Session> check_only_coordinator(const rpc::HandshakeRequest& request);
+  std::shared_ptr<server::Session> take_session(const rpc::HandshakeRequest& request,
+                                                const std::shared_ptr<server::Session>& expected,
+                                                const rpc::Caller& caller);
   void listen(const std::string& address, const std::string& data_address);
   std::size_t descriptors() const;
   std::unique_ptr<rpc::ControlServer> serve(const rpc::ServeOptions& options);
@@ -177,11 +177,11 @@ class Server::Task final : public rpc::ControlService {
   std::vector<std::string> ps_addresses_;
   mutable Mutex mutex_;
   Condition changed_;
-  std::shared_ptr<server::Job> job_ COHORT_GUARDED_BY(mutex_);
+  std::shared_ptr<server::Session> session_ COHORT_GUARDED_BY(mutex_);
   // The incarnations of the coordinators that were replaced by another one.
   std::set<std::uint64_t> replaced_ COHORT_GUARDED_BY(mutex_);
   bool is_ending_ COHORT_GUARDED_BY(mutex_) = false;
-  bool is_refusing_ COHORT_GUARDED_BY(mutex_) = false;  // stop() has ended the last job
+  bool is_refusing_ COHORT_GUARDED_BY(mutex_) = false;  // stop() has ended the last session
   Deadline end_by_ COHORT_GUARDED_BY(mutex_);
   const TimePoint started_ = Clock::system().now();
   const std::shared_ptr<rpc::RefusalLog> refusals_;
@@ -230,9 +230,10 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
   warn_of_missing_folders(options_.data_dirs);
   self_ = rpc::identity_of_process(task, options_.job_id, rpc::new_incarnation());
   for (const auto& ps : spec_.job_tasks("ps")) ps_addresses_.push_back(ps.value_or(""));
-  const int threads = options_.intra_op_threads > 0
-                          ? options_.intra_op_threads
-                          : default_intra_op_threads(spec_, host_of(normalized_address(address)));
+  const int threads =
+      options_.intra_op_threads > 0
+          ? options_.intra_op_threads
+          : default_intra_op_threads(spec_, host_of(cluster::normalized_address(address)));
   // LibTorch's pool and gRPC would hang, or end the process, without one of their threads or
   // descriptors.
   rpc::check_descriptor_room(rpc::kGrpcDescriptors + descriptors());
@@ -316,27 +317,28 @@ rpc::HandshakeReply Server::Task::handshake(const rpc::HandshakeRequest& request
   check_caller(request);
   const bool is_coordinator = request.caller.incarnation == request.coordinator_incarnation;
   if (!is_coordinator) {
-    job_of(request.coordinator_incarnation);
+    session_of(request.coordinator_incarnation);
     return {self_, endpoints_};
   }
-  std::shared_ptr<server::Job> job;
-  while (!job) job = take_job(request, check_only_coordinator(request), caller);
-  return {self_, endpoints_, job->start_order()};
+  std::shared_ptr<server::Session> session;
+  while (!session) session = take_session(request, check_only_coordinator(request), caller);
+  return {self_, endpoints_, session->start_order()};
 }
 
-// The job of the caller; null if another start has replaced the expected job meanwhile.
-std::shared_ptr<server::Job> Server::Task::take_job(const rpc::HandshakeRequest& request,
-                                                    const std::shared_ptr<server::Job>& expected,
-                                                    const rpc::Caller& caller) {
-  std::shared_ptr<server::Job> old;
-  std::shared_ptr<server::Job> made;
+// The session of the caller; null if another start has replaced the expected one meanwhile.
+std::shared_ptr<server::Session> Server::Task::take_session(
+    const rpc::HandshakeRequest& request, const std::shared_ptr<server::Session>& expected,
+    const rpc::Caller& caller) {
+  std::shared_ptr<server::Session> old;
+  std::shared_ptr<server::Session> made;
   {
     const Lock lock(mutex_);
     COHORT_CHECK(!is_refusing_, ErrorCode::unavailable, "[server.handshake] ", self_.task, " ends");
-    if (job_ != expected) return nullptr;
-    if (job_ && job_->coordinator_incarnation() == request.coordinator_incarnation) return job_;
-    const std::uint64_t above_old = job_ ? job_->start_order() + 1 : 0;
-    made = std::make_shared<server::Job>(server::JobOptions{
+    if (session_ != expected) return nullptr;
+    if (session_ && session_->coordinator_incarnation() == request.coordinator_incarnation)
+      return session_;
+    const std::uint64_t above_old = session_ ? session_->start_order() + 1 : 0;
+    made = std::make_shared<server::Session>(server::SessionOptions{
         .self = self_,
         .coordinator = request.caller.task,
         .coordinator_incarnation = request.coordinator_incarnation,
@@ -347,9 +349,9 @@ std::shared_ptr<server::Job> Server::Task::take_job(const rpc::HandshakeRequest&
             request.data_timeout > Duration::zero() ? request.data_timeout : options_.data_timeout,
         .payload_checksums = rpc::agreed(request.payload_checksums, options_.payload_checksums),
         .errors = errors_});
-    if (job_) replaced_.insert(job_->coordinator_incarnation());
+    if (session_) replaced_.insert(session_->coordinator_incarnation());
     replaced_.erase(request.coordinator_incarnation);
-    old = std::exchange(job_, made);
+    old = std::exchange(session_, made);
   }
   log_info("coordinator ", request.caller.task, " at ", caller.address, " took over (job ",
            self_.job_id, ")");
@@ -381,13 +383,13 @@ void Server::Task::check_caller(const rpc::HandshakeRequest& request) const {
 }
 
 // Refuses a second coordinator while the first one lives, because each would train without the
-// variables of the other. Returns the job that may be replaced.
-std::shared_ptr<server::Job> Server::Task::check_only_coordinator(
+// variables of the other. Returns the session that may be replaced.
+std::shared_ptr<server::Session> Server::Task::check_only_coordinator(
     const rpc::HandshakeRequest& request) {
-  std::shared_ptr<server::Job> current;
+  std::shared_ptr<server::Session> current;
   {
     const Lock lock(mutex_);
-    current = job_;
+    current = session_;
   }
   if (!current || current->coordinator_incarnation() == request.coordinator_incarnation)
     return current;
@@ -412,19 +414,20 @@ std::shared_ptr<server::Job> Server::Task::check_only_coordinator(
   return current;
 }
 
-std::shared_ptr<rpc::ControlledJob> Server::Task::job_of(const rpc::Caller& caller) {
+std::shared_ptr<rpc::CoordinatorSession> Server::Task::session_of(const rpc::Caller& caller) {
   COHORT_CHECK(caller.coordinator_incarnation != 0, ErrorCode::failed_precondition,
                "[server.job] expected a caller that has shaken hands with ", self_.task,
                ", got one that has not; the handshake comes first");
-  return job_of(caller.coordinator_incarnation);
+  return session_of(caller.coordinator_incarnation);
 }
 
-// The caller then acts only on this job, even if another one replaces it meanwhile. A start that is
-// not known here may be the latest one, if this task was restarted after their handshake; so the
-// error asks for a handshake, which compares the starts.
-std::shared_ptr<server::Job> Server::Task::job_of(std::uint64_t coordinator_incarnation) const {
+// The caller then acts only on this session, even if another one replaces it meanwhile. A start
+// that is not known here may be the latest one, if this task was restarted after their handshake;
+// so the error asks for a handshake, which compares the starts.
+std::shared_ptr<server::Session> Server::Task::session_of(
+    std::uint64_t coordinator_incarnation) const {
   const Lock lock(mutex_);
-  if (job_ && job_->coordinator_incarnation() == coordinator_incarnation) return job_;
+  if (session_ && session_->coordinator_incarnation() == coordinator_incarnation) return session_;
   if (replaced_.contains(coordinator_incarnation)) throw rpc::replaced_error(self_.task);
   throw Error(ErrorCode::failed_precondition,
               "[server.job] " + self_.task +
@@ -433,7 +436,7 @@ std::shared_ptr<server::Job> Server::Task::job_of(std::uint64_t coordinator_inca
               ErrorCause::handle_lost);
 }
 
-std::shared_ptr<server::Job> Server::Task::greet(const rpc::Hello& hello) const {
+std::shared_ptr<server::Session> Server::Task::greet(const rpc::Hello& hello) const {
   check_job(hello.job_id);
   // This task was restarted between the handshake and this greeting, so the caller must do the
   // handshake again.
@@ -444,14 +447,14 @@ std::shared_ptr<server::Job> Server::Task::greet(const rpc::Hello& hello) const 
                     std::to_string(hello.server_incarnation) + "; shake hands again",
                 ErrorCause::peer_lost);
   }
-  return job_of(hello.coordinator_incarnation);
+  return session_of(hello.coordinator_incarnation);
 }
 
 TaskHealth Server::Task::health() {
   TaskHealth health;
   {
     const Lock lock(mutex_);
-    if (job_) health = job_->health();
+    if (session_) health = session_->health();
   }
   health.incarnation = self_.incarnation;
   health.broken_frames = rpc::broken_frames();
@@ -464,7 +467,7 @@ TaskHealth Server::Task::health() {
 }
 
 void Server::Task::shutdown(const rpc::Caller& caller, std::chrono::milliseconds grace) {
-  job_of(caller);
+  session_of(caller);
   shutdown(grace);
 }
 
@@ -491,7 +494,7 @@ bool Server::Task::must_end() const {
 // Returns false at the deadline.
 bool Server::Task::await_end(Deadline until) {
   const Lock lock(mutex_);
-  const auto is_over = [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return must_end(); };
+  const auto is_over = [this]() COHORT_REQUIRES(mutex_) { return must_end(); };
   while (!changed_.wait(mutex_, Deadline::after(kSignalPoll), is_over)) {
     if (until.has_expired()) return false;
   }
@@ -502,10 +505,10 @@ bool Server::Task::stop() noexcept {
   if (std::exchange(is_stopped_, true)) return is_all_ended_;
   const Deadline grace = grace_of_end();
   const Deadline end = end_after(grace);
-  std::shared_ptr<server::Job> last;
+  std::shared_ptr<server::Session> last;
   {
     const Lock lock(mutex_);
-    last = std::move(job_);
+    last = std::move(session_);
     is_refusing_ = true;
   }
   if (last) last->drain(Deadline::after(Duration::zero()));  // from here on no closure starts

@@ -37,7 +37,7 @@ constexpr const char* kJob = "server_test";
 using testing::Promised;
 using Tensors = std::vector<at::Tensor>;
 
-// The gates of pipelines whose elements come when the gate opens. Each test has its own.
+// Pipelines return their elements after the gate opens. Each test has its own gate.
 struct Gate {
   Promised<bool> is_entered, may_go;
 };
@@ -62,7 +62,7 @@ class ServerTest : public ::testing::Test {
                               {.task_type = "ps", .task_id = 0}),
                {.job_id = kJob, .handle_signals = false}) {}
 
-  // An address where nobody listens, and nobody else can.
+  // An address where nobody listens, and where no other program can listen.
   static std::string free_address() {
     static std::vector<rpc::ReservedPort> ports;
     return "127.0.0.1:" + std::to_string(ports.emplace_back().number());
@@ -113,7 +113,7 @@ class ServerTest : public ::testing::Test {
   Server server;
 };
 
-// The number of cores took precedence over OMP_NUM_THREADS.
+// Regression: the number of cores took precedence over OMP_NUM_THREADS.
 TEST(ServerThreads, AreAsTheEnvironmentSays) {
   ::setenv("OMP_NUM_THREADS", "3", 1);
   const int before = at::get_num_threads();
@@ -141,7 +141,7 @@ TEST_F(ServerTest, WhoHasNotShakenHandsIsRefusedEachCall) {
   EXPECT_NO_THROW(client(7)->health(patience())) << "it was shut down";
 }
 
-// The ids were small numbers, so those of the next coordinator were the same.
+// Regression: the ids were small numbers, so those of the next coordinator were the same.
 TEST_F(ServerTest, ACoordinatorWhosePlaceIsTakenIsRefusedEachCall) {
   const auto first = client(7);
   shake(7);
@@ -155,7 +155,8 @@ TEST_F(ServerTest, ACoordinatorWhosePlaceIsTakenIsRefusedEachCall) {
   EXPECT_NO_THROW(client(9)->health(patience())) << "it was shut down";
 }
 
-// The error told a stranger the job id, and what to claim to get more.
+// Regression: the error told a stranger the job id and the versions, which it could then claim to
+// have.
 TEST_F(ServerTest, ACallerOfAnotherJobHearsNeitherJobNorVersions) {
   rpc::Identity other = identity(7, "theirs");
   other.torch_version = "0.4.1";
@@ -206,8 +207,8 @@ TEST_F(ServerTest, ACoordinatorWhosePlaceIsTakenDoesNotTakeItBack) {
   EXPECT_TRUE(has_variable(9));
 }
 
-// After a restart of the task, an earlier start that had been stopped reconnected first. The later
-// start was then told that it was replaced, and ended.
+// Regression: after a restart of the task, an earlier start that had been stopped reconnected
+// first. The later start was then told that it was replaced, and ended.
 TEST_F(ServerTest, ALaterStartTakesARestartedTaskFromAnEarlierOne) {
   shake(7, true);
   EXPECT_THAT([&] { client(9)->release({1}, patience()); },
@@ -228,7 +229,7 @@ TEST_F(ServerTest, ASuccessorIsTheLaterStartWhateverItsClockSays) {
   EXPECT_EQ(shake(7, true).start_order, 10U);
 }
 
-// Without a warning, each pipeline of the coordinator failed later, on this task only.
+// Regression: without a warning, each pipeline of the coordinator failed later, on this task only.
 TEST_F(ServerTest, ADataFolderThatIsMissingIsSaidAtTheStart) {
   std::string log;
   set_log_sink([&](LogLevel, std::string_view line) { log += line; });
@@ -243,7 +244,7 @@ TEST_F(ServerTest, ADataFolderThatIsMissingIsSaidAtTheStart) {
   EXPECT_EQ(log.find(::testing::TempDir()), std::string::npos) << log;
 }
 
-// The message named the same port twice.
+// Regression: the message named the same port twice.
 TEST_F(ServerTest, ATakenPortIsSaidOnce) {
   const ClusterSpec spec({{"worker", {"127.0.0.1:1"}}, {"ps", {server.address()}}});
   try {
@@ -259,7 +260,7 @@ TEST_F(ServerTest, ATakenPortIsSaidOnce) {
   }
 }
 
-// The log did not show which coordinator a server works for.
+// Regression: the log did not show which coordinator a server works for.
 TEST_F(ServerTest, ANewCoordinatorHasALine) {
   std::vector<std::string> lines;
   set_log_level(LogLevel::info);
@@ -283,7 +284,7 @@ TEST_F(ServerTest, AWorkerOfAnEarlierCoordinatorIsRefusedTheHandshake) {
               throws_error(ErrorCode::aborted, "another coordinator took its place"));
 }
 
-// The error is also sent to workers, when the coordinator's own connections are closed already.
+// Workers get the error too, when the coordinator's own connections are closed already.
 TEST_F(ServerTest, TheConnectionsOfAnEarlierCoordinatorAreClosed) {
   testing::Promised<bool> is_closed;
   shake(7);
@@ -298,7 +299,8 @@ TEST_F(ServerTest, TheConnectionsOfAnEarlierCoordinatorAreClosed) {
   is_closed.wait();
 }
 
-// A server behind a forwarded port was named with its own address, which nobody could reach.
+// Regression: a server behind a forwarded port was named with its own address, which nobody could
+// reach.
 TEST_F(ServerTest, FramesGoToTheAddressThatWasDialled) {
   testing::FaultyProxy forward;
   forward.set_target(server.address());
@@ -334,7 +336,7 @@ class PeekTest : public ServerTest {
   rpc::Connection chief;
 };
 
-// A slow pipeline blocked the connection, and all other messages on it.
+// Regression: a slow pipeline blocked the connection, and all other messages on it.
 TEST_F(PeekTest, APeekHoldsUpNothingElse) {
   peek(1, peeked);
   gated.is_entered.wait();
@@ -358,8 +360,8 @@ TEST_F(PeekTest, WhatIsNotThereIsAnError) {
   EXPECT_EQ(std::get<Error>(answer).code(), ErrorCode::not_found);
 }
 
-// Iterators that a coordinator had dropped while it was away kept their buffers, and a draw that
-// waited for a program blocked the worker for ever.
+// Regression: iterators that a coordinator had dropped while it was away kept their buffers, and a
+// draw that waited for a program blocked the worker for ever.
 TEST_F(PeekTest, ACoordinatorThatComesBackBeginsWithoutIterators) {
   const rpc::Connection old = std::exchange(chief, connect(7));  // the old one is still open
   peek(1, peeked);
@@ -375,7 +377,7 @@ TEST_F(PeekTest, TheIteratorsOfACoordinatorThatHasGoneEnd) {
   gated.may_go.set(true);
   const Deadline deadline = patience();
   rpc::Answer answer;
-  do {  // the server hears of the end later
+  do {  // the server learns of the end later
     chief = connect(7);
     Promised<rpc::Answer> again;
     peek(1, again);

@@ -20,7 +20,7 @@ namespace {
 // Time limit of the check whether a host refuses connections; a host that is up answers within a
 // round trip.
 constexpr auto kRefusal = std::chrono::milliseconds(500);
-// For what the program and LibTorch open meanwhile.
+// Reserved for descriptors that the program and LibTorch open meanwhile.
 constexpr std::size_t kOwnDescriptors = 8;
 
 // "60", "0.5"
@@ -40,7 +40,7 @@ ClusterOptions checked(ClusterOptions options) {
   return options;
 }
 
-// Joins its threads, also if the system cannot start another one. Used only from one thread.
+// Joins its threads, even if the system cannot start another one. Used only from one thread.
 class ConnectingThreads {
  public:
   explicit ConnectingThreads(std::atomic<bool>& should_stop) : should_stop_(should_stop) {}
@@ -94,7 +94,7 @@ class Awaited {
 
   bool is_over(Duration pause) COHORT_REQUIRES(mutex_) {
     return changed_.wait(mutex_, Deadline::after(pause),
-                         [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return names_.empty(); });
+                         [this]() COHORT_REQUIRES(mutex_) { return names_.empty(); });
   }
 
   Mutex mutex_;
@@ -102,7 +102,8 @@ class Awaited {
   std::set<std::string> names_ COHORT_GUARDED_BY(mutex_);
 };
 
-// Refuses other tasks than a chief: such a coordinator would replace the chief's and end its job.
+// Throws for tasks other than a chief: as a coordinator, such a task would replace the chief's
+// coordinator and end its job.
 void check_can_coordinate(const std::string& task) {
   if (task.starts_with("chief:")) return;
   const bool is_evaluator = task.starts_with("evaluator:");

@@ -249,7 +249,7 @@ class Replay {
   std::vector<std::unique_ptr<Strategy>> made_;
   std::map<std::string, Strategy*> strategies_;
   std::map<const Strategy*, std::string> names_;
-  std::map<std::string, std::string> entered_;  // names of scopes: of which strategy
+  std::map<std::string, std::string> entered_;  // the strategy of each scope, by name
   std::vector<std::pair<std::string, std::unique_ptr<StrategyScope>>> open_;
 };
 
@@ -282,7 +282,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, ContextGolden, ::testing::ValuesIn(cases()), [](
   return name;
 });
 
-// A missing file counted as a file without cases, and no test failed.
+// Regression: a missing file counted as a file without cases, and no test failed.
 TEST(ContextGoldenFile, HasCases) { EXPECT_GE(cases().size(), 14U); }
 
 }  // namespace

@@ -26,13 +26,13 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(std::shared_ptr<collect
                            .timeout = options.timeout},
                           options.devices) {}
 
-// Whatever devices are asked for: no other error comes before this one.
+// Throws this error for any list of devices, before all other errors.
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const ClusterResolver&,
                                                          const MultiWorkerMirroredOptions&)
     : SynchronousStrategy({.strategy = std::string(kName)}, {"CPU:0"}) {
   internal::throw_error(
       ErrorCode::unimplemented, "[strategy.", kName,
-      "] workers in processes of their own need collectives, which are not there yet; use ",
+      "] workers in separate processes need collective operations, which do not exist yet; use ",
       "InProcessWorkers, or MirroredStrategy on one machine");
 }
 

@@ -37,7 +37,7 @@ std::string address_of_chief(const ClusterResolver& resolver) {
   return spec.task_address(*type, index);
 }
 
-// For a restarted server whose old connection had not broken yet when the request was sent.
+// If a server was restarted, and its old connection had not closed yet when the request was sent.
 Error ps_was_restarted(std::uint32_t ps) {
   const std::string task = "ps:" + std::to_string(ps);
   return Error(ErrorCode::unavailable,
@@ -189,8 +189,8 @@ void ParameterServerHome::publish(const std::vector<Variable>& fresh,
   }
   std::future<void> filled;
   if (initializer != nullptr) {
-    // Stand-ins get the values too: a trace computes with them, and would not notice that a step
-    // reads on the host what is 0 everywhere. The servers fill theirs at the same time.
+    // The stand-ins get the values too, since a trace computes with them; a step that reads a value
+    // on the host would otherwise read 0 everywhere. The servers compute theirs at the same time.
     filled = std::async([&fresh, initializer, seed = options_.cluster.seed] {
       for (const Variable& variable : fresh)
         InitializerRecipe::fill(*initializer, variable.tensor().detach(), variable.name(), seed);
@@ -227,7 +227,7 @@ void ParameterServerHome::run_with_stand_ins(EagerStep& step, std::string_view w
   }
 }
 
-// The step notes the values, so that it is known later what it has written.
+// The step notes the values, to find out later which ones it has written.
 void ParameterServerHome::load_stand_ins(EagerStep& step) const {
   const std::vector<Variable> all = variables_.variables();
   const std::vector<at::Tensor> values = read(all);
@@ -241,7 +241,7 @@ void ParameterServerHome::load_stand_ins(EagerStep& step) const {
 void ParameterServerHome::write_back_stand_ins(std::string_view where) const {
   const std::vector<Variable> all = variables_.variables();
   for (const Variable& variable : all) {
-    // A trace refuses it too.
+    // A trace refuses such a value too.
     COHORT_CHECK(variable.tensor().is_leaf(), ErrorCode::invalid_argument, "[", where,
                  "] expected steps that write values without a graph into variables, got that "
                  "variable '",

@@ -87,7 +87,7 @@ std::vector<std::string> ParameterServerStrategy::parameter_devices() const {
 
 std::string_view ParameterServerStrategy::name() const { return kParameterServerName; }
 
-std::shared_ptr<const InputHost> ParameterServerStrategy::input_host() {
+std::shared_ptr<const input::InputHost> ParameterServerStrategy::input_host() {
   internal::throw_error(ErrorCode::unimplemented,
                         "[strategy.input] expected a synchronous strategy, got 'parameter_server', "
                         "whose workers read "

@@ -129,7 +129,7 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
  protected:
   void run_replicas(const std::function<void(ReplicaContext&)>& body) override;
   // Throws unimplemented; use ClusterCoordinator::create_per_worker_dataset() for input.
-  std::shared_ptr<const InputHost> input_host() override;
+  std::shared_ptr<const input::InputHost> input_host() override;
 
  private:
   std::uint64_t seed() const;

@@ -29,7 +29,7 @@ using testing::throws_error;
 
 // A parameter server that stores nothing, acknowledges pushes and, if a test says so, refuses new
 // variables.
-class ForgetfulPs final : public rpc::ControlService, public rpc::ControlledJob {
+class ForgetfulPs final : public rpc::ControlService, public rpc::CoordinatorSession {
  public:
   explicit ForgetfulPs(std::string task = "ps:0") : task_(std::move(task)) {}
 
@@ -56,7 +56,7 @@ class ForgetfulPs final : public rpc::ControlService, public rpc::ControlledJob 
   void register_function(const rpc::FunctionBody&) override {}
   void create_iterator(const rpc::IteratorSpec&) override {}
   void release(const std::vector<std::uint64_t>&) override {}
-  std::shared_ptr<rpc::ControlledJob> job_of(const rpc::Caller&) override {
+  std::shared_ptr<rpc::CoordinatorSession> session_of(const rpc::Caller&) override {
     return {std::shared_ptr<void>(), this};
   }
   void shutdown(const rpc::Caller&, std::chrono::milliseconds) override {}
@@ -137,7 +137,8 @@ class PublishTest : public ::testing::Test {
   ParameterServerStrategy strategy{resolver_of({ps.address()}), {.cluster = {.job_id = "job"}}};
 };
 
-// The refused variable stayed registered: its name was taken, and run() tried to pull it.
+// Regression: the refused variable stayed registered: its name was taken, and run() tried to pull
+// it.
 TEST_F(PublishTest, AVariableThatAServerRefusedCanBeMadeAgain) {
   const auto make = [&] { strategy.variable("v", at::full({2}, 1.0)); };
   ps.refuses = true;
@@ -150,7 +151,7 @@ TEST_F(PublishTest, AVariableThatAServerRefusedCanBeMadeAgain) {
   EXPECT_EQ(ps.taken, 1) << "a taken name costs the server nothing";
 }
 
-// Its old numbers were sent, and nothing said so.
+// Regression: the stand-in's old values were sent, without an error.
 TEST_F(PublishTest, OutsideOfStepsAStandInIsNoValue) {
   const Variable v = strategy.variable("v", at::full({2}, 1.0));
   const Variable count = strategy.variable("n", at::full({2}, 1.0), {.is_trainable = false});
@@ -177,7 +178,7 @@ TEST_F(PublishTest, AModelWhoseTensorsShareMemoryLeavesNothingBehind) {
   EXPECT_EQ(ps.taken, 0);
 }
 
-// Tied weights were refused: "expected memory of its own".
+// Regression: tied weights were refused: "expected memory of its own".
 TEST_F(PublishTest, ATiedWeightIsOneVariable) {
   const auto model = strategy.replicate([] { return TiedModule(); }, {.name = "m"});
   EXPECT_THAT(names(), ElementsAre("m/a", "m/c"));
@@ -185,7 +186,7 @@ TEST_F(PublishTest, ATiedWeightIsOneVariable) {
   EXPECT_EQ(ps.taken, 2);
 }
 
-// LibTorch's exception came as it is, and its what() had a page of stack frames.
+// Regression: LibTorch's exception passed unchanged, and its what() had a page of stack frames.
 TEST_F(PublishTest, LibTorchsExceptionsOfAFactoryAreErrors) {
   const auto make = [] {
     at::ones({2}).mm(at::ones({3}));
@@ -195,7 +196,7 @@ TEST_F(PublishTest, LibTorchsExceptionsOfAFactoryAreErrors) {
               throws_error(ErrorCode::unknown, "self must be a matrix"));
 }
 
-// Such a weight was refused: "expected a dense contiguous tensor".
+// Regression: such a weight was refused: "expected a dense contiguous tensor".
 TEST_F(PublishTest, AWeightInAnotherOrderBecomesRowMajor) {
   const auto model = strategy.replicate([] { return ChannelsLastModule(); }, {.name = "m"});
   const at::Tensor stand_in = model.variables()[0].tensor();
@@ -203,7 +204,7 @@ TEST_F(PublishTest, AWeightInAnotherOrderBecomesRowMajor) {
   EXPECT_EQ(stand_in.sizes(), at::IntArrayRef({2, 3, 4, 4}));
 }
 
-// Each variable of a model was uploaded alone.
+// Regression: each variable of a model was uploaded separately.
 TEST_F(PublishTest, AModelIsUploadedInOnePush) {
   strategy.replicate([] { return TiedModule(); });
   EXPECT_EQ(ps.pushes, 1);
@@ -224,8 +225,8 @@ class PlacementTest : public ::testing::Test {
                                    {.cluster = {.job_id = "job", .seed = 7}}};
 };
 
-// A refused variable advanced the round robin, so a program that created it again had its variables
-// on other servers.
+// Regression: a refused variable advanced the round robin, so a program that created it again had
+// its variables on other servers.
 TEST_F(PlacementTest, AdvancesOnceForEachVariableThatIsMade) {
   EXPECT_EQ(ps_of(make("a")), 0U);
   EXPECT_THAT([&] { make("a"); }, throws_error(ErrorCode::already_exists, "got 'a'"));
@@ -240,7 +241,8 @@ TEST_F(PlacementTest, AdvancesOnceForEachVariableThatIsMade) {
   EXPECT_EQ(ps_of(make("c")), 0U);
 }
 
-// The other strategy's server index was used in this cluster, which may have fewer servers.
+// Regression: the other strategy's server index was used in this cluster, which may have fewer
+// servers.
 TEST_F(PlacementTest, NothingIsPlacedBesideAVariableOfAnotherStrategy) {
   ParameterServerStrategy other(resolver_of({second.address(), first.address()}),
                                 {.cluster = {.job_id = "job"}});
@@ -248,7 +250,7 @@ TEST_F(PlacementTest, NothingIsPlacedBesideAVariableOfAnotherStrategy) {
               throws_error(ErrorCode::failed_precondition, "mixing strategies"));
 }
 
-// The coordinator sent values that a server can compute itself.
+// Regression: the coordinator sent values that a server can compute itself.
 TEST_F(PlacementTest, AnInitialValueTravelsAsItsRecipe) {
   const Variable made =
       strategy.variable("w", {at::kFloat, {{4, 3}}}, Initializer::random_normal(0.5, 0.25));
@@ -281,7 +283,7 @@ TEST_F(PlacementTest, InitialValuesComeFromTheSeedAndTheNameAlone) {
       throws_error(ErrorCode::invalid_argument, "at least two dimensions"));
 }
 
-// Spec 1.3.6 and 1.3.11: these calls were allowed.
+// Regression: these calls were allowed (spec 1.3.6 and 1.3.11).
 TEST_F(PlacementTest, VariablesAreMadeAndUsedInNoOtherScope) {
   OneDeviceStrategy other;
   Variable v = make("v");
@@ -313,7 +315,8 @@ TEST_F(PlacementTest, NoVariableIsMadeBelowTheDefaultScope) {
   EXPECT_EQ(ps_of(make("v")), 0U);
 }
 
-// std::thread threw while other threads were already connecting, which ended the process.
+// Regression: std::thread threw while other threads were already connecting, which ended the
+// process.
 TEST(ParameterServerStrategyTest, SaysThatItGetsNoThreads) {
   ParameterServerStrategy strategy(SimpleResolver(
       ClusterSpec(
@@ -325,7 +328,8 @@ TEST(ParameterServerStrategyTest, SaysThatItGetsNoThreads) {
                            "cannot start a thread for each task to connect to"));
 }
 
-// An evaluator that ran the training program replaced the chief as coordinator and ended its job.
+// Regression: an evaluator that ran the training program replaced the chief as coordinator and
+// ended its job.
 TEST(ParameterServerStrategyTest, OnlyAChiefCoordinates) {
   for (const std::string task : {"evaluator", "worker", "ps"}) {
     ParameterServerStrategy strategy(

@@ -32,7 +32,7 @@ inline constexpr bool kIsPerReplica =
 template <class A>
 decltype(auto) component_of(A& argument, std::size_t i) {
   if constexpr (kIsPerReplica<A>) {
-    // Every replica gets a bare value.
+    // Every replica gets a value that is not wrapped.
     return argument[argument.is_wrapped() ? i : 0];
   } else {
     return (argument);
@@ -64,7 +64,7 @@ inline std::span<const Nest> spread(const Nest& element, std::size_t arity, bool
                                           : std::span<const Nest>(&element, 1);
   COHORT_CHECK(parts.size() == arity, ErrorCode::invalid_argument,
                "[strategy.run] expected an element of ", arity,
-               " parts, one a parameter of the function, got ", element.structure());
+               " parts, one for each parameter of the function, got ", element.structure());
   return parts;
 }
 

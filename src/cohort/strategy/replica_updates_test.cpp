@@ -31,7 +31,7 @@ class ReplicaUpdates : public ::testing::Test {
   const PerReplica<at::Tensor> parts{{at::tensor({1.0F}), at::tensor({3.0F})}};
 };
 
-// Each replica's update was applied to the result of the one before.
+// Regression: each replica's update was applied to the result of the one before.
 TEST_F(ReplicaUpdates, OfSeveralReplicasAreRefused) {
   const auto refused = [&](const std::function<void(const at::Tensor&)>& update,
                            const std::string& call) {

@@ -35,7 +35,7 @@ class COHORT_API ModuleHome {
   virtual void check_outside_step(std::string_view call) const = 0;
 };
 
-// The current values of the variables, and new ones for all of them: one request to each server.
+// Get and set the values of all these variables, with one request to each server.
 COHORT_API std::vector<at::Tensor> values_of(const std::vector<Variable>& variables);
 COHORT_API void set_values(const std::vector<Variable>& variables,
                            const std::vector<at::Tensor>& values);

@@ -29,7 +29,8 @@ TEST(SeedDefaultGenerator, DrawsTheSameAndPutsTheStateBack) {
   EXPECT_TRUE(at::equal(generator_state(), before));
 }
 
-// Each thread saved the other's seeded state, and the program then drew from that state.
+// Regression: each thread saved the other's seeded state, and the program then drew from that
+// state.
 TEST(SeedDefaultGenerator, ThreadsTakeTurns) {
   const at::Tensor before = generator_state();
   at::Tensor alone;

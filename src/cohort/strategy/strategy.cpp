@@ -26,9 +26,9 @@ class DefaultStrategy final : public Strategy {
   void run_replicas(const std::function<void(ReplicaContext&)>& body) override {
     internal::in_replica_context(*this, 0, body);
   }
-  std::shared_ptr<const InputHost> input_host() override {
-    static const auto host = std::make_shared<const InputHost>(
-        InputHost{.passes_through = true, .handles_partial_batches = false, .wraps_values = false});
+  std::shared_ptr<const input::InputHost> input_host() override {
+    static const auto host = std::make_shared<const input::InputHost>(input::InputHost{
+        .passes_through = true, .handles_partial_batches = false, .wraps_values = false});
     return host;
   }
 
@@ -124,7 +124,8 @@ Nest ReplicaContext::merge_call(
                "'; take the current one from get_replica_context()");
   COHORT_CHECK(strategy_.num_replicas_in_sync() == 1, ErrorCode::unimplemented,
                "[strategy.merge_call] expected a strategy of one replica, got '", strategy_.name(),
-               "' with ", strategy_.num_replicas_in_sync(), "; merging replicas comes later");
+               "' with ", strategy_.num_replicas_in_sync(),
+               "; merging several replicas is not supported yet");
   const PushedMode cross(&strategy_, nullptr);
   return merge_fn(strategy_, arguments);
 }

@@ -154,7 +154,7 @@ class COHORT_API Strategy {
   virtual void run_replicas(const std::function<void(ReplicaContext&)>& body) = 0;
   // The devices and workers that receive distributed input. Throws unimplemented for
   // ParameterServerStrategy, whose workers read their own input.
-  virtual std::shared_ptr<const InputHost> input_host() = 0;
+  virtual std::shared_ptr<const input::InputHost> input_host() = 0;
   friend class ReplicaContext;
 };
 

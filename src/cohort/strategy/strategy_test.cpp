@@ -140,7 +140,7 @@ TEST_F(ContextTest, ReduceNeedsItsOwnCrossReplicaContext) {
   EXPECT_EQ(code_of([&] { ps.reduce(Nest(1)); }), ErrorCode::failed_precondition);
 }
 
-// Spec 2.3, "returned unchanged": both calls threw unimplemented.
+// Regression: both calls threw unimplemented (spec 2.3, "returned unchanged").
 TEST_F(ContextTest, AResultOnTheCoordinatorIsItsOwnReduction) {
   ParameterServerStrategy ps(chief_resolver());
   const auto result = ps.run([] { return at::full({2}, 3.0); });

@@ -31,7 +31,7 @@ void check_alike(std::size_t got, std::size_t expected, std::string_view unit,
 // Collects the leaves of all workers, which make the same request: the call with its arguments, and
 // the structure of the value. An error of `own_leaves` on one worker is thrown on all, since
 // the others already wait for that worker.
-Leaves of_all_workers(const InputHost& host, const std::function<Leaves()>& own_leaves,
+Leaves of_all_workers(const input::InputHost& host, const std::function<Leaves()>& own_leaves,
                       std::string_view what, const std::function<std::string()>& request_of) {
   if (host.num_workers() == 1) return own_leaves();
   Leaves own;
@@ -146,12 +146,13 @@ PerReplica<Nest> as_nests(const PerReplica<at::Tensor>& value) {
 }
 
 // The leaves of each local component. A value that is not distributed counts as one component.
-Leaves local_leaves(const InputHost& host, const PerReplica<Nest>& value, std::string_view method) {
+Leaves local_leaves(const input::InputHost& host, const PerReplica<Nest>& value,
+                    std::string_view method) {
   const std::size_t replicas =
       value.is_wrapped() ? static_cast<std::size_t>(host.num_local_replicas()) : 1;
   COHORT_CHECK(value.size() == replicas, ErrorCode::invalid_argument, "[strategy.", method,
                "] expected ", replicas, " components, got ", value.size(),
-               "; it takes what run() of the same strategy gave");
+               "; pass a result of run() of the same strategy");
   Leaves leaves;
   for (const Nest& component : value.local_results()) {
     const std::string what = "[strategy." + std::string(method) + "] the component of replica " +
@@ -164,7 +165,7 @@ Leaves local_leaves(const InputHost& host, const PerReplica<Nest>& value, std::s
 
 // Whether the value needs no other component: it is not distributed, and there is one worker. Such
 // a value may also be a host value.
-bool is_whole(const PerReplica<Nest>& value, const InputHost& host) {
+bool is_whole(const PerReplica<Nest>& value, const input::InputHost& host) {
   return !value.is_wrapped() && host.num_workers() == 1;
 }
 
@@ -190,7 +191,7 @@ PerReplica<Nest> Strategy::distribute_values_from_function(const ValueFunction& 
 Nest Strategy::reduce(ReduceOp op, const PerReplica<Nest>& value) {
   internal::check_cross_replica_or_default(*this, "reduce");
   if (!value.is_wrapped() && num_replicas_in_sync() == 1) return value.value();
-  const std::shared_ptr<const InputHost> host = input_host();
+  const std::shared_ptr<const input::InputHost> host = input_host();
   if (is_whole(value, *host)) {
     COHORT_CHECK(op == ReduceOp::mean, ErrorCode::invalid_argument,
                  "[strategy.reduce] expected a value of each replica to sum, got one that is the "
@@ -218,7 +219,7 @@ at::Tensor Strategy::reduce(ReduceOp op, const PerReplica<at::Tensor>& value) {
 Nest Strategy::gather(const PerReplica<Nest>& value, std::int64_t axis) {
   internal::check_cross_replica_or_default(*this, "gather");
   if (!value.is_wrapped() && num_replicas_in_sync() == 1) return value.value();
-  const std::shared_ptr<const InputHost> host = input_host();
+  const std::shared_ptr<const input::InputHost> host = input_host();
   if (is_whole(value, *host)) return value.value();
   const Leaves all = of_all_workers(
       *host, [&] { return local_leaves(*host, value, "gather"); }, "gather",

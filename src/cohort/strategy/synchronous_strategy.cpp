@@ -53,16 +53,16 @@ void check_outside_replicas(std::string_view method) {
                ErrorCode::invalid_argument, "[input.", method,
                "] expected cross-replica context, got replica ",
                replica->replica_id_in_sync_group(), " of '", replica->strategy().name(),
-               "': draw from a distributed iterator outside run() and hand the element in");
+               "': draw from a distributed iterator outside run() and pass the element to run()");
 }
 
 }  // namespace
 
-SynchronousStrategy::SynchronousStrategy(InputHost&& host,
+SynchronousStrategy::SynchronousStrategy(input::InputHost&& host,
                                          const std::vector<std::string>& devices) {
   host.devices = replica_devices(devices, host.strategy);
   host.check_context = check_outside_replicas;
-  host_ = std::make_shared<const InputHost>(std::move(host));
+  host_ = std::make_shared<const input::InputHost>(std::move(host));
 }
 
 std::string_view SynchronousStrategy::name() const { return host_->strategy; }

@@ -20,9 +20,11 @@
 namespace cohort {
 
 class ClusterResolver;  // cluster/cluster_resolver.h
-struct InputHost;       // input/detail/input_host.h
 namespace collective {
 class Group;  // collective/group.h
+}
+namespace input {
+struct InputHost;  // input/detail/input_host.h
 }
 
 // The replicas of this worker run one after the other on the caller's thread. Thread-safe.
@@ -42,13 +44,13 @@ class COHORT_API SynchronousStrategy : public Strategy {
   // `host` needs no `devices` and no `check_context`; they are taken from `devices`. An empty list
   // means all GPUs, or CPU:0 if there are none. Throws invalid_argument if a device is listed
   // twice, belongs to a different task or does not exist (GPU:7 with two GPUs).
-  SynchronousStrategy(InputHost&& host, const std::vector<std::string>& devices);
+  SynchronousStrategy(input::InputHost&& host, const std::vector<std::string>& devices);
 
   void run_replicas(const std::function<void(ReplicaContext&)>& body) final;
-  std::shared_ptr<const InputHost> input_host() final { return host_; }
+  std::shared_ptr<const input::InputHost> input_host() final { return host_; }
 
  private:
-  std::shared_ptr<const InputHost> host_;
+  std::shared_ptr<const input::InputHost> host_;
 };
 
 // One replica on one device (tf.distribute.OneDeviceStrategy). Use it to try a program that is

@@ -57,7 +57,7 @@ TEST_F(TwoReplicas, ATupleIsSpreadOverTheParameters) {
               throws_error(ErrorCode::invalid_argument, "expected an element of 1 parts"));
 }
 
-// The message, "[core.nest] expected int, got tensor", did not name the parameter.
+// Regression: the message, "[core.nest] expected int, got tensor", did not name the parameter.
 TEST_F(TwoReplicas, APartOfAnotherTypeIsRefusedWithItsPosition) {
   const auto batch =
       strategy.distribute_dataset(Dataset::range(4).enumerate(10).batch(4)).iterator().get_next();
@@ -91,7 +91,7 @@ TEST_F(TwoReplicas, ResultsOfOneCallAreArgumentsOfTheNext) {
   EXPECT_THAT(sums_of(sums), ElementsAre(2, 10));
 }
 
-// The first step failed, with LibTorch's message.
+// Regression: the first step failed, with LibTorch's message.
 TEST(MirroredStrategyDevices, OnesThatAreNotThereAreRefusedWhenItIsMade) {
   EXPECT_THAT(
       [] {
@@ -143,7 +143,7 @@ TEST_F(TwoReplicas, ValuesReduceAndGather) {
               throws_error(ErrorCode::invalid_argument, "one shape"));
 }
 
-// GAT-07: LibTorch's error was thrown, or the narrower dtype was promoted.
+// GAT-07. Regression: LibTorch's error was thrown, or the narrower dtype was promoted.
 TEST_F(TwoReplicas, ComponentsThatDoNotFitAreNotGathered) {
   const auto ints = [](at::IntArrayRef sizes) { return at::full(sizes, 1, at::kInt); };
   const auto refused = [](Strategy& refusing, const at::Tensor& a, const at::Tensor& b,
@@ -161,7 +161,7 @@ TEST_F(TwoReplicas, ComponentsThatDoNotFitAreNotGathered) {
   refused(strategy, StringTensor({1}, {"a"}), ints({1}), "got string[1] and int32[1]");
 }
 
-// RED-043, RED-044: means became float32, which cannot represent every int64.
+// RED-043, RED-044. Regression: means became float32, which cannot represent every int64.
 TEST_F(TwoReplicas, MeansOfIntegersPromoteAsTensorFlows) {
   const auto mean = [&](at::ScalarType dtype) {
     const auto filled = [dtype](double value) {
@@ -178,7 +178,8 @@ TEST_F(TwoReplicas, MeansOfIntegersPromoteAsTensorFlows) {
   EXPECT_EQ(mean(at::kHalf).scalar_type(), at::kHalf);
 }
 
-// The number of leaves was the first replica's, so those of the others were read past their end.
+// Regression: the number of leaves was the first replica's, so those of the others were read past
+// their end.
 TEST_F(TwoReplicas, ComponentsOfAnotherStructureAreRefused) {
   const at::Tensor one = at::full({1}, 1.0);
   const PerReplica<Nest> uneven({Nest::tuple({one, one}), Nest(one)});
@@ -200,7 +201,8 @@ TEST_F(TwoReplicas, AValueOfAnotherNumberOfReplicasIsRefused) {
   }
 }
 
-// Only a cohort::Error named the replica; other exceptions of the user's function did not.
+// Regression: only a cohort::Error named the replica; other exceptions of the user's function did
+// not.
 TEST_F(TwoReplicas, AnErrorOfLibTorchNamesItsReplica) {
   const auto failing = [] { at::full({2}, 1.0) + at::full({3}, 1.0); };
   try {
@@ -257,7 +259,8 @@ TEST(OneDeviceStrategyTest, ElementsValuesAndResultsAreBare) {
   EXPECT_EQ(value.value().integer(), 7);
 }
 
-// Spec 2.3 and 2.4: values were reduced and gathered as if there were several replicas.
+// Regression: values were reduced and gathered as if there were several replicas (spec 2.3 and
+// 2.4).
 TEST(OneDeviceStrategyTest, ValuesOfOneReplicaAreTheirOwnReduction) {
   OneDeviceStrategy one_device("CPU:0");
   for (Strategy* strategy : {static_cast<Strategy*>(&one_device), &default_strategy()}) {
@@ -291,7 +294,7 @@ TEST(DefaultStrategyTest, HandsTheDatasetOnAsItIs) {
   EXPECT_EQ(rows, 3);
 }
 
-// A device that is not there came first, as an error that its owner could "fix".
+// Regression: the error about a missing device had precedence, although fixing it does not help.
 TEST(MultiWorkerMirroredTest, WorkersInProcessesOfTheirOwnAreNotImplementedWhateverTheirDevices) {
   const SimpleResolver resolver(ClusterSpec({{"worker", {"127.0.0.1:1", "127.0.0.1:2"}}}));
   for (const std::vector<std::string>& devices :
@@ -323,7 +326,7 @@ TEST(MultiWorkerMirroredTest, WorkersReduceTogether) {
   EXPECT_THAT(first_ids, ElementsAre(0, 2));
 }
 
-// Counts from the peers' bytes were not checked.
+// Regression: counts from the peers' bytes were not checked.
 TEST(MultiWorkerMirroredTest, WorkersWithOtherStructuresAreRefused) {
   const InProcessWorkers workers(2);
   std::vector<std::string> messages(2);
@@ -345,7 +348,7 @@ TEST(MultiWorkerMirroredTest, WorkersWithOtherStructuresAreRefused) {
   }
 }
 
-// The workers got results of different calls, without a word.
+// Regression: the workers got results of different calls, without an error.
 TEST(MultiWorkerMirroredTest, WorkersThatMakeDifferentCallsAreRefused) {
   const auto value = PerReplica<at::Tensor>({at::ones({2, 2})});
   using Call = std::function<void(Strategy&)>;

@@ -43,16 +43,15 @@ class Recorder {
   // Waits for `count` frames, and returns all frames received so far.
   std::vector<rpc::Frame> wait_frames(std::size_t count) {
     Lock lock(mutex_);
-    const bool is_there = changed_.wait(mutex_, patience(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
-      return frames_.size() >= count;
-    });
+    const bool is_there = changed_.wait(
+        mutex_, patience(), [&]() COHORT_REQUIRES(mutex_) { return frames_.size() >= count; });
     EXPECT_TRUE(is_there) << "got " << frames_.size() << " frames of " << count;
     return frames_;
   }
   Error wait_closed() {
     Lock lock(mutex_);
-    const bool is_there = changed_.wait(
-        mutex_, patience(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return !closed_.empty(); });
+    const bool is_there = changed_.wait(mutex_, patience(),
+                                        [&]() COHORT_REQUIRES(mutex_) { return !closed_.empty(); });
     EXPECT_TRUE(is_there) << "on_closed never came";
     return is_there ? closed_.front() : Error(ErrorCode::unknown, "never closed");
   }
@@ -84,7 +83,7 @@ class Promised {
   }
   Value wait() {
     Lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait(mutex_, patience(), [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+    EXPECT_TRUE(changed_.wait(mutex_, patience(), [&]() COHORT_REQUIRES(mutex_) {
       return is_set_;
     })) << "never set";
     return value_;

@@ -31,7 +31,7 @@ inline constexpr const char* kFakeJob = "fake";
 
 // Thread-safe. Set hooks before the coordinator connects; they run on the task's threads. The task
 // answers with the error that a hook throws.
-class FakeTask final : public rpc::ControlService, public rpc::ControlledJob {
+class FakeTask final : public rpc::ControlService, public rpc::CoordinatorSession {
  public:
   using End = rpc::ClosureEnd;
 
@@ -82,14 +82,14 @@ class FakeTask final : public rpc::ControlService, public rpc::ControlledJob {
     for (const auto& channel : open) channel->send(rpc::farewell_frame(rpc::replaced_error(task_)));
   }
   bool await_hellos(std::size_t count) {
-    return await([&]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return hellos_ >= count; });
+    return await([&]() COHORT_REQUIRES(mutex_) { return hellos_ >= count; });
   }
   bool has_hellos(std::size_t count) {
     const Lock lock(mutex_);
     return hellos_ >= count;
   }
   bool await_closures(std::size_t count) {
-    return await([&]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return calls_.size() >= count; });
+    return await([&]() COHORT_REQUIRES(mutex_) { return calls_.size() >= count; });
   }
   // All closures in order of arrival, including retries.
   std::vector<rpc::ClosureCall> closures() {
@@ -145,7 +145,7 @@ class FakeTask final : public rpc::ControlService, public rpc::ControlledJob {
     const Lock lock(mutex_);
     released_.insert(resources.begin(), resources.end());
   }
-  std::shared_ptr<rpc::ControlledJob> job_of(const rpc::Caller&) override {
+  std::shared_ptr<rpc::CoordinatorSession> session_of(const rpc::Caller&) override {
     return {std::shared_ptr<void>(), this};
   }
   void shutdown(const rpc::Caller&, std::chrono::milliseconds) override {}

@@ -214,9 +214,8 @@ void FaultyProxy::serve(int client) {
   std::string target;
   {
     const Lock lock(mutex_);
-    changed_.wait(mutex_, Deadline(), [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
-      return is_ending_ || !target_.empty();
-    });
+    changed_.wait(mutex_, Deadline(),
+                  [this]() COHORT_REQUIRES(mutex_) { return is_ending_ || !target_.empty(); });
     target = target_;
   }
   const int server = target.empty() ? -1 : connect_to(target);
@@ -289,7 +288,7 @@ FaultyProxy::Fate FaultyProxy::pass_on(Frame& frame, const Fault& fault, int to)
     case Fault::Kind::delay: {
       const Lock lock(mutex_);
       changed_.wait(mutex_, Deadline::after(kDelay),
-                    [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return is_ending_; });
+                    [this]() COHORT_REQUIRES(mutex_) { return is_ending_; });
       break;
     }
   }

@@ -41,7 +41,7 @@ class ProxiedTask final : public rpc::ControlService {
     return reply;
   }
   TaskHealth health() override { return client_of({})->health(deadline()); }
-  std::shared_ptr<rpc::ControlledJob> job_of(const rpc::Caller& caller) override {
+  std::shared_ptr<rpc::CoordinatorSession> session_of(const rpc::Caller& caller) override {
     return std::make_shared<Job>(client_of(caller));
   }
   void shutdown(const rpc::Caller& caller, std::chrono::milliseconds grace) override {
@@ -51,7 +51,7 @@ class ProxiedTask final : public rpc::ControlService {
  private:
   using Client = std::shared_ptr<rpc::ControlClient>;
 
-  struct Job final : rpc::ControlledJob {
+  struct Job final : rpc::CoordinatorSession {
     explicit Job(Client to) : client(std::move(to)) {}
     void register_function(const rpc::FunctionBody& body) override {
       client->register_function(body, deadline());

@@ -9,7 +9,7 @@
 namespace cohort::testing {
 
 // A subclass has a name and an update. Its only hyperparameter is "rate".
-class SlotlessRule : public UpdateRule {
+class SlotlessRule : public variable::UpdateRule {
  public:
   std::span<const std::string_view> hyperparameter_names() const override {
     static constexpr std::array<std::string_view, 1> kNames{"rate"};

@@ -36,10 +36,10 @@ class PlainRule final : public SlotlessRule {
 };
 
 // Records the effects of a program.
-class RecordingHost final : public ResourceHost {
+class RecordingHost final : public internal::EffectHandler {
  public:
   struct Assign {
-    AssignKind kind;
+    internal::AssignKind kind;
     at::Tensor value;
   };
   struct Apply {
@@ -52,12 +52,12 @@ class RecordingHost final : public ResourceHost {
   std::vector<Apply> applies;
 
   std::vector<at::Tensor> iterator_next(std::int64_t) override { return {}; }
-  void apply(const SlotOwner& owner, std::int64_t, at::Tensor gradient,
+  void apply(const internal::SlotOwner& owner, std::int64_t, at::Tensor gradient,
              std::span<const at::Tensor> hyper) override {
     applies.push_back({std::string(owner.rule), std::string(owner.optimizer), std::move(gradient),
                        hyper[0].item<double>()});
   }
-  void assign(AssignKind kind, std::int64_t, at::Tensor value) override {
+  void assign(internal::AssignKind kind, std::int64_t, at::Tensor value) override {
     assigns.push_back({kind, std::move(value)});
   }
   at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }
@@ -143,9 +143,9 @@ TEST_P(VariableInATrace, AssignmentsAreRecordedWithTheirKinds) {
     return x.clone();
   });
   ASSERT_EQ(host_.assigns.size(), 3U);
-  EXPECT_EQ(host_.assigns[0].kind, AssignKind::assign);
-  EXPECT_EQ(host_.assigns[1].kind, AssignKind::add);
-  EXPECT_EQ(host_.assigns[2].kind, AssignKind::sub);
+  EXPECT_EQ(host_.assigns[0].kind, internal::AssignKind::assign);
+  EXPECT_EQ(host_.assigns[1].kind, internal::AssignKind::add);
+  EXPECT_EQ(host_.assigns[2].kind, internal::AssignKind::sub);
   EXPECT_TRUE(at::equal(host_.assigns[2].value, filled(9)));
 }
 

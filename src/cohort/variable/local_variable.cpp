@@ -6,7 +6,7 @@
 #include "cohort/core/error.h"
 #include "cohort/function/detail/trace.h"
 #include "cohort/function/detail/variable_read.h"
-#include "cohort/variable/detail/checks.h"
+#include "cohort/variable/detail/validation.h"
 
 namespace cohort {
 namespace variable {
@@ -31,18 +31,18 @@ std::shared_ptr<VariableHome> LocalVariable::home() const {
   return kHome;
 }
 
-void LocalVariable::assign(AssignKind kind, const at::Tensor& value) {
+void LocalVariable::assign(internal::AssignKind kind, const at::Tensor& value) {
   const c10::NoGradGuard no_grad;
   const Lock lock(mutex_);
   const at::Tensor& own = tensor();
   switch (kind) {
-    case AssignKind::assign:
+    case internal::AssignKind::assign:
       own.copy_(value);
       break;
-    case AssignKind::add:
+    case internal::AssignKind::add:
       own.add_(value);
       break;
-    case AssignKind::sub:
+    case internal::AssignKind::sub:
       own.sub_(value);
       break;
   }

@@ -21,7 +21,7 @@ namespace {
 using testing::throws_error;
 
 // sum += g; value -= rate*sum. One slot, so that a lost slot changes the result.
-class SummingRule final : public UpdateRule {
+class SummingRule final : public variable::UpdateRule {
  public:
   std::string_view name() const override { return "summing"; }
   std::span<const std::string_view> hyperparameter_names() const override { return kHyper; }

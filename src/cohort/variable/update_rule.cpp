@@ -6,7 +6,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
 
-namespace cohort {
+namespace cohort::variable {
 namespace {
 
 std::string names_of(std::span<const std::string_view> names) {
@@ -111,4 +111,4 @@ void check_update(const UpdateRule& rule, const at::Tensor& value, const at::Ten
   check_hyperparameters(rule, hyper, variable_name);
 }
 
-}  // namespace cohort
+}  // namespace cohort::variable

@@ -12,7 +12,7 @@
 
 #include "cohort/core/export.h"
 
-namespace cohort {
+namespace cohort::variable {
 
 // The valid values of a hyperparameter. A fraction is in [0, 1), a positive fraction in (0, 1).
 enum class HyperparameterRange : std::uint8_t {
@@ -72,4 +72,4 @@ COHORT_API void check_hyperparameter_range(const UpdateRule& rule, std::size_t i
 COHORT_API void check_hyperparameters(const UpdateRule& rule, std::span<const double> hyper,
                                       std::string_view variable_name);
 
-}  // namespace cohort
+}  // namespace cohort::variable

@@ -10,7 +10,7 @@
 #include "cohort/testing/slotless_rule.h"
 #include "cohort/testing/throws_error.h"
 
-namespace cohort {
+namespace cohort::variable {
 namespace {
 
 using testing::throws_error;
@@ -88,4 +88,4 @@ TEST_F(CheckUpdate, NamesAHyperparameterThatIsNotFinite) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::variable

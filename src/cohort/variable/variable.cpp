@@ -7,7 +7,7 @@
 namespace cohort {
 namespace {
 
-void assign_one(const Variable& variable, AssignKind kind, const at::Tensor& value) {
+void assign_one(const Variable& variable, internal::AssignKind kind, const at::Tensor& value) {
   const Assignment assignment{variable, kind, value};
   assign_values({&assignment, 1});
 }
@@ -21,13 +21,13 @@ at::Tensor Variable::read() const {
 }
 
 void Variable::assign(const at::Tensor& value) const {
-  assign_one(*this, AssignKind::assign, value);
+  assign_one(*this, internal::AssignKind::assign, value);
 }
 void Variable::assign_add(const at::Tensor& value) const {
-  assign_one(*this, AssignKind::add, value);
+  assign_one(*this, internal::AssignKind::add, value);
 }
 void Variable::assign_sub(const at::Tensor& value) const {
-  assign_one(*this, AssignKind::sub, value);
+  assign_one(*this, internal::AssignKind::sub, value);
 }
 
 }  // namespace cohort

@@ -6,8 +6,8 @@
 
 #include "cohort/core/error.h"
 #include "cohort/function/detail/trace.h"
-#include "cohort/variable/detail/checks.h"
 #include "cohort/variable/detail/replica_count.h"
+#include "cohort/variable/detail/validation.h"
 
 namespace cohort {
 namespace {
@@ -75,7 +75,7 @@ void apply_updates(const SlotKey& key, std::span<const Update> updates,
                    std::span<const at::Tensor> hyper) {
   variable::check_one_replica("variable.apply");
   for (const auto& [variable, gradient] : updates)
-    check_gradient(key.rule, variable.tensor(), gradient, variable.name());
+    variable::check_gradient(key.rule, variable.tensor(), gradient, variable.name());
   if (Trace* trace = Trace::current()) {
     for (const auto& [variable, gradient] : updates)
       trace->apply({key.rule.name(), key.optimizer}, variable.tensor(), gradient, hyper);
@@ -83,7 +83,7 @@ void apply_updates(const SlotKey& key, std::span<const Update> updates,
   }
   const std::vector<double> numbers = variable::values_of(hyper);
   for (const Update& update : updates)
-    check_hyperparameters(key.rule, numbers, update.variable.name());
+    variable::check_hyperparameters(key.rule, numbers, update.variable.name());
   for (const Group<Update>& group : by_home(updates, "apply"))
     group.home->apply(key, group.members, numbers);
 }

@@ -14,7 +14,7 @@ namespace cohort {
 namespace {
 
 // sum += g; value -= sum.
-class SumRule final : public UpdateRule {
+class SumRule final : public variable::UpdateRule {
  public:
   explicit SumRule(std::string_view name) : name_(name) {}
   std::string_view name() const override { return name_; }

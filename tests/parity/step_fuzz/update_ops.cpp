@@ -2,7 +2,7 @@
 // Instructions that update variables, and those that draw elements.
 #include <ATen/ATen.h>
 
-#include "cohort/core/detail/resource_host.h"
+#include "cohort/core/detail/effect_handler.h"
 #include "cohort/core/error.h"
 #include "cohort/optimizer/clip.h"
 #include "tests/parity/step_fuzz/ops.h"
@@ -86,13 +86,13 @@ void zero(const Gradients& gradients) {
   }
 }
 
-Tensors assigned(Operands& o, AssignKind kind) {
+Tensors assigned(Operands& o, internal::AssignKind kind) {
   Variable variable = variable_of(o, 0);
   const at::Tensor value = value_for(o, variable);
   o.step().note_update(variable);
-  if (kind == AssignKind::assign) variable.assign(value);
-  if (kind == AssignKind::add) variable.assign_add(value);
-  if (kind == AssignKind::sub) variable.assign_sub(value);
+  if (kind == internal::AssignKind::assign) variable.assign(value);
+  if (kind == internal::AssignKind::add) variable.assign_add(value);
+  if (kind == internal::AssignKind::sub) variable.assign_sub(value);
   return {value};
 }
 
@@ -173,15 +173,15 @@ const StepOp kUpdates[] = {
     {"assign",
      2,
      {F::assign},
-     [](Operands& o) -> Tensors { return assigned(o, AssignKind::assign); }},
+     [](Operands& o) -> Tensors { return assigned(o, internal::AssignKind::assign); }},
     {"assign_add",
      1.5,
      {F::assign_add},
-     [](Operands& o) -> Tensors { return assigned(o, AssignKind::add); }},
+     [](Operands& o) -> Tensors { return assigned(o, internal::AssignKind::add); }},
     {"assign_sub",
      1.5,
      {F::assign_sub},
-     [](Operands& o) -> Tensors { return assigned(o, AssignKind::sub); }},
+     [](Operands& o) -> Tensors { return assigned(o, internal::AssignKind::sub); }},
     {"assign of a reused value",
      1.5,
      {F::assign, F::write_after_assign},

@@ -7,7 +7,7 @@
 
 #include "cohort/core/export.h"
 
-namespace cohort {
+namespace cohort::cluster {
 
 // The address with its host in lower case, its port without leading zeros, and "127.0.0.1" for the
 // loopback's other names, localhost and [::1]. Tasks that write one cluster differently agree on
@@ -18,4 +18,4 @@ COHORT_API std::string normalized_address(const std::string& address);
 // otherwise one. Tasks with a listener in common cannot both be served.
 COHORT_API std::vector<std::string> listeners_of(const std::string& address);
 
-}  // namespace cohort
+}  // namespace cohort::cluster

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a failed closure means: a table over (code, origin, cause) of its error. The text of an
+// Classifies failed closures by a table over (code, origin, cause) of their errors. The text of an
 // error is never read.
 //
 // Follows the failure handler of tf's Cluster class, which searches messages for phrases, with two
@@ -22,33 +22,33 @@ namespace cohort::coordinator {
 enum class FailureClass : std::uint8_t {
   transient_ps,       // a parameter server could not be reached for a moment: run the closure again
   transient_timeout,  // a deadline passed: run the closure again
-  cancelled_by_job,  // it ended because others were cancelled: run it again, or not at all after an
-                     // error
-  application,       // the closure's own error, for the callers
-  worker_failure,    // the worker is lost: recover it, run the closure elsewhere
+  // It ended because others were cancelled: run it again, unless there is an error.
+  cancelled_by_job,
+  application,     // the closure's own error, for the callers
+  worker_failure,  // the worker is lost: recover it, run the closure elsewhere
 };
 
 struct FailureOptions {
-  // The report that reaches the count is fatal; <= 0: none is ignored.
+  // The report that reaches the count is fatal; <= 0: the first one.
   int ps_failures_max = 3;  // of one parameter server
   int timeouts_max = -1;    // of the whole cluster; -1: workers / 10
   // Reports older than this are forgotten.
   Duration window = std::chrono::minutes(10);
   // Reports of one parameter server less than this after a counted one are the same event: several
-  // closures in flight fail together when a connection breaks. Zero: each counts.
+  // closures in flight fail together when a connection breaks. Zero: each report counts.
   Duration same_event = Duration::zero();
 };
 
-// The parameter server that the error blames: its index, or nothing when this is no failure of a
-// server. A server without a known index is -1.
+// The index of the parameter server that the error blames; -1 if the server has no known index;
+// nullopt if no server failed.
 COHORT_API std::optional<int> failed_ps(const Error& error);
 // Whether the error says that its worker is lost.
 COHORT_API bool is_worker_failure(const Error& error);
-// Whether a call to a worker failed because it cannot be reached, or was started again: it is about
-// to be recovered, and will get then what the call was to give it.
+// Whether a call to a worker failed because the worker cannot be reached or was restarted. Its
+// recovery will repeat the effect of the call.
 COHORT_API bool is_worker_away(const Error& error);
-// The same error with the code that callers can rely on for a lost parameter server, unavailable,
-// what to do about it, and the worker that has met it: its cluster may be another one.
+// The same error with the code unavailable, on which callers can rely for a lost parameter server,
+// a remedy, and the worker that met it, which may belong to another cluster.
 COHORT_API Error as_ps_unavailable(const Error& error, std::size_t worker);
 
 // Counts transient failures. Used only under its owner's lock.
@@ -56,12 +56,12 @@ class COHORT_API FailurePolicy {
  public:
   FailurePolicy(FailureOptions options, std::size_t workers);
 
-  // First match wins; a report is counted by being asked about.
+  // The first matching row decides. Each call counts as a report.
   FailureClass classify(const Error& error, bool is_cancelling, TimePoint now);
 
  private:
   using Reports = std::deque<TimePoint>;
-  // Counts one more and says whether it may still be ignored.
+  // Counts one more report, and returns whether it may still be ignored.
   bool is_ignored(Reports& reports, int reports_max, Duration same_event, TimePoint now) const;
 
   FailureOptions options_;

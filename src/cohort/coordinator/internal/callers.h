@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What callers do: put a closure, wait for one or for all, and trace meanwhile what closures wait
-// for.
+// The calls that schedule a closure, or wait for one or for all. While they wait, their threads
+// trace the programs that closures need.
 #pragma once
 
 #include <atomic>
@@ -18,9 +18,9 @@ namespace cohort::coordinator {
 // Thread-safe.
 class Callers {
  public:
-  // How a caller waits.
+  // For which call, how long and for what a caller waits.
   struct Wait {
-    std::string_view call;  // for the error
+    std::string_view call;  // its name, for the error
     Deadline deadline = {};
     Flush last = Flush::all;
     const RemoteState* awaited = nullptr;
@@ -37,20 +37,20 @@ class Callers {
         functions_(functions),
         datasets_(datasets) {}
 
-  // Schedules a closure. Waits while the queue is full; throws its error.
+  // Schedules a closure. Waits while the queue is full. Throws the queue's error.
   void put(PendingClosure&& pending);
-  // False when `timeout` was too short. Throws deadline_exceeded, with one or without, when nothing
-  // has ended for the data timeout.
+  // Returns false if `timeout` has passed. Throws deadline_exceeded, with a timeout or without, if
+  // nothing has ended for the data timeout.
   bool join(std::optional<Duration> timeout);
   bool done();
-  // Until the closure of `state` has ended.
+  // Waits until the closure of `state` has ended.
   void wait_for(const RemoteState& state, Deadline deadline);
-  // Asks until the queue has a verdict; `ask` runs under the lock. Meanwhile this thread traces
-  // what closures wait for, since only callers' threads may. At its deadline it gives up with
-  // `wait`.
+  // Asks until the queue has a verdict; `ask` runs under the lock. Meanwhile this thread traces for
+  // closures that need a program, since only callers' threads may trace. Returns
+  // `wait` after its deadline, and throws if no closure ends for the data timeout.
   Verdict settle(const Wait& how, const Ask& ask);
 
-  // Has every end of a closure wake this thread while it lives.
+  // While it exists, every end of a closure wakes this thread.
   class FetcherCount {
    public:
     explicit FetcherCount(Callers& callers) : callers_(callers) { add(1); }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The closure queue with what it decides about: closures, their results, and what is sent.
+// Owns the closure queue, the pending closures and their results, and carries out the queue's
+// decisions.
 //
-// Whoever makes an event happen (a caller, a channel's thread, a recovery thread) feeds it to the
-// queue under the lock and carries out the actions; there is no thread of its own to wake on the
-// way of a closure.
+// The thread on which an event happens (a caller's, a channel's, a recovery thread) feeds it to the
+// queue under the lock and carries out the actions, so that no closure waits for another thread to
+// wake.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +28,14 @@ class ClosureScheduler final : private ClosureSender::Source {
   // All must outlive the scheduler.
   ClosureScheduler(RuntimeContext& context, WorkerPool& pool, OpenEpochs& epochs);
 
-  // Events go in here, in a call that carries out what the queue says to them.
+  // Feed events to it, and pass the resulting actions to carry_out().
   ClosureQueue& queue() COHORT_REQUIRES(runtime_lock) { return queue_; }
   const ClosureQueue& queue() const COHORT_REQUIRES(runtime_lock) { return queue_; }
-  // Memory for actions, which give_back() takes again.
+  // Takes reusable memory for actions; give_back() returns it.
   Actions take_actions() COHORT_REQUIRES(runtime_lock) { return std::move(spare_actions_); }
   void give_back(Actions actions) COHORT_REQUIRES(runtime_lock);
   void carry_out(Actions& actions) COHORT_REQUIRES(runtime_lock);
-  // Sends what carry_out() has left. Not under the lock.
+  // Sends the messages that carry_out() has prepared. Call it without the lock.
   void flush(Flush how = Flush::all) { sender_.flush(how); }
   bool has_unflushed() const COHORT_REQUIRES(runtime_lock) { return sender_.has_unflushed(); }
 
@@ -43,23 +44,23 @@ class ClosureScheduler final : private ClosureSender::Source {
   std::size_t window_size(std::uint32_t worker) COHORT_REQUIRES(runtime_lock) {
     return sender_.window_size(worker);
   }
-  // A new closure's id. Before it is given to the queue.
+  // Returns the id of the new closure. Call it before the closure is given to the queue.
   ClosureId add(PendingClosure&& pending, TimePoint now) COHORT_REQUIRES(runtime_lock);
-  // Callers that wait for one closure's result: every end wakes them.
+  // While a caller waits for one closure's result, every end of a closure wakes the callers.
   void count_fetchers(int change) COHORT_REQUIRES(runtime_lock) { fetchers_ += change; }
 
   // A worker's report, over the connection with this number.
   void on_completed(std::uint32_t worker, std::uint64_t connection, rpc::CompletedBatch batch);
   void worker_ready(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
   void worker_lost(std::uint32_t worker, const Error& reason) COHORT_REQUIRES(runtime_lock);
-  // Ends every closure with this error, for good. What is returned may be the user's: it is to go
-  // without the lock.
+  // Ends every closure with this error, for good. Destroy the result without the lock, since it may
+  // hold the user's objects.
   PendingClosures::Map end_all(const Error& error) COHORT_REQUIRES(runtime_lock);
 
  private:
-  // out_of_order: it goes out, but its epoch has an error now; refused: likewise, and it stays
-  // here.
-  enum class Dispatched : std::uint8_t { well, out_of_order, refused };
+  // out_of_order: it is sent, but its epoch has an error now; refused: its epoch has an error now,
+  // and it is not sent.
+  enum class Dispatched : std::uint8_t { sent, out_of_order, refused };
   Dispatched dispatch(ClosureId closure, std::uint32_t worker, TimePoint now)
       COHORT_REQUIRES(runtime_lock);
   void resolve(ClosureId closure, const std::optional<Error>& error, TimePoint now)
@@ -67,7 +68,7 @@ class ClosureScheduler final : private ClosureSender::Source {
   void recover(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
   void drop_refused(const Actions& refused) COHORT_REQUIRES(runtime_lock);
   void drop_unsent(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
-  // The error with which the connection must end, if the worker reports what cannot be.
+  // Returns the error with which the connection must end if the report is impossible.
   std::optional<Error> on_end(std::uint32_t worker, rpc::ClosureEnd end, TimePoint now,
                               Actions& actions) COHORT_REQUIRES(runtime_lock);
   std::optional<rpc::ClosureCall> call_of(ClosureId closure) override COHORT_REQUIRES(runtime_lock);
@@ -85,13 +86,13 @@ class ClosureScheduler final : private ClosureSender::Source {
   int fetchers_ COHORT_GUARDED_BY(runtime_lock) = 0;
 };
 
-// For errors: the worker that has the closure of `awaited`, or else those that owe an end or are
-// away; and how much is open.
-std::string debtors(const ClosureScheduler& scheduler, const WorkerPool& pool,
-                    const RemoteState* awaited) COHORT_REQUIRES(runtime_lock);
-// The same for those that an epoch waits for.
-std::string debtors_of(const EpochRun& epoch, const ClosureScheduler& scheduler,
-                       const WorkerPool& pool) COHORT_REQUIRES(runtime_lock);
+// Text for errors: the worker that runs the closure of `awaited`, or else the workers that run
+// closures or are away; and the number of closures in flight and queued.
+std::string still_waiting_for(const ClosureScheduler& scheduler, const WorkerPool& pool,
+                              const RemoteState* awaited) COHORT_REQUIRES(runtime_lock);
+// The same for the workers for which an epoch waits.
+std::string epoch_still_waiting_for(const EpochRun& epoch, const ClosureScheduler& scheduler,
+                                    const WorkerPool& pool) COHORT_REQUIRES(runtime_lock);
 // "worker:0 (away), worker:2 (away: why)".
 std::string absent_workers(const WorkerPool& pool) COHORT_REQUIRES(runtime_lock);
 

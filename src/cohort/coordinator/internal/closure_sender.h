@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What leaves for the workers: closures that were dispatched, and cancellations.
+// Sends closures that were dispatched, and cancellations, to the workers.
 #pragma once
 
 #include <cstddef>
@@ -16,18 +16,18 @@
 
 namespace cohort::coordinator {
 
-// Whether a worker that is busy with short closures may get what is for it later, with more.
+// batched: a worker that is busy with short closures may get its messages later, with more of them.
 enum class Flush : std::uint8_t { all, batched };
 
-// Closures wait in a worker's outbox until flush(), so that those of one decision leave in one
-// message. Thread-safe.
+// Closures wait in a worker's outbox until flush(), so that the closures of one decision are sent
+// in one message. Thread-safe.
 class ClosureSender {
  public:
-  // Makes the messages.
+  // Creates the content of the messages.
   class Source {
    public:
     virtual ~Source() = default;
-    // Nothing: the closure has ended.
+    // Returns nullopt if the closure has ended.
     virtual std::optional<rpc::ClosureCall> call_of(ClosureId closure)
         COHORT_REQUIRES(runtime_lock) = 0;
     virtual ClosureId low_watermark() const COHORT_REQUIRES(runtime_lock) = 0;
@@ -38,19 +38,19 @@ class ClosureSender {
 
   void add(std::uint32_t worker, ClosureId closure, TimePoint now) COHORT_REQUIRES(runtime_lock);
   void add_cancel(std::uint32_t worker, ClosureId closure) COHORT_REQUIRES(runtime_lock);
-  // The closures that were added and not sent, which are no longer to be sent.
+  // Removes and returns the closures that were added but not sent.
   std::vector<ClosureId> take_unsent(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
-  // The worker reported so many ends.
+  // The worker reported this many ends.
   void note_ends(std::uint32_t worker, std::size_t count, TimePoint now)
       COHORT_REQUIRES(runtime_lock);
-  // The worker has a new connection.
+  // Call it when the worker has a new connection.
   void reset(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
-  // Of closures in flight.
+  // The largest number of closures in flight on the worker.
   std::size_t window_size(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
   // False only if the closure was not sent over the worker's connection.
   bool may_have_sent(std::uint32_t worker, ClosureId closure) COHORT_REQUIRES(runtime_lock);
   bool has_unflushed() const COHORT_REQUIRES(runtime_lock) { return !to_flush_.empty(); }
-  // Sends what was added. Not under the lock.
+  // Sends what was added. Call it without the lock.
   void flush(Flush how);
 
  private:
@@ -65,7 +65,7 @@ class ClosureSender {
 
   Lane& lane(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
   bool can_wait(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
-  // The outbox, which is empty afterwards, or unchanged where it throws.
+  // Takes the outbox. If it throws, the outbox is unchanged.
   rpc::RunBatch make_batch(Lane& lane) COHORT_REQUIRES(runtime_lock);
   void flush_worker(std::uint32_t worker);
 

@@ -89,7 +89,7 @@ std::optional<ClosureId> ClosureTable::take_own(WorkerId worker) {
 Verdict ClosureTable::put(ClosureId closure, Actions& actions) {
   if (is_stopped_) return stopped_before();
   if (closure < next_) return put_again(closure, actions);
-  // Another caller is about to raise the error: this closure belongs to the time after that.
+  // Another caller is about to raise the error; this closure is put after that.
   if (is_cancelling_ && running_ > 0) return wait();
   if (!error_ && is_full()) {
     has_putters_ = true;
@@ -108,7 +108,7 @@ Verdict ClosureTable::put_again(ClosureId closure, Actions& actions) {
   COHORT_CHECK(found != unanswered_.end(), ErrorCode::invalid_argument,
                "[coordinator.put] expected a closure id of at least ", next_, ", got ", closure,
                "; ids grow, and one caller at a time may put");
-  // Without an error another caller has raised it: this closure was cancelled all the same.
+  // Without an error, another caller has raised it; this closure was cancelled nevertheless.
   Verdict verdict = error_ ? cancel_all_and_raise(actions) : Verdict{};
   if (verdict.kind != Verdict::Kind::wait) unanswered_.erase(found);
   return verdict;
@@ -148,8 +148,7 @@ std::optional<ClosureId> ClosureTable::take(WorkerId worker, Actions& actions) {
     return std::nullopt;
   }
   start(closure, worker);
-  // A putter is not woken for every single slot: that would cost a change of threads for each
-  // closure.
+  // Does not wake a waiting put for every free slot, which would cost a thread switch per closure.
   if (has_putters_ && queued_for_any() < capacity_ - capacity_ / 16) wake(actions);
   return closure;
 }
@@ -270,7 +269,7 @@ void ClosureTable::accept(ClosureId closure) {
                "[coordinator.put] expected a closure id near ", next_, ", got ", closure);
   grow_to(static_cast<std::size_t>(closure - base_) + 1);
   entry(closure) = {.phase = Phase::queued};
-  next_ = closure + 1;  // ids between were never put: what lies outside base_ and next_ is retired
+  next_ = closure + 1;  // skipped ids were never put: ids outside base_ and next_ count as retired
 }
 
 void ClosureTable::grow_to(std::size_t span) {

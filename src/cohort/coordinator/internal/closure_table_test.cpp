@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of the closure queue's table (spec/strategy.md 5.3 and its cases COQ-*), one test each
-// or more.
+// The rows of the closure queue's table (spec/strategy.md 5.3 and its cases COQ-*): at least one
+// test each.
 #include "cohort/coordinator/internal/closure_table.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ class ClosureTableTest : public ::testing::Test {
   void failed(ClosureId closure, const std::string& message = "E") {
     table_.failed(closure, bad_value(message), actions_);
   }
-  // What followed since the last call.
+  // The actions since the last call.
   Lines follows() {
     const Lines lines = lines_of(actions_);
     actions_.clear();
@@ -209,7 +209,7 @@ TEST_F(ClosureTableTest, WithoutACapacityPutNeverWaits) {
   EXPECT_EQ(table.queued(), 300000);
 }
 
-// A full queue of usual size: one wake-up for many free slots.
+// With a full queue of the usual size, one wake-up is for many free slots.
 TEST_F(ClosureTableTest, AWaitingPutIsWokenWhenThereIsRoomForSeveral) {
   ClosureTable table(64, 1);
   for (ClosureId closure = 0; closure < 64; ++closure) table.put(closure, actions_);

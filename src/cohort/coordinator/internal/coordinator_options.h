@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a user may set of a coordinator, checked, and as the queue takes it.
+// Checks a user's options, and converts them to those of the queue.
 #pragma once
 
 #include "cohort/coordinator/cluster_coordinator.h"
@@ -7,12 +7,12 @@
 
 namespace cohort::coordinator::internal {
 
-// With what the environment says of options that are not set. Throws invalid_argument, naming the
-// option or the variable, for what cannot be.
+// Fills in options that are not set from environment variables. Throws invalid_argument for an
+// invalid value, naming the option or the variable.
 COHORT_API CoordinatorOptions checked(CoordinatorOptions options);
 COHORT_API QueueOptions queue_options(const CoordinatorOptions& options);
 
-// For the texts of errors.
+// For the messages of errors.
 double seconds_of(Duration duration);
 
 }  // namespace cohort::coordinator::internal

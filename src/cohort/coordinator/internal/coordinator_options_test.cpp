@@ -12,7 +12,7 @@ namespace {
 
 using testing::throws_error;
 
-// A variable of the environment while it lives.
+// Sets a variable of the environment for a scope.
 class Environment {
  public:
   Environment(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs of datasets' functions for elements of other shapes: workers whose pipelines wait ask
-// for them, and callers' threads trace.
+// Programs of datasets' functions for elements of further shapes: workers ask for them while their
+// pipelines wait, and callers' threads trace them.
 #pragma once
 
 #include <atomic>
@@ -25,14 +25,14 @@ class DatasetPrograms {
   DatasetPrograms(RuntimeContext& context, WorkerPool& pool, IteratorTable& iterators)
       : context_(context), pool_(pool), iterators_(iterators) {}
 
-  // A worker asks. Wakes the callers, of which one answers.
+  // Adds a worker's question and wakes the callers, one of which answers it.
   void ask(std::uint32_t worker, rpc::Frame frame);
   bool has_questions() const COHORT_REQUIRES(runtime_lock) { return !questions_.empty(); }
-  // Traces and sends what workers have asked for. Only on callers' threads: the datasets' functions
-  // are the user's. Costs no lock when there is nothing.
+  // Traces and sends the programs for which workers have asked. Only for callers' threads, since
+  // the datasets' functions are the user's. Takes no lock if there is no question.
   void answer_all();
-  // As Requester::call(), but that this thread traces meanwhile what the worker's pipeline asks
-  // for; after each time the worker has as long again.
+  // Like Requester::call(), but meanwhile this thread traces the programs for which the worker's
+  // pipeline asks. After each of them the worker has the full time again.
   rpc::Frame call(rpc::Requester& worker, rpc::Frame request, Deadline& deadline,
                   const std::string& operation);
 

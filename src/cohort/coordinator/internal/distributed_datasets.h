@@ -20,7 +20,8 @@ class DistributedDatasets {
   DistributedDatasets(std::uint32_t num_workers, std::size_t shapes_max)
       : num_workers_(num_workers), shapes_max_(shapes_max) {}
 
-  // Each worker's dataset, or one for all. Warns of data that every worker gets whole, once.
+  // Ships the datasets: one for each worker, or one for all. If every worker gets the same whole
+  // dataset, it warns once.
   std::shared_ptr<WorkerDatasets> ship(const std::vector<Dataset>& datasets);
   // A part of the dataset for each worker. The datasets that were used last are kept, since making
   // the parts takes a while. Throws invalid_argument for a dataset whose order may change.
@@ -36,9 +37,9 @@ class DistributedDatasets {
   const std::uint32_t num_workers_;
   const std::size_t shapes_max_;
   Mutex mutex_;
-  // The one that was used last comes last.
+  // In the order of their last use, the latest last.
   std::vector<std::pair<Dataset, std::shared_ptr<WorkerDatasets>>> kept_ COHORT_GUARDED_BY(mutex_);
-  // Of all datasets that were distributed and that the user still has.
+  // For all distributed datasets that the user still has.
   std::vector<std::pair<std::weak_ptr<const data::Node>, std::shared_ptr<EpochCounter>>>
       epoch_counters_ COHORT_GUARDED_BY(mutex_);
   bool has_warned_of_whole_ COHORT_GUARDED_BY(mutex_) = false;

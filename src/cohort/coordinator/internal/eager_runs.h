@@ -21,13 +21,13 @@ class EagerRuns {
   EagerRuns(RuntimeContext& context, WorkerPool& pool)
       : context_(context), pool_(pool), steps_(context.strategy) {}
 
-  // Runs a closure, and sets its result or error; the next caller gets the error, too.
+  // Runs a closure and sets its result or error; raise_error() throws the error again.
   void run(const Function& fn, const std::vector<Nest>& arguments, RemoteState& result);
   // Throws the first error of a closure that no call has thrown yet.
   void raise_error();
-  // Runs the next step of an epoch: all workers' elements, one worker after the other. Nothing: all
-  // elements were used. Throws the step's error, or that of a closure that ran beside the epoch,
-  // which ends the epoch as it does on workers.
+  // Runs the next step of an epoch: all elements of one worker after those of another. Returns
+  // nullopt when all elements were used. Throws the step's error, or that of a closure that ran
+  // beside the epoch, which ends the epoch as it does on workers.
   std::optional<EpochStep> next_step(EpochRun& epoch);
   // Forgets these iterators, if closures run eagerly.
   void release(const std::vector<std::uint64_t>& iterators);
@@ -40,7 +40,7 @@ class EagerRuns {
   RuntimeContext& context_;
   WorkerPool& pool_;
   EagerSteps steps_ COHORT_GUARDED_BY(context_.tracing);
-  // The first one, until it is raised.
+  // The first error that no call has thrown yet.
   std::optional<Error> error_ COHORT_GUARDED_BY(runtime_lock);
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Closures that run in the coordinator's process (CoordinatorOptions::run_eagerly), as written.
+// Runs closures in the coordinator's process, without a trace (CoordinatorOptions::run_eagerly).
 #pragma once
 
 #include <cstdint>
@@ -19,34 +19,34 @@
 
 namespace cohort::coordinator {
 
-// What stays between them: the iterators of worker 0. Thread-compatible.
+// Keeps the workers' iterators between closures. Thread-compatible.
 class EagerSteps {
  public:
   explicit EagerSteps(ParameterServerStrategy& strategy) : strategy_(strategy) {}
 
-  // What a step of an epoch gave.
+  // The result of a step of an epoch.
   struct Run {
     Nest result;
-    std::uint64_t rows = 0;  // of its elements' first fields
+    std::uint64_t rows = 0;  // the rows of its elements, counted in their first fields
   };
 
-  // Runs it here, on elements of worker 0, and gives its result. Throws what a worker would report.
+  // Runs a closure on elements of worker 0. Throws the error that a worker would report.
   Nest run(const Function& fn, const std::vector<Nest>& arguments, ClosureId closure) {
     return run_as(fn, arguments, closure, 0);
   }
-  // The same with the next element of that worker of the first argument, an iterator; nothing at
-  // its end.
+  // Runs a closure on the next element of `worker`; the first argument is the iterator. Returns
+  // nullopt at the end of the data.
   std::optional<Run> run_next(const Function& fn, const std::vector<Nest>& arguments,
                               ClosureId closure, std::uint32_t worker);
   void release(const std::vector<std::uint64_t>& iterators);
-  // Of all steps, those that failed too, since the last call.
+  // Traffic since the last call, including that of failed closures.
   VariableTraffic take_traffic() { return std::exchange(traffic_, {}); }
 
  private:
   class Elements;
   struct WorkerIterator {
     std::shared_ptr<Iterator> iterator;
-    Elements* elements = nullptr;  // of it
+    Elements* elements = nullptr;  // owned by `iterator`
   };
 
   Nest run_as(const Function& fn, const std::vector<Nest>& arguments, ClosureId closure,

@@ -46,7 +46,8 @@ std::optional<Error> EpochProgress::contradiction() const {
                      " to be the same when it was read again, got its end after " +
                      std::to_string(end) + " steps, and an element for step " +
                      std::to_string(worker.run_bound) +
-                     " before: some elements came twice or never; see whether its files changed, "
+                     " before: some elements were used twice or never; see whether its files "
+                     "changed, "
                      "and start the epoch again from saved values",
                  ErrorCause::application)
         .at(name);

@@ -46,7 +46,7 @@ TEST(EpochProgress, NumbersTheStepsOfEachWorker) {
   EXPECT_TRUE(progress.wants_step(1, 2));
 }
 
-// Each step beyond the end had taken a number of the learning rate's.
+// Regression: each step after the end took a number of the learning rate's schedule.
 TEST(EpochProgress, WantsOneStepMoreThanItsDataHasElements) {
   EpochProgress progress(2);
   progress.expect(0, 3);
@@ -57,7 +57,7 @@ TEST(EpochProgress, WantsOneStepMoreThanItsDataHasElements) {
   EXPECT_FALSE(progress.wants_step(0, 100));
   for (int i = 0; i < 50; ++i) progress.add_step(1);
   EXPECT_TRUE(progress.wants_step(1, 100)) << "its number of elements is not known";
-  // It has more of them than it said.
+  // The data has more elements than its cardinality.
   progress.note_run(0, 3);
   EXPECT_TRUE(progress.wants_step(0, 100));
 }

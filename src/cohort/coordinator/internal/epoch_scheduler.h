@@ -31,15 +31,16 @@ class EpochScheduler {
         functions_(functions),
         callers_(callers) {}
 
-  // `arguments`: checked, the iterator first; tensors are copied.
+  // `arguments` were checked, and start with the iterator; tensors are copied.
   std::shared_ptr<EpochRun> begin(const Function& fn, const WorkerDatasets& datasets,
                                   const std::shared_ptr<WorkerFiles>& files,
                                   const std::vector<Nest>& arguments);
-  // Schedules steps, waits for one, and returns it; nothing at the end.
+  // Schedules steps, waits until one has ended, and returns it; nullopt at the end of the epoch.
   std::optional<EpochStep> next_step(const std::shared_ptr<EpochRun>& epoch);
-  // What the call gives when it has not to wait any more: a step, or the end, or its error.
+  // Returns a step that has ended, or nullopt at the end of the epoch, or throws its error. Does
+  // not wait.
   std::optional<EpochStep> end_of(EpochRun& epoch);
-  // `why`: what next_step() throws then; nothing: nobody calls it again.
+  // next_step() throws `why` from now on; nullopt if nobody will call it.
   void give_up(EpochRun& epoch, const std::optional<Error>& why) noexcept;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of a coordinator: their traces, which run on callers' threads, and handing their
-// programs to the workers.
+// The functions of a coordinator: traces them on callers' threads, and sends their programs to the
+// workers.
 #pragma once
 
 #include <cstddef>
@@ -28,24 +28,26 @@ class FunctionPublisher {
   FunctionPublisher(RuntimeContext& context, WorkerPool& pool, DatasetPrograms& datasets)
       : context_(context), pool_(pool), datasets_(datasets) {}
 
-  // The step for a call with these arguments, traced if there is none. Known to other callers only
-  // when every worker that is there has it: until then they wait for the trace, and find it.
+  // The step for a call with these arguments, traced if there is none. Other callers see it only
+  // after every ready worker has it: until then they wait for the trace.
   std::shared_ptr<StepFunction> step_for(const Function& fn, std::span<const Nest> arguments);
-  // Traces for what a worker drew, where there is no program for it. The caller holds the lock of
-  // the stand-ins and the context's `tracing`, and says so first, by set_tracing_late().
+  // Traces a step again for an element that a worker drew, if no program fits it. The caller holds
+  // the lock of the stand-ins and the context's `tracing`, and has called set_tracing_late(true)
+  // before.
   void trace_drawn(StepFunction& step, const std::vector<at::Tensor>& drawn);
   void set_tracing_late(bool is_tracing_late) COHORT_REQUIRES(runtime_lock) {
     is_tracing_late_ = is_tracing_late;
   }
-  // What a worker that returns gets: all that is announced, and what closures of before use.
+  // The functions for a worker that returns: all that are announced, and those that earlier
+  // closures still use.
   std::vector<std::shared_ptr<StepFunction>> needed_steps() COHORT_REQUIRES(runtime_lock);
 
  private:
-  // Of one function: a step for each signature, and how often it was traced in all.
+  // The steps of one function, one for each signature.
   struct Steps {
     std::vector<std::shared_ptr<StepFunction>> known;
     std::size_t traces = 0;
-    std::string reason;  // for the last trace but the first
+    std::string reason;  // for the last trace, if it was not the first
   };
 
   std::shared_ptr<StepFunction> known_step(const Function& fn, std::span<const Nest> arguments,
@@ -69,12 +71,12 @@ class FunctionPublisher {
   RuntimeContext& context_;
   WorkerPool& pool_;
   DatasetPrograms& datasets_;
-  // A closure gets a program after its schedule().
+  // Whether a trace runs for a closure that was scheduled before.
   bool is_tracing_late_ COHORT_GUARDED_BY(runtime_lock) = false;
   std::unordered_map<const Function::State*, Steps> steps_ COHORT_GUARDED_BY(runtime_lock);
-  // What a worker that returns gets. A function is here before the workers are asked to take it.
+  // For workers that return. A function is added before the workers are asked to take it.
   std::vector<std::shared_ptr<StepFunction>> announced_ COHORT_GUARDED_BY(runtime_lock);
-  // Those that no call uses again, for the closures that they still have.
+  // New calls do not use them any more, but closures still do.
   std::vector<std::weak_ptr<StepFunction>> retired_ COHORT_GUARDED_BY(runtime_lock);
 };
 

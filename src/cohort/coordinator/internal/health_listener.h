@@ -14,9 +14,9 @@ namespace cohort::coordinator::internal {
 class HealthListener final : public rpc::ControlService {
  public:
   using Ask = std::function<TaskHealth()>;
-  // Null where `address` is empty, or names no port, and, with a warning, where nothing can listen
-  // there: training does not depend on it. `ask` is called until the listener goes, from several
-  // threads at once.
+  // Returns null if `address` is empty or names no port. Also returns null, and logs a warning, if
+  // nothing can listen there, since training does not depend on it. `ask` is called from several
+  // threads at once until the listener is destroyed.
   static std::unique_ptr<HealthListener> start(const std::string& address,
                                                const rpc::Identity& self, Ask ask);
   ~HealthListener() override;
@@ -25,7 +25,7 @@ class HealthListener final : public rpc::ControlService {
                                 const rpc::Caller& caller) override;
   TaskHealth health() override { return ask_(); }
   bool is_of_job(const std::string& job_id) const override;
-  std::shared_ptr<rpc::ControlledJob> job_of(const rpc::Caller& caller) override;
+  std::shared_ptr<rpc::CoordinatorSession> session_of(const rpc::Caller& caller) override;
   void shutdown(const rpc::Caller& caller, std::chrono::milliseconds grace) override;
 
  private:
@@ -35,7 +35,8 @@ class HealthListener final : public rpc::ControlService {
   const std::string task_;
   const std::string job_id_;
   const Ask ask_;
-  std::unique_ptr<rpc::ControlServer> server_;  // last: it answers from its first moment on
+  // Last member, since it answers as soon as it is created.
+  std::unique_ptr<rpc::ControlServer> server_;
 };
 
 }  // namespace cohort::coordinator::internal

@@ -14,12 +14,13 @@ void InFlightWindow::ended(std::size_t count, TimePoint now) {
   ended_ += count;
   busy_ += std::max(Duration::zero(), now - since_);
   since_ = now;
-  // A single report says little: it may hold one closure or many.
+  // One report is not enough to measure: it may hold one closure or many.
   if (ended_ >= size_ / 2 || busy_ >= kWorkMax) adapt();
 }
 
-// At most twice or half of what it was, so that one interruption of the machine changes little.
-// While the window is too small, the way there and back counts as work too, and so widens it.
+// At most doubles or halves the size, so that one interruption of the machine changes little. While
+// the window is too small, the measured time includes the round trip, which makes the window
+// larger.
 void InFlightWindow::adapt() {
   if (ended_ == 0) return;
   const auto each = std::max(Duration(1), busy_ / static_cast<Duration::rep>(ended_));

@@ -10,47 +10,48 @@
 
 namespace cohort::coordinator::internal {
 
-// Few while a closure takes long, so that a loss or a slow worker costs little; many while closures
-// are so short that their way there and back takes longer than they do. It follows the time from
-// one report of the worker to the next, while it has work. Used only under its owner's lock.
+// The window is small while a closure takes long, so that a loss or a slow worker costs little. It
+// is large while closures are shorter than their round trip. It follows the time from one report of
+// the worker to the next, while the worker has closures. Used only under its owner's lock.
 class COHORT_API InFlightWindow {
  public:
   static constexpr std::size_t kSizeMin = 4;
   static constexpr std::size_t kSizeMax = 128;
-  // Of an automatic window, where closures take no longer than their way to the worker and back.
+  // The size of an automatic window if closures take no longer than their round trip.
   static constexpr std::size_t kSizeOfShort = 32;
-  // More of them leave at once.
+  // At this number of unsent closures they are sent at once.
   static constexpr std::size_t kUnsentMax = 16;
-  // Of the worker's time that waits on it, above the least size.
+  // The window above the least size holds about this much of the worker's time.
   static constexpr Duration kWorkMax = std::chrono::milliseconds(1);
 
-  // `fixed`: the size for ever; 0: automatic.
+  // `fixed`: a constant size; 0: automatic.
   explicit InFlightWindow(std::size_t fixed = 0) : fixed_(fixed) {}
 
   std::size_t size() const { return fixed_ != 0 ? fixed_ : size_; }
   std::size_t in_flight() const { return in_flight_; }
   // Whether the last `unsent` of those in flight may stay unsent until the worker's next report, or
-  // until more of them can leave together. The worker keeps some meanwhile: one, where closures are
-  // so short that a message for each costs more than a worker that waits for its next one.
+  // until more of them can be sent together. The worker keeps some meanwhile: only one, if closures
+  // are so short that a message for each costs more than a worker that is idle until its next
+  // message.
   bool can_wait(std::size_t unsent) const {
     const std::size_t reserve = size_ >= kSizeOfShort ? 1 : kSizeMin;
     return size_ > kSizeMin && unsent < kUnsentMax && in_flight_ >= unsent + reserve;
   }
 
   void sent(TimePoint now);
-  // Reported together.
+  // This many closures were reported together.
   void ended(std::size_t count, TimePoint now);
-  // The worker was lost: it starts again as an unknown one.
+  // The worker was lost: its new process is measured from the start.
   void reset() { *this = InFlightWindow(fixed_); }
 
  private:
   void adapt();
 
   std::size_t fixed_;
-  std::size_t size_ = kSizeMin;  // as if it were automatic
+  std::size_t size_ = kSizeMin;  // the automatic size, also if it is fixed
   std::size_t in_flight_ = 0;
-  TimePoint since_{};  // the last report, or the first closure after the worker had none
-  // Since the size was last looked at.
+  TimePoint since_{};  // the last report, or the first closure sent to an idle worker
+  // Since the last adapt().
   std::size_t ended_ = 0;
   Duration busy_{};
 };

@@ -9,12 +9,13 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// A worker that runs closures one after the other, each for `service`, on a link of `round_trip`.
+// Simulates a worker that runs closures one after the other, each for `service`, over a link with
+// this `round_trip`.
 class SimulatedWorker {
  public:
   explicit SimulatedWorker(std::size_t fixed = 0) : window(fixed) {}
 
-  // A caller with endless work: each report covers all that was there.
+  // There are always more closures: each report covers all that were in flight.
   void run(int reports, Duration service, Duration round_trip = microseconds(40)) {
     for (int i = 0; i < reports; ++i) {
       while (window.in_flight() < window.size()) window.sent(now_);
@@ -23,7 +24,7 @@ class SimulatedWorker {
       window.ended(count, now_);
     }
   }
-  // One closure at a time, with time between that is not the worker's.
+  // One closure at a time, with `idle` time between closures.
   void run_alone(int closures, Duration service, Duration idle) {
     for (int i = 0; i < closures; ++i) {
       window.sent(now_);
@@ -111,7 +112,7 @@ TEST(InFlightWindow, ShortClosuresWaitWhileTheWorkerHasOthers) {
   }
 }
 
-// Else each would wait for a report and a round trip, while its worker has nothing to do.
+// Otherwise each closure would wait for a report and a round trip, while its worker is idle.
 TEST(InFlightWindow, ClosuresOfMiddleLengthWaitOnlyBehindFour) {
   for (const std::size_t fixed : {0, 64}) {
     SimulatedWorker worker(fixed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands for a resource among the arguments of a scheduled function.
+// An argument of a scheduled function that names a resource on the workers.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace cohort::coordinator {
 // One iterator on every worker. Thread-safe.
 class IteratorHandle final : public Handle {
  public:
-  // `epoch`: it is for that pass over the datasets alone.
+  // `epoch`: the pass over the datasets to which the iterator belongs, if any.
   IteratorHandle(std::uint64_t id, std::shared_ptr<WorkerDatasets> datasets,
                  std::optional<std::uint64_t> epoch, std::weak_ptr<Runtime> runtime)
       : id_(id), datasets_(std::move(datasets)), epoch_(epoch), runtime_(std::move(runtime)) {}
@@ -32,9 +32,9 @@ class IteratorHandle final : public Handle {
   bool is_of(const Runtime& runtime) const { return runtime_.lock().get() == &runtime; }
   WorkerDatasets& datasets() const { return *datasets_; }
   const std::shared_ptr<WorkerDatasets>& shared_datasets() const { return datasets_; }
-  // Of an epoch: what its workers have read.
+  // The files that the workers have read; only for an epoch's iterator.
   const std::shared_ptr<WorkerFiles>& files() const { return files_; }
-  // What makes the worker's, with the programs that are known by now. `job_seed`: the job's.
+  // The worker's part of the iterator, with the programs that exist by now.
   rpc::IteratorSpec spec_for(std::uint32_t worker, std::uint64_t job_seed) const {
     return {.id = id_,
             .dataset = datasets_->bytes_of(worker),
@@ -45,9 +45,9 @@ class IteratorHandle final : public Handle {
 
  private:
   const std::uint64_t id_;
-  std::shared_ptr<WorkerDatasets> datasets_;  // also the PerWorkerDataset's
+  std::shared_ptr<WorkerDatasets> datasets_;  // shared with the PerWorkerDataset
   const std::optional<std::uint64_t> epoch_;
-  // Also the EpochRun's.
+  // Shared with the EpochRun.
   const std::shared_ptr<WorkerFiles> files_ = std::make_shared<WorkerFiles>();
   const std::weak_ptr<Runtime> runtime_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a signature keeps of a per-worker iterator.
+// Stands for a per-worker iterator in a signature.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace cohort::coordinator {
 
 class IteratorPattern final : public function::ResourcePattern {
  public:
-  // `spec`: of the iterator's elements.
+  // `spec` is that of the iterator's elements.
   explicit IteratorPattern(std::shared_ptr<const ElementSpec> spec) : spec_(std::move(spec)) {}
   std::string_view handle_kind() const override { return "per-worker iterator"; }
   const ElementSpec& spec() const { return *spec_; }
@@ -25,11 +25,11 @@ class IteratorPattern final : public function::ResourcePattern {
   std::shared_ptr<Handle> traced(std::int64_t resource) const override;
 
  private:
-  const std::shared_ptr<const ElementSpec> spec_;  // also its dataset's
+  const std::shared_ptr<const ElementSpec> spec_;  // shared with its dataset
 };
 
-// The signature of a call. Throws invalid_argument for a remote value, or another handle that is no
-// per-worker iterator.
+// The signature of a call. Throws invalid_argument for a remote value or another handle that is not
+// a per-worker iterator.
 function::CallSignature signature_of(std::span<const Nest> arguments,
                                      const function::TracingMode& mode);
 

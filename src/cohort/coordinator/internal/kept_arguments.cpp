@@ -14,13 +14,14 @@
 namespace cohort::coordinator::internal {
 namespace {
 
-// Of all small arguments of a closure together: copying more twice takes longer than memory for it.
+// The limit for all small arguments of a closure together: copying more bytes twice takes longer
+// than allocating memory.
 constexpr std::size_t kSmallBytesMax = 1024;
-// Of one argument.
+// The limit for the tensors of one argument.
 constexpr std::size_t kTensorsMax = 2 * InFlightWindow::kSizeMax;
 
-// Whether nobody else can write there: the caller has handed over the tensor and its memory, which
-// LibTorch has made. `handles` are ours.
+// Whether nobody else can write to the tensor: the caller has handed over the tensor and its
+// memory, which LibTorch has allocated. `handles` of the references are ours.
 bool is_sole_owner(const at::Tensor& tensor, std::size_t handles) {
   return tensor.use_count() == handles && tensor.storage().use_count() == 1 &&
          tensor.storage().data_ptr().get_deleter() == c10::GetAllocator(c10::kCPU)->raw_deleter();

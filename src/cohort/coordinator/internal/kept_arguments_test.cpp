@@ -9,13 +9,13 @@
 namespace cohort::coordinator::internal {
 namespace {
 
-// A closure whose caller goes on holding its arguments.
+// A closure whose caller keeps its arguments.
 struct Scheduled {
   explicit Scheduled(const std::vector<at::Tensor>& arguments) : examples(arguments) {
     std::vector<at::Tensor> bound = arguments;
     kept.keep(bound, 1);
   }
-  // Its only argument, in a tensor that was not used before.
+  // Its only argument, in a new tensor.
   at::Tensor restored() const {
     ArgumentTensors tensors(examples);
     return kept.restored(tensors).at(0);
@@ -64,7 +64,7 @@ TEST(KeptArguments, OfSeveralArgumentsComeBackInTheirPlaces) {
   }
 }
 
-// Another attempt, on another worker.
+// A retry on another worker needs the arguments again.
 TEST(KeptArguments, ComeBackAsOftenAsAskedFor) {
   const Scheduled closure({at::full({3}, 2)});
   ArgumentTensors tensors(closure.examples);
@@ -107,7 +107,7 @@ TEST(KeptArguments, OfManyMessagesAtATimeAreAllDifferent) {
     argument.fill_(i);
     held.push_back(Scheduled({argument}).kept.restored(tensors).at(0));
   }
-  held.front().reset();  // after more than are kept: the ring goes round
+  held.front().reset();  // after more than are kept: the ring starts again
   for (int i = 1000; i < 2000; ++i) {
     argument.fill_(i);
     held.push_back(Scheduled({argument}).kept.restored(tensors).at(0));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The closure queue as one would write it first: lists that are searched from end to end, no clever
-// state. The real one is compared with it event by event. Only tests use it.
+// The simplest closure queue: lists that are searched from end to end, and no other state. Tests
+// compare the real queue with it event by event.
 #pragma once
 
 #include <algorithm>
@@ -23,18 +23,18 @@ class NaiveQueue {
   struct Closure {
     Where where = Where::queued;
     std::optional<WorkerId> worker;
-    std::optional<WorkerId> own;  // the one that alone may run it
+    std::optional<WorkerId> own;  // the only worker that may run it
     bool is_withdrawn = false;
     std::uint32_t starts = 0;
-    // Smaller comes first: put at the tail it is a running number, at the front the negative of
-    // infinity and the id.
+    // The smaller rank runs first: at the tail it is a running number, at the front minus infinity
+    // and the id.
     std::pair<bool, std::uint64_t> rank;  // {is at the tail, number}
   };
   struct Worker {
     bool is_ready = false;
-    std::uint64_t changed = 0;  // when its load was last another one, or it got a free slot
+    std::uint64_t changed = 0;  // when its load changed or it got a free slot
     std::size_t limit = 0;
-    bool had_own = false;  // as its last closure
+    bool had_own = false;  // whether its last closure was its own
   };
 
   NaiveQueue(QueueOptions options, std::size_t workers) : options_(options), workers_(workers) {
@@ -155,7 +155,7 @@ class NaiveQueue {
     is_stopped_ = true;
   }
 
-  // All that followed since the last call but wake-ups, sorted.
+  // All lines since the last call except wake-ups, sorted.
   Lines taken() {
     Lines lines = std::move(lines_);
     lines_.clear();
@@ -185,7 +185,7 @@ class NaiveQueue {
   }
   WorkerId worker_of(ClosureId id) const { return *closures_.at(id).worker; }
   bool is_ready(WorkerId worker) const { return workers_[worker].is_ready; }
-  // What the call would be told now, without making it.
+  // The verdict that a put would get now, without calling it.
   bool would_wait_to_put(ClosureId id) const {
     if (!error_) return count(Where::parked) == 0 && is_full() && !unanswered_.count(id);
     return count(Where::running) > 0;
@@ -229,7 +229,7 @@ class NaiveQueue {
     return verdict;
   }
 
-  // Cancels the queue when nothing runs any more.
+  // Cancels the queue if nothing runs any more.
   void after() {
     if (!is_cancelling_ || count(Where::running) > 0) return;
     for (const ClosureId id : at(Where::queued))
@@ -279,7 +279,7 @@ class NaiveQueue {
     after();
   }
 
-  // The classes of failure for the errors of the fuzzer, row by row.
+  // The classes of failure for the errors of the fuzzer, in the order of the policy's rows.
   void failed(ClosureId id, WorkerId worker, const Error& error, TimePoint now) {
     const ErrorCode code = error.code();
     const bool is_users = error.cause() == ErrorCause::application;
@@ -307,7 +307,7 @@ class NaiveQueue {
     return max == -1 ? static_cast<int>(workers_.size() / 10) : max;
   }
 
-  // `counted`: every report that was one of its own, however old.
+  // `counted`: every report that was counted, however old.
   bool is_ignored(std::vector<TimePoint>& counted, int max, Duration same_event, TimePoint now) {
     if (counted.empty() || now - counted.back() >= same_event) counted.push_back(now);
     const auto recent = std::count_if(counted.begin(), counted.end(), [&](TimePoint t) {
@@ -361,7 +361,7 @@ class NaiveQueue {
     }
   }
 
-  // A worker's own, or those of none.
+  // The closures of put_on(worker), or, with nullopt, those that any worker may run.
   std::vector<ClosureId> queued_for(std::optional<WorkerId> worker) const {
     std::vector<ClosureId> queued = at(Where::queued);
     std::erase_if(queued, [&](ClosureId id) { return closures_.at(id).own != worker; });

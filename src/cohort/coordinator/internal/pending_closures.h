@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a coordinator keeps of each closure that has not ended.
+// The data that a coordinator keeps for each closure that has not ended.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,33 +22,34 @@
 
 namespace cohort::coordinator {
 
-// Used only under the coordinator's lock, once it is scheduled.
+// After schedule(), used only under the coordinator's lock.
 struct PendingClosure {
   std::shared_ptr<StepFunction> function;
   std::vector<Nest> resources;
   internal::KeptArguments arguments;
-  std::vector<at::Tensor> captured;  // inputs behind the arguments
-  std::uint64_t captured_at = 0;     // hyperparameter_time()
-  CountedUpdates counted;            // what the captured ones have taken
+  std::vector<at::Tensor> captured;  // inputs that follow the arguments
+  std::uint64_t captured_at = 0;     // hyperparameter_time() of `captured`
+  CountedUpdates counted;            // the updates that are counted for `captured`
   std::weak_ptr<RemoteState> result;
-  // What its worker has reported: the elements that the traced program must fit, or outputs,
-  // until the queue's word.
+  // Reported by its worker: the elements that a new program must fit, or outputs, until the queue
+  // has decided.
   std::vector<at::Tensor> reported;
-  std::uint32_t worker = 0;      // for which it was dispatched last
-  std::uint64_t connection = 0;  // the number of the worker's connection then; 0: not yet
+  std::uint32_t worker = 0;  // to which it was last dispatched
+  // The number of the worker's connection then; 0: not dispatched yet.
+  std::uint64_t connection = 0;
   bool waits_for_program = false;
   bool is_retried = false;  // an earlier attempt may have pushed its updates
-  std::uint32_t runs = 0;   // attempts that may have made them
+  std::uint32_t runs = 0;   // attempts that may have pushed updates
   EpochPlace in_epoch;
 
-  // Of an epoch's step, when it is sent for the first time: steps that wait may never run, and
-  // others go before them. Returns false, and the epoch has the error, if a learning rate has no
-  // value.
+  // Captures the hyperparameters of an epoch's step when it is first sent, since waiting steps may
+  // never run, and other closures may be sent before them. Returns false, and sets the epoch's
+  // error, if the function of a learning rate throws.
   bool capture_for_step();
-  // Adds what traces have captured since its schedule(), as it was then. Returns false if that is
-  // not known.
+  // Adds the values that traces have captured since its schedule(), as they were then. Returns
+  // false if they are no longer known.
   bool add_captured();
-  // Of an epoch's step that has ended.
+  // Notes in its epoch that a step has ended.
   void end_step(const std::optional<Error>& error);
   // Fails the result of a closure that the queue does not know any more.
   void abandon(const Error& error);
@@ -60,23 +61,23 @@ class PendingClosures {
   using Map = std::unordered_map<ClosureId, PendingClosure>;
 
   void add(ClosureId closure, PendingClosure&& pending);
-  // nullptr: it has ended.
+  // Returns nullptr if the closure has ended.
   PendingClosure* find(ClosureId closure);
   Map::iterator locate(ClosureId closure) { return pending_.find(closure); }
   Map::iterator end() { return pending_.end(); }
   const Map& all() const { return pending_; }
   std::size_t size() const { return pending_.size(); }
-  // Another id; nothing, if the closure has ended.
+  // Changes the id. Does nothing if the closure has ended.
   void renumber(ClosureId closure, ClosureId id);
   void erase(ClosureId closure) { pending_.erase(closure); }
-  // Erases it, and uses its memory again.
+  // Erases it and keeps its memory for another closure.
   void retire(Map::iterator closure);
   Map take_all() { return std::exchange(pending_, {}); }
 
  private:
   Map pending_;
-  // Memory to use again: it comes from callers' threads and goes on channels', which allocators pay
-  // for.
+  // Memory for reuse: it is allocated on callers' threads and freed on channels', which is
+  // expensive for allocators.
   std::vector<Map::node_type> spare_;
 };
 

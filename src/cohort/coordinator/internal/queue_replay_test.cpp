@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-// What a step gave: a value, or the error it failed with.
+// The result of a step: a value, or the error with which it failed.
 struct StepOutcome {
   json value;
   std::optional<Error> error;
@@ -165,8 +165,7 @@ Error structured_error(const std::string& code_name, const std::string& message,
 // One case. Used only from one thread.
 class QueueReplay {
  public:
-  // The first thing that went wrong, with its step; empty: all is well. Throws for a step it does
-  // not know.
+  // The first thing that went wrong, with its step; empty: nothing did. Throws for an unknown step.
   std::string run(const json& steps);
 
  private:
@@ -208,7 +207,7 @@ class QueueReplay {
   std::unique_ptr<ClosureTable> table_;
   Actions actions_;
   std::vector<std::unique_ptr<Thread>> threads_;
-  const Thread* caller_ = nullptr;  // who is in schedule or join: tf's put/wait lock
+  const Thread* caller_ = nullptr;  // the thread in schedule or join: tf's put/wait lock
   double now_ = 0;
   ClosureId next_id_ = 1;
   std::map<std::string, ClosureId> ids_;
@@ -217,7 +216,7 @@ class QueueReplay {
   std::map<std::string, StepOutcome> results_;
   std::set<std::string> resources_;
   std::map<std::string, WorkerId> tags_;
-  // How often all was cancelled, and how often it had been when a closure was put: its token.
+  // How often all was cancelled. Each closure keeps the value of its put as a token.
   int cancellations_ = 0;
   std::map<std::string, int> tokens_;
 };
@@ -380,7 +379,7 @@ QueueReplay::Outcome QueueReplay::asked(const Verdict& verdict) {
   return StepOutcome{verdict.kind == Verdict::Kind::proceed, verdict.error};
 }
 
-// The next call cancels all when it sees an error first.
+// Counts a cancel-all: the next call performs it if it sees an error first.
 void QueueReplay::count_cancellation() {
   if (table_->has_error() && !table_->is_cancelling()) ++cancellations_;
 }
@@ -398,8 +397,8 @@ QueueReplay::Outcome QueueReplay::end(const std::string& what, const json& act) 
   return StepOutcome{};
 }
 
-// The recorded acts count closures only and often name none, so any closure in flight may stand for
-// the one meant: when it had been taken for another one, the two change names.
+// The recorded acts only count closures, and often name none, so any closure in flight may stand
+// for the named one. If it had been taken for another one, the two swap names.
 ClosureId QueueReplay::leave_flight(const json& act) {
   const std::string name = act.value("closure", "");
   const auto id = ids_.find(name);
@@ -424,7 +423,7 @@ QueueReplay::Outcome QueueReplay::fetch(const json& act) {
   return result->second;
 }
 
-// The error of `failed` is not its closure's result: acts set that with mark_error.
+// The error of `failed` is not the result of its closure: acts set that with mark_error.
 void QueueReplay::follow(std::optional<ClosureId> failed) {
   for (const Action& action : actions_) {
     if (action.kind == Action::Kind::complete) results_[names_.at(action.closure)] = {};
@@ -434,7 +433,7 @@ void QueueReplay::follow(std::optional<ClosureId> failed) {
   actions_.clear();
 }
 
-// Worker 0 stands for all that have no tag.
+// Acts without a tag belong to worker 0.
 WorkerId QueueReplay::worker_of(const json& act) {
   if (!act.contains("tag") || act["tag"].is_null()) return 0;
   return tags_.emplace(act["tag"].dump(), static_cast<WorkerId>(tags_.size() + 1)).first->second;
@@ -506,7 +505,7 @@ std::string replay_failures(const std::string& text, std::size_t workers) {
 
 namespace {
 
-// What the recorded cases do not reach, so that the replay itself can be trusted.
+// Cases beyond the recorded ones, which test the replay itself.
 std::string replay(const std::string& acts) {
   json steps = json::parse(acts);
   steps.insert(steps.begin(), json{{"do", "queue"}});
@@ -542,7 +541,7 @@ TEST(QueueReplay, AFailureOnAnotherThreadIsFound) {
                Error);
 }
 
-// tf's put/wait lock: what is put during a join is not part of it.
+// tf's put/wait lock: a closure that is put during a join is not part of it.
 TEST(QueueReplay, APutBlocksWhileAnotherThreadJoins) {
   EXPECT_EQ(replay(R"([{"act":"put","closure":"a"},{"act":"get","expect":"a"},
       {"act":"later","delay":1,"acts":[{"act":"put","closure":"b"}],"thread":"putter"},

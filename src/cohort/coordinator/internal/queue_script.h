@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small language for tests: events go in, what must follow comes out as lines of text. Only tests
-// use it.
+// A small language for tests: the events are calls, the resulting actions are returned as lines of
+// text. Only tests use it.
 //
 //   EXPECT_EQ(queue.put(7), Lines({"dispatch 7 to 0"}));
 #pragma once
@@ -65,7 +65,7 @@ inline Error connection_lost(const std::string& task) {
   return Error(ErrorCode::unavailable, "connection closed", ErrorCause::peer_lost).at(task);
 }
 
-// Feeds a queue with events at a time that only moves by hand. Used only from one test.
+// Feeds a queue with events; time advances only on request. Used only from one test.
 class QueueScript {
  public:
   // All workers are ready at once.
@@ -87,7 +87,7 @@ class QueueScript {
   Lines withdraw(ClosureId closure) { return (queue_.withdraw(closure, now_, actions_), taken()); }
   Lines join() { return asked(queue_.join(now_, actions_)); }
   Lines done() { return asked(queue_.done(now_, actions_)); }
-  // What the last caller was told.
+  // The verdict of the last call.
   const std::string& verdict() const { return verdict_; }
   const Error& raised() const { return *raised_; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a worker that could not be used is left alone before it is tried again.
+// The pause before a worker that could not be used is tried again.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace cohort::coordinator::internal {
 
-// Twice as long each time, up to half a minute. Thread-compatible.
+// Each pause is twice as long as the last, up to half a minute. Thread-compatible.
 class RecoveryPause {
  public:
   Duration next() {
@@ -16,7 +16,7 @@ class RecoveryPause {
     next_ = std::min<Duration>(2 * pause, kMax);
     return pause;
   }
-  // It was usable again.
+  // The worker was usable.
   void reset() { next_ = kMin; }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a RemoteValue and the coordinator share.
+// The state that a RemoteValue and the coordinator share.
 #pragma once
 
 #include <atomic>
@@ -24,14 +24,14 @@ class RemoteState final : public Handle {
   void set(Nest value);
   void fail(const Error& error);
   bool is_ready() const;
-  // The value, or the error thrown; only when ready.
+  // Returns the value or throws the error. Call it only if it is ready.
   Nest get() const;
   std::shared_ptr<Runtime> runtime() const { return runtime_.lock(); }
 
  private:
   const std::weak_ptr<Runtime> runtime_;
   mutable Mutex mutex_;
-  std::atomic<bool> is_ready_{false};  // last, when the others are set
+  std::atomic<bool> is_ready_{false};  // set after the others
   Nest value_ COHORT_GUARDED_BY(mutex_);
   std::optional<Error> error_ COHORT_GUARDED_BY(mutex_);
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coordinator behind its handles: owns its parts, and begins and ends their threads.
+// The implementation of the coordinator's handles: owns its parts, and starts and stops their
+// threads.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +26,10 @@
 
 namespace cohort::coordinator {
 
-// What a coordinator does when workers come and go. Thread-safe.
+// The coordinator's reactions to workers that are lost or ready. Thread-safe.
 class WorkerEvents final : public WorkerPool::Events {
  public:
-  // All must outlive it; they are used only when the pool has started.
+  // All must outlive it; they are used only after the pool has started.
   WorkerEvents(ClosureScheduler& scheduler, FunctionPublisher& functions,
                const IteratorTable& iterators, const OpenEpochs& epochs)
       : scheduler_(scheduler), functions_(functions), iterators_(iterators), epochs_(epochs) {}
@@ -44,11 +45,12 @@ class WorkerEvents final : public WorkerPool::Events {
       COHORT_REQUIRES(runtime_lock) {
     return epochs_.wait_for(worker)
                ? "; the epoch waits until it returns, as no other worker has its part of the "
-                 "data: start it again; closures of no epoch run elsewhere"
+                 "data: start it again; closures outside the epoch run elsewhere"
                : "; its closures run elsewhere until it returns";
   }
-  Furnishing furnishing(std::set<std::uint64_t>& iterators) override COHORT_REQUIRES(runtime_lock) {
-    Furnishing all;
+  WorkerSetup worker_setup(std::set<std::uint64_t>& iterators) override
+      COHORT_REQUIRES(runtime_lock) {
+    WorkerSetup all;
     all.functions = functions_.needed_steps();
     all.released = iterators_.take_dropped(iterators);
     all.iterators = iterators_.used();
@@ -71,24 +73,25 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
           CoordinatorNumbers numbers);
   ~Runtime();
   void start();
-  // Ends everything: what has not ended is cancelled. After it no thread of the coordinator's runs;
-  // it waits for an attempt to connect at most, a few seconds. Idempotent.
+  // Ends the coordinator and cancels closures that have not ended. After it no thread of the
+  // coordinator runs. It blocks for a few seconds at most, while a connection is being made.
+  // Idempotent.
   void stop() noexcept;
-  // For its successor; after stop().
+  // The numbers with which the next coordinator continues; call it after stop().
   CoordinatorNumbers numbers();
 
   ParameterServerStrategy& strategy() const { return context_->strategy; }
   const CoordinatorOptions& options() const { return context_->options; }
   DistributedDatasets& datasets() { return datasets_; }
   RemoteValue schedule(const Function& fn, std::vector<Nest> arguments);
-  // As Callers'.
+  // See Callers.
   bool join(std::optional<Duration> timeout);
   bool done();
   void wait_for(const RemoteState& state, Deadline deadline) { callers_.wait_for(state, deadline); }
-  // `epoch`: for that pass over the data alone.
+  // `epoch`: the pass over the data to which the iterator belongs, if any.
   std::shared_ptr<IteratorHandle> create_iterator(std::shared_ptr<WorkerDatasets> datasets,
                                                   std::optional<std::uint64_t> epoch);
-  // As IteratorTable's.
+  // See IteratorTable.
   void release_iterator(std::uint64_t id, std::shared_ptr<WorkerDatasets> datasets) noexcept {
     iterators_.release(id, std::move(datasets));
   }
@@ -97,24 +100,24 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
                                         const std::shared_ptr<WorkerDatasets>& datasets,
                                         std::vector<Nest> arguments);
   std::optional<EpochStep> next_step(const std::shared_ptr<EpochRun>& epoch);
-  // `why`: what next_step() throws then; nothing: nobody calls it again.
+  // next_step() throws `why` from now on; nullopt if nobody will call it.
   void give_up(EpochRun& epoch, const std::optional<Error>& why = std::nullopt) noexcept {
     epochs_.give_up(epoch, why);
   }
   CoordinatorStatistics statistics() const;
-  // As the coordinator's own address answers it.
+  // The answer to GetHealth at the coordinator's own address.
   TaskHealth health() const;
-  // The closures that have not ended, and what is kept for each.
+  // The number of closures that have not ended, for which data is kept.
   std::size_t pending_count() const;
 
  private:
   void on_frame(std::uint32_t worker, std::uint64_t connection, rpc::Frame frame);
   void on_replaced(const Error& error);
-  void warn_of_what_is_left() COHORT_REQUIRES(runtime_lock);
+  void warn_of_unfinished_work() COHORT_REQUIRES(runtime_lock);
 
-  const std::shared_ptr<RuntimeContext> context_;  // also that of answers that come too late
+  const std::shared_ptr<RuntimeContext> context_;  // shared with answers that arrive too late
   DistributedDatasets datasets_;
-  OpenEpochs open_epochs_;  // used under the lock
+  OpenEpochs open_epochs_;  // used only under the lock
   WorkerEvents worker_events_;
   WorkerPool pool_;
   EagerRuns eager_;
@@ -125,7 +128,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   Callers callers_;
   EpochScheduler epochs_;
   std::unique_ptr<internal::HealthListener> listener_;
-  // What anybody may read. Who knows the connection's incarnation may do what the coordinator may.
+  // Anybody may read this number. The connection's incarnation is a secret: a task that knows it
+  // can act as the coordinator.
   const std::uint64_t public_incarnation_ = rpc::new_incarnation();
   const TimePoint started_ = Clock::system().now();
   const int uncaught_at_start_ = std::uncaught_exceptions();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of a coordinator share: options, connections, one lock, and whether all is over.
+// State that the parts of a coordinator share: options, connections, one lock, and whether it has
+// ended.
 #pragma once
 
 #include <atomic>
@@ -23,8 +24,8 @@
 
 namespace cohort::coordinator {
 
-// The lock of a coordinator, for clang's thread-safety analysis: the analysis would take the one
-// mutex, reached through two parts, for two. No thread holds the locks of two coordinators.
+// The lock of a coordinator as a global name for clang's thread-safety analysis, which would take
+// one mutex, reached through two parts, for two. No thread holds the locks of two coordinators.
 class COHORT_CAPABILITY("mutex") RuntimeLockRole {};
 inline RuntimeLockRole runtime_lock;
 
@@ -34,13 +35,13 @@ struct RuntimeContext : public std::enable_shared_from_this<RuntimeContext> {
   RuntimeContext(ParameterServerStrategy& its_strategy, const CoordinatorOptions& its_options,
                  CoordinatorNumbers its_numbers);
 
-  // Throws the error of replacement, or cancelled after stop(), naming the call.
+  // Throws, naming the call: the error of replacement, or cancelled after stop().
   void check_running(std::string_view call) const;
-  // Stopped or replaced: nothing new begins.
+  // Stopped or replaced: nothing new may start.
   bool is_over() const { return is_stopping || is_replaced; }
-  // Ends everything for good if the error says that another coordinator has this one's place;
-  // returns whether it does. Not under the lock.
-  bool gives_way(const Error& error);
+  // If the error says that another coordinator has replaced this one, ends this one for good and
+  // returns true. Call it without the lock.
+  bool end_if_replaced(const Error& error);
   // Waits without the lock; returns the predicate's value.
   template <class Predicate>
   bool wait(Condition& condition, Deadline deadline, Predicate ready)
@@ -51,7 +52,8 @@ struct RuntimeContext : public std::enable_shared_from_this<RuntimeContext> {
   void count_end(const std::optional<Error>& error, TimePoint now) COHORT_REQUIRES(runtime_lock);
 
   ParameterServerStrategy& strategy;
-  // A channel's thread may hold the last reference to the coordinator, after the strategy has gone.
+  // Keeps it alive, since a channel's thread may hold the last reference to the coordinator after
+  // the strategy was destroyed.
   const std::shared_ptr<detail::ParameterServerHome> home;
   ClusterConnection& connection;
   const CoordinatorOptions options;
@@ -59,23 +61,23 @@ struct RuntimeContext : public std::enable_shared_from_this<RuntimeContext> {
 
   Mutex mutex;  // locked by RuntimeLock
   Condition changed;
-  Condition stopped;  // for those who are not to wake at every end of a closure
-  Mutex tracing;      // Held while the user's function runs: never asked for by workers' threads.
+  Condition stopped;  // for threads that must not wake at every end of a closure
+  Mutex tracing;      // held while the user's function runs; never locked by workers' threads
 
   std::atomic<bool> is_stopping{false};
-  std::optional<Error> replaced;  // written once, before:
+  std::optional<Error> replaced;  // written once, before is_replaced
   std::atomic<bool> is_replaced{false};
-  // Called by gives_way(). Set before the other threads begin.
+  // Called by end_if_replaced(). Set before the other threads start.
   std::function<void(const Error& error)> on_replaced;
 
   CoordinatorNumbers numbers COHORT_GUARDED_BY(runtime_lock);
   CoordinatorStatistics totals COHORT_GUARDED_BY(runtime_lock);
-  // Counts announcements and iterators, so that a worker that returns misses none.
+  // Counts announced functions and created iterators, so that a worker that returns misses none.
   std::uint64_t version COHORT_GUARDED_BY(runtime_lock) = 0;
-  // The last end of a closure, or when the wait for one began. When nothing has ended for
-  // data_timeout since then, callers give up.
+  // When a closure last ended, or when the wait for one began. If nothing has ended for
+  // data_timeout since then, callers throw.
   TimePoint last_progress COHORT_GUARDED_BY(runtime_lock) = Clock::system().now();
-  // Of closures, but for those that ended well, which are their workers'.
+  // Counts of closures that did not succeed; WorkerPool counts those that did.
   struct Ends {
     std::uint64_t failed = 0;
     std::uint64_t cancelled = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which arguments a closure may have, and where its calls may be made.
+// Checks the arguments of closures and the threads of the coordinator's calls.
 #pragma once
 
 #include <string_view>
@@ -14,14 +14,14 @@ namespace cohort::coordinator {
 
 class Runtime;
 
-// Throws failed_precondition, naming the call, where a function is being traced, or runs eagerly,
-// on this thread: it would wait for itself.
+// Throws failed_precondition, naming the call, if a function is being traced or runs eagerly on
+// this thread: the call would wait for itself.
 void check_outside_step(std::string_view call);
-// Makes tensors of numbers where the function takes tensors, and takes the values of tensors that
-// were computed from read() of variables of this process, since no step trains those. Throws
-// invalid_argument for tensors that cannot travel, whose gradients would stay behind, or that have
-// no current value, as tensor() of the variables of `home`; and for iterators of another
-// coordinator, which would not come back with a worker that was lost.
+// Converts numbers to tensors where the function takes tensors. Replaces tensors that were computed
+// from read() of variables of this process by their values, since no step trains those variables.
+// Throws invalid_argument for tensors that cannot be sent, that have a graph, or that have no
+// current value (tensor() of the variables of `home`); and for iterators of another coordinator,
+// which would not be restored on a worker that returns.
 function::BoundArguments prepare_arguments(const Runtime& runtime,
                                            const detail::ParameterServerHome& home,
                                            const Function& fn, std::vector<Nest>& arguments);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which closures were sent to a worker over its connection.
+// Which closures were sent to a worker over its current connection.
 #pragma once
 
 #include <bitset>
@@ -8,7 +8,7 @@
 
 namespace cohort::coordinator::internal {
 
-// Remembers the newest ids, a bit each; ids mostly grow. Used only under its owner's lock.
+// Remembers the newest ids, one bit each; ids mostly grow. Used only under its owner's lock.
 class SentClosures {
  public:
   void add(std::uint64_t closure) {
@@ -20,18 +20,18 @@ class SentClosures {
     }
     sent_[closure % kRemembered] = true;
   }
-  // False only where it was not; true also for those that are too old to be remembered.
+  // False only if the closure was not sent; true also for ids that are too old to be remembered.
   bool may_have(std::uint64_t closure) const {
     if (closure > newest_) return false;
     return newest_ - closure >= kRemembered || sent_[closure % kRemembered];
   }
-  // For another connection.
+  // The worker has a new connection.
   void clear() { *this = {}; }
 
  private:
   static constexpr std::uint64_t kRemembered = std::uint64_t{1} << 14;
 
-  // The places of the ids after the newest up to this one had older ids.
+  // Clears the bits of the ids after the newest up to this one, which belonged to older ids.
   void forget_before(std::uint64_t closure) {
     if (closure - newest_ >= kRemembered) {
       sent_.reset();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many health calls in a row a worker has left unanswered.
+// Counts how many health calls in a row a worker has left unanswered.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@ namespace cohort::coordinator::internal {
 // Thread-compatible.
 class SilenceCount {
  public:
-  // Of a call over the connection of this epoch: a new connection begins with none. True when it
-  // was one too many, after which counting begins again.
+  // Adds a call over the connection of this epoch; a new connection starts at zero. Returns true if
+  // the limit is reached, and then starts again at zero.
   bool add(std::uint64_t epoch, bool is_silent) {
     if (epoch != epoch_ || !is_silent) silences_ = 0;
     epoch_ = epoch;

@@ -10,7 +10,7 @@ TEST(SilenceCount, TwoInARowAreTooMany) {
   SilenceCount count;
   EXPECT_FALSE(count.add(1, true));
   EXPECT_TRUE(count.add(1, true));
-  EXPECT_FALSE(count.add(1, true)) << "counts anew";
+  EXPECT_FALSE(count.add(1, true)) << "starts again";
 }
 
 TEST(SilenceCount, AnAnswerBeginsAgain) {
@@ -20,7 +20,7 @@ TEST(SilenceCount, AnAnswerBeginsAgain) {
   EXPECT_FALSE(count.add(1, true));
 }
 
-// A worker that was restarted and slow once lost its new connection.
+// Regression: a restarted worker that was slow once lost its new connection.
 TEST(SilenceCount, ANewConnectionIsNotBlamedForTheLastOne) {
   SilenceCount count;
   EXPECT_FALSE(count.add(1, true));

@@ -21,50 +21,50 @@
 
 namespace cohort::coordinator {
 
-// Counts the passes over one dataset: each shuffles in another order.
+// Counts the passes over one dataset, each of which shuffles in a different order.
 using EpochCounter = std::atomic<std::uint64_t>;
 
-// Thread-safe. Holds the datasets, and with them the functions that are traced.
+// Holds the datasets, and so their functions. Thread-safe.
 class WorkerDatasets {
  public:
-  // `datasets`: each worker's, or one for all. Ships them. `shapes_max`:
-  // CoordinatorOptions::max_traces_per_dataset_function. `epochs`: shared by all that are one
-  // dataset's.
+  // Ships `datasets`: one for each worker, or one for all. `shapes_max`:
+  // CoordinatorOptions::max_traces_per_dataset_function. `epochs` is shared by all objects for the
+  // same dataset.
   WorkerDatasets(const std::vector<Dataset>& datasets, std::size_t shapes_max,
                  std::shared_ptr<EpochCounter> epochs = std::make_shared<EpochCounter>(0));
 
   const ElementSpec& spec() const { return *spec_; }
   const std::shared_ptr<const ElementSpec>& shared_spec() const { return spec_; }
-  // Dataset::cardinality() of each.
+  // Dataset::cardinality() of each dataset.
   const std::vector<std::int64_t>& cardinalities() const { return cardinalities_; }
   std::int64_t cardinality_of(std::uint32_t worker) const {
     return cardinalities_[index_of(worker)];
   }
-  // data::why_order_may_change() of the first one that does.
+  // data::why_order_may_change() of the first dataset whose order may change.
   const std::string& changing_order() const { return changing_order_; }
-  // Whether every worker has the same one.
+  // Whether every worker has the same whole dataset.
   bool are_all_alike() const;
-  // The number of the pass that begins.
+  // Starts a pass and returns its number.
   std::uint64_t begin_epoch() { return (*epochs_)++; }
 
-  // As data::load_shipped() reads them, with the programs made until now.
+  // For data::load_shipped(), with the programs made so far.
   Bytes bytes_of(std::uint32_t worker) const;
-  // Whether a program of the function for the one is one for the other: they have one dataset, or
-  // shards of one, so that the function is one object in both.
-  bool have_one(std::uint32_t worker, std::uint32_t other, const std::string& function) const;
+  // Whether a program of the function for one worker also serves the other: if they have one
+  // dataset, or shards of one, both use the same function object.
+  bool share_function(std::uint32_t worker, std::uint32_t other, const std::string& function) const;
 
   struct Answer {
     Bytes program;
-    std::optional<Error> error;  // in place of a program
+    std::optional<Error> error;  // instead of a program
     bool is_new = false;         // traced by this call
   };
-  // The program of the function (as data::ProgramSupply names it) for elements of the specs of
-  // `element`, traced on this thread where there is none for this worker or another that has the
-  // same function. Throws nothing but for want of memory.
+  // The program of the function (named as by data::ProgramSupply) for elements with the specs of
+  // `element`. Traces it on this thread if neither this worker nor another with the same function
+  // has one. Throws only if memory is short.
   Answer program_for(std::uint32_t worker, const std::string& function, const Fields& element);
 
  private:
-  // A function of one dataset, and of those that have the same.
+  // A function, named by the first dataset that has it.
   using FunctionOf = std::pair<std::size_t, std::string>;
   struct Traced {
     std::vector<std::pair<std::vector<TensorSpec>, Bytes>> programs;
@@ -87,9 +87,9 @@ class WorkerDatasets {
   const std::size_t shapes_max_;
   Mutex tracing_;  // one trace at a time, so that none is made twice
   mutable Mutex mutex_;
-  // By the first dataset that has the function.
   std::map<FunctionOf, Traced> traced_ COHORT_GUARDED_BY(mutex_);
-  // Of each function that was asked for: the first dataset with the same, for each dataset.
+  // For each function that was asked for, and each dataset: the first dataset with the same
+  // function.
   std::map<std::string, std::vector<std::size_t>> owners_ COHORT_GUARDED_BY(mutex_);
 };
 

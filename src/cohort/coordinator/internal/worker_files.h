@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files that each worker has read in one epoch, as they were when it opened them first. A
-// worker that comes back gets its own, and refuses files that have changed since.
+// The files that each worker has read in one epoch, with their fingerprints when they were first
+// opened. A worker that returns gets its own, and refuses files that have changed since.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace cohort::coordinator {
 // Thread-safe.
 class WorkerFiles {
  public:
-  // A later fingerprint of a file, which knows its content too, takes the place of an earlier one.
+  // Replaces an earlier fingerprint of a file, since the later one includes the file's content.
   void note(std::uint32_t worker, std::vector<FileFingerprint> files) {
     if (files.empty()) return;
     const Lock lock(mutex_);
@@ -27,7 +27,7 @@ class WorkerFiles {
     }
   }
 
-  // Sorted by path.
+  // The files of one worker, sorted by path.
   std::vector<FileFingerprint> of(std::uint32_t worker) const {
     const Lock lock(mutex_);
     std::vector<FileFingerprint> files;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ready worker gets the next closure: the least loaded, among equals the one that has been so
-// longest.
+// Picks the ready worker for the next closure: the least loaded one; among equals, the one whose
+// load has been unchanged longest.
 #pragma once
 
 #include <cstddef>
@@ -22,19 +22,19 @@ class WorkerLoads {
   bool has_slot(WorkerId worker) const {
     return is_ready(worker) && nodes_[worker].load < nodes_[worker].limit;
   }
-  // Another limit for one worker; it may have more than that already.
+  // Sets the limit of one worker, which may already have more closures.
   void set_limit(WorkerId worker, std::size_t limit);
   void set_ready(WorkerId worker);
-  // Forgets its load.
+  // The worker's load is forgotten.
   void set_lost(WorkerId worker);
   void add(WorkerId worker);
   void remove(WorkerId worker);
-  // Of the ready workers with a free slot.
+  // Among ready workers with a free slot.
   std::optional<WorkerId> least_loaded();
 
  private:
-  // Ready workers of one load form a ring through its head, node workers_ + 1 + load; those without
-  // a free slot one through node workers_.
+  // Ready workers with the same load form a ring through its head, node workers_ + 1 + load; those
+  // without a free slot form a ring through node workers_.
   struct Node {
     std::size_t previous = 0;
     std::size_t next = 0;

@@ -22,9 +22,9 @@
 namespace cohort::coordinator {
 
 // What a worker must get before it is ready.
-struct Furnishing {
+struct WorkerSetup {
   std::vector<std::shared_ptr<StepFunction>> functions;
-  std::vector<std::uint64_t> released;  // iterators that it has and nobody uses
+  std::vector<std::uint64_t> released;  // iterators that the worker must release
   std::vector<std::shared_ptr<IteratorHandle>> iterators;
 };
 
@@ -33,7 +33,7 @@ class WorkerPool {
  public:
   using Link = ClusterConnection::WorkerLink;
 
-  // What the coordinator does when workers come and go.
+  // The coordinator's reactions to workers that are lost or ready.
   class Events {
    public:
     virtual ~Events() = default;
@@ -45,11 +45,11 @@ class WorkerPool {
     // For the log: what becomes of the worker's closures.
     virtual std::string consequence_of_loss(std::uint32_t worker) const
         COHORT_REQUIRES(runtime_lock) = 0;
-    // Everything of the context's current version. `iterators`: those that the worker has, which
-    // become those that it will have.
-    virtual Furnishing furnishing(std::set<std::uint64_t>& iterators)
+    // Everything of the context's current version that the worker needs. `iterators`: in, those
+    // that the worker has; out, those that it will have.
+    virtual WorkerSetup worker_setup(std::set<std::uint64_t>& iterators)
         COHORT_REQUIRES(runtime_lock) = 0;
-    // After each of these, without the lock.
+    // Called after each of these, without the lock.
     virtual void flush() = 0;
   };
 
@@ -59,7 +59,7 @@ class WorkerPool {
   void start();
   // Closes all connections, and ends the threads. After the context is over, and without the lock.
   void stop() noexcept;
-  // Of the connection with this number; those of other connections are ignored.
+  // The connection with this number has broken; older connections are ignored.
   void on_lost(std::uint32_t worker, std::uint64_t connection, const Error& reason);
 
   std::uint32_t size() const COHORT_REQUIRES(runtime_lock) {
@@ -68,7 +68,7 @@ class WorkerPool {
   bool is_ready(std::uint32_t worker) const COHORT_REQUIRES(runtime_lock) {
     return entry(worker).is_ready;
   }
-  // Of a worker that is ready, or was last.
+  // The current link of a ready worker, or the last one of a worker that is away.
   const Link& link(std::uint32_t worker) const COHORT_REQUIRES(runtime_lock) {
     return entry(worker).link;
   }
@@ -78,8 +78,8 @@ class WorkerPool {
     return entry(worker).is_ready && entry(worker).link.epoch == connection;
   }
   std::vector<std::pair<std::uint32_t, Link>> ready_links() const COHORT_REQUIRES(runtime_lock);
-  // Any worker that can answer over a connection newer than that in `passed`, by worker; waits for
-  // one while all are away. Nothing: none came before the deadline, or all is over.
+  // Returns any worker whose connection is newer than its entry in `passed`. Waits while there is
+  // none; returns nullopt after the deadline or if the coordinator has ended.
   std::optional<std::pair<std::uint32_t, Link>> ready_worker(
       const std::map<std::uint32_t, std::uint64_t>& passed, Deadline deadline);
   // "away", or "away: why"; empty for a worker that is ready.
@@ -89,7 +89,7 @@ class WorkerPool {
   void begin_recovery(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
   // No worker is ready any more.
   void set_all_away() COHORT_REQUIRES(runtime_lock);
-  // A closure ended well there.
+  // A closure succeeded there.
   void count_closure(std::uint32_t worker) COHORT_REQUIRES(runtime_lock) {
     ++entry(worker).closures;
   }
@@ -103,7 +103,7 @@ class WorkerPool {
     bool needs_recovery = false;
     std::thread recovery;
     std::string refusal;         // why it could not be used the last time; empty when it is ready
-    std::uint64_t closures = 0;  // ended well
+    std::uint64_t closures = 0;  // that succeeded
     std::uint64_t times_lost = 0;
   };
   // A call to one worker, over this connection.

@@ -49,9 +49,8 @@ class ProgramQuestions {
   // The next question; nothing when the draw has ended and none is left.
   std::optional<Question> wait() {
     const Lock lock(mutex_);
-    changed_.wait(mutex_, Deadline(), [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
-      return is_drawn_ || !questions_.empty();
-    });
+    changed_.wait(mutex_, Deadline(),
+                  [this]() COHORT_REQUIRES(mutex_) { return is_drawn_ || !questions_.empty(); });
     if (questions_.empty()) return std::nullopt;
     Question question = std::move(questions_.front());
     questions_.pop_front();

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/graph_template.h"
 #include "cohort/data/internal/map_function.h"
+#include "cohort/data/internal/spec_inference.h"
 
 namespace cohort::data {
 namespace {

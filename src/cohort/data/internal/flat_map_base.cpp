@@ -51,7 +51,7 @@ std::unique_ptr<OpenDataset> DatasetOpener::open(const Fields& element, std::uin
     return std::make_unique<OpenDataset>(node_, std::move(made), context);
   } catch (...) {
     Error error = current_error();
-    // out_of_range would be taken for the end of the data.
+    // An out_of_range error would look like the end of the data.
     if (error.code() == ErrorCode::out_of_range) {
       error = Error(ErrorCode::invalid_argument, error.message(), error.cause());
     }

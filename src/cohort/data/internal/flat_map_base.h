@@ -102,7 +102,7 @@ std::unique_ptr<Stage> start_interleave(const FlatMapBase& node, const StageCont
 
 struct InterleaveCalls {
   std::int64_t calls = kAutotune;  // or > 0
-  bool is_deterministic = true;    // in the order of start_interleave
+  bool is_deterministic = true;    // elements in the order of start_interleave
 };
 // Like start_interleave(), but reads the made datasets ahead in threads of its own.
 std::unique_ptr<Stage> start_parallel_interleave(const FlatMapBase& node,

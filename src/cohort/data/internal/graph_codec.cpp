@@ -9,7 +9,7 @@
 #include "cohort/data/internal/attribute_reader.h"
 #include "cohort/data/internal/map_function.h"
 #include "cohort/data/internal/nest_codec.h"
-#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/op_registry.h"
 #include "cohort/function/detail/prepared_program.h"
 
 namespace cohort::data {

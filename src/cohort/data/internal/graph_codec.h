@@ -18,8 +18,8 @@ class ProgramSupply;  // program_supply.h
 
 struct EncodedGraph {
   Bytes bytes;
-  // Stateful functions whose state is not in the bytes, as "'noise' of map, which draws random
-  // numbers".
+  // Stateful functions whose state is not in the bytes, for example "'noise' of map, which draws
+  // random numbers".
   std::vector<std::string> external_state;
   // For each op, the tensors that its functions' programs hold as constants.
   std::vector<std::vector<function::FrozenTensor>> frozen;

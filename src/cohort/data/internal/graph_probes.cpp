@@ -11,7 +11,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
-#include "cohort/data/internal/examples.h"
+#include "cohort/data/internal/spec_inference.h"
 
 namespace cohort::data {
 namespace {

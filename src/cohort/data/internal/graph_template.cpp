@@ -6,11 +6,11 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/internal/attribute_reader.h"
-#include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/graph_probes.h"
 #include "cohort/data/internal/map_function.h"
 #include "cohort/data/internal/nest_codec.h"
-#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/op_registry.h"
+#include "cohort/data/internal/spec_inference.h"
 
 namespace cohort::data {
 namespace {
@@ -27,7 +27,7 @@ constexpr const char* kPrograms = "programs";
       "[data.serialize] expected a dataset function whose datasets differ in the values of their "
       "elements alone, got one whose op '",
       node.op(), "' has ", what,
-      "; hand the element's own tensors to a source and compute with them in map(), or run the "
+      "; pass the element's own tensors to a source and compute with them in map(), or run the "
       "pipeline where it was built");
 }
 
@@ -110,7 +110,8 @@ Nest common_attributes(const std::vector<GraphProbe>& probes, std::size_t positi
     const bool has_function = has_programs || first.dataset_function() != nullptr;
     if (!value && has_function && name == kSpec) value = common_spec(values);
     if (!value && has_programs && name == kPrograms) value = common_programs(nodes);
-    if (!value) refuse(first, "an attribute '" + name + "' that depends on the element otherwise");
+    if (!value)
+      refuse(first, "an attribute '" + name + "' that depends on the element in another way");
     common.emplace(name, std::move(*value));
   }
   return Nest::map(std::move(common));

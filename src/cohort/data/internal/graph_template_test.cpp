@@ -83,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(
                               [](at::Tensor y) { return Dataset::from_tensor_slices(y); });
                         });
                       }},
-        // The inner function uses the elements of both.
+        // The inner function uses elements of both inputs.
         DatasetOpCase{
             "InEachOtherWithBothElements",
             [] {
@@ -132,8 +132,9 @@ TEST(GraphTemplate, RefusesValuesThatAreComputedFromTheElement) {
   EXPECT_EQ(error.code(), ErrorCode::failed_precondition);
   EXPECT_THAT(
       error.message(),
-      HasSubstr("whose op 'range' has an attribute 'stop' that depends on the element otherwise; "
-                "hand the element's own tensors to a source and compute with them in map()"));
+      HasSubstr(
+          "whose op 'range' has an attribute 'stop' that depends on the element in another way; "
+          "pass the element's own tensors to a source and compute with them in map()"));
   EXPECT_THAT(error.what(), HasSubstr("while shipping the function of flat_map"));
 }
 

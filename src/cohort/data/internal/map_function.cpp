@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <array>
 
-#include "cohort/core/detail/resource_host.h"
+#include "cohort/core/detail/effect_handler.h"
 #include "cohort/core/error.h"
 #include "cohort/data/detail/program_supply.h"
-#include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/nest_codec.h"
+#include "cohort/data/internal/spec_inference.h"
 #include "cohort/function/detail/prepared_program.h"
 #include "cohort/function/registry.h"
 
@@ -93,13 +93,14 @@ class RegisteredFunction final : public MapFunction {
       "or updates a variable");
 }
 
-class NoResources final : public ResourceHost {
+class NoResources final : public internal::EffectHandler {
  public:
   std::vector<at::Tensor> iterator_next(std::int64_t) override { refuse_effect(); }
-  void apply(const SlotOwner&, std::int64_t, at::Tensor, std::span<const at::Tensor>) override {
+  void apply(const internal::SlotOwner&, std::int64_t, at::Tensor,
+             std::span<const at::Tensor>) override {
     refuse_effect();
   }
-  void assign(AssignKind, std::int64_t, at::Tensor) override { refuse_effect(); }
+  void assign(internal::AssignKind, std::int64_t, at::Tensor) override { refuse_effect(); }
   at::Tensor gather(std::int64_t, const at::Tensor&) override { refuse_effect(); }
   void scatter_add(std::int64_t, const at::Tensor&, const at::Tensor&) override { refuse_effect(); }
 };
@@ -162,7 +163,7 @@ class ProgramFunction final : public MapFunction {
     internal::throw_error(
         ErrorCode::invalid_argument, "[data.map] expected an element ", traced, ", for which '",
         name_, "' was traced when the pipeline was shipped, got ", describe(specs_of(fields)),
-        "; nobody traces it for other shapes where a pipeline is deserialized by hand: give "
+        "; it is not traced for other shapes if a program deserializes the pipeline itself: give "
         "elements one shape before map(), as with padded_batch(…, {.padded_shapes = …}) or, where "
         "only the last batch is short, batch(…, {.drop_remainder = true})");
   }

@@ -63,7 +63,7 @@ const MapFunction* map_function_of(const Node& node);
 // op's attributes; it is never serialized. Thread-safe.
 class ProgramSource final : public Handle {
  public:
-  // `function`: the function's name in `supply`.
+  // `function` is the function's name in `supply`.
   ProgramSource(std::shared_ptr<ProgramSupply> supply, std::string function)
       : supply_(std::move(supply)), function_(std::move(function)) {}
   std::string_view handle_kind() const override { return "source of programs"; }
@@ -71,12 +71,12 @@ class ProgramSource final : public Handle {
   std::shared_ptr<ProgramSource> inside(std::size_t step) const {
     return std::make_shared<ProgramSource>(supply_, function_ + "." + std::to_string(step));
   }
-  // As ProgramSupply::program_for(): null before ProgramSupply::start().
+  // Like ProgramSupply::program_for(). Returns null before ProgramSupply::start().
   std::shared_ptr<const function::PreparedProgram> program_for(const Fields& element,
                                                                const std::string& name) const;
 
  private:
-  const std::shared_ptr<ProgramSupply> supply_;  // the pipeline's
+  const std::shared_ptr<ProgramSupply> supply_;  // shared with the pipeline
   const std::string function_;
 };
 // Adds `source` to the attributes if ops of this kind have a function.

@@ -6,8 +6,8 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/detail/string_fields.h"
-#include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/map_function.h"
+#include "cohort/data/internal/spec_inference.h"
 #include "cohort/function/detail/trace.h"
 
 namespace cohort::data {

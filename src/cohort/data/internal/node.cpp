@@ -10,7 +10,7 @@
 #include "cohort/core/error.h"
 #include "cohort/data/internal/sharding/selection.h"
 #include "cohort/data/internal/stage.h"
-#include "cohort/data/internal/stage_book.h"
+#include "cohort/data/internal/stage_profiler.h"
 
 namespace cohort::data {
 
@@ -27,7 +27,8 @@ StageContext::StageContext(IterationOptions options, Purpose purpose,
       cancellation_(std::make_shared<Cancellation>(stop)),
       seed_(options_->seed != 0 ? options_->seed : drawn_seed()),
       purpose_(purpose) {
-  if (options_->collect_stats && purpose == Purpose::run) book_ = std::make_shared<StageBook>();
+  if (options_->collect_stats && purpose == Purpose::run)
+    profiler_ = std::make_shared<StageProfiler>();
 }
 
 std::uint64_t StageContext::random_seed() const { return mix_seed(mix_seed(seed_, path_), epoch_); }
@@ -41,7 +42,7 @@ StageContext StageContext::with_own_cancellation() const {
 StageContext StageContext::input(std::size_t i) const {
   StageContext context = *this;
   if (!keeps_path_ || i > 0) context.path_ = mix_seed(path_, i);
-  if (book_) {
+  if (profiler_) {
     if (context.place_.size() > 1) context.place_ += '/';
     context.place_ += std::to_string(i);
   }
@@ -84,7 +85,7 @@ StageContext StageContext::made_of(std::uint64_t element, const DatasetOptions& 
   // The made nodes live only as long as their stage, so their iteration numbers, whose keys are
   // node addresses, must not outlive it.
   context.iterations_ = std::make_shared<Iterations>(options_->iteration);
-  context.book_.reset();  // its time counts as the op's own
+  context.profiler_.reset();  // its time counts as the op's own
   if (made != DatasetOptions()) {
     context.dataset_options_ =
         std::make_shared<const DatasetOptions>(dataset_options_->merged(made));
@@ -106,7 +107,8 @@ std::unique_ptr<Stage> Node::start(const StageContext& context) const {
     stage = start_selected(*this, std::move(stage), context.selection());
     stage->listen_to(context.cancellation());
   }
-  return context.book() != nullptr ? measured(std::move(stage), *this, context) : std::move(stage);
+  return context.profiler() != nullptr ? measured(std::move(stage), *this, context)
+                                       : std::move(stage);
 }
 
 const ElementSpec* Node::known_spec() const {

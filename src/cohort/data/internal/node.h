@@ -23,7 +23,7 @@ class Node;
 class OpenedFiles;  // opened_files.h
 class Selection;    // internal/sharding/selection.h
 class Stage;
-class StageBook;  // internal/stage_book.h
+class StageProfiler;  // internal/stage_profiler.h
 using NodePtr = std::shared_ptr<const Node>;
 // All parameters of an op except its inputs, in the form that is serialized. Contains no handles.
 using Attributes = Nest::Map;
@@ -81,14 +81,14 @@ class StageContext {
   std::uint64_t path() const { return path_; }
   // A hash of the epochs of the repeats after this op; 0 in the first epoch.
   std::uint64_t epoch() const { return epoch_; }
-  // The path from the sink to this op, for the StageBook: "/" is the sink, "/1/0" the first input
-  // of its second input.
+  // The path from the sink to this op, for the StageProfiler: "/" is the sink, "/1/0" the first
+  // input of its second input.
   const std::string& place() const { return place_; }
   // Null unless the run notes which files it opens.
   const std::shared_ptr<OpenedFiles>& opened_files() const { return opened_files_; }
   StageContext noting(std::shared_ptr<OpenedFiles> files) const;
   // Null unless IterationOptions::collect_stats.
-  const std::shared_ptr<StageBook>& book() const { return book_; }
+  const std::shared_ptr<StageProfiler>& profiler() const { return profiler_; }
   // For random ops: differs for each op and epoch, and is equal in runs with the same nonzero
   // IterationOptions::seed.
   std::uint64_t random_seed() const;
@@ -120,7 +120,7 @@ class StageContext {
   std::shared_ptr<Cancellation> cancellation_;
   std::shared_ptr<const Selection> selection_;
   std::uint64_t seed_;
-  std::shared_ptr<StageBook> book_;
+  std::shared_ptr<StageProfiler> profiler_;
   std::shared_ptr<OpenedFiles> opened_files_;
   std::string place_ = "/";
   std::uint64_t path_ = 0;
@@ -129,7 +129,7 @@ class StageContext {
   Purpose purpose_;
 };
 
-// Immutable but for caches. Thread-safe.
+// Immutable except for caches. Thread-safe.
 class Node : public std::enable_shared_from_this<Node> {
  public:
   Node(std::string_view op, std::vector<NodePtr> inputs) : op_(op), inputs_(std::move(inputs)) {}
@@ -149,7 +149,7 @@ class Node : public std::enable_shared_from_this<Node> {
   // ElementSpec::structure. Runs nothing if an element was already made.
   virtual Nest structure() const;
   virtual std::int64_t cardinality() const = 0;
-  // Throws if the op cannot be serialized (a function that cannot be traced).
+  // Throws if the op cannot be serialized, for example because its function cannot be traced.
   virtual Attributes attributes() const = 0;
   // Starts a stage that runs this op; profiles it if context.options().collect_stats.
   std::unique_ptr<Stage> start(const StageContext& context) const;

@@ -34,7 +34,7 @@ struct Column {
   std::shared_ptr<const void> owner;  // of data
 };
 
-// Rows of contiguous arrays, one a field.
+// Rows of contiguous arrays, one array per field.
 class ColumnStore final : public RowStore {
  public:
   ColumnStore(std::int64_t size, std::vector<Column> columns)

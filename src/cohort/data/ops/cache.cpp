@@ -12,7 +12,7 @@
 #include "cohort/data/internal/files/file_access.h"
 #include "cohort/data/internal/files/memory_cache.h"
 #include "cohort/data/internal/nest_codec.h"
-#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/op_registry.h"
 #include "cohort/data/internal/stage.h"
 
 namespace cohort::data {

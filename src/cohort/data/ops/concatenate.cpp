@@ -7,7 +7,7 @@
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
 #include "cohort/data/internal/field_rows.h"
-#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/op_registry.h"
 #include "cohort/data/internal/stage.h"
 
 namespace cohort::data {

@@ -9,7 +9,7 @@
 #include "cohort/data/internal/files/csv_values.h"
 #include "cohort/data/internal/files/file_reader.h"
 #include "cohort/data/internal/nest_codec.h"
-#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/op_registry.h"
 
 namespace cohort::data {
 namespace {

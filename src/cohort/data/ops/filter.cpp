@@ -8,10 +8,10 @@
 #include "cohort/core/detail/random.h"
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/map_function.h"
 #include "cohort/data/internal/nest_codec.h"
-#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/op_registry.h"
+#include "cohort/data/internal/spec_inference.h"
 #include "cohort/data/internal/stage.h"
 
 namespace cohort::data {

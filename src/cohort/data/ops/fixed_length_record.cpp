@@ -4,7 +4,7 @@
 #include "cohort/data/internal/files/chunk_scanner.h"
 #include "cohort/data/internal/files/file_reader.h"
 #include "cohort/data/internal/files/file_rows.h"
-#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/op_registry.h"
 
 namespace cohort::data {
 namespace {

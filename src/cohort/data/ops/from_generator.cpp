@@ -3,8 +3,8 @@
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
-#include "cohort/data/internal/host_values.h"
-#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/nest_to_tensor.h"
+#include "cohort/data/internal/op_registry.h"
 #include "cohort/data/internal/stage.h"
 
 namespace cohort::data {

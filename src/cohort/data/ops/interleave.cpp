@@ -6,7 +6,7 @@
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/flat_map_base.h"
-#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/op_registry.h"
 #include "cohort/data/internal/parallel/parallel_calls.h"
 #include "cohort/data/internal/parallel/reordering_op.h"
 

@@ -9,14 +9,14 @@
 #include "cohort/core/detail/random.h"
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/examples.h"
 #include "cohort/data/internal/map_function.h"
-#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/op_registry.h"
 #include "cohort/data/internal/parallel/parallel_calls.h"
 #include "cohort/data/internal/parallel/reordering_op.h"
 #include "cohort/data/internal/positions/numbered_stage.h"
 #include "cohort/data/internal/sharding/selection.h"
-#include "cohort/data/internal/stage_book.h"
+#include "cohort/data/internal/spec_inference.h"
+#include "cohort/data/internal/stage_profiler.h"
 
 namespace cohort::data {
 namespace {
@@ -219,7 +219,7 @@ std::unique_ptr<Stage> MapNode::make_stage(const StageContext& context) const {
       *this, before.cancellation(), input().start(before.input(0)),
       [calls, entry = entry_of(*this, context)](Fields& fields, std::uint64_t index,
                                                 std::uint64_t seed) {
-        const Working working(entry);
+        const ScopedWork working(entry);
         (*calls)(fields, index, seed);
       },
       {.calls = options_.num_parallel_calls,

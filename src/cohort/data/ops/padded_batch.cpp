@@ -5,7 +5,7 @@
 #include "cohort/data/internal/attribute_reader.h"
 #include "cohort/data/internal/batching/field_names.h"
 #include "cohort/data/internal/batching/padding.h"
-#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/op_registry.h"
 #include "cohort/data/internal/stage.h"
 
 namespace cohort::data {

@@ -12,10 +12,10 @@
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
-#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/op_registry.h"
 #include "cohort/data/internal/parallel/item.h"
 #include "cohort/data/internal/stage.h"
-#include "cohort/data/internal/stage_book.h"
+#include "cohort/data/internal/stage_profiler.h"
 
 namespace cohort::data {
 namespace {
@@ -50,7 +50,7 @@ class PrefetchStage final : public Stage {
     if (!thread_.joinable()) start();
     Item item;
     {
-      const Waiting waiting;
+      const ScopedWait waiting;
       await_briefly();
       const Lock lock(mutex_);
       changed_.wait(mutex_, Deadline(), [this]() COHORT_REQUIRES(mutex_) {

@@ -8,7 +8,7 @@
 #include "cohort/data/internal/attribute_reader.h"
 #include "cohort/data/internal/field_rows.h"
 #include "cohort/data/internal/nest_codec.h"
-#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/op_registry.h"
 #include "cohort/data/internal/rebatching.h"
 #include "cohort/data/internal/stage.h"
 

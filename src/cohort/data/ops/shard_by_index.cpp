@@ -9,7 +9,7 @@
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
 #include "cohort/data/internal/field_rows.h"
-#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/op_registry.h"
 #include "cohort/data/internal/sharding/graph_edit.h"
 #include "cohort/data/internal/sharding/index_shard_layout.h"
 #include "cohort/data/internal/stage.h"

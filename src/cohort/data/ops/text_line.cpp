@@ -3,7 +3,7 @@
 #include "cohort/core/error.h"
 #include "cohort/data/internal/files/file_reader.h"
 #include "cohort/data/internal/files/line_scanner.h"
-#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/op_registry.h"
 
 namespace cohort::data {
 namespace {

@@ -5,7 +5,7 @@
 #include "cohort/data/internal/files/file_rows.h"
 #include "cohort/data/internal/files/record_index.h"
 #include "cohort/data/internal/files/record_scanner.h"
-#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/op_registry.h"
 
 namespace cohort::data {
 namespace {

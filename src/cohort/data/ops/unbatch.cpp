@@ -12,7 +12,7 @@
 #include "cohort/data/internal/batching/batch_builder.h"
 #include "cohort/data/internal/field_rows.h"
 #include "cohort/data/internal/nest_codec.h"
-#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/op_registry.h"
 #include "cohort/data/internal/stage.h"
 
 namespace cohort::data {

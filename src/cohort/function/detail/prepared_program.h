@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "cohort/core/bytes.h"
-#include "cohort/core/detail/resource_host.h"
+#include "cohort/core/detail/effect_handler.h"
 #include "cohort/core/export.h"
 #include "cohort/core/tensor_spec.h"
 
@@ -63,8 +63,8 @@ class COHORT_API PreparedProgram {
   // In-place ops on a variable's register write the given tensor: give a private copy where that
   // matters. `seed` feeds the random ops, when there are any.
   virtual std::vector<at::Tensor> run(std::span<const at::Tensor> inputs,
-                                      std::span<const at::Tensor> variables, ResourceHost& host,
-                                      std::uint64_t seed) const = 0;
+                                      std::span<const at::Tensor> variables,
+                                      internal::EffectHandler& host, std::uint64_t seed) const = 0;
 };
 
 // 128 bits of SHA-256, as 32 hexadecimal digits.

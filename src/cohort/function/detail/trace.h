@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/core/detail/resource_host.h"
+#include "cohort/core/detail/effect_handler.h"
 #include "cohort/core/export.h"
 #include "cohort/function/detail/frozen_tensor.h"
 #include "cohort/function/detail/prepared_program.h"
@@ -102,9 +102,10 @@ class COHORT_API Trace {
   // Records a draw and returns the example element.
   virtual std::vector<at::Tensor> iterator_next(std::int64_t resource) = 0;
   // `variable`: a registered variable's tensor. `hyper`: captured or traced 0-dim tensors.
-  virtual void apply(const SlotOwner& owner, const at::Tensor& variable, const at::Tensor& gradient,
-                     std::span<const at::Tensor> hyper) = 0;
-  virtual void assign(AssignKind kind, const at::Tensor& variable, const at::Tensor& value) = 0;
+  virtual void apply(const internal::SlotOwner& owner, const at::Tensor& variable,
+                     const at::Tensor& gradient, std::span<const at::Tensor> hyper) = 0;
+  virtual void assign(internal::AssignKind kind, const at::Tensor& variable,
+                      const at::Tensor& value) = 0;
   // Record the operators of inspection.h.
   virtual void print(std::string_view label, const at::Tensor& value) = 0;
   virtual void check_finite(std::string_view label, const at::Tensor& value) = 0;

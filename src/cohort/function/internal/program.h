@@ -80,7 +80,7 @@ struct ProgramDraw {
   std::vector<TensorSpec> fields;
 };
 
-// cohort:: ops, in the order of ResourceHost:
+// cohort:: ops, in the order of EffectHandler:
 //   iterator_next(int resource) -> Tensor[]            first in the list, one per draw
 //   apply(str rule, str optimizer, int variable, Tensor gradient, Tensor[] hyper) -> ()
 //   assign | assign_add | assign_sub(int variable, Tensor value) -> ()

@@ -9,7 +9,7 @@
 #include "cohort/core/device.h"
 #include "cohort/core/export.h"
 
-namespace cohort {
+namespace cohort::input {
 
 // Thread-safe.
 class COHORT_API DeviceMemory {
@@ -25,4 +25,4 @@ class COHORT_API DeviceMemory {
 // LibTorch's devices: CPU is host memory, GPU:i is cuda:i.
 COHORT_API const std::shared_ptr<const DeviceMemory>& libtorch_memory();
 
-}  // namespace cohort
+}  // namespace cohort::input

@@ -14,7 +14,7 @@
 #include "cohort/core/export.h"
 #include "cohort/input/detail/device_memory.h"
 
-namespace cohort {
+namespace cohort::input {
 
 // Immutable once made; shared by a strategy and its distributed datasets.
 struct COHORT_API InputHost {
@@ -42,4 +42,4 @@ struct COHORT_API InputHost {
   bool is_bare() const { return num_replicas_in_sync() == 1; }
 };
 
-}  // namespace cohort
+}  // namespace cohort::input

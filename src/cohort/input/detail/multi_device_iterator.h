@@ -32,7 +32,7 @@ struct MultiDeviceOptions {
   std::int64_t buffer_size = 1;
   bool fetch_to_device = true;
   ErrorTurn error_turn = ErrorTurn::device;
-  std::shared_ptr<const DeviceMemory> memory = libtorch_memory();
+  std::shared_ptr<const input::DeviceMemory> memory = input::libtorch_memory();
 };
 
 // Distributes elements on the caller's thread, without a thread of its own. Elements of a device
@@ -41,7 +41,7 @@ struct MultiDeviceOptions {
 class COHORT_API MultiDeviceIterator {
  public:
   // A device listed twice gets two turns.
-  MultiDeviceIterator(std::unique_ptr<ElementSource> source, std::vector<Device> devices,
+  MultiDeviceIterator(std::unique_ptr<data::ElementSource> source, std::vector<Device> devices,
                       MultiDeviceOptions options = {});
   MultiDeviceIterator(const Dataset& dataset, std::vector<Device> devices,
                       MultiDeviceOptions options = {});
@@ -51,7 +51,7 @@ class COHORT_API MultiDeviceIterator {
   // The next element of device i; nullopt once the pipeline has ended and all elements of the
   // device are taken, and ever after. If its next element failed, throws that error once.
   std::optional<Nest> next(std::size_t i);
-  Optional get_next_as_optional(std::size_t i);
+  data::Optional get_next_as_optional(std::size_t i);
 
   // next() in parts. has() says whether there is an element, without copying it. front() copies and
   // returns its fields, valid until the next call, or nullptr; after an error in copying the
@@ -69,7 +69,7 @@ class COHORT_API MultiDeviceIterator {
   // such elements in place of the present ones.
   std::vector<Fields> undelivered() const;
   void requeue(std::vector<Fields> elements);
-  ElementSource& source() { return *source_; }
+  data::ElementSource& source() { return *source_; }
 
  private:
   // An element in host memory and, once copied, on its device.
@@ -90,7 +90,7 @@ class COHORT_API MultiDeviceIterator {
   void fetch_ahead(std::size_t i);
   std::vector<const Item*> in_order() const;
 
-  std::unique_ptr<ElementSource> source_;
+  std::unique_ptr<data::ElementSource> source_;
   std::vector<Device> devices_;
   MultiDeviceOptions options_;
   std::vector<bool> is_fetching_;

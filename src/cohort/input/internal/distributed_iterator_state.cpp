@@ -66,10 +66,10 @@ void DistributedIteratorState::follow(const std::vector<IteratorHandshake>& hand
   state_.run.seed = handshakes.front().seed;
   state_.run.iteration = handshakes.front().pass;
   std::optional<std::int64_t> steps = 0;
-  bool never_fails = true;
+  bool cannot_fail = true;
   bool are_all_infinite = true;
   for (const IteratorHandshake& handshake : handshakes) {
-    never_fails = never_fails && handshake.never_fails;
+    cannot_fail = cannot_fail && handshake.cannot_fail;
     are_all_infinite = are_all_infinite && handshake.is_infinite;
     steps =
         steps && handshake.steps ? std::optional(std::max(*steps, *handshake.steps)) : std::nullopt;
@@ -78,7 +78,7 @@ void DistributedIteratorState::follow(const std::vector<IteratorHandshake>& hand
     handles_partial_batches_ = distribution_->host().handles_partial_batches && !are_all_infinite;
   }
   // No message is needed for what every worker knows beforehand.
-  state_.reduces_status = !never_fails || (!steps && !are_all_infinite);
+  state_.reduces_status = !cannot_fail || (!steps && !are_all_infinite);
   if (!state_.reduces_status) state_.steps_left = steps;
 }
 

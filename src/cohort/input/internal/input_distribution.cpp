@@ -8,7 +8,7 @@
 #include "cohort/collective/group.h"
 #include "cohort/core/error.h"
 #include "cohort/data/cancellable.h"
-#include "cohort/data/detail/never_fails.h"
+#include "cohort/data/detail/cannot_fail.h"
 #include "cohort/input/detail/input_host.h"
 #include "cohort/input/internal/read_ahead.h"
 
@@ -134,9 +134,9 @@ PipelineId InputDistribution::own_pipeline(ShardingMode sharding_mode, std::size
   return id;
 }
 
-std::unique_ptr<ElementSource> InputDistribution::open(ShardingMode sharding_mode,
-                                                       const PipelineId& id,
-                                                       const IterationOptions& run) const {
+std::unique_ptr<data::ElementSource> InputDistribution::open(ShardingMode sharding_mode,
+                                                             const PipelineId& id,
+                                                             const IterationOptions& run) const {
   const std::size_t ahead = read_ahead(sharding_mode);
   const Dataset dataset = dataset_of(sharding_mode, id);
   std::stop_source stop;
@@ -205,9 +205,9 @@ std::optional<std::int64_t> InputDistribution::num_steps() const {
   return steps;
 }
 
-bool InputDistribution::never_fails() const {
+bool InputDistribution::cannot_fail() const {
   return std::all_of(datasets_.begin(), datasets_.end(),
-                     [](const Dataset& dataset) { return data::never_fails(dataset); });
+                     [](const Dataset& dataset) { return data::cannot_fail(dataset); });
 }
 
 std::string InputDistribution::describe(ShardingMode sharding_mode) const {

@@ -56,8 +56,8 @@ class InputDistribution {
   // One per local replica, or one for all.
   std::size_t num_worker_pipelines() const { return num_worker_pipelines_; }
 
-  std::unique_ptr<ElementSource> open(ShardingMode sharding_mode, const PipelineId& id,
-                                      const IterationOptions& run) const;
+  std::unique_ptr<data::ElementSource> open(ShardingMode sharding_mode, const PipelineId& id,
+                                            const IterationOptions& run) const;
   // The pipeline of number `pipeline` of this worker.
   PipelineId own_pipeline(ShardingMode sharding_mode, std::size_t pipeline) const;
   // For pipelines of this job, and for those taken over from a job of other numbers.
@@ -81,7 +81,7 @@ class InputDistribution {
     return has_whole_elements ? ErrorTurn::round : ErrorTurn::none;
   }
   // No element can fail.
-  bool never_fails() const;
+  bool cannot_fail() const;
 
   std::uint64_t seed() const { return seed_; }
   std::uint64_t next_pass() { return passes_++; }

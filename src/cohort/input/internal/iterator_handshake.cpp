@@ -49,7 +49,7 @@ IteratorHandshake IteratorHandshake::of(const InputDistribution& distribution) {
           .fields = spec.fields,
           .spec = spec.to_string(),
           .is_infinite = distribution.cardinality() == kInfiniteCardinality,
-          .never_fails = distribution.never_fails(),
+          .cannot_fail = distribution.cannot_fail(),
           .steps = distribution.num_steps()};
 }
 
@@ -62,7 +62,7 @@ Bytes IteratorHandshake::encode() const {
   for (const TensorSpec& field : fields) write_spec(writer, field);
   writer.text(spec);
   writer.u8(is_infinite ? 1 : 0);
-  writer.u8(never_fails ? 1 : 0);
+  writer.u8(cannot_fail ? 1 : 0);
   writer.zigzag(steps.value_or(-1));
   writer.u64(seed);
   writer.varint(pass);
@@ -80,7 +80,7 @@ IteratorHandshake IteratorHandshake::decode(const Bytes& bytes) {
   }
   handshake.spec = reader.text();
   handshake.is_infinite = reader.u8() != 0;
-  handshake.never_fails = reader.u8() != 0;
+  handshake.cannot_fail = reader.u8() != 0;
   if (const std::int64_t steps = reader.zigzag(); steps >= 0) handshake.steps = steps;
   handshake.seed = reader.u64();
   handshake.pass = reader.varint();

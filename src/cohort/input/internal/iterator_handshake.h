@@ -21,7 +21,7 @@ struct IteratorHandshake {
   std::vector<TensorSpec> fields = {};
   std::string spec = {};  // for messages
   bool is_infinite = false;
-  bool never_fails = false;
+  bool cannot_fail = false;
   std::optional<std::int64_t> steps = {};
   std::uint64_t seed = 0;
   std::uint64_t pass = 0;

@@ -8,7 +8,7 @@
 
 namespace cohort::input {
 
-ReadAhead::ReadAhead(std::stop_source source_stop, std::unique_ptr<ElementSource> source,
+ReadAhead::ReadAhead(std::stop_source source_stop, std::unique_ptr<data::ElementSource> source,
                      std::size_t elements_max)
     : source_stop_(std::move(source_stop)),
       source_(std::move(source)),

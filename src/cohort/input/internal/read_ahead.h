@@ -16,11 +16,11 @@ namespace cohort::input {
 
 // The saved position does not depend on `elements_max`: elements made ahead are part of it. Owns
 // its thread, which alone uses the source while it runs. Used from one thread at a time.
-class ReadAhead final : public ElementSource {
+class ReadAhead final : public data::ElementSource {
  public:
   // 0: no thread. `source` must have been opened with the token of `source_stop`, so that the
   // destructor need not wait until the source has found its next element.
-  ReadAhead(std::stop_source source_stop, std::unique_ptr<ElementSource> source,
+  ReadAhead(std::stop_source source_stop, std::unique_ptr<data::ElementSource> source,
             std::size_t elements_max);
   ~ReadAhead() override {
     source_stop_.request_stop();
@@ -49,7 +49,7 @@ class ReadAhead final : public ElementSource {
   bool wait_for_room();
 
   std::stop_source source_stop_;
-  std::unique_ptr<ElementSource> source_;
+  std::unique_ptr<data::ElementSource> source_;
   std::size_t elements_max_;
   mutable Mutex mutex_;
   mutable Condition changed_;

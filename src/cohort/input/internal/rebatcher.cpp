@@ -29,7 +29,7 @@ std::int64_t row_count(const at::Tensor& field) {
 
 class WholeBatches final : public Rebatcher {
  public:
-  bool next(ElementSource& batches, Fields& fields) override {
+  bool next(data::ElementSource& batches, Fields& fields) override {
     if (given_.empty()) return batches.next(fields);
     fields = std::move(given_.front());
     given_.pop_front();
@@ -50,7 +50,7 @@ class SplitBatches final : public Rebatcher {
   SplitBatches(std::int64_t parts, std::vector<std::int64_t> own)
       : parts_(parts), own_(std::move(own)) {}
 
-  bool next(ElementSource& batches, Fields& fields) override {
+  bool next(data::ElementSource& batches, Fields& fields) override {
     if (!given_.empty()) {
       fields = std::move(given_.front());
       given_.pop_front();
@@ -100,7 +100,7 @@ class SizedBatches final : public Rebatcher {
   SizedBatches(std::vector<std::int64_t> sizes, ElementSpec spec)
       : sizes_(std::move(sizes)), spec_(std::move(spec)) {}
 
-  bool next(ElementSource& batches, Fields& fields) override {
+  bool next(data::ElementSource& batches, Fields& fields) override {
     const std::int64_t wanted = sizes_[index_];
     if (wanted == 0) {
       fields.clear();
@@ -156,7 +156,7 @@ class SizedBatches final : public Rebatcher {
   }
 
   // An error leaves the collected rows for the next call.
-  bool collect(ElementSource& batches, std::int64_t wanted, Fields& fields) {
+  bool collect(data::ElementSource& batches, std::int64_t wanted, Fields& fields) {
     while (pending_rows_ < wanted) {
       Fields batch;
       if (has_ended_short_ || !batches.next(batch)) break;

@@ -18,7 +18,7 @@ class Rebatcher {
  public:
   virtual ~Rebatcher() = default;
   // Draws from `batches` as needed; false at the end.
-  virtual bool next(ElementSource& batches, Fields& fields) = 0;
+  virtual bool next(data::ElementSource& batches, Fields& fields) = 0;
   // The elements drawn and not returned yet. rest() and index() are the position.
   virtual std::vector<Fields> rest() const = 0;
   virtual std::uint64_t index() const { return 0; }

@@ -40,10 +40,10 @@ struct ShardPosition {
 
 // Opens part `index` of `num`.
 using OpenShard =
-    std::function<std::unique_ptr<ElementSource>(std::int64_t num, std::int64_t index)>;
+    std::function<std::unique_ptr<data::ElementSource>(std::int64_t num, std::int64_t index)>;
 
 // Reads some shards in turn, one element each. Used from one thread at a time.
-class ShardReader final : public ElementSource {
+class ShardReader final : public data::ElementSource {
  public:
   ShardReader(ElementSpec spec, OpenShard open);
 
@@ -63,7 +63,7 @@ class ShardReader final : public ElementSource {
  private:
   struct Shard {
     ShardPosition start;  // `subshards` and `drawn` are kept current
-    std::unique_ptr<ElementSource> source;
+    std::unique_ptr<data::ElementSource> source;
     bool has_ended = false;
     bool next(Fields& fields);
     bool draw(Fields& fields);

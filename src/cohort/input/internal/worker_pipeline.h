@@ -26,7 +26,7 @@ struct WorkerPipelinePosition {
 };
 
 // Used from one thread at a time.
-class WorkerPipeline final : public ElementSource {
+class WorkerPipeline final : public data::ElementSource {
  public:
   WorkerPipeline(ShardReader shards, std::unique_ptr<Rebatcher> rebatcher)
       : shards_(std::move(shards)), rebatcher_(std::move(rebatcher)) {}

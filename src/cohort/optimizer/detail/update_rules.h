@@ -7,16 +7,16 @@
 
 namespace cohort::optimizer {
 
-COHORT_API const UpdateRule& sgd_rule();
-COHORT_API const UpdateRule& momentum_rule();
-COHORT_API const UpdateRule& nesterov_rule();
-COHORT_API const UpdateRule& sgd_weight_decay_rule();
-COHORT_API const UpdateRule& momentum_weight_decay_rule();
-COHORT_API const UpdateRule& nesterov_weight_decay_rule();
-COHORT_API const UpdateRule& rmsprop_rule();
-COHORT_API const UpdateRule& adagrad_rule();
-COHORT_API const UpdateRule& adam_rule();
-COHORT_API const UpdateRule& adam_weight_decay_rule();
-COHORT_API const UpdateRule& adamw_rule();
+COHORT_API const variable::UpdateRule& sgd_rule();
+COHORT_API const variable::UpdateRule& momentum_rule();
+COHORT_API const variable::UpdateRule& nesterov_rule();
+COHORT_API const variable::UpdateRule& sgd_weight_decay_rule();
+COHORT_API const variable::UpdateRule& momentum_weight_decay_rule();
+COHORT_API const variable::UpdateRule& nesterov_weight_decay_rule();
+COHORT_API const variable::UpdateRule& rmsprop_rule();
+COHORT_API const variable::UpdateRule& adagrad_rule();
+COHORT_API const variable::UpdateRule& adam_rule();
+COHORT_API const variable::UpdateRule& adam_weight_decay_rule();
+COHORT_API const variable::UpdateRule& adamw_rule();
 
 }  // namespace cohort::optimizer

@@ -19,28 +19,28 @@
 
 namespace cohort {
 
-// Thread-safe. Its calls wait for all servers. Their errors have the server as origin and name the
-// variables of its request; the first one is thrown after all answers have come or are late. A
-// server whose answer is late loses its connection, since the answer may never come over it.
+// Its calls wait for all servers. Their errors have the server as origin and name the variables of
+// its request; the first error is thrown after all answers have arrived or are late. A server whose
+// answer is late loses its connection, since the answer may never arrive over it. Thread-safe.
 class COHORT_API ParameterClient {
  public:
-  // The way to the servers.
+  // How to reach the servers.
   struct Options {
     // Reconnects as needed; throws unavailable if it cannot.
     std::function<std::shared_ptr<rpc::Requester>(std::uint32_t ps)> requester;
     std::function<Deadline()> deadline;
   };
-  // `effect.variable` is filled in.
+  // push() fills in `effect.variable`.
   struct Push {
     Variable variable;
     rpc::Effect effect;
   };
   explicit ParameterClient(Options options) : options_(std::move(options)) {}
 
-  // The current values, in this order. data_loss for one of another spec.
+  // The current values, in this order. Throws data_loss for a value with another spec.
   std::vector<at::Tensor> pull(std::span<const Variable> variables) const;
-  // The effects of one server are applied in this order, all or none. `what`: "assign to", for the
-  // context of errors.
+  // The effects of one server are applied in this order, all or none. `what` is for the context of
+  // errors: "assign to".
   void push(std::vector<Push> pushes, const std::string& what) const;
 
  private:
@@ -54,7 +54,8 @@ class COHORT_API ParameterClient {
   const Options options_;
 };
 
-// The variable's implementation; invalid_argument for a variable that is on no parameter server.
+// The variable's implementation. Throws invalid_argument for a variable that is not on a parameter
+// server.
 COHORT_API const RemoteVariable& remote_of(const Variable& variable);
 
 }  // namespace cohort

@@ -23,8 +23,8 @@ class COHORT_API RemoteHome : public VariableHome {
   void assign(std::span<const Assignment> assignments) override;
   void apply(const SlotKey& key, std::span<const Update> updates,
              std::span<const double> hyper) override;
-  // At the end of an EagerStep: assigns what the step wrote into the stand-ins. invalid_argument,
-  // and nothing is sent, if it wrote into that of a trainable variable.
+  // At the end of an EagerStep: assigns what the step wrote into the stand-ins. Throws
+  // invalid_argument, and sends nothing, if it wrote into the stand-in of a trainable variable.
   void write_back(std::span<const Variable> variables) const;
 
  protected:

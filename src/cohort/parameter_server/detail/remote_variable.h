@@ -16,8 +16,8 @@ struct RemotePlacement {
   std::uint32_t ps = 0;
 };
 
-// Outside a trace its home reads and updates it; inside one, that is recorded. In an EagerStep the
-// stand-in equals the server's value before and after each. Thread-safe.
+// Outside a trace its home reads and updates it; a trace records reads and updates. In an EagerStep
+// the stand-in equals the server's value before and after each read and update. Thread-safe.
 class COHORT_API RemoteVariable final : public VariableImpl {
  public:
   // `stand_in` is a real tensor of the right spec (requires_grad when trainable); its content is
@@ -35,7 +35,7 @@ class COHORT_API RemoteVariable final : public VariableImpl {
   std::shared_ptr<VariableHome> home() const override;
   const RemotePlacement& placement() const { return placement_; }
 
-  // nullptr for a variable of another kind.
+  // Returns nullptr for a variable of another kind.
   static const RemoteVariable* of(const Variable& variable);
 
  private:

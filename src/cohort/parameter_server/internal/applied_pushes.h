@@ -36,8 +36,8 @@ class AppliedPushes {
       return std::hash<std::uint64_t>()(push.closure + (std::uint64_t{push.segment} << 48));
     }
   };
-  // Old ids are removed only after so many steps of the watermark, because a removal goes through
-  // the whole set.
+  // The watermark must grow by this number before old ids are removed, since a removal iterates
+  // over the whole set.
   static constexpr std::uint64_t kSweepEvery = 1024;
 
   mutable Mutex mutex_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests: a parameter server that answers pulls with the value it was told, and records pushes.
+// For tests: a parameter server that answers pulls with a given value, and records pushes.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -14,8 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cohort/core/detail/effect_handler.h"
 #include "cohort/core/detail/mutex.h"
-#include "cohort/core/detail/resource_host.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/variable/detail/variable_state.h"
 #include "cohort/variable/update_rule.h"
@@ -50,12 +50,12 @@ class StoredVariable {
   // These throw if the arguments do not fit.
   Reserve reserve_apply(const SlotKey& key, const at::Tensor& gradient,
                         std::span<const double> hyper);
-  Reserve reserve_assign(AssignKind kind, const at::Tensor& value);
+  Reserve reserve_assign(internal::AssignKind kind, const at::Tensor& value);
   Reserve reserve_rows(const at::Tensor& ids, const at::Tensor& rows);
   Reserve reserve_average(const at::Tensor& value, const at::Tensor& statistic, double momentum);
 
   void apply(const SlotKey& key, std::span<const double> hyper, Reserve reserve);
-  void assign(AssignKind kind, Reserve reserve);
+  void assign(internal::AssignKind kind, Reserve reserve);
   void scatter_add(const at::Tensor& ids, Reserve reserve);
   // If the variable still has the version that the sender has read, assigns the value. Otherwise
   // moves the current value by `momentum` towards the statistic.

@@ -2,8 +2,8 @@
 // Two-way connections that carry frames. A backend is one way to move them: inprocess, stream
 // (TCP), grpc.
 //
-// Frames of one channel arrive whole, in the order they were sent, or the channel closes: none is
-// lost in between.
+// The frames of a channel arrive complete and in the order in which they were sent. If one is lost,
+// the channel closes.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,9 @@ namespace cohort::rpc {
 // One end of a connection. Thread-safe.
 class COHORT_API Channel {
  public:
-  // Both run on the channel's own thread, never two at once, on_closed last and exactly once (also
-  // after close()). They must not block for long: they hold up this channel, and no other.
+  // Both run on the channel's own thread, never two at once; on_closed is the last call, and runs
+  // exactly once (also after close()). They must not block for long, since they delay this channel
+  // (no other).
   struct Handlers {
     std::function<void(Frame frame)> on_frame{};
     std::function<void(const Error& reason)>
@@ -32,12 +33,12 @@ class COHORT_API Channel {
   };
   // Closes, and waits until no handler runs (except when called from one).
   virtual ~Channel() = default;
-  // Queues and returns; sends at once from the caller's thread where that does not block.
-  // Unavailable when closed.
+  // Queues the frame and returns. Sends at once on the caller's thread if that does not block.
+  // Throws unavailable if the channel is closed.
   virtual void send(Frame frame) = 0;
   // Drops what is still queued.
   virtual void close() noexcept = 0;
-  // Bytes queued and not yet passed to the system; for back pressure.
+  // Bytes that are queued and not yet passed to the system; for back pressure.
   virtual std::size_t queued_bytes() const = 0;
   // Lifts the limits for strangers, since the peer has completed its hello. Call it from a handler.
   virtual void admit() {}
@@ -89,17 +90,17 @@ class COHORT_API Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
-  // already_exists for a port in use, invalid_argument for an address of another machine; both name
-  // the address.
+  // Throws already_exists for a port in use, invalid_argument for an address of another machine;
+  // both errors name the address.
   virtual std::unique_ptr<Listener> listen(const ListenOptions& options, AcceptHandler accept) = 0;
-  // Unavailable (peer_lost) when nobody listens, deadline_exceeded when nobody answers; both name
-  // peer and address.
+  // Throws unavailable (peer_lost) if nobody listens, deadline_exceeded if nobody answers; both
+  // errors name the peer and its address.
   virtual std::shared_ptr<Channel> connect(const ConnectOptions& options,
                                            Channel::Handlers handlers) = 0;
 };
 
-// "inprocess", "stream", "grpc"; unimplemented for another name, with the list of known ones. Never
-// destroyed.
+// `name` is "inprocess", "stream" or "grpc"; throws unimplemented for another one, with the list of
+// known names. Backends are never destroyed.
 COHORT_API Backend& backend_of(std::string_view name);
 COHORT_API std::vector<std::string> backend_names();
 

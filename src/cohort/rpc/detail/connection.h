@@ -25,7 +25,7 @@ struct ConnectionOptions {
   PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
   Deadline deadline = {};
   // If later than the deadline: until when to retry a task that does not respond at all, not even
-  // by refusing the connection. Then deadline_exceeded.
+  // by refusing the connection. Then throws deadline_exceeded.
   std::optional<Deadline> silence_deadline{};
   std::function<void(Frame)> on_one_way = {};
   std::function<void(const Error&)> on_closed = {};
@@ -43,8 +43,9 @@ struct COHORT_API Connection {
   std::uint64_t start_order = 0;  // HandshakeReply's
 };
 
-// Tries until the deadline while nobody answers (peer_lost); every other error is final at once.
-// Refuses a task of another name, job, protocol or LibTorch version with failed_precondition that
+// Retries until the deadline while the task cannot be reached (peer_lost); throws every other error
+// at once. A task of another name, job, protocol or LibTorch version is failed_precondition; the
+// error names both sides.
 // names both sides.
 COHORT_API Connection connect_task(const ConnectionOptions& options);
 
@@ -65,7 +66,7 @@ COHORT_API std::uint64_t start_order_now();
 // A random number that identifies one start of a process; never 0.
 COHORT_API std::uint64_t new_incarnation();
 
-// The job's name where none is configured: a hash of the cluster's addresses.
+// The job's name if none is configured: a hash of the cluster's addresses.
 COHORT_API std::string default_job_id(const std::string& cluster_text);
 
 }  // namespace cohort::rpc

@@ -132,9 +132,9 @@ struct Caller {
 
 // The resources that one start of a coordinator creates on a task. Calls act only on these, never
 // on the resources of a later start. Thread-safe.
-class COHORT_API ControlledJob {
+class COHORT_API CoordinatorSession {
  public:
-  virtual ~ControlledJob() = default;
+  virtual ~CoordinatorSession() = default;
   virtual void register_function(const FunctionBody& body) = 0;
   virtual void create_variables(const std::vector<VariableSpec>& variables) = 0;
   virtual void create_iterator(const IteratorSpec& iterator) = 0;
@@ -156,8 +156,8 @@ class COHORT_API ControlService {
   // The resources of the caller's coordinator. Throws failed_precondition if the caller has not
   // completed a handshake, and replaced_error() if another coordinator has replaced its
   // coordinator.
-  virtual std::shared_ptr<ControlledJob> job_of(const Caller& caller) = 0;
-  // Throws like job_of().
+  virtual std::shared_ptr<CoordinatorSession> session_of(const Caller& caller) = 0;
+  // Throws like session_of().
   virtual void shutdown(const Caller& caller, std::chrono::milliseconds grace) = 0;
 };
 

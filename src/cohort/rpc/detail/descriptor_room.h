@@ -8,10 +8,10 @@
 
 namespace cohort::rpc {
 
-// What gRPC opens in a process before its first connection; it aborts the process without one of
-// them.
+// The descriptors that gRPC opens in a process before its first connection. It aborts the process
+// if it cannot open one of them.
 inline constexpr std::size_t kGrpcDescriptors = 4;
-// Of a connection to or from a task: one for control, two for tensors.
+// For each connection to or from a task: one for control, two for tensors.
 inline constexpr std::size_t kConnectionDescriptors = 3;
 
 // Throws resource_exhausted if this process cannot open `count` more descriptors now: it opens them

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last frame that an end sends before it closes a channel: why it closes.
+// The last frame that an end sends before it closes a channel. It contains the reason.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages between coordinator, workers and parameter servers. Each struct converts to a frame
-// and back; broken bytes are data_loss.
+// and back; the conversion throws data_loss for broken bytes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cohort/core/bytes.h"
-#include "cohort/core/detail/resource_host.h"
+#include "cohort/core/detail/effect_handler.h"
 #include "cohort/core/files/detail/file_fingerprint.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/rpc/detail/control.h"
@@ -28,7 +28,7 @@ enum class MessageType : std::uint16_t {
   peek = 6,             // reads elements of an iterator without consuming them
   cancel = 7,           // closures that must not start any more, one way
   ping = 8,             // a server checks that its peer is alive; Requester answers it
-  program_request = 9,  // of a worker: an element needs a program, one way
+  program_request = 9,  // from a worker: an element needs a program, one way
   program_reply = 10,   // that program, one way
 };
 
@@ -37,7 +37,7 @@ struct Hello {
   std::string task;  // "chief:0", "worker:1"
   std::string job_id;
   std::uint64_t coordinator_incarnation = 0;
-  std::uint64_t server_incarnation = 0;  // the start that the caller expects; 0: any
+  std::uint64_t server_incarnation = 0;  // the start of the server that the caller expects; 0: any
   PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;  // the caller's wish
 };
 struct HelloReply {
@@ -50,7 +50,7 @@ struct PullRequest {
 };
 struct PullReply {
   std::vector<at::Tensor> values;       // in the request's order
-  std::vector<std::uint64_t> versions;  // of each, where they were wanted
+  std::vector<std::uint64_t> versions;  // of each variable, if they were requested
 };
 
 struct Effect {
@@ -65,23 +65,23 @@ struct Effect {
   Kind kind = Kind::assign;
   std::uint64_t variable = 0;
   std::string rule;                 // apply only, as optimizer
-  std::string optimizer;            // whose slots
+  std::string optimizer;            // the optimizer whose slots are used
   std::vector<double> hyper;        // apply; merge_average: the momentum
   std::vector<at::Tensor> tensors;  // gradient | value | ids, rows | value, statistic
-  std::uint64_t version = 0;        // merge_average: the one that the worker pulled
+  std::uint64_t version = 0;        // merge_average: the version that the worker pulled
 };
 
 // All updates for one server from one segment of a closure, in order.
 struct PushRequest {
   std::uint64_t closure_id = 0;     // 0: not from a closure, always applied
-  std::uint64_t low_watermark = 0;  // closures below it are retired: drop their late pushes
+  std::uint64_t low_watermark = 0;  // closures below it are retired: their late pushes are dropped
   std::uint8_t phase = 0;           // reserved for a two-step commit
   std::uint32_t segment = 0;        // of the closure: 0, 1, …
   std::vector<Effect> effects;
 };
 
 struct PushReply {
-  bool was_applied = true;  // false: it arrived before, or its closure is retired
+  bool was_applied = true;  // false: it was applied before, or its closure is retired
 };
 
 struct ClosureCall {
@@ -90,8 +90,8 @@ struct ClosureCall {
   std::uint64_t seed = 0;
   std::vector<std::uint64_t> resources;  // the worker's resource ids, in argument order
   std::vector<at::Tensor> inputs;
-  // In an epoch: the worker's step (0, 1, …) whose elements the first resource yields, whatever was
-  // drawn before. Unset: the next elements.
+  // In an epoch: the worker's step (0, 1, …), whose elements the first resource returns, whatever
+  // was drawn before. Unset: the next elements.
   std::optional<std::uint64_t> epoch_step = {};
 };
 struct RunBatch {
@@ -109,9 +109,9 @@ struct ClosureEnd {
   std::optional<Error> error;  // failed
   std::uint64_t pulled_bytes = 0;
   std::uint64_t pushed_bytes = 0;
-  std::uint64_t pushes_dropped = 0;  // with the reply "not applied"
-  std::uint64_t rows = 0;            // ok, in an epoch: those of its first element's first field
-  // In an epoch: files that the pipeline of its elements has opened since an earlier end said so.
+  std::uint64_t pushes_dropped = 0;  // pushes that were answered "not applied"
+  std::uint64_t rows = 0;  // ok, in an epoch: the rows of the first field of its first element
+  // In an epoch: files that the pipeline has opened since the last report of files.
   std::vector<FileFingerprint> files = {};
 };
 struct CompletedBatch {
@@ -127,8 +127,8 @@ struct PeekRequest {
   std::uint64_t resource = 0;
   std::uint32_t count = 2;
 };
-// Answered by a frame with the fields of the first element, then of the second, …; fewer at the end
-// of the data.
+// The answer contains the fields of the first element, then of the second, …; fewer elements at the
+// end of the data.
 struct PeekReply {
   std::uint32_t fields = 0;
   std::vector<at::Tensor> tensors;
@@ -141,13 +141,13 @@ struct ProgramRequest {
   std::string function;
   std::vector<at::Tensor> element;  // field by field
 };
-// Also sent unasked, since other workers will meet such elements.
+// Also sent without a request, since other workers will meet such elements.
 struct ProgramReply {
   std::uint64_t resource = 0;
   std::string function;
   std::vector<TensorSpec> element;
   Bytes program;
-  std::optional<Error> error;  // in place of a program
+  std::optional<Error> error;  // instead of a program
 };
 
 COHORT_API Frame ping_frame();

@@ -11,7 +11,8 @@ namespace cohort::rpc {
 
 // Whether the host of "host:port" refuses connections there (ECONNREFUSED): the host is up, but
 // nobody listens. Also false if the deadline passes first, or if this process lacks descriptors.
-// Makes a connection, which a listening server counts as a stranger: ask only after a failure.
+// Makes a connection, which a listening server counts as a stranger, so call it only after a
+// failure.
 COHORT_API bool is_refusing(const std::string& address, Deadline deadline) noexcept;
 
 }  // namespace cohort::rpc

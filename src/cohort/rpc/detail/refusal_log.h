@@ -17,20 +17,20 @@ namespace cohort::rpc {
 // Thread-safe.
 class COHORT_API RefusalLog {
  public:
-  static constexpr std::size_t kLinesMax = 5;  // a minute
+  static constexpr std::size_t kLinesMax = 5;  // per minute
 
   explicit RefusalLog(Clock& clock = Clock::system(), std::string verb = "refused")
       : clock_(clock), verb_(std::move(verb)) {}
   // `who`: the caller's address.
   void note(std::string_view who, std::string_view why);
-  // Logs how many were left out, if their minute is over. Call it about once a minute.
+  // If their minute is over, logs how many were left out. Call it about once a minute.
   void settle();
-  // Logs it in any case; call it at the end.
+  // Logs how many were left out. Call it at the end.
   void finish();
 
  private:
   static constexpr auto kWindow = std::chrono::minutes(1);
-  // Both start the count again and return how many got no line; end_window() only if the minute is
+  // Both start a new count and return how many got no line; end_window() only if the minute is
   // over.
   std::size_t end_window() COHORT_REQUIRES(mutex_);
   std::size_t start_window() COHORT_REQUIRES(mutex_);

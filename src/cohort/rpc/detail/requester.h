@@ -24,7 +24,7 @@ class COHORT_API Requester {
  public:
   using OnAnswer = std::function<void(Answer answer)>;
 
-  // `on_one_way` receives frames that are no answers; `on_closed` is Channel's, and runs after
+  // `on_one_way` receives frames that are not answers. `on_closed` is the channel's, and runs after
   // every request was answered.
   static std::shared_ptr<Requester> connect(Backend& backend, const ConnectOptions& options,
                                             std::function<void(Frame)> on_one_way = {},
@@ -32,11 +32,11 @@ class COHORT_API Requester {
   // Closes, and waits until no handler runs (except when called from one).
   ~Requester();
 
-  // Sets role and id, sends, returns. `on_answer` runs exactly once, on the channel's thread (or on
-  // the caller's if the channel is already closed).
+  // Sets role and id, sends the frame and returns. `on_answer` runs exactly once, on the channel's
+  // thread (or on the caller's if the channel is already closed).
   void request(Frame frame, OnAnswer on_answer);
-  // Like request(), but waits for the answer and throws an error. On expiry: deadline_exceeded that
-  // names the peer, `operation` and the time waited.
+  // Like request(), but waits for the answer, and throws if it is an error. After the deadline
+  // throws deadline_exceeded, which names the peer, `operation` and the time waited.
   Frame call(Frame frame, Deadline deadline, std::string_view operation);
   void send_one_way(Frame frame);
   void close() noexcept;
@@ -52,8 +52,8 @@ class COHORT_API Requester {
     Frame frame;
   };
   // Sends all requests, then waits for the answers until `deadline`. Returns an answer for each
-  // request, or nothing where none came in time. failed_precondition, and nothing is sent, on the
-  // thread of one of the channels, which would wait for itself.
+  // request, or nullopt if it was late. Throws failed_precondition, without sending anything, on
+  // the thread of one of the channels, which would wait for itself.
   static std::vector<std::optional<Answer>> ask_all(std::vector<Request> requests,
                                                     Deadline deadline);
   // The error of a call() that was sent at `start` and got no answer in time.

@@ -19,7 +19,7 @@ namespace cohort::rpc {
 // descriptor, which programs that this process starts do not inherit. Thread-compatible.
 class COHORT_API ReservedPort {
  public:
-  // resource_exhausted when there is no free port or no file descriptor.
+  // Throws resource_exhausted if there is no free port or no file descriptor.
   ReservedPort();
 
   std::uint16_t number() const { return number_; }

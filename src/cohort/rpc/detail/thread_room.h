@@ -20,7 +20,7 @@ COHORT_API void check_thread_room(std::size_t count);
 
 namespace internal {
 using StartThread = std::function<std::thread(std::function<void()>)>;
-// The same with threads of `start`.
+// The same, with threads that `start` creates.
 void check_thread_room(std::size_t count, const StartThread& start);
 }  // namespace internal
 

@@ -25,9 +25,9 @@ namespace {
 
 constexpr std::string_view kHttp2Preface = "PRI * HTTP/2.0";
 constexpr std::string_view kFramePreface = "COHF";
-constexpr int kAcceptedMax = 64;  // at a time, before other events are handled
+constexpr int kAcceptedMax = 64;  // accepted in a row before other events are handled
 constexpr auto kIdle = std::chrono::seconds(60);
-constexpr std::uint64_t kWakerId = 0;  // then the listening sockets', by index
+constexpr std::uint64_t kWakerId = 0;  // ids after it: the listening sockets, by index
 constexpr std::uint64_t kFirstStrangerId = 1U << 20;
 
 enum class Kind : std::uint8_t { unknown, gone, http2, frames, neither };
@@ -110,7 +110,7 @@ class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
                     .deadline = Deadline::after(limits_.patience)};
   }
 
-  // Unset for a connection that was handed over or has ended.
+  // Returns nullopt for a connection that was handed over or has ended.
   std::optional<Seen> first_bytes(std::uint64_t id) const {
     const Lock lock(mutex_);
     const auto found = entries_.find(id);
@@ -140,8 +140,8 @@ class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
     return {std::move(duplicate), entry.visitor};
   }
 
-  // Removes a connection that its peer closed. Unset if a call came over it: that was answered, or
-  // its refusal was logged.
+  // Removes a connection that its peer closed. Returns nullopt if a call was made over it, since
+  // its answer or refusal has been reported.
   std::optional<Refused> see_off(std::uint64_t id) {
     const Lock lock(mutex_);
     const auto found = entries_.find(id);
@@ -149,7 +149,7 @@ class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
     const Entry& entry = found->second;
     std::optional<Refused> refused;
     if (!entry.visitor || !entry.visitor->has_called())
-      refused = Refused{entry.address, "it left without a handshake"};
+      refused = Refused{entry.address, "it disconnected without a handshake"};
     erase(found);
     return refused;
   }
@@ -187,8 +187,9 @@ class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
   std::optional<Refused> cut_oldest_if_too_many() {
     const Lock lock(mutex_);
     if (entries_.size() <= limits_.connections_max) return std::nullopt;
-    return end(entries_.begin(), "expected at most " + std::to_string(limits_.connections_max) +
-                                     " connections without a handshake, got more: the oldest goes");
+    return end(entries_.begin(),
+               "expected at most " + std::to_string(limits_.connections_max) +
+                   " connections without a handshake, got more: the oldest is closed");
   }
 
   std::optional<Refused> cut_if_expired() {
@@ -350,8 +351,9 @@ void Acceptor::accept_from(std::size_t listening) {
 // it soon.
 void Acceptor::wait_for_room(std::size_t port, int error) {
   failures_.note("on " + address(port), text_of_errno(error));
-  const bool is_cut = note(strangers_->cut_oldest(
-      "this process has too little for more connections: the oldest without a handshake goes"));
+  const bool is_cut =
+      note(strangers_->cut_oldest("this process lacks resources for more connections: the oldest "
+                                  "without a handshake is closed"));
   pollfd entry{waker_.fd(), POLLIN, 0};
   poll(&entry, 1, is_cut ? 10 : 100);
 }

@@ -47,7 +47,7 @@ class Acceptor {
   using Take = std::function<void(FileDescriptor socket, std::shared_ptr<Visitor> visitor)>;
   struct Port {
     std::string address;  // "host:port"; port 0: the system chooses
-    // Empty: such connections are refused. Called on the acceptor's thread.
+    // Empty: refuses HTTP/2. Called on the acceptor's thread.
     Take take_http2;
     Take take_frames;
   };
@@ -58,9 +58,9 @@ class Acceptor {
     std::function<bool()> should_stop{};  // see ServeOptions
   };
 
-  // Listens on every address of each port's name, at once. already_exists when a port is taken,
-  // invalid_argument when an address is not this machine's, unavailable while no name server tells
-  // the address of its name.
+  // Listens at once on every address of each port's name. Throws already_exists if a port is taken,
+  // invalid_argument if an address is not this machine's, unavailable if no name server knows the
+  // address of the name now.
   explicit Acceptor(Options options);
   // Closes the ports; connections that were handed over stay open.
   ~Acceptor();
@@ -82,7 +82,7 @@ class Acceptor {
   void run() noexcept;
   void handle(std::uint64_t id, std::uint32_t events);
   void end_expired();
-  // Logs the refusal, if there is one; returns whether there is.
+  // Logs the refusal, if there is one. Returns whether there is one.
   bool note(const std::optional<Refused>& refused);
   void accept_from(std::size_t listening);
   void wait_for_room(std::size_t port, int error);
@@ -95,7 +95,8 @@ class Acceptor {
   };
 
   Options options_;
-  RefusalLog failures_{Clock::system(), "cannot accept"};  // for lack of descriptors or memory
+  // Because of too few descriptors or too little memory.
+  RefusalLog failures_{Clock::system(), "cannot accept"};
   Waker waker_;
   std::atomic<bool> is_stopped_{false};
   std::atomic<bool> is_closed_{false};

@@ -65,7 +65,7 @@ TEST(Acceptor, AConnectionThatCannotBeHandedOverCostsNoOther) {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 // The sanitizers read memory through pipes, and have their own threads.
 
-// Lowers this process's limit of descriptors while it lives.
+// Lowers this process's limit of descriptors for a scope.
 class LowLimit {
  public:
   LowLimit() {
@@ -114,7 +114,7 @@ TEST(Acceptor, WithoutDescriptorsTheOldestStrangerGoes) {
   EXPECT_FALSE(next.has_ended());
 }
 
-// Regression: it was an internal error of the called task.
+// Regression: the error was an internal error of the called task.
 TEST(Acceptor, ACallerWithoutDescriptorsHearsThatItIsItsOwnLimit) {
   const LowLimit low;
   EXPECT_THAT(
@@ -124,7 +124,7 @@ TEST(Acceptor, ACallerWithoutDescriptorsHearsThatItIsItsOwnLimit) {
       throws_error(ErrorCode::resource_exhausted, "raise this process's limit"));
 }
 
-// Regression: it was an unknown error, as if Cohort were at fault.
+// Regression: the error had the code unknown, as if Cohort were at fault.
 TEST(StartThread, WithoutMemorySaysWhatHelps) {
   const testing::WithoutThreads none;
   EXPECT_THAT([] { start_thread([] {}).join(); },

@@ -73,7 +73,7 @@ class BlockPool {
     block->owners_.store(1, std::memory_order_relaxed);
     Lock lock(mutex_);
     while (idle_bytes_ + block->capacity() > idle_bytes_max_ || idle_.size() >= kIdleBlocksMax) {
-      destroy(remove(idle_.begin()));  // the one idle longest
+      destroy(remove(idle_.begin()));  // the one that has been idle longest
     }
     idle_.push_back(block);
     idle_bytes_ += block->capacity();

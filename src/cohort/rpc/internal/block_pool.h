@@ -50,7 +50,8 @@ class BlockRef {
   Block* block_ = nullptr;
 };
 
-// A block of at least `bytes`; resource_exhausted when there is no memory. Thread-safe.
+// Returns a block of at least `bytes`. Throws resource_exhausted if there is no memory.
+// Thread-safe.
 BlockRef acquire_block(std::size_t bytes);
 
 // Bytes kept for reuse, and their limit.

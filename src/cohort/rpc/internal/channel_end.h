@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ends of all backends share: the rules for handlers, the first reason to close, and names
-// for messages.
+// The common part of the ends of all backends: the rules for handlers, the first reason to close,
+// and names for messages.
 #pragma once
 
 #include <atomic>
@@ -56,7 +56,7 @@ class ChannelEnd {
   // The reason set by the peer or by close() here.
   Error reason() const;
   Error cancelled() const;
-  // unavailable when closed.
+  // Throws unavailable if the channel is closed.
   void check_open() const;
 
   // Between these, is_own_thread() is true for the caller's thread.
@@ -75,7 +75,7 @@ class ChannelEnd {
   std::optional<Error> reason_ COHORT_GUARDED_BY(mutex_);
 };
 
-// Starts a thread with all signals blocked, since signals are for the program's own threads.
+// Starts a thread with all signals blocked, since signals are for the program's own threads. Throws
 // resource_exhausted if the system cannot start one.
 std::thread start_thread(std::function<void()> body);
 

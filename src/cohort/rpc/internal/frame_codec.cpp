@@ -13,7 +13,7 @@
 
 #include "cohort/core/detail/crc32c.h"
 #include "cohort/core/tensor_spec.h"
-#include "cohort/rpc/detail/travel.h"
+#include "cohort/rpc/detail/sendable.h"
 
 namespace cohort::rpc::internal {
 namespace {
@@ -38,7 +38,7 @@ bool is_known(at::ScalarType dtype) {
 }
 
 at::Tensor prepare(const at::Tensor& tensor) {
-  const std::string obstacle = obstacle_to_travel(tensor);
+  const std::string obstacle = why_not_sendable(tensor);
   COHORT_CHECK(obstacle.empty(), ErrorCode::invalid_argument,
                "[rpc.send] expected dense CPU tensors, got ", obstacle,
                "; move or convert it before sending");
@@ -229,7 +229,7 @@ std::vector<at::Tensor> copy_tensors(const std::vector<at::Tensor>& tensors) {
 
 namespace cohort::rpc {
 
-std::string obstacle_to_travel(const at::Tensor& tensor) {
+std::string why_not_sendable(const at::Tensor& tensor) {
   if (!tensor.defined()) return "an undefined tensor";
   std::string problem;
   if (tensor.layout() != at::kStrided) {
@@ -237,7 +237,7 @@ std::string obstacle_to_travel(const at::Tensor& tensor) {
   } else if (!tensor.device().is_cpu()) {
     problem = " on " + tensor.device().str();
   } else if (!internal::is_known(tensor.scalar_type())) {
-    problem = " of a type that does not travel";
+    problem = " of a type that cannot be sent";
   }
   return problem.empty() ? problem : TensorSpec::of(tensor).to_string() + problem;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A frame as bytes (docs/formats/frame.md): 48 bytes of header, the metadata, a table of tensors,
-// their payload, and its checksum where the header says so.
+// their payload, and a checksum of the payload if the header has the flag.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ struct FrameHeader {
   std::uint32_t metadata_bytes = 0;
   std::uint32_t table_bytes = 0;
   std::uint64_t payload_bytes = 0;
-  std::uint32_t number = 0;    // how many frames this end sent before
+  std::uint32_t number = 0;    // how many frames this end has sent before
   std::uint32_t head_sum = 0;  // CRC-32C of metadata and table
   std::uint32_t flags = 0;
   std::uint32_t sum = 0;  // CRC-32C of all fields before it
@@ -53,31 +53,30 @@ struct TensorSlot {
   std::size_t bytes;
 };
 
-// Makes the tensors of a frame to be sent dense, contiguous and plain; invalid_argument for what is
-// not a CPU tensor.
+// Makes the tensors of a frame dense, contiguous and plain. Throws invalid_argument for a tensor
+// that is not on the CPU.
 void prepare_tensors(std::vector<at::Tensor>& tensors);
 // The table for prepared tensors.
 Bytes encode_table(const std::vector<at::Tensor>& tensors);
-// The header for them, without the number and its own checksum; invalid_argument if the metadata or
-// the table exceeds 4 GiB.
+// The header for them, without the number and its own checksum. Throws invalid_argument if the
+// metadata or the table exceeds 4 GiB.
 FrameHeader header_of(const Frame& frame, const Bytes& table, bool has_payload_sum);
-// Writes both into the header at the start of `bytes`.
+// Writes the number and the checksum into the header at the start of `bytes`.
 void seal_header(std::span<std::byte> bytes, std::uint32_t number);
-// The offset of a tensor that follows one that ends at `end`.
+// The offset of the tensor that follows a tensor which ends at `end`.
 std::size_t aligned(std::size_t end);
 
-// Checks each field, the lengths only after the header's checksum. data_loss that names the field
-// for a frame that is broken, larger than `frame_bytes_max` or not the one of this number.
+// Checks each field; the lengths only after the header's checksum. Throws data_loss, naming the
+// field, if the frame is broken, larger than `frame_bytes_max`, or has another number.
 FrameHeader decode_header(std::span<const std::byte> bytes, std::size_t frame_bytes_max,
                           std::uint32_t number);
-// data_loss unless the checksums are equal; `what` names the bytes in the message.
+// Throws data_loss if the checksums differ; `what` names the bytes in the message.
 void check_sum(std::string_view what, std::uint32_t expected, std::uint32_t got);
-// Accepts any bytes: data_loss unless the tensors of the table fill exactly `payload_bytes`.
+// Accepts any bytes: throws data_loss unless the tensors of the table fill exactly `payload_bytes`.
 std::vector<TensorSlot> decode_table(std::span<const std::byte> bytes, std::size_t payload_bytes);
-// Views of the block, which keep it alive; small ones of a large block are copied, so as not to
-// keep it.
+// Views of the block, which keep it alive. Small tensors of a large block are copied instead.
 std::vector<at::Tensor> make_tensors(const std::vector<TensorSlot>& slots, Block* payload);
-// Copies in one block, as a receiver of prepared tensors would get them.
+// Copies the tensors into one block, as a receiver would get them.
 std::vector<at::Tensor> copy_tensors(const std::vector<at::Tensor>& tensors);
 
 }  // namespace cohort::rpc::internal

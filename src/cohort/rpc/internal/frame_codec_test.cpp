@@ -85,11 +85,11 @@ void expect_sample(const Frame& frame) {
   }
 }
 
-// The bytes of a frame of one float tensor, whose header or table can be made wrong.
+// The bytes of a frame with one float tensor, whose header or table can be damaged.
 struct Wire {
   Bytes bytes = encoded({.tensors = {at::ones({4})}});
 
-  // With correct checksums, as from a faulty sender.
+  // Changes bytes and corrects the checksums, like a faulty sender.
   template <class Value>
   Wire with(std::size_t offset, Value value) const {
     Wire wire = *this;
@@ -223,7 +223,7 @@ TEST(FrameCodec, SizesWhoseProductOverflowsAreRefused) {
   EXPECT_THROW(decode_table(empty.bytes(), 0), Error);
 }
 
-// Such bytes may come from a faulty sender: their checksums are correct.
+// A faulty sender may send any bytes with correct checksums.
 TEST(FrameCodec, BytesChangedAtRandomGiveFramesOrDataLoss) {
   const testing::TestSeed seed;
   std::mt19937 random(seed.value());
@@ -242,7 +242,7 @@ TEST(FrameCodec, BytesChangedAtRandomGiveFramesOrDataLoss) {
 }
 
 // Flips each bit of a sequence of frames in turn. A changed frame is never delivered, and is
-// refused as soon as its head has arrived, whatever lengths it says.
+// refused as soon as its head has arrived, whatever its lengths are.
 TEST(FrameCodec, EveryFlippedBitIsDetected) {
   Bytes good;
   std::vector<std::size_t> ends;
@@ -281,8 +281,8 @@ TEST(FrameCodec, AFrameThatComesTwiceOrNotAtAllIsDetected) {
   EXPECT_THAT(error_of_decoding(second).message(), HasSubstr("the frame of number 0, got 1"));
 }
 
-// The checksum is computed in pieces while the payload is sent and received, however few bytes
-// leave at a time.
+// The checksum is computed in pieces while the payload is sent and received, however few bytes are
+// sent at a time.
 TEST(FrameCodec, ALargePayloadIsSummedInPieces) {
   OutgoingBytes outgoing;
   for (std::uint32_t i = 0; i < 2; ++i) {

@@ -40,7 +40,7 @@ void FrameDecoder::commit(std::size_t count, const Sink& sink) {
   decode_staged(sink);
 }
 
-// Accounts for bytes written to the payload. Returns how many of `count` belong to it.
+// Counts bytes that were written to the payload. Returns how many of `count` belong to it.
 std::size_t FrameDecoder::fill(std::size_t count) {
   const auto own = payload_rest().first(std::min(count, payload_rest().size()));
   if (partial_->has_sum) partial_->sum = crc32c(own, partial_->sum);
@@ -69,8 +69,8 @@ void FrameDecoder::decode_staged(const Sink& sink) {
   if (staging_.size() > kStagingBytes) std::vector<std::byte>(kStagingBytes).swap(staging_);
 }
 
-// Takes a frame's head, and the bytes of its payload that have arrived, from the staged bytes;
-// false if the head is incomplete.
+// Takes a frame's head, and the bytes of its payload that have arrived, from the staged bytes.
+// Returns false if the head is incomplete.
 bool FrameDecoder::begin_frame() {
   const auto staged = std::span<const std::byte>(staging_).subspan(begin_, end_ - begin_);
   if (staged.size() < kHeaderBytes) {
@@ -90,7 +90,7 @@ bool FrameDecoder::begin_frame() {
   return true;
 }
 
-// Delivers the frame; false if it is incomplete.
+// Delivers the frame. Returns false if it is incomplete.
 bool FrameDecoder::end_frame(const Sink& sink) {
   if (!payload_rest().empty()) return false;
   if (partial_->has_sum) {

@@ -13,9 +13,9 @@
 
 namespace cohort::rpc::internal {
 
-// Many small frames may arrive in one piece; a large payload is received straight into its block.
-// Nothing is allocated for an unchecked length, and for metadata no more than twice the bytes
-// received. Used only from one thread.
+// Many small frames may arrive in one piece; a large payload is received directly into its block.
+// No memory is allocated for a length that was not checked, and for metadata at most twice the
+// received bytes. Used only from one thread.
 class FrameDecoder {
  public:
   using Sink = std::function<void(Frame frame)>;
@@ -26,10 +26,11 @@ class FrameDecoder {
   void set_frame_bytes_max(std::size_t bytes) { frame_bytes_max_ = bytes; }
   // Where to write the next bytes, in this order; the second span may be empty.
   std::array<std::span<std::byte>, 2> space();
-  // `count` bytes were written there. Calls `sink` for each complete frame. Throws data_loss for
-  // broken bytes, and any exception of `sink`; the decoder must not be used after that.
+  // Call it after writing `count` bytes there. Calls `sink` for each complete frame. Throws
+  // data_loss for broken bytes, and any exception of `sink`; the decoder must not be used after
+  // that.
   void commit(std::size_t count, const Sink& sink);
-  // For bytes that are already in memory elsewhere: copies them.
+  // Copies bytes that are in memory elsewhere.
   void feed(std::span<const std::byte> bytes, const Sink& sink);
 
  private:
@@ -55,7 +56,7 @@ class FrameDecoder {
 
   std::size_t frame_bytes_max_;
   std::vector<std::byte> staging_;
-  std::size_t begin_ = 0;  // of the bytes in staging_ that are not decoded yet
+  std::size_t begin_ = 0;  // the start of the bytes in staging_ that are not decoded yet
   std::size_t end_ = 0;
   std::uint32_t next_number_ = 0;
   std::optional<Partial> partial_;

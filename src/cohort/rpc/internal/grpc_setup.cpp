@@ -16,12 +16,12 @@
 namespace cohort::rpc::internal {
 namespace {
 
-constexpr int kErrorBytesMax = 256 << 10;  // an error with its context travels as a header
+constexpr int kErrorBytesMax = 256 << 10;  // an error with its context is sent as a header
 constexpr int kKeepaliveMilliseconds = 20'000;
-constexpr int kCallsMax = 128;  // of one connection at a time
+constexpr int kCallsMax = 128;  // per connection at a time
 
-// Before gRPC starts: without one of its threads or descriptors it ends the process, or hangs when
-// the process ends.
+// Called before gRPC starts, which ends the process, or hangs at its end, if it gets too few
+// threads or descriptors.
 void check_grpc_has_room() {
   static Once once;
   once.call([] {
@@ -55,7 +55,7 @@ gpr_timespec grpc_time(Deadline deadline) {
 
 std::unique_ptr<grpc::Server> start_grpc_server(std::string& address, grpc::Service& service) {
   HostPort where = parse_address(address);
-  // Checked first, since gRPC does not say why it could not bind.
+  // Checked first, since gRPC does not report why it could not bind.
   check_can_listen(address);
   check_grpc_has_room();
   int port = 0;

@@ -18,16 +18,16 @@
 
 namespace cohort::rpc::internal {
 
-// Serves on exactly this address and writes the chosen port into it. already_exists for a port in
-// use, invalid_argument for an address of another machine.
+// Serves on exactly this address and writes the chosen port into it. Throws already_exists for a
+// port in use, invalid_argument for an address of another machine.
 std::unique_ptr<grpc::Server> start_grpc_server(std::string& address, grpc::Service& service);
 
-// Serves only connections that are given to it, without listening.
+// Serves only connections that are passed to it, without listening.
 std::unique_ptr<grpc::Server> start_grpc_server(const std::vector<grpc::Service*>& services);
 
-// Its connection is not shared with other channels; does not connect yet. It connects to one of
-// `addresses`. gRPC resolves no names itself: its resolver waits for dead name servers beyond the
-// deadlines of calls, even if /etc/hosts has the name.
+// Opens a channel whose connection is not shared with other channels; does not connect yet. It will
+// connect to one of `addresses`. gRPC resolves no names itself: its resolver waits for dead name
+// servers beyond the deadlines of calls, even if /etc/hosts has the name.
 std::shared_ptr<grpc::Channel> open_grpc_channel(const HostPort& where, const addrinfo& addresses);
 // The same with the addresses that look_up() finds for the peer. Throws unresolved_error().
 std::shared_ptr<grpc::Channel> open_grpc_channel(const PeerName& peer, Deadline deadline);
@@ -36,7 +36,7 @@ std::shared_ptr<grpc::Channel> open_grpc_channel(const PeerName& peer, Deadline 
 std::string grpc_target_of(const addrinfo& addresses);
 
 enum class GrpcConnect { connected, refused, expired };
-// Waits for one attempt.
+// Waits for one attempt to connect.
 GrpcConnect wait_connected(grpc::Channel& channel, Deadline deadline);
 
 gpr_timespec grpc_time(Deadline deadline);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only place where errors become grpc statuses and come back.
+// Converts errors to grpc statuses and back; no other file does.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -11,7 +11,7 @@
 
 namespace cohort::rpc::internal {
 
-// The whole error travels in the status's details.
+// The details of the status contain the whole error.
 grpc::Status status_of(const Error& error);
 
 // The task that was called, and the operation.
@@ -20,8 +20,9 @@ struct GrpcCall {
   std::string_view address;
   std::string_view operation;
 };
-// The error that the peer threw. If none came: unavailable (peer_lost) if the peer was not reached,
-// deadline_exceeded if it did not answer. The origin is the task, unless the peer named another.
+// The error that the peer threw. If there is none: unavailable (peer_lost) if the peer was not
+// reached, deadline_exceeded if it did not answer. The origin is the task, unless the peer named
+// another.
 Error error_of(const grpc::Status& status, const GrpcCall& call);
 
 }  // namespace cohort::rpc::internal

@@ -70,8 +70,8 @@ struct HeldService final : grpc::Service {
   Promised<bool> is_here, has_ended, may_return;
 };
 
-// Otherwise a stranger's connection could get the descriptor, and be admitted because of a
-// coordinator's call.
+// If gRPC closed the descriptor earlier, a stranger's connection could get it, and would be
+// admitted because of a coordinator's call.
 TEST(Http2Visitors, ADescriptorIsNotUsedAgainWhileACallOfItRuns) {
   HeldService service;
   const auto server = start_grpc_server({&service});

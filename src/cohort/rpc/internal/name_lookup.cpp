@@ -9,7 +9,7 @@
 namespace cohort::rpc::internal {
 namespace {
 
-// The running lookups, by question: a caller that retries joins the lookup of its last attempt.
+// The running lookups, by question, so that a retry joins the lookup of the last attempt.
 // Thread-safe.
 class Lookups {
  public:
@@ -74,14 +74,14 @@ void Lookup::set(FoundAddresses found) {
 std::optional<FoundAddresses> Lookup::wait(Deadline deadline,
                                            const std::function<bool()>& is_given_up) {
   const Lock lock(mutex_);
-  changed_.wait(mutex_, deadline, [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
-    return found_ || (is_given_up && is_given_up());
-  });
+  changed_.wait(mutex_, deadline,
+                [&]() COHORT_REQUIRES(mutex_) { return found_ || (is_given_up && is_given_up()); });
   return found_;
 }
 
 void Lookup::wake() noexcept {
-  { const Lock lock(mutex_); }  // whoever waits has not asked is_given_up() yet, or sleeps
+  // Waiting threads now either sleep or have not called is_given_up() yet.
+  { const Lock lock(mutex_); }
   changed_.notify_all();
 }
 

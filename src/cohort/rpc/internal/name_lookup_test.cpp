@@ -41,8 +41,8 @@ TEST(NameLookup, SaysWhyThereAreNone) {
   EXPECT_EQ(found->problem, gai_strerror(EAI_NONAME));
 }
 
-// A name server that was away for a moment was taken for a name that is wrong, which ends a task
-// for good.
+// Regression: a name server that did not answer for a moment counted as a wrong name, which ends a
+// task for good.
 TEST(NameLookup, OfAnOwnNameThatNoServerAnswersIsUnavailableAndOfAWrongOneInvalid) {
   using cohort::testing::throws_error;
   const auto look_up_as = [](int answer) {
@@ -55,7 +55,7 @@ TEST(NameLookup, OfAnOwnNameThatNoServerAnswersIsUnavailableAndOfAWrongOneInvali
               throws_error(ErrorCode::invalid_argument, gai_strerror(EAI_NONAME)));
 }
 
-// A task that was told to end waited for the name servers.
+// Regression: a task that was told to end waited for the name servers.
 TEST(NameLookup, OfAnOwnNameEndsWhenTheTaskIsToEnd) {
   using cohort::testing::throws_error;
   std::promise<void> answer;
@@ -79,7 +79,8 @@ TEST(NameLookup, OfAnOwnNameEndsWhenTheTaskIsToEnd) {
   answer.set_value();
 }
 
-// It read "expected worker:1 to accept, got: Temporary failure …; is the task running?"
+// Regression: the message was "expected worker:1 to accept, got: Temporary failure …; is the task
+// running?"
 TEST(NameLookup, OfAPeerSaysThatTheNameIsWhatFailed) {
   using cohort::testing::throws_error;
   EXPECT_THAT(
@@ -91,7 +92,8 @@ TEST(NameLookup, OfAPeerSaysThatTheNameIsWhatFailed) {
                    "expected the address of host 'peer.test' for worker:1"));
 }
 
-// It said that the name server did not answer, which the resolver says without a descriptor.
+// Regression: without a descriptor the resolver reports that the name server did not answer, and so
+// did the error.
 TEST(NameLookup, WithoutADescriptorIsALackOfThisProcess) {
   const FoundAddresses none{nullptr, gai_strerror(EAI_AGAIN), true};
   const testing::WithoutDescriptors without;

@@ -28,8 +28,8 @@ struct OutgoingPiece {
 // A first-in first-out queue of bytes. Thread-compatible.
 class OutgoingBytes {
  public:
-  // Small parts of a frame are copied together, large ones are only referenced. invalid_argument
-  // for a frame that cannot be sent; nothing is added then.
+  // Copies small parts of a frame together, and only references large ones. Throws invalid_argument
+  // for a frame that cannot be sent, and then adds nothing.
   void append(Frame frame, bool has_payload_sum);
   // Completes the header of the queued frame, which must be the only one.
   void seal(std::uint32_t number);
@@ -55,8 +55,8 @@ class OutgoingBytes {
   std::deque<OutgoingPiece> pieces_;
   std::size_t consumed_ = 0;  // of the first piece
   std::size_t size_bytes_ = 0;
-  // What may be sent: so many whole pieces, then so many bytes of the next one; and the checksum of
-  // the payload up to there.
+  // The bytes that may be sent: this many whole pieces, then this many bytes of the next one; and
+  // the checksum of the payload up to there.
   std::size_t ready_pieces_ = 0;
   std::size_t ready_bytes_ = 0;
   std::uint32_t sum_ = 0;

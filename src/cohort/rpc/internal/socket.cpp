@@ -29,7 +29,8 @@ namespace {
 
 using AddressList = std::shared_ptr<const addrinfo>;
 
-// For a server's own name, which has no caller's deadline: more than name servers take.
+// The deadline for the lookup of a server's own name, which has no caller's deadline; longer than
+// name servers take.
 constexpr auto kOwnNameTimeout = std::chrono::seconds(60);
 
 [[noreturn]] void fail(const char* call, int error) {
@@ -38,7 +39,7 @@ constexpr auto kOwnNameTimeout = std::chrono::seconds(60);
 }
 
 void set_option(int fd, int level, int name, int value) {
-  // An option that the system lacks costs comfort, not correctness.
+  // Failures are ignored: a system that lacks the option only works less well.
   setsockopt(fd, level, name, &value, sizeof(value));
 }
 
@@ -83,7 +84,7 @@ AddressList resolve_to_listen(const HostPort& where,
   return look_up_own(where, Deadline::after(kOwnNameTimeout), &::getaddrinfo, should_stop);
 }
 
-// 0, or why nothing can listen there.
+// Returns 0, or the errno of the failure to listen.
 int listen_once(const addrinfo& address, FileDescriptor& fd) {
   fd = FileDescriptor(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.is_open()) return errno;                    // IPv6 may be off
@@ -92,8 +93,8 @@ int listen_once(const addrinfo& address, FileDescriptor& fd) {
   return listen(fd.get(), SOMAXCONN) == 0 ? 0 : errno;
 }
 
-// All addresses of a name that this machine has. Whoever serves takes those that it gets, and
-// others would reach the rest: none may be another program's.
+// Listens on all addresses of a name that this machine has. Fails if another program has one of
+// them, since callers would then reach either program.
 std::vector<FileDescriptor> listen_on_each(const addrinfo& addresses, const HostPort& where) {
   std::vector<FileDescriptor> listening;
   int problem = 0;
@@ -127,7 +128,7 @@ std::optional<HostPort> number_text(const sockaddr* address, socklen_t size) {
   return HostPort{host.data(), port.data()};
 }
 
-// An IPv6 address; one of IPv4 as the part of IPv6 that stands for it.
+// An IPv6 address; an IPv4 address is mapped to IPv6.
 std::optional<in6_addr> number_of(const std::string& host) {
   in6_addr number{};
   if (inet_pton(AF_INET6, host.c_str(), &number) == 1) return number;
@@ -146,8 +147,8 @@ std::optional<in6_addr> number_of(const sockaddr* address) {
   return number_of(std::string(text.data()));
 }
 
-// A connection from a port of ours to the same port is ourselves: the kernel joins both ends when
-// it happens to choose the port that nobody listens on.
+// Whether the socket is connected to itself. The kernel joins both ends if it happens to choose the
+// port at which nobody listens as the port of the connection.
 bool is_self_connected(int fd) {
   sockaddr_storage own{};
   sockaddr_storage other{};
@@ -158,7 +159,7 @@ bool is_self_connected(int fd) {
   return own_size == other_size && std::memcmp(&own, &other, own_size) == 0;
 }
 
-// Waits for a started connect(); 0 or its errno, nothing when the deadline came first.
+// Waits for a started connect(). Returns 0 or its errno; nullopt after the deadline.
 std::optional<int> wait_connected(int fd, Deadline deadline) {
   pollfd entry{fd, POLLOUT, 0};
   int count = 0;
@@ -241,7 +242,7 @@ std::vector<FileDescriptor> listen_on_all(std::string& address,
                                           const std::function<bool()>& should_stop) {
   HostPort where = parse_address(address);
   if (where.port != "0") return listen_on_each(*resolve_to_listen(where, should_stop), where);
-  // The first address chooses for the others.
+  // The port of the first address is used for the others.
   std::string chosen = address;
   std::vector<FileDescriptor> listening;
   listening.push_back(listen_on(chosen, should_stop));
@@ -284,7 +285,7 @@ void tune(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 15);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 4);
-  // Also ends a connection whose peer lives but reads nothing for so long.
+  // Also ends a connection whose peer is alive but has read nothing for this long.
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 60'000);
 }
 
@@ -340,7 +341,7 @@ bool is_refusing(const std::string& address, Deadline deadline) noexcept {
       if (internal::connect_one(fd.get(), *one, deadline) != ECONNREFUSED) return false;
     }
     return true;
-  } catch (...) {  // of too few descriptors or threads
+  } catch (...) {  // because of too few descriptors or threads
     return false;
   }
 }

@@ -21,7 +21,7 @@ namespace {
 
 using testing::throws_error;
 
-// The addresses of a name, with one port.
+// Listens on all addresses of a name, with one port.
 class AddressesOfAName {
  public:
   AddressesOfAName(const std::vector<const char*>& hosts, const std::string& port)
@@ -45,7 +45,7 @@ class AddressesOfAName {
   std::vector<addrinfo> list_;
 };
 
-// The first address was free, so a task shared its name and port with another program.
+// Regression: the first address was free, so a task shared its name and port with another program.
 TEST(Socket, KnowsTheAddressesOfThisHost) {
   for (const char* address : {"127.0.0.1:80", "127.3.4.5:80", "[::1]:80", "[::ffff:127.0.0.1]:80"})
     EXPECT_TRUE(is_this_host(address)) << address;
@@ -54,7 +54,7 @@ TEST(Socket, KnowsTheAddressesOfThisHost) {
     EXPECT_FALSE(is_this_host(address)) << address;
 }
 
-// It waited as long as the name servers did.
+// Regression: the lookup waited as long as the name servers did.
 TEST(Socket, ANameThatIsNotAnsweredEndsAtTheDeadline) {
   std::promise<void> answer;
   const GetAddresses silent = [answered = answer.get_future().share()](auto...) {
@@ -83,7 +83,7 @@ TEST(Socket, KnowsWhereNobodyListens) {
       throws_error(ErrorCode::unavailable, "Connection refused, nobody listens there"));
 }
 
-// It was an error of the task: "is the task running?".
+// Regression: the error named the task: "is the task running?".
 TEST(Socket, WithoutADescriptorTheProcessIsExhausted) {
   std::string address = "127.0.0.1:0";
   const FileDescriptor server = listen_on(address);
@@ -99,7 +99,7 @@ TEST(Socket, WithoutADescriptorTheProcessIsExhausted) {
   EXPECT_NE(error->message().find("ulimit -n"), std::string::npos) << error->message();
 }
 
-// The first address, which did not answer, took the whole deadline.
+// Regression: the first address, which did not answer, took the whole deadline.
 TEST(Socket, AnAddressThatDoesNotAnswerLeavesTimeForTheOthers) {
   const testing::DeadAddress dead;
   const std::string port = parse_address(dead.address()).port;
@@ -127,7 +127,7 @@ TEST(Socket, APortIsTakenWhereOneAddressOfTheNameIs) {
   EXPECT_NO_THROW(check_all_free(free.list(), name));
 }
 
-// As IPv6 where it is off.
+// One address of the name is missing on this machine, as with IPv6 if it is switched off.
 TEST(Socket, AnAddressThatTheMachineLacksIsNoMatterWhereAnotherIsThere) {
   std::string any = "127.0.0.1:0";
   listen_on(any);

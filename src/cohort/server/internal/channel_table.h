@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The open data channels of a server. The first message of a channel is a hello, which names a
-// coordinator; further messages go to the job of that coordinator.
+// coordinator; further messages go to the session of that coordinator.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@
 #include "cohort/rpc/detail/channel.h"
 #include "cohort/rpc/detail/error_record.h"
 #include "cohort/rpc/detail/refusal_log.h"
-#include "cohort/server/internal/job.h"
+#include "cohort/server/internal/session.h"
 
 namespace cohort::server {
 
 // Thread-safe. After close_all() has returned true, no handler of its channels runs.
 class ChannelTable {
  public:
-  // Returns the job that a hello names; throws the error that is sent to the peer. `errors` records
-  // the errors that were sent to tasks of the job.
-  using Greet = std::function<std::shared_ptr<Job>(const rpc::Hello& hello)>;
+  // Returns the session that a hello names; throws the error that is sent to the peer. `errors`
+  // records the errors that were sent to tasks of the job.
+  using Greet = std::function<std::shared_ptr<Session>(const rpc::Hello& hello)>;
   explicit ChannelTable(
       Greet greet, std::shared_ptr<rpc::RefusalLog> refusals = std::make_shared<rpc::RefusalLog>(),
       std::shared_ptr<rpc::ErrorRecord> errors = std::make_shared<rpc::ErrorRecord>());

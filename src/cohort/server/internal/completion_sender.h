@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports the ends of closures to their coordinator, several in one frame if they come quickly.
+// Reports the ends of closures to their coordinator, several in one frame if they follow quickly.
 #pragma once
 
 #include <cstdint>

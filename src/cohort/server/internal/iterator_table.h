@@ -67,7 +67,7 @@ class WorkerIterator {
   std::stop_source stop_;
   Mutex mutex_;  // held while an element is drawn
   std::optional<Dataset> dataset_ COHORT_GUARDED_BY(mutex_);
-  std::unique_ptr<ElementSource> source_ COHORT_GUARDED_BY(mutex_);
+  std::unique_ptr<data::ElementSource> source_ COHORT_GUARDED_BY(mutex_);
   std::optional<Error> broken_;
   std::deque<Fields> peeked_ COHORT_GUARDED_BY(mutex_);
   std::optional<Error> peeked_error_ COHORT_GUARDED_BY(mutex_);  // in place of the next element

@@ -20,7 +20,7 @@ class OpenCount {
   bool wait_for_none(Deadline deadline) {
     const Lock lock(mutex_);
     return changed_.wait(mutex_, deadline,
-                         [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return count_ == 0; });
+                         [this]() COHORT_REQUIRES(mutex_) { return count_ == 0; });
   }
   int get() const {
     const Lock lock(mutex_);

@@ -21,7 +21,7 @@ struct LateAnswer {
 };
 Error to_error(const LateAnswer& late);
 
-// Thread-safe. Answers that are still to come keep this object alive after the runner.
+// Thread-safe. Answers that arrive later keep this object alive after the runner.
 class OpenPushes {
  public:
   // Returns the number of the push, for answered().

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "cohort/core/detail/resource_host.h"
+#include "cohort/core/detail/effect_handler.h"
 #include "cohort/data/element.h"
 #include "cohort/rpc/detail/messages.h"
 #include "cohort/server/internal/function_table.h"
@@ -13,15 +13,15 @@
 namespace cohort::server {
 
 // Used only from the thread that runs the program.
-class PushCollector : public ResourceHost {
+class PushCollector : public internal::EffectHandler {
  public:
   PushCollector(const PlacedProgram& placed, std::vector<Fields> draws)
       : placed_(placed), draws_(std::move(draws)) {}
 
   std::vector<at::Tensor> iterator_next(std::int64_t resource) override;
-  void apply(const SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
+  void apply(const internal::SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
              std::span<const at::Tensor> hyper) override;
-  void assign(AssignKind kind, std::int64_t variable, at::Tensor value) override;
+  void assign(internal::AssignKind kind, std::int64_t variable, at::Tensor value) override;
   at::Tensor gather(std::int64_t variable, const at::Tensor& ids) override;
   void scatter_add(std::int64_t variable, const at::Tensor& ids, const at::Tensor& rows) override;
   void merge_average(std::int64_t variable, at::Tensor value, at::Tensor statistic,

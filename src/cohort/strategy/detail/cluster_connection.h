@@ -102,7 +102,7 @@ class COHORT_API ClusterConnection {
   const std::shared_ptr<PsWatch> ps_watch_ = std::make_shared<PsWatch>();
   Mutex connecting_;  // held during start-up, and while a ps is reconnected
   mutable Mutex mutex_;
-  // By task index; `data` is null before the first connection.
+  // In the order of the task indices; `data` is null before the first connection.
   std::vector<WorkerLink> worker_links_ COHORT_GUARDED_BY(mutex_);
   std::vector<rpc::Connection> ps_connections_ COHORT_GUARDED_BY(mutex_);
   WorkerHandlers handlers_ COHORT_GUARDED_BY(mutex_);

@@ -52,15 +52,15 @@ class COHORT_API ParameterServerHome final
                                std::optional<std::uint32_t> ps = {}) {
     return create_all(wanted, ps, nullptr);
   }
-  // The same for one variable, which the server fills itself.
+  // The same for one variable, whose initial value the server computes.
   Variable create(std::string name, const TensorSpec& spec, const Initializer& initializer,
                   bool is_trainable, std::optional<std::uint32_t> ps = {});
   // The server of a variable. Throws failed_precondition if it belongs to another strategy.
   std::uint32_t ps_of(const Variable& variable) const;
 
-  // Throws invalid_argument, naming the call, for tensor() of a variable and what was computed from
-  // it with a graph: outside of a step this is a stand-in without the current value. `detail` says
-  // which value it is, as " (argument 0 of 'step')".
+  // Throws invalid_argument, naming the call, if `value` is tensor() of a variable or was computed
+  // from it with a graph: outside of a step it is a stand-in without the current value. `detail`
+  // identifies the value in the message: " (argument 0 of 'step')".
   void check_is_no_stand_in(std::string_view call, const at::Tensor& value,
                             std::string_view detail = "") const;
 
@@ -74,10 +74,10 @@ class COHORT_API ParameterServerHome final
   std::unique_lock<std::recursive_mutex> lock_stand_ins() const {
     return std::unique_lock(stand_ins_);
   }
-  // Runs `body` with the current values in the stand-ins. Then assigns what the step wrote into
-  // stand-ins in place: invalid_argument for a trainable variable, and for a value with a graph.
-  // `where` is for the message. Afterwards the modes of the modules are those of before, and no
-  // stand-in keeps a graph. The caller holds lock_stand_ins().
+  // Runs `body` with the current values in the stand-ins, then assigns the values that the step
+  // wrote into stand-ins in place. Throws invalid_argument for a trainable variable and for a value
+  // with a graph. `where` is for the message. Afterwards the modes of the modules are restored, and
+  // no stand-in keeps a graph. The caller holds lock_stand_ins().
   void run_with_stand_ins(EagerStep& step, std::string_view where,
                           const std::function<void()>& body);
   // Adds a replicated module, whose modes are train() or eval(). Takes lock_stand_ins().
@@ -89,7 +89,7 @@ class COHORT_API ParameterServerHome final
   void warn_of_local_run();
 
  private:
-  // Without an initializer the content of the tensors is sent.
+  // If there is no initializer, the content of the tensors is sent.
   std::vector<Variable> create_all(const std::vector<internal::NamedTensor>& wanted,
                                    std::optional<std::uint32_t> ps, const Initializer* initializer);
   Variable make(const internal::NamedTensor& wanted, std::uint32_t ps) COHORT_REQUIRES(creation_);

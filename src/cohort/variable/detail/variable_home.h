@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/core/detail/resource_host.h"
+#include "cohort/core/detail/effect_handler.h"
 #include "cohort/core/export.h"
 #include "cohort/variable/detail/variable_state.h"
 #include "cohort/variable/update_rule.h"
@@ -26,7 +26,7 @@ struct Update {
 };
 struct Assignment {
   Variable variable;
-  AssignKind kind;
+  internal::AssignKind kind;
   at::Tensor value;
 };
 

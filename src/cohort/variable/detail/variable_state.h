@@ -18,7 +18,7 @@ namespace cohort {
 
 // An update rule, and the name of the optimizer whose slots it uses.
 struct SlotKey {
-  const UpdateRule& rule;
+  const variable::UpdateRule& rule;
   std::string_view optimizer;
 };
 

@@ -26,7 +26,7 @@ class LocalVariable final : public VariableImpl {
   void check_tensor_is_current(std::string_view) const override {}
   at::Tensor copy() const override;
   std::shared_ptr<VariableHome> home() const override;
-  void assign(AssignKind kind, const at::Tensor& value);
+  void assign(internal::AssignKind kind, const at::Tensor& value);
   void apply(const SlotKey& key, const at::Tensor& gradient, std::span<const double> hyper);
 
  private:

@@ -15,7 +15,7 @@ namespace cohort::data {
 // Used only from one stage.
 class BatchBuilder {
  public:
-  // `node`: whose elements are stacked; its structure names the fields in messages.
+  // `node` makes the elements; its structure names the fields in messages.
   BatchBuilder(std::int64_t count_max, const Node& node) : count_max_(count_max), node_(node) {}
   // invalid_argument if a field's dtype or shape differs from the first element's; then the element
   // is not added.

@@ -13,7 +13,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
 #include "cohort/data/internal/batching/field_names.h"
-#include "cohort/data/internal/host_values.h"
+#include "cohort/data/internal/nest_to_tensor.h"
 
 namespace cohort::data {
 namespace {

@@ -6,7 +6,7 @@
 
 namespace cohort::data {
 
-// FarmHash's Fingerprint64: equal on every machine and in every release.
+// FarmHash's Fingerprint64: the same on every machine and in every release.
 std::uint64_t fingerprint64(std::string_view bytes);
 
 }  // namespace cohort::data

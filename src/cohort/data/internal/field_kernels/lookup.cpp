@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// lookup: strings or integers to their indices in a vocabulary.
+// lookup: converts strings or integers to their indices in a vocabulary.
 #include <ATen/ops/empty.h>
 
 #include <filesystem>
@@ -28,7 +28,8 @@ void check_one_vocabulary(const LookupOptions& options) {
                given);
 }
 
-// What StringLookup.get_vocabulary() puts in front of its vocabulary is not part of it.
+// StringLookup.get_vocabulary() returns reserved tokens at the front, which are not part of the
+// vocabulary.
 void check_reserved(const LookupOptions& options) {
   COHORT_CHECK(options.num_oov_indices == 0 || options.tokens.empty() ||
                    options.tokens.front() != kReservedToken,
@@ -39,7 +40,8 @@ void check_reserved(const LookupOptions& options) {
                "' in front; leave it out, since the .num_oov_indices indices stand for it");
 }
 
-// The indices in front of the vocabulary's: of the mask token, and of what is not in it.
+// The indices before those of the vocabulary: for the mask token, and for values that are not in
+// the vocabulary.
 class IndexLayout {
  public:
   IndexLayout(std::int64_t num_oov_indices, std::optional<Nest> mask_token, bool has_integers)
@@ -65,13 +67,13 @@ class IndexLayout {
 
   bool is_mask(std::string_view token) const { return mask_ && token == mask_text_; }
   bool is_mask(std::int64_t integer) const { return mask_ && integer == mask_integer_; }
-  // Of a value that is not in the vocabulary; at least one index is for such.
+  // The index of a value that is not in the vocabulary. Requires at least one such index.
   std::int64_t oov_index(std::string_view token) const {
     if (oov_ == 1) return oov_begin();
     const auto count = static_cast<std::uint64_t>(oov_);
     return oov_begin() + static_cast<std::int64_t>(fingerprint64(token) % count);
   }
-  // As tf.math.floormod: never negative.
+  // Like tf.math.floormod: never negative.
   std::int64_t oov_index(std::int64_t integer) const {
     const std::int64_t rest = integer % oov_;
     return oov_begin() + (rest < 0 ? rest + oov_ : rest);
@@ -97,7 +99,7 @@ class IndexLayout {
 std::string shown_value(std::string_view token) { return quoted(token); }
 std::string shown_value(std::int64_t integer) { return std::to_string(integer); }
 
-// With a vocabulary in memory, or with the path of a file that opened() reads.
+// Has a vocabulary in memory, or the path of a file that opened() reads.
 class LookupKernel final : public FieldKernel {
  public:
   LookupKernel(IndexLayout layout, std::shared_ptr<const Vocabulary> vocabulary, Nest source)
@@ -129,7 +131,7 @@ class LookupKernel final : public FieldKernel {
     return {at::ScalarType::Long, input.sizes};
   }
 
-  // Every run asks whether the file may be read; the first that may reads it for all.
+  // Every run checks whether it may read the file; the first one that may reads it for all runs.
   std::shared_ptr<const FieldKernel> opened(const StageContext& context) const override {
     if (file_.empty()) return shared_from_this();
     const std::string path = allowed_path(file_, context.options(), kLookupName);
@@ -247,7 +249,7 @@ std::shared_ptr<const FieldKernel> lookup_kernel(LookupOptions options) {
   return lookup_of_tensor(options.num_oov_indices, std::move(options.mask_token), integers);
 }
 
-// Its tokens are those of the options.
+// The vocabulary uses the tokens of `options` without a copy.
 std::shared_ptr<const Vocabulary> vocabulary_of(const LookupOptions& options) {
   if (!options.file.empty()) return Vocabulary::read(options.file);
   if (!options.integers.empty()) return Vocabulary::of(options.integers);

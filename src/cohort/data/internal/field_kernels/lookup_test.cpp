@@ -101,7 +101,7 @@ TEST(Lookup, RefusesFieldsOfAnotherKind) {
                         "strings"));
 }
 
-// It said to give .integers for a field of real numbers.
+// Regression: the error suggested .integers for a field of real numbers.
 TEST(Lookup, SaysWhichFieldsHaveAVocabulary) {
   const Dataset reals = Dataset::from_tensor_slices(at::tensor({1.5F}));
   const auto said = [](const Dataset& dataset, const LookupOptions& options) {
@@ -127,7 +127,7 @@ TEST(Lookup, KnowsHowManyIndicesItHas) {
   EXPECT_EQ(vocabulary_size({.file = directory.write("v", "a\nb\n")}), 3);
 }
 
-// It gave a number of rows for what lookup() refuses.
+// Regression: cardinality returned a number of rows for options that lookup() refuses.
 TEST(Lookup, TheSizeOfWhatIsRefusedIsRefused) {
   for (const LookupOptions& options :
        {LookupOptions{.tokens = {"a"}, .num_oov_indices = -1}, LookupOptions{.tokens = {"a", "a"}},
@@ -136,7 +136,7 @@ TEST(Lookup, TheSizeOfWhatIsRefusedIsRefused) {
   }
 }
 
-// Of a file it gave one.
+// Regression: with a file, cardinality returned a number.
 TEST(Lookup, TheSizeOfAFileThatIsRefusedIsRefused) {
   const ScratchDirectory directory;
   const std::string file = directory.write("v", "a\nb\n");
@@ -168,7 +168,7 @@ TEST_F(VocabularyFile, HasOneTokenALine) {
   EXPECT_EQ(scalars_of(looked_up(" Lima\nBerlin \n")), Indices({0, 0}));
 }
 
-// The first token had the mark, the last one the "\r".
+// Regression: the byte order mark was part of the first token, and "\r" of the last one.
 TEST_F(VocabularyFile, MayComeFromWindows) {
   const std::string mark(kByteOrderMark);
   EXPECT_EQ(scalars_of(looked_up(mark + "Lima\r\nBerlin\r")), Indices({2, 1}));
@@ -176,7 +176,7 @@ TEST_F(VocabularyFile, MayComeFromWindows) {
   EXPECT_THAT(error_with(mark).message(), HasSubstr("got an empty line as number 0"));
 }
 
-// As of tf.lookup.TextFileInitializer, each of them.
+// tf.lookup.TextFileInitializer refuses each of these files, too.
 TEST_F(VocabularyFile, IsRefusedWhereARunStarts) {
   EXPECT_THAT(error_with("").message(),
               HasSubstr("expected at least one token in vocabulary file"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// split: the tokens of strings along a new last dimension.
+// split: splits strings into tokens along a new last dimension.
 #include <algorithm>
 #include <span>
 
@@ -58,7 +58,7 @@ class SplitKernel final : public FieldKernel {
   at::Tensor apply(const at::Tensor& values, const std::string& field) const override {
     const StringTensor strings = strings_in(values, name(), field);
     std::vector<std::string_view> tokens;
-    std::vector<std::size_t> ends;  // of each string's tokens
+    std::vector<std::size_t> ends;  // the number of tokens up to the end of each string
     std::size_t longest = 0;
     for (std::int64_t i = 0; i < strings.numel(); ++i) {
       const std::size_t begin = tokens.size();

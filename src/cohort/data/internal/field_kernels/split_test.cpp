@@ -58,7 +58,7 @@ TEST(Split, OfNoTokensIsEmpty) {
       HasSubstr("[data.split] expected .output_sequence_length of at least 0, or -1 for as many"));
 }
 
-// The layer, with its standardize="lower", gives these for the same vocabulary in TensorFlow 2.21.
+// The result of the layer with standardize="lower" and the same vocabulary in TensorFlow 2.21.
 TEST(Split, WithLowerAndLookupIsTextVectorization) {
   const StringTensor lines({3}, {"The cat", "", "the dog sat on the mat"});
   const Dataset ids = Dataset::from_tensor_slices(lines)

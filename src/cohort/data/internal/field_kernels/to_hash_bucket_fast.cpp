@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// to_hash_bucket_fast: strings to numbers of buckets.
+// to_hash_bucket_fast: converts strings to the numbers of their buckets.
 #include <ATen/ops/empty.h>
 
 #include "cohort/core/error.h"

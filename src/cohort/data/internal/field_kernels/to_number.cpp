@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// to_number: strings to the numbers that they are.
+// to_number: converts strings to numbers.
 #include <ATen/ops/empty.h>
 
 #include "cohort/core/error.h"

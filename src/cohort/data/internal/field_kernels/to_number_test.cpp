@@ -16,8 +16,8 @@ using ::testing::HasSubstr;
 
 constexpr std::array kNumberDtypes{at::kFloat, at::kDouble, at::kInt, at::kLong};
 
-// What tf.strings.to_number of TensorFlow 2.21 makes of a text, as Python prints it; empty where it
-// is an error. In the order of kNumberDtypes.
+// The result of tf.strings.to_number of TensorFlow 2.21 for a text, as Python prints it; empty for
+// an error. In the order of kNumberDtypes.
 struct RecordedNumber {
   std::string text;
   std::array<std::string, 4> numbers;

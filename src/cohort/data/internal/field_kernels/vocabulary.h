@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values that a lookup knows, each with its number.
+// The values of a vocabulary and their numbers.
 #pragma once
 
 #include <c10/util/flat_hash_map.h>
@@ -18,20 +18,21 @@ namespace cohort::data {
 // Immutable. Thread-safe.
 class Vocabulary {
  public:
-  // Value i has the number i. invalid_argument where there are none, or one is there twice; it
-  // names `source`, as "'cities.txt'".
+  // Value i has the number i. Throws invalid_argument, naming `source` ("'cities.txt'"), if there
+  // are no values or one occurs twice.
   static std::shared_ptr<const Vocabulary> of(StringTensor tokens, const std::string& source);
   // The same without a copy: the tokens must outlive it.
   static std::shared_ptr<const Vocabulary> of_kept(std::span<const std::string> tokens,
                                                    const std::string& source);
   static std::shared_ptr<const Vocabulary> of(std::span<const std::int64_t> integers);
-  // One token a line; an empty line is invalid_argument (tf.lookup.TextFileInitializer). A byte
-  // order mark in front, and "\r" at the end of a line, are no part of a token.
+  // Reads one token per line. Throws invalid_argument for an empty line
+  // (tf.lookup.TextFileInitializer). A byte order mark at the start and "\r" at the end of a line
+  // are not part of a token.
   static std::shared_ptr<const Vocabulary> read(const std::string& path);
 
   std::int64_t size() const { return size_; }
   bool has_integers() const { return !by_integer_.empty(); }
-  // Its number; -1 where it is not there.
+  // The value's number; -1 if it is not in the vocabulary.
   std::int64_t find(std::string_view token) const {
     const auto found = by_token_.find(token);
     return found == by_token_.end() ? -1 : found->second;
@@ -42,16 +43,17 @@ class Vocabulary {
   }
 
  private:
-  // Of keys that users choose: neighbours must not collide in a table of a power of two.
+  // Mixes the bits of keys that users choose, so that neighbours do not collide in a table whose
+  // size is a power of two.
   struct IntegerHash {
     std::size_t operator()(std::int64_t value) const;
   };
 
-  // The next number; the token's bytes must stay.
+  // Gives the token the next number. The token's bytes must outlive the vocabulary.
   void add(std::string_view token, const std::string& source);
 
   std::int64_t size_ = 0;
-  StringTensor tokens_{{0}, std::vector<std::string>()};  // has the bytes of the keys
+  StringTensor tokens_{{0}, std::vector<std::string>()};  // owns the bytes of the keys
   ska::flat_hash_map<std::string_view, std::int64_t, std::hash<std::string_view>> by_token_;
   ska::flat_hash_map<std::int64_t, std::int64_t, IntegerHash> by_integer_;
 };

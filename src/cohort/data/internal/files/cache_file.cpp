@@ -129,10 +129,10 @@ std::unique_ptr<CacheFileReader> CacheFileReader::open(const std::string& path,
 }
 
 std::string_view CacheFileReader::record() {
-  const std::optional<std::string_view> found = reader_.next();
+  const std::optional<std::string_view> found = reader_.try_next();
   COHORT_CHECK(found && !found->empty(), ErrorCode::data_loss,
-               "[data.cache] expected a whole cache, got its end at byte ", reader_.offset(),
-               " of '", path_, "'; remove the file, and it is filled anew");
+               "[data.cache] expected a complete cache, got its end at byte ", reader_.offset(),
+               " of '", path_, "'; remove the file, so that the next pass writes it again");
   return *found;
 }
 

@@ -28,7 +28,7 @@ struct CachePaths {
 // left. Used from one thread at a time.
 class CacheFileWriter {
  public:
-  // already_exists while another process or iterator writes these files.
+  // Throws already_exists while another process or iterator writes these files.
   CacheFileWriter(CachePaths paths, const std::string& spec);
   ~CacheFileWriter();
   CacheFileWriter(const CacheFileWriter&) = delete;
@@ -49,10 +49,11 @@ class CacheFileWriter {
 // Used from one thread at a time.
 class CacheFileReader {
  public:
-  // nullptr if there is no such file; failed_precondition if it was written with another spec.
+  // Returns nullptr if there is no such file. Throws failed_precondition if it was written with
+  // another spec.
   static std::unique_ptr<CacheFileReader> open(const std::string& path, const std::string& spec);
 
-  // False at the end. data_loss for a damaged file.
+  // Returns false at the end. Throws data_loss for a damaged file.
   bool next(Fields& element);
   // The byte offset and the number of the next element.
   std::uint64_t offset() const { return reader_.offset(); }

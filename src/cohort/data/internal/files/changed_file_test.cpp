@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that change while they are read. Once every reader took it for the end of the file, read
-// what was not there before, or the process was killed by SIGBUS.
+// Files that change while they are read. Regression: readers took the change for the end of the
+// file, read bytes that were not there before, or were killed by SIGBUS.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -39,7 +39,7 @@ class ChangedFile : public ::testing::TestWithParam<ReaderCase> {
  protected:
   std::string path() const { return directory_.file("data"); }
 
-  // After the first value was read.
+  // Call it after the first value was read.
   void expect_data_loss_at_the_end(Iterator& iterator, const std::string& how) const {
     std::size_t values = 1;
     const Error error = error_of([&] {
@@ -65,7 +65,7 @@ TEST_P(ChangedFile, ShortenedIsAnErrorThatNamesIt) {
   EXPECT_THAT(error.message(), AllOf(HasSubstr("'" + path() + "'"), HasSubstr("shortened")));
 }
 
-// A reader by number has the error in place of its last value, the others after it.
+// A reader by number yields the error instead of its last value, and then the following values.
 TEST_P(ChangedFile, ExtendedIsAnErrorAtItsEnd) {
   Iterator iterator = GetParam().open(directory_, path()).iterator();
   EXPECT_EQ(drain(iterator, 1).size(), 1U);
@@ -88,7 +88,7 @@ TEST_P(ChangedFile, ReplacedByAnotherIsReadToTheEnd) {
   EXPECT_EQ(drain(iterator, kValues).size(), kValues - 1);
 }
 
-// Readers in order and by number.
+// Readers in order and readers by number.
 const ReaderCase kReaders[] = {
     {"Lines",
      [](const ScratchDirectory& directory, const std::string&) {
@@ -157,7 +157,7 @@ TEST_F(ChangedFile, ExtendedWithPackedLinesIsAnErrorToo) {
   expect_data_loss_at_the_end(iterator, "extended");
 }
 
-// IDX files were once mapped, so that an access after the new end was SIGBUS.
+// Regression: IDX files were mapped, so that an access after the new end was a SIGBUS.
 class ShortenedIdx : public ::testing::Test {
  protected:
   std::string write_images() const {

@@ -15,7 +15,7 @@ std::uint64_t ChunkLayout::count(std::uint64_t file_bytes, const std::string& pa
       around >= header_bytes && file_bytes >= around && (file_bytes - around) % chunk_bytes == 0,
       ErrorCode::invalid_argument, "[data.", op, "] expected ", header_bytes, " bytes, records of ",
       chunk_bytes, " and ", footer_bytes, " bytes in file '", path, "', got ", file_bytes,
-      " bytes, which do not divide so");
+      " bytes, which these do not divide");
   return (file_bytes - around) / chunk_bytes;
 }
 

@@ -65,7 +65,7 @@ std::vector<std::string> CsvPlaces::read_names() const {
     fields.parse(row, file_.delimiter);
     for (std::size_t i = 0; i < fields.size(); ++i) names.emplace_back(fields[i]);
   } catch (const Error&) {
-    // The error that asks has a column without a name.
+    // The caller's error then contains no column name.
   }
   return names;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the rows of a CSV file are, for messages. Free of LibTorch.
+// Finds the lines of CSV rows for messages. Does not use LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +22,16 @@ struct CsvFile {
   bool has_header = false;
 };
 
-// Reads the file again where it is asked, so that whoever reads good rows need not count lines.
-// Used from one scan.
+// Reads the file again when it is asked, so that no lines are counted while rows are valid. Used
+// from one scan.
 class CsvPlaces {
  public:
   explicit CsvPlaces(CsvFile file) : file_(std::move(file)) {}
 
-  // The line, counted from 1, in which the row at this byte begins. Rows may have several lines.
-  // nullopt where the file cannot be read any more.
+  // The line, counted from 1, in which the row at this byte starts. A row may have several lines.
+  // Returns nullopt if the file cannot be read any more.
   std::optional<std::uint64_t> line_at(std::uint64_t offset);
-  // What the first row calls a column; "" where it has none such, or cannot be read.
+  // The name of a column in the first row; "" if it has no such column or cannot be read.
   std::string column_name(std::size_t number);
 
  private:
@@ -39,7 +39,8 @@ class CsvPlaces {
   std::vector<std::string> read_names() const;
 
   CsvFile file_;
-  // Of the last call: the next one counts on from there, and all errors of a file cost one pass.
+  // The position of the last call, from which the next call continues, so that all errors of a file
+  // need one pass.
   std::unique_ptr<FileStream> stream_;
   std::uint64_t offset_ = 0;
   std::uint64_t line_ = 1;

@@ -18,13 +18,13 @@ namespace {
 
 bool ends_row(char c) { return c == '\n' || c == '\r'; }
 
-// Walks over a row as its fields are cut. A quote that closes nothing leaves the field open, as in
-// the original. Used only from one scan.
+// Follows the states of a row while its fields are split. As in tf, a quote that closes nothing
+// leaves the field open. Used only from one scan.
 class RowWalk {
  public:
   explicit RowWalk(char delimiter) : delimiter_(delimiter) {}
 
-  // Where the row ends in text[from, …); npos if not there.
+  // The end of the row in text[from, …); npos if the row does not end there.
   std::size_t find_end(std::string_view text, std::size_t from) {
     for (std::size_t i = from; i < text.size(); ++i) {
       const char c = text[i];
@@ -53,7 +53,8 @@ class RowWalk {
   }
 
  private:
-  // quote: behind a quote in a quoted field, which closes it or stands for one.
+  // quote: after a quote in a quoted field, which closes the field or is the first of a doubled
+  // quote.
   enum class State : std::uint8_t { field_start, plain, quoted, quote };
   char delimiter_;
   State state_ = State::field_start;
@@ -73,14 +74,14 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
-// "+5" is a number, "+-5" is none.
+// "+5" is a number, "+-5" is not.
 bool drop_plus(std::string_view& text) {
   if (!text.starts_with('+')) return true;
   text.remove_prefix(1);
   return !text.starts_with('-');
 }
 
-// Without blanks, signs and prefixes that from_chars does not know.
+// Parses a text without blanks, and without signs and prefixes that from_chars does not accept.
 template <class T>
 bool parse_plain(std::string_view text, T& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -94,7 +95,7 @@ bool parse_integer(std::string_view text, T& value) {
   return drop_plus(text) && parse_plain(text, value);
 }
 
-// The exponent of a decimal number, or one of its sign that no number of digits makes up for.
+// The exponent of a decimal number; clamped to a value that no number of digits can compensate.
 std::int64_t decimal_exponent(std::string_view text) {
   if (text.starts_with('+')) text.remove_prefix(1);
   std::int64_t exponent = 0;
@@ -104,8 +105,8 @@ std::int64_t decimal_exponent(std::string_view text) {
   return text.starts_with('-') ? -kFar : kFar;
 }
 
-// Too large a number is infinite, too small a one is 0: what its first digit above 0 stands for
-// says which it is.
+// A number that is too large is infinite, one that is too small is 0. The position of its first
+// nonzero digit tells which of the two it is.
 template <class T>
 T out_of_range_value(std::string_view text) {
   const std::size_t end = std::min(text.find_first_of("eE"), text.size());
@@ -113,13 +114,14 @@ T out_of_range_value(std::string_view text) {
   const std::size_t first = digits.find_first_of("123456789");
   if (first == std::string_view::npos) return T(0);
   const auto point = static_cast<std::int64_t>(std::min(digits.find('.'), digits.size()));
-  const std::int64_t above = point - static_cast<std::int64_t>(first);  // > 0: before the point
+  // > 0: the digit is before the point.
+  const std::int64_t above = point - static_cast<std::int64_t>(first);
   const std::int64_t power = above > 0 ? above - 1 : above;
   const std::int64_t exponent = end == text.size() ? 0 : decimal_exponent(text.substr(end + 1));
   return power + exponent < 0 ? T(0) : std::numeric_limits<T>::infinity();
 }
 
-// Powers of ten that T has exactly.
+// The powers of ten that T can represent exactly.
 template <class T>
 constexpr auto kExactPowers = [] {
   std::array<T, sizeof(T) == sizeof(float) ? 11 : 23> powers{};
@@ -131,11 +133,12 @@ constexpr auto kExactPowers = [] {
   return powers;
 }();
 
-// "-12.34", where T has the digits and the power of ten exactly: one division rounds once, so this
-// is what from_chars finds, in half the time (Clinger's fast path). False for all others.
+// Parses numbers such as "-12.34" if T can represent the digits and the power of ten exactly. One
+// division then rounds only once, so the result equals that of from_chars, in half the time
+// (Clinger's fast path). Returns false for all other numbers.
 template <class T>
 bool parse_short_decimal(std::string_view text, T& value) {
-  constexpr std::size_t kTextMax = 18;  // as a number it fits 64 bits
+  constexpr std::size_t kTextMax = 18;  // this many digits fit 64 bits
   if (text.empty() || text.size() > kTextMax) return false;
   const bool is_negative = text[0] == '-';
   std::uint64_t number = 0;

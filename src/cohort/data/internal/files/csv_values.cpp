@@ -17,10 +17,10 @@
 namespace cohort::data {
 namespace {
 
-// Room made ahead for a batch, whatever size was asked for.
+// At most this many rows are preallocated for a batch, even if it is larger.
 constexpr std::int64_t kFirstRowsMax = 4096;
 
-constexpr std::size_t kFieldShownMax = 80;  // bytes of a text in a message
+constexpr std::size_t kFieldShownMax = 80;  // bytes of a text that a message shows
 constexpr std::string_view kCounted = " (columns are counted from 0)";
 
 template <class... Parts>
@@ -30,8 +30,8 @@ template <class... Parts>
   throw CsvFieldError(column, is_number, text.str());
 }
 
-// Numbers are written where the batch will have them, so no tensor is made for a field or a row.
-// Used from one stage.
+// Writes numbers directly into the batch, so no tensor is created for a field or a row. Used from
+// one stage.
 class CsvBatch final : public ValueBatch {
  public:
   explicit CsvBatch(const CsvRowReader& rows) : rows_(rows), columns_(rows.columns().size()) {}
@@ -64,7 +64,7 @@ class CsvBatch final : public ValueBatch {
         column.bytes = {};
         column.ends = {};
       } else if (size_ < capacity_) {
-        // A short batch gets memory of its own size: it may be kept or sent.
+        // Copies a short batch to memory of its own size, since it may be kept or sent.
         batch.push_back(column.numbers.narrow(0, 0, size_).clone());
       } else {
         batch.push_back(std::move(column.numbers));
@@ -80,9 +80,9 @@ class CsvBatch final : public ValueBatch {
     at::Tensor numbers;
     std::byte* data = nullptr;  // of `numbers`
     std::size_t item_bytes = 0;
-    std::string bytes;  // of strings, with their ends
+    std::string bytes;  // of the strings, whose ends are in `ends`
     std::vector<std::uint64_t> ends;
-    std::size_t bytes_before = 0;  // of the last batch: what this one will take
+    std::size_t bytes_before = 0;  // the size of the last batch, as an estimate for this one
   };
 
   bool is_string(std::size_t i) const { return rows_.columns()[i].dtype() == kString; }
@@ -175,7 +175,7 @@ void CsvColumnReader::read_number(std::string_view text, std::byte* to) const {
 
 at::Tensor CsvColumnReader::scalar(std::string_view text) const {
   if (dtype_ == kString) return StringTensor(std::string(read_string(text)));
-  // Without the dispatcher: it takes longer than reading the number.
+  // Does not use the dispatcher, which takes longer than parsing the number.
   const at::Tensor tensor = at::detail::empty_cpu(at::IntArrayRef(), dtype_);
   read_number(text, static_cast<std::byte*>(tensor.data_ptr()));
   return tensor;
@@ -205,7 +205,7 @@ void CsvRowReader::cut(std::string_view row, CsvFields& texts) const {
 }
 
 void CsvRowReader::read(std::string_view row, Fields& fields) const {
-  thread_local CsvFields texts;  // its memory serves the next row
+  thread_local CsvFields texts;  // its memory is reused for the next row
   cut(row, texts);
   Fields made;
   made.reserve(columns_.size());

@@ -15,15 +15,15 @@
 
 namespace cohort::data {
 
-// What the texts of one column become. Thread-safe.
+// Converts the texts of one column. Thread-safe.
 class CsvColumnReader {
  public:
-  // `number`: of the column in a row.
+  // `number` is that of the column in a row.
   CsvColumnReader(const CsvColumn& column, std::size_t number, const std::string& na_value);
 
   std::size_t number() const { return number_; }
   at::ScalarType dtype() const { return dtype_; }
-  // Both throw invalid_argument for a text that is no value of the column.
+  // Both throw invalid_argument for a text that is not a value of the column.
   void read_number(std::string_view text, std::byte* to) const;
   std::string_view read_string(std::string_view text) const {
     return is_missing(text) ? std::string_view(default_text_) : text;
@@ -31,7 +31,7 @@ class CsvColumnReader {
   at::Tensor scalar(std::string_view text) const;
 
  private:
-  // Throws where the column has no default.
+  // Throws if the value is missing and the column has no default.
   bool is_missing(std::string_view text) const {
     if (!text.empty() && text != na_value_) return false;
     if (!has_default_) fail_without_default(text);
@@ -56,13 +56,13 @@ class CsvRowReader {
  public:
   explicit CsvRowReader(const CsvOptions& options);
 
-  // invalid_argument for a row that is none of these columns.
+  // Throws invalid_argument for a row that does not have these columns.
   void read(std::string_view row, Fields& fields) const;
-  // It uses this reader.
+  // The batch uses this reader, which must outlive it.
   std::unique_ptr<ValueBatch> start_batch() const;
 
   const std::vector<CsvColumnReader>& columns() const { return columns_; }
-  // Cuts the row into its texts, of which each column has one.
+  // Splits the row into texts, one for each column.
   void cut(std::string_view row, CsvFields& texts) const;
 
  private:

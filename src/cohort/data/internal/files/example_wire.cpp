@@ -295,7 +295,7 @@ void append_values(std::string_view list, std::vector<float>& values) {
     if (tag == kFirst) {
       const std::string_view packed = message.bytes();
       COHORT_CHECK(packed.size() % sizeof(float) == 0, ErrorCode::invalid_argument,
-                   "[data.example] expected 4 bytes a float, got ", packed.size(), " bytes");
+                   "[data.example] expected 4 bytes per float, got ", packed.size(), " bytes");
       const std::size_t before = values.size();
       values.resize(before + packed.size() / sizeof(float));
       if (!packed.empty()) std::memcpy(values.data() + before, packed.data(), packed.size());

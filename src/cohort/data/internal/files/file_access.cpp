@@ -38,7 +38,7 @@ std::string allowed_path(const std::string& path, const IterationOptions& option
                          std::string_view op) {
   COHORT_CHECK(path.find('\0') == std::string::npos, ErrorCode::invalid_argument, "[data.", op,
                "] expected a path without zero bytes, got '", path.c_str(),
-               "' and more behind such a byte; correct the path");
+               "' and more after such a byte; correct the path");
   if (!options.data_dirs) return path;
   const fs::path found = resolved(path);
   const bool is_allowed =

@@ -16,8 +16,8 @@ namespace cohort::data {
 std::string allowed_path(const std::string& path, const IterationOptions& options,
                          std::string_view op);
 
-// Before a source opens the file of a run: OpenedFiles::note(), if the run has some. `found` is
-// allowed_path() of `path`.
+// Call it before a source opens a file for a run: calls OpenedFiles::note() if the run has one.
+// `found` is allowed_path() of `path`.
 void note_opened(const StageContext& context, const std::string& path, const std::string& found,
                  std::string_view op);
 

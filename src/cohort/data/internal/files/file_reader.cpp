@@ -108,7 +108,8 @@ FileReaderNode::FileReaderNode(std::string_view op, FileNames names, FileOptions
       kParallelReadsMax, " or kAutotune, got ", options.num_parallel_reads);
   COHORT_CHECK(options.buffer_bytes > 0, ErrorCode::invalid_argument, "[data.", op,
                "] expected buffer_bytes > 0, got ", options.buffer_bytes);
-  // The order depends on it, so that of this machine travels with the graph.
+  // The order of the elements depends on it, so the graph stores the number that this machine
+  // chooses.
   if (options_.num_parallel_reads == kAutotune) {
     options_.num_parallel_reads =
         std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, kParallelReadsMax);
@@ -160,7 +161,7 @@ void FileReaderNode::check_reading(ByteReader& reader, FileReading reading,
   internal::throw_error(
       ErrorCode::failed_precondition, "[data.", op(), "] expected a position in files read ",
       words_for(reading), ", as '", name.empty() ? "" : StringTensor::of(name[0]).value(),
-      "' and those behind it are now, got one in files read ",
+      "' and the files after it are now, got one in files read ",
       words_for(static_cast<FileReading>(saved)),
       "; put the files and their indexes (FILE.index) back as they were when it was saved");
 }

@@ -11,7 +11,7 @@
 namespace cohort::data {
 namespace {
 
-// At most so many elements are preallocated for a batch, even if it is larger.
+// At most this many elements are preallocated for a batch, even if it is larger.
 constexpr std::int64_t kFirstElementsMax = 4096;
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace cohort::data {
 namespace {
 
-// Consecutive rows of at most so many bytes are read at once.
+// Consecutive rows of at most this many bytes together are read at once.
 constexpr std::uint64_t kReadBytesMax = 256 << 10;
 constexpr std::size_t kOpenFilesMax = 64;
 
@@ -69,7 +69,7 @@ void FileRows::read(const Run& run, std::string& bytes) const {
   bytes.resize(file.end(run.first + run.count - 1) - begin);
   const std::shared_ptr<const RegularFile> opened = open(run.file);
   opened->read_at(begin, bytes);
-  // Once an epoch, whatever the order of the rows is.
+  // Once per epoch, whatever the order of the rows is.
   if (run.first + run.count == file.count) opened->check_unchanged();
 }
 

@@ -35,10 +35,10 @@ struct RowFile {
   }
 };
 
-// Immutable but for open files. Thread-safe.
+// Immutable except for open files. Thread-safe.
 class FileRows : public RowStore {
  public:
-  // `opened`: of the run that opens them, may be null.
+  // `opened` belongs to the run that opens the files, and may be null.
   FileRows(std::vector<RowFile> files, std::string_view op, std::shared_ptr<OpenedFiles> opened);
 
   std::int64_t size() const final { return starts_.back(); }
@@ -47,7 +47,7 @@ class FileRows : public RowStore {
   void gather(std::span<const std::int64_t> rows, Fields& batch) const final;
 
  protected:
-  // The part of a row's bytes that is its value; data_loss if they are damaged.
+  // The value of a row, which is a part of its bytes. Throws data_loss if the bytes are damaged.
   virtual std::string_view decode(std::string_view bytes, std::uint64_t offset,
                                   const std::string& path) const = 0;
   const std::string& op() const { return op_; }
@@ -61,7 +61,7 @@ class FileRows : public RowStore {
   std::vector<RowFile> files_;
   std::vector<std::int64_t> starts_;  // number of each file's first row; last, the total
   std::string op_;
-  std::shared_ptr<OpenedFiles> opened_;  // also its run's
+  std::shared_ptr<OpenedFiles> opened_;  // shared with its run
   mutable Mutex mutex_;
   mutable std::map<std::size_t, std::shared_ptr<const RegularFile>> open_ COHORT_GUARDED_BY(mutex_);
 };

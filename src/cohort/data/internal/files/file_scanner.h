@@ -11,20 +11,20 @@
 
 namespace cohort::data {
 
-// What some programs put in front of a text in UTF-8. It is no part of the text.
+// Some programs write it at the start of a text in UTF-8. It is not part of the text.
 inline constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 // One open file. Used from one thread at a time.
 class FileScanner {
  public:
   virtual ~FileScanner() = default;
-  // The next value, valid until the next call; false at the end. If it throws, the rest of the file
-  // is not read.
+  // The next value, which is valid until the next call. Returns false at the end. If it throws, the
+  // rest of the file is not read.
   virtual bool next(std::string_view& value) = 0;
   // The offset of the next value in the uncompressed file; seek() continues there.
   virtual std::uint64_t offset() const = 0;
   virtual void seek(std::uint64_t offset) = 0;
-  // An error in what was made of the last value, with where in the file of that path the value is.
+  // Adds the place of the last value in the file `path` to an error about that value.
   virtual Error located(const Error& error, const std::string& path) {
     return Error(error).during("reading '" + path + "' before byte " + std::to_string(offset()));
   }

@@ -60,7 +60,7 @@ class PlainSink final : public FileSink {
   void check() const {
     COHORT_CHECK(!has_failed_, ErrorCode::failed_precondition, "[data.", op_,
                  "] expected a file that was written so far, got '", path_,
-                 "', where writing failed before; write the file anew");
+                 "', where writing failed before; write the whole file again");
   }
 
   void write_now(std::string_view bytes) {

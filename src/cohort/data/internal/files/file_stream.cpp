@@ -197,7 +197,7 @@ RegularFile RegularFile::open(const std::string& path, std::string_view op) {
   struct stat status {};
   if (::fstat(file.file_.get(), &status) != 0) fail_to_read(path, op, errno);
   COHORT_CHECK(S_ISREG(status.st_mode), ErrorCode::invalid_argument, "[data.", op,
-               "] expected a regular file, got '", path, "', which is none");
+               "] expected a regular file, got '", path, "', which is not one");
   file.size_ = static_cast<std::uint64_t>(status.st_size);
   file.modified_ns_ = nanoseconds_of(status.st_mtim);
   return file;
@@ -220,7 +220,7 @@ std::size_t RegularFile::read_now(std::uint64_t offset, std::span<char> buffer) 
 std::size_t RegularFile::read_at(std::uint64_t offset, std::span<char> buffer) const {
   if (offset > static_cast<std::uint64_t>(std::numeric_limits<off_t>::max())) return 0;
   if (offset < size_) {
-    // No more, since the last value before the end of a file that grows may be half written.
+    // Reads only up to this size, since the last value of a growing file may be half written.
     buffer = buffer.first(std::min<std::uint64_t>(buffer.size(), size_ - offset));
     const std::size_t done = read_now(offset, buffer);
     // Otherwise the file would seem to end here.

@@ -18,24 +18,25 @@ namespace cohort::data {
 // A regular file that is open for reading. Used only from its owner.
 class RegularFile {
  public:
-  // not_found, permission_denied, …; invalid_argument if it is not a regular file. `op` is for
-  // messages.
+  // Throws not_found, permission_denied and the like, or invalid_argument if it is not a regular
+  // file. `op` is for messages.
   static RegularFile open(const std::string& path, std::string_view op);
   std::uint64_t size() const { return size_; }  // when it was opened
   const std::string& path() const { return path_; }
   const std::string& op() const { return op_; }
-  // Reads up to buffer.size() bytes at `offset`, fewer only at the end. data_loss if the disk fails
-  // or the file was shortened since it was opened. A read at the end calls check_unchanged().
+  // Reads up to buffer.size() bytes at `offset`, fewer only at the end. Throws data_loss if the
+  // disk fails or the file was shortened since it was opened. A read at the end calls
+  // check_unchanged().
   std::size_t read_at(std::uint64_t offset, std::span<char> buffer) const;
-  // data_loss if the file's size or time of modification is another one than when it was opened
-  // (docs/decisions/0044-files-that-change-under-their-reader.md). A reader calls it where it has
-  // read all that it needs of a file.
+  // Throws data_loss if the size or the modification time of the file has changed since it was
+  // opened (docs/decisions/0044-files-that-change-under-their-reader.md). A reader calls it after
+  // it has read all that it needs.
   void check_unchanged() const;
 
  private:
   RegularFile(FileDescriptor file, std::string path, std::string_view op)
       : file_(std::move(file)), path_(std::move(path)), op_(op) {}
-  // Reads up to buffer.size() bytes, fewer only at the end that the file has now.
+  // Reads up to buffer.size() bytes, fewer only at the current end of the file.
   std::size_t read_now(std::uint64_t offset, std::span<char> buffer) const;
   [[noreturn]] void fail_changed(const std::string& got) const;
 

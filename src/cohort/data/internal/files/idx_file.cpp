@@ -102,7 +102,7 @@ IdxFile IdxFile::open(const std::string& path) {
   const std::size_t available = size - file.header_bytes;
   const auto expected = value_bytes(file.all.dtype, *file.all.sizes, available);
   COHORT_CHECK(expected == available, ErrorCode::data_loss, "[data.idx] expected the values of ",
-               file.all.to_string(), " behind the header of '", path, "', got ", available,
+               file.all.to_string(), " after the header of '", path, "', got ", available,
                " bytes: the file is ", expected ? "too long" : "truncated", " at byte ", size,
                kFetchAgain);
   return file;

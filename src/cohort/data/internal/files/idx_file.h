@@ -18,7 +18,7 @@ struct IdxFile {
   std::size_t header_bytes = 0;
   std::shared_ptr<const RegularFile> content;
 
-  // not_found; data_loss, naming the file, if the header is wrong.
+  // Throws not_found, or data_loss, naming the file, if the header is wrong.
   static IdxFile open(const std::string& path);
   // Reads the rows into memory. data_loss if the file was shortened since it was opened.
   Column column() const;

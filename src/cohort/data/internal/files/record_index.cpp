@@ -73,7 +73,7 @@ std::optional<RecordIndex> load_record_index(const std::string& path, std::uint6
   const auto check = [&](bool is_good) {
     COHORT_CHECK(is_good, ErrorCode::data_loss, "[data.record_index] expected a record index in '",
                  path, "', got ", bytes.size(),
-                 " other bytes; remove the file, or write it anew with write_record_index()");
+                 " other bytes; remove the file, or write it again with write_record_index()");
   };
   check(bytes.size() >= kHeaderBytes + sizeof(std::uint32_t) && bytes.starts_with(kMagic));
   std::memcpy(&index.file_bytes, bytes.data() + 8, 8);

@@ -51,7 +51,7 @@ void fail_at_record(std::string_view kind, std::uint64_t offset, const std::stri
   internal::throw_error(ErrorCode::data_loss, "[data.", op,
                         "] expected whole records with their checksums, got a ", kind,
                         " record at ", offset, " in file '", path,
-                        "'; the rest of the file is passed over, ignore_errors() hides this");
+                        "'; the rest of the file is skipped; ignore_errors() hides this");
 }
 
 bool RecordScanner::next_length(std::uint64_t& length) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The records of a TFRecord file, checksums verified.
+// Reads the records of a TFRecord file and verifies their checksums.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ void encode_record_header(std::uint64_t length, char* header);
 bool is_intact(std::string_view data_and_footer);
 void encode_record_footer(std::string_view data, char* footer);
 
-// data_loss: "corrupted" or "truncated" record at `offset`.
+// Throws data_loss for a "corrupted" or "truncated" record at `offset`.
 [[noreturn]] void fail_at_record(std::string_view kind, std::uint64_t offset,
                                  const std::string& path, std::string_view op);
 
@@ -39,7 +39,7 @@ class RecordScanner final : public FileScanner {
   void seek(std::uint64_t offset) override { reader_.seek(offset); }
 
  private:
-  // The length of the next record's data; false at the end.
+  // The length of the next record's data. Returns false at the end.
   bool next_length(std::uint64_t& length);
 
   BufferedReader reader_;

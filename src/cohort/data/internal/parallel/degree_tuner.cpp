@@ -11,7 +11,7 @@ constexpr std::size_t kWindowResults = 8;
 constexpr std::chrono::milliseconds kWindowTime(5);
 // A smaller gain is treated as noise.
 constexpr double kGain = 1.05;
-// After so many windows it searches again, since the load may have changed.
+// After this many windows it searches again, since the load may have changed.
 constexpr std::size_t kSettledWindows = 100;
 
 }  // namespace

@@ -16,7 +16,7 @@ class Interleave final : public Stage {
         opener_(node, context),
         input_(node.input().start(context.input(0))) {}
 
-  // An error uses up no turn.
+  // An error does not count towards the slot's turn.
   bool next(Fields& fields) override {
     while (!is_input_at_end_ || open_count_ > 0) {
       check_cancelled();
@@ -70,12 +70,12 @@ class Interleave final : public Stage {
  private:
   struct Slot {
     std::uint64_t index;
-    Fields element;  // of the input: the dataset is made of it again after a restore
+    Fields element;  // the input's element, from which a restore makes the dataset again
     std::unique_ptr<OpenDataset> dataset;
   };
 
-  // The slot in turn; nullptr for one that stays free for ever. There are no more slots than were
-  // in turn so far.
+  // The current slot; nullptr if it will always be empty. A slot exists only if it was current
+  // before.
   std::unique_ptr<Slot>* current() {
     if (position_ == slots_.size() && !is_input_at_end_) slots_.emplace_back();
     const bool is_free = position_ == slots_.size() || !slots_[position_];
@@ -117,7 +117,7 @@ class Interleave final : public Stage {
   std::unique_ptr<Stage> input_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::uint64_t position_ = 0;
-  std::int64_t taken_ = 0;  // in this visit
+  std::int64_t taken_ = 0;  // elements of the current turn
   std::size_t open_count_ = 0;
   std::uint64_t next_index_ = 0;
   bool is_input_at_end_ = false;

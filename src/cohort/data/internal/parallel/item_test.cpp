@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Its text was once lost, since the error was assigned to itself.
+// Regression: the message was lost, since the error was assigned to itself.
 TEST(Item, KeepsAllOfAnErrorWhereItIsSaved) {
   const Error original =
       Error(ErrorCode::data_loss, "a message longer than a short string", ErrorCause::application)

@@ -11,12 +11,12 @@
 #include "cohort/core/error.h"
 #include "cohort/data/internal/parallel/degree_tuner.h"
 #include "cohort/data/internal/parallel/item.h"
-#include "cohort/data/internal/stage_book.h"
+#include "cohort/data/internal/stage_profiler.h"
 
 namespace cohort::data {
 namespace {
 
-// At most so many bytes of results are buffered, for any degree (but always one result).
+// At most this many bytes of results are buffered, for any degree (but always one result).
 constexpr std::size_t kBytesMax = 256 << 20;
 
 // Owns its threads. One of them at a time reads the input; each calls the function for the element
@@ -47,7 +47,7 @@ class ParallelCalls final : public Stage {
       start_missing_threads();
       const bool has_to_wait = !can_take();
       if (has_to_wait) {
-        const Waiting waiting;
+        const ScopedWait waiting;
         done_.wait(mutex_, Deadline(),
                    [this]() COHORT_REQUIRES(mutex_) { return can_take() || is_cancelled(); });
         check_cancelled();

@@ -78,7 +78,7 @@ TEST(ParallelMap, CallsTheFunctionForSeveralElementsAtOnce) {
   EXPECT_THAT(scalars_of(dataset), ElementsAre(1, 2, 3));
 }
 
-// The option was stored, and nothing read it.
+// Regression: the option was stored, but nothing read it.
 TEST(ParallelMap, HasAllItsThreadsAtOnceWithoutTuning) {
   const auto meeting = std::make_shared<Meeting>();
   const Dataset dataset =
@@ -176,7 +176,7 @@ TEST(ParallelMap, StopsWhenItsIteratorGoes) {
   EXPECT_EQ(threads.count(), 0);
 }
 
-// A peer may have set the size of the pool.
+// A peer may have set the pool's size.
 TEST(ParallelMap, HasNoMoreThreadsThanItsBoundWhateverAPoolHas) {
   DatasetOptions options;
   options.private_threadpool_size = std::int64_t{1} << 40;

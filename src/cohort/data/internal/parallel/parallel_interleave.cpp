@@ -13,7 +13,7 @@
 #include "cohort/data/internal/nest_codec.h"
 #include "cohort/data/internal/parallel/item.h"
 #include "cohort/data/internal/parallel/parallel_calls.h"
-#include "cohort/data/internal/stage_book.h"
+#include "cohort/data/internal/stage_profiler.h"
 
 namespace cohort::data {
 namespace {
@@ -23,7 +23,7 @@ namespace {
 constexpr std::int64_t kElementsMin = 16;
 constexpr std::int64_t kElementsMax = 1024;
 constexpr std::size_t kBytesMax = 256 << 20;
-// A thread passes its elements on after so many elements or so much time.
+// A thread passes its elements on after this many elements or this much time.
 constexpr std::size_t kElementsAtOnce = 16;
 constexpr std::chrono::microseconds kTimeAtOnce(200);
 
@@ -128,7 +128,7 @@ class ParallelInterleave final : public Stage {
   template <class Ready>
   void wait_until(Ready ready) COHORT_REQUIRES(mutex_) {
     if (ready()) return;
-    const Waiting waiting;
+    const ScopedWait waiting;
     made_.wait(mutex_, Deadline(),
                [&]() COHORT_REQUIRES(mutex_) { return ready() || is_cancelled(); });
     check_cancelled();
@@ -258,7 +258,7 @@ class ParallelInterleave final : public Stage {
     return !is_reading_ && !is_input_at_end_ && upcoming_.size() < threads_max_;
   }
 
-  // Of the sources that no thread is busy with, the one whose elements are needed first.
+  // Returns the source whose elements are needed first, among those that no thread is busy with.
   SourcePtr wanted_source() const COHORT_REQUIRES(mutex_) {
     for (std::size_t i = 0; i < slots_.size(); ++i) {
       const SourcePtr& slot = slots_[(position_ + i) % slots_.size()];
@@ -321,7 +321,7 @@ class ParallelInterleave final : public Stage {
   }
 
   void read_elements(Source& source) {
-    const Working working(entry_);
+    const ScopedWork working(entry_);
     std::vector<Item> items;
     bool is_open = source.dataset != nullptr;
     bool has_ended = false;
@@ -400,7 +400,7 @@ class ParallelInterleave final : public Stage {
   std::size_t elements_max_;
   DatasetOpener opener_;
   std::unique_ptr<Stage> input_;  // used by the thread that reads it
-  StageBook::Entry* entry_;
+  StageProfiler::Entry* entry_;
   mutable Mutex mutex_;
   mutable Condition room_;  // for the threads
   mutable Condition made_;  // for next()

@@ -9,10 +9,10 @@
 
 namespace cohort::data {
 
-// An op with MapOptions::num_parallel_calls, or the like.
+// An op with MapOptions::num_parallel_calls or a similar option.
 class ReorderingOp {
  public:
-  // Whether its elements may come in another order when it runs again; `deterministic` is the
+  // Whether another run may yield the elements in a different order. `deterministic` is the
   // dataset's option, for an op that has none of its own. Runs nothing.
   bool may_reorder(bool deterministic) const {
     return num_parallel_calls_ != 0 && !deterministic_.value_or(deterministic);
@@ -23,7 +23,7 @@ class ReorderingOp {
       : num_parallel_calls_(num_parallel_calls), deterministic_(deterministic) {}
   ~ReorderingOp() = default;
 
-  // Those of the two that are not as by default.
+  // Adds those of the two attributes that differ from their defaults.
   void add_parallel_attributes(Attributes& all) const {
     if (num_parallel_calls_ != 0) all.emplace("num_parallel_calls", num_parallel_calls_);
     if (deterministic_) all.emplace("deterministic", *deterministic_);
@@ -34,7 +34,7 @@ class ReorderingOp {
   Determinism deterministic_;
 };
 
-// What add_parallel_attributes() wrote.
+// Reads the attributes of add_parallel_attributes().
 template <class Options>
 void read_parallel_attributes(AttributeReader& attributes, Options& options) {
   if (attributes.has("num_parallel_calls")) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the stages of functions share: map, map_field, typed_map.
+// The common base of the stages that call a function: map, map_field, typed_map.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class NumberedStage : public Stage {
   NumberedStage(const Node& node, std::unique_ptr<Stage> input)
       : Stage(node), input_(std::move(input)) {}
 
-  // Without calling the function.
+  // Does not call the function.
   std::int64_t skip(std::int64_t count) override {
     const std::int64_t skipped = input_->skip(count);
     take_numbers(skipped);
@@ -36,7 +36,7 @@ class NumberedStage : public Stage {
 
  protected:
   Stage& input() { return *input_; }
-  // Of the next `count` elements; returns the first one's.
+  // Numbers the next `count` elements and returns the first number.
   std::uint64_t take_numbers(std::int64_t count = 1) {
     return std::exchange(next_number_, next_number_ + static_cast<std::uint64_t>(count));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows that a shuffle holds.
+// The rows in a shuffle's buffer.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +10,9 @@
 
 namespace cohort::data {
 
-// As a std::vector of rows, in blocks: while it grows, no full block moves. A vector of 400 million
-// rows copies gigabytes at once, in which nobody can end the fill, and takes twice its memory for
-// that moment. Thread-compatible.
+// Like a std::vector of rows, but in blocks: while it grows, no full block moves. A vector of 400
+// million rows would copy gigabytes at once, during which the fill cannot be cancelled, and would
+// need twice its memory meanwhile. Thread-compatible.
 class RowBuffer {
  public:
   static constexpr std::size_t kBlockRows = std::size_t{1} << 16;
@@ -22,12 +22,13 @@ class RowBuffer {
   std::int64_t& operator[](std::size_t i) { return blocks_[i / kBlockRows][i % kBlockRows]; }
   std::int64_t operator[](std::size_t i) const { return blocks_[i / kBlockRows][i % kBlockRows]; }
 
-  // So many of `wanted` rows, at least one, does append() take then without more memory.
+  // Allocates memory. Returns how many of `wanted` rows, at least one, append() can then take
+  // without allocating.
   std::size_t make_room(std::size_t wanted) {
     if (blocks_.empty() || blocks_.back().size() == kBlockRows) blocks_.emplace_back();
     std::vector<std::int64_t>& last = blocks_.back();
     const std::size_t count = std::min(wanted, kBlockRows - last.size());
-    // Most buffers are smaller than a block: the first one grows as it is filled.
+    // Most buffers are smaller than a block, so the first block grows as it is filled.
     const std::size_t least = blocks_.size() > 1 ? kBlockRows : 2 * last.capacity();
     if (last.capacity() < last.size() + count)
       last.reserve(std::min(kBlockRows, std::max(least, last.size() + count)));
@@ -41,7 +42,7 @@ class RowBuffer {
       rows = rows.subspan(static_cast<std::size_t>(count));
     }
   }
-  // The last row, which is there no more.
+  // Removes the last row and returns it.
   std::int64_t take_back() {
     if (blocks_.back().empty()) blocks_.pop_back();
     const std::int64_t row = blocks_.back().back();

@@ -28,8 +28,8 @@ TEST(RowBuffer, HasTheRowsInTheirOrder) {
   EXPECT_EQ(buffer[1], 1);
 }
 
-// All rows moved at once: a fill of 400 million rows did not hear of its end meanwhile, and its
-// thread was left behind.
+// Regression: all rows moved at once, so a fill of 400 million rows could not be cancelled
+// meanwhile, and its thread was left behind.
 TEST(RowBuffer, NoFullBlockMovesWhileItGrows) {
   const std::vector<std::int64_t> block = numbers(RowBuffer::kBlockRows);
   RowBuffer buffer;

@@ -8,7 +8,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/internal/dataset_function.h"
-#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/op_registry.h"
 #include "cohort/data/internal/sharding/graph_edit.h"
 #include "cohort/data/internal/stage.h"
 
@@ -64,17 +64,17 @@ class FileWalk {
       case ShardRule::source:
         return refuse(*node, "it has no files");
       case ShardRule::refuse:
-        return refuse(*node, "what it makes is dealt out by number alone");
+        return refuse(*node, "its elements can be distributed only by number");
       case ShardRule::pass_through:
         return first_input(node);
       case ShardRule::all_inputs:
         return every_input(node);
       case ShardRule::remove:
-        shards_.notes.push_back("'" + std::string(node->op()) + "' is left out: no worker sees " +
+        shards_.notes.push_back("'" + std::string(node->op()) + "' is removed: no worker sees " +
                                 "all elements");
         return visit(node->inputs().front());
       case ShardRule::reader:
-        if (node->inputs().empty()) return refuse(*node, "its list of files cannot be dealt out");
+        if (node->inputs().empty()) return refuse(*node, "its list of files cannot be distributed");
         return shard_names(node);
       case ShardRule::dataset_function:
         return of_function(node);

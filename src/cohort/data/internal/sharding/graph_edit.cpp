@@ -6,7 +6,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/internal/attribute_reader.h"
-#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/op_registry.h"
 
 namespace cohort::data {
 namespace {

@@ -93,7 +93,7 @@ class Planner {
       return sharded(node->inputs().front(), options_.num_workers, options_.index);
     });
     if (plan_.decision.hints == 0) {
-      plan_.decision.reason = "no shard(kShardHint, …) is in the graph: nothing is dealt out";
+      plan_.decision.reason = "no shard(kShardHint, …) is in the graph: nothing is distributed";
     }
   }
 
@@ -117,12 +117,13 @@ class Planner {
   void refused(const FileRefusal& refusal) {
     plan_.decision.refused_by = refusal.op;
     const std::string why = "'" + refusal.op + "': " + refusal.reason;
-    COHORT_CHECK(is_automatic(), ErrorCode::not_found,
-                 "[data.auto_shard] expected a dataset whose files can be dealt out (policy FILE), "
-                 "got ",
-                 why, "; use the policy DATA, or OFF and shard() in a dataset function");
-    warn("files cannot be dealt out (" + why +
-         "): elements are, by number; set the policy to DATA to say so");
+    COHORT_CHECK(
+        is_automatic(), ErrorCode::not_found,
+        "[data.auto_shard] expected a dataset whose files can be distributed (policy FILE), "
+        "got ",
+        why, "; use the policy DATA, or OFF and shard() in a dataset function");
+    warn("files cannot be distributed (" + why +
+         "): elements are distributed by number; to avoid this warning, set the policy to DATA");
     by_data("FILE is not possible: " + why);
   }
 
@@ -140,7 +141,7 @@ class Planner {
           *options_.too_few_files == TooFewFiles::data, ErrorCode::invalid_argument,
           "[data.auto_shard] expected a file for every worker at least, got: ", counts.str(),
           "; use more files, the policy DATA or OFF, or too_few_files = data");
-      warn(counts.str() + ": elements are dealt out instead, by number");
+      warn(counts.str() + ": elements are distributed by number instead");
       by_data(counts.str());
       return true;
     }

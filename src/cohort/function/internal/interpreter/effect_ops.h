@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cohort:: operators, which call the ResourceHost instead of a kernel (print and check_finite
+// The cohort:: operators, which call the EffectHandler instead of a kernel (print and check_finite
 // need neither).
 #pragma once
 

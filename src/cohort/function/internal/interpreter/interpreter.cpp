@@ -81,7 +81,7 @@ at::Tensor statistic_of(const AverageStep& step) {
 // One execution of a plan. Used only from the thread that called run().
 class Run {
  public:
-  Run(const Plan& plan, ResourceHost& host, std::uint64_t seed)
+  Run(const Plan& plan, internal::EffectHandler& host, std::uint64_t seed)
       : plan_(plan), host_(host), registers_(static_cast<std::size_t>(plan.value_count)) {
     if (plan.has_generator) generator_ = at::detail::createCPUGenerator(seed);
   }
@@ -243,18 +243,18 @@ class Run {
         break;
       case Effect::apply: {
         const std::vector<at::Tensor> hyper = stack_[4].toTensorVector();
-        const SlotOwner owner{stack_[0].toStringRef(), stack_[1].toStringRef()};
+        const internal::SlotOwner owner{stack_[0].toStringRef(), stack_[1].toStringRef()};
         host_.apply(owner, integer(2), give(op, 3), hyper);
         break;
       }
       case Effect::assign:
-        host_.assign(AssignKind::assign, integer(0), give(op, 1));
+        host_.assign(internal::AssignKind::assign, integer(0), give(op, 1));
         break;
       case Effect::assign_add:
-        host_.assign(AssignKind::add, integer(0), give(op, 1));
+        host_.assign(internal::AssignKind::add, integer(0), give(op, 1));
         break;
       case Effect::assign_sub:
-        host_.assign(AssignKind::sub, integer(0), give(op, 1));
+        host_.assign(internal::AssignKind::sub, integer(0), give(op, 1));
         break;
       case Effect::gather: {
         at::Tensor rows = row_major(host_.gather(integer(1), give(op, 2)));
@@ -332,7 +332,7 @@ class Run {
   }
 
   const Plan& plan_;
-  ResourceHost& host_;
+  internal::EffectHandler& host_;
   std::vector<at::Tensor> registers_;
   torch::jit::Stack stack_;
   at::Generator generator_;
@@ -343,8 +343,8 @@ class Run {
 }  // namespace
 
 std::vector<at::Tensor> Interpreter::run(std::span<const at::Tensor> inputs,
-                                         std::span<const at::Tensor> variables, ResourceHost& host,
-                                         std::uint64_t seed) const {
+                                         std::span<const at::Tensor> variables,
+                                         internal::EffectHandler& host, std::uint64_t seed) const {
   COHORT_CHECK(inputs.size() == plan_.inputs.size(), ErrorCode::invalid_argument,
                "[function.run] expected ", plan_.inputs.size(), " inputs, got ", inputs.size());
   COHORT_CHECK(variables.size() == plan_.variables.size(), ErrorCode::invalid_argument,

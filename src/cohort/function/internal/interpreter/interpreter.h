@@ -15,7 +15,7 @@ class Interpreter final : public PreparedProgram {
   const ProgramInfo& info() const override { return plan_.info; }
   const std::string& identity() const override { return plan_.identity; }
   std::vector<at::Tensor> run(std::span<const at::Tensor> inputs,
-                              std::span<const at::Tensor> variables, ResourceHost& host,
+                              std::span<const at::Tensor> variables, internal::EffectHandler& host,
                               std::uint64_t seed) const override;
 
  private:

@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 using Tensors = std::vector<at::Tensor>;
 
 // Records the calls of a program. Used only from the thread that runs the program.
-class RecordingHost : public ResourceHost {
+class RecordingHost : public internal::EffectHandler {
  public:
   Tensors iterator_next(std::int64_t resource) override {
     calls.push_back("iterator_next " + std::to_string(resource));
@@ -35,13 +35,13 @@ class RecordingHost : public ResourceHost {
       throw Error(ErrorCode::out_of_range, "the end").because(ErrorCause::input_binding);
     return element;
   }
-  void apply(const SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
+  void apply(const internal::SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
              std::span<const at::Tensor> hyper) override {
     note("apply " + std::string(owner.rule) + " " + std::string(owner.optimizer), variable,
          gradient);
     for (const at::Tensor& value : hyper) calls.back() += " " + value_text(value);
   }
-  void assign(AssignKind kind, std::int64_t variable, at::Tensor value) override {
+  void assign(internal::AssignKind kind, std::int64_t variable, at::Tensor value) override {
     note("assign" + std::to_string(static_cast<int>(kind)), variable, value);
     if (on_assign) on_assign();
   }
@@ -132,11 +132,11 @@ TEST_F(Interpret, PassesListsOptionalListsTextsAndDevices) {
 
 // Keeps the tensors that a host may keep.
 struct KeepingHost final : RecordingHost {
-  void apply(const SlotOwner&, std::int64_t, at::Tensor gradient,
+  void apply(const internal::SlotOwner&, std::int64_t, at::Tensor gradient,
              std::span<const at::Tensor>) override {
     kept.push_back(std::move(gradient));
   }
-  void assign(AssignKind, std::int64_t, at::Tensor value) override {
+  void assign(internal::AssignKind, std::int64_t, at::Tensor value) override {
     kept.push_back(std::move(value));
   }
   void scatter_add(std::int64_t, const at::Tensor& ids, const at::Tensor& values) override {

@@ -58,7 +58,7 @@ inline ::testing::AssertionResult bits_equal(const at::Tensor& actual, const at:
 }
 
 // Variables by storage, and what effects did to them. Used only from one thread.
-class LocalHost final : public ResourceHost {
+class LocalHost final : public internal::EffectHandler {
  public:
   struct Applied {
     std::string rule;
@@ -68,7 +68,7 @@ class LocalHost final : public ResourceHost {
     Tensors hyper;
   };
   struct Assigned {
-    AssignKind kind;
+    internal::AssignKind kind;
     std::int64_t variable;
     at::Tensor value;
   };
@@ -76,12 +76,12 @@ class LocalHost final : public ResourceHost {
   Tensors iterator_next(std::int64_t resource) override {
     return {normal({3, 2}, 500 + resource + 10 * draws_++)};
   }
-  void apply(const SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
+  void apply(const internal::SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
              std::span<const at::Tensor> hyper) override {
     applied.push_back({std::string(owner.rule), std::string(owner.optimizer), variable, gradient,
                        Tensors(hyper.begin(), hyper.end())});
   }
-  void assign(AssignKind kind, std::int64_t variable, at::Tensor value) override {
+  void assign(internal::AssignKind kind, std::int64_t variable, at::Tensor value) override {
     assigned.push_back({kind, variable, value.clone()});
   }
   at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }

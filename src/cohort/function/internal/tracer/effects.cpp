@@ -15,13 +15,13 @@
 namespace cohort::function {
 namespace {
 
-constexpr const char* name_of_op(AssignKind kind) {
+constexpr const char* name_of_op(internal::AssignKind kind) {
   switch (kind) {
-    case AssignKind::assign:
+    case internal::AssignKind::assign:
       return "cohort::assign";
-    case AssignKind::add:
+    case internal::AssignKind::add:
       return "cohort::assign_add";
-    case AssignKind::sub:
+    case internal::AssignKind::sub:
       return "cohort::assign_sub";
   }
   return "";
@@ -126,8 +126,8 @@ void Recorder::add_effect(std::string name, int variable, std::vector<Arg> args)
   program_.ops.push_back(std::move(op));
 }
 
-void Recorder::apply(const SlotOwner& owner, const at::Tensor& variable, const at::Tensor& gradient,
-                     std::span<const at::Tensor> hyper) {
+void Recorder::apply(const internal::SlotOwner& owner, const at::Tensor& variable,
+                     const at::Tensor& gradient, std::span<const at::Tensor> hyper) {
   if (failure_) throw *failure_;
   Untraced untraced;
   guarded("cohort::apply", [&] {
@@ -151,7 +151,8 @@ void Recorder::apply(const SlotOwner& owner, const at::Tensor& variable, const a
   });
 }
 
-void Recorder::assign(AssignKind kind, const at::Tensor& variable, const at::Tensor& value) {
+void Recorder::assign(internal::AssignKind kind, const at::Tensor& variable,
+                      const at::Tensor& value) {
   if (failure_) throw *failure_;
   Untraced untraced;
   guarded(name_of_op(kind), [&] {
@@ -162,7 +163,7 @@ void Recorder::assign(AssignKind kind, const at::Tensor& variable, const at::Ten
              value.defined() ? TensorSpec::of(value).to_string() : "an undefined tensor");
     }
     int id = content_of(value);
-    if (kind == AssignKind::assign)
+    if (kind == internal::AssignKind::assign)
       drop_writes(variables_[static_cast<std::size_t>(index)]);
     else
       send_writes(index);

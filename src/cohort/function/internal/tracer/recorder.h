@@ -99,9 +99,10 @@ class Recorder final : public Trace {
   std::vector<at::Tensor> detached(const std::vector<at::Tensor>& outputs);
 
   std::vector<at::Tensor> iterator_next(std::int64_t resource) override;
-  void apply(const SlotOwner& owner, const at::Tensor& variable, const at::Tensor& gradient,
-             std::span<const at::Tensor> hyper) override;
-  void assign(AssignKind kind, const at::Tensor& variable, const at::Tensor& value) override;
+  void apply(const internal::SlotOwner& owner, const at::Tensor& variable,
+             const at::Tensor& gradient, std::span<const at::Tensor> hyper) override;
+  void assign(internal::AssignKind kind, const at::Tensor& variable,
+              const at::Tensor& value) override;
   void print(std::string_view label, const at::Tensor& value) override;
   void check_finite(std::string_view label, const at::Tensor& value) override;
   void capture_input(const at::Tensor& value) override;

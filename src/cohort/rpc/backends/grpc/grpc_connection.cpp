@@ -70,7 +70,7 @@ void GrpcConnection::abandon() noexcept {
 void GrpcConnection::wait_done() {
   if (end_.is_own_thread()) return;
   Lock lock(mutex_);
-  changed_.wait(mutex_, Deadline(), [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
+  changed_.wait(mutex_, Deadline(), [this]() COHORT_REQUIRES(mutex_) { return is_done_; });
 }
 
 void GrpcConnection::read_all(ByteStream& stream) {
@@ -98,7 +98,7 @@ void GrpcConnection::write_all(ByteStream& stream) noexcept {
 bool GrpcConnection::next_chunk(std::string& chunk) {
   chunk.clear();
   Lock lock(mutex_);
-  changed_.wait(mutex_, Deadline(), [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+  changed_.wait(mutex_, Deadline(), [this]() COHORT_REQUIRES(mutex_) {
     return !queue_.is_empty() || end_.is_closed();
   });
   if (end_.is_closed()) return false;

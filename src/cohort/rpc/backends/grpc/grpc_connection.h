@@ -39,14 +39,14 @@ class GrpcConnection {
     has_payload_sums_.store(are_on, std::memory_order_relaxed);
   }
   void close() noexcept { close_with(end_.cancelled()); }
-  // Zero once closed, since nothing more will be sent.
+  // Zero after the close, since nothing more will be sent.
   std::size_t queued_bytes() const {
     return end_.is_closed() ? 0 : queued_bytes_.load(std::memory_order_relaxed);
   }
   // Reads and calls the handlers until closed; runs the writer's thread meanwhile. Does not use
   // `stream` after it returns.
   void run(ByteStream& stream) noexcept;
-  // Instead of run(), if that will not be called, so that nobody waits for it.
+  // Call it if run() will not be called, so that no thread waits for it.
   void abandon() noexcept;
   // Returns when run() is over, or at once if run() is the caller.
   void wait_done();

@@ -42,7 +42,7 @@ class End {
     if (const std::shared_ptr<End> other = other_.lock()) other->peer_closed();
   }
 
-  // Zero once closed, since nothing more will be sent.
+  // Zero after the close, since nothing more will be sent.
   std::size_t queued_bytes() const {
     if (end_.is_closed()) return 0;
     const std::shared_ptr<End> other = other_.lock();
@@ -72,10 +72,10 @@ class End {
     return true;
   }
 
-  // Unset once closed here, or once the peer has closed and all its frames were taken.
+  // Returns nullopt after a close here, or after the peer has closed and all its frames were taken.
   std::optional<Frame> next() {
     Lock lock(mutex_);
-    changed_.wait(mutex_, Deadline(), [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+    changed_.wait(mutex_, Deadline(), [this]() COHORT_REQUIRES(mutex_) {
       return !inbox_.empty() || is_peer_closed_ || end_.is_closed();
     });
     if (end_.is_closed() || inbox_.empty()) return std::nullopt;

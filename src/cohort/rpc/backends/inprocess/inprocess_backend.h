@@ -5,8 +5,8 @@
 
 namespace cohort::rpc::backends {
 
-// Within one process, for tests and one-machine runs. Addresses are names; an empty one gets a new
-// name.
+// For tests and runs on one machine: all tasks are in one process. Addresses are names; an empty
+// one gets a new name.
 Backend& inprocess_backend();
 
 }  // namespace cohort::rpc::backends

@@ -60,8 +60,8 @@ void StreamConnection::send(Frame frame) {
   flush(kThreadRounds);
 }
 
-// For the writer: sends until nothing is left (then it is the writer no more), the socket is full,
-// or the rounds are used up.
+// For the writer: sends until the queue is empty (then this thread stops being the writer), the
+// socket is full, or the rounds are used up.
 void StreamConnection::flush(int rounds_max) {
   for (int round = 0; round < rounds_max; ++round) {
     if (sending_.is_empty() && !take_queue()) return;
@@ -70,7 +70,7 @@ void StreamConnection::flush(int rounds_max) {
         break;
       case Written::nothing:
         return leave_to_thread();
-      case Written::failed:  // stays the writer, so that nobody tries again
+      case Written::failed:  // remains the writer, so that no other thread tries again
         drop(sending_);
         return;
     }

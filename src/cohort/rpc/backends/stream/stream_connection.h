@@ -36,7 +36,7 @@ class StreamConnection {
     has_payload_sums_.store(are_on, std::memory_order_relaxed);
   }
   void close() noexcept;
-  // Zero once closed, since nothing more will be sent.
+  // Zero after the close, since nothing more will be sent.
   std::size_t queued_bytes() const {
     return end_.is_closed() ? 0 : queued_bytes_.load(std::memory_order_relaxed);
   }

@@ -16,7 +16,7 @@
 namespace cohort::data {
 
 // Written by the pipeline's threads, read by the user's. Thread-safe.
-class StageBook {
+class StageProfiler {
  public:
   struct Entry {
     std::atomic<std::int64_t> elements = 0;
@@ -24,7 +24,8 @@ class StageBook {
     std::atomic<std::int64_t> own_nanoseconds = 0;
   };
 
-  // The entry of an op at a place, which the stages of all epochs share. Lives as long as the book.
+  // The entry of an op at a place, which the stages of all epochs share. Lives as long as the
+  // profiler.
   Entry& entry(const std::string& place, std::string_view op);
   // One per op, the sink first.
   std::vector<StageStats> stats() const;
@@ -35,37 +36,37 @@ class StageBook {
       COHORT_GUARDED_BY(mutex_);
 };
 
-// Wraps a stage so that its calls are recorded in the context's book.
+// Wraps a stage so that its calls are recorded in the context's profiler.
 std::unique_ptr<Stage> measured(std::unique_ptr<Stage> stage, const Node& node,
                                 const StageContext& context);
 
 // Counts its lifetime as the own time of a stage. For threads of a stage, outside the stage's
 // calls. Used only from the thread that made it.
-class Working {
+class ScopedWork {
  public:
   // nullptr: records nothing.
-  explicit Working(StageBook::Entry* entry);
-  ~Working();
-  Working(const Working&) = delete;
-  Working& operator=(const Working&) = delete;
+  explicit ScopedWork(StageProfiler::Entry* entry);
+  ~ScopedWork();
+  ScopedWork(const ScopedWork&) = delete;
+  ScopedWork& operator=(const ScopedWork&) = delete;
 
  private:
-  StageBook::Entry* entry_;
+  StageProfiler::Entry* entry_;
   std::chrono::steady_clock::time_point start_;
 };
 
-// For Working: the entry of the stage that `node` starts in `context`, which lives as long as that
-// stage; nullptr if there is no book.
-StageBook::Entry* entry_of(const Node& node, const StageContext& context);
+// For ScopedWork: the entry of the stage that `node` starts in `context`, which lives as long as
+// that stage; nullptr if there is no profiler.
+StageProfiler::Entry* entry_of(const Node& node, const StageContext& context);
 
 // Counts its lifetime as waiting for another thread, not as own time of the current stage. Used
 // only from the thread that made it.
-class Waiting {
+class ScopedWait {
  public:
-  Waiting() : start_(std::chrono::steady_clock::now()) {}
-  ~Waiting();
-  Waiting(const Waiting&) = delete;
-  Waiting& operator=(const Waiting&) = delete;
+  ScopedWait() : start_(std::chrono::steady_clock::now()) {}
+  ~ScopedWait();
+  ScopedWait(const ScopedWait&) = delete;
+  ScopedWait& operator=(const ScopedWait&) = delete;
 
  private:
   std::chrono::steady_clock::time_point start_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/server/internal/kept_memory.h"
+#include "cohort/server/internal/malloc_tuning.h"
 
 #include <gtest/gtest.h>
 #include <malloc.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/detail/never_fails.h"
+#include "cohort/data/detail/cannot_fail.h"
 
 #include <algorithm>
 #include <array>
@@ -17,7 +17,7 @@ bool has_static_spec(const Node& node) {
 }
 
 // Excludes with_spec: its spec may be wrong, so batch could still fail.
-bool never_fails(const Node& node) {
+bool cannot_fail(const Node& node) {
   static constexpr std::array<std::string_view, 15> kSafe{"range",          "from_tensor_slices",
                                                           "from_tensors",   "zip",
                                                           "enumerate",      "shuffle",
@@ -29,11 +29,11 @@ bool never_fails(const Node& node) {
   if (std::find(kSafe.begin(), kSafe.end(), node.op()) == kSafe.end()) return false;
   if (node.op() == "batch" && !has_static_spec(node.input())) return false;
   return std::all_of(node.inputs().begin(), node.inputs().end(),
-                     [](const NodePtr& input) { return never_fails(*input); });
+                     [](const NodePtr& input) { return cannot_fail(*input); });
 }
 
 }  // namespace
 
-bool never_fails(const Dataset& dataset) { return never_fails(*dataset.node()); }
+bool cannot_fail(const Dataset& dataset) { return cannot_fail(*dataset.node()); }
 
 }  // namespace cohort::data

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/examples.h"
+#include "cohort/data/internal/spec_inference.h"
 
 #include <ATen/ops/add.h>
 #include <ATen/ops/cat.h>
@@ -21,7 +21,7 @@
 namespace cohort::data {
 namespace {
 
-constexpr int kTriesMax = 16;  // at most so many elements are drawn
+constexpr int kTriesMax = 16;  // at most this many elements are drawn
 
 // A tensor filled with `text`, if dtype is kString, or with `number`.
 at::Tensor filled(const std::vector<std::int64_t>& sizes, at::ScalarType dtype, double number,

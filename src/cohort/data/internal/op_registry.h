@@ -41,7 +41,7 @@ struct Op {
   std::size_t input_count;  // or kAnyInputCount: make() checks it
 };
 
-std::span<const Op> op_table();
+std::span<const Op> op_registry();
 // nullptr if there is no such op.
 const Op* find_op(std::string_view name);
 

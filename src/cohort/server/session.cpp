@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/server/internal/job.h"
+#include "cohort/server/internal/session.h"
 
 #include <functional>
 
@@ -51,13 +51,13 @@ void respond_or_report(const std::weak_ptr<rpc::Channel>& weak, std::uint64_t id
       send([&, error = current_error()] { return rpc::error_frame(id, error); });
     }
   } catch (...) {
-    log_debug("an answer did not leave: ", current_error().what());
+    log_debug("an answer was not sent: ", current_error().what());
   }
 }
 
 }  // namespace
 
-Job::Job(JobOptions options)
+Session::Session(SessionOptions options)
     : options_(std::move(options)),
       tables_(std::make_shared<ClosureTables>(
           ParameterLinkOptions{.addresses = options_.ps_addresses,
@@ -71,25 +71,25 @@ Job::Job(JobOptions options)
                                     .errors = options_.errors},
                                    tables_)) {}
 
-Job::~Job() { end(); }
+Session::~Session() { end(); }
 
-bool Job::end() noexcept { return end_within(kLastMomentOfPipelines); }
+bool Session::end() noexcept { return end_within(kLastMomentOfPipelines); }
 
-bool Job::end_within(Duration time_of_pipelines) noexcept {
-  tables_->links.close();       // ends the waiting for a parameter server
-  tables_->iterators.cancel();  // ends the waiting for an element or a program
+bool Session::end_within(Duration time_of_pipelines) noexcept {
+  tables_->links.close();       // wakes threads that wait for a parameter server
+  tables_->iterators.cancel();  // wakes threads that wait for an element or a program
   const Deadline deadline = Deadline::after(kLastMoment);
   const bool has_ended = runner_->end(deadline);
   const Deadline last = has_ended ? Deadline::after(time_of_pipelines) : deadline;
   return tables_->iterators.end(last) && has_ended;
 }
 
-void Job::replace() noexcept {
+void Session::replace() noexcept {
   is_replaced_ = true;
   end_within(kLastMoment);  // the next coordinator waits meanwhile
 }
 
-void Job::create_iterator(const rpc::IteratorSpec& iterator) {
+void Session::create_iterator(const rpc::IteratorSpec& iterator) {
   const std::uint64_t seed =
       iterator.epoch ? iterator.seed : mix_seed(iterator.seed, options_.self.task);
   tables_->iterators.create(
@@ -99,8 +99,8 @@ void Job::create_iterator(const rpc::IteratorSpec& iterator) {
       });
 }
 
-void Job::greeted(const std::string& task, const std::shared_ptr<rpc::Channel>& channel,
-                  const std::shared_ptr<CompletionSender>& sender) {
+void Session::greeted(const std::string& task, const std::shared_ptr<rpc::Channel>& channel,
+                      const std::shared_ptr<CompletionSender>& sender) {
   if (task != options_.coordinator) return;
   // A coordinator that has reconnected creates its iterators again, always after this greeting.
   IteratorTable::Iterators old;
@@ -116,7 +116,7 @@ void Job::greeted(const std::string& task, const std::shared_ptr<rpc::Channel>& 
 // Requests for programs over this channel get no answer any more, so draws that wait for one must
 // end. When the coordinator comes back, it creates its iterators again; iterators that it has
 // dropped in the meantime would otherwise stay here with their buffers.
-void Job::hang_up(const std::shared_ptr<CompletionSender>& sender) {
+void Session::hang_up(const std::shared_ptr<CompletionSender>& sender) {
   runner_->drop(sender);
   IteratorTable::Iterators old;
   {
@@ -128,8 +128,8 @@ void Job::hang_up(const std::shared_ptr<CompletionSender>& sender) {
 
 // Does nothing if the channel has closed: the coordinator will come back with a new channel and new
 // iterators.
-void Job::ask(Asker& asker, std::uint64_t iterator, const std::string& function,
-              const Fields& element) {
+void Session::ask(Asker& asker, std::uint64_t iterator, const std::string& function,
+                  const Fields& element) {
   std::shared_ptr<rpc::Channel> channel;
   {
     const Lock lock(asker.mutex);
@@ -141,12 +141,12 @@ void Job::ask(Asker& asker, std::uint64_t iterator, const std::string& function,
         rpc::ProgramRequest{.resource = iterator, .function = function, .element = element}));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::unavailable) throw;
-    log_debug("a request for a program did not leave: ", error.what());
+    log_debug("a request for a program was not sent: ", error.what());
   }
 }
 
-void Job::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,
-                 const std::shared_ptr<CompletionSender>& sender) {
+void Session::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,
+                     const std::shared_ptr<CompletionSender>& sender) {
   if (is_replaced_) throw rpc::replaced_error(options_.self.task);
   const std::uint64_t id = frame.id;
   switch (static_cast<rpc::MessageType>(frame.type)) {
@@ -174,15 +174,15 @@ void Job::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,
 
 // Runs on another thread, because the pipeline may take any time and the channel must go on.
 // Meanwhile a closure that draws waits, and gets the elements in the same order as without a peek.
-void Job::peek(const rpc::PeekRequest& request, std::uint64_t id,
-               const std::shared_ptr<rpc::Channel>& channel) {
+void Session::peek(const rpc::PeekRequest& request, std::uint64_t id,
+                   const std::shared_ptr<rpc::Channel>& channel) {
   tables_->iterators.use(request.resource, [weak = std::weak_ptr(channel), id,
                                             count = request.count](WorkerIterator& iterator) {
     respond_or_report(weak, id, [&] { return peeked(iterator, count); });
   });
 }
 
-TaskHealth Job::health() const {
+TaskHealth Session::health() const {
   const ParameterStore::Counters& counters = store_.counters();
   const ClosureRunner::Counts closures = runner_->counts();
   TaskHealth health;

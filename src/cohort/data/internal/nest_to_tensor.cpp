@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/host_values.h"
+#include "cohort/data/internal/nest_to_tensor.h"
 
 #include <ATen/Dispatch.h>
 #include <ATen/ops/empty.h>
@@ -60,7 +60,7 @@ at::Tensor filled(std::span<const Nest> values, std::vector<std::int64_t> sizes,
     return filled(values, std::move(sizes), at::kFloat).to(dtype);
   }
   at::Tensor tensor = at::empty(sizes, dtype);
-  AT_DISPATCH_ALL_TYPES_AND(at::ScalarType::Bool, dtype, "host_values", [&] {
+  AT_DISPATCH_ALL_TYPES_AND(at::ScalarType::Bool, dtype, "nest_to_tensor", [&] {
     scalar_t* out = tensor.data_ptr<scalar_t>();
     for (const Nest& value : values) *out++ = number_of<scalar_t>(value, dtype);
   });

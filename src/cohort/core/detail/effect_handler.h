@@ -12,7 +12,7 @@
 
 #include "cohort/core/export.h"
 
-namespace cohort {
+namespace cohort::internal {
 
 enum class AssignKind : std::uint8_t { assign = 0, add = 1, sub = 2 };
 
@@ -22,16 +22,16 @@ struct SlotOwner {
   std::string_view optimizer;
 };
 
-// One host serves one run. Used only from the thread that runs the program. `variable` and
+// One handler serves one run. Used only from the thread that runs the program. `variable` and
 // `resource` are indices into the program's tables.
-class COHORT_API ResourceHost {
+class COHORT_API EffectHandler {
  public:
-  virtual ~ResourceHost() = default;
+  virtual ~EffectHandler() = default;
   // The fields of the next element. Throws out_of_range at the end of the data.
   virtual std::vector<at::Tensor> iterator_next(std::int64_t resource) = 0;
   // Runs one step of an update rule where the variable is stored. `hyper` are 0-dim float64 tensors
-  // in the rule's order; they must be read before this returns. The host may keep `gradient`, and
-  // `value`, `ids` and `rows` below: nothing writes to them afterwards.
+  // in the rule's order; they must be read before this returns. The handler may keep `gradient`,
+  // and `value`, `ids` and `rows` below: nothing writes to them afterwards.
   virtual void apply(const SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
                      std::span<const at::Tensor> hyper) = 0;
   virtual void assign(AssignKind kind, std::int64_t variable, at::Tensor value) = 0;
@@ -51,4 +51,4 @@ class COHORT_API ResourceHost {
                              double momentum);
 };
 
-}  // namespace cohort
+}  // namespace cohort::internal

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which workers keep callers waiting, as text for errors.
+// Names the workers for which callers wait, for errors.
 
 #include <functional>
 #include <vector>
@@ -9,7 +9,7 @@
 namespace cohort::coordinator {
 namespace {
 
-// "worker:0, worker:2 (away: why)" of those that `is_one` picks.
+// "worker:0, worker:2 (away: why)": the workers for which `is_one` is true.
 std::string names_of(const WorkerPool& pool, const std::function<bool(std::uint32_t)>& is_one,
                      const std::string& of_absent = "") COHORT_REQUIRES(runtime_lock) {
   std::string names;
@@ -21,7 +21,8 @@ std::string names_of(const WorkerPool& pool, const std::function<bool(std::uint3
   return names;
 }
 
-// The worker that has it; empty: none, or it has ended. Looks at every closure: for errors only.
+// The worker that runs the closure of `awaited`; empty if none does. Searches all closures, so it
+// is only for errors.
 std::string holder_of(const ClosureScheduler& scheduler, const RemoteState& awaited)
     COHORT_REQUIRES(runtime_lock) {
   for (const auto& [id, pending] : scheduler.pending().all()) {
@@ -33,29 +34,29 @@ std::string holder_of(const ClosureScheduler& scheduler, const RemoteState& awai
 
 }  // namespace
 
-std::string debtors(const ClosureScheduler& scheduler, const WorkerPool& pool,
-                    const RemoteState* awaited) {
+std::string still_waiting_for(const ClosureScheduler& scheduler, const WorkerPool& pool,
+                              const RemoteState* awaited) {
   const ClosureQueue& queue = scheduler.queue();
   const std::string counts = "; " + std::to_string(queue.in_flight()) + " closures in flight, " +
                              std::to_string(queue.queued()) + " queued";
   const std::string holder = awaited == nullptr ? "" : holder_of(scheduler, *awaited);
-  if (!holder.empty()) return holder + ", which has its closure" + counts;
-  std::vector<bool> owes(pool.size());
+  if (!holder.empty()) return holder + ", which runs its closure" + counts;
+  std::vector<bool> has_closure(pool.size());
   for (const auto& [id, pending] : scheduler.pending().all()) {
-    if (queue.is_running(id, pending.worker)) owes[pending.worker] = true;
+    if (queue.is_running(id, pending.worker)) has_closure[pending.worker] = true;
   }
   const std::string names = names_of(pool, [&](std::uint32_t worker) COHORT_REQUIRES(runtime_lock) {
-    return owes[worker] || !pool.is_ready(worker);
+    return has_closure[worker] || !pool.is_ready(worker);
   });
   return (names.empty() ? "no worker" : names) + counts;
 }
 
-std::string debtors_of(const EpochRun& epoch, const ClosureScheduler& scheduler,
-                       const WorkerPool& pool) {
+std::string epoch_still_waiting_for(const EpochRun& epoch, const ClosureScheduler& scheduler,
+                                    const WorkerPool& pool) {
   const std::string names = names_of(
       pool, [&](std::uint32_t worker) { return epoch.progress.waits_for(worker); },
       "; start it again: no other worker has its part of the data");
-  return names.empty() ? debtors(scheduler, pool, nullptr) : names;
+  return names.empty() ? still_waiting_for(scheduler, pool, nullptr) : names;
 }
 
 std::string absent_workers(const WorkerPool& pool) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that one start of a coordinator has made on this task. Another start gets another Job.
+// Everything that one start of a coordinator has made on this task. Another start gets another
+// Session.
 #pragma once
 
 #include <atomic>
@@ -19,7 +20,7 @@
 
 namespace cohort::server {
 
-struct JobOptions {
+struct SessionOptions {
   rpc::Identity self;
   std::string coordinator;  // the coordinator's task, "chief:0"
   std::uint64_t coordinator_incarnation = 0;
@@ -28,15 +29,15 @@ struct JobOptions {
   std::vector<std::string> data_dirs;
   Duration data_timeout = std::chrono::minutes(5);
   PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
-  // Records the errors of the task, across all its jobs.
+  // Records the errors of the task, across all its sessions.
   std::shared_ptr<rpc::ErrorRecord> errors = std::make_shared<rpc::ErrorRecord>();
 };
 
 // Thread-safe. After replace() it refuses all frames with rpc::replaced_error().
-class Job final : public rpc::ControlledJob {
+class Session final : public rpc::CoordinatorSession {
  public:
-  explicit Job(JobOptions options);
-  ~Job() override;
+  explicit Session(SessionOptions options);
+  ~Session() override;
 
   std::uint64_t coordinator_incarnation() const { return options_.coordinator_incarnation; }
   std::uint64_t start_order() const { return options_.start_order; }
@@ -65,7 +66,7 @@ class Job final : public rpc::ControlledJob {
   // Starts no more closures, and lets all requests of the one that runs fail, as the destructor
   // does. Waits briefly for that closure; returns false if it is left behind.
   bool end() noexcept;
-  // Called when another coordinator takes over: the job accepts nothing more, and ends.
+  // Called when another coordinator takes over: the session accepts nothing more, and ends.
   void replace() noexcept;
 
  private:
@@ -83,7 +84,7 @@ class Job final : public rpc::ControlledJob {
   void peek(const rpc::PeekRequest& request, std::uint64_t id,
             const std::shared_ptr<rpc::Channel>& channel);
 
-  const JobOptions options_;
+  const SessionOptions options_;
   ParameterStore store_;
   const std::shared_ptr<Asker> asker_ = std::make_shared<Asker>();
   const std::shared_ptr<ClosureTables> tables_;

@@ -9,7 +9,7 @@
 #include "cohort/optimizer/detail/update_rules.h"
 #include "cohort/optimizer/optimizers.h"
 
-namespace cohort {
+namespace cohort::optimizer {
 namespace {
 
 constexpr std::array kRules{
@@ -34,7 +34,7 @@ std::vector<std::string_view> update_rule_names() {
   return names;
 }
 
-const UpdateRule& update_rule_of(std::string_view name) {
+const variable::UpdateRule& update_rule_of(std::string_view name) {
   std::string known;
   std::vector<std::string> all;
   for (const auto rule : kRules) {
@@ -47,4 +47,4 @@ const UpdateRule& update_rule_of(std::string_view name) {
   COHORT_ASSERT(false);
 }
 
-}  // namespace cohort
+}  // namespace cohort::optimizer

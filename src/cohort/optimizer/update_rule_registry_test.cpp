@@ -6,7 +6,7 @@
 #include "cohort/optimizer/optimizer.h"
 #include "cohort/testing/throws_error.h"
 
-namespace cohort {
+namespace cohort::optimizer {
 namespace {
 
 TEST(UpdateRules, AreFoundByTheirOwnName) {
@@ -37,4 +37,4 @@ TEST(UpdateRules, CallTheirFirstHyperparameterLearningRate) {
 }
 
 }  // namespace
-}  // namespace cohort
+}  // namespace cohort::optimizer

@@ -9,6 +9,6 @@ namespace cohort::data {
 
 // True if iteration cannot throw and yields exactly cardinality() elements: the graph runs no user
 // function, reads no file and batches only elements of static shapes.
-COHORT_API bool never_fails(const Dataset& dataset);
+COHORT_API bool cannot_fail(const Dataset& dataset);
 
 }  // namespace cohort::data

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "cohort/data/internal/op_table.h"
+#include "cohort/data/internal/op_registry.h"
 
 namespace cohort::data {
 
@@ -45,7 +45,7 @@ NodePtr make_zip(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_text_line(std::vector<NodePtr> inputs, AttributeReader& attributes);
 NodePtr make_tf_record(std::vector<NodePtr> inputs, AttributeReader& attributes);
 
-std::span<const Op> op_table() {
+std::span<const Op> op_registry() {
   static constexpr std::array kOps{
       Op{"assert_cardinality", ShardRule::remove, BatchRule::pass_through, make_assertion, 1},
       Op{"batch", ShardRule::pass_through, BatchRule::own, make_batch, 1},
@@ -90,7 +90,7 @@ std::span<const Op> op_table() {
 }
 
 const Op* find_op(std::string_view name) {
-  const std::span<const Op> ops = op_table();
+  const std::span<const Op> ops = op_registry();
   const auto found =
       std::find_if(ops.begin(), ops.end(), [&](const Op& op) { return op.name == name; });
   return found == ops.end() ? nullptr : &*found;

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/core/detail/resource_host.h"
+#include "cohort/core/detail/effect_handler.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/variable/update_rule.h"
 
@@ -17,7 +17,7 @@ namespace cohort::variable {
 // Checks the tensor that a variable is made with: dense, contiguous, on the CPU, and for a
 // trainable one a floating-point leaf that requires a gradient.
 void check_tensor(std::string_view name, const at::Tensor& tensor, bool is_trainable);
-void check_assign(AssignKind kind, std::string_view name, const TensorSpec& expected,
+void check_assign(internal::AssignKind kind, std::string_view name, const TensorSpec& expected,
                   const at::Tensor& value);
 std::vector<double> values_of(std::span<const at::Tensor> hyper);
 

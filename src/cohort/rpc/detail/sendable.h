@@ -10,8 +10,8 @@
 
 namespace cohort::rpc {
 
-// Empty for a tensor that a frame can carry. Otherwise what the tensor is, and why it cannot be
-// sent: "float32[2] of a sparse layout". Undefined tensors cannot be sent either.
-COHORT_API std::string obstacle_to_travel(const at::Tensor& tensor);
+// Returns an empty text for a tensor that a frame can carry. Otherwise describes the tensor and the
+// reason: "float32[2] of a sparse layout". Undefined tensors cannot be sent either.
+COHORT_API std::string why_not_sendable(const at::Tensor& tensor);
 
 }  // namespace cohort::rpc

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/variable/detail/checks.h"
+#include "cohort/variable/detail/validation.h"
 
 #include "cohort/core/error.h"
 #include "cohort/variable/detail/hyperparameter.h"
@@ -28,7 +28,7 @@ void check_tensor(std::string_view name, const at::Tensor& tensor, bool is_train
                " (trainable variable '", name, "'); use value.detach().requires_grad_()");
 }
 
-void check_assign(AssignKind kind, std::string_view name, const TensorSpec& expected,
+void check_assign(internal::AssignKind kind, std::string_view name, const TensorSpec& expected,
                   const at::Tensor& value) {
   COHORT_CHECK(value.defined(), ErrorCode::invalid_argument, "[variable.assign] expected ",
                expected.to_string(), ", got an undefined tensor (variable '", name, "')");
@@ -37,9 +37,10 @@ void check_assign(AssignKind kind, std::string_view name, const TensorSpec& expe
                "[variable.assign] expected ", expected.to_string(), ", got ",
                value.layout() == at::kStrided ? "" : "a sparse ", got.to_string(), " (variable '",
                name, "'); assign a value of the variable's own dtype and shape");
-  COHORT_CHECK(kind != AssignKind::sub || got.dtype != at::kBool, ErrorCode::invalid_argument,
-               "[variable.assign_sub] expected numbers, got ", got.to_string(), " (variable '",
-               name, "'), which LibTorch does not subtract; assign(value.logical_xor(…))");
+  COHORT_CHECK(kind != internal::AssignKind::sub || got.dtype != at::kBool,
+               ErrorCode::invalid_argument, "[variable.assign_sub] expected numbers, got ",
+               got.to_string(), " (variable '", name,
+               "'), which LibTorch does not subtract; assign(value.logical_xor(…))");
 }
 
 std::vector<double> values_of(std::span<const at::Tensor> hyper) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/stage_book.h"
+#include "cohort/data/internal/stage_profiler.h"
 
 #include <optional>
 
@@ -18,7 +18,7 @@ std::int64_t nanoseconds_since(Clock::time_point start) {
 // calls from its own time. Used only from its thread.
 class Call {
  public:
-  explicit Call(StageBook::Entry& entry)
+  explicit Call(StageProfiler::Entry& entry)
       : entry_(entry), around_(innermost_), start_(Clock::now()) {
     innermost_ = this;
   }
@@ -45,7 +45,7 @@ class Call {
  private:
   static thread_local Call* innermost_;
 
-  StageBook::Entry& entry_;
+  StageProfiler::Entry& entry_;
   Call* around_;
   std::int64_t others_ = 0;  // in inner calls, and waiting
   Clock::time_point start_;
@@ -55,7 +55,7 @@ thread_local Call* Call::innermost_ = nullptr;
 
 class MeasuredRows final : public RowStream {
  public:
-  MeasuredRows(RowStream& rows, StageBook::Entry& entry) : rows_(rows), entry_(entry) {}
+  MeasuredRows(RowStream& rows, StageProfiler::Entry& entry) : rows_(rows), entry_(entry) {}
 
   const RowStore& store() const override { return rows_.store(); }
 
@@ -77,14 +77,14 @@ class MeasuredRows final : public RowStream {
 
  private:
   RowStream& rows_;
-  StageBook::Entry& entry_;
+  StageProfiler::Entry& entry_;
 };
 
 class MeasuredStage final : public Stage {
  public:
-  MeasuredStage(const Node& node, std::unique_ptr<Stage> stage, std::shared_ptr<StageBook> book,
-                StageBook::Entry& entry)
-      : Stage(node), book_(std::move(book)), entry_(entry), stage_(std::move(stage)) {
+  MeasuredStage(const Node& node, std::unique_ptr<Stage> stage,
+                std::shared_ptr<StageProfiler> profiler, StageProfiler::Entry& entry)
+      : Stage(node), profiler_(std::move(profiler)), entry_(entry), stage_(std::move(stage)) {
     if (stage_->rows() != nullptr) rows_.emplace(*stage_->rows(), entry_);
   }
 
@@ -117,25 +117,25 @@ class MeasuredStage final : public Stage {
   RowStream* rows() override { return rows_ ? &*rows_ : nullptr; }
   void save(ByteWriter& writer) const override { stage_->save(writer); }
   void restore(ByteReader& reader) override { stage_->restore(reader); }
-  std::vector<StageStats> stats() const override { return book_->stats(); }
+  std::vector<StageStats> stats() const override { return profiler_->stats(); }
 
  private:
-  std::shared_ptr<StageBook> book_;
-  StageBook::Entry& entry_;
+  std::shared_ptr<StageProfiler> profiler_;
+  StageProfiler::Entry& entry_;
   std::unique_ptr<Stage> stage_;
   std::optional<MeasuredRows> rows_;
 };
 
 }  // namespace
 
-StageBook::Entry& StageBook::entry(const std::string& place, std::string_view op) {
+StageProfiler::Entry& StageProfiler::entry(const std::string& place, std::string_view op) {
   const Lock lock(mutex_);
   std::unique_ptr<Entry>& entry = entries_[{place, std::string(op)}];
   if (!entry) entry = std::make_unique<Entry>();
   return *entry;
 }
 
-std::vector<StageStats> StageBook::stats() const {
+std::vector<StageStats> StageProfiler::stats() const {
   constexpr double kSecond = 1e9;
   const Lock lock(mutex_);
   std::vector<StageStats> all;
@@ -151,23 +151,23 @@ std::vector<StageStats> StageBook::stats() const {
 
 std::unique_ptr<Stage> measured(std::unique_ptr<Stage> stage, const Node& node,
                                 const StageContext& context) {
-  return std::make_unique<MeasuredStage>(node, std::move(stage), context.book(),
+  return std::make_unique<MeasuredStage>(node, std::move(stage), context.profiler(),
                                          *entry_of(node, context));
 }
 
-StageBook::Entry* entry_of(const Node& node, const StageContext& context) {
-  return context.book() ? &context.book()->entry(context.place(), node.op()) : nullptr;
+StageProfiler::Entry* entry_of(const Node& node, const StageContext& context) {
+  return context.profiler() ? &context.profiler()->entry(context.place(), node.op()) : nullptr;
 }
 
-Working::Working(StageBook::Entry* entry) : entry_(entry) {
+ScopedWork::ScopedWork(StageProfiler::Entry* entry) : entry_(entry) {
   if (entry_ != nullptr) start_ = Clock::now();
 }
 
-Working::~Working() {
+ScopedWork::~ScopedWork() {
   if (entry_ == nullptr) return;
   entry_->own_nanoseconds.fetch_add(nanoseconds_since(start_), std::memory_order_relaxed);
 }
 
-Waiting::~Waiting() { Call::add_others(nanoseconds_since(start_)); }
+ScopedWait::~ScopedWait() { Call::add_others(nanoseconds_since(start_)); }
 
 }  // namespace cohort::data
