@@ -29,7 +29,7 @@ grpc::ByteBuffer answer(const grpc::ByteBuffer&) { return buffer_of(&kAnswer, si
 // A cluster whose workers run closures that do nothing. Used from one thread.
 class Ours {
  public:
-  Ours(int workers, std::size_t in_flight)
+  Ours(int workers, std::int64_t in_flight)
       : cluster_({.workers = workers, .ps = 1, .command = {COHORT_COMMAND, "server"}}),
         strategy_(cluster_.resolver()),
         coordinator_(strategy_, {.in_flight_per_worker = in_flight}) {
@@ -128,7 +128,7 @@ void run(const Bench& bench) {
   Plain plain;
   std::deque<Ours> ours;
   for (const int workers : {1, 2}) {
-    for (const std::size_t in_flight : {0U, 4U, 64U}) ours.emplace_back(workers, in_flight);
+    for (const std::int64_t in_flight : {0, 4, 64}) ours.emplace_back(workers, in_flight);
   }
   compare_rates(bench, ours, plain);
   compare_latency(bench, ours.front(), plain);

@@ -43,6 +43,10 @@ CASES = (
   strategy.run([](const at::Tensor& x, std::size_t n) { return x.dim() + std::int64_t(n); }, values, 2U);
   strategy.run([](auto x) { return x; }, values);
   strategy.run([](at::Tensor x, at::Tensor) { return x; }, elements);
+  get_replica_context()->merge_call([](Strategy&) {});
+  get_replica_context()->merge_call(
+      [](Strategy& all, const PerReplica<at::Tensor>& x) { return all.reduce(ReduceOp::sum, x); }, at::Tensor());
+  get_replica_context()->merge_call([](Strategy&, const auto& x, float) { return x; }, 2, 1.0F);
 """, None),
     Case("a parameter of another type", """
   const Function function([](const std::vector<float>& x) { return double{x[0]}; });
@@ -75,6 +79,18 @@ CASES = (
     Case("run() of a generic lambda with an element", """
   strategy.run([](auto x) { return x; }, elements);
 """, "give them types (at::Tensor or cohort::Nest) in place of auto"),
+    Case("merge_call() with too few arguments", """
+  get_replica_context()->merge_call([](Strategy&, const PerReplica<int>& x) { return x.size(); });
+""", "ReplicaContext::merge_call() needs a function of the strategy and one more parameter"),
+    Case("merge_call() of a function without the strategy", """
+  get_replica_context()->merge_call([](const at::Tensor& x) { return x.sum(); }, at::Tensor());
+""", "ReplicaContext::merge_call() needs a function of the strategy and one more parameter"),
+    Case("merge_call() with arguments of other types", """
+  get_replica_context()->merge_call([](Strategy&, const PerReplica<Nest>& x) { return x.size(); }, at::Tensor());
+""", "ReplicaContext::merge_call() cannot call the function: its first parameter is cohort::Strategy&"),
+    Case("merge_call() of a generic lambda with too few arguments", """
+  get_replica_context()->merge_call([](Strategy&, auto x) { return x.size(); });
+""", "ReplicaContext::merge_call() cannot tell what a generic lambda takes"),
     Case("next() of another type", """
   it.next<double>();
 """, "takes at::Tensor, once for each field of the element"),

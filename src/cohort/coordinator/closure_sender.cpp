@@ -16,7 +16,8 @@ ClosureSender::ClosureSender(RuntimeContext& context, WorkerPool& pool, Source& 
 // Creates the lane on first use.
 ClosureSender::Lane& ClosureSender::lane(std::uint32_t worker) {
   while (lanes_.size() <= worker) {
-    lanes_.emplace_back().window = internal::InFlightWindow(context_.options.in_flight_per_worker);
+    lanes_.emplace_back().window =
+        internal::InFlightWindow(static_cast<std::size_t>(context_.options.in_flight_per_worker));
   }
   return lanes_[worker];
 }

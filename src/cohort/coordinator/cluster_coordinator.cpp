@@ -147,8 +147,8 @@ Epoch ClusterCoordinator::begin_epoch_nests(const Function& step, const PerWorke
 }
 
 CoordinatorStatistics ClusterCoordinator::statistics() const { return runtime_->statistics(); }
-std::uint32_t ClusterCoordinator::num_workers() const {
-  return runtime_->strategy().home()->connection().num_workers();
+int ClusterCoordinator::num_workers() const {
+  return static_cast<int>(runtime_->strategy().home()->connection().num_workers());
 }
 
 PerWorkerDataset::PerWorkerDataset(std::shared_ptr<coordinator::WorkerDatasets> datasets,

@@ -109,10 +109,10 @@ class COHORT_API PerWorkerDataset {
 };
 
 struct CoordinatorOptions {
-  std::size_t queue_capacity = 256 * 1024;  // closures that wait; 0: no limit
+  std::int64_t queue_capacity = 256 * 1024;  // closures that wait; 0: no limit
   // Closures that a worker has at a time. 0: as many as keep it busy for about a millisecond, at
   // least 4 and at most 128.
-  std::size_t in_flight_per_worker = 0;
+  std::int64_t in_flight_per_worker = 0;
   // If one parameter server fails this often within transient_window, the coordinator throws the
   // last error; before that, it retries the closures that failed. 1 or less: it throws the first
   // error. Unset: the environment variable TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES, or 3.
@@ -123,12 +123,12 @@ struct CoordinatorOptions {
   Duration transient_window = std::chrono::minutes(10);
   // If a closure has been started this many times without success, the coordinator throws its last
   // error.
-  std::uint32_t max_attempts = 100;
+  std::int64_t max_attempts = 100;
   // A C++ function of a per-worker dataset's map() or filter() is traced again for each shape of
   // elements that a worker meets (PerWorkerDataset), at most this many times for each function and
   // dataset. The parts of one distribute_dataset() share the traces and this limit. One more shape
   // throws resource_exhausted, which names the shapes.
-  std::size_t max_traces_per_dataset_function = 1024;
+  std::int64_t max_traces_per_dataset_function = 1024;
   // schedule(), join(), fetch() and Epoch::try_next() throw deadline_exceeded if no closure ends
   // for this long. Zero: twice ClusterOptions::data_timeout, so that a worker that waits for a
   // parameter server which does not answer can report that server first.
@@ -248,6 +248,9 @@ class COHORT_API ClusterCoordinator {
   // invalid_argument for a dataset without an end.
   //
   //   coordinator.run_epoch(step, data, {.on_step = [](const EpochStep& s) { … }});
+  //
+  // The options come before `arguments`, since after a parameter pack the compiler could not tell
+  // options in braces from one more argument.
   template <class D, class... A>
   requires(!(std::same_as<std::remove_cvref_t<A>, EpochOptions> || ...)) EpochResult
       run_epoch(const Function& step, const D& dataset, A&&... arguments) {
@@ -271,7 +274,7 @@ class COHORT_API ClusterCoordinator {
                           std::vector<Nest> arguments);
 
   CoordinatorStatistics statistics() const;
-  std::uint32_t num_workers() const;
+  int num_workers() const;
 
  private:
   template <class... A>

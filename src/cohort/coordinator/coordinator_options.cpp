@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/coordinator/internal/coordinator_options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <string_view>
 
 #include "cohort/coordinator/internal/in_flight_window.h"
@@ -58,6 +60,11 @@ CoordinatorOptions checked(CoordinatorOptions options) {
   expect(timeouts >= -1, "max_transient_timeouts", ">= -1", timeouts);
   expect(options.transient_window > Duration::zero(), "transient_window", "> 0 s",
          seconds_of(options.transient_window));
+  expect(options.queue_capacity >= 0, "queue_capacity", ">= 0", options.queue_capacity);
+  expect(options.in_flight_per_worker >= 0, "in_flight_per_worker", ">= 0",
+         options.in_flight_per_worker);
+  expect(options.max_traces_per_dataset_function >= 0, "max_traces_per_dataset_function", ">= 0",
+         options.max_traces_per_dataset_function);
   expect(options.max_attempts > 0, "max_attempts", "> 0", options.max_attempts);
   expect(options.progress_timeout >= Duration::zero(), "progress_timeout", ">= 0 s",
          seconds_of(options.progress_timeout));
@@ -78,16 +85,18 @@ CoordinatorOptions checked(CoordinatorOptions options) {
 
 QueueOptions queue_options(const CoordinatorOptions& options) {
   QueueOptions made;
-  made.capacity = options.queue_capacity;
-  made.in_flight_per_worker =
-      options.in_flight_per_worker != 0 ? options.in_flight_per_worker : InFlightWindow::kSizeMin;
+  made.capacity = static_cast<std::size_t>(options.queue_capacity);
+  made.in_flight_per_worker = options.in_flight_per_worker != 0
+                                  ? static_cast<std::size_t>(options.in_flight_per_worker)
+                                  : InFlightWindow::kSizeMin;
   made.max_transient_ps_failures =
       options.max_transient_ps_failures.value_or(made.max_transient_ps_failures);
   made.max_transient_timeouts =
       options.max_transient_timeouts.value_or(made.max_transient_timeouts);
   made.transient_window = options.transient_window;
   made.same_event = kSameEvent;
-  made.max_attempts = options.max_attempts;
+  made.max_attempts = static_cast<std::uint32_t>(
+      std::min<std::int64_t>(options.max_attempts, std::numeric_limits<std::uint32_t>::max()));
   return made;
 }
 

@@ -11,7 +11,8 @@ namespace cohort::coordinator {
 Runtime::Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options,
                  CoordinatorNumbers numbers)
     : context_(std::make_shared<RuntimeContext>(strategy, options, numbers)),
-      datasets_(context_->connection.num_workers(), options.max_traces_per_dataset_function),
+      datasets_(context_->connection.num_workers(),
+                static_cast<std::size_t>(options.max_traces_per_dataset_function)),
       worker_events_(scheduler_, functions_, iterators_, open_epochs_),
       pool_(*context_, worker_events_),
       eager_(*context_, pool_),

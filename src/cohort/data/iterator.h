@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Iterators read a dataset element by element.
+//
+// Everything that yields one value after the other (Iterator, DistributedIterator, Epoch,
+// RecordReader) has the same verbs:
+// - try_next() returns nullopt at the end. Use it in loops.
+// - get_next(), and next<T...>() for the fields as tensors, throw out_of_range at the end. Use them
+//   in steps: the coordinator recognizes that error as the end of the data.
+// - get_next_as_optional() returns tf's Optional, which has a spec even if it is empty.
 #pragma once
 
 #include <ATen/core/Tensor.h>

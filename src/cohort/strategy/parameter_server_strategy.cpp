@@ -41,8 +41,8 @@ ParameterServerStrategy::ParameterServerStrategy(const ClusterResolver& resolver
 
 ParameterServerStrategy::~ParameterServerStrategy() = default;
 
-Variable ParameterServerStrategy::variable(std::string name, const at::Tensor& initial_value,
-                                           VariableOptions options) {
+Variable ParameterServerStrategy::create_variable(std::string name, const at::Tensor& initial_value,
+                                                  const VariableOptions& options) {
   COHORT_CHECK(initial_value.defined(), ErrorCode::invalid_argument,
                "[strategy.variable] expected an initial value, got an undefined tensor (variable '",
                name, "')");
@@ -56,21 +56,24 @@ Variable ParameterServerStrategy::variable(std::string name, const at::Tensor& i
   return home_->create({{std::move(name), stand_in, options.is_trainable}}, ps)[0];
 }
 
-Variable ParameterServerStrategy::variable(std::string name, const TensorSpec& spec,
-                                           const Initializer& initializer,
-                                           VariableOptions options) {
+Variable ParameterServerStrategy::create_variable(std::string name, const TensorSpec& spec,
+                                                  const Initializer& initializer,
+                                                  const VariableOptions& options) {
   check_can_create(*this, name);
   std::optional<std::uint32_t> ps;
   if (options.colocate_with) ps = home_->ps_of(*options.colocate_with);
   return home_->create(std::move(name), spec, initializer, options.is_trainable, ps);
 }
 
-std::vector<Variable> ParameterServerStrategy::create_variables(
-    const std::string& name, const std::vector<internal::NamedTensor>& tensors) {
-  check_can_create(*this, name);
-  std::vector<internal::NamedTensor> wanted = tensors;
-  for (internal::NamedTensor& each : wanted) each.name = name + "/" + each.name;
-  return home_->create(wanted);
+internal::ModuleVariables ParameterServerStrategy::place_module(
+    std::string_view name, std::vector<internal::NamedTensor> tensors,
+    internal::ModuleModes modes) {
+  const std::string prefix = std::string(name) + "/";
+  check_can_create(*this, std::string(name));
+  for (internal::NamedTensor& each : tensors) each.name.insert(0, prefix);
+  internal::ModuleVariables created{home_->create(tensors), home_};
+  home_->keep_modes(std::move(modes));
+  return created;
 }
 
 Nest ParameterServerStrategy::reduce(const Nest& value) const {
@@ -107,11 +110,6 @@ void ParameterServerStrategy::run_replicas(const std::function<void(ReplicaConte
   });
 }
 
-void ParameterServerStrategy::keep_modes(internal::ModuleModes modes) {
-  home_->keep_modes(std::move(modes));
-}
-
-std::uint64_t ParameterServerStrategy::seed() const { return home_->options().cluster.seed; }
-std::shared_ptr<internal::ModuleHome> ParameterServerStrategy::module_home() const { return home_; }
+std::uint64_t ParameterServerStrategy::module_seed() const { return home_->options().cluster.seed; }
 
 }  // namespace cohort

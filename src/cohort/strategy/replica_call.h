@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls a function once per replica, with that replica's component of distributed arguments.
+// Calls a function once per replica, with that replica's component of distributed arguments, or
+// once for all replicas, with the arguments of each.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,6 +18,10 @@
 #include "cohort/core/nest.h"
 #include "cohort/function/function.h"
 #include "cohort/input/per_replica.h"
+
+namespace cohort {
+class Strategy;  // strategy/strategy.h
+}
 
 namespace cohort::internal {
 
@@ -138,5 +143,41 @@ decltype(auto) call_for(F& fn, std::size_t i, A&... arguments) {
 template <class F, class... A>
 using ReplicaResult =
     std::remove_cvref_t<decltype(call_for(std::declval<F&>(), 0, std::declval<A&>()...))>;
+
+// An argument of merge_call(), as the function that merges gets it.
+template <class A>
+using Merged = PerReplica<std::decay_t<A>>;
+template <class A>
+Merged<A> merged(A&& argument) {
+  return Merged<A>::bare(std::forward<A>(argument));
+}
+
+// Why merge_call() cannot call a function with these arguments.
+template <class F, class... A>
+constexpr CallProblem merge_problem() {
+  if constexpr (std::is_invocable_v<std::remove_reference_t<F>&, Strategy&, Merged<A>...>) {
+    return CallProblem::none;
+  } else if constexpr (!function::HasOneSignature<std::decay_t<F>>) {
+    return CallProblem::generic;
+  } else {
+    using Parameters = typename function::Signature<std::decay_t<F>>::Arguments;
+    return std::tuple_size_v<Parameters> == sizeof...(A) + 1 ? CallProblem::types
+                                                             : CallProblem::count;
+  }
+}
+
+template <class F, class... A>
+using MergeResult =
+    std::remove_cvref_t<std::invoke_result_t<std::remove_reference_t<F>&, Strategy&, Merged<A>...>>;
+
+// What replica i gets of the result of merge_call(): its component of a PerReplica.
+template <class R>
+auto own_component(R&& result, std::size_t i) {
+  if constexpr (!kIsPerReplica<R>) {
+    return std::forward<R>(result);
+  } else if constexpr (!std::is_same_v<std::remove_cvref_t<R>, PerReplica<void>>) {
+    return component_of(result, i);
+  }
+}
 
 }  // namespace cohort::internal

@@ -35,6 +35,12 @@ class COHORT_API ModuleHome {
   virtual void check_outside_step(std::string_view call) const = 0;
 };
 
+// The variables of a module, in the order of its tensors.
+struct ModuleVariables {
+  std::vector<Variable> variables;
+  std::shared_ptr<ModuleHome> home;
+};
+
 // Get and set the values of all these variables, with one request to each server.
 COHORT_API std::vector<at::Tensor> values_of(const std::vector<Variable>& variables);
 COHORT_API void set_values(const std::vector<Variable>& variables,

@@ -77,6 +77,14 @@ class PushedMode {
                         current.name(), "'; leave its scope first");
 }
 
+[[noreturn]] void refuse_variables(std::string_view strategy, std::string_view method,
+                                   const std::string& wanted) {
+  internal::throw_error(ErrorCode::unimplemented, "[strategy.", method, "] ", wanted,
+                        ": expected a strategy that has variables, got '", strategy,
+                        "'; use ParameterServerStrategy, or local_variable() for one of this "
+                        "process, which a step with one replica may update");
+}
+
 }  // namespace
 
 StrategyScope::StrategyScope(Strategy& strategy)
@@ -109,9 +117,7 @@ StrategyScope::~StrategyScope() {
 
 int ReplicaContext::num_replicas_in_sync() const { return strategy_.num_replicas_in_sync(); }
 
-Nest ReplicaContext::merge_call(
-    const std::function<Nest(Strategy& strategy, const std::vector<Nest>& arguments)>& merge_fn,
-    const std::vector<Nest>& arguments) {
+void ReplicaContext::in_cross_replica(const std::function<void()>& body) {
   const Mode mode = current_mode();
   COHORT_CHECK(mode.replica != nullptr, ErrorCode::failed_precondition,
                "[strategy.merge_call] expected a replica context, got cross-replica context of '",
@@ -127,7 +133,28 @@ Nest ReplicaContext::merge_call(
                "' with ", strategy_.num_replicas_in_sync(),
                "; merging several replicas is not supported yet");
   const PushedMode cross(&strategy_, nullptr);
-  return merge_fn(strategy_, arguments);
+  body();
+}
+
+Variable Strategy::create_variable(std::string variable, const at::Tensor& initial_value,
+                                   const VariableOptions& options) {
+  (void)initial_value, (void)options;
+  refuse_variables(name(), "variable", "variable '" + variable + "'");
+}
+
+Variable Strategy::create_variable(std::string variable, const TensorSpec& spec,
+                                   const Initializer& initializer, const VariableOptions& options) {
+  (void)spec, (void)initializer, (void)options;
+  refuse_variables(name(), "variable", "variable '" + variable + "'");
+}
+
+std::uint64_t Strategy::module_seed() const { refuse_variables(name(), "replicate", "a module"); }
+
+internal::ModuleVariables Strategy::place_module(std::string_view module,
+                                                 std::vector<internal::NamedTensor> tensors,
+                                                 internal::ModuleModes modes) {
+  (void)tensors, (void)modes;
+  refuse_variables(name(), "replicate", "module '" + std::string(module) + "'");
 }
 
 Strategy& get_strategy() { return *current_mode().strategy; }

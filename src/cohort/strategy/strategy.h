@@ -7,6 +7,10 @@
 // after set_strategy(), in the cross-replica context of that strategy.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,10 +21,15 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/core/error.h"
 #include "cohort/core/export.h"
 #include "cohort/core/nest.h"
+#include "cohort/core/tensor_spec.h"
 #include "cohort/input/distributed_dataset.h"
 #include "cohort/strategy/replica_call.h"
+#include "cohort/strategy/replicated.h"
+#include "cohort/variable/initializer.h"
+#include "cohort/variable/variable.h"
 
 namespace cohort {
 
@@ -40,13 +49,52 @@ class COHORT_API ReplicaContext {
   int replica_id_in_sync_group() const { return replica_id_; }
   int local_replica_id() const { return local_replica_id_; }
   int num_replicas_in_sync() const;
-  // Runs merge_fn once in cross-replica context. Throws failed_precondition if this is not the
-  // current context.
-  Nest merge_call(
-      const std::function<Nest(Strategy& strategy, const std::vector<Nest>& arguments)>& merge_fn,
-      const std::vector<Nest>& arguments = {});
+
+  // Runs merge_fn(strategy, values...) once for all replicas, in cross-replica context. Each value
+  // is a PerReplica<T> with that argument of each replica. Returns what merge_fn returns, and this
+  // replica's component if that is a PerReplica.
+  //
+  //   at::Tensor total = get_replica_context()->merge_call(
+  //       [](Strategy& strategy, const PerReplica<at::Tensor>& losses) {
+  //         return strategy.reduce(ReduceOp::sum, losses);
+  //       },
+  //       loss);
+  //
+  // Throws failed_precondition if this is not the current context, and unimplemented if the
+  // strategy has several replicas, since they run one after the other.
+  template <class F, class... A>
+  auto merge_call(F&& merge_fn, A&&... arguments) {
+    constexpr internal::CallProblem kProblem = internal::merge_problem<F, A...>();
+    static_assert(kProblem != internal::CallProblem::generic,
+                  "ReplicaContext::merge_call() cannot tell what a generic lambda takes: give its "
+                  "parameters types (cohort::Strategy&, cohort::PerReplica<at::Tensor>)");
+    static_assert(kProblem != internal::CallProblem::count,
+                  "ReplicaContext::merge_call() needs a function of the strategy and one more "
+                  "parameter for each argument: write merge_call(fn, a) for fn(Strategy&, "
+                  "PerReplica<A>)");
+    static_assert(kProblem != internal::CallProblem::types,
+                  "ReplicaContext::merge_call() cannot call the function: its first parameter is "
+                  "cohort::Strategy&, and an argument of type T becomes a cohort::PerReplica<T>");
+    if constexpr (kProblem == internal::CallProblem::none) {
+      using Result = internal::MergeResult<F, A...>;
+      if constexpr (std::is_void_v<Result>) {
+        in_cross_replica(
+            [&] { merge_fn(strategy_, internal::merged(std::forward<A>(arguments))...); });
+      } else {
+        std::optional<Result> result;
+        in_cross_replica([&] {
+          result.emplace(merge_fn(strategy_, internal::merged(std::forward<A>(arguments))...));
+        });
+        const auto replica = static_cast<std::size_t>(local_replica_id_);
+        return internal::own_component(*std::move(result), replica);
+      }
+    }
+  }
 
  private:
+  // Checks that this is the current context of a strategy of one replica; calls body.
+  void in_cross_replica(const std::function<void()>& body);
+
   Strategy& strategy_;
   int replica_id_;
   int local_replica_id_;
@@ -63,6 +111,15 @@ class COHORT_API StrategyScope {
  private:
   Strategy& strategy_;
   bool has_pushed_;
+};
+
+struct VariableOptions {
+  bool is_trainable = true;
+  // Places the variable on the same server as this one; the next variable's server stays the same.
+  std::optional<Variable> colocate_with = {};
+};
+struct ReplicateOptions {
+  std::string name = "model";  // variables are named "<name>/<path in the module>"
 };
 
 // How the values of several replicas are combined.
@@ -86,6 +143,66 @@ class COHORT_API Strategy {
   // failed_precondition inside a different strategy's scope ("mixing strategies") and in a replica
   // context ("use merge_call").
   [[nodiscard]] StrategyScope scope() { return StrategyScope(*this); }
+
+  // Creates a variable where this strategy keeps variables. Throws failed_precondition inside the
+  // scope of a different strategy or of the default one ("mixing strategies"), and unimplemented
+  // for strategies without variables: today only ParameterServerStrategy has them.
+  Variable variable(std::string name, const at::Tensor& initial_value,
+                    const VariableOptions& options = {}) {
+    return create_variable(std::move(name), initial_value, options);
+  }
+  // The same, with an initial value that is computed from the strategy's seed and the name. Also
+  // throws the errors of Initializer::make().
+  Variable variable(std::string name, const TensorSpec& spec, const Initializer& initializer,
+                    const VariableOptions& options = {}) {
+    return create_variable(std::move(name), spec, initializer, options);
+  }
+
+  // Runs factory once, with LibTorch's generator seeded by the strategy's seed, and makes variables
+  // of the module's parameters and buffers. factory returns a torch::nn module or a holder of one.
+  // A c10::Error that it throws becomes an Error; other exceptions pass unchanged.
+  //
+  // Steps use the module through the returned handle. Each step begins in the mode in which factory
+  // left the module; train() and eval() inside a step hold until its end. A tensor that the module
+  // registers under several names (tied weights) becomes one variable with the first name; a weight
+  // in channels_last order becomes row-major. Throws as variable() does, and already_exists if two
+  // tensors share memory (set_data): register one tensor under both names. If it throws, no
+  // variable is created.
+  template <class Factory>
+  auto replicate(Factory factory, const ReplicateOptions& options = {}) {
+    using M = std::invoke_result_t<Factory&>;
+    using Shared = typename Replicated<M>::Shared;
+    const auto seeded = [&] {
+      const auto guard = internal::seed_default_generator(module_seed());
+      try {
+        return factory();
+      } catch (const c10::Error&) {  // its what() would have a page of stack frames
+        throw current_error().during("making the module of replicate()");
+      }
+    };
+    auto shared = std::make_shared<Shared>(Shared{seeded(), factory, {}, {}, {}});
+    std::vector<internal::NamedTensor> tensors =
+        internal::tensors_of(internal::module_of(shared->module));
+    internal::make_row_major(tensors);
+    const std::weak_ptr<Shared> weak = shared;
+    internal::ModuleVariables placed =
+        place_module(options.name, tensors,
+                     {[weak] {
+                        const auto alive = weak.lock();
+                        return alive ? internal::modes_of(internal::module_of(alive->module))
+                                     : std::vector<bool>();
+                      },
+                      [weak](const std::vector<bool>& modes) {
+                        if (const auto alive = weak.lock())
+                          internal::set_modes(internal::module_of(alive->module), modes);
+                      }});
+    shared->variables = std::move(placed.variables);
+    shared->home = std::move(placed.home);
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i].is_trainable) shared->parameters.push_back(shared->variables[i]);
+    }
+    return Replicated<M>(std::move(shared));
+  }
 
   // Distributes a dataset of global batches: splits each batch into one mini-batch per replica, and
   // shards the data over the workers as DatasetOptions say (experimental_distribute_dataset).
@@ -149,6 +266,17 @@ class COHORT_API Strategy {
   Nest gather(const PerReplica<Nest>& value, std::int64_t axis);
 
  protected:
+  // These throw unimplemented; a strategy that has variables overrides them all.
+  virtual Variable create_variable(std::string name, const at::Tensor& initial_value,
+                                   const VariableOptions& options);
+  virtual Variable create_variable(std::string name, const TensorSpec& spec,
+                                   const Initializer& initializer, const VariableOptions& options);
+  // The seed for the factory of replicate().
+  virtual std::uint64_t module_seed() const;
+  // Makes all or none of the variables "<name>/<name of the tensor>".
+  virtual internal::ModuleVariables place_module(std::string_view name,
+                                                 std::vector<internal::NamedTensor> tensors,
+                                                 internal::ModuleModes modes);
   // Runs body for the local replicas, one after the other. The only hook that run() needs from a
   // subclass.
   virtual void run_replicas(const std::function<void(ReplicaContext&)>& body) = 0;

@@ -2,6 +2,7 @@
 #include "cohort/strategy/strategy.h"
 
 #include <ATen/ops/full.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -13,6 +14,7 @@
 #include "cohort/strategy/internal/context_fixture.h"
 #include "cohort/strategy/parameter_server_strategy.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/testing/throws_error.h"
 
 namespace cohort {
 namespace {
@@ -27,6 +29,19 @@ SimpleResolver chief_resolver() {
   return resolver(
       {{"chief", {"127.0.0.1:3"}}, {"worker", {"127.0.0.1:1"}}, {"ps", {"127.0.0.1:2"}}});
 }
+
+// A module without parameters, as replicate() sees one.
+struct EmptyModule {
+  struct Entry {
+    std::string key() const { return {}; }
+    at::Tensor value() const { return {}; }
+  };
+  std::vector<Entry> named_parameters() const { return {}; }
+  std::vector<Entry> named_buffers() const { return {}; }
+  std::vector<EmptyModule*> modules(bool /*include_self*/) const { return {}; }
+  bool is_training() const { return true; }
+  void train(bool /*is_on*/) {}
+};
 
 // The comment above a test names the recorded cases (context.json) whose rules it checks, as in
 // every_strategy_context_test.cpp. The remaining cases need creator or device scopes, or update(),
@@ -43,36 +58,105 @@ TEST_F(ContextTest, OutsideAnyScopeTheDefaultStrategyRules) { expect_default(); 
 // CTX-064
 TEST_F(ContextTest, MergeCallIsCrossReplicaContextOfItsStrategy) {
   s.run([&] {
-    const Nest result = get_replica_context()->merge_call(
-        [&](Strategy& strategy, const std::vector<Nest>& arguments) {
+    const int result = get_replica_context()->merge_call(
+        [&](Strategy& strategy, int x) {
           EXPECT_EQ(&strategy, &s);
           expect_cross(s);
           EXPECT_EQ(s.run([] { return 5; }), 5) << "a nested run is allowed here";
-          return Nest(arguments[0].integer() + 1);
+          return x + 1;
         },
-        {Nest(1)});
-    EXPECT_EQ(result.integer(), 2);
+        1);
+    EXPECT_EQ(result, 2);
   });
 }
 
 // CTX-045
 TEST_F(ContextTest, MergeCallFromTheDefaultReplicaRunsInline) {
   const Nest result = get_replica_context()->merge_call(
-      [](Strategy& strategy, const std::vector<Nest>& arguments) {
+      [](Strategy& strategy, const Nest& argument) {
         EXPECT_EQ(&strategy, &default_strategy());
         EXPECT_TRUE(in_cross_replica_context());
         EXPECT_FALSE(has_strategy());
-        return arguments[0];
+        return argument;
       },
-      {Nest("x")});
+      Nest("x"));
   EXPECT_EQ(result.text(), "x");
+}
+
+TEST_F(ContextTest, MergeCallGivesPerReplicaValuesAndReturnsTheReplicasComponent) {
+  s.run([&] {
+    ReplicaContext& replica = *get_replica_context();
+    const auto sum = replica.merge_call(
+        [](Strategy& strategy, const PerReplica<at::Tensor>& loss, PerReplica<double> scale) {
+          EXPECT_EQ(loss.size(), 1U);
+          EXPECT_FALSE(loss.is_wrapped()) << "as run() returns it with one replica";
+          return strategy.reduce(ReduceOp::sum, loss).mul(scale.value());
+        },
+        at::full({}, 1.5), 2.0);
+    EXPECT_EQ(sum.item<float>(), 3.0F);
+    const auto component =
+        replica.merge_call([](Strategy& strategy,
+                              PerReplica<int> x) { return strategy.run([&] { return x[0] + 1; }); },
+                           4);
+    static_assert(std::is_same_v<decltype(component), const int>);
+    EXPECT_EQ(component, 5);
+    bool has_run = false;
+    const auto set = [&](Strategy& strategy) { return strategy.run([&] { has_run = true; }); };
+    static_assert(std::is_void_v<decltype(replica.merge_call(set))>);
+    replica.merge_call(set);
+    EXPECT_TRUE(has_run);
+  });
+}
+
+TEST_F(ContextTest, AnErrorOfAMergeRestoresTheReplicasContext) {
+  s.run([&] {
+    ReplicaContext& replica = *get_replica_context();
+    EXPECT_EQ(code_of([&] {
+                replica.merge_call(
+                    [](Strategy&) { internal::throw_error(ErrorCode::data_loss, "torn"); });
+              }),
+              ErrorCode::data_loss);
+    EXPECT_EQ(get_replica_context(), &replica);
+  });
+}
+
+TEST_F(ContextTest, MergeCallOfSeveralReplicasIsRefused) {
+  MirroredStrategy two({"CPU:0", "CPU:1"});
+  EXPECT_EQ(code_of([&] { two.run([] { get_replica_context()->merge_call([](Strategy&) {}); }); }),
+            ErrorCode::unimplemented);
+}
+
+TEST_F(ContextTest, StrategiesWithoutVariablesNameThemselvesAndTheRemedy) {
+  MirroredStrategy two({"CPU:0", "CPU:1"});
+  const auto refused = [](Strategy& strategy) {
+    const std::string got =
+        "got '" + std::string(strategy.name()) + "'; use ParameterServerStrategy";
+    const auto refusal = testing::throws_error(ErrorCode::unimplemented, got);
+    EXPECT_THAT([&] { strategy.variable("v", at::full({}, 1.5)); }, refusal);
+    EXPECT_THAT(
+        [&] {
+          strategy.variable("v", {at::kFloat, {{2}}}, Initializer::zeros());
+        },
+        refusal);
+    bool was_made = false;
+    EXPECT_THAT(
+        [&] {
+          strategy.replicate([&] {
+            was_made = true;
+            return EmptyModule();
+          });
+        },
+        refusal);
+    EXPECT_FALSE(was_made);
+  };
+  refused(default_strategy());
+  refused(s);
+  refused(two);
 }
 
 // CTX-058, CTX-060: C++ destroys a context at the end of its run; a wrong context is refused.
 TEST_F(ContextTest, AReplicaContextWorksOnlyWhileItIsTheCurrentOne) {
-  const auto merge = [](ReplicaContext& context) {
-    context.merge_call([](Strategy&, const std::vector<Nest>&) { return Nest(); });
-  };
+  const auto merge = [](ReplicaContext& context) { context.merge_call([](Strategy&) {}); };
   ReplicaContext& outer = *get_replica_context();
   s.run([&] {
     EXPECT_EQ(code_of([&] { merge(outer); }), ErrorCode::failed_precondition)

@@ -2,6 +2,7 @@
 #include "cohort/variable/initializer.h"
 
 #include <ATen/Dispatch.h>
+#include <ATen/core/PhiloxRNGEngine.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/TypeCast.h>
 
@@ -13,16 +14,14 @@
 #include "cohort/core/detail/random.h"
 #include "cohort/core/error.h"
 #include "cohort/variable/detail/initializer_recipe.h"
-#include "cohort/variable/internal/philox.h"
 
 namespace cohort {
 namespace {
 
 // Elements 2n and 2n + 1 are made from block n, two words each.
 std::array<double, 2> uniform_pair(std::uint64_t block, std::uint64_t key) {
-  const auto low = [](std::uint64_t value) { return static_cast<std::uint32_t>(value); };
-  const variable::PhiloxCounter words =
-      variable::philox({low(block), low(block >> 32), 0, 0}, {low(key), low(key >> 32)});
+  at::Philox4_32 generator(key, /*subsequence=*/0, /*offset=*/block);
+  const std::array<std::uint32_t, 4> words{generator(), generator(), generator(), generator()};
   const auto unit = [&](std::size_t word) {  // [0, 1), as many bits as a double has
     const std::uint64_t bits = (static_cast<std::uint64_t>(words[word + 1]) << 32) | words[word];
     return std::ldexp(static_cast<double>(bits >> 11), -53);

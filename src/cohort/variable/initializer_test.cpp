@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variable/initializer.h"
 
+#include <ATen/core/PhiloxRNGEngine.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -24,6 +26,23 @@ double deviation_of(const at::Tensor& values) {
 std::vector<Initializer> random_ones() {
   return {Initializer::random_uniform(-2, 3), Initializer::random_normal(1, 2),
           Initializer::glorot_uniform()};
+}
+
+// The four words of LibTorch's generator for this counter and key.
+std::array<std::uint32_t, 4> philox(std::uint64_t low, std::uint64_t high, std::uint64_t key) {
+  at::Philox4_32 generator(key, high, low);
+  return {generator(), generator(), generator(), generator()};
+}
+
+// The known answers that the authors publish with their library Random123 (kat_vectors). If another
+// LibTorch gave others, initial values would change.
+TEST(Initializer, UsesAGeneratorThatGivesThePublishedAnswers) {
+  using Words = std::array<std::uint32_t, 4>;
+  EXPECT_EQ(philox(0, 0, 0), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  constexpr std::uint64_t kOnes = ~std::uint64_t{0};
+  EXPECT_EQ(philox(kOnes, kOnes, kOnes), (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox(0x85a308d3243f6a88, 0x0370734413198a2e, 0x299f31d0a4093822),
+            (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
 TEST(Initializer, FillsWithAConstant) {

@@ -80,6 +80,10 @@ TEST(CoordinatorOptions, RefusalsNameTheOptionAndTheValue) {
   const std::pair<CoordinatorOptions, const char*> cases[] = {
       {{.max_transient_timeouts = -2}, "CoordinatorOptions::max_transient_timeouts >= -1, got -2"},
       {{.transient_window = Duration::zero()}, "CoordinatorOptions::transient_window > 0 s, got 0"},
+      {{.queue_capacity = -1}, "CoordinatorOptions::queue_capacity >= 0, got -1"},
+      {{.in_flight_per_worker = -2}, "CoordinatorOptions::in_flight_per_worker >= 0, got -2"},
+      {{.max_traces_per_dataset_function = -1},
+       "CoordinatorOptions::max_traces_per_dataset_function >= 0, got -1"},
       {{.max_attempts = 0}, "CoordinatorOptions::max_attempts > 0, got 0"},
       {{.progress_timeout = std::chrono::seconds(-1)},
        "CoordinatorOptions::progress_timeout >= 0 s, got -1"},

@@ -30,6 +30,7 @@ enum class BatchRule : std::uint8_t {
 };
 
 inline constexpr std::size_t kAnyInputCount = static_cast<std::size_t>(-1);
+inline constexpr bool kCannotFail = false;
 
 struct Op {
   std::string_view name;
@@ -39,6 +40,10 @@ struct Op {
   // paths are checked against IterationOptions::data_dirs when the graph runs.
   NodePtr (*make)(std::vector<NodePtr> inputs, AttributeReader& attributes);
   std::size_t input_count;  // or kAnyInputCount: make() checks it
+  // kCannotFail: iteration throws only what an input throws, and yields exactly cardinality()
+  // elements: the op runs no user function and opens no file, and its spec is right.
+  // cannot_fail.cpp says which ops also need inputs of static shapes.
+  bool can_fail = true;
 };
 
 std::span<const Op> op_registry();
