@@ -6,10 +6,11 @@
 
 namespace {
 
-// Libraries such as gRPC open descriptors before main(). This function runs before them.
+// Libraries open descriptors (gRPC) and fill large tables (LibTorch) before main(). These functions
+// run before them.
 using Initializer = void (*)() noexcept;
-[[gnu::section(".preinit_array"), gnu::used]] constinit Initializer before_libraries =
-    &cohort::open_standard_streams;
+[[gnu::section(".preinit_array"), gnu::used]] constinit Initializer before_libraries[] = {
+    &cohort::open_standard_streams, &cohort::end_by_name_without_memory};
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -221,6 +222,23 @@ TEST_F(EpochsOfOneWorkerTest, AnotherOneMayBeginWhileACallerWaitsForRoom) {
   for (std::thread& caller : callers) caller.join();
   for (const auto& epoch : {one, other}) runtime->give_up(*epoch);
   EXPECT_TRUE(runtime->join(std::chrono::seconds(60)));
+}
+
+// The sum wrapped around.
+TEST_F(CoordinatorEpochsTest, ASumThatDoesNotFitIntoInt64IsNamed) {
+  ClusterCoordinator coordinator(strategy(), {.run_eagerly = true});
+  const Function count([](Iterator& it) {
+    it.next<at::Tensor>();
+    return Nest::map({{"few", 1}, {"rows", std::int64_t{1} << 62}});
+  });
+  EXPECT_THAT([&] { coordinator.run_epoch(count, Dataset::range(3)); },
+              throws_error(ErrorCode::out_of_range, "a sum of the step's result['rows']"));
+  const Function down([](Iterator& it) {
+    it.next<at::Tensor>();
+    return -(std::int64_t{1} << 62);
+  });
+  const EpochResult result = coordinator.run_epoch(down, Dataset::range(2));
+  EXPECT_EQ(result.sum.tensor().item<std::int64_t>(), std::numeric_limits<std::int64_t>::min());
 }
 
 }  // namespace

@@ -34,6 +34,31 @@ at::Tensor summand_of(const Nest& leaf) {
   return tensor.to(tensor.is_floating_point() ? at::kDouble : at::kLong);
 }
 
+// "['loss'][0]" for each leaf, in flatten order.
+void add_paths(const Nest& nest, const std::string& path, std::vector<std::string>& paths) {
+  if (nest.is_leaf()) {
+    paths.push_back("the step's result" + path);
+  } else if (nest.kind() == Nest::Kind::map) {
+    for (const auto& [key, value] : nest.entries())
+      add_paths(value, path + "['" + key + "']", paths);
+  } else {
+    for (std::size_t i = 0; i < nest.items().size(); ++i)
+      add_paths(nest.items()[i], path + "[" + std::to_string(i) + "]", paths);
+  }
+}
+
+at::Tensor sum_of(const at::Tensor& before, const at::Tensor& value, const std::string& metric) {
+  at::Tensor sum = before.add(value);
+  if (value.scalar_type() != at::kLong) return sum;
+  // A sum has wrapped around if its sign differs from that of both summands.
+  const at::Tensor is_wrapped = before.bitwise_xor(sum).bitwise_and(value.bitwise_xor(sum)).lt(0);
+  COHORT_CHECK(!is_wrapped.any().item<bool>(), ErrorCode::out_of_range,
+               "[coordinator.run_epoch] expected a sum of ", metric,
+               " over the steps that fits into int64, got a greater one; let the step return "
+               "floating-point values or smaller counts");
+  return sum;
+}
+
 }  // namespace
 
 // Sums up the results of steps. Thread-compatible.
@@ -58,9 +83,10 @@ class Epoch::Metrics {
     if (result_.steps == 1) {
       structure_ = step.result;
       sums_.resize(leaves.size());
+      add_paths(structure_, "", paths_);
     }
     for (std::size_t i = 0; i < leaves.size(); ++i)
-      sums_[i].add(summand_of(leaves[i]), static_cast<double>(step.examples));
+      sums_[i].add(summand_of(leaves[i]), static_cast<double>(step.examples), paths_[i]);
   }
 
   EpochResult result() const {
@@ -77,13 +103,13 @@ class Epoch::Metrics {
     at::Tensor weighted;
     bool is_void = false;  // no sum exists
 
-    void add(const at::Tensor& value, double weight) {
+    void add(const at::Tensor& value, double weight, const std::string& metric) {
       is_void = is_void || !value.defined() || (plain.defined() && plain.sizes() != value.sizes());
       if (is_void) return;
       const at::Tensor share = value.mul(at::scalar_tensor(weight, at::kDouble));
       // An empty batch counts nothing, even if its value is NaN, which is the mean of no rows.
       if (weight == 0) share.zero_();
-      plain = plain.defined() ? plain.add(value) : value.clone();
+      plain = plain.defined() ? sum_of(plain, value, metric) : value.clone();
       weighted = weighted.defined() ? weighted.add(share) : share;
     }
   };
@@ -102,6 +128,7 @@ class Epoch::Metrics {
   EpochResult result_;
   Nest structure_;
   std::vector<Sums> sums_;
+  std::vector<std::string> paths_;  // of the sums, for messages
 };
 
 Epoch::Epoch(std::shared_ptr<coordinator::Runtime> runtime,

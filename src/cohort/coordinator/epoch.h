@@ -105,7 +105,8 @@ class COHORT_API Epoch {
   //   fails, including closures that were scheduled meanwhile. Then all waiting closures are
   //   cancelled, the epoch has ended, and the coordinator can be used again.
   // - the exception of a learning rate's function, after all steps before it have been returned.
-  // - out_of_range: the dataset is empty on every worker.
+  // - out_of_range: the dataset is empty on every worker; or a sum of integers does not fit into
+  //   int64.
   // - failed_precondition: a worker was lost, and its elements may come in a different order
   //   (deterministic = false); or the epoch has ended with an error.
   // - data_loss: a file, which the error names, has a different size or content than when the epoch

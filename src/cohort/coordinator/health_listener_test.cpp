@@ -18,6 +18,7 @@
 #include "cohort/testing/fake_task.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"
+#include "cohort/testing/without_descriptors.h"
 
 namespace cohort {
 namespace {
@@ -225,9 +226,24 @@ TEST(CoordinatorAddress, ThatIsTakenIsAWarningAndTrainingGoesOn) {
                                    {.cluster = {.job_id = kFakeJob}});
   Warnings warnings;
   ClusterCoordinator coordinator(strategy);
-  EXPECT_THAT(warnings.text(), AllOf(HasSubstr("cannot listen at " + address),
-                                     HasSubstr("Training goes on"), HasSubstr("cohort status")));
+  EXPECT_THAT(warnings.text(),
+              AllOf(HasSubstr("cannot listen at " + address), HasSubstr("Training goes on"),
+                    HasSubstr("cohort status"), HasSubstr("stop the process that uses the port")));
   coordinator.schedule(Function::registered("nothing")).fetch(patience());
+}
+
+// The warning blamed another program at the port.
+TEST(CoordinatorAddress, AWarningNamesALackOfDescriptors) {
+  Warnings warnings;
+  {
+    const testing::WithoutDescriptors none;
+    EXPECT_EQ(coordinator::internal::HealthListener::start(
+                  "127.0.0.1:1", rpc::identity_of_process("chief:0", kFakeJob, 1),
+                  [] { return TaskHealth(); }),
+              nullptr);
+  }
+  EXPECT_THAT(warnings.text(), AllOf(HasSubstr("raise the limit"), HasSubstr("chief:0"),
+                                     ::testing::Not(HasSubstr("holds the port"))));
 }
 
 }  // namespace

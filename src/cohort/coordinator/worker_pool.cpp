@@ -3,9 +3,10 @@
 #include "cohort/coordinator/internal/worker_pool.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "cohort/coordinator/internal/coordinator_options.h"
-#include "cohort/coordinator/internal/silence_count.h"
+#include "cohort/coordinator/internal/worker_silence.h"
 #include "cohort/core/detail/start_thread.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
@@ -144,10 +145,13 @@ void WorkerPool::note_loss(std::uint32_t worker, const Error& reason) {
            internal::seconds_of(context_.data_timeout), " s at most; start the workers again");
 }
 
-// A worker that is stopped, or whose host is, keeps its connection. All are asked at once, so that
-// any number of them is noticed within two heartbeats. Runs on a thread of its own.
+// A worker that is stopped, or whose host is, keeps its connection. So does one whose data channel
+// leads through a firewall or proxy that drops its bytes, though the worker answers control calls.
+// All are asked at once, so that any number of them is noticed within two heartbeats. Runs on a
+// thread of its own.
 void WorkerPool::watch() {
   std::map<std::uint32_t, internal::SilenceCount> silences;
+  std::map<std::uint32_t, internal::SilenceCount> channel_silences;
   while (true) {
     {
       const RuntimeLock lock(context_);
@@ -169,31 +173,56 @@ void WorkerPool::watch() {
       continue;
     }
     for (std::uint32_t i = 0; i < calls.size(); ++i) {
-      if (!silences[i].add(calls[i].connection, calls[i].is_silent)) continue;
-      const RuntimeLock lock(context_);
-      if (!is_current(i, calls[i].connection)) continue;
-      log_warn("worker:", i, " does not answer");
-      entry(i).link.connection.data->close();
+      const HealthCall& call = calls[i];
+      if (silences[i].add(call.connection, call.is_silent))
+        give_up_silent(i, call.connection, "it does not answer");
+      if (channel_silences[i].add(call.connection, call.is_channel_silent)) {
+        give_up_silent(i, call.connection,
+                       "it answers control calls, but nothing comes over the connection for "
+                       "tensors; see what a proxy or firewall between the hosts does to it");
+      }
     }
   }
+}
+
+void WorkerPool::give_up_silent(std::uint32_t worker, std::uint64_t connection,
+                                const std::string& what) {
+  std::shared_ptr<rpc::Requester> channel;
+  {
+    const RuntimeLock lock(context_);
+    if (!is_current(worker, connection)) return;
+    channel = entry(worker).link.connection.data;
+  }
+  on_lost(worker, connection,
+          Error(ErrorCode::unavailable,
+                "[coordinator.heartbeat] expected a sign of life from " + channel->peer() +
+                    " within two heartbeats, got none: " + what,
+                ErrorCause::peer_lost));
+  channel->close();
 }
 
 // A worker is silent if it neither answers nor refuses; one that is away or is shutting down is not
 // silent. The calls are in the order of the workers.
 std::vector<WorkerPool::HealthCall> WorkerPool::ask_workers() {
   std::vector<std::shared_ptr<rpc::ControlClient>> asked;
+  std::vector<std::shared_ptr<rpc::Requester>> channels;
   std::vector<HealthCall> calls;
   {
     const RuntimeLock lock(context_);
     for (const Entry& one : entries_) {
       asked.push_back(one.is_ready ? one.link.connection.control : nullptr);
+      channels.push_back(one.is_ready ? one.link.connection.data : nullptr);
       calls.push_back({.connection = one.is_ready ? one.link.epoch : 0});
     }
   }
   const Deadline deadline = Deadline::after(context_.options.heartbeat * 3 / 5);
+  internal::ChannelPings pings(std::move(channels));
   const std::vector<std::optional<Error>> errors = rpc::health_of_all(asked, deadline);
-  for (std::size_t i = 0; i < calls.size(); ++i)
+  const std::vector<bool> silent_channels = pings.silent_at(deadline);
+  for (std::size_t i = 0; i < calls.size(); ++i) {
     calls[i].is_silent = errors[i] && errors[i]->code() == ErrorCode::deadline_exceeded;
+    calls[i].is_channel_silent = silent_channels[i];
+  }
   return calls;
 }
 

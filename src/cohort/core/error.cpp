@@ -66,6 +66,19 @@ void cut_kernels(std::string& text) {
   if (end != std::string::npos) text.resize(end);
 }
 
+Error lack_of_memory(std::string_view what) {
+  return Error(ErrorCode::resource_exhausted,
+               "not enough memory (" + std::string(what) +
+                   "); give this process more, or make batches and buffers smaller",
+               ErrorCause::application);
+}
+
+// LibTorch throws no type of its own where the CPU has too little memory.
+bool is_lack_of_memory(std::string_view torch_text) {
+  return torch_text.find("DefaultCPUAllocator: ") != std::string_view::npos &&
+         torch_text.find("memory") != std::string_view::npos;
+}
+
 }  // namespace
 
 std::string_view name_of(ErrorCode code) {
@@ -157,7 +170,9 @@ Error current_error() {
   } catch (const Error& error) {
     return error;
   } catch (const c10::Error& error) {
-    return Error(ErrorCode::unknown, text_of_torch_error(error), ErrorCause::application);
+    const std::string text = text_of_torch_error(error);
+    if (is_lack_of_memory(text)) return lack_of_memory(text);
+    return Error(ErrorCode::unknown, text, ErrorCause::application);
   } catch (const std::system_error& error) {
     const std::error_condition condition = error.code().default_error_condition();
     const int number = condition.category() == std::generic_category() ? condition.value() : 0;
@@ -167,10 +182,7 @@ Error current_error() {
     return Error(code, std::string(error.what()) + ": " + text_of_errno(number),
                  lacks_files ? ErrorCause::none : ErrorCause::application);
   } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::resource_exhausted,
-                 "not enough memory (std::bad_alloc); give this process more, or make batches and "
-                 "buffers smaller",
-                 ErrorCause::application);
+    return lack_of_memory("std::bad_alloc");
   } catch (const std::exception& error) {
     return Error(ErrorCode::unknown, error.what(), ErrorCause::application);
   } catch (...) {

@@ -97,9 +97,9 @@ class COHORT_API Error : public std::exception {
   std::string text_;
 };
 
-// The exception that is being handled, as an Error. An Error is unchanged; a std::system_error for
-// too many open files becomes resource_exhausted; any other exception, LibTorch's included, becomes
-// `unknown` with the cause `application`. Call it only inside a catch block.
+// The exception that is being handled, as an Error. An Error is unchanged; a lack of open files or
+// memory, also LibTorch's, becomes resource_exhausted; any other exception becomes `unknown` with
+// the cause `application`. Call it only inside a catch block.
 COHORT_API Error current_error();
 
 // Exit codes of programs (sysexits): 64 configuration, 69 peer unavailable, 70 internal, 75 try

@@ -10,6 +10,7 @@ namespace cohort {
 
 int run_main(int argc, char** argv, const std::function<int(Arguments)>& program) {
   open_standard_streams();
+  end_by_name_without_memory();
   warn_of_misspelled_variables();
   try {
     return program({argc > 0 ? argv[0] : "",

@@ -33,7 +33,7 @@ struct Arguments {
 };
 
 // Returns the result of `program`, or if it throws, an exit code of the table above. Calls
-// open_standard_streams() first.
+// open_standard_streams() and end_by_name_without_memory() first.
 COHORT_API int run_main(int argc, char** argv, const std::function<int(Arguments)>& program);
 
 // Opens /dev/null for each standard stream (descriptors 0, 1 and 2) that is closed, for example
@@ -42,5 +42,10 @@ COHORT_API int run_main(int argc, char** argv, const std::function<int(Arguments
 // anything is opened; run_main() and the `cohort` command do so. A file that a library opened
 // before main() keeps its number.
 COHORT_API void open_standard_streams() noexcept;
+
+// From here on, a lack of memory that nobody catches (std::bad_alloc on a thread of a library, or
+// while libraries are loaded) ends the process with one line of text and exit code 75 instead of
+// abort(). run_main() and the `cohort` command call it.
+COHORT_API void end_by_name_without_memory() noexcept;
 
 }  // namespace cohort

@@ -100,5 +100,15 @@ TEST(RunMain, TakesForeignExceptionsForInternalErrors) {
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), ::testing::HasSubstr("boom"));
 }
 
+// It was aborted, by a library's thread or before main().
+TEST(RunMainDeathTest, ALackOfMemoryThatNobodyCatchesHasAnExitCode) {
+  EXPECT_EXIT(
+      {
+        end_by_name_without_memory();
+        std::thread([] { throw std::bad_alloc(); }).join();
+      },
+      ::testing::ExitedWithCode(75), "not enough memory");
+}
+
 }  // namespace
 }  // namespace cohort

@@ -50,6 +50,18 @@ TEST(TorchError, DoesNotListTheKernelsOfAnOperator) {
               AllOf(HasSubstr("cuda"), EndsWith(kRemedy), Not(HasSubstr("\n"))));
 }
 
+// The exit code was 70, as for a fault of the program.
+TEST(TorchError, ALackOfMemoryIsOneOfResources) {
+  try {
+    at::ones({std::int64_t{1} << 50});
+    FAIL() << "there is no such memory";
+  } catch (...) {
+    const Error error = current_error();
+    EXPECT_EQ(error.code(), ErrorCode::resource_exhausted) << error.what();
+    EXPECT_EQ(exit_code_of(error), 75);
+  }
+}
+
 TEST(TorchError, AHostHasTheCpuAndMetaTensors) {
   EXPECT_TRUE(has_device(c10::DeviceType::CPU));
   EXPECT_TRUE(has_device(c10::DeviceType::Meta));

@@ -211,7 +211,9 @@ class COHORT_API Dataset {
   // while the graph is built, by a later op that checks its input (concatenate, filter,
   // padded_batch, parse_example, rebatch, rebatch_split, unbatch, unique, file readers, a map of a
   // function of numbers or of one field). So side effects of fn, such as a counter, also happen in
-  // these runs; MapOptions::output_spec avoids them. For flat_map and interleave, see
+  // these runs; MapOptions::output_spec avoids them. A size that these elements have in common
+  // counts as that of all, since nothing tells whether it depends on an element's values: if it
+  // does, give output_spec with -1 there. For flat_map and interleave, see
   // docs/decisions/0013-dataset-functions-are-tried-on-what-is-free.md.
   Dataset map(Function fn, MapOptions options = {}) const;
   template <data::PlainCallable F>
@@ -294,6 +296,9 @@ class COHORT_API Dataset {
   // The number of elements, kInfiniteCardinality or kUnknownCardinality. Does not call functions of
   // the user and reads at most the headers of files.
   std::int64_t cardinality() const;
+  // What is known of every element. Of a map() without MapOptions::output_spec it is what one or
+  // two elements have in common, so a later element may have other sizes. Ops that join elements
+  // look at the elements themselves.
   const ElementSpec& element_spec() const;
   // The merged options of this dataset and all its inputs.
   DatasetOptions options() const;

@@ -273,7 +273,7 @@ void Optimizer::set_learning_rate(const LearningRateSchedule& learning_rate) {
   expect_settable("learning_rate");
   variable::check_hyperparameter_range(state_->rule, 0,
                                        "optimizer." + std::string(state_->rule.name()),
-                                       learning_rate(state_->learning_rate.count()));
+                                       learning_rate(state_->learning_rate.next_number()));
   state_->learning_rate.set_value(learning_rate, !learning_rate.is_constant());
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizers inside a trace: running the sent program equals running the step here, bit for bit.
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
@@ -283,6 +285,33 @@ TEST(OptimizersInATrace, OneMadeInsideTheStepIsRefused) {
   };
   EXPECT_THAT(([&] { Shipped(here, step); }),
               testing::throws_error(ErrorCode::failed_precondition, "make it once outside"));
+}
+
+// It was checked at iterations(), though the next step takes a lower number.
+TEST(OptimizerInATraceWithASchedule, ANewScheduleIsCheckedAtTheNextNumber) {
+  const Variable w = local_variable("w", at::ones({}));
+  SGD sgd({w}, {.learning_rate = [](std::int64_t) { return 0.5; }});
+  VariableTable table;
+  table.add(w);
+  function::TraceOptions options;
+  options.variable_of = table.lookup();
+  const auto body = [&](const std::vector<at::Tensor>& inputs) {
+    const at::Tensor loss = w.tensor() * inputs[0];
+    sgd.minimize(loss);
+    return std::vector{loss.detach()};
+  };
+  const function::Traced traced = function::trace({at::ones({})}, {at::ones({})}, body, options);
+  {
+    CountedUpdates given_back, kept;
+    hyperparameters_of_step(traced.captured_inputs, given_back);
+    hyperparameters_of_step(traced.captured_inputs, kept);
+    kept.keep();
+  }
+  ASSERT_EQ(sgd.iterations(), 1);
+  EXPECT_THAT(
+      [&] { sgd.set_learning_rate([](std::int64_t step) { return step == 0 ? -1.0 : 1; }); },
+      testing::throws_error(ErrorCode::invalid_argument, "learning_rate >= 0, got -1"));
+  sgd.set_learning_rate([](std::int64_t step) { return step == 1 ? -1.0 : 1; });
 }
 
 }  // namespace

@@ -50,6 +50,17 @@ internal::AssignKind assign_kind(rpc::Effect::Kind kind) {
                                                : internal::AssignKind::assign;
 }
 
+// Throws the error that is being handled, with the remedy if it is a lack of memory.
+[[noreturn]] void rethrow_from_store(std::string_view op) {
+  const Error error = current_error();
+  if (error.code() != ErrorCode::resource_exhausted) throw;
+  throw Error(error.code(),
+              "[server." + std::string(op) +
+                  "] expected memory for the variables of this server, got none: give it more "
+                  "memory, or use more parameter servers, so that each has fewer variables (" +
+                  error.message() + ")");
+}
+
 }  // namespace
 
 // Fills variables before it locks the table, so that pulls and pushes of others can continue.
@@ -60,7 +71,11 @@ void ParameterStore::create(const std::vector<rpc::VariableSpec>& variables) {
                  "[server.create_variables] expected known sizes, got ", variable.spec.to_string(),
                  " (variable '", variable.name, "')");
     if (has(variable.id)) continue;
-    fresh[variable.id] = std::make_unique<StoredVariable>(variable.name, initial_value(variable));
+    try {
+      fresh[variable.id] = std::make_unique<StoredVariable>(variable.name, initial_value(variable));
+    } catch (...) {
+      rethrow_from_store("create_variables");
+    }
   }
   const std::unique_lock lock(mutex_);
   for (const rpc::VariableSpec& variable : variables) {
@@ -107,7 +122,7 @@ rpc::PushReply ParameterStore::push(const rpc::PushRequest& request) {
     updates = prepare(request.effects);
   } catch (...) {
     if (is_from_closure) applied_.forget(id);
-    throw;
+    rethrow_from_store("push");
   }
   try {
     for (Update& update : updates) {

@@ -277,7 +277,9 @@ TEST_F(ParameterStoreTest, APushWithoutMemoryForAllOfItChangesNothing) {
       const testing::FailingAllocator::After limit(failures);
       EXPECT_TRUE(store.push(request).was_applied);
       break;
-    } catch (const std::bad_alloc&) {
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::resource_exhausted) << error.what();
+      EXPECT_NE(error.message().find("use more parameter servers"), std::string::npos);
       ++failures;
     }
     for (const std::uint64_t id : {1, 2, 3})
@@ -350,6 +352,16 @@ TEST_F(ParameterStoreTest, ReadersAndWritersAtOnceSeeWholeVersions) {
   }
   writer.join();
   expect_value(500);
+}
+
+// The chief ended with exit code 70, and no remedy.
+TEST_F(ParameterStoreTest, AVariableThatDoesNotFitIntoMemoryIsALackOfResources) {
+  const testing::FailingAllocator::After limit(0);
+  EXPECT_THAT(
+      [&] {
+        store.create({{.id = 9, .name = "large", .spec = {at::ScalarType::Float, {{4}}}}});
+      },
+      testing::throws_error(ErrorCode::resource_exhausted, "use more parameter servers"));
 }
 
 }  // namespace

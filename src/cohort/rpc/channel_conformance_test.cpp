@@ -411,6 +411,13 @@ TEST_P(ChannelConformance, QueuedBytesReturnToZero) {
   EXPECT_EQ(pair.near->queued_bytes(), 0U);
 }
 
+TEST_P(ChannelConformance, ProgressShowsWhatArrives) {
+  ChannelPair pair(GetParam());
+  pair.near->send(numbered(1));
+  pair.at_far.wait_frames(1);
+  EXPECT_GT(pair.far->progress().received, 0U);
+}
+
 // Regression: a sender that was writing while the channel closed subtracted its bytes from a count
 // of 0.
 TEST_P(ChannelConformance, NothingIsQueuedOnAClosedChannel) {
@@ -438,6 +445,7 @@ TEST_P(ChannelConformance, QueuedBytesGrowWhileThePeerDoesNotRead) {
   });
   for (std::uint64_t i = 0; i < 8; ++i) pair.near->send(numbered(i, {at::zeros({4 << 20})}));
   EXPECT_GT(pair.near->queued_bytes(), std::size_t{16} << 20);
+  EXPECT_GE(pair.near->progress().underway, pair.near->queued_bytes());
   may_go.set(true);
 }
 

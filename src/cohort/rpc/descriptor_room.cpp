@@ -2,8 +2,11 @@
 #include "cohort/rpc/detail/descriptor_room.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 
 #include <cerrno>
+#include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "cohort/core/detail/file_descriptor.h"
@@ -23,6 +26,17 @@ void check_descriptor_room(std::size_t count) {
                  ": ", text_of_errno(errno));
     opened.push_back(std::move(fd));
   }
+}
+
+std::size_t free_descriptors() noexcept {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  std::error_code error;
+  std::size_t open = 0;
+  for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end; entry != end;
+       entry.increment(error))
+    ++open;
+  return limit.rlim_cur > open ? static_cast<std::size_t>(limit.rlim_cur) - open : 0;
 }
 
 }  // namespace cohort::rpc

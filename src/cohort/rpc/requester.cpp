@@ -319,6 +319,15 @@ bool Requester::is_open() const {
 
 const std::string& Requester::peer() const { return peer_; }
 
+Channel::Progress Requester::progress() const {
+  std::shared_ptr<Channel> channel;
+  {
+    const Lock lock(state_->mutex);
+    channel = state_->channel;
+  }
+  return channel->progress();
+}
+
 void Requester::set_payload_checksums(bool are_on) {
   state_->open_channel()->set_payload_checksums(are_on);
 }

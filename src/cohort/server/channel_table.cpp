@@ -127,8 +127,11 @@ void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
   }
   if (frame.role == rpc::Frame::Role::response) return note_answer(shared, channel.get());
   const std::uint64_t id = frame.id;
-  const bool wants_answer = frame.role == rpc::Frame::Role::request;
+  // An error is a request that did not fit into memory (FrameDecoder).
+  const bool is_error = frame.role == rpc::Frame::Role::error;
+  const bool wants_answer = frame.role == rpc::Frame::Role::request || is_error;
   try {
+    if (peer.session && is_error) throw rpc::error_of(frame);
     if (peer.session) {
       peer.session->handle(std::move(frame), channel, peer.sender);
       return;

@@ -67,6 +67,29 @@ TEST_F(ChannelTableTest, ACoordinatorThatAnswersLateIsAlive) {
   late.join();
 }
 
+// FrameDecoder makes it of a request that does not fit into memory.
+TEST_F(ChannelTableTest, AnErrorInPlaceOfARequestIsItsAnswer) {
+  ChannelPair pair("inprocess", {}, acceptor());
+  pair.near->send(hello());
+  ASSERT_EQ(pair.at_near.wait_frames(1).size(), 1U);
+  pair.near->send(rpc::error_frame(5, Error(ErrorCode::resource_exhausted, "no memory")));
+  const rpc::Frame answer = pair.at_near.wait_frames(2).back();
+  EXPECT_EQ(answer.id, 5U);
+  EXPECT_EQ(rpc::error_of(answer).code(), ErrorCode::resource_exhausted);
+}
+
+TEST_F(ChannelTableTest, AnswersAPing) {
+  ChannelPair pair("inprocess", {}, acceptor());
+  pair.near->send(hello());
+  ASSERT_EQ(pair.at_near.wait_frames(1).size(), 1U);
+  rpc::Frame ping = rpc::ping_frame();
+  ping.id = 6;
+  pair.near->send(std::move(ping));
+  const rpc::Frame answer = pair.at_near.wait_frames(2).back();
+  EXPECT_EQ(answer.role, rpc::Frame::Role::response);
+  EXPECT_EQ(answer.id, 6U);
+}
+
 TEST_F(ChannelTableTest, TheServersEndWaitsForNoCoordinator) {
   ChannelPair pair("inprocess", {}, acceptor());
   pair.near->send(hello());

@@ -164,6 +164,8 @@ void Session::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& chan
         rpc::check_watermark(batch.low_watermark, call.closure_id);
       return runner_->enqueue(std::move(batch), sender);
     }
+    case rpc::MessageType::ping:
+      return respond(*channel, id, rpc::ping_frame());
     case rpc::MessageType::cancel:
       return runner_->cancel(rpc::cancel_of(frame).closures);
     default:

@@ -63,6 +63,12 @@ class FakeTask final : public rpc::ControlService, public rpc::CoordinatorSessio
   // While true, every closure that arrives is reported as successful at once.
   std::atomic<bool> answers{true};
 
+  // While false, pings get no answer, as if something between the hosts dropped all frames.
+  std::atomic<bool> answers_pings{true};
+  bool await_pings(std::size_t count) {
+    return await([&]() COHORT_REQUIRES(mutex_) { return pings_ >= count; });
+  }
+
   // Closes the open channels, as if the machine was lost and came back.
   void close_channels() {
     std::vector<std::shared_ptr<rpc::Channel>> open;
@@ -177,10 +183,18 @@ class FakeTask final : public rpc::ControlService, public rpc::CoordinatorSessio
     if (frame.role != rpc::Frame::Role::request) return;
     if (static_cast<rpc::MessageType>(frame.type) == rpc::MessageType::peek)
       return peek(channel, frame);
+    if (static_cast<rpc::MessageType>(frame.type) == rpc::MessageType::ping)
+      return ping(channel, frame);
     const bool is_hello = static_cast<rpc::MessageType>(frame.type) == rpc::MessageType::hello;
     channel.send(is_hello ? response_to(frame, rpc::to_frame(rpc::HelloReply{})) : answer(frame));
     const Lock lock(mutex_);
     if (is_hello) ++hellos_;
+    changed_.notify_all();
+  }
+  void ping(rpc::Channel& channel, const rpc::Frame& request) {
+    if (answers_pings) channel.send(response_to(request, rpc::ping_frame()));
+    const Lock lock(mutex_);
+    ++pings_;
     changed_.notify_all();
   }
   static rpc::Frame response_to(const rpc::Frame& request, rpc::Frame reply) {
@@ -235,6 +249,7 @@ class FakeTask final : public rpc::ControlService, public rpc::CoordinatorSessio
   Condition changed_;
   std::vector<std::shared_ptr<rpc::Channel>> channels_ COHORT_GUARDED_BY(mutex_);
   std::size_t hellos_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::size_t pings_ COHORT_GUARDED_BY(mutex_) = 0;
   Duration data_timeout_ COHORT_GUARDED_BY(mutex_) = Duration::zero();
   std::vector<rpc::ClosureCall> calls_ COHORT_GUARDED_BY(mutex_);
   std::multimap<std::uint32_t, std::string> functions_ COHORT_GUARDED_BY(mutex_);

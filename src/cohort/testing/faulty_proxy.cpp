@@ -76,7 +76,8 @@ Value field_at(const std::vector<char>& bytes, std::size_t offset) {
 }  // namespace
 
 std::string to_string(const Fault& fault) {
-  constexpr std::array kKinds = {"flip a bit", "repeat a piece", "lose a piece", "cut", "delay"};
+  constexpr std::array kKinds = {"flip a bit", "repeat a piece", "lose a piece",
+                                 "cut",        "delay",          "swallow all from a piece"};
   constexpr std::array kParts = {"anything", "the header", "the metadata", "the table",
                                  "the payload"};
   const bool is_to_server = fault.direction == Fault::Direction::to_server;
@@ -239,8 +240,12 @@ void FaultyProxy::serve(int client) {
 
 void FaultyProxy::forward(Connection& connection, int from, int to, Fault::Direction direction) {
   Frame frame;
+  bool is_swallowing = false;
   while (frame.read(from)) {
+    if (is_swallowing) continue;
     const std::optional<Fault> fault = take_fault(connection, frame, direction);
+    is_swallowing = fault && fault->kind == Fault::Kind::swallow;
+    if (is_swallowing) continue;
     if (!fault && !write_all(to, frame.bytes.data(), frame.bytes.size())) break;
     if (fault && pass_on(frame, *fault, to) == Fate::ends) break;
   }
@@ -285,6 +290,8 @@ FaultyProxy::Fate FaultyProxy::pass_on(Frame& frame, const Fault& fault, int to)
     case Fault::Kind::cut:
       write(0, is_whole ? bytes.size() : first);
       return Fate::ends;
+    case Fault::Kind::swallow:  // forward() does it
+      return Fate::passes;
     case Fault::Kind::delay: {
       const Lock lock(mutex_);
       changed_.wait(mutex_, Deadline::after(kDelay),

@@ -18,11 +18,12 @@ namespace cohort::testing {
 
 struct Fault {
   enum class Kind : std::uint8_t {
-    flip,    // changes one bit
-    repeat,  // sends the frame, or a piece of it, twice
-    lose,    // drops the frame, or a piece of it; the connection stays open
-    cut,     // closes the connection inside the frame or after it
-    delay,   // sends the frame later
+    flip,     // changes one bit
+    repeat,   // sends the frame, or a piece of it, twice
+    lose,     // drops the frame, or a piece of it; the connection stays open
+    cut,      // closes the connection inside the frame or after it
+    delay,    // sends the frame later
+    swallow,  // drops the frame and all later bytes of this direction; the connection stays open
   };
   // The fault applies to the next frame that has this part.
   enum class Part : std::uint8_t { any, header, metadata, table, payload };

@@ -135,6 +135,10 @@ class UpdateCounter::State {
     const Lock lock(mutex_);
     return next_ - static_cast<std::int64_t>(returned_.size());
   }
+  std::int64_t next_number() const {
+    const Lock lock(mutex_);
+    return number_at(0);
+  }
   void set_count(std::int64_t count) {
     const Lock lock(mutex_);
     next_ = count;
@@ -305,6 +309,7 @@ void UpdateCounter::set_value(Value value, bool varies) {
   state_->set_value(std::move(value), varies);
 }
 std::int64_t UpdateCounter::count() const { return state_->count(); }
+std::int64_t UpdateCounter::next_number() const { return state_->next_number(); }
 void UpdateCounter::set_count(std::int64_t count) { state_->set_count(count); }
 void UpdateCounter::add_one() { state_->add_one(); }
 

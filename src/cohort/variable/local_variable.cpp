@@ -3,6 +3,9 @@
 
 #include <c10/core/GradMode.h>
 
+#include <utility>
+#include <vector>
+
 #include "cohort/core/error.h"
 #include "cohort/function/detail/trace.h"
 #include "cohort/function/detail/variable_read.h"
@@ -48,12 +51,17 @@ void LocalVariable::assign(internal::AssignKind kind, const at::Tensor& value) {
   }
 }
 
-void LocalVariable::apply(const SlotKey& key, const at::Tensor& gradient,
-                          std::span<const double> hyper) {
-  const at::Tensor dense = gradient.detach().resolve_conj().resolve_neg().contiguous();
+LocalVariable::Reserve LocalVariable::reserve(const SlotKey& key, const at::Tensor& gradient,
+                                              std::span<const double> hyper) const {
+  at::Tensor dense = gradient.detach().resolve_conj().resolve_neg().contiguous();
+  const Lock lock(mutex_);
+  return {.gradient = std::move(dense), .slots = state_.reserve(key, hyper, name_)};
+}
+
+void LocalVariable::apply(const SlotKey& key, Reserve reserve, std::span<const double> hyper) {
   const Lock lock(mutex_);
   at::Tensor own = tensor();
-  state_.apply(key, state_.reserve(key, hyper, name_), own, dense, hyper);
+  state_.apply(key, std::move(reserve.slots), own, reserve.gradient, hyper);
   // Autograd must detect it if a graph that saved the old value is run backwards later.
   own.unsafeGetTensorImpl()->bump_version();
 }
@@ -78,7 +86,13 @@ void LocalHome::assign(std::span<const Assignment> assignments) {
 
 void LocalHome::apply(const SlotKey& key, std::span<const Update> updates,
                       std::span<const double> hyper) {
-  for (const auto& [variable, gradient] : updates) local_of(variable).apply(key, gradient, hyper);
+  // An error in one variable must leave all of them unchanged.
+  std::vector<LocalVariable::Reserve> reserves;
+  reserves.reserve(updates.size());
+  for (const auto& [variable, gradient] : updates)
+    reserves.push_back(local_of(variable).reserve(key, gradient, hyper));
+  for (std::size_t i = 0; i < updates.size(); ++i)
+    local_of(updates[i].variable).apply(key, std::move(reserves[i]), hyper);
 }
 
 }  // namespace variable

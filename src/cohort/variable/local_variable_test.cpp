@@ -23,7 +23,8 @@ using testing::throws_error;
 // sum += g; value -= rate*sum. One slot, so that a lost slot changes the result.
 class SummingRule final : public variable::UpdateRule {
  public:
-  std::string_view name() const override { return "summing"; }
+  explicit SummingRule(std::string_view name = "summing") : name_(name) {}
+  std::string_view name() const override { return name_; }
   std::span<const std::string_view> hyperparameter_names() const override { return kHyper; }
   std::span<const std::string_view> slot_names() const override { return kSlots; }
   std::vector<at::Tensor> create_slots(const at::Tensor& variable,
@@ -39,6 +40,7 @@ class SummingRule final : public variable::UpdateRule {
   mutable int slots_created = 0;
 
  private:
+  const std::string_view name_;
   static constexpr std::array<std::string_view, 1> kHyper{"rate"};
   static constexpr std::array<std::string_view, 1> kSlots{"sum"};
 };
@@ -186,6 +188,22 @@ TEST_F(LocalVariableTest, AFailedStepChangesNothing) {
       throws_error(ErrorCode::invalid_argument, "variable 'w', rule 'summing'"));
   EXPECT_EQ(rule_.slots_created, 0);
   EXPECT_EQ(first(tensor_), 1);
+}
+
+// The first variable was updated before the second one refused.
+TEST_F(LocalVariableTest, AStepThatOneVariableRefusesChangesNoVariable) {
+  const Variable second = local_variable("second", filled(5));
+  const std::array hyper{make_hyperparameter(1)};
+  apply_updates({rule_, "one"}, std::array{Update{second, filled(1)}}, hyper);
+  const SummingRule other("other");
+  EXPECT_THAT(
+      [&] {
+        apply_updates({other, "one"},
+                      std::array{Update{variable_, filled(1)}, Update{second, filled(1)}}, hyper);
+      },
+      throws_error(ErrorCode::already_exists, "variable 'second'"));
+  EXPECT_EQ(first(tensor_), 1);
+  EXPECT_EQ(first(second.tensor()), 4);
 }
 
 TEST_F(LocalVariableTest, ABackwardThroughAnUpdatedValueIsNoticed) {

@@ -2,27 +2,26 @@
 // A pipe whose destructor closes both ends.
 #pragma once
 
+#include "cohort/core/detail/file_descriptor.h"
+
 namespace cohort::cli {
 
 // Both ends of a pipe; programs that this process starts do not inherit them. Thread-compatible.
 class Pipe {
  public:
   Pipe();
-  ~Pipe();
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
 
-  int reader() const { return reader_; }
-  int writer() const { return writer_; }
-  void close_writer();
+  int reader() const { return reader_.get(); }
+  int writer() const { return writer_.get(); }
+  void close_writer() { writer_ = FileDescriptor(); }
   // Returns the reading end, which the caller must close.
-  int release_reader();
+  int release_reader() { return reader_.release(); }
   void make_reader_nonblocking();
   void make_writer_nonblocking();
 
  private:
-  int reader_ = -1;
-  int writer_ = -1;
+  FileDescriptor reader_;
+  FileDescriptor writer_;
 };
 
 }  // namespace cohort::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/coordinator/internal/silence_count.h"
+#include "cohort/coordinator/internal/worker_silence.h"
 
 #include <gtest/gtest.h>
 

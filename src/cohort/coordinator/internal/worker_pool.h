@@ -106,10 +106,11 @@ class WorkerPool {
     std::uint64_t closures = 0;  // that succeeded
     std::uint64_t times_lost = 0;
   };
-  // A call to one worker, over this connection.
+  // What was asked of one worker, over this connection.
   struct HealthCall {
     std::uint64_t connection = 0;
-    bool is_silent = false;
+    bool is_silent = false;          // no answer to the control call
+    bool is_channel_silent = false;  // nothing came over the data channel
   };
 
   const Entry& entry(std::uint32_t worker) const COHORT_REQUIRES(runtime_lock);
@@ -118,6 +119,7 @@ class WorkerPool {
   void make_ready(std::uint32_t worker, const Link& link) COHORT_REQUIRES(runtime_lock);
   void watch();
   std::vector<HealthCall> ask_workers();
+  void give_up_silent(std::uint32_t worker, std::uint64_t connection, const std::string& what);
   void start_recovery(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
   void recover(std::uint32_t worker);
   void drop_link(std::uint32_t worker);

@@ -82,6 +82,20 @@ TEST(Map, SaysNothingOfSizesWhereItsFunctionFitsOneSizeAlone) {
   EXPECT_EQ(dataset.element_spec().to_string(), "int64[...]");
 }
 
+// Two elements do not tell that sizes depend on values. Ops look at the elements themselves.
+TEST(Map, WhoseSizesFollowValuesYieldsWholeElements) {
+  const Dataset grown = Dataset::range(6).map(
+      [](at::Tensor i) { return at::ones({i.item<std::int64_t>() / 2 + 1}); });
+  EXPECT_EQ(grown.element_spec().to_string(), "float32[1]");
+  std::vector<std::int64_t> sizes;
+  Iterator iterator = grown.iterator();
+  while (const auto x = iterator.try_next()) sizes.push_back(x->tensor().size(0));
+  EXPECT_THAT(sizes, ElementsAre(1, 1, 2, 2, 3, 3));
+  const Error error = error_of([&] { grown.batch(3).iterator().get_next(); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.message(), HasSubstr("[data.batch]"));
+}
+
 TEST(Map, RunsNothingBeforeItIsAsked) {
   int calls = 0;
   const Dataset dataset = rows(3).map([&calls](at::Tensor x) { return ++calls, x; });

@@ -40,6 +40,13 @@ class COHORT_API Channel {
   virtual void close() noexcept = 0;
   // Bytes that are queued and not yet passed to the system; for back pressure.
   virtual std::size_t queued_bytes() const = 0;
+  // How far the bytes of this end have come, to tell a slow connection from a dead one.
+  struct Progress {
+    std::uint64_t received = 0;   // grows whenever bytes arrive
+    std::uint64_t delivered = 0;  // sent bytes that the peer's system has taken; of grpc, gRPC
+    std::uint64_t underway = 0;   // sent bytes that it has not taken yet
+  };
+  virtual Progress progress() const = 0;
   // Lifts the limits for strangers, since the peer has completed its hello. Call it from a handler.
   virtual void admit() {}
   // "worker:1 (127.0.0.1:4711, stream)": for messages.

@@ -18,4 +18,7 @@ inline constexpr std::size_t kConnectionDescriptors = 3;
 // and closes them again. Thread-safe.
 COHORT_API void check_descriptor_room(std::size_t count);
 
+// How many more descriptors this process can open now.
+COHORT_API std::size_t free_descriptors() noexcept;
+
 }  // namespace cohort::rpc

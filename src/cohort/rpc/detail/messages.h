@@ -27,7 +27,7 @@ enum class MessageType : std::uint16_t {
   completed = 5,        // how closures ended, one way
   peek = 6,             // reads elements of an iterator without consuming them
   cancel = 7,           // closures that must not start any more, one way
-  ping = 8,             // a server checks that its peer is alive; Requester answers it
+  ping = 8,             // asks for a sign of life; servers and Requester answer it
   program_request = 9,  // from a worker: an element needs a program, one way
   program_reply = 10,   // that program, one way
 };

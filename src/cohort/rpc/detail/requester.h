@@ -44,6 +44,7 @@ class COHORT_API Requester {
   void give_up(const Error& why) noexcept;
   bool is_open() const;
   const std::string& peer() const;
+  Channel::Progress progress() const;  // the channel's
   // See Channel.
   void set_payload_checksums(bool are_on);
 

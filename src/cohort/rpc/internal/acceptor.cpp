@@ -19,6 +19,7 @@
 
 #include "cohort/core/detail/system_error.h"
 #include "cohort/core/log.h"
+#include "cohort/rpc/detail/descriptor_room.h"
 
 namespace cohort::rpc::internal {
 namespace {
@@ -63,6 +64,20 @@ std::uint64_t received_bytes(int socket) {
   socklen_t size = sizeof(info);
   if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
   return size == sizeof(info) ? info.bytes_received : 0;
+}
+
+// A stranger takes its socket, a duplicate of it (Strangers::hand_over) and the descriptor that
+// wakes the thread of its channel.
+constexpr std::size_t kDescriptorsPerStranger = 3;
+// Less would keep the job's own tasks from greeting at the same time.
+constexpr std::size_t kStrangersMin = 4;
+
+// At most half of the free descriptors are for strangers, so that the connections that this process
+// makes, to other tasks and to files, always find one.
+StrangerLimits within_descriptors(StrangerLimits limits) {
+  const std::size_t affordable = free_descriptors() / 2 / kDescriptorsPerStranger;
+  limits.connections_max = std::min(limits.connections_max, std::max(affordable, kStrangersMin));
+  return limits;
 }
 
 FileDescriptor make_epoll() {
@@ -256,7 +271,8 @@ class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
 };
 
 Acceptor::Acceptor(Options options)
-    : options_(std::move(options)), strangers_(std::make_shared<Strangers>(options_.limits)) {
+    : options_(std::move(options)),
+      strangers_(std::make_shared<Strangers>(within_descriptors(options_.limits))) {
   strangers_->watch(waker_.fd(), kWakerId);
   for (std::size_t port = 0; port < options_.ports.size(); ++port) {
     for (FileDescriptor& socket :
@@ -303,8 +319,6 @@ void Acceptor::handle(std::uint64_t id, std::uint32_t events) {
   if (id == kWakerId) return;  // the destructor woke it
   if (id < kFirstStrangerId) {
     accept_from(id - kWakerId - 1);
-    while (note(strangers_->cut_oldest_if_too_many())) {
-    }
   } else if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
     note(strangers_->see_off(id));
   } else if (!note(strangers_->cut_if_too_much(id))) {
@@ -343,6 +357,8 @@ void Acceptor::accept_from(std::size_t listening) {
     tune(socket.get());
     std::string who = remote_address(socket.get());
     strangers_->add(std::move(socket), std::move(who), from.port);
+    while (note(strangers_->cut_oldest_if_too_many())) {
+    }
   }
 }
 

@@ -8,9 +8,11 @@
 #include <thread>
 
 #include "cohort/core/log.h"
+#include "cohort/rpc/detail/descriptor_room.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"
+#include "cohort/testing/without_descriptors.h"
 #include "cohort/testing/without_threads.h"
 
 namespace cohort::rpc::internal {
@@ -112,6 +114,19 @@ TEST(Acceptor, WithoutDescriptorsTheOldestStrangerGoes) {
   EXPECT_TRUE(oldest.await_end());
   EXPECT_TRUE(await_strangers(acceptor, 1));
   EXPECT_FALSE(next.has_ended());
+}
+
+// Regression: they held all descriptors, so that this process could not connect to other tasks.
+TEST(Acceptor, StrangersLeaveDescriptorsForOwnConnections) {
+  const cohort::testing::WithoutDescriptors few(48);
+  Acceptor acceptor({.ports = {{.address = "127.0.0.1:0"}},
+                     .limits = {.patience = std::chrono::hours(1)},
+                     .refusals = std::make_shared<RefusalLog>()});
+  std::vector<RawSocket> strangers;
+  for (int i = 0; i < 12; ++i) strangers.push_back(RawSocket::connected(acceptor.address(0)));
+  EXPECT_TRUE(strangers.at(3).await_end());
+  EXPECT_LE(acceptor.strangers(), 8U);
+  EXPECT_GE(free_descriptors(), 12U);
 }
 
 // Regression: the error was an internal error of the called task.

@@ -62,7 +62,9 @@ class BlockPool {
     void* memory = nullptr;
     if (bytes < kBytesMax) memory = allocate(Block::kAlignment + capacity_for(bytes));
     COHORT_CHECK(memory != nullptr, ErrorCode::resource_exhausted,
-                 "[rpc.receive] expected memory for a frame of ", bytes, " bytes, got none");
+                 "[rpc.receive] expected memory for a frame of ", bytes,
+                 " bytes, got none; give this task more memory, or use more parameter servers, so "
+                 "that each has fewer variables");
     return new (memory) Block(capacity_for(bytes));
   }
 

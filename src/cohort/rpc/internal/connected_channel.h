@@ -20,6 +20,7 @@ class ConnectedChannel : public Channel {
   void send(Frame frame) override { connection_->send(std::move(frame)); }
   void close() noexcept override { connection_->close(); }
   std::size_t queued_bytes() const override { return connection_->queued_bytes(); }
+  Progress progress() const override { return connection_->progress(); }
   const std::string& peer() const override { return connection_->end().text(); }
   bool is_on_one_host() const override {
     return internal::is_this_host(connection_->end().name().address);

@@ -8,9 +8,12 @@
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstring>
+#include <fstream>
 #include <random>
 
 #include "cohort/core/detail/crc32c.h"
@@ -377,6 +380,49 @@ TEST(OutgoingBytes, SmallFramesAreJoined) {
   EXPECT_EQ(queue.front(parts), 1U);
   EXPECT_EQ(parts[0].size(), queue.size_bytes());
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// The sanitizers reserve memory of their own.
+
+// While it exists, this process gets at most 16 MiB more.
+class LittleMemory {
+ public:
+  LittleMemory() {
+    ::getrlimit(RLIMIT_AS, &before_);
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    rlimit low = before_;
+    low.rlim_cur = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) + (16 << 20);
+    ::setrlimit(RLIMIT_AS, &low);
+  }
+  ~LittleMemory() { ::setrlimit(RLIMIT_AS, &before_); }
+  LittleMemory(const LittleMemory&) = delete;
+  LittleMemory& operator=(const LittleMemory&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+// The connection was closed, so that the sender took the receiver for lost.
+TEST(FrameDecoder, ARequestWithoutMemoryForItsTensorsIsAnErrorAndTheNextFrameFollows) {
+  for (const bool has_sum : {false, true}) {
+    Frame large{.role = Frame::Role::request, .id = 5, .tensors = {at::zeros({16 << 20})}};
+    Bytes bytes = encoded(std::move(large), 0, has_sum);
+    const Bytes next = encoded(sample(), 1, has_sum);
+    bytes.insert(bytes.end(), next.begin(), next.end());
+    std::vector<Frame> frames;
+    {
+      const LittleMemory little;
+      frames = decoded(bytes);
+    }
+    ASSERT_EQ(frames.size(), 2U);
+    EXPECT_EQ(frames[0].role, Frame::Role::error);
+    EXPECT_EQ(frames[0].id, 5U);
+    EXPECT_EQ(error_of(frames[0]).code(), ErrorCode::resource_exhausted);
+    expect_sample(frames[1]);
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace cohort::rpc::internal

@@ -93,6 +93,10 @@ bool FrameDecoder::begin_frame() {
 // Delivers the frame. Returns false if it is incomplete.
 bool FrameDecoder::end_frame(const Sink& sink) {
   if (!payload_rest().empty()) return false;
+  const std::size_t dropped = std::min(partial_->dropped_bytes, end_ - begin_);
+  begin_ += dropped;
+  partial_->dropped_bytes -= dropped;
+  if (partial_->dropped_bytes > 0) return false;
   if (partial_->has_sum) {
     if (end_ - begin_ < kPayloadSumBytes) {
       make_room(kPayloadSumBytes);
@@ -121,10 +125,24 @@ void FrameDecoder::open_frame(const FrameHeader& header) {
       decode_table(body.subspan(header.metadata_bytes, header.table_bytes), header.payload_bytes);
   partial.payload_bytes = header.payload_bytes;
   partial.has_sum = header.has_payload_sum();
-  if (header.payload_bytes > 0) partial.payload = acquire_block(header.payload_bytes);
+  try {
+    if (header.payload_bytes > 0) partial.payload = acquire_block(header.payload_bytes);
+  } catch (const Error& error) {
+    const Frame::Role role = partial.frame.role;
+    if (role != Frame::Role::request && role != Frame::Role::response) throw;
+    drop_payload(partial, error);
+  }
   begin_ += header.head_bytes();
   ++next_number_;
   partial_ = std::move(partial);
+}
+
+void FrameDecoder::drop_payload(Partial& partial, const Error& why) {
+  partial.frame = error_frame(partial.frame.id, why);
+  partial.slots.clear();
+  partial.dropped_bytes = partial.payload_bytes + (partial.has_sum ? kPayloadSumBytes : 0);
+  partial.payload_bytes = 0;
+  partial.has_sum = false;
 }
 
 void FrameDecoder::deliver(const Sink& sink) {

@@ -28,7 +28,8 @@ class FrameDecoder {
   std::array<std::span<std::byte>, 2> space();
   // Call it after writing `count` bytes there. Calls `sink` for each complete frame. Throws
   // data_loss for broken bytes, and any exception of `sink`; the decoder must not be used after
-  // that.
+  // that. A request or response whose tensors need more memory than there is becomes an error frame
+  // with its id (resource_exhausted); the connection goes on.
   void commit(std::size_t count, const Sink& sink);
   // Copies bytes that are in memory elsewhere.
   void feed(std::span<const std::byte> bytes, const Sink& sink);
@@ -41,6 +42,8 @@ class FrameDecoder {
     BlockRef payload;
     std::size_t payload_bytes = 0;
     std::size_t filled_bytes = 0;
+    // Bytes of the payload to drop, since there is no memory for it. The frame is an error then.
+    std::size_t dropped_bytes = 0;
     bool has_sum = false;
     std::uint32_t sum = 0;  // of the filled bytes
   };
@@ -51,6 +54,7 @@ class FrameDecoder {
   bool begin_frame();
   bool end_frame(const Sink& sink);
   void open_frame(const FrameHeader& header);
+  static void drop_payload(Partial& partial, const Error& why);
   void deliver(const Sink& sink);
   void make_room(std::size_t head_bytes);
 

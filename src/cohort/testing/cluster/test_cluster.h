@@ -35,7 +35,9 @@ struct TestClusterOptions {
   std::map<std::string, std::string> proxies = {};
 };
 
-// Used only from one thread. The destructor kills all servers.
+// Used only from one thread, which must live as long as the servers: the system kills a server when
+// the thread that started it ends (with the constructor, start() or restart()), so that a test that
+// crashes leaves none behind. The destructor kills all servers.
 class COHORT_API TestCluster {
  public:
   // Returns when all servers listen at their addresses. Throws not_found if the program does not

@@ -62,6 +62,8 @@ class COHORT_API UpdateCounter {
   void set_value(Value value, bool varies = true);
   // How many updates have a number.
   std::int64_t count() const;
+  // The number that the next update takes: at most count().
+  std::int64_t next_number() const;
   // The next update takes number `count`, the one after it the next number, and so on.
   void set_count(std::int64_t count);
   // Counts an update made in this process.

@@ -2,7 +2,9 @@
 // A variable whose value and slots are in this process.
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cohort/core/detail/mutex.h"
@@ -27,7 +29,14 @@ class LocalVariable final : public VariableImpl {
   at::Tensor copy() const override;
   std::shared_ptr<VariableHome> home() const override;
   void assign(internal::AssignKind kind, const at::Tensor& value);
-  void apply(const SlotKey& key, const at::Tensor& gradient, std::span<const double> hyper);
+  // What an update allocates; see VariableState.
+  struct Reserve {
+    at::Tensor gradient;
+    VariableState::Fresh slots;
+  };
+  Reserve reserve(const SlotKey& key, const at::Tensor& gradient,
+                  std::span<const double> hyper) const;
+  void apply(const SlotKey& key, Reserve reserve, std::span<const double> hyper);
 
  private:
   const std::string name_;

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "cohort/core/detail/file_descriptor.h"
 #include "cohort/core/error.h"
 #include "cohort/data/internal/nest_codec.h"
 
@@ -58,20 +59,14 @@ class CacheFileWriter::FileLock {
     while (!try_lock()) {
     }
   }
-  ~FileLock() { ::close(file_); }
-  FileLock(const FileLock&) = delete;
-  FileLock& operator=(const FileLock&) = delete;
 
  private:
   // Returns false if the previous owner renamed or removed the file between open() and flock().
   bool try_lock() {
-    file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (file_ < 0) fail_to_write(path_);
-    if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
-      const int code = errno;
-      ::close(file_);
-      errno = code;
-      if (code != EWOULDBLOCK) fail_to_write(path_);
+    FileDescriptor file(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+    if (!file.is_open()) fail_to_write(path_);
+    if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK) fail_to_write(path_);
       internal::throw_error(ErrorCode::already_exists,
                             "[data.cache] expected to be the only one that fills this cache, got "
                             "another iterator that writes '",
@@ -79,14 +74,14 @@ class CacheFileWriter::FileLock {
     }
     struct stat mine {};
     struct stat named {};
-    const bool is_named = ::fstat(file_, &mine) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+    const bool is_named = ::fstat(file.get(), &mine) == 0 && ::stat(path_.c_str(), &named) == 0 &&
                           mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
-    if (!is_named) ::close(file_);
+    if (is_named) file_ = std::move(file);
     return is_named;
   }
 
   std::string path_;
-  int file_ = -1;
+  FileDescriptor file_;
 };
 
 CacheFileWriter::CacheFileWriter(CachePaths paths, const std::string& spec)

@@ -12,6 +12,7 @@
 #include <limits>
 #include <vector>
 
+#include "cohort/core/detail/file_descriptor.h"
 #include "cohort/core/error.h"
 
 namespace cohort::data {
@@ -25,11 +26,8 @@ class PlainSink final : public FileSink {
       : file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)),
         path_(path),
         op_(op) {
-    if (file_ < 0) fail("to create");
+    if (!file_.is_open()) fail("to create");
     buffer_.reserve(kBufferBytes);
-  }
-  ~PlainSink() override {
-    if (file_ >= 0) ::close(file_);
   }
 
   void write(std::string_view bytes) override {
@@ -51,7 +49,7 @@ class PlainSink final : public FileSink {
   void close() override {
     flush();
     // Some file systems report a full disk only here.
-    if (::close(std::exchange(file_, -1)) != 0) fail("to close");
+    if (::close(file_.release()) != 0) fail("to close");
   }
 
  private:
@@ -65,7 +63,7 @@ class PlainSink final : public FileSink {
 
   void write_now(std::string_view bytes) {
     while (!bytes.empty()) {
-      const ssize_t done = ::write(file_, bytes.data(), bytes.size());
+      const ssize_t done = ::write(file_.get(), bytes.data(), bytes.size());
       if (done < 0 && errno == EINTR) continue;
       if (done < 0) {
         has_failed_ = true;
@@ -85,7 +83,7 @@ class PlainSink final : public FileSink {
                                   "', got: ", std::strerror(code));
   }
 
-  int file_;
+  FileDescriptor file_;
   std::string path_;
   std::string op_;
   std::string buffer_;

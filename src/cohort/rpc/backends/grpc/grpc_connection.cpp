@@ -77,6 +77,7 @@ void GrpcConnection::read_all(ByteStream& stream) {
   const auto sink = [this](Frame frame) { end_.deliver(std::move(frame)); };
   std::string bytes;
   while (!end_.is_closed() && stream.read(bytes)) {
+    received_bytes_.fetch_add(bytes.size(), std::memory_order_relaxed);
     decoder_.feed(std::as_bytes(std::span(bytes.data(), bytes.size())), sink);
   }
 }
@@ -87,6 +88,7 @@ void GrpcConnection::write_all(ByteStream& stream) noexcept {
     while (next_chunk(chunk)) {
       const std::size_t size = chunk.size();
       if (!stream.write(std::move(chunk))) return;  // the reader notices the end too
+      sent_bytes_.fetch_add(size, std::memory_order_relaxed);
       queued_bytes_.fetch_sub(size, std::memory_order_relaxed);
     }
   } catch (...) {

@@ -43,6 +43,11 @@ class GrpcConnection {
   std::size_t queued_bytes() const {
     return end_.is_closed() ? 0 : queued_bytes_.load(std::memory_order_relaxed);
   }
+  Channel::Progress progress() const {
+    return {.received = received_bytes_.load(std::memory_order_relaxed),
+            .delivered = sent_bytes_.load(std::memory_order_relaxed),
+            .underway = queued_bytes()};
+  }
   // Reads and calls the handlers until closed; runs the writer's thread meanwhile. Does not use
   // `stream` after it returns.
   void run(ByteStream& stream) noexcept;
@@ -61,6 +66,8 @@ class GrpcConnection {
   internal::ChannelEnd end_;
   internal::FrameDecoder decoder_;
   std::atomic<std::size_t> queued_bytes_{0};
+  std::atomic<std::uint64_t> sent_bytes_{0};  // passed to gRPC
+  std::atomic<std::uint64_t> received_bytes_{0};
   std::atomic<bool> has_payload_sums_{false};
   Mutex mutex_;
   std::uint32_t next_number_ COHORT_GUARDED_BY(mutex_) = 0;

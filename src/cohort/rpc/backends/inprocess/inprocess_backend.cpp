@@ -49,6 +49,13 @@ class End {
     return other == nullptr ? 0 : other->inbox_bytes_.load(std::memory_order_relaxed);
   }
 
+  Channel::Progress progress() const {
+    const std::shared_ptr<End> other = other_.lock();
+    return {.received = taken_bytes_.load(std::memory_order_relaxed),
+            .delivered = other ? other->taken_bytes_.load(std::memory_order_relaxed) : 0,
+            .underway = queued_bytes()};
+  }
+
   void run() noexcept {
     end_.enter_thread();
     while (std::optional<Frame> frame = next()) end_.deliver(std::move(*frame));
@@ -81,6 +88,7 @@ class End {
     if (end_.is_closed() || inbox_.empty()) return std::nullopt;
     Frame frame = std::move(inbox_.front());
     inbox_.pop_front();
+    taken_bytes_.fetch_add(bytes_of(frame), std::memory_order_relaxed);
     inbox_bytes_.fetch_sub(bytes_of(frame), std::memory_order_relaxed);
     return frame;
   }
@@ -109,6 +117,7 @@ class End {
   std::deque<Frame> inbox_ COHORT_GUARDED_BY(mutex_);
   bool is_peer_closed_ COHORT_GUARDED_BY(mutex_) = false;
   std::atomic<std::size_t> inbox_bytes_{0};
+  std::atomic<std::uint64_t> taken_bytes_{0};
 };
 
 // Thread-safe.
@@ -134,6 +143,7 @@ class InprocessChannel final : public Channel {
   void send(Frame frame) override { end_->send(std::move(frame)); }
   void close() noexcept override { end_->close(); }
   std::size_t queued_bytes() const override { return end_->queued_bytes(); }
+  Progress progress() const override { return end_->progress(); }
   const std::string& peer() const override { return end_->end().text(); }
   bool is_on_one_host() const override { return true; }
   void set_payload_checksums(bool) noexcept override {}  // there is no wire

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/rpc/backends/stream/stream_connection.h"
 
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -101,6 +103,7 @@ StreamConnection::Written StreamConnection::write_some() {
   message.msg_iovlen = count;
   const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent >= 0) {
+    sent_bytes_.fetch_add(static_cast<std::uint64_t>(sent), std::memory_order_relaxed);
     queued_bytes_.fetch_sub(static_cast<std::size_t>(sent), std::memory_order_relaxed);
     sending_.consume(static_cast<std::size_t>(sent));
     return Written::some;
@@ -109,6 +112,16 @@ StreamConnection::Written StreamConnection::write_some() {
   if (errno == EINTR) return Written::some;
   fail(internal::lost_error(end_.name(), text_of_errno(errno)));
   return Written::failed;
+}
+
+Channel::Progress StreamConnection::progress() const {
+  int unacknowledged = 0;
+  if (ioctl(socket_.get(), SIOCOUTQ, &unacknowledged) != 0) unacknowledged = 0;
+  const auto left = static_cast<std::uint64_t>(unacknowledged);
+  const std::uint64_t sent = sent_bytes_.load(std::memory_order_relaxed);
+  return {.received = received_bytes_.load(std::memory_order_relaxed),
+          .delivered = sent > left ? sent - left : 0,
+          .underway = queued_bytes() + left};
 }
 
 void StreamConnection::leave_to_thread() {
@@ -176,6 +189,7 @@ void StreamConnection::receive() {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
       return fail(internal::lost_error(end_.name(), text_of_errno(errno)));
     }
+    received_bytes_.fetch_add(static_cast<std::uint64_t>(got), std::memory_order_relaxed);
     decoder_.commit(static_cast<std::size_t>(got), sink_);
     if (static_cast<std::size_t>(got) < asked || is_thread_writing_.load(std::memory_order_relaxed))
       return;

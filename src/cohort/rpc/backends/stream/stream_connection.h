@@ -40,6 +40,7 @@ class StreamConnection {
   std::size_t queued_bytes() const {
     return end_.is_closed() ? 0 : queued_bytes_.load(std::memory_order_relaxed);
   }
+  Channel::Progress progress() const;
   // Reads, sends what senders left over, and calls the handlers, until closed.
   void run() noexcept;
 
@@ -66,6 +67,8 @@ class StreamConnection {
   internal::FrameDecoder::Sink sink_;
 
   std::atomic<std::size_t> queued_bytes_{0};
+  std::atomic<std::uint64_t> sent_bytes_{0};  // passed to the system
+  std::atomic<std::uint64_t> received_bytes_{0};
   std::atomic<bool> has_payload_sums_{false};
   Mutex mutex_;
   std::uint32_t next_number_ COHORT_GUARDED_BY(mutex_) = 0;
