@@ -18,7 +18,9 @@ from compiled_files import compiled_files
 
 FUNCTION_LINES = 70
 HEADER_LINES = 400
-SOURCE_LINES = 600
+SOURCE_LINES = 400
+TEST_LINES = 600
+CLASS_METHODS = 25
 README_LINES = 60
 FOLDER_FILES = 40
 COMMENT_COLUMNS = 100
@@ -242,7 +244,8 @@ def function_lengths(tree):
 def file_sizes(tree):
     folders = collections.Counter()
     for source in tree.sources:
-        limit = HEADER_LINES if source.is_header else SOURCE_LINES
+        is_source = source.path.startswith("src/") and not source.is_test
+        limit = HEADER_LINES if source.is_header else SOURCE_LINES if is_source else TEST_LINES
         if source.is_code and len(source.lines) > limit:
             yield Finding(source.path, limit, "size", f"{len(source.lines)} lines; split at {limit}")
         if source.module and source.path.endswith("/README.md") and len(source.lines) > README_LINES:
@@ -251,6 +254,58 @@ def file_sizes(tree):
     for folder, count in folders.items():
         if count > FOLDER_FILES:
             yield Finding(folder, 1, "size", f"{count} source files without tests; split at {FOLDER_FILES}")
+
+
+def outermost(code, start):
+    """What of a body that begins before `start` stands outside of inner braces; these end a statement."""
+    depth, parentheses, text = 1, 0, ""
+    for char in code[start:]:
+        depth += (char == "{") - (char == "}")
+        if depth == 0:
+            break
+        if depth == 1 and char not in "{}":
+            parentheses += (char == "(") - (char == ")")
+            text += char
+        elif depth == 1 and char == "}" and parentheses == 0:
+            text += ";"
+    return text
+
+
+def methods(name, body):
+    """The names of the functions in the body of class `name`, but for constructors, destructor and assignment."""
+    body = without_template_arguments(re.sub(r"operator\s*(<=>|<<|>>|<=|>=|<|>)", "operator_", body))
+    body = re.sub(r"\b(public|private|protected)\s*:|\[\[[^\]]*\]\]", "", body)
+    body = re.sub(r"\b(COHORT_\w+|decltype|noexcept|explicit|alignas)\s*\([^()]*\)", "", body)
+    for statement in body.split(";"):
+        found = re.match(r"\s*(?!\s|using|friend|typedef|static_assert|enum|class|struct|union|,)"
+                         r"[^=(]*?(operator\s*[^\s\w(]+|operator\s*\(\s*\)|~?\b\w+)\s*\(", statement)
+        if found and found.group(1).lstrip("~") not in (name, "operator="):
+            yield found.group(1)
+
+
+def class_sizes(tree):
+    head = re.compile(r"(?<!enum )\b(?:class|struct)\s+(?:COHORT_\w+\s+)?([\w:]+)(?:\s+final)?\s*(?::(?!:)[^;{()]*)?{")
+    for source in tree.code():
+        if source.is_test or not source.path.startswith("src/"):
+            continue
+        for found in head.finditer(source.code):
+            name = found.group(1).split("::")[-1]
+            count = len(list(methods(name, outermost(source.code, found.end()))))
+            line = source.code.count("\n", 0, found.start()) + 1
+            if count > CLASS_METHODS and REASON not in comment_above(source, line):
+                yield Finding(source.path, line, "size", f"{name} has {count} methods; split at {CLASS_METHODS}, or say "
+                                                         f"above it: {REASON} …")
+
+
+REASON = "Many methods because"
+
+
+def comment_above(source, line):
+    """The comment above a declaration, as one line of text."""
+    first = line - 1
+    while first > 0 and re.match(r"\s*(//|template\b)", source.lines[first - 1]):
+        first -= 1
+    return " ".join(text.strip().lstrip("/ ") for text in source.lines[first : line - 1])
 
 
 def comment_widths(tree):
@@ -381,7 +436,7 @@ def tracked_outputs(tree):
             yield Finding(path, 1, "outputs", "a run's output is no source: git rm it")
 
 
-RULES = (layers, banned_includes, own_includes, banned_calls, function_lengths, file_sizes, comment_widths, names,
+RULES = (layers, banned_includes, own_includes, banned_calls, function_lengths, file_sizes, class_sizes, comment_widths, names,
          licence_heads, unreached_files, option_defaults, umbrella, markdown_links, stray_words, tracked_outputs)
 
 

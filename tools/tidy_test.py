@@ -127,9 +127,29 @@ class Rules(unittest.TestCase):
         self.write("src/cohort/rpc/user.cpp", HEAD + '#include "cohort/rpc/a.h"\n')
         self.assertEqual(self.found("src/cohort/rpc/a.h", HEAD + "\n" * 400), ["size"])
         self.assertEqual(self.found("src/cohort/rpc/a.h", HEAD + "\n" * 399), [])
-        self.assertEqual(self.found("src/cohort/rpc/b.cpp", HEAD + "\n" * 600), ["size"])
-        self.write("src/cohort/rpc/b.cpp", HEAD)
+        self.assertEqual(self.found("src/cohort/rpc/b.cpp", HEAD + "\n" * 400), ["size"])
+        self.assertEqual(self.found("src/cohort/rpc/b.cpp", HEAD + "\n" * 399), [])
+        self.assertEqual(self.found("src/cohort/rpc/b_test.cpp", HEAD + "\n" * 599), [])
+        self.assertEqual(self.found("src/cohort/rpc/b_test.cpp", HEAD + "\n" * 600), ["size"])
+        self.write("src/cohort/rpc/b_test.cpp", HEAD)
         self.assertEqual(self.found("src/cohort/rpc/README.md", "x\n" * 61), ["size"])
+
+    def test_class_sizes(self):
+        members = ("  explicit A(int x) : a_{x}, b_(x) {}\n  ~A();\n  A& operator=(const A&) = delete;\n"
+                   "  void f0(B b = {}) { g(); }\n  template <class T>\n  T f1() const COHORT_REQUIRES(m_);\n"
+                   "  bool operator==(const A&) const = default;\n  std::function<void(int)> hook_ = [](int) {};\n"
+                   "  int a_ COHORT_GUARDED_BY(m_) = f();\n  using F = void (*)();\n  friend void h();\n"
+                   "  struct Inner {\n    void one();\n    void two();\n  };\n")
+        def text(count, comment="// A class.\n"):
+            more = "".join(f"  void g{i}();\n" for i in range(count - 3))
+            return HEAD + comment + "class COHORT_API A final : public B<int> {\n public:\n" + members + more + "};\n"
+        path = "src/cohort/rpc/a.cpp"
+        self.assertEqual(self.found(path, text(25)), [])
+        self.assertEqual(self.found(path, text(26), "size"),
+                         ["A has 26 methods; split at 25, or say above it: Many methods because …"])
+        self.assertEqual(self.found(path, text(26, "// A class. Many methods\n// because it is one of a test.\n")), [])
+        self.write(path, HEAD)
+        self.assertEqual(self.found("src/cohort/rpc/a_test.cpp", text(26)), [])
 
     def test_comment_widths(self):
         text = HEAD + "// " + "ä" * 97 + "\nconst char* x = \"" + "y" * 100 + "\";\n"

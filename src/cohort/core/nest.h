@@ -39,7 +39,8 @@ class COHORT_API Handle {
   virtual std::string_view handle_kind() const = 0;
 };
 
-// A value type; copies share tensors. Thread-compatible.
+// A value type; copies share tensors. Thread-compatible. Many methods because each of its ten kinds
+// has a test and a getter.
 class COHORT_API Nest {
  public:
   enum class Kind : std::uint8_t {

@@ -158,7 +158,8 @@ struct IterationOptions {
 inline constexpr std::int64_t kInfiniteCardinality = -1;
 inline constexpr std::int64_t kUnknownCardinality = -2;
 
-// A shared handle to an immutable graph. Thread-safe.
+// A shared handle to an immutable graph. Thread-safe. Many methods because each op is one, as in
+// tf.data.Dataset, so that pipelines read as chains of calls.
 class COHORT_API Dataset {
  public:
   static Dataset range(std::int64_t stop, RangeOptions options = {});

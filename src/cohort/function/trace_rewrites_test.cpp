@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "cohort/function/internal/tracer/cases_for_tests.h"
-#include "cohort/function/internal/tracer/rewrites.h"
+#include "cohort/function/internal/tracer/rewrites/rewrites.h"
 
 namespace cohort::function {
 namespace {

@@ -6,10 +6,14 @@
 
 #include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
+#include "cohort/core/log.h"
 #include "cohort/rpc/detail/control.h"
 #include "cohort/rpc/detail/refusal.h"
+#include "cohort/rpc/detail/violation.h"
+#include "cohort/rpc/internal/checked_call.h"
 #include "cohort/rpc/internal/control_client.h"
 #include "cohort/rpc/internal/control_codec.h"
+#include "cohort/rpc/internal/control_connection.h"
 #include "cohort/rpc/internal/grpc_setup.h"
 #include "cohort/rpc/internal/grpc_status.h"
 #include "cohort/rpc/internal/name_lookup.h"
@@ -20,13 +24,30 @@ namespace {
 
 using internal::from_proto;
 using internal::to_proto;
-using Stub = proto::Control::Stub;
+using Stub = proto::CheckedControl::Stub;
 
 constexpr const char* kAskingHealth = "asking the health of ";
 constexpr std::size_t kUnannouncedBytesMax = 32 << 10;
 // For the check whether anybody listens: a host that is up answers within a round trip.
 constexpr auto kRefusalTimeout = std::chrono::milliseconds(500);
 constexpr auto kNamePoll = std::chrono::milliseconds(5);
+// How often a call is sent if its bytes arrive broken.
+constexpr int kAttemptsMax = 3;
+
+struct Method {
+  const char* name;
+  grpc::Status (Stub::*call)(grpc::ClientContext*, const proto::Call&, proto::Answer*);
+  // False if a late first run could undo what came after the second: a function would lose a
+  // program, an iterator would begin again.
+  bool may_run_twice;
+};
+constexpr Method kHandshake{"Handshake", &Stub::Handshake, true};
+constexpr Method kGetHealth{"GetHealth", &Stub::GetHealth, true};
+constexpr Method kRegisterFunction{"RegisterFunction", &Stub::RegisterFunction, false};
+constexpr Method kCreateVariables{"CreateVariables", &Stub::CreateVariables, true};
+constexpr Method kCreateIterator{"CreateIterator", &Stub::CreateIterator, false};
+constexpr Method kRelease{"Release", &Stub::Release, true};
+constexpr Method kShutdown{"Shutdown", &Stub::Shutdown, true};
 
 // Thread-safe.
 class GrpcControlClient final : public ControlClient {
@@ -34,17 +55,17 @@ class GrpcControlClient final : public ControlClient {
   GrpcControlClient(const std::string& address, const std::string& task,
                     std::uint64_t coordinator_incarnation, internal::GetAddresses get_addresses)
       : address_(address),
-        where_(internal::parse_address(address)),
         task_(task),
-        coordinator_(std::to_string(coordinator_incarnation)),
-        get_addresses_(std::move(get_addresses)) {}
+        coordinator_(coordinator_incarnation),
+        connection_(address, task, std::move(get_addresses)) {}
 
   HandshakeReply handshake(const HandshakeRequest& request, Deadline deadline) override {
     // connect_task() retries, and checks at the end whether anybody listens.
-    return from_proto(call_once(&Stub::Handshake, to_proto(request), deadline, "handshake with "));
+    return from_proto(internal::body_of<proto::HandshakeReply>(call_until_intact(
+        kHandshake, sealed(kHandshake, to_proto(request)), deadline, "handshake with ")));
   }
   TaskHealth health(Deadline deadline) override {
-    const std::shared_ptr<Connection> used = open_connection();
+    const std::shared_ptr<Connection> used = connection_.open();
     const bool was_connected = used && used->channel->GetState(false) == GRPC_CHANNEL_READY;
     try {
       return ask_health(deadline);
@@ -52,93 +73,46 @@ class GrpcControlClient final : public ControlClient {
       // A task closes connections without a handshake, even during a call.
       if (!was_connected || error.cause() != ErrorCause::peer_lost) throw;
     }
-    leave(used);
+    connection_.leave(used);
     return ask_health(deadline);
   }
   void register_function(const FunctionBody& body, Deadline deadline) override {
-    call(&Stub::RegisterFunction, to_proto(body), deadline,
+    call(kRegisterFunction, to_proto(body), deadline,
          "registering function '" + body.name + "' on ");
   }
   void create_variables(const std::vector<VariableSpec>& variables, Deadline deadline) override {
-    call(&Stub::CreateVariables, to_proto(variables), deadline, "creating variables on ");
+    call(kCreateVariables, to_proto(variables), deadline, "creating variables on ");
   }
   void create_iterator(const IteratorSpec& iterator, Deadline deadline) override {
-    call(&Stub::CreateIterator, to_proto(iterator), deadline, "creating an iterator on ");
+    call(kCreateIterator, to_proto(iterator), deadline, "creating an iterator on ");
   }
   void release(const std::vector<std::uint64_t>& resources, Deadline deadline) override {
-    call(&Stub::Release, to_proto(resources), deadline, "releasing resources of ");
+    call(kRelease, to_proto(resources), deadline, "releasing resources of ");
   }
   void shutdown(std::chrono::milliseconds grace, Deadline deadline) override {
-    call(&Stub::Shutdown, to_proto(grace), deadline, "shutting down ");
+    call(kShutdown, to_proto(grace), deadline, "shutting down ");
   }
   void cancel() noexcept override {
-    std::shared_ptr<internal::Lookup> lookup;
     {
       const Lock lock(mutex_);
       is_cancelled_ = true;
       for (grpc::ClientContext* context : running_) context->TryCancel();
-      lookup = lookup_;
     }
-    if (lookup) lookup->wake();
+    connection_.cancel();
   }
 
  private:
-  struct Connection {
-    Connection(const internal::HostPort& where, const addrinfo& addresses)
-        : channel(internal::open_grpc_channel(where, addresses)), stub(channel) {}
-    // gRPC would repeat a failure until its backoff is over, and connect to the same addresses
-    // again, which a restarted task may not have any more.
-    bool is_lost() const {
-      const grpc_connectivity_state state = channel->GetState(false);
-      return state == GRPC_CHANNEL_TRANSIENT_FAILURE || (state == GRPC_CHANNEL_IDLE && has_served);
-    }
-    std::shared_ptr<grpc::Channel> channel;
-    Stub stub;
-    std::atomic<bool> has_served{false};  // a call has ended well over it
-  };
+  using Connection = internal::ControlConnection::Connection;
 
-  // Also lets go of a connection that is lost.
-  bool has_connection() COHORT_REQUIRES(mutex_) {
-    if (connection_ && connection_->is_lost()) connection_.reset();
-    return connection_ != nullptr;
-  }
-
-  // Null if there is none now.
-  std::shared_ptr<Connection> open_connection() {
-    const Lock lock(mutex_);
-    return has_connection() ? connection_ : nullptr;
-  }
-
-  // A new one for each connection; but that of a call that did not get its answer goes on.
-  std::shared_ptr<internal::Lookup> lookup() COHORT_REQUIRES(mutex_) {
-    if (!lookup_) lookup_ = internal::start_look_up(where_, false, get_addresses_);
-    return lookup_;
-  }
-
-  // Makes a new connection if there is none, to the addresses that the host has now.
   std::shared_ptr<Connection> connection(Deadline deadline, const std::string& operation) {
-    std::shared_ptr<internal::Lookup> asked;
-    {
-      const Lock lock(mutex_);
-      if (has_connection()) return connection_;
-      asked = lookup();
+    std::shared_ptr<Connection> found;
+    try {
+      found = connection_.get(deadline);
+    } catch (const Error& error) {
+      throw Error(error).during(operation + task_);
     }
-    const auto found = asked->wait(deadline, [this] { return is_cancelled_.load(); });
-    const Lock lock(mutex_);
-    if (found && lookup_ == asked) lookup_.reset();
-    if (has_connection()) return connection_;  // another call's
-    if (!found && is_cancelled_) throw cancelled_error(operation);
-    if (!found || !found->list) {
-      throw internal::unresolved_error({task_, address_, "grpc"}, found).during(operation + task_);
-    }
-    connection_ = std::make_shared<Connection>(where_, *found->list);
-    return connection_;
-  }
-
-  // Forgets a connection that has ended, which gRPC may not have noticed yet.
-  void leave(const std::shared_ptr<Connection>& ended) {
-    const Lock lock(mutex_);
-    if (connection_ == ended) connection_.reset();
+    if (!found) throw cancelled_error(operation);
+    return found;
   }
 
   // Lets cancel() reach a call while it runs.
@@ -164,25 +138,24 @@ class GrpcControlClient final : public ControlClient {
 
  public:
   // Whether the next call waits for the lookup of the name, which this starts if needed.
-  bool waits_for_name() {
-    const Lock lock(mutex_);
-    return !has_connection() && !lookup()->wait(Deadline::after(Duration::zero()));
-  }
+  bool waits_for_name() { return connection_.waits_for_name(); }
 
-  // The constructor sends the call. Use error() only after the queue has returned this call.
+  // The constructor sends the call, once. Use error() only after the queue has returned this call.
   class HealthCall {
    public:
     HealthCall(GrpcControlClient& client, Deadline deadline, grpc::CompletionQueue& answers)
         : client_(client),
           used_(client.connection(deadline, kAskingHealth)),
           running_(client, context_) {
-      client.prepare(context_, deadline);
-      reader_ = used_->stub.AsyncGetHealth(&context_, proto::HealthRequest(), &answers);
-      reader_->Finish(&reply_, &status_, this);
+      prepare(context_, deadline);
+      reader_ = used_->stub.AsyncGetHealth(&context_, sent_, &answers);
+      reader_->Finish(&answer_, &status_, this);
     }
     std::optional<Error> error() const {
-      if (status_.ok()) return std::nullopt;
-      return client_.error_of(status_, kAskingHealth);
+      const auto failure = client_.failure_of(*used_, status_, answer_, sent_, kAskingHealth);
+      if (!failure) return std::nullopt;
+      if (failure->is_broken) client_.connection_.leave(used_);
+      return failure->error;
     }
 
    private:
@@ -190,27 +163,41 @@ class GrpcControlClient final : public ControlClient {
     const std::shared_ptr<Connection> used_;
     grpc::ClientContext context_;
     const Running running_;
-    std::unique_ptr<grpc::ClientAsyncResponseReader<proto::Health>> reader_;
-    proto::Health reply_;
+    const proto::Call sent_ = client_.sealed(kGetHealth, proto::HealthRequest());
+    std::unique_ptr<grpc::ClientAsyncResponseReader<proto::Answer>> reader_;
+    proto::Answer answer_;
     grpc::Status status_;
   };
 
  private:
-  template <class Request, class Reply>
-  using Method = grpc::Status (Stub::*)(grpc::ClientContext*, const Request&, Reply*);
+  // Why a call failed.
+  struct Failure {
+    Error error;
+    bool is_broken = false;    // bytes of it, or of its answer
+    bool has_not_run = false;  // the task has refused it as broken
+  };
 
-  TaskHealth ask_health(Deadline deadline) {
-    return from_proto(call(&Stub::GetHealth, proto::HealthRequest(), deadline, kAskingHealth));
+  template <class Request>
+  proto::Call sealed(const Method& method, const Request& request) const {
+    return internal::checked_call(method.name, coordinator_, request);
   }
 
-  template <class Request, class Reply>
-  Reply call(Method<Request, Reply> method, const Request& request, Deadline deadline,
-             const std::string& operation) {
+  TaskHealth ask_health(Deadline deadline) {
+    return from_proto(internal::body_of<proto::Health>(
+        call(kGetHealth, proto::HealthRequest(), deadline, kAskingHealth)));
+  }
+
+  // Returns the body of the answer.
+  template <class Request>
+  std::string call(const Method& method, Request request, Deadline deadline,
+                   const std::string& operation) {
+    const proto::Call sent = sealed(method, request);
+    request = Request();  // which may be large
     try {
-      return call_once(method, request, deadline, operation);
+      return call_until_intact(method, sent, deadline, operation);
     } catch (const Error& error) {
-      const bool may_be_away =
-          error.cause() == ErrorCause::peer_lost || error.code() == ErrorCode::deadline_exceeded;
+      const bool may_be_away = error.code() == ErrorCode::deadline_exceeded ||
+                               (error.cause() == ErrorCause::peer_lost && !is_violation(error));
       if (!may_be_away || is_cancelled_ ||
           !is_refusing(address_, Deadline::after(kRefusalTimeout))) {
         throw;
@@ -226,35 +213,86 @@ class GrpcControlClient final : public ControlClient {
         .during(operation + task_);
   }
 
-  template <class Request, class Reply>
-  Reply call_once(Method<Request, Reply> method, const Request& request, Deadline deadline,
-                  const std::string& operation) {
-    const std::shared_ptr<Connection> used = connection(deadline, operation);
-    if (request.ByteSizeLong() > kUnannouncedBytesMax) announce(*used, deadline, operation);
-    grpc::ClientContext context;
-    prepare(context, deadline);
-    Reply reply;
-    const Running running(*this, context);
-    const grpc::Status status = (used->stub.*method)(&context, request, &reply);
-    if (!status.ok()) throw error_of(status, operation);
-    used->has_served = true;
-    return reply;
+  // Over another connection each time, since a flipped bit may have spoilt the state that both ends
+  // of the HTTP/2 connection keep.
+  std::string call_until_intact(const Method& method, const proto::Call& sent, Deadline deadline,
+                                const std::string& operation) {
+    for (int attempts = 1;; ++attempts) {
+      const std::shared_ptr<Connection> used = connection(deadline, operation);
+      proto::Answer answer;
+      const std::optional<Failure> failure = run(*used, method, sent, answer, deadline, operation);
+      if (!failure) return std::move(*answer.mutable_body());
+      // After a broken length, the connection may wait for bytes for ever.
+      const bool is_silent = failure->error.code() == ErrorCode::deadline_exceeded;
+      if (failure->is_broken || is_silent) connection_.leave(used);
+      const bool may_repeat = failure->has_not_run || (failure->is_broken && method.may_run_twice);
+      if (!may_repeat || attempts == kAttemptsMax || is_cancelled_) throw Error(failure->error);
+      log_warn("calling ", task_, " again: ", failure->error.message());
+    }
   }
 
   // gRPC may have renewed the connection, which then has had no handshake, and strangers may send
-  // only few bytes. So a small call first names the coordinator.
-  void announce(Connection& used, Deadline deadline, const std::string& operation) {
+  // only few bytes. So before a large call, a small one names the coordinator.
+  std::optional<Failure> run(Connection& used, const Method& method, const proto::Call& sent,
+                             proto::Answer& answer, Deadline deadline,
+                             const std::string& operation) {
+    if (sent.body().size() > kUnannouncedBytesMax) {
+      proto::Answer admitted;
+      auto failure = run_one(used, kRelease, sealed(kRelease, proto::ReleaseRequest()), admitted,
+                             deadline, operation);
+      if (failure) {
+        failure->has_not_run = failure->is_broken;
+        return failure;
+      }
+    }
+    return run_one(used, method, sent, answer, deadline, operation);
+  }
+  std::optional<Failure> run_one(Connection& used, const Method& method, const proto::Call& sent,
+                                 proto::Answer& answer, Deadline deadline,
+                                 const std::string& operation) {
     grpc::ClientContext context;
     prepare(context, deadline);
-    proto::Done reply;
     const Running running(*this, context);
-    const grpc::Status status = used.stub.Release(&context, proto::ReleaseRequest(), &reply);
-    if (!status.ok()) throw error_of(status, operation);
+    const grpc::Status status = (used.stub.*method.call)(&context, sent, &answer);
+    return failure_of(used, status, answer, sent, operation);
   }
 
-  void prepare(grpc::ClientContext& context, Deadline deadline) const {
+  // Nullopt for an intact answer with a body.
+  std::optional<Failure> failure_of(Connection& used, const grpc::Status& status,
+                                    const proto::Answer& answer, const proto::Call& sent,
+                                    const std::string& operation) {
+    if (!status.ok())
+      return Failure{status_error(status, operation), internal::may_be_broken(status)};
+    if (!internal::is_intact(answer, sent)) {
+      return Failure{named(Error(ErrorCode::data_loss,
+                                 "[rpc.control] expected the answer of " + task_ + " (" + address_ +
+                                     ") as it was sent, got other bytes (wrong checksum); the "
+                                     "connection to it corrupts data: see what is between the two "
+                                     "hosts",
+                                 ErrorCause::peer_lost),
+                           operation),
+                     true};
+    }
+    has_met_ = true;
+    if (answer.has_error()) {
+      const Error error = internal::error_of(answer);
+      // One with an origin comes from another connection.
+      const bool is_refused = is_violation(error) && error.origin().empty();
+      return Failure{named(error, operation), is_refused, is_refused};
+    }
+    used.has_served = true;
+    return std::nullopt;
+  }
+
+  static void prepare(grpc::ClientContext& context, Deadline deadline) {
     if (!deadline.is_infinite()) context.set_deadline(internal::grpc_time(deadline));
-    context.AddMetadata(internal::kCoordinatorMetadata, coordinator_);
+  }
+
+  Error named(Error error, const std::string& operation) const {
+    if (error.origin().empty()) std::move(error).at(task_);
+    // NOLINTNEXTLINE(bugprone-use-after-move): the builders change it in place
+    std::move(error).during(operation + task_);
+    return error;  // NOLINT(bugprone-use-after-move)
   }
 
   Error cancelled_error(const std::string& operation) const {
@@ -264,24 +302,20 @@ class GrpcControlClient final : public ControlClient {
         .during(operation + task_);
   }
 
-  Error error_of(const grpc::Status& status, const std::string& operation) const {
-    const bool is_own = status.error_details().empty() &&
-                        status.error_code() == grpc::StatusCode::CANCELLED && is_cancelled_;
-    if (is_own) return cancelled_error(operation);
-    return internal::error_of(status, {task_, address_, operation + task_});
+  Error status_error(const grpc::Status& status, const std::string& operation) const {
+    if (status.error_code() == grpc::StatusCode::CANCELLED && is_cancelled_)
+      return cancelled_error(operation);
+    return internal::error_of(status, {task_, address_, operation + task_, has_met_});
   }
 
   const std::string address_;
-  const internal::HostPort where_;
   const std::string task_;
-  const std::string coordinator_;  // its incarnation
-  const internal::GetAddresses get_addresses_;
+  const std::uint64_t coordinator_;  // its incarnation
+  internal::ControlConnection connection_;
   Mutex mutex_;
-  std::shared_ptr<Connection> connection_
-      COHORT_GUARDED_BY(mutex_);  // shared with the calls that use it; null: none yet, or lost
-  std::shared_ptr<internal::Lookup> lookup_ COHORT_GUARDED_BY(mutex_);  // null: none runs
   std::unordered_set<grpc::ClientContext*> running_ COHORT_GUARDED_BY(mutex_);
   std::atomic<bool> is_cancelled_{false};  // set under the lock
+  std::atomic<bool> has_met_{false};       // the task has given an intact answer
 };
 
 }  // namespace

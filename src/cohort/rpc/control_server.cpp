@@ -2,7 +2,6 @@
 #include <grpcpp/server_posix.h>
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "cohort/core/detail/mutex.h"
@@ -12,28 +11,19 @@
 #include "cohort/rpc/backends/stream/stream_backend.h"
 #include "cohort/rpc/detail/control.h"
 #include "cohort/rpc/internal/acceptor.h"
+#include "cohort/rpc/internal/checked_call.h"
 #include "cohort/rpc/internal/control_codec.h"
 #include "cohort/rpc/internal/grpc_setup.h"
-#include "cohort/rpc/internal/grpc_status.h"
 #include "cohort/rpc/internal/http2_visitors.h"
 #include "control.grpc.pb.h"
 
 namespace cohort::rpc {
 namespace {
 
+using internal::body_of;
 using internal::from_proto;
 using internal::to_proto;
 using internal::Visitor;
-
-// 0 if there is none, or if it is not a number.
-std::uint64_t coordinator_of(const grpc::ServerContext& context) {
-  const auto found = context.client_metadata().find(internal::kCoordinatorMetadata);
-  if (found == context.client_metadata().end()) return 0;
-  std::uint64_t incarnation = 0;
-  const char* end = found->second.data() + found->second.size();
-  const auto parsed = std::from_chars(found->second.data(), end, incarnation);
-  return parsed.ec == std::errc() && parsed.ptr == end ? incarnation : 0;
-}
 
 // The text of an error may contain parts of the user's program or data, and task names reveal the
 // structure of the cluster.
@@ -44,8 +34,8 @@ void hide_from_strangers(TaskHealth& health) {
   health.last_error->text.clear();
 }
 
-// Turns exceptions into statuses. Thread-safe if the service is.
-class Adapter final : public proto::Control::Service {
+// Turns exceptions into answers. Thread-safe if the service is.
+class Adapter final : public proto::CheckedControl::Service {
  public:
   Adapter(ControlService& service, const internal::Http2Visitors& visitors, RefusalLog& refusals,
           std::size_t stranger_bytes_max)
@@ -69,11 +59,22 @@ class Adapter final : public proto::Control::Service {
     Caller caller;
   };
 
-  Origin origin_of(const grpc::ServerContext& context) const {
+  // Refuses a call that did not arrive as it was sent.
+  Origin origin_of(const grpc::ServerContext& context, const proto::Call& call,
+                   const char* method) const {
     std::shared_ptr<Visitor> visitor = visitors_.find(context.peer());
     if (visitor) visitor->note_call();
     std::string address = visitor ? visitor->address() : context.peer();
-    return {std::move(visitor), {coordinator_of(context), std::move(address)}};
+    if (!internal::is_intact(call, method)) {
+      const Error error(ErrorCode::data_loss,
+                        std::string("[rpc.control] expected ") + method + " from " + address +
+                            " as it was sent, got other bytes (wrong checksum); the connection "
+                            "corrupts data: see what is between the two hosts",
+                        ErrorCause::peer_lost);
+      refusals_.note(address, error.message());
+      throw error;
+    }
+    return {std::move(visitor), {call.coordinator(), std::move(address)}};
   }
 
   // Counts a call while it runs.
@@ -99,15 +100,16 @@ class Adapter final : public proto::Control::Service {
     Adapter& adapter_;
   };
 
+  // `body` returns the reply.
   template <class Body>
-  grpc::Status guarded(const Body& body) {
+  grpc::Status guarded(const proto::Call* in, proto::Answer* out, const Body& body) {
     try {
       const Running running(*this);
-      body();
-      return grpc::Status::OK;
+      *out = internal::checked_answer(*in, body());
     } catch (...) {
-      return internal::status_of(current_error());
+      *out = internal::checked_answer(*in, current_error());
     }
+    return grpc::Status::OK;
   }
 
   // Admits the connection and returns the result of `ask`. If `ask` throws, logs the refusal
@@ -124,39 +126,46 @@ class Adapter final : public proto::Control::Service {
     }
   }
 
-  template <class Act>
-  grpc::Status on_session(const grpc::ServerContext* context, const char* call, const Act& act) {
-    return guarded([&] {
-      const Origin from = origin_of(*context);
-      act(*admitting(from, call, [&] { return service_.session_of(from.caller); }));
+  template <class Request, class Act>
+  grpc::Status on_session(const grpc::ServerContext* context, const proto::Call* in,
+                          proto::Answer* out, const char* method, const char* call,
+                          const Act& act) {
+    return guarded(in, out, [&] {
+      const Origin from = origin_of(*context, *in, method);
+      const auto job = admitting(from, call, [&] { return service_.session_of(from.caller); });
+      act(*job, from_proto(body_of<Request>(in->body())));
+      return proto::Done();
     });
   }
 
-  grpc::Status Handshake(grpc::ServerContext* context, const proto::HandshakeRequest* in,
-                         proto::HandshakeReply* out) override {
-    return guarded([&] {
-      const Origin from = origin_of(*context);
-      const std::string call = "handshake of '" + in->caller().task().substr(0, kNameBytesMax) +
-                               "' of job '" + in->caller().job_id().substr(0, kNameBytesMax) + "'";
-      *out = to_proto(admitting(from, call, [&] {
-        COHORT_CHECK(in->ByteSizeLong() <= stranger_bytes_max_, ErrorCode::resource_exhausted,
+  grpc::Status Handshake(grpc::ServerContext* context, const proto::Call* in,
+                         proto::Answer* out) override {
+    return guarded(in, out, [&] {
+      const Origin from = origin_of(*context, *in, "Handshake");
+      const auto asked = body_of<proto::HandshakeRequest>(in->body());
+      const std::string call = "handshake of '" + asked.caller().task().substr(0, kNameBytesMax) +
+                               "' of job '" + asked.caller().job_id().substr(0, kNameBytesMax) +
+                               "'";
+      return to_proto(admitting(from, call, [&] {
+        COHORT_CHECK(in->body().size() <= stranger_bytes_max_, ErrorCode::resource_exhausted,
                      "[rpc.control] expected a handshake of at most ", stranger_bytes_max_,
-                     " bytes, got ", in->ByteSizeLong());
-        return service_.handshake(from_proto(*in), from.caller);
+                     " bytes, got ", in->body().size());
+        return service_.handshake(from_proto(asked), from.caller);
       }));
     });
   }
   // Any client may ask. Admits a known coordinator whose connection gRPC has renewed, since a
   // renewed connection has had no handshake.
-  grpc::Status GetHealth(grpc::ServerContext* context, const proto::HealthRequest* in,
-                         proto::Health* out) override {
-    return guarded([&] {
-      const Origin from = origin_of(*context);
+  grpc::Status GetHealth(grpc::ServerContext* context, const proto::Call* in,
+                         proto::Answer* out) override {
+    return guarded(in, out, [&] {
+      const Origin from = origin_of(*context, *in, "GetHealth");
+      const auto asked = body_of<proto::HealthRequest>(in->body());
       if (from.visitor && !from.visitor->is_admitted() && from.caller.coordinator_incarnation != 0)
         admit_if_known(from);
       TaskHealth health = service_.health();
-      if (!service_.is_of_job(in->job_id())) hide_from_strangers(health);
-      *out = to_proto(health);
+      if (!service_.is_of_job(asked.job_id())) hide_from_strangers(health);
+      return to_proto(health);
     });
   }
   void admit_if_known(const Origin& from) {
@@ -166,36 +175,38 @@ class Adapter final : public proto::Control::Service {
     } catch (const Error&) {  // it stays a stranger
     }
   }
-  grpc::Status RegisterFunction(grpc::ServerContext* context, const proto::FunctionBody* in,
-                                proto::Done*) override {
-    return on_session(context, "a function", [&](CoordinatorSession& session) {
-      session.register_function(from_proto(*in));
-    });
+  grpc::Status RegisterFunction(grpc::ServerContext* context, const proto::Call* in,
+                                proto::Answer* out) override {
+    return on_session<proto::FunctionBody>(
+        context, in, out, "RegisterFunction", "a function",
+        [](CoordinatorSession& job, const auto& body) { job.register_function(body); });
   }
-  grpc::Status CreateVariables(grpc::ServerContext* context, const proto::Variables* in,
-                               proto::Done*) override {
-    return on_session(context, "variables", [&](CoordinatorSession& session) {
-      session.create_variables(from_proto(*in));
-    });
+  grpc::Status CreateVariables(grpc::ServerContext* context, const proto::Call* in,
+                               proto::Answer* out) override {
+    return on_session<proto::Variables>(
+        context, in, out, "CreateVariables", "variables",
+        [](CoordinatorSession& job, const auto& variables) { job.create_variables(variables); });
   }
-  grpc::Status CreateIterator(grpc::ServerContext* context, const proto::IteratorSpec* in,
-                              proto::Done*) override {
-    return on_session(context, "an iterator", [&](CoordinatorSession& session) {
-      session.create_iterator(from_proto(*in));
-    });
+  grpc::Status CreateIterator(grpc::ServerContext* context, const proto::Call* in,
+                              proto::Answer* out) override {
+    return on_session<proto::IteratorSpec>(
+        context, in, out, "CreateIterator", "an iterator",
+        [](CoordinatorSession& job, const auto& iterator) { job.create_iterator(iterator); });
   }
-  grpc::Status Release(grpc::ServerContext* context, const proto::ReleaseRequest* in,
-                       proto::Done*) override {
-    return on_session(context, "a release",
-                      [&](CoordinatorSession& session) { session.release(from_proto(*in)); });
+  grpc::Status Release(grpc::ServerContext* context, const proto::Call* in,
+                       proto::Answer* out) override {
+    return on_session<proto::ReleaseRequest>(
+        context, in, out, "Release", "a release",
+        [](CoordinatorSession& job, const auto& resources) { job.release(resources); });
   }
-  grpc::Status Shutdown(grpc::ServerContext* context, const proto::ShutdownRequest* in,
-                        proto::Done*) override {
-    return guarded([&] {
-      const Origin from = origin_of(*context);
-      admitting(from, "a shutdown", [&] {
-        service_.shutdown(from.caller, from_proto(*in));
-        return true;
+  grpc::Status Shutdown(grpc::ServerContext* context, const proto::Call* in,
+                        proto::Answer* out) override {
+    return guarded(in, out, [&] {
+      const Origin from = origin_of(*context, *in, "Shutdown");
+      const auto asked = body_of<proto::ShutdownRequest>(in->body());
+      return admitting(from, "a shutdown", [&] {
+        service_.shutdown(from.caller, from_proto(asked));
+        return proto::Done();
       });
     });
   }

@@ -9,9 +9,9 @@
 
 #include "cohort/rpc/detail/descriptor_room.h"
 #include "cohort/rpc/detail/thread_room.h"
+#include "cohort/rpc/internal/checked_call.h"
 #include "cohort/rpc/internal/control_codec.h"
 #include "cohort/rpc/internal/grpc_setup.h"
-#include "cohort/rpc/internal/grpc_status.h"
 #include "cohort/rpc/internal/name_lookup.h"
 #include "cohort/rpc/internal/socket.h"
 #include "control.grpc.pb.h"
@@ -23,22 +23,16 @@ ProbeResult failed_probe(ProbeResult::State state, std::string reason) {
   return {.state = state, .health = {}, .reason = std::move(reason)};
 }
 
-// A task of Cohort sends its whole error in the details of the status.
-ProbeResult refused_probe(const grpc::Status& status, const ProbedTask& asked) {
+ProbeResult refused_probe(const grpc::Status& status) {
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return failed_probe(
         ProbeResult::State::no_answer,
         "somebody listens there, and did not answer before the deadline; the process may "
         "be stopped, or its host overloaded");
   }
-  if (!status.error_details().empty()) {
-    const Error error =
-        internal::error_of(status, {asked.task, asked.address, "asking the health"});
-    return failed_probe(ProbeResult::State::no_answer, error.message());
-  }
-  return failed_probe(
-      ProbeResult::State::stranger,
-      "what listens there is no Cohort task, or ended just now (" + status.error_message() + ")");
+  return failed_probe(ProbeResult::State::stranger,
+                      "what listens there is no Cohort task of this version, or ended just now (" +
+                          status.error_message() + ")");
 }
 
 ProbeResult answered_probe(TaskHealth health, const ProbedTask& asked, const std::string& job_id) {
@@ -75,15 +69,24 @@ ProbeResult probe(const ProbedTask& asked, const std::string& job_id, Deadline d
     if (error.cause() != ErrorCause::peer_lost) throw;
     return failed_probe(ProbeResult::State::nobody_listens, error.message());
   }
-  proto::Control::Stub stub(grpc::CreateInsecureChannelFromFd(asked.address, socket.release()));
+  proto::CheckedControl::Stub stub(
+      grpc::CreateInsecureChannelFromFd(asked.address, socket.release()));
   grpc::ClientContext context;
   context.set_deadline(internal::grpc_time(deadline));
   proto::HealthRequest request;
   request.set_job_id(job_id);
-  proto::Health reply;
-  const grpc::Status status = stub.GetHealth(&context, request, &reply);
-  return status.ok() ? answered_probe(internal::from_proto(reply), asked, job_id)
-                     : refused_probe(status, asked);
+  const proto::Call call = internal::checked_call("GetHealth", 0, request);
+  proto::Answer answer;
+  const grpc::Status status = stub.GetHealth(&context, call, &answer);
+  if (!status.ok()) return refused_probe(status);
+  if (!internal::is_intact(answer, call)) {
+    return failed_probe(ProbeResult::State::no_answer,
+                        "its answer arrived broken (wrong checksum): the connection corrupts data");
+  }
+  if (answer.has_error())
+    return failed_probe(ProbeResult::State::no_answer, internal::error_of(answer).message());
+  return answered_probe(internal::from_proto(internal::body_of<proto::Health>(answer.body())),
+                        asked, job_id);
 }
 
 // The destructor joins the threads. Used only from one thread.

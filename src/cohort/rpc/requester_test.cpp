@@ -6,9 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <optional>
 #include <thread>
 
 #include "cohort/testing/channel_fixture.h"
+#include "cohort/testing/faulty_proxy.h"
 
 namespace cohort::rpc {
 namespace {
@@ -323,6 +325,36 @@ TEST_P(RequesterTest, ManyThreadsAskWhileThePeerHangsUp) {
     const Deadline end = patience();
     while (answered != asked && !end.has_expired()) std::this_thread::yield();
     EXPECT_EQ(answered, asked);
+  }
+}
+
+// Regression: it only heard "it closed the connection".
+TEST(BrokenFrame, WhoSentItHearsWhyTheConnectionEnds) {
+  Backend& stream = backend_of("stream");
+  const auto listener =
+      stream.listen({.address = any_address("stream")}, [](std::shared_ptr<Channel> channel) {
+        return Channel::Handlers{.on_frame = [channel](const Frame&) {}};
+      });
+  cohort::testing::FaultyProxy proxy;
+  proxy.set_target(listener->address());
+  Promised<std::optional<Error>> reason;
+  const auto requester = Requester::connect(
+      stream, {.address = proxy.address(), .peer = "ps:0", .deadline = patience()}, {},
+      [&](const Error& error) { reason.set(error); });
+  proxy.arm({.part = cohort::testing::Fault::Part::header, .random = 8 * 20});
+  std::optional<Error> answer;
+  try {
+    requester->call({.type = kEcho}, patience(), "testing ps:0");
+  } catch (const Error& error) {
+    answer = error;
+  }
+  for (const std::optional<Error>& error : {answer, reason.wait()}) {
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::unavailable) << error->what();
+    EXPECT_EQ(error->cause(), ErrorCause::peer_lost);
+    EXPECT_EQ(error->origin(), "ps:0");
+    EXPECT_THAT(error->message(),
+                HasSubstr("it received a broken frame and closed the connection"));
   }
 }
 

@@ -126,6 +126,8 @@ void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
     return channel->close();
   }
   if (frame.role == rpc::Frame::Role::response) return note_answer(shared, channel.get());
+  if (frame.role == rpc::Frame::Role::error && frame.id == rpc::kFarewellId)
+    return log_warn(channel->peer(), " takes leave: ", rpc::error_of(frame).message());
   const std::uint64_t id = frame.id;
   // An error is a request that did not fit into memory (FrameDecoder).
   const bool is_error = frame.role == rpc::Frame::Role::error;

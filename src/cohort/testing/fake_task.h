@@ -30,7 +30,8 @@ namespace cohort::testing {
 inline constexpr const char* kFakeJob = "fake";
 
 // Thread-safe. Set hooks before the coordinator connects; they run on the task's threads. The task
-// answers with the error that a hook throws.
+// answers with the error that a hook throws. Many methods because it implements both control
+// interfaces of a task.
 class FakeTask final : public rpc::ControlService, public rpc::CoordinatorSession {
  public:
   using End = rpc::ClosureEnd;

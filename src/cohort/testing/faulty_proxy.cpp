@@ -78,8 +78,8 @@ Value field_at(const std::vector<char>& bytes, std::size_t offset) {
 std::string to_string(const Fault& fault) {
   constexpr std::array kKinds = {"flip a bit", "repeat a piece", "lose a piece",
                                  "cut",        "delay",          "swallow all from a piece"};
-  constexpr std::array kParts = {"anything", "the header", "the metadata", "the table",
-                                 "the payload"};
+  constexpr std::array kParts = {"anything",  "the header",  "the metadata",
+                                 "the table", "the payload", "a piece"};
   const bool is_to_server = fault.direction == Fault::Direction::to_server;
   return std::string(kKinds[static_cast<std::size_t>(fault.kind)]) + " of " +
          kParts[static_cast<std::size_t>(fault.part)] + " on its way to the " +
@@ -142,6 +142,7 @@ struct FaultyProxy::Frame {
   std::pair<std::size_t, std::size_t> place_of(Fault::Part part) const {
     const auto index = static_cast<std::size_t>(part);
     if (part == Fault::Part::any) return {0, bytes.size()};
+    if (part == Fault::Part::piece) return {0, is_frame() ? 0 : bytes.size()};
     return {ends[index - 1], ends[index]};
   }
 };

@@ -25,8 +25,9 @@ struct Fault {
     delay,    // sends the frame later
     swallow,  // drops the frame and all later bytes of this direction; the connection stays open
   };
-  // The fault applies to the next frame that has this part.
-  enum class Part : std::uint8_t { any, header, metadata, table, payload };
+  // The fault applies to the next frame that has this part; `piece`: to the next piece of a stream
+  // that has no frames, such as control calls.
+  enum class Part : std::uint8_t { any, header, metadata, table, payload, piece };
   enum class Direction : std::uint8_t { to_server, to_client };
 
   Kind kind = Kind::flip;

@@ -18,7 +18,8 @@
 
 namespace cohort::coordinator::internal {
 
-// Used only from ClosureQueue.
+// Used only from ClosureQueue. Many methods because each transition of a closure, and each question
+// that ClosureQueue asks about one, is a method: together they keep one set of invariants.
 class ClosureTable {
  public:
   enum class Place : std::uint8_t { front, tail };

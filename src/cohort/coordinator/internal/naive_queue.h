@@ -16,7 +16,8 @@
 
 namespace cohort::coordinator::internal {
 
-// Used only from one test.
+// Used only from one test. Many methods because it has those of the real queue and of its policy,
+// whose model it is.
 class NaiveQueue {
  public:
   enum class Where { queued, running, parked, traced, gone };

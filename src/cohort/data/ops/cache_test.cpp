@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "cohort/data/internal/cache/cache_file.h"
 #include "cohort/data/internal/dataset_op_suite.h"
-#include "cohort/data/internal/files/cache_file.h"
 #include "cohort/data/internal/node.h"
 #include "cohort/data/internal/stage.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All dataset ops. A new one adds its prototype and its row (README.md, "Adding an op").
+// All dataset ops. A new one adds its prototype and its row (README.md, "How to add an op").
 #include <algorithm>
 #include <array>
 

@@ -34,7 +34,8 @@ struct PipelineId {
   bool operator==(const PipelineId&) const = default;
 };
 
-// Thread-safe.
+// Thread-safe. Many methods because it answers everything that iterators ask about the division of
+// the data, mostly in one line each.
 class InputDistribution {
  public:
   static std::shared_ptr<InputDistribution> of_dataset(std::shared_ptr<const InputHost> host,

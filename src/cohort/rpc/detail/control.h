@@ -23,7 +23,7 @@
 
 namespace cohort::rpc {
 
-inline constexpr std::uint32_t kProtocolVersion = 6;
+inline constexpr std::uint32_t kProtocolVersion = 7;
 
 // What applies between two tasks that may have chosen differently.
 constexpr PayloadChecksums agreed(PayloadChecksums one, PayloadChecksums other) {
@@ -209,7 +209,8 @@ COHORT_API std::unique_ptr<ControlServer> serve_control(const std::string& addre
                                                         ControlService& service);
 
 // Calls a remote ControlService. Errors carry the task as origin; peer_lost when it cannot be
-// reached. Thread-safe.
+// reached, data_loss with peer_lost when the connection breaks bytes. Broken requests are not acted
+// on, and sent again; so are calls with broken answers, of those that may run twice. Thread-safe.
 class COHORT_API ControlClient {
  public:
   virtual ~ControlClient() = default;

@@ -20,37 +20,15 @@
 #include "cohort/core/detail/system_error.h"
 #include "cohort/core/log.h"
 #include "cohort/rpc/detail/descriptor_room.h"
+#include "cohort/rpc/internal/first_bytes.h"
 
 namespace cohort::rpc::internal {
 namespace {
 
-constexpr std::string_view kHttp2Preface = "PRI * HTTP/2.0";
-constexpr std::string_view kFramePreface = "COHF";
 constexpr int kAcceptedMax = 64;  // accepted in a row before other events are handled
 constexpr auto kIdle = std::chrono::seconds(60);
 constexpr std::uint64_t kWakerId = 0;  // ids after it: the listening sockets, by index
 constexpr std::uint64_t kFirstStrangerId = 1U << 20;
-
-enum class Kind : std::uint8_t { unknown, gone, http2, frames, neither };
-
-bool begins_as(std::string_view bytes, std::string_view preface) {
-  const std::size_t count = std::min(bytes.size(), preface.size());
-  return bytes.substr(0, count) == preface.substr(0, count);
-}
-
-// Only peeks: the server of the connection reads these bytes again.
-Kind kind_of(int socket) {
-  std::array<char, kHttp2Preface.size()> first{};
-  const ssize_t count = recv(socket, first.data(), first.size(), MSG_PEEK | MSG_DONTWAIT);
-  if (count == 0) return Kind::gone;
-  if (count < 0) return errno == EAGAIN || errno == EINTR ? Kind::unknown : Kind::gone;
-  const std::string_view bytes(first.data(), static_cast<std::size_t>(count));
-  if (begins_as(bytes, kFramePreface))
-    return bytes.size() < kFramePreface.size() ? Kind::unknown : Kind::frames;
-  if (begins_as(bytes, kHttp2Preface))
-    return bytes.size() < kHttp2Preface.size() ? Kind::unknown : Kind::http2;
-  return Kind::neither;
-}
 
 // The beginning of the kernel's tcp_info; this C library's header has a shorter version.
 struct TcpInfo {
@@ -96,7 +74,7 @@ FileDescriptor make_epoll() {
 class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
  public:
   struct Seen {
-    Kind kind = Kind::unknown;
+    FirstBytes kind = FirstBytes::unknown;
     std::size_t port = 0;
   };
 
@@ -130,7 +108,7 @@ class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
     const Lock lock(mutex_);
     const auto found = entries_.find(id);
     if (found == entries_.end() || found->second.is_handed_over) return std::nullopt;
-    return Seen{kind_of(found->second.socket.get()), found->second.port};
+    return Seen{first_bytes_of(found->second.socket.get()), found->second.port};
   }
 
   // Returns the socket, and the visitor to admit once the peer has completed its handshake. Keeps a
@@ -376,16 +354,16 @@ void Acceptor::wait_for_room(std::size_t port, int error) {
 
 void Acceptor::look_at(std::uint64_t id) {
   const std::optional<Strangers::Seen> seen = strangers_->first_bytes(id);
-  if (!seen || seen->kind == Kind::unknown) return;
-  if (seen->kind == Kind::gone) {
+  if (!seen || seen->kind == FirstBytes::unknown) return;
+  if (seen->kind == FirstBytes::gone) {
     note(strangers_->see_off(id));
     return;
   }
   const Port& port = options_.ports[seen->port];
-  const bool is_http2 = seen->kind == Kind::http2;
+  const bool is_http2 = seen->kind == FirstBytes::http2;
   const Take& take = is_http2 ? port.take_http2 : port.take_frames;
-  if (seen->kind != Kind::neither && take) return hand_over(id, take);
-  note(strangers_->cut(id, seen->kind == Kind::neither
+  if (seen->kind != FirstBytes::neither && take) return hand_over(id, take);
+  note(strangers_->cut(id, seen->kind == FirstBytes::neither
                                ? "expected HTTP/2 or frames of Cohort, got other bytes"
                                : std::string("expected ") +
                                      (is_http2 ? "frames of Cohort" : "HTTP/2") + " at " +

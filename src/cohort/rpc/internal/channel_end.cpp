@@ -53,6 +53,13 @@ Error reading_failed(const PeerName& peer, const Error& error) {
   return std::move(named).at(peer.task);
 }
 
+Error broken_frame_farewell(const Error& error) {
+  return Error(ErrorCode::unavailable,
+               "[rpc.channel] it received a broken frame and closed the connection: " +
+                   error.message() + "; see what is between the two hosts",
+               ErrorCause::peer_lost);
+}
+
 void ChannelEnd::deliver(Frame frame) {
   if (is_closed() || !handlers_.on_frame) return;
   try {

@@ -16,7 +16,6 @@
 namespace cohort::rpc::internal {
 namespace {
 
-constexpr int kErrorBytesMax = 256 << 10;  // an error with its context is sent as a header
 constexpr int kKeepaliveMilliseconds = 20'000;
 constexpr int kCallsMax = 128;  // per connection at a time
 
@@ -35,7 +34,6 @@ std::shared_ptr<grpc::ServerCredentials> server_credentials() {
 }
 
 void set_up(grpc::ServerBuilder& builder) {
-  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kErrorBytesMax);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kCallsMax);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kKeepaliveMilliseconds / 2);
@@ -119,7 +117,6 @@ std::shared_ptr<grpc::Channel> open_grpc_channel(const HostPort& where, const ad
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
                    5000);  // in fact the timeout of one attempt
-  arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kErrorBytesMax);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);

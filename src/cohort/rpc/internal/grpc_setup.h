@@ -41,7 +41,4 @@ GrpcConnect wait_connected(grpc::Channel& channel, Deadline deadline);
 
 gpr_timespec grpc_time(Deadline deadline);
 
-// The metadata key of each control call; the value is the coordinator's incarnation.
-inline constexpr const char* kCoordinatorMetadata = "cohort-coordinator";
-
 }  // namespace cohort::rpc::internal

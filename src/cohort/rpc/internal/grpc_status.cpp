@@ -4,39 +4,10 @@
 #include <optional>
 #include <sstream>
 
-#include "cohort/core/detail/error_bytes.h"
 #include "cohort/core/detail/system_error.h"
 
 namespace cohort::rpc::internal {
 namespace {
-
-// Statuses travel as HTTP/2 headers, whose size is limited.
-constexpr std::size_t kMessageBytesMax = 16384;
-constexpr std::size_t kStatusTextBytesMax = 512;
-
-static_assert(static_cast<int>(ErrorCode::cancelled) == grpc::StatusCode::CANCELLED);
-static_assert(static_cast<int>(ErrorCode::unauthenticated) == grpc::StatusCode::UNAUTHENTICATED);
-
-Error shortened(const Error& error) {
-  if (error.message().size() <= kMessageBytesMax) return error;
-  Error result(error.code(), std::string(error.message(), 0, kMessageBytesMax).append(" [...]"),
-               error.cause());
-  std::move(result).at(error.origin(), error.incarnation());
-  return result;  // NOLINT(bugprone-use-after-move): the builders change it in place
-}
-
-std::optional<Error> carried_error(const grpc::Status& status) {
-  const std::string details = status.error_details();
-  if (details.empty()) return std::nullopt;
-  try {
-    ByteReader in(std::as_bytes(std::span(details.data(), details.size())), "status details");
-    Error error = read_error(in);
-    in.expect_end();
-    return error;
-  } catch (const Error&) {
-    return std::nullopt;  // not written by Cohort
-  }
-}
 
 template <class... Parts>
 Error make_error(ErrorCode code, ErrorCause cause, const Parts&... parts) {
@@ -67,35 +38,39 @@ Error transport_error(const grpc::Status& status, const GrpcCall& call) {
                         "[rpc.control] expected an answer from ", call.task, " (", call.address,
                         ") before the deadline, got none");
     default:
+      if (call.has_met) {
+        return make_error(ErrorCode::data_loss, ErrorCause::peer_lost, "[rpc.control] expected ",
+                          call.task, " (", call.address,
+                          ") to answer as it did before, got: ", status.error_message(),
+                          "; the connection to it corrupts data, or another program listens there");
+      }
       return make_error(static_cast<ErrorCode>(status.error_code()), ErrorCause::none,
                         "[rpc.control] expected ", call.task, " (", call.address,
-                        ") to be a Cohort task, got: ", status.error_message());
+                        ") to be a Cohort task, got: ", status.error_message(),
+                        "; see whether this is its address, and run the same Cohort on every task");
   }
 }
 
 }  // namespace
 
-grpc::Status status_of(const Error& error) {
-  const Error sent = shortened(error);
-  ByteWriter details;
-  write_error(details, sent);
-  const Bytes& bytes = details.bytes();
-  return grpc::Status(static_cast<grpc::StatusCode>(sent.code()),
-                      sent.message().substr(0, kStatusTextBytesMax),
-                      std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+bool may_be_broken(const grpc::Status& status) {
+  switch (status.error_code()) {
+    case grpc::StatusCode::OK:
+    case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::CANCELLED:
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return false;
+    default:
+      return true;
+  }
 }
 
 Error error_of(const grpc::Status& status, const GrpcCall& call) {
-  std::optional<Error> carried = carried_error(status);
-  if (!carried) {
-    if (std::optional<Error> own = own_lack(status, call))
-      return std::move(*own).during(std::string(call.operation));
-  }
-  Error error = carried ? std::move(*carried) : transport_error(status, call);
-  if (error.origin().empty()) std::move(error).at(std::string(call.task));
-  // NOLINTNEXTLINE(bugprone-use-after-move): the builders change it in place
-  std::move(error).during(std::string(call.operation));
-  return error;  // NOLINT(bugprone-use-after-move)
+  std::optional<Error> own = own_lack(status, call);
+  if (own) return std::move(*own).during(std::string(call.operation));
+  Error error = transport_error(status, call);
+  std::move(error).at(std::string(call.task)).during(std::string(call.operation));
+  return error;  // NOLINT(bugprone-use-after-move): the builders change it in place
 }
 
 }  // namespace cohort::rpc::internal

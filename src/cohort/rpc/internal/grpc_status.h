@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts errors to grpc statuses and back; no other file does.
+// Interprets the status of a control call that got no answer. Errors of the called task travel in
+// answers (checked_call.h).
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -11,18 +12,20 @@
 
 namespace cohort::rpc::internal {
 
-// The details of the status contain the whole error.
-grpc::Status status_of(const Error& error);
+// Returns whether broken bytes may be the reason: gRPC reports them, as well as peers that are no
+// Cohort tasks, with various codes.
+bool may_be_broken(const grpc::Status& status);
 
 // The task that was called, and the operation.
 struct GrpcCall {
   std::string_view task;
   std::string_view address;
   std::string_view operation;
+  bool has_met = false;  // the task has given an answer before
 };
-// The error that the peer threw. If there is none: unavailable (peer_lost) if the peer was not
-// reached, deadline_exceeded if it did not answer. The origin is the task, unless the peer named
-// another.
+// unavailable (peer_lost) if the task was not reached, deadline_exceeded if it did not answer. For
+// other statuses: data_loss (peer_lost) if the task has answered before, else the code of the
+// status. The origin is the task.
 Error error_of(const grpc::Status& status, const GrpcCall& call);
 
 }  // namespace cohort::rpc::internal

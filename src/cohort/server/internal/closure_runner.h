@@ -19,24 +19,22 @@
 // code runs, its thread is left behind, with everything that the thread uses.
 #pragma once
 
-#include <atomic>
 #include <deque>
 #include <memory>
 #include <optional>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "cohort/core/detail/mutex.h"
 #include "cohort/rpc/detail/error_record.h"
 #include "cohort/rpc/detail/messages.h"
+#include "cohort/server/internal/closure_draws.h"
 #include "cohort/server/internal/completion_sender.h"
 #include "cohort/server/internal/function_table.h"
 #include "cohort/server/internal/iterator_table.h"
-#include "cohort/server/internal/open_count.h"
 #include "cohort/server/internal/open_pushes.h"
 #include "cohort/server/internal/parameter_links.h"
-#include "cohort/server/internal/push_collector.h"
+#include "cohort/server/internal/running_closure.h"
 
 namespace cohort::server {
 
@@ -93,30 +91,11 @@ class ClosureRunner {
   Counts counts() const;
 
  private:
-  using Draws = std::vector<Fields>;
+  using Draws = ClosureDraws::Draws;
   struct Item {
     rpc::ClosureCall call;
     std::uint64_t low_watermark;
     std::shared_ptr<CompletionSender> sender;
-  };
-  // The closures that have started and were not reported yet. Answers that are still to come keep
-  // this object alive after the runner.
-  struct OpenClosures {
-    OpenCount count;
-    std::atomic<std::uint64_t> ended_well{0};
-    std::atomic<std::uint64_t> failed{0};
-    std::atomic<TimePoint> last_end{TimePoint::min()};
-    std::shared_ptr<rpc::ErrorRecord> errors;
-
-    void note_end(const rpc::ClosureEnd& end, TimePoint now);
-  };
-  struct Running;  // a closure, until all its pushes are acknowledged
-  class Host;      // the resources of a program while it runs
-  // A request to a parameter server.
-  struct Question {
-    std::uint32_t ps;
-    bool is_push;
-    rpc::Frame frame;
   };
 
   ClosureRunner(Options options, std::shared_ptr<ClosureTables> tables);
@@ -126,19 +105,11 @@ class ClosureRunner {
   bool take(Item& item, bool& more_follow);
   void run(Item item, bool more_follow);
   void run_program(Item& item, const WorkerFunction& function,
-                   const std::shared_ptr<Running>& running);
-  // Returns nothing for a step of an epoch for which there is no element.
-  std::optional<Draws> draw(const Item& item, const WorkerFunction& function, Running& running);
-  Fields draw_one(const Item& item, const WorkerFunction& function, std::int64_t resource);
-  std::optional<Fields> draw_for_epoch(const Item& item, const WorkerFunction& function,
-                                       std::uint64_t number, Running& running);
-  void park(const Item& item, Draws draws);
-  std::vector<rpc::Frame> ask(std::vector<Question> questions, Running& running);
+                   const std::shared_ptr<RunningClosure>& running);
 
   const Options options_;
   const std::shared_ptr<ClosureTables> tables_;  // the references below are its members
   FunctionTable& functions_;
-  IteratorTable& iterators_;
   ParameterLinks& links_;
   mutable Mutex mutex_;
   Condition changed_;
@@ -150,9 +121,8 @@ class ClosureRunner {
   std::shared_ptr<CompletionSender> last_sender_ COHORT_GUARDED_BY(mutex_);
   const std::shared_ptr<OpenClosures> open_ = std::make_shared<OpenClosures>();
   const std::shared_ptr<OpenPushes> open_pushes_ = std::make_shared<OpenPushes>();
-  // The elements that closures have drawn which wait for a program. Used only by the thread that
-  // has set is_running_.
-  std::unordered_map<std::uint64_t, Draws> parked_;
+  // Used only by the thread that has set is_running_.
+  ClosureDraws draws_;
   std::thread thread_;  // used only by the callers of start() and end()
 };
 

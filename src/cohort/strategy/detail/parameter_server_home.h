@@ -29,7 +29,8 @@ class EagerStep;  // variable/detail/eager_step.h
 
 namespace cohort::detail {
 
-// Thread-safe.
+// Thread-safe. Many methods because it implements the homes of variables and of modules, which
+// share the stand-ins and their lock.
 class COHORT_API ParameterServerHome final
     : public internal::ModuleHome,
       public RemoteHome,

@@ -1,23 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/function/internal/tracer/recorder.h"
 
-#include <c10/core/DefaultDtype.h>
 #include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 
 #include <algorithm>
 
 #include "cohort/core/detail/torch_error.h"
-#include "cohort/function/internal/allow_list.h"
-#include "cohort/function/internal/argument_text.h"
 #include "cohort/function/internal/op_memory.h"
 #include "cohort/function/internal/tracer/arguments.h"
 #include "cohort/function/internal/tracer/host_readers.h"
 #include "cohort/function/internal/tracer/key.h"
 #include "cohort/function/internal/tracer/library_caller.h"
 #include "cohort/function/internal/tracer/ops.h"
-#include "cohort/function/internal/tracer/rewrites.h"
+#include "cohort/function/internal/tracer/rewrites/rewrites.h"
 
 namespace cohort::function {
 namespace {
@@ -96,11 +92,6 @@ class Inside {
   bool& flag_;
 };
 
-std::string message_of(const std::exception& error) {
-  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  return torch_error != nullptr ? text_of_torch_error(*torch_error) : error.what();
-}
-
 std::span<const c10::IValue> arguments_of(const c10::OperatorHandle& op,
                                           const torch::jit::Stack& stack) {
   std::size_t count = op.schema().arguments().size();
@@ -132,10 +123,6 @@ bool has_real_argument(std::span<const c10::IValue> arguments) {
 
 }  // namespace
 
-bool OpFailure::explains(const std::exception& error) const {
-  return message_of(error).find(message) != std::string::npos;
-}
-
 Recorder::Recorder(const TraceOptions& options, int pass, Change change,
                    std::shared_ptr<MemoryWatch> memory)
     : options_(options), pass_(pass), change_(change), memory_(std::move(memory)) {
@@ -153,63 +140,6 @@ std::vector<at::Tensor> Recorder::variables() const {
   std::vector<at::Tensor> tensors;
   for (const VariableUse& use : variables_) tensors.push_back(use.tensor);
   return tensors;
-}
-
-std::string Recorder::position() const {
-  std::ostringstream text;
-  if (!composites_.empty()) {
-    text << " [inside ";
-    for (std::size_t i = 0; i < composites_.size(); ++i)
-      text << (i > 0 ? " > " : "") << composites_[i];
-    text << ']';
-  }
-  text << "; op #" << draws_.size() + program_.ops.size() << " of the trace of '" << options_.name
-       << '\'';
-  if (!program_.ops.empty()) text << ", after " << program_.ops.back().name;
-  return text.str();
-}
-
-void Recorder::fail(std::string_view what, const std::string& reason) {
-  std::string text = "[function.trace] cannot trace '" + std::string(what) + "': " + reason;
-  text += hint_of_op() + position();
-  if (options_.names_call_site) text += CallStack::here(outermost_frame_).lines();
-  failure_ = Error(ErrorCode::invalid_argument, text);
-  throw *failure_;
-}
-
-// The body may catch the exception, so the text gets its slow part, the call site, only later.
-void Recorder::note_failure(const c10::OperatorHandle& op, Arguments arguments,
-                            const std::exception& error) {
-  std::string message = message_of(error);
-  // The operators around the one that threw throw the same exception.
-  if (op_failure_ && op_failure_->message == message) return;
-  std::string text = "[function.trace] '" + op.operator_name().name + "' failed: " + message +
-                     " (with " + tensors_among(op.schema(), arguments) + ")" + hint_of_op() +
-                     position();
-  op_failure_ = OpFailure{std::move(message), std::move(text), CallStack::here(outermost_frame_)};
-}
-
-std::string Recorder::hint() const {
-  std::string text;
-  if (has_run_script_) {
-    text +=
-        "; it calls a TorchScript module (torch::jit::Module), whose interpreter chooses other "
-        "operators from call to call: write that part as a torch::nn::Module, or register the "
-        "whole step by name (Function::registered)";
-  }
-  if (torch::autograd::AnomalyMode::is_enabled()) {
-    text +=
-        "; anomaly detection is on, which reads every gradient on the host: switch it off "
-        "(torch::autograd::AnomalyMode) and call cohort::check_finite() inside the function";
-  }
-  return text;
-}
-
-std::string Recorder::hint_of_op() const {
-  if (!is_op_sparse_) return hint();
-  return hint() +
-         "; it works on a sparse tensor, as the gradient of an embedding with sparse(true) is: "
-         "make the embedding without it, or go on with to_dense()";
 }
 
 void Recorder::on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
@@ -262,18 +192,6 @@ bool Recorder::is_rewritten(const c10::OperatorHandle& op, torch::jit::Stack& st
   return rewrite(op, inside, stack);
 }
 
-// A rewritten resize_ gives new memory to a tensor that has none.
-void Recorder::expect_own_memory_grows(const c10::OperatorHandle& op, Arguments arguments) {
-  if (!resizes_argument(op.operator_name().name) || !arguments[0].isTensor()) return;
-  const at::Tensor& tensor = arguments[0].toTensor();
-  if (!tensor.defined() || !tensor.has_storage() || tensor.storage().nbytes() != 0) return;
-  if (values_.is_result(tensor) && tensor.storage().use_count() == 1) return;
-  refuse(
-      "it would give new memory to an empty tensor that was made outside the function, or whose "
-      "memory another tensor has too; make one of the new size (torch::zeros, torch::empty) "
-      "instead");
-}
-
 // A program's plan copies values that a later op overwrites, so it must know which ones share
 // memory.
 void Recorder::expect_known_aliases(const c10::OperatorHandle& op,
@@ -290,50 +208,6 @@ void Recorder::expect_known_aliases(const c10::OperatorHandle& op,
           "operator; call it on a clone(), and report this");
     });
   }
-}
-
-void Recorder::expect_recordable(const c10::OperatorHandle& op, Arguments arguments) {
-  const std::string& name = op.operator_name().name;
-  if (returns_host_value(op.schema())) {
-    if (is_batch_counter(arguments[0])) {
-      refuse(
-          "BatchNorm without a momentum divides by the number of batches, which it reads on the "
-          "host; give it a momentum, as BatchNormOptions(features).momentum(0.1)");
-    }
-    refuse(
-        "its result is a host value that depends on tensor data; a traced function cannot branch "
-        "on it or compute with it on the host: keep it a tensor (torch::where, clamp; "
-        "cohort::clip_by_global_norm() "
-        "in place of clip_grad_norm_()), or do this "
-        "outside the function");
-  }
-  if (has_dynamic_shape(op, arguments) &&
-      !(is_allowed_op(name) && has_fixed_shape(op, arguments))) {
-    if (is_called_inside("AdaptiveLogSoftmaxWithLossImpl")) {
-      refuse(
-          "AdaptiveLogSoftmaxWithLoss selects rows by their labels, and a program has fixed "
-          "shapes; "
-          "torch::nll_loss(module->log_prob(input), target) is the same loss without");
-    }
-    if (!composites_.empty() && composites_.back() == "aten::embedding_sparse_backward") {
-      refuse(
-          "the sparse gradient of an embedding leaves out the rows of padding_idx, so its shape "
-          "depends on tensor data, and a program has fixed shapes; make the embedding without "
-          "sparse(true)");
-    }
-    refuse(
-        "the shape of its result depends on tensor data, and a program has fixed shapes; use "
-        "torch::where or multiply by the mask");
-  }
-  if (!is_allowed_op(name)) refuse("the operator is not on the list of those that a server runs");
-}
-
-bool Recorder::is_batch_counter(const c10::IValue& value) {
-  if (!value.isTensor() || !value.toTensor().defined()) return false;
-  const TracedMemory* memory = values_.memory_of(value.toTensor());
-  if (memory == nullptr || memory->origin != Origin::variable) return false;
-  return program_.variables[static_cast<std::size_t>(memory->variable)].name.ends_with(
-      "num_batches_tracked");
 }
 
 // as_strided counts its offset from the start of the memory, and on a server the tensor has another
@@ -400,16 +274,6 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   program_.ops.push_back(std::move(recorded));
 }
 
-void Recorder::expect_random_state() const {
-  if (state_.random_state() == random_state_) return;
-  refuse(
-      "the state of the default random generator was changed inside the function by something "
-      "else than a random operator (torch::manual_seed(), set_state(), a number drawn on the host, "
-      "another thread), and a server would ignore that: every run of a traced function gets its "
-      "own seed. Seed outside the function, draw with operators alone, and keep what was drawn "
-      "(a dropout mask) instead of drawing it again");
-}
-
 Op Recorder::encode(const c10::OperatorHandle& op, Arguments arguments) {
   Op recorded;
   recorded.name = op.operator_name().name;
@@ -432,29 +296,6 @@ Op Recorder::encode(const c10::OperatorHandle& op, Arguments arguments) {
     program_.is_random = true;
   }
   return recorded;
-}
-
-void Recorder::expect_explicit_dtype(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
-                                     bool has_real_input, Op& recorded) {
-  if (has_real_input || c10::get_default_dtype_as_scalartype() == c10::kFloat) return;
-  const std::size_t count = op.schema().returns().size();
-  for (std::size_t i = stack.size() - count; i < stack.size(); ++i) {
-    for_each_tensor(stack[i], [&](const at::Tensor& result) {
-      if (!result.is_floating_point() && !result.is_complex()) return;
-      const auto& schema = op.schema().arguments();
-      const auto dtype = std::find_if(schema.begin(), schema.end(), [](const c10::Argument& one) {
-        return one.name() == "dtype";
-      });
-      if (dtype == schema.end()) {
-        refuse(
-            "its result follows torch::set_default_dtype(), and a server has a default of its "
-            "own: convert the integers to a floating-point type first, as x.to(torch::kDouble)");
-      }
-      Arg& argument = recorded.args[static_cast<std::size_t>(dtype - schema.begin())];
-      if (argument.kind == Arg::Kind::none)
-        argument = integer_argument(static_cast<std::int64_t>(result.scalar_type()));
-    });
-  }
 }
 
 // Notes the call itself, as the ops inside may not run: the composite may throw for a host value.

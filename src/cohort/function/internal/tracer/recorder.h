@@ -42,7 +42,10 @@ struct OldGradient {
   bool is_zero = false;  // it is always zero
 };
 
-// Used only from the tracing thread. The destructor restores everything that the pass changed.
+// Used only from the tracing thread. The destructor restores everything that the pass changed. Many
+// methods because recording an operator needs all the state of a pass: its values, the program,
+// what was written. The methods stand in files by theme, which are named below; what needs less
+// state is a class of its own (ValueTable, StateKeeper, MemoryWatch).
 class Recorder final : public Trace {
  public:
   // `pass` is 0 or 1. `memory` must be installed as long as ops are recorded. `change` is how pass
@@ -142,32 +145,17 @@ class Recorder final : public Trace {
 
   // recorder.cpp
   void dispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
-  void note_failure(const c10::OperatorHandle& op, Arguments arguments,
-                    const std::exception& error);
-  // hint(), with a possible reason in the last op.
-  std::string hint_of_op() const;
-  // The position, as " [inside aten::linear]; op #3 of the trace of 'step', after aten::t".
-  std::string position() const;
   bool is_recorded_where_used(const c10::OperatorHandle& op, Arguments arguments);
   void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
   bool is_rewritten(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
   Op encode(const c10::OperatorHandle& op, Arguments arguments);
-  // If the dtype of a result follows LibTorch's default, writes it into the op: a server may have
-  // another default.
-  void expect_explicit_dtype(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
-                             bool has_real_input, Op& recorded);
   void note_composite(const c10::OperatorHandle& op, Arguments arguments);
-  void expect_recordable(const c10::OperatorHandle& op, Arguments arguments);
-  // Whether `value` is BatchNorm's count of batches.
-  bool is_batch_counter(const c10::IValue& value);
   struct Write {
     at::Tensor tensor;
     bool is_overwritten;
   };
   std::vector<Write> prepare_memory(const c10::OperatorHandle& op, Arguments arguments);
-  void expect_random_state() const;
-  void expect_own_memory_grows(const c10::OperatorHandle& op, Arguments arguments);
   void expect_known_aliases(const c10::OperatorHandle& op,
                             const std::vector<const c10::StorageImpl*>& memory,
                             const torch::jit::Stack& stack);
@@ -182,7 +170,26 @@ class Recorder final : public Trace {
       fail(what, refusal.reason);
     }
   }
+
+  // failures.cpp
+  void note_failure(const c10::OperatorHandle& op, Arguments arguments,
+                    const std::exception& error);
+  // hint(), with a possible reason in the last op.
+  std::string hint_of_op() const;
+  // The position, as " [inside aten::linear]; op #3 of the trace of 'step', after aten::t".
+  std::string position() const;
   [[noreturn]] void fail(std::string_view what, const std::string& reason);
+
+  // recordable.cpp
+  void expect_recordable(const c10::OperatorHandle& op, Arguments arguments);
+  // Whether `value` is BatchNorm's count of batches.
+  bool is_batch_counter(const c10::IValue& value);
+  void expect_random_state() const;
+  void expect_own_memory_grows(const c10::OperatorHandle& op, Arguments arguments);
+  // If the dtype of a result follows LibTorch's default, writes it into the op: a server may have
+  // another default.
+  void expect_explicit_dtype(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
+                             bool has_real_input, Op& recorded);
 
   // capture.cpp
   int value_of(const at::Tensor& tensor);

@@ -14,6 +14,7 @@
 
 #include "cohort/core/detail/system_error.h"
 #include "cohort/core/log.h"
+#include "cohort/rpc/detail/farewell.h"
 
 namespace cohort::rpc::backends {
 namespace {
@@ -44,14 +45,7 @@ void StreamConnection::send(Frame frame) {
   internal::OutgoingBytes bytes;
   bytes.append(std::move(frame), has_payload_sums_.load(std::memory_order_relaxed));
   end_.check_open();
-  bool is_writer = false;
-  {
-    Lock lock(mutex_);
-    bytes.seal(next_number_++);
-    queued_bytes_.fetch_add(bytes.size_bytes(), std::memory_order_relaxed);
-    queue_.append(std::move(bytes));
-    is_writer = !std::exchange(is_writing_, true);
-  }
+  const bool is_writer = queue_up(std::move(bytes));
   if (!end_.is_own_thread()) {
     if (is_writer) flush(kSenderRounds);
     return;
@@ -60,6 +54,15 @@ void StreamConnection::send(Frame frame) {
   // Small answers to frames that arrived together are sent together.
   if (queued_bytes() < kJoinedBytesMax) return leave_to_thread();
   flush(kThreadRounds);
+}
+
+// Returns whether the caller is the writer from now on.
+bool StreamConnection::queue_up(internal::OutgoingBytes bytes) {
+  Lock lock(mutex_);
+  bytes.seal(next_number_++);
+  queued_bytes_.fetch_add(bytes.size_bytes(), std::memory_order_relaxed);
+  queue_.append(std::move(bytes));
+  return !std::exchange(is_writing_, true);
 }
 
 // For the writer: sends until the queue is empty (then this thread stops being the writer), the
@@ -135,11 +138,26 @@ void StreamConnection::run() noexcept {
   try {
     serve();
   } catch (...) {
-    end_.set_closed(internal::reading_failed(end_.name(), current_error()));
+    const Error error = current_error();
+    end_.set_closed(internal::reading_failed(end_.name(), error));
+    if (error.code() == ErrorCode::data_loss) tell_broken(error);
   }
   shut_down();
   drop_queue();
   end_.finish();
+}
+
+// Tells the sender of a broken frame why the connection ends, unless the socket is full or another
+// thread is just sending.
+void StreamConnection::tell_broken(const Error& error) noexcept {
+  try {
+    internal::OutgoingBytes bytes;
+    bytes.append(farewell_frame(internal::broken_frame_farewell(error)), false);
+    if (queue_up(std::move(bytes)) || is_thread_writing_.load(std::memory_order_acquire))
+      flush(kThreadRounds);
+  } catch (...) {
+    log_debug("cannot take leave of ", end_.text(), ": ", current_error().what());
+  }
 }
 
 void StreamConnection::serve() {

@@ -48,6 +48,8 @@ class StreamConnection {
   enum class Written { some, nothing, failed };
 
   void serve();
+  void tell_broken(const Error& error) noexcept;
+  bool queue_up(internal::OutgoingBytes bytes);
   short wait();
   void receive();
   void flush(int rounds_max);

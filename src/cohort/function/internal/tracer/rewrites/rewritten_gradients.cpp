@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/internal/tracer/rewritten_gradients.h"
+#include "cohort/function/internal/tracer/rewrites/rewritten_gradients.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/internal/tracer/rewrites.h"
+#include "cohort/function/internal/tracer/rewrites/rewrites.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -25,7 +25,7 @@
 
 #include "cohort/function/internal/tracer/key.h"
 #include "cohort/function/internal/tracer/library_caller.h"
-#include "cohort/function/internal/tracer/rewritten_gradients.h"
+#include "cohort/function/internal/tracer/rewrites/rewritten_gradients.h"
 
 namespace cohort::function {
 namespace {

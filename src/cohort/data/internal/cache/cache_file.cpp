@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/files/cache_file.h"
+#include "cohort/data/internal/cache/cache_file.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

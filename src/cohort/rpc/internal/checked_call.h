@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Control calls and their answers with checksums (control.proto). Neither is used unless it is
+// intact.
+#pragma once
+
+#include <google/protobuf/message_lite.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "cohort/core/error.h"
+#include "control.pb.h"
+
+namespace cohort::rpc::internal {
+
+// Throws invalid_argument for a request above the limit of protobuf, 2 GiB.
+proto::Call checked_call(std::string_view method, std::uint64_t coordinator,
+                         const google::protobuf::MessageLite& request);
+proto::Answer checked_answer(const proto::Call& call, const google::protobuf::MessageLite& reply);
+// A message above 16 KiB is shortened.
+proto::Answer checked_answer(const proto::Call& call, const Error& error);
+
+// Whether it arrived as it was sent, at this method.
+bool is_intact(const proto::Call& call, std::string_view method);
+// Whether it arrived as it was sent, and answers this call.
+bool is_intact(const proto::Answer& answer, const proto::Call& call);
+
+// The error in an intact answer that has one.
+Error error_of(const proto::Answer& answer);
+
+// The content of an intact body. Throws invalid_argument if it is not what this version sends.
+void read_body(const std::string& body, google::protobuf::MessageLite& into);
+template <class Message>
+Message body_of(const std::string& body) {
+  Message message;
+  read_body(body, message);
+  return message;
+}
+
+}  // namespace cohort::rpc::internal
