@@ -120,6 +120,20 @@ TEST_F(CohortServer, WithTooFewDescriptorsSaysWhatToRaise) {
   }
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they reserve more than this
+// It printed its sentence, and then waited forever for threads of OpenBLAS.
+TEST_F(CohortServer, WithTooLittleMemorySaysWhatToRaiseAndEnds) {
+  const LocalCluster cluster(1, 1);
+  for (const char* limit : {"600000", "650000", "660000", "680000"}) {
+    testing::RunningProgram server(
+        {"/bin/sh", "-c", "ulimit -v $1; exec \"$0\" server", COHORT_COMMAND, limit},
+        {{"TF_CONFIG", cluster.tf_config({"worker", 0})}});
+    EXPECT_EQ(server.wait().to_string(), "exit code 75") << limit;
+    EXPECT_THAT(server.err(), HasSubstr("ulimit -v")) << limit;
+  }
+}
+#endif
+
 TEST(CohortStatus, WithTooFewDescriptorsSaysWhatToRaise) {
   testing::RunningProgram status(
       {"/bin/sh", "-c", "ulimit -n 6; exec \"$0\" status --cluster 127.0.0.1:1", COHORT_COMMAND});

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 
 #include "cohort/cli/commands.h"
 #include "cohort/core/run_main.h"
 
 namespace {
+
+constexpr int kTryAgain = 75;  // see commands.h
 
 // Libraries open descriptors (gRPC) and fill large tables (LibTorch) before main(). These functions
 // run before them.
@@ -18,5 +22,10 @@ int main(int argc, char** argv) {
   // If the reader of our output goes away, writing returns an error instead of ending this process,
   // which would leave tasks behind.
   std::signal(SIGPIPE, SIG_IGN);
-  return cohort::cli::run(argc, argv);
+  const int code = cohort::cli::run(argc, argv);
+  if (code != kTryAgain) return code;
+  // Perhaps too little memory or too few threads: then exit() could wait forever for threads of
+  // libraries, as OpenBLAS does for those that find no memory to start with.
+  std::fflush(nullptr);
+  std::_Exit(code);
 }

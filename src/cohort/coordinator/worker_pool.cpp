@@ -66,7 +66,7 @@ void WorkerPool::stop() noexcept {
   }
   for (const rpc::Connection& link : links) {
     if (link.control) link.control->cancel();
-    if (link.data) link.data->close();
+    if (link.data) link.data->leave();
   }
   context_.changed.notify_all();
   context_.stopped.notify_all();

@@ -94,7 +94,8 @@ class COHORT_API DistributedIterator {
   //
   // If all shapes are static and there is one worker, a last step in which only some replicas have
   // data is left out, as in tf (handles_partial_batches() is false). Only datasets from
-  // distribute_datasets_from_function() have such a step.
+  // distribute_datasets_from_function() have such a step. The shapes of a map() without
+  // MapOptions::output_spec are not static here, because they were learned from a few elements.
   std::optional<DistributedElement> try_next();
   // Like try_next(), but throws out_of_range at the end.
   DistributedElement get_next();

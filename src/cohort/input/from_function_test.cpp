@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -59,6 +61,27 @@ TEST_F(FromFunction, AStaticSpecLosesAnUnevenLastStepInGetNextOnly) {
   EXPECT_THAT([&] { iterator.get_next_as_optional().get_value(); },
               throws_error(ErrorCode::invalid_argument, "empty one"));
   EXPECT_THAT([&] { iterator.get_next(); }, throws_error(ErrorCode::out_of_range, "has ended"));
+}
+
+// Regression: sizes that were learned from the first two elements, both of size 1 here, counted as
+// static, so the last element was left out without an error.
+TEST_F(FromFunction, AGuessedSizeLosesNoElement) {
+  const auto sized_by_value = [](at::Tensor i) {
+    return at::full({i.item().toLong() / 2 + 1}, i.item(), at::kLong);
+  };
+  const DistributedDataset dataset =
+      distribute(mirrored(2), Dataset::range(5).map(Function(sized_by_value)));
+  EXPECT_TRUE(dataset.handles_partial_batches());
+  EXPECT_EQ(drained(dataset), "([0] | [1]); ([2,2] | [3,3]); ([4,4,4] | []); end");
+}
+
+TEST_F(FromFunction, AGivenSpecIsNoGuess) {
+  const auto same = [](at::Tensor x) { return x; };
+  const Dataset numbers = Dataset::range(5).map(Function(same), kNumbers);
+  EXPECT_EQ(drained(distribute(mirrored(2), numbers)), "(0 | 1); (2 | 3); end");
+  const Dataset mapped = Dataset::range(6).map(Function(same));
+  EXPECT_EQ(drained(distribute(mirrored(2), mapped.batch(2, {.drop_remainder = true}))),
+            "([0,1] | [2,3]); end");
 }
 
 TEST_F(FromFunction, DummiesAreTellableFromDataAndCountNothing) {

@@ -10,6 +10,7 @@
 #include "cohort/rpc/backends/grpc/grpc_backend.h"
 #include "cohort/rpc/backends/stream/stream_backend.h"
 #include "cohort/rpc/detail/control.h"
+#include "cohort/rpc/detail/thread_room.h"
 #include "cohort/rpc/internal/acceptor.h"
 #include "cohort/rpc/internal/checked_call.h"
 #include "cohort/rpc/internal/control_codec.h"
@@ -232,7 +233,8 @@ class TaskServer final : public ControlServer {
  public:
   TaskServer(ServeOptions options, ControlService& service)
       : refusals_(options.refusals ? options.refusals : std::make_shared<RefusalLog>()),
-        adapter_(service, visitors_, *refusals_, options.limits.bytes_max) {
+        adapter_(service, visitors_, *refusals_, options.limits.bytes_max),
+        on_too_few_threads_(options.on_too_few_threads) {
     const std::size_t bytes_max = options.limits.bytes_max;
     if (has(options.backends, "stream")) stream_.emplace(options.accept, bytes_max);
     if (has(options.backends, "grpc")) {
@@ -307,8 +309,12 @@ class TaskServer final : public ControlServer {
       }).detach();
     } catch (...) {
       note_handed_over();
+      note_too_few_threads(current_error());
       throw;
     }
+  }
+  void note_too_few_threads(const Error& error) const {
+    if (on_too_few_threads_) on_too_few_threads_(error);
   }
   // Started for the first connection, since it is not free while it waits: its threads take the
   // events of all that this process does over gRPC and hand them on. A coordinator is seldom asked
@@ -316,11 +322,20 @@ class TaskServer final : public ControlServer {
   grpc::Server* grpc_server() {
     const Lock lock(mutex_);
     if (!server_ && !is_closed_) {
+      check_threads();
       std::vector<grpc::Service*> services = {&adapter_};
       if (frames_) services.push_back(&frames_->service());
       server_ = internal::start_grpc_server(services);
     }
     return server_.get();
+  }
+  void check_threads() const {
+    try {
+      check_thread_room(kGrpcThreads);
+    } catch (...) {
+      note_too_few_threads(current_error());
+      throw;
+    }
   }
   // After close_http2().
   void shut_down_grpc() {
@@ -346,6 +361,7 @@ class TaskServer final : public ControlServer {
   const std::shared_ptr<RefusalLog> refusals_;
   internal::Http2Visitors visitors_;
   Adapter adapter_;
+  const std::function<void(const Error&)> on_too_few_threads_;
   std::optional<backends::StreamHost> stream_;
   std::optional<backends::GrpcHost> frames_;
   Mutex mutex_;

@@ -304,6 +304,16 @@ void Requester::close() noexcept {
   if (channel != nullptr) channel->close();
 }
 
+void Requester::leave() noexcept {
+  try {
+    state_->open_channel()->send(
+        farewell_frame(Error(ErrorCode::cancelled, "[rpc.request] the sender has ended its work")));
+  } catch (...) {
+    log_debug("cannot send the farewell to ", peer_, ": ", current_error().what());
+  }
+  close();
+}
+
 void Requester::give_up(const Error& why) noexcept {
   {
     Lock lock(state_->mutex);

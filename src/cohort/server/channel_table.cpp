@@ -26,6 +26,7 @@ struct ChannelTable::Peer {
   std::shared_ptr<CompletionSender> sender;
   std::shared_ptr<Session> session;  // set by the hello
   bool has_tried = false;            // whether a first message arrived
+  bool has_left = false;             // it said farewell
 };
 
 struct ChannelTable::Shared {
@@ -80,7 +81,8 @@ rpc::Channel::Handlers ChannelTable::accept(std::shared_ptr<rpc::Channel> channe
   };
   handlers.on_closed = [shared = shared_, peer, key](const Error& reason) {
     log_debug("channel closed: ", reason.what());
-    if (peer->session && reason.cause() == ErrorCause::peer_lost) ++shared->losses;
+    const bool is_lost = reason.cause() == ErrorCause::peer_lost && !peer->has_left;
+    if (peer->session && is_lost) ++shared->losses;
     note_broken(*shared, *peer, reason);
     take_leave(*shared, *peer, key);
   };
@@ -131,6 +133,10 @@ void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
   const std::uint64_t id = frame.id;
   // An error is a request that did not fit into memory (FrameDecoder).
   const bool is_error = frame.role == rpc::Frame::Role::error;
+  if (peer.session && is_error && id == rpc::kFarewellId) {
+    peer.has_left = true;
+    return;
+  }
   const bool wants_answer = frame.role == rpc::Frame::Role::request || is_error;
   try {
     if (peer.session && is_error) throw rpc::error_of(frame);

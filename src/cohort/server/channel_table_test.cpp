@@ -129,6 +129,19 @@ TEST_F(ChannelTableTest, ACoordinatorWhosePlaceIsTakenHearsSoOnItsChannels) {
               testing::throws_error(ErrorCode::aborted, "another coordinator took its place"));
 }
 
+// Regression: the normal end of a coordinator counted as a lost connection.
+TEST_F(ChannelTableTest, OnlyACoordinatorThatSaysNoFarewellIsLost) {
+  for (const bool leaves : {true, false}) {
+    ChannelPair pair("inprocess", {}, acceptor());
+    const auto chief = rpc::Requester::connect(
+        pair.backend, {.address = pair.listener->address(), .peer = "ps:0"}, {}, {});
+    chief->call(rpc::to_frame(kHello), patience(), "greeting");
+    leaves ? chief->leave() : chief->close();
+    EXPECT_EQ(table.presence("chief:0", kStart, patience(), patience()), Presence::gone);
+    EXPECT_EQ(table.losses(), leaves ? 0U : 1U);
+  }
+}
+
 // Regression: the handlers of these channels used the table after its destruction.
 TEST_F(ChannelTableTest, WhenAllAreClosedNoHandlerRuns) {
   Promised<bool> is_greeting, may_greet;

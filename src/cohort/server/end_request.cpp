@@ -55,6 +55,22 @@ void EndRequest::make(std::chrono::milliseconds grace) {
   changed_.notify_all();
 }
 
+void EndRequest::make(const Error& lack) {
+  {
+    const Lock lock(mutex_);
+    if (is_ending_) return;
+    is_ending_ = true;
+    lack_ = lack;
+    end_by_ = Deadline::after(Duration::zero());
+  }
+  changed_.notify_all();
+}
+
+std::optional<Error> EndRequest::lack() const {
+  const Lock lock(mutex_);
+  return lack_;
+}
+
 bool EndRequest::is_made() const {
   const Lock lock(mutex_);
   return is_made_locked();
@@ -64,7 +80,7 @@ bool EndRequest::is_made_locked() const { return is_ending_ || (signals_ && sign
 
 bool EndRequest::wait(Deadline until) {
   const Lock lock(mutex_);
-  const auto is_over = [this]() COHORT_NO_THREAD_SAFETY_ANALYSIS { return is_made_locked(); };
+  const auto is_over = [this]() COHORT_REQUIRES(mutex_) { return is_made_locked(); };
   while (!changed_.wait(mutex_, Deadline::after(kSignalPoll), is_over)) {
     if (until.has_expired()) return false;
   }

@@ -54,7 +54,7 @@ void ParameterLinks::close() noexcept {
   is_closed_ = true;
   for (const auto& link : links_) {
     const Lock lock(link->mutex);
-    if (link->requester) link->requester->close();
+    if (link->requester) link->requester->leave();
   }
 }
 

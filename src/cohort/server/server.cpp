@@ -119,6 +119,7 @@ class Server::Task final : public rpc::ControlService {
   void listen(const std::string& address, const std::string& data_address);
   std::size_t descriptors() const;
   std::unique_ptr<rpc::ControlServer> serve(const rpc::ServeOptions& options);
+  void end_if_unused(const Error& error);
 
   ServerOptions options_;
   // Made before the first answer is sent, because the receiver of an answer may send a signal.
@@ -203,12 +204,14 @@ void Server::Task::listen(const std::string& address, const std::string& data_ad
   const auto accept = [this](std::shared_ptr<rpc::Channel> channel) {
     return channels_.accept(std::move(channel));
   };
-  const rpc::ServeOptions options{.address = address,
-                                  .data_address = data_address,
-                                  .backends = options_.backends,
-                                  .accept = accept,
-                                  .refusals = refusals_,
-                                  .should_stop = [this] { return end_request_.is_made(); }};
+  const rpc::ServeOptions options{
+      .address = address,
+      .data_address = data_address,
+      .backends = options_.backends,
+      .accept = accept,
+      .refusals = refusals_,
+      .should_stop = [this] { return end_request_.is_made(); },
+      .on_too_few_threads = [this](const Error& error) { end_if_unused(error); }};
   for (const std::string& backend : options_.backends) {
     const bool has_own_port = backend == "stream" && !data_address.empty();
     endpoints_.push_back(
@@ -286,8 +289,18 @@ void Server::Task::shutdown(const rpc::Caller& caller, std::chrono::milliseconds
   shutdown(grace);
 }
 
+// Without threads for its connections, no coordinator could use this task, and each would find it
+// silent. A coordinator that is there already keeps the connections it has.
+void Server::Task::end_if_unused(const Error& error) {
+  if (session_->get()) return;
+  end_request_.make(Error(ErrorCode::resource_exhausted,
+                          "[server.serve] expected " + self_.task +
+                              " to have threads for its connections, got: " + error.message()));
+}
+
 int Server::Task::join() {
   end_request_.wait(Deadline());
+  if (const std::optional<Error> lack = end_request_.lack()) throw Error(*lack);
   return 0;
 }
 

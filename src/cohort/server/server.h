@@ -61,7 +61,8 @@ class COHORT_API Server {
   Server& operator=(const Server&) = delete;
 
   // Blocks until shutdown() is called or a signal arrives, without a deadline. Returns the exit
-  // code 0.
+  // code 0. Throws resource_exhausted if the server ended itself because no thread could be started
+  // for its connections while no coordinator used it.
   int join();
   // Ends all work and waits for that, at most for the grace of shutdown() and a few seconds (less
   // than ten seconds in all after a signal). The destructor does the same. Returns false if a

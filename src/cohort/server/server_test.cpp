@@ -25,6 +25,7 @@
 #include "cohort/testing/faulty_proxy.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"
+#include "cohort/testing/without_threads.h"
 
 namespace cohort {
 namespace {
@@ -397,6 +398,18 @@ TEST_F(PeekTest, TheEndOfTheServerIsToldOfAPeekThatDoesNotEnd) {
     std::this_thread::yield();
   EXPECT_EQ(server::IteratorTable::left_behind(), 0);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// It stayed, and every coordinator found it silent.
+TEST_F(ServerTest, EndsItselfIfItCannotStartThreadsForItsFirstConnection) {
+  const testing::WithoutThreads none;
+  auto visitor = testing::RawSocket::connected(server.address());
+  visitor.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+  EXPECT_THAT([this] { server.join(); },
+              throws_error(ErrorCode::resource_exhausted,
+                           "[server.serve] expected ps:0 to have threads for its connections"));
+}
+#endif
 
 }  // namespace
 }  // namespace cohort

@@ -140,7 +140,7 @@ ClusterConnection::~ClusterConnection() {
     open.insert(open.end(), ps_connections_.begin(), ps_connections_.end());
   }
   for (const rpc::Connection& connection : open) {
-    if (connection.data) connection.data->close();
+    if (connection.data) connection.data->leave();
   }
 }
 
@@ -242,7 +242,7 @@ void ClusterConnection::connect_workers(const WorkerHandlers& handlers) {
     }
   }
   for (const rpc::Connection& connection : old) {
-    if (connection.data) connection.data->close();
+    if (connection.data) connection.data->leave();
   }
   old.clear();
   connect(missing);
@@ -312,6 +312,7 @@ void ClusterConnection::throw_if_unanswered(const Unanswered& tasks) const {
             "; start these tasks, each with a \"task\" of its own in TF_CONFIG, or correct their "
             "addresses there";
     if (!refused.empty()) text += " (nobody listens at the address of " + refused + ")";
+    text += "; if `cohort launch` started them, its log says why they ended";
   }
   if (!without_data.empty()) {
     text +=

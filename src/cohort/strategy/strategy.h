@@ -258,6 +258,11 @@ class COHORT_API Strategy {
     return value.local_results();
   }
   std::vector<Nest> local_results(const Nest& value) const { return {value}; }
+  // These two exchange values with the other workers, if there are several: all workers must make
+  // the same calls in the same order, from one thread at a time. If another thread is in such a
+  // call, or starts an iterator, or is in distribute_datasets_from_function(), they throw
+  // failed_precondition.
+  //
   // Reduces over all replicas in sync, element by element. Every worker gets the same result.
   at::Tensor reduce(ReduceOp op, const PerReplica<at::Tensor>& value);
   Nest reduce(ReduceOp op, const PerReplica<Nest>& value);

@@ -34,6 +34,7 @@ void check_alike(std::size_t got, std::size_t expected, std::string_view unit,
 Leaves of_all_workers(const input::InputHost& host, const std::function<Leaves()>& own_leaves,
                       std::string_view what, const std::function<std::string()>& request_of) {
   if (host.num_workers() == 1) return own_leaves();
+  const input::WorkerCalls::Running running(*host.worker_calls, what);
   Leaves own;
   std::string request;
   const auto encoded = [&] {

@@ -27,7 +27,8 @@ namespace input {
 struct InputHost;  // input/detail/input_host.h
 }
 
-// The replicas of this worker run one after the other on the caller's thread. Thread-safe.
+// The replicas of this worker run one after the other on the caller's thread. Thread-safe,
+// with several workers only as MultiWorkerMirroredStrategy says.
 class COHORT_API SynchronousStrategy : public Strategy {
  public:
   std::string_view name() const final;
@@ -80,7 +81,9 @@ struct MultiWorkerMirroredOptions {
 };
 
 // Synchronous replicas on the devices of several workers, all of which run the same program
-// (tf.distribute.MultiWorkerMirroredStrategy). Thread-safe.
+// (tf.distribute.MultiWorkerMirroredStrategy). Thread-safe, except that the calls in which workers
+// wait for each other (reduce, gather, distribute_datasets_from_function and iterators of its
+// datasets) must be made from one thread at a time, in the same order on all workers.
 class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy {
  public:
   // For workers that exchange bytes through `group`, such as threads of one process

@@ -408,5 +408,41 @@ TEST(MultiWorkerMirroredTest, AValueThatCannotBeSentFailsOnAllWorkers) {
   EXPECT_THAT(gathered, ElementsAre(2, 2));
 }
 
+// Regression: calls of two threads were paired across the workers, and their numbers were mixed.
+TEST(MultiWorkerMirroredTest, ASecondThreadIsRefusedWhileTheWorkersWaitForEachOther) {
+  const InProcessWorkers workers(2);
+  const PerReplica<at::Tensor> one({at::ones({})});
+  const auto messages = testing::on_workers<std::string>(2, [&](int worker) -> std::string {
+    MultiWorkerMirroredStrategy strategy(workers.group(worker), {.devices = {"CPU:0"}});
+    std::string seen;
+    const auto note = [&](const auto& call) {
+      try {
+        call();
+        seen += "no error; ";
+      } catch (const Error& error) {
+        seen += std::string(name_of(error.code())) + ": " + error.message() + "; ";
+      }
+    };
+    strategy.distribute_datasets_from_function([&](const InputContext&) {
+      // This thread is in the call now, and a second one begins another.
+      std::thread([&] {
+        note([&] { strategy.reduce(ReduceOp::sum, one); });
+        note([&] { strategy.gather(one, 0); });
+      }).join();
+      return Dataset::range(4).batch(2);
+    });
+    note([&] { strategy.reduce(ReduceOp::sum, one); });
+    return seen;
+  });
+  for (const std::string& message : messages) {
+    EXPECT_THAT(message, ::testing::StartsWith(
+                             "failed_precondition: [strategy.reduce] expected no other call"));
+    EXPECT_THAT(message, ::testing::HasSubstr("got gather() while "
+                                              "distribute_datasets_from_function() runs on "
+                                              "another thread"));
+    EXPECT_THAT(message, ::testing::EndsWith("on all workers; no error; "));
+  }
+}
+
 }  // namespace
 }  // namespace cohort

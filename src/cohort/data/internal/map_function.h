@@ -52,6 +52,8 @@ std::shared_ptr<const MapFunction> read_map_function(AttributeReader& attributes
 class HasMapFunction {
  public:
   virtual const MapFunction& map_function() const = 0;
+  // Whether the program gave the spec of the elements, so that none is learned from a few of them.
+  virtual bool has_given_spec() const { return false; }
 
  protected:
   ~HasMapFunction() = default;

@@ -73,6 +73,7 @@ class MapNode final : public Node, public HasMapFunction, public ReorderingOp {
   }
 
   const MapFunction& map_function() const override { return *function_; }
+  bool has_given_spec() const override { return options_.output_spec.has_value(); }
 
   void note_structure(const Nest& structure) const {
     const Lock lock(mutex_);

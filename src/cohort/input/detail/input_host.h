@@ -13,10 +13,11 @@
 #include "cohort/core/device.h"
 #include "cohort/core/export.h"
 #include "cohort/input/detail/device_memory.h"
+#include "cohort/input/detail/worker_calls.h"
 
 namespace cohort::input {
 
-// Immutable once made; shared by a strategy and its distributed datasets.
+// Immutable once made, but for `worker_calls`; shared by a strategy and its distributed datasets.
 struct COHORT_API InputHost {
   std::string strategy = "default";               // for messages
   std::vector<Device> devices = {Device()};       // of this worker's replicas
@@ -33,6 +34,8 @@ struct COHORT_API InputHost {
   std::shared_ptr<const DeviceMemory> memory = libtorch_memory();
   // The timeout of each wait for other workers.
   Duration timeout = std::chrono::minutes(5);
+  // Used if there are several workers.
+  std::shared_ptr<WorkerCalls> worker_calls = std::make_shared<WorkerCalls>();
 
   int num_workers() const { return group ? group->size() : 1; }
   int worker() const { return group ? group->rank() : 0; }

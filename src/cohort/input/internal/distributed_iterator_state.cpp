@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "cohort/core/detail/error_bytes.h"
@@ -46,6 +47,8 @@ Deadline DistributedIteratorState::deadline() const {
 void DistributedIteratorState::agree_on_start() {
   const InputHost& host = distribution_->host();
   if (!host.group) return;
+  std::optional<WorkerCalls::Running> running;
+  if (host.num_workers() > 1) running.emplace(*host.worker_calls, "iterator");
   group_ = host.group->split();
   const auto make = [this] {
     IteratorHandshake mine = IteratorHandshake::of(*distribution_);

@@ -9,6 +9,7 @@
 #include "cohort/core/error.h"
 #include "cohort/data/cancellable.h"
 #include "cohort/data/detail/cannot_fail.h"
+#include "cohort/data/detail/guesses_sizes.h"
 #include "cohort/input/detail/input_host.h"
 #include "cohort/input/internal/read_ahead.h"
 
@@ -20,9 +21,12 @@ std::uint64_t drawn_seed() {
   return ((std::uint64_t{device()} << 32) | device()) | 1;  // not 0, which means no seed
 }
 
-bool is_static(const ElementSpec& spec) {
+// A guessed size does not count, since it would decide that data of a last step is left out.
+bool is_static(const Dataset& dataset) {
+  const ElementSpec& spec = dataset.element_spec();
   return std::all_of(spec.fields.begin(), spec.fields.end(),
-                     [](const TensorSpec& field) { return field.is_static(); });
+                     [](const TensorSpec& field) { return field.is_static(); }) &&
+         !data::guesses_sizes(dataset);
 }
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
@@ -65,7 +69,7 @@ InputOptions InputDistribution::options_for(const InputHost& host, const InputOp
 void InputDistribution::set_spec(ElementSpec component) {
   handles_partial_batches_ =
       host_->handles_partial_batches && cardinality() != kInfiniteCardinality &&
-      (host_->num_workers() > 1 || !is_static(datasets_.front().element_spec()));
+      (host_->num_workers() > 1 || !std::all_of(datasets_.begin(), datasets_.end(), is_static));
   if (handles_partial_batches_ && host_->num_workers() > 1) {
     for (TensorSpec& field : component.fields) {
       if (field.sizes && !field.sizes->empty()) field.sizes->front() = -1;
@@ -80,7 +84,8 @@ void InputDistribution::set_spec(ElementSpec component) {
 // thrown, and would learn only that it is gone.
 std::shared_ptr<InputDistribution> InputDistribution::of_function(
     std::shared_ptr<const InputHost> host, const DatasetFunction& fn, const InputOptions& given) {
-  if (!host->group) return of_own_function(std::move(host), fn, given);
+  if (host->num_workers() == 1) return of_own_function(std::move(host), fn, given);
+  const WorkerCalls::Running running(*host->worker_calls, "distribute_datasets_from_function");
   const std::shared_ptr<collective::Group> group = host->group->split();
   std::shared_ptr<InputDistribution> distribution;
   const auto make = [&] {

@@ -186,6 +186,8 @@ struct ServeOptions {
   // Asked now and then while serve_task() waits for the address of the own host's name; true ends
   // serve_task() with `cancelled`.
   std::function<bool()> should_stop{};
+  // Called if a connection could not be served because threads could not be started.
+  std::function<void(const Error&)> on_too_few_threads{};
 };
 
 // Serves a task. Thread-safe.

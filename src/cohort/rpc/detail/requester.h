@@ -40,6 +40,9 @@ class COHORT_API Requester {
   Frame call(Frame frame, Deadline deadline, std::string_view operation);
   void send_one_way(Frame frame);
   void close() noexcept;
+  // Like close(), but first tells the peer that this is a normal end, so that the peer does not
+  // count a lost connection. If the farewell cannot be sent at once, the peer counts one.
+  void leave() noexcept;
   // Like close(), but `why` is the error of waiting and later requests.
   void give_up(const Error& why) noexcept;
   bool is_open() const;

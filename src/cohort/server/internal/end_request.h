@@ -4,8 +4,11 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 
+#include "cohort/core/clock.h"
 #include "cohort/core/detail/mutex.h"
+#include "cohort/core/error.h"
 
 namespace cohort::server {
 
@@ -20,7 +23,11 @@ class EndRequest {
   EndRequest& operator=(const EndRequest&) = delete;
 
   void make(std::chrono::milliseconds grace);
+  // Because of this lack, without grace; ignored after another request.
+  void make(const Error& lack);
   bool is_made() const;
+  // The lack because of which the task ends, if that is the reason.
+  std::optional<Error> lack() const;
   // Returns false at the deadline.
   bool wait(Deadline until);
   // How long running work may go on; over already if nothing asks for the end.
@@ -41,6 +48,7 @@ class EndRequest {
   mutable Mutex mutex_;
   Condition changed_;
   bool is_ending_ COHORT_GUARDED_BY(mutex_) = false;
+  std::optional<Error> lack_ COHORT_GUARDED_BY(mutex_);
   Deadline end_by_ COHORT_GUARDED_BY(mutex_);
 };
 

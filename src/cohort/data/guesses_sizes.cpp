@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/detail/guesses_sizes.h"
+
+#include <algorithm>
+
+#include "cohort/data/internal/map_function.h"
+#include "cohort/data/internal/node.h"
+
+namespace cohort::data {
+namespace {
+
+bool drops_remainder(const Node& node) {
+  if (node.op() != "batch" && node.op() != "parallel_batch") return false;
+  const Attributes attributes = node.attributes();
+  const auto found = attributes.find("drop_remainder");
+  return found != attributes.end() && found->second.boolean();
+}
+
+bool guesses_sizes(const Node& node) {
+  if (node.op() == "map") {
+    const auto* const map = dynamic_cast<const HasMapFunction*>(&node);
+    return map == nullptr || !map->has_given_spec();
+  }
+  if (node.dataset_function() != nullptr) return true;
+  if (drops_remainder(node)) return false;
+  return std::any_of(node.inputs().begin(), node.inputs().end(),
+                     [](const NodePtr& input) { return guesses_sizes(*input); });
+}
+
+}  // namespace
+
+bool guesses_sizes(const Dataset& dataset) { return guesses_sizes(*dataset.node()); }
+
+}  // namespace cohort::data
