@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <optional>
 #include <span>
-#include <string>
 #include <utility>
 
 #include "cohort/collective/group.h"
@@ -13,16 +13,16 @@ std::vector<Bytes> exchange_result(Group& group, const std::function<Bytes()>& m
   ByteWriter mine;
   try {
     const Bytes made = make();
-    mine.u8(0);
+    write_optional_error(mine, std::nullopt);
     mine.blob(made);
   } catch (...) {
-    mine.u8(1);
-    write_error(mine, current_error());
+    write_optional_error(mine, current_error());
   }
   std::vector<Bytes> all = group.exchange(mine.take(), what, deadline);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     ByteReader reader(all[rank], what);
-    if (reader.u8() != 0) throw read_error(reader).at("worker:" + std::to_string(rank));
+    if (std::optional<Error> error = read_optional_error(reader))
+      throw std::move(*error).at(group.member_name(static_cast<int>(rank)));
     const std::span<const std::byte> made = reader.blob();
     all[rank] = Bytes(made.begin(), made.end());
   }

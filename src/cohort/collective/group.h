@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -32,6 +33,8 @@ class COHORT_API Group {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // The name of a member in messages, and the origin of its errors.
+  virtual std::string member_name(int rank) const { return "worker:" + std::to_string(rank); }
   // Returns the contributions of all members in the order of their ranks. `what` is the name of the
   // content, for messages. Throws deadline_exceeded or aborted, naming the missing members.
   virtual std::vector<Bytes> exchange(Bytes mine, std::string_view what, Deadline deadline) = 0;
@@ -42,7 +45,7 @@ class COHORT_API Group {
 };
 
 // Calls `make` and exchanges the results. If it throws on one member, all members throw that error,
-// with that member ("worker:<rank>") as its origin; if it throws on several, the error of the
+// with that member's name as its origin; if it throws on several, the error of the
 // lowest rank.
 COHORT_API std::vector<Bytes> exchange_result(Group& group, const std::function<Bytes()>& make,
                                               std::string_view what, Deadline deadline);

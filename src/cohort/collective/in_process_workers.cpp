@@ -27,13 +27,14 @@ class InProcessWorkers::Rendezvous {
   explicit Rendezvous(int size) : size_(size), has_gone_(static_cast<std::size_t>(size)) {}
   int size() const { return size_; }
 
-  std::vector<Bytes> exchange(const SplitPath& path, std::uint64_t call, int rank, Bytes mine,
-                              std::string_view what, Deadline deadline) {
+  std::vector<Bytes> exchange(const SplitPath& path, std::uint64_t call,
+                              const collective::Group& member, Bytes mine, std::string_view what,
+                              Deadline deadline) {
     const Lock lock(mutex_);
     Split& here = splits_[path];
     if (!here.missed.empty()) refuse_after_deadline(here, what);
     Call& now = here.calls.try_emplace(call, Call(size_)).first->second;
-    now.contributions[static_cast<std::size_t>(rank)] = std::move(mine);
+    now.contributions[static_cast<std::size_t>(member.rank())] = std::move(mine);
     now.num_contributions += 1;
     if (now.num_contributions == size_) changed_.notify_all();
     const auto is_settled = [&]() COHORT_REQUIRES(mutex_) {
@@ -43,8 +44,9 @@ class InProcessWorkers::Rendezvous {
     if (now.num_contributions < size_) {
       if (!here.missed.empty()) refuse_after_deadline(here, what);
       // The contribution stays here, so that the call of a slower member finds it.
-      if (const int gone = first_gone(here, now); gone >= 0) refuse_without(gone, what);
-      give_up(here, now, rank, what);
+      if (const int gone = first_gone(here, now); gone >= 0)
+        refuse_without(member.member_name(gone), what);
+      give_up(here, now, member, what);
     }
     std::vector<Bytes> all;
     for (const std::optional<Bytes>& contribution : now.contributions) all.push_back(*contribution);
@@ -95,23 +97,22 @@ class InProcessWorkers::Rendezvous {
     return -1;
   }
 
-  [[noreturn]] static void refuse_without(int gone, std::string_view what) {
-    const std::string name = "worker:" + std::to_string(gone);
+  [[noreturn]] static void refuse_without(const std::string& name, std::string_view what) {
     throw Error(ErrorCode::aborted,
                 "[collective.exchange] expected " + name + " to take part in " + std::string(what) +
                     ", got the end of its group; all workers make the same calls")
         .at(name);
   }
 
-  // `rank` would be a call ahead of the members that it waited for, so the exchange ends for all.
-  [[noreturn]] void give_up(Split& split, const Call& call, int rank, std::string_view what)
-      COHORT_REQUIRES(mutex_) {
+  // `member` would be a call ahead of the members that it waited for, so the exchange ends for all.
+  [[noreturn]] void give_up(Split& split, const Call& call, const collective::Group& member,
+                            std::string_view what) COHORT_REQUIRES(mutex_) {
     std::string missing;
     for (std::size_t i = 0; i < call.contributions.size(); ++i) {
       if (call.contributions[i]) continue;
-      missing += (missing.empty() ? "worker:" : ", worker:") + std::to_string(i);
+      missing += (missing.empty() ? "" : ", ") + member.member_name(static_cast<int>(i));
     }
-    split.missed = "worker:" + std::to_string(rank) + " has waited in vain for " + missing;
+    split.missed = member.member_name(member.rank()) + " has waited in vain for " + missing;
     changed_.notify_all();
     internal::throw_error(ErrorCode::deadline_exceeded, "[collective.exchange] expected all ",
                           "workers to take part in ", what, " in time, got nothing from ", missing);
@@ -152,7 +153,7 @@ class InProcessWorkers::Member final : public collective::Group,
   int rank() const override { return rank_; }
   int size() const override { return rendezvous_->size(); }
   std::vector<Bytes> exchange(Bytes mine, std::string_view what, Deadline deadline) override {
-    return rendezvous_->exchange(path_, num_calls_++, rank_, std::move(mine), what, deadline);
+    return rendezvous_->exchange(path_, num_calls_++, *this, std::move(mine), what, deadline);
   }
   std::shared_ptr<Group> split() override {
     SplitPath path = path_;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/coordinator/internal/queue_script.h"
+#include "cohort/testing/throws_error.h"
 
 namespace cohort::coordinator::internal {
 namespace {
@@ -106,9 +107,13 @@ TEST(ClosureQueueDispatch, AnEndThatIsNotAwaitedIsIgnored) {
 }
 
 TEST(ClosureQueueDispatch, OptionsThatCannotWorkAreRefused) {
-  EXPECT_THROW(ClosureQueue({}, 0), Error);
-  EXPECT_THROW(ClosureQueue({.in_flight_per_worker = 0}, 1), Error);
-  EXPECT_THROW(ClosureQueue({.max_attempts = 0}, 1), Error);
+  const auto refused = [](const std::string& words) {
+    return testing::throws_error(ErrorCode::invalid_argument, words);
+  };
+  EXPECT_THAT([] { ClosureQueue({}, 0); }, refused("at least one worker"));
+  EXPECT_THAT([] { ClosureQueue({.in_flight_per_worker = 0}, 1); },
+              refused("in_flight_per_worker > 0"));
+  EXPECT_THAT([] { ClosureQueue({.max_attempts = 0}, 1); }, refused("max_attempts > 0"));
 }
 
 // ---- application errors (5.4)

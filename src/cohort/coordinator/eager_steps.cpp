@@ -20,8 +20,10 @@
 #include "cohort/data/detail/program_supply.h"
 #include "cohort/data/detail/string_fields.h"
 #include "cohort/data/element.h"
+#include "cohort/function/detail/registered_result.h"
 #include "cohort/function/detail/step_scope.h"
 #include "cohort/function/registry.h"
+#include "cohort/rpc/detail/iterator_seed.h"
 #include "cohort/rpc/detail/sendable.h"
 #include "cohort/strategy/replicated.h"
 #include "cohort/variable/detail/eager_step.h"
@@ -69,10 +71,7 @@ Nest call_registered(const Function& fn, const std::vector<Nest>& arguments) {
     }
   }
   std::vector<at::Tensor> outputs = function::call_registered_function(name, std::move(inputs));
-  if (outputs.size() == 1) return std::move(outputs[0]);
-  Nest::Items items;
-  for (at::Tensor& output : outputs) items.push_back(std::move(output));
-  return outputs.empty() ? Nest() : Nest::tuple(std::move(items));
+  return function::result_of_registered(std::move(outputs));
 }
 
 // The result as a worker would return it: dense, without a graph, in memory of its own.
@@ -80,11 +79,8 @@ Nest sent(const Nest& result, const std::string& name) {
   std::size_t count = 0;
   return result.map_leaves([&](const Nest& leaf) -> Nest {
     if (!leaf.is_tensor()) return leaf;
-    const std::string obstacle = rpc::why_not_sendable(leaf.tensor());
-    COHORT_CHECK(obstacle.empty(), ErrorCode::invalid_argument,
-                 "[coordinator.run_eagerly] expected dense CPU tensors as the result of '", name,
-                 "', got ", obstacle, " (tensor ", count, "); return it dense, or leave it out");
-    ++count;
+    rpc::check_sendable(leaf.tensor(), "coordinator.run_eagerly", "as the result of '" + name + "'",
+                        "tensor " + std::to_string(count++), "return it dense, or leave it out");
     return private_copy(leaf.tensor().detach());
   });
 }
@@ -104,8 +100,7 @@ class EagerSteps::Elements final : public data::ElementSource {
               questions_.ask(function, element);
             })) {
     const rpc::IteratorSpec spec = handle.spec_for(worker, job_seed);
-    const std::uint64_t seed =
-        spec.epoch ? spec.seed : mix_seed(spec.seed, "worker:" + std::to_string(worker));
+    const std::uint64_t seed = rpc::seed_on(spec, "worker:" + std::to_string(worker));
     source_ =
         data::load_shipped(spec.dataset, supply_).source({.seed = seed, .iteration = spec.epoch});
     supply_->start();
@@ -200,9 +195,9 @@ void EagerSteps::release(const std::vector<std::uint64_t>& iterators) {
 }
 
 // Like a worker's iterator, except that no element has been peeked at, which changes no element.
-const EagerSteps::WorkerIterator& EagerSteps::iterator_of(const IteratorHandle& handle,
-                                                          std::uint32_t worker) {
-  WorkerIterator& known = iterators_[{handle.id(), worker}];
+const EagerSteps::EagerIterator& EagerSteps::iterator_of(const IteratorHandle& handle,
+                                                         std::uint32_t worker) {
+  EagerIterator& known = iterators_[{handle.id(), worker}];
   if (known.iterator != nullptr) return known;
   auto elements =
       std::make_unique<Elements>(handle, worker, strategy_.home()->connection().options().seed);

@@ -28,11 +28,9 @@ void check_no_strings(const Function& fn, std::size_t argument, const Nest& valu
 
 // A tensor that cannot be sent would make its worker lose all closures of the same message.
 void check_can_travel(const Function& fn, std::size_t argument, const at::Tensor& tensor) {
-  const std::string obstacle = rpc::why_not_sendable(tensor);
-  COHORT_CHECK(obstacle.empty(), ErrorCode::invalid_argument,
-               "[coordinator.schedule] expected dense CPU tensors, got ", obstacle, " (argument ",
-               argument, " of '", fn.name(),
-               "'); make it dense and move it to the CPU, or leave it out");
+  rpc::check_sendable(tensor, "coordinator.schedule", "",
+                      "argument " + std::to_string(argument) + " of '" + fn.name() + "'",
+                      "make it dense and move it to the CPU, or leave it out");
   COHORT_CHECK(!tensor.unsafeGetTensorImpl()->is_wrapped_number(), ErrorCode::invalid_argument,
                "[coordinator.schedule] expected tensors, got a number that LibTorch has wrapped "
                "into one (argument ",

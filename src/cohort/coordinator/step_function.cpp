@@ -43,10 +43,8 @@ auto StepFunction::in_strategy(const F& trace) const {
   };
   setting.begin_pass = [&] { modes.restore(); };
   setting.check_result = [this](const at::Tensor& tensor, std::size_t number) {
-    const std::string obstacle = rpc::why_not_sendable(tensor);
-    COHORT_CHECK(obstacle.empty(), ErrorCode::invalid_argument,
-                 "[coordinator.schedule] expected dense CPU tensors as the result of '", name(),
-                 "', got ", obstacle, " (tensor ", number, "); return it dense, or leave it out");
+    rpc::check_sendable(tensor, "coordinator.schedule", "as the result of '" + name() + "'",
+                        "tensor " + std::to_string(number), "return it dense, or leave it out");
   };
   return trace(setting);
 }

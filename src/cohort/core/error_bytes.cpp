@@ -58,4 +58,14 @@ Error read_error(ByteReader& in) {
   return error;  // NOLINT(bugprone-use-after-move)
 }
 
+void write_optional_error(ByteWriter& out, const std::optional<Error>& error) {
+  out.u8(error ? 1 : 0);
+  if (error) write_error(out, *error);
+}
+
+std::optional<Error> read_optional_error(ByteReader& in) {
+  if (in.u8() == 0) return std::nullopt;
+  return read_error(in);
+}
+
 }  // namespace cohort

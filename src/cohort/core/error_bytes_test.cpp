@@ -25,6 +25,19 @@ Error read(const Bytes& bytes) {
   return error;
 }
 
+TEST(ErrorBytes, AnOptionalErrorComesBack) {
+  ByteWriter out;
+  write_optional_error(out, std::nullopt);
+  write_optional_error(out, Error(ErrorCode::aborted, "text"));
+  const Bytes bytes = out.take();
+  ByteReader in(bytes, "test");
+  EXPECT_FALSE(read_optional_error(in).has_value());
+  const std::optional<Error> error = read_optional_error(in);
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->message(), "text");
+  in.expect_end();
+}
+
 TEST(ErrorBytes, EachPartOfAnErrorComesBack) {
   const Error sent = Error(ErrorCode::aborted, "text", ErrorCause::handle_lost)
                          .at("ps:1", 1ULL << 63)

@@ -6,6 +6,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/function/detail/registered_result.h"
 #include "cohort/function/detail/step_scope.h"
 #include "cohort/function/detail/trace_notes.h"
 
@@ -237,10 +238,7 @@ std::optional<std::size_t> TracedFunction::result_count() const {
 
 Nest TracedFunction::result_of(Tensors outputs) const {
   if (result_) return result_->filled(outputs);
-  if (outputs.size() == 1) return std::move(outputs[0]);
-  Nest::Items items;
-  for (at::Tensor& output : outputs) items.push_back(std::move(output));
-  return outputs.empty() ? Nest() : Nest::tuple(std::move(items));
+  return result_of_registered(std::move(outputs));
 }
 
 }  // namespace cohort::function

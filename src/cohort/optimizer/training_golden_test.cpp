@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training as TensorFlow recorded it (training.json): losses and parameters after every step.
 //
-// Runs the cases of one replica only. One replica on the whole batch computes the same as several
-// on their parts, but does not test a strategy's reduction, which the other cases are for: a test
-// of the strategies will run those once minimize() reduces over replicas.
+// Runs the cases of one replica and skips the others. One replica on the whole batch computes the
+// same as several on their parts, but does not test a strategy's reduction, which the other cases
+// are for: they wait until minimize() reduces over replicas.
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
@@ -38,11 +38,7 @@ const Json& all_cases() {
     std::ifstream in(kCasesFile);
     COHORT_CHECK(in.good(), ErrorCode::not_found, "[optimizer.golden] expected cases in ",
                  kCasesFile);
-    Json kept = Json::array();
-    for (Json& recorded : Json::parse(in)) {
-      if (has_one_replica(recorded)) kept.push_back(std::move(recorded));
-    }
-    return kept;
+    return Json::parse(in);
   }();
   return kCases;
 }
@@ -149,7 +145,14 @@ class TrainingCase : public ::testing::TestWithParam<std::size_t> {
 
 TEST_P(TrainingCase, GivesTheRecordedLossesAndParameters) {
   SCOPED_TRACE(case_.at("title").get<std::string>());
+  if (!has_one_replica(case_)) {
+    GTEST_SKIP() << case_.at("id") << " waits for minimize() on several replicas";
+  }
   for (const Json& step : case_.at("steps")) train(step);
+}
+
+TEST(TrainingCases, AtLeastFiveRun) {
+  EXPECT_GE(std::count_if(all_cases().begin(), all_cases().end(), has_one_replica), 5);
 }
 
 std::string test_name(std::string id) {

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "cohort/optimizer/optimizer.h"
+#include "cohort/rpc/detail/effects.h"
 #include "cohort/rpc/detail/violation.h"
 #include "cohort/variable/detail/initializer_recipe.h"
 
@@ -42,12 +43,6 @@ at::Tensor initial_value(const rpc::VariableSpec& variable) {
                "[server.create_variables] expected an initial value of ", variable.spec.to_string(),
                ", got ", TensorSpec::of(value).to_string(), " (variable '", variable.name, "')");
   return value;
-}
-
-internal::AssignKind assign_kind(rpc::Effect::Kind kind) {
-  if (kind == rpc::Effect::Kind::assign_add) return internal::AssignKind::add;
-  return kind == rpc::Effect::Kind::assign_sub ? internal::AssignKind::sub
-                                               : internal::AssignKind::assign;
 }
 
 // Throws the error that is being handled, with the remedy if it is a lack of memory.
@@ -181,7 +176,7 @@ StoredVariable::Reserve ParameterStore::reserve(const rpc::Effect& effect,
                    "', got ", effect.hyper.size(), " numbers");
       return variable.reserve_average(tensors[0], tensors[1], effect.hyper[0]);
     default:
-      return variable.reserve_assign(assign_kind(effect.kind), tensors[0]);
+      return variable.reserve_assign(rpc::assign_kind(effect.kind), tensors[0]);
   }
 }
 
@@ -196,7 +191,7 @@ void ParameterStore::apply(Update update) {
     case Kind::merge_average:
       return variable.merge_average(effect.hyper[0], effect.version, std::move(update.reserve));
     default:
-      return variable.assign(assign_kind(effect.kind), std::move(update.reserve));
+      return variable.assign(rpc::assign_kind(effect.kind), std::move(update.reserve));
   }
 }
 

@@ -7,30 +7,13 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/rpc/detail/effects.h"
 #include "cohort/variable/detail/eager_step.h"
 
 namespace cohort {
 namespace {
 
 using Push = ParameterClient::Push;
-
-rpc::Effect::Kind effect_kind(internal::AssignKind kind) {
-  switch (kind) {
-    case internal::AssignKind::assign:
-      return rpc::Effect::Kind::assign;
-    case internal::AssignKind::add:
-      return rpc::Effect::Kind::assign_add;
-    case internal::AssignKind::sub:
-      return rpc::Effect::Kind::assign_sub;
-  }
-  COHORT_ASSERT(false);
-}
-
-Push assign_effect(const Variable& variable, internal::AssignKind kind, at::Tensor value) {
-  Push push{variable, {.kind = effect_kind(kind)}};
-  push.effect.tensors.push_back(std::move(value));
-  return push;
-}
 
 // Assigns the values that the step has written in place into the stand-ins since they last equalled
 // the servers' values.
@@ -43,7 +26,7 @@ std::vector<Push> written_by(const EagerStep& step, std::span<const Variable> va
                  "', which lives on a server, to be updated there, got a step that writes in place "
                  "into its copy; use assign/assign_add or an optimizer");
     pushes.push_back(
-        assign_effect(variable, internal::AssignKind::assign, variable.impl()->copy()));
+        {variable, rpc::assign_effect(internal::AssignKind::assign, variable.impl()->copy())});
   }
   return pushes;
 }
@@ -57,7 +40,7 @@ std::vector<at::Tensor> RemoteHome::read(std::span<const Variable> variables) co
 void RemoteHome::assign(std::span<const Assignment> assignments) {
   std::vector<Push> pushes;
   for (const auto& [variable, kind, value] : assignments)
-    pushes.push_back(assign_effect(variable, kind, value.detach().contiguous()));
+    pushes.push_back({variable, rpc::assign_effect(kind, value.detach().contiguous())});
   update(std::move(pushes), "assign to");
 }
 
@@ -65,12 +48,9 @@ void RemoteHome::apply(const SlotKey& key, std::span<const Update> updates,
                        std::span<const double> hyper) {
   std::vector<Push> pushes;
   for (const auto& [variable, gradient] : updates) {
-    Push push{variable, {.kind = rpc::Effect::Kind::apply}};
-    push.effect.rule = key.rule.name();
-    push.effect.optimizer = key.optimizer;
-    push.effect.hyper.assign(hyper.begin(), hyper.end());
-    push.effect.tensors.push_back(gradient.detach().contiguous());
-    pushes.push_back(std::move(push));
+    pushes.push_back(
+        {variable, rpc::apply_effect({key.rule.name(), key.optimizer}, {hyper.begin(), hyper.end()},
+                                     gradient.detach().contiguous())});
   }
   update(std::move(pushes), "'" + std::string(key.rule.name()) + "' step of");
 }

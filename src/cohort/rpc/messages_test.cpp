@@ -7,11 +7,14 @@
 
 #include <limits>
 
+#include "cohort/testing/throws_error.h"
+
 namespace cohort::rpc {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::throws_error;
 
 at::Tensor number(double value) { return at::full({}, value); }
 
@@ -78,7 +81,8 @@ TEST(Messages, PullReplyComesBackWithAndWithoutVersions) {
   EXPECT_THAT(pull_reply_of(frame).versions, ElementsAre(7, 1ULL << 60));
   Frame short_of_one = frame;
   short_of_one.tensors.pop_back();
-  EXPECT_THROW(pull_reply_of(short_of_one), Error);
+  EXPECT_THAT([&] { pull_reply_of(short_of_one); },
+              throws_error(ErrorCode::data_loss, "broken pull reply"));
 }
 
 TEST(Messages, PushComesBackWithEachEffectsTensors) {
@@ -199,14 +203,21 @@ TEST(Messages, EachCutOfAMessageIsDataLoss) {
 TEST(Messages, AMissingOrExtraTensorIsDataLoss) {
   Frame frame = to_frame(sample_push());
   frame.tensors.push_back(number(0));
-  EXPECT_THROW(push_of(frame), Error);
+  EXPECT_THAT([&] { push_of(frame); },
+              throws_error(ErrorCode::data_loss, "expected 3 tensors, got 4"));
   frame.tensors.resize(2);
-  EXPECT_THROW(push_of(frame), Error);
+  EXPECT_THAT([&] { push_of(frame); },
+              throws_error(ErrorCode::data_loss, "expected 2 more tensors, got 1"));
 }
 
 TEST(Messages, APeekReplyHasWholeElements) {
-  EXPECT_THROW(peek_reply_of(to_frame(PeekReply{.fields = 2, .tensors = {number(1)}})), Error);
-  EXPECT_THROW(peek_reply_of(to_frame(PeekReply{.fields = 0, .tensors = {number(1)}})), Error);
+  for (const std::uint32_t fields : {2U, 0U}) {
+    PeekReply reply;
+    reply.fields = fields;
+    reply.tensors = {number(1)};
+    EXPECT_THAT([&] { peek_reply_of(to_frame(std::move(reply))); },
+                throws_error(ErrorCode::data_loss, "broken peek reply"));
+  }
 }
 
 TEST(Messages, AnotherTypeIsNamed) {

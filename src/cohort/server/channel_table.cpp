@@ -26,7 +26,7 @@ struct ChannelTable::Peer {
   std::shared_ptr<CompletionSender> sender;
   std::shared_ptr<Session> session;  // set by the hello
   bool has_tried = false;            // whether a first message arrived
-  bool has_left = false;             // it said farewell
+  bool has_left = false;             // it closes the connection because its work has ended
 };
 
 struct ChannelTable::Shared {
@@ -128,13 +128,13 @@ void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
     return channel->close();
   }
   if (frame.role == rpc::Frame::Role::response) return note_answer(shared, channel.get());
-  if (frame.role == rpc::Frame::Role::error && frame.id == rpc::kFarewellId)
-    return log_warn(channel->peer(), " takes leave: ", rpc::error_of(frame).message());
   const std::uint64_t id = frame.id;
-  // An error is a request that did not fit into memory (FrameDecoder).
+  // An error is a request that did not fit into memory (FrameDecoder), or a farewell.
   const bool is_error = frame.role == rpc::Frame::Role::error;
   if (peer.session && is_error && id == rpc::kFarewellId) {
-    peer.has_left = true;
+    const Error why = rpc::error_of(frame);
+    peer.has_left = why.code() == ErrorCode::cancelled;
+    if (!peer.has_left) log_warn(channel->peer(), " closes its connection: ", why.message());
     return;
   }
   const bool wants_answer = frame.role == rpc::Frame::Role::request || is_error;

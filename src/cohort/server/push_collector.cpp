@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/rpc/detail/effects.h"
 
 namespace cohort::server {
 
@@ -15,20 +16,13 @@ std::vector<at::Tensor> PushCollector::iterator_next(std::int64_t) {
 
 void PushCollector::apply(const internal::SlotOwner& owner, std::int64_t variable,
                           at::Tensor gradient, std::span<const at::Tensor> hyper) {
-  rpc::Effect effect{.kind = rpc::Effect::Kind::apply,
-                     .rule = std::string(owner.rule),
-                     .optimizer = std::string(owner.optimizer)};
-  for (const at::Tensor& value : hyper) effect.hyper.push_back(*value.data_ptr<double>());
-  effect.tensors.push_back(std::move(gradient));
-  add(variable, std::move(effect));
+  std::vector<double> numbers;
+  for (const at::Tensor& value : hyper) numbers.push_back(*value.data_ptr<double>());
+  add(variable, rpc::apply_effect(owner, std::move(numbers), std::move(gradient)));
 }
 
 void PushCollector::assign(internal::AssignKind kind, std::int64_t variable, at::Tensor value) {
-  constexpr rpc::Effect::Kind kKinds[] = {rpc::Effect::Kind::assign, rpc::Effect::Kind::assign_add,
-                                          rpc::Effect::Kind::assign_sub};
-  rpc::Effect effect{.kind = kKinds[static_cast<std::size_t>(kind)]};
-  effect.tensors.push_back(std::move(value));
-  add(variable, std::move(effect));
+  add(variable, rpc::assign_effect(kind, std::move(value)));
 }
 
 at::Tensor PushCollector::gather(std::int64_t variable, const at::Tensor&) {

@@ -4,8 +4,8 @@
 #include <functional>
 
 #include "cohort/cluster/cluster_spec.h"
-#include "cohort/core/detail/random.h"
 #include "cohort/core/log.h"
+#include "cohort/rpc/detail/iterator_seed.h"
 #include "cohort/rpc/detail/violation.h"
 
 namespace cohort::server {
@@ -90,8 +90,7 @@ void Session::replace() noexcept {
 }
 
 void Session::create_iterator(const rpc::IteratorSpec& iterator) {
-  const std::uint64_t seed =
-      iterator.epoch ? iterator.seed : mix_seed(iterator.seed, options_.self.task);
+  const std::uint64_t seed = rpc::seed_on(iterator, options_.self.task);
   tables_->iterators.create(
       iterator, {.seed = seed, .iteration = iterator.epoch, .data_dirs = options_.data_dirs},
       [asker = asker_, id = iterator.id](const std::string& function, const Fields& element) {

@@ -76,13 +76,16 @@ TEST_P(EveryStrategy, RunIsReplicaContextInAndOutOfScope) {
 
 // CTX-019, CTX-030, CTX-036
 TEST_P(EveryStrategy, ScopeAndRunInsideAReplicaAreRefused) {
+  int runs = 0;
   s.run([&] {
+    ++runs;
     EXPECT_EQ(code_of([&] { const StrategyScope scope = s.scope(); }),
               ErrorCode::failed_precondition);
     EXPECT_EQ(code_of([&] { s.run([] {}); }), ErrorCode::failed_precondition);
     const auto one = PerReplica<at::Tensor>::bare(at::ones({}));
     EXPECT_EQ(code_of([&] { s.reduce(ReduceOp::sum, one); }), ErrorCode::failed_precondition);
   });
+  EXPECT_EQ(runs, s.num_replicas_in_sync());
 }
 
 // CTX-068
@@ -124,7 +127,12 @@ TEST_P(EveryStrategy, SettingInsideAScopeOrAReplicaIsRefused) {
       EXPECT_EQ(code_of([&] { set_strategy(strategy); }), ErrorCode::failed_precondition);
     expect_cross(s);
   }
-  s.run([&] { EXPECT_EQ(code_of([&] { set_strategy(&s); }), ErrorCode::failed_precondition); });
+  int runs = 0;
+  s.run([&] {
+    ++runs;
+    EXPECT_EQ(code_of([&] { set_strategy(&s); }), ErrorCode::failed_precondition);
+  });
+  EXPECT_EQ(runs, s.num_replicas_in_sync());
 }
 
 TEST_P(EveryStrategy, AScopeWithinTheStrategySetEndsBeforeIt) {

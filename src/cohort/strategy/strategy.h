@@ -233,19 +233,20 @@ class COHORT_API Strategy {
     if constexpr (kProblem == internal::CallProblem::none) {
       using Result = internal::ReplicaResult<F, A...>;
       if constexpr (std::is_void_v<Result>) {
-        std::size_t count = 0;
         run_replicas([&](ReplicaContext& context) {
           internal::call_for(fn, static_cast<std::size_t>(context.local_replica_id()),
                              arguments...);
-          count += 1;
         });
-        return PerReplica<void>(count);
+        return PerReplica<void>(static_cast<std::size_t>(num_local_replicas()));
       } else {
-        std::vector<Result> results;
+        // Each replica writes to a place of its own, in whatever order they run.
+        std::vector<std::optional<Result>> places(static_cast<std::size_t>(num_local_replicas()));
         run_replicas([&](ReplicaContext& context) {
-          results.push_back(internal::call_for(
-              fn, static_cast<std::size_t>(context.local_replica_id()), arguments...));
+          const auto replica = static_cast<std::size_t>(context.local_replica_id());
+          places.at(replica).emplace(internal::call_for(fn, replica, arguments...));
         });
+        std::vector<Result> results;
+        for (std::optional<Result>& place : places) results.push_back(std::move(place).value());
         if (num_replicas_in_sync() == 1) return PerReplica<Result>::bare(std::move(results[0]));
         return PerReplica<Result>(std::move(results));
       }
@@ -282,8 +283,9 @@ class COHORT_API Strategy {
   virtual internal::ModuleVariables place_module(std::string_view name,
                                                  std::vector<internal::NamedTensor> tensors,
                                                  internal::ModuleModes modes);
-  // Runs body for the local replicas, one after the other. The only hook that run() needs from a
-  // subclass.
+  // The number of replicas that run on this worker.
+  virtual int num_local_replicas() const { return 1; }
+  // Runs body once for each of the num_local_replicas(), in any order.
   virtual void run_replicas(const std::function<void(ReplicaContext&)>& body) = 0;
   // The devices and workers that receive distributed input. Throws unimplemented for
   // ParameterServerStrategy, whose workers read their own input.

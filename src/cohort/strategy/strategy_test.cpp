@@ -52,14 +52,38 @@ class ContextTest : public testing::ContextFixture {
   OneDeviceStrategy t;
 };
 
+// Runs the second of its two replicas first.
+class BackwardStrategy final : public Strategy {
+ public:
+  std::string_view name() const override { return "backward"; }
+  int num_replicas_in_sync() const override { return 2; }
+  std::vector<std::string> worker_devices() const override { return {"CPU:0", "CPU:1"}; }
+  std::vector<std::string> parameter_devices() const override { return worker_devices(); }
+
+ protected:
+  int num_local_replicas() const override { return 2; }
+  void run_replicas(const std::function<void(ReplicaContext&)>& body) override {
+    for (const int replica : {1, 0}) internal::in_replica_context(*this, replica, body, replica);
+  }
+  std::shared_ptr<const input::InputHost> input_host() override { return nullptr; }
+};
+
+TEST_F(ContextTest, ResultsAreInTheReplicasOrderWhateverRunsFirst) {
+  BackwardStrategy backward;
+  const auto ids = backward.run([] { return get_replica_context()->replica_id_in_sync_group(); });
+  EXPECT_EQ(ids.local_results(), (std::vector<int>{0, 1}));
+}
+
 // CTX-001
 TEST_F(ContextTest, OutsideAnyScopeTheDefaultStrategyRules) { expect_default(); }
 
 // CTX-064
 TEST_F(ContextTest, MergeCallIsCrossReplicaContextOfItsStrategy) {
+  int merges = 0;
   s.run([&] {
     const int result = get_replica_context()->merge_call(
         [&](Strategy& strategy, int x) {
+          ++merges;
           EXPECT_EQ(&strategy, &s);
           expect_cross(s);
           EXPECT_EQ(s.run([] { return 5; }), 5) << "a nested run is allowed here";
@@ -68,6 +92,7 @@ TEST_F(ContextTest, MergeCallIsCrossReplicaContextOfItsStrategy) {
         1);
     EXPECT_EQ(result, 2);
   });
+  EXPECT_EQ(merges, 1);
 }
 
 // CTX-045
@@ -84,7 +109,9 @@ TEST_F(ContextTest, MergeCallFromTheDefaultReplicaRunsInline) {
 }
 
 TEST_F(ContextTest, MergeCallGivesPerReplicaValuesAndReturnsTheReplicasComponent) {
+  int runs = 0;
   s.run([&] {
+    ++runs;
     ReplicaContext& replica = *get_replica_context();
     const auto sum = replica.merge_call(
         [](Strategy& strategy, const PerReplica<at::Tensor>& loss, PerReplica<double> scale) {
@@ -106,10 +133,13 @@ TEST_F(ContextTest, MergeCallGivesPerReplicaValuesAndReturnsTheReplicasComponent
     replica.merge_call(set);
     EXPECT_TRUE(has_run);
   });
+  EXPECT_EQ(runs, 1);
 }
 
 TEST_F(ContextTest, AnErrorOfAMergeRestoresTheReplicasContext) {
+  int runs = 0;
   s.run([&] {
+    ++runs;
     ReplicaContext& replica = *get_replica_context();
     EXPECT_EQ(code_of([&] {
                 replica.merge_call(
@@ -118,6 +148,7 @@ TEST_F(ContextTest, AnErrorOfAMergeRestoresTheReplicasContext) {
               ErrorCode::data_loss);
     EXPECT_EQ(get_replica_context(), &replica);
   });
+  EXPECT_EQ(runs, 1);
 }
 
 TEST_F(ContextTest, MergeCallOfSeveralReplicasIsRefused) {
@@ -158,13 +189,16 @@ TEST_F(ContextTest, StrategiesWithoutVariablesNameThemselvesAndTheRemedy) {
 TEST_F(ContextTest, AReplicaContextWorksOnlyWhileItIsTheCurrentOne) {
   const auto merge = [](ReplicaContext& context) { context.merge_call([](Strategy&) {}); };
   ReplicaContext& outer = *get_replica_context();
+  int runs = 0;
   s.run([&] {
+    ++runs;
     EXPECT_EQ(code_of([&] { merge(outer); }), ErrorCode::failed_precondition)
         << "another strategy's";
     ReplicaContext stale(s, 0);
     EXPECT_EQ(code_of([&] { merge(stale); }), ErrorCode::failed_precondition)
         << "another context of the same";
   });
+  EXPECT_EQ(runs, 1);
   const StrategyScope scope = s.scope();
   EXPECT_EQ(code_of([&] { merge(outer); }), ErrorCode::failed_precondition) << "not in a replica";
 }

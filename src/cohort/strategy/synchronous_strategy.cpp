@@ -85,8 +85,10 @@ std::vector<std::string> SynchronousStrategy::worker_devices() const {
   return names;
 }
 
+int SynchronousStrategy::num_local_replicas() const { return host_->num_local_replicas(); }
+
 void SynchronousStrategy::run_replicas(const std::function<void(ReplicaContext&)>& body) {
-  const int replicas = host_->num_local_replicas();
+  const int replicas = num_local_replicas();
   internal::in_replica_contexts(*this, host_->worker() * replicas, replicas, body);
 }
 

@@ -47,6 +47,7 @@ class COHORT_API SynchronousStrategy : public Strategy {
   // twice, belongs to a different task or does not exist (GPU:7 with two GPUs).
   SynchronousStrategy(input::InputHost&& host, const std::vector<std::string>& devices);
 
+  int num_local_replicas() const final;
   void run_replicas(const std::function<void(ReplicaContext&)>& body) final;
   std::shared_ptr<const input::InputHost> input_host() final { return host_; }
 

@@ -20,7 +20,7 @@ const Variable& variable_of(const Update& update) { return update.variable; }
 
 // The arguments for one home, in their order, with their positions in the whole.
 template <class T>
-struct Group {
+struct OfOneHome {
   std::shared_ptr<VariableHome> home;
   std::vector<T> members = {};
   std::vector<std::size_t> positions = {};
@@ -28,17 +28,17 @@ struct Group {
 
 // Also checks that this thread may use every home.
 template <class T>
-std::vector<Group<T>> by_home(std::span<const T> all, std::string_view method) {
-  std::vector<Group<T>> groups;
+std::vector<OfOneHome<T>> by_home(std::span<const T> all, std::string_view method) {
+  std::vector<OfOneHome<T>> groups;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::shared_ptr<VariableHome> home = variable_of(all[i]).impl()->home();
-    Group<T>* group = nullptr;
-    for (Group<T>& known : groups) {
+    OfOneHome<T>* group = nullptr;
+    for (OfOneHome<T>& known : groups) {
       if (known.home == home) group = &known;
     }
     if (group == nullptr) {
       home->check_use(method);
-      group = &groups.emplace_back(Group<T>{home});
+      group = &groups.emplace_back(OfOneHome<T>{home});
     }
     group->members.push_back(all[i]);
     group->positions.push_back(i);
@@ -51,7 +51,7 @@ std::vector<Group<T>> by_home(std::span<const T> all, std::string_view method) {
 std::vector<at::Tensor> read_values(std::span<const Variable> variables) {
   COHORT_ASSERT(Trace::current() == nullptr);
   std::vector<at::Tensor> values(variables.size());
-  for (const Group<Variable>& group : by_home(variables, "read")) {
+  for (const OfOneHome<Variable>& group : by_home(variables, "read")) {
     std::vector<at::Tensor> read = group.home->read(group.members);
     for (std::size_t i = 0; i < read.size(); ++i) values[group.positions[i]] = std::move(read[i]);
   }
@@ -67,7 +67,7 @@ void assign_values(std::span<const Assignment> assignments) {
       trace->assign(kind, variable.tensor(), value);
     return;
   }
-  for (const Group<Assignment>& group : by_home(assignments, "assign"))
+  for (const OfOneHome<Assignment>& group : by_home(assignments, "assign"))
     group.home->assign(group.members);
 }
 
@@ -84,7 +84,7 @@ void apply_updates(const SlotKey& key, std::span<const Update> updates,
   const std::vector<double> numbers = variable::values_of(hyper);
   for (const Update& update : updates)
     variable::check_hyperparameters(key.rule, numbers, update.variable.name());
-  for (const Group<Update>& group : by_home(updates, "apply"))
+  for (const OfOneHome<Update>& group : by_home(updates, "apply"))
     group.home->apply(key, group.members, numbers);
 }
 

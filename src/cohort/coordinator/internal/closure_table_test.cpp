@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/coordinator/internal/queue_script.h"
+#include "cohort/testing/throws_error.h"
 
 namespace cohort::coordinator::internal {
 namespace {
@@ -316,9 +317,13 @@ TEST_F(ClosureTableTest, APutThatArrivesWhileAnotherCallerCancelsWaitsForTheTime
 
 TEST_F(ClosureTableTest, IdsMustGrow) {
   put(5);
-  EXPECT_THROW(put(5), Error);
-  EXPECT_THROW(put(4), Error);
-  EXPECT_THROW(put(ClosureId{1} << 60), Error);
+  for (const ClosureId closure : {ClosureId{5}, ClosureId{4}}) {
+    EXPECT_THAT([&] { put(closure); }, testing::throws_error(ErrorCode::invalid_argument,
+                                                             "a closure id of at least 6, got " +
+                                                                 std::to_string(closure)));
+  }
+  EXPECT_THAT([&] { put(ClosureId{1} << 60); },
+              testing::throws_error(ErrorCode::invalid_argument, "a closure id near 6"));
   EXPECT_EQ(put(6), "proceed");
 }
 

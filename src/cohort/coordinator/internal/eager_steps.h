@@ -44,7 +44,7 @@ class EagerSteps {
 
  private:
   class Elements;
-  struct WorkerIterator {
+  struct EagerIterator {
     std::shared_ptr<Iterator> iterator;
     Elements* elements = nullptr;  // owned by `iterator`
   };
@@ -52,11 +52,11 @@ class EagerSteps {
   Nest run_as(const Function& fn, const std::vector<Nest>& arguments, ClosureId closure,
               std::uint32_t worker);
   Nest call(const Function& fn, const std::vector<Nest>& arguments, std::uint32_t worker);
-  const WorkerIterator& iterator_of(const IteratorHandle& handle, std::uint32_t worker);
+  const EagerIterator& iterator_of(const IteratorHandle& handle, std::uint32_t worker);
 
   ParameterServerStrategy& strategy_;
   VariableTraffic traffic_;
-  std::map<std::pair<std::uint64_t, std::uint32_t>, WorkerIterator> iterators_;  // by id and worker
+  std::map<std::pair<std::uint64_t, std::uint32_t>, EagerIterator> iterators_;  // by id and worker
 };
 
 }  // namespace cohort::coordinator

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <exception>
+#include <optional>
 
 #include "cohort/core/bytes.h"
 #include "cohort/core/error.h"
@@ -17,5 +18,8 @@ COHORT_API void write_error(ByteWriter& out, const Error& error);
 // A code or a cause that only a later version knows becomes `unknown` or `none`. Throws data_loss
 // where the bytes end early.
 COHORT_API Error read_error(ByteReader& in);
+// A byte that tells whether there is an error, then the error.
+COHORT_API void write_optional_error(ByteWriter& out, const std::optional<Error>& error);
+COHORT_API std::optional<Error> read_optional_error(ByteReader& in);
 
 }  // namespace cohort

@@ -25,8 +25,8 @@ class Draws {
   explicit Draws(std::uint64_t seed) : seed_(seed) {}
 
   std::size_t below(std::size_t bound) {
-    __extension__ using Wide = unsigned __int128;
-    return static_cast<std::size_t>((Wide{mix_seed(seed_, count_++)} * bound) >> 64);
+    __extension__ using Product = unsigned __int128;
+    return static_cast<std::size_t>((Product{mix_seed(seed_, count_++)} * bound) >> 64);
   }
 
   void save(ByteWriter& writer) const {

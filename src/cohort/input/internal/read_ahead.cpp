@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/input/internal/read_ahead.h"
 
+#include <optional>
 #include <utility>
 
 #include "cohort/core/detail/error_bytes.h"
@@ -42,12 +43,10 @@ void ReadAhead::save(ByteWriter& writer) const {
   const Lock lock(mutex_);
   writer.varint(ready_.size());
   for (const Item& item : ready_) {
-    writer.u8(item.error ? 1 : 0);
-    if (item.error) {
-      write_error(writer, error_in(item.error));
-    } else {
-      data::write_fields(writer, item.fields);
-    }
+    std::optional<Error> error;
+    if (item.error) error = error_in(item.error);
+    write_optional_error(writer, error);
+    if (!error) data::write_fields(writer, item.fields);
   }
   source_->save(writer);
 }
@@ -59,8 +58,8 @@ void ReadAhead::restore(ByteReader& reader) {
   is_at_end_ = false;
   for (std::size_t left = reader.count(2); left > 0; --left) {
     Item& item = ready_.emplace_back();
-    if (reader.u8() != 0) {
-      item.error = std::make_exception_ptr(read_error(reader));
+    if (std::optional<Error> error = read_optional_error(reader)) {
+      item.error = std::make_exception_ptr(*std::move(error));
     } else {
       item.fields = data::read_fields(reader);
     }

@@ -242,4 +242,12 @@ std::string why_not_sendable(const at::Tensor& tensor) {
   return problem.empty() ? problem : TensorSpec::of(tensor).to_string() + problem;
 }
 
+void check_sendable(const at::Tensor& tensor, std::string_view call, std::string_view role,
+                    std::string_view which, std::string_view remedy) {
+  const std::string obstacle = why_not_sendable(tensor);
+  COHORT_CHECK(obstacle.empty(), ErrorCode::invalid_argument, "[", call,
+               "] expected dense CPU tensors", role.empty() ? "" : " ", role, ", got ", obstacle,
+               " (", which, "); ", remedy);
+}
+
 }  // namespace cohort::rpc

@@ -20,11 +20,13 @@
 #include "cohort/rpc/internal/frame_decoder.h"
 #include "cohort/rpc/internal/outgoing_bytes.h"
 #include "cohort/testing/test_seed.h"
+#include "cohort/testing/throws_error.h"
 
 namespace cohort::rpc::internal {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::throws_error;
 
 // The bytes of the frame on the wire.
 Bytes encoded(Frame frame, std::uint32_t number = 0, bool has_payload_sum = false) {
@@ -218,12 +220,14 @@ TEST(FrameCodec, SizesWhoseProductOverflowsAreRefused) {
   table.varint(1);
   table.u8(6);
   table.sizes(std::vector<std::int64_t>{1LL << 31, 1LL << 31, 4});
-  EXPECT_THROW(decode_table(table.bytes(), 0), Error);
+  EXPECT_THAT([&] { decode_table(table.bytes(), 0); },
+              throws_error(ErrorCode::data_loss, "tensor table of a frame"));
   ByteWriter empty;
   empty.varint(1);
   empty.u8(6);
   empty.sizes(std::vector<std::int64_t>{0, 1LL << 62, 1LL << 62});
-  EXPECT_THROW(decode_table(empty.bytes(), 0), Error);
+  EXPECT_THAT([&] { decode_table(empty.bytes(), 0); },
+              throws_error(ErrorCode::data_loss, "tensor table of a frame"));
 }
 
 // A faulty sender may send any bytes with correct checksums.

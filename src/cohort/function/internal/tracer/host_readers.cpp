@@ -45,11 +45,6 @@ constexpr std::array<std::string_view, 3> kSizesOfData = {"aten::_coalesce", "at
 constexpr std::array<std::string_view, 4> kParts = {"aten::_values", "aten::_indices",
                                                     "aten::values", "aten::indices"};
 
-template <std::size_t N>
-bool has_name(const std::array<std::string_view, N>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 }  // namespace
 
 bool reads_on_host(const c10::OperatorHandle& op, std::span<const c10::IValue> arguments,
@@ -73,11 +68,11 @@ int source_of_result(const c10::OperatorHandle& op, std::size_t result) {
 }
 
 bool has_size_of_data(const c10::OperatorHandle& op) {
-  return has_name(kSizesOfData, op.operator_name().name);
+  return contains(kSizesOfData, op.operator_name().name);
 }
 
 bool takes_sparse_apart(const c10::OperatorHandle& op) {
-  return has_name(kParts, op.operator_name().name);
+  return contains(kParts, op.operator_name().name);
 }
 
 bool reads_no_data(const c10::OperatorHandle& op) {

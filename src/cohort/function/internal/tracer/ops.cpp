@@ -46,21 +46,10 @@ constexpr std::array<std::string_view, 12> kFillable = {
     "aten::full",     "aten::full_like",  "aten::new_full", "aten::new_zeros",
     "aten::new_ones", "aten::eye",        "aten::arange",   "aten::scalar_tensor"};
 
-template <std::size_t N>
-bool contains(const std::array<std::string_view, N>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 bool has_generator_argument(const c10::FunctionSchema& schema) {
   const auto& arguments = schema.arguments();
   return std::any_of(arguments.begin(), arguments.end(),
                      [](const c10::Argument& argument) { return argument.name() == "generator"; });
-}
-
-bool is_mask(const c10::IValue& value) {
-  if (!value.isTensor() || !value.toTensor().defined()) return false;
-  auto dtype = value.toTensor().scalar_type();
-  return dtype == c10::kBool || dtype == c10::kByte;
 }
 
 bool is_seeded(const c10::OperatorHandle& op) {
@@ -68,6 +57,16 @@ bool is_seeded(const c10::OperatorHandle& op) {
 }
 
 }  // namespace
+
+bool contains(std::span<const std::string_view> names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool is_mask(const c10::IValue& value) {
+  if (!value.isTensor() || !value.toTensor().defined()) return false;
+  const c10::ScalarType dtype = value.toTensor().scalar_type();
+  return dtype == c10::kBool || dtype == c10::kByte;
+}
 
 bool decomposes(const c10::OperatorHandle& op, c10::DispatchKeySet keys) {
   // A random op without a generator argument (rand, randperm) calls one that has it. That one is

@@ -14,6 +14,9 @@
 
 namespace cohort::function {
 
+bool contains(std::span<const std::string_view> names, std::string_view name);
+// Whether the value is a tensor of bools or bytes, which an index uses as a mask.
+bool is_mask(const c10::IValue& value);
 // Whether the op runs as other ops, which are recorded instead. `keys`: its remaining dispatch
 // keys.
 bool decomposes(const c10::OperatorHandle& op, c10::DispatchKeySet keys);

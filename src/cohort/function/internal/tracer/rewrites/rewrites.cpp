@@ -25,6 +25,7 @@
 
 #include "cohort/function/internal/tracer/key.h"
 #include "cohort/function/internal/tracer/library_caller.h"
+#include "cohort/function/internal/tracer/ops.h"
 #include "cohort/function/internal/tracer/rewrites/rewritten_gradients.h"
 
 namespace cohort::function {
@@ -42,12 +43,6 @@ using Rewrite = c10::IValue (*)(const Call& call);
 
 bool is_differentiated(const at::Tensor& tensor) {
   return c10::GradMode::is_enabled() && tensor.defined() && tensor.requires_grad();
-}
-
-bool is_mask_of(const c10::IValue& value) {
-  if (!value.isTensor() || !value.toTensor().defined()) return false;
-  const c10::ScalarType dtype = value.toTensor().scalar_type();
-  return dtype == c10::kBool || dtype == c10::kByte;
 }
 
 // The composite reads the labels to check their range; scatter_ checks it too.
@@ -153,7 +148,7 @@ c10::IValue masked_scatter(const Call& call) {
 // The one mask among the indices, which must be the first; else undefined.
 at::Tensor only_mask(const c10::IValue& indices) {
   const auto list = indices.toListRef();
-  if (list.empty() || !is_mask_of(list[0])) return {};
+  if (list.empty() || !is_mask(list[0])) return {};
   const bool has_others = std::any_of(list.begin() + 1, list.end(), [](const c10::IValue& index) {
     return index.isTensor() && index.toTensor().defined();
   });
