@@ -4,12 +4,15 @@
 // LibTorch, OpenBLAS and gRPC are not instrumented: ThreadSanitizer sees their accesses but not
 // their locks, so what comes from within them is left out.
 //
+// A test asks for more memory than there is: the sanitizers must refuse it as the system does.
+//
 // The sanitizers' own libraries look these up by name: they must be seen from there.
 #define COHORT_SEEN __attribute__((visibility("default")))
 extern "C" {
 
 COHORT_SEEN const char* __tsan_default_options() {
-  return "ignore_noninstrumented_modules=1:halt_on_error=1:second_deadlock_stack=1:history_size=4";
+  return "ignore_noninstrumented_modules=1:halt_on_error=1:second_deadlock_stack=1:history_size=4:"
+         "allocator_may_return_null=1";
 }
 
 // gRPC's memory is made and freed through its inline code too, which is instrumented in our
@@ -19,7 +22,7 @@ COHORT_SEEN const char* __tsan_default_suppressions() {
 }
 
 COHORT_SEEN const char* __asan_default_options() {
-  return "detect_stack_use_after_return=1:detect_leaks=1";
+  return "detect_stack_use_after_return=1:detect_leaks=1:allocator_may_return_null=1";
 }
 
 // What is named here is LibTorch's or gRPC's own, by the function that allocates it: a library's

@@ -10,11 +10,16 @@ namespace {
 
 constexpr int kTryAgain = 75;  // see commands.h
 
-// Libraries open descriptors (gRPC) and fill large tables (LibTorch) before main(). These functions
-// run before them.
+void prepare() noexcept {
+  cohort::open_standard_streams();
+  cohort::end_by_name_without_memory();
+}
+
+// Libraries open descriptors (gRPC) and fill large tables (LibTorch) before main(). This function
+// runs before them. Two functions in an array would be aligned to 16 bytes, and leave a gap after
+// the one pointer of a sanitizer, which the system would call.
 using Initializer = void (*)() noexcept;
-[[gnu::section(".preinit_array"), gnu::used]] constinit Initializer before_libraries[] = {
-    &cohort::open_standard_streams, &cohort::end_by_name_without_memory};
+[[gnu::section(".preinit_array"), gnu::used]] constinit Initializer before_libraries = &prepare;
 
 }  // namespace
 

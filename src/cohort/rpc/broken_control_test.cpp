@@ -45,11 +45,11 @@ class CountingService final : public ControlService, public CoordinatorSession {
   }
   void shutdown(const Caller&, std::chrono::milliseconds) override { note(false); }
   void register_function(const FunctionBody& body) override {
-    note(body.id == sent.id && body.name == sent.name && body.programs == sent.programs);
+    note(body.id == sent_.id && body.name == sent_.name && body.programs == sent_.programs);
   }
   void create_variables(const std::vector<VariableSpec>& /*variables*/) override { note(false); }
   void create_iterator(const IteratorSpec& iterator) override {
-    note(iterator.id == 4 && iterator.dataset == sent.programs[0] && iterator.seed == 9);
+    note(iterator.id == 4 && iterator.dataset == sent_.programs[0] && iterator.seed == 9);
   }
   void release(const std::vector<std::uint64_t>& resources) override { note(resources.empty()); }
 
@@ -68,7 +68,7 @@ class CountingService final : public ControlService, public CoordinatorSession {
     ++(is_right ? right_ : wrong_);
   }
 
-  const FunctionBody sent = function_with_constants();
+  const FunctionBody sent_ = function_with_constants();
   mutable Mutex mutex_;
   int right_ COHORT_GUARDED_BY(mutex_) = 0;
   int wrong_ COHORT_GUARDED_BY(mutex_) = 0;
@@ -101,6 +101,17 @@ class BrokenControlTest : public ::testing::TestWithParam<Direction> {
     EXPECT_GT(answered, 0);
   }
 
+  // Without further faults. What earlier ones left in the connection may break one more call.
+  template <class Call>
+  static void call_at_last(const Call& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.cause(), ErrorCause::peer_lost) << error.what();
+      call();
+    }
+  }
+
   CountingService service;
   std::unique_ptr<ControlServer> server = serve_control("127.0.0.1:0", service);
   FaultyProxy proxy;
@@ -119,14 +130,14 @@ TEST_P(BrokenControlTest, NoFunctionArrivesWithOtherConstants) {
   client->health(patience());
   const FunctionBody body = function_with_constants();
   flip_while([&](Deadline deadline) { client->register_function(body, deadline); });
-  client->register_function(body, patience());
+  call_at_last([&] { client->register_function(body, patience()); });
 }
 
 TEST_P(BrokenControlTest, NoIteratorArrivesWithOtherData) {
   client->health(patience());
   const IteratorSpec iterator{.id = 4, .dataset = function_with_constants().programs[0], .seed = 9};
   flip_while([&](Deadline deadline) { client->create_iterator(iterator, deadline); });
-  client->create_iterator(iterator, patience());
+  call_at_last([&] { client->create_iterator(iterator, patience()); });
 }
 
 TEST_P(BrokenControlTest, NoHealthArrivesWithOtherNumbers) {
@@ -160,10 +171,19 @@ TEST(ARefusedRequest, IsSentAgain) {
   const auto client = control_client(proxy.address(), "worker:0", kCoordinator);
   client->health(patience());
   const FunctionBody body = function_with_constants();
+  int sent_again = 0;
   for (std::uint64_t byte = 1000; byte < 1020; ++byte) {  // in the middle of the program
     proxy.arm({.part = Fault::Part::piece, .random = 8 * byte});
-    EXPECT_NO_THROW(client->register_function(body, patience()));
+    try {
+      client->register_function(body, patience());
+      ++sent_again;
+    } catch (const Error& error) {
+      // The system split the bytes elsewhere, so that the bit was one of HTTP/2: then the call may
+      // have run.
+      EXPECT_EQ(error.cause(), ErrorCause::peer_lost) << error.what();
+    }
   }
+  EXPECT_GT(sent_again, 0);
   EXPECT_EQ(service.wrong(), 0);
 }
 

@@ -275,8 +275,15 @@ TEST_P(StrangerTest, ALargeHandshakeIsRefused) {
   serve({.bytes_max = 4096, .patience = kHour});
   HandshakeRequest request{.coordinator_incarnation = 7};
   request.caller.task = std::string(20'000, 'x');
-  EXPECT_THAT([&] { client(7)->handshake(request, patience()); },
-              throws_error(ErrorCode::unavailable, ""));
+  try {
+    client(7)->handshake(request, patience());
+    ADD_FAILURE() << "it was accepted";
+  } catch (const Error& error) {
+    // The acceptor may close the connection before the refusal is sent.
+    EXPECT_TRUE(error.code() == ErrorCode::resource_exhausted ||
+                error.code() == ErrorCode::unavailable)
+        << error.what();
+  }
   EXPECT_NO_THROW(client(0)->health(patience())) << "the server still serves others";
 }
 

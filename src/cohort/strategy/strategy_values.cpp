@@ -85,25 +85,36 @@ Nest packed(const Nest& like, Fields fields) {
   return like.map_leaves([&](const Nest&) { return Nest(std::move(fields[i++])); });
 }
 
+// The type in which components are summed for a mean; in their own, the sum might wrap.
+// TensorFlow's division promotes int32 and int64 to float64, and narrower types to float32.
+at::ScalarType mean_type(at::ScalarType type) {
+  if (type == at::kInt || type == at::kLong) return at::kDouble;
+  const bool is_half = type == at::kHalf || type == at::kBFloat16;
+  return at::isIntegralType(type, true) || is_half ? at::kFloat : type;
+}
+
 at::Tensor reduced(ReduceOp op, const Leaves& all, std::size_t leaf) {
-  at::Tensor sum = all.front()[leaf];
-  COHORT_CHECK(!StringTensor::is(sum), ErrorCode::invalid_argument,
+  const at::Tensor& first = all.front()[leaf];
+  COHORT_CHECK(!StringTensor::is(first), ErrorCode::invalid_argument,
                "[strategy.reduce] expected numbers, got strings");
+  const at::ScalarType type = first.scalar_type();
+  COHORT_CHECK(type != at::kBool || all.size() == 1, ErrorCode::invalid_argument,
+               "[strategy.reduce] expected numbers, got bool; convert it inside run() first, for "
+               "example with to(at::kLong)");
+  const bool is_mean = op == ReduceOp::mean;
+  at::Tensor sum = is_mean ? first.to(mean_type(type)) : first;
   for (std::size_t i = 1; i < all.size(); ++i) {
     const at::Tensor& next = all[i][leaf];
-    COHORT_CHECK(next.sizes() == sum.sizes() && next.scalar_type() == sum.scalar_type(),
+    COHORT_CHECK(next.sizes() == first.sizes() && next.scalar_type() == type,
                  ErrorCode::invalid_argument,
                  "[strategy.reduce] expected components of one shape and dtype, got ",
-                 TensorSpec::of(sum).to_string(), " and ", TensorSpec::of(next).to_string(),
+                 TensorSpec::of(first).to_string(), " and ", TensorSpec::of(next).to_string(),
                  " of replica ", i, "; sum them inside run() first");
-    sum = at::add(sum, next.to(sum.device()));
+    sum = at::add(sum, next.to(sum.device(), sum.scalar_type()));
   }
-  if (op == ReduceOp::sum) return sum;
-  // TensorFlow's division promotes int32 and int64 to float64. true_divide() promotes narrower
-  // types to float32, as TensorFlow does.
-  const bool is_wide = sum.scalar_type() == at::kInt || sum.scalar_type() == at::kLong;
-  if (is_wide) sum = sum.to(at::kDouble);
-  return at::true_divide(sum, static_cast<double>(all.size()));
+  if (!is_mean) return sum;
+  const at::Tensor mean = at::true_divide(sum, static_cast<double>(all.size()));
+  return at::isFloatingType(type) ? mean.to(type) : mean;
 }
 
 bool fits_along(const TensorSpec& a, const TensorSpec& b, std::int64_t axis) {

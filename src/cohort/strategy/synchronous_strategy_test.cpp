@@ -178,6 +178,31 @@ TEST_F(TwoReplicas, MeansOfIntegersPromoteAsTensorFlows) {
   EXPECT_EQ(mean(at::kHalf).scalar_type(), at::kHalf);
 }
 
+// Regression: the sum was made in the components' own type, and wrapped before the division.
+TEST_F(TwoReplicas, MeansAreOfNumbersThatDoNotWrap) {
+  const auto mean = [&](at::ScalarType dtype, double value) {
+    const at::Tensor one = at::full({1}, value, at::TensorOptions(dtype));
+    return strategy.reduce(ReduceOp::mean, PerReplica<at::Tensor>({one, one})).item().toDouble();
+  };
+  EXPECT_EQ(mean(at::kByte, 200), 200);
+  EXPECT_EQ(mean(at::kChar, 100), 100);
+  EXPECT_EQ(mean(at::kShort, 30000), 30000);
+  EXPECT_EQ(mean(at::kInt, 2e9), 2e9);
+  EXPECT_EQ(mean(at::kHalf, 40000), 40000);
+}
+
+// Regression: their sum was a logical or, and their mean a half of that.
+TEST_F(TwoReplicas, BoolsAreNotReduced) {
+  const at::Tensor yes = at::ones({1}, at::TensorOptions(at::kBool));
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean}) {
+    EXPECT_THAT(
+        [&] {
+          strategy.reduce(op, PerReplica<at::Tensor>({yes, yes}));
+        },
+        throws_error(ErrorCode::invalid_argument, "got bool; convert it inside run()"));
+  }
+}
+
 // Regression: the number of leaves was the first replica's, so those of the others were read past
 // their end.
 TEST_F(TwoReplicas, ComponentsOfAnotherStructureAreRefused) {
@@ -302,6 +327,18 @@ TEST(MultiWorkerMirroredTest, WorkersInProcessesOfTheirOwnAreNotImplementedWhate
     EXPECT_THAT([&] { MultiWorkerMirroredStrategy(resolver, {.devices = devices}); },
                 throws_error(ErrorCode::unimplemented, "InProcessWorkers"));
   }
+}
+
+// Regression: each worker took every second element of an order of its own.
+TEST(MultiWorkerMirroredTest, ElementsWithoutAnOrderAreNotTakenByNumber) {
+  InProcessWorkers workers(2);
+  MultiWorkerMirroredStrategy strategy(workers.group(0));
+  const Dataset dataset = Dataset::range(8)
+                              .map([](const at::Tensor& x) { return x * 2; },
+                                   {.num_parallel_calls = 4, .deterministic = false})
+                              .batch(2);
+  EXPECT_THAT([&] { strategy.distribute_dataset(dataset); },
+              throws_error(ErrorCode::invalid_argument, "set deterministic to true"));
 }
 
 TEST(MultiWorkerMirroredTest, WorkersReduceTogether) {

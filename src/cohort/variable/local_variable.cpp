@@ -38,15 +38,17 @@ void LocalVariable::assign(internal::AssignKind kind, const at::Tensor& value) {
   const c10::NoGradGuard no_grad;
   const Lock lock(mutex_);
   const at::Tensor& own = tensor();
+  // A view of the variable itself would change while it is read.
+  const at::Tensor source = value.is_alias_of(own) ? value.clone() : value;
   switch (kind) {
     case internal::AssignKind::assign:
-      own.copy_(value);
+      own.copy_(source);
       break;
     case internal::AssignKind::add:
-      own.add_(value);
+      own.add_(source);
       break;
     case internal::AssignKind::sub:
-      own.sub_(value);
+      own.sub_(source);
       break;
   }
 }

@@ -99,6 +99,20 @@ TEST_F(LocalVariableTest, GradientsOfWhatWasReadReachTheVariable) {
   EXPECT_EQ(first(gradient_of((written * written).sum())), 8);
 }
 
+// Regression: the value changed while it was read.
+TEST_F(LocalVariableTest, AViewOfTheVariableItselfIsAssignedAsItWas) {
+  const Variable q = local_variable("q", at::arange(4, at::kFloat).reshape({2, 2}));
+  const at::Tensor start = q.read().detach().clone();
+  q.assign(q.tensor().detach().select(1, 0).unsqueeze(0).expand({2, 2}));
+  EXPECT_TRUE(q.read().equal(start.select(1, 0).unsqueeze(0).expand({2, 2})));
+  q.assign(start);
+  q.assign_sub(q.tensor().detach()[0].expand({2, 2}));
+  EXPECT_TRUE(q.read().equal(start - start[0]));
+  q.assign(start);
+  q.assign_add(q.tensor().detach().t());
+  EXPECT_TRUE(q.read().equal(start + start.t()));
+}
+
 // As in tf, the gradient belongs to the variable, whatever value it had when it was read.
 TEST_F(LocalVariableTest, ValuesOfBeforeAndAfterAnUpdateHaveOneGradient) {
   const at::Tensor before = variable_.read();

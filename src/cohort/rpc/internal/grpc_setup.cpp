@@ -113,6 +113,9 @@ std::shared_ptr<grpc::Channel> open_grpc_channel(const HostPort& where, const ad
   arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, where.to_string());
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // gRPC must not repeat calls by itself: some may not run twice. Its code for that also ends the
+  // process (an assertion) if broken bytes leave an answer without a status.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
