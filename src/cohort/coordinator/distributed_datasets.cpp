@@ -47,14 +47,8 @@ std::shared_ptr<EpochCounter> DistributedDatasets::epoch_counter(const Dataset& 
 }
 
 std::vector<Dataset> DistributedDatasets::parts_of(const Dataset& dataset) const {
-  const std::string why = data::why_order_may_change(dataset);
-  COHORT_CHECK(
-      why.empty(), ErrorCode::invalid_argument,
-      "[coordinator.distribute_dataset] expected a dataset that yields its elements in one "
-      "order on all workers, got ",
-      why,
-      ": some elements would be used twice and others never; set deterministic to true, "
-      "or shard() before it in create_per_worker_dataset(fn)");
+  data::check_order_is_fixed(dataset, "coordinator.distribute_dataset",
+                             "create_per_worker_dataset(fn)");
   AutoShardOptions options{.num_workers = num_workers_, .too_few_files = TooFewFiles::data};
   options.policy = shard_decision(dataset, options).taken;  // shard_decision() does not warn
   std::vector<Dataset> parts;

@@ -50,4 +50,15 @@ std::string why_order_may_change(const Dataset& dataset) {
   return first_of(dataset.node(), dataset.options().deterministic.value_or(true), seen);
 }
 
+void check_order_is_fixed(const Dataset& dataset, std::string_view call,
+                          std::string_view remedy_call) {
+  const std::string why = why_order_may_change(dataset);
+  COHORT_CHECK(why.empty(), ErrorCode::invalid_argument, "[", call,
+               "] expected a dataset that yields its elements in one order on all workers, got ",
+               why,
+               ": some elements would be used twice and others never; set deterministic to true, "
+               "or shard() before it in ",
+               remedy_call);
+}
+
 }  // namespace cohort::data

@@ -74,8 +74,7 @@ ClosureEnd read_end(ByteReader& in, TensorReader& tensors) {
   end.pushes_dropped = in.varint();
   end.rows = in.varint();
   if (read_bool(in)) end.error = read_error(in);
-  end.files.resize(in.count(5));
-  for (FileFingerprint& file : end.files) file = read_file(in);
+  end.files = read_list(in, 5, [&] { return read_file(in); });
   end.tensors = tensors.take(in.varint());
   return end;
 }
@@ -96,9 +95,7 @@ RunBatch run_of(Frame frame) {
   TensorReader tensors(frame.tensors, "run message");
   RunBatch message;
   message.low_watermark = in.varint();
-  const std::size_t count = in.count(13);
-  message.closures.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) message.closures.push_back(read_call(in, tensors));
+  message.closures = read_list(in, 13, [&] { return read_call(in, tensors); });
   in.expect_end();
   tensors.expect_end();
   return message;
@@ -116,9 +113,7 @@ CompletedBatch completed_of(Frame frame) {
   ByteReader in = reader_of(frame, MessageType::completed, "completed message");
   TensorReader tensors(frame.tensors, "completed message");
   CompletedBatch message;
-  const std::size_t count = in.count(9);
-  message.ends.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) message.ends.push_back(read_end(in, tensors));
+  message.ends = read_list(in, 9, [&] { return read_end(in, tensors); });
   in.expect_end();
   tensors.expect_end();
   return message;

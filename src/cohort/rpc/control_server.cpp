@@ -127,14 +127,14 @@ class Adapter final : public proto::CheckedControl::Service {
     }
   }
 
-  template <class Request, class Act>
+  template <class Request, class Argument>
   grpc::Status on_session(const grpc::ServerContext* context, const proto::Call* in,
                           proto::Answer* out, const char* method, const char* call,
-                          const Act& act) {
+                          void (CoordinatorSession::*act)(const Argument&)) {
     return guarded(in, out, [&] {
       const Origin from = origin_of(*context, *in, method);
-      const auto job = admitting(from, call, [&] { return service_.session_of(from.caller); });
-      act(*job, from_proto(body_of<Request>(in->body())));
+      const auto session = admitting(from, call, [&] { return service_.session_of(from.caller); });
+      (session.get()->*act)(from_proto(body_of<Request>(in->body())));
       return proto::Done();
     });
   }
@@ -178,27 +178,23 @@ class Adapter final : public proto::CheckedControl::Service {
   }
   grpc::Status RegisterFunction(grpc::ServerContext* context, const proto::Call* in,
                                 proto::Answer* out) override {
-    return on_session<proto::FunctionBody>(
-        context, in, out, "RegisterFunction", "a function",
-        [](CoordinatorSession& job, const auto& body) { job.register_function(body); });
+    return on_session<proto::FunctionBody>(context, in, out, "RegisterFunction", "a function",
+                                           &CoordinatorSession::register_function);
   }
   grpc::Status CreateVariables(grpc::ServerContext* context, const proto::Call* in,
                                proto::Answer* out) override {
-    return on_session<proto::Variables>(
-        context, in, out, "CreateVariables", "variables",
-        [](CoordinatorSession& job, const auto& variables) { job.create_variables(variables); });
+    return on_session<proto::Variables>(context, in, out, "CreateVariables", "variables",
+                                        &CoordinatorSession::create_variables);
   }
   grpc::Status CreateIterator(grpc::ServerContext* context, const proto::Call* in,
                               proto::Answer* out) override {
-    return on_session<proto::IteratorSpec>(
-        context, in, out, "CreateIterator", "an iterator",
-        [](CoordinatorSession& job, const auto& iterator) { job.create_iterator(iterator); });
+    return on_session<proto::IteratorSpec>(context, in, out, "CreateIterator", "an iterator",
+                                           &CoordinatorSession::create_iterator);
   }
   grpc::Status Release(grpc::ServerContext* context, const proto::Call* in,
                        proto::Answer* out) override {
-    return on_session<proto::ReleaseRequest>(
-        context, in, out, "Release", "a release",
-        [](CoordinatorSession& job, const auto& resources) { job.release(resources); });
+    return on_session<proto::ReleaseRequest>(context, in, out, "Release", "a release",
+                                             &CoordinatorSession::release);
   }
   grpc::Status Shutdown(grpc::ServerContext* context, const proto::Call* in,
                         proto::Answer* out) override {

@@ -138,9 +138,7 @@ PushRequest push_of(Frame frame) {
   message.low_watermark = in.varint();
   message.phase = in.u8();
   message.segment = read_u32(in);
-  const std::size_t count = in.count(7);
-  message.effects.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) message.effects.push_back(read_effect(in, tensors));
+  message.effects = read_list(in, 7, [&] { return read_effect(in, tensors); });
   in.expect_end();
   tensors.expect_end();
   return message;

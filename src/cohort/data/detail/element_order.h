@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "cohort/core/export.h"
 #include "cohort/data/dataset.h"
@@ -13,5 +14,10 @@ namespace cohort::data {
 // ("'map' with deterministic = false"); empty if they cannot. Calls the functions of flat_map and
 // interleave for examples, to look into the datasets that they make.
 COHORT_API std::string why_order_may_change(const Dataset& dataset);
+// Call it before several workers run the dataset and each takes its elements by number. Throws
+// invalid_argument if the order may change. The message begins with `call`, and proposes to shard
+// in `remedy_call`.
+COHORT_API void check_order_is_fixed(const Dataset& dataset, std::string_view call,
+                                     std::string_view remedy_call);
 
 }  // namespace cohort::data

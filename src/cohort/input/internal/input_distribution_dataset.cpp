@@ -46,21 +46,6 @@ std::shared_ptr<InputDistribution> InputDistribution::of_dataset(
   return distribution;
 }
 
-namespace {
-
-// Each worker runs the whole dataset and takes its share by number.
-void check_order(const Dataset& dataset) {
-  const std::string why = data::why_order_may_change(dataset);
-  COHORT_CHECK(why.empty(), ErrorCode::invalid_argument,
-               "[input.distribute_dataset] expected a dataset that yields its elements in one "
-               "order on all workers, got ",
-               why,
-               ": some elements would be used twice and others never; set deterministic to true, "
-               "or shard() before it in distribute_datasets_from_function()");
-}
-
-}  // namespace
-
 // If every worker runs the whole dataset anyway, its batches are split here: a position is then one
 // in the user's dataset, and any number of workers can continue from it.
 void InputDistribution::choose_sharding_mode() {
@@ -72,7 +57,10 @@ void InputDistribution::choose_sharding_mode() {
   const Dataset cut = rebatch_for(dataset, rebatch_plan(id, dataset));
   const ShardDecision decision = shard_decision(cut, shard_options(id, dataset));
   reason_ = decision.to_string();
-  if (host_->num_workers() > 1 && decision.taken == AutoShardPolicy::data) check_order(dataset);
+  if (host_->num_workers() > 1 && decision.taken == AutoShardPolicy::data) {
+    data::check_order_is_fixed(dataset, "input.distribute_dataset",
+                               "distribute_datasets_from_function()");
+  }
   const bool is_whole = decision.taken == AutoShardPolicy::data && !decision.is_by_index &&
                         dataset.options().rebatch != RebatchMode::sized;
   if (is_whole) return;

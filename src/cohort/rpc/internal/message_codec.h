@@ -2,6 +2,7 @@
 // What the messages of messages.h have in common as bytes.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 #include <vector>
 
@@ -37,6 +38,16 @@ Enum read_enum(ByteReader& in, Enum last, std::string_view expected) {
   const std::uint8_t value = in.u8();
   if (value > static_cast<std::uint8_t>(last)) in.fail(expected);
   return static_cast<Enum>(value);
+}
+
+// Reads a list that its length precedes. `least_bytes`: the size of the smallest item.
+template <class Read>
+auto read_list(ByteReader& in, std::size_t least_bytes, const Read& read) {
+  const std::size_t count = in.count(least_bytes);
+  std::vector<decltype(read())> items;
+  items.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) items.push_back(read());
+  return items;
 }
 
 bool read_bool(ByteReader& in);
