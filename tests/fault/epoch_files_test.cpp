@@ -20,8 +20,8 @@ namespace fs = std::filesystem;
 using testing::TestCluster;
 using testing::throws_error;
 
-// Of each worker's file. More than the 1024 steps that may have ended before their results are
-// taken.
+// Each worker's file has this many rows, more than the 1024 steps that may have ended before their
+// results are taken.
 constexpr std::int64_t kRows = 2000;
 
 class Folder {

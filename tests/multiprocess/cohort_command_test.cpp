@@ -107,6 +107,16 @@ TEST_F(CohortServer, StreamsThatAreClosedAreNothing) {
   EXPECT_EQ(server.wait().to_string(), "exit code 0");
 }
 
+// It ended with 64, so that no supervisor started it again, though its predecessor was only ending.
+TEST_F(CohortServer, ItsPortThatAnotherProcessHasIsNoUsageError) {
+  const LocalCluster cluster(1, 1);
+  RunningCommand first({"server"}, cluster.tf_config({"ps", 0}));
+  ASSERT_TRUE(first.await("serves at")) << first.err();
+  RunningCommand second({"server"}, cluster.tf_config({"ps", 0}));
+  EXPECT_EQ(second.wait().to_string(), "exit code 75");
+  EXPECT_THAT(second.err(), HasSubstr("another process listens there"));
+}
+
 // gRPC aborted it; or it served, and could not accept the connections of its coordinator.
 TEST_F(CohortServer, WithTooFewDescriptorsSaysWhatToRaise) {
   const LocalCluster cluster(1, 1);
@@ -148,7 +158,8 @@ constexpr const char* kAsksForAName =
     "except socket.gaierror as error: sys.exit(error.errno != socket.EAI_AGAIN)\n"
     "sys.exit(1)\n";
 
-// What runs a command where no name server answers (EAI_AGAIN); nothing where this system cannot.
+// Returns a prefix that runs a command without an answering name server (EAI_AGAIN); nothing if
+// this system cannot do that.
 std::optional<std::string> without_name_servers() {
   for (const char* prefix : {"", "unshare -n ", "unshare -rn "}) {
     testing::RunningProgram python(

@@ -38,14 +38,14 @@ class EpochTest : public ::testing::Test {
           return x.sum();
         }) {}
 
-  // Of each worker the numbers from first up to the next one's.
+  // Gives worker i the numbers from bounds[i] up to, but not including, bounds[i + 1].
   PerWorkerDataset parts(std::vector<std::int64_t> bounds, std::int64_t batch = 1) {
     return coordinator.create_per_worker_dataset([=](const InputContext& input) {
       const auto i = static_cast<std::size_t>(input.input_pipeline_id);
       return Dataset::range(bounds.at(i + 1), {.start = bounds.at(i)}).batch(batch);
     });
   }
-  // Of the numbers below n.
+  // Returns the sum of the numbers below n.
   static std::int64_t sum_below(std::int64_t n) { return n * (n - 1) / 2; }
   std::int64_t total() { return sum.read().item<std::int64_t>(); }
   std::int64_t count_of_steps() { return steps.read().item<std::int64_t>(); }
@@ -57,7 +57,7 @@ class EpochTest : public ::testing::Test {
   Function count;
 };
 
-// Of 125 batches an epoch 121 to 125 arrived, and 3 to 7 results were errors.
+// Only 121 to 125 of an epoch's 125 batches arrived, and 3 to 7 results were errors.
 TEST_F(EpochTest, EveryElementOfUnevenPartsComesOnce) {
   const EpochResult result = coordinator.run_epoch(count, parts({0, 5, 5, 22}));
   EXPECT_EQ(result.steps, 22U);

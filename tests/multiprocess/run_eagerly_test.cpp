@@ -72,6 +72,26 @@ TEST(RunEagerlyTest, EqualsOneWorkerBitForBit) {
     EXPECT_TRUE(here[i].equal(there[i])) << i << ":\n" << here[i] << "\n" << there[i];
 }
 
+// Regression: a trace took the gradient of b from the new value of a.
+TEST(RunEagerlyTest, AGradientThatIsAnotherVariablesValueIsReadBeforeAllUpdates) {
+  for (const bool run_eagerly : {false, true}) {
+    TestCluster cluster{{.command = {COHORT_COMMAND, "server"}}};
+    ParameterServerStrategy strategy(cluster.resolver());
+    ClusterCoordinator coordinator(strategy, {.run_eagerly = run_eagerly});
+    const Variable a = strategy.variable("a", at::full({2}, 1.F));
+    const Variable b = strategy.variable("b", at::full({2}, 10.F));
+    const SGD optimizer({a, b}, {.learning_rate = 0.5});
+    coordinator
+        .schedule(Function([&] {
+          const at::Tensor value = a.tensor().detach();
+          optimizer.apply_gradients({{value, a}, {value, b}});
+        }))
+        .fetch();
+    EXPECT_TRUE(a.read().eq(0.5).all().item<bool>()) << a.read();
+    EXPECT_TRUE(b.read().eq(9.5).all().item<bool>()) << b.read();
+  }
+}
+
 class RunEagerly : public ::testing::Test {
  protected:
   TestCluster cluster{{.command = {COHORT_COMMAND, "server"}}};

@@ -300,7 +300,7 @@ TEST_F(VariableLengths, EveryLineComesOnceInEachEpoch) {
   EXPECT_LE(traces_of_first, 11U) << "each length once for both workers, not once for each";
   coordinator.run_epoch(step, data, {.on_step = [&](const EpochStep& one) { note(one, second); }});
   expect_all_once(second);
-  EXPECT_NE(first, second) << "shuffled anew";
+  EXPECT_NE(first, second) << "each epoch is shuffled differently";
   EXPECT_EQ(coordinator.statistics().dataset_traces, traces_of_first) << "all are known by then";
 }
 

@@ -27,7 +27,7 @@ constexpr Row kCommands[] = {
     {"status", "ask every task of a cluster how it is", make_status_command},
 };
 
-// What the user can do about an error.
+// Returns a sentence that tells the user how to fix the error.
 const char* remedy_of(const Error& error) {
   if (error.code() == ErrorCode::resource_exhausted)
     return "Give the process what the message names, or try again when the host has more to spare.";

@@ -69,8 +69,10 @@ class ServerCommand final : public Command {
         "code 0; a\n"
         "second one ends it at once. Exit code 64: it can never serve as configured; 69: the name "
         "of its own\n"
-        "host was not resolved for a minute; 75: try again, or its first line could not be "
-        "written.");
+        "host was not resolved for a minute; 75: try again (another process has its port, or "
+        "memory "
+        "or threads\n"
+        "are missing), or its first line could not be written.");
   }
 
   int run(const std::vector<std::string>& program) override {

@@ -70,7 +70,8 @@ void check_own_index(const ClusterSpec& spec, const OptionalType& type,
                     "\", got none; set task.index in TF_CONFIG, or the resolver's task_id",
                 ErrorCause::wrong_type);
   }
-  // tf compares the index with the number of tasks, and so refuses tasks of a job with holes.
+  // Unlike tf, this accepts a job whose task numbers have holes: tf compares the index with the
+  // number of tasks.
   COHORT_CHECK(spec.has_task(*type, *index), ErrorCode::invalid_argument,
                "[cluster.validate] expected the own task ", *type, ":", *index,
                " in the cluster, got ", spec.to_string(),
@@ -87,7 +88,7 @@ void check_no_holes(const ClusterSpec& spec, const std::string& job) {
   COHORT_CHECK(spec.has_task(job, count_of(spec, job) - 1), ErrorCode::invalid_argument,
                "[cluster.validate] expected the tasks of job \"", job,
                "\" numbered 0, 1, … without holes, got ", spec.to_string(),
-               "; number them anew or write them as a list");
+               "; renumber them or write them as a list");
 }
 
 void check_addresses_differ(const ClusterSpec& spec) {
@@ -102,9 +103,9 @@ void check_addresses_differ(const ClusterSpec& spec) {
         const std::string& other = spec.task_address(first.job, first.index);
         internal::throw_error(
             ErrorCode::invalid_argument,
-            "[cluster.validate] expected each task at an address of its own, got \"", address,
+            "[cluster.validate] expected a different address for each task, got \"", address,
             "\" for both ", first.to_string(), " and ", task.to_string(),
-            other == address ? "" : ", of which the first calls it \"" + other + "\"",
+            other == address ? "" : " (the first calls it \"" + other + "\")",
             "; give one of them another port or host");
       }
     }

@@ -291,7 +291,7 @@ TEST_F(CoordinatorTest, AnEndOfAClosureThatWasNeverSentThereEndsTheConnection) {
   coordinator.schedule(nothing);
   ASSERT_TRUE(worker.await_closures(1));
   worker.end({{.closure_id = 2}});  // closure 2 waits for the first one
-  ASSERT_TRUE(worker.await_closures(2)) << "the connection stands";
+  ASSERT_TRUE(worker.await_closures(2)) << "the connection is still open";
   worker.end({{.closure_id = 1}});
   ASSERT_TRUE(worker.await_closures(3));
   worker.end({{.closure_id = 2}});

@@ -297,7 +297,7 @@ TEST_F(CoordinatorArguments, ACoordinatorWhoseWorkWasJoinedGoesSilently) {
   EXPECT_EQ(log(), "");
 }
 
-// Regression: the log said that closures run elsewhere, though no other worker exists.
+// Regression: a log line claimed that closures run elsewhere, though no other worker exists.
 TEST_F(CoordinatorArguments, ThatNoWorkerIsLeftIsSaid) {
   coordinator().schedule(nothing);
   ASSERT_TRUE(worker.await_closures(1));
@@ -309,8 +309,8 @@ TEST_F(CoordinatorArguments, ThatNoWorkerIsLeftIsSaid) {
   coordinator().join();
 }
 
-// Regression: the log said that steps run elsewhere, though no other worker has their part of the
-// data.
+// Regression: a log line claimed that steps run elsewhere, though no other worker has their part of
+// the data.
 TEST_F(CoordinatorArguments, ThatAnEpochWaitsForALostWorkerIsSaid) {
   const auto has_line = [&](const char* text) {
     return await([&] { return log().find(text) != std::string::npos; });

@@ -259,7 +259,7 @@ Nest EagerSteps::run_as(const Function& fn, const std::vector<Nest>& arguments, 
                             [&] { result = sent(call(fn, arguments, worker), fn.name()); });
     return result;
   } catch (const c10::Error& error) {
-    throw Error(ErrorCode::invalid_argument, text_of_torch_error(error), ErrorCause::application)
+    throw error_of_torch(error, ErrorCode::invalid_argument)
         .during("running '" + fn.name() + "' eagerly");
   } catch (...) {
     throw current_error().during("running '" + fn.name() + "' eagerly");

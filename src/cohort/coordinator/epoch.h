@@ -63,7 +63,7 @@ struct EpochResult {
   Nest sum;
   // The mean over all steps, as float64, with the same structure. Each step is weighted by its
   // `examples`, as keras weights batches: if a step returns the mean of its batch, this is the mean
-  // over all examples.
+  // over all examples. If every batch was empty, `examples` is 0 and all numbers in it are NaN.
   Nest mean;
   Duration duration = Duration::zero();  // from the start to the last step that try_next() returned
 };
@@ -118,7 +118,7 @@ class COHORT_API Epoch {
   // - deadline_exceeded: no step ended for CoordinatorOptions::progress_timeout. The error names
   //   the workers whose steps are missing. You may call try_next() again.
   std::optional<EpochStep> try_next();
-  // For the steps that try_next() has returned so far.
+  // Returns the result of the steps that try_next() has returned so far.
   EpochResult result() const;
 
  private:

@@ -38,5 +38,27 @@ TEST_F(TakenPlace, AWorkerThatAnotherCoordinatorTookEndsThisOne) {
   EXPECT_FALSE(worker.has_hellos(2));
 }
 
+// Regression: it took both tasks at once, so two that started together could take one each, and
+// then both ended.
+TEST_F(TakenPlace, TheFirstTaskIsTakenBeforeAnyOther) {
+  std::atomic<bool> has_first = false;
+  ps.on_handshake = [](const rpc::HandshakeRequest& request) {
+    EXPECT_FALSE(request.has_first_task);
+  };
+  worker.on_handshake = [&](const rpc::HandshakeRequest& request) {
+    has_first = request.has_first_task && ps.has_hellos(1);
+  };
+  const ClusterCoordinator coordinator(strategy());
+  EXPECT_TRUE(has_first);
+}
+
+TEST_F(TakenPlace, WhoIsRefusedTheFirstTaskTakesNoOther) {
+  ps.on_handshake = [](const rpc::HandshakeRequest&) { throw rpc::replaced_error("ps:0"); };
+  worker.on_handshake = [&](const rpc::HandshakeRequest&) { ++asked; };
+  EXPECT_THAT([&] { const ClusterCoordinator coordinator(strategy()); },
+              throws_error(ErrorCode::aborted, "another coordinator took its place"));
+  EXPECT_EQ(asked, 0);
+}
+
 }  // namespace
 }  // namespace cohort

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/core/detail/blas.h"
 
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
 #include <dlfcn.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <filesystem>
 
+#include "cohort/core/detail/address_room.h"
 #include "cohort/core/log.h"
 
 namespace cohort {
@@ -50,6 +54,17 @@ void warn_of_slow_blas() {
     return true;
   }();
   static_cast<void>(kOnce);
+}
+
+void take_blas_memory() {
+  constexpr std::size_t kBytes = std::size_t{128} << 20;  // what OpenBLAS maps for a thread
+  if (!has_address_limit()) return;
+  static std::atomic<bool> is_taken{false};
+  if (is_taken) return;
+  check_address_room(kBytes, "to multiply matrices (BLAS)");
+  const at::Tensor square = at::ones({256, 256});  // for small ones, OpenBLAS needs none
+  at::mm(square, square);
+  is_taken = true;
 }
 
 }  // namespace cohort

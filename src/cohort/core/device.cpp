@@ -48,7 +48,7 @@ class DeviceParser {
     } else if (key == "replica") {
       once(key);
       // tf writes a replica into every full name, and it is always 0.
-      if (words.size() != 2 || number(words[1]) != 0) fail("\"replica:0\" where a replica stands");
+      if (words.size() != 2 || number(words[1]) != 0) fail("\"replica:0\" as the replica");
     } else {
       if (key == "device") words.erase(words.begin());
       take_type(words);

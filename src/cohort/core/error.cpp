@@ -68,8 +68,7 @@ void cut_kernels(std::string& text) {
 
 Error lack_of_memory(std::string_view what) {
   return Error(ErrorCode::resource_exhausted,
-               "not enough memory (" + std::string(what) +
-                   "); give this process more, or make batches and buffers smaller",
+               "not enough memory (" + std::string(what) + "); " + std::string(kMemoryRemedy),
                ErrorCause::application);
 }
 
@@ -164,15 +163,19 @@ std::string text_of_torch_error(const c10::Error& error) {
   return text;
 }
 
+Error error_of_torch(const c10::Error& error, ErrorCode code) {
+  const std::string text = text_of_torch_error(error);
+  if (is_lack_of_memory(text)) return lack_of_memory(text);
+  return Error(code, text, ErrorCause::application);
+}
+
 Error current_error() {
   try {
     throw;
   } catch (const Error& error) {
     return error;
   } catch (const c10::Error& error) {
-    const std::string text = text_of_torch_error(error);
-    if (is_lack_of_memory(text)) return lack_of_memory(text);
-    return Error(ErrorCode::unknown, text, ErrorCause::application);
+    return error_of_torch(error, ErrorCode::unknown);
   } catch (const std::system_error& error) {
     const std::error_condition condition = error.code().default_error_condition();
     const int number = condition.category() == std::generic_category() ? condition.value() : 0;
@@ -192,9 +195,11 @@ Error current_error() {
 }
 
 int exit_code_of(const Error& error) {
-  // A broken frame has the code data_loss, but it also ends the connection to the peer.
-  if (error.cause() == ErrorCause::peer_lost) return kPeerUnavailable;
   const int exit_code = exit_code_of(error.code());
+  // A broken frame has the code data_loss, but it also ends the connection to the peer. So does a
+  // lack of memory for what arrives, of which the peer is not the reason.
+  const bool lacks = error.code() == ErrorCode::resource_exhausted;
+  if (error.cause() == ErrorCause::peer_lost && !lacks) return kPeerUnavailable;
   // A kernel that fails in a step has the code invalid_argument, but it is a fault of the program.
   const bool is_of_program = error.cause() == ErrorCause::application;
   return is_of_program && exit_code == kBadConfiguration ? kInternal : exit_code;

@@ -116,6 +116,7 @@ TEST(ExitCode, FollowsTheCauseBeforeTheCode) {
   for (const ErrorCode code : {data_loss, invalid_argument, not_found})
     EXPECT_EQ(exit_code_of(Error(code, "m", ErrorCause::application)), 70) << name_of(code);
   EXPECT_EQ(exit_code_of(Error(unavailable, "m", ErrorCause::application)), 69);
+  EXPECT_EQ(exit_code_of(Error(resource_exhausted, "m", ErrorCause::peer_lost)), 75);
 }
 
 TEST(ErrorText, HasCodeOriginMessageAndContextInnermostFirst) {
@@ -199,7 +200,7 @@ TEST(CurrentError, SaysWhatTheSystemHasTooLittleOf) {
   EXPECT_EQ(caught(full).code(), ErrorCode::resource_exhausted);
 }
 
-// Behind the message came every frame of the stack, of LibTorch, std::function and the library.
+// After the message came every frame of the stack, of LibTorch, std::function and the library.
 TEST(CurrentError, OfLibTorchHasTheMessageWithoutTheStack) {
   try {
     at::zeros({2, 3}).mm(at::zeros({2, 3}));

@@ -62,7 +62,7 @@ TEST(Nest, ALoopMayRunOverTheItemsOfATemporary) {
   EXPECT_EQ(sum, 7);
 }
 
-// -1 stood there as 18446744073709551615, and nothing said where that number came from.
+// The message showed -1 as 18446744073709551615 and did not explain that number.
 TEST(Nest, SaysHowToPassANegativeNumber) {
   EXPECT_THAT(message_of([] { return Nest(std::size_t{0} - 1); }),
               HasSubstr("below 2^63, got 18446744073709551615; pass a negative number as "

@@ -297,9 +297,9 @@ class COHORT_API Dataset {
   // The number of elements, kInfiniteCardinality or kUnknownCardinality. Does not call functions of
   // the user and reads at most the headers of files.
   std::int64_t cardinality() const;
-  // What is known of every element. Of a map() without MapOptions::output_spec it is what one or
-  // two elements have in common, so a later element may have other sizes. Ops that join elements
-  // look at the elements themselves.
+  // The spec that all elements share, as far as it is known. For a map() without
+  // MapOptions::output_spec it comes from one or two elements, so later elements may have other
+  // sizes. Therefore ops that join elements check the elements themselves.
   const ElementSpec& element_spec() const;
   // The merged options of this dataset and all its inputs.
   DatasetOptions options() const;

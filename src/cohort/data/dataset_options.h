@@ -47,9 +47,10 @@ enum class AutoShardPolicy : std::int8_t {
   data = 2,       // every worker yields every num_workers-th element
   hint = 3,       // each shard(kShardHint, …) of the graph becomes a shard per worker
 };
-// What happens when a dataset is serialized, or an iterator's position is saved, while functions of
-// the pipeline draw from LibTorch's random number generator, whose state the bytes do not contain:
-// a warning (once), nothing, or failed_precondition. For an iterator it applies only if it is set.
+// If functions of a pipeline draw from LibTorch's random number generator, neither a serialized
+// dataset nor the saved position of an iterator contains the generator's state. This decides
+// whether saving then warns (once), does nothing, or throws failed_precondition. For an iterator it
+// applies only if it is set.
 enum class ExternalStatePolicy : std::uint8_t { warn = 0, ignore = 1, fail = 2 };
 // How global batches are divided into mini-batches for replicas (rebatching).
 enum class RebatchMode : std::uint8_t {
@@ -58,7 +59,7 @@ enum class RebatchMode : std::uint8_t {
   split = 1,  // splits each batch into as many parts as there are replicas (rebatch_split())
   sized = 2,  // regroups the rows into batches of a cyclic list of sizes (rebatch())
 };
-// What AutoShardPolicy::file does if there are fewer files than workers. (A coordinator's
+// Tells AutoShardPolicy::file how to act if there are fewer files than workers. (A coordinator's
 // distribute_dataset() always shards by data then.)
 enum class TooFewFiles : std::uint8_t {
   fail = 0,  // throws invalid_argument on every worker, at the start, naming both counts

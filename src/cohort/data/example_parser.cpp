@@ -34,7 +34,7 @@ FeatureKind kind_of(at::ScalarType dtype, const std::string& name) {
       internal::throw_error(ErrorCode::invalid_argument,
                             "[data.parse_example] expected float32, int64 or string, got ",
                             dtype_name(dtype), " for feature '", name,
-                            "'; convert it in a map() behind the parsing");
+                            "'; convert it in a map() after the parsing");
   }
 }
 

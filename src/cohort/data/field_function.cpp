@@ -45,7 +45,8 @@ std::string similar_key(const Nest& map, const FieldPath::Step& step) {
   return did_you_mean(*key, keys);
 }
 
-// What may stand in a path in place of `step`, which leads nowhere. `depth`: of the step.
+// Describes the steps that a path may have in place of `step`, which leads nowhere. `depth` is the
+// position of the step in the path.
 std::string choice_at(const Nest& nest, const FieldPath::Step& step, std::size_t depth,
                       std::string_view op) {
   switch (nest.kind()) {

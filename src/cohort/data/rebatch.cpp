@@ -127,7 +127,7 @@ Dataset rebatch_for(const Dataset& dataset, const RebatchPlan& plan) {
                "[data.rebatch] expected a dataset whose global batch is known (rebatch = sized), "
                "got ",
                data::chain_of(*dataset.node()),
-               "; put batch() behind map(), or use rebatch = automatic");
+               "; put batch() after map(), or use rebatch = automatic");
   const bool is_split = mode == RebatchMode::split || global_batch <= 0;
   const Dataset cut =
       is_split ? data::split_batches(dataset, replicas)

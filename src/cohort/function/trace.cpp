@@ -13,6 +13,7 @@
 #include <unordered_set>
 
 #include "cohort/core/detail/mutex.h"
+#include "cohort/core/detail/torch_error.h"
 #include "cohort/core/error.h"
 #include "cohort/function/detail/default_generator.h"
 #include "cohort/function/detail/tracing_mode.h"
@@ -261,9 +262,13 @@ void Passes::raise(const Pass& pass) const {
   } catch (const std::exception& error) {
     if (!pass.op_failure || !pass.op_failure->explains(error)) throw;
     std::string text = pass.op_failure->text;
+    const Error plain = current_error();
+    const bool lacks_memory = plain.code() == ErrorCode::resource_exhausted;
+    if (lacks_memory) text += "; " + std::string(kMemoryRemedy);
     if (options_.names_call_site) text += pass.op_failure->stack.lines();
     // A worker that runs the operator throws the same code and cause.
-    throw Error(ErrorCode::invalid_argument, text, ErrorCause::application);
+    throw Error(lacks_memory ? plain.code() : ErrorCode::invalid_argument, text,
+                ErrorCause::application);
   }
 }
 

@@ -207,6 +207,18 @@ TEST_F(TraceErrors, OfOperatorsSayWhichAndWithWhat) {
                                      HasSubstr("trace_errors_test.cpp:" + std::to_string(line))));
 }
 
+// The program ended with 70, as if its own code were wrong.
+TEST_F(TraceErrors, OfMemoryAreALackOfMemory) {
+  const Error error = failure([](at::Tensor x) {
+    return x.sum().expand({1 << 24, 1 << 24}).add(1).sum();
+  });
+  EXPECT_EQ(error.code(), ErrorCode::resource_exhausted) << error.what();
+  EXPECT_EQ(exit_code_of(error), 75);
+  EXPECT_THAT(error.message(),
+              AllOf(HasSubstr("'aten::add' failed: "), HasSubstr("DefaultCPUAllocator"),
+                    HasSubstr("give this process more")));
+}
+
 TEST_F(TraceErrors, OfCompositeOperatorsSayWhich) {
   const Error error = failure([](at::Tensor x) { return x.reshape({5, -1}); });
   EXPECT_THAT(error.message(), AllOf(ContainsRegex("'aten::(reshape|view)' failed: "),

@@ -13,8 +13,8 @@
 namespace cohort::function {
 namespace {
 
-// Variables require gradients as at the first trace: a call that waited for its program is one of
-// that time.
+// Gives variables the requires_grad flags of the first trace, because a call that waited for its
+// program was made with those flags.
 class FlagsScope {
  public:
   explicit FlagsScope(const std::vector<std::pair<at::Tensor, bool>>& flags) {
@@ -24,7 +24,7 @@ class FlagsScope {
       tensor.requires_grad_(flag);
     }
   }
-  // What their owner has set meanwhile stays.
+  // A flag that its owner has changed meanwhile keeps its new value.
   ~FlagsScope() {
     for (const auto& [tensor, flag] : changed_) {
       if (tensor.requires_grad() == flag) tensor.requires_grad_(!flag);

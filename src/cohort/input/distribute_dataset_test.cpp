@@ -289,7 +289,7 @@ TEST_F(DistributeDataset, EveryPassSaysWhoReadsWhat) {
   EXPECT_THAT(lines[0], ::testing::HasSubstr("worker 0 of 1 (2 replicas) reads the whole dataset"));
 }
 
-// -1 stood there as 18446744073709551615.
+// The message showed -1 as 18446744073709551615.
 TEST(PerReplicaValue, SaysWhereReplicasAreCountedFrom) {
   const PerReplica<int> values(std::vector<int>{1, 2});
   EXPECT_THAT([&] { values[std::size_t{0} - 1]; },

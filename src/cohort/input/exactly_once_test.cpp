@@ -25,7 +25,7 @@ std::int64_t drawn(Random& random, std::int64_t from, std::int64_t to) {
   return std::uniform_int_distribution<std::int64_t>(from, to)(random);
 }
 
-// What one worker saw: the samples in order, and the number of steps.
+// The samples that one worker got, in order, and the number of its steps.
 struct Seen {
   std::vector<std::int64_t> samples;
   std::size_t steps = 0;
@@ -176,8 +176,8 @@ class ExactlyOnce : public ::testing::TestWithParam<int> {
     };
   }
 
-  // Numbers, shuffled or not, under DATA or AUTO. With a map the workers vote; without one they
-  // count steps.
+  // Numbers, shuffled or not, under DATA or AUTO. With a map the workers exchange their status in
+  // each step; without one they count steps.
   MakeDataset drawn_numbers_dataset() {
     count = drawn(random, 0, 60);
     Dataset dataset = Dataset::range(count);

@@ -295,7 +295,7 @@ TEST_F(FromFunctionOnWorkers, AnErrorOfTheFunctionIsThrownOnAll) {
   EXPECT_THAT(errors, ::testing::Each("not_found worker:1 no file 'b.csv'"));
 }
 
-// What takes part in one call after another stays in step after an error.
+// Workers that make one call after another stay in step after an error.
 TEST_F(FromFunctionOnWorkers, CallsAfterAnErrorOfTheFunctionSucceed) {
   int calls_on_one = 0;
   const InProcessWorkers group(2);

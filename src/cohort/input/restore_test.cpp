@@ -61,7 +61,8 @@ TEST(Restore, AFailedOneLeavesAnIteratorOfAPipelineAReplicaWhereItWas) {
   EXPECT_EQ(drained(iterator, 2), "([1] | [1]); ([2] | [2])");
 }
 
-// The first worker's position is good, the second's is not; the workers vote in each step.
+// The first worker's position is good, the second's is not; the workers exchange their status in
+// each step.
 class OneBadPosition : public ::testing::Test {
  protected:
   using MakePosition = std::function<Bytes(const Bytes& good)>;

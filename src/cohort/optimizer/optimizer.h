@@ -47,8 +47,14 @@ class COHORT_API Optimizer {
   // compute_gradients): a pair of gradient and variable for each trainable variable. The gradient
   // is undefined if loss does not depend on the variable.
   std::vector<std::pair<at::Tensor, Variable>> compute_gradients(const at::Tensor& loss) const;
-  // The second half of minimize(); skips undefined gradients. Throws unimplemented as minimize()
-  // does.
+  // The second half of minimize(); skips undefined gradients. All gradients are read before the
+  // first variable changes, so a gradient may be a view of another variable's value. Throws
+  // unimplemented as minimize() does.
+  //
+  // An update of variables on several parameter servers is not atomic. If one server refuses its
+  // part, for example because another rule's slots have this optimizer's name, the error is thrown
+  // although the other servers have applied their parts
+  // (docs/decisions/0045-a-home-keeps-a-group-of-variables.md).
   void apply_gradients(const std::vector<std::pair<at::Tensor, Variable>>& gradients) const;
 
   // The learning rate of the next update.

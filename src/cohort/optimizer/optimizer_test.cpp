@@ -139,7 +139,7 @@ TEST_F(OptimizerTest, TrainsTermsOfValuesThatWereRead) {
   EXPECT_EQ(first(bias_), 1 - 0.5 - 0.5);
 }
 
-// It said what to do, and not what did it.
+// The message named the remedy, but not the cause.
 TEST_F(OptimizerTest, RefusesALossOfCopiesAndNamesTensor) {
   EXPECT_THAT([&] { sgd_.minimize(weight_.read().detach().sum()); },
               throws_error(ErrorCode::invalid_argument,
@@ -186,6 +186,14 @@ TEST_F(OptimizerTest, RefusesGradientsOfOtherVariablesAndOfNone) {
         sgd_.apply_gradients({{at::Tensor(), weight_}});
       },
       throws_error(ErrorCode::invalid_argument, "none that is defined"));
+}
+
+// Regression: the second variable was updated with the first one's new value.
+TEST_F(OptimizerTest, AGradientThatIsAViewOfAVariableIsReadBeforeItChanges) {
+  const at::Tensor view = weight_.tensor().detach();
+  sgd_.apply_gradients({{view, weight_}, {view, bias_}});
+  EXPECT_EQ(first(weight_), 1 - 0.5 * 1);
+  EXPECT_EQ(first(bias_), 1 - 0.5 * 1);
 }
 
 TEST_F(OptimizerTest, RefusesSparseGradients) {

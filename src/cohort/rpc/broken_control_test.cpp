@@ -29,7 +29,7 @@ FunctionBody function_with_constants() {
   return body;
 }
 
-// Counts what it was called with, and what of that nobody has sent. Thread-safe.
+// Counts the arguments of its calls, and those of them that no client has sent. Thread-safe.
 class CountingService final : public ControlService, public CoordinatorSession {
  public:
   HandshakeReply handshake(const HandshakeRequest&, const Caller&) override { return {}; }
@@ -101,7 +101,8 @@ class BrokenControlTest : public ::testing::TestWithParam<Direction> {
     EXPECT_GT(answered, 0);
   }
 
-  // Without further faults. What earlier ones left in the connection may break one more call.
+  // Makes a call without further faults. Earlier faults may have left bytes in the connection that
+  // break one more call.
   template <class Call>
   static void call_at_last(const Call& call) {
     try {

@@ -21,7 +21,7 @@ namespace {
 
 constexpr auto kAttempt = std::chrono::seconds(2);
 constexpr auto kPause = std::chrono::milliseconds(50);
-// For the check whether a server listens: a host that is up answers within a round trip.
+// A host that is up refuses a connection within one round trip, so the check need not wait longer.
 constexpr auto kRefusal = std::chrono::milliseconds(500);
 
 const Endpoint& choose_endpoint(const HandshakeReply& reply, const ConnectionOptions& options) {
@@ -75,10 +75,11 @@ struct HandshakeResult {
 HandshakeResult perform_handshake(const ConnectionOptions& options, Deadline deadline) {
   Connection made;
   made.control = control_client(options.address, options.task, options.coordinator_incarnation);
-  const HandshakeReply reply = made.control->handshake(
-      {options.caller, options.task, options.coordinator_incarnation, options.data_timeout,
-       options.is_returning, options.start_order, options.payload_checksums},
-      deadline);
+  const HandshakeReply reply =
+      made.control->handshake({options.caller, options.task, options.coordinator_incarnation,
+                               options.data_timeout, options.is_returning, options.start_order,
+                               options.payload_checksums, options.has_first_task},
+                              deadline);
   const std::string problem = disagreement(options.caller, reply.server);
   COHORT_CHECK(problem.empty(), ErrorCode::failed_precondition, "[rpc.connect] ", options.task,
                " at ", options.address, " does not fit this job: ", problem);

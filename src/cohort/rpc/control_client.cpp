@@ -28,17 +28,17 @@ using Stub = proto::CheckedControl::Stub;
 
 constexpr const char* kAskingHealth = "asking the health of ";
 constexpr std::size_t kUnannouncedBytesMax = 32 << 10;
-// For the check whether anybody listens: a host that is up answers within a round trip.
+// A host that is up refuses a connection within one round trip, so the check need not wait longer.
 constexpr auto kRefusalTimeout = std::chrono::milliseconds(500);
 constexpr auto kNamePoll = std::chrono::milliseconds(5);
-// How often a call is sent if its bytes arrive broken.
+// A call whose bytes arrive broken is sent at most this many times.
 constexpr int kAttemptsMax = 3;
 
 struct Method {
   const char* name;
   grpc::Status (Stub::*call)(grpc::ClientContext*, const proto::Call&, proto::Answer*);
-  // False if a late first run could undo what came after the second: a function would lose a
-  // program, an iterator would begin again.
+  // Is false if a first run that comes late could undo what happened after the second run: a
+  // function would lose a program, or an iterator would begin again.
   bool may_run_twice;
 };
 constexpr Method kHandshake{"Handshake", &Stub::Handshake, true};
@@ -60,7 +60,7 @@ class GrpcControlClient final : public ControlClient {
         connection_(address, task, std::move(get_addresses)) {}
 
   HandshakeReply handshake(const HandshakeRequest& request, Deadline deadline) override {
-    // connect_task() retries, and checks at the end whether anybody listens.
+    // connect_task() retries, and checks at the end whether a process listens.
     return from_proto(internal::body_of<proto::HandshakeReply>(call_until_intact(
         kHandshake, sealed(kHandshake, to_proto(request)), deadline, "handshake with ")));
   }
@@ -137,7 +137,7 @@ class GrpcControlClient final : public ControlClient {
   };
 
  public:
-  // Whether the next call waits for the lookup of the name, which this starts if needed.
+  // Returns whether the next call would wait for the lookup of the name; starts it if needed.
   bool waits_for_name() { return connection_.waits_for_name(); }
 
   // The constructor sends the call, once. Use error() only after the queue has returned this call.
@@ -170,11 +170,11 @@ class GrpcControlClient final : public ControlClient {
   };
 
  private:
-  // Why a call failed.
+  // Describes why a call failed.
   struct Failure {
     Error error;
-    bool is_broken = false;    // bytes of it, or of its answer
-    bool has_not_run = false;  // the task has refused it as broken
+    bool is_broken = false;    // bytes of the call or of its answer were changed on the way
+    bool has_not_run = false;  // the task refused the call as broken
   };
 
   template <class Request>
@@ -192,7 +192,7 @@ class GrpcControlClient final : public ControlClient {
   std::string call(const Method& method, Request request, Deadline deadline,
                    const std::string& operation) {
     const proto::Call sent = sealed(method, request);
-    request = Request();  // which may be large
+    request = Request();  // frees it, since it may be large
     try {
       return call_until_intact(method, sent, deadline, operation);
     } catch (const Error& error) {
@@ -213,8 +213,8 @@ class GrpcControlClient final : public ControlClient {
         .during(operation + task_);
   }
 
-  // Over another connection each time, since a flipped bit may have spoilt the state that both ends
-  // of the HTTP/2 connection keep.
+  // Each attempt uses another connection, since a flipped bit may have damaged the state that both
+  // ends of an HTTP/2 connection keep.
   std::string call_until_intact(const Method& method, const proto::Call& sent, Deadline deadline,
                                 const std::string& operation) {
     for (int attempts = 1;; ++attempts) {
@@ -222,7 +222,7 @@ class GrpcControlClient final : public ControlClient {
       proto::Answer answer;
       const std::optional<Failure> failure = run(*used, method, sent, answer, deadline, operation);
       if (!failure) return std::move(*answer.mutable_body());
-      // After a broken length, the connection may wait for bytes for ever.
+      // If a length was broken, the connection may wait forever for bytes that do not come.
       const bool is_silent = failure->error.code() == ErrorCode::deadline_exceeded;
       if (failure->is_broken || is_silent) connection_.leave(used);
       const bool may_repeat = failure->has_not_run || (failure->is_broken && method.may_run_twice);
@@ -231,15 +231,18 @@ class GrpcControlClient final : public ControlClient {
     }
   }
 
-  // gRPC may have renewed the connection, which then has had no handshake, and strangers may send
-  // only few bytes. So before a large call, a small one names the coordinator.
+  // gRPC may have made a new connection, which has had no handshake, and the task accepts only few
+  // bytes from such a connection. So before a large call, a small one names the coordinator, and
+  // the size, for which the task may have too little memory.
   std::optional<Failure> run(Connection& used, const Method& method, const proto::Call& sent,
                              proto::Answer& answer, Deadline deadline,
                              const std::string& operation) {
     if (sent.body().size() > kUnannouncedBytesMax) {
+      proto::ReleaseRequest ahead;
+      ahead.set_next_call_bytes(sent.body().size());
       proto::Answer admitted;
-      auto failure = run_one(used, kRelease, sealed(kRelease, proto::ReleaseRequest()), admitted,
-                             deadline, operation);
+      auto failure =
+          run_one(used, kRelease, sealed(kRelease, ahead), admitted, deadline, operation);
       if (failure) {
         failure->has_not_run = failure->is_broken;
         return failure;
@@ -257,7 +260,7 @@ class GrpcControlClient final : public ControlClient {
     return failure_of(used, status, answer, sent, operation);
   }
 
-  // Nullopt for an intact answer with a body.
+  // Returns nullopt if the answer is intact and has a body.
   std::optional<Failure> failure_of(Connection& used, const grpc::Status& status,
                                     const proto::Answer& answer, const proto::Call& sent,
                                     const std::string& operation) {
@@ -276,7 +279,7 @@ class GrpcControlClient final : public ControlClient {
     has_met_ = true;
     if (answer.has_error()) {
       const Error error = internal::error_of(answer);
-      // One with an origin comes from another connection.
+      // A violation with an origin happened on another connection, so this call was not refused.
       const bool is_refused = is_violation(error) && error.origin().empty();
       return Failure{named(error, operation), is_refused, is_refused};
     }
@@ -343,8 +346,8 @@ std::vector<std::optional<Error>> health_of_all(
   }
   void* tag = nullptr;
   bool is_ok = false;
-  // gRPC moves the calls only while somebody waits at the queue, so names are looked at in between.
-  // Each call ends by the deadline.
+  // gRPC advances the calls only while a thread waits at the queue, so the loop waits there between
+  // two checks of the names that are being looked up. Each call ends by the deadline.
   for (std::erase_if(left, is_asked); !left.empty() || missing > 0; std::erase_if(left, is_asked)) {
     const Deadline until = left.empty() ? Deadline() : Deadline::after(kNamePoll);
     const auto next = answers.AsyncNext(&tag, &is_ok, internal::grpc_time(until));

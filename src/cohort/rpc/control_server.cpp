@@ -193,8 +193,15 @@ class Adapter final : public proto::CheckedControl::Service {
   }
   grpc::Status Release(grpc::ServerContext* context, const proto::Call* in,
                        proto::Answer* out) override {
-    return on_session<proto::ReleaseRequest>(context, in, out, "Release", "a release",
-                                             &CoordinatorSession::release);
+    return guarded(in, out, [&] {
+      const Origin from = origin_of(*context, *in, "Release");
+      const auto session =
+          admitting(from, "a release", [&] { return service_.session_of(from.caller); });
+      const auto asked = body_of<proto::ReleaseRequest>(in->body());
+      internal::check_call_room(asked.next_call_bytes());
+      session->release(from_proto(asked));
+      return proto::Done();
+    });
   }
   grpc::Status Shutdown(grpc::ServerContext* context, const proto::Call* in,
                         proto::Answer* out) override {

@@ -15,6 +15,7 @@
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"
+#include "cohort/testing/without_threads.h"
 
 namespace cohort::rpc {
 namespace {
@@ -108,7 +109,7 @@ class TaskServerTest : public ::testing::TestWithParam<const char*> {
   std::unique_ptr<ControlServer> server;
 };
 
-// Of gRPC's servers in this process.
+// The number of threads of gRPC's servers in this process.
 std::size_t grpc_server_threads() {
   std::size_t count = 0;
   for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -357,6 +358,18 @@ TEST_P(StrangerTest, ATakenDataPortIsRefusedByName) {
   EXPECT_THAT([&] { serve({}, data_address); },
               throws_error(ErrorCode::already_exists, data_address));
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // see WithoutThreads
+// The connection closed, as if nobody listened: exit code 69, "is this its address?".
+TEST_P(TaskServerTest, ACallerIsToldThatThereIsNoThreadForItsChannel) {
+  if (std::string(GetParam()) != "stream") GTEST_SKIP() << "gRPC has its own threads for channels";
+  serve();
+  const auto data = connect(GetParam());  // handed over with its first bytes
+  const cohort::testing::WithoutThreads none;
+  EXPECT_THAT([&] { data->call(frame_of(1, kGreeting), patience(), "greeting"); },
+              throws_error(ErrorCode::resource_exhausted, "ulimit -u"));
+}
+#endif
 
 // Over grpc the channels of the data plane are calls to the same server.
 TEST_P(TaskServerTest, ChannelsOutliveTheEndOfTheControlPlane) {

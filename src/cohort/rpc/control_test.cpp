@@ -115,7 +115,8 @@ TEST_F(ControlTest, AHandshakeCarriesBothIdentities) {
                                                    std::chrono::seconds(3),
                                                    true,
                                                    12,
-                                                   PayloadChecksums::always},
+                                                   PayloadChecksums::always,
+                                                   true},
                                                   patience());
   EXPECT_EQ(service_.asked.caller.task, "chief:0");
   EXPECT_EQ(service_.asked.caller.job_id, "job");
@@ -128,6 +129,7 @@ TEST_F(ControlTest, AHandshakeCarriesBothIdentities) {
   EXPECT_TRUE(service_.asked.is_returning);
   EXPECT_EQ(service_.asked.start_order, 12U);
   EXPECT_EQ(service_.asked.payload_checksums, PayloadChecksums::always);
+  EXPECT_TRUE(service_.asked.has_first_task);
   EXPECT_EQ(reply.server.task, "ps:1");
   EXPECT_EQ(reply.server.incarnation, ~0ULL);
   ASSERT_EQ(reply.endpoints.size(), 2U);

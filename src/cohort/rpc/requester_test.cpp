@@ -239,7 +239,7 @@ TEST_P(RequesterTest, ARequestAfterTheEndIsAnsweredOnTheCallersThread) {
   EXPECT_THROW(requester->send_one_way({.type = kEcho}), Error);
 }
 
-// Regression: the error only said that the channel was closed, not why.
+// Regression: the error did not tell why the channel was closed.
 TEST_P(RequesterTest, WhenItIsGivenUpEveryRequestIsToldWhy) {
   const auto requester = connect();
   Promised<std::string> told;

@@ -151,7 +151,7 @@ void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
     check_open(shared);  // the server that greet() belongs to may be ending
     peer.session = shared.greet(hello);
     channel->admit();
-    note_hello(shared, channel.get(), hello);
+    note_hello(shared, channel.get(), hello, *peer.session);
     peer.session->greeted(hello.task, channel, peer.sender);
     greet_back(*channel, id,
                rpc::agreed(hello.payload_checksums, peer.session->payload_checksums()));
@@ -197,13 +197,18 @@ void ChannelTable::check_open(Shared& shared) {
   COHORT_CHECK(!shared.is_closed, ErrorCode::unavailable, "[server.accept] the server ends");
 }
 
-void ChannelTable::note_hello(Shared& shared, const rpc::Channel* channel,
-                              const rpc::Hello& hello) {
-  const Lock lock(shared.mutex);
-  const auto found = shared.channels.find(channel);
-  if (found == shared.channels.end()) return;
-  found->second.task = hello.task;
-  found->second.coordinator_incarnation = hello.coordinator_incarnation;
+void ChannelTable::note_hello(Shared& shared, const rpc::Channel* channel, const rpc::Hello& hello,
+                              Session& session) {
+  {
+    const Lock lock(shared.mutex);
+    session.meet(hello.task);
+    const auto found = shared.channels.find(channel);
+    if (found != shared.channels.end()) {
+      found->second.task = hello.task;
+      found->second.coordinator_incarnation = hello.coordinator_incarnation;
+    }
+  }
+  shared.changed.notify_all();
 }
 
 void ChannelTable::note_answer(Shared& shared, const rpc::Channel* channel) {
@@ -253,6 +258,13 @@ ChannelTable::Presence ChannelTable::presence(const std::string& task,
   return is_alive() ? Presence::alive : Presence::silent;
 }
 
+void ChannelTable::await_coordinator(const Session& session, Deadline deadline) {
+  const Lock lock(shared_->mutex);
+  shared_->changed.wait(shared_->mutex, deadline, [&]() COHORT_NO_THREAD_SAFETY_ANALYSIS {
+    return session.has_met_coordinator() || session.is_replaced() || !shared_->is_waited_for;
+  });
+}
+
 void ChannelTable::end_waits() noexcept {
   {
     const Lock lock(shared_->mutex);
@@ -269,6 +281,7 @@ void ChannelTable::close_of(std::uint64_t coordinator_incarnation, const Error& 
       return entry.coordinator_incarnation == coordinator_incarnation;
     });
   }
+  shared_->changed.notify_all();  // for await_coordinator()
   for (const auto& channel : old) {
     try {
       channel->send(rpc::farewell_frame(why));

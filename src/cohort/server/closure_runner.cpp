@@ -13,7 +13,7 @@
 namespace cohort::server {
 namespace {
 
-// How long short closures may run on the thread of their channel, which meanwhile reads nothing.
+// Short closures may run for this long on the thread of their channel, which reads nothing then.
 constexpr auto kBriefRun = std::chrono::milliseconds(1);
 
 std::atomic<int> threads_left{0};
@@ -31,7 +31,7 @@ std::vector<at::Tensor> call_registered(const WorkerFunction& function,
   }
 }
 
-// Called before anything is pushed, so that a closure that fails here has changed nothing.
+// This is called before anything is pushed, so a closure that fails here has changed nothing.
 void check_can_travel(const std::vector<at::Tensor>& tensors, const WorkerFunction& function) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const std::string obstacle = rpc::why_not_sendable(tensors[i]);
@@ -140,8 +140,8 @@ void ClosureRunner::enqueue(rpc::RunBatch batch, const std::shared_ptr<Completio
   changed_.notify_one();
 }
 
-// Runs the first closures of the batch on this thread, as long as that is allowed. Returns their
-// number.
+// Runs the first closures of the batch on this thread, while they are brief and the time limit is
+// not reached. Returns how many it ran.
 std::size_t ClosureRunner::run_brief(rpc::RunBatch& batch,
                                      const std::shared_ptr<CompletionSender>& sender) {
   std::vector<rpc::ClosureCall>& calls = batch.closures;
@@ -180,7 +180,7 @@ bool ClosureRunner::drain(Deadline deadline) {
   }
   changed_.notify_all();
   const bool is_done = open_->count.wait_for_none(deadline);
-  if (sender) sender->flush();  // an end may wait for another closure that will not run
+  if (sender) sender->flush();  // a report may wait for a closure that will not run
   return is_done;
 }
 
@@ -246,8 +246,8 @@ void ClosureRunner::run(Item item, bool more_follow) {
     const std::shared_ptr<const WorkerFunction> function = functions_.find(item.call.function_id);
     const function::StepScope step(item.call.closure_id, function->name);
     running->more_follow = more_follow && function->is_self_contained;
-    // Report the ends that wait, because this closure may take long, or for ever: user code, the
-    // data and other tasks may take any time.
+    // Send the reports that wait, because this closure may run for a long time or forever: it may
+    // depend on user code, on the data and on other tasks.
     if (!function->is_self_contained || !function->was_short) item.sender->flush();
     if (function->registered) {
       running->end.tensors =

@@ -44,7 +44,6 @@ std::shared_ptr<Session> CurrentSession::take_over(const rpc::HandshakeRequest& 
         .payload_checksums = rpc::agreed(request.payload_checksums, options_.payload_checksums),
         .errors = options_.errors});
     if (session_) replaced_.insert(session_->coordinator_incarnation());
-    replaced_.erase(request.coordinator_incarnation);
     old = std::exchange(session_, made);
   }
   log_info("coordinator ", request.caller.task, " at ", caller.address, " took over (job ",
@@ -83,19 +82,32 @@ std::shared_ptr<Session> CurrentSession::check_only_coordinator(
   std::shared_ptr<Session> current;
   {
     const Lock lock(mutex_);
+    // It may come again although it never got a connection, and so does not say that it returns.
+    if (replaced_.contains(request.coordinator_incarnation))
+      throw rpc::replaced_error(options_.self.task);
     current = session_;
   }
   if (!current || current->coordinator_incarnation() == request.coordinator_incarnation)
     return current;
+  const bool is_later = request.start_order > current->start_order();
   if (request.is_returning) {
     // After a restart of this task, an earlier start may have reconnected before a later one.
-    if (request.start_order > current->start_order()) return current;
+    if (is_later) return current;
     throw rpc::replaced_error(options_.self.task);
   }
+  // Their order decides between two starts that reach the cluster at once. Whether the one that was
+  // faster answers must not: at another task the other one was faster, and each would end.
+  const bool is_starting = !current->has_met_coordinator();
+  if (is_later && (is_starting || request.has_first_task)) return current;
   using Presence = ChannelTable::Presence;
+  const Deadline sign_of_life = Deadline::after(kSignOfLife);
+  // A later start that has no channel yet has not ended.
+  if (is_starting) channels.await_coordinator(*current, sign_of_life);
   const Presence presence =
       channels.presence(current->coordinator(), current->coordinator_incarnation(),
-                        Deadline::after(kFarewell), Deadline::after(kSignOfLife));
+                        Deadline::after(kFarewell), sign_of_life);
+  if (presence == Presence::alive && (is_starting || request.has_first_task))
+    throw rpc::replaced_error(options_.self.task);
   // `aborted`, because nothing is wrong with the second one, and it may try again.
   COHORT_CHECK(presence != Presence::alive, ErrorCode::aborted, "[server.handshake] ",
                options_.self.task, " expected one coordinator, got a second start of ",

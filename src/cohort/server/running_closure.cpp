@@ -3,7 +3,7 @@
 
 namespace cohort::server {
 
-// Called before the end is reported, so that whoever receives the report finds it counted.
+// This is called before the end is reported, so that the counts include every reported end.
 void OpenClosures::note_end(const rpc::ClosureEnd& end, TimePoint now) {
   const bool is_failed = end.status == rpc::ClosureEnd::Status::failed;
   if (!is_failed && end.status != rpc::ClosureEnd::Status::ok) return;

@@ -12,6 +12,7 @@
 #include "cohort/cluster/cluster_spec.h"
 #include "cohort/cluster/detail/address.h"
 #include "cohort/cluster/detail/validation.h"
+#include "cohort/core/detail/address_room.h"
 #include "cohort/core/detail/blas.h"
 #include "cohort/core/log.h"
 #include "cohort/rpc/detail/connection.h"
@@ -108,11 +109,13 @@ class Server::Task final : public rpc::ControlService {
 
  private:
   static constexpr std::size_t kOwnThreads = 3;  // the acceptor's, a closure runner's, a channel's
-  // The acceptor's, those of a coordinator's connection with duplicates until its handshake, and
-  // some files of a pipeline.
+  // This many are enough for the acceptor, for a coordinator's connection with its duplicates until
+  // the handshake, and for some files of a pipeline.
   static constexpr std::size_t kOwnDescriptors = 16;
-  // How long to look up the own host's name: longer than a restart of a name server takes. One
-  // question a second is no load for it.
+  // The stacks of its threads and of gRPC's, and what they need to talk with a coordinator.
+  static constexpr std::size_t kOwnAddressBytes = std::size_t{192} << 20;
+  // The task looks up the name of its own host for this long, because a name server may just be
+  // restarting. One query per second is no load for it.
   static constexpr auto kOwnName = std::chrono::seconds(60);
   static constexpr auto kOwnNamePause = std::chrono::seconds(1);
 
@@ -183,12 +186,15 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
       options_.intra_op_threads > 0
           ? options_.intra_op_threads
           : default_intra_op_threads(spec_, host_of(cluster::normalized_address(address)));
-  // LibTorch's pool and gRPC would hang, or end the process, without one of their threads or
-  // descriptors.
+  // If LibTorch's pool or gRPC cannot get one of their threads or descriptors, or memory, they hang
+  // or end the process. So check for enough of them first.
+  server::keep_freed_memory();
+  save_address_space();
+  if (*type == "worker") take_blas_memory();
+  check_address_room(kOwnAddressBytes, "for gRPC and the connections of this task");
   rpc::check_descriptor_room(rpc::kGrpcDescriptors + descriptors());
   rpc::check_thread_room(static_cast<std::size_t>(threads) + rpc::kGrpcThreads + kOwnThreads);
   at::set_num_threads(threads);
-  server::keep_freed_memory();
   listen(address, data_address);
   log_info("serving at ", address_, ", job ", options_.job_id, ", ", threads, " intra-op threads");
 }
@@ -199,7 +205,7 @@ std::size_t Server::Task::descriptors() const {
   return kOwnDescriptors + rpc::kConnectionDescriptors * spec_.job_tasks(peers).size();
 }
 
-// The errors of the transport name addresses; the remedy is added here.
+// The errors of the transport only name addresses, so the remedy is added here.
 void Server::Task::listen(const std::string& address, const std::string& data_address) {
   const auto accept = [this](std::shared_ptr<rpc::Channel> channel) {
     return channels_.accept(std::move(channel));
@@ -230,18 +236,20 @@ void Server::Task::listen(const std::string& address, const std::string& data_ad
         "[server.listen] expected an address of this machine for ", self_.task, ", got ", places,
         "; start the task on that host, or correct its address in the cluster of TF_CONFIG",
         reason);
-    COHORT_CHECK(error.code() != ErrorCode::already_exists, error.code(),
-                 "[server.listen] expected a free port for ", self_.task, ", got ", places,
-                 ", which is taken; perhaps the task runs already: stop the process that uses the "
-                 "port, or give "
-                 "the task another address in the cluster of TF_CONFIG",
-                 data_address.empty() ? "" : reason);  // says which of the two ports is taken
+    // This is no mistake of the configuration: a task that restarts finds its port taken if its
+    // predecessor has not ended yet, or if another program was quicker. Later the port may be free.
+    COHORT_CHECK(
+        error.code() != ErrorCode::already_exists, ErrorCode::resource_exhausted,
+        "[server.listen] expected a free port for ", self_.task, ", got ", places,
+        ", which is taken, since another process listens there; perhaps the task runs already: "
+        "stop that process, or give the task another address in the cluster of TF_CONFIG",
+        data_address.empty() ? "" : reason);  // names the port that is taken
     throw;
   }
   address_ = control_->address();
 }
 
-// Name servers may learn the name of a host that has just started later than the task starts.
+// Retries, because name servers may not know a host yet that has just started.
 std::unique_ptr<rpc::ControlServer> Server::Task::serve(const rpc::ServeOptions& options) {
   const Deadline deadline = Deadline::after(kOwnName);
   for (bool is_said = false;; is_said = true) {
@@ -289,8 +297,9 @@ void Server::Task::shutdown(const rpc::Caller& caller, std::chrono::milliseconds
   shutdown(grace);
 }
 
-// Without threads for its connections, no coordinator could use this task, and each would find it
-// silent. A coordinator that is there already keeps the connections it has.
+// If no threads can be started for new connections, every new coordinator would wait for this task
+// in vain, so the task ends. A coordinator that is connected already keeps its connections, so then
+// the task goes on.
 void Server::Task::end_if_unused(const Error& error) {
   if (session_->get()) return;
   end_request_.make(Error(ErrorCode::resource_exhausted,

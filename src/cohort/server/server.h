@@ -52,7 +52,8 @@ struct ServerOptions {
 class COHORT_API Server {
  public:
   // Starts to listen. Throws invalid_argument for a bad spec, task, address or option;
-  // unimplemented for an unknown backend; already_exists if the port is taken. If no name server
+  // unimplemented for an unknown backend; resource_exhausted if the port is taken, or if threads,
+  // descriptors or address space are missing. If no name server
   // knows the address of this task's host, it asks again for a minute; then it throws unavailable,
   // or if a signal arrives meanwhile, cancelled.
   explicit Server(const ClusterResolver& resolver, ServerOptions options = {});

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <functional>
+#include <future>
 #include <optional>
 #include <string>
 #include <thread>
@@ -75,19 +76,25 @@ class ServerTest : public ::testing::Test {
   std::unique_ptr<rpc::ControlClient> client(std::uint64_t start) {
     return rpc::control_client(server.address(), "ps:0", start);
   }
-  rpc::HandshakeReply shake(std::uint64_t start, bool is_returning = false) {
+  rpc::HandshakeReply shake(std::uint64_t start, bool is_returning = false,
+                            bool has_first_task = false) {
     return client(start)->handshake({.caller = identity(start),
                                      .expected_task = "ps:0",
                                      .coordinator_incarnation = start,
                                      .is_returning = is_returning,
-                                     .start_order = start},
+                                     .start_order = start,
+                                     .has_first_task = has_first_task},
                                     patience());
+  }
+  rpc::HandshakeReply shake_with_first_task(std::uint64_t start) {
+    return shake(start, false, true);
   }
   rpc::Connection connect(std::uint64_t start) {
     return rpc::connect_task({.address = server.address(),
                               .task = "ps:0",
                               .caller = identity(start),
                               .coordinator_incarnation = start,
+                              .start_order = start,
                               .deadline = patience()});
   }
   // Calls that each change something.
@@ -223,11 +230,53 @@ TEST_F(ServerTest, ALaterStartTakesARestartedTaskFromAnEarlierOne) {
 }
 
 TEST_F(ServerTest, ASuccessorIsTheLaterStartWhateverItsClockSays) {
-  shake(9);
+  connect(9).data->leave();
   EXPECT_EQ(shake(7).start_order, 10U);
   EXPECT_THAT([&] { shake(9, true); },
               throws_error(ErrorCode::aborted, "another coordinator took its place"));
   EXPECT_EQ(shake(7, true).start_order, 10U);
+}
+
+// Regression: of two coordinators that started at once, each displaced the other at a task where it
+// came second, since one that had not opened its channel yet counted as ended. So both ended.
+TEST_F(ServerTest, AnEarlierStartDoesNotDisplaceOneThatIsStarting) {
+  shake(9);
+  std::future<void> earlier = std::async(std::launch::async, [&] {
+    EXPECT_THAT([&] { shake(7); }, throws_error(ErrorCode::aborted, ""));
+  });
+  const rpc::Connection later = connect(9);  // before or after the earlier one comes
+  earlier.get();
+  EXPECT_NO_THROW(later.control->release({1}, patience()));
+}
+
+TEST_F(ServerTest, ALaterStartDisplacesOneThatIsStarting) {
+  shake(7);
+  EXPECT_EQ(shake(9).start_order, 9U);
+  EXPECT_THAT([&] { connect(7); },
+              throws_error(ErrorCode::aborted, "another coordinator took its place"));
+}
+
+// Regression: it was refused, because the other one answered; at another task it was the other way
+// round.
+TEST_F(ServerTest, WhoHasTheFirstTaskIsNotRefusedForAnEarlierStartThatAnswers) {
+  const rpc::Connection earlier = connect(7);
+  EXPECT_THAT([&] { shake(9); }, throws_error(ErrorCode::aborted, "expected one coordinator"));
+  EXPECT_EQ(shake_with_first_task(9).start_order, 9U);
+  EXPECT_THAT([&] { earlier.control->release({1}, patience()); },
+              throws_error(ErrorCode::aborted, "another coordinator took its place"));
+}
+
+TEST_F(ServerTest, WhoHadTheFirstTaskDoesNotDisplaceALaterStartThatAnswers) {
+  const rpc::Connection later = connect(9);
+  EXPECT_THAT([&] { shake_with_first_task(7); },
+              throws_error(ErrorCode::aborted, "another coordinator took its place"));
+  EXPECT_NO_THROW(later.control->release({1}, patience()));
+}
+
+// The first task may have been restarted since, and so may not have told the new start the number.
+TEST_F(ServerTest, WhoHasTheFirstTaskFollowsAStartThatHasEndedWhateverItsClockSays) {
+  connect(9).data->leave();
+  EXPECT_EQ(shake_with_first_task(7).start_order, 10U);
 }
 
 // Regression: without a warning, each pipeline of the coordinator failed later, on this task only.
@@ -253,7 +302,7 @@ TEST_F(ServerTest, ATakenPortIsSaidOnce) {
                         {.handle_signals = false});
     ADD_FAILURE() << "it serves";
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::already_exists);
+    EXPECT_EQ(exit_code_of(error), 75) << "a supervisor starts it again";
     const std::size_t first = error.message().find("which is taken");
     ASSERT_NE(first, std::string::npos) << error.message();
     EXPECT_EQ(error.message().find("which is taken", first + 1), std::string::npos)

@@ -5,14 +5,14 @@
 #include <atomic>
 #include <optional>
 #include <sstream>
-#include <thread>
 #include <utility>
 
 #include "cohort/cluster/detail/validation.h"
-#include "cohort/core/detail/start_thread.h"
-#include "cohort/core/log.h"
+#include "cohort/core/detail/address_room.h"
+#include "cohort/core/detail/blas.h"
 #include "cohort/rpc/detail/descriptor_room.h"
 #include "cohort/rpc/detail/refusal.h"
+#include "cohort/strategy/internal/start_up.h"
 
 namespace cohort {
 namespace {
@@ -20,8 +20,12 @@ namespace {
 // Time limit of the check whether a host refuses connections; a host that is up answers within a
 // round trip.
 constexpr auto kRefusal = std::chrono::milliseconds(500);
+// How often to ask whether a task is up while the first task of the cluster is not.
+constexpr auto kProbePause = std::chrono::seconds(1);
 // Reserved for descriptors that the program and LibTorch open meanwhile.
 constexpr std::size_t kOwnDescriptors = 8;
+// The stacks of gRPC's threads and of ours, and what the first calls need.
+constexpr std::size_t kOwnAddressBytes = std::size_t{128} << 20;
 
 // "60", "0.5"
 std::string seconds_of(Duration duration) {
@@ -40,67 +44,19 @@ ClusterOptions checked(ClusterOptions options) {
   return options;
 }
 
-// Joins its threads, even if the system cannot start another one. Used only from one thread.
-class ConnectingThreads {
- public:
-  explicit ConnectingThreads(std::atomic<bool>& should_stop) : should_stop_(should_stop) {}
-  ~ConnectingThreads() { join(); }
-  ConnectingThreads(const ConnectingThreads&) = delete;
-  ConnectingThreads& operator=(const ConnectingThreads&) = delete;
+// The task may still be starting.
+bool may_come(const Error& error) {
+  return error.cause() == ErrorCause::peer_lost || error.code() == ErrorCode::deadline_exceeded;
+}
 
-  void start(std::function<void()> body) {
-    try {
-      threads_.push_back(start_thread("for each task to connect to", std::move(body)));
-    } catch (...) {
-      should_stop_ = true;
-      join();
-      throw;
-    }
+bool is_up(const std::string& address, const std::string& task) {
+  try {
+    rpc::control_client(address, task)->health(Deadline::after(kRefusal));
+    return true;
+  } catch (const Error&) {
+    return false;
   }
-  void join() {
-    for (std::thread& thread : threads_) {
-      if (thread.joinable()) thread.join();
-    }
-  }
-
- private:
-  std::atomic<bool>& should_stop_;
-  std::vector<std::thread> threads_;
-};
-
-// Logs which tasks the start-up still waits for. Thread-safe.
-class Awaited {
- public:
-  explicit Awaited(std::set<std::string> names) : names_(std::move(names)) {}
-
-  void has_come(const std::string& name) {
-    const Lock lock(mutex_);
-    names_.erase(name);
-    changed_.notify_all();
-  }
-  // Returns when no task is left.
-  void wait() {
-    const Lock lock(mutex_);
-    for (Duration pause = kFirstWord; !is_over(pause); pause = kNextWord) {
-      std::string text;
-      for (const std::string& name : names_) text += (text.empty() ? "" : ", ") + name;
-      log_warn("waiting for ", text);
-    }
-  }
-
- private:
-  static constexpr Duration kFirstWord = std::chrono::seconds(3);
-  static constexpr Duration kNextWord = std::chrono::seconds(10);
-
-  bool is_over(Duration pause) COHORT_REQUIRES(mutex_) {
-    return changed_.wait(mutex_, Deadline::after(pause),
-                         [this]() COHORT_REQUIRES(mutex_) { return names_.empty(); });
-  }
-
-  Mutex mutex_;
-  Condition changed_;
-  std::set<std::string> names_ COHORT_GUARDED_BY(mutex_);
-};
+}
 
 // Throws for tasks other than a chief: as a coordinator, such a task would replace the chief's
 // coordinator and end its job.
@@ -188,6 +144,7 @@ rpc::ConnectionOptions ClusterConnection::options_for(const Task& task, std::uin
                                  .deadline = deadline};
   const Lock lock(mutex_);
   options.is_returning = met_.contains(task.name);
+  options.has_first_task = met_.contains(first_task().name);
   options.start_order = start_order_;
   if (!task.is_worker) {
     options.on_closed = [watch = ps_watch_](const Error& reason) { watch->lost(reason); };
@@ -248,56 +205,106 @@ void ClusterConnection::connect_workers(const WorkerHandlers& handlers) {
   connect(missing);
 }
 
-// Connects to all tasks at once; the first permanent error ends the attempts of the other threads.
+// The threads of one connect().
+struct ClusterConnection::StartUp {
+  std::atomic<bool> is_hopeless{false};  // one has met an error that does not pass
+  internal::Awaited awaited;
+  internal::FirstTask first;
+};
+
+// What a thread has found at its task.
+struct ClusterConnection::Outcome {
+  std::optional<Error> error = {};
+  std::string data_address = {};  // where it did not answer
+  bool is_refused = false;        // its host refuses connections
+};
+
+// Connects to all tasks at once, except to the first one of the cluster: that comes before the
+// others, and decides between this coordinator and one that starts at the same time. If each task
+// decided for itself, each coordinator could lose another task, and both would end. The first
+// permanent error ends the attempts of the other threads.
 void ClusterConnection::connect(const TaskList& missing) {
+  using internal::FirstTask;
   check_can_coordinate(self_.task);
   validate_addresses(spec_);
   if (missing.empty()) return;
+  save_address_space();
+  take_blas_memory();
+  check_address_room(kOwnAddressBytes, "for gRPC and the connections to the tasks");
   rpc::check_descriptor_room(rpc::kGrpcDescriptors + kOwnDescriptors +
                              rpc::kConnectionDescriptors * missing.size());
-  std::vector<std::optional<Error>> errors(missing.size());
-  std::vector<std::string> data_addresses(missing.size());  // those that did not answer
-  std::vector<char> is_refused(missing.size());             // 1: the host refuses connections
-  std::atomic<bool> is_hopeless{false};
+  std::vector<Outcome> outcomes(missing.size());
   std::set<std::string> all;
   for (const Task* task : missing) all.insert(task->name);
-  Awaited awaited(std::move(all));
-  ConnectingThreads threads(is_hopeless);
+  // It is the first of the list, so that its thread is there before others wait for it.
+  const bool must_wait = missing.front() == &first_task();
+  StartUp start{
+      .awaited = internal::Awaited(std::move(all)),
+      .first = FirstTask(must_wait ? FirstTask::State::awaited : FirstTask::State::taken)};
+  internal::ConnectingThreads threads(start.is_hopeless);
   for (std::size_t i = 0; i < missing.size(); ++i) {
     threads.start([&, i] {
-      rpc::ConnectionOptions options =
-          options_for(*missing[i], epoch_of(*missing[i]), control_deadline());
-      options.should_stop = [&] { return is_hopeless.load(); };
-      options.on_data_unreachable = [&, i](const std::string& at) { data_addresses[i] = at; };
-      try {
-        rpc::Connection made = connect_to(*missing[i], options);
-        const Lock lock(mutex_);
-        connection_of(*missing[i]) = std::move(made);
-      } catch (...) {
-        errors[i] = current_error();
-        const bool may_come = errors[i]->cause() == ErrorCause::peer_lost ||
-                              errors[i]->code() == ErrorCode::deadline_exceeded;
-        if (!may_come) is_hopeless = true;
-        if (may_come && !is_hopeless)
-          is_refused[i] = rpc::is_refusing(missing[i]->address, Deadline::after(kRefusal)) ? 1 : 0;
-      }
-      awaited.has_come(missing[i]->name);
+      start_with(*missing[i], start, outcomes[i]);
+      start.awaited.has_come(missing[i]->name);
     });
   }
-  awaited.wait();
+  start.awaited.wait();
   threads.join();
+  throw_if_failed(missing, outcomes);
+}
+
+void ClusterConnection::start_with(const Task& task, StartUp& start, Outcome& outcome) {
+  using State = internal::FirstTask::State;
+  const bool is_first = &task == &first_task();
+  const Deadline deadline = control_deadline();
+  try {
+    if (!is_first && !await_first_task(task, start)) return;
+    rpc::ConnectionOptions options = options_for(task, epoch_of(task), deadline);
+    options.should_stop = [&] { return start.is_hopeless.load(); };
+    options.on_data_unreachable = [&](const std::string& at) { outcome.data_address = at; };
+    rpc::Connection made = connect_to(task, options);
+    const Lock lock(mutex_);
+    connection_of(task) = std::move(made);
+  } catch (...) {
+    outcome.error = current_error();
+    if (!may_come(*outcome.error)) start.is_hopeless = true;
+  }
+  if (is_first) start.first.end(outcome.error ? State::failed : State::taken);
+  if (outcome.error && may_come(*outcome.error) && !start.is_hopeless)
+    outcome.is_refused = rpc::is_refusing(task.address, Deadline::after(kRefusal));
+}
+
+// Returns whether the first task was taken, and so `task` may be. Until then the task is only asked
+// whether it is up, because the log and the errors name those that are not; throws if it is not.
+bool ClusterConnection::await_first_task(const Task& task, StartUp& start) {
+  using State = internal::FirstTask::State;
+  bool has_answered = false;
+  State state = State::awaited;
+  while (true) {
+    state = start.first.wait(Deadline::after(kProbePause));
+    if (state == State::taken || start.is_hopeless) return state == State::taken;
+    if (!has_answered) has_answered = is_up(task.address, task.name);
+    if (has_answered) start.awaited.has_come(task.name);
+    if (state == State::failed) break;
+  }
+  if (has_answered) return false;
+  throw Error(ErrorCode::unavailable, "[strategy.connect] " + task.name + " does not answer",
+              ErrorCause::peer_lost);
+}
+
+void ClusterConnection::throw_if_failed(const TaskList& missing,
+                                        const std::vector<Outcome>& outcomes) const {
   Unanswered unanswered;
   for (std::size_t i = 0; i < missing.size(); ++i) {
-    if (!errors[i]) continue;
-    const bool may_come = errors[i]->cause() == ErrorCause::peer_lost ||
-                          errors[i]->code() == ErrorCode::deadline_exceeded;
-    if (!may_come) throw *errors[i];
+    const Outcome& outcome = outcomes[i];
+    if (!outcome.error) continue;
+    if (!may_come(*outcome.error)) throw *outcome.error;
     const std::string name = missing[i]->name + " (" + missing[i]->address;
-    std::string& names = data_addresses[i].empty() ? unanswered.silent : unanswered.without_data;
+    std::string& names = outcome.data_address.empty() ? unanswered.silent : unanswered.without_data;
     names += (names.empty() ? "" : ", ") + name;
-    if (!data_addresses[i].empty()) names += ", for tensors " + data_addresses[i];
+    if (!outcome.data_address.empty()) names += ", for tensors " + outcome.data_address;
     names += ")";
-    if (is_refused[i] != 0)
+    if (outcome.is_refused)
       unanswered.refused += (unanswered.refused.empty() ? "" : ", ") + missing[i]->name;
   }
   throw_if_unanswered(unanswered);

@@ -170,7 +170,7 @@ template <class F, class... A>
 using MergeResult =
     std::remove_cvref_t<std::invoke_result_t<std::remove_reference_t<F>&, Strategy&, Merged<A>...>>;
 
-// What replica i gets of the result of merge_call(): its component of a PerReplica.
+// Returns the part of merge_call()'s result that replica i gets: its component of a PerReplica.
 template <class R>
 auto own_component(R&& result, std::size_t i) {
   if constexpr (!kIsPerReplica<R>) {

@@ -264,6 +264,8 @@ class COHORT_API Strategy {
   // call, or starts an iterator, or is in distribute_datasets_from_function(), they throw
   // failed_precondition.
   //
+  // With one replica in sync, both return its component, which shares its memory.
+  //
   // Reduces over all replicas in sync, element by element. Every worker gets the same result.
   at::Tensor reduce(ReduceOp op, const PerReplica<at::Tensor>& value);
   Nest reduce(ReduceOp op, const PerReplica<Nest>& value);

@@ -17,7 +17,7 @@ namespace cohort::testing {
 // Thread-safe.
 class LiveThreads {
  public:
-  // Called on the threads that count. That of the test does not.
+  // Call this on the threads to be counted. On the thread of the test it does nothing.
   void note() const {
     if (std::this_thread::get_id() == own_) return;
     // Destroyed when the thread ends, before a join() of it returns.

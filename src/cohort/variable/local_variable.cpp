@@ -102,7 +102,8 @@ void LocalHome::apply(const SlotKey& key, std::span<const Update> updates,
 Variable local_variable(std::string name, at::Tensor value, bool is_trainable) {
   COHORT_CHECK(value.defined(), ErrorCode::invalid_argument,
                "[variable.create] expected a tensor, got an undefined one (variable '", name, "')");
-  // What read() of another variable gave is an initial value, as in tf.Variable(v.read_value()).
+  // A value that read() of another variable returned is only an initial value, so its graph is cut,
+  // as in tf.Variable(v.read_value()).
   if (function::is_computed_from_reads(value))
     value = value.is_view() ? value.detach() : value.detach_();
   if (is_trainable && value.is_leaf() && value.is_floating_point()) value.set_requires_grad(true);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variable/detail/variable_home.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -46,6 +47,27 @@ std::vector<OfOneHome<T>> by_home(std::span<const T> all, std::string_view metho
   return groups;
 }
 
+// Whether an update of one of the variables would change the gradient: it is a view of the value.
+bool shares_memory(const at::Tensor& gradient, std::span<const Update> updates) {
+  // A tensor that autograd has made is the only user of its memory.
+  if (gradient.storage().use_count() == 1) return false;
+  return std::any_of(updates.begin(), updates.end(), [&](const Update& update) {
+    return gradient.is_alias_of(update.variable.tensor());
+  });
+}
+
+// The updates with copies of the gradients that share memory with one of the variables; empty if
+// none does.
+std::vector<Update> with_own_gradients(std::span<const Update> updates) {
+  std::vector<Update> own;
+  for (std::size_t i = 0; i < updates.size(); ++i) {
+    if (!shares_memory(updates[i].gradient, updates)) continue;
+    if (own.empty()) own.assign(updates.begin(), updates.end());
+    own[i].gradient = updates[i].gradient.detach().clone();
+  }
+  return own;
+}
+
 }  // namespace
 
 std::vector<at::Tensor> read_values(std::span<const Variable> variables) {
@@ -76,6 +98,8 @@ void apply_updates(const SlotKey& key, std::span<const Update> updates,
   variable::check_one_replica("variable.apply");
   for (const auto& [variable, gradient] : updates)
     variable::check_gradient(key.rule, variable.tensor(), gradient, variable.name());
+  const std::vector<Update> own = with_own_gradients(updates);
+  if (!own.empty()) updates = own;
   if (Trace* trace = Trace::current()) {
     for (const auto& [variable, gradient] : updates)
       trace->apply({key.rule.name(), key.optimizer}, variable.tensor(), gradient, hyper);

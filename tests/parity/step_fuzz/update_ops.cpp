@@ -143,6 +143,24 @@ const StepOp kUpdates[] = {
        note_updates(o, optimizer);
        return {o.real(0)};
      }},
+    {"values of variables as gradients",
+     1.2,
+     {F::apply_changed_gradients},
+     [](Operands& o) -> Tensors {
+       const Optimizer& optimizer = optimizer_of(o, 0);
+       Gradients gradients;
+       for (const Variable& variable : optimizer.variables()) {
+         at::Tensor gradient;
+         for (const Variable& other : optimizer.variables()) {
+           if (other.tensor().sizes() != variable.tensor().sizes()) continue;
+           if (!gradient.defined() || o.x() > 0) gradient = other.tensor().detach();
+         }
+         gradients.emplace_back(gradient, variable);
+       }
+       optimizer.apply_gradients(gradients);
+       note_updates(o, optimizer);
+       return {o.real(0)};
+     }},
     {"clipped gradients",
      0.8,
      {F::apply_changed_gradients, F::gradient},

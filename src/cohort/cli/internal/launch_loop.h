@@ -18,8 +18,8 @@
 namespace cohort::cli {
 
 // Waits in one poll() for output, ends of processes, planned times and stop requests. Used only
-// from the thread that calls run(). Many methods because each event of that poll() has one, and all
-// of them act on the same tasks.
+// from the thread that calls run(). Many methods because each kind of event has one, and all of
+// them act on the same tasks.
 class LaunchLoop {
  public:
   // A stop request is a byte, the number of a signal, that can be read from `stop_fd`.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kinds of resolvers have in common.
+// Functions that several resolvers use.
 #pragma once
 
 #include <map>

@@ -119,7 +119,7 @@ TEST_F(TfConfig, RefusesAnIndexThatIsNotANumber) {
   }
 }
 
-// It read `got "None"`, which stands nowhere in TF_CONFIG.
+// The message was `got "None"`, a text that is not in TF_CONFIG.
 TEST_F(TfConfig, QuotesAnIndexAsItIsWritten) {
   for (const char* json : {"null", "[true]", "{}"}) {
     set_task(std::string(R"({"type": "ps", "index": )") + json + "}");

@@ -41,7 +41,7 @@ struct QueueOptions {
   std::uint32_t max_attempts = 100;
 };
 
-// What the runtime has to do, in order.
+// An action that the runtime must take; actions are taken in order.
 struct Action {
   enum class Kind : std::uint8_t {
     dispatch,        // send `closure` to `worker`
@@ -60,7 +60,7 @@ struct Action {
 };
 using Actions = std::vector<Action>;
 
-// What a caller of schedule, join or done does next.
+// Tells a caller of schedule, join or done how to continue.
 struct Verdict {
   enum class Kind : std::uint8_t {
     proceed,  // schedule: queued; join: everything has ended; done: true

@@ -33,7 +33,7 @@ TEST(EpochProgress, ExpectsAnEndWhereTheDataSaysSoOrHasEnded) {
   EXPECT_FALSE(progress.expects_end(1, 1));
   EXPECT_TRUE(progress.expects_end(1, 2));
   run(progress, 0, 1);
-  EXPECT_FALSE(progress.expects_end(0, 1)) << "its data has said too little";
+  EXPECT_FALSE(progress.expects_end(0, 1)) << "too few of its steps have ended";
   EXPECT_TRUE(progress.has_open());
 }
 

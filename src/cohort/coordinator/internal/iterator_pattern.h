@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands for a per-worker iterator in a signature.
+// Represents a per-worker iterator in a signature.
 #pragma once
 
 #include <memory>

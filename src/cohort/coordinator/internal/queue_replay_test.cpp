@@ -397,8 +397,8 @@ QueueReplay::Outcome QueueReplay::end(const std::string& what, const json& act) 
   return StepOutcome{};
 }
 
-// The recorded acts only count closures, and often name none, so any closure in flight may stand
-// for the named one. If it had been taken for another one, the two swap names.
+// The recorded acts only count closures, and often name none, so any closure in flight may be
+// taken for the named one. If that closure has another name already, the two swap names.
 ClosureId QueueReplay::leave_flight(const json& act) {
   const std::string name = act.value("closure", "");
   const auto id = ids_.find(name);

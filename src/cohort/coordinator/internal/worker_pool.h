@@ -21,7 +21,7 @@
 
 namespace cohort::coordinator {
 
-// What a worker must get before it is ready.
+// Everything that a worker must get before it is ready.
 struct WorkerSetup {
   std::vector<std::shared_ptr<StepFunction>> functions;
   std::vector<std::uint64_t> released;  // iterators that the worker must release
@@ -106,7 +106,7 @@ class WorkerPool {
     std::uint64_t closures = 0;  // that succeeded
     std::uint64_t times_lost = 0;
   };
-  // What was asked of one worker, over this connection.
+  // A question to one worker whether it is healthy, over this connection.
   struct HealthCall {
     std::uint64_t connection = 0;
     bool is_silent = false;          // no answer to the control call

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signs of life of workers, and how long there were none.
+// Finds out whether workers are alive, and counts the questions that they did not answer.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace cohort::coordinator::internal {
 
-// Whether something has come over the channel meanwhile, or is on its way to the peer and advances:
-// an answer may wait behind a large frame, and so may the question.
+// Returns whether bytes have come from the peer or have gone to it meanwhile. An answer may have to
+// wait for a large frame that is sent before it, and so may the question.
 bool has_advanced(const rpc::Channel::Progress& before, const rpc::Channel::Progress& now);
 
 // Asks the peers of several channels for a sign of life, all at once. Used only from one thread,
@@ -35,8 +35,8 @@ class ChannelPings {
 // How many questions in a row a worker has left unanswered. Thread-compatible.
 class SilenceCount {
  public:
-  // Of a call over the connection of this epoch: a new connection begins with none. True when it
-  // was one too many, after which counting begins again.
+  // Counts a call over the connection of this epoch; for a new connection, counting starts at zero.
+  // Returns true if too many calls in a row were silent; then counting starts again.
   bool add(std::uint64_t epoch, bool is_silent) {
     if (epoch != epoch_ || !is_silent) silences_ = 0;
     epoch_ = epoch;

@@ -19,5 +19,9 @@ COHORT_API bool is_reference_blas(std::string_view file);
 COHORT_API void warn_of_slow_blas(const std::string& file);
 // The same for the loaded library, once per process. Thread-safe.
 COHORT_API void warn_of_slow_blas();
+// Where the address space is limited, makes BLAS take the memory with which one thread at a time
+// multiplies matrices, and throws resource_exhausted if there is too little: OpenBLAS would wait
+// for it for ever, inside of the first product. Thread-safe.
+COHORT_API void take_blas_memory();
 
 }  // namespace cohort

@@ -16,7 +16,7 @@ namespace cohort::internal {
 
 enum class AssignKind : std::uint8_t { assign = 0, add = 1, sub = 2 };
 
-// Whose slots a step of an update rule uses: those of the optimizer with this name.
+// Names the optimizer whose slots a step of an update rule uses.
 struct SlotOwner {
   std::string_view rule;  // "adam"
   std::string_view optimizer;

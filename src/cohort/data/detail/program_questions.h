@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pipeline asks its ProgramSupply for, where the programs are made in the same process: one
-// thread draws, and another answers meanwhile.
+// The requests of a pipeline to its ProgramSupply, for programs that are made in the same process:
+// one thread draws elements, and another one answers the requests meanwhile.
 //
 //   ProgramQuestions questions;
 //   ProgramSupply supply([&](const std::string& function, const Fields& element) {

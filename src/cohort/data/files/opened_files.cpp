@@ -11,16 +11,16 @@
 namespace cohort::data {
 namespace {
 
-// Of the clocks by which file systems date changes.
+// File systems date changes by clocks whose ticks are at most this long.
 constexpr std::chrono::seconds kLongestTick{2};
 
 Error changed_file(const FileFingerprint& now, const std::string& how, std::string_view op) {
   return Error(
       ErrorCode::data_loss,
       "[data." + std::string(op) + "] expected file '" + now.path +
-          "' as this pass over the data has read it before, got a change of it: " + how +
-          ": elements would come twice or never; begin the epoch again from saved values, and "
-          "leave its files as they are while it runs",
+          "' to be as this pass over the data first read it, got a changed file: " + how +
+          ": elements would be used twice or never; start the epoch again from saved values, and "
+          "do not change its files while it runs",
       ErrorCause::application);
 }
 
@@ -48,7 +48,8 @@ std::optional<OpenedFiles::Stamp> OpenedFiles::stamp_of(const std::string& found
 }
 
 void OpenedFiles::note(const std::string& path, const std::string& found, std::string_view op) {
-  // Before the content is read: a change after it is then found by the next call.
+  // The stamp is taken before the content is read, so that the next call finds a change that is
+  // made in between.
   const std::optional<Stamp> stamp = stamp_of(found);
   {
     const Lock lock(mutex_);
@@ -85,7 +86,7 @@ void OpenedFiles::add(const FileFingerprint& now, const std::optional<Stamp>& st
   has_new_ = true;
 }
 
-// Nobody can tell a copy from a change between the blocks that were read.
+// Only some blocks of a large file are compared, so a change between them looks like a copy.
 void OpenedFiles::warn_of_copy(const FileFingerprint& before, const FileFingerprint& now) {
   if (!before.checksum || !now.checksum || covers_whole_file(now.size_bytes) ||
       before.modified_ns == now.modified_ns || std::exchange(has_warned_, true))

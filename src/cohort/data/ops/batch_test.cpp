@@ -83,7 +83,7 @@ TEST(Batch, NamesTheElementOfAnotherShape) {
   EXPECT_FALSE(iterator.try_next().has_value());
 }
 
-// Behind a map an error takes its batch with it, once, as in tf, which runs the two as one.
+// If batch() follows map(), an error discards its batch, once, as in tf, which runs the two as one.
 TEST(Batch, ReportsAnErrorOfItsMapInPlaceOfItsBatch) {
   EXPECT_THAT(elements_of(failing_at(2, 7).batch(2)),
               ElementsAre("[0, 1]", "error data_loss", "[4, 5]", "[6]"));
@@ -91,7 +91,7 @@ TEST(Batch, ReportsAnErrorOfItsMapInPlaceOfItsBatch) {
               ElementsAre("[0]", "[1]", "[2]", "error data_loss", "[4]"));
 }
 
-// Elsewhere the next batch begins behind the error.
+// Elsewhere the next batch begins after the error.
 TEST(Batch, LosesNothingBehindAnError) {
   const auto expected = ElementsAre("[0, 1]", "error data_loss", "[4, 5]", "[6]");
   const auto one_lost = ElementsAre("error data_loss", "[1, 2]", "[3, 4]");
@@ -168,6 +168,16 @@ TEST(Batch, LosesOneUnevenBatchAnEpoch) {
               ElementsAre(epoch[0], epoch[1], epoch[0], epoch[1], "[[[6], [6]]]"));
   EXPECT_THAT(elements_of(first_uneven().repeat(2).batch(3, kDrop)),
               ElementsAre(epoch[0], epoch[1], epoch[0], epoch[1]));
+}
+
+// Regression: a later pass over a cache threw the error of a remainder that is dropped.
+TEST(Batch, DropsAnUnevenRemainderInEachPassOverACache) {
+  const Dataset dataset = rows(25).batch(4).cache().batch(4, kDrop);
+  const std::vector<std::string> first = elements_of(dataset);
+  EXPECT_EQ(first.size(), 1U);
+  EXPECT_EQ(elements_of(dataset), first);
+  EXPECT_THAT(elements_of(rows(25).batch(4).cache().batch(7, kDrop).repeat(2)),
+              ElementsAre("error invalid_argument", "error invalid_argument"));
 }
 
 TEST(Batch, ReportsAnUnevenBatchThroughMapEnumerateAndShuffle) {

@@ -175,9 +175,13 @@ class MemoryCacheStage final : public Stage {
     if (kept == nullptr) return Stage::next_batch(count, batch);
     const std::size_t begin = pass_.position();
     const std::int64_t got = skip(count);
-    BatchBuilder builder(got, node());
-    for (std::size_t i = begin; i < pass_.position(); ++i) builder.add((*kept)[i]);
-    if (got > 0) batch = std::move(builder).take();
+    if (got == 0) return 0;
+    const auto built = [&] {
+      BatchBuilder builder(got, node());
+      for (std::size_t i = begin; i < pass_.position(); ++i) builder.add((*kept)[i]);
+      return std::move(builder).take();
+    };
+    batch = even(built, got);
     return got;
   }
 

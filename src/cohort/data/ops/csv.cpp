@@ -26,7 +26,7 @@ bool has_number(const Nest& value) {
   return value.integer() >= -kExactMax && value.integer() <= kExactMax;
 }
 
-// Another number would stand in the column without a word.
+// Without this check, the column would get another number, and no error would tell.
 void check_range(const CsvColumn& column, std::size_t number) {
   const Nest& value = *column.default_value;
   bool fits = true;

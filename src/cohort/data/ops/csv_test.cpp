@@ -34,7 +34,7 @@ class Csv : public ::testing::Test {
     return elements_of(csv(text, std::move(options)));
   }
   Strings texts(std::string_view text) const { return rows(text, {.columns = {kText, kText}}); }
-  // What the errors of a dataset say.
+  // Returns the messages of a dataset's errors.
   static Strings errors_of(const Dataset& dataset) {
     Strings errors;
     Iterator iterator = dataset.iterator();
@@ -121,7 +121,8 @@ TEST_F(Csv, LosesNothingBehindABadRowOfABatch) {
                     HasSubstr("byte 5")));
 }
 
-// What docs/guide/data.md says of errors and batches; tf runs a map and its batch as one op.
+// docs/guide/data.md describes this effect of errors on batches; tf runs a map and its batch as one
+// op.
 TEST_F(Csv, LosesWhatIsBehindABadRowWhereAMapIsBatched) {
   const Dataset lines =
       csv("A,1\nB,x\nC,3\nD,4\nE,5\n", {.columns = {kText, kWhole}}).map(lower(0));
@@ -262,7 +263,7 @@ TEST_F(Csv, NamesTheByteAloneWhereTheFileIsGone) {
               AllOf(HasSubstr("c.csv', column 0, before byte 4"), Not(HasSubstr(", line"))));
 }
 
-// A column was a number, of which nobody said where the count begins.
+// The message named a column by a number, but not whether counting starts at 0.
 TEST_F(Csv, NamesTheColumnAsTheHeaderDoes) {
   const CsvOptions options{.columns = {kWhole, kWhole}, .header = true, .select_columns = {0, 2}};
   EXPECT_THAT(
@@ -274,7 +275,7 @@ TEST_F(Csv, NamesTheColumnAsTheHeaderDoes) {
   EXPECT_THAT(errors("id\n1,2,x\n", options), ElementsAre(HasSubstr("line 2, column 2, before")));
 }
 
-// Nothing said why the names of columns were no numbers.
+// The error did not explain why the names of columns were no numbers.
 TEST_F(Csv, SaysHowToPassOverAHeader) {
   const CsvOptions options{.columns = {kWhole, kWhole}};
   const auto remedy = HasSubstr("; where the first line names the columns, set .header = true");
@@ -282,7 +283,7 @@ TEST_F(Csv, SaysHowToPassOverAHeader) {
   EXPECT_THAT(errors_of(csv("id,age\n1,2\n", options).batch(2)), ElementsAre(remedy));
 }
 
-// It was part of the first field, or a quote behind it stood in the wrong place.
+// The mark became part of the first field, or a quote after it was refused as misplaced.
 TEST_F(Csv, PassesOverAByteOrderMark) {
   const std::string mark(kByteOrderMark);
   EXPECT_THAT(texts(mark + "a,b\n" + mark + "c,d\n"),
@@ -415,7 +416,7 @@ TEST(CsvNumber, OutOfRangeIsWhatItsFirstDigitStandsFor) {
     EXPECT_EQ(number<double>(text), std::nullopt) << text;
 }
 
-// Another number stood in the column.
+// The column got another number.
 TEST(CsvDefault, IsRefusedWhereItsDtypeDoesNotHaveIt) {
   const auto error_of_default = [](at::ScalarType dtype, Nest value) {
     return error_of([&] {

@@ -60,7 +60,7 @@ class GeneratorStage final : public Stage {
     return generator;
   }
 
-  // out_of_range would be taken for the end of the data.
+  // Replaces out_of_range, because callers would take it for the end of the data.
   [[noreturn]] static void rethrow(std::uint64_t index) {
     Error error = current_error();
     if (error.code() == ErrorCode::out_of_range) {
@@ -72,8 +72,8 @@ class GeneratorStage final : public Stage {
   [[noreturn]] static void refuse(std::string_view what) {
     internal::throw_error(ErrorCode::failed_precondition, "[data.", what,
                           "] expected a pipeline of ops whose position is known, got "
-                          "from_generator, which runs code of the user's; read the data with an "
-                          "op, or begin anew");
+                          "from_generator, which runs user code; read the data with another op, "
+                          "or start from the first element");
   }
 
   MakeGenerator make_;

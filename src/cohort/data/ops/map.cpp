@@ -133,7 +133,7 @@ class MapCalls {
   MapCalls(const MapNode& node, std::shared_ptr<const Selection> selection)
       : map_(node), selection_(std::move(selection)) {}
 
-  // Of the stage's element `number`.
+  // Maps the stage's element `number`.
   void operator()(Fields& fields, std::uint64_t number, std::uint64_t stage_seed) {
     const std::uint64_t index = position_of(selection_.get(), number);
     try {

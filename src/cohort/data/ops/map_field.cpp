@@ -81,7 +81,7 @@ class MapFieldCalls {
 
   bool is_element_wise() const { return kernel_->is_element_wise(); }
 
-  // Of the stage's element `number`, or of the batch of `size` elements from there.
+  // Maps the field in the stage's element `number`, or in a batch of `size` elements from there.
   void operator()(Fields& fields, std::uint64_t number, std::int64_t size = 1) {
     try {
       once_.call([&] {

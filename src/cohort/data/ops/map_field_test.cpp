@@ -117,7 +117,7 @@ TEST(MapField, NamesTheFieldThatIsNotThere) {
   EXPECT_THAT(said({"home", 0}), HasSubstr("expected strings in field ['home'][0], got int64[]"));
 }
 
-// The text of an element that is one string was sought by a number; nothing said what to write.
+// The error for a path into an element that is one string did not tell which path to write.
 TEST(MapField, SaysWhatMayStandInAPath) {
   const auto said = [](const Dataset& dataset, FieldPath field) {
     return error_of([&] { dataset.map(split(field)); }).message();

@@ -23,7 +23,8 @@ class PaddedBatchStage final : public Stage {
         drop_remainder_(drop_remainder),
         paddings_(paddings) {}
 
-  // An error takes the place of what was drawn of its batch; the next one begins behind it.
+  // An error replaces the elements of its batch that were drawn before it. The next batch begins
+  // with the element after the error.
   bool next(Fields& fields) override {
     std::vector<Fields> columns(paddings_.size());
     std::int64_t count = 0;

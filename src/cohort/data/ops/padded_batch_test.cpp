@@ -182,7 +182,7 @@ TEST(PaddedBatch, ReportsElementsThatAreTooLongInPlaceOfTheirBatch) {
           "expected elements that fit the padded shape [2] of field 0, got int64[3] in element 1"));
 }
 
-// The field of a tuple had its number twice, and the remedy said nothing of cutting.
+// The message had the number of a tuple's field twice, and the remedy did not mention cutting.
 TEST(PaddedBatch, SaysWhatIsTooLongAndWhatToDo) {
   const Dataset pairs = rows(3).map([](at::Tensor element) {
     return std::make_tuple(element, at::full({element.item<std::int64_t>()}, 1, at::kLong));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the calls of a function must have in common to run one program.
+// The properties in which two calls of a function must agree to run the same program.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +19,7 @@
 
 namespace cohort::function {
 
-// Stands in a signature for a resource: a handle among the arguments from which the function draws
+// Represents a resource in a signature: a handle among the arguments from which the function draws
 // elements, such as an iterator. The handle itself would keep its pipelines for as long as the
 // signature is known.
 class COHORT_API ResourcePattern : public Handle {

@@ -10,8 +10,8 @@
 
 namespace cohort::function {
 
-// What a call of a registered function returns: one tensor alone, several as a tuple, none as an
-// empty Nest.
+// Returns the result of a call of a registered function: a single tensor alone, several as a tuple,
+// none as an empty Nest.
 inline Nest result_of_registered(std::vector<at::Tensor> outputs) {
   if (outputs.size() == 1) return std::move(outputs[0]);
   Nest::Items items;

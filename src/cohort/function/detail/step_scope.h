@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What code that runs a step sets for the step's thread, and what its operators do.
+// Settings that code which runs a step makes for the step's thread, and the work of operators that
+// use them.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -44,7 +44,7 @@ struct TraceSetting {
       [](const at::Tensor&, std::size_t) {};
 };
 
-// Of what the programs have frozen, the part that LibTorch lets one compare later. A value type.
+// The frozen values of the programs that LibTorch lets one compare later. A value type.
 struct FrozenState {
   std::vector<std::pair<at::Tensor, bool>> flags;  // variables that the step uses: requires_grad
   std::vector<FrozenTensor> tensors;
@@ -115,14 +115,14 @@ class COHORT_API TracedFunction {
   FrozenState frozen_;
   // Set by the first trace, before another thread knows the function.
   std::optional<ResultStructure> result_;
-  // What the traces have made so far. Never changed, only replaced.
+  // The results of all traces so far. They are never changed, only replaced.
   struct Published {
     std::shared_ptr<const Tensors> captured;
     std::shared_ptr<const FrozenState> frozen;
   };
   mutable Mutex mutex_;
   Published published_ COHORT_GUARDED_BY(mutex_);
-  // Of what is published: most functions have neither, and most calls look no further.
+  // These tell whether values are published. Most functions have none, so most calls need not lock.
   std::atomic<std::size_t> captured_count_ = 0;
   std::atomic<bool> has_frozen_ = false;
 };

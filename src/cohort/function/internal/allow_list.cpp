@@ -11,7 +11,7 @@ namespace {
 // Left out are operators that read files or foreign memory (from_file, set_, *_unsafe), that resize
 // or expose storage (resize_, _reshape_alias, record_stream), whose results are not tensors or have
 // shapes that depend on data (nonzero, unique), vendor kernels, and quantized and nested types.
-// Sorted; a name stands for all its overloads.
+// The names are sorted; each allows all overloads of its operator.
 // clang-format off
 constexpr auto kAtenOps = std::to_array<std::string_view>({
     "__and__", "__iand__", "__ilshift__", "__ior__", "__irshift__", "__ixor__", "__lshift__",

@@ -256,8 +256,10 @@ Program decode_program(std::span<const std::byte> bytes) {
   try {
     program = ProgramReader(bytes).read();
   } catch (const c10::Error& error) {
-    throw Error(ErrorCode::data_loss,
-                std::string("[function.decode] broken program: ") + text_of_torch_error(error));
+    const Error plain = error_of_torch(error, ErrorCode::data_loss);
+    const bool is_broken = plain.code() == ErrorCode::data_loss;
+    throw Error(plain.code(), std::string("[function.decode] ") +
+                                  (is_broken ? "broken program: " : "") + plain.message());
   }
   verify(program);
   return program;

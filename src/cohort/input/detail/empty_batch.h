@@ -9,8 +9,9 @@
 
 namespace cohort::input {
 
-// Without rows: the first size is 0, other unknown sizes too, known ones stay. A scalar is a zero
-// or "", which only DistributedElement::has_data() distinguishes from data.
+// Returns a tensor without rows: its first size is 0, and so are other unknown sizes; known ones
+// stay. For a scalar it is a zero or "", which only DistributedElement::has_data() distinguishes
+// from data.
 COHORT_API at::Tensor empty_tensor(const TensorSpec& spec);
 COHORT_API Nest empty_element(const ElementSpec& spec);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a strategy tells its input about itself.
+// The properties of a strategy that its input needs.
 #pragma once
 
 #include <functional>

@@ -74,8 +74,8 @@ class InputDistribution {
   // batch on all workers, and the next step is the next batch everywhere.
   bool errors_cost_batch() const { return sharding_mode_ == ShardingMode::by_data || is_by_index_; }
   bool is_by_index() const { return is_by_index_; }
-  // What an error of a pipeline costs its replicas. Nothing more if the pipeline is split from
-  // batches or rebatched, since the error has then cost a whole batch, which is a round, already.
+  // Returns how much an error of a pipeline costs its replicas. If the pipeline splits or regroups
+  // batches, the error has already cost a whole batch, which is a round, so it costs nothing more.
   ErrorTurn error_turn(ShardingMode sharding_mode, bool is_own) const {
     const bool has_whole_elements =
         sharding_mode == ShardingMode::by_function || (is_own && is_by_index_);
@@ -92,7 +92,7 @@ class InputDistribution {
 
  private:
   InputDistribution(std::shared_ptr<const InputHost> host, InputOptions options);
-  // For the pipelines of this worker.
+  // Makes the distribution for the pipelines of this worker.
   static std::shared_ptr<InputDistribution> of_own_function(std::shared_ptr<const InputHost> host,
                                                             const DatasetFunction& fn,
                                                             const InputOptions& given);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the workers exchange when a pass starts.
+// The message that the workers exchange when a pass starts.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@
 
 namespace cohort::input {
 
-// Of one worker's part of a step, or of the whole step.
+// The status of one worker's part of a step, or of the whole step.
 struct StepStatus {
   std::int64_t components = 0;  // replicas that have data
   std::int64_t examples = 0;

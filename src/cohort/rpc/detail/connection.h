@@ -22,6 +22,7 @@ struct ConnectionOptions {
   Duration data_timeout = Duration::zero();  // HandshakeRequest's
   bool is_returning = false;                 // HandshakeRequest's
   std::uint64_t start_order = 0;             // HandshakeRequest's
+  bool has_first_task = false;               // HandshakeRequest's
   PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
   Deadline deadline = {};
   // If later than the deadline: until when to retry a task that does not respond at all, not even

@@ -25,7 +25,7 @@ namespace cohort::rpc {
 
 inline constexpr std::uint32_t kProtocolVersion = 7;
 
-// What applies between two tasks that may have chosen differently.
+// Returns the setting that applies between two tasks that may have chosen differently.
 constexpr PayloadChecksums agreed(PayloadChecksums one, PayloadChecksums other) {
   return one > other ? one : other;
 }
@@ -56,6 +56,9 @@ struct HandshakeRequest {
   std::uint64_t start_order = 0;
   // From a coordinator: its choice, which also applies to the links among its tasks.
   PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
+  // From a coordinator that the first task of the cluster has accepted. Of two starts that reach
+  // the cluster at once, that task chooses one, and this is how the others hear of its choice.
+  bool has_first_task = false;
 };
 // Where a task accepts frames. A task does not know the addresses by which others reach it.
 struct Endpoint {
@@ -87,10 +90,10 @@ struct FunctionBody {
   std::vector<Placement> placements;
 };
 
-// From what a server makes the initial value of a variable itself: an initializer
-// (variable/detail/initializer_recipe.h) and what its values depend on.
+// A server makes the initial value of a variable from this: an initializer
+// (variable/detail/initializer_recipe.h) and everything on which its values depend.
 struct InitialValue {
-  // Those of the first dimension: from `begin` up to, not including, `end`.
+  // The rows are the indices of the first dimension from `begin` up to, but not including, `end`.
   struct Rows {
     std::int64_t begin = 0;
     std::int64_t end = 0;
@@ -195,7 +198,7 @@ class COHORT_API ControlServer {
  public:
   // Also closes the channels of the data plane.
   virtual ~ControlServer() = default;
-  // With the chosen port if port 0 was asked for.
+  // Contains the port that the system chose, if port 0 was requested.
   virtual const std::string& address() const = 0;
   // Refuses further control calls and waits for running ones until the deadline, then cancels them.
   // Channels stay open.
@@ -203,16 +206,17 @@ class COHORT_API ControlServer {
   // The number of connections without a handshake.
   virtual std::size_t strangers() const = 0;
 };
-// already_exists for a port in use, invalid_argument for an address of another machine. `service`
-// must outlive the server.
+// Throws already_exists if the port is in use, invalid_argument if the address is one of another
+// machine. `service` must outlive the server.
 COHORT_API std::unique_ptr<ControlServer> serve_task(ServeOptions options, ControlService& service);
 // Serves the control plane only.
 COHORT_API std::unique_ptr<ControlServer> serve_control(const std::string& address,
                                                         ControlService& service);
 
-// Calls a remote ControlService. Errors carry the task as origin; peer_lost when it cannot be
-// reached, data_loss with peer_lost when the connection breaks bytes. Broken requests are not acted
-// on, and sent again; so are calls with broken answers, of those that may run twice. Thread-safe.
+// Calls a remote ControlService. Errors have the task as origin: peer_lost if it cannot be reached,
+// data_loss with peer_lost if the connection breaks bytes. A request that arrives broken does not
+// run and is sent again. A call whose answer arrives broken is sent again if it may run twice.
+// Thread-safe.
 class COHORT_API ControlClient {
  public:
   virtual ~ControlClient() = default;
@@ -231,10 +235,10 @@ class COHORT_API ControlClient {
 // error; nullopt if the task answered or the client is null.
 COHORT_API std::vector<std::optional<Error>> health_of_all(
     const std::vector<std::shared_ptr<ControlClient>>& clients, Deadline deadline);
-// Does not connect yet; invalid_argument for an address that is not "host:port". Each connection
-// looks up the host's addresses anew, so a task that comes back with another one is found. The
-// lookup ends by the deadline of the call. `task` names the peer in errors. Every call carries the
-// coordinator's incarnation; without one the server answers only handshake() and health().
+// Does not connect yet. Throws invalid_argument if the address is not "host:port". Each connection
+// looks up the host's addresses again, so it also finds a task that has returned with another one.
+// The lookup ends by the deadline of the call. `task` names the peer in errors. Every call carries
+// the coordinator's incarnation; without one the server answers only handshake() and health().
 COHORT_API std::unique_ptr<ControlClient> control_client(const std::string& address,
                                                          const std::string& task,
                                                          std::uint64_t coordinator_incarnation = 0);

@@ -112,7 +112,7 @@ class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
   }
 
   // Returns the socket, and the visitor to admit once the peer has completed its handshake. Keeps a
-  // duplicate of the socket, so that the connection can be ended here whoever owns the other one.
+  // duplicate of the socket, so that this class can still end the connection.
   std::pair<FileDescriptor, std::shared_ptr<Visitor>> hand_over(std::uint64_t id) {
     const Lock lock(mutex_);
     const auto found = entries_.find(id);

@@ -84,7 +84,7 @@ class LowLimit {
   rlimit before_{};
 };
 
-// Regression: the log said "error 24", ten times a second.
+// Regression: the log had "error 24", ten times a second.
 TEST(Acceptor, WithoutDescriptorsItSaysWhatHelps) {
   Promised<std::string> warned;
   set_log_sink([&](LogLevel, std::string_view line) { warned.set(std::string(line)); });

@@ -34,8 +34,8 @@ Error expired_error(const PeerName& peer);
 // accepting code does.
 Error reading_failed(const PeerName& peer, const Error& error);
 
-// What the sender of a broken frame is told, in a farewell, before the connection is closed.
-// Unavailable (peer_lost), since the loss of the connection is all that it means to the sender.
+// Returns the error that the sender of a broken frame gets, in a farewell, before the connection is
+// closed. It is unavailable (peer_lost), since the sender only loses the connection.
 Error broken_frame_farewell(const Error& error);
 
 // One end's handlers and state. deliver() and finish() are used only from the channel's thread; the

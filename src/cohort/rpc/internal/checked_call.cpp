@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/rpc/internal/checked_call.h"
 
+#include <algorithm>
 #include <limits>
 #include <span>
 
 #include "cohort/core/bytes.h"
+#include "cohort/core/detail/address_room.h"
 #include "cohort/core/detail/crc32c.h"
 #include "cohort/core/detail/error_bytes.h"
 
@@ -12,8 +14,8 @@ namespace cohort::rpc::internal {
 namespace {
 
 constexpr std::size_t kMessageBytesMax = 16384;
-// Of a body in its Call.
-constexpr std::size_t kBodyBytesMax = std::numeric_limits<int>::max() - 64;
+// A body above this size does not fit into its Call.
+constexpr std::uint64_t kBodyBytesMax = std::numeric_limits<int>::max() - 64;
 
 template <class Number>
 std::uint32_t sum_of(Number number, std::uint32_t before) {
@@ -69,6 +71,15 @@ proto::Answer checked_answer(const proto::Call& call, const Error& error) {
   answer.set_error(out.bytes().data(), out.bytes().size());
   answer.set_checksum(sum_of(answer, call));
   return answer;
+}
+
+void check_call_room(std::uint64_t bytes) {
+  // What gRPC has received, the call, its body's message, and what is made from that.
+  constexpr std::uint64_t kCopies = 4;
+  COHORT_CHECK(has_address_room(std::min(bytes, kBodyBytesMax) * kCopies),
+               ErrorCode::resource_exhausted, "[rpc.control] expected room for a call of ", bytes,
+               " bytes and its copies, got less; ", kAddressRemedy,
+               ", or let the workers read data from files in place of sending it to them");
 }
 
 bool is_intact(const proto::Call& call, std::string_view method) {

@@ -21,6 +21,10 @@ proto::Answer checked_answer(const proto::Call& call, const google::protobuf::Me
 // A message above 16 KiB is shortened.
 proto::Answer checked_answer(const proto::Call& call, const Error& error);
 
+// Throws resource_exhausted if this process has too little address space for a call of that size,
+// since gRPC ends the process when it finds no memory for what it receives.
+void check_call_room(std::uint64_t bytes);
+
 // Whether it arrived as it was sent, at this method.
 bool is_intact(const proto::Call& call, std::string_view method);
 // Whether it arrived as it was sent, and answers this call.

@@ -6,6 +6,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/rpc/internal/control_codec.h"
+#include "cohort/testing/little_memory.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort::rpc::internal {
@@ -73,6 +74,17 @@ TEST(CheckedCall, ABodyOfAnotherVersionIsRefused) {
   EXPECT_THAT([] { body_of<proto::Health>("\x0f"); },
               testing::throws_error(ErrorCode::invalid_argument, "run the same Cohort"));
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they need address space
+// gRPC crashed the process while it received the call.
+TEST(CheckedCall, OneThatDoesNotFitIntoTheAddressSpaceIsRefused) {
+  EXPECT_NO_THROW(check_call_room(std::uint64_t{1} << 40)) << "nothing limits it";
+  const testing::LittleMemory little(std::size_t{64} << 20);
+  EXPECT_NO_THROW(check_call_room(8 << 20));
+  EXPECT_THAT([] { check_call_room(64 << 20); },
+              testing::throws_error(ErrorCode::resource_exhausted, "ulimit -v"));
+}
+#endif
 
 }  // namespace
 }  // namespace cohort::rpc::internal

@@ -107,6 +107,7 @@ proto::HandshakeRequest to_proto(const HandshakeRequest& request) {
   message.set_is_returning(request.is_returning);
   message.set_payload_checksums(static_cast<std::uint32_t>(request.payload_checksums));
   message.set_start_order(request.start_order);
+  message.set_has_first_task(request.has_first_task);
   return message;
 }
 
@@ -124,7 +125,8 @@ HandshakeRequest from_proto(const proto::HandshakeRequest& message) {
           .data_timeout = std::chrono::nanoseconds(message.data_timeout_nanoseconds()),
           .is_returning = message.is_returning(),
           .start_order = message.start_order(),
-          .payload_checksums = static_cast<PayloadChecksums>(message.payload_checksums())};
+          .payload_checksums = static_cast<PayloadChecksums>(message.payload_checksums()),
+          .has_first_task = message.has_first_task()};
 }
 
 proto::HandshakeReply to_proto(const HandshakeReply& reply) {

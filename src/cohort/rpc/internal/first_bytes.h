@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the first bytes of an accepted connection tell about its peer.
+// Recognizes the kind of peer by the first bytes of an accepted connection.
 #pragma once
 
 #include <cstdint>

@@ -8,17 +8,15 @@
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <array>
 #include <cstring>
-#include <fstream>
 #include <random>
 
 #include "cohort/core/detail/crc32c.h"
 #include "cohort/rpc/internal/frame_decoder.h"
 #include "cohort/rpc/internal/outgoing_bytes.h"
+#include "cohort/testing/little_memory.h"
 #include "cohort/testing/test_seed.h"
 #include "cohort/testing/throws_error.h"
 
@@ -386,26 +384,6 @@ TEST(OutgoingBytes, SmallFramesAreJoined) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// The sanitizers reserve memory of their own.
-
-// While it exists, this process gets at most 16 MiB more.
-class LittleMemory {
- public:
-  LittleMemory() {
-    ::getrlimit(RLIMIT_AS, &before_);
-    std::size_t pages = 0;
-    std::ifstream("/proc/self/statm") >> pages;
-    rlimit low = before_;
-    low.rlim_cur = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) + (16 << 20);
-    ::setrlimit(RLIMIT_AS, &low);
-  }
-  ~LittleMemory() { ::setrlimit(RLIMIT_AS, &before_); }
-  LittleMemory(const LittleMemory&) = delete;
-  LittleMemory& operator=(const LittleMemory&) = delete;
-
- private:
-  rlimit before_{};
-};
 
 // The connection was closed, so that the sender took the receiver for lost.
 TEST(FrameDecoder, ARequestWithoutMemoryForItsTensorsIsAnErrorAndTheNextFrameFollows) {
@@ -416,7 +394,7 @@ TEST(FrameDecoder, ARequestWithoutMemoryForItsTensorsIsAnErrorAndTheNextFrameFol
     bytes.insert(bytes.end(), next.begin(), next.end());
     std::vector<Frame> frames;
     {
-      const LittleMemory little;
+      const testing::LittleMemory little;
       frames = decoded(bytes);
     }
     ASSERT_EQ(frames.size(), 2U);

@@ -1,29 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/rpc/internal/grpc_status.h"
 
-#include <optional>
 #include <sstream>
 
+#include "cohort/core/detail/address_room.h"
 #include "cohort/core/detail/system_error.h"
+#include "cohort/rpc/internal/channel_end.h"
 
 namespace cohort::rpc::internal {
 namespace {
+
+// More than gRPC takes for a connection with its threads.
+constexpr std::size_t kConnectionBytes = std::size_t{32} << 20;
 
 template <class... Parts>
 Error make_error(ErrorCode code, ErrorCause cause, const Parts&... parts) {
   std::ostringstream text;
   (text << ... << parts);
   return Error(code, text.str(), cause);
-}
-
-// gRPC does not report that this process lacked a descriptor, which is not the task's fault.
-std::optional<Error> own_lack(const grpc::Status& status, const GrpcCall& call) {
-  if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return std::nullopt;
-  const int lack = lacks_descriptors();
-  if (lack == 0) return std::nullopt;
-  return make_error(ErrorCode::resource_exhausted, ErrorCause::none,
-                    "[rpc.control] expected a connection to ", call.task, " (", call.address,
-                    "), got: ", text_of_errno(lack));
 }
 
 Error transport_error(const grpc::Status& status, const GrpcCall& call) {
@@ -53,6 +47,25 @@ Error transport_error(const grpc::Status& status, const GrpcCall& call) {
 
 }  // namespace
 
+std::optional<Error> own_lack(std::string_view task, std::string_view address) {
+  std::string problem;
+  if (const int lack = lacks_descriptors(); lack != 0) {
+    problem = text_of_errno(lack);
+  } else if (!has_address_room(kConnectionBytes)) {
+    problem = "little address space is left; " + std::string(kAddressRemedy);
+  } else {
+    try {
+      start_thread([] {}).join();
+      return std::nullopt;
+    } catch (const Error& error) {
+      problem = error.message();
+    }
+  }
+  return make_error(ErrorCode::resource_exhausted, ErrorCause::none,
+                    "[rpc.control] expected a connection to ", task, " (", address,
+                    "), got: ", problem);
+}
+
 bool may_be_broken(const grpc::Status& status) {
   switch (status.error_code()) {
     case grpc::StatusCode::OK:
@@ -66,7 +79,8 @@ bool may_be_broken(const grpc::Status& status) {
 }
 
 Error error_of(const grpc::Status& status, const GrpcCall& call) {
-  std::optional<Error> own = own_lack(status, call);
+  std::optional<Error> own;
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) own = own_lack(call.task, call.address);
   if (own) return std::move(*own).during(std::string(call.operation));
   Error error = transport_error(status, call);
   std::move(error).at(std::string(call.task)).during(std::string(call.operation));

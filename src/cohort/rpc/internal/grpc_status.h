@@ -5,12 +5,18 @@
 
 #include <grpcpp/support/status.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "cohort/core/error.h"
 
 namespace cohort::rpc::internal {
+
+// resource_exhausted if this process has no descriptor, thread or address space left for a
+// connection to the task: gRPC only reports that the task was not reached. Starts a thread to find
+// out.
+std::optional<Error> own_lack(std::string_view task, std::string_view address);
 
 // Returns whether broken bytes may be the reason: gRPC reports them, as well as peers that are no
 // Cohort tasks, with various codes.

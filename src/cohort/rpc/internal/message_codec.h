@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the messages of messages.h have in common as bytes.
+// Functions that the encodings of all messages of messages.h share.
 #pragma once
 
 #include <cstddef>

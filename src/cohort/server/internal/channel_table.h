@@ -36,6 +36,9 @@ class ChannelTable {
   enum class Presence : std::uint8_t { gone, alive, silent };
   Presence presence(const std::string& task, std::uint64_t coordinator_incarnation,
                     Deadline gone_by, Deadline answer_by);
+  // Waits until the coordinator of the session has opened a channel, or another one has replaced
+  // it; or until the deadline, or end_waits().
+  void await_coordinator(const Session& session, Deadline deadline);
   void end_waits() noexcept;
   // The number of messages that ended their connection (violation.h).
   std::uint64_t protocol_errors() const noexcept;
@@ -58,7 +61,8 @@ class ChannelTable {
   static void close_when_sent(const std::vector<std::shared_ptr<rpc::Channel>>& channels,
                               Deadline sent_by) noexcept;
   static void check_open(Shared& shared);
-  static void note_hello(Shared& shared, const rpc::Channel* channel, const rpc::Hello& hello);
+  static void note_hello(Shared& shared, const rpc::Channel* channel, const rpc::Hello& hello,
+                         Session& session);
   static void note_answer(Shared& shared, const rpc::Channel* channel);
   static void note_broken(Shared& shared, const Peer& peer, const Error& reason);
   static void take_leave(Shared& shared, Peer& peer, const rpc::Channel* key);

@@ -74,7 +74,7 @@ class ClosureRunner {
   // Starts no more closures and waits until the ones that run have been reported; returns false at
   // the deadline. Queued closures are dropped, as the coordinator takes them back.
   bool drain(Deadline deadline);
-  // Those of these closures that have not started end as cancelled.
+  // Cancels those of these closures that have not started; each is reported as cancelled.
   void cancel(const std::vector<std::uint64_t>& closures);
   // Drops the closures of this sender that have not started, because nobody waits for their ends
   // any more.

@@ -42,6 +42,13 @@ class Session final : public rpc::CoordinatorSession {
   std::uint64_t coordinator_incarnation() const { return options_.coordinator_incarnation; }
   std::uint64_t start_order() const { return options_.start_order; }
   const std::string& coordinator() const { return options_.coordinator; }
+  // Before its coordinator has opened a channel, nothing says whether it lives.
+  bool has_met_coordinator() const { return has_met_coordinator_; }
+  // Called for each hello, before greeted().
+  void meet(const std::string& task) {
+    if (task == options_.coordinator) has_met_coordinator_ = true;
+  }
+  bool is_replaced() const { return is_replaced_; }
   PayloadChecksums payload_checksums() const { return options_.payload_checksums; }
   // Called when `task` has opened a channel. Pipelines ask for missing programs over the newest
   // channel of the coordinator.
@@ -90,6 +97,7 @@ class Session final : public rpc::CoordinatorSession {
   const std::shared_ptr<ClosureTables> tables_;
   const std::shared_ptr<ClosureRunner> runner_;
   std::atomic<bool> is_replaced_{false};
+  std::atomic<bool> has_met_coordinator_{false};
 };
 
 }  // namespace cohort::server

@@ -84,7 +84,14 @@ class COHORT_API ClusterConnection {
   std::uint64_t epoch_of(const Task& task) const;
   void add_missing_ps(TaskList& missing) const COHORT_REQUIRES(mutex_);
   rpc::Connection& connection_of(const Task& task) COHORT_REQUIRES(mutex_);
+  // Decides between coordinators that start at the same time.
+  const Task& first_task() const { return ps_.empty() ? workers_.front() : ps_.front(); }
+  struct StartUp;
+  struct Outcome;
   void connect(const TaskList& missing);
+  void start_with(const Task& task, StartUp& start, Outcome& outcome);
+  static bool await_first_task(const Task& task, StartUp& start);
+  void throw_if_failed(const TaskList& missing, const std::vector<Outcome>& outcomes) const;
   // Comma-separated names of tasks.
   struct Unanswered {
     std::string silent;        // do not answer at all

@@ -29,7 +29,7 @@ class LocalVariable final : public VariableImpl {
   at::Tensor copy() const override;
   std::shared_ptr<VariableHome> home() const override;
   void assign(internal::AssignKind kind, const at::Tensor& value);
-  // What an update allocates; see VariableState.
+  // The memory that an update allocates; see VariableState.
   struct Reserve {
     at::Tensor gradient;
     VariableState::Fresh slots;

@@ -27,20 +27,20 @@ struct COHORT_API FileFingerprint {
   bool operator==(const FileFingerprint&) const = default;
 };
 
-// Of a time that stat() returned, since 1970.
+// Converts a time that stat() returned to nanoseconds since 1970.
 inline std::int64_t nanoseconds_of(const timespec& time) {
   constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
   return time.tv_sec * kNanosecondsPerSecond + std::int64_t{time.tv_nsec};
 }
 // Whether a fingerprint of a file of this size covers all of its bytes.
 COHORT_API bool covers_whole_file(std::uint64_t size_bytes);
-// Of the file at `found`, with `path` as its name. A file that cannot be read is missing: whoever
-// reads it gets the error.
+// Returns the fingerprint of the file at `found`, with `path` as its name. A file that cannot be
+// read counts as missing: the source that reads it will throw the error.
 COHORT_API FileFingerprint fingerprint_of(const std::string& path, const std::string& found);
-// The same without a checksum: one call of the system.
+// Returns the same without a checksum, which takes only one system call.
 COHORT_API FileFingerprint size_fingerprint_of(const std::string& path, const std::string& found);
-// How the file differs, as "expected 40 bytes, got 52 bytes"; "" if it is the same as far as both
-// fingerprints tell.
+// Describes how the file differs, as "expected 40 bytes, got 52 bytes". Returns "" if the two
+// fingerprints show no difference.
 COHORT_API std::string difference(const FileFingerprint& before, const FileFingerprint& now);
 
 }  // namespace cohort

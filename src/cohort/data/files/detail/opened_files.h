@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The files that a pipeline reads, as they were when it opened them first. A pipeline that runs
-// again, to continue where an earlier run stopped, must read the same files: else elements would
-// come twice or never.
+// again, to continue where an earlier run stopped, must read the same files. Otherwise elements
+// would come twice or never.
 //
 //   auto files = std::make_shared<OpenedFiles>();                  // of the first run
 //   auto source = cancellable_source(dataset, options, stop, files);
@@ -27,26 +27,26 @@ namespace cohort::data {
 // Thread-safe.
 class COHORT_API OpenedFiles {
  public:
-  // `before`: what take_new() of earlier runs of the same pipeline gave.
+  // `before`: the files that take_new() returned in earlier runs of the same pipeline.
   explicit OpenedFiles(std::vector<FileFingerprint> before = {});
 
-  // Called by a source before it opens a file. data_loss, naming the file, what changed and the
-  // remedy, if it is another one than before, whether in an earlier run or in this one. Reads at
-  // most 8 MiB, and nothing if the file was not touched since the last call. `path`: as the
-  // pipeline names it; `found`: where it is here; `op` is for messages.
+  // A source calls this before it opens a file. It throws data_loss if the file differs from what
+  // an earlier run, or this one, has read; the error names the file, the change and the remedy.
+  // Reads at most 8 MiB, and nothing if the file was not touched since the last call. `path`: as
+  // the pipeline names it; `found`: where it is here; `op` is for messages.
   void note(const std::string& path, const std::string& found, std::string_view op);
-  // The same for a file of which only the size matters by now.
+  // Does the same for a file of which only the size still matters.
   void note_size(const std::string& path, const std::string& found, std::string_view op);
 
-  // Throws the first error of note() again. An op may have dropped it (ignore_errors), and an
-  // element after it may be another one than before.
+  // Throws the first error of note() again. An op may have dropped that error (ignore_errors), and
+  // the elements after it may differ from the earlier ones.
   void check() const;
   // The files that were noted since the last call, without those of earlier runs.
   std::vector<FileFingerprint> take_new();
 
  private:
-  // What the system tells without reading. Two equal ones are the same content on this host. A file
-  // that was changed just now has none.
+  // The part of a file's metadata that shows a change without reading it: equal stamps mean equal
+  // content on this host. A file that was changed just now has no stamp.
   struct Stamp {
     std::uint64_t device = 0;
     std::uint64_t inode = 0;

@@ -53,7 +53,7 @@ class InterleaveSources {
   bool wants_input() const { return !is_input_at_end_ && upcoming_.size() < options_.upcoming_max; }
   void add(SourcePtr source);
   void end_input();
-  // Of the datasets that no thread is busy with, the one whose elements are needed first; else
+  // Returns the dataset whose elements are needed first among those that no thread works on, or
   // null.
   SourcePtr wanted() const;
   void add_elements(InterleaveSource& source, std::vector<Item> items);

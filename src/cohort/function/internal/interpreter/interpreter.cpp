@@ -192,10 +192,11 @@ class Run {
       }
     } catch (const Error&) {
       throw;
-    } catch (const c10::Error& error) {
-      fail_with_inputs(op, ErrorCode::invalid_argument, text_of_torch_error(error));
+    } catch (const c10::Error& thrown) {
+      const Error error = error_of_torch(thrown, ErrorCode::invalid_argument);
+      fail_with_inputs(op, error.code(), error.message());
     } catch (const std::bad_alloc&) {
-      fail_with_inputs(op, ErrorCode::resource_exhausted, "out of memory");
+      fail_with_inputs(op, ErrorCode::resource_exhausted, current_error().message());
     } catch (const std::exception& error) {
       fail_with_inputs(op, ErrorCode::internal, error.what());
     }

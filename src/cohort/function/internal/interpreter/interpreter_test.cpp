@@ -283,6 +283,13 @@ TEST_F(Interpret, NamesTheOpThatFailed) {
   EXPECT_THAT(error.message(), HasSubstr("mat1 and mat2 shapes cannot be multiplied"));
 }
 
+// LibTorch's allocator throws a c10::Error, which became invalid_argument: exit code 70.
+TEST_F(Interpret, AnOpWithoutMemoryIsALackOfMemory) {
+  const Arg sizes = integers({1 << 24, 1 << 24});
+  relu(p.op("aten::expand", {value(p.input({})), sizes, boolean(false)}));
+  EXPECT_EQ(exit_code_of(error_of([&] { run({at::ones({})}); })), 75);
+}
+
 TEST_F(Interpret, CopiesOutputsThatAreInputsVariablesOrConstants) {
   const int x = p.input({2});
   const int v = p.variable("v", {2});

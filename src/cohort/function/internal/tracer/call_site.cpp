@@ -167,7 +167,7 @@ void append_lines(const Frame& frame, const std::vector<Place>& places,
   if (has_file || !frame.is_outside || !lines.empty()) return;
   std::string function = places.empty() ? "" : places.front().function;
   const std::string own = without_machinery(function);
-  // Of another std::function nothing says whether it is the user's.
+  // A frame of another std::function does not show whether its function is the user's.
   if (own != "operator()") function = own;
   if (!function.empty() && !is_user_function(function)) return;
   lines.push_back(function + (function.empty() ? "" : " in ") + frame.module + "+" +

@@ -19,7 +19,7 @@ std::int64_t byte_count(const at::Tensor& tensor) {
   return tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
 }
 
-// The number of elements of the memory from the tensor's first one to its last one.
+// The number of elements that fit into the memory from the tensor's first element to its last one.
 std::int64_t span_of(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return 0;
   std::int64_t span = 1;
@@ -27,7 +27,8 @@ std::int64_t span_of(const at::Tensor& tensor) {
   return span;
 }
 
-// A key of the values, the dtype and the wrapped-number flag of a small contiguous tensor.
+// Returns a key that consists of the values, the dtype and the wrapped-number flag of a small
+// contiguous tensor.
 std::string key_of(const at::Tensor& number, bool is_wrapped) {
   std::string key(static_cast<const char*>(number.data_ptr()), number.nbytes());
   key += static_cast<char>(number.scalar_type());
@@ -217,7 +218,8 @@ int Recorder::add_constant(const at::Tensor& tensor) {
     program_.constants.push_back({id, tensor.detach().clone(), false});
     return id;
   }
-  // The wire format has the values in row-major order; kernels may sum in the order of the strides.
+  // The wire format stores values in row-major order, but kernels may sum in the order of the
+  // strides. So the program gets the memory as a flat constant and views it with these strides.
   const std::int64_t bytes = span_of(tensor) * static_cast<std::int64_t>(tensor.element_size());
   if (bytes > options_.constant_bytes_max) {
     refuse("it reads a tensor (", TensorSpec::of(tensor).to_string(), ") that lies spread over ",
@@ -271,7 +273,7 @@ void Recorder::note_read(const at::Tensor& tensor) {
   if (memory == nullptr || memory->origin != Origin::variable) return;
   const auto index = static_cast<std::size_t>(memory->variable);
   ProgramVariable& variable = program_.variables[index];
-  // A value that an update has replaced before an op read it is not pulled.
+  // If an update replaced the first value before an op read it, that value need not be pulled.
   if (!variables_[index].is_pulled_again) variable.is_read = !variable.is_handle_only;
   state_.hide_gradient(tensor);
 }

@@ -44,8 +44,8 @@ struct OldGradient {
 
 // Used only from the tracing thread. The destructor restores everything that the pass changed. Many
 // methods because recording an operator needs all the state of a pass: its values, the program,
-// what was written. The methods stand in files by theme, which are named below; what needs less
-// state is a class of its own (ValueTable, StateKeeper, MemoryWatch).
+// what was written. The methods are in files by theme, which are named below; parts that need less
+// state are classes of their own (ValueTable, StateKeeper, MemoryWatch).
 class Recorder final : public Trace {
  public:
   // `pass` is 0 or 1. `memory` must be installed as long as ops are recorded. `change` is how pass

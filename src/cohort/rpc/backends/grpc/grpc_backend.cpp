@@ -7,6 +7,7 @@
 #include "cohort/rpc/backends/grpc/grpc_connection.h"
 #include "cohort/rpc/internal/connected_channel.h"
 #include "cohort/rpc/internal/grpc_setup.h"
+#include "cohort/rpc/internal/grpc_status.h"
 #include "cohort/rpc/internal/socket.h"
 #include "frames.grpc.pb.h"
 
@@ -149,6 +150,7 @@ class GrpcBackend final : public Backend {
       case internal::GrpcConnect::connected:
         break;
       case internal::GrpcConnect::refused:
+        if (auto own = internal::own_lack(peer.task, peer.address)) throw Error(*own);
         throw internal::refused_error(peer, "no connection");
       case internal::GrpcConnect::expired:
         throw internal::expired_error(peer);

@@ -39,13 +39,24 @@ class StreamChannel final : public internal::ConnectedChannel<StreamConnection> 
     thread_ = internal::start_channel_thread(connection_->end(), std::move(handlers),
                                              [connection = connection_] { connection->run(); });
   }
+
+  // The peer gets the error as the reason if it throws. Without that, it would see a closed
+  // connection, as if nobody listened at this address.
+  void start_accepted(Handlers handlers) {
+    try {
+      start(std::move(handlers));
+    } catch (...) {
+      connection_->take_leave(current_error());
+      throw;
+    }
+  }
 };
 
 void start_accepted(const std::shared_ptr<StreamChannel>& channel, const AcceptHandler& accept,
                     internal::AcceptedChannels& accepted) {
   accepted.add(channel);
   auto handlers = internal::ask_acceptor(accept, channel);
-  if (handlers) channel->start(std::move(*handlers));
+  if (handlers) channel->start_accepted(std::move(*handlers));
 }
 
 // Thread-safe.

@@ -140,19 +140,17 @@ void StreamConnection::run() noexcept {
   } catch (...) {
     const Error error = current_error();
     end_.set_closed(internal::reading_failed(end_.name(), error));
-    if (error.code() == ErrorCode::data_loss) tell_broken(error);
+    if (error.code() == ErrorCode::data_loss) take_leave(internal::broken_frame_farewell(error));
   }
   shut_down();
   drop_queue();
   end_.finish();
 }
 
-// Tells the sender of a broken frame why the connection ends, unless the socket is full or another
-// thread is just sending.
-void StreamConnection::tell_broken(const Error& error) noexcept {
+void StreamConnection::take_leave(const Error& why) noexcept {
   try {
     internal::OutgoingBytes bytes;
-    bytes.append(farewell_frame(internal::broken_frame_farewell(error)), false);
+    bytes.append(farewell_frame(why), false);
     if (queue_up(std::move(bytes)) || is_thread_writing_.load(std::memory_order_acquire))
       flush(kThreadRounds);
   } catch (...) {

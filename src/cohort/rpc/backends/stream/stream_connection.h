@@ -43,12 +43,14 @@ class StreamConnection {
   Channel::Progress progress() const;
   // Reads, sends what senders left over, and calls the handlers, until closed.
   void run() noexcept;
+  // Tells the peer why the connection ends, unless the socket is full or another thread is just
+  // sending. For a connection that ends or never ran.
+  void take_leave(const Error& why) noexcept;
 
  private:
   enum class Written { some, nothing, failed };
 
   void serve();
-  void tell_broken(const Error& error) noexcept;
   bool queue_up(internal::OutgoingBytes bytes);
   short wait();
   void receive();

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tasks whose address space is limited (ulimit -v). Each must work, or say what it lacks.
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+
+#include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/testing/cluster/test_cluster.h"
+#include "cohort/testing/running_program.h"
+
+namespace cohort {
+namespace {
+
+using ::testing::HasSubstr;
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they reserve terabytes
+
+testing::TestClusterOptions with_limited_worker(int kibibytes) {
+  return {.command = {"/bin/sh", "-c",
+                      "case $TF_CONFIG in *task*worker*) ulimit -v $0;; esac; exec \"$1\" server",
+                      std::to_string(kibibytes), COHORT_COMMAND}};
+}
+
+// Two steps that multiply matrices on the worker. Returns the error of the cluster or of the epoch.
+std::optional<Error> train(int kibibytes, std::int64_t rows, std::int64_t columns) {
+  try {
+    const testing::TestCluster cluster(with_limited_worker(kibibytes));
+    ParameterServerStrategy strategy(cluster.resolver());
+    ClusterCoordinator coordinator(strategy, {.progress_timeout = std::chrono::seconds(20)});
+    Variable weights = strategy.variable("weights", at::zeros({columns, 300}));
+    const Function step([&](Iterator& it) {
+      const at::Tensor product = at::mm(it.next<at::Tensor>(), weights.read());
+      weights.assign_add(at::ones({columns, 300}));
+      return product.sum();
+    });
+    const Dataset data = Dataset::from_tensor_slices(at::ones({rows, columns})).batch(rows / 2);
+    EXPECT_EQ(coordinator.run_epoch(step, data).steps, 2U);
+    return std::nullopt;
+  } catch (const Error& error) {
+    return error;
+  }
+}
+
+// It was silent until the progress timeout, in a product of matrices for which OpenBLAS waited for
+// memory, or gRPC aborted it.
+TEST(AddressSpace, AWorkerWithTooLittleSaysSoAtItsStart) {
+  int successes = 0;
+  for (const int kibibytes : {700'000, 800'000, 900'000, 1'000'000, 1'200'000, 1'400'000}) {
+    const std::optional<Error> error = train(kibibytes, 20, 300);
+    if (error) {
+      EXPECT_THAT(error->message(), HasSubstr("ulimit -v")) << kibibytes;
+    } else {
+      ++successes;
+    }
+  }
+  EXPECT_GE(successes, 2);
+}
+
+// gRPC crashed the worker, and the coordinator only saw that it was lost.
+TEST(AddressSpace, DataThatAWorkerCannotTakeIsRefusedByIt) {
+  const std::optional<Error> error = train(1'200'000, 800, 100'000);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::resource_exhausted) << error->what();
+  EXPECT_EQ(error->origin(), "worker:0");
+  EXPECT_THAT(error->message(), HasSubstr("ulimit -v"));
+}
+
+// gRPC aborted the program, or it waited in its first trace for memory of OpenBLAS.
+TEST(AddressSpace, AChiefWithTooLittleSaysSoAtItsStart) {
+  const std::string digits = std::string(COHORT_SOURCE_DIR) + "/examples/data/digits";
+  testing::RunningProgram launch({COHORT_COMMAND, "launch", "--workers", "1", "--ps", "1", "--data",
+                                  digits, "--", "/bin/sh", "-c", "ulimit -v 850000; exec \"$@\"",
+                                  "sh", EXAMPLE_PROGRAM, "--data", "digits", "--data-dir", digits});
+  EXPECT_EQ(launch.wait().to_string(), "exit code 75") << launch.err();
+  EXPECT_THAT(launch.err(), HasSubstr("ulimit -v"));
+}
+
+#endif
+
+}  // namespace
+}  // namespace cohort
