@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the three example projects as their READMEs do, with two workers and one parameter server on
-// the repository's data. Each must reach the accuracy that its README states.
+// Runs the example projects as their READMEs do, on the repository's data, most of them with two
+// workers and one parameter server. Each must reach the accuracy that its README states.
 #include <gtest/gtest.h>
 
 #include <regex>
@@ -42,6 +42,14 @@ TEST_F(ExampleProjects, TabularTellsPenguinsApartAndStopsEarly) {
   const std::string out = launch(kData + "penguins", {TABULAR, kData + "penguins"});
   EXPECT_GE(accuracy(out, "test accuracy"), 0.95) << out;
   EXPECT_EQ(out.find("epoch 99:"), std::string::npos) << "did not stop early";
+}
+
+TEST_F(ExampleProjects, MirroredReplicasLearnDigits) {
+  testing::RunningProgram program(
+      {MNIST_MIRRORED, "--replicas", "3", "--epochs", "20", "--data-dir", kData + "digits"});
+  EXPECT_EQ(program.wait().to_string(), "exit code 0") << program.out() << program.err();
+  EXPECT_EQ(program.err(), "");
+  EXPECT_GE(accuracy(program.out(), "test accuracy"), 0.9) << program.out();
 }
 
 TEST_F(ExampleProjects, TextReadsSentencesOfAnyLength) {

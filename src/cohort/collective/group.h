@@ -1,29 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-// The workers of a synchronous job, which exchange messages with each other (the role of
-// torch.distributed's ProcessGroup and tf's collective ops).
+// The workers of a synchronous job, which exchange messages and reduce tensors with each other (the
+// role of torch.distributed's ProcessGroup and tf's collective ops).
+//
+//   InProcessWorkers workers(2);
+//   workers.group(0)->all_reduce(loss, ReduceOp::sum, Deadline());  // on another thread: group(1)
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "cohort/collective/reduce_op.h"
 #include "cohort/core/bytes.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/export.h"
 
 namespace cohort::collective {
 
-// A group of size() members; each object is the view of one member, rank(). All members must make
-// the same calls of exchange() in the same order. Every wait has a deadline, and its error names
-// the members that were missing.
+struct Call;  // collective/internal/call.h
+
+// A group of size() members; each object is the view of one member, rank().
 //
-// If a member is destroyed, calls of the others that need its contribution throw aborted. If one
-// member misses a deadline, it would be one call ahead of the others. So the group ends for all
-// members: later calls throw aborted.
+// All members must make the same calls in the same order. Each call has a sequence number, the
+// number of calls before it ("call 3" in messages). If members make different calls (another
+// operation, root, ReduceOp, dtype or shape), all of them throw the same invalid_argument, which
+// names the first difference; the call is over then, and the group stays usable. If the arguments
+// of one member are refused, all members throw the error of that member.
 //
-// exchange() must be called from one thread at a time; split() is thread-safe.
+// Every call has a deadline, by which all members must have begun it. If one has not, the others
+// throw deadline_exceeded, naming the missing members. A member that missed a deadline would be one
+// call ahead of the others, so the group ends for all members: later calls throw aborted. If a
+// member is destroyed, calls of the others that need it throw aborted.
+//
+// Tensors are dense and on the CPU. They may have any strides; contiguous ones are not copied. A
+// call returns, or throws, after the last access of any member to this member's tensors.
+//
+// A member must be used from one thread at a time; split() is thread-safe.
 class COHORT_API Group {
  public:
   Group() = default;
@@ -36,12 +54,49 @@ class COHORT_API Group {
   // The name of a member in messages, and the origin of its errors.
   virtual std::string member_name(int rank) const { return "worker:" + std::to_string(rank); }
   // Returns the contributions of all members in the order of their ranks. `what` is the name of the
-  // content, for messages. Throws deadline_exceeded or aborted, naming the missing members.
+  // content, for messages.
   virtual std::vector<Bytes> exchange(Bytes mine, std::string_view what, Deadline deadline) = 0;
   // Returns a new group of the same members, whose calls are independent of this one's (like
   // MPI_Comm_dup). The n-th calls of all members return the same group, so all members must create
   // their groups in the same order. The new group keeps this one alive.
   virtual std::shared_ptr<Group> split() = 0;
+
+  // Replaces the values of each tensor by their sum or mean over the members. Elements are added in
+  // the order of ranks (float16 and bfloat16 as float32, which is rounded once at the end; integers
+  // wrap), so every member, every run and every backend gets the same bits. All tensors together
+  // are one call, and much faster than one call for each. A mean of integers is refused, since
+  // their tensor cannot hold it: convert them first. bool is refused. The tensors must not overlap.
+  void all_reduce(std::span<const at::Tensor> tensors, ReduceOp op, Deadline deadline);
+  void all_reduce(const at::Tensor& tensor, ReduceOp op, Deadline deadline) {
+    all_reduce(std::span(&tensor, 1), op, deadline);
+  }
+  // Like all_reduce(), but only the member `root` gets the results; the tensors of the others keep
+  // their values.
+  void reduce(std::span<const at::Tensor> tensors, ReduceOp op, int root, Deadline deadline);
+  void reduce(const at::Tensor& tensor, ReduceOp op, int root, Deadline deadline) {
+    reduce(std::span(&tensor, 1), op, root, deadline);
+  }
+  // Copies the values of the tensors of the member `root` to those of all others.
+  void broadcast(std::span<const at::Tensor> tensors, int root, Deadline deadline);
+  void broadcast(const at::Tensor& tensor, int root, Deadline deadline) {
+    broadcast(std::span(&tensor, 1), root, deadline);
+  }
+  // Concatenates the tensors of all members along `axis`, in the order of ranks. Their sizes along
+  // the axis may differ, also be 0; their other sizes may not.
+  at::Tensor all_gather(const at::Tensor& tensor, std::int64_t axis, Deadline deadline);
+  // Returns this member's rows of what all_reduce() would compute. Rows are distributed as
+  // at::tensor_split does: the first (rows % size()) members get one row more than the others.
+  at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op, Deadline deadline);
+  // Returns when all members have called it.
+  void barrier(Deadline deadline);
+
+ protected:
+  // Performs a call whose arguments are checked. The default does it by exchange(), which copies
+  // the tensors of each member to all others; backends override it for speed.
+  virtual void perform(Call& call, Deadline deadline);
+
+ private:
+  std::uint64_t num_performed_ = 0;  // by the default
 };
 
 // Calls `make` and exchanges the results. If it throws on one member, all members throw that error,
@@ -52,10 +107,14 @@ COHORT_API std::vector<Bytes> exchange_result(Group& group, const std::function<
 
 }  // namespace cohort::collective
 
+namespace cohort::collective::in_process {
+class Splits;
+}
+
 namespace cohort {
 
 // Creates the groups of workers that are threads of one process, for tests and for programs that
-// use several threads. The workers exchange messages through shared memory.
+// use several threads. The workers reduce each other's tensors where they lie, without copies.
 //
 //   InProcessWorkers workers(2);
 //   std::thread other([&] { MultiWorkerMirroredStrategy strategy(workers.group(1)); … });
@@ -70,9 +129,7 @@ class COHORT_API InProcessWorkers {
   std::shared_ptr<collective::Group> group(int rank) const;
 
  private:
-  class Rendezvous;
-  class Member;
-  std::shared_ptr<Rendezvous> rendezvous_;
+  std::shared_ptr<collective::in_process::Splits> splits_;
 };
 
 }  // namespace cohort

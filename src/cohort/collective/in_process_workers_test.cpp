@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/collective/group.h"
 
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdio>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -13,6 +17,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/testing/on_workers.h"
+#include "cohort/testing/test_seed.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort::collective {
@@ -141,6 +146,80 @@ TEST_F(InProcessGroup, ExchangeResultThrowsTheFirstErrorOnAll) {
     return "none";
   });
   EXPECT_THAT(errors, ::testing::Each("worker:1 bad 1"));
+}
+
+// A member that reduces and one that exchanges bytes would take each other's memory for their own.
+TEST_F(InProcessGroup, AnExchangeAndAReductionFailOnBoth) {
+  const InProcessWorkers workers(2);
+  const auto errors = on_workers<std::string>(2, [&](int rank) -> std::string {
+    const auto group = workers.group(rank);
+    const at::Tensor tensor = at::ones({1000});
+    try {
+      rank == 0 ? group->all_reduce(tensor, ReduceOp::sum, late())
+                : void(group->exchange(bytes(1), "the weather", late()));
+    } catch (const Error& error) {
+      group->barrier(late());
+      return error.message();
+    }
+    return "none";
+  });
+  EXPECT_THAT(errors, ::testing::Each(::testing::HasSubstr(
+                          "in call 0, got all_reduce from worker:0 and exchange from worker:1")));
+}
+
+// Members give up and begin calls at the same moments. Each has new memory for each call and frees
+// it at once, so that a sanitizer notices who uses it too late.
+TEST_F(InProcessGroup, AMissedDeadlineLeavesNobodyWithTheMemoryOfOthers) {
+  const testing::TestSeed seed;
+  std::mt19937 random(seed.value());
+  int num_ended = 0;
+  for (int round = 0; round < 300; ++round) {
+    const int size = 2 + round % 3;
+    const InProcessWorkers workers(size);
+    std::vector<std::shared_ptr<Group>> groups;
+    std::vector<Duration> patience;
+    for (int rank = 0; rank < size; ++rank) {
+      groups.push_back(workers.group(rank));
+      patience.push_back(std::chrono::microseconds(random() % 400));
+    }
+    const auto num_sums = on_workers<int>(size, [&](int rank) {
+      const auto i = static_cast<std::size_t>(rank);
+      int num_done = 0;
+      try {
+        for (; num_done < 20; ++num_done) {
+          const at::Tensor tensor = at::full({300 * (1 + num_done % 8)}, 1 + rank);
+          groups[i]->all_reduce(tensor, ReduceOp::sum, Deadline::after(patience[i]));
+          EXPECT_EQ(tensor[-1].item().toInt(), size * (size + 1) / 2);
+        }
+      } catch (const Error& error) {
+        EXPECT_TRUE(error.code() == ErrorCode::deadline_exceeded ||
+                    error.code() == ErrorCode::aborted);
+      }
+      return num_done;
+    });
+    // All have the same results, whoever gives up.
+    EXPECT_THAT(num_sums, ::testing::Each(num_sums[0]));
+    num_ended += num_sums[0] < 20;
+  }
+  std::printf("%d of 300 groups ended\n", num_ended);
+}
+
+// A member may leave as soon as its call has returned, while the others are still in theirs.
+TEST_F(InProcessGroup, AMemberThatLeavesAfterACallDoesNotFailIt) {
+  for (int round = 0; round < 200; ++round) {
+    const int size = 2 + round % 3;
+    const InProcessWorkers workers(size);
+    std::vector<std::shared_ptr<Group>> groups;
+    for (int rank = 0; rank < size; ++rank) groups.push_back(workers.group(rank));
+    const auto sums = on_workers<int>(size, [&](int rank) {
+      std::shared_ptr<Group>& mine = groups[static_cast<std::size_t>(rank)];
+      const at::Tensor tensor = at::full({round % 2 == 0 ? 8 : 5000}, 1 + rank);
+      mine->all_reduce(tensor, ReduceOp::sum, late());
+      mine.reset();
+      return tensor[-1].item().toInt();
+    });
+    EXPECT_THAT(sums, ::testing::Each(size * (size + 1) / 2));
+  }
 }
 
 TEST_F(InProcessGroup, ARankOutOfRangeIsRefused) {

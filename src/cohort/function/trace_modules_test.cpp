@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
-#include "cohort/function/internal/autocast.h"
+#include "cohort/function/detail/autocast.h"
 #include "cohort/function/internal/tracer/cases_for_tests.h"
 
 namespace cohort::function {

@@ -5,7 +5,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/ScalarTypeToTypeMeta.h>
 
-#include "cohort/function/internal/autocast.h"
+#include "cohort/function/detail/autocast.h"
 
 namespace cohort::function {
 namespace {

@@ -5,7 +5,7 @@
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
-#include "cohort/function/internal/autocast.h"
+#include "cohort/function/detail/autocast.h"
 #include "cohort/function/internal/tracer/cases_for_tests.h"
 
 namespace cohort::function {

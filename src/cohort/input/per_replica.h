@@ -36,7 +36,16 @@ class PerReplica {
     return result;
   }
 
+  // Components that are equal by construction (tf's Mirrored), such as a result that was copied to
+  // each device.
+  static PerReplica mirrored(Components components) {
+    PerReplica result(std::move(components));
+    result.is_mirrored_ = true;
+    return result;
+  }
+
   bool is_wrapped() const { return is_wrapped_; }
+  bool is_mirrored() const { return is_mirrored_; }
   std::size_t size() const { return components_.size(); }
   // The component of local replica i. Throws invalid_argument if there is no such replica.
   Reference operator[](std::size_t i) const {
@@ -60,6 +69,7 @@ class PerReplica {
  private:
   Components components_;
   bool is_wrapped_ = true;
+  bool is_mirrored_ = false;
 };
 
 // The result of run() for a function that returns void. A value type.

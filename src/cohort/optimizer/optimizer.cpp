@@ -198,7 +198,7 @@ Optimizer::Optimizer(std::vector<Variable> variables, const variable::UpdateRule
 }
 
 void Optimizer::minimize(const at::Tensor& loss) const {
-  variable::check_one_replica("optimizer.minimize");
+  check_can_update(state_->variables, "optimizer.minimize");
   apply_gradients(compute_gradients(loss));
 }
 
@@ -234,14 +234,19 @@ std::vector<std::pair<at::Tensor, Variable>> Optimizer::compute_gradients(
 }
 
 void Optimizer::apply_gradients(const GradientList& gradients) const {
-  variable::check_one_replica("optimizer.apply_gradients");
+  check_can_update(state_->variables, "optimizer.apply_gradients");
+  const bool is_one_of_several = variable::ReplicaCount::current() > 1;
   std::vector<Update> updates;
   for (const auto& [gradient, variable] : gradients) {
     COHORT_CHECK(
         state_->has(variable) && variable.is_trainable(), ErrorCode::invalid_argument,
         "[optimizer.apply_gradients] expected trainable variables of this optimizer, got '",
         variable.name(), "'");
-    if (gradient.defined()) updates.push_back({variable, dense_gradient(gradient, variable)});
+    if (gradient.defined()) {
+      updates.push_back({variable, dense_gradient(gradient, variable)});
+    } else if (is_one_of_several) {
+      updates.push_back({variable, gradient});  // other replicas may have one
+    }
   }
   COHORT_CHECK(!updates.empty(), ErrorCode::invalid_argument,
                "[optimizer.apply_gradients] expected gradients, got none that is defined");
@@ -250,7 +255,8 @@ void Optimizer::apply_gradients(const GradientList& gradients) const {
   }
   state_->learning_rate.value();  // throws its schedule's exceptions before any update
   apply_updates(state_->slot_key(), updates, state_->hyper);
-  state_->learning_rate.add_one();
+  // An update that the replicas make together is one.
+  if (variable::ReplicaCount::local_replica() == 0) state_->learning_rate.add_one();
 }
 
 double Optimizer::hyperparameter(std::string_view name) const {

@@ -39,9 +39,12 @@ class COHORT_API Optimizer {
  public:
   // Computes the gradients of a scalar `loss` and applies them to every trainable variable; a
   // variable without a gradient stays unchanged. Throws invalid_argument if loss is not a
-  // floating-point scalar or depends on none of the variables; unimplemented in a replica context
-  // of several replicas, whose gradients are not reduced yet. There, call compute_gradients() in
-  // run(), then Strategy::reduce() and apply_gradients() outside.
+  // floating-point scalar or depends on none of the variables.
+  //
+  // In a replica context of several replicas, the gradients are summed over the replicas first, so
+  // scale the loss by the size of the global batch (average_loss()). All replicas must make the
+  // same calls. A variable that has a gradient in some replicas only counts as zero in the others.
+  // Throws unimplemented there for variables that the strategy has not made.
   void minimize(const at::Tensor& loss) const;
   // The first half of minimize(), so that you can change gradients before they are applied (tf's
   // compute_gradients): a pair of gradient and variable for each trainable variable. The gradient

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -196,8 +197,12 @@ class Replay {
   }
   void act_in_replica(const Json& step, int id, Emits& emits) {
     const std::string replica = "r" + std::to_string(id);
+    const auto emit = [&](Json value) {
+      const std::lock_guard lock(emits_mutex_);
+      emits[step.at("label")][replica].push_back(std::move(value));
+    };
     if (step.at("do") == "probe") {
-      emits[step.at("label")][replica].push_back(probe());
+      emit(probe());
     } else if (step.at("do") == "try") {
       Json result = Json::object();
       try {
@@ -205,7 +210,7 @@ class Replay {
       } catch (const Error& error) {
         result = {{"error", as_json(error)}};
       }
-      emits[step.at("label")][replica].push_back(result);
+      emit(result);
     } else {
       act(step);
     }
@@ -246,6 +251,7 @@ class Replay {
     if (open_.empty()) set_strategy(nullptr);
   }
 
+  std::mutex emits_mutex_;  // replicas emit at the same time
   std::vector<std::unique_ptr<Strategy>> made_;
   std::map<std::string, Strategy*> strategies_;
   std::map<const Strategy*, std::string> names_;

@@ -4,6 +4,7 @@
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 
@@ -76,7 +77,7 @@ TEST_P(EveryStrategy, RunIsReplicaContextInAndOutOfScope) {
 
 // CTX-019, CTX-030, CTX-036
 TEST_P(EveryStrategy, ScopeAndRunInsideAReplicaAreRefused) {
-  int runs = 0;
+  std::atomic<int> runs = 0;
   s.run([&] {
     ++runs;
     EXPECT_EQ(code_of([&] { const StrategyScope scope = s.scope(); }),
@@ -127,7 +128,7 @@ TEST_P(EveryStrategy, SettingInsideAScopeOrAReplicaIsRefused) {
       EXPECT_EQ(code_of([&] { set_strategy(strategy); }), ErrorCode::failed_precondition);
     expect_cross(s);
   }
-  int runs = 0;
+  std::atomic<int> runs = 0;
   s.run([&] {
     ++runs;
     EXPECT_EQ(code_of([&] { set_strategy(&s); }), ErrorCode::failed_precondition);

@@ -14,6 +14,7 @@
 #include "cohort/function/detail/trace.h"
 #include "cohort/function/detail/variable_read.h"
 #include "cohort/rpc/detail/messages.h"
+#include "cohort/strategy/detail/contexts.h"
 #include "cohort/strategy/detail/modes_scope.h"
 #include "cohort/variable/detail/eager_step.h"
 #include "cohort/variable/detail/initializer_recipe.h"

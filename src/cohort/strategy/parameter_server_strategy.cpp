@@ -9,6 +9,7 @@
 #include "cohort/core/detail/blas.h"
 #include "cohort/function/detail/trace.h"
 #include "cohort/input/detail/input_host.h"
+#include "cohort/strategy/detail/contexts.h"
 #include "cohort/strategy/detail/dataset_function_scope.h"
 #include "cohort/strategy/detail/parameter_server_home.h"
 #include "cohort/variable/detail/eager_step.h"
@@ -52,8 +53,9 @@ Variable ParameterServerStrategy::create_variable(std::string name, const at::Te
   std::optional<std::uint32_t> ps;
   if (options.colocate_with) ps = home_->ps_of(*options.colocate_with);
   at::Tensor stand_in = initial_value.detach().clone();
-  if (options.is_trainable && stand_in.is_floating_point()) stand_in.requires_grad_(true);
-  return home_->create({{std::move(name), stand_in, options.is_trainable}}, ps)[0];
+  const bool is_trainable = options.is_trainable.value_or(true);
+  if (is_trainable && stand_in.is_floating_point()) stand_in.requires_grad_(true);
+  return home_->create({{std::move(name), stand_in, is_trainable}}, ps)[0];
 }
 
 Variable ParameterServerStrategy::create_variable(std::string name, const TensorSpec& spec,
@@ -62,17 +64,17 @@ Variable ParameterServerStrategy::create_variable(std::string name, const Tensor
   check_can_create(*this, name);
   std::optional<std::uint32_t> ps;
   if (options.colocate_with) ps = home_->ps_of(*options.colocate_with);
-  return home_->create(std::move(name), spec, initializer, options.is_trainable, ps);
+  return home_->create(std::move(name), spec, initializer, options.is_trainable.value_or(true), ps);
 }
 
 internal::ModuleVariables ParameterServerStrategy::place_module(
-    std::string_view name, std::vector<internal::NamedTensor> tensors,
-    internal::ModuleModes modes) {
+    std::string_view name, std::vector<internal::ModuleCopy> copies) {
   const std::string prefix = std::string(name) + "/";
   check_can_create(*this, std::string(name));
-  for (internal::NamedTensor& each : tensors) each.name.insert(0, prefix);
-  internal::ModuleVariables created{home_->create(tensors), home_};
-  home_->keep_modes(std::move(modes));
+  internal::ModuleCopy& only = copies.at(0);
+  for (internal::NamedTensor& each : only.tensors) each.name.insert(0, prefix);
+  internal::ModuleVariables created{home_->create(only.tensors), home_};
+  home_->keep_modes(std::move(only.modes));
   return created;
 }
 

@@ -70,8 +70,7 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
                            const VariableOptions& options) override;
   std::uint64_t module_seed() const override;
   internal::ModuleVariables place_module(std::string_view name,
-                                         std::vector<internal::NamedTensor> tensors,
-                                         internal::ModuleModes modes) override;
+                                         std::vector<internal::ModuleCopy> copies) override;
   void run_replicas(const std::function<void(ReplicaContext&)>& body) override;
   // Throws unimplemented; use ClusterCoordinator::create_per_worker_dataset() for input.
   std::shared_ptr<const input::InputHost> input_host() override;

@@ -5,12 +5,16 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -144,12 +148,57 @@ template <class F, class... A>
 using ReplicaResult =
     std::remove_cvref_t<decltype(call_for(std::declval<F&>(), 0, std::declval<A&>()...))>;
 
+// Whether all replicas have the same object, so that there is one value and not one of each.
+inline bool is_one_object(const std::vector<at::Tensor>& values) {
+  return std::all_of(values.begin(), values.end(),
+                     [&](const at::Tensor& value) { return value.is_same(values.front()); });
+}
+template <class T>
+bool is_one_object(const std::vector<T>&) {
+  return false;
+}
+
+// The values of this worker's replicas, in their order. `is_only`: there is one replica in sync.
+template <class T>
+PerReplica<T> regrouped(std::vector<T> values, bool is_only) {
+  if (is_only || (values.size() > 1 && is_one_object(values)))
+    return PerReplica<T>::bare(std::move(values.front()));
+  return PerReplica<T>(std::move(values));
+}
+
 // An argument of merge_call(), as the function that merges gets it.
 template <class A>
 using Merged = PerReplica<std::decay_t<A>>;
-template <class A>
-Merged<A> merged(A&& argument) {
-  return Merged<A>::bare(std::forward<A>(argument));
+
+// What a replica brings to a merge_call(): a tuple of its arguments, which it keeps until the call
+// returns.
+struct MergeOffer {
+  const std::type_info* types;  // of the arguments and of the result
+  const void* arguments;
+};
+// Merges the arguments of all replicas; null if the function returns void.
+using Merge = std::function<std::shared_ptr<const void>(const std::vector<const void*>& arguments)>;
+
+// Calls merge_fn with a PerReplica of each argument.
+template <class Result, class Arguments, class F>
+std::shared_ptr<const void> merge_all(F& merge_fn, Strategy& strategy, bool is_only,
+                                      const std::vector<const void*>& all) {
+  const auto argument = [&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
+    std::vector<std::tuple_element_t<I, Arguments>> values;
+    for (const void* of_one : all)
+      values.push_back(std::get<I>(*static_cast<const Arguments*>(of_one)));
+    return regrouped(std::move(values), is_only);
+  };
+  return [&]<std::size_t... I>(std::index_sequence<I...>)->std::shared_ptr<const void> {
+    if constexpr (std::is_void_v<Result>) {
+      merge_fn(strategy, argument(std::integral_constant<std::size_t, I>{})...);
+      return nullptr;
+    } else {
+      return std::make_shared<const Result>(
+          merge_fn(strategy, argument(std::integral_constant<std::size_t, I>{})...));
+    }
+  }
+  (std::make_index_sequence<std::tuple_size_v<Arguments>>{});
 }
 
 // Why merge_call() cannot call a function with these arguments.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Updates inside run() are applied if there is one replica, and refused if there are several, since
-// nothing reduces them yet.
+// Updates of local variables inside run() are applied if there is one replica, and refused if there
+// are several, since nothing reduces them.
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
@@ -35,8 +35,9 @@ class ReplicaUpdates : public ::testing::Test {
 TEST_F(ReplicaUpdates, OfSeveralReplicasAreRefused) {
   const auto refused = [&](const std::function<void(const at::Tensor&)>& update,
                            const std::string& call) {
-    EXPECT_THAT([&] { two.run([&](const at::Tensor& x) { update(x); }, parts); },
-                throws_error(ErrorCode::unimplemented, call + "] expected a strategy of one"));
+    EXPECT_THAT(
+        [&] { two.run([&](const at::Tensor& x) { update(x); }, parts); },
+        throws_error(ErrorCode::unimplemented, call + "] expected variables of the strategy"));
   };
   refused([&](const at::Tensor& x) { sgd.minimize(loss(x)); }, "[optimizer.minimize");
   refused([&](const at::Tensor& x) { sgd.apply_gradients(sgd.compute_gradients(loss(x))); },

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An ordinary torch::nn module whose parameters and buffers are variables of a strategy.
+// An ordinary torch::nn module whose parameters and buffers are variables of a strategy. With
+// several replicas in one process, each has a copy of its own.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,6 +24,7 @@ struct NamedTensor {
   std::string name;
   at::Tensor tensor;
   bool is_trainable;
+  bool is_buffer = false;
 };
 
 // Where a replicated module may be used. Thread-safe.
@@ -33,6 +35,8 @@ class COHORT_API ModuleHome {
   virtual void check_module_use() const = 0;
   // Throws failed_precondition inside a step; the message names the call.
   virtual void check_outside_step(std::string_view call) const = 0;
+  // Which of the module's copies, one for each local replica, code on this thread uses.
+  virtual std::size_t component_here() const { return 0; }
 };
 
 // The variables of a module, in the order of its tensors.
@@ -50,6 +54,12 @@ COHORT_API void set_values(const std::vector<Variable>& variables,
 struct ModuleModes {
   std::function<std::vector<bool>()> read;  // returns {} if the module was destroyed
   std::function<void(const std::vector<bool>& modes)> write;
+};
+
+// A module of one replica.
+struct ModuleCopy {
+  std::vector<NamedTensor> tensors;
+  ModuleModes modes;
 };
 
 // The module's own mode, then those of its submodules, parents first.
@@ -104,12 +114,30 @@ std::vector<NamedTensor> tensors_of(Module& module) {
   };
   for (const auto& entry : module.named_parameters())
     add(entry.key(), entry.value(), entry.value().requires_grad());
+  const std::size_t parameters = tensors.size();
   for (const auto& entry : module.named_buffers()) add(entry.key(), entry.value(), false);
+  for (std::size_t i = parameters; i < tensors.size(); ++i) tensors[i].is_buffer = true;
   return tensors;
 }
 
 // Copies tensors of other memory orders (channels_last) to row-major order, which servers use.
 COHORT_API void make_row_major(const std::vector<NamedTensor>& tensors);
+
+// The tensors and modes of module i of Replicated<M>::Shared, in row-major order.
+template <class Shared>
+ModuleCopy copy_of(const std::shared_ptr<Shared>& shared, std::size_t i) {
+  std::vector<NamedTensor> tensors = tensors_of(module_of(shared->modules[i]));
+  make_row_major(tensors);
+  const std::weak_ptr<Shared> weak = shared;
+  return {std::move(tensors),
+          {[weak, i] {
+             const auto alive = weak.lock();
+             return alive ? modes_of(module_of(alive->modules[i])) : std::vector<bool>();
+           },
+           [weak, i](const std::vector<bool>& modes) {
+             if (const auto alive = weak.lock()) set_modes(module_of(alive->modules[i]), modes);
+           }}};
+}
 
 }  // namespace internal
 
@@ -119,7 +147,7 @@ template <class M>
 class Replicated {
  public:
   struct Shared {
-    M module;
+    std::vector<M> modules;  // one for each replica that has its own
     std::function<M()> factory;
     std::vector<Variable> variables;   // of every parameter and buffer, as tensors_of() lists them
     std::vector<Variable> parameters;  // the trainable ones
@@ -127,10 +155,10 @@ class Replicated {
   };
   explicit Replicated(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
 
-  // The module. Throws failed_precondition outside a replica and a step.
+  // The module of the current replica. Throws failed_precondition outside a replica and a step.
   auto* operator->() const {
     shared_->home->check_module_use();
-    return &internal::module_of(shared_->module);
+    return &internal::module_of(shared_->modules[shared_->home->component_here()]);
   }
   auto& operator*() const { return *operator->(); }
 

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/strategy/strategy.h"
 
+#include <exception>
+#include <utility>
+
 #include "cohort/core/error.h"
+#include "cohort/function/detail/trace.h"
 #include "cohort/input/detail/input_host.h"
+#include "cohort/strategy/detail/contexts.h"
+#include "cohort/strategy/internal/replica_run.h"
+#include "cohort/strategy/internal/replica_threads.h"
 #include "cohort/variable/detail/replica_count.h"
 
 namespace cohort {
@@ -47,6 +54,7 @@ ReplicaContext& default_replica() {
 
 thread_local std::vector<Mode> mode_stack;
 thread_local Strategy* strategy_set = nullptr;  // current while the stack is empty
+thread_local int updated = -1;                  // the component that an update() changes here
 thread_local int default_scopes = 0;  // open scopes of the default strategy; outside all others
 
 Mode current_mode() {
@@ -59,7 +67,8 @@ Mode current_mode() {
 class PushedMode {
  public:
   PushedMode(Strategy* strategy, ReplicaContext* replica)
-      : count_(replica == nullptr ? 1 : strategy->num_replicas_in_sync()) {
+      : count_(replica == nullptr ? 1 : strategy->num_replicas_in_sync(),
+               replica == nullptr ? 0 : replica->local_replica_id()) {
     mode_stack.push_back({strategy, replica});
   }
   ~PushedMode() { mode_stack.pop_back(); }
@@ -117,7 +126,8 @@ StrategyScope::~StrategyScope() {
 
 int ReplicaContext::num_replicas_in_sync() const { return strategy_.num_replicas_in_sync(); }
 
-void ReplicaContext::in_cross_replica(const std::function<void()>& body) {
+std::shared_ptr<const void> ReplicaContext::meet(const internal::MergeOffer& offer,
+                                                 const internal::Merge& merge) {
   const Mode mode = current_mode();
   COHORT_CHECK(mode.replica != nullptr, ErrorCode::failed_precondition,
                "[strategy.merge_call] expected a replica context, got cross-replica context of '",
@@ -128,12 +138,12 @@ void ReplicaContext::in_cross_replica(const std::function<void()>& body) {
   COHORT_CHECK(mode.replica == this, ErrorCode::failed_precondition,
                "[strategy.merge_call] this is another replica context of '", strategy_.name(),
                "'; take the current one from get_replica_context()");
-  COHORT_CHECK(strategy_.num_replicas_in_sync() == 1, ErrorCode::unimplemented,
-               "[strategy.merge_call] expected a strategy of one replica, got '", strategy_.name(),
-               "' with ", strategy_.num_replicas_in_sync(),
-               "; merging several replicas is not supported yet");
-  const PushedMode cross(&strategy_, nullptr);
-  body();
+  const auto in_cross_replica = [&](const std::vector<const void*>& arguments) {
+    const PushedMode cross(&strategy_, nullptr);
+    return merge(arguments);
+  };
+  if (run_ == nullptr) return in_cross_replica({offer.arguments});
+  return run_->meet(local_replica_id_, offer, in_cross_replica);
 }
 
 Variable Strategy::create_variable(std::string variable, const at::Tensor& initial_value,
@@ -151,9 +161,8 @@ Variable Strategy::create_variable(std::string variable, const TensorSpec& spec,
 std::uint64_t Strategy::module_seed() const { refuse_variables(name(), "replicate", "a module"); }
 
 internal::ModuleVariables Strategy::place_module(std::string_view module,
-                                                 std::vector<internal::NamedTensor> tensors,
-                                                 internal::ModuleModes modes) {
-  (void)tensors, (void)modes;
+                                                 std::vector<internal::ModuleCopy> copies) {
+  (void)copies;
   refuse_variables(name(), "replicate", "module '" + std::string(module) + "'");
 }
 
@@ -177,8 +186,9 @@ Strategy& default_strategy() {
 
 namespace internal {
 
-void in_replica_context(Strategy& strategy, int replica_id,
-                        const std::function<void(ReplicaContext&)>& body, int local_replica_id) {
+namespace {
+
+void check_can_run(const Strategy& strategy) {
   const Mode mode = current_mode();
   const bool is_default = mode.strategy == &default_strategy();
   if (mode.strategy != &strategy && !is_default)
@@ -186,22 +196,65 @@ void in_replica_context(Strategy& strategy, int replica_id,
   COHORT_CHECK(mode.replica == nullptr || is_default, ErrorCode::failed_precondition,
                "[strategy.run] run() of '", strategy.name(),
                "' inside one of its replicas: use merge_call");
+}
+
+}  // namespace
+
+// Makes the contexts of replicas that run together.
+class ReplicaAccess {
+ public:
+  static void run(Strategy& strategy, int first, int replica, ReplicaRun& run,
+                  const std::function<void(ReplicaContext&)>& body) {
+    ReplicaContext context(strategy, first + replica, replica, &run);
+    const PushedMode pushed(&strategy, &context);
+    body(context);
+  }
+};
+
+void in_replica_context(Strategy& strategy, int replica_id,
+                        const std::function<void(ReplicaContext&)>& body, int local_replica_id) {
+  check_can_run(strategy);
   if (&strategy == &default_strategy()) return body(default_replica());
   ReplicaContext context(strategy, replica_id, local_replica_id);
   const PushedMode replica(&strategy, &context);
   body(context);
 }
 
-void in_replica_contexts(Strategy& strategy, int first, int count,
+void in_replica_contexts(Strategy& strategy, ReplicaThreads& threads, int first, int count,
                          const std::function<void(ReplicaContext&)>& body) {
-  for (int i = 0; i < count; ++i) {
+  if (count == 1) return in_replica_context(strategy, first, body);
+  check_can_run(strategy);
+  COHORT_CHECK(function::Trace::current() == nullptr, ErrorCode::unimplemented,
+               "[strategy.run] expected a run outside a traced step, got one of ", count,
+               " replicas inside it");
+  ReplicaRun run(count, first);
+  const int default_scopes_here = default_scopes;
+  threads.run(count, [&](int replica) {
+    const int before = std::exchange(default_scopes, default_scopes_here);
+    std::exception_ptr error;
     try {
-      in_replica_context(strategy, first + i, body, i);
+      ReplicaAccess::run(strategy, first, replica, run, body);
     } catch (...) {
-      if (count == 1) throw;
-      throw current_error().during("running replica " + std::to_string(first + i));
+      error = std::current_exception();
     }
+    default_scopes = before;
+    run.end(replica, std::move(error));
+  });
+  run.rethrow_error();
+}
+
+int updated_component() { return updated; }
+
+void in_update(Strategy& strategy, int component, const std::function<void()>& body) {
+  const PushedMode cross(&strategy, nullptr);
+  const int before = std::exchange(updated, component);
+  try {
+    body();
+  } catch (...) {
+    updated = before;
+    throw;
   }
+  updated = before;
 }
 
 void check_cross_replica_or_default(const Strategy& strategy, std::string_view method) {

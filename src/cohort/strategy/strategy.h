@@ -17,10 +17,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
+#include "cohort/collective/reduce_op.h"
 #include "cohort/core/error.h"
 #include "cohort/core/export.h"
 #include "cohort/core/nest.h"
@@ -34,6 +37,13 @@
 namespace cohort {
 
 class Strategy;
+
+namespace internal {
+class MirroredHome;    // strategy/internal/mirrored_home.h
+class ReplicaAccess;   // strategy.cpp
+class ReplicaRun;      // strategy/internal/replica_run.h
+class ReplicaThreads;  // strategy/internal/replica_threads.h
+}  // namespace internal
 
 // The context of one replica (tf.distribute.ReplicaContext). Used only from the replica's thread,
 // while the replica runs.
@@ -60,8 +70,14 @@ class COHORT_API ReplicaContext {
   //       },
   //       loss);
   //
-  // Throws failed_precondition if this is not the current context, and unimplemented if the
-  // strategy has several replicas, since they run one after the other.
+  // All local replicas must make the same calls in the same order. merge_fn of replica 0 is called,
+  // on its thread. A tensor that is the same object in all replicas arrives as a value that is not
+  // wrapped. An error of merge_fn is thrown in every replica. The replicas share a result that is
+  // not a PerReplica, so they must not write into it.
+  //
+  // Throws failed_precondition if this is not the current context, or if a replica returns without
+  // making the call; invalid_argument if the types of the arguments differ between replicas;
+  // cancelled if another replica fails. With several workers, each merges its own replicas.
   template <class F, class... A>
   auto merge_call(F&& merge_fn, A&&... arguments) {
     constexpr internal::CallProblem kProblem = internal::merge_problem<F, A...>();
@@ -77,27 +93,36 @@ class COHORT_API ReplicaContext {
                   "cohort::Strategy&, and an argument of type T becomes a cohort::PerReplica<T>");
     if constexpr (kProblem == internal::CallProblem::none) {
       using Result = internal::MergeResult<F, A...>;
-      if constexpr (std::is_void_v<Result>) {
-        in_cross_replica(
-            [&] { merge_fn(strategy_, internal::merged(std::forward<A>(arguments))...); });
-      } else {
-        std::optional<Result> result;
-        in_cross_replica([&] {
-          result.emplace(merge_fn(strategy_, internal::merged(std::forward<A>(arguments))...));
-        });
-        const auto replica = static_cast<std::size_t>(local_replica_id_);
-        return internal::own_component(*std::move(result), replica);
+      using Arguments = std::tuple<std::decay_t<A>...>;
+      const Arguments own(std::forward<A>(arguments)...);
+      const std::shared_ptr<const void> merged = meet(
+          {&typeid(std::pair<Arguments, Result*>), &own}, [&](const std::vector<const void*>& all) {
+            return internal::merge_all<Result, Arguments>(merge_fn, strategy_,
+                                                          num_replicas_in_sync() == 1, all);
+          });
+      if constexpr (!std::is_void_v<Result>) {
+        return internal::own_component(*static_cast<const Result*>(merged.get()),
+                                       static_cast<std::size_t>(local_replica_id_));
       }
     }
   }
 
  private:
-  // Checks that this is the current context of a strategy of one replica; calls body.
-  void in_cross_replica(const std::function<void()>& body);
+  friend class internal::ReplicaAccess;
+  ReplicaContext(Strategy& strategy, int replica_id, int local_replica_id,
+                 internal::ReplicaRun* run)
+      : strategy_(strategy),
+        replica_id_(replica_id),
+        local_replica_id_(local_replica_id),
+        run_(run) {}
+  // Checks that this is the current context, meets the other replicas, and returns what `merge`
+  // made of their arguments in cross-replica context.
+  std::shared_ptr<const void> meet(const internal::MergeOffer& offer, const internal::Merge& merge);
 
   Strategy& strategy_;
   int replica_id_;
   int local_replica_id_;
+  internal::ReplicaRun* run_ = nullptr;  // nullptr: the only local replica
 };
 
 // Leaves the strategy's scope when it is destroyed. Used only from the thread that entered it.
@@ -114,7 +139,12 @@ class COHORT_API StrategyScope {
 };
 
 struct VariableOptions {
-  bool is_trainable = true;
+  // Not given: true, but false for variables that are synchronized on read.
+  std::optional<bool> is_trainable = {};
+  // For strategies of several replicas in one process: when the replicas' values are made equal,
+  // and how they are combined. Elsewhere there is one value.
+  VariableSynchronization synchronization = VariableSynchronization::automatic;
+  VariableAggregation aggregation = VariableAggregation::none;
   // Places the variable on the same server as this one; the next variable's server stays the same.
   std::optional<Variable> colocate_with = {};
 };
@@ -122,10 +152,8 @@ struct ReplicateOptions {
   std::string name = "model";  // variables are named "<name>/<path in the module>"
 };
 
-// How the values of several replicas are combined.
-enum class ReduceOp : std::uint8_t { sum, mean };
-
-// Base of all strategies. Thread-safe, unless a subclass says otherwise.
+// Base of all strategies. Thread-safe, unless a subclass says otherwise. Many methods because a
+// program calls each part of tf.distribute.Strategy on its strategy.
 class COHORT_API Strategy {
  public:
   Strategy() = default;
@@ -145,8 +173,9 @@ class COHORT_API Strategy {
   [[nodiscard]] StrategyScope scope() { return StrategyScope(*this); }
 
   // Creates a variable where this strategy keeps variables. Throws failed_precondition inside the
-  // scope of a different strategy or of the default one ("mixing strategies"), and unimplemented
-  // for strategies without variables: today only ParameterServerStrategy has them.
+  // scope of a different strategy or of the default one ("mixing strategies"); already_exists for a
+  // name that another variable has; invalid_argument for options that do not fit each other or the
+  // value; unimplemented for strategies without variables: the default one, and several workers.
   Variable variable(std::string name, const at::Tensor& initial_value,
                     const VariableOptions& options = {}) {
     return create_variable(std::move(name), initial_value, options);
@@ -158,16 +187,21 @@ class COHORT_API Strategy {
     return create_variable(std::move(name), spec, initializer, options);
   }
 
-  // Runs factory once, with LibTorch's generator seeded by the strategy's seed, and makes variables
-  // of the module's parameters and buffers. factory returns a torch::nn module or a holder of one.
+  // Runs factory, with LibTorch's generator seeded by the strategy's seed, and makes variables of
+  // the module's parameters and buffers. factory returns a new torch::nn module or a holder of one.
   // A c10::Error that it throws becomes an Error; other exceptions pass unchanged.
+  //
+  // With replicas in this process, factory runs once for each, and each replica has its own module
+  // with the values of the first. A parameter is a variable that is synchronized on write; a buffer
+  // is synchronized on read: its value outside run() is the mean of the replicas, or the first
+  // replica's for integers.
   //
   // Steps use the module through the returned handle. Each step begins in the mode in which factory
   // left the module; train() and eval() inside a step hold until its end. A tensor that the module
   // registers under several names (tied weights) becomes one variable with the first name; a weight
   // in channels_last order becomes row-major. Throws as variable() does, and already_exists if two
-  // tensors share memory (set_data): register one tensor under both names. If it throws, no
-  // variable is created.
+  // tensors share memory (set_data): register one tensor under both names; invalid_argument if the
+  // factory makes different modules. If it throws, no variable is created.
   template <class Factory>
   auto replicate(Factory factory, const ReplicateOptions& options = {}) {
     using M = std::invoke_result_t<Factory&>;
@@ -180,22 +214,13 @@ class COHORT_API Strategy {
         throw current_error().during("making the module of replicate()");
       }
     };
-    auto shared = std::make_shared<Shared>(Shared{seeded(), factory, {}, {}, {}});
-    std::vector<internal::NamedTensor> tensors =
-        internal::tensors_of(internal::module_of(shared->module));
-    internal::make_row_major(tensors);
-    const std::weak_ptr<Shared> weak = shared;
-    internal::ModuleVariables placed =
-        place_module(options.name, tensors,
-                     {[weak] {
-                        const auto alive = weak.lock();
-                        return alive ? internal::modes_of(internal::module_of(alive->module))
-                                     : std::vector<bool>();
-                      },
-                      [weak](const std::vector<bool>& modes) {
-                        if (const auto alive = weak.lock())
-                          internal::set_modes(internal::module_of(alive->module), modes);
-                      }});
+    auto shared = std::make_shared<Shared>(Shared{{}, factory, {}, {}, {}});
+    for (int i = 0; i < num_modules(); ++i) shared->modules.push_back(seeded());
+    std::vector<internal::ModuleCopy> copies;
+    for (std::size_t i = 0; i < shared->modules.size(); ++i)
+      copies.push_back(internal::copy_of(shared, i));
+    const std::vector<internal::NamedTensor> tensors = copies[0].tensors;
+    internal::ModuleVariables placed = place_module(options.name, std::move(copies));
     shared->variables = std::move(placed.variables);
     shared->home = std::move(placed.home);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -216,8 +241,16 @@ class COHORT_API Strategy {
 
   // Runs fn once for each local replica, in that replica's context and with its component of each
   // distributed argument. If the only argument is an element that is a tuple, its items become the
-  // arguments of fn. An error ends the run and names the replica. With several replicas, updating a
-  // variable inside fn throws unimplemented.
+  // arguments of fn.
+  //
+  // The replicas run at the same time: replica 0 on this thread, the others on threads of the
+  // strategy with this thread's grad mode, autocast and dispatch keys. So fn must not change what
+  // its replicas share without a lock, such as captured counters and vectors.
+  //
+  // Returns after all replicas have ended. Throws the error of one that failed, with the replica's
+  // number if it is an Error. A tensor that is the same object in all replicas is returned as a
+  // value that is not wrapped. With several replicas, updating a variable inside fn throws
+  // unimplemented.
   template <class F, class... A>
   auto run(F&& fn, A&&... arguments) {
     constexpr internal::CallProblem kProblem = internal::call_problem<F, A...>();
@@ -239,7 +272,7 @@ class COHORT_API Strategy {
         });
         return PerReplica<void>(static_cast<std::size_t>(num_local_replicas()));
       } else {
-        // Each replica writes to a place of its own, in whatever order they run.
+        // Each replica writes to a place of its own.
         std::vector<std::optional<Result>> places(static_cast<std::size_t>(num_local_replicas()));
         run_replicas([&](ReplicaContext& context) {
           const auto replica = static_cast<std::size_t>(context.local_replica_id());
@@ -247,8 +280,7 @@ class COHORT_API Strategy {
         });
         std::vector<Result> results;
         for (std::optional<Result>& place : places) results.push_back(std::move(place).value());
-        if (num_replicas_in_sync() == 1) return PerReplica<Result>::bare(std::move(results[0]));
-        return PerReplica<Result>(std::move(results));
+        return internal::regrouped(std::move(results), num_replicas_in_sync() == 1);
       }
     }
   }
@@ -266,9 +298,27 @@ class COHORT_API Strategy {
   //
   // With one replica in sync, both return its component, which shares its memory.
   //
-  // Reduces over all replicas in sync, element by element. Every worker gets the same result.
-  at::Tensor reduce(ReduceOp op, const PerReplica<at::Tensor>& value);
-  Nest reduce(ReduceOp op, const PerReplica<Nest>& value);
+  // Combines the values of all replicas in sync, element by element. Every worker gets the same
+  // result. The mean divides by the number of replicas; a mean of integers is float64, of narrow
+  // ones float32. A value that is the same object in all replicas has no sum.
+  //
+  // Throws invalid_argument if shapes or dtypes differ, and for bool and strings.
+  at::Tensor reduce(ReduceOpOrName op, const PerReplica<at::Tensor>& value) {
+    return reduce_along(op, value, std::nullopt);
+  }
+  Nest reduce(ReduceOpOrName op, const PerReplica<Nest>& value) {
+    return reduce_along(op, value, std::nullopt);
+  }
+  // The same along dimensions too: first each replica's value along `axis`, which may have other
+  // sizes in each, then over the replicas. The mean divides by the number of all elements, so
+  // uneven batches are weighted by their sizes. Also throws invalid_argument for an axis that a
+  // value does not have. reduce("mean", losses, 0) is the mean of all losses.
+  at::Tensor reduce(ReduceOpOrName op, const PerReplica<at::Tensor>& value, const Axes& axis) {
+    return reduce_along(op, value, axis);
+  }
+  Nest reduce(ReduceOpOrName op, const PerReplica<Nest>& value, const Axes& axis) {
+    return reduce_along(op, value, axis);
+  }
   // Concatenates the components of all replicas in sync along dimension `axis`.
   at::Tensor gather(const PerReplica<at::Tensor>& value, std::int64_t axis);
   Nest gather(const PerReplica<Nest>& value, std::int64_t axis);
@@ -281,19 +331,42 @@ class COHORT_API Strategy {
                                    const Initializer& initializer, const VariableOptions& options);
   // The seed for the factory of replicate().
   virtual std::uint64_t module_seed() const;
+  // The number of modules that replicate() makes: one for each replica that has its own.
+  virtual int num_modules() const { return 1; }
   // Makes all or none of the variables "<name>/<name of the tensor>".
   virtual internal::ModuleVariables place_module(std::string_view name,
-                                                 std::vector<internal::NamedTensor> tensors,
-                                                 internal::ModuleModes modes);
+                                                 std::vector<internal::ModuleCopy> copies);
   // The number of replicas that run on this worker.
   virtual int num_local_replicas() const { return 1; }
-  // Runs body once for each of the num_local_replicas(), in any order.
+  // Runs body once for each of the num_local_replicas(), in any order or at the same time.
   virtual void run_replicas(const std::function<void(ReplicaContext&)>& body) = 0;
   // The devices and workers that receive distributed input. Throws unimplemented for
   // ParameterServerStrategy, whose workers read their own input.
   virtual std::shared_ptr<const input::InputHost> input_host() = 0;
   friend class ReplicaContext;
+
+ private:
+  at::Tensor reduce_along(ReduceOp op, const PerReplica<at::Tensor>& value,
+                          const std::optional<Axes>& axes);
+  Nest reduce_along(ReduceOp op, const PerReplica<Nest>& value, const std::optional<Axes>& axes);
 };
+
+struct AverageLossOptions {
+  at::Tensor weights = {};  // of the losses, of a shape that broadcasts to theirs; none: all are 1
+  // Not given: the number of losses in all replicas, which they count in a merge_call().
+  std::optional<std::int64_t> global_batch_size = {};
+};
+// The sum of a replica's losses, divided by the size of the global batch, so that the replicas' sum
+// is the mean over all examples also if their batches are uneven (tf.nn.compute_average_loss).
+// `losses` has one floating-point loss for each example in its first dimension, as
+// Reduction::None gives them. Throws invalid_argument for a scalar and a size that is not positive;
+// failed_precondition in cross-replica context.
+COHORT_API at::Tensor average_loss(const at::Tensor& losses,
+                                   const AverageLossOptions& options = {});
+// Divides a loss that does not depend on the batch, such as a penalty of weights, by the number of
+// replicas, whose gradients are summed (tf.nn.scale_regularization_loss). Throws
+// failed_precondition in cross-replica context.
+COHORT_API at::Tensor scale_regularization_loss(const at::Tensor& loss);
 
 // The current context of this thread (tf.distribute.get_strategy and related functions).
 COHORT_API Strategy& get_strategy();
@@ -307,26 +380,5 @@ COHORT_API ReplicaContext* get_replica_context();
 COHORT_API void set_strategy(Strategy* strategy);
 // The current strategy of a thread that has entered no scope and has set no strategy.
 COHORT_API Strategy& default_strategy();
-
-namespace internal {
-// Runs body in a replica context of `strategy` on this thread.
-COHORT_API void in_replica_context(Strategy& strategy, int replica_id,
-                                   const std::function<void(ReplicaContext&)>& body,
-                                   int local_replica_id = 0);
-// The same for each of `count` local replicas in turn; `first` is the first one's id in the sync
-// group.
-COHORT_API void in_replica_contexts(Strategy& strategy, int first, int count,
-                                    const std::function<void(ReplicaContext&)>& body);
-// Checks that a cross-replica method of `strategy` may run here: inside its own scope or in the
-// default mode.
-COHORT_API void check_cross_replica_or_default(const Strategy& strategy, std::string_view method);
-// Checks, when a variable of `strategy` is used, that no other strategy is current. The pointer is
-// only compared, so the strategy may have been destroyed.
-COHORT_API void check_not_mixing(const Strategy* strategy, std::string_view name,
-                                 std::string_view method);
-// The same when a variable is created; the default strategy's scope must not be open either.
-COHORT_API void check_can_create(const Strategy* strategy, std::string_view name,
-                                 std::string_view method);
-}  // namespace internal
 
 }  // namespace cohort

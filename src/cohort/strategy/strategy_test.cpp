@@ -11,6 +11,7 @@
 
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/error.h"
+#include "cohort/strategy/detail/contexts.h"
 #include "cohort/strategy/internal/context_fixture.h"
 #include "cohort/strategy/parameter_server_strategy.h"
 #include "cohort/strategy/synchronous_strategy.h"
@@ -151,14 +152,7 @@ TEST_F(ContextTest, AnErrorOfAMergeRestoresTheReplicasContext) {
   EXPECT_EQ(runs, 1);
 }
 
-TEST_F(ContextTest, MergeCallOfSeveralReplicasIsRefused) {
-  MirroredStrategy two({"CPU:0", "CPU:1"});
-  EXPECT_EQ(code_of([&] { two.run([] { get_replica_context()->merge_call([](Strategy&) {}); }); }),
-            ErrorCode::unimplemented);
-}
-
 TEST_F(ContextTest, StrategiesWithoutVariablesNameThemselvesAndTheRemedy) {
-  MirroredStrategy two({"CPU:0", "CPU:1"});
   const auto refused = [](Strategy& strategy) {
     const std::string got =
         "got '" + std::string(strategy.name()) + "'; use ParameterServerStrategy";
@@ -181,8 +175,6 @@ TEST_F(ContextTest, StrategiesWithoutVariablesNameThemselvesAndTheRemedy) {
     EXPECT_FALSE(was_made);
   };
   refused(default_strategy());
-  refused(s);
-  refused(two);
 }
 
 // CTX-058, CTX-060: C++ destroys a context at the end of its run; a wrong context is refused.

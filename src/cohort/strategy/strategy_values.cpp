@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Distributed input of a strategy, and reduce() and gather() of plain values.
 #include <ATen/core/TensorBody.h>
-#include <ATen/ops/add.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/true_divide.h>
+#include <ATen/ops/tensor.h>
 
+#include <algorithm>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/data/element.h"
 #include "cohort/input/detail/input_host.h"
+#include "cohort/strategy/detail/contexts.h"
+#include "cohort/strategy/internal/reduction.h"
 #include "cohort/strategy/strategy.h"
 
 namespace cohort {
@@ -70,13 +73,15 @@ Leaves of_all_workers(const input::InputHost& host, const std::function<Leaves()
   return all;
 }
 
+const at::Tensor& number_of(const Nest& leaf, std::string_view method) {
+  COHORT_CHECK(leaf.is_tensor(), ErrorCode::invalid_argument, "[strategy.", method,
+               "] expected tensors, got ", name_of(leaf.kind()));
+  return leaf.tensor();
+}
+
 Fields tensors_of(const Nest& component, std::string_view method) {
   Fields fields;
-  for (const Nest& leaf : component.flatten()) {
-    COHORT_CHECK(leaf.is_tensor(), ErrorCode::invalid_argument, "[strategy.", method,
-                 "] expected tensors, got ", name_of(leaf.kind()));
-    fields.push_back(leaf.tensor());
-  }
+  for (const Nest& leaf : component.flatten()) fields.push_back(number_of(leaf, method));
   return fields;
 }
 
@@ -85,36 +90,21 @@ Nest packed(const Nest& like, Fields fields) {
   return like.map_leaves([&](const Nest&) { return Nest(std::move(fields[i++])); });
 }
 
-// The type in which components are summed for a mean; in their own, the sum might wrap.
-// TensorFlow's division promotes int32 and int64 to float64, and narrower types to float32.
-at::ScalarType mean_type(at::ScalarType type) {
-  if (type == at::kInt || type == at::kLong) return at::kDouble;
-  const bool is_half = type == at::kHalf || type == at::kBFloat16;
-  return at::isIntegralType(type, true) || is_half ? at::kFloat : type;
+// For the exchange with other workers, a part is two tensors: its value, and its count and type.
+Fields fields_of(const internal::Reduction::Parts& parts) {
+  return {parts.value, at::tensor({parts.count, static_cast<std::int64_t>(parts.type)})};
 }
 
-at::Tensor reduced(ReduceOp op, const Leaves& all, std::size_t leaf) {
-  const at::Tensor& first = all.front()[leaf];
-  COHORT_CHECK(!StringTensor::is(first), ErrorCode::invalid_argument,
-               "[strategy.reduce] expected numbers, got strings");
-  const at::ScalarType type = first.scalar_type();
-  COHORT_CHECK(type != at::kBool || all.size() == 1, ErrorCode::invalid_argument,
-               "[strategy.reduce] expected numbers, got bool; convert it inside run() first, for "
-               "example with to(at::kLong)");
-  const bool is_mean = op == ReduceOp::mean;
-  at::Tensor sum = is_mean ? first.to(mean_type(type)) : first;
-  for (std::size_t i = 1; i < all.size(); ++i) {
-    const at::Tensor& next = all[i][leaf];
-    COHORT_CHECK(next.sizes() == first.sizes() && next.scalar_type() == type,
-                 ErrorCode::invalid_argument,
-                 "[strategy.reduce] expected components of one shape and dtype, got ",
-                 TensorSpec::of(first).to_string(), " and ", TensorSpec::of(next).to_string(),
-                 " of replica ", i, "; sum them inside run() first");
-    sum = at::add(sum, next.to(sum.device(), sum.scalar_type()));
-  }
-  if (!is_mean) return sum;
-  const at::Tensor mean = at::true_divide(sum, static_cast<double>(all.size()));
-  return at::isFloatingType(type) ? mean.to(type) : mean;
+internal::Reduction::Parts parts_of(const Fields& fields, std::size_t leaf) {
+  const at::Tensor& numbers = fields[2 * leaf + 1];
+  return {.value = fields[2 * leaf],
+          .count = numbers[0].item<std::int64_t>(),
+          .type = static_cast<at::ScalarType>(numbers[1].item<std::int64_t>())};
+}
+
+bool is_zero(const Nest& value) {
+  return (value.kind() == Nest::Kind::integer && value.integer() == 0) ||
+         (value.kind() == Nest::Kind::real && value.real() == 0);
 }
 
 bool fits_along(const TensorSpec& a, const TensorSpec& b, std::int64_t axis) {
@@ -153,8 +143,9 @@ at::Tensor gathered(const Leaves& all, std::size_t leaf, std::int64_t axis) {
 
 PerReplica<Nest> as_nests(const PerReplica<at::Tensor>& value) {
   if (!value.is_wrapped()) return PerReplica<Nest>::bare(Nest(value.value()));
-  return PerReplica<Nest>(
-      std::vector<Nest>(value.local_results().begin(), value.local_results().end()));
+  std::vector<Nest> nests(value.local_results().begin(), value.local_results().end());
+  return value.is_mirrored() ? PerReplica<Nest>::mirrored(std::move(nests))
+                             : PerReplica<Nest>(std::move(nests));
 }
 
 // The leaves of each local component. A value that is not distributed counts as one component.
@@ -200,32 +191,58 @@ PerReplica<Nest> Strategy::distribute_values_from_function(const ValueFunction& 
   return distributed_values(*input_host(), value_fn);
 }
 
-Nest Strategy::reduce(ReduceOp op, const PerReplica<Nest>& value) {
+Nest Strategy::reduce_along(ReduceOp op, const PerReplica<Nest>& value,
+                            const std::optional<Axes>& axes) {
   internal::check_cross_replica_or_default(*this, "reduce");
-  if (!value.is_wrapped() && num_replicas_in_sync() == 1) return value.value();
-  const std::shared_ptr<const input::InputHost> host = input_host();
-  if (is_whole(value, *host)) {
-    COHORT_CHECK(op == ReduceOp::mean, ErrorCode::invalid_argument,
-                 "[strategy.reduce] expected a value of each replica to sum, got one that is the "
-                 "same for all ",
-                 num_replicas_in_sync(), "; multiply it, or return it from run()");
-    return value.value();
+  const internal::Reduction reduction(op, axes);
+  if (!value.is_wrapped() && num_replicas_in_sync() == 1) {
+    if (!axes) return value.value();
+    return value.value().map_leaves([&](const Nest& leaf) -> Nest {
+      return reduction.result(reduction.parts(number_of(leaf, "reduce")));
+    });
   }
-  const Leaves all = of_all_workers(
-      *host, [&] { return local_leaves(*host, value, "reduce"); }, "reduce",
-      [&] {
-        return std::string("reduce(") + (op == ReduceOp::sum ? "sum" : "mean") + ") of " +
-               value[0].structure();
-      });
+  const std::shared_ptr<const input::InputHost> host = input_host();
+  const bool is_of_all = is_whole(value, *host);
+  if (!axes && (is_of_all || value.is_mirrored())) {
+    if (op == ReduceOp::mean || is_zero(value[0])) return value[0];
+    internal::throw_error(ErrorCode::invalid_argument,
+                          "[strategy.reduce] expected a value of each replica to sum, got one that "
+                          "is the same for all ",
+                          num_replicas_in_sync(), "; multiply it, or return it from run()");
+  }
+  const auto local_parts = [&] {
+    Leaves parts;
+    for (const Fields& component : local_leaves(*host, value, "reduce")) {
+      Fields& fields = parts.emplace_back();
+      for (const at::Tensor& leaf : component) {
+        Fields two = fields_of(reduction.parts(leaf));
+        std::move(two.begin(), two.end(), std::back_inserter(fields));
+      }
+    }
+    // Each replica has the same value.
+    if (is_of_all) parts.resize(static_cast<std::size_t>(num_replicas_in_sync()), parts[0]);
+    return parts;
+  };
+  const Leaves all = of_all_workers(*host, local_parts, "reduce", [&] {
+    std::string request = std::string("reduce(") + (op == ReduceOp::sum ? "sum" : "mean");
+    if (axes) {
+      request += ", axis";
+      for (const std::int64_t axis : axes->numbers()) request += " " + std::to_string(axis);
+    }
+    return request + ") of " + value[0].structure();
+  });
   Fields results;
-  for (std::size_t leaf = 0; leaf < all.front().size(); ++leaf) {
-    results.push_back(reduced(op, all, leaf));
+  for (std::size_t leaf = 0; 2 * leaf < all.front().size(); ++leaf) {
+    std::vector<internal::Reduction::Parts> parts;
+    for (const Fields& fields : all) parts.push_back(parts_of(fields, leaf));
+    results.push_back(reduction.result(reduction.sum(parts)));
   }
   return packed(value[0], std::move(results));
 }
 
-at::Tensor Strategy::reduce(ReduceOp op, const PerReplica<at::Tensor>& value) {
-  return reduce(op, as_nests(value)).tensor();
+at::Tensor Strategy::reduce_along(ReduceOp op, const PerReplica<at::Tensor>& value,
+                                  const std::optional<Axes>& axes) {
+  return reduce_along(op, as_nests(value), axes).tensor();
 }
 
 Nest Strategy::gather(const PerReplica<Nest>& value, std::int64_t axis) {

@@ -8,6 +8,9 @@
 
 #include "cohort/core/error.h"
 #include "cohort/input/detail/input_host.h"
+#include "cohort/strategy/detail/contexts.h"
+#include "cohort/strategy/internal/mirrored_home.h"
+#include "cohort/strategy/internal/replica_threads.h"
 
 namespace cohort {
 namespace {
@@ -46,6 +49,18 @@ std::vector<Device> replica_devices(const std::vector<std::string>& names,
   return devices;
 }
 
+internal::MirroredVariable::Traits traits_of(const std::string& name,
+                                             const VariableOptions& options) {
+  using Synchronization = VariableSynchronization;
+  COHORT_CHECK(options.synchronization != Synchronization::none, ErrorCode::invalid_argument,
+               "[strategy.variable] expected a synchronization of variable '", name,
+               "', got none; use on_write or on_read");
+  const bool is_on_read = options.synchronization == Synchronization::on_read;
+  return {.is_trainable = options.is_trainable.value_or(!is_on_read),
+          .synchronization = is_on_read ? Synchronization::on_read : Synchronization::on_write,
+          .aggregation = options.aggregation};
+}
+
 // Throws inside a replica of a strategy other than the default one.
 void check_outside_replicas(std::string_view method) {
   const ReplicaContext* replica = get_replica_context();
@@ -59,11 +74,15 @@ void check_outside_replicas(std::string_view method) {
 }  // namespace
 
 SynchronousStrategy::SynchronousStrategy(input::InputHost&& host,
-                                         const std::vector<std::string>& devices) {
+                                         const std::vector<std::string>& devices)
+    : threads_(std::make_unique<internal::ReplicaThreads>()) {
   host.devices = replica_devices(devices, host.strategy);
   host.check_context = check_outside_replicas;
   host_ = std::make_shared<const input::InputHost>(std::move(host));
+  home_ = std::make_shared<internal::MirroredHome>(this, host_->strategy, host_->devices.size());
 }
+
+SynchronousStrategy::~SynchronousStrategy() = default;
 
 std::string_view SynchronousStrategy::name() const { return host_->strategy; }
 int SynchronousStrategy::num_replicas_in_sync() const { return host_->num_replicas_in_sync(); }
@@ -85,11 +104,80 @@ std::vector<std::string> SynchronousStrategy::worker_devices() const {
   return names;
 }
 
+void SynchronousStrategy::check_has_variables(std::string_view name,
+                                              std::string_view method) const {
+  COHORT_CHECK(num_workers() == 1, ErrorCode::unimplemented, "[strategy.", method,
+               "] expected a strategy of one worker, got '", this->name(), "' with ", num_workers(),
+               " ('", name,
+               "'), whose variables nothing keeps equal yet; use ParameterServerStrategy");
+  for (const Device& device : host_->devices) {
+    COHORT_CHECK(device.type == "CPU", ErrorCode::unimplemented, "[strategy.", method,
+                 "] expected replicas on CPUs, got ", device.to_string(), " ('", name,
+                 "'); variables on GPUs are not supported yet");
+  }
+  internal::check_can_create(this, this->name(),
+                             std::string(method) + "] '" + std::string(name) + "'");
+}
+
+Variable SynchronousStrategy::create_variable(std::string name, const at::Tensor& initial_value,
+                                              const VariableOptions& options) {
+  COHORT_CHECK(initial_value.defined(), ErrorCode::invalid_argument,
+               "[strategy.variable] expected an initial value, got an undefined tensor (variable '",
+               name, "')");
+  check_has_variables(name, "variable");
+  const internal::MirroredVariable::Traits traits = traits_of(name, options);
+  const auto make = [&] {
+    std::vector<at::Tensor> components;
+    for (std::size_t i = 0; i < home_->replicas(); ++i) {
+      // A copy of the values in memory of its own, in row-major order.
+      components.push_back(initial_value.detach().clone(at::MemoryFormat::Contiguous));
+      if (traits.is_trainable && initial_value.is_floating_point())
+        components.back().requires_grad_(true);
+    }
+    return home_->create(name, std::move(components), traits);
+  };
+  ReplicaContext* replica = get_replica_context();
+  if (replica == nullptr || &replica->strategy() != this) return make();
+  return replica->merge_call(
+      [&](Strategy&, const PerReplica<std::string>& names) {
+        for (std::size_t i = 1; i < names.size(); ++i) {
+          COHORT_CHECK(names[i] == names[0], ErrorCode::failed_precondition,
+                       "[strategy.variable] expected the same variables in all replicas, got '",
+                       names[0], "' in replica 0 and '", names[i], "' in replica ", i);
+        }
+        return make();
+      },
+      name);
+}
+
+Variable SynchronousStrategy::create_variable(std::string name, const TensorSpec& spec,
+                                              const Initializer& initializer,
+                                              const VariableOptions& options) {
+  const at::Tensor value = initializer.make(spec, name, module_seed());
+  return create_variable(std::move(name), value, options);
+}
+
+internal::ModuleVariables SynchronousStrategy::place_module(
+    std::string_view name, std::vector<internal::ModuleCopy> copies) {
+  check_has_variables(name, "replicate");
+  COHORT_CHECK(get_replica_context() == nullptr || &get_replica_context()->strategy() != this,
+               ErrorCode::failed_precondition,
+               "[strategy.replicate] expected a call outside of run(), got one in a replica "
+               "(module '",
+               name, "'); make the module before");
+  std::vector<std::vector<internal::NamedTensor>> tensors;
+  for (internal::ModuleCopy& copy : copies) tensors.push_back(std::move(copy.tensors));
+  internal::ModuleVariables made{home_->create_module(name, tensors), home_};
+  for (internal::ModuleCopy& copy : copies) home_->keep_modes(std::move(copy.modes));
+  return made;
+}
+
 int SynchronousStrategy::num_local_replicas() const { return host_->num_local_replicas(); }
 
 void SynchronousStrategy::run_replicas(const std::function<void(ReplicaContext&)>& body) {
   const int replicas = num_local_replicas();
-  internal::in_replica_contexts(*this, host_->worker() * replicas, replicas, body);
+  const internal::MirroredHome::ModesScope modes(*home_);
+  internal::in_replica_contexts(*this, *threads_, host_->worker() * replicas, replicas, body);
 }
 
 }  // namespace cohort

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Synchronous strategies: replicas on devices of this process. They distribute input, run functions
-// on each replica, and reduce and gather values. Mirrored variables do not exist yet: replicas
-// share the tensors that a function captures, and with several replicas it may not update a
-// variable.
+// on each replica, and reduce and gather values. Their variables have a component for each replica,
+// which optimizers keep equal: they sum the gradients of all replicas before each update.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -27,10 +27,11 @@ namespace input {
 struct InputHost;  // input/detail/input_host.h
 }
 
-// The replicas of this worker run one after the other on the caller's thread. Thread-safe,
-// with several workers only as MultiWorkerMirroredStrategy says.
+// The replicas of this worker run at the same time, each on a thread (Strategy::run()).
+// Thread-safe, with several workers only as MultiWorkerMirroredStrategy says.
 class COHORT_API SynchronousStrategy : public Strategy {
  public:
+  ~SynchronousStrategy() override;
   std::string_view name() const final;
   int num_replicas_in_sync() const final;
   std::vector<std::string> worker_devices() const final;
@@ -47,12 +48,27 @@ class COHORT_API SynchronousStrategy : public Strategy {
   // twice, belongs to a different task or does not exist (GPU:7 with two GPUs).
   SynchronousStrategy(input::InputHost&& host, const std::vector<std::string>& devices);
 
+  // These throw unimplemented with several workers, whose values nothing makes equal yet, and on
+  // GPUs. In a replica context, all replicas make the call; they get the same variable, with the
+  // first replica's initial value. Throws failed_precondition if they give it different names.
+  Variable create_variable(std::string name, const at::Tensor& initial_value,
+                           const VariableOptions& options) final;
+  Variable create_variable(std::string name, const TensorSpec& spec, const Initializer& initializer,
+                           const VariableOptions& options) final;
+  std::uint64_t module_seed() const final { return 0; }
+  int num_modules() const final { return num_local_replicas(); }
+  internal::ModuleVariables place_module(std::string_view name,
+                                         std::vector<internal::ModuleCopy> copies) final;
   int num_local_replicas() const final;
   void run_replicas(const std::function<void(ReplicaContext&)>& body) final;
   std::shared_ptr<const input::InputHost> input_host() final { return host_; }
 
  private:
+  void check_has_variables(std::string_view name, std::string_view method) const;
+
   std::shared_ptr<const input::InputHost> host_;
+  std::unique_ptr<internal::ReplicaThreads> threads_;
+  std::shared_ptr<internal::MirroredHome> home_;
 };
 
 // One replica on one device (tf.distribute.OneDeviceStrategy). Use it to try a program that is

@@ -9,20 +9,27 @@ namespace cohort::variable {
 namespace {
 
 thread_local int replica_count = 1;
+thread_local int replica_here = 0;
 
 }  // namespace
 
-ReplicaCount::ReplicaCount(int count) : previous_(std::exchange(replica_count, count)) {}
-ReplicaCount::~ReplicaCount() { replica_count = previous_; }
+ReplicaCount::ReplicaCount(int count, int local_replica)
+    : previous_count_(std::exchange(replica_count, count)),
+      previous_replica_(std::exchange(replica_here, local_replica)) {}
+ReplicaCount::~ReplicaCount() {
+  replica_count = previous_count_;
+  replica_here = previous_replica_;
+}
 int ReplicaCount::current() { return replica_count; }
+int ReplicaCount::local_replica() { return replica_here; }
 
 void check_one_replica(std::string_view call) {
   COHORT_CHECK(
       replica_count == 1, ErrorCode::unimplemented, "[", call,
-      "] expected a strategy of one replica, got a replica context of ", replica_count,
-      " replicas, whose updates would be applied one after the other: they are not reduced "
-      "yet; return compute_gradients() from run(), strategy.reduce() each gradient, and "
-      "apply_gradients() outside of run(), or use one replica or parameter servers");
+      "] expected variables of the strategy, got others in a replica context of ", replica_count,
+      " replicas, whose updates nothing reduces; make them with strategy.variable() or "
+      "strategy.replicate(), or return compute_gradients() from run(), strategy.reduce() each "
+      "gradient, and apply_gradients() outside of run()");
 }
 
 }  // namespace cohort::variable

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,15 +17,21 @@ namespace cohort {
 
 class VariableHome;  // variable/detail/variable_home.h
 
-// A kind of variable: local or remote; later mirrored, sync-on-read, sharded. Thread-safe.
+// When the values of a variable's replicas are made equal: at each write, or at each read in
+// cross-replica context (tf.VariableSynchronization). `automatic` is on_write.
+enum class VariableSynchronization : std::uint8_t { automatic, none, on_write, on_read };
+// How values of several replicas become one (tf.VariableAggregation).
+enum class VariableAggregation : std::uint8_t { none, sum, mean, only_first_replica };
+
+// A kind of variable: local, remote or mirrored; later sharded. Thread-safe.
 class COHORT_API VariableImpl {
  public:
   virtual ~VariableImpl() = default;
   virtual const std::string& name() const = 0;
   virtual const TensorSpec& spec() const = 0;
   virtual bool is_trainable() const = 0;
-  // The tensor that steps compute with: the value itself, or a stand-in on the coordinator. It is
-  // the same tensor at every call.
+  // The tensor that steps compute with: the value itself, a stand-in on the coordinator, or the
+  // component of the current replica. It is the same tensor at every call in one replica.
   virtual const at::Tensor& tensor() const = 0;
   // Throws failed_precondition, naming the call, if tensor() may not have the current value.
   virtual void check_tensor_is_current(std::string_view call) const = 0;

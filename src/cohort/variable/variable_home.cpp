@@ -47,10 +47,19 @@ std::vector<OfOneHome<T>> by_home(std::span<const T> all, std::string_view metho
   return groups;
 }
 
+template <class T>
+void check_replicas(std::span<const T> all, std::string_view call) {
+  if (variable::ReplicaCount::current() == 1) return;
+  for (const T& each : all) {
+    if (!variable_of(each).impl()->home()->reduces_over_replicas())
+      variable::check_one_replica(call);
+  }
+}
+
 // Whether an update of one of the variables would change the gradient: it is a view of the value.
 bool shares_memory(const at::Tensor& gradient, std::span<const Update> updates) {
   // A tensor that autograd has made is the only user of its memory.
-  if (gradient.storage().use_count() == 1) return false;
+  if (!gradient.defined() || gradient.storage().use_count() == 1) return false;
   return std::any_of(updates.begin(), updates.end(), [&](const Update& update) {
     return gradient.is_alias_of(update.variable.tensor());
   });
@@ -70,6 +79,10 @@ std::vector<Update> with_own_gradients(std::span<const Update> updates) {
 
 }  // namespace
 
+void check_can_update(std::span<const Variable> variables, std::string_view call) {
+  check_replicas(variables, call);
+}
+
 std::vector<at::Tensor> read_values(std::span<const Variable> variables) {
   COHORT_ASSERT(Trace::current() == nullptr);
   std::vector<at::Tensor> values(variables.size());
@@ -83,7 +96,7 @@ std::vector<at::Tensor> read_values(std::span<const Variable> variables) {
 void assign_values(std::span<const Assignment> assignments) {
   for (const auto& [variable, kind, value] : assignments)
     variable::check_assign(kind, variable.name(), variable.spec(), value);
-  variable::check_one_replica("variable.assign");
+  check_replicas(assignments, "variable.assign");
   if (Trace* trace = Trace::current()) {
     for (const auto& [variable, kind, value] : assignments)
       trace->assign(kind, variable.tensor(), value);
@@ -95,9 +108,12 @@ void assign_values(std::span<const Assignment> assignments) {
 
 void apply_updates(const SlotKey& key, std::span<const Update> updates,
                    std::span<const at::Tensor> hyper) {
-  variable::check_one_replica("variable.apply");
-  for (const auto& [variable, gradient] : updates)
-    variable::check_gradient(key.rule, variable.tensor(), gradient, variable.name());
+  check_replicas(updates, "variable.apply");
+  for (const auto& [variable, gradient] : updates) {
+    const bool is_of_others = !gradient.defined() && variable::ReplicaCount::current() > 1;
+    if (!is_of_others)
+      variable::check_gradient(key.rule, variable.tensor(), gradient, variable.name());
+  }
   const std::vector<Update> own = with_own_gradients(updates);
   if (!own.empty()) updates = own;
   if (Trace* trace = Trace::current()) {

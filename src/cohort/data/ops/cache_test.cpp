@@ -4,11 +4,13 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 
 #include "cohort/data/internal/cache/cache_file.h"
 #include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/data/internal/files/file_fixture.h"
 #include "cohort/data/internal/node.h"
 #include "cohort/data/internal/stage.h"
 
@@ -19,13 +21,11 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A prefix that no other test uses.
+// A prefix that no other test uses, also not an earlier run of this program with the same process
+// id, whose cache would be read. The folders are removed when the program ends.
 std::string new_prefix() {
-  static std::atomic<int> count = 0;
-  const fs::path folder = fs::path(::testing::TempDir()) /
-                          ("cache-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
-  fs::create_directories(folder);
-  return (folder / "c").string();
+  static std::deque<ScratchDirectory> folders;
+  return folders.emplace_back().file("c");
 }
 
 struct Counted {

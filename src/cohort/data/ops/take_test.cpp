@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
-#include <unistd.h>
-
-#include <filesystem>
 
 #include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/data/internal/files/file_fixture.h"
 
 namespace cohort::data {
 namespace {
@@ -59,10 +57,8 @@ TEST(Take, DoesNotCountErrors) {
 
 // Another iterator may fill the cache once this one has taken all its elements.
 TEST(Take, LetsGoOfItsInputAtTheEnd) {
-  const std::filesystem::path folder =
-      std::filesystem::path(::testing::TempDir()) / ("take-" + std::to_string(::getpid()));
-  std::filesystem::create_directories(folder);
-  const Dataset dataset = tensors(4).cache((folder / "c").string()).take(2);
+  const ScratchDirectory folder;
+  const Dataset dataset = tensors(4).cache(folder.file("c")).take(2);
   Iterator first = dataset.iterator();
   EXPECT_THAT(drain(first), ElementsAre("0", "1"));
   const Bytes position = first.save();
@@ -75,7 +71,6 @@ TEST(Take, LetsGoOfItsInputAtTheEnd) {
   EXPECT_FALSE(third.try_next().has_value());
   third.restore(middle);
   EXPECT_THAT(drain(third), ElementsAre("1"));
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

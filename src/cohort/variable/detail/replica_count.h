@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The number of replicas that run the calling thread's code: strategies set it, updates check it.
+// The replicas that run the calling thread's code: strategies set them, updates check them.
 #pragma once
 
 #include <string_view>
@@ -8,22 +8,27 @@
 
 namespace cohort::variable {
 
-// Sets this thread's number of replicas while it lives. Used only from the thread that made it.
+// Sets this thread's number of replicas, and which of the local ones it is, while it lives. Used
+// only from the thread that made it.
 class COHORT_API ReplicaCount {
  public:
-  explicit ReplicaCount(int count);
+  explicit ReplicaCount(int count, int local_replica = 0);
   ~ReplicaCount();
   ReplicaCount(const ReplicaCount&) = delete;
   ReplicaCount& operator=(const ReplicaCount&) = delete;
   // 1 in cross-replica context and without a strategy.
   static int current();
+  // 0 in cross-replica context and without a strategy.
+  static int local_replica();
 
  private:
-  const int previous_;
+  const int previous_count_;
+  const int previous_replica_;
 };
 
-// Throws unimplemented in a replica context of several replicas, since nothing reduces their
-// updates yet. `call` is for the message, for example "optimizer.minimize".
+// Throws unimplemented in a replica context of several replicas, for variables that are not made by
+// their strategy: nothing reduces their updates. `call` is for the message, for example
+// "optimizer.minimize".
 COHORT_API void check_one_replica(std::string_view call);
 
 }  // namespace cohort::variable

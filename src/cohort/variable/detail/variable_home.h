@@ -38,11 +38,15 @@ class COHORT_API VariableHome {
   virtual ~VariableHome() = default;
   // Throws if the calling thread must not call `method`: "read", "assign" or "apply".
   virtual void check_use(std::string_view method) const = 0;
+  // Whether assign() and apply() in a replica context combine the values of all replicas.
+  virtual bool reduces_over_replicas() const { return false; }
   // The current values, in memory of their own.
   virtual std::vector<at::Tensor> read(std::span<const Variable> variables) const = 0;
   // In this order; a variable may come several times, also in apply().
   virtual void assign(std::span<const Assignment> assignments) = 0;
-  // One step of the rule for each variable, all with the same hyperparameters.
+  // One step of the rule for each variable, all with the same hyperparameters. A gradient may be
+  // undefined if the home reduces over replicas: this replica has none, but others may. Then the
+  // hyperparameters are those of the first replica.
   virtual void apply(const SlotKey& key, std::span<const Update> updates,
                      std::span<const double> hyper) = 0;
 };
@@ -51,6 +55,9 @@ class COHORT_API VariableHome {
 // invalid_argument and unimplemented as check_update() and Variable::assign() say. Inside a trace
 // they only record.
 
+// In a replica context of several replicas, throws unimplemented for a variable whose home does not
+// reduce over replicas. `call` is for the message.
+COHORT_API void check_can_update(std::span<const Variable> variables, std::string_view call);
 // Outside a trace. Unlike Variable::read(), the values have no gradient.
 COHORT_API std::vector<at::Tensor> read_values(std::span<const Variable> variables);
 COHORT_API void assign_values(std::span<const Assignment> assignments);

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arithmetic of reductions: one function for all backends, so that all give the same bits.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "cohort/collective/reduce_op.h"
+
+namespace cohort::collective {
+
+// Whether values of this type have a sum.
+bool has_sum(at::ScalarType dtype);
+
+// Whether a mean of this type is of this type, too.
+bool has_mean(at::ScalarType dtype);
+
+struct Reduction {
+  at::ScalarType dtype = at::ScalarType::Float;
+  ReduceOp op = ReduceOp::sum;
+  std::span<const std::byte* const> inputs = {};  // of the members in the order of ranks
+  std::span<std::byte* const> outputs = {};       // each is one of the inputs, or overlaps none
+  std::int64_t count = 0;                         // elements
+};
+
+// Reduces the elements of all inputs, in their order, into each output.
+void reduce_elements(const Reduction& reduction) noexcept;
+
+}  // namespace cohort::collective

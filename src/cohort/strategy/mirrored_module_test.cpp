@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ordinary modules on several replicas: the numbers of one process with the same global batches.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "cohort/optimizer/optimizers.h"
+#include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/testing/throws_error.h"
+
+namespace cohort {
+namespace {
+
+using testing::throws_error;
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    first = register_module("first", torch::nn::Linear(6, 8));
+    norm = register_module("norm", torch::nn::BatchNorm1d(8));
+    last = register_module("last", torch::nn::Linear(8, 3));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor hidden = first->forward(x);
+    return last->forward((uses_norm ? norm->forward(hidden) : hidden).tanh());
+  }
+  torch::nn::Linear first{nullptr}, last{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
+  bool uses_norm = false;
+};
+TORCH_MODULE(Net);
+
+at::Tensor batch(int step) {
+  torch::manual_seed(static_cast<std::uint64_t>(step) + 1);
+  return torch::randn({12, 6}, torch::kDouble);
+}
+
+Net make_net() {
+  Net net;
+  net->to(torch::kDouble);
+  return net;
+}
+
+std::vector<at::Tensor> trained(Strategy& strategy, const std::vector<std::int64_t>& sizes) {
+  const auto model = strategy.replicate(make_net);
+  const Adam adam(model.parameters(), {.learning_rate = 0.01});
+  for (int step = 0; step < 20; ++step) {
+    std::vector<at::Tensor> parts;
+    std::int64_t begin = 0;
+    for (const std::int64_t size : sizes) {
+      parts.push_back(batch(step).narrow(0, begin, size));
+      begin += size;
+    }
+    strategy.run(
+        [&](const at::Tensor& x) { adam.minimize(model->forward(x).square().mean(1).sum() / 12); },
+        PerReplica<at::Tensor>(parts));
+  }
+  std::vector<at::Tensor> values;
+  for (const Variable& variable : model.variables()) values.push_back(variable.read().detach());
+  return values;
+}
+
+TEST(MirroredModules, TrainAsOneProcessDoes) {
+  OneDeviceStrategy one("CPU:0");
+  const std::vector<at::Tensor> expected = trained(one, {12});
+  MirroredStrategy two({"CPU:0", "CPU:1"}), three({"CPU:0", "CPU:1", "CPU:2"});
+  const std::vector<std::vector<at::Tensor>> others = {trained(two, {6, 6}), trained(two, {11, 1}),
+                                                       trained(two, {12, 0}),
+                                                       trained(three, {3, 2, 7})};
+  for (const std::vector<at::Tensor>& got : others) {
+    ASSERT_EQ(got.size(), expected.size());
+    for (std::size_t i = 0; i < got.size(); ++i)
+      EXPECT_TRUE(at::allclose(got[i], expected[i], 1e-9, 1e-9)) << i;
+  }
+}
+
+TEST(MirroredModules, BeginWithEqualWeightsAndEndEqual) {
+  MirroredStrategy two({"CPU:0", "CPU:1"});
+  const auto model = two.replicate(make_net);
+  const SGD sgd(model.parameters(), {.learning_rate = 0.1});
+  for (int step = 0; step < 3; ++step) {
+    const auto weights = two.run([&] {
+      at::Tensor before = model->last->weight.detach().clone();
+      sgd.minimize(model->forward(torch::randn({4, 6}, torch::kDouble)).square().sum());
+      return before;
+    });
+    EXPECT_TRUE(weights[0].equal(weights[1])) << "step " << step;
+  }
+}
+
+TEST(MirroredModules, BuffersAreTheMeanOfTheReplicas) {
+  MirroredStrategy two({"CPU:0", "CPU:1"});
+  const auto model = two.replicate([] {
+    Net net = make_net();
+    net->uses_norm = true;
+    return net;
+  });
+  const at::Tensor x = batch(0);
+  const auto means = two.run(
+      [&](const at::Tensor& part) {
+        model->forward(part);
+        return model->norm->running_mean.clone();
+      },
+      PerReplica<at::Tensor>({x.narrow(0, 0, 4), x.narrow(0, 4, 8)}));
+  EXPECT_FALSE(means[0].equal(means[1]));
+  const Net trained = model.snapshot();
+  EXPECT_TRUE(at::allclose(trained->norm->running_mean, (means[0] + means[1]) / 2));
+  EXPECT_EQ(trained->norm->num_batches_tracked.item<std::int64_t>(), 1);
+}
+
+TEST(MirroredModules, ModesEndWithTheRun) {
+  MirroredStrategy two({"CPU:0", "CPU:1"});
+  const auto model = two.replicate(make_net);
+  two.run([&] { model->eval(); });
+  two.run([&] { EXPECT_TRUE(model->is_training()); });
+}
+
+TEST(MirroredModules, LoadGivesEveryReplicaTheValues) {
+  MirroredStrategy two({"CPU:0", "CPU:1"});
+  const auto model = two.replicate(make_net);
+  Net other = make_net();
+  {
+    const torch::NoGradGuard no_grad;
+    for (at::Tensor& parameter : other->parameters()) parameter.fill_(0.5);
+  }
+  model.load(other);
+  two.run([&] {
+    for (const at::Tensor& parameter : model->parameters())
+      EXPECT_TRUE(parameter.eq(0.5).all().item<bool>());
+  });
+}
+
+TEST(MirroredModules, AreUsedInsideRunOnly) {
+  MirroredStrategy two({"CPU:0", "CPU:1"});
+  const auto model = two.replicate(make_net);
+  EXPECT_THAT([&] { model->forward(batch(0)); },
+              throws_error(ErrorCode::failed_precondition, "snapshot()"));
+  EXPECT_THAT([&] { two.run([&] { model.snapshot(); }); },
+              throws_error(ErrorCode::failed_precondition, "between two runs"));
+}
+
+TEST(MirroredModules, OfAFactoryThatMakesDifferentOnesAreRefused) {
+  MirroredStrategy two({"CPU:0", "CPU:1"});
+  int size = 3;
+  EXPECT_THAT([&] { two.replicate([&] { return torch::nn::Linear(2, ++size); }); },
+              throws_error(ErrorCode::invalid_argument,
+                           "got 'weight' float32[4, 2] for replica 0 and 'weight' float32[5, 2]"));
+  const torch::nn::Linear shared(2, 3);
+  EXPECT_THAT([&] { two.replicate([&] { return shared; }); },
+              throws_error(ErrorCode::invalid_argument, "make the module inside the factory"));
+}
+
+}  // namespace
+}  // namespace cohort

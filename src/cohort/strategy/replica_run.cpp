@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/strategy/internal/replica_run.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "cohort/core/error.h"
+
+namespace cohort::internal {
+
+ReplicaRun::ReplicaRun(int count, int first)
+    : first_(first),
+      offers_(static_cast<std::size_t>(count)),
+      errors_(static_cast<std::size_t>(count)),
+      was_released_(static_cast<std::size_t>(count)) {}
+
+std::string ReplicaRun::name_of(std::size_t replica) const {
+  return "replica " + std::to_string(first_ + static_cast<int>(replica));
+}
+
+// No later meeting can be complete.
+void ReplicaRun::throw_if_one_ended(int replica) {
+  if (!first_ended_) return;
+  const std::string waiting = name_of(static_cast<std::size_t>(replica));
+  const std::string ended = name_of(*first_ended_);
+  if (errors_[*first_ended_]) {
+    was_released_[static_cast<std::size_t>(replica)] = true;
+    throw_error(ErrorCode::cancelled, "[strategy.merge_call] ", ended, " failed while ", waiting,
+                " waited for it");
+  }
+  throw_error(ErrorCode::failed_precondition,
+              "[strategy.merge_call] expected the same number of "
+              "merge_call()s in all replicas, got ",
+              ended, ", which has returned after ", meetings_, ", and ", waiting,
+              ", which makes one more; let all replicas make the "
+              "same calls");
+}
+
+ReplicaRun::Outcome ReplicaRun::merged(const std::vector<const MergeOffer*>& offers,
+                                       const Merge& merge) const {
+  try {
+    std::vector<const void*> arguments;
+    for (std::size_t i = 0; i < offers.size(); ++i) {
+      COHORT_CHECK(*offers[i]->types == *offers[0]->types, ErrorCode::invalid_argument,
+                   "[strategy.merge_call] expected the same call in all replicas, got other types "
+                   "of arguments in ",
+                   name_of(i), " than in ", name_of(0));
+      arguments.push_back(offers[i]->arguments);
+    }
+    return {.result = merge(arguments), .error = nullptr};
+  } catch (...) {
+    return {.result = nullptr, .error = std::current_exception()};
+  }
+}
+
+std::shared_ptr<const void> ReplicaRun::meet(int replica, const MergeOffer& offer,
+                                             const Merge& merge) {
+  std::vector<const MergeOffer*> offers;
+  {
+    const Lock lock(mutex_);
+    throw_if_one_ended(replica);
+    const std::uint64_t meeting = meetings_;
+    offers_[static_cast<std::size_t>(replica)] = &offer;
+    ++arrived_;
+    changed_.notify_all();
+    changed_.wait(mutex_, Deadline(), [&]() COHORT_REQUIRES(mutex_) {
+      return meetings_ != meeting || first_ended_ || (replica == 0 && is_complete());
+    });
+    // A replica may have gone on and ended since.
+    if (meetings_ == meeting) {
+      if (!is_complete()) throw_if_one_ended(replica);
+    } else if (last_.error) {
+      std::rethrow_exception(last_.error);
+    } else {
+      return last_.result;
+    }
+    offers = offers_;
+  }
+  Outcome outcome = merged(offers, merge);
+  const Lock lock(mutex_);
+  arrived_ = 0;
+  ++meetings_;
+  last_ = outcome;
+  changed_.notify_all();
+  if (outcome.error) std::rethrow_exception(outcome.error);
+  return outcome.result;
+}
+
+void ReplicaRun::end(int replica, std::exception_ptr error) {
+  const Lock lock(mutex_);
+  errors_[static_cast<std::size_t>(replica)] = std::move(error);
+  if (!first_ended_) first_ended_ = static_cast<std::size_t>(replica);
+  changed_.notify_all();
+}
+
+void ReplicaRun::rethrow_error() const {
+  const Lock lock(mutex_);
+  std::optional<std::size_t> failed;
+  for (std::size_t i = errors_.size(); i-- > 0;) {
+    if (errors_[i] && (!failed || !was_released_[i] || was_released_[*failed])) failed = i;
+  }
+  if (!failed) return;
+  const std::exception_ptr error = errors_[*failed];
+  const bool is_of_all = std::all_of(errors_.begin(), errors_.end(),
+                                     [&](const auto& other) { return other == error; });
+  const auto named = [&] { return current_error().during("running " + name_of(*failed)); };
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error&) {
+    if (is_of_all) throw;
+    throw named();
+  } catch (const c10::Error&) {  // its what() would have a page of stack frames
+    throw named();
+  }
+}
+
+}  // namespace cohort::internal

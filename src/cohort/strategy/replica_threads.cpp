@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/strategy/internal/replica_threads.h"
+
+#include <ATen/ThreadLocalState.h>
+#include <ATen/autocast_mode.h>
+
+#include <thread>
+#include <utility>
+
+#include "cohort/core/detail/start_thread.h"
+#include "cohort/function/detail/autocast.h"
+
+namespace cohort::internal {
+namespace {
+
+// What a thread of a replica takes over from the thread that calls run(). Autocast's dtype is not
+// part of LibTorch's ThreadLocalState.
+struct CallerState {
+  at::ThreadLocalState libtorch;
+  at::ScalarType autocast_dtype = function::autocast_dtype();
+};
+
+// Sets the state while it exists.
+class StateScope {
+ public:
+  explicit StateScope(const CallerState& state)
+      : libtorch_(state.libtorch), dtype_before_(function::autocast_dtype()) {
+    function::set_autocast_dtype(state.autocast_dtype);
+  }
+  ~StateScope() {
+    // Autocast keeps the converted weights of a thread until its outermost guard ends, which is on
+    // the caller's thread. At the next run they would be old.
+    at::autocast::clear_cache();
+    function::set_autocast_dtype(dtype_before_);
+  }
+  StateScope(const StateScope&) = delete;
+  StateScope& operator=(const StateScope&) = delete;
+
+ private:
+  const at::ThreadLocalStateGuard libtorch_;
+  const at::ScalarType dtype_before_;
+};
+
+// How often a thread looks for the other side before it sleeps: a run in a loop of steps comes
+// sooner than a thread wakes up.
+int spins() {
+  static const int kSpins = std::thread::hardware_concurrency() > 1 ? 2000 : 0;
+  return kSpins;
+}
+
+}  // namespace
+
+// One thread. Used by one run at a time.
+class ReplicaThreads::Thread {
+ public:
+  Thread() : thread_(start_thread("for a replica", [this] { loop(); })) {}
+  ~Thread() {
+    set(State::ending);
+    thread_.join();
+  }
+  Thread(const Thread&) = delete;
+  Thread& operator=(const Thread&) = delete;
+
+  void start(const std::function<void(int)>& body, int replica, const CallerState& state) {
+    body_ = &body;
+    replica_ = replica;
+    caller_ = &state;
+    set(State::running);
+  }
+  void wait() { wait_while(State::running); }
+
+ private:
+  enum class State : std::uint32_t { idle, running, ending };
+
+  void set(State state) {
+    state_.store(state, std::memory_order_release);
+    state_.notify_one();
+  }
+  // Returns the next state.
+  State wait_while(State state) const {
+    for (int i = 0; i < spins(); ++i) {
+      const State now = state_.load(std::memory_order_acquire);
+      if (now != state) return now;
+    }
+    state_.wait(state, std::memory_order_acquire);
+    return state_.load(std::memory_order_acquire);
+  }
+  void loop() {
+    while (wait_while(State::idle) != State::ending) {
+      {
+        const StateScope scope(*caller_);
+        (*body_)(replica_);
+      }
+      set(State::idle);
+    }
+  }
+
+  std::atomic<State> state_{State::idle};
+  // Written while the thread is idle.
+  const std::function<void(int)>* body_ = nullptr;
+  const CallerState* caller_ = nullptr;
+  int replica_ = 0;
+  std::thread thread_;  // the last member, since it uses the others
+};
+
+ReplicaThreads::ReplicaThreads() = default;
+ReplicaThreads::~ReplicaThreads() = default;
+
+ReplicaThreads::Team ReplicaThreads::take() {
+  const Lock lock(mutex_);
+  if (idle_.empty()) return {};
+  Team team = std::move(idle_.back());
+  idle_.pop_back();
+  return team;
+}
+
+void ReplicaThreads::give_back(Team team) {
+  const Lock lock(mutex_);
+  idle_.push_back(std::move(team));
+}
+
+void ReplicaThreads::run(int count, const std::function<void(int)>& body) {
+  Team team = take();
+  const auto others = static_cast<std::size_t>(count - 1);
+  while (team.size() < others) team.push_back(std::make_unique<Thread>());
+  const CallerState state;
+  for (std::size_t i = 0; i < others; ++i) team[i]->start(body, static_cast<int>(i) + 1, state);
+  body(0);
+  for (std::size_t i = 0; i < others; ++i) team[i]->wait();
+  give_back(std::move(team));
+}
+
+}  // namespace cohort::internal
