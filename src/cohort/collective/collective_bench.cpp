@@ -13,27 +13,11 @@
 #include <vector>
 
 #include "cohort/collective/group.h"
+#include "cohort/collective/internal/exchange_only_group.h"
 #include "cohort/core/error.h"
 
 namespace cohort::collective {
 namespace {
-
-// The peer: the defaults of Group, over the same threads.
-class ExchangeOnly final : public Group {
- public:
-  explicit ExchangeOnly(std::shared_ptr<Group> group) : group_(std::move(group)) {}
-  int rank() const override { return group_->rank(); }
-  int size() const override { return group_->size(); }
-  std::vector<Bytes> exchange(Bytes mine, std::string_view what, Deadline deadline) override {
-    return group_->exchange(std::move(mine), what, deadline);
-  }
-  std::shared_ptr<Group> split() override {
-    return std::make_shared<ExchangeOnly>(group_->split());
-  }
-
- private:
-  const std::shared_ptr<Group> group_;
-};
 
 // The other members call the same until the first one leaves.
 void run_members(benchmark::State& state, bool is_peer, int size,
@@ -41,7 +25,7 @@ void run_members(benchmark::State& state, bool is_peer, int size,
   const InProcessWorkers workers(size);
   const auto group_of = [&](int rank) -> std::shared_ptr<Group> {
     std::shared_ptr<Group> group = workers.group(rank);
-    return is_peer ? std::make_shared<ExchangeOnly>(std::move(group)) : group;
+    return is_peer ? std::make_shared<ExchangeOnlyGroup>(std::move(group)) : group;
   };
   std::vector<std::thread> others;
   for (int rank = 1; rank < size; ++rank) {

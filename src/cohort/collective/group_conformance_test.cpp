@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/collective/internal/exchange_only_group.h"
 #include "cohort/core/error.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/test_seed.h"
@@ -47,26 +48,9 @@ Groups in_process(int size) {
   return groups;
 }
 
-// A backend that implements exchange() alone: its operations are the defaults.
-class ExchangeOnly final : public Group {
- public:
-  explicit ExchangeOnly(std::shared_ptr<Group> group) : group_(std::move(group)) {}
-  int rank() const override { return group_->rank(); }
-  int size() const override { return group_->size(); }
-  std::vector<Bytes> exchange(Bytes mine, std::string_view what, Deadline deadline) override {
-    return group_->exchange(std::move(mine), what, deadline);
-  }
-  std::shared_ptr<Group> split() override {
-    return std::make_shared<ExchangeOnly>(group_->split());
-  }
-
- private:
-  const std::shared_ptr<Group> group_;
-};
-
 Groups exchange_only(int size) {
   Groups groups = in_process(size);
-  for (std::shared_ptr<Group>& group : groups) group = std::make_shared<ExchangeOnly>(group);
+  for (std::shared_ptr<Group>& group : groups) group = std::make_shared<ExchangeOnlyGroup>(group);
   return groups;
 }
 

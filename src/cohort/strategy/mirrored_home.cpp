@@ -19,7 +19,7 @@ MirroredVariable& mirrored(const Variable& variable) {
   return static_cast<MirroredVariable&>(*variable.impl());
 }
 
-// Whether the value is the same in all replicas by intention: one tensor, or a constant.
+// A sum of zeros is zero for any number of replicas.
 bool is_zero(const at::Tensor& value) { return !value.to(at::kBool).any().item<bool>(); }
 
 // The value that the replicas assign together.

@@ -71,8 +71,9 @@ class COHORT_API Variable {
   // or from a variable that is not trainable: v.assign(v.tensor() + 1) outside a step is wrong.
   const at::Tensor& tensor() const { return impl_->tensor(); }
   // These throw invalid_argument, and send nothing, if the dtype or the shape is not the
-  // variable's; and unimplemented in a replica context of several replicas, whose values are not
-  // reduced yet. Outside a step, compute the value from read(), not from tensor().
+  // variable's. In a replica context of several replicas, a variable of their strategy combines
+  // their values as its VariableAggregation says; any other one throws unimplemented. Outside a
+  // step, compute the value from read(), not from tensor().
   void assign(const at::Tensor& value) const;
   void assign_add(const at::Tensor& value) const;
   void assign_sub(const at::Tensor& value) const;
