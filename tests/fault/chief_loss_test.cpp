@@ -43,7 +43,7 @@ TEST_F(ChiefLossTest, TheNextStartTakesThePlaceOfASilentChief) {
     try {
       taken.emplace(strategy);
     } catch (const Error& error) {
-      ASSERT_EQ(error.code(), ErrorCode::failed_precondition) << error.what();
+      ASSERT_EQ(error.code(), ErrorCode::aborted) << error.what();
       ASSERT_FALSE(deadline.has_expired()) << error.what();
     }
   }

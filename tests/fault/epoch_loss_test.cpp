@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <set>
+#include <utility>
 
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/testing/cluster/test_cluster.h"
@@ -27,6 +29,7 @@ class EpochLossTest : public ::testing::Test {
         sum(strategy.variable("sum", at::zeros({}, at::kLong), {.is_trainable = false})),
         count([this](Iterator& it) {  // an update on each parameter server
           const at::Tensor x = it.next<at::Tensor>();
+          if (on_trace) on_trace(x.numel());
           steps.assign_add(at::ones({}, at::kLong));
           sum.assign_add(x.sum());
           return x;
@@ -53,6 +56,7 @@ class EpochLossTest : public ::testing::Test {
   ParameterServerStrategy strategy;
   ClusterCoordinator coordinator;
   Variable steps, sum;
+  std::function<void(std::int64_t rows)> on_trace;
   Function count;
   std::set<std::int64_t> seen;
 };
@@ -80,19 +84,23 @@ TEST_F(EpochLossTest, BothWorkersMayDieSeveralTimes) {
     for (const char* task : {"worker:1", "worker:0"}) cluster.restart(task);
   };
   coordinator.run_epoch(count, shuffled(1200), {.on_step = on_step});
+  EXPECT_GT(coordinator.statistics().retries, 0U) << "the kills met no step";
   expect_all_once(1200, 1200);
 }
 
-// By then the short batch is drawn and waits for a trace.
+// The worker dies while the coordinator traces for the short batch that it has drawn.
 TEST_F(EpochLossTest, AShortLastBatchOfALostWorkerComesOnce) {
-  const auto on_step = [&](const EpochStep& step) {
-    note(step);
-    if (step.worker != 0 || step.index != 46) return;
+  bool was_killed = false;
+  on_trace = [&](std::int64_t rows) {
+    if (rows != 1 || std::exchange(was_killed, true)) return;
     cluster.kill("worker:0");
     cluster.restart("worker:0");
   };
-  coordinator.run_epoch(count, shuffled(1003, 10), {.on_step = on_step});  // 502 and 501 elements
-  expect_all_once(1003, 51 + 51);
+  const auto on_step = [&](const EpochStep& step) { note(step); };
+  coordinator.run_epoch(count, shuffled(1001, 10), {.on_step = on_step});  // 501 and 500 elements
+  EXPECT_TRUE(was_killed);
+  EXPECT_GT(coordinator.statistics().retries, 0U) << "the kill met no step";
+  expect_all_once(1001, 51 + 50);
 }
 
 class ShortTimeoutTest : public EpochLossTest {

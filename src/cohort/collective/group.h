@@ -34,9 +34,9 @@ struct Call;  // collective/internal/call.h
 // of one member are refused, all members throw the error of that member.
 //
 // Every call has a deadline, by which all members must have begun it. If one has not, the others
-// throw deadline_exceeded, naming the missing members. A member that missed a deadline would be one
-// call ahead of the others, so the group ends for all members: later calls throw aborted. If a
-// member is destroyed, calls of the others that need it throw aborted.
+// throw deadline_exceeded, naming the missing members. The members that gave up would be one call
+// ahead of the late one, so the group ends for all members: later calls throw aborted. If a member
+// is destroyed, calls of the others that need it throw aborted.
 //
 // Tensors are dense and on the CPU. They may have any strides; contiguous ones are not copied. A
 // call returns, or throws, after the last access of any member to this member's tensors.
@@ -82,7 +82,7 @@ class COHORT_API Group {
     broadcast(std::span(&tensor, 1), root, deadline);
   }
   // Concatenates the tensors of all members along `axis`, in the order of ranks. Their sizes along
-  // the axis may differ, also be 0; their other sizes may not.
+  // the axis may differ and may be 0; their other sizes must be equal.
   at::Tensor all_gather(const at::Tensor& tensor, std::int64_t axis, Deadline deadline);
   // Returns this member's rows of what all_reduce() would compute. Rows are distributed as
   // at::tensor_split does: the first (rows % size()) members get one row more than the others.
@@ -100,8 +100,7 @@ class COHORT_API Group {
 };
 
 // Calls `make` and exchanges the results. If it throws on one member, all members throw that error,
-// with that member's name as its origin; if it throws on several, the error of the
-// lowest rank.
+// with that member's name as its origin; if it throws on several, the error of the lowest rank.
 COHORT_API std::vector<Bytes> exchange_result(Group& group, const std::function<Bytes()>& make,
                                               std::string_view what, Deadline deadline);
 

@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/collective/internal/call.h"
 #include "cohort/collective/internal/exchange_only_group.h"
 #include "cohort/core/error.h"
 #include "cohort/testing/on_workers.h"
@@ -361,6 +362,28 @@ TEST_P(EveryGroup, DifferentCallsFailOnAllMembersAndTheGroupStaysUsable) {
     expect_usable();
     call += 2;
   }
+}
+
+// A test calls the protected perform() of any backend by this.
+class Performing : public Group {
+ public:
+  static constexpr auto kPerform = &Performing::perform;
+};
+
+// An operation that was added to the enum alone was a sum in one backend; in the other all members
+// seemed to agree, whatever their tensors.
+TEST_P(EveryGroup, AKindThatMessagesDoNotKnowIsNeitherASumNorAnAgreement) {
+  constexpr auto kUnknown = static_cast<CallKind>(static_cast<int>(kLastCallKind) + 1);
+  if (size() == 1) return;
+  const at::Tensor ones = at::ones({3});
+  EXPECT_THAT(errors([&](int rank, Group& group) {
+                Call call{.kind = kUnknown, .rank = rank, .size = size()};
+                call.add(ones);
+                (group.*Performing::kPerform)(call, late());
+              }),
+              Each(HasSubstr("expected the same operation from all members in call 0, got ")));
+  EXPECT_TRUE(at::equal(ones, at::ones({3})));
+  expect_usable();
 }
 
 // Each call has one bad argument.

@@ -30,7 +30,7 @@ Bytes encoded(const Call& call) {
   return message;
 }
 
-// A member that calls exchange() itself has sent anything at all.
+// The call of another member. One that calls exchange() itself may have sent any bytes.
 CallSpec decoded(const Bytes& message) {
   const std::span<const std::byte> all(message);
   try {
@@ -54,7 +54,11 @@ void Group::perform(Call& call, Deadline deadline) {
   const std::uint64_t number = num_performed_++;
   const std::vector<Bytes> messages = exchange(encoded(call), name_of(call.kind), deadline);
   std::vector<CallSpec> specs;
-  for (const Bytes& message : messages) specs.push_back(decoded(message));
+  // This member's own call is not decoded. Otherwise members whose messages cannot be decoded would
+  // all seem to exchange bytes, and so to agree.
+  for (int rank = 0; rank < call.size; ++rank)
+    specs.push_back(rank == call.rank ? call.spec()
+                                      : decoded(messages[static_cast<std::size_t>(rank)]));
   if (std::optional<Error> error = disagreement(specs, *this, number)) throw std::move(*error);
   std::vector<const std::byte*> payloads;
   for (const Bytes& message : messages) payloads.push_back(message.data());

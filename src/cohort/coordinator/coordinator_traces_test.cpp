@@ -45,6 +45,7 @@ class FirstTraceTest : public ::testing::Test {
     coordinator.join();
   }
 
+  std::atomic<int> asked_ = 0;  // the calls of one on_peek
   FakeTask ps{"ps:0"};
   FakeTask first{"worker:0"};
   FakeTask second{"worker:1"};
@@ -53,19 +54,22 @@ class FirstTraceTest : public ::testing::Test {
 // Regression: schedule() threw the error of the lost worker.
 TEST_F(FirstTraceTest, AWorkerThatGoesWhileItIsAskedIsPassedOver) {
   first.on_peek = [&](const rpc::PeekRequest&) {
+    ++asked_;
     first.close_channels();
     return rpc::PeekReply();
   };
   second.on_peek = [](const rpc::PeekRequest&) { return one_element(); };
   schedule_one();
+  EXPECT_GT(asked_, 0);
 }
 
 TEST_F(FirstTraceTest, TheOnlyWorkerWithDataIsAskedAgainWhenItIsBack) {
-  second.on_peek = [&, is_first = true](const rpc::PeekRequest&) mutable {
-    if (std::exchange(is_first, false)) second.close_channels();
+  second.on_peek = [&](const rpc::PeekRequest&) {
+    if (++asked_ == 1) second.close_channels();
     return one_element();
   };
   schedule_one();
+  EXPECT_GT(asked_, 1);
 }
 
 // Regression: the message ended in the middle of its sentence.
@@ -83,8 +87,13 @@ TEST_F(FirstTraceTest, AnElementThatCannotBeDrawnIsNamedWithItsDatasetAndWorker)
 }
 
 TEST_F(FirstTraceTest, AWorkerWithoutDataIsPassedOver) {
+  first.on_peek = [&](const rpc::PeekRequest&) {
+    ++asked_;
+    return rpc::PeekReply();
+  };
   second.on_peek = [](const rpc::PeekRequest&) { return one_element(); };
   schedule_one();
+  EXPECT_GT(asked_, 0);
 }
 
 TEST_F(FirstTraceTest, WorkersThatAreAllAwayAreNamedWithTheRemedy) {

@@ -94,11 +94,11 @@ class COHORT_API Epoch {
   // closure ids, so that their updates count once.
   //
   // A step gets the optimizers' hyperparameters and its number in Optimizer::iterations() when it
-  // is first sent to its worker. A step that makes no updates, because it is cancelled or finds the
-  // end of the data, gives its number to the next step that is sent or scheduled. If
-  // Dataset::cardinality() is unknown, such a step keeps its number until the worker reports the
-  // end. Therefore, if a learning rate is a schedule, each worker then has only two steps at a
-  // time, and near the end of the data a rate may be used up to two steps per worker too early.
+  // is first sent to its worker. If a step makes no updates, because it is cancelled or finds the
+  // end of the data, its number goes to the next step that is sent or scheduled. If
+  // Dataset::cardinality() is unknown, the number is free only when the worker has reported the
+  // end. So if a learning rate is a schedule, each worker then has only two steps at a time. Near
+  // the end of the data, the number of a step may be too high, by up to two per worker.
   //
   // Throws
   // - the first application error, as join() does: an element that cannot be read, or a step that

@@ -6,7 +6,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/function/detail/step_scope.h"
-#include "cohort/parameter_server/detail/remote_variable.h"
+#include "cohort/parameter_server/detail/parameter_client.h"
 #include "cohort/rpc/detail/sendable.h"
 #include "cohort/strategy/detail/modes_scope.h"
 
@@ -69,9 +69,8 @@ void StepFunction::adopt(const function::ProgramInfo& info) {
   for (const auto& used : info.variables) {
     const auto* entry = strategy_.home()->variables().find(used.name);
     COHORT_ASSERT(entry != nullptr);
-    const auto* remote = RemoteVariable::of(entry->variable);
-    COHORT_ASSERT(remote != nullptr);
-    placements.push_back({used.name, remote->placement().id, remote->placement().ps});
+    const RemotePlacement& placement = remote_of(entry->variable).placement();
+    placements.push_back({used.name, placement.id, placement.ps});
   }
   publish();
 }

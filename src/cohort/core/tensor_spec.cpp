@@ -30,13 +30,18 @@ bool TensorSpec::accepts(const TensorSpec& other) const {
 }
 
 std::int64_t TensorSpec::element_count() const {
-  COHORT_ASSERT(is_static());
+  COHORT_CHECK(is_static(), ErrorCode::invalid_argument,
+               "[core.tensor_spec] expected known sizes to count elements, got ", to_string(),
+               "; call is_static() first");
   std::int64_t count = 1;
   for (const std::int64_t size : *sizes) count *= size;
   return count;
 }
 
 std::int64_t TensorSpec::byte_count() const {
+  COHORT_CHECK(dtype != kString, ErrorCode::invalid_argument,
+               "[core.tensor_spec] expected numbers to count bytes, got ", to_string(),
+               "; the lengths of strings are known only from a StringTensor");
   return element_count() * static_cast<std::int64_t>(c10::elementSize(dtype));
 }
 

@@ -31,7 +31,8 @@ struct COHORT_API TensorSpec {
   bool is_static() const;
   // Whether every tensor that `other` describes also fits this spec.
   bool accepts(const TensorSpec& other) const;
-  // The number of elements and of bytes. The sizes must be known; strings have no byte_count().
+  // The number of elements and of bytes. Throw invalid_argument if a size is unknown, and
+  // byte_count() also for strings.
   std::int64_t element_count() const;
   std::int64_t byte_count() const;
   // "float32[64, 784]", "int64[?]", "uint8[...]".

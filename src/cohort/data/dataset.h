@@ -212,9 +212,9 @@ class COHORT_API Dataset {
   // while the graph is built, by a later op that checks its input (concatenate, filter,
   // padded_batch, parse_example, rebatch, rebatch_split, unbatch, unique, file readers, a map of a
   // function of numbers or of one field). So side effects of fn, such as a counter, also happen in
-  // these runs; MapOptions::output_spec avoids them. A size that these elements have in common
-  // counts as that of all, since nothing tells whether it depends on an element's values: if it
-  // does, give output_spec with -1 there. For flat_map and interleave, see
+  // these runs; MapOptions::output_spec avoids them. If these elements have a size in
+  // common, the spec says that all elements have it, even if it depends on the values of an
+  // element: in that case, set output_spec with -1 for it. For flat_map and interleave, see
   // docs/decisions/0013-dataset-functions-are-tried-on-what-is-free.md.
   Dataset map(Function fn, MapOptions options = {}) const;
   template <data::PlainCallable F>
@@ -260,7 +260,8 @@ class COHORT_API Dataset {
   Dataset batch(std::int64_t batch_size, BatchOptions options = {}) const;
   // Batches of elements whose shapes may differ; each field is padded to its largest size in the
   // batch, or to the sizes in `options`. If an element is larger than its size in padded_shapes,
-  // data_loss is thrown in place of the batch, as in tf.
+  // data_loss is thrown in place of the batch, as in tf. If the spec already says that elements are
+  // larger, this call throws invalid_argument.
   Dataset padded_batch(std::int64_t batch_size, PaddedBatchOptions options = {}) const;
   // The rows of batches as elements.
   Dataset unbatch() const;

@@ -2,9 +2,12 @@
 // The conformance suite of dataset ops, and the helper functions of their tests.
 #include <ATen/Dispatch.h>
 
+#include <cctype>
+#include <set>
 #include <sstream>
 
 #include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/data/internal/op_registry.h"
 #include "cohort/data/internal/stage.h"
 
 namespace cohort::data {
@@ -63,6 +66,17 @@ Bytes saved(const Stage& stage) {
   ByteWriter writer;
   stage.save(writer);
   return writer.take();
+}
+
+// "text_line" becomes "TextLine".
+std::string in_pascal_case(std::string_view name) {
+  std::string result;
+  bool is_first = true;
+  for (const char c : name) {
+    if (c != '_') result += is_first ? static_cast<char>(std::toupper(c)) : c;
+    is_first = c == '_';
+  }
+  return result;
 }
 
 }  // namespace
@@ -145,7 +159,17 @@ Dataset generated(std::vector<Nest> items, ElementSpec spec) {
 
 Dataset shipped(const Dataset& dataset) { return Dataset::deserialize(dataset.serialize()); }
 
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DatasetOp);
+// A new op without a line of its own was not tested.
+TEST(OpRegistry, EveryOpHasALineOfTheConformanceSuite) {
+  std::set<std::string> tested = {"ParallelBatch/DatasetOp"};  // the case "Parallel" of Batch
+  const ::testing::UnitTest& tests = *::testing::UnitTest::GetInstance();
+  for (int i = 0; i < tests.total_test_suite_count(); ++i)
+    tested.insert(tests.GetTestSuite(i)->name());
+  ASSERT_FALSE(op_registry().empty());
+  for (const Op& op : op_registry()) {
+    EXPECT_TRUE(tested.contains(in_pascal_case(op.name) + "/DatasetOp")) << op.name;
+  }
+}
 
 TEST_P(DatasetOp, YieldsTheSameElementsAfterAJourney) {
   if (!GetParam().can_ship) GTEST_SKIP() << "runs only where it was built";
@@ -185,13 +209,16 @@ TEST_P(DatasetOp, YieldsAsManyElementsAsItSays) {
 
 TEST_P(DatasetOp, YieldsElementsOfItsSpec) {
   const Dataset dataset = made();
+  std::int64_t count = 0;
   for (const Nest& element : dataset) {
+    ++count;
     const ElementSpec exact = ElementSpec::of(element);
     EXPECT_EQ(exact.structure.structure(), dataset.element_spec().structure.structure());
     for (std::size_t i = 0; i < exact.fields.size(); ++i) {
       EXPECT_TRUE(dataset.element_spec().fields[i].accepts(exact.fields[i])) << exact.to_string();
     }
   }
+  EXPECT_EQ(count == 0, GetParam().is_empty) << count << " elements";
 }
 
 TEST_P(DatasetOp, PassesOverAsManyElementsAsItYields) {

@@ -66,19 +66,21 @@ enum class TooFewFiles : std::uint8_t {
   data = 1,  // shards by data instead
 };
 
-// A field with its default value keeps the setting of the dataset's inputs, so a default value
-// cannot undo an earlier setting. For std::optional fields, the comment names the effect if nothing
-// sets the field. A value type.
+// If a field has its default value, the setting of the dataset's inputs applies. So a default value
+// cannot undo an earlier setting. The comment at a std::optional field names the value that applies
+// if nothing sets the field. A value type.
 struct COHORT_API DatasetOptions {
   AutoShardPolicy auto_shard_policy = AutoShardPolicy::automatic;
   RebatchMode rebatch = RebatchMode::automatic;
   TooFewFiles too_few_files = TooFewFiles::fail;
   std::optional<bool> deterministic = {};                         // true
   std::optional<ExternalStatePolicy> external_state_policy = {};  // warn
-  // The most threads of an op whose degree is kAutotune. 0: one per processor.
+  // The most threads of an op whose degree is kAutotune, the smaller of the two. 0: one per
+  // processor.
   std::optional<std::int64_t> private_threadpool_size = {};
   std::optional<std::int64_t> autotune_cpu_budget = {};
-  std::optional<bool> autotune = {};  // false: such a map has that many threads from the start
+  // true. If it is false, an op whose degree is kAutotune uses that many threads from the start.
+  std::optional<bool> autotune = {};
   // These are kept, merged and serialized as in tf, where they affect performance only. They have
   // no effect here. Other options of tf.data.Options do not exist.
   std::optional<bool> slack = {};

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Iterators read a dataset element by element.
 //
-// Everything that yields one value after the other (Iterator, DistributedIterator, Epoch,
-// RecordReader) has the same verbs:
-// - try_next() returns nullopt at the end. Use it in loops.
-// - get_next(), and next<T...>() for the fields as tensors, throw out_of_range at the end. Use them
-//   in steps: the coordinator recognizes that error as the end of the data.
-// - get_next_as_optional() returns tf's Optional, which has a spec even if it is empty.
+// Iterator, DistributedIterator, Epoch and RecordReader yield one value after the other. All have
+// try_next(), which returns nullopt at the end: use it in loops. Iterator and DistributedIterator
+// also have
+// - get_next(), which throws out_of_range at the end. Iterator also has next<T...>(), the same for
+//   the fields as tensors. Use them in steps: the coordinator recognizes that error as the end of
+//   the data.
+// - get_next_as_optional(), which returns tf's Optional. It has a spec even if it is empty.
 #pragma once
 
 #include <ATen/core/Tensor.h>

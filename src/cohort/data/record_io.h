@@ -66,7 +66,7 @@ class COHORT_API RecordReader {
   std::uint64_t offset() const;
   // Continues at an offset that offset() returned.
   void seek(std::uint64_t offset);
-  // The record at an offset; next() continues after it. Throws out_of_range at the end.
+  // The record at an offset; try_next() continues after it. Throws out_of_range at the end.
   std::string_view read_at(std::uint64_t offset);
 
  private:

@@ -30,8 +30,8 @@
 // - A tensor that the step stores outside (`losses.push_back(loss)`) keeps the example values of
 //   the trace, which is logged once. Return the tensor instead, and fetch() the result.
 // - Elements of different shapes need another trace, which runs in a later schedule(), join() or
-//   fetch(). A captured tensor or number that only that trace reads has its value at that time; the
-//   learning rate of an optimizer has its value at the schedule().
+//   fetch(). If only that trace reads a captured tensor or number, it reads the value of that time.
+//   The learning rate of an optimizer is that of the schedule().
 // - LibTorch's process-wide settings (setFlushDenormal(), setUserEnabledMkldnn()) are those of the
 //   worker.
 // - train() and eval() inside a step affect only that step: each step begins in the mode in which

@@ -99,7 +99,7 @@ class COHORT_API DistributedIterator {
   std::optional<DistributedElement> try_next();
   // Like try_next(), but throws out_of_range at the end.
   DistributedElement get_next();
-  // Like try_next(), but also returns such a last step.
+  // Like try_next(), but also returns a last step in which only some replicas have data.
   DistributedOptional get_next_as_optional();
 
   // The position of all workers after the last step that was returned; the same bytes on each

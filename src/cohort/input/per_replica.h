@@ -19,8 +19,8 @@
 
 namespace cohort {
 
-// A value type; copies share tensors. With only one replica in the whole job, it is bare: it prints
-// as its value. A value with one component converts to it.
+// A value type; copies share tensors. If the whole job has only one replica, the value is bare: it
+// prints as its component. A value with one component converts to that component.
 template <class T = Nest>
 class PerReplica {
  public:
@@ -106,7 +106,8 @@ class COHORT_API DistributedElement : public PerReplica<Nest> {
       : PerReplica<Nest>(std::move(components)), counts_(std::move(counts)) {}
 
   // Whether local replica i has data. An empty mini-batch that the pipeline itself yields is data.
-  bool has_data(std::size_t i) const { return counts_.examples.at(i) >= 0; }
+  // Throws invalid_argument, like operator[], if there is no such replica; so does num_examples().
+  bool has_data(std::size_t i) const;
   // The number of rows of its first field; 1 if that is a scalar, 0 for an empty batch.
   std::int64_t num_examples(std::size_t i) const { return has_data(i) ? counts_.examples[i] : 0; }
   std::int64_t local_num_examples() const;

@@ -6,6 +6,8 @@
 
 #include <memory>
 
+#include "cohort/testing/throws_error.h"
+
 namespace cohort {
 namespace {
 
@@ -26,6 +28,21 @@ TEST(PerReplica, AKeptValueGivesItsResultsWithoutACopy) {
   const PerReplica<int> kept({1, 2});
   EXPECT_EQ(&kept.local_results(), &kept.local_results());
   EXPECT_THAT(kept.local_results(), ::testing::ElementsAre(1, 2));
+}
+
+// Regression: these threw std::out_of_range.
+TEST(DistributedElement, CountsOfAReplicaThatDoesNotExistAreRefused) {
+  const DistributedElement element(PerReplica<Nest>({Nest(1), Nest(2)}),
+                                   {.examples = {3, -1}, .global_num_examples = {}});
+  EXPECT_TRUE(element.has_data(0));
+  EXPECT_EQ(element.num_examples(0), 3);
+  EXPECT_FALSE(element.has_data(1));
+  EXPECT_EQ(element.num_examples(1), 0);
+  const auto refused = testing::throws_error(ErrorCode::invalid_argument,
+                                             "expected a replica below 2, got 2; local replicas");
+  EXPECT_THAT([&] { element.has_data(2); }, refused);
+  EXPECT_THAT([&] { element.num_examples(2); }, refused);
+  EXPECT_THAT([&] { element[2]; }, refused);
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 
-#include "cohort/optimizer/detail/update_rules.h"
 #include "cohort/optimizer/internal/kernel.h"
 
 namespace cohort {

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdint>
 
-#include "cohort/optimizer/detail/update_rules.h"
 #include "cohort/optimizer/internal/kernel.h"
 
 namespace cohort {
@@ -84,18 +83,6 @@ class AdamRule final : public variable::UpdateRule {
   static constexpr std::size_t kHyperparameters = kDecay == WeightDecay::none ? 4 : 5;
 };
 
-const variable::UpdateRule& rule_for(const AdamOptions& options) {
-  variable::check_hyperparameter_range(variable::HyperparameterRange::not_negative,
-                                       "optimizer.adam", "weight_decay", options.weight_decay);
-  return options.weight_decay == 0.0 ? adam_rule() : adam_weight_decay_rule();
-}
-
-std::vector<double> hyper_for(const AdamOptions& options) {
-  std::vector<double> hyper{options.beta_1, options.beta_2, options.epsilon};
-  if (options.weight_decay != 0.0) hyper.push_back(options.weight_decay);
-  return hyper;
-}
-
 }  // namespace
 
 const variable::UpdateRule& adam_rule() {
@@ -112,6 +99,22 @@ const variable::UpdateRule& adamw_rule() {
   static const AdamRule<WeightDecay::decoupled> kRule;
   return kRule;
 }
+
+namespace {
+
+const variable::UpdateRule& rule_for(const AdamOptions& options) {
+  variable::check_hyperparameter_range(variable::HyperparameterRange::not_negative,
+                                       "optimizer.adam", "weight_decay", options.weight_decay);
+  return options.weight_decay == 0.0 ? adam_rule() : adam_weight_decay_rule();
+}
+
+std::vector<double> hyper_for(const AdamOptions& options) {
+  std::vector<double> hyper{options.beta_1, options.beta_2, options.epsilon};
+  if (options.weight_decay != 0.0) hyper.push_back(options.weight_decay);
+  return hyper;
+}
+
+}  // namespace
 
 }  // namespace optimizer
 

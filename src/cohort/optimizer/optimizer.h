@@ -73,11 +73,12 @@ class COHORT_API Optimizer {
   // retried or fails. So step i has the same rate for any number of closures in flight, and
   // set_iterations() before the first step resumes a training.
   //
-  // A step that is cancelled before it runs gives its number back. If later steps have numbers by
-  // then, iterations() is not the number of the next update: the next updates take the numbers
-  // given back, the lowest first, and learning_rate() is the rate of the lowest. set_iterations(n)
-  // forgets them: the next update takes number n. Both calls throw failed_precondition inside a
-  // traced step; set_iterations() throws invalid_argument for a negative number.
+  // If a step is cancelled before it runs, its number becomes free. The next updates take the free
+  // numbers, the lowest first, and learning_rate() is the rate of the lowest. So if later steps
+  // have numbers by then, iterations() is not the number of the next update. After
+  // set_iterations(n) no number is free, and the next update takes number n. Both calls throw
+  // failed_precondition inside a traced step; set_iterations() throws invalid_argument for a
+  // negative number.
   std::int64_t iterations() const;
   void set_iterations(std::int64_t iterations);
   // A hyperparameter of the rule, by its name. Throws not_found, with the list of names, if there
@@ -92,8 +93,7 @@ class COHORT_API Optimizer {
 
  protected:
   // `hyper` has the hyperparameters after the learning rate, in the rule's order. Throws
-  // invalid_argument if one is out of range. `name`
-  // may be empty.
+  // invalid_argument if one is out of range. `name` may be empty.
   Optimizer(std::vector<Variable> variables, const variable::UpdateRule& rule,
             const LearningRateSchedule& learning_rate, const std::vector<double>& hyper,
             std::string name);

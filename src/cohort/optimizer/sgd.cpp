@@ -5,7 +5,6 @@
 
 #include <array>
 
-#include "cohort/optimizer/detail/update_rules.h"
 #include "cohort/optimizer/internal/kernel.h"
 
 namespace cohort {
@@ -103,34 +102,6 @@ class MomentumRule final : public variable::UpdateRule {
   }
 };
 
-const variable::UpdateRule& rule_for(const SGDOptions& options) {
-  const bool decays = options.weight_decay != 0.0;
-  if (options.momentum == 0.0) return decays ? sgd_weight_decay_rule() : sgd_rule();
-  if (options.nesterov) return decays ? nesterov_weight_decay_rule() : nesterov_rule();
-  return decays ? momentum_weight_decay_rule() : momentum_rule();
-}
-
-// The hyperparameters after the learning rate.
-std::vector<double> hyper_for(const SGDOptions& options) {
-  std::vector<double> hyper;
-  if (options.momentum != 0.0) hyper.push_back(options.momentum);
-  if (options.weight_decay != 0.0) hyper.push_back(options.weight_decay);
-  return hyper;
-}
-
-const SGDOptions& checked(const SGDOptions& options) {
-  constexpr std::string_view kWhere = "optimizer.sgd";  // for all of its rules
-  variable::check_hyperparameter_range(variable::HyperparameterRange::not_negative, kWhere,
-                                       "learning_rate", options.learning_rate(0));
-  variable::check_hyperparameter_range(variable::HyperparameterRange::fraction, kWhere, "momentum",
-                                       options.momentum);
-  variable::check_hyperparameter_range(variable::HyperparameterRange::not_negative, kWhere,
-                                       "weight_decay", options.weight_decay);
-  COHORT_CHECK(!options.nesterov || options.momentum > 0.0, ErrorCode::invalid_argument,
-               "[optimizer.sgd] expected momentum > 0 with nesterov, got 0; set .momentum, as 0.9");
-  return options;
-}
-
 }  // namespace
 
 const variable::UpdateRule& sgd_rule() {
@@ -162,6 +133,38 @@ const variable::UpdateRule& nesterov_weight_decay_rule() {
   static const MomentumRule<true, true> kRule;
   return kRule;
 }
+
+namespace {
+
+const variable::UpdateRule& rule_for(const SGDOptions& options) {
+  const bool decays = options.weight_decay != 0.0;
+  if (options.momentum == 0.0) return decays ? sgd_weight_decay_rule() : sgd_rule();
+  if (options.nesterov) return decays ? nesterov_weight_decay_rule() : nesterov_rule();
+  return decays ? momentum_weight_decay_rule() : momentum_rule();
+}
+
+// The hyperparameters after the learning rate.
+std::vector<double> hyper_for(const SGDOptions& options) {
+  std::vector<double> hyper;
+  if (options.momentum != 0.0) hyper.push_back(options.momentum);
+  if (options.weight_decay != 0.0) hyper.push_back(options.weight_decay);
+  return hyper;
+}
+
+const SGDOptions& checked(const SGDOptions& options) {
+  constexpr std::string_view kWhere = "optimizer.sgd";  // for all of its rules
+  variable::check_hyperparameter_range(variable::HyperparameterRange::not_negative, kWhere,
+                                       "learning_rate", options.learning_rate(0));
+  variable::check_hyperparameter_range(variable::HyperparameterRange::fraction, kWhere, "momentum",
+                                       options.momentum);
+  variable::check_hyperparameter_range(variable::HyperparameterRange::not_negative, kWhere,
+                                       "weight_decay", options.weight_decay);
+  COHORT_CHECK(!options.nesterov || options.momentum > 0.0, ErrorCode::invalid_argument,
+               "[optimizer.sgd] expected momentum > 0 with nesterov, got 0; set .momentum, as 0.9");
+  return options;
+}
+
+}  // namespace
 
 }  // namespace optimizer
 

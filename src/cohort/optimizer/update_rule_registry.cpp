@@ -1,29 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of all update rules, one row each.
+// The table of all update rules: a prototype and a row for each.
 #include <array>
 #include <string>
 #include <vector>
 
 #include "cohort/core/error.h"
 #include "cohort/core/text/detail/spelling.h"
-#include "cohort/optimizer/detail/update_rules.h"
 #include "cohort/optimizer/optimizers.h"
 
 namespace cohort::optimizer {
+
+const variable::UpdateRule& sgd_rule();
+const variable::UpdateRule& momentum_rule();
+const variable::UpdateRule& nesterov_rule();
+const variable::UpdateRule& adagrad_rule();
+const variable::UpdateRule& rmsprop_rule();
+const variable::UpdateRule& adam_rule();
+const variable::UpdateRule& sgd_weight_decay_rule();
+const variable::UpdateRule& momentum_weight_decay_rule();
+const variable::UpdateRule& nesterov_weight_decay_rule();
+const variable::UpdateRule& adam_weight_decay_rule();
+const variable::UpdateRule& adamw_rule();
+
 namespace {
 
 constexpr std::array kRules{
-    &optimizer::sgd_rule,
-    &optimizer::momentum_rule,
-    &optimizer::nesterov_rule,
-    &optimizer::adagrad_rule,
-    &optimizer::rmsprop_rule,
-    &optimizer::adam_rule,
-    &optimizer::sgd_weight_decay_rule,
-    &optimizer::momentum_weight_decay_rule,
-    &optimizer::nesterov_weight_decay_rule,
-    &optimizer::adam_weight_decay_rule,
-    &optimizer::adamw_rule,
+    &sgd_rule,
+    &momentum_rule,
+    &nesterov_rule,
+    &adagrad_rule,
+    &rmsprop_rule,
+    &adam_rule,
+    &sgd_weight_decay_rule,
+    &momentum_weight_decay_rule,
+    &nesterov_weight_decay_rule,
+    &adam_weight_decay_rule,
+    &adamw_rule,
 };
 
 }  // namespace

@@ -11,6 +11,7 @@ namespace cohort::optimizer {
 namespace {
 
 TEST(UpdateRules, AreFoundByTheirOwnName) {
+  ASSERT_FALSE(update_rule_names().empty());
   for (const std::string_view name : update_rule_names())
     EXPECT_EQ(update_rule_of(name).name(), name);
 }
@@ -35,6 +36,7 @@ TEST(UpdateRules, AMisspelledNameIsAnsweredWithTheNearestOne) {
 }
 
 TEST(UpdateRules, CallTheirFirstHyperparameterLearningRate) {
+  ASSERT_FALSE(update_rule_names().empty());
   for (const std::string_view name : update_rule_names()) {
     EXPECT_EQ(update_rule_of(name).hyperparameter_names().front(), "learning_rate") << name;
   }

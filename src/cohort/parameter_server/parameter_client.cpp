@@ -32,8 +32,10 @@ Error at_server(const Error& error, std::uint32_t ps) {
 const RemoteVariable& remote_of(const Variable& variable) {
   const RemoteVariable* remote = RemoteVariable::of(variable);
   COHORT_CHECK(remote != nullptr, ErrorCode::invalid_argument,
-               "[strategy.variable] expected a variable of a parameter server, got '",
-               variable.name(), "', which is not");
+               "[strategy.variable] expected a variable that one parameter server holds, got '",
+               variable.name(),
+               "' of another kind, which pulls, pushes, scheduled steps and colocate_with do not "
+               "support; use one that ParameterServerStrategy::variable() returned");
   return *remote;
 }
 

@@ -217,6 +217,16 @@ TEST_F(RemoteVariableTest, WithoutItsStrategyItSaysSo) {
                            "the strategy of variable 'model/w' has been destroyed"));
 }
 
+// Regression: in a scheduled step this was a fault of Cohort.
+TEST_F(RemoteVariableTest, AVariableOfAnotherKindIsRefusedByName) {
+  EXPECT_EQ(remote_of(variable_).placement().ps, 3U);
+  EXPECT_THAT([] { remote_of(local_variable("local", filled(1))); },
+              throws_error(ErrorCode::invalid_argument,
+                           "expected a variable that one parameter server holds, got 'local' of "
+                           "another kind, which pulls, pushes, scheduled steps and colocate_with "
+                           "do not support"));
+}
+
 TEST_F(RemoteVariableTest, ATrainableStandInMustRequireAGradient) {
   EXPECT_THAT([&] { RemoteVariable("model/w", filled(1), true, {}, home_); },
               throws_error(ErrorCode::invalid_argument,

@@ -216,13 +216,13 @@ TEST_P(ChannelConformance, EachTypeArrives) {
 
 TEST_P(ChannelConformance, ArrivedTensorsAreAlignedAndWritable) {
   ChannelPair pair(GetParam());
-  pair.near->send(numbered(
-      1, {at::ones({3}), at::ones({100'000}), at::ones({5}, at::kByte), at::ones({70'000})}));
-  const Frame frame = pair.at_far.wait_frames(1).at(0);
-  for (const at::Tensor& tensor : frame.tensors) {
+  const at::Tensor byte = at::ones({5}, at::kByte);
+  pair.near->send(numbered(1, {at::ones({3}), at::ones({100'000}), byte, at::ones({70'000})}));
+  const std::vector<at::Tensor> arrived = pair.at_far.wait_frames(1).at(0).tensors;
+  ASSERT_EQ(arrived.size(), 4U);
+  for (const at::Tensor& tensor : arrived) {
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(tensor.data_ptr()) % 64, 0U);
-    tensor.add_(1);
-    EXPECT_EQ(tensor.sum().item<std::int64_t>(), 2 * tensor.numel());
+    EXPECT_EQ(tensor.add_(1).sum().item<std::int64_t>(), 2 * tensor.numel());
   }
 }
 

@@ -46,16 +46,16 @@ struct ServerOptions {
   bool handle_signals = true;
 };
 
-// Thread-safe. Makes glibc's malloc keep up to 256 MiB of freed memory in this process, unless the
-// environment sets malloc's thresholds (GLIBC_TUNABLES, MALLOC_TRIM_THRESHOLD_,
-// MALLOC_MMAP_THRESHOLD_).
+// Thread-safe, except that only one thread may call stop(). Makes glibc's malloc keep up to 256 MiB
+// of freed memory in this process, unless the environment sets malloc's thresholds
+// (GLIBC_TUNABLES, MALLOC_TRIM_THRESHOLD_, MALLOC_MMAP_THRESHOLD_).
 class COHORT_API Server {
  public:
   // Starts to listen. Throws invalid_argument for a bad spec, task, address or option;
   // unimplemented for an unknown backend; resource_exhausted if the port is taken, or if threads,
-  // descriptors or address space are missing. If no name server
-  // knows the address of this task's host, it asks again for a minute; then it throws unavailable,
-  // or if a signal arrives meanwhile, cancelled.
+  // descriptors or address space are missing. If no name server knows the address of this task's
+  // host, it asks again for a minute; then it throws unavailable, or if a signal arrives meanwhile,
+  // cancelled.
   explicit Server(const ClusterResolver& resolver, ServerOptions options = {});
   ~Server();
   Server(const Server&) = delete;
@@ -68,7 +68,7 @@ class COHORT_API Server {
   // Ends all work and waits for that, at most for the grace of shutdown() and a few seconds (less
   // than ten seconds in all after a signal). The destructor does the same. Returns false if a
   // closure or a pipeline could not be stopped. It still runs then, so the program should end with
-  // std::_Exit(), which does not destroy the objects that it uses. Only one thread may call stop().
+  // std::_Exit(), which does not destroy the objects that it uses.
   bool stop() noexcept;
   // Asks the server to end and returns immediately: join() returns, and running closures may finish
   // within `grace`. Any thread may call it.

@@ -63,15 +63,18 @@ TEST_F(MergeCall, ReducesTensors) {
 
 TEST_F(MergeCall, ATensorOfAllReplicasArrivesUnwrapped) {
   const at::Tensor shared = at::ones({});
+  std::atomic<int> merges = 0;
   three_.run([&] {
     here().merge_call(
-        [](Strategy&, const PerReplica<at::Tensor>& value, const PerReplica<at::Tensor>& other) {
+        [&](Strategy&, const PerReplica<at::Tensor>& value, const PerReplica<at::Tensor>& other) {
+          ++merges;
           EXPECT_FALSE(value.is_wrapped());
           EXPECT_EQ(value.size(), 1U);
           EXPECT_EQ(other.size(), 3U) << "equal, but not the same object";
         },
         shared, at::ones({}));
   });
+  EXPECT_EQ(merges, 1);
 }
 
 // RUN-16

@@ -32,8 +32,8 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const ClusterResolver&,
     : SynchronousStrategy({.strategy = std::string(kName)}, {"CPU:0"}) {
   internal::throw_error(
       ErrorCode::unimplemented, "[strategy.", kName,
-      "] workers in separate processes need collective operations, which do not exist yet; use ",
-      "InProcessWorkers, or MirroredStrategy on one machine");
+      "] workers in separate processes need a Group that connects processes, which does not exist "
+      "yet; use InProcessWorkers, or MirroredStrategy on one machine");
 }
 
 }  // namespace cohort

@@ -95,8 +95,9 @@ std::string_view ParameterServerStrategy::name() const { return kParameterServer
 std::shared_ptr<const input::InputHost> ParameterServerStrategy::input_host() {
   internal::throw_error(ErrorCode::unimplemented,
                         "[strategy.input] expected a synchronous strategy, got 'parameter_server', "
-                        "whose workers read "
-                        "their own input: use ClusterCoordinator::create_per_worker_dataset()");
+                        "whose workers read their own input: use "
+                        "ClusterCoordinator::create_per_worker_dataset() for a dataset, and pass "
+                        "other values to ClusterCoordinator::schedule() as arguments");
 }
 
 void ParameterServerStrategy::run_replicas(const std::function<void(ReplicaContext&)>& body) {

@@ -72,7 +72,9 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   internal::ModuleVariables place_module(std::string_view name,
                                          std::vector<internal::ModuleCopy> copies) override;
   void run_replicas(const std::function<void(ReplicaContext&)>& body) override;
-  // Throws unimplemented; use ClusterCoordinator::create_per_worker_dataset() for input.
+  // Throws unimplemented: the workers read their own input. Use
+  // ClusterCoordinator::create_per_worker_dataset() for a dataset, and pass other values to
+  // schedule() as arguments.
   std::shared_ptr<const input::InputHost> input_host() override;
 
  private:

@@ -250,6 +250,11 @@ TEST_F(PlacementTest, NothingIsPlacedBesideAVariableOfAnotherStrategy) {
               throws_error(ErrorCode::failed_precondition, "mixing strategies"));
 }
 
+TEST_F(PlacementTest, NothingIsPlacedBesideALocalVariable) {
+  EXPECT_THAT([&] { make("v", {.colocate_with = local_variable("local", at::full({}, 1.0))}); },
+              throws_error(ErrorCode::invalid_argument, "got 'local' of another kind"));
+}
+
 // Regression: the coordinator sent values that a server can compute itself.
 TEST_F(PlacementTest, AnInitialValueTravelsAsItsRecipe) {
   const Variable made =
@@ -313,6 +318,20 @@ TEST_F(PlacementTest, NoVariableIsMadeBelowTheDefaultScope) {
     EXPECT_THAT([&] { make("v"); }, is_mixing);
   }
   EXPECT_EQ(ps_of(make("v")), 0U);
+}
+
+// Regression: the remedy was for datasets only.
+TEST(ParameterServerStrategyTest, TellsHowWorkersGetValues) {
+  ParameterServerStrategy strategy(SimpleResolver(
+      ClusterSpec(
+          {{"chief", {"127.0.0.1:3"}}, {"worker", {"127.0.0.1:1"}}, {"ps", {"127.0.0.1:2"}}}),
+      {.task_type = "chief", .task_id = 0}));
+  EXPECT_THAT(
+      [&] {
+        strategy.distribute_values_from_function([](const ValueContext&) { return Nest(1); });
+      },
+      throws_error(ErrorCode::unimplemented,
+                   "pass other values to ClusterCoordinator::schedule() as arguments"));
 }
 
 // Regression: std::thread threw while other threads were already connecting, which ended the

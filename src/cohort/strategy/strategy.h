@@ -236,7 +236,8 @@ class COHORT_API Strategy {
   // workers make this call; if fn throws on one, all throw its error.
   DistributedDataset distribute_datasets_from_function(const DatasetFunction& fn,
                                                        const InputOptions& options = {});
-  // Returns the values that value_fn returns for each local replica.
+  // Returns the values that value_fn returns for each local replica. Throws unimplemented for
+  // ParameterServerStrategy: pass the values to ClusterCoordinator::schedule() as arguments.
   PerReplica<Nest> distribute_values_from_function(const ValueFunction& value_fn);
 
   // Runs fn once for each local replica, in that replica's context and with its component of each

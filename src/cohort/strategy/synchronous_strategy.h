@@ -107,8 +107,8 @@ class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy 
   // (InProcessWorkers).
   explicit MultiWorkerMirroredStrategy(std::shared_ptr<collective::Group> group,
                                        const MultiWorkerMirroredOptions& options = {});
-  // Throws unimplemented: workers in separate processes need collective operations, which do not
-  // exist yet.
+  // Throws unimplemented: workers in separate processes need a Group that connects processes, which
+  // does not exist yet.
   explicit MultiWorkerMirroredStrategy(const ClusterResolver& resolver,
                                        const MultiWorkerMirroredOptions& options = {});
 };

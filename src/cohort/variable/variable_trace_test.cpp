@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/testing/variable_trace_suite.h"
+#include "cohort/testing/variable_trace_cases.h"
 
 namespace cohort::testing {
 namespace {

@@ -31,6 +31,8 @@ enum class CallKind : std::uint8_t {
   reduce_scatter = 5,
   barrier = 6,
 };
+// A message with a higher kind is not understood.
+inline constexpr CallKind kLastCallKind = CallKind::barrier;
 
 std::string_view name_of(CallKind kind);
 

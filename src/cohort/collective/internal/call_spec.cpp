@@ -86,7 +86,7 @@ void write_spec(ByteWriter& out, const CallSpec& spec) {
 
 CallSpec read_spec(ByteReader& in) {
   CallSpec spec;
-  spec.kind = read_enum(in, CallKind::barrier, "a collective operation");
+  spec.kind = read_enum(in, kLastCallKind, "a collective operation");
   spec.op = read_enum(in, ReduceOp::mean, "a ReduceOp");
   spec.root = static_cast<int>(in.zigzag());
   spec.axis = in.zigzag();

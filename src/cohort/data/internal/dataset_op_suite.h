@@ -44,6 +44,7 @@ struct DatasetOpCase {
   bool can_save = true;
   // False if concurrent iterators affect each other, as writers of one cache do.
   bool is_independent = true;
+  bool is_empty = false;  // whether it yields no element
 };
 
 inline void PrintTo(const DatasetOpCase& op, std::ostream* out) { *out << op.name; }

@@ -14,7 +14,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(DatasetOpCase{"Rows", [] { return rows(4).assert_cardinality(4); }},
                       DatasetOpCase{"Tensors",
                                     [] { return tensors(4).unique().assert_cardinality(4); }},
-                      DatasetOpCase{"Nothing", [] { return tensors(0).assert_cardinality(0); }}));
+                      DatasetOpCase{.name = "Nothing",
+                                    .make = [] { return tensors(0).assert_cardinality(0); },
+                                    .is_empty = true}));
 
 TEST(AssertCardinality, IsSilentWhereItIsTrue) {
   const Dataset dataset = tensors(3).unique().assert_cardinality(3);

@@ -80,7 +80,9 @@ INSTANTIATE_TEST_SUITE_P(
         DatasetOpCase{.name = "RepeatedFile",
                       .make = [] { return names().cache(new_prefix()).repeat(2).batch(2); },
                       .is_independent = false},
-        DatasetOpCase{"Nothing", [] { return rows(0).cache().repeat(2); }}));
+        DatasetOpCase{.name = "Nothing",
+                      .make = [] { return rows(0).cache().repeat(2); },
+                      .is_empty = true}));
 
 TEST(Cache, RunsItsInputOnce) {
   const Counted counted;

@@ -27,7 +27,9 @@ INSTANTIATE_TEST_SUITE_P(
                                             return (i + x) % 3 == 0;
                                           });
                                     }},
-                      DatasetOpCase{"Nothing", [] { return rows(4).filter(&is_none); }}));
+                      DatasetOpCase{.name = "Nothing",
+                                    .make = [] { return rows(4).filter(&is_none); },
+                                    .is_empty = true}));
 
 TEST(Filter, KeepsWhatThePredicateTakes) {
   EXPECT_THAT(scalars_of(rows(5).filter(&is_even)), ElementsAre(0, 2, 4));

@@ -39,7 +39,10 @@ INSTANTIATE_TEST_SUITE_P(
                         });
                       },
                       false},
-        DatasetOpCase{"Nothing", [] { return rows(0).flat_map(&repeated); }, false}));
+        DatasetOpCase{.name = "Nothing",
+                      .make = [] { return rows(0).flat_map(&repeated); },
+                      .can_ship = false,
+                      .is_empty = true}));
 
 TEST(FlatMap, YieldsOneDatasetAfterTheOther) {
   EXPECT_THAT(scalars_of(rows(5).flat_map(&repeated)), ElementsAre(1, 2, 2, 3, 3, 3, 4, 4, 4, 4));

@@ -38,7 +38,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         DatasetOpCase{"One", [] { return Dataset::from_tensor_slices(numbers(4, 3)); }},
         DatasetOpCase{"Nested", [] { return nested(3); }},
-        DatasetOpCase{"Empty", [] { return Dataset::from_tensor_slices(numbers(0, 3)); }},
+        DatasetOpCase{.name = "Empty",
+                      .make = [] { return Dataset::from_tensor_slices(numbers(0, 3)); },
+                      .is_empty = true},
         DatasetOpCase{"EmptyRows", [] { return Dataset::from_tensor_slices(numbers(3, 0)); }},
         DatasetOpCase{"Strings", [] { return named(4).skip(1).batch(2); }},
         DatasetOpCase{"Batches", [] { return nested(5).batch(2); }}));

@@ -75,7 +75,10 @@ INSTANTIATE_TEST_SUITE_P(
                             .prefetch(2);
                       },
                       false},
-        DatasetOpCase{"Nothing", [] { return numbered({}, {.cycle_length = 2}); }, false}));
+        DatasetOpCase{.name = "Nothing",
+                      .make = [] { return numbered({}, {.cycle_length = 2}); },
+                      .can_ship = false,
+                      .is_empty = true}));
 
 struct Order {
   std::string name;

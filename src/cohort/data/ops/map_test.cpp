@@ -35,7 +35,8 @@ INSTANTIATE_TEST_SUITE_P(
                       }},
         DatasetOpCase{"InARow",
                       [] { return rows(7).batch(3).map(&twice).map(&twice).prefetch(2); }},
-        DatasetOpCase{"NoElement", [] { return rows(0).map(&twice); }}));
+        DatasetOpCase{
+            .name = "NoElement", .make = [] { return rows(0).map(&twice); }, .is_empty = true}));
 
 TEST(Map, TakesTheFieldsOfATuple) {
   EXPECT_THAT(elements_of(pairs(2).map([](at::Tensor x, at::Tensor y) { return y - x; })),

@@ -19,7 +19,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         DatasetOpCase{"Up", [] { return Dataset::range(7); }},
         DatasetOpCase{"Down", [] { return Dataset::range(-4, {.start = 5, .step = -3}); }},
-        DatasetOpCase{"Empty", [] { return Dataset::range(0); }},
+        DatasetOpCase{.name = "Empty", .make = [] { return Dataset::range(0); }, .is_empty = true},
         DatasetOpCase{"Float", [] { return Dataset::range(3, {.dtype = at::kFloat}); }}));
 
 TEST(Range, StopsBeforeStop) {

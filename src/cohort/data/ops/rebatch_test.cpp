@@ -55,7 +55,9 @@ INSTANTIATE_TEST_SUITE_P(
                                     [] {
                                       return rows(6).batch(4).repeat(2).rebatch({2, 2});
                                     }},
-                      DatasetOpCase{"Nothing", [] { return rows(0).batch(4).rebatch({2}); }}));
+                      DatasetOpCase{.name = "Nothing",
+                                    .make = [] { return rows(0).batch(4).rebatch({2}); },
+                                    .is_empty = true}));
 
 INSTANTIATE_TEST_SUITE_P(
     RebatchSplit, DatasetOp,
@@ -64,7 +66,9 @@ INSTANTIATE_TEST_SUITE_P(
                                     [] { return tensors(8).batch(4).rebatch_split(3); }},
                       DatasetOpCase{"Strings", [] { return names(7).batch(3).rebatch_split(2); }},
                       DatasetOpCase{"Whole", [] { return rows(3).batch(3).rebatch_split(1); }},
-                      DatasetOpCase{"Nothing", [] { return rows(0).batch(4).rebatch_split(2); }}));
+                      DatasetOpCase{.name = "Nothing",
+                                    .make = [] { return rows(0).batch(4).rebatch_split(2); },
+                                    .is_empty = true}));
 
 TEST(Rebatch, CutsAcrossTheBordersOfIncomingBatches) {
   EXPECT_THAT(elements_of(rows(13).batch(5).rebatch({2, 1, 1, 1})),

@@ -19,8 +19,9 @@ INSTANTIATE_TEST_SUITE_P(
               return rows(5).shuffle(3, {.seed = 2, .reshuffle_each_iteration = false}).repeat(2);
             }},
         DatasetOpCase{"Nested", [] { return tensors(2).repeat(2).repeat(2); }},
-        DatasetOpCase{"Never", [] { return rows(3).repeat(0); }},
-        DatasetOpCase{"Nothing", [] { return rows(0).repeat(); }}));
+        DatasetOpCase{.name = "Never", .make = [] { return rows(3).repeat(0); }, .is_empty = true},
+        DatasetOpCase{
+            .name = "Nothing", .make = [] { return rows(0).repeat(); }, .is_empty = true}));
 
 TEST(Repeat, YieldsEachEpochWhole) {
   EXPECT_THAT(scalars_of(rows(3).repeat(2)), ElementsAre(0, 1, 2, 0, 1, 2));

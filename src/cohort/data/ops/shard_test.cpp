@@ -12,28 +12,28 @@ using ::testing::HasSubstr;
 
 INSTANTIATE_TEST_SUITE_P(
     Shard, DatasetOp,
-    ::testing::Values(DatasetOpCase{"Rows", [] { return rows(11).shard(3, 1); }},
-                      DatasetOpCase{"Tensors", [] { return tensors(11).shard(3, 1); }},
-                      DatasetOpCase{"OfShuffled",
-                                    [] {
-                                      return rows(11)
-                                          .shuffle(4,
-                                                   {.seed = 1, .reshuffle_each_iteration = false})
-                                          .shard(2, 1);
-                                    }},
-                      DatasetOpCase{"NonEmpty",
-                                    [] {
-                                      return Dataset(shard_node(
-                                          tensors(11).node(),
-                                          {.count = 3, .index = 1, .require_non_empty = true}));
-                                    }},
-                      DatasetOpCase{"NonEmptyRows",
-                                    [] {
-                                      return Dataset(shard_node(
-                                          rows(11).node(),
-                                          {.count = 3, .index = 1, .require_non_empty = true}));
-                                    }},
-                      DatasetOpCase{"NoElement", [] { return rows(2).shard(3, 2); }}));
+    ::testing::Values(
+        DatasetOpCase{"Rows", [] { return rows(11).shard(3, 1); }},
+        DatasetOpCase{"Tensors", [] { return tensors(11).shard(3, 1); }},
+        DatasetOpCase{"OfShuffled",
+                      [] {
+                        return rows(11)
+                            .shuffle(4, {.seed = 1, .reshuffle_each_iteration = false})
+                            .shard(2, 1);
+                      }},
+        DatasetOpCase{"NonEmpty",
+                      [] {
+                        return Dataset(
+                            shard_node(tensors(11).node(),
+                                       {.count = 3, .index = 1, .require_non_empty = true}));
+                      }},
+        DatasetOpCase{"NonEmptyRows",
+                      [] {
+                        return Dataset(shard_node(
+                            rows(11).node(), {.count = 3, .index = 1, .require_non_empty = true}));
+                      }},
+        DatasetOpCase{
+            .name = "NoElement", .make = [] { return rows(2).shard(3, 2); }, .is_empty = true}));
 
 class ShardOfBothKinds : public ::testing::TestWithParam<bool> {
  protected:

@@ -30,7 +30,9 @@ INSTANTIATE_TEST_SUITE_P(
         DatasetOpCase{
             "OfBatches",
             [] { return rows(20).batch(3, {.drop_remainder = true}).shuffle(4, kSteady); }},
-        DatasetOpCase{"Empty", [] { return tensors(0).shuffle(4, kSteady); }}));
+        DatasetOpCase{.name = "Empty",
+                      .make = [] { return tensors(0).shuffle(4, kSteady); },
+                      .is_empty = true}));
 
 Values sorted_values(Values values) {
   std::sort(values.begin(), values.end());

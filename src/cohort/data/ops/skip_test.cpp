@@ -10,12 +10,13 @@ using ::testing::ElementsAre;
 
 INSTANTIATE_TEST_SUITE_P(
     Skip, DatasetOp,
-    ::testing::Values(DatasetOpCase{"Rows", [] { return rows(9).skip(4); }},
-                      DatasetOpCase{"Tensors", [] { return tensors(9).skip(4); }},
-                      DatasetOpCase{"More", [] { return tensors(3).skip(5); }},
-                      DatasetOpCase{"Nothing", [] { return tensors(3).skip(0); }},
-                      DatasetOpCase{"All", [] { return rows(3).skip(-1); }},
-                      DatasetOpCase{"Batched", [] { return tensors(9).skip(2).batch(3); }}));
+    ::testing::Values(
+        DatasetOpCase{"Rows", [] { return rows(9).skip(4); }},
+        DatasetOpCase{"Tensors", [] { return tensors(9).skip(4); }},
+        DatasetOpCase{.name = "More", .make = [] { return tensors(3).skip(5); }, .is_empty = true},
+        DatasetOpCase{"Nothing", [] { return tensors(3).skip(0); }},
+        DatasetOpCase{.name = "All", .make = [] { return rows(3).skip(-1); }, .is_empty = true},
+        DatasetOpCase{"Batched", [] { return tensors(9).skip(2).batch(3); }}));
 
 class SkipOfBothKinds : public ::testing::TestWithParam<bool> {
  protected:

@@ -54,8 +54,8 @@ class COHORT_API ParameterClient {
   const Options options_;
 };
 
-// The variable's implementation. Throws invalid_argument for a variable that is not on a parameter
-// server.
+// The variable's implementation. Throws invalid_argument, naming the variable, for one of another
+// kind.
 COHORT_API const RemoteVariable& remote_of(const Variable& variable);
 
 }  // namespace cohort

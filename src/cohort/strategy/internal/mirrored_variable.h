@@ -52,8 +52,8 @@ class MirroredVariable final : public VariableImpl {
   std::size_t size() const { return states_.size(); }
   const at::Tensor& component(std::size_t i) const { return states_[i].value(); }
 
-  // Throws invalid_argument if check-free assign_all() must not be called, as for assign_add() of
-  // an on_read variable that is summed.
+  // Throws invalid_argument if assign_all() must not be called, as for assign_add() of an on_read
+  // variable that is summed. assign_all() itself does not check this.
   void check_assign_all(AssignKind kind) const;
   // In cross-replica context: every component, or its share of the value.
   void assign_all(AssignKind kind, const at::Tensor& value);

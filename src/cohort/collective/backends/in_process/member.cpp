@@ -134,10 +134,24 @@ void Member::throw_disagreement(const Turns& turns, std::uint64_t number) {
 }
 
 void Member::perform(Call& call, Deadline deadline) {
-  const Turns turns = meet(call, name_of(call.kind), deadline);
-  if (call.kind == CallKind::barrier) return;
-  if (call.kind == CallKind::all_gather) return gather(call, turns);
-  if (call.kind == CallKind::reduce_scatter) return reduce_scatter(call, turns);
+  switch (call.kind) {
+    case CallKind::barrier:
+      meet(call, name_of(call.kind), deadline);
+      return;
+    case CallKind::all_gather:
+      return gather(call, meet(call, name_of(call.kind), deadline));
+    case CallKind::reduce_scatter:
+      return reduce_scatter(call, meet(call, name_of(call.kind), deadline));
+    case CallKind::all_reduce:
+    case CallKind::reduce:
+    case CallKind::broadcast:
+      return replace_values(call, meet(call, name_of(call.kind), deadline));
+    default:
+      return Group::perform(call, deadline);
+  }
+}
+
+void Member::replace_values(Call& call, const Turns& turns) {
   if (call.size == 1) return;
   if (call.payload_bytes > kPayloadBytesMax) return share_work(call, turns);
   c10::SmallVector<const std::byte*, 8> payloads;

@@ -70,6 +70,8 @@ class Member final : public Group, public std::enable_shared_from_this<Member> {
   // exchange().
   Turns meet(const Call& call, std::string_view what, Deadline deadline, Bytes bytes = {});
   [[noreturn]] void throw_disagreement(const Turns& turns, std::uint64_t number);
+  // all_reduce, reduce and broadcast.
+  void replace_values(Call& call, const Turns& turns);
   void gather(Call& call, const Turns& turns);
   void reduce_scatter(Call& call, const Turns& turns);
   void share_work(const Call& call, const Turns& turns);

@@ -52,7 +52,9 @@ INSTANTIATE_TEST_SUITE_P(
                             .prefetch(2);
                       }},
         DatasetOpCase{"Repeated", [] { return doubled(4, {.num_parallel_calls = 3}).repeat(3); }},
-        DatasetOpCase{"NoElement", [] { return doubled(0, {.num_parallel_calls = 3}); }}));
+        DatasetOpCase{.name = "NoElement",
+                      .make = [] { return doubled(0, {.num_parallel_calls = 3}); },
+                      .is_empty = true}));
 
 // Calls that wait for each other. Thread-safe.
 struct Meeting {
