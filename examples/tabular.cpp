@@ -83,6 +83,7 @@ struct Score {
   double loss = 0, accuracy = 0;
 };
 Score evaluate(PenguinNet model, const std::string& file) {
+  model->eval();
   const torch::NoGradGuard no_grad;
   Score sum;
   double rows = 0;

@@ -61,6 +61,7 @@ cohort::Dataset reviews(const std::string& folder, const std::string& part,
 }
 
 double accuracy(ReviewNet model, const cohort::Dataset& data) {
+  model->eval();
   const torch::NoGradGuard no_grad;
   double right = 0, rows = 0;
   for (auto it = data.iterator(); auto element = it.try_next();) {

@@ -47,6 +47,10 @@ CASES = (
   get_replica_context()->merge_call(
       [](Strategy& all, const PerReplica<at::Tensor>& x) { return all.reduce(ReduceOp::sum, x); }, at::Tensor());
   get_replica_context()->merge_call([](Strategy&, const auto& x, float) { return x; }, 2, 1.0F);
+  const Variable v = local_variable("v", at::Tensor());
+  strategy.extended().update(v, [](const Variable& part, const at::Tensor& x) { part.assign(x); }, values);
+  strategy.extended().update(v, [](const auto& part, auto x) { return part.read().add(x); }, at::Tensor());
+  strategy.extended().update_non_slot({"CPU:0"}, [](int x) { return x; }, 1);
 """, None),
     Case("a parameter of another type", """
   const Function function([](const std::vector<float>& x) { return double{x[0]}; });
@@ -91,6 +95,12 @@ CASES = (
     Case("merge_call() of a generic lambda with too few arguments", """
   get_replica_context()->merge_call([](Strategy&, auto x) { return x.size(); });
 """, "ReplicaContext::merge_call() cannot tell what a generic lambda takes"),
+    Case("update() with too few arguments", """
+  strategy.extended().update(local_variable("v", at::Tensor()), [](const Variable&, const at::Tensor&) {});
+""", "StrategyExtended::update() needs a function of a variable and one more parameter for each argument"),
+    Case("update_non_slot() with arguments of other types", """
+  strategy.extended().update_non_slot({"CPU:0"}, [](const at::Tensor&) {}, 1);
+""", "StrategyExtended::update_non_slot() needs a function with one parameter for each argument"),
     Case("next() of another type", """
   it.next<double>();
 """, "takes at::Tensor, once for each field of the element"),

@@ -24,6 +24,7 @@ struct Case {
   std::string id;
   Json json;
   std::string fault;
+  std::string file = {};  // its name, such as "run.json"
 };
 
 struct RunOptions {
@@ -42,7 +43,8 @@ struct Totals {
 std::vector<Case> read_cases(const std::filesystem::path& directory);
 // Runs a case in this process, without a deadline.
 Verdict run_case(const Case& test_case);
-// Runs each case in isolation (isolation.h); writes failures and finally the totals to `out`.
+// Runs each case in isolation (isolation.h). Writes failures and skipped cases to `out`, then the
+// files of strategy cases that are not reached yet, which it does not run, and finally the totals.
 Totals run_cases(const std::vector<Case>& cases, const RunOptions& options, std::ostream& out);
 
 }  // namespace cohort::conformance

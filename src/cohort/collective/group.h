@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The workers of a synchronous job, which exchange messages and reduce tensors with each other (the
-// role of torch.distributed's ProcessGroup and tf's collective ops).
+// How the values of several replicas or workers are combined, and the workers of a synchronous job,
+// which exchange messages and reduce tensors with each other (the role of torch.distributed's
+// ProcessGroup and tf's collective ops).
 //
 //   InProcessWorkers workers(2);
 //   workers.group(0)->all_reduce(loss, ReduceOp::sum, Deadline());  // on another thread: group(1)
@@ -10,16 +11,85 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "cohort/collective/reduce_op.h"
 #include "cohort/core/bytes.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/export.h"
+
+namespace cohort {
+
+// tf.distribute.ReduceOp.
+enum class ReduceOp : std::uint8_t { sum, mean };
+
+// A ReduceOp, or its name in any letter case, "SUM". A value type.
+class COHORT_API ReduceOpOrName {
+ public:
+  ReduceOpOrName(ReduceOp op) : op_(op) {}  // NOLINT: conversions are the point
+  // Throws invalid_argument for any other text.
+  ReduceOpOrName(std::string_view name);                                        // NOLINT
+  ReduceOpOrName(const char* name) : ReduceOpOrName(std::string_view(name)) {}  // NOLINT
+  operator ReduceOp() const { return op_; }                                     // NOLINT
+
+ private:
+  ReduceOp op_;
+};
+
+// Dimensions of a tensor; a negative number counts from the last one. A value type.
+class COHORT_API Axes {
+ public:
+  Axes(std::int64_t axis) : numbers_{axis} {}                         // NOLINT
+  Axes(std::initializer_list<std::int64_t> axes) : numbers_(axes) {}  // NOLINT
+  explicit Axes(std::vector<std::int64_t> axes) : numbers_(std::move(axes)) {}
+  // The elements of each replica are not combined, only the replicas (tf's axis=None).
+  static Axes none() {
+    Axes axes{};
+    axes.is_none_ = true;
+    return axes;
+  }
+  bool is_none() const { return is_none_; }
+  const std::vector<std::int64_t>& numbers() const { return numbers_; }
+
+ private:
+  std::vector<std::int64_t> numbers_;
+  bool is_none_ = false;
+};
+
+// tf.distribute.experimental.CommunicationImplementation.
+enum class CommunicationImplementation : std::uint8_t { automatic, ring, nccl };
+// Of its name in any letter case, "AUTO", "RING" or "NCCL". Throws invalid_argument for any other.
+COHORT_API CommunicationImplementation communication_implementation(std::string_view name);
+
+// tf.distribute.experimental.CommunicationOptions. A value type.
+struct COHORT_API CommunicationOptions {
+  // How many bytes of several tensors travel together; 0: all of them. Must not be negative.
+  std::int64_t bytes_per_pack = 0;
+  // For each wait; not given: that of the strategy.
+  std::optional<Duration> timeout = {};
+  CommunicationImplementation implementation = CommunicationImplementation::automatic;
+
+  // Throws invalid_argument, naming the field, for a value that is out of range.
+  void check() const;
+  // These options, where `call` has the default value; else those of `call`. So a call cannot
+  // restore a default (as in TensorFlow).
+  CommunicationOptions merged_with(const CommunicationOptions& call) const;
+};
+
+namespace internal {
+// Groups tensors of these sizes, in bytes: a new pack begins when the current one is larger than
+// bytes_per_pack. Returns the sizes in each pack.
+COHORT_API std::vector<std::vector<std::int64_t>> packs_of(const std::vector<std::int64_t>& sizes,
+                                                           std::int64_t bytes_per_pack);
+}  // namespace internal
+
+}  // namespace cohort
 
 namespace cohort::collective {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "cohort/coordinator/internal/closure_table.h"
+#include "cohort/coordinator/detail/closure_table.h"
 #include "cohort/coordinator/internal/worker_loads.h"
 #include "cohort/core/log.h"
 

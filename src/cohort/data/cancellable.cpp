@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/cancellable.h"
 
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/data/dataset.h"
 #include "cohort/data/internal/node.h"
 #include "cohort/data/internal/stage.h"
+#include "cohort/data/iterator.h"
 
 namespace cohort::data {
 namespace {

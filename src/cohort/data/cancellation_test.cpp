@@ -13,10 +13,11 @@
 #include <thread>
 
 #include "cohort/core/detail/mutex.h"
-#include "cohort/data/cancellable.h"
+#include "cohort/data/dataset.h"
 #include "cohort/data/internal/dataset_op_suite.h"
 #include "cohort/data/internal/files/file_fixture.h"
 #include "cohort/data/internal/stage.h"
+#include "cohort/data/iterator.h"
 
 namespace cohort::data {
 namespace {

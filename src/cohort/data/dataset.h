@@ -305,7 +305,7 @@ class COHORT_API Dataset {
   // The merged options of this dataset and all its inputs.
   DatasetOptions options() const;
   // When the iterator is destroyed, its threads stop at their next element. To cancel it from
-  // another thread, see data/cancellable.h.
+  // another thread, see data/iterator.h.
   Iterator iterator(const IterationOptions& options = {}) const;
   std::unique_ptr<data::ElementSource> source(const IterationOptions& options) const;
 

@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -31,7 +32,12 @@
 
 namespace cohort {
 
+class Dataset;            // data/dataset.h
+struct IterationOptions;  // data/dataset_options.h
+
 namespace data {
+class OpenedFiles;  // data/files/detail/opened_files.h
+
 // The elements and the time of one op of a running pipeline so far. A value type.
 struct COHORT_API StageStats {
   std::string op;
@@ -61,6 +67,20 @@ class COHORT_API ElementSource {
   // One entry per op, the last op first; empty without IterationOptions::collect_stats.
   virtual std::vector<StageStats> stats() const { return {}; }
 };
+
+// Like dataset.source(options), but a running pipeline can be cancelled from any thread (tf's
+// CancellationManager). After a stop is requested, next() throws cancelled. A running call of
+// next() stops at its next element, also while it fills a buffer, skips elements, searches for one
+// or waits; a running call of a user's function finishes first. Destroying a source stops its
+// threads in the same way, without a token. If `files` is not null, it records the files that the
+// pipeline opens, and a file that has changed since then is an error.
+//
+//   std::stop_source stop;
+//   Iterator iterator(data::cancellable_source(dataset, {}, stop.get_token()));
+//   stop.request_stop();  // on another thread
+COHORT_API std::unique_ptr<ElementSource> cancellable_source(
+    const Dataset& dataset, const IterationOptions& options, std::stop_token stop,
+    std::shared_ptr<OpenedFiles> files = {});
 }  // namespace data
 
 // Yields elements to user code: those of a running pipeline or, while a step is traced, example

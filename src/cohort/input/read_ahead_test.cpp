@@ -5,7 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "cohort/core/detail/mutex.h"
-#include "cohort/data/cancellable.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/iterator.h"
 
 namespace cohort::input {
 namespace {

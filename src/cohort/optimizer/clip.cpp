@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/optimizer/clip.h"
 
 #include <ATen/ops/mul.h>
 #include <ATen/ops/sum.h>
@@ -8,6 +7,7 @@
 #include <cmath>
 
 #include "cohort/core/error.h"
+#include "cohort/optimizer/optimizer.h"
 
 namespace cohort {
 

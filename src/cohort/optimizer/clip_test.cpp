@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/optimizer/clip.h"
+#include "cohort/optimizer/optimizer.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/tensor.h>

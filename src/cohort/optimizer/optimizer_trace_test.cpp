@@ -13,7 +13,7 @@
 #include <map>
 
 #include "cohort/function/detail/trace.h"
-#include "cohort/optimizer/clip.h"
+#include "cohort/optimizer/optimizer.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/variable/detail/hyperparameter.h"

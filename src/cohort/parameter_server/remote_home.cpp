@@ -39,8 +39,10 @@ std::vector<at::Tensor> RemoteHome::read(std::span<const Variable> variables) co
 
 void RemoteHome::assign(std::span<const Assignment> assignments) {
   std::vector<Push> pushes;
-  for (const auto& [variable, kind, value] : assignments)
-    pushes.push_back({variable, rpc::assign_effect(kind, value.detach().contiguous())});
+  for (const Assignment& each : assignments) {
+    pushes.push_back(
+        {each.variable, rpc::assign_effect(each.kind, each.value.detach().contiguous())});
+  }
   update(std::move(pushes), "assign to");
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -116,6 +117,14 @@ TEST_F(RemoteVariableTest, WrongSpecsAreRefusedHereAndNothingIsSent) {
   EXPECT_THAT([&] { apply(filled(0, {3}), 0.5); },
               throws_error(ErrorCode::invalid_argument,
                            "got float32[3] (variable 'model/w', rule 'plain')"));
+  EXPECT_TRUE(server_.pushes().empty());
+}
+
+TEST_F(RemoteVariableTest, RowsCannotBeChangedThere) {
+  const at::Tensor first = at::zeros({1}, at::TensorOptions(at::kLong));
+  EXPECT_THAT([&] { variable_.scatter_add(first, filled(1, {1})); },
+              throws_error(ErrorCode::unimplemented,
+                           "got 'model/w' on a parameter server; index_add_() the rows"));
   EXPECT_TRUE(server_.pushes().empty());
 }
 

@@ -6,8 +6,9 @@
 
 #include "cohort/core/detail/start_thread.h"
 #include "cohort/core/log.h"
-#include "cohort/data/cancellable.h"
+#include "cohort/data/dataset.h"
 #include "cohort/data/detail/string_fields.h"
+#include "cohort/data/iterator.h"
 #include "cohort/server/internal/open_count.h"
 
 namespace cohort::server {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
@@ -17,18 +18,9 @@ ReplicaContext& replica_of(std::string_view call) {
 }
 
 // The sum over all replicas, which make this call together.
-std::int64_t total(ReplicaContext& replica, std::int64_t own) {
-  return replica.merge_call(
-      [](Strategy& strategy, const PerReplica<std::int64_t>& counts) {
-        COHORT_CHECK(static_cast<int>(counts.size()) == strategy.num_replicas_in_sync(),
-                     ErrorCode::unimplemented,
-                     "[strategy.average_loss] expected a global_batch_size with several workers, "
-                     "which do not count their losses yet; give it in the options");
-        std::int64_t sum = 0;
-        for (const std::int64_t count : counts.local_results()) sum += count;
-        return sum;
-      },
-      own);
+std::int64_t total(const ReplicaContext& replica, std::int64_t own) {
+  if (replica.num_replicas_in_sync() == 1) return own;  // also in a trace, which reads no tensor
+  return replica.all_reduce(ReduceOp::sum, at::scalar_tensor(own, at::kLong)).item<std::int64_t>();
 }
 
 }  // namespace

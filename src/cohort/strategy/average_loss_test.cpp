@@ -6,7 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cohort/collective/group.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/testing/on_workers.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {
@@ -40,6 +42,15 @@ TEST_F(AverageLoss, TakesWeightsAndAGivenSize) {
   EXPECT_EQ(number(losses[0]), 1);
   EXPECT_EQ(number(losses[1]), 0);
   EXPECT_EQ(number(average_loss(at::tensor({1.0, 3.0}))), 2) << "of the default strategy";
+}
+
+TEST_F(AverageLoss, CountsTheLossesOfAllWorkers) {
+  InProcessWorkers workers(2);
+  const auto losses = testing::on_workers<double>(2, [&](int rank) {
+    MultiWorkerMirroredStrategy strategy(workers.group(rank), {.devices = {"CPU:0"}});
+    return number(strategy.run([&] { return average_loss(at::ones({rank == 0 ? 3 : 1})); })[0]);
+  });
+  EXPECT_EQ(losses, (std::vector<double>{0.75, 0.25}));
 }
 
 TEST_F(AverageLoss, RefusesScalarsIntegersAndCrossReplicaContext) {

@@ -192,11 +192,74 @@ TEST_F(MergeCall, ManyInALoopStayInStep) {
   EXPECT_THAT(counts.local_results(), ElementsAre(1000, 1000, 1000));
 }
 
-TEST_F(MergeCall, TheContextOfAnEndedRunIsRefused) {
-  MirroredStrategy two({"CPU:0", "CPU:1"});
-  two.run([&] {
-    ReplicaContext copy(two, id(), id());
-    EXPECT_EQ(code_of([&] { copy.merge_call([](Strategy&) {}); }), ErrorCode::failed_precondition);
+// RUN-039
+TEST_F(MergeCall, NestsArriveUnwrappedIfEveryLeafIsOneObject) {
+  const at::Tensor shared = at::ones({});
+  const Variable v = three_.variable("v", at::full({}, 3.0));
+  three_.run([&] {
+    here().merge_call(
+        [&](Strategy&, const PerReplica<Nest>& number, const PerReplica<Nest>& same,
+            const PerReplica<Nest>& mixed, const PerReplica<Variable>& variable) {
+          EXPECT_FALSE(number.is_wrapped()) << "equal host values are the same object";
+          EXPECT_FALSE(same.is_wrapped());
+          EXPECT_EQ(mixed.size(), 3U);
+          EXPECT_TRUE(variable.value() == v);
+        },
+        Nest(2.5), Nest::list({shared, Nest("text"), Nest()}), Nest::list({shared, Nest(id())}), v);
+  });
+  EXPECT_THAT(
+      ([&] {
+        three_.run([&] {
+          here().merge_call([](Strategy&, const PerReplica<Nest>&) {},
+                            id() == 2 ? Nest(1) : Nest::list({Nest(1)}));
+        });
+      }),
+      throws_error(ErrorCode::invalid_argument, "[strategy.merge_call] the value of replica 2"));
+}
+
+// CTX-16, CTX-058, CTX-060; 1.3.9
+TEST_F(MergeCall, AContextIsRefusedAfterItsRun) {
+  std::vector<ReplicaContext> kept;
+  const ReplicaContext* place = nullptr;
+  {
+    MirroredStrategy two({"CPU:0", "CPU:1"});
+    two.run([&] {
+      here().merge_call(
+          [&](Strategy&, const PerReplica<ReplicaContext*>& contexts) {
+            for (const ReplicaContext* each : contexts.local_results()) kept.push_back(*each);
+          },
+          get_replica_context());
+      if (id() == 0) place = get_replica_context();
+    });
+    two.run([&] {
+      for (const ReplicaContext& each : kept) {
+        EXPECT_THAT([&] { each.merge_call([](Strategy&) {}); },
+                    throws_error(ErrorCode::failed_precondition, "another replica context"));
+      }
+    });
+    const StrategyScope scope = two.scope();
+    EXPECT_THAT([&] { kept[0].merge_call([](Strategy&) {}); },
+                throws_error(ErrorCode::failed_precondition, "got cross-replica context"));
+  }
+  // The strategy does not exist any more.
+  EXPECT_THAT([&] { kept[1].merge_call([](Strategy&) {}); },
+              throws_error(ErrorCode::failed_precondition, "of another strategy"));
+  EXPECT_THAT([&] { place->merge_call([](Strategy&) {}); },
+              throws_error(ErrorCode::failed_precondition, "of another strategy"))
+      << "a pointer still points to a context";
+}
+
+TEST_F(MergeCall, AContextOfAnOuterRunIsRefusedInANestedOne) {
+  three_.run([&] {
+    here().merge_call(
+        [&](Strategy& strategy, const PerReplica<ReplicaContext*>& outer) {
+          strategy.run([&] {
+            EXPECT_THAT([&] { outer[0]->merge_call([](Strategy&) {}); },
+                        throws_error(ErrorCode::failed_precondition, "another replica context"));
+          });
+        },
+        get_replica_context());
+    here().merge_call([](Strategy&) {});
   });
 }
 

@@ -9,72 +9,13 @@
 
 #include "cohort/core/error.h"
 #include "cohort/strategy/detail/contexts.h"
-#include "cohort/strategy/internal/reduction.h"
 #include "cohort/strategy/strategy.h"
 
 namespace cohort::internal {
-namespace {
-
-MirroredVariable& mirrored(const Variable& variable) {
-  return static_cast<MirroredVariable&>(*variable.impl());
-}
-
-// A sum of zeros is zero for any number of replicas.
-bool is_zero(const at::Tensor& value) { return !value.to(at::kBool).any().item<bool>(); }
-
-// The value that the replicas assign together.
-at::Tensor combined(const MirroredVariable& variable, const std::vector<at::Tensor>& values) {
-  const VariableAggregation aggregation = variable.traits().aggregation;
-  const bool is_one = is_one_object(values);
-  if (aggregation == VariableAggregation::only_first_replica) return values[0];
-  const bool is_mean = aggregation == VariableAggregation::mean;
-  if (is_one && (is_mean || is_zero(values[0]))) return values[0];
-  COHORT_CHECK(!is_one, ErrorCode::invalid_argument,
-               "[variable.assign] expected a value of each "
-               "replica to sum for variable '",
-               variable.name(),
-               "', got one tensor that is the same in all; assign a tensor that each replica has "
-               "made, or use aggregation mean or only_first_replica");
-  const Reduction reduction(is_mean ? ReduceOp::mean : ReduceOp::sum, {});
-  std::vector<Reduction::Parts> parts;
-  for (const at::Tensor& value : values) parts.push_back(reduction.parts(value.detach()));
-  return reduction.result(reduction.sum(parts));
-}
-
-std::string names_text(std::span<const Update> updates) {
-  std::vector<Variable> variables;
-  for (const Update& update : updates) variables.push_back(update.variable);
-  return names_of(variables);
-}
-
-// The sum over the replicas, in their order and in memory of its own, since a replica may go on and
-// write into its gradient while others still read the sum; undefined if none has a gradient.
-at::Tensor sum_of(const PerReplica<std::vector<Update>>& all, std::size_t i) {
-  at::Tensor first, sum;
-  for (std::size_t replica = 0; replica < all.size(); ++replica) {
-    const at::Tensor& next = all[replica][i].gradient;
-    if (!next.defined()) continue;
-    if (!first.defined()) {
-      first = next;
-    } else if (!sum.defined()) {
-      sum = first.add(next);
-    } else {
-      sum.add_(next);
-    }
-  }
-  return first.defined() && !sum.defined() ? first.clone() : sum;
-}
-
-}  // namespace
-
-struct MirroredHome::Reduced {
-  std::vector<Update> updates;
-  std::vector<double> hyper;
-};
 
 MirroredHome::Place MirroredHome::place_here() const {
   if (&get_strategy() != owner_) return {};
-  if (ReplicaContext* replica = get_replica_context()) {
+  if (const ReplicaContext* replica = get_replica_context()) {
     return {.kind = Place::Kind::replica,
             .component = static_cast<std::size_t>(replica->local_replica_id()),
             .replica = replica};
@@ -91,12 +32,23 @@ void MirroredHome::check_name(const std::string& name) {
                "', which is another variable's; give the model or the variable a name of its own");
 }
 
-Variable MirroredHome::create(const std::string& name, std::vector<at::Tensor> components,
+Variable MirroredHome::create(const std::string& name, const at::Tensor& initial_value,
                               MirroredVariable::Traits traits) {
+  traits.is_plain = kind_ == VariableKind::plain;
+  std::vector<at::Tensor> tensors;
+  for (std::size_t i = 0; i < replicas_; ++i) {
+    // A copy of the values in memory of its own, in row-major order; or a view of the first one,
+    // with which it shares what autograd knows of writes.
+    tensors.push_back(traits.is_plain && i > 0
+                          ? tensors[0].detach()
+                          : initial_value.detach().clone(at::MemoryFormat::Contiguous));
+    if (traits.is_trainable && initial_value.is_floating_point())
+      tensors.back().requires_grad_(true);
+  }
   const Lock lock(mutex_);
   check_name(name);
   const auto made =
-      std::make_shared<MirroredVariable>(name, std::move(components), traits, shared_from_this());
+      std::make_shared<MirroredVariable>(name, std::move(tensors), traits, shared_from_this());
   by_name_.emplace(name, made);
   return Variable(made);
 }
@@ -134,12 +86,18 @@ std::vector<Variable> MirroredHome::create_module(
   for (std::size_t i = 0; i < first.size(); ++i) {
     const std::string name = std::string(module) + "/" + first[i].name;
     check_name(name);
+    const bool is_shared = kind_ == VariableKind::plain && (!first[i].is_buffer || replicas_ == 1);
+    MirroredVariable::Traits traits{.is_trainable = first[i].is_trainable, .is_plain = is_shared};
     std::vector<at::Tensor> components;
     for (const std::vector<NamedTensor>& copy : copies) {
       components.push_back(copy[i].tensor);
-      if (components.size() > 1) components.back().copy_(first[i].tensor);
+      if (components.size() == 1) continue;
+      if (is_shared) {
+        components.back().set_data(first[i].tensor.detach());
+      } else {
+        components.back().copy_(first[i].tensor);
+      }
     }
-    MirroredVariable::Traits traits{.is_trainable = first[i].is_trainable};
     if (first[i].is_buffer) {
       traits.synchronization = VariableSynchronization::on_read;
       traits.aggregation = first[i].tensor.is_floating_point()
@@ -157,15 +115,17 @@ void MirroredHome::keep_modes(ModuleModes modes) {
   const Lock lock(mutex_);
   std::erase_if(modes_, [](const ModuleModes& each) { return each.read().empty(); });  // destroyed
   modes_.push_back(std::move(modes));
+  has_modules_ = true;
 }
 
 MirroredHome::ModesScope::ModesScope(MirroredHome& home) : home_(home) {
-  if (home_.is_in_replica()) return;
+  if (!home_.has_modules_ || home_.is_in_replica()) return;
   const Lock lock(home_.mutex_);
   for (const ModuleModes& modes : home_.modes_) before_.push_back(modes.read());
 }
 
 MirroredHome::ModesScope::~ModesScope() {
+  if (before_.empty()) return;
   const Lock lock(home_.mutex_);
   for (std::size_t i = 0; i < before_.size(); ++i) {
     if (!before_[i].empty()) home_.modes_[i].write(before_[i]);
@@ -173,126 +133,32 @@ MirroredHome::ModesScope::~ModesScope() {
 }
 
 void MirroredHome::check_use(std::string_view method) const {
-  check_not_mixing(owner_, name_, "variable." + std::string(method));
+  if (!is_of_one_value()) check_not_mixing(owner_, name_, "variable." + std::string(method));
 }
 
 std::vector<at::Tensor> MirroredHome::read(std::span<const Variable> variables) const {
   std::vector<at::Tensor> values;
-  for (const Variable& variable : variables) values.push_back(mirrored(variable).copy());
+  for (const Variable& variable : variables) values.push_back(variable.impl()->copy());
   return values;
 }
 
-void MirroredHome::assign(std::span<const Assignment> assignments) {
-  const Place place = place_here();
-  if (place.kind == Place::Kind::all) {
-    for (const Assignment& each : assignments) mirrored(each.variable).check_assign_all(each.kind);
-    for (const auto& [variable, kind, value] : assignments)
-      mirrored(variable).assign_all(kind, value);
-    return;
-  }
-  std::vector<Assignment> merged;
-  for (const Assignment& each : assignments) {
-    MirroredVariable& variable = mirrored(each.variable);
-    const bool is_own = place.kind == Place::Kind::update || replicas_ == 1 ||
-                        variable.is_on_read() ||
-                        variable.traits().aggregation == VariableAggregation::none;
-    if (is_own) {
-      variable.assign_component(place.component, each.kind, each.value);
-    } else {
-      merged.push_back(each);
-    }
-  }
-  if (!merged.empty()) assign_merged(*place.replica, std::move(merged));
-}
-
-void MirroredHome::assign_merged(ReplicaContext& replica, std::vector<Assignment> assignments) {
-  replica.merge_call(
-      [](Strategy&, const PerReplica<std::vector<Assignment>>& all) {
-        const std::vector<Assignment>& first = all[0];
-        std::vector<at::Tensor> values;
-        for (std::size_t i = 0; i < first.size(); ++i) {
-          std::vector<at::Tensor> of_replicas;
-          for (std::size_t r = 0; r < all.size(); ++r) {
-            const bool is_same = all[r].size() == first.size() &&
-                                 all[r][i].variable == first[i].variable &&
-                                 all[r][i].kind == first[i].kind;
-            COHORT_CHECK(is_same, ErrorCode::invalid_argument,
-                         "[variable.assign] expected the same assignment in all replicas, got "
-                         "variable '",
-                         first[i].variable.name(),
-                         "' in replica 0 and another variable or kind of "
-                         "assignment in replica ",
-                         r);
-            of_replicas.push_back(all[r][i].value);
-          }
-          values.push_back(combined(mirrored(first[i].variable), of_replicas));
-          COHORT_CHECK(values.back().scalar_type() == first[i].variable.spec().dtype,
-                       ErrorCode::invalid_argument,
-                       "[variable.assign] expected a mean of the variable's own dtype, got ",
-                       TensorSpec::of(values.back()).to_string(), " (variable '",
-                       first[i].variable.name(), "')");
-        }
-        for (std::size_t i = 0; i < first.size(); ++i)
-          mirrored(first[i].variable).assign_all(first[i].kind, values[i]);
-      },
-      std::move(assignments));
-}
-
-MirroredHome::Reduced MirroredHome::reduce(ReplicaContext& replica, std::span<const Update> updates,
-                                           std::span<const double> hyper) {
-  return replica.merge_call(
-      [](Strategy&, const PerReplica<std::vector<Update>>& all,
-         const PerReplica<std::vector<double>>& numbers) {
-        const std::vector<Update>& first = all[0];
-        for (std::size_t r = 1; r < all.size(); ++r) {
-          const bool is_same =
-              std::equal(first.begin(), first.end(), all[r].begin(), all[r].end(),
-                         [](const Update& a, const Update& b) { return a.variable == b.variable; });
-          COHORT_CHECK(is_same, ErrorCode::invalid_argument,
-                       "[optimizer.apply_gradients] expected the same variables in the same order "
-                       "in all replicas, got ",
-                       names_text(first), " in replica 0 and ", names_text(all[r]), " in replica ",
-                       r);
-        }
-        Reduced reduced{.updates = {}, .hyper = numbers[0]};
-        const c10::NoGradGuard no_grad;
-        for (std::size_t i = 0; i < first.size(); ++i) {
-          const at::Tensor sum = sum_of(all, i);
-          if (sum.defined()) reduced.updates.push_back({first[i].variable, sum});
-        }
-        COHORT_CHECK(!reduced.updates.empty(), ErrorCode::invalid_argument,
-                     "[optimizer.apply_gradients] expected gradients, got none that is defined in "
-                     "any replica");
-        return reduced;
-      },
-      std::vector<Update>(updates.begin(), updates.end()),
-      std::vector<double>(hyper.begin(), hyper.end()));
-}
-
-void MirroredHome::apply_to(std::size_t component, const SlotKey& key,
-                            std::span<const Update> updates, std::span<const double> hyper) const {
-  // An error in one variable must leave all of them unchanged.
-  std::vector<VariableState::Fresh> fresh;
-  std::vector<at::Tensor> gradients;
-  for (const auto& [variable, gradient] : updates) {
-    fresh.push_back(mirrored(variable).reserve(component, key, hyper));
-    gradients.push_back(gradient.detach().resolve_conj().resolve_neg().contiguous());
-  }
-  for (std::size_t i = 0; i < updates.size(); ++i)
-    mirrored(updates[i].variable).apply(component, key, std::move(fresh[i]), gradients[i], hyper);
-}
-
-void MirroredHome::apply(const SlotKey& key, std::span<const Update> updates,
-                         std::span<const double> hyper) {
-  const Place place = place_here();
-  if (place.kind == Place::Kind::all) {
-    for (std::size_t i = 0; i < replicas_; ++i) apply_to(i, key, updates, hyper);
-  } else if (place.kind == Place::Kind::update || replicas_ == 1) {
-    apply_to(place.component, key, updates, hyper);
-  } else {
-    const Reduced reduced = reduce(*place.replica, updates, hyper);
-    apply_to(place.component, key, reduced.updates, reduced.hyper);
-  }
+MirroredHome::Reach MirroredHome::reach_of(const Variable& variable, const Place& place,
+                                           std::string_view call) const {
+  const MirroredTarget target = target_of(variable);
+  if (target.component) return {.kind = Reach::Kind::one, .value = *target.component};
+  if (place.kind == Place::Kind::all) return {};
+  const Reach own{.kind = Reach::Kind::one, .value = target.variable.value_of(place.component)};
+  const bool is_direct =
+      place.kind == Place::Kind::update || replicas_ == 1 || target.variable.is_on_read();
+  if (is_direct) return own;
+  if (target.variable.traits().aggregation != VariableAggregation::none)
+    return {.kind = Reach::Kind::merged};
+  COHORT_CHECK(!target.variable.is_plain(), ErrorCode::invalid_argument, "[", call,
+               "] expected an aggregation for variable '", variable.name(), "', of which ",
+               replicas_, " replicas of '", name_,
+               "' share one value, got none; make it with VariableAggregation sum, mean or "
+               "only_first_replica");
+  return own;
 }
 
 void MirroredHome::check_module_use() const {

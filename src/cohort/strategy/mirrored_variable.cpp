@@ -6,49 +6,71 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/reduction.h"
+#include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/variable/detail/rows.h"
 #include "cohort/variable/detail/validation.h"
 
 namespace cohort::internal {
 namespace {
 
-std::vector<VariableState> states_of(std::vector<at::Tensor> components) {
+// The values: one for each tensor, or the first one, whose memory the others share.
+std::vector<VariableState> states_of(const std::vector<at::Tensor>& tensors, bool is_plain) {
   std::vector<VariableState> states;
-  for (at::Tensor& component : components) states.emplace_back(std::move(component));
+  for (const at::Tensor& tensor : tensors) {
+    if (states.empty() || !is_plain) states.emplace_back(tensor);
+  }
   return states;
 }
 
 }  // namespace
 
-MirroredVariable::MirroredVariable(std::string name, std::vector<at::Tensor> components,
-                                   Traits traits, std::shared_ptr<MirroredHome> home)
+MirroredVariable::MirroredVariable(std::string name, std::vector<at::Tensor> tensors, Traits traits,
+                                   std::shared_ptr<MirroredHome> home)
     : name_(std::move(name)),
-      spec_(TensorSpec::of(components.at(0))),
+      spec_(TensorSpec::of(tensors.at(0))),
       traits_(traits),
       home_(std::move(home)),
-      states_(states_of(std::move(components))) {
-  COHORT_CHECK(traits_.aggregation != VariableAggregation::mean || at::isFloatingType(spec_.dtype),
+      tensors_(std::move(tensors)),
+      states_(states_of(tensors_, traits.is_plain)),
+      synchronized_(tensors_.size()) {
+  COHORT_CHECK(is_plain() || traits_.aggregation != VariableAggregation::mean ||
+                   at::isFloatingType(spec_.dtype),
                ErrorCode::invalid_argument,
                "[variable.create] expected a floating-point variable for aggregation mean, got ",
                spec_.to_string(), " (variable '", name_,
                "'), whose mean may be no whole number; use sum or only_first_replica");
-  for (const VariableState& state : states_) {
-    variable::check_tensor(name_, state.value(), traits_.is_trainable);
-    names_.emplace_back(state.value(), name_);
+  for (const at::Tensor& tensor : tensors_)
+    variable::check_tensor(name_, tensor, traits_.is_trainable);
+  for (std::size_t i = 0; i < size(); ++i) {
+    names_.emplace_back(component(i), name_);
+    components_.push_back(std::make_unique<ComponentVariable>(*this, i));
   }
 }
 
-const at::Tensor& MirroredVariable::tensor() const { return component(home_->component_here()); }
+MirroredVariable::~MirroredVariable() = default;
+
+const at::Tensor& MirroredVariable::tensor() const {
+  if (is_on_read() && SyncOnReadScope::is_here()) {
+    const ReplicaContext* const replica = home_->replica_here();
+    if (replica != nullptr) return synchronized(*replica);
+  }
+  return component(home_->component_here());
+}
 
 std::shared_ptr<VariableHome> MirroredVariable::home() const { return home_; }
 
 void MirroredVariable::check_tensor_is_current(std::string_view call) const {
-  COHORT_CHECK(!is_on_read() || home_->is_in_replica() || size() == 1,
-               ErrorCode::failed_precondition, "[", call,
+  if (!is_on_read()) return;
+  COHORT_CHECK(!SyncOnReadScope::is_here(), ErrorCode::unimplemented, "[", call,
+               "] expected a call outside of a SyncOnReadScope for variable '", name_,
+               "', whose value is there the one of all replicas; end the scope before");
+  COHORT_CHECK(home_->is_in_replica(), ErrorCode::failed_precondition, "[", call,
                "] expected a replica context for variable '", name_,
                "', whose replicas have different values; use read(), which combines them");
 }
@@ -59,9 +81,7 @@ at::Tensor MirroredVariable::reduced() const {
       return component(0).detach().clone();
     case VariableAggregation::none:
       throw_error(ErrorCode::invalid_argument,
-                  "[variable.read] expected an aggregation for "
-                  "variable '",
-                  name_,
+                  "[variable.read] expected an aggregation for variable '", name_,
                   "', which is synchronized on read, got none; make it with "
                   "VariableAggregation sum, mean or only_first_replica, or read it in run()");
     case VariableAggregation::sum:
@@ -69,23 +89,52 @@ at::Tensor MirroredVariable::reduced() const {
       break;
   }
   const bool is_mean = traits_.aggregation == VariableAggregation::mean;
-  const Reduction reduction(is_mean ? ReduceOp::mean : ReduceOp::sum, {});
+  const Reduction reduction(is_mean ? ReduceOp::mean : ReduceOp::sum, {}, "variable.read");
   std::vector<Reduction::Parts> parts;
-  for (const VariableState& state : states_)
-    parts.push_back(reduction.parts(state.value().detach()));
+  for (const at::Tensor& tensor : tensors_) parts.push_back(reduction.parts(tensor.detach()));
   const at::Tensor value = reduction.result(reduction.sum(parts));
   return value.is_alias_of(component(0)) ? value.clone() : value;
 }
 
+// All replicas make the call.
+const at::Tensor& MirroredVariable::synchronized(const ReplicaContext& replica) const {
+  at::Tensor& own = synchronized_[static_cast<std::size_t>(replica.local_replica_id())];
+  const bool is_sum = traits_.aggregation == VariableAggregation::sum;
+  if (is_sum || traits_.aggregation == VariableAggregation::mean) {
+    own = replica.all_reduce(is_sum ? ReduceOp::sum : ReduceOp::mean,
+                             component(home_->component_here()));
+  } else {
+    own = replica.merge_call([this](Strategy&) { return reduced(); }).clone();
+  }
+  return own;
+}
+
 at::Tensor MirroredVariable::copy() const {
-  if (!is_on_read() || size() == 1 || home_->is_in_replica()) return tensor().detach().clone();
+  home_->check_use("read");
+  COHORT_CHECK(!is_on_read() || !SyncOnReadScope::is_here(), ErrorCode::unimplemented,
+               "[variable.read] expected a call outside of a SyncOnReadScope for variable '", name_,
+               "'; in a replica use tensor(), which is there the value of all replicas");
+  if (!is_on_read() || home_->is_in_replica())
+    return component(home_->component_here()).detach().clone();
   const Lock lock(mutex_);
   return reduced();
 }
 
-bool MirroredVariable::shares_memory(const at::Tensor& value) const {
-  return std::any_of(states_.begin(), states_.end(),
-                     [&](const VariableState& state) { return value.is_alias_of(state.value()); });
+bool MirroredVariable::shares_memory(const at::Tensor& tensor) const {
+  return std::any_of(tensors_.begin(), tensors_.end(),
+                     [&](const at::Tensor& own) { return tensor.is_alias_of(own); });
+}
+
+Variable MirroredVariable::component_variable(std::size_t i) {
+  if (size() == 1) return Variable(shared_from_this());
+  // A handle of the component owns the container.
+  return Variable(std::shared_ptr<VariableImpl>(shared_from_this(), components_.at(i).get()));
+}
+
+// A version of a plain variable's tensor tells nothing of writes through another one.
+void MirroredVariable::tell_autograd(std::size_t i) const {
+  if (!is_plain()) return component(i).unsafeGetTensorImpl()->bump_version();
+  for (const at::Tensor& tensor : tensors_) tensor.unsafeGetTensorImpl()->bump_version();
 }
 
 void MirroredVariable::write(std::size_t i, AssignKind kind, const at::Tensor& value) {
@@ -102,15 +151,12 @@ void MirroredVariable::write(std::size_t i, AssignKind kind, const at::Tensor& v
       own.sub_(value);
       break;
   }
+  if (is_plain()) tell_autograd(i);
 }
 
 void MirroredVariable::check_assign_all(AssignKind kind) const {
-  if (!is_on_read() || size() == 1) return;
-  COHORT_CHECK(traits_.aggregation != VariableAggregation::none, ErrorCode::invalid_argument,
-               "[variable.assign] expected an aggregation for variable '", name_,
-               "', which is synchronized on read, got none; assign in run(), or make it with "
-               "VariableAggregation sum, mean or only_first_replica");
-  COHORT_CHECK(kind == AssignKind::assign || traits_.aggregation != VariableAggregation::sum,
+  COHORT_CHECK(!is_on_read() || kind == AssignKind::assign ||
+                   traits_.aggregation != VariableAggregation::sum,
                ErrorCode::invalid_argument, "[variable.assign_",
                kind == AssignKind::add ? "add" : "sub",
                "] expected a replica context for variable '", name_,
@@ -121,6 +167,7 @@ void MirroredVariable::check_assign_all(AssignKind kind) const {
 void MirroredVariable::assign_all(AssignKind kind, const at::Tensor& value) {
   const c10::NoGradGuard no_grad;
   const Lock lock(mutex_);
+  // A value that is a view of a component would change while it is read.
   const at::Tensor source = shares_memory(value) ? value.clone() : value;
   const bool is_split = is_on_read() && traits_.aggregation == VariableAggregation::sum;
   if (!is_split) {
@@ -128,7 +175,7 @@ void MirroredVariable::assign_all(AssignKind kind, const at::Tensor& value) {
     return;
   }
   const auto replicas = static_cast<std::int64_t>(size());
-  if (at::isFloatingType(spec_.dtype)) {
+  if (!at::isIntegralType(spec_.dtype, /*includeBool=*/true)) {
     const at::Tensor share = at::div(source, replicas);
     for (std::size_t i = 0; i < size(); ++i) write(i, AssignKind::assign, share);
     return;
@@ -139,8 +186,39 @@ void MirroredVariable::assign_all(AssignKind kind, const at::Tensor& value) {
   for (std::size_t i = 1; i < size(); ++i) write(i, AssignKind::assign, share);
 }
 
-void MirroredVariable::assign_component(std::size_t i, AssignKind kind, const at::Tensor& value) {
+void MirroredVariable::assign_value(std::size_t i, AssignKind kind, const at::Tensor& value) {
   write(i, kind, value.is_alias_of(component(i)) ? value.detach().clone() : value);
+}
+
+void MirroredVariable::check_scatter(variable::ScatterKind kind) const {
+  COHORT_CHECK(!is_on_read(), ErrorCode::unimplemented, "[", variable::call_name(kind),
+               "] expected a variable that is synchronized on write, got '", name_,
+               "', which is synchronized on read; assign a whole value");
+  const bool is_combined = traits_.aggregation == VariableAggregation::sum ||
+                           traits_.aggregation == VariableAggregation::mean;
+  const bool can_combine = kind != variable::ScatterKind::min &&
+                           kind != variable::ScatterKind::max &&
+                           kind != variable::ScatterKind::update;
+  const bool is_alone = tensors_.size() == 1;
+  COHORT_CHECK(!is_combined || can_combine || is_alone, ErrorCode::unimplemented, "[",
+               variable::call_name(kind), "] expected variable '", name_,
+               "' to have aggregation none or only_first_replica, got ",
+               traits_.aggregation == VariableAggregation::sum ? "sum" : "mean",
+               "; use scatter_add, scatter_sub, scatter_mul or scatter_div");
+}
+
+void MirroredVariable::scatter_all(const RowUpdate& update) {
+  const Lock lock(mutex_);
+  const c10::NoGradGuard no_grad;
+  RowUpdate own = update;
+  // Rows that are a view of a component would change while others are updated by them.
+  if (size() > 1) own.rows = update.rows.detach().clone();
+  for (std::size_t i = 0; i < size(); ++i) scatter_value(i, own);
+}
+
+void MirroredVariable::scatter_value(std::size_t i, const RowUpdate& update) {
+  variable::apply_rows(update.kind, component(i), update.indices, update.rows);
+  if (is_plain()) tell_autograd(i);
 }
 
 VariableState::Fresh MirroredVariable::reserve(std::size_t i, const SlotKey& key,
@@ -153,7 +231,39 @@ void MirroredVariable::apply(std::size_t i, const SlotKey& key, VariableState::F
   at::Tensor own = component(i);
   states_[i].apply(key, std::move(fresh), own, gradient, hyper);
   // Autograd must detect it if a graph that saved the old value is run backwards later.
-  own.unsafeGetTensorImpl()->bump_version();
+  tell_autograd(i);
+}
+
+ComponentVariable::ComponentVariable(MirroredVariable& container, std::size_t index)
+    : container_(container),
+      index_(index),
+      name_(container.name() + (index == 0 ? "" : "/replica_" + std::to_string(index))) {}
+
+at::Tensor ComponentVariable::copy() const {
+  home()->check_use("read");
+  return tensor().detach().clone();
+}
+
+MirroredTarget target_of(const Variable& variable) {
+  VariableImpl& impl = *variable.impl();
+  if (const auto* const component = dynamic_cast<ComponentVariable*>(&impl))
+    return {component->container(), component->index()};
+  return {static_cast<MirroredVariable&>(impl)};
+}
+
+std::vector<Variable> component_variables(const Variable& variable) {
+  auto* const container = dynamic_cast<MirroredVariable*>(variable.impl().get());
+  if (container == nullptr) return {variable};
+  std::vector<Variable> components;
+  for (std::size_t i = 0; i < container->size(); ++i)
+    components.push_back(container->component_variable(i));
+  return components;
+}
+
+std::optional<Variable> container_of(const Variable& variable) {
+  const auto* const component = dynamic_cast<const ComponentVariable*>(variable.impl().get());
+  if (component == nullptr) return std::nullopt;
+  return Variable(component->container().shared_from_this());
 }
 
 }  // namespace cohort::internal

@@ -9,12 +9,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <string>
 #include <vector>
 
 #include "cohort/optimizer/optimizers.h"
-#include "cohort/strategy/internal/context_fixture.h"
-#include "cohort/strategy/internal/mirrored_variable.h"
-#include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/strategy/internal/variable_fixture.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {
@@ -23,22 +23,9 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 using testing::throws_error;
-using Aggregation = VariableAggregation;
 
-class MirroredVariables : public testing::ContextFixture {
+class MirroredVariables : public testing::VariableFixture {
  protected:
-  static double id() { return get_replica_context()->replica_id_in_sync_group(); }
-  static at::Tensor scalar(double value, at::ScalarType type = at::kDouble) {
-    return at::full({}, value, at::TensorOptions(type));
-  }
-  static double number(const at::Tensor& value) { return value.item<double>(); }
-  static std::vector<double> components(const Variable& variable) {
-    const auto& mirrored = static_cast<const internal::MirroredVariable&>(*variable.impl());
-    std::vector<double> values;
-    for (std::size_t i = 0; i < mirrored.size(); ++i)
-      values.push_back(number(mirrored.component(i)));
-    return values;
-  }
   Variable make(double value, Aggregation aggregation = Aggregation::none) {
     return two_.variable("v" + std::to_string(++made_), scalar(value),
                          {.aggregation = aggregation});
@@ -70,6 +57,45 @@ TEST_F(MirroredVariables, AreMadeAsTheOptionsSay) {
       throws_error(ErrorCode::invalid_argument, "use on_write or on_read"));
   EXPECT_THAT([&] { two_.variable("t", scalar(1)); },
               throws_error(ErrorCode::already_exists, "'t'"));
+}
+
+TEST_F(MirroredVariables, TellHowTheyAreReplicated) {
+  EXPECT_EQ(make(1).synchronization(), Synchronization::on_write) << "automatic";
+  EXPECT_EQ(on_read(1, Aggregation::sum).synchronization(), Synchronization::on_read);
+  EXPECT_EQ(make(1, Aggregation::mean).aggregation(), Aggregation::mean);
+  OneDeviceStrategy one("CPU:0");
+  const Variable plain = one.variable("v", scalar(1), {.aggregation = Aggregation::sum});
+  EXPECT_EQ(plain.synchronization(), Synchronization::automatic);
+  EXPECT_EQ(plain.aggregation(), Aggregation::sum);
+  EXPECT_EQ(local_variable("l", scalar(1)).synchronization(), Synchronization::automatic);
+}
+
+// VAR-001, VAR-002: only by a cast from a number.
+TEST_F(MirroredVariables, UnknownOptionsAreRefused) {
+  OneDeviceStrategy one("CPU:0");
+  CentralStorageStrategy central({"CPU:0", "CPU:1"});
+  for (Strategy* strategy : std::vector<Strategy*>{&two_, &one, &central}) {
+    const auto refused = [&](const VariableOptions& options) {
+      EXPECT_THAT([&] { strategy->variable("v", scalar(1), options); },
+                  throws_error(ErrorCode::invalid_argument, "got the numbers "));
+    };
+    refused({.synchronization = static_cast<Synchronization>(7)});
+    refused({.aggregation = static_cast<Aggregation>(4)});
+  }
+  EXPECT_THAT(
+      [&] { two_.variable("v", scalar(1), {.colocate_with = local_variable("l", scalar(1))}); },
+      throws_error(ErrorCode::invalid_argument, "beside one of the same strategy"));
+}
+
+// VAR-071
+TEST_F(MirroredVariables, OfIntegersAreNotTrainableUnlessTheOptionsSay) {
+  const Variable steps = two_.variable("steps", scalar(0, at::kLong),
+                                       {.aggregation = Aggregation::only_first_replica});
+  EXPECT_FALSE(steps.is_trainable());
+  two_.run([&] { steps.assign_add(1); });
+  EXPECT_THAT(components(steps), Each(1));
+  EXPECT_THAT(([&] { two_.variable("i", scalar(0, at::kLong), {.is_trainable = true}); }),
+              throws_error(ErrorCode::invalid_argument, "set is_trainable to false"));
 }
 
 TEST_F(MirroredVariables, ANameIsFreeAfterTheVariablesEnd) {
@@ -129,6 +155,44 @@ TEST_F(MirroredVariables, OneTensorOfAllReplicasHasAMeanAndNoSum) {
   EXPECT_THAT(components(sum), Each(0));
 }
 
+// VAR-09, VAR-11, VAR-17
+TEST_F(MirroredVariables, EqualNumbersOfAllReplicasAreOneValue) {
+  const Variable sum = make(1, Aggregation::sum), mean = make(1, Aggregation::mean);
+  two_.run([&] { mean.assign_add(5); });
+  EXPECT_THAT(components(mean), Each(6));
+  for (const at::Scalar& number : {at::Scalar(5.0), at::Scalar(5)}) {
+    EXPECT_THAT(
+        [&] { two_.run([&] { sum.assign(number); }); },
+        throws_error(ErrorCode::invalid_argument, "got one number that is the same in all"));
+  }
+  EXPECT_THAT(components(sum), Each(1));
+  two_.run([&] { sum.assign_sub(0); });
+  EXPECT_THAT(components(sum), Each(1));
+  two_.run([&] { sum.assign(id()); });
+  EXPECT_THAT(components(sum), Each(1)) << "0 and 1 are a value of each replica";
+  sum.assign(3);
+  EXPECT_THAT(components(sum), Each(3));
+}
+
+// VAR-84
+TEST_F(MirroredVariables, AFractionForIntegersIsRefusedAndChangesNothing) {
+  const Variable whole =
+      two_.variable("whole", scalar(4, at::kInt), {.aggregation = Aggregation::sum});
+  EXPECT_THAT([&] { two_.run([&] { whole.assign(1.5); }); },
+              throws_error(ErrorCode::invalid_argument, "got 1.5"));
+  two_.run([&] { whole.assign_add(scalar(id() + 1, at::kInt)); });
+  EXPECT_THAT(components(whole), Each(7));
+}
+
+// Halves are added in float32 and rounded once.
+TEST_F(MirroredVariables, SumsOfHalvesAreRoundedOnce) {
+  MirroredStrategy three(devices(3));
+  const Variable half =
+      three.variable("half", scalar(0, at::kHalf), {.aggregation = Aggregation::sum});
+  three.run([&] { half.assign(scalar(id() == 0 ? 2048 : 1, at::kHalf)); });
+  EXPECT_EQ(half.read().item<double>(), 2050);
+}
+
 TEST_F(MirroredVariables, ReplicasThatAssignToDifferentVariablesAreRefused) {
   const Variable a = make(1, Aggregation::sum), b = make(1, Aggregation::sum);
   EXPECT_THAT(([&] { two_.run([&] { (id() == 0 ? a : b).assign(scalar(id())); }); }),
@@ -151,6 +215,65 @@ TEST_F(MirroredVariables, OnReadIsCombinedByAReadOutsideOfRun) {
   EXPECT_EQ(number(mean.read()), 1.5);
   EXPECT_EQ(number(first.read()), 1);
   EXPECT_THAT([&] { none.read(); }, throws_error(ErrorCode::invalid_argument, "an aggregation"));
+  none.assign_add(scalar(1));
+  EXPECT_THAT(components(none), ElementsAre(2, 3)) << "it can be written, but not read";
+}
+
+// Regression: assign_add() of a sum outside of run() assigned.
+TEST_F(MirroredVariables, OnReadOfOneReplicaIsPlain) {
+  MirroredStrategy mirrored(devices(1));
+  OneDeviceStrategy one("CPU:0");
+  for (Strategy* strategy : std::vector<Strategy*>{&mirrored, &one}) {
+    for (const Aggregation aggregation : {Aggregation::sum, Aggregation::none}) {
+      const Variable v = strategy->variable(
+          "v", scalar(10),
+          {.synchronization = Synchronization::on_read, .aggregation = aggregation});
+      v.assign_add(5);
+      EXPECT_EQ(number(v.read()), 15);
+      strategy->run(
+          [&] { get_replica_context()->merge_call([&](Strategy&) { v.assign_sub(1); }); });
+      EXPECT_EQ(number(v.read()), 14);
+      strategy->run([&] { v.assign(3); });
+      EXPECT_EQ(number(v.tensor()), 3);
+    }
+  }
+}
+
+// 1.3.11
+TEST_F(MirroredVariables, AreNotReadInsideOfAnotherStrategy) {
+  MirroredStrategy other({"CPU:0", "CPU:1"});
+  const Variable v = make(1);
+  const StrategyScope scope = other.scope();
+  EXPECT_THAT([&] { v.read(); }, throws_error(ErrorCode::failed_precondition, "mixing strategies"));
+}
+
+// CTX-063: as tf's, they are plain variables.
+TEST_F(MirroredVariables, OfOneDeviceAreUsedInsideOfAnotherStrategy) {
+  OneDeviceStrategy one("CPU:0");
+  const Variable v = one.variable("v", scalar(1));
+  {
+    const StrategyScope scope = two_.scope();
+    v.assign_add(1);
+    EXPECT_EQ(number(v.read()), 2);
+  }
+  two_.run([&] { EXPECT_EQ(number(v.tensor()), 2); });
+  EXPECT_THAT([&] { two_.run([&] { v.assign(scalar(id())); }); },
+              throws_error(ErrorCode::unimplemented, "expected variables of the strategy"));
+  EXPECT_EQ(number(v.read()), 2);
+}
+
+// An error in one of several assignments leaves all as they were.
+TEST_F(MirroredVariables, AssignmentsOfOneCallAreCheckedTogether) {
+  const Variable none = make(1), sum = make(1, Aggregation::sum);
+  const at::Tensor shared = scalar(5);
+  EXPECT_THAT(([&] {
+                two_.run([&] {
+                  assign_values(std::array{Assignment{none, internal::AssignKind::assign, shared},
+                                           Assignment{sum, internal::AssignKind::assign, shared}});
+                });
+              }),
+              throws_error(ErrorCode::invalid_argument, "the same in all"));
+  EXPECT_THAT(components(none), Each(1));
 }
 
 TEST_F(MirroredVariables, OnReadIsAssignedOutsideOfRunSoThatItReadsAsAssigned) {
@@ -172,8 +295,8 @@ TEST_F(MirroredVariables, OnReadIsAssignedOutsideOfRunSoThatItReadsAsAssigned) {
 
 TEST_F(MirroredVariables, MadeInsideRunAreOneForAllReplicas) {
   const auto made = two_.run([&] { return two_.variable("inside", scalar(5 + id())); });
-  EXPECT_EQ(made[0], made[1]);
-  EXPECT_THAT(components(made[0]), Each(5)) << "the first replica's initial value";
+  EXPECT_FALSE(made.is_wrapped()) << "the same variable in all replicas";
+  EXPECT_THAT(components(made.value()), Each(5)) << "the first replica's initial value";
   // RUN-19
   EXPECT_THAT(([&] { two_.run([&] { two_.variable(id() == 0 ? "foo" : "bar", scalar(1)); }); }),
               throws_error(ErrorCode::failed_precondition, "got 'foo' in replica 0 and 'bar'"));
@@ -230,6 +353,19 @@ TEST_F(MirroredVariables, AnUpdateOutsideOfRunConcernsAllComponents) {
   for (int i = 0; i < 2; ++i) sgd.apply_gradients({{scalar(1), w}});
   EXPECT_EQ(components(w)[0], components(w)[1]);
   EXPECT_LT(components(w)[0], 0);
+}
+
+// Regression: the update of one variable changed the gradient of the next in one replica.
+TEST_F(MirroredVariables, AGradientMayBeAViewOfAnyComponent) {
+  const Variable a = make(1), b = make(1);
+  const SGD sgd({a, b}, {.learning_rate = 0.5});
+  for (const Variable& component : internal::component_variables(a)) {
+    const at::Tensor view = component.tensor().detach();
+    const double before_a = number(a.read()), before_b = number(b.read());
+    sgd.apply_gradients({{view, a}, {view, b}});
+    EXPECT_THAT(components(a), Each(before_a - 0.5 * before_a));
+    EXPECT_THAT(components(b), Each(before_b - 0.5 * before_a));
+  }
 }
 
 TEST_F(MirroredVariables, OfOneDeviceArePlain) {

@@ -4,6 +4,7 @@
 #include "cohort/collective/group.h"
 #include "cohort/core/error.h"
 #include "cohort/input/detail/input_host.h"
+#include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/synchronous_strategy.h"
 
 namespace cohort {
@@ -24,12 +25,13 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(std::shared_ptr<collect
     : SynchronousStrategy({.strategy = std::string(kName),
                            .group = checked(std::move(group)),
                            .timeout = options.timeout},
-                          options.devices) {}
+                          options.devices, internal::VariableKind::mirrored) {}
 
 // Throws this error for any list of devices, before all other errors.
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const ClusterResolver&,
                                                          const MultiWorkerMirroredOptions&)
-    : SynchronousStrategy({.strategy = std::string(kName)}, {"CPU:0"}) {
+    : SynchronousStrategy({.strategy = std::string(kName)}, {"CPU:0"},
+                          internal::VariableKind::mirrored) {
   internal::throw_error(
       ErrorCode::unimplemented, "[strategy.", kName,
       "] workers in separate processes need a Group that connects processes, which does not exist "

@@ -82,7 +82,7 @@ void ParameterServerHome::check_is_no_stand_in(std::string_view call, const at::
 }
 
 void ParameterServerHome::assign(std::span<const Assignment> assignments) {
-  for (const auto& [variable, kind, value] : assignments)
+  for (const auto& [variable, kind, value, is_number] : assignments)
     check_is_no_stand_in("variable.assign", value,
                          " (to be assigned to '" + variable.name() + "')");
   RemoteHome::assign(assignments);

@@ -78,16 +78,20 @@ internal::ModuleVariables ParameterServerStrategy::place_module(
   return created;
 }
 
-Nest ParameterServerStrategy::reduce(const Nest& value) const {
-  internal::check_cross_replica_or_default(*this, "reduce");
-  return value;
-}
-
 std::vector<std::string> ParameterServerStrategy::parameter_devices() const {
   std::vector<std::string> devices;
   for (std::uint32_t i = 0; i < home_->connection().num_ps(); ++i)
     devices.push_back("/job:ps/task:" + std::to_string(i));
   return devices;
+}
+
+bool ParameterServerStrategy::owns(const Variable& variable) const {
+  return variable.impl()->home().get() == static_cast<const VariableHome*>(home_.get());
+}
+
+std::vector<std::string> ParameterServerStrategy::devices_of(const Variable& variable) const {
+  if (!owns(variable)) return {"CPU:0"};
+  return {"/job:ps/task:" + std::to_string(home_->ps_of(variable)) + "/CPU:0"};
 }
 
 std::string_view ParameterServerStrategy::name() const { return kParameterServerName; }

@@ -50,10 +50,6 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   std::string_view name() const override;
   int num_replicas_in_sync() const override { return 1; }
 
-  // Returns `value`: with one replica there is nothing to reduce.
-  Nest reduce(const Nest& value) const;
-  using Strategy::reduce;
-
   // "/job:ps/task:0", …
   std::vector<std::string> parameter_devices() const override;
   // The device of the worker that runs a step.
@@ -76,6 +72,8 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   // ClusterCoordinator::create_per_worker_dataset() for a dataset, and pass other values to
   // schedule() as arguments.
   std::shared_ptr<const input::InputHost> input_host() override;
+  bool owns(const Variable& variable) const override;
+  std::vector<std::string> devices_of(const Variable& variable) const override;
 
  private:
   std::shared_ptr<detail::ParameterServerHome> home_;

@@ -2,7 +2,9 @@
 #include "cohort/strategy/internal/reduction.h"
 
 #include <ATen/core/TensorBody.h>
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/true_divide.h>
 
@@ -13,44 +15,72 @@
 #include "cohort/core/string_tensor.h"
 #include "cohort/core/tensor_spec.h"
 
-namespace cohort {
+namespace cohort::internal {
 namespace {
+
+bool is_half(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
 
 // TensorFlow's division promotes int32 and int64 to float64, and narrower types to float32.
 at::ScalarType mean_type(at::ScalarType type) {
   if (type == at::kInt || type == at::kLong) return at::kDouble;
-  const bool is_half = type == at::kHalf || type == at::kBFloat16;
-  return at::isIntegralType(type, true) || is_half ? at::kFloat : type;
+  return at::isIntegralType(type, true) || is_half(type) ? at::kFloat : type;
+}
+
+std::string text_of(const Reduction::Parts& parts) {
+  const std::vector<std::int64_t> sizes =
+      parts.is_sparse() ? parts.sizes : parts.value.sizes().vec();
+  return (parts.is_sparse() ? "sparse " : "") + TensorSpec{parts.type, sizes}.to_string();
 }
 
 }  // namespace
-
-namespace internal {
 
 std::vector<std::int64_t> Reduction::checked_axes(const at::Tensor& component) const {
   std::vector<std::int64_t> axes;
   for (const std::int64_t axis : axes_->numbers()) {
     COHORT_CHECK(axis >= -component.dim() && axis < component.dim(), ErrorCode::invalid_argument,
-                 "[strategy.reduce] expected an axis of ", TensorSpec::of(component).to_string(),
+                 "[", call_, "] expected an axis of ", TensorSpec::of(component).to_string(),
                  ", got ", axis);
     const std::int64_t from_first = axis < 0 ? axis + component.dim() : axis;
     COHORT_CHECK(std::find(axes.begin(), axes.end(), from_first) == axes.end(),
-                 ErrorCode::invalid_argument, "[strategy.reduce] expected each axis once, got ",
-                 axis, " twice");
+                 ErrorCode::invalid_argument, "[", call_, "] expected each axis once, got ", axis,
+                 " twice");
     axes.push_back(from_first);
   }
   return axes;
 }
 
-Reduction::Parts Reduction::parts(const at::Tensor& component) const {
-  COHORT_CHECK(!StringTensor::is(component), ErrorCode::invalid_argument,
-               "[strategy.reduce] expected numbers, got strings");
+// Half precision is added in float32 and rounded once, as Group::all_reduce() does.
+at::ScalarType Reduction::working_type(at::ScalarType type) const {
+  if (op_ == ReduceOp::mean) return mean_type(type);
+  return is_half(type) ? at::kFloat : type;
+}
+
+Reduction::Parts Reduction::sparse_parts(const at::Tensor& component) const {
+  COHORT_CHECK(!axes_, ErrorCode::unimplemented, "[", call_,
+               "] expected dense tensors with an axis, got a sparse one; make it dense first, with "
+               "to_dense()");
   const at::ScalarType type = component.scalar_type();
-  COHORT_CHECK(type != at::kBool, ErrorCode::invalid_argument,
-               "[strategy.reduce] expected numbers, got bool; convert it inside run() first, for "
-               "example with to(at::kLong)");
-  const bool is_mean = op_ == ReduceOp::mean;
-  const at::ScalarType wide = is_mean ? mean_type(type) : type;
+  return {.value = component._values().to(working_type(type)),
+          .count = 1,
+          .type = type,
+          .indices = component._indices(),
+          .sizes = component.sizes().vec()};
+}
+
+Reduction::Parts Reduction::parts(const at::Tensor& component) const {
+  COHORT_CHECK(component.defined(), ErrorCode::invalid_argument, "[", call_,
+               "] expected tensors, got an undefined one; pass zeros instead");
+  COHORT_CHECK(!StringTensor::is(component), ErrorCode::invalid_argument, "[", call_,
+               "] expected numbers, got strings");
+  const at::ScalarType type = component.scalar_type();
+  COHORT_CHECK(type != at::kBool, ErrorCode::invalid_argument, "[", call_,
+               "] expected numbers, got bool; convert it inside run() first, for example with "
+               "to(at::kLong)");
+  if (component.layout() == at::kSparse) return sparse_parts(component);
+  COHORT_CHECK(component.layout() == at::kStrided, ErrorCode::invalid_argument, "[", call_,
+               "] expected dense or sparse COO tensors, got layout ", component.layout(),
+               "; convert it with to_dense() first");
+  const at::ScalarType wide = working_type(type);
   if (!axes_) return {.value = component.to(wide), .count = 1, .type = type};
   const std::vector<std::int64_t> axes = checked_axes(component);
   std::int64_t count = 1;
@@ -60,28 +90,46 @@ Reduction::Parts Reduction::parts(const at::Tensor& component) const {
   return {.value = at::sum(component, axes, /*keepdim=*/false, wide), .count = count, .type = type};
 }
 
+void Reduction::check_alike(const Parts& first, const Parts& next, std::size_t replica) const {
+  const bool is_alike = next.type == first.type && next.is_sparse() == first.is_sparse() &&
+                        (first.is_sparse() ? next.sizes == first.sizes &&
+                                                 next.indices.size(0) == first.indices.size(0)
+                                           : next.value.sizes() == first.value.sizes());
+  COHORT_CHECK(is_alike, ErrorCode::invalid_argument, "[", call_,
+               "] expected components of one shape and dtype, got ", text_of(first), " and ",
+               text_of(next), " of replica ", replica,
+               "; sum them inside run() first, or give an axis");
+}
+
 Reduction::Parts Reduction::sum(const std::vector<Parts>& all) const {
   Parts sum = all.front();
   for (std::size_t i = 1; i < all.size(); ++i) {
-    const Parts& next = all[i];
-    COHORT_CHECK(next.value.sizes() == sum.value.sizes() && next.type == sum.type,
-                 ErrorCode::invalid_argument,
-                 "[strategy.reduce] expected components of one shape and dtype, got ",
-                 TensorSpec{sum.type, sum.value.sizes().vec()}.to_string(), " and ",
-                 TensorSpec{next.type, next.value.sizes().vec()}.to_string(), " of replica ", i,
-                 "; sum them inside run() first, or give an axis");
-    sum.value = at::add(sum.value, next.value.to(sum.value.device()));
-    sum.count += next.count;
+    check_alike(sum, all[i], i);
+    sum.count += all[i].count;
+  }
+  if (sum.is_sparse()) {
+    std::vector<at::Tensor> rows, indices;
+    for (const Parts& each : all) {
+      rows.push_back(each.value.to(sum.value.device()));
+      indices.push_back(each.indices.to(sum.value.device()));
+    }
+    sum.value = at::cat(rows, 0);
+    sum.indices = at::cat(indices, 1);
+    return sum;
+  }
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    const at::Tensor next = all[i].value.to(sum.value.device());
+    // The first sum is in memory of its own.
+    sum.value = i == 1 ? at::add(sum.value, next) : sum.value.add_(next);
   }
   return sum;
 }
 
 at::Tensor Reduction::result(const Parts& sum) const {
-  if (op_ == ReduceOp::sum) return sum.value;
-  const at::Tensor mean = at::true_divide(sum.value, static_cast<double>(sum.count));
-  return at::isFloatingType(sum.type) ? mean.to(sum.type) : mean;
+  at::Tensor value = sum.value;
+  if (op_ == ReduceOp::mean) value = at::true_divide(value, static_cast<double>(sum.count));
+  if (op_ == ReduceOp::sum || at::isFloatingType(sum.type)) value = value.to(sum.type);
+  return sum.is_sparse() ? at::_sparse_coo_tensor_unsafe(sum.indices, value, sum.sizes) : value;
 }
 
-}  // namespace internal
-
-}  // namespace cohort
+}  // namespace cohort::internal

@@ -2,6 +2,8 @@
 // reduce() along dimensions. The comment above a test names the rows of the specification.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/sparse_coo_tensor.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
@@ -101,6 +103,130 @@ TEST_F(ReduceAlong, WorkersReduceTogether) {
     return number(strategy.reduce(ReduceOp::mean, own, 0));
   });
   EXPECT_EQ(means, (std::vector<double>{4, 4}));
+}
+
+// 2.3, RED-051
+TEST_F(ReduceAlong, PlainValuesAreTheSameForAllReplicas) {
+  const at::Tensor value = at::tensor({2.0, 3.0});
+  EXPECT_EQ(number(two_.reduce("sum", value, 0)), 10);
+  EXPECT_EQ(number(two_.reduce("mean", value, 0)), 2.5);
+  EXPECT_TRUE(two_.reduce("mean", value).is_same(value));
+  EXPECT_THAT([&] { two_.reduce("sum", value); },
+              throws_error(ErrorCode::invalid_argument, "the same for all 2"));
+  EXPECT_EQ(two_.reduce("mean", Nest(5.0)).real(), 5);
+  EXPECT_EQ(two_.reduce("sum", Nest(0.0)).real(), 0) << "the host value 0";
+  EXPECT_EQ(two_.reduce("sum", Nest(0)).integer(), 0);
+  EXPECT_THAT([&] { two_.reduce("sum", Nest(1)); },
+              throws_error(ErrorCode::invalid_argument, "the same for all 2"));
+  EXPECT_THAT([&] { two_.reduce("sum", at::zeros({1})); },
+              throws_error(ErrorCode::invalid_argument, "the same for all 2"));
+  EXPECT_TRUE(two_.gather(value, 0).is_same(value));
+  EXPECT_EQ(two_.gather(Nest(3), 0).integer(), 3);
+  EXPECT_EQ(OneDeviceStrategy().reduce("sum", Nest(7)).integer(), 7);
+  EXPECT_TRUE(default_strategy().reduce("sum", value).is_same(value));
+}
+
+// 2.3: each leaf of a nest by its own kind.
+TEST_F(ReduceAlong, LeavesOfANestMayBeTheSameInAllReplicas) {
+  const at::Tensor shared = at::tensor({1.0, 3.0});
+  const auto results = two_.run([&] {
+    const int id = get_replica_context()->replica_id_in_sync_group();
+    return Nest::map({{"each", at::full({2}, id + 1.0)},
+                      {"number", Nest(id + 1)},
+                      {"shared", shared},
+                      {"zero", Nest(0)}});
+  });
+  const Nest mean = two_.reduce("mean", results);
+  EXPECT_EQ(number(mean.entry("each").tensor()[0]), 1.5);
+  EXPECT_EQ(mean.entry("number").tensor().scalar_type(), at::kDouble);
+  EXPECT_TRUE(mean.entry("shared").tensor().is_same(shared));
+  EXPECT_EQ(mean.entry("zero").integer(), 0);
+  EXPECT_THAT([&] { two_.reduce("sum", results); },
+              throws_error(ErrorCode::invalid_argument, "the same for all 2"));
+  const auto numbers = two_.run([] {
+    return Nest::tuple({Nest(get_replica_context()->replica_id_in_sync_group() + 1), Nest(0)});
+  });
+  EXPECT_EQ(two_.reduce("sum", numbers).items()[0].tensor().item<std::int64_t>(), 3);
+  EXPECT_EQ(two_.reduce("sum", numbers).items()[1].integer(), 0);
+  const Nest rows = two_.gather(two_.run([&] {
+    return Nest::list({at::ones({1, 2}), shared});
+  }),
+                                0);
+  EXPECT_EQ(rows.items()[0].tensor().size(0), 2);
+  EXPECT_TRUE(rows.items()[1].tensor().is_same(shared));
+  const Values wrapped({shared, shared});
+  EXPECT_EQ(number(two_.reduce("sum", wrapped)[1]), 6) << "given as two components";
+}
+
+// RED-069, COL-041
+TEST_F(ReduceAlong, TheRowsOfSparseTensorsAreCollected) {
+  const auto rows = [](const std::vector<std::int64_t>& indices, const at::Tensor& values) {
+    return at::sparse_coo_tensor(at::tensor(indices, at::kLong).unsqueeze(0), values, {3, 2});
+  };
+  const Values values({rows({1}, at::full({1, 2}, 2.0)), rows({1, 2}, at::full({2, 2}, 4.0))});
+  EXPECT_TRUE(two_.reduce("sum", values)
+                  .to_dense()
+                  .equal(at::tensor({0.F, 0.F, 6.F, 6.F, 4.F, 4.F}).view({3, 2})));
+  EXPECT_TRUE(two_.reduce("mean", values)
+                  .to_dense()
+                  .equal(at::tensor({0.F, 0.F, 3.F, 3.F, 2.F, 2.F}).view({3, 2})));
+  EXPECT_THAT([&] { two_.reduce("sum", values, 0); },
+              throws_error(ErrorCode::unimplemented, "dense tensors with an axis"));
+  EXPECT_THAT([&] { two_.gather(values, 0); }, throws_error(ErrorCode::unimplemented, "dense"));
+  EXPECT_THAT([&] { two_.gather(values[0], 0); }, throws_error(ErrorCode::unimplemented, "dense"));
+  EXPECT_THAT([&] { OneDeviceStrategy().gather(values[0], 0); },
+              throws_error(ErrorCode::unimplemented, "dense"));
+  EXPECT_THAT(
+      [&] {
+        two_.reduce("sum", Values({values[0], at::ones({3, 2})}));
+      },
+      throws_error(ErrorCode::invalid_argument, "got sparse float32[3, 2] and float32[3, 2]"));
+  EXPECT_THAT(
+      [&] {
+        two_.reduce("sum", Values({at::ones({3, 2}).to_sparse_csr(), values[1]}));
+      },
+      throws_error(ErrorCode::invalid_argument, "layout SparseCsr"));
+}
+
+// 2.7: "single component: returned without reduction, also for MEAN"
+TEST_F(ReduceAlong, TheOnlyComponentIsItsOwnReduction) {
+  MirroredStrategy one({"CPU:0"});
+  const at::Tensor value = at::full({2}, 3, at::kInt);
+  EXPECT_TRUE(one.reduce("mean", Values({value})).is_same(value));
+  EXPECT_THAT(
+      [&] {
+        one.reduce("mean", Values({value, value}));
+      },
+      throws_error(ErrorCode::invalid_argument, "expected 1 component, got 2"));
+  EXPECT_THAT(
+      [&] {
+        one.gather(Values({value, value}), 0);
+      },
+      throws_error(ErrorCode::invalid_argument, "expected 1 component, got 2"));
+}
+
+// Half precision is added in float32 and rounded once.
+TEST_F(ReduceAlong, ASumOfHalfPrecisionIsRoundedOnce) {
+  MirroredStrategy three({"CPU:0", "CPU:1", "CPU:2"});
+  const auto half = [](double value) { return at::full({}, value, at::kHalf); };
+  EXPECT_EQ(number(three.reduce("sum", Values({half(2048), half(1), half(1)}))), 2050);
+}
+
+// RED-17, RED-18
+TEST_F(ReduceAlong, APlainValueOfEachWorkerIsReducedOverTheWorkers) {
+  InProcessWorkers workers(2);
+  const auto sums = testing::on_workers<std::vector<double>>(2, [&](int rank) {
+    MultiWorkerMirroredStrategy strategy(workers.group(rank), {.devices = {"CPU:0", "CPU:1"}});
+    const auto shared = at::full({}, rank + 1.0);
+    const Nest nest = strategy.reduce("sum", strategy.run([&] {
+      return Nest::list({shared, at::ones({})});
+    }));
+    return std::vector<double>{number(strategy.reduce("sum", at::full({}, rank + 1.0))),
+                               number(strategy.reduce("sum", at::full({2}, 1.0), 0)),
+                               number(nest.items()[0].tensor()), number(nest.items()[1].tensor())};
+  });
+  for (const std::vector<double>& each : sums)
+    EXPECT_EQ(each, (std::vector<double>{3, 2 * 4, 3, 4})) << "once for each worker";
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <typeinfo>
@@ -19,9 +20,11 @@
 #include <vector>
 
 #include "cohort/core/error.h"
+#include "cohort/core/export.h"
 #include "cohort/core/nest.h"
 #include "cohort/function/function.h"
 #include "cohort/input/per_replica.h"
+#include "cohort/variable/variable.h"
 
 namespace cohort {
 class Strategy;  // strategy/strategy.h
@@ -153,15 +156,32 @@ inline bool is_one_object(const std::vector<at::Tensor>& values) {
   return std::all_of(values.begin(), values.end(),
                      [&](const at::Tensor& value) { return value.is_same(values.front()); });
 }
+// Equal host values count as the same object.
+COHORT_API bool is_one_object(const Nest& a, const Nest& b);
+// `values`: of one structure. True if each leaf is one object.
+COHORT_API bool is_one_object(const std::vector<Nest>& values);
+inline bool is_one_object(const std::vector<Variable>& values) {
+  return std::all_of(values.begin(), values.end(),
+                     [&](const Variable& value) { return value == values.front(); });
+}
 template <class T>
 bool is_one_object(const std::vector<T>&) {
   return false;
 }
 
+// Throws invalid_argument, naming the call, the replica and the place, if structures differ.
+COHORT_API void check_one_structure(const std::vector<Nest>& values, std::string_view call);
+// The variable itself if each replica has its own component of it.
+COHORT_API std::vector<Variable> with_containers(std::vector<Variable> values);
+
 // The values of this worker's replicas, in their order. `is_only`: there is one replica in sync.
+// `call` is for messages.
 template <class T>
-PerReplica<T> regrouped(std::vector<T> values, bool is_only) {
-  if (is_only || (values.size() > 1 && is_one_object(values)))
+PerReplica<T> regrouped(std::vector<T> values, bool is_only, std::string_view call) {
+  if constexpr (std::is_same_v<T, Nest>) check_one_structure(values, call);
+  if constexpr (std::is_same_v<T, Variable>) values = with_containers(std::move(values));
+  const bool may_be_one = std::is_same_v<T, Variable> || values.size() > 1;
+  if (is_only || (may_be_one && is_one_object(values)))
     return PerReplica<T>::bare(std::move(values.front()));
   return PerReplica<T>(std::move(values));
 }
@@ -187,7 +207,7 @@ std::shared_ptr<const void> merge_all(F& merge_fn, Strategy& strategy, bool is_o
     std::vector<std::tuple_element_t<I, Arguments>> values;
     for (const void* of_one : all)
       values.push_back(std::get<I>(*static_cast<const Arguments*>(of_one)));
-    return regrouped(std::move(values), is_only);
+    return regrouped(std::move(values), is_only, "merge_call");
   };
   return [&]<std::size_t... I>(std::index_sequence<I...>)->std::shared_ptr<const void> {
     if constexpr (std::is_void_v<Result>) {

@@ -31,12 +31,13 @@ void ReplicaRun::throw_if_one_ended(int replica) {
     throw_error(ErrorCode::cancelled, "[strategy.merge_call] ", ended, " failed while ", waiting,
                 " waited for it");
   }
-  throw_error(ErrorCode::failed_precondition,
-              "[strategy.merge_call] expected the same number of "
-              "merge_call()s in all replicas, got ",
-              ended, ", which has returned after ", meetings_, ", and ", waiting,
-              ", which makes one more; let all replicas make the "
-              "same calls");
+  throw_error(
+      ErrorCode::failed_precondition,
+      "[strategy.merge_call] expected the same number of "
+      "merge_call()s in all replicas, got ",
+      ended, ", which has returned after ", meetings_, ", and ", waiting,
+      ", which makes one more; let all replicas make the same calls (all_reduce(), assignments "
+      "that are aggregated, and backward passes through all_reduce() count too)");
 }
 
 ReplicaRun::Outcome ReplicaRun::merged(const std::vector<const MergeOffer*>& offers,

@@ -2,12 +2,13 @@
 #include "cohort/strategy/internal/replica_threads.h"
 
 #include <ATen/ThreadLocalState.h>
-#include <ATen/autocast_mode.h>
+#include <unistd.h>
 
 #include <thread>
 #include <utility>
 
 #include "cohort/core/detail/start_thread.h"
+#include "cohort/core/log.h"
 #include "cohort/function/detail/autocast.h"
 
 namespace cohort::internal {
@@ -27,12 +28,7 @@ class StateScope {
       : libtorch_(state.libtorch), dtype_before_(function::autocast_dtype()) {
     function::set_autocast_dtype(state.autocast_dtype);
   }
-  ~StateScope() {
-    // Autocast keeps the converted weights of a thread until its outermost guard ends, which is on
-    // the caller's thread. At the next run they would be old.
-    at::autocast::clear_cache();
-    function::set_autocast_dtype(dtype_before_);
-  }
+  ~StateScope() { function::set_autocast_dtype(dtype_before_); }
   StateScope(const StateScope&) = delete;
   StateScope& operator=(const StateScope&) = delete;
 
@@ -103,11 +99,33 @@ class ReplicaThreads::Thread {
   std::thread thread_;  // the last member, since it uses the others
 };
 
-ReplicaThreads::ReplicaThreads() = default;
-ReplicaThreads::~ReplicaThreads() = default;
+ReplicaThreads::ReplicaThreads() : process_(::getpid()) {}
+
+ReplicaThreads::~ReplicaThreads() {
+  const Lock lock(mutex_);
+  forget_those_of_the_parent();
+  if (running_ > 0) {
+    log_error("a strategy is destroyed while ", running_,
+              " of its runs are going on; a strategy must outlive its runs");
+  }
+}
+
+// A thread of the parent process does not exist here, so nothing can wait for it, nor join it.
+void ReplicaThreads::forget_those_of_the_parent() {
+  const int process = ::getpid();
+  if (process == process_) return;
+  process_ = process;
+  running_ = 0;
+  for (Team& team : idle_) {
+    for (std::unique_ptr<Thread>& thread : team) (void)thread.release();
+  }
+  idle_.clear();
+}
 
 ReplicaThreads::Team ReplicaThreads::take() {
   const Lock lock(mutex_);
+  forget_those_of_the_parent();
+  ++running_;
   if (idle_.empty()) return {};
   Team team = std::move(idle_.back());
   idle_.pop_back();
@@ -116,13 +134,19 @@ ReplicaThreads::Team ReplicaThreads::take() {
 
 void ReplicaThreads::give_back(Team team) {
   const Lock lock(mutex_);
+  --running_;
   idle_.push_back(std::move(team));
 }
 
 void ReplicaThreads::run(int count, const std::function<void(int)>& body) {
   Team team = take();
   const auto others = static_cast<std::size_t>(count - 1);
-  while (team.size() < others) team.push_back(std::make_unique<Thread>());
+  try {
+    while (team.size() < others) team.push_back(std::make_unique<Thread>());
+  } catch (...) {
+    give_back(std::move(team));
+    throw;
+  }
   const CallerState state;
   for (std::size_t i = 0; i < others; ++i) team[i]->start(body, static_cast<int>(i) + 1, state);
   body(0);

@@ -3,15 +3,23 @@
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <latch>
+#include <memory>
 #include <thread>
 #include <vector>
 
 #include "cohort/function/detail/autocast.h"
+#include "cohort/strategy/synchronous_strategy.h"
 
 namespace cohort::internal {
 namespace {
@@ -65,32 +73,78 @@ TEST(ReplicaThreads, HaveTheGradModeOfTheCaller) {
   EXPECT_THAT(is_enabled, Each(1));
 }
 
-TEST(ReplicaThreads, HaveTheAutocastOfTheCallerAndKeepNoConvertedWeights) {
+// Autocast to bfloat16 while it exists, on this thread.
+class AutocastGuard {
+ public:
+  AutocastGuard() : dtype_(function::autocast_dtype()) {
+    function::set_autocast_enabled(true);
+    function::set_autocast_dtype(at::kBFloat16);
+  }
+  ~AutocastGuard() {
+    at::autocast::clear_cache();
+    function::set_autocast_dtype(dtype_);
+    function::set_autocast_enabled(false);
+  }
+  AutocastGuard(const AutocastGuard&) = delete;
+  AutocastGuard& operator=(const AutocastGuard&) = delete;
+
+ private:
+  const at::ScalarType dtype_;
+};
+
+TEST(ReplicaThreads, HaveTheAutocastOfTheCaller) {
   ReplicaThreads threads;
-  const at::ScalarType dtype = function::autocast_dtype();
-  function::set_autocast_enabled(true);
-  function::set_autocast_dtype(at::kBFloat16);
-  const at::Tensor x = at::ones({2, 2});
-  const at::Tensor weight = at::ones({2, 2}).requires_grad_(true);
-  std::vector<at::Tensor> products(2);
-  const auto multiply = [&](int i) {
-    products.at(static_cast<std::size_t>(i)) = at::matmul(x, weight).detach();
-  };
-  for (const double value : {1.0, 3.0}) {
-    {
-      const at::NoGradGuard no_grad;
-      weight.fill_(value);
-    }
-    threads.run(2, multiply);
-    at::autocast::clear_cache();  // as the end of a guard does here
-    for (const at::Tensor& product : products) {
-      EXPECT_EQ(product.scalar_type(), at::kBFloat16);
-      EXPECT_EQ(product[0][0].item<double>(), 2 * value);
+  const AutocastGuard autocast;
+  std::vector<at::ScalarType> types(3);
+  threads.run(3, [&](int i) {
+    types.at(static_cast<std::size_t>(i)) =
+        at::matmul(at::ones({2, 2}), at::ones({2, 2})).scalar_type();
+  });
+  EXPECT_THAT(types, Each(at::kBFloat16));
+}
+
+// Regression: under a guard around several runs, the caller's thread kept the converted weights of
+// the first one, so that replica 0 computed with other weights than the others.
+TEST(ReplicaThreads, ReplicasKeepNoConvertedWeightsFromRunToRun) {
+  OneDeviceStrategy one;
+  MirroredStrategy three({"CPU:0", "CPU:1", "CPU:2"});
+  for (Strategy* strategy : {static_cast<Strategy*>(&one), static_cast<Strategy*>(&three)}) {
+    const Variable weight = strategy->variable("w", at::ones({2, 2}));
+    const AutocastGuard autocast;
+    for (const double value : {1.0, 3.0, 2.0}) {
+      weight.assign(at::full({2, 2}, value));
+      const auto products = strategy->run([&] {
+        return at::matmul(at::ones({2, 2}), weight.tensor()).sum().item<double>();
+      });
+      EXPECT_THAT(products.local_results(), Each(4 * 2 * value));
     }
   }
-  function::set_autocast_dtype(dtype);
-  function::set_autocast_enabled(false);
 }
+
+#if !defined(__SANITIZE_THREAD__)  // which starts no threads in a forked child
+// Regression: a forked child waited for threads that only its parent has.
+TEST(ReplicaThreads, AForkedChildHasThreadsOfItsOwn) {
+  auto threads = std::make_unique<ReplicaThreads>();
+  std::atomic<int> calls = 0;
+  const auto count = [&](int) { ++calls; };
+  threads->run(3, count);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);  // a child that waits for ever ends by a signal
+    calls = 0;
+    threads->run(3, count);
+    threads.reset();
+    ::_exit(calls == 3 ? 0 : 1);
+  }
+  ASSERT_GT(child, 0);
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  calls = 0;
+  threads->run(3, count);
+  EXPECT_EQ(calls, 3);
+}
+#endif
 
 }  // namespace
 }  // namespace cohort::internal

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/strategy/strategy.h"
 
+#include <atomic>
+#include <deque>
 #include <exception>
 #include <utility>
 
@@ -8,8 +10,12 @@
 #include "cohort/function/detail/trace.h"
 #include "cohort/input/detail/input_host.h"
 #include "cohort/strategy/detail/contexts.h"
+#include "cohort/strategy/internal/autocast_cache.h"
 #include "cohort/strategy/internal/replica_run.h"
 #include "cohort/strategy/internal/replica_threads.h"
+#include "cohort/strategy/internal/strategy_access.h"
+#include "cohort/strategy/internal/variable_creators.h"
+#include "cohort/strategy/strategy_extended.h"
 #include "cohort/variable/detail/replica_count.h"
 
 namespace cohort {
@@ -17,7 +23,8 @@ namespace {
 
 struct Mode {
   Strategy* strategy;
-  ReplicaContext* replica;  // nullptr: cross-replica
+  ReplicaContext* replica;   // nullptr: cross-replica
+  std::size_t creators = 0;  // the number of VariableCreatorScopes around it
 };
 
 class DefaultStrategy final : public Strategy {
@@ -38,6 +45,8 @@ class DefaultStrategy final : public Strategy {
         .passes_through = true, .handles_partial_batches = false, .wraps_values = false});
     return host;
   }
+  bool owns(const Variable&) const override { return true; }
+  internal::StrategyTraits traits() const override { return {.is_between_graph = std::nullopt}; }
 
  private:
   [[noreturn]] static void refuse_devices(std::string_view method) {
@@ -48,7 +57,8 @@ class DefaultStrategy final : public Strategy {
 };
 
 ReplicaContext& default_replica() {
-  static ReplicaContext context(default_strategy(), 0);
+  static ReplicaContext context =
+      internal::StrategyAccess::context(default_strategy(), 0, 0, nullptr);
   return context;
 }
 
@@ -69,7 +79,7 @@ class PushedMode {
   PushedMode(Strategy* strategy, ReplicaContext* replica)
       : count_(replica == nullptr ? 1 : strategy->num_replicas_in_sync(),
                replica == nullptr ? 0 : replica->local_replica_id()) {
-    mode_stack.push_back({strategy, replica});
+    mode_stack.push_back({strategy, replica, internal::variable_creators().size()});
   }
   ~PushedMode() { mode_stack.pop_back(); }
   PushedMode(const PushedMode&) = delete;
@@ -78,6 +88,29 @@ class PushedMode {
  private:
   const variable::ReplicaCount count_;
 };
+
+// The contexts of the replicas that run on this thread, one inside the other. The places are used
+// again, so that a pointer to a context that has ended still points to one.
+thread_local std::deque<ReplicaContext> replica_contexts;
+thread_local std::size_t replica_depth = 0;
+
+// Runs body in a context, on this thread.
+void run_in(const ReplicaContext& context, const std::function<void(ReplicaContext&)>& body) {
+  if (replica_contexts.size() == replica_depth) {
+    replica_contexts.push_back(context);
+  } else {
+    replica_contexts[replica_depth] = context;
+  }
+  ReplicaContext& place = replica_contexts[replica_depth];
+  struct Depth {
+    Depth() { ++replica_depth; }
+    ~Depth() { --replica_depth; }
+  };
+  const Depth depth;
+  const internal::AutocastCacheScope autocast;
+  const PushedMode pushed(&place.strategy(), &place);
+  body(place);
+}
 
 [[noreturn]] void refuse_mixing(std::string_view what, std::string_view wanted,
                                 const Strategy& current) {
@@ -113,10 +146,29 @@ StrategyScope::StrategyScope(Strategy& strategy)
   COHORT_CHECK(mode.replica == nullptr || is_default, ErrorCode::failed_precondition,
                "[strategy.scope] '", strategy.name(),
                "' is in a replica context; its scope needs cross-replica context: use merge_call");
-  mode_stack.push_back({&strategy, nullptr});
+  mode_stack.push_back({&strategy, nullptr, internal::variable_creators().size()});
 }
 
 StrategyScope::~StrategyScope() {
+  if (is_open_) leave();
+}
+
+void StrategyScope::exit() {
+  if (!is_open_) return;
+  const Mode mode = current_mode();
+  COHORT_CHECK(!has_pushed_ || (mode.strategy == &strategy_ && mode.replica == nullptr),
+               ErrorCode::failed_precondition, "[strategy.scope] expected the scope of '",
+               strategy_.name(), "' to be the innermost context, got one of '",
+               mode.strategy->name(), "'; leave that first");
+  COHORT_CHECK(!has_pushed_ || internal::variable_creators().size() <= mode.creators,
+               ErrorCode::failed_precondition, "[strategy.scope] cannot leave the scope of '",
+               strategy_.name(),
+               "' while a variable creator scope that was opened inside is open; leave that first");
+  leave();
+}
+
+void StrategyScope::leave() {
+  is_open_ = false;
   if (has_pushed_) {
     mode_stack.pop_back();
   } else {
@@ -124,27 +176,76 @@ StrategyScope::~StrategyScope() {
   }
 }
 
-int ReplicaContext::num_replicas_in_sync() const { return strategy_.num_replicas_in_sync(); }
+ReplicaContext::ReplicaContext(Strategy& strategy, int replica_id, int local_replica_id,
+                               internal::ReplicaRun* run)
+    : strategy_(&strategy),
+      replica_id_(replica_id),
+      local_replica_id_(local_replica_id),
+      run_(run) {
+  static std::atomic<std::uint64_t> last_serial{0};
+  serial_ = ++last_serial;
+}
+
+int ReplicaContext::num_replicas_in_sync() const { return strategy_->num_replicas_in_sync(); }
+
+// Only compares the strategies: if this context is not current, its own may have been destroyed.
+void ReplicaContext::check_is_current(std::string_view call) const {
+  const Mode mode = current_mode();
+  COHORT_CHECK(mode.replica != nullptr, ErrorCode::failed_precondition, "[strategy.", call,
+               "] expected a replica context, got cross-replica context of '",
+               mode.strategy->name(), "'; call it inside run(), and outside of merge_call()");
+  COHORT_CHECK(mode.strategy == strategy_, ErrorCode::failed_precondition, "[strategy.", call,
+               "] expected a context of the current strategy '", mode.strategy->name(),
+               "', got one of another strategy, whose run may have ended; take the current one "
+               "from get_replica_context()");
+  COHORT_CHECK(mode.replica->serial_ == serial_, ErrorCode::failed_precondition, "[strategy.", call,
+               "] expected the context of this replica, got another replica context of '",
+               mode.strategy->name(),
+               "', whose run may have ended; take the current one from get_replica_context()");
+}
 
 std::shared_ptr<const void> ReplicaContext::meet(const internal::MergeOffer& offer,
-                                                 const internal::Merge& merge) {
-  const Mode mode = current_mode();
-  COHORT_CHECK(mode.replica != nullptr, ErrorCode::failed_precondition,
-               "[strategy.merge_call] expected a replica context, got cross-replica context of '",
-               mode.strategy->name(), "'");
-  COHORT_CHECK(mode.strategy == &strategy_, ErrorCode::failed_precondition,
-               "[strategy.merge_call] this context belongs to strategy '", strategy_.name(),
-               "', the current one to '", mode.strategy->name(), "'");
-  COHORT_CHECK(mode.replica == this, ErrorCode::failed_precondition,
-               "[strategy.merge_call] this is another replica context of '", strategy_.name(),
-               "'; take the current one from get_replica_context()");
+                                                 const internal::Merge& merge,
+                                                 std::string_view call) const {
+  check_is_current(call);
   const auto in_cross_replica = [&](const std::vector<const void*>& arguments) {
-    const PushedMode cross(&strategy_, nullptr);
+    const PushedMode cross(strategy_, nullptr);
     return merge(arguments);
   };
   if (run_ == nullptr) return in_cross_replica({offer.arguments});
   return run_->meet(local_replica_id_, offer, in_cross_replica);
 }
+
+Variable Strategy::variable(std::string variable, const at::Tensor& initial_value,
+                            const VariableOptions& options) {
+  COHORT_CHECK(initial_value.defined(), ErrorCode::invalid_argument,
+               "[strategy.variable] expected an initial value, got an undefined tensor (variable '",
+               variable, "')");
+  return create({.name = std::move(variable), .initial_value = initial_value, .options = options});
+}
+
+Variable Strategy::variable(std::string variable, const TensorSpec& spec,
+                            const Initializer& initializer, const VariableOptions& options) {
+  return create(
+      {.name = std::move(variable), .spec = spec, .initializer = initializer, .options = options});
+}
+
+Variable Strategy::create(VariableRequest wanted) {
+  return internal::created(std::move(wanted), [this](VariableRequest request) {
+    if (request.initial_value.defined())
+      return create_variable(std::move(request.name), request.initial_value, request.options);
+    COHORT_CHECK(request.initializer.has_value(), ErrorCode::invalid_argument,
+                 "[strategy.variable] expected an initial value or an initializer of variable '",
+                 request.name, "', got none");
+    return create_variable(std::move(request.name), request.spec, *request.initializer,
+                           request.options);
+  });
+}
+
+bool Strategy::owns(const Variable&) const { return false; }
+std::vector<Variable> Strategy::components_of(const Variable& variable) const { return {variable}; }
+std::vector<std::string> Strategy::devices_of(const Variable&) const { return {"CPU:0"}; }
+StrategyExtended Strategy::extended() { return StrategyExtended(*this); }
 
 Variable Strategy::create_variable(std::string variable, const at::Tensor& initial_value,
                                    const VariableOptions& options) {
@@ -200,24 +301,11 @@ void check_can_run(const Strategy& strategy) {
 
 }  // namespace
 
-// Makes the contexts of replicas that run together.
-class ReplicaAccess {
- public:
-  static void run(Strategy& strategy, int first, int replica, ReplicaRun& run,
-                  const std::function<void(ReplicaContext&)>& body) {
-    ReplicaContext context(strategy, first + replica, replica, &run);
-    const PushedMode pushed(&strategy, &context);
-    body(context);
-  }
-};
-
 void in_replica_context(Strategy& strategy, int replica_id,
                         const std::function<void(ReplicaContext&)>& body, int local_replica_id) {
   check_can_run(strategy);
   if (&strategy == &default_strategy()) return body(default_replica());
-  ReplicaContext context(strategy, replica_id, local_replica_id);
-  const PushedMode replica(&strategy, &context);
-  body(context);
+  run_in(StrategyAccess::context(strategy, replica_id, local_replica_id, nullptr), body);
 }
 
 void in_replica_contexts(Strategy& strategy, ReplicaThreads& threads, int first, int count,
@@ -229,15 +317,18 @@ void in_replica_contexts(Strategy& strategy, ReplicaThreads& threads, int first,
                " replicas inside it");
   ReplicaRun run(count, first);
   const int default_scopes_here = default_scopes;
+  const VariableCreators creators_here = variable_creators();
   threads.run(count, [&](int replica) {
     const int before = std::exchange(default_scopes, default_scopes_here);
+    VariableCreators creators_before = exchange_variable_creators(creators_here);
     std::exception_ptr error;
     try {
-      ReplicaAccess::run(strategy, first, replica, run, body);
+      run_in(StrategyAccess::context(strategy, first + replica, replica, &run), body);
     } catch (...) {
       error = std::current_exception();
     }
     default_scopes = before;
+    exchange_variable_creators(std::move(creators_before));
     run.end(replica, std::move(error));
   });
   run.rethrow_error();

@@ -17,113 +17,43 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <typeinfo>
 #include <utility>
 #include <vector>
 
-#include "cohort/collective/reduce_op.h"
+#include "cohort/collective/group.h"
 #include "cohort/core/error.h"
 #include "cohort/core/export.h"
 #include "cohort/core/nest.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/input/distributed_dataset.h"
 #include "cohort/strategy/replica_call.h"
+#include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/replicated.h"
 #include "cohort/variable/initializer.h"
 #include "cohort/variable/variable.h"
 
 namespace cohort {
 
+class ClusterResolver;  // cluster/cluster_resolver.h
 class Strategy;
+class StrategyExtended;  // strategy/strategy_extended.h
+struct VariableRequest;
 
 namespace internal {
 class MirroredHome;    // strategy/internal/mirrored_home.h
-class ReplicaAccess;   // strategy.cpp
-class ReplicaRun;      // strategy/internal/replica_run.h
 class ReplicaThreads;  // strategy/internal/replica_threads.h
-}  // namespace internal
 
-// The context of one replica (tf.distribute.ReplicaContext). Used only from the replica's thread,
-// while the replica runs.
-class COHORT_API ReplicaContext {
- public:
-  // `replica_id`: among all replicas in sync. `local_replica_id`: among those of this worker.
-  ReplicaContext(Strategy& strategy, int replica_id, int local_replica_id = 0)
-      : strategy_(strategy), replica_id_(replica_id), local_replica_id_(local_replica_id) {}
-  ReplicaContext(const ReplicaContext&) = delete;
-  ReplicaContext& operator=(const ReplicaContext&) = delete;
-
-  Strategy& strategy() const { return strategy_; }
-  int replica_id_in_sync_group() const { return replica_id_; }
-  int local_replica_id() const { return local_replica_id_; }
-  int num_replicas_in_sync() const;
-
-  // Runs merge_fn(strategy, values...) once for all replicas, in cross-replica context. Each value
-  // is a PerReplica<T> with that argument of each replica. Returns what merge_fn returns, and this
-  // replica's component if that is a PerReplica.
-  //
-  //   at::Tensor total = get_replica_context()->merge_call(
-  //       [](Strategy& strategy, const PerReplica<at::Tensor>& losses) {
-  //         return strategy.reduce(ReduceOp::sum, losses);
-  //       },
-  //       loss);
-  //
-  // All local replicas must make the same calls in the same order. merge_fn of replica 0 is called,
-  // on its thread. A tensor that is the same object in all replicas arrives as a value that is not
-  // wrapped. An error of merge_fn is thrown in every replica. The replicas share a result that is
-  // not a PerReplica, so they must not write into it.
-  //
-  // Throws failed_precondition if this is not the current context, or if a replica returns without
-  // making the call; invalid_argument if the types of the arguments differ between replicas;
-  // cancelled if another replica fails. With several workers, each merges its own replicas.
-  template <class F, class... A>
-  auto merge_call(F&& merge_fn, A&&... arguments) {
-    constexpr internal::CallProblem kProblem = internal::merge_problem<F, A...>();
-    static_assert(kProblem != internal::CallProblem::generic,
-                  "ReplicaContext::merge_call() cannot tell what a generic lambda takes: give its "
-                  "parameters types (cohort::Strategy&, cohort::PerReplica<at::Tensor>)");
-    static_assert(kProblem != internal::CallProblem::count,
-                  "ReplicaContext::merge_call() needs a function of the strategy and one more "
-                  "parameter for each argument: write merge_call(fn, a) for fn(Strategy&, "
-                  "PerReplica<A>)");
-    static_assert(kProblem != internal::CallProblem::types,
-                  "ReplicaContext::merge_call() cannot call the function: its first parameter is "
-                  "cohort::Strategy&, and an argument of type T becomes a cohort::PerReplica<T>");
-    if constexpr (kProblem == internal::CallProblem::none) {
-      using Result = internal::MergeResult<F, A...>;
-      using Arguments = std::tuple<std::decay_t<A>...>;
-      const Arguments own(std::forward<A>(arguments)...);
-      const std::shared_ptr<const void> merged = meet(
-          {&typeid(std::pair<Arguments, Result*>), &own}, [&](const std::vector<const void*>& all) {
-            return internal::merge_all<Result, Arguments>(merge_fn, strategy_,
-                                                          num_replicas_in_sync() == 1, all);
-          });
-      if constexpr (!std::is_void_v<Result>) {
-        return internal::own_component(*static_cast<const Result*>(merged.get()),
-                                       static_cast<std::size_t>(local_replica_id_));
-      }
-    }
-  }
-
- private:
-  friend class internal::ReplicaAccess;
-  ReplicaContext(Strategy& strategy, int replica_id, int local_replica_id,
-                 internal::ReplicaRun* run)
-      : strategy_(strategy),
-        replica_id_(replica_id),
-        local_replica_id_(local_replica_id),
-        run_(run) {}
-  // Checks that this is the current context, meets the other replicas, and returns what `merge`
-  // made of their arguments in cross-replica context.
-  std::shared_ptr<const void> meet(const internal::MergeOffer& offer, const internal::Merge& merge);
-
-  Strategy& strategy_;
-  int replica_id_;
-  int local_replica_id_;
-  internal::ReplicaRun* run_ = nullptr;  // nullptr: the only local replica
+// The properties that StrategyExtended tells. A value type.
+struct StrategyTraits {
+  bool is_multi_worker = false;
+  bool is_first_worker = true;
+  std::optional<bool> is_between_graph = true;  // nullopt: it has no such property
+  bool updates_only_own_variables = false;
+  bool runs_on_all_devices = false;  // update_non_slot() runs once on each device
 };
+}  // namespace internal
 
 // Leaves the strategy's scope when it is destroyed. Used only from the thread that entered it.
 class COHORT_API StrategyScope {
@@ -132,14 +62,20 @@ class COHORT_API StrategyScope {
   ~StrategyScope();
   StrategyScope(const StrategyScope&) = delete;
   StrategyScope& operator=(const StrategyScope&) = delete;
+  // Leaves the scope now. Throws failed_precondition, and stays in it, while a VariableCreatorScope
+  // that was opened inside is open, or a replica of the strategy runs on this thread.
+  void exit();
 
  private:
+  void leave();
+
   Strategy& strategy_;
   bool has_pushed_;
+  bool is_open_ = true;
 };
 
 struct VariableOptions {
-  // Not given: true, but false for variables that are synchronized on read.
+  // Not given: true for floating-point variables that are not synchronized on read.
   std::optional<bool> is_trainable = {};
   // For strategies of several replicas in one process: when the replicas' values are made equal,
   // and how they are combined. Elsewhere there is one value.
@@ -152,8 +88,9 @@ struct ReplicateOptions {
   std::string name = "model";  // variables are named "<name>/<path in the module>"
 };
 
-// Base of all strategies. Thread-safe, unless a subclass says otherwise. Many methods because a
-// program calls each part of tf.distribute.Strategy on its strategy.
+// Base of all strategies. Thread-safe, unless a subclass says otherwise. A strategy must outlive
+// its runs, so a replica must not destroy it. Many methods because a program calls each part of
+// tf.distribute.Strategy on its strategy.
 class COHORT_API Strategy {
  public:
   Strategy() = default;
@@ -177,15 +114,11 @@ class COHORT_API Strategy {
   // name that another variable has; invalid_argument for options that do not fit each other or the
   // value; unimplemented for strategies without variables: the default one, and several workers.
   Variable variable(std::string name, const at::Tensor& initial_value,
-                    const VariableOptions& options = {}) {
-    return create_variable(std::move(name), initial_value, options);
-  }
+                    const VariableOptions& options = {});
   // The same, with an initial value that is computed from the strategy's seed and the name. Also
   // throws the errors of Initializer::make().
   Variable variable(std::string name, const TensorSpec& spec, const Initializer& initializer,
-                    const VariableOptions& options = {}) {
-    return create_variable(std::move(name), spec, initializer, options);
-  }
+                    const VariableOptions& options = {});
 
   // Runs factory, with LibTorch's generator seeded by the strategy's seed, and makes variables of
   // the module's parameters and buffers. factory returns a new torch::nn module or a holder of one.
@@ -249,9 +182,14 @@ class COHORT_API Strategy {
   // its replicas share without a lock, such as captured counters and vectors.
   //
   // Returns after all replicas have ended. Throws the error of one that failed, with the replica's
-  // number if it is an Error. A tensor that is the same object in all replicas is returned as a
-  // value that is not wrapped. With several replicas, updating a variable inside fn throws
-  // unimplemented.
+  // number if it is an Error. Variables are passed whole. A tensor or variable that is the same in
+  // all replicas is returned as a value that is not wrapped, and so is a Nest of which every leaf
+  // is: the same tensor, or an equal host value. Throws invalid_argument, naming the place, if the
+  // replicas return nests of different structure. The components of a variable come back as the
+  // variable.
+  //
+  // Variables of the strategy may be assigned inside fn, as their VariableAggregation says; updates
+  // of others throw unimplemented with several replicas.
   template <class F, class... A>
   auto run(F&& fn, A&&... arguments) {
     constexpr internal::CallProblem kProblem = internal::call_problem<F, A...>();
@@ -281,48 +219,76 @@ class COHORT_API Strategy {
         });
         std::vector<Result> results;
         for (std::optional<Result>& place : places) results.push_back(std::move(place).value());
-        return internal::regrouped(std::move(results), num_replicas_in_sync() == 1);
+        return internal::regrouped(std::move(results), num_replicas_in_sync() == 1, "run");
       }
     }
   }
 
-  // The components of this worker's replicas; a value that is not distributed is the only one.
+  // The components of this worker's replicas; a value that is not distributed is the only one, but
+  // of lists, tuples and maps each replica gets a copy.
   template <class T>
   std::vector<T> local_results(const PerReplica<T>& value) const {
     return value.local_results();
   }
-  std::vector<Nest> local_results(const Nest& value) const { return {value}; }
-  // These two exchange values with the other workers, if there are several: all workers must make
-  // the same calls in the same order, from one thread at a time. If another thread is in such a
-  // call, or starts an iterator, or is in distribute_datasets_from_function(), they throw
-  // failed_precondition.
+  std::vector<Nest> local_results(const PerReplica<Nest>& value) const;
+  std::vector<Nest> local_results(const Nest& value) const;
+  // The components of a variable, as variables of their own; assignments to one change it alone.
+  std::vector<Variable> local_results(const Variable& variable) const;
+  // The parts of a strategy that libraries use, such as update() and reduce_to(). Include
+  // strategy/strategy_extended.h.
+  StrategyExtended extended();
+  // How this strategy found its cluster; nullptr: it did not need one.
+  virtual const ClusterResolver* cluster_resolver() const { return nullptr; }
+  // Combines the values of all replicas in sync, element by element. The mean divides by the number
+  // of replicas; a mean of integers is float64, of narrow ones float32. A number in a nest counts
+  // as an int64 or float32 tensor. Of sparse COO tensors, the rows of all replicas are collected.
+  // Of a variable, the value in each replica is reduced. With one replica in sync, returns its
+  // component, which shares its memory.
   //
-  // With one replica in sync, both return its component, which shares its memory.
+  // A value, or a leaf of a nest, that is the same in all replicas has no sum, only a mean: itself.
+  // These are values that are not distributed, that are equal by construction (is_mirrored()), and
+  // those of variables that are not synchronized on read. But the host value 0 is its own sum, and
+  // with several workers, a value that is not distributed is one of each worker.
   //
-  // Combines the values of all replicas in sync, element by element. Every worker gets the same
-  // result. The mean divides by the number of replicas; a mean of integers is float64, of narrow
-  // ones float32. A value that is the same object in all replicas has no sum.
-  //
-  // Throws invalid_argument if shapes or dtypes differ, and for bool and strings.
-  at::Tensor reduce(ReduceOpOrName op, const PerReplica<at::Tensor>& value) {
-    return reduce_along(op, value, std::nullopt);
-  }
-  Nest reduce(ReduceOpOrName op, const PerReplica<Nest>& value) {
-    return reduce_along(op, value, std::nullopt);
-  }
-  // The same along dimensions too: first each replica's value along `axis`, which may have other
+  // With `axis`, also along dimensions: first each replica's value along them, which may have other
   // sizes in each, then over the replicas. The mean divides by the number of all elements, so
-  // uneven batches are weighted by their sizes. Also throws invalid_argument for an axis that a
-  // value does not have. reduce("mean", losses, 0) is the mean of all losses.
-  at::Tensor reduce(ReduceOpOrName op, const PerReplica<at::Tensor>& value, const Axes& axis) {
-    return reduce_along(op, value, axis);
+  // uneven batches are weighted by their sizes. A value that is not distributed is reduced by each
+  // replica. reduce("mean", losses, 0) is the mean of all losses.
+  //
+  // Exchanges values with the other workers, if there are several, and gives all of them the same
+  // result: all workers must make the same calls in the same order, from one thread at a time. If
+  // another thread is in such a call, or starts an iterator, or is in
+  // distribute_datasets_from_function(), throws failed_precondition. Throws invalid_argument if
+  // shapes or dtypes differ, for bool and strings, for an axis that a value does not have, and for
+  // a sum of what is the same in all replicas; unimplemented for sparse tensors with an axis.
+  at::Tensor reduce(ReduceOpOrName op, const PerReplica<at::Tensor>& value,
+                    const Axes& axis = Axes::none());
+  at::Tensor reduce(ReduceOpOrName op, const at::Tensor& value, const Axes& axis = Axes::none()) {
+    return reduce(op, PerReplica<at::Tensor>::bare(value), axis);
   }
-  Nest reduce(ReduceOpOrName op, const PerReplica<Nest>& value, const Axes& axis) {
-    return reduce_along(op, value, axis);
+  at::Tensor reduce(ReduceOpOrName op, const Variable& value, const Axes& axis = Axes::none()) {
+    return reduce(op, values_of(value), axis);
   }
-  // Concatenates the components of all replicas in sync along dimension `axis`.
+  Nest reduce(ReduceOpOrName op, const PerReplica<Nest>& value, const Axes& axis = Axes::none());
+  Nest reduce(ReduceOpOrName op, const Nest& value, const Axes& axis = Axes::none()) {
+    return reduce(op, PerReplica<Nest>::bare(value), axis);
+  }
+  // Concatenates the components of all replicas in sync along dimension `axis`, in which they may
+  // have different sizes; with the other workers as reduce() does. A value that is not distributed
+  // is returned as it is, and so is the component of the only replica in sync. Throws
+  // invalid_argument if components differ in rank, dtype or another size, for scalars, and for an
+  // axis that is negative or that they do not have; unimplemented for sparse tensors.
   at::Tensor gather(const PerReplica<at::Tensor>& value, std::int64_t axis);
+  at::Tensor gather(const at::Tensor& value, std::int64_t axis) {
+    return gather(PerReplica<at::Tensor>::bare(value), axis);
+  }
+  at::Tensor gather(const Variable& value, std::int64_t axis) {
+    return gather(values_of(value), axis);
+  }
   Nest gather(const PerReplica<Nest>& value, std::int64_t axis);
+  Nest gather(const Nest& value, std::int64_t axis) {
+    return gather(PerReplica<Nest>::bare(value), axis);
+  }
 
  protected:
   // These throw unimplemented; a strategy that has variables overrides them all.
@@ -344,30 +310,20 @@ class COHORT_API Strategy {
   // The devices and workers that receive distributed input. Throws unimplemented for
   // ParameterServerStrategy, whose workers read their own input.
   virtual std::shared_ptr<const input::InputHost> input_host() = 0;
-  friend class ReplicaContext;
+  // For StrategyExtended and for variables as values. Whether a variable is of this strategy.
+  virtual bool owns(const Variable& variable) const;
+  // The components of a variable and their devices; the variable itself if it has one value. Called
+  // for variables of this strategy, and for others unless it updates only its own.
+  virtual std::vector<Variable> components_of(const Variable& variable) const;
+  virtual std::vector<std::string> devices_of(const Variable& variable) const;
+  virtual internal::StrategyTraits traits() const { return {}; }
 
  private:
-  at::Tensor reduce_along(ReduceOp op, const PerReplica<at::Tensor>& value,
-                          const std::optional<Axes>& axes);
-  Nest reduce_along(ReduceOp op, const PerReplica<Nest>& value, const std::optional<Axes>& axes);
+  friend class internal::StrategyAccess;
+  Variable create(VariableRequest wanted);
+  // The value of each component, as reduce() takes it.
+  PerReplica<at::Tensor> values_of(const Variable& variable) const;
 };
-
-struct AverageLossOptions {
-  at::Tensor weights = {};  // of the losses, of a shape that broadcasts to theirs; none: all are 1
-  // Not given: the number of losses in all replicas, which they count in a merge_call().
-  std::optional<std::int64_t> global_batch_size = {};
-};
-// The sum of a replica's losses, divided by the size of the global batch, so that the replicas' sum
-// is the mean over all examples also if their batches are uneven (tf.nn.compute_average_loss).
-// `losses` has one floating-point loss for each example in its first dimension, as
-// Reduction::None gives them. Throws invalid_argument for a scalar and a size that is not positive;
-// failed_precondition in cross-replica context.
-COHORT_API at::Tensor average_loss(const at::Tensor& losses,
-                                   const AverageLossOptions& options = {});
-// Divides a loss that does not depend on the batch, such as a penalty of weights, by the number of
-// replicas, whose gradients are summed (tf.nn.scale_regularization_loss). Throws
-// failed_precondition in cross-replica context.
-COHORT_API at::Tensor scale_regularization_loss(const at::Tensor& loss);
 
 // The current context of this thread (tf.distribute.get_strategy and related functions).
 COHORT_API Strategy& get_strategy();
@@ -375,9 +331,9 @@ COHORT_API bool has_strategy();
 COHORT_API bool in_cross_replica_context();
 // Returns nullptr in cross-replica context.
 COHORT_API ReplicaContext* get_replica_context();
-// Makes `strategy` current on this thread, as its scope() would, until the next call; nullptr
-// restores the default strategy. The strategy must outlive its use here. Throws failed_precondition
-// inside a scope or a replica.
+// Makes `strategy` current on this thread, as its scope() would, until the next set_strategy();
+// nullptr restores the default strategy. The strategy must outlive its use here. Throws
+// failed_precondition inside a scope or a replica.
 COHORT_API void set_strategy(Strategy* strategy);
 // The current strategy of a thread that has entered no scope and has set no strategy.
 COHORT_API Strategy& default_strategy();

@@ -1,105 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
-// Distributed input of a strategy, and reduce() and gather() of plain values.
+// Distributed input of a strategy, results of run(), and reduce() and gather() of plain values.
 #include <ATen/core/TensorBody.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <functional>
-#include <iterator>
 #include <string>
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/data/element.h"
 #include "cohort/input/detail/input_host.h"
 #include "cohort/strategy/detail/contexts.h"
+#include "cohort/strategy/internal/mirrored_variable.h"
 #include "cohort/strategy/internal/reduction.h"
+#include "cohort/strategy/internal/worker_values.h"
 #include "cohort/strategy/strategy.h"
 
 namespace cohort {
 namespace {
 
-// Row i holds the leaves of component i. Rows of all workers are in the order of their replicas.
-using Leaves = std::vector<Fields>;
+using internal::Contributions;
+using internal::Reduction;
 
-// Checks a count that was read from another worker's bytes.
-void check_alike(std::size_t got, std::size_t expected, std::string_view unit,
-                 std::string_view what) {
-  COHORT_CHECK(got == expected, ErrorCode::invalid_argument, "[strategy.", what,
-               "] expected values of one structure from all workers, got ", got, " ", unit,
-               " from one and ", expected, " from another; call it with the same on each");
-}
-
-// Collects the leaves of all workers, which make the same request: the call with its arguments, and
-// the structure of the value. An error of `own_leaves` on one worker is thrown on all, since
-// the others already wait for that worker.
-Leaves of_all_workers(const input::InputHost& host, const std::function<Leaves()>& own_leaves,
-                      std::string_view what, const std::function<std::string()>& request_of) {
-  if (host.num_workers() == 1) return own_leaves();
-  const input::WorkerCalls::Running running(*host.worker_calls, what);
-  Leaves own;
-  std::string request;
-  const auto encoded = [&] {
-    own = own_leaves();
-    request = request_of();
-    ByteWriter writer;
-    writer.text(request);
-    writer.varint(own.size());
-    for (Fields& fields : own) {
-      for (at::Tensor& field : fields) {
-        if (!StringTensor::is(field)) field = field.detach().cpu();
-      }
-      data::write_fields(writer, fields);
+// The leaves of a distributed value: of each leaf, the local replicas' values, or one if it is the
+// same in all.
+class Leaves {
+ public:
+  Leaves(const PerReplica<Nest>& value, const input::InputHost& host, std::string_view call)
+      : is_mirrored_(value.is_mirrored()) {
+    const std::size_t replicas =
+        value.is_wrapped() ? static_cast<std::size_t>(host.num_local_replicas()) : 1;
+    COHORT_CHECK(value.size() == replicas, ErrorCode::invalid_argument, "[strategy.", call,
+                 "] expected ", replicas, " components, got ", value.size(),
+                 "; pass a result of run() of the same strategy");
+    const std::vector<Nest>& components = value.local_results();
+    internal::check_one_structure(components, call);
+    for (const Nest& component : components) {
+      const std::vector<Nest> leaves = component.flatten();
+      leaves_.resize(leaves.size());
+      for (std::size_t i = 0; i < leaves.size(); ++i) leaves_[i].push_back(leaves[i]);
     }
-    return writer.take();
-  };
-  const std::shared_ptr<collective::Group> group = host.group->split();
-  Leaves all;
-  for (const Bytes& bytes :
-       collective::exchange_result(*group, encoded, what, Deadline::after(host.timeout))) {
-    ByteReader reader(bytes, what);
-    const std::string other = reader.text();
-    COHORT_CHECK(other == request, ErrorCode::invalid_argument, "[strategy.", what,
-                 "] expected one call on all workers, got ", request, " on one and ", other,
-                 " on another; make the same calls in the same order on each");
-    const std::size_t count = reader.count();
-    for (std::size_t left = count; left > 0; --left) {
-      all.push_back(data::read_fields(reader));
-      check_alike(all.back().size(), own.front().size(), "fields", what);
+    // A leaf that was given to each replica as a component is one of each.
+    const bool may_be_shared = !value.is_wrapped() || (replicas > 1 && !value[0].is_leaf());
+    for (std::vector<Nest>& leaf : leaves_) {
+      is_shared_.push_back(may_be_shared && internal::is_one_object(leaf));
+      if (is_shared_.back()) leaf.resize(1);
     }
-    check_alike(count, own.size(), "components", what);
   }
-  return all;
-}
 
-const at::Tensor& number_of(const Nest& leaf, std::string_view method) {
-  COHORT_CHECK(leaf.is_tensor(), ErrorCode::invalid_argument, "[strategy.", method,
-               "] expected tensors, got ", name_of(leaf.kind()));
-  return leaf.tensor();
-}
+  std::size_t size() const { return leaves_.size(); }
+  const std::vector<Nest>& operator[](std::size_t i) const { return leaves_[i]; }
+  // Whether there is one value for all local replicas.
+  bool is_shared(std::size_t i) const { return is_shared_[i]; }
+  bool is_mirrored() const { return is_mirrored_; }
+  // Which leaves are shared, for comparison between workers.
+  std::string kinds() const {
+    std::string text;
+    for (const bool is_shared : is_shared_) text += is_shared ? '=' : '*';
+    return text;
+  }
 
-Fields tensors_of(const Nest& component, std::string_view method) {
-  Fields fields;
-  for (const Nest& leaf : component.flatten()) fields.push_back(number_of(leaf, method));
-  return fields;
-}
+ private:
+  std::vector<std::vector<Nest>> leaves_;
+  std::vector<bool> is_shared_;
+  bool is_mirrored_;
+};
 
-Nest packed(const Nest& like, Fields fields) {
-  std::size_t i = 0;
-  return like.map_leaves([&](const Nest&) { return Nest(std::move(fields[i++])); });
-}
-
-// For the exchange with other workers, a part is two tensors: its value, and its count and type.
-Fields fields_of(const internal::Reduction::Parts& parts) {
-  return {parts.value, at::tensor({parts.count, static_cast<std::int64_t>(parts.type)})};
-}
-
-internal::Reduction::Parts parts_of(const Fields& fields, std::size_t leaf) {
-  const at::Tensor& numbers = fields[2 * leaf + 1];
-  return {.value = fields[2 * leaf],
-          .count = numbers[0].item<std::int64_t>(),
-          .type = static_cast<at::ScalarType>(numbers[1].item<std::int64_t>())};
+// Of the only replica in sync.
+const Nest& only_component(const PerReplica<Nest>& value, std::string_view call) {
+  COHORT_CHECK(value.size() == 1, ErrorCode::invalid_argument, "[strategy.", call,
+               "] expected 1 component, got ", value.size(),
+               "; pass a result of run() of the same strategy");
+  return value[0];
 }
 
 bool is_zero(const Nest& value) {
@@ -107,69 +78,33 @@ bool is_zero(const Nest& value) {
          (value.kind() == Nest::Kind::real && value.real() == 0);
 }
 
-bool fits_along(const TensorSpec& a, const TensorSpec& b, std::int64_t axis) {
-  if (a.dtype != b.dtype || a.sizes->size() != b.sizes->size()) return false;
-  for (std::size_t d = 0; d < a.sizes->size(); ++d) {
-    if (static_cast<std::int64_t>(d) != axis && (*a.sizes)[d] != (*b.sizes)[d]) return false;
-  }
-  return true;
+// The reduction of a value that needs no other component.
+Nest reduced_alone(ReduceOp op, const Nest& value, int replicas) {
+  COHORT_CHECK(op == ReduceOp::mean || is_zero(value), ErrorCode::invalid_argument,
+               "[strategy.reduce] expected a value of each replica to sum, got one that is the "
+               "same for all ",
+               replicas, "; multiply it, or return it from run()");
+  return value;
 }
 
-at::Tensor gathered(const Leaves& all, std::size_t leaf, std::int64_t axis) {
-  // A single component may have any shape and axis, as in TensorFlow.
-  if (all.size() == 1) return all.front()[leaf];
-  std::vector<at::Tensor> parts;
-  for (const Fields& fields : all) parts.push_back(fields[leaf]);
-  const at::Tensor& first = parts.front();
-  const TensorSpec spec = TensorSpec::of(first);
-  COHORT_CHECK(axis >= 0 && axis < first.dim(), ErrorCode::invalid_argument,
-               "[strategy.gather] expected an axis of ", spec.to_string(), ", got ", axis);
-  for (std::size_t i = 1; i < parts.size(); ++i) {
-    const TensorSpec other = TensorSpec::of(parts[i]);
-    COHORT_CHECK(fits_along(spec, other, axis), ErrorCode::invalid_argument,
-                 "[strategy.gather] expected components of one dtype and rank, and of one size in "
-                 "each dimension but axis ",
-                 axis, ", got ", spec.to_string(), " and ", other.to_string(), " of replica ", i,
-                 "; make them alike inside run() first");
+std::string text_of(ReduceOp op, const Axes& axis) {
+  std::string text = std::string("reduce(") + (op == ReduceOp::sum ? "sum" : "mean");
+  if (!axis.is_none()) {
+    text += ", axis";
+    for (const std::int64_t number : axis.numbers()) text += " " + std::to_string(number);
   }
-  if (StringTensor::is(first)) {
-    COHORT_CHECK(axis == 0, ErrorCode::unimplemented,
-                 "[strategy.gather] expected axis 0 for strings, got ", axis);
-    return StringTensor::concatenate(parts);
-  }
-  for (at::Tensor& part : parts) part = part.to(first.device());
-  return at::cat(parts, axis);
+  return text + ")";
 }
 
-PerReplica<Nest> as_nests(const PerReplica<at::Tensor>& value) {
-  if (!value.is_wrapped()) return PerReplica<Nest>::bare(Nest(value.value()));
-  std::vector<Nest> nests(value.local_results().begin(), value.local_results().end());
-  return value.is_mirrored() ? PerReplica<Nest>::mirrored(std::move(nests))
-                             : PerReplica<Nest>(std::move(nests));
-}
-
-// The leaves of each local component. A value that is not distributed counts as one component.
-Leaves local_leaves(const input::InputHost& host, const PerReplica<Nest>& value,
-                    std::string_view method) {
-  const std::size_t replicas =
-      value.is_wrapped() ? static_cast<std::size_t>(host.num_local_replicas()) : 1;
-  COHORT_CHECK(value.size() == replicas, ErrorCode::invalid_argument, "[strategy.", method,
-               "] expected ", replicas, " components, got ", value.size(),
-               "; pass a result of run() of the same strategy");
-  Leaves leaves;
-  for (const Nest& component : value.local_results()) {
-    const std::string what = "[strategy." + std::string(method) + "] the component of replica " +
-                             std::to_string(leaves.size());
-    Nest::check_same_structure(value[0], component, what);
-    leaves.push_back(tensors_of(component, method));
-  }
-  return leaves;
-}
-
-// Whether the value needs no other component: it is not distributed, and there is one worker. Such
-// a value may also be a host value.
-bool is_whole(const PerReplica<Nest>& value, const input::InputHost& host) {
-  return !value.is_wrapped() && host.num_workers() == 1;
+// What this worker's replicas contribute to the sum of one leaf.
+std::vector<Reduction::Parts> parts_of(const Reduction& reduction, const std::vector<Nest>& leaf,
+                                       std::size_t copies) {
+  std::vector<Reduction::Parts> parts;
+  for (const Nest& value : leaf)
+    parts.push_back(reduction.parts(internal::tensor_of(value, "reduce")));
+  // Each replica has the same value.
+  if (copies > 1) parts.resize(copies, parts.front());
+  return parts;
 }
 
 }  // namespace
@@ -191,77 +126,169 @@ PerReplica<Nest> Strategy::distribute_values_from_function(const ValueFunction& 
   return distributed_values(*input_host(), value_fn);
 }
 
-Nest Strategy::reduce_along(ReduceOp op, const PerReplica<Nest>& value,
-                            const std::optional<Axes>& axes) {
+std::vector<Nest> Strategy::local_results(const PerReplica<Nest>& value) const {
+  return value.is_wrapped() ? value.local_results() : local_results(value.value());
+}
+
+std::vector<Nest> Strategy::local_results(const Nest& value) const {
+  return std::vector<Nest>(value.is_leaf() ? 1 : static_cast<std::size_t>(num_local_replicas()),
+                           value);
+}
+
+std::vector<Variable> Strategy::local_results(const Variable& variable) const {
+  return components_of(variable);
+}
+
+PerReplica<at::Tensor> Strategy::values_of(const Variable& variable) const {
+  const std::vector<Variable> components = components_of(variable);
+  if (components.size() == 1) return PerReplica<at::Tensor>::bare(variable.read());
+  std::vector<at::Tensor> values;
+  for (const Variable& component : components) values.push_back(component.read());
+  const auto* const mirrored =
+      dynamic_cast<const internal::MirroredVariable*>(variable.impl().get());
+  return mirrored != nullptr && mirrored->is_on_read()
+             ? PerReplica<at::Tensor>(std::move(values))
+             : PerReplica<at::Tensor>::mirrored(std::move(values));
+}
+
+Nest Strategy::reduce(ReduceOpOrName op, const PerReplica<Nest>& value, const Axes& axis) {
   internal::check_cross_replica_or_default(*this, "reduce");
-  const internal::Reduction reduction(op, axes);
-  if (!value.is_wrapped() && num_replicas_in_sync() == 1) {
-    if (!axes) return value.value();
-    return value.value().map_leaves([&](const Nest& leaf) -> Nest {
-      return reduction.result(reduction.parts(number_of(leaf, "reduce")));
+  const Reduction reduction(op, axis);
+  if (num_replicas_in_sync() == 1) {
+    const Nest& only = only_component(value, "reduce");
+    if (axis.is_none()) return only;
+    return only.map_leaves([&](const Nest& leaf) -> Nest {
+      return reduction.result(reduction.parts(internal::tensor_of(leaf, "reduce")));
     });
   }
   const std::shared_ptr<const input::InputHost> host = input_host();
-  const bool is_of_all = is_whole(value, *host);
-  if (!axes && (is_of_all || value.is_mirrored())) {
-    if (op == ReduceOp::mean || is_zero(value[0])) return value[0];
-    internal::throw_error(ErrorCode::invalid_argument,
-                          "[strategy.reduce] expected a value of each replica to sum, got one that "
-                          "is the same for all ",
-                          num_replicas_in_sync(), "; multiply it, or return it from run()");
-  }
-  const auto local_parts = [&] {
-    Leaves parts;
-    for (const Fields& component : local_leaves(*host, value, "reduce")) {
-      Fields& fields = parts.emplace_back();
-      for (const at::Tensor& leaf : component) {
-        Fields two = fields_of(reduction.parts(leaf));
-        std::move(two.begin(), two.end(), std::back_inserter(fields));
+  std::optional<Leaves> leaves;
+  std::vector<std::optional<Nest>> alone;  // results of leaves that need no other component
+  const auto contribute = [&] {
+    leaves.emplace(value, *host, "reduce");
+    const auto local = static_cast<std::size_t>(host->num_local_replicas());
+    Contributions own(leaves->size());
+    alone.resize(leaves->size());
+    for (std::size_t i = 0; i < leaves->size(); ++i) {
+      const bool is_of_all =
+          leaves->is_mirrored() || (leaves->is_shared(i) && host->num_workers() == 1);
+      if (axis.is_none() && is_of_all) {
+        alone[i] = reduced_alone(op, (*leaves)[i].front(), num_replicas_in_sync());
+      } else {
+        const bool is_one_each = leaves->is_shared(i) && !axis.is_none();
+        own[i] = parts_of(reduction, (*leaves)[i], is_one_each ? local : 1);
       }
     }
-    // Each replica has the same value.
-    if (is_of_all) parts.resize(static_cast<std::size_t>(num_replicas_in_sync()), parts[0]);
-    return parts;
+    return own;
   };
-  const Leaves all = of_all_workers(*host, local_parts, "reduce", [&] {
-    std::string request = std::string("reduce(") + (op == ReduceOp::sum ? "sum" : "mean");
-    if (axes) {
-      request += ", axis";
-      for (const std::int64_t axis : axes->numbers()) request += " " + std::to_string(axis);
-    }
-    return request + ") of " + value[0].structure();
-  });
-  Fields results;
-  for (std::size_t leaf = 0; 2 * leaf < all.front().size(); ++leaf) {
-    std::vector<internal::Reduction::Parts> parts;
-    for (const Fields& fields : all) parts.push_back(parts_of(fields, leaf));
-    results.push_back(reduction.result(reduction.sum(parts)));
-  }
-  return packed(value[0], std::move(results));
+  const Contributions all = internal::of_all_workers(
+      *host, "reduce",
+      [&] { return text_of(op, axis) + " of " + value[0].structure() + leaves->kinds(); },
+      contribute);
+  std::vector<Nest> results;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    results.push_back(alone[i] ? *alone[i] : Nest(reduction.result(reduction.sum(all[i]))));
+  return internal::packed(value[0], std::move(results));
 }
 
-at::Tensor Strategy::reduce_along(ReduceOp op, const PerReplica<at::Tensor>& value,
-                                  const std::optional<Axes>& axes) {
-  return reduce_along(op, as_nests(value), axes).tensor();
+at::Tensor Strategy::reduce(ReduceOpOrName op, const PerReplica<at::Tensor>& value,
+                            const Axes& axis) {
+  return reduce(op, internal::as_nests(value), axis).tensor();
 }
 
 Nest Strategy::gather(const PerReplica<Nest>& value, std::int64_t axis) {
   internal::check_cross_replica_or_default(*this, "gather");
-  if (!value.is_wrapped() && num_replicas_in_sync() == 1) return value.value();
-  const std::shared_ptr<const input::InputHost> host = input_host();
-  if (is_whole(value, *host)) return value.value();
-  const Leaves all = of_all_workers(
-      *host, [&] { return local_leaves(*host, value, "gather"); }, "gather",
-      [&] { return "gather(axis " + std::to_string(axis) + ") of " + value[0].structure(); });
-  Fields results;
-  for (std::size_t leaf = 0; leaf < all.front().size(); ++leaf) {
-    results.push_back(gathered(all, leaf, axis));
+  const auto check_dense = [&] {
+    for (const Nest& component : value.local_results()) {
+      for (const at::Tensor& tensor : component.flatten_tensors())
+        internal::check_is_dense(tensor, "gather");
+    }
+  };
+  if (num_replicas_in_sync() == 1) {
+    check_dense();
+    return only_component(value, "gather");
   }
-  return packed(value[0], std::move(results));
+  const std::shared_ptr<const input::InputHost> host = input_host();
+  std::optional<Leaves> leaves;
+  const auto is_alone = [&](std::size_t i) {
+    return leaves->is_shared(i) && host->num_workers() == 1;
+  };
+  const auto contribute = [&] {
+    check_dense();
+    leaves.emplace(value, *host, "gather");
+    Contributions own(leaves->size());
+    for (std::size_t i = 0; i < leaves->size(); ++i) {
+      if (is_alone(i)) continue;
+      for (const Nest& leaf : (*leaves)[i])
+        own[i].push_back({.value = internal::tensor_of(leaf, "gather")});
+    }
+    return own;
+  };
+  const Contributions all = internal::of_all_workers(
+      *host, "gather",
+      [&] {
+        return "gather(axis " + std::to_string(axis) + ") of " + value[0].structure() +
+               leaves->kinds();
+      },
+      contribute);
+  std::vector<Nest> results;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    results.push_back(is_alone(i) ? (*leaves)[i].front()
+                                  : Nest(internal::concatenated(all[i], axis, "gather")));
+  return internal::packed(value[0], std::move(results));
 }
 
 at::Tensor Strategy::gather(const PerReplica<at::Tensor>& value, std::int64_t axis) {
-  return gather(as_nests(value), axis).tensor();
+  return gather(internal::as_nests(value), axis).tensor();
 }
+
+namespace internal {
+
+bool is_one_object(const Nest& a, const Nest& b) {
+  if (a.kind() != b.kind()) return false;
+  switch (a.kind()) {
+    case Nest::Kind::tensor:
+      return a.tensor().is_same(b.tensor());
+    case Nest::Kind::integer:
+      return a.integer() == b.integer();
+    case Nest::Kind::real:
+      return a.real() == b.real();
+    case Nest::Kind::boolean:
+      return a.boolean() == b.boolean();
+    case Nest::Kind::text:
+      return a.text() == b.text();
+    case Nest::Kind::handle:
+      return a.handle() == b.handle();
+    default:
+      break;
+  }
+  const std::vector<Nest> of_a = a.flatten();
+  const std::vector<Nest> of_b = b.flatten();
+  if (a.is_leaf() || of_a.size() != of_b.size()) return a.is_null() && b.is_null();
+  return std::equal(of_a.begin(), of_a.end(), of_b.begin(),
+                    [](const Nest& x, const Nest& y) { return is_one_object(x, y); });
+}
+
+bool is_one_object(const std::vector<Nest>& values) {
+  return std::all_of(values.begin(), values.end(),
+                     [&](const Nest& value) { return is_one_object(values.front(), value); });
+}
+
+void check_one_structure(const std::vector<Nest>& values, std::string_view call) {
+  for (std::size_t i = 1; i < values.size(); ++i) {
+    Nest::check_same_structure(
+        values[0], values[i],
+        "[strategy." + std::string(call) + "] the value of replica " + std::to_string(i));
+  }
+}
+
+std::vector<Variable> with_containers(std::vector<Variable> values) {
+  if (is_one_object(values)) return values;
+  const std::optional<Variable> container = container_of(values.front());
+  if (!container || component_variables(*container) != values) return values;
+  return std::vector<Variable>(values.size(), *container);
+}
+
+}  // namespace internal
 
 }  // namespace cohort

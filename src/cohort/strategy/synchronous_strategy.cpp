@@ -4,6 +4,7 @@
 #include <torch/cuda.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -28,36 +29,56 @@ void check_is_there(const Device& device, std::string_view strategy) {
                            : "GPU:0 to GPU:" + std::to_string(gpus - 1));
 }
 
-// Without names, returns all GPUs, or CPU:0. `strategy` is for messages.
-std::vector<Device> replica_devices(const std::vector<std::string>& names,
+std::atomic<int> logical_cpus = 1;
+
+Device local_device(const std::string& name, std::string_view strategy) {
+  const Device device = Device::parse(name);
+  COHORT_CHECK(device.is_local(), ErrorCode::invalid_argument, "[strategy.", strategy,
+               "] expected devices of this process, got ", device.to_string());
+  check_is_there(device, strategy);
+  return device;
+}
+
+// Without names, returns all GPUs, or this many CPUs. `strategy` is for messages.
+std::vector<Device> replica_devices(const std::vector<std::string>& names, int cpus,
                                     std::string_view strategy) {
   std::vector<Device> devices;
   for (const std::string& name : names) {
-    const Device device = Device::parse(name);
-    COHORT_CHECK(device.is_local(), ErrorCode::invalid_argument, "[strategy.", strategy,
-                 "] expected devices of this process, got ", device.to_string());
+    const Device device = local_device(name, strategy);
     COHORT_CHECK(std::find(devices.begin(), devices.end(), device) == devices.end(),
                  ErrorCode::invalid_argument, "[strategy.", strategy,
                  "] expected each device once, got ", device.to_string(), " twice");
-    check_is_there(device, strategy);
     devices.push_back(device);
   }
   if (!devices.empty()) return devices;
   const int gpus = static_cast<int>(torch::cuda::device_count());
   for (int i = 0; i < gpus; ++i) devices.push_back({.type = "GPU", .index = i});
-  if (devices.empty()) devices.emplace_back();
+  if (!devices.empty()) return devices;
+  for (int i = 0; i < cpus; ++i) devices.push_back({.type = "CPU", .index = i});
   return devices;
 }
 
-internal::MirroredVariable::Traits traits_of(const std::string& name,
-                                             const VariableOptions& options) {
+internal::MirroredVariable::Traits traits_of(const std::string& name, at::ScalarType dtype,
+                                             const VariableOptions& options,
+                                             internal::VariableKind kind) {
   using Synchronization = VariableSynchronization;
-  COHORT_CHECK(options.synchronization != Synchronization::none, ErrorCode::invalid_argument,
+  const bool is_plain = kind == internal::VariableKind::plain;
+  COHORT_CHECK(options.synchronization <= Synchronization::on_read &&
+                   options.aggregation <= VariableAggregation::only_first_replica,
+               ErrorCode::invalid_argument,
+               "[strategy.variable] expected a VariableSynchronization and a VariableAggregation, "
+               "got the numbers ",
+               static_cast<int>(options.synchronization), " and ",
+               static_cast<int>(options.aggregation), " (variable '", name, "')");
+  COHORT_CHECK(is_plain || options.synchronization != Synchronization::none,
+               ErrorCode::invalid_argument,
                "[strategy.variable] expected a synchronization of variable '", name,
                "', got none; use on_write or on_read");
   const bool is_on_read = options.synchronization == Synchronization::on_read;
-  return {.is_trainable = options.is_trainable.value_or(!is_on_read),
-          .synchronization = is_on_read ? Synchronization::on_read : Synchronization::on_write,
+  const bool is_automatic = options.synchronization == Synchronization::automatic;
+  return {.is_trainable = options.is_trainable.value_or(!is_on_read && at::isFloatingType(dtype)),
+          .synchronization =
+              is_automatic && !is_plain ? Synchronization::on_write : options.synchronization,
           .aggregation = options.aggregation};
 }
 
@@ -74,12 +95,14 @@ void check_outside_replicas(std::string_view method) {
 }  // namespace
 
 SynchronousStrategy::SynchronousStrategy(input::InputHost&& host,
-                                         const std::vector<std::string>& devices)
+                                         const std::vector<std::string>& devices,
+                                         internal::VariableKind kind, int cpus)
     : threads_(std::make_unique<internal::ReplicaThreads>()) {
-  host.devices = replica_devices(devices, host.strategy);
+  host.devices = replica_devices(devices, cpus, host.strategy);
   host.check_context = check_outside_replicas;
   host_ = std::make_shared<const input::InputHost>(std::move(host));
-  home_ = std::make_shared<internal::MirroredHome>(this, host_->strategy, host_->devices.size());
+  home_ =
+      std::make_shared<internal::MirroredHome>(this, host_->strategy, host_->devices.size(), kind);
 }
 
 SynchronousStrategy::~SynchronousStrategy() = default;
@@ -93,10 +116,29 @@ int SynchronousStrategy::worker() const { return host_->worker(); }
 OneDeviceStrategy::OneDeviceStrategy(const std::string& device)
     : SynchronousStrategy(
           {.strategy = "one_device", .handles_partial_batches = false, .wraps_values = false},
-          {device}) {}
+          {device}, internal::VariableKind::plain) {}
 
 MirroredStrategy::MirroredStrategy(const std::vector<std::string>& devices)
-    : SynchronousStrategy({.strategy = "mirrored", .allows_per_replica = true}, devices) {}
+    : SynchronousStrategy({.strategy = "mirrored", .allows_per_replica = true}, devices,
+                          internal::VariableKind::mirrored, logical_cpus) {}
+
+void set_logical_cpu_devices(int count) {
+  COHORT_CHECK(count > 0, ErrorCode::invalid_argument,
+               "[strategy.set_logical_cpu_devices] expected a number > 0, got ", count);
+  logical_cpus = count;
+}
+
+CentralStorageStrategy::CentralStorageStrategy(const std::vector<std::string>& compute_devices,
+                                               const std::string& parameter_device)
+    : SynchronousStrategy({.strategy = "central_storage"}, compute_devices,
+                          internal::VariableKind::plain),
+      parameter_device_("CPU:0") {
+  if (!parameter_device.empty()) {
+    parameter_device_ = local_device(parameter_device, name()).to_string();
+  } else if (devices().size() == 1) {
+    parameter_device_ = devices().front().to_string();
+  }
+}
 
 std::vector<std::string> SynchronousStrategy::worker_devices() const {
   std::vector<std::string> names;
@@ -110,7 +152,9 @@ void SynchronousStrategy::check_has_variables(std::string_view name,
                "] expected a strategy of one worker, got '", this->name(), "' with ", num_workers(),
                " ('", name,
                "'), whose variables nothing keeps equal yet; use ParameterServerStrategy");
-  for (const Device& device : host_->devices) {
+  std::vector<Device> used = host_->devices;
+  for (const std::string& device : parameter_devices()) used.push_back(Device::parse(device));
+  for (const Device& device : used) {
     COHORT_CHECK(device.type == "CPU", ErrorCode::unimplemented, "[strategy.", method,
                  "] expected replicas on CPUs, got ", device.to_string(), " ('", name,
                  "'); variables on GPUs are not supported yet");
@@ -125,17 +169,13 @@ Variable SynchronousStrategy::create_variable(std::string name, const at::Tensor
                "[strategy.variable] expected an initial value, got an undefined tensor (variable '",
                name, "')");
   check_has_variables(name, "variable");
-  const internal::MirroredVariable::Traits traits = traits_of(name, options);
-  const auto make = [&] {
-    std::vector<at::Tensor> components;
-    for (std::size_t i = 0; i < home_->replicas(); ++i) {
-      // A copy of the values in memory of its own, in row-major order.
-      components.push_back(initial_value.detach().clone(at::MemoryFormat::Contiguous));
-      if (traits.is_trainable && initial_value.is_floating_point())
-        components.back().requires_grad_(true);
-    }
-    return home_->create(name, std::move(components), traits);
-  };
+  COHORT_CHECK(!options.colocate_with || owns(*options.colocate_with), ErrorCode::invalid_argument,
+               "[strategy.variable] expected to place variable '", name,
+               "' beside one of the same strategy, got '", options.colocate_with->name(),
+               "', which '", this->name(), "' has not made");
+  const internal::MirroredVariable::Traits traits =
+      traits_of(name, initial_value.scalar_type(), options, home_->kind());
+  const auto make = [&] { return home_->create(name, initial_value, traits); };
   ReplicaContext* replica = get_replica_context();
   if (replica == nullptr || &replica->strategy() != this) return make();
   return replica->merge_call(

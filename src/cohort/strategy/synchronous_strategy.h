@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Synchronous strategies: replicas on devices of this process. They distribute input, run functions
 // on each replica, and reduce and gather values. Their variables have a component for each replica,
-// which optimizers keep equal: they sum the gradients of all replicas before each update.
+// or one value for all (CentralStorageStrategy, OneDeviceStrategy). Optimizers sum the gradients of
+// all replicas before each update, so components that were equal stay equal.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,11 +17,16 @@
 #include "cohort/core/clock.h"
 #include "cohort/core/device.h"
 #include "cohort/core/export.h"
+#include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategy.h"
+#include "cohort/strategy/strategy_extended.h"
 
 namespace cohort {
 
 class ClusterResolver;  // cluster/cluster_resolver.h
+namespace internal {
+enum class VariableKind : std::uint8_t;  // strategy/internal/mirrored_home.h
+}
 namespace collective {
 class Group;  // collective/group.h
 }
@@ -35,7 +42,7 @@ class COHORT_API SynchronousStrategy : public Strategy {
   std::string_view name() const final;
   int num_replicas_in_sync() const final;
   std::vector<std::string> worker_devices() const final;
-  std::vector<std::string> parameter_devices() const final { return worker_devices(); }
+  std::vector<std::string> parameter_devices() const override { return worker_devices(); }
   // The devices of this worker's replicas.
   const std::vector<Device>& devices() const;
   // The number of workers and the index of this one; 1 and 0 for a strategy of one process.
@@ -44,9 +51,10 @@ class COHORT_API SynchronousStrategy : public Strategy {
 
  protected:
   // `host` needs no `devices` and no `check_context`; they are taken from `devices`. An empty list
-  // means all GPUs, or CPU:0 if there are none. Throws invalid_argument if a device is listed
+  // means all GPUs, or `cpus` CPUs if there are none. Throws invalid_argument if a device is listed
   // twice, belongs to a different task or does not exist (GPU:7 with two GPUs).
-  SynchronousStrategy(input::InputHost&& host, const std::vector<std::string>& devices);
+  SynchronousStrategy(input::InputHost&& host, const std::vector<std::string>& devices,
+                      internal::VariableKind kind, int cpus = 1);
 
   // These throw unimplemented with several workers, whose values nothing makes equal yet, and on
   // GPUs. In a replica context, all replicas make the call; they get the same variable, with the
@@ -62,6 +70,10 @@ class COHORT_API SynchronousStrategy : public Strategy {
   int num_local_replicas() const final;
   void run_replicas(const std::function<void(ReplicaContext&)>& body) final;
   std::shared_ptr<const input::InputHost> input_host() final { return host_; }
+  bool owns(const Variable& variable) const final;
+  std::vector<Variable> components_of(const Variable& variable) const final;
+  std::vector<std::string> devices_of(const Variable& variable) const final;
+  internal::StrategyTraits traits() const override;
 
  private:
   void check_has_variables(std::string_view name, std::string_view method) const;
@@ -86,9 +98,60 @@ class COHORT_API OneDeviceStrategy final : public SynchronousStrategy {
 // Thread-safe.
 class COHORT_API MirroredStrategy final : public SynchronousStrategy {
  public:
-  // An empty list means all GPUs, or CPU:0 if there are none. Throws invalid_argument if a device
-  // is listed twice, belongs to a different task or does not exist (GPU:7 with two GPUs).
+  // An empty list means all GPUs, or the logical CPUs if there are none: CPU:0, unless
+  // set_logical_cpu_devices() said otherwise. Throws invalid_argument if a device is listed twice,
+  // belongs to a different task or does not exist (GPU:7 with two GPUs).
   explicit MirroredStrategy(const std::vector<std::string>& devices = {});
+};
+
+// How many CPU devices a MirroredStrategy uses that gets no list, if this process has no GPU
+// (tf.config.set_logical_device_configuration); 1 at the start. Strategies that exist already do
+// not change. Throws invalid_argument for a number that is not positive. Thread-safe.
+COHORT_API void set_logical_cpu_devices(int count);
+
+// Replicas on the devices of one process that share one value of each variable, on the parameter
+// device (tf.distribute.experimental.CentralStorageStrategy). With several replicas:
+// - each has an autograd leaf of its own for that value, and updates by all of them are applied
+//   once;
+// - a variable that replicas assign needs an aggregation, else they throw invalid_argument;
+// - modules of replicate() share their parameters, but each keeps its own buffers, as in
+//   MirroredStrategy.
+//
+// A replica must not compute with a variable's tensor() while others update it. Inside run() this
+// cannot happen, since all replicas meet for the update. Thread-safe.
+class COHORT_API CentralStorageStrategy final : public SynchronousStrategy {
+ public:
+  // Without compute devices: all GPUs, or CPU:0. Without a parameter device: the compute device if
+  // there is one, else CPU:0. Throws as MirroredStrategy does.
+  explicit CentralStorageStrategy(const std::vector<std::string>& compute_devices = {},
+                                  const std::string& parameter_device = "");
+  std::vector<std::string> parameter_devices() const final { return {parameter_device_}; }
+
+ protected:
+  internal::StrategyTraits traits() const final;
+
+ private:
+  std::string parameter_device_;
+};
+
+// While it exists, tensor() of a variable that is synchronized on read is, in the replica that made
+// the scope, the value of all replicas together (tf.distribute's variable_sync_on_read_context).
+// All replicas must read the same variables in the same order; the tensor that is returned is valid
+// until the replica's next call. If the variable is trainable, gradients flow to its components. In
+// cross-replica context the scope changes no tensor(). In the context that made the scope, read()
+// of such a variable throws unimplemented. Used only from the thread that made it.
+class COHORT_API SyncOnReadScope {
+ public:
+  SyncOnReadScope();
+  ~SyncOnReadScope();
+  SyncOnReadScope(const SyncOnReadScope&) = delete;
+  SyncOnReadScope& operator=(const SyncOnReadScope&) = delete;
+  // Whether the innermost scope of this thread was made in the current context.
+  static bool is_here();
+
+ private:
+  SyncOnReadScope* outer_;
+  std::optional<ReplicaContext> replica_;  // in which it was made
 };
 
 struct MultiWorkerMirroredOptions {

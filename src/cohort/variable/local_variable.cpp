@@ -53,6 +53,11 @@ void LocalVariable::assign(internal::AssignKind kind, const at::Tensor& value) {
   }
 }
 
+void LocalVariable::scatter(const RowUpdate& update) {
+  const Lock lock(mutex_);
+  apply_rows(update.kind, tensor(), update.indices, update.rows);
+}
+
 LocalVariable::Reserve LocalVariable::reserve(const SlotKey& key, const at::Tensor& gradient,
                                               std::span<const double> hyper) const {
   at::Tensor dense = gradient.detach().resolve_conj().resolve_neg().contiguous();
@@ -83,7 +88,11 @@ std::vector<at::Tensor> LocalHome::read(std::span<const Variable> variables) con
 }
 
 void LocalHome::assign(std::span<const Assignment> assignments) {
-  for (const auto& [variable, kind, value] : assignments) local_of(variable).assign(kind, value);
+  for (const Assignment& each : assignments) local_of(each.variable).assign(each.kind, each.value);
+}
+
+void LocalHome::scatter(std::span<const RowUpdate> updates) {
+  for (const RowUpdate& each : updates) local_of(each.variable).scatter(each);
 }
 
 void LocalHome::apply(const SlotKey& key, std::span<const Update> updates,

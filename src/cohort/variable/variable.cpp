@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variable/variable.h"
 
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/full.h>
+
+#include <cstdint>
+#include <exception>
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include "cohort/core/error.h"
 #include "cohort/function/detail/variable_read.h"
 #include "cohort/variable/detail/variable_home.h"
 
@@ -10,6 +20,77 @@ namespace {
 void assign_one(const Variable& variable, internal::AssignKind kind, const at::Tensor& value) {
   const Assignment assignment{variable, kind, value};
   assign_values({&assignment, 1});
+}
+
+// Whether a value of the dtype can be exactly this integer.
+bool is_in_range(std::int64_t number, at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kByte:
+      return number >= 0 && number <= std::numeric_limits<std::uint8_t>::max();
+    case at::kChar:
+      return number >= std::numeric_limits<std::int8_t>::min() &&
+             number <= std::numeric_limits<std::int8_t>::max();
+    case at::kShort:
+      return number >= std::numeric_limits<std::int16_t>::min() &&
+             number <= std::numeric_limits<std::int16_t>::max();
+    case at::kInt:
+      return number >= std::numeric_limits<std::int32_t>::min() &&
+             number <= std::numeric_limits<std::int32_t>::max();
+    default:
+      return true;
+  }
+}
+
+// As TensorFlow converts numbers of the host: never from a fraction to an integer, and between
+// truth values and numbers not at all.
+bool converts_to(const at::Scalar& number, at::ScalarType dtype) {
+  if (number.isBoolean() || dtype == at::kBool) return number.isBoolean() && dtype == at::kBool;
+  if (at::isComplexType(dtype)) return true;
+  if (number.isIntegral(/*includeBool=*/false) && at::isIntegralType(dtype, false))
+    return is_in_range(number.toLong(), dtype);
+  return !number.isComplex() && at::isFloatingType(dtype);
+}
+
+std::string text_of(const at::Scalar& number) {
+  if (number.isBoolean()) return number.toBool() ? "true" : "false";
+  if (number.isComplex()) return "a complex number";
+  return number.isIntegral(false) ? std::to_string(number.toLong())
+                                  : std::to_string(number.toDouble());
+}
+
+at::Tensor tensor_of(const Variable& variable, const at::Scalar& number, std::string_view call) {
+  const TensorSpec& spec = variable.spec();
+  COHORT_CHECK(spec.sizes->empty(), ErrorCode::invalid_argument, "[variable.", call, "] expected ",
+               spec.to_string(), ", got a single number (variable '", variable.name(),
+               "'); assign a tensor, for example at::full(sizes, number)");
+  const auto refuse = [&] {
+    internal::throw_error(ErrorCode::invalid_argument, "[variable.", call,
+                          "] expected a number that ", dtype_name(spec.dtype),
+                          " can hold without a cast, got ", text_of(number), " (variable '",
+                          variable.name(), "'); cast it before");
+  };
+  if (!converts_to(number, spec.dtype)) refuse();
+  try {
+    return at::full({}, number, at::TensorOptions(spec.dtype));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception&) {
+    refuse();  // a finite number would become infinite
+  }
+  COHORT_ASSERT(false);
+}
+
+void assign_number(const Variable& variable, internal::AssignKind kind, const at::Scalar& number,
+                   std::string_view call) {
+  const Assignment assignment{variable, kind, tensor_of(variable, number, call),
+                              /*is_number=*/true};
+  assign_values({&assignment, 1});
+}
+
+void scatter_one(const Variable& variable, variable::ScatterKind kind, const at::Tensor& indices,
+                 const at::Tensor& rows) {
+  const RowUpdate update{variable, kind, indices, rows};
+  scatter_rows({&update, 1});
 }
 
 }  // namespace
@@ -28,6 +109,38 @@ void Variable::assign_add(const at::Tensor& value) const {
 }
 void Variable::assign_sub(const at::Tensor& value) const {
   assign_one(*this, internal::AssignKind::sub, value);
+}
+
+void Variable::assign(const at::Scalar& number) const {
+  assign_number(*this, internal::AssignKind::assign, number, "assign");
+}
+void Variable::assign_add(const at::Scalar& number) const {
+  assign_number(*this, internal::AssignKind::add, number, "assign_add");
+}
+void Variable::assign_sub(const at::Scalar& number) const {
+  assign_number(*this, internal::AssignKind::sub, number, "assign_sub");
+}
+
+void Variable::scatter_add(const at::Tensor& indices, const at::Tensor& values) const {
+  scatter_one(*this, variable::ScatterKind::add, indices, values);
+}
+void Variable::scatter_sub(const at::Tensor& indices, const at::Tensor& values) const {
+  scatter_one(*this, variable::ScatterKind::sub, indices, values);
+}
+void Variable::scatter_mul(const at::Tensor& indices, const at::Tensor& values) const {
+  scatter_one(*this, variable::ScatterKind::mul, indices, values);
+}
+void Variable::scatter_div(const at::Tensor& indices, const at::Tensor& values) const {
+  scatter_one(*this, variable::ScatterKind::div, indices, values);
+}
+void Variable::scatter_min(const at::Tensor& indices, const at::Tensor& values) const {
+  scatter_one(*this, variable::ScatterKind::min, indices, values);
+}
+void Variable::scatter_max(const at::Tensor& indices, const at::Tensor& values) const {
+  scatter_one(*this, variable::ScatterKind::max, indices, values);
+}
+void Variable::scatter_update(const at::Tensor& indices, const at::Tensor& values) const {
+  scatter_one(*this, variable::ScatterKind::update, indices, values);
 }
 
 }  // namespace cohort

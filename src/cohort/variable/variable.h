@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Scalar.h>
 
 #include <cstdint>
 #include <memory>
@@ -17,11 +18,24 @@ namespace cohort {
 
 class VariableHome;  // variable/detail/variable_home.h
 
-// When the values of a variable's replicas are made equal: at each write, or at each read in
-// cross-replica context (tf.VariableSynchronization). `automatic` is on_write.
+// When the values that the replicas have of a variable become one (tf.VariableSynchronization).
+// on_write: an assignment in cross-replica context writes all replicas' values; one in a replica is
+// combined with those of the other replicas, if there is an aggregation, and written to all.
+// on_read: in run(), each replica writes and reads its own value; read() in cross-replica context
+// combines them, and assign() there sets all of them so that read() returns the assigned value.
+// `automatic` is on_write. `none` is only for variables that have one value.
 enum class VariableSynchronization : std::uint8_t { automatic, none, on_write, on_read };
-// How values of several replicas become one (tf.VariableAggregation).
+// How values of several replicas become one (tf.VariableAggregation). With `none` there is no such
+// way: assign*() in run() changes only the value of the replica that calls it, and replicas that
+// assign different values then stay different; if the variable is synchronized on read, read() in
+// cross-replica context throws invalid_argument.
 enum class VariableAggregation : std::uint8_t { none, sum, mean, only_first_replica };
+
+// How the values that replicas have of one variable belong together. A value type.
+struct VariableReplication {
+  VariableSynchronization synchronization = VariableSynchronization::automatic;
+  VariableAggregation aggregation = VariableAggregation::none;
+};
 
 // A kind of variable: local, remote or mirrored; later sharded. Thread-safe.
 class COHORT_API VariableImpl {
@@ -30,6 +44,7 @@ class COHORT_API VariableImpl {
   virtual const std::string& name() const = 0;
   virtual const TensorSpec& spec() const = 0;
   virtual bool is_trainable() const = 0;
+  virtual VariableReplication replication() const { return {}; }
   // The tensor that steps compute with: the value itself, a stand-in on the coordinator, or the
   // component of the current replica. It is the same tensor at every call in one replica.
   virtual const at::Tensor& tensor() const = 0;
@@ -57,6 +72,9 @@ class COHORT_API Variable {
   const std::string& name() const { return impl_->name(); }
   const TensorSpec& spec() const { return impl_->spec(); }
   bool is_trainable() const { return impl_->is_trainable(); }
+  // As the variable was made, but on_write for `automatic` if each replica has a component.
+  VariableSynchronization synchronization() const { return impl_->replication().synchronization; }
+  VariableAggregation aggregation() const { return impl_->replication().aggregation; }
   // A copy of the current value (tf.Variable.read_value()). If the variable is trainable and
   // gradients are enabled, gradients flow from the copy to the variable, as from tensor(); detach()
   // the copy for out= operators, and for sums over many steps. For a variable on a server,
@@ -77,6 +95,27 @@ class COHORT_API Variable {
   void assign(const at::Tensor& value) const;
   void assign_add(const at::Tensor& value) const;
   void assign_sub(const at::Tensor& value) const;
+  // The same for a number and a variable of one number. Equal numbers in all replicas are one value
+  // that they share, of which there is a mean but, except for 0, no sum: that throws
+  // invalid_argument. So does a fractional type for integers, and a number that the dtype cannot
+  // hold.
+  void assign(const at::Scalar& number) const;
+  void assign_add(const at::Scalar& number) const;
+  void assign_sub(const at::Scalar& number) const;
+  // Change rows: row indices[i] of the first dimension by values[i], in this order if a row comes
+  // several times (tf.Variable.scatter_add and so on). `indices`: int64 or int32 [n]; `values`:
+  // [n, the other dimensions]. In a replica context of several replicas the rows of all of them
+  // are applied, of a mean divided by their number first; min, max and update need aggregation none
+  // or only_first_replica, in every context. Throw as assign() does; invalid_argument for a row
+  // that does not exist; unimplemented inside a traced step, for variables that are synchronized on
+  // read, and for those on parameter servers.
+  void scatter_add(const at::Tensor& indices, const at::Tensor& values) const;
+  void scatter_sub(const at::Tensor& indices, const at::Tensor& values) const;
+  void scatter_mul(const at::Tensor& indices, const at::Tensor& values) const;
+  void scatter_div(const at::Tensor& indices, const at::Tensor& values) const;
+  void scatter_min(const at::Tensor& indices, const at::Tensor& values) const;
+  void scatter_max(const at::Tensor& indices, const at::Tensor& values) const;
+  void scatter_update(const at::Tensor& indices, const at::Tensor& values) const;
   const std::shared_ptr<VariableImpl>& impl() const { return impl_; }
   bool operator==(const Variable& other) const { return impl_ == other.impl_; }
 

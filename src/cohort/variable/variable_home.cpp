@@ -17,6 +17,7 @@ using function::Trace;
 
 const Variable& variable_of(const Variable& variable) { return variable; }
 const Variable& variable_of(const Assignment& assignment) { return assignment.variable; }
+const Variable& variable_of(const RowUpdate& update) { return update.variable; }
 const Variable& variable_of(const Update& update) { return update.variable; }
 
 // The arguments for one home, in their order, with their positions in the whole.
@@ -79,6 +80,16 @@ std::vector<Update> with_own_gradients(std::span<const Update> updates) {
 
 }  // namespace
 
+void VariableHome::scatter(std::span<const RowUpdate> updates) {
+  const RowUpdate& first = updates.front();
+  internal::throw_error(ErrorCode::unimplemented, "[", variable::call_name(first.kind),
+                        "] expected a variable whose value is in this process, got '",
+                        first.variable.name(),
+                        "' on a parameter server; index_add_() the rows to zeros and assign_add() "
+                        "the sum, or assign() "
+                        "the whole value");
+}
+
 void check_can_update(std::span<const Variable> variables, std::string_view call) {
   check_replicas(variables, call);
 }
@@ -94,16 +105,31 @@ std::vector<at::Tensor> read_values(std::span<const Variable> variables) {
 }
 
 void assign_values(std::span<const Assignment> assignments) {
-  for (const auto& [variable, kind, value] : assignments)
+  for (const auto& [variable, kind, value, is_number] : assignments)
     variable::check_assign(kind, variable.name(), variable.spec(), value);
   check_replicas(assignments, "variable.assign");
   if (Trace* trace = Trace::current()) {
-    for (const auto& [variable, kind, value] : assignments)
+    for (const auto& [variable, kind, value, is_number] : assignments)
       trace->assign(kind, variable.tensor(), value);
     return;
   }
   for (const OfOneHome<Assignment>& group : by_home(assignments, "assign"))
     group.home->assign(group.members);
+}
+
+void scatter_rows(std::span<const RowUpdate> updates) {
+  for (const auto& [variable, kind, indices, rows] : updates) {
+    const std::string call = variable::call_name(kind);
+    COHORT_CHECK(Trace::current() == nullptr, ErrorCode::unimplemented, "[", call,
+                 "] expected a call outside a traced step, got one inside it (variable '",
+                 variable.name(),
+                 "'); index_add_() the rows to zeros and assign_add() the sum, or "
+                 "assign() the whole value");
+    variable::check_rows(kind, variable.name(), variable.spec(), indices, rows);
+    check_replicas(std::span(&variable, 1), call);
+  }
+  for (const OfOneHome<RowUpdate>& group : by_home(updates, "scatter"))
+    group.home->scatter(group.members);
 }
 
 void apply_updates(const SlotKey& key, std::span<const Update> updates,

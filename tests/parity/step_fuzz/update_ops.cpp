@@ -4,7 +4,7 @@
 
 #include "cohort/core/detail/effect_handler.h"
 #include "cohort/core/error.h"
-#include "cohort/optimizer/clip.h"
+#include "cohort/optimizer/optimizer.h"
 #include "tests/parity/step_fuzz/ops.h"
 #include "tests/parity/step_fuzz/step.h"
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#include "cohort/collective/reduce_op.h"
+#include "cohort/collective/group.h"
 
 namespace cohort::collective {
 

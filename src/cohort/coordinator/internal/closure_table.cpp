@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/coordinator/internal/closure_table.h"
+#include "cohort/coordinator/detail/closure_table.h"
 
 #include <algorithm>
 #include <string>

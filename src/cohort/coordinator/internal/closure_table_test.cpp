@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rows of the closure queue's table (spec/strategy.md 5.3 and its cases COQ-*): at least one
 // test each.
-#include "cohort/coordinator/internal/closure_table.h"
+#include "cohort/coordinator/detail/closure_table.h"
 
 #include <gtest/gtest.h>
 

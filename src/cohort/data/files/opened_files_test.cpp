@@ -3,10 +3,11 @@
 
 #include <gmock/gmock.h>
 
-#include "cohort/data/cancellable.h"
+#include "cohort/data/dataset.h"
 #include "cohort/data/field_function.h"
 #include "cohort/data/internal/dataset_op_suite.h"
 #include "cohort/data/internal/files/file_fixture.h"
+#include "cohort/data/iterator.h"
 #include "cohort/data/record_io.h"
 #include "cohort/testing/throws_error.h"
 

@@ -7,9 +7,10 @@
 
 #include "cohort/collective/group.h"
 #include "cohort/core/error.h"
-#include "cohort/data/cancellable.h"
+#include "cohort/data/dataset.h"
 #include "cohort/data/detail/cannot_fail.h"
 #include "cohort/data/detail/guesses_sizes.h"
+#include "cohort/data/iterator.h"
 #include "cohort/input/detail/input_host.h"
 #include "cohort/input/internal/read_ahead.h"
 

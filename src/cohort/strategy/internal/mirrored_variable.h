@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A variable with one component for each replica of this process (tf's MirroredVariable and
-// SyncOnReadVariable).
+// A variable of a synchronous strategy: with one component for each replica of this process (tf's
+// MirroredVariable and SyncOnReadVariable), or with one value that all replicas share (tf's
+// AggregatingVariable, and the plain variables of one replica).
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,28 +21,44 @@
 #include "cohort/variable/detail/variable_state.h"
 #include "cohort/variable/variable.h"
 
+namespace cohort {
+class ReplicaContext;
+}
+
 namespace cohort::internal {
 
+class ComponentVariable;
 class MirroredHome;
 
 // Each replica uses its own component from its own thread. Calls for several components are
-// thread-safe with each other; they must not run while a step computes with the variable.
-class MirroredVariable final : public VariableImpl {
+// thread-safe with each other; they must not run while a step computes with the variable. Many
+// methods because each kind of write is checked before any variable of a call is changed.
+class MirroredVariable final : public VariableImpl,
+                               public std::enable_shared_from_this<MirroredVariable> {
  public:
   struct Traits {
     bool is_trainable = true;
     VariableSynchronization synchronization = VariableSynchronization::on_write;
     VariableAggregation aggregation = VariableAggregation::none;
+    // There is one value. Then no synchronization is needed, and any is accepted.
+    bool is_plain = false;
   };
-  // One tensor for each replica, of one dtype and shape. Throws invalid_argument for tensors that
-  // cannot be a variable's, and for traits that do not fit each other.
-  MirroredVariable(std::string name, std::vector<at::Tensor> components, Traits traits,
+  // One tensor for each replica, of one dtype and shape. Those of a plain variable share their
+  // memory, so that each replica has an autograd leaf of its own for the one value. Throws
+  // invalid_argument for tensors that cannot be a variable's, and for traits that do not fit each
+  // other.
+  MirroredVariable(std::string name, std::vector<at::Tensor> tensors, Traits traits,
                    std::shared_ptr<MirroredHome> home);
+  ~MirroredVariable() override;
 
   const std::string& name() const override { return name_; }
   const TensorSpec& spec() const override { return spec_; }
   bool is_trainable() const override { return traits_.is_trainable; }
-  // The component of the replica that runs here; the first one in cross-replica context.
+  VariableReplication replication() const override {
+    return {traits_.synchronization, traits_.aggregation};
+  }
+  // The component of the replica that runs here; the first one in cross-replica context. Inside of
+  // a SyncOnReadScope, all replicas' values together if it is synchronized on read.
   const at::Tensor& tensor() const override;
   // Throws in cross-replica context if the value is only known by a reduction (on_read).
   void check_tensor_is_current(std::string_view call) const override;
@@ -48,18 +66,34 @@ class MirroredVariable final : public VariableImpl {
   std::shared_ptr<VariableHome> home() const override;
 
   const Traits& traits() const { return traits_; }
-  bool is_on_read() const { return traits_.synchronization == VariableSynchronization::on_read; }
+  bool is_plain() const { return traits_.is_plain; }
+  // Not if there is one replica: its value is that of all.
+  bool is_on_read() const {
+    return size() > 1 && traits_.synchronization == VariableSynchronization::on_read;
+  }
+  // The number of values: of a plain variable 1, else that of the replicas.
   std::size_t size() const { return states_.size(); }
-  const at::Tensor& component(std::size_t i) const { return states_[i].value(); }
+  // Which value replica i uses, and the tensor that it computes with.
+  std::size_t value_of(std::size_t i) const { return is_plain() ? 0 : i; }
+  const at::Tensor& component(std::size_t i) const { return tensors_[i]; }
+  bool shares_memory(const at::Tensor& tensor) const;
+  // Value i as a variable of its own, always with the same impl; the variable itself if it has only
+  // one value.
+  Variable component_variable(std::size_t i);
 
   // Throws invalid_argument if assign_all() must not be called, as for assign_add() of an on_read
   // variable that is summed. assign_all() itself does not check this.
   void check_assign_all(AssignKind kind) const;
-  // In cross-replica context: every component, or its share of the value.
+  // In cross-replica context: every value, or its share of `value`.
   void assign_all(AssignKind kind, const at::Tensor& value);
-  void assign_component(std::size_t i, AssignKind kind, const at::Tensor& value);
+  void assign_value(std::size_t i, AssignKind kind, const at::Tensor& value);
+  // Throws unimplemented for kinds that cannot be combined over replicas, in any context.
+  void check_scatter(variable::ScatterKind kind) const;
+  void scatter_all(const RowUpdate& update);
+  void scatter_value(std::size_t i, const RowUpdate& update);
 
-  // As VariableState's; only the component's own replica, or one thread for all of them, calls it.
+  // As VariableState's, for value i; only the value's own replica, or one thread for all of them,
+  // calls it.
   VariableState::Fresh reserve(std::size_t i, const SlotKey& key,
                                std::span<const double> hyper) const;
   void apply(std::size_t i, const SlotKey& key, VariableState::Fresh fresh,
@@ -67,16 +101,57 @@ class MirroredVariable final : public VariableImpl {
 
  private:
   at::Tensor reduced() const;
-  bool shares_memory(const at::Tensor& value) const;
+  const at::Tensor& synchronized(const ReplicaContext& replica) const;
   void write(std::size_t i, AssignKind kind, const at::Tensor& value);
+  void tell_autograd(std::size_t i) const;
 
   const std::string name_;
   const TensorSpec spec_;
   const Traits traits_;
   const std::shared_ptr<MirroredHome> home_;
   mutable Mutex mutex_;                          // held by calls for several components
-  std::vector<VariableState> states_;            // never changes its size
+  const std::vector<at::Tensor> tensors_;        // one for each replica
+  std::vector<VariableState> states_;            // one for each value; never changes its size
   std::deque<function::LocalTensorName> names_;  // name it in errors of a trace
+  // What tensor() has last returned to each replica inside of a SyncOnReadScope.
+  mutable std::vector<at::Tensor> synchronized_;
+  std::vector<std::unique_ptr<ComponentVariable>> components_;
 };
+
+// One value of a variable that has several. What is done with it concerns that value alone, in
+// every context. It lives as long as its container, which its handles keep alive.
+class ComponentVariable final : public VariableImpl {
+ public:
+  ComponentVariable(MirroredVariable& container, std::size_t index);
+
+  const std::string& name() const override { return name_; }
+  const TensorSpec& spec() const override { return container_.spec(); }
+  bool is_trainable() const override { return container_.is_trainable(); }
+  VariableReplication replication() const override { return container_.replication(); }
+  const at::Tensor& tensor() const override { return container_.component(index_); }
+  void check_tensor_is_current(std::string_view) const override {}
+  at::Tensor copy() const override;
+  std::shared_ptr<VariableHome> home() const override { return container_.home(); }
+
+  MirroredVariable& container() const { return container_; }
+  std::size_t index() const { return index_; }
+
+ private:
+  MirroredVariable& container_;
+  const std::size_t index_;
+  const std::string name_;
+};
+
+// A variable of a synchronous strategy; of a component, its container and its index.
+struct MirroredTarget {
+  MirroredVariable& variable;
+  std::optional<std::size_t> component = {};
+};
+MirroredTarget target_of(const Variable& variable);
+// The components of a variable of a synchronous strategy, in the order of the replicas; the
+// variable itself if it is a component or has one value.
+std::vector<Variable> component_variables(const Variable& variable);
+// The variable of which this is a component; nullopt if it is none.
+std::optional<Variable> container_of(const Variable& variable);
 
 }  // namespace cohort::internal

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of Strategy::reduce().
+// The arithmetic of reduce() and all_reduce().
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <optional>
+#include <string_view>
+#include <utility>
 #include <vector>
 
-#include "cohort/collective/reduce_op.h"
+#include "cohort/collective/group.h"
 
 namespace cohort::internal {
 
@@ -15,28 +18,42 @@ namespace cohort::internal {
 // these axes. A replica contributes parts, which are added up over the replicas:
 //
 //   total = reduction.result(reduction.sum({reduction.parts(a), reduction.parts(b)}));
+//
+// The rows of sparse COO tensors are collected, duplicates included; to_dense() adds them.
 class Reduction {
  public:
-  Reduction(ReduceOp op, std::optional<Axes> axes) : op_(op), axes_(std::move(axes)) {}
+  // `call` is for messages: "strategy.reduce".
+  Reduction(ReduceOp op, std::optional<Axes> axes, std::string_view call = "strategy.reduce")
+      : op_(op), axes_(std::move(axes)), call_(call) {
+    if (axes_ && axes_->is_none()) axes_.reset();
+  }
 
-  // A part, and for a mean the number of elements or replicas in it. Means are computed in a type
-  // that does not wrap or round more than the result.
+  // A part, and for a mean the number of elements or replicas in it. It has a dtype that does not
+  // wrap or round more than the result.
   struct Parts {
-    at::Tensor value;
+    at::Tensor value;  // of a sparse tensor: its rows
     std::int64_t count = 1;
-    at::ScalarType type;  // of the component
+    at::ScalarType type = at::ScalarType::Float;  // of the component
+    at::Tensor indices = {};                      // of a sparse tensor: where the rows are
+    std::vector<std::int64_t> sizes = {};         // and the shape of the whole
+    bool is_sparse() const { return indices.defined(); }
   };
-  // Throws invalid_argument for strings and bool, and for an axis that the tensor does not have.
+  // Throws invalid_argument for strings, bool and undefined tensors, and for an axis that the
+  // tensor does not have; unimplemented for a sparse tensor and an axis.
   Parts parts(const at::Tensor& component) const;
-  // Throws invalid_argument if shapes or types differ.
+  // Throws invalid_argument if shapes, types or layouts differ.
   Parts sum(const std::vector<Parts>& all) const;
   at::Tensor result(const Parts& sum) const;
 
  private:
   std::vector<std::int64_t> checked_axes(const at::Tensor& component) const;
+  at::ScalarType working_type(at::ScalarType type) const;
+  Parts sparse_parts(const at::Tensor& component) const;
+  void check_alike(const Parts& first, const Parts& next, std::size_t replica) const;
 
   ReduceOp op_;
   std::optional<Axes> axes_;
+  std::string_view call_;
 };
 
 }  // namespace cohort::internal

@@ -13,11 +13,13 @@
 namespace cohort::internal {
 
 // Threads that live as long as this object and sleep between two runs. Thread-safe: runs at the
-// same time, and a run inside another one, get threads of their own.
+// same time, and a run inside another one, get threads of their own. So does a child process after
+// fork(), which has none of the parent's threads.
 class ReplicaThreads {
  public:
   // Starts no thread; the first run does.
   ReplicaThreads();
+  // Logs an error if a run is going on, which uses this object.
   ~ReplicaThreads();
   ReplicaThreads(const ReplicaThreads&) = delete;
   ReplicaThreads& operator=(const ReplicaThreads&) = delete;
@@ -35,9 +37,12 @@ class ReplicaThreads {
 
   Team take();
   void give_back(Team team);
+  void forget_those_of_the_parent() COHORT_REQUIRES(mutex_);
 
   Mutex mutex_;
   std::vector<Team> idle_ COHORT_GUARDED_BY(mutex_);
+  int running_ COHORT_GUARDED_BY(mutex_) = 0;
+  int process_ COHORT_GUARDED_BY(mutex_) = 0;  // whose threads these are
 };
 
 }  // namespace cohort::internal

@@ -14,6 +14,7 @@
 
 #include "cohort/core/detail/effect_handler.h"
 #include "cohort/core/export.h"
+#include "cohort/variable/detail/rows.h"
 #include "cohort/variable/detail/variable_state.h"
 #include "cohort/variable/update_rule.h"
 #include "cohort/variable/variable.h"
@@ -28,6 +29,16 @@ struct Assignment {
   Variable variable;
   internal::AssignKind kind;
   at::Tensor value;
+  // The value is a number of the host: if all replicas assign an equal one, it is one value that
+  // they share.
+  bool is_number = false;
+};
+// A change of some rows; see variable/detail/rows.h.
+struct RowUpdate {
+  Variable variable;
+  variable::ScatterKind kind;
+  at::Tensor indices;
+  at::Tensor rows;
 };
 
 // One for all local variables, and one for each strategy that has variables. The callers are the
@@ -36,7 +47,7 @@ struct Assignment {
 class COHORT_API VariableHome {
  public:
   virtual ~VariableHome() = default;
-  // Throws if the calling thread must not call `method`: "read", "assign" or "apply".
+  // Throws if the calling thread must not call `method`: "read", "assign", "scatter" or "apply".
   virtual void check_use(std::string_view method) const = 0;
   // Whether assign() and apply() in a replica context combine the values of all replicas.
   virtual bool reduces_over_replicas() const { return false; }
@@ -44,6 +55,8 @@ class COHORT_API VariableHome {
   virtual std::vector<at::Tensor> read(std::span<const Variable> variables) const = 0;
   // In this order; a variable may come several times, also in apply().
   virtual void assign(std::span<const Assignment> assignments) = 0;
+  // In this order. The default throws unimplemented, as parameter servers have no such operation.
+  virtual void scatter(std::span<const RowUpdate> updates);
   // One step of the rule for each variable, all with the same hyperparameters. A gradient may be
   // undefined if the home reduces over replicas: this replica has none, but others may. Then the
   // hyperparameters are those of the first replica.
@@ -61,6 +74,8 @@ COHORT_API void check_can_update(std::span<const Variable> variables, std::strin
 // Outside a trace. Unlike Variable::read(), the values have no gradient.
 COHORT_API std::vector<at::Tensor> read_values(std::span<const Variable> variables);
 COHORT_API void assign_values(std::span<const Assignment> assignments);
+// Throws unimplemented inside a trace.
+COHORT_API void scatter_rows(std::span<const RowUpdate> updates);
 // `hyper`: 0-dim float64 tensors in the rule's order, read once for all variables; in a trace,
 // read at every call of the traced step.
 COHORT_API void apply_updates(const SlotKey& key, std::span<const Update> updates,

@@ -29,6 +29,7 @@ class LocalVariable final : public VariableImpl {
   at::Tensor copy() const override;
   std::shared_ptr<VariableHome> home() const override;
   void assign(internal::AssignKind kind, const at::Tensor& value);
+  void scatter(const RowUpdate& update);
   // The memory that an update allocates; see VariableState.
   struct Reserve {
     at::Tensor gradient;
@@ -54,6 +55,7 @@ class LocalHome final : public VariableHome {
   void check_use(std::string_view) const override {}
   std::vector<at::Tensor> read(std::span<const Variable> variables) const override;
   void assign(std::span<const Assignment> assignments) override;
+  void scatter(std::span<const RowUpdate> updates) override;
   void apply(const SlotKey& key, std::span<const Update> updates,
              std::span<const double> hyper) override;
 };

@@ -67,10 +67,14 @@ class CacheFileWriter::FileLock {
     if (!file.is_open()) fail_to_write(path_);
     if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) fail_to_write(path_);
-      internal::throw_error(ErrorCode::already_exists,
-                            "[data.cache] expected to be the only one that fills this cache, got "
-                            "another iterator that writes '",
-                            path_, "'; wait for its end, or give each dataset files of its own");
+      internal::throw_error(
+          ErrorCode::already_exists,
+          "[data.cache] expected to be the only one that fills this cache, got "
+          "another iterator that writes '",
+          path_,
+          "'; wait for its end, or give each iterator a file of its own: workers on "
+          "one host need paths that differ, for example by "
+          "InputContext::input_pipeline_id in create_per_worker_dataset()");
     }
     struct stat mine {};
     struct stat named {};

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/core/files/detail/atomic_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <utility>
+
+#include "cohort/core/detail/system_error.h"
+#include "cohort/core/error.h"
+
+namespace cohort {
+namespace {
+
+// No other process and no other file of this one has it.
+std::string partial_name_of(const std::string& path) {
+  static std::atomic<std::uint64_t> number = 0;
+  return path + ".partial-" + std::to_string(::getpid()) + "-" + std::to_string(number++);
+}
+
+ErrorCode code_of_write_error(int code) {
+  if (code == ENOENT || code == ENOTDIR) return ErrorCode::not_found;
+  if (code == EACCES || code == EPERM || code == EROFS) return ErrorCode::permission_denied;
+  return code_of_errno(code, ErrorCode::failed_precondition);
+}
+
+// After that the new name survives a loss of power. Not every file system can do it.
+void sync_folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  const FileDescriptor file(
+      ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (file.is_open()) ::fsync(file.get());
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(std::string path, std::string call)
+    : path_(std::move(path)),
+      call_(std::move(call)),
+      partial_path_(partial_name_of(path_)),
+      file_(::open(partial_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {
+  if (!file_.is_open()) fail(errno);
+}
+
+AtomicFile::~AtomicFile() {
+  if (file_.is_open()) ::unlink(partial_path_.c_str());
+}
+
+void AtomicFile::fail(int code) const {
+  internal::throw_error(code_of_write_error(code), "[", call_, "] expected to write file '", path_,
+                        "', got: ", text_of_errno(code));
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail(errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+void AtomicFile::commit() {
+  if (::fsync(file_.get()) != 0) fail(errno);
+  if (::rename(partial_path_.c_str(), path_.c_str()) != 0) fail(errno);
+  file_ = FileDescriptor();
+  sync_folder_of(path_);
+}
+
+}  // namespace cohort

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file that appears whole or not at all.
+//
+//   AtomicFile file("values.safetensors", "variable.save_values");
+//   file.write(header);
+//   file.write(data);
+//   file.commit();
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "cohort/core/detail/file_descriptor.h"
+#include "cohort/core/export.h"
+
+namespace cohort {
+
+// Writes under another name in the same folder, which it removes if it is not committed. So a file
+// that has the name already stays as it is until then. Thread-compatible.
+class COHORT_API AtomicFile {
+ public:
+  // `call` is for messages. This and the other calls throw not_found, permission_denied,
+  // resource_exhausted (a full disk) or failed_precondition, naming the file.
+  AtomicFile(std::string path, std::string call);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  // Waits until the disk has the bytes, then gives the file its name. Call it once, at the end.
+  void commit();
+
+ private:
+  [[noreturn]] void fail(int code) const;
+
+  const std::string path_;
+  const std::string call_;
+  const std::string partial_path_;
+  FileDescriptor file_;
+};
+
+}  // namespace cohort

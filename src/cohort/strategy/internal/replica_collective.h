@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// all_reduce() and all_gather() of replicas, with their gradients.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/collective/group.h"
+#include "cohort/core/nest.h"
+#include "cohort/strategy/replica_context.h"
+
+namespace cohort::internal {
+
+// A call that all replicas make at the same time. What it returns in each replica:
+//
+//   forward:    result = sum of x over the replicas       result = concatenation of x
+//   backward:   dx = sum of dresult over the replicas     dx = own part of that sum
+//
+// The backward pass of each replica runs on its thread, and meets the others in its turn. Whether
+// there will be one is decided by all replicas together, in the meeting of the forward pass: a
+// replica whose value requires no gradient gets a result that does, if another replica's value
+// does. So either all have the graph or none has.
+struct CollectiveCall {
+  enum class Kind : std::uint8_t { reduce, gather };
+  Kind kind = Kind::reduce;
+  ReduceOp op = ReduceOp::sum;
+  std::int64_t axis = 0;
+  std::optional<Duration> timeout = {};
+  // Of the gradient of a call: that call, which is the same object in all replicas.
+  std::shared_ptr<const void> gradient_of = {};
+
+  std::string_view name() const { return kind == Kind::reduce ? "all_reduce" : "all_gather"; }
+  // "all_reduce(sum)", "gradient of all_gather(axis 0)"
+  std::string text() const;
+};
+
+// Throws as ReplicaContext::all_reduce() and all_gather() do.
+Nest call_together(const ReplicaContext& context, const CollectiveCall& call, const Nest& value);
+
+}  // namespace cohort::internal

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this module's own functions need of strategies and replica contexts, but users do not.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/strategy/strategy.h"
+
+namespace cohort::internal {
+
+class StrategyAccess {
+ public:
+  static std::shared_ptr<const input::InputHost> input_host(Strategy& strategy) {
+    return strategy.input_host();
+  }
+  static int num_local_replicas(const Strategy& strategy) { return strategy.num_local_replicas(); }
+  static StrategyTraits traits(const Strategy& strategy) { return strategy.traits(); }
+  static bool owns(const Strategy& strategy, const Variable& variable) {
+    return strategy.owns(variable);
+  }
+  static std::vector<Variable> components_of(const Strategy& strategy, const Variable& variable) {
+    return strategy.components_of(variable);
+  }
+  static std::vector<std::string> devices_of(const Strategy& strategy, const Variable& variable) {
+    return strategy.devices_of(variable);
+  }
+  static PerReplica<at::Tensor> values_of(const Strategy& strategy, const Variable& variable) {
+    return strategy.values_of(variable);
+  }
+
+  // `run`: nullptr for the only local replica.
+  static ReplicaContext context(Strategy& strategy, int replica_id, int local_replica_id,
+                                ReplicaRun* run) {
+    return {strategy, replica_id, local_replica_id, run};
+  }
+  static bool is_same(const ReplicaContext& a, const ReplicaContext& b) {
+    return a.serial_ == b.serial_;
+  }
+  static void check_is_current(const ReplicaContext& context, std::string_view call) {
+    context.check_is_current(call);
+  }
+  static std::shared_ptr<const void> meet(const ReplicaContext& context, const MergeOffer& offer,
+                                          const Merge& merge, std::string_view call) {
+    return context.meet(offer, merge, call);
+  }
+};
+
+}  // namespace cohort::internal

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps of update rules for variables of a synchronous strategy.
+#include <ATen/core/TensorBody.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/strategy/internal/mirrored_home.h"
+#include "cohort/strategy/internal/reduction.h"
+#include "cohort/strategy/strategy.h"
+
+namespace cohort::internal {
+namespace {
+
+std::string names_text(std::span<const Update> updates) {
+  std::vector<Variable> variables;
+  for (const Update& update : updates) variables.push_back(update.variable);
+  return names_of(variables);
+}
+
+// The sum over the replicas, in their order and in memory of its own, since a replica may go on and
+// write into its gradient while others still read the sum; undefined if none has a gradient.
+at::Tensor sum_of(const PerReplica<std::vector<Update>>& all, std::size_t i) {
+  const Reduction reduction(ReduceOp::sum, {}, "optimizer.apply_gradients");
+  std::vector<Reduction::Parts> parts;
+  for (std::size_t replica = 0; replica < all.size(); ++replica) {
+    const at::Tensor& gradient = all[replica][i].gradient;
+    if (gradient.defined()) parts.push_back(reduction.parts(gradient.detach()));
+  }
+  if (parts.empty()) return {};
+  const at::Tensor sum = reduction.result(reduction.sum(parts));
+  return parts.size() == 1 ? sum.clone() : sum;
+}
+
+// A step of an update rule for one value of a variable.
+struct ValueUpdate {
+  MirroredVariable& variable;
+  std::size_t value;
+  at::Tensor gradient;
+};
+
+// Whether an update of one of the variables, in any replica, would change the tensor.
+bool shares_memory(const at::Tensor& tensor, std::span<const Update> updates) {
+  // A tensor that autograd has made is the only user of its memory.
+  if (tensor.storage().use_count() == 1) return false;
+  return std::any_of(updates.begin(), updates.end(), [&](const Update& update) {
+    return target_of(update.variable).variable.shares_memory(tensor);
+  });
+}
+
+// The gradient of one of the updates, as rules take it.
+at::Tensor gradient_of(const Update& update, std::span<const Update> updates) {
+  const at::Tensor dense = update.gradient.detach().resolve_conj().resolve_neg().contiguous();
+  return shares_memory(update.gradient, updates) && dense.is_alias_of(update.gradient)
+             ? dense.clone()
+             : dense;
+}
+
+// Of each variable the value that replica `component` uses, or all of them.
+std::vector<ValueUpdate> value_updates(std::span<const Update> updates,
+                                       std::optional<std::size_t> component) {
+  std::vector<ValueUpdate> wanted;
+  for (const Update& update : updates) {
+    const auto [variable, own] = target_of(update.variable);
+    const at::Tensor gradient = gradient_of(update, updates);
+    if (own) {
+      wanted.push_back({variable, *own, gradient});
+    } else if (component) {
+      wanted.push_back({variable, variable.value_of(*component), gradient});
+    } else {
+      for (std::size_t i = 0; i < variable.size(); ++i) wanted.push_back({variable, i, gradient});
+    }
+  }
+  return wanted;
+}
+
+// An error in one value must leave all of them unchanged.
+void apply_all(const SlotKey& key, const std::vector<ValueUpdate>& updates,
+               std::span<const double> hyper) {
+  std::vector<VariableState::Fresh> fresh;
+  fresh.reserve(updates.size());
+  for (const ValueUpdate& update : updates)
+    fresh.push_back(update.variable.reserve(update.value, key, hyper));
+  for (std::size_t i = 0; i < updates.size(); ++i) {
+    const ValueUpdate& update = updates[i];
+    update.variable.apply(update.value, key, std::move(fresh[i]), update.gradient, hyper);
+  }
+}
+
+}  // namespace
+
+struct MirroredHome::Reduced {
+  std::vector<Update> updates;
+  std::vector<double> hyper;
+  bool is_applied = false;
+};
+
+// A value that the replicas share is updated by one of them, before another reads it.
+MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const SlotKey& key,
+                                           std::span<const Update> updates,
+                                           std::span<const double> hyper) {
+  return replica.merge_call(
+      [&key](Strategy&, const PerReplica<std::vector<Update>>& all,
+             const PerReplica<std::vector<double>>& numbers) {
+        const std::vector<Update>& first = all[0];
+        for (std::size_t r = 1; r < all.size(); ++r) {
+          const bool is_same =
+              std::equal(first.begin(), first.end(), all[r].begin(), all[r].end(),
+                         [](const Update& a, const Update& b) { return a.variable == b.variable; });
+          COHORT_CHECK(is_same, ErrorCode::invalid_argument,
+                       "[optimizer.apply_gradients] expected the same variables in the same order "
+                       "in all replicas, got ",
+                       names_text(first), " in replica 0 and ", names_text(all[r]), " in replica ",
+                       r);
+        }
+        Reduced reduced{.updates = {}, .hyper = numbers[0]};
+        const c10::NoGradGuard no_grad;
+        for (std::size_t i = 0; i < first.size(); ++i) {
+          const at::Tensor sum = sum_of(all, i);
+          if (!sum.defined()) continue;
+          reduced.updates.push_back({first[i].variable, sum});
+          if (target_of(first[i].variable).variable.is_plain()) reduced.is_applied = true;
+        }
+        COHORT_CHECK(!reduced.updates.empty(), ErrorCode::invalid_argument,
+                     "[optimizer.apply_gradients] expected gradients, got none that is defined in "
+                     "any replica");
+        if (reduced.is_applied)
+          apply_all(key, value_updates(reduced.updates, std::nullopt), reduced.hyper);
+        return reduced;
+      },
+      std::vector<Update>(updates.begin(), updates.end()),
+      std::vector<double>(hyper.begin(), hyper.end()));
+}
+
+void MirroredHome::apply(const SlotKey& key, std::span<const Update> updates,
+                         std::span<const double> hyper) {
+  const Place place = place_here();
+  const bool is_reduced = place.kind == Place::Kind::replica && replicas_ > 1;
+  Reduced reduced;
+  if (is_reduced) {
+    for (const Update& update : updates) {
+      COHORT_CHECK(!target_of(update.variable).component, ErrorCode::unimplemented,
+                   "[optimizer.apply_gradients] expected whole variables in a replica context, got "
+                   "the component '",
+                   update.variable.name(), "'; update it in StrategyExtended::update()");
+    }
+    reduced = reduce(*place.replica, key, updates, hyper);
+    if (reduced.is_applied) return;
+    updates = reduced.updates;
+    hyper = reduced.hyper;
+  }
+  const bool is_of_all = place.kind == Place::Kind::all;
+  apply_all(key, value_updates(updates, is_of_all ? std::nullopt : std::optional(place.component)),
+            hyper);
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Assignments to variables of a synchronous strategy, and changes of their rows.
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/strategy/internal/mirrored_home.h"
+#include "cohort/strategy/internal/reduction.h"
+#include "cohort/strategy/strategy.h"
+#include "cohort/variable/detail/rows.h"
+
+namespace cohort::internal {
+namespace {
+
+// A sum of zeros is zero for any number of replicas.
+bool is_zero(const at::Tensor& value) { return !value.to(at::kBool).any().item<bool>(); }
+
+// Whether all replicas assign the same: one tensor, or equal numbers of the host.
+bool is_one_value(const std::vector<const Assignment*>& of_replicas) {
+  const Assignment& first = *of_replicas.front();
+  return std::all_of(of_replicas.begin(), of_replicas.end(), [&](const Assignment* each) {
+    return each->value.is_same(first.value) ||
+           (each->is_number && first.is_number && at::equal(each->value, first.value));
+  });
+}
+
+// The value that the replicas assign together.
+at::Tensor combined(const MirroredVariable& variable,
+                    const std::vector<const Assignment*>& of_replicas) {
+  const at::Tensor& first = of_replicas.front()->value;
+  const VariableAggregation aggregation = variable.traits().aggregation;
+  if (aggregation == VariableAggregation::only_first_replica) return first;
+  const bool is_one = is_one_value(of_replicas);
+  const bool is_mean = aggregation == VariableAggregation::mean;
+  if (is_one && (is_mean || is_zero(first))) return first;
+  COHORT_CHECK(!is_one, ErrorCode::invalid_argument,
+               "[variable.assign] expected a value of each replica to sum for variable '",
+               variable.name(), "', got one ", of_replicas.front()->is_number ? "number" : "tensor",
+               " that is the same in all; assign a tensor that each replica has made, or use "
+               "aggregation mean or only_first_replica");
+  const Reduction reduction(is_mean ? ReduceOp::mean : ReduceOp::sum, {}, "variable.assign");
+  std::vector<Reduction::Parts> parts;
+  for (const Assignment* each : of_replicas) parts.push_back(reduction.parts(each->value.detach()));
+  const at::Tensor value = reduction.result(reduction.sum(parts));
+  COHORT_CHECK(value.scalar_type() == variable.spec().dtype, ErrorCode::invalid_argument,
+               "[variable.assign] expected a mean of the variable's own dtype, got ",
+               TensorSpec::of(value).to_string(), " (variable '", variable.name(), "')");
+  return value;
+}
+
+// The change of rows that the replicas make together: all of theirs, one after the other.
+RowUpdate combined_rows(const MirroredVariable& variable,
+                        const std::vector<const RowUpdate*>& of_replicas) {
+  const RowUpdate& first = *of_replicas.front();
+  const VariableAggregation aggregation = variable.traits().aggregation;
+  if (aggregation == VariableAggregation::only_first_replica) return first;
+  const bool is_mean = aggregation == VariableAggregation::mean;
+  const bool is_one =
+      std::all_of(of_replicas.begin(), of_replicas.end(), [&](const RowUpdate* each) {
+        return each->indices.is_same(first.indices) && each->rows.is_same(first.rows);
+      });
+  if (is_one && is_mean) return first;
+  COHORT_CHECK(!is_one, ErrorCode::invalid_argument, "[", variable::call_name(first.kind),
+               "] expected rows of each replica to apply to variable '", variable.name(),
+               "', got tensors that are the same in all; give it tensors that each replica has "
+               "made, or use aggregation mean or only_first_replica");
+  COHORT_CHECK(!is_mean || at::isFloatingType(variable.spec().dtype), ErrorCode::invalid_argument,
+               "[", variable::call_name(first.kind),
+               "] expected floating-point rows for a mean, got ", variable.spec().to_string(),
+               " (variable '", variable.name(), "')");
+  std::vector<at::Tensor> indices, rows;
+  for (const RowUpdate* each : of_replicas) {
+    indices.push_back(each->indices.to(at::kLong));
+    rows.push_back(each->rows.detach());
+  }
+  RowUpdate all{first.variable, first.kind, at::cat(indices), at::cat(rows)};
+  if (is_mean) all.rows.div_(static_cast<std::int64_t>(of_replicas.size()));
+  return all;
+}
+
+// Throws unless all replicas make the same calls. `same` compares two of them.
+template <class T, class F>
+void check_same_calls(const PerReplica<std::vector<T>>& all, std::string_view call, F same) {
+  for (std::size_t r = 1; r < all.size(); ++r) {
+    const bool is_same =
+        std::equal(all[0].begin(), all[0].end(), all[r].begin(), all[r].end(), same);
+    COHORT_CHECK(is_same, ErrorCode::invalid_argument, "[", call,
+                 "] expected the same assignment in all replicas, got variable '",
+                 all[0].front().variable.name(),
+                 "' in replica 0 and another variable or kind of assignment in replica ", r);
+  }
+}
+
+// Call number i of each replica.
+template <class T>
+std::vector<const T*> of_replicas(const PerReplica<std::vector<T>>& all, std::size_t i) {
+  std::vector<const T*> each;
+  for (std::size_t r = 0; r < all.size(); ++r) each.push_back(&all[r][i]);
+  return each;
+}
+
+}  // namespace
+
+void MirroredHome::assign(std::span<const Assignment> assignments) {
+  const Place place = place_here();
+  std::vector<Reach> reaches;
+  std::vector<Assignment> merged;
+  for (const Assignment& each : assignments) {
+    const Reach reach = reach_of(each.variable, place, "variable.assign");
+    if (reach.kind == Reach::Kind::all)
+      target_of(each.variable).variable.check_assign_all(each.kind);
+    if (reach.kind == Reach::Kind::merged) merged.push_back(each);
+    reaches.push_back(reach);
+  }
+  // First, since it may fail.
+  if (!merged.empty()) assign_merged(*place.replica, std::move(merged));
+  for (std::size_t i = 0; i < assignments.size(); ++i) {
+    MirroredVariable& variable = target_of(assignments[i].variable).variable;
+    const auto& [handle, kind, value, is_number] = assignments[i];
+    if (reaches[i].kind == Reach::Kind::one) variable.assign_value(reaches[i].value, kind, value);
+    if (reaches[i].kind == Reach::Kind::all) variable.assign_all(kind, value);
+  }
+}
+
+void MirroredHome::assign_merged(const ReplicaContext& replica,
+                                 std::vector<Assignment> assignments) {
+  replica.merge_call(
+      [](Strategy&, const PerReplica<std::vector<Assignment>>& all) {
+        check_same_calls(all, "variable.assign", [](const Assignment& a, const Assignment& b) {
+          return a.variable == b.variable && a.kind == b.kind;
+        });
+        const std::vector<Assignment>& first = all[0];
+        std::vector<at::Tensor> values;
+        for (std::size_t i = 0; i < first.size(); ++i) {
+          values.push_back(combined(target_of(first[i].variable).variable, of_replicas(all, i)));
+        }
+        for (std::size_t i = 0; i < first.size(); ++i)
+          target_of(first[i].variable).variable.assign_all(first[i].kind, values[i]);
+      },
+      std::move(assignments));
+}
+
+void MirroredHome::scatter(std::span<const RowUpdate> updates) {
+  const Place place = place_here();
+  std::vector<Reach> reaches;
+  std::vector<RowUpdate> merged;
+  for (const RowUpdate& each : updates) {
+    const MirroredTarget target = target_of(each.variable);
+    if (!target.component) target.variable.check_scatter(each.kind);
+    const Reach reach = reach_of(each.variable, place, variable::call_name(each.kind));
+    if (reach.kind == Reach::Kind::merged) merged.push_back(each);
+    reaches.push_back(reach);
+  }
+  if (!merged.empty()) scatter_merged(*place.replica, std::move(merged));
+  for (std::size_t i = 0; i < updates.size(); ++i) {
+    MirroredVariable& variable = target_of(updates[i].variable).variable;
+    if (reaches[i].kind == Reach::Kind::one) variable.scatter_value(reaches[i].value, updates[i]);
+    if (reaches[i].kind == Reach::Kind::all) variable.scatter_all(updates[i]);
+  }
+}
+
+void MirroredHome::scatter_merged(const ReplicaContext& replica, std::vector<RowUpdate> updates) {
+  replica.merge_call(
+      [](Strategy&, const PerReplica<std::vector<RowUpdate>>& all) {
+        check_same_calls(all, "variable.scatter", [](const RowUpdate& a, const RowUpdate& b) {
+          return a.variable == b.variable && a.kind == b.kind;
+        });
+        std::vector<RowUpdate> together;
+        for (std::size_t i = 0; i < all[0].size(); ++i) {
+          together.push_back(
+              combined_rows(target_of(all[0][i].variable).variable, of_replicas(all, i)));
+        }
+        for (const RowUpdate& each : together) target_of(each.variable).variable.scatter_all(each);
+      },
+      std::move(updates));
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one replica may do while it runs: meet the other replicas, combine values with them, scale
+// its loss.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include "cohort/collective/group.h"
+#include "cohort/core/export.h"
+#include "cohort/core/nest.h"
+#include "cohort/strategy/replica_call.h"
+#include "cohort/variable/variable.h"
+
+namespace cohort {
+
+class Strategy;
+
+namespace internal {
+class ReplicaRun;      // strategy/internal/replica_run.h
+class StrategyAccess;  // strategy/internal/strategy_access.h
+}  // namespace internal
+
+// The context of one replica (tf.distribute.ReplicaContext); get_replica_context() returns the
+// current one. Its calls work on the replica's thread while the replica runs, and not inside of a
+// merge. A value type: to keep a context, keep a copy, not the pointer. The calls of a copy whose
+// replica has ended throw failed_precondition.
+class COHORT_API ReplicaContext {
+ public:
+  Strategy& strategy() const { return *strategy_; }
+  int replica_id_in_sync_group() const { return replica_id_; }  // among all replicas in sync
+  int local_replica_id() const { return local_replica_id_; }    // among those of this worker
+  int num_replicas_in_sync() const;
+
+  // Runs merge_fn(strategy, values...) once for all replicas, in cross-replica context. Each value
+  // is a PerReplica<T> with that argument of each replica. Returns what merge_fn returns, and this
+  // replica's component if that is a PerReplica.
+  //
+  //   at::Tensor total = get_replica_context()->merge_call(
+  //       [](Strategy& strategy, const PerReplica<at::Tensor>& losses) {
+  //         return strategy.reduce(ReduceOp::sum, losses);
+  //       },
+  //       loss);
+  //
+  // All local replicas must make the same calls in the same order. merge_fn of replica 0 is called,
+  // on its thread. A thread that the function of run() starts itself is in no replica: there,
+  // get_replica_context() is that of the default strategy. A tensor that is the same object in all
+  // replicas arrives as a value that is not wrapped. An error of merge_fn is thrown in every
+  // replica. The replicas share a result that is not a PerReplica, so they must not write into it.
+  //
+  // Throws failed_precondition if this is not the current context, or if a replica returns without
+  // making the call; invalid_argument if the types of the arguments differ between replicas, or
+  // the structures of nests; cancelled if another replica fails. With several workers, each merges
+  // its own replicas.
+  template <class F, class... A>
+  auto merge_call(F&& merge_fn, A&&... arguments) const {
+    constexpr internal::CallProblem kProblem = internal::merge_problem<F, A...>();
+    static_assert(kProblem != internal::CallProblem::generic,
+                  "ReplicaContext::merge_call() cannot tell what a generic lambda takes: give its "
+                  "parameters types (cohort::Strategy&, cohort::PerReplica<at::Tensor>)");
+    static_assert(kProblem != internal::CallProblem::count,
+                  "ReplicaContext::merge_call() needs a function of the strategy and one more "
+                  "parameter for each argument: write merge_call(fn, a) for fn(Strategy&, "
+                  "PerReplica<A>)");
+    static_assert(kProblem != internal::CallProblem::types,
+                  "ReplicaContext::merge_call() cannot call the function: its first parameter is "
+                  "cohort::Strategy&, and an argument of type T becomes a cohort::PerReplica<T>");
+    if constexpr (kProblem == internal::CallProblem::none) {
+      using Result = internal::MergeResult<F, A...>;
+      using Arguments = std::tuple<std::decay_t<A>...>;
+      const Arguments own(std::forward<A>(arguments)...);
+      const std::shared_ptr<const void> merged = meet(
+          {&typeid(std::pair<Arguments, Result*>), &own}, [&](const std::vector<const void*>& all) {
+            return internal::merge_all<Result, Arguments>(merge_fn, strategy(),
+                                                          num_replicas_in_sync() == 1, all);
+          });
+      if constexpr (!std::is_void_v<Result>) {
+        return internal::own_component(*static_cast<const Result*>(merged.get()),
+                                       static_cast<std::size_t>(local_replica_id_));
+      }
+    }
+  }
+
+  // Combines a value of each replica, element by element, and returns the result to all of them in
+  // memory of their own (tf.distribute.ReplicaContext.all_reduce). All replicas, also of other
+  // workers, must make the same calls in the same order, with values of one structure, dtype and
+  // shape; the tensors of a nest are one call. A number in a nest counts as an int64 or float32
+  // tensor. `value` may be a variable: its value in this replica. Values that are the same tensor
+  // in all replicas are added too. The mean of integers is float64, of narrow ones float32. With
+  // one replica in sync, returns a copy.
+  //
+  // Gradients flow: the gradient of a sum over replicas is the sum of their gradients, and of a
+  // mean the mean. If a value requires a gradient in one replica, the results do in all, and the
+  // backward passes of the replicas meet: all replicas must make them, inside run() and in the same
+  // order. A backward pass throws failed_precondition outside of the replica, and if another
+  // replica ends without making it; invalid_argument if it meets another call. The rows of sparse
+  // COO tensors, as embedding(sparse=True) makes them, are collected; they have no gradient.
+  //
+  // Throws failed_precondition if this is not the current context, or if a replica returns without
+  // making the call. In every replica throws invalid_argument if the calls or values differ, for
+  // bool and strings, and if a gradient is required while another replica has switched gradients
+  // off; unimplemented for sparse tensors that require a gradient.
+  at::Tensor all_reduce(ReduceOpOrName op, const at::Tensor& value,
+                        const CommunicationOptions& options = {}) const;
+  at::Tensor all_reduce(ReduceOpOrName op, const Variable& value,
+                        const CommunicationOptions& options = {}) const;
+  Nest all_reduce(ReduceOpOrName op, const Nest& value,
+                  const CommunicationOptions& options = {}) const;
+  // Concatenates the values of all replicas along dimension `axis`, in which they may have
+  // different sizes, also 0 (tf.distribute.ReplicaContext.all_gather). Gradients flow: a replica
+  // gets the sum over the replicas of the gradients of its own part.
+  //
+  // Throws as all_reduce() does, but takes bool, and strings along axis 0; invalid_argument, in
+  // every replica, for a scalar, and an axis that is negative or that the value does not have;
+  // unimplemented for sparse tensors.
+  at::Tensor all_gather(const at::Tensor& value, std::int64_t axis,
+                        const CommunicationOptions& options = {}) const;
+  at::Tensor all_gather(const Variable& value, std::int64_t axis,
+                        const CommunicationOptions& options = {}) const;
+  Nest all_gather(const Nest& value, std::int64_t axis,
+                  const CommunicationOptions& options = {}) const;
+
+ private:
+  friend class internal::StrategyAccess;
+  ReplicaContext(Strategy& strategy, int replica_id, int local_replica_id,
+                 internal::ReplicaRun* run);
+  // Throws failed_precondition, naming the call, if this is not the current context.
+  void check_is_current(std::string_view call) const;
+  // Checks that, meets the other replicas, and returns what `merge` made of their arguments in
+  // cross-replica context.
+  std::shared_ptr<const void> meet(const internal::MergeOffer& offer, const internal::Merge& merge,
+                                   std::string_view call = "merge_call") const;
+
+  Strategy* strategy_;
+  int replica_id_;
+  int local_replica_id_;
+  // Used only while this context is current. nullptr: the only local replica.
+  internal::ReplicaRun* run_;
+  std::uint64_t serial_;  // copies have the same
+};
+
+struct AverageLossOptions {
+  at::Tensor weights = {};  // of the losses, of a shape that broadcasts to theirs; none: all are 1
+  // Not given: the number of losses in all replicas, which they add up in an all_reduce().
+  std::optional<std::int64_t> global_batch_size = {};
+};
+// The sum of a replica's losses, divided by the size of the global batch, so that the replicas' sum
+// is the mean over all examples also if their batches are uneven (tf.nn.compute_average_loss).
+// `losses` has one floating-point loss for each example in its first dimension, as
+// Reduction::None gives them. Throws invalid_argument for a scalar and a size that is not positive;
+// failed_precondition in cross-replica context.
+COHORT_API at::Tensor average_loss(const at::Tensor& losses,
+                                   const AverageLossOptions& options = {});
+// Divides a loss that does not depend on the batch, such as a penalty of weights, by the number of
+// replicas, whose gradients are summed (tf.nn.scale_regularization_loss). Throws
+// failed_precondition in cross-replica context.
+COHORT_API at::Tensor scale_regularization_loss(const at::Tensor& loss);
+
+}  // namespace cohort

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The header of a safetensors file: 8 bytes with its size (little-endian), then JSON, then the
+// tensors' bytes without gaps (https://github.com/huggingface/safetensors).
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/core/tensor_spec.h"
+
+namespace cohort::variable {
+
+// Where a file has a tensor. A value type.
+struct SavedTensor {
+  std::string dtype_name;               // as the file names it: "F32"
+  std::optional<at::ScalarType> dtype;  // nullopt: LibTorch has none
+  std::vector<std::int64_t> sizes;
+  std::uint64_t begin = 0;  // after the header
+  std::uint64_t end = 0;
+};
+using SavedTensors = std::map<std::string, SavedTensor>;
+
+// What the format allows for the JSON text.
+inline constexpr std::uint64_t kHeaderBytesMax = 100'000'000;
+
+// Reads the JSON text of a file that has `data_bytes` after it. Any text is safe. Throws data_loss
+// unless it describes exactly these bytes; unimplemented for a dtype that this version does not
+// know. `path` is for messages.
+SavedTensors parse_header(std::string_view text, std::uint64_t data_bytes, const std::string& path);
+
+// The tensors of a new file in the order of their bytes, and its JSON text, padded so that the
+// bytes are aligned. Throws invalid_argument for a key that is no UTF-8, "__metadata__", and a
+// dtype that the format does not have.
+struct NewHeader {
+  std::vector<std::string> order;
+  std::string text;
+};
+NewHeader make_header(const std::map<std::string, TensorSpec>& tensors);
+
+}  // namespace cohort::variable

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/variable/detail/rows.h"
+
+#include <ATen/Dispatch.h>
+#include <ATen/core/TensorBody.h>
+#include <c10/core/GradMode.h>
+
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "cohort/core/error.h"
+
+namespace cohort::variable {
+namespace {
+
+std::string_view verb_of(ScatterKind kind) {
+  switch (kind) {
+    case ScatterKind::add:
+      return "add";
+    case ScatterKind::sub:
+      return "sub";
+    case ScatterKind::mul:
+      return "mul";
+    case ScatterKind::div:
+      return "div";
+    case ScatterKind::min:
+      return "min";
+    case ScatterKind::max:
+      return "max";
+    case ScatterKind::update:
+      return "update";
+  }
+  COHORT_ASSERT(false);
+}
+
+bool is_dense_on_cpu(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && tensor.device().is_cpu();
+}
+
+// Arithmetic of one element. Overflow of signed integers is undefined in C++, so they are added and
+// multiplied as unsigned numbers, which wrap around.
+template <class T, class F>
+T wrapping(T a, T b, F f) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(f(static_cast<std::uint64_t>(a), static_cast<std::uint64_t>(b)));
+  } else {
+    return f(a, b);
+  }
+}
+
+template <class T>
+T quotient(T a, T b) {
+  if constexpr (std::is_integral_v<T> && std::is_signed_v<T>) {
+    // The quotient of the smallest number and -1 does not exist.
+    if (b == T(-1)) return wrapping(T(0), a, [](auto x, auto y) { return x - y; });
+  }
+  return static_cast<T>(a / b);
+}
+
+template <class T>
+bool is_nan(T value) {
+  if constexpr (std::is_integral_v<T>) {
+    return false;
+  } else {
+    return value != value;
+  }
+}
+
+template <class T, class F>
+void for_each_element(const at::Tensor& value, const at::Tensor& indices, const at::Tensor& rows,
+                      F f) {
+  const std::int64_t count = indices.numel();
+  const std::int64_t width = count == 0 ? 0 : rows.numel() / count;
+  T* const own = value.data_ptr<T>();
+  const T* const other = rows.data_ptr<T>();
+  const auto* const index = indices.data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < count; ++i) {
+    T* const row = own + index[i] * width;
+    const T* const by = other + i * width;
+    for (std::int64_t k = 0; k < width; ++k) row[k] = f(row[k], by[k]);
+  }
+}
+
+// Of any dtype.
+void replace_rows(const at::Tensor& value, const at::Tensor& indices, const at::Tensor& rows) {
+  const auto count = static_cast<std::size_t>(indices.numel());
+  if (count == 0 || rows.nbytes() == 0) return;
+  const std::size_t bytes = rows.nbytes() / count;
+  auto* const own = static_cast<std::byte*>(value.data_ptr());
+  const auto* const other = static_cast<const std::byte*>(rows.data_ptr());
+  const auto* const index = indices.data_ptr<std::int64_t>();
+  for (std::size_t i = 0; i < count; ++i)
+    std::memcpy(own + static_cast<std::size_t>(index[i]) * bytes, other + i * bytes, bytes);
+}
+
+template <class T>
+void combine_rows(ScatterKind kind, const at::Tensor& value, const at::Tensor& indices,
+                  const at::Tensor& rows) {
+  const auto each = [&](auto f) { for_each_element<T>(value, indices, rows, f); };
+  switch (kind) {
+    case ScatterKind::add:
+      return each([](T a, T b) { return wrapping(a, b, [](auto x, auto y) { return x + y; }); });
+    case ScatterKind::sub:
+      return each([](T a, T b) { return wrapping(a, b, [](auto x, auto y) { return x - y; }); });
+    case ScatterKind::mul:
+      return each([](T a, T b) { return wrapping(a, b, [](auto x, auto y) { return x * y; }); });
+    case ScatterKind::div:
+      return each([](T a, T b) { return quotient(a, b); });
+    case ScatterKind::min:
+      return each([](T a, T b) { return b < a || is_nan(b) ? b : a; });
+    case ScatterKind::max:
+      return each([](T a, T b) { return a < b || is_nan(b) ? b : a; });
+    case ScatterKind::update:
+      return replace_rows(value, indices, rows);
+  }
+}
+
+void check_indices(ScatterKind kind, std::string_view name, const TensorSpec& spec,
+                   const at::Tensor& indices) {
+  const std::string call = call_name(kind);
+  COHORT_CHECK(indices.defined(), ErrorCode::invalid_argument, "[", call,
+               "] expected indices, got an undefined tensor (variable '", name, "')");
+  const at::ScalarType type = indices.scalar_type();
+  COHORT_CHECK(
+      (type == at::kInt || type == at::kLong) && indices.dim() == 1 && is_dense_on_cpu(indices),
+      ErrorCode::invalid_argument, "[", call,
+      "] expected dense indices int64[n] or int32[n] on the CPU, got ",
+      TensorSpec::of(indices).to_string(), " on ", indices.device().str(), " (variable '", name,
+      "')");
+  COHORT_CHECK(!spec.sizes->empty(), ErrorCode::invalid_argument, "[", call,
+               "] expected a variable that has rows, got ", spec.to_string(), " (variable '", name,
+               "'); use assign(), assign_add() or assign_sub()");
+  const std::int64_t rows = spec.sizes->front();
+  const at::Tensor wide = indices.to(at::kLong).contiguous();
+  const auto* const index = wide.data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < wide.numel(); ++i) {
+    COHORT_CHECK(index[i] >= 0 && index[i] < rows, ErrorCode::invalid_argument, "[", call,
+                 "] expected indices of the ", rows, " rows of variable '", name, "', got ",
+                 index[i], " at position ", i);
+  }
+}
+
+}  // namespace
+
+std::string call_name(ScatterKind kind) { return "variable.scatter_" + std::string(verb_of(kind)); }
+
+void check_rows(ScatterKind kind, std::string_view name, const TensorSpec& spec,
+                const at::Tensor& indices, const at::Tensor& rows) {
+  check_indices(kind, name, spec, indices);
+  const std::string call = call_name(kind);
+  TensorSpec expected = spec;
+  expected.sizes->front() = indices.numel();
+  COHORT_CHECK(rows.defined(), ErrorCode::invalid_argument, "[", call, "] expected rows ",
+               expected.to_string(), ", got an undefined tensor (variable '", name, "')");
+  COHORT_CHECK(
+      is_dense_on_cpu(rows) && TensorSpec::of(rows) == expected, ErrorCode::invalid_argument, "[",
+      call, "] expected dense rows ", expected.to_string(), " on the CPU, one for each index, got ",
+      TensorSpec::of(rows).to_string(), " on ", rows.device().str(), " (variable '", name, "')");
+  if (kind == ScatterKind::update) return;
+  COHORT_CHECK(spec.dtype != at::kBool && !at::isComplexType(spec.dtype),
+               ErrorCode::invalid_argument, "[", call, "] expected real numbers, got ",
+               spec.to_string(), " (variable '", name, "'); use scatter_update()");
+  COHORT_CHECK(kind != ScatterKind::div || !at::isIntegralType(spec.dtype, false) ||
+                   rows.ne(0).all().item<bool>(),
+               ErrorCode::invalid_argument, "[", call,
+               "] expected integers other than 0 to divide by (variable '", name, "')");
+}
+
+void apply_rows(ScatterKind kind, const at::Tensor& value, const at::Tensor& indices,
+                const at::Tensor& rows) {
+  const c10::NoGradGuard no_grad;
+  const at::Tensor index = indices.to(at::kLong).contiguous();
+  at::Tensor other = rows.detach().resolve_conj().resolve_neg().contiguous();
+  if (other.is_alias_of(value)) other = other.clone();
+  if (kind == ScatterKind::update) {
+    replace_rows(value, index, other);
+  } else {
+    AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, value.scalar_type(), "scatter",
+                               [&] { combine_rows<scalar_t>(kind, value, index, other); });
+  }
+  // Autograd must detect it if a graph that saved the old value is run backwards later.
+  value.unsafeGetTensorImpl()->bump_version();
+}
+
+}  // namespace cohort::variable

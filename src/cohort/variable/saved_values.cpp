@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/variable/saved_values.h"
+
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/empty.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "cohort/core/detail/file_descriptor.h"
+#include "cohort/core/detail/system_error.h"
+#include "cohort/core/error.h"
+#include "cohort/core/files/detail/atomic_file.h"
+#include "cohort/function/detail/trace.h"
+#include "cohort/variable/detail/replica_count.h"
+#include "cohort/variable/detail/variable_home.h"
+#include "cohort/variable/internal/safetensors.h"
+
+namespace cohort {
+namespace {
+
+static_assert(std::endian::native == std::endian::little,
+              "safetensors files have the bytes of numbers in little-endian order");
+
+constexpr std::size_t kSizeBytes = 8;  // of the size of the header
+
+void check_outside_steps(std::string_view call) {
+  COHORT_CHECK(variable::ReplicaCount::current() == 1 && function::Trace::current() == nullptr,
+               ErrorCode::failed_precondition, "[variable.", call,
+               "] expected a call outside of run() and of steps, got one inside; make it between "
+               "two runs");
+}
+
+std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
+  return {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+FileDescriptor opened(const std::string& path) {
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.is_open()) return file;
+  const int code = errno;
+  const bool is_missing = code == ENOENT || code == ENOTDIR;
+  const ErrorCode kind = is_missing       ? ErrorCode::not_found
+                         : code == EACCES ? ErrorCode::permission_denied
+                                          : code_of_errno(code, ErrorCode::failed_precondition);
+  internal::throw_error(kind, "[variable.saved_values] expected to read file '", path,
+                        "', got: ", text_of_errno(code));
+}
+
+// Reads all of `buffer`. Throws data_loss if the file ends before.
+void read_at(const FileDescriptor& file, std::uint64_t offset, std::span<std::byte> buffer,
+             const std::string& path) {
+  while (!buffer.empty()) {
+    const ssize_t got =
+        ::pread(file.get(), buffer.data(), buffer.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    COHORT_CHECK(got >= 0, code_of_errno(errno, ErrorCode::data_loss),
+                 "[variable.saved_values] expected to read file '", path,
+                 "', got: ", text_of_errno(errno));
+    COHORT_CHECK(got > 0, ErrorCode::data_loss, "[variable.saved_values] expected ", buffer.size(),
+                 " more bytes of file '", path, "' at ", offset, ", got its end; it was changed");
+    offset += static_cast<std::uint64_t>(got);
+    buffer = buffer.subspan(static_cast<std::size_t>(got));
+  }
+}
+
+std::uint64_t size_of(const FileDescriptor& file, const std::string& path) {
+  struct stat found {};
+  COHORT_CHECK(::fstat(file.get(), &found) == 0, code_of_errno(errno, ErrorCode::data_loss),
+               "[variable.saved_values] expected to read file '", path,
+               "', got: ", text_of_errno(errno));
+  COHORT_CHECK(S_ISREG(found.st_mode), ErrorCode::invalid_argument,
+               "[variable.saved_values] expected a file, got '", path, "', which is none");
+  return static_cast<std::uint64_t>(found.st_size);
+}
+
+}  // namespace
+
+void save_values(const std::string& path, const std::map<std::string, Variable>& variables) {
+  check_outside_steps("save_values");
+  std::vector<Variable> handles;
+  for (const auto& [key, variable] : variables) handles.push_back(variable);
+  const std::vector<at::Tensor> read = read_values(handles);
+  std::map<std::string, at::Tensor> values;
+  std::map<std::string, TensorSpec> specs;
+  for (const auto& [key, variable] : variables) {
+    const at::Tensor& value = read[values.size()];
+    values.emplace(key, value.detach().resolve_conj().resolve_neg().contiguous());
+    specs.emplace(key, TensorSpec::of(value));
+  }
+  const variable::NewHeader header = variable::make_header(specs);
+  const std::uint64_t size = header.text.size();
+  AtomicFile file(path, "variable.save_values");
+  file.write(std::as_bytes(std::span(&size, 1)));
+  file.write(std::as_bytes(std::span(header.text)));
+  for (const std::string& key : header.order) file.write(bytes_of(values.at(key)));
+  file.commit();
+}
+
+class SavedValues::Impl {
+ public:
+  explicit Impl(std::string path) : path_(std::move(path)), file_(opened(path_)) {
+    const std::uint64_t file_bytes = size_of(file_, path_);
+    std::uint64_t header_bytes = 0;
+    const auto is_damaged = [&] {
+      internal::throw_error(ErrorCode::data_loss, "[variable.saved_values] expected file '", path_,
+                            "' to be a safetensors file, got ", file_bytes,
+                            " bytes, which is less than its header has");
+    };
+    if (file_bytes < kSizeBytes) is_damaged();
+    read_at(file_, 0, std::as_writable_bytes(std::span(&header_bytes, 1)), path_);
+    COHORT_CHECK(header_bytes <= variable::kHeaderBytesMax, ErrorCode::data_loss,
+                 "[variable.saved_values] expected file '", path_,
+                 "' to be a safetensors file, got a header of ", header_bytes, " bytes");
+    if (header_bytes > file_bytes - kSizeBytes) is_damaged();
+    std::string text(header_bytes, '\0');
+    read_at(file_, kSizeBytes, std::as_writable_bytes(std::span(text)), path_);
+    data_ = kSizeBytes + header_bytes;
+    tensors_ = variable::parse_header(text, file_bytes - data_, path_);
+  }
+
+  const variable::SavedTensors& tensors() const { return tensors_; }
+  const std::string& path() const { return path_; }
+
+  at::Tensor value(const std::string& key) const {
+    const auto found = tensors_.find(key);
+    if (found == tensors_.end()) refuse_key(key);
+    const variable::SavedTensor& saved = found->second;
+    COHORT_CHECK(saved.dtype.has_value(), ErrorCode::unimplemented,
+                 "[variable.saved_values] expected a dtype that LibTorch has, got ",
+                 saved.dtype_name, " of '", key, "' in file '", path_, "'; save it as another");
+    // Any byte may be in the file, but not in a bool of C++.
+    const bool is_bool = saved.dtype == at::kBool;
+    const at::Tensor value =
+        at::empty(saved.sizes, at::TensorOptions(is_bool ? at::kByte : *saved.dtype));
+    read_at(file_, data_ + saved.begin, {static_cast<std::byte*>(value.data_ptr()), value.nbytes()},
+            path_);
+    return is_bool ? value.to(at::kBool) : value;
+  }
+
+ private:
+  [[noreturn]] void refuse_key(const std::string& key) const {
+    std::string known;
+    for (const auto& [name, tensor] : tensors_) known += (known.empty() ? "'" : ", '") + name + "'";
+    internal::throw_error(ErrorCode::not_found, "[variable.saved_values] expected one of the keys ",
+                          known.empty() ? "(none)" : known, " of file '", path_, "', got '", key,
+                          "'");
+  }
+
+  const std::string path_;
+  const FileDescriptor file_;
+  std::uint64_t data_ = 0;  // where the tensors' bytes begin
+  variable::SavedTensors tensors_;
+};
+
+SavedValues::SavedValues(const std::string& path) : impl_(std::make_shared<const Impl>(path)) {}
+
+std::vector<std::string> SavedValues::keys() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, tensor] : impl_->tensors()) keys.push_back(key);
+  return keys;
+}
+
+at::Tensor SavedValues::value(const std::string& key) const { return impl_->value(key); }
+
+void SavedValues::restore(const std::string& key, const Variable& variable) const {
+  restore(std::map<std::string, Variable>{std::pair(key, variable)});
+}
+
+void SavedValues::restore(const std::map<std::string, Variable>& variables) const {
+  check_outside_steps("restore_values");
+  std::vector<Assignment> assignments;
+  for (const auto& [key, variable] : variables)
+    assignments.push_back({variable, internal::AssignKind::assign, value(key)});
+  try {
+    assign_values(assignments);
+  } catch (const Error&) {
+    throw current_error().during("restoring values of file '" + impl_->path() + "'");
+  }
+}
+
+void restore_values(const std::string& path, const std::map<std::string, Variable>& variables) {
+  SavedValues(path).restore(variables);
+}
+
+}  // namespace cohort

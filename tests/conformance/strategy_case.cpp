@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/conformance/strategy_case.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "cohort/core/error.h"
+#include "cohort/core/string_tensor.h"
+
+namespace cohort::conformance::strategy {
+namespace {
+
+// The host on which the cases were recorded has these devices.
+constexpr int kHostDevices = 4;
+constexpr int kMostNames = 64;
+
+void set_variable_of_environment(const std::string& name, const std::optional<std::string>& value) {
+  if (value) {
+    ::setenv(name.c_str(), value->c_str(), 1);
+  } else {
+    ::unsetenv(name.c_str());
+  }
+}
+
+std::vector<std::string> devices_in(const Json& spec) {
+  std::vector<std::string> devices;
+  if (spec.contains("devices")) {
+    for (const Json& device : spec["devices"]) devices.push_back(device_text(device));
+    return devices;
+  }
+  for (int i = 0; i < member_or(spec, "replicas", 0); ++i) {
+    devices.push_back("CPU:" + std::to_string(i));
+  }
+  return devices;
+}
+
+std::unique_ptr<Strategy> made_strategy(const Json& spec) {
+  const auto kind = member(spec, "kind").get<std::string>();
+  if (kind == "one_device") {
+    return std::make_unique<OneDeviceStrategy>(
+        device_text(member_or<std::string>(spec, "device", "cpu:0")));
+  }
+  if (kind == "mirrored") return std::make_unique<MirroredStrategy>(devices_in(spec));
+  if (kind == "central_storage") {
+    return std::make_unique<CentralStorageStrategy>(
+        devices_in(spec), device_text(member_or<std::string>(spec, "parameter_device", "cpu:0")));
+  }
+  throw CaseFault("unknown kind of strategy " + brief(spec, 120));
+}
+
+// Outside of strategies, tf.Variable is a variable of this process alone.
+Variable created_local_variable(const std::string& name, const at::Tensor& initial_value,
+                                const VariableOptions& options) {
+  const bool is_trainable =
+      options.is_trainable.value_or(options.synchronization != VariableSynchronization::on_read &&
+                                    initial_value.is_floating_point());
+  const bool is_text = StringTensor::is(initial_value);
+  return local_variable(name, is_text ? initial_value : initial_value.detach().clone(),
+                        is_trainable);
+}
+
+}  // namespace
+
+void refuse_type(const std::string& what) {
+  throw Error(ErrorCode::invalid_argument, "[conformance] C++ does not compile this: " + what,
+              ErrorCause::wrong_type);
+}
+
+std::string device_text(const std::string& text) {
+  // Device::parse() takes "cpu:1" and "job:ps/task:2", but "/device:CPU:1" only with its slash.
+  return text.starts_with("device:") ? "/" + text : text;
+}
+
+std::string place_of(const Frame& frame) {
+  if (frame.component()) return "u" + std::to_string(*frame.component());
+  const ReplicaContext* const replica = get_replica_context();
+  return replica == nullptr ? "x" : "r" + std::to_string(replica->replica_id_in_sync_group());
+}
+
+// --- Frame --------------------------------------------------------------------------------------
+
+Frame::~Frame() {
+  while (!open_.empty()) open_.pop_back();
+}
+
+void Frame::bind(const std::string& name, Value value) {
+  const std::lock_guard lock(mutex_);
+  values_[name] = std::move(value);
+}
+
+Value Frame::find(const std::string& name) const {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = values_.find(name);
+    if (found != values_.end()) return found->second;
+  }
+  if (outer_ == nullptr) throw CaseFault("nothing has the name '" + name + "'");
+  return outer_->find(name);
+}
+
+std::vector<std::string> Frame::names_of(const Variable& variable) const {
+  std::vector<std::string> names =
+      outer_ == nullptr ? std::vector<std::string>() : outer_->names_of(variable);
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, value] : values_) {
+    if (value.variable() != nullptr && *value.variable() == variable) names.push_back(name);
+  }
+  return names;
+}
+
+std::optional<std::size_t> Frame::component() const {
+  if (component_) return component_;
+  return is_update_over_ || outer_ == nullptr ? std::nullopt : outer_->component();
+}
+
+void Frame::enter(const std::string& name, std::unique_ptr<OpenContext> context) {
+  open_.emplace_back(name, std::move(context));
+}
+
+void Frame::exit(const std::string& name) {
+  const auto last = std::find_if(open_.rbegin(), open_.rend(),
+                                 [&](const auto& context) { return context.first == name; });
+  if (last == open_.rend()) throw CaseFault("no context '" + name + "' is open here");
+  last->second->exit();
+  open_.erase(std::next(last).base());
+}
+
+// --- StrategyCase -------------------------------------------------------------------------------
+
+StrategyCase::StrategyCase(const Json& content) {
+  set_logical_cpu_devices(kHostDevices);
+  strategies_["default"] = &default_strategy();
+  add_strategy("S", member_or(content, "strategy", Json{{"kind", "default"}}));
+  const Json others = member_or(content, "others", Json::object());
+  for (const auto& [name, spec] : others.items()) {
+    add_strategy(name, spec);
+  }
+}
+
+StrategyCase::~StrategyCase() {
+  try {
+    set_strategy(nullptr);
+  } catch (const Error&) {  // a failed case may have left its contexts entered
+  }
+  for (const auto& [name, value] : environment_) set_variable_of_environment(name, value);
+}
+
+void StrategyCase::add_strategy(const std::string& name, const Json& spec) {
+  if (member(spec, "kind") == "default") {
+    const std::lock_guard lock(mutex_);
+    strategies_[name] = &default_strategy();
+    return;
+  }
+  std::unique_ptr<Strategy> made = made_strategy(spec);
+  const std::lock_guard lock(mutex_);
+  strategies_[name] = made.get();
+  made_.push_back(std::move(made));
+}
+
+Strategy& StrategyCase::strategy(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const auto found = strategies_.find(name);
+  if (found == strategies_.end()) throw CaseFault("no strategy has the name '" + name + "'");
+  return *found->second;
+}
+
+std::string StrategyCase::name_of(const Strategy& strategy) {
+  if (&strategy == &default_strategy()) return "default";
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, known] : strategies_) {
+    if (known == &strategy) return name;
+  }
+  throw CaseFault("a strategy that the case did not make is current");
+}
+
+Variable StrategyCase::create_variable(const std::string& name, const at::Tensor& initial_value,
+                                       const VariableOptions& options) {
+  Strategy& current = get_strategy();
+  // TensorFlow gives the name to any number of variables. Each replica makes the same attempts.
+  for (int attempt = 0;; ++attempt) {
+    const std::string unique = attempt == 0 ? name : name + "_" + std::to_string(attempt);
+    try {
+      const Variable variable = &current == &default_strategy()
+                                    ? created_local_variable(unique, initial_value, options)
+                                    : current.variable(unique, initial_value, options);
+      const std::lock_guard lock(mutex_);
+      origins_.try_emplace(variable.impl().get(), Origin{&current, name, options,
+                                                         std::make_shared<VariableLeaf>(variable)});
+      return variable;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::already_exists || attempt == kMostNames) throw;
+    }
+  }
+}
+
+StrategyCase::Origin& StrategyCase::origin_of(const Variable& variable) {
+  const auto found = origins_.find(variable.impl().get());
+  if (found != origins_.end()) return found->second;
+  // A component, which its strategy made.
+  Strategy* owner = &get_strategy();
+  for (const auto& [impl, origin] : origins_) {
+    if (impl->home() == variable.impl()->home()) owner = origin.strategy;
+  }
+  return origins_
+      .emplace(variable.impl().get(),
+               Origin{owner, variable.name(), {}, std::make_shared<VariableLeaf>(variable)})
+      .first->second;
+}
+
+Strategy& StrategyCase::strategy_of(const Variable& variable) {
+  const std::lock_guard lock(mutex_);
+  return *origin_of(variable).strategy;
+}
+
+VariableOptions StrategyCase::options_of(const Variable& variable) {
+  const std::lock_guard lock(mutex_);
+  return origin_of(variable).options;
+}
+
+std::string StrategyCase::given_name_of(const Variable& variable) {
+  const std::lock_guard lock(mutex_);
+  return origin_of(variable).name;
+}
+
+std::vector<Variable> StrategyCase::components_of(const Variable& variable) {
+  return strategy_of(variable).local_results(variable);
+}
+
+Value StrategyCase::value_of(const Variable& variable) {
+  const std::lock_guard lock(mutex_);
+  return Value::of(Nest(std::shared_ptr<Handle>(origin_of(variable).leaf)));
+}
+
+void StrategyCase::emit(const std::string& label, const Frame& frame, Json value) {
+  const std::string place = place_of(frame);
+  const std::lock_guard lock(mutex_);
+  emits_[label][place].push_back(std::move(value));
+}
+
+void StrategyCase::emit_context(const std::string& label, Json value) {
+  const std::lock_guard lock(mutex_);
+  emits_[label].push_back(std::move(value));
+}
+
+Json StrategyCase::take_emits() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(emits_, Json::object());
+}
+
+void StrategyCase::keep_context(const std::string& name, const ReplicaContext& context) {
+  const std::lock_guard lock(mutex_);
+  contexts_.insert_or_assign(name, context);
+}
+
+ReplicaContext StrategyCase::kept_context(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const auto found = contexts_.find(name);
+  if (found == contexts_.end()) throw CaseFault("no context was kept as '" + name + "'");
+  return found->second;
+}
+
+void StrategyCase::set_environment(const std::string& name,
+                                   const std::optional<std::string>& value) {
+  const char* const before = std::getenv(name.c_str());
+  environment_.emplace(name, before == nullptr ? std::nullopt : std::optional<std::string>(before));
+  set_variable_of_environment(name, value);
+}
+
+}  // namespace cohort::conformance::strategy

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/conformance/strategy_runner.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+
+#include "tests/conformance/strategy_outcome.h"
+#include "tests/conformance/strategy_steps.h"
+
+namespace cohort::conformance::strategy {
+namespace {
+
+constexpr std::array<std::string_view, 8> kFilesOfLater = {
+    "multi_worker.json", "sharded.json",      "partitioners.json", "coordinator.json",
+    "faults.json",       "ps_placement.json", "ps_v1.json",        "resolver_other.json"};
+
+bool is_any_step(const Json& steps, const std::function<bool(const Json&)>& is_it) {
+  return std::any_of(steps.begin(), steps.end(), [&](const Json& step) {
+    if (!step.is_object()) return false;
+    return is_it(step) || (step.contains("body") && is_any_step(step["body"], is_it));
+  });
+}
+
+// Why the library cannot run the case: replicas are not compiled, so there is no graph of a nested
+// function or of a loop in which a merge_call could be refused, and no trace to count.
+std::string reason_to_skip(const Json& content) {
+  const auto is_merge = [](const Json& step) { return step.value("do", "") == "merge_call"; };
+  const auto needs_graph = [&](const Json& step) {
+    const std::string name = step.value("do", "");
+    if (name == "traces" || name == "trace_count") return true;
+    const bool has_graph = name == "while" || (name == "call" && step.value("compiled", false));
+    return has_graph && is_any_step(step.value("body", Json::array()), is_merge);
+  };
+  return is_any_step(member(content, "steps"), needs_graph)
+             ? "needs functions that are compiled for replicas"
+             : "";
+}
+
+Outcome outcome_of(StrategyCase& test, Frame& top, const Json& step) {
+  Outcome outcome;
+  try {
+    const Value result = do_step(test, top, step);
+    const Json& recommended = step.value("recommended", Json::object());
+    if (step.contains("expect") || recommended.contains("expect")) {
+      outcome.value = json_of_value(test, top, result);
+    }
+  } catch (...) {
+    outcome.error = caught_error_json()["error"];
+  }
+  outcome.emits = test.take_emits();
+  return outcome;
+}
+
+}  // namespace
+
+bool is_strategy_case(const Json& content) {
+  // Cases of pipelines have a kind, and some have steps too.
+  return content.contains("steps") && !content.contains("kind");
+}
+
+bool is_not_yet_reached(const std::string& file) {
+  return std::find(kFilesOfLater.begin(), kFilesOfLater.end(), file) != kFilesOfLater.end();
+}
+
+Verdict run_strategy_case(const Json& content) {
+  const std::string reason = reason_to_skip(content);
+  if (!reason.empty()) return {Status::skipped, reason};
+  const double tolerance = member_or(content, "tol", 0.0);
+  StrategyCase test(content);
+  Frame top;  // destroyed first: it may be inside of scopes
+  const Json& steps = member(content, "steps");
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const auto at_step = [&](const std::string& text) {
+      return "step " + std::to_string(i) + " " + brief(steps[i], 160) + ":\n  " + text;
+    };
+    try {
+      const std::string found = difference(steps[i], outcome_of(test, top, steps[i]), tolerance);
+      if (!found.empty()) return {Status::failed, at_step(found)};
+    } catch (const CaseFault& fault) {
+      return {Status::failed, at_step(fault.what())};
+    }
+  }
+  return {};
+}
+
+}  // namespace cohort::conformance::strategy

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs strategy cases: those with `steps` (FORMAT.md of the strategy cases).
+#pragma once
+
+#include <string>
+
+#include "tests/conformance/json.h"
+#include "tests/conformance/runner.h"
+
+namespace cohort::conformance::strategy {
+
+bool is_strategy_case(const Json& content);
+// Whether the cases of this file, such as "sharded.json", need parts that the library does not have
+// yet.
+bool is_not_yet_reached(const std::string& file);
+// In this process, without a deadline. It must not be inside of a strategy's scope.
+Verdict run_strategy_case(const Json& content);
+
+}  // namespace cohort::conformance::strategy

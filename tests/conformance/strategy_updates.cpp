@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps that update variables component by component, and that ask where values are.
+#include <algorithm>
+
+#include "cohort/strategy/strategy_extended.h"
+#include "tests/conformance/strategy_steps.h"
+
+namespace cohort::conformance::strategy {
+namespace {
+
+// Adds the number of its component to the arguments of each.
+PerReplica<Nest> numbered(const Value& arguments, std::size_t components) {
+  Value number = Value::of_items(Value::Kind::per_replica, {});
+  for (std::size_t i = 0; i < components; ++i) {
+    number.items.push_back(Value::of(static_cast<std::int64_t>(i)));
+  }
+  Value all = arguments;
+  all.entries.emplace("number", std::move(number));
+  return per_replica_of(all);
+}
+
+// How many components the arguments of update() need: one for each of the variable or, where it has
+// one value, for each that distributed arguments have.
+std::size_t components_for(const Value& arguments, std::size_t own) {
+  const std::size_t given = num_components(arguments);
+  return given == 0 ? own : given;
+}
+
+// What `function` returned for each component. tf's group=True makes one value, or only a token
+// unless all are tensors; group=False lists them.
+Value grouped(const Step& step, const PerReplica<Nest>& results) {
+  if (!member_or(step.json, "group", true)) {
+    std::vector<Value> each;
+    for (const Nest& result : results.local_results()) each.push_back(value_of(result));
+    return Value::of_items(Value::Kind::tuple, std::move(each));
+  }
+  if (!results.is_wrapped()) return value_of(results.value());
+  for (const Nest& result : results.local_results()) {
+    for (const Nest& leaf : result.flatten()) {
+      if (!leaf.is_tensor()) return {};
+    }
+  }
+  return wrapped_value(results);
+}
+
+Nest call_for_component(const Step& step, const Nest& own, const Variable* component) {
+  Value arguments = value_of(own);
+  const auto number = arguments.entries.extract("number").mapped().leaf.integer();
+  Frame frame(&step.frame);
+  frame.set_component(static_cast<std::size_t>(number));
+  if (component != nullptr) frame.bind("self", step.test.value_of(*component));
+  return nest_of(call_function(step, frame, arguments));
+}
+
+Value update(const Step& step) {
+  const Variable variable = step.variable();
+  const Value arguments = arguments_of(step);
+  const std::size_t components =
+      components_for(arguments, step.test.components_of(variable).size());
+  return grouped(step, step.strategy().extended().update(
+                           variable,
+                           [&](const Variable& component, const Nest& own) {
+                             return call_for_component(step, own, &component);
+                           },
+                           numbered(arguments, components)));
+}
+
+std::vector<Variable> variables_in(const Step& step) {
+  std::vector<Variable> variables;
+  for (const Json& name : member_or(step.json, "vars", Json::array())) {
+    const Value found = step.frame.find(name);
+    if (found.variable() == nullptr) throw CaseFault("no variable " + name.dump());
+    variables.push_back(*found.variable());
+  }
+  return variables;
+}
+
+Value update_non_slot(const Step& step) {
+  StrategyExtended extended = step.strategy().extended();
+  const std::vector<std::string> devices = extended.non_slot_devices(variables_in(step));
+  const Value arguments = arguments_of(step);
+  return grouped(
+      step, extended.update_non_slot(
+                devices, [&](const Nest& own) { return call_for_component(step, own, nullptr); },
+                numbered(arguments, components_for(arguments, devices.size()))));
+}
+
+// One device is written without a list.
+Json devices_json(const std::vector<std::string>& devices) {
+  return devices.size() == 1 ? Json(devices[0]) : Json(devices);
+}
+
+Value non_slot_devices(const Step& step) {
+  return Value::of_json(
+      devices_json(step.strategy().extended().non_slot_devices(variables_in(step))));
+}
+
+Value read_var(const Step& step) {
+  return Value::of(step.strategy().extended().read_var(step.variable()));
+}
+
+Value value_container(const Step& step) {
+  const Value value = step.value("value");
+  if (value.variable() == nullptr) return value;
+  return step.test.value_of(step.strategy().extended().value_container(*value.variable()));
+}
+
+Value device_of(const Step& step) {
+  const Value value = step.value("value");
+  if (const Variable* const variable = value.variable()) {
+    Strategy& strategy = step.test.strategy_of(*variable);
+    return Value::of_json(devices_json(strategy.extended().devices(*variable)));
+  }
+  if (!value.devices.empty()) return Value::of_json(devices_json(value.devices));
+  // Tensors of LibTorch do not know on which of several logical CPUs they are.
+  if (!value.is_tensor()) throw CaseFault("nothing knows the device of " + step.json.dump());
+  return Value::of_json("CPU:0");
+}
+
+}  // namespace
+
+const StepTable& update_steps() {
+  static const StepTable table = {
+      {"update", {update, {"strategy", "var", "args", "kwargs", "body", "return", "group"}}},
+      {"update_non_slot",
+       {update_non_slot, {"strategy", "vars", "args", "kwargs", "body", "return", "group"}}},
+      {"non_slot_devices", {non_slot_devices, {"strategy", "vars"}}},
+      {"read_var", {read_var, {"strategy", "var"}}},
+      {"value_container", {value_container, {"strategy", "value"}}},
+      {"device_of", {device_of, {"value"}}},
+  };
+  return table;
+}
+
+}  // namespace cohort::conformance::strategy
