@@ -208,7 +208,8 @@ TEST_F(SavedValuesTest, WrongTensorsAreRefused) {
     return R"({"a":{"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":)" +
            offsets + "}}";
   };
-  SavedValues(folder_.write("good", file_of(one("F32", "[2]", "[0,8]"), "12345678")));
+  const SavedValues good(folder_.write("good", file_of(one("F32", "[2]", "[0,8]"), "12345678")));
+  EXPECT_THAT(good.keys(), ::testing::ElementsAre("a"));
   damaged_header(one("F32", "2", "[0,8]"), "no shape of 'a'");
   damaged_header(one("F32", "[-2]", "[0,8]"), "no number of elements");
   damaged_header(one("F32", "[2.0]", "[0,8]"), "no number of elements");
