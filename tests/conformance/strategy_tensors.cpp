@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <string_view>
 
 #include "cohort/core/string_tensor.h"
@@ -32,14 +31,6 @@ constexpr std::array<ShortName, 11> kShortNames = {{{"f16", at::ScalarType::Half
                                                     {"u8", at::ScalarType::Byte},
                                                     {"bool", at::ScalarType::Bool},
                                                     {"str", kString}}};
-
-double number_of(const Json& json) {
-  if (json.is_number()) return json.get<double>();
-  if (json == "nan") return std::numeric_limits<double>::quiet_NaN();
-  if (json == "inf") return std::numeric_limits<double>::infinity();
-  if (json == "-inf") return -std::numeric_limits<double>::infinity();
-  throw CaseFault("expected a number, got " + brief(json, 80));
-}
 
 std::int64_t whole_number_of(const Json& json) {
   if (json.is_boolean()) return json.get<bool>() ? 1 : 0;
@@ -109,7 +100,7 @@ at::Tensor read_tensor(const Json& json) {
   }
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (is_real) {
-      wide.data_ptr<double>()[i] = number_of(values[i]);
+      wide.data_ptr<double>()[i] = real_of(values[i]);
     } else {
       wide.data_ptr<std::int64_t>()[i] = whole_number_of(values[i]);
     }
@@ -153,7 +144,7 @@ bool is_tensor_equal(const Json& expected, const Json& got, double tolerance) {
   const Json& values = got["v"];
   if (!is_floating(scalar_type_of(expected["t"]))) return wanted == values;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
-    if (!is_number_equal(number_of(wanted[i]), number_of(values[i]), tolerance)) return false;
+    if (!is_number_equal(real_of(wanted[i]), real_of(values[i]), tolerance)) return false;
   }
   return wanted.size() == values.size();
 }

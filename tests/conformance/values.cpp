@@ -15,6 +15,15 @@ Json json_of_number(double value) {
   return value;
 }
 
+double real_of(const Json& json) {
+  if (json.is_number()) return json.get<double>();
+  const std::string name = json.is_string() ? json.get<std::string>() : "";
+  if (name == "nan") return std::numeric_limits<double>::quiet_NaN();
+  if (name == "inf") return std::numeric_limits<double>::infinity();
+  if (name == "-inf") return -std::numeric_limits<double>::infinity();
+  throw CaseFault("expected a number, got " + brief(json, 80));
+}
+
 namespace {
 
 struct DtypeName {
@@ -46,15 +55,6 @@ void flatten_into(const Json& data, Json& flat) {
     return;
   }
   for (const Json& part : data) flatten_into(part, flat);
-}
-
-double real_of(const Json& json) {
-  if (json.is_number()) return json.get<double>();
-  const std::string name = json.is_string() ? json.get<std::string>() : "";
-  if (name == "nan") return std::numeric_limits<double>::quiet_NaN();
-  if (name == "inf") return std::numeric_limits<double>::infinity();
-  if (name == "-inf") return -std::numeric_limits<double>::infinity();
-  throw CaseFault("expected a number, got " + brief(json, 80));
 }
 
 template <class T>

@@ -28,6 +28,7 @@ std::string to_hex(std::string_view bytes);
 
 // A number, "nan", "inf" or "-inf".
 Json json_of_number(double value);
+double real_of(const Json& json);
 
 // [dtype, shape, data] or [dtype, shape].
 bool is_leaf(const Json& json);

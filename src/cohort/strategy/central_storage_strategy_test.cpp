@@ -22,15 +22,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using testing::throws_error;
 
-class CentralStorage : public testing::VariableFixture {
- protected:
-  Variable make(double value, Aggregation aggregation = Aggregation::none) {
-    return two_.variable("v" + std::to_string(++made_), scalar(value),
-                         {.aggregation = aggregation});
-  }
-  int made_ = 0;
-  CentralStorageStrategy two_{devices(2)};
-};
+using CentralStorage = testing::TwoReplicas<CentralStorageStrategy>;
 
 // CTX-071
 TEST_F(CentralStorage, HasOneParameterDevice) {

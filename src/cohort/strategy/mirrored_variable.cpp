@@ -212,7 +212,7 @@ void MirroredVariable::scatter_all(const RowUpdate& update) {
   const c10::NoGradGuard no_grad;
   RowUpdate own = update;
   // Rows that are a view of a component would change while others are updated by them.
-  if (size() > 1) own.rows = update.rows.detach().clone();
+  if (shares_memory(update.rows)) own.rows = update.rows.detach().clone();
   for (std::size_t i = 0; i < size(); ++i) scatter_value(i, own);
 }
 

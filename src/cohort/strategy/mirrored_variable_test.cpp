@@ -24,20 +24,13 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using testing::throws_error;
 
-class MirroredVariables : public testing::VariableFixture {
+class MirroredVariables : public testing::TwoReplicas<MirroredStrategy> {
  protected:
-  Variable make(double value, Aggregation aggregation = Aggregation::none) {
-    return two_.variable("v" + std::to_string(++made_), scalar(value),
-                         {.aggregation = aggregation});
-  }
   Variable on_read(double value, Aggregation aggregation) {
     return two_.variable(
         "v" + std::to_string(++made_), scalar(value),
         {.synchronization = VariableSynchronization::on_read, .aggregation = aggregation});
   }
-
-  int made_ = 0;
-  MirroredStrategy two_{{"CPU:0", "CPU:1"}};
 };
 
 // VAR-03, VAR-04

@@ -82,12 +82,13 @@ RowUpdate combined_rows(const MirroredVariable& variable,
   return all;
 }
 
-// Throws unless all replicas make the same calls. `same` compares two of them.
-template <class T, class F>
-void check_same_calls(const PerReplica<std::vector<T>>& all, std::string_view call, F same) {
+// Throws unless all replicas make the same calls.
+template <class T>
+void check_same_calls(const PerReplica<std::vector<T>>& all, std::string_view call) {
   for (std::size_t r = 1; r < all.size(); ++r) {
-    const bool is_same =
-        std::equal(all[0].begin(), all[0].end(), all[r].begin(), all[r].end(), same);
+    const bool is_same = std::equal(
+        all[0].begin(), all[0].end(), all[r].begin(), all[r].end(),
+        [](const T& a, const T& b) { return a.variable == b.variable && a.kind == b.kind; });
     COHORT_CHECK(is_same, ErrorCode::invalid_argument, "[", call,
                  "] expected the same assignment in all replicas, got variable '",
                  all[0].front().variable.name(),
@@ -130,9 +131,7 @@ void MirroredHome::assign_merged(const ReplicaContext& replica,
                                  std::vector<Assignment> assignments) {
   replica.merge_call(
       [](Strategy&, const PerReplica<std::vector<Assignment>>& all) {
-        check_same_calls(all, "variable.assign", [](const Assignment& a, const Assignment& b) {
-          return a.variable == b.variable && a.kind == b.kind;
-        });
+        check_same_calls(all, "variable.assign");
         const std::vector<Assignment>& first = all[0];
         std::vector<at::Tensor> values;
         for (std::size_t i = 0; i < first.size(); ++i) {
@@ -166,9 +165,7 @@ void MirroredHome::scatter(std::span<const RowUpdate> updates) {
 void MirroredHome::scatter_merged(const ReplicaContext& replica, std::vector<RowUpdate> updates) {
   replica.merge_call(
       [](Strategy&, const PerReplica<std::vector<RowUpdate>>& all) {
-        check_same_calls(all, "variable.scatter", [](const RowUpdate& a, const RowUpdate& b) {
-          return a.variable == b.variable && a.kind == b.kind;
-        });
+        check_same_calls(all, "variable.scatter");
         std::vector<RowUpdate> together;
         for (std::size_t i = 0; i < all[0].size(); ++i) {
           together.push_back(

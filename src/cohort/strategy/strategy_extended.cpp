@@ -66,9 +66,20 @@ void assign_one(const Variable& variable, AssignKind kind, const at::Tensor& val
   if (kind == AssignKind::sub) variable.assign_sub(value);
 }
 
-// Checks all, then assigns to each component.
+void check_is_updated_here(const Strategy& strategy, const Variable& variable,
+                           std::string_view call) {
+  const bool is_updated = !StrategyAccess::traits(strategy).updates_only_own_variables ||
+                          StrategyAccess::owns(strategy, variable);
+  COHORT_CHECK(is_updated, ErrorCode::invalid_argument, "[strategy.", call,
+               "] expected a variable of '", strategy.name(), "', got '", variable.name(),
+               "', which is not; make it with strategy.variable()");
+}
+
+// Checks all, then assigns to each component. `call` is the method.
 void assign_each(Strategy& strategy, const Variable& variable, AssignKind kind,
-                 const PerReplica<at::Tensor>& values) {
+                 const PerReplica<at::Tensor>& values, std::string_view call) {
+  internal::check_cross_replica_or_default(strategy, call);
+  check_is_updated_here(strategy, variable, call);
   const std::size_t components = StrategyAccess::components_of(strategy, variable).size();
   COHORT_CHECK(!values.is_wrapped() || components == 1 || values.size() == components,
                ErrorCode::invalid_argument, "[strategy.assign] expected ", components,
@@ -89,15 +100,6 @@ void assign_each(Strategy& strategy, const Variable& variable, AssignKind kind,
     internal::in_update(strategy, static_cast<int>(i),
                         [&] { assign_one(variable, kind, values[i]); });
   }
-}
-
-void check_is_updated_here(const Strategy& strategy, const Variable& variable,
-                           std::string_view call) {
-  const bool is_updated = !StrategyAccess::traits(strategy).updates_only_own_variables ||
-                          StrategyAccess::owns(strategy, variable);
-  COHORT_CHECK(is_updated, ErrorCode::invalid_argument, "[strategy.", call,
-               "] expected a variable of '", strategy.name(), "', got '", variable.name(),
-               "', which is not; make it with strategy.variable()");
 }
 
 }  // namespace
@@ -229,23 +231,17 @@ at::Tensor StrategyExtended::read_var(const Variable& variable) const {
 
 void StrategyExtended::assign(const Variable& variable,
                               const PerReplica<at::Tensor>& values) const {
-  internal::check_cross_replica_or_default(strategy_, "assign");
-  check_is_updated_here(strategy_, variable, "assign");
-  assign_each(strategy_, variable, AssignKind::assign, values);
+  assign_each(strategy_, variable, AssignKind::assign, values, "assign");
 }
 
 void StrategyExtended::assign_add(const Variable& variable,
                                   const PerReplica<at::Tensor>& values) const {
-  internal::check_cross_replica_or_default(strategy_, "assign_add");
-  check_is_updated_here(strategy_, variable, "assign_add");
-  assign_each(strategy_, variable, AssignKind::add, values);
+  assign_each(strategy_, variable, AssignKind::add, values, "assign_add");
 }
 
 void StrategyExtended::assign_sub(const Variable& variable,
                                   const PerReplica<at::Tensor>& values) const {
-  internal::check_cross_replica_or_default(strategy_, "assign_sub");
-  check_is_updated_here(strategy_, variable, "assign_sub");
-  assign_each(strategy_, variable, AssignKind::sub, values);
+  assign_each(strategy_, variable, AssignKind::sub, values, "assign_sub");
 }
 
 std::vector<std::string> StrategyExtended::devices(const Variable& variable) const {

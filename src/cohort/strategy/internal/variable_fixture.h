@@ -50,4 +50,17 @@ class VariableFixture : public ContextFixture {
   }
 };
 
+// Two replicas of a strategy.
+template <class S>
+class TwoReplicas : public VariableFixture {
+ protected:
+  Variable make(double value, Aggregation aggregation = Aggregation::none) {
+    return two_.variable("v" + std::to_string(++made_), scalar(value),
+                         {.aggregation = aggregation});
+  }
+
+  int made_ = 0;
+  S two_{devices(2)};
+};
+
 }  // namespace cohort::testing
