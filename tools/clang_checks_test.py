@@ -7,6 +7,7 @@ import io
 import json
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -45,19 +46,22 @@ class Joined(unittest.TestCase):
     def entry(self, file, *options):
         return {"directory": str(self.root), "file": str(file), "command": " ".join(["c++ -std=c++20", f"-I{self.root}/src", *options])}
 
-    def run_on(self, entries):
+    def run_on(self, entries, *options):
         """(exit code, output) for these entries of compile_commands.json; few enough are joined too."""
         self.write("build/compile_commands.json", json.dumps(entries))
         output = io.StringIO()
-        with mock.patch.object(sys, "argv", ["clang_checks.py", str(self.root / "build"), "--jobs", "2"]), \
+        with mock.patch.object(sys, "argv", ["clang_checks.py", *options, str(self.root / "build"), "--jobs", "2"]), \
                 mock.patch.object(clang_checks, "FEWEST_JOINED", 1), contextlib.redirect_stdout(output):
             code = clang_checks.main()
         return code, output.getvalue()
 
-    def check(self, *sources):
+    def git(self, *arguments):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", self.root, *arguments], check=True, capture_output=True)
+
+    def check(self, *sources, options=()):
         """The same for these sources, joined as CMake does it."""
         files = [self.write(f"src/cohort/x/s{i}.cpp", text) for i, text in enumerate(sources)]
-        return self.run_on([self.entry(self.write("build/Unity/unity_0_cxx.cxx", "".join(f'#include "{file}"\n' for file in files)))])
+        return self.run_on([self.entry(self.write("build/Unity/unity_0_cxx.cxx", "".join(f'#include "{file}"\n' for file in files)))], *options)
 
     def check_header(self, text, source=None):
         """The same for a header b.h with this text, and a source."""
@@ -129,6 +133,23 @@ class Joined(unittest.TestCase):
         self.assertEqual(code, 1, output)
         self.assertIn("src/cohort/x/s1.cpp:1", output)
         self.assertIn("answer", output)
+
+    def test_since_a_revision_only_what_has_changed_is_compiled_alone(self):
+        sources = ['#include "cohort/x/a.h"\nint one() { return answer(); }\n', "int two() { return answer(); }\n"]
+        for i, text in enumerate(sources):
+            self.write(f"src/cohort/x/s{i}.cpp", text)
+        self.git("init", "-q")
+        self.git("add", "src")
+        self.git("commit", "-qm", "x")
+        self.assertEqual(self.check(*sources, options=["--since", "HEAD"]),
+                         (0, "clang: 2 sources and 0 headers looked at, 0 with findings\n"))
+        for options in (["--since", "HEAD"], []):
+            code, output = self.check(sources[0], sources[1] + "\n", options=options)
+            self.assertEqual(code, 1, output)
+            self.assertIn("src/cohort/x/s1.cpp:1", output)
+        self.assertEqual(self.check(*sources)[0], 1, "the run before has left a stamp")
+        with self.assertRaisesRegex(SystemExit, "no revision 'v0'"):
+            self.check(*sources, options=["--since", "v0"])
 
     def test_sources_that_cannot_be_joined_are_looked_at_apart(self):
         text = "namespace { int one() { return 1; } }\nint used_%s() { return one(); }\n"

@@ -20,7 +20,7 @@ class DevTest(unittest.TestCase):
                           ["train", "--kill-at"], ["train", "--data"], ["train", "--data-dir"], ["test", "--preset"],
                           ["test", "--torch"], ["test", "--torch", "3"], ["train", "--torch", "1.13"], ["train", "--preset", "quick"],
                           ["build", "--torch"], ["fuzz", "--seconds"], ["fuzz", "nothing"],
-                          ["check", "spelling"], ["conformance"], ["conformance", "/no/such/folder"], ["setup", "--fast"]):
+                          ["check", "spelling"], ["check", "--since"], ["test", "--since"], ["conformance"], ["conformance", "/no/such/folder"], ["setup", "--fast"]):
             with self.subTest(arguments=arguments):
                 code, output, errors = run(*arguments)
                 self.assertEqual(code, 64, errors)
