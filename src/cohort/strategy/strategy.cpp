@@ -11,6 +11,8 @@
 #include "cohort/input/detail/input_host.h"
 #include "cohort/strategy/detail/contexts.h"
 #include "cohort/strategy/internal/autocast_cache.h"
+#include "cohort/strategy/internal/compute_share.h"
+#include "cohort/strategy/internal/replica_random.h"
 #include "cohort/strategy/internal/replica_run.h"
 #include "cohort/strategy/internal/replica_threads.h"
 #include "cohort/strategy/internal/strategy_access.h"
@@ -115,15 +117,17 @@ void run_in(const ReplicaContext& context, const std::function<void(ReplicaConte
 [[noreturn]] void refuse_mixing(std::string_view what, std::string_view wanted,
                                 const Strategy& current) {
   internal::throw_error(ErrorCode::failed_precondition, "[strategy.", what,
-                        "] mixing strategies: expected '", wanted, "' or none to be current, got '",
-                        current.name(), "'; leave its scope first");
+                        "] mixing strategies: expected '", wanted, "' or none to be current, got ",
+                        wanted == current.name() ? "another " : "", "'", current.name(),
+                        "'; leave its scope first");
 }
 
 [[noreturn]] void refuse_variables(std::string_view strategy, std::string_view method,
                                    const std::string& wanted) {
   internal::throw_error(ErrorCode::unimplemented, "[strategy.", method, "] ", wanted,
                         ": expected a strategy that has variables, got '", strategy,
-                        "'; use ParameterServerStrategy, or local_variable() for one of this "
+                        "'; call the method of the strategy that trains (MirroredStrategy, "
+                        "ParameterServerStrategy, …), or use local_variable() for one of this "
                         "process, which a step with one replica may update");
 }
 
@@ -316,6 +320,8 @@ void in_replica_contexts(Strategy& strategy, ReplicaThreads& threads, int first,
                "[strategy.run] expected a run outside a traced step, got one of ", count,
                " replicas inside it");
   ReplicaRun run(count, first);
+  RunSeed seed;
+  const ComputeShare share(count);
   const int default_scopes_here = default_scopes;
   const VariableCreators creators_here = variable_creators();
   threads.run(count, [&](int replica) {
@@ -323,6 +329,8 @@ void in_replica_contexts(Strategy& strategy, ReplicaThreads& threads, int first,
     VariableCreators creators_before = exchange_variable_creators(creators_here);
     std::exception_ptr error;
     try {
+      const ReplicaRandomScope random(seed, first + replica);
+      const ComputeShare::OfThread threads_here(share);
       run_in(StrategyAccess::context(strategy, first + replica, replica, &run), body);
     } catch (...) {
       error = std::current_exception();

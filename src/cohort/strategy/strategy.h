@@ -181,6 +181,12 @@ class COHORT_API Strategy {
   // strategy with this thread's grad mode, autocast and dispatch keys. So fn must not change what
   // its replicas share without a lock, such as captured counters and vectors.
   //
+  // With several replicas, operators that are called without a generator (dropout, rand) draw from
+  // one that belongs to the replica. It is seeded by a number of LibTorch's default generator,
+  // which the run draws with its first random number. So torch::manual_seed() before run() makes
+  // random numbers repeatable; inside fn it does not change them. Each replica computes with its
+  // share of this thread's at::get_num_threads().
+  //
   // Returns after all replicas have ended. Throws the error of one that failed, with the replica's
   // number if it is an Error. Variables are passed whole. A tensor or variable that is the same in
   // all replicas is returned as a value that is not wrapped, and so is a Nest of which every leaf

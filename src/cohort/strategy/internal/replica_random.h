@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The random numbers of replicas that run at the same time.
+//
+// With LibTorch's default generator, which replica gets which numbers would depend on the timing of
+// their threads. So each replica has a generator of its own: operators that are called without a
+// generator (dropout, rand, normal_, …) take that one.
+#pragma once
+
+#include <ATen/core/Generator.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "cohort/core/detail/mutex.h"
+
+namespace cohort::internal {
+
+class ReplicaRandomScope;
+
+// The number from which the generators of one run's replicas are seeded. It is drawn when a replica
+// needs its first random number, from the generator of the thread that made this object: a run
+// without random numbers leaves that generator as it is. Thread-safe.
+class RunSeed {
+ public:
+  RunSeed();
+  RunSeed(const RunSeed&) = delete;
+  RunSeed& operator=(const RunSeed&) = delete;
+  // The seed of one replica.
+  std::uint64_t of(int replica);
+  // Whether the default generator was seeded since this object was made.
+  bool was_default_seeded() const;
+
+ private:
+  std::uint64_t draw() const;
+
+  ReplicaRandomScope* const caller_;  // the replica in which the run began; nullptr: none
+  const std::uint64_t default_seed_;
+  Mutex mutex_;
+  std::optional<std::uint64_t> base_ COHORT_GUARDED_BY(mutex_);
+};
+
+// What RunSeed::of() returns for the replica if `base` was drawn.
+std::uint64_t replica_seed(std::uint64_t base, int replica);
+
+// While it exists, operators on this thread draw from the generator of the replica.
+class ReplicaRandomScope {
+ public:
+  ReplicaRandomScope(RunSeed& seed, int replica);
+  ~ReplicaRandomScope();
+  ReplicaRandomScope(const ReplicaRandomScope&) = delete;
+  ReplicaRandomScope& operator=(const ReplicaRandomScope&) = delete;
+
+  // The innermost scope of this thread; nullptr outside of all.
+  static ReplicaRandomScope* current();
+  // Made at the first call.
+  const at::Generator& generator();
+
+ private:
+  RunSeed& seed_;
+  const int replica_;
+  ReplicaRandomScope* const outer_;
+  const bool had_key_;
+  at::Generator generator_;
+};
+
+}  // namespace cohort::internal

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/strategy/internal/replica_random.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cohort/core/log.h"
+
+namespace cohort::internal {
+namespace {
+
+// A key without a meaning of its own. It comes before those of autograd and autocast, and after the
+// one with which functions are traced.
+constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
+
+thread_local ReplicaRandomScope* current_scope = nullptr;
+
+bool is_generator(const c10::Argument& argument) {
+  const c10::TypePtr& type = argument.type();
+  if (type->kind() == c10::TypeKind::GeneratorType) return true;
+  return type->kind() == c10::TypeKind::OptionalType &&
+         type->expectRef<c10::OptionalType>().getElementType()->kind() ==
+             c10::TypeKind::GeneratorType;
+}
+
+// Calls the operator with the replica's generator, unless the caller gives one.
+void call_with_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                         torch::jit::Stack* stack) {
+  if (ReplicaRandomScope* const scope = ReplicaRandomScope::current()) {
+    const std::vector<c10::Argument>& arguments = op.schema().arguments();
+    const std::size_t first = stack->size() - arguments.size();
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      c10::IValue& value = (*stack)[first + i];
+      if (value.isNone() && is_generator(arguments[i])) value = scope->generator();
+    }
+  }
+  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
+}
+
+// For all operators that take a generator; those without one call these. It costs nothing while no
+// thread has the key, and nothing for other operators.
+struct Registrations {
+  std::vector<c10::RegistrationHandleRAII> all;
+  Registrations() {
+    c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+    all.push_back(dispatcher.registerFallback(kKey, c10::KernelFunction::makeFallthrough(),
+                                              "random numbers of replicas"));
+    for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+      const auto op = dispatcher.findSchema(name);
+      if (!op) continue;
+      const std::vector<c10::Argument>& arguments = op->schema().arguments();
+      if (std::none_of(arguments.begin(), arguments.end(), is_generator)) continue;
+      all.push_back(dispatcher.registerImpl(
+          name, kKey, c10::KernelFunction::makeFromBoxedFunction<&call_with_generator>(),
+          c10::nullopt, nullptr, "random numbers of replicas"));
+    }
+  }
+};
+
+// Never undone: threads may end after the static objects of this library.
+void register_once() { [[maybe_unused]] static const auto& registrations = *new Registrations(); }
+
+std::uint64_t seed_of_default() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return generator.current_seed();
+}
+
+}  // namespace
+
+RunSeed::RunSeed() : caller_(ReplicaRandomScope::current()), default_seed_(seed_of_default()) {}
+
+std::uint64_t RunSeed::draw() const {
+  at::Generator generator =
+      caller_ != nullptr ? caller_->generator() : at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
+}
+
+std::uint64_t RunSeed::of(int replica) {
+  const Lock lock(mutex_);
+  if (!base_) base_ = draw();
+  return replica_seed(*base_, replica);
+}
+
+bool RunSeed::was_default_seeded() const { return seed_of_default() != default_seed_; }
+
+// SplitMix64: neighbouring numbers give unrelated seeds.
+std::uint64_t replica_seed(std::uint64_t base, int replica) {
+  std::uint64_t z = base + 0x9e3779b97f4a7c15U * (static_cast<std::uint64_t>(replica) + 1);
+  z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
+  z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
+  return z ^ (z >> 31U);
+}
+
+ReplicaRandomScope* ReplicaRandomScope::current() { return current_scope; }
+
+ReplicaRandomScope::ReplicaRandomScope(RunSeed& seed, int replica)
+    : seed_(seed),
+      replica_(replica),
+      outer_(current_scope),
+      had_key_(c10::impl::tls_is_dispatch_key_included(kKey)) {
+  register_once();
+  c10::impl::tls_set_dispatch_key_included(kKey, true);
+  current_scope = this;
+}
+
+ReplicaRandomScope::~ReplicaRandomScope() {
+  current_scope = outer_;
+  c10::impl::tls_set_dispatch_key_included(kKey, had_key_);
+  static std::atomic<bool> has_warned{false};
+  if (!generator_.defined() || !seed_.was_default_seeded() || has_warned.exchange(true)) return;
+  log_warn(
+      "LibTorch's default generator was seeded (torch::manual_seed) during a run of several "
+      "replicas that draws random numbers; it changes nothing for the replicas, each of which has "
+      "a generator of its own, so seed the default generator before the run");
+}
+
+const at::Generator& ReplicaRandomScope::generator() {
+  if (!generator_.defined()) generator_ = at::detail::createCPUGenerator(seed_.of(replica_));
+  return generator_;
+}
+
+}  // namespace cohort::internal
