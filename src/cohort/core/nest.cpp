@@ -14,8 +14,12 @@ constexpr std::array<std::string_view, 10> kKindNames = {"null", "tensor", "int"
                                                          "text", "handle", "list", "tuple", "map"};
 
 [[noreturn]] void throw_kind(std::string_view expected, Nest::Kind actual) {
+  const bool has_items = actual == Nest::Kind::list || actual == Nest::Kind::tuple;
   internal::throw_error(ErrorCode::invalid_argument, "[core.nest] expected ", expected, ", got ",
-                        name_of(actual), "; ask kind() first where several kinds may come");
+                        name_of(actual),
+                        actual == Nest::Kind::map ? "; take one of its values with entry(key)"
+                        : has_items               ? "; take one of its items()"
+                                    : "; ask kind() first where several kinds may come");
 }
 
 // "tuple of 2", "map of {a, b}", "tensor".

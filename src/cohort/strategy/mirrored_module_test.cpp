@@ -40,6 +40,15 @@ Net make_net() {
   return net;
 }
 
+// The module of the snapshot would have been the strategy's own.
+TEST(MirroredModule, AFactoryThatReturnsOneModuleHasNoSnapshot) {
+  MirroredStrategy one({"CPU:0"});
+  const Net net = make_net();
+  const auto model = one.replicate([&] { return net; });
+  EXPECT_THAT([&] { model.snapshot(); },
+              throws_error(ErrorCode::invalid_argument, "make the module inside the factory"));
+}
+
 std::vector<at::Tensor> trained(Strategy& strategy, const std::vector<std::int64_t>& sizes) {
   const auto model = strategy.replicate(make_net);
   const Adam adam(model.parameters(), {.learning_rate = 0.01});

@@ -331,12 +331,13 @@ TEST_F(MirroredVariables, AVariableThatOneReplicaDoesNotUseCountsAsZeroThere) {
 TEST_F(MirroredVariables, MinimizeInSomeReplicasOnlyIsRefusedAndChangesNothing) {
   const Variable w = make(1);
   const SGD sgd({w});
-  EXPECT_THAT(([&] {
-                two_.run([&] {
-                  if (id() == 1) sgd.minimize(w.tensor() * 2);
-                });
-              }),
-              throws_error(ErrorCode::failed_precondition, "the same number of merge_call()s"));
+  EXPECT_THAT(
+      ([&] {
+        two_.run([&] {
+          if (id() == 1) sgd.minimize(w.tensor() * 2);
+        });
+      }),
+      throws_error(ErrorCode::failed_precondition, "the same calls in which replicas meet"));
   EXPECT_THAT(components(w), Each(1));
 }
 

@@ -39,7 +39,8 @@ std::vector<std::int64_t> Reduction::checked_axes(const at::Tensor& component) c
   for (const std::int64_t axis : axes_->numbers()) {
     COHORT_CHECK(axis >= -component.dim() && axis < component.dim(), ErrorCode::invalid_argument,
                  "[", call_, "] expected an axis of ", TensorSpec::of(component).to_string(),
-                 ", got ", axis);
+                 ", got ", axis,
+                 component.dim() == 0 ? "; a scalar has none: reduce it without an axis" : "");
     const std::int64_t from_first = axis < 0 ? axis + component.dim() : axis;
     COHORT_CHECK(std::find(axes.begin(), axes.end(), from_first) == axes.end(),
                  ErrorCode::invalid_argument, "[", call_, "] expected each axis once, got ", axis,

@@ -56,11 +56,16 @@ using ComponentOf = decltype(component_of(std::declval<A&>(), 0));
 template <class A>
 inline constexpr bool kIsNest = std::is_same_v<std::remove_cvref_t<ComponentOf<A>>, Nest>;
 
+// Throws invalid_argument for strings, with the functions that turn them into numbers.
+COHORT_API void check_is_numeric(const Nest& component, std::size_t index);
+
 // Converts a component to type P of parameter number `index`.
 template <class P, class C>
 decltype(auto) as_parameter(C&& component, std::size_t index) {
   if constexpr (std::is_same_v<std::remove_cvref_t<C>, Nest> &&
                 !std::is_same_v<std::remove_cvref_t<P>, Nest>) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<P>, at::Tensor>)
+      check_is_numeric(component, index);
     return function::argument_of<P>(component, index, "function given to run()");
   } else {
     return std::forward<C>(component);

@@ -364,7 +364,7 @@ TEST_F(Collectives, ABackwardPassThatAnotherReplicaLeavesOutIsReleased) {
         const at::Tensor sum = here().all_reduce("sum", x);
         if (id() != 1) sum.backward();
       },
-      ErrorCode::failed_precondition, "the same number of merge_call()s");
+      ErrorCode::failed_precondition, "the same calls in which replicas meet");
   expect_run_fails(
       [] {
         at::Tensor x = scalar(1).requires_grad_(true);

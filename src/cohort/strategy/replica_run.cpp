@@ -28,16 +28,16 @@ void ReplicaRun::throw_if_one_ended(int replica) {
   const std::string ended = name_of(*first_ended_);
   if (errors_[*first_ended_]) {
     was_released_[static_cast<std::size_t>(replica)] = true;
-    throw_error(ErrorCode::cancelled, "[strategy.merge_call] ", ended, " failed while ", waiting,
+    throw_error(ErrorCode::cancelled, "[strategy.run] ", ended, " failed while ", waiting,
                 " waited for it");
   }
   throw_error(
       ErrorCode::failed_precondition,
-      "[strategy.merge_call] expected the same number of "
-      "merge_call()s in all replicas, got ",
-      ended, ", which has returned after ", meetings_, ", and ", waiting,
-      ", which makes one more; let all replicas make the same calls (all_reduce(), assignments "
-      "that are aggregated, and backward passes through all_reduce() count too)");
+      "[strategy.run] expected the same calls in which replicas meet (minimize(), average_loss(), "
+      "merge_call(), all_reduce() and its backward pass, assignments that are aggregated) in all "
+      "replicas, got ",
+      ended, ", which has returned after ", meetings_, " of them, and ", waiting,
+      ", which makes one more; let no replica leave one out, also for an empty batch or a NaN");
 }
 
 ReplicaRun::Outcome ReplicaRun::merged(const std::vector<const MergeOffer*>& offers,

@@ -81,4 +81,10 @@ std::vector<at::Tensor> values_for(const std::vector<Variable>& variables,
   return values;
 }
 
+void check_new_module(const void* made, const void* earlier) {
+  COHORT_CHECK(made != earlier, ErrorCode::invalid_argument,
+               "[strategy.snapshot] expected a new module from each call of the factory that "
+               "replicate() got, got the same one again; make the module inside the factory");
+}
+
 }  // namespace cohort::internal

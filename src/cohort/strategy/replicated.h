@@ -50,6 +50,10 @@ COHORT_API std::vector<at::Tensor> values_of(const std::vector<Variable>& variab
 COHORT_API void set_values(const std::vector<Variable>& variables,
                            const std::vector<at::Tensor>& values);
 
+// Throws invalid_argument if the factory has returned a module of replicate() again, whose tensors
+// would change with those of the snapshot.
+COHORT_API void check_new_module(const void* made, const void* earlier);
+
 // Access to the modes (train() or eval()) of a module and its submodules.
 struct ModuleModes {
   std::function<std::vector<bool>()> read;  // returns {} if the module was destroyed
@@ -176,6 +180,8 @@ class Replicated {
       const auto guard = internal::seed_default_generator(0);
       return shared_->factory();
     }();
+    for (M& own : shared_->modules)
+      internal::check_new_module(&internal::module_of(copy), &internal::module_of(own));
     const std::vector<at::Tensor> values = internal::values_of(shared_->variables);
     const std::vector<internal::NamedTensor> tensors =
         internal::tensors_of(internal::module_of(copy));

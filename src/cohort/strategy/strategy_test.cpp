@@ -155,7 +155,7 @@ TEST_F(ContextTest, AnErrorOfAMergeRestoresTheReplicasContext) {
 TEST_F(ContextTest, StrategiesWithoutVariablesNameThemselvesAndTheRemedy) {
   const auto refused = [](Strategy& strategy) {
     const std::string got =
-        "got '" + std::string(strategy.name()) + "'; use ParameterServerStrategy";
+        "got '" + std::string(strategy.name()) + "'; call the method of the strategy that trains";
     const auto refusal = testing::throws_error(ErrorCode::unimplemented, got);
     EXPECT_THAT([&] { strategy.variable("v", at::full({}, 1.5)); }, refusal);
     EXPECT_THAT(

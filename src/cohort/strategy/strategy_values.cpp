@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/core/string_tensor.h"
+#include "cohort/data/detail/string_fields.h"
 #include "cohort/input/detail/input_host.h"
 #include "cohort/strategy/detail/contexts.h"
 #include "cohort/strategy/internal/mirrored_variable.h"
@@ -83,7 +85,9 @@ Nest reduced_alone(ReduceOp op, const Nest& value, int replicas) {
   COHORT_CHECK(op == ReduceOp::mean || is_zero(value), ErrorCode::invalid_argument,
                "[strategy.reduce] expected a value of each replica to sum, got one that is the "
                "same for all ",
-               replicas, "; multiply it, or return it from run()");
+               replicas,
+               "; return a tensor from run(), since a host number that all replicas return counts "
+               "as one value, or multiply it by the number of replicas");
   return value;
 }
 
@@ -272,6 +276,14 @@ bool is_one_object(const Nest& a, const Nest& b) {
 bool is_one_object(const std::vector<Nest>& values) {
   return std::all_of(values.begin(), values.end(),
                      [&](const Nest& value) { return is_one_object(values.front(), value); });
+}
+
+void check_is_numeric(const Nest& component, std::size_t index) {
+  COHORT_CHECK(!component.is_tensor() || !StringTensor::is(component.tensor()),
+               ErrorCode::invalid_argument,
+               "[strategy.run] expected a tensor of numbers as argument ", index,
+               " of the function, got ", TensorSpec::of(component.tensor()).to_string(), "; ",
+               data::kStringRemedy, ", or take a cohort::StringTensor");
 }
 
 void check_one_structure(const std::vector<Nest>& values, std::string_view call) {

@@ -159,8 +159,7 @@ void SynchronousStrategy::check_has_variables(std::string_view name,
                  "] expected replicas on CPUs, got ", device.to_string(), " ('", name,
                  "'); variables on GPUs are not supported yet");
   }
-  internal::check_can_create(this, this->name(),
-                             std::string(method) + "] '" + std::string(name) + "'");
+  internal::check_can_create(this, this->name(), method);
 }
 
 Variable SynchronousStrategy::create_variable(std::string name, const at::Tensor& initial_value,

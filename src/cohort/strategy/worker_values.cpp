@@ -126,7 +126,8 @@ at::Tensor concatenated(const std::vector<Reduction::Parts>& parts, std::int64_t
   const at::Tensor& first = parts.front().value;
   const TensorSpec spec = TensorSpec::of(first);
   COHORT_CHECK(axis >= 0 && axis < first.dim(), ErrorCode::invalid_argument, "[strategy.", call,
-               "] expected an axis of ", spec.to_string(), ", got ", axis);
+               "] expected an axis of ", spec.to_string(), ", got ", axis,
+               first.dim() == 0 ? "; a scalar has none: reshape it to {1} in run()" : "");
   std::vector<at::Tensor> tensors = {first};
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const TensorSpec other = TensorSpec::of(parts[i].value);

@@ -32,6 +32,14 @@ std::string listed(const std::vector<std::string>& directories) {
   return text.empty() ? "none was given" : text;
 }
 
+// Where a relative path leads.
+std::string place_of(const std::string& path) {
+  if (path.empty() || fs::path(path).is_absolute()) return "";
+  std::error_code failed;
+  const fs::path here = fs::current_path(failed);
+  return failed ? "" : " (which this task looks for in " + here.string() + ")";
+}
+
 }  // namespace
 
 std::string allowed_path(const std::string& path, const IterationOptions& options,
@@ -49,8 +57,8 @@ std::string allowed_path(const std::string& path, const IterationOptions& option
                                     });
   COHORT_CHECK(is_allowed, ErrorCode::permission_denied, "[data.", op,
                "] expected a file under this server's data directories (",
-               listed(*options.data_dirs), "), got '", path,
-               "'; name its directory with --data DIR of cohort launch or cohort server");
+               listed(*options.data_dirs), "), got '", path, "'", place_of(path),
+               "; name its directory with --data DIR of cohort launch or cohort server");
   return found.string();
 }
 

@@ -28,8 +28,9 @@ inline void refuse_local_variable(const at::Tensor& tensor) {
   const std::string name = local_name_of(tensor);
   if (name.empty()) return;
   refuse("it uses the local variable '", name,
-         "', which this process alone has, and other processes run the program: make it with the "
-         "strategy's variable(), or its module with replicate()");
+         "', which this process alone has, and other processes run the program: make it with "
+         "variable() of the ParameterServerStrategy that the coordinator has, or its module with "
+         "replicate() of that one");
 }
 
 }  // namespace cohort::function

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mistakes of newcomers: each error says what to write instead.
+#include <ATen/Functions.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cohort/core/string_tensor.h"
+#include "cohort/data/dataset.h"
+#include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/testing/throws_error.h"
+
+namespace cohort {
+namespace {
+
+using testing::throws_error;
+
+struct Remedies : ::testing::Test {
+  MirroredStrategy strategy{{"CPU:0", "CPU:1"}};
+};
+
+// A field of strings was a tensor whose operators failed with an internal error of LibTorch.
+TEST_F(Remedies, AStringFieldAsATensorNamesTheFunctionsThatMakeNumbers) {
+  const Dataset words =
+      Dataset::from_tensor_slices(Nest(StringTensor({4}, {"a", "b", "c", "d"}))).batch(4);
+  for (const auto& batch : strategy.distribute_dataset(words)) {
+    EXPECT_THAT([&] { strategy.run([](const at::Tensor& x) { return x; }, batch); },
+                throws_error(ErrorCode::invalid_argument, "data::lookup()"));
+    strategy.run([](const StringTensor& x) { EXPECT_EQ(x.sizes().at(0), 2); }, batch);
+  }
+}
+
+TEST_F(Remedies, TwoStrategiesOfOneKindAreToldApart) {
+  MirroredStrategy other({"CPU:0", "CPU:1"});
+  const StrategyScope scope = strategy.scope();
+  EXPECT_THAT([&] { other.variable("v", at::zeros({})); },
+              throws_error(ErrorCode::failed_precondition,
+                           "[strategy.variable] mixing strategies: expected 'mirrored' or none to "
+                           "be current, got another 'mirrored'"));
+}
+
+TEST_F(Remedies, ASumOfEqualHostNumbersAsksForATensor) {
+  const PerReplica<Nest> four = strategy.run([] { return Nest(4); });
+  EXPECT_THAT([&] { strategy.reduce(ReduceOp::sum, four); },
+              throws_error(ErrorCode::invalid_argument, "return a tensor from run()"));
+}
+
+TEST_F(Remedies, AScalarHasNoAxis) {
+  const auto scalars = strategy.run([] { return at::ones({}); });
+  EXPECT_THAT([&] { strategy.gather(scalars, 0); },
+              throws_error(ErrorCode::invalid_argument, "reshape it to {1} in run()"));
+  EXPECT_THAT([&] { strategy.reduce(ReduceOp::sum, scalars, 0); },
+              throws_error(ErrorCode::invalid_argument, "reduce it without an axis"));
+}
+
+TEST_F(Remedies, AVariableOfTheDefaultStrategyNamesTheStrategiesThatHaveThem) {
+  EXPECT_THAT(
+      [] { default_strategy().variable("v", at::zeros({})); },
+      throws_error(ErrorCode::unimplemented, "call the method of the strategy that trains"));
+}
+
+TEST_F(Remedies, AMapTakenAsATensorAsksForAnEntry) {
+  const Nest map = Nest::map({{"loss", Nest(at::ones({}))}});
+  EXPECT_THAT([&] { (void)map.tensor(); },
+              throws_error(ErrorCode::invalid_argument, "take one of its values with entry(key)"));
+  EXPECT_THAT([] { (void)Nest::tuple({Nest(1)}).tensor(); },
+              throws_error(ErrorCode::invalid_argument, "take one of its items()"));
+}
+
+}  // namespace
+}  // namespace cohort
