@@ -15,9 +15,9 @@ What has not changed since it last passed is passed over: its stamp in BUILD/cla
 of its command and of all of the project's files it may include. The commands come from BUILD/compile_commands.json,
 without what only g++ understands. With --filter, clang-tidy looks at every matching source alone.
 
-Compiling all sources alone takes twenty minutes of CPU time. With --since, only those that have changed since a revision
-of git are, and headers alike: an include that is missing is nearly always missing where something was just written. The
-others get no stamp, so that a run without --since looks at them.
+All of it takes half an hour of CPU time. With --since, only what has changed since a revision of git is looked at, and
+the sources that include a header that has changed: a finding is nearly always where something was just written. The others
+get no stamp, so that a run without --since looks at them.
 """
 
 import argparse
@@ -234,10 +234,10 @@ class Checks:
         self.folder = build / "clang_checks"
         self.folder.mkdir(exist_ok=True)
         self.includes, self.failed, self.runs = Includes(), 0, 0
-        self.sources = [source for source in self.read(sources(build)) if text in str(source.file)]
-        self.headers = [header for header in self.read(headers(build)) if text in str(header.file)]
-        self.are_joined = not text and len(self.sources) > FEWEST_JOINED
         self.changed = changed  # None: all files count as changed
+        self.sources = [source for source in self.read(sources(build)) if text in str(source.file) and self.is_new(source)]
+        self.headers = [header for header in self.read(headers(build)) if text in str(header.file) and self.is_changed(header)]
+        self.are_joined = not text and len(self.sources) > FEWEST_JOINED
         # First in, first out: a header is being made before anything waits for it.
         self.pool = concurrent.futures.ThreadPoolExecutor(jobs)
         self.precompiled = Precompiled(self.folder, self.pool)
@@ -253,6 +253,10 @@ class Checks:
 
     def is_changed(self, source):
         return self.changed is None or source.file in self.changed
+
+    def is_new(self, source):
+        """Whether it, or a header that it names in an #include, has changed."""
+        return self.is_changed(source) or not self.changed.isdisjoint(self.includes.of_file(source.file).own)
 
     def report(self, source, findings):
         if findings:
@@ -280,9 +284,8 @@ class Checks:
                 and self.includes.costly(source.closure) == self.includes.costly(header.closure) and all(word.startswith("-D") for word in more))
 
     def check_headers(self, compiled):
-        headers = [header for header in self.headers if self.is_changed(header)]
-        proven = [header for header in headers if any(self.proves(source, header) for source in compiled)]
-        for header in proven + self.compiled([header for header in headers if header not in proven]):
+        proven = [header for header in self.headers if any(self.proves(source, header) for source in compiled)]
+        for header in proven + self.compiled([header for header in self.headers if header not in proven]):
             self.report(header, "")
 
     def submit(self, batch):

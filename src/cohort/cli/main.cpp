@@ -13,6 +13,7 @@ constexpr int kTryAgain = 75;  // see commands.h
 void prepare() noexcept {
   cohort::open_standard_streams();
   cohort::end_by_name_without_memory();
+  cohort::refuse_large_files_by_error();
 }
 
 // Libraries open descriptors (gRPC) and fill large tables (LibTorch) before main(). This function

@@ -219,6 +219,14 @@ void Callers::wait_for(const RemoteState& state, Deadline deadline) {
 }
 
 void Callers::throw_stalled(const Wait& how) const {
+  if (const std::optional<Error>& again = scheduler_.queue().last_again()) {
+    ::cohort::internal::throw_error(
+        ErrorCode::deadline_exceeded, "[coordinator.", how.call, "] no closure has ended well for ",
+        internal::seconds_of(context_.data_timeout), " s; all run again, for ", again->origin(),
+        " had an error: ", again->message(), "; see that ", again->origin(),
+        " runs, and start the program again if it was restarted; "
+        "CoordinatorOptions::max_transient_ps_failures says after how many such errors to give up");
+  }
   ::cohort::internal::throw_error(
       ErrorCode::deadline_exceeded, "[coordinator.", how.call, "] no closure has ended for ",
       internal::seconds_of(context_.data_timeout), " s; still waiting for ",

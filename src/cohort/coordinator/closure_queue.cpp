@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "cohort/coordinator/detail/closure_table.h"
@@ -58,8 +59,10 @@ struct ClosureQueue::State {
   std::vector<std::set<ClosureId>> returning;
   std::size_t returning_count = 0;
   std::vector<char> had_own;  // whether the last closure that each worker got was its own
-  // Which parameter servers each worker could not reach, so that each is logged once.
-  std::set<std::pair<WorkerId, std::string>> missed;
+  // Which errors of which parameter servers each worker has met, so that each is logged once.
+  std::set<std::tuple<WorkerId, std::string, ErrorCode, ErrorCause>> missed;
+  // Why the closure that ended last runs again; nullopt if it does not.
+  std::optional<Error> last_again;
 
   bool must_trace() const { return !table.has_error() && !parked.empty(); }
   Verdict answer(Verdict verdict, Actions& actions);
@@ -187,7 +190,8 @@ void ClosureQueue::State::lose(WorkerId worker, const Error& error, Actions& act
 }
 
 void ClosureQueue::State::note_again(const Error& error, WorkerId worker) {
-  if (!missed.emplace(worker, error.origin()).second) return;
+  last_again = error;
+  if (!missed.emplace(worker, error.origin(), error.code(), error.cause()).second) return;
   log_warn("a closure runs again, since worker:", worker, " had an error of ", error.origin(), ": ",
            error.message());
 }
@@ -258,6 +262,7 @@ void ClosureQueue::withdraw(ClosureId closure, TimePoint, Actions& actions) {
 }
 
 bool ClosureQueue::has_error() const { return state_->table.has_error(); }
+const std::optional<Error>& ClosureQueue::last_again() const { return state_->last_again; }
 
 void ClosureQueue::worker_ready(WorkerId worker, TimePoint, Actions& actions) {
   COHORT_ASSERT(worker < state_->loads.size());
@@ -286,6 +291,7 @@ void ClosureQueue::ended(const Ended& end, TimePoint now, Actions& actions) {
   state_->loads.remove(end.worker);
   switch (end.kind) {
     case Ended::Kind::ok:
+      state_->last_again.reset();
       state_->table.finished(end.closure, actions);
       break;
     case Ended::Kind::cancelled:

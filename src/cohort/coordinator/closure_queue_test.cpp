@@ -273,6 +273,18 @@ TEST(ClosureQueueFailures, ATransientFailureGoesToTheTail) {
   EXPECT_EQ(queue.ok(1, 0), Lines({"complete 1", "dispatch 0 to 0"}));
 }
 
+// What a caller that waits too long says: it named the workers, which only repeated the closures.
+TEST(ClosureQueueFailures, TheReasonOfARetryIsKnownUntilAClosureEndsWell) {
+  QueueScript queue(1);
+  queue.put_all({0, 1});
+  EXPECT_FALSE(queue.queue().last_again());
+  queue.failed(0, 0, ps_unreachable(0));
+  ASSERT_TRUE(queue.queue().last_again());
+  EXPECT_EQ(queue.queue().last_again()->origin(), "ps:0");
+  queue.ok(1, 0);
+  EXPECT_FALSE(queue.queue().last_again());
+}
+
 TEST(ClosureQueueFailures, ATimeoutIsIgnoredBelowItsLimitOnly) {
   QueueOptions options = one_slot();
   options.max_transient_timeouts = 2;

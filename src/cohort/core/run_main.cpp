@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/core/run_main.h"
 
+#include <csignal>
 #include <cstdio>
 
 #include "cohort/core/error.h"
@@ -8,9 +9,14 @@
 
 namespace cohort {
 
+void refuse_large_files_by_error() noexcept {
+  if (std::signal(SIGXFSZ, SIG_IGN) != SIG_DFL) std::signal(SIGXFSZ, SIG_IGN);
+}
+
 int run_main(int argc, char** argv, const std::function<int(Arguments)>& program) {
   open_standard_streams();
   end_by_name_without_memory();
+  refuse_large_files_by_error();
   warn_of_misspelled_variables();
   try {
     return program({argc > 0 ? argv[0] : "",

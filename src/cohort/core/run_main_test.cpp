@@ -3,9 +3,12 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
 #include <utility>
@@ -108,6 +111,26 @@ TEST(RunMainDeathTest, ALackOfMemoryThatNobodyCatchesHasAnExitCode) {
         std::thread([] { throw std::bad_alloc(); }).join();
       },
       ::testing::ExitedWithCode(75), "not enough memory");
+}
+
+// Writes more than a file may have; 11 if that is an error of the write.
+int write_above_the_limit() {
+  rlimit one_block{};
+  ::getrlimit(RLIMIT_FSIZE, &one_block);
+  one_block.rlim_cur = 512;
+  ::setrlimit(RLIMIT_FSIZE, &one_block);
+  return run([](const Arguments&) {
+    std::FILE* const file = std::tmpfile();
+    const std::string bytes(1 << 16, 'x');
+    const bool fails =
+        std::fwrite(bytes.data(), 1, bytes.size(), file) != bytes.size() || std::fflush(file) != 0;
+    return fails && errno == EFBIG ? 11 : 12;
+  });
+}
+
+// It was ended by SIGXFSZ, without a word.
+TEST(RunMainDeathTest, AFileAboveTheLimitIsAnErrorOfItsWrite) {
+  EXPECT_EXIT(std::exit(write_above_the_limit()), ::testing::ExitedWithCode(11), "");
 }
 
 }  // namespace

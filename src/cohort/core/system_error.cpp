@@ -14,6 +14,7 @@ std::string text_of_errno(int number) {
   const std::string text = std::generic_category().message(number);
   if (number == EMFILE) return text + "; raise this process's limit of open files (ulimit -n)";
   if (number == ENFILE) return text + "; raise this system's limit of open files (fs.file-max)";
+  if (number == EFBIG) return text + "; raise this process's limit of file sizes (ulimit -f)";
   return text;
 }
 
@@ -25,6 +26,7 @@ ErrorCode code_of_errno(int number, ErrorCode other) {
     case ENOBUFS:
     case ENOSPC:
     case EDQUOT:
+    case EFBIG:
     case EAGAIN:
       return ErrorCode::resource_exhausted;
     default:

@@ -21,7 +21,7 @@ TEST(SystemError, LimitsThatAUserCanRaiseComeWithTheRemedy) {
 }
 
 TEST(SystemError, WhatTheProcessLacksIsExhausted) {
-  for (const int number : {EMFILE, ENFILE, ENOSPC, ENOMEM})
+  for (const int number : {EMFILE, ENFILE, ENOSPC, ENOMEM, EFBIG})
     EXPECT_EQ(code_of_errno(number, ErrorCode::internal), ErrorCode::resource_exhausted);
   EXPECT_EQ(code_of_errno(EPIPE, ErrorCode::unavailable), ErrorCode::unavailable);
 }

@@ -111,6 +111,9 @@ class COHORT_API ClosureQueue {
   void withdraw(ClosureId closure, TimePoint now, Actions& actions);
   // Whether the next call of put, join or done raises an error.
   bool has_error() const;
+  // The error of a parameter server for which the last closure that ended runs again; nullopt if
+  // that one has ended well.
+  const std::optional<Error>& last_again() const;
 
   // Workers. No worker is ready at the start.
   void worker_ready(WorkerId worker, TimePoint now, Actions& actions);

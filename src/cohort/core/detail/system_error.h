@@ -13,7 +13,7 @@ namespace cohort {
 // raise this process's limit of open files (ulimit -n)".
 COHORT_API std::string text_of_errno(int number);
 // resource_exhausted where the process or the system lacks a resource (EMFILE, ENFILE, ENOMEM,
-// ENOBUFS, ENOSPC, EDQUOT, and EAGAIN, which fork() sets), otherwise `other`.
+// ENOBUFS, ENOSPC, EDQUOT, EFBIG, and EAGAIN, which fork() sets), otherwise `other`.
 COHORT_API ErrorCode code_of_errno(int number, ErrorCode other);
 // EMFILE or ENFILE when this process cannot open one more file descriptor, otherwise 0. Call it
 // after a failed call of a library that hides errno.

@@ -251,6 +251,22 @@ TEST(FileCache, ReportsDamageOnce) {
   EXPECT_THAT(elements_of(tensors(3).cache(prefix)), ElementsAre("0", "1", "error data_loss"));
 }
 
+// It asked for ignore_errors(), which would have shortened every pass.
+TEST(FileCache, NamesTheRemedyOfDamage) {
+  const std::string prefix = new_prefix();
+  scalars_of(tensors(3).cache(prefix));
+  const std::string file = cache_path(prefix);
+  const auto error = [&] {
+    return error_of([&] { scalars_of(tensors(3).cache(prefix)); }).message();
+  };
+  fs::resize_file(file, fs::file_size(file) - 30);
+  EXPECT_THAT(error(), HasSubstr("got a damaged one (after 2 elements); delete it"));
+  fs::resize_file(file, 5);
+  EXPECT_THAT(error(), HasSubstr("got a damaged one (after 0 elements); delete it"));
+  fs::remove(file);
+  EXPECT_EQ(scalars_of(tensors(3).cache(prefix)).size(), 3U);
+}
+
 // The pass once continued after it had destroyed its input.
 TEST(FileCache, GivesOutEveryElementWhereTheDiskIsFullAtTheEnd) {
   const Counted counted;

@@ -32,12 +32,10 @@ std::string listed(const std::vector<std::string>& directories) {
   return text.empty() ? "none was given" : text;
 }
 
-// Where a relative path leads.
-std::string place_of(const std::string& path) {
-  if (path.empty() || fs::path(path).is_absolute()) return "";
-  std::error_code failed;
-  const fs::path here = fs::current_path(failed);
-  return failed ? "" : " (which this task looks for in " + here.string() + ")";
+// Where a path leads, if it does not say so itself.
+std::string place_of(const std::string& path, const fs::path& found) {
+  if (found.empty()) return " (which leads nowhere: a symbolic link to itself?)";
+  return found == fs::path(path).lexically_normal() ? "" : " (which is '" + found.string() + "')";
 }
 
 }  // namespace
@@ -57,7 +55,7 @@ std::string allowed_path(const std::string& path, const IterationOptions& option
                                     });
   COHORT_CHECK(is_allowed, ErrorCode::permission_denied, "[data.", op,
                "] expected a file under this server's data directories (",
-               listed(*options.data_dirs), "), got '", path, "'", place_of(path),
+               listed(*options.data_dirs), "), got '", path, "'", place_of(path, found),
                "; name its directory with --data DIR of cohort launch or cohort server");
   return found.string();
 }

@@ -8,11 +8,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <limits>
 #include <vector>
 
 #include "cohort/core/detail/file_descriptor.h"
+#include "cohort/core/detail/system_error.h"
 #include "cohort/core/error.h"
 
 namespace cohort::data {
@@ -75,12 +75,12 @@ class PlainSink final : public FileSink {
 
   [[noreturn]] void fail(std::string_view action) const {
     const int code = errno;
-    const ErrorCode kind = code == ENOENT || code == ENOTDIR  ? ErrorCode::not_found
-                           : code == EACCES || code == EROFS  ? ErrorCode::permission_denied
-                           : code == ENOSPC || code == EDQUOT ? ErrorCode::resource_exhausted
-                                                              : ErrorCode::failed_precondition;
+    const ErrorCode kind = code == ENOENT || code == ENOTDIR ? ErrorCode::not_found
+                           : code == EACCES || code == EROFS
+                               ? ErrorCode::permission_denied
+                               : code_of_errno(code, ErrorCode::failed_precondition);
     cohort::internal::throw_error(kind, "[data.", op_, "] expected ", action, " file '", path_,
-                                  "', got: ", std::strerror(code));
+                                  "', got: ", text_of_errno(code));
   }
 
   FileDescriptor file_;
