@@ -235,8 +235,8 @@ class Checks:
         self.folder.mkdir(exist_ok=True)
         self.includes, self.failed, self.runs = Includes(), 0, 0
         self.changed = changed  # None: all files count as changed
-        self.sources = [source for source in self.read(sources(build)) if text in str(source.file) and self.is_new(source)]
-        self.headers = [header for header in self.read(headers(build)) if text in str(header.file) and self.is_changed(header)]
+        self.sources = list(self.read(each for each in sources(build) if text in str(each[0]) and self.is_new(each[0])))
+        self.headers = list(self.read(each for each in headers(build) if text in str(each[0]) and self.is_changed(each[0])))
         self.are_joined = not text and len(self.sources) > FEWEST_JOINED
         # First in, first out: a header is being made before anything waits for it.
         self.pool = concurrent.futures.ThreadPoolExecutor(jobs)
@@ -251,18 +251,18 @@ class Checks:
             if not (stamp.exists() and stamp.read_text() == state):
                 yield Source(file, arguments, stamp, state, closure)
 
-    def is_changed(self, source):
-        return self.changed is None or source.file in self.changed
+    def is_changed(self, file):
+        return self.changed is None or file in self.changed
 
-    def is_new(self, source):
+    def is_new(self, file):
         """Whether it, or a header that it names in an #include, has changed."""
-        return self.is_changed(source) or not self.changed.isdisjoint(self.includes.of_file(source.file).own)
+        return self.is_changed(file) or not self.changed.isdisjoint(self.includes.of_file(file).own)
 
     def report(self, source, findings):
         if findings:
             self.failed += 1
             print(findings.replace(f"{ROOT}/", ""), end="", flush=True)
-        elif self.is_changed(source):
+        elif self.is_changed(source.file):
             source.stamp.write_text(source.digest)
 
     def compiled(self, files):
@@ -306,9 +306,9 @@ class Checks:
 
     def all(self):
         with self.pool:
-            compiled = self.compiled([source for source in self.sources if self.is_changed(source)]) if self.are_joined else []
+            compiled = self.compiled([source for source in self.sources if self.is_changed(source.file)]) if self.are_joined else []
             self.check_headers(compiled)
-            compiled += [source for source in self.sources if not self.is_changed(source)]
+            compiled += [source for source in self.sources if not self.is_changed(source.file)]
             self.tidy_all(grouped(compiled) if self.are_joined else [[source] for source in self.sources])
 
 
@@ -317,7 +317,7 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--filter", default="", help="only files whose path contains this, each alone")
-    parser.add_argument("--since", metavar="REVISION", help="compiles alone only what has changed since this revision of git")
+    parser.add_argument("--since", metavar="REVISION", help="only what has changed since this revision of git, and what includes it")
     options = parser.parse_args()
     checks = Checks(options.build.resolve(), options.jobs, options.filter, changed_since(options.since) if options.since else None)
     checks.all()

@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/version.h>
 
 #include <optional>
 #include <string>
@@ -73,9 +74,11 @@ TEST(AddressSpace, DataThatAWorkerCannotTakeIsRefusedByIt) {
 // gRPC aborted the program, or it waited in its first trace for memory of OpenBLAS.
 TEST(AddressSpace, AChiefWithTooLittleSaysSoAtItsStart) {
   const std::string digits = std::string(COHORT_SOURCE_DIR) + "/examples/data/digits";
-  testing::RunningProgram launch({COHORT_COMMAND, "launch", "--workers", "1", "--ps", "1", "--data",
-                                  digits, "--", "/bin/sh", "-c", "ulimit -v 850000; exec \"$@\"",
-                                  "sh", EXAMPLE_PROGRAM, "--data", "digits", "--data-dir", digits});
+  const std::string too_little = TORCH_VERSION_MAJOR >= 2 ? "550000" : "850000";
+  testing::RunningProgram launch(
+      {COHORT_COMMAND, "launch", "--workers", "1", "--ps", "1", "--data", digits, "--", "/bin/sh",
+       "-c", "case $TF_CONFIG in *task*chief*) ulimit -v $0;; esac; exec \"$@\"", too_little,
+       EXAMPLE_PROGRAM, "--data", "digits", "--data-dir", digits});
   EXPECT_EQ(launch.wait().to_string(), "exit code 75") << launch.err();
   EXPECT_THAT(launch.err(), HasSubstr("ulimit -v"));
 }

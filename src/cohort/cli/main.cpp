@@ -10,17 +10,12 @@ namespace {
 
 constexpr int kTryAgain = 75;  // see commands.h
 
-void prepare() noexcept {
-  cohort::open_standard_streams();
-  cohort::end_by_name_without_memory();
-  cohort::refuse_large_files_by_error();
-}
-
 // Libraries open descriptors (gRPC) and fill large tables (LibTorch) before main(). This function
 // runs before them. Two functions in an array would be aligned to 16 bytes, and leave a gap after
 // the one pointer of a sanitizer, which the system would call.
 using Initializer = void (*)() noexcept;
-[[gnu::section(".preinit_array"), gnu::used]] constinit Initializer before_libraries = &prepare;
+[[gnu::section(".preinit_array"), gnu::used]] constinit Initializer before_libraries =
+    &cohort::prepare_process;
 
 }  // namespace
 

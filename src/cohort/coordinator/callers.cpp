@@ -222,7 +222,7 @@ void Callers::throw_stalled(const Wait& how) const {
   if (const std::optional<Error>& again = scheduler_.queue().last_again()) {
     ::cohort::internal::throw_error(
         ErrorCode::deadline_exceeded, "[coordinator.", how.call, "] no closure has ended well for ",
-        internal::seconds_of(context_.data_timeout), " s; all run again, for ", again->origin(),
+        internal::seconds_of(context_.data_timeout), " s; all run again, since ", again->origin(),
         " had an error: ", again->message(), "; see that ", again->origin(),
         " runs, and start the program again if it was restarted; "
         "CoordinatorOptions::max_transient_ps_failures says after how many such errors to give up");

@@ -9,14 +9,14 @@
 
 namespace cohort {
 
-void refuse_large_files_by_error() noexcept {
-  if (std::signal(SIGXFSZ, SIG_IGN) != SIG_DFL) std::signal(SIGXFSZ, SIG_IGN);
+void prepare_process() noexcept {
+  open_standard_streams();
+  end_by_name_without_memory();
+  std::signal(SIGXFSZ, SIG_IGN);
 }
 
 int run_main(int argc, char** argv, const std::function<int(Arguments)>& program) {
-  open_standard_streams();
-  end_by_name_without_memory();
-  refuse_large_files_by_error();
+  prepare_process();
   warn_of_misspelled_variables();
   try {
     return program({argc > 0 ? argv[0] : "",

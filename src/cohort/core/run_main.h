@@ -33,7 +33,7 @@ struct Arguments {
 };
 
 // Returns the result of `program`, or if it throws, an exit code of the table above. Calls
-// open_standard_streams() and the two functions below first.
+// prepare_process() first.
 COHORT_API int run_main(int argc, char** argv, const std::function<int(Arguments)>& program);
 
 // Opens /dev/null for each standard stream (descriptors 0, 1 and 2) that is closed, for example
@@ -43,14 +43,13 @@ COHORT_API int run_main(int argc, char** argv, const std::function<int(Arguments
 // before main() keeps its number.
 COHORT_API void open_standard_streams() noexcept;
 
-// From here on, a file that would grow above this process's limit (ulimit -f) is an error of the
-// call that writes it, in place of a signal that ends the process without a word. run_main() and
-// the `cohort` command call it.
-COHORT_API void refuse_large_files_by_error() noexcept;
-
 // From here on, a lack of memory that nobody catches (std::bad_alloc on a thread of a library, or
 // while libraries are loaded) ends the process with one line of text and exit code 75 instead of
 // abort(). run_main() and the `cohort` command call it.
 COHORT_API void end_by_name_without_memory() noexcept;
+
+// Both of these. And from here on, a file that would grow above this process's limit (ulimit -f) is
+// an error of the call that writes it, in place of a signal that ends the process without a word.
+COHORT_API void prepare_process() noexcept;
 
 }  // namespace cohort

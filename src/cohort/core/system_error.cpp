@@ -34,6 +34,19 @@ ErrorCode code_of_errno(int number, ErrorCode other) {
   }
 }
 
+ErrorCode code_of_file_errno(int number) {
+  switch (number) {
+    case ENOENT:
+    case ENOTDIR:
+      return ErrorCode::not_found;
+    case EACCES:
+    case EROFS:
+      return ErrorCode::permission_denied;
+    default:
+      return code_of_errno(number, ErrorCode::failed_precondition);
+  }
+}
+
 int lacks_descriptors() noexcept {
   const FileDescriptor fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   return !fd.is_open() && (errno == EMFILE || errno == ENFILE) ? errno : 0;

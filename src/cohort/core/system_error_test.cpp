@@ -26,6 +26,15 @@ TEST(SystemError, WhatTheProcessLacksIsExhausted) {
   EXPECT_EQ(code_of_errno(EPIPE, ErrorCode::unavailable), ErrorCode::unavailable);
 }
 
+TEST(SystemError, AFileThatIsMissingOrClosedToUsIsNamedSo) {
+  for (const int number : {ENOENT, ENOTDIR})
+    EXPECT_EQ(code_of_file_errno(number), ErrorCode::not_found);
+  for (const int number : {EACCES, EROFS})
+    EXPECT_EQ(code_of_file_errno(number), ErrorCode::permission_denied);
+  EXPECT_EQ(code_of_file_errno(ENOSPC), ErrorCode::resource_exhausted);
+  EXPECT_EQ(code_of_file_errno(EISDIR), ErrorCode::failed_precondition);
+}
+
 // The limit is lowered so that the process cannot open one more descriptor.
 TEST(SystemError, KnowsThatThereIsNoDescriptorLeft) {
   EXPECT_EQ(lacks_descriptors(), 0);

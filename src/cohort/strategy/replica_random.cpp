@@ -11,7 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "cohort/core/detail/random.h"
 #include "cohort/core/log.h"
+#include "cohort/function/detail/generator_argument.h"
 
 namespace cohort::internal {
 namespace {
@@ -22,14 +24,6 @@ constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 
 thread_local ReplicaRandomScope* current_scope = nullptr;
 
-bool is_generator(const c10::Argument& argument) {
-  const c10::TypePtr& type = argument.type();
-  if (type->kind() == c10::TypeKind::GeneratorType) return true;
-  return type->kind() == c10::TypeKind::OptionalType &&
-         type->expectRef<c10::OptionalType>().getElementType()->kind() ==
-             c10::TypeKind::GeneratorType;
-}
-
 // Calls the operator with the replica's generator, unless the caller gives one.
 void call_with_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                          torch::jit::Stack* stack) {
@@ -38,7 +32,7 @@ void call_with_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys
     const std::size_t first = stack->size() - arguments.size();
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       c10::IValue& value = (*stack)[first + i];
-      if (value.isNone() && is_generator(arguments[i])) value = scope->generator();
+      if (value.isNone() && function::is_generator(arguments[i])) value = scope->generator();
     }
   }
   op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
@@ -56,7 +50,7 @@ struct Registrations {
       const auto op = dispatcher.findSchema(name);
       if (!op) continue;
       const std::vector<c10::Argument>& arguments = op->schema().arguments();
-      if (std::none_of(arguments.begin(), arguments.end(), is_generator)) continue;
+      if (std::none_of(arguments.begin(), arguments.end(), function::is_generator)) continue;
       all.push_back(dispatcher.registerImpl(
           name, kKey, c10::KernelFunction::makeFromBoxedFunction<&call_with_generator>(),
           c10::nullopt, nullptr, "random numbers of replicas"));
@@ -92,12 +86,8 @@ std::uint64_t RunSeed::of(int replica) {
 
 bool RunSeed::was_default_seeded() const { return seed_of_default() != default_seed_; }
 
-// SplitMix64: neighbouring numbers give unrelated seeds.
 std::uint64_t replica_seed(std::uint64_t base, int replica) {
-  std::uint64_t z = base + 0x9e3779b97f4a7c15U * (static_cast<std::uint64_t>(replica) + 1);
-  z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
-  z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
-  return z ^ (z >> 31U);
+  return mix_seed(base, static_cast<std::uint64_t>(replica));
 }
 
 ReplicaRandomScope* ReplicaRandomScope::current() { return current_scope; }

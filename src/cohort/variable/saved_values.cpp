@@ -49,12 +49,8 @@ FileDescriptor opened(const std::string& path) {
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.is_open()) return file;
   const int code = errno;
-  const bool is_missing = code == ENOENT || code == ENOTDIR;
-  const ErrorCode kind = is_missing       ? ErrorCode::not_found
-                         : code == EACCES ? ErrorCode::permission_denied
-                                          : code_of_errno(code, ErrorCode::failed_precondition);
-  internal::throw_error(kind, "[variable.saved_values] expected to read file '", path,
-                        "', got: ", text_of_errno(code));
+  internal::throw_error(code_of_file_errno(code), "[variable.saved_values] expected to read file '",
+                        path, "', got: ", text_of_errno(code));
 }
 
 // Reads all of `buffer`. Throws data_loss if the file ends before.

@@ -15,6 +15,9 @@ COHORT_API std::string text_of_errno(int number);
 // resource_exhausted where the process or the system lacks a resource (EMFILE, ENFILE, ENOMEM,
 // ENOBUFS, ENOSPC, EDQUOT, EFBIG, and EAGAIN, which fork() sets), otherwise `other`.
 COHORT_API ErrorCode code_of_errno(int number, ErrorCode other);
+// The same for opening, reading and writing files: also not_found and permission_denied, otherwise
+// failed_precondition.
+COHORT_API ErrorCode code_of_file_errno(int number);
 // EMFILE or ENFILE when this process cannot open one more file descriptor, otherwise 0. Call it
 // after a failed call of a library that hides errno.
 COHORT_API int lacks_descriptors() noexcept;

@@ -24,9 +24,7 @@ std::string partial_name_of(const std::string& path) {
 }
 
 ErrorCode code_of_write_error(int code) {
-  if (code == ENOENT || code == ENOTDIR) return ErrorCode::not_found;
-  if (code == EACCES || code == EPERM || code == EROFS) return ErrorCode::permission_denied;
-  return code_of_errno(code, ErrorCode::failed_precondition);
+  return code == EPERM ? ErrorCode::permission_denied : code_of_file_errno(code);
 }
 
 // After that the new name survives a loss of power. Not every file system can do it.

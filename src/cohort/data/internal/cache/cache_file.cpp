@@ -123,16 +123,27 @@ std::unique_ptr<CacheFileReader> CacheFileReader::open(const std::string& path,
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return nullptr;
   std::unique_ptr<CacheFileReader> reader(new CacheFileReader(path));
-  reader->check_header(spec);
+  try {
+    reader->check_header(spec);
+  } catch (const Error& problem) {
+    reader->rethrow(problem);
+  }
   return reader;
 }
 
 std::string_view CacheFileReader::record() {
   const std::optional<std::string_view> found = reader_.try_next();
   COHORT_CHECK(found && !found->empty(), ErrorCode::data_loss,
-               "[data.cache] expected a complete cache, got its end at byte ", reader_.offset(),
-               " of '", path_, "'; remove the file, so that the next pass writes it again");
+               "[data.cache] expected one more record, got the end of the file");
   return *found;
+}
+
+// The error of a record would name a way to skip what is damaged, but a cache can be whole again.
+void CacheFileReader::rethrow(const Error& error) const {
+  if (error.code() != ErrorCode::data_loss) throw;
+  cohort::internal::throw_error(ErrorCode::data_loss, "[data.cache] expected the cache file '",
+                                path_, "' as it was written, got a damaged one (after ", position_,
+                                " elements); delete it: the next pass fills it again");
 }
 
 void CacheFileReader::check_header(const std::string& spec) {
@@ -150,6 +161,14 @@ void CacheFileReader::check_header(const std::string& spec) {
 }
 
 bool CacheFileReader::next(Fields& fields) {
+  try {
+    return read(fields);
+  } catch (const Error& error) {
+    rethrow(error);
+  }
+}
+
+bool CacheFileReader::read(Fields& fields) {
   const std::uint64_t begin = reader_.offset();
   ByteReader reader(bytes_of(record()),
                     "record at byte " + std::to_string(begin) + " of cache file '" + path_ + "'");

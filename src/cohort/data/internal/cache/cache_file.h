@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "cohort/core/error.h"
 #include "cohort/data/element.h"
 #include "cohort/data/record_io.h"
 
@@ -64,6 +65,9 @@ class CacheFileReader {
   explicit CacheFileReader(const std::string& path) : path_(path), reader_(path) {}
   void check_header(const std::string& spec);
   std::string_view record();
+  bool read(Fields& element);
+  // In a handler of `error`: throws it, or what to do about damage.
+  [[noreturn]] void rethrow(const Error& error) const;
 
   std::string path_;
   RecordReader reader_;

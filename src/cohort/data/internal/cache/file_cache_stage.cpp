@@ -106,33 +106,17 @@ class FileCacheStage final : public Stage {
 
   // Notes the cache, which is then read in place of the input. One that this run writes is not.
   std::unique_ptr<CacheFileReader> open_whole(const std::string& spec) const {
-    std::unique_ptr<CacheFileReader> reader;
-    try {
-      reader = CacheFileReader::open(paths_.whole, spec);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::data_loss) throw;
-      refuse_damaged(0);
-    }
+    std::unique_ptr<CacheFileReader> reader = CacheFileReader::open(paths_.whole, spec);
     if (reader) note_opened(context_, paths_.whole, paths_.whole, kCacheName);
     return reader;
   }
 
-  // The reader's own error would name a way to skip what is damaged, but a cache can be whole
-  // again.
-  [[noreturn]] void refuse_damaged(std::uint64_t position) const {
-    cohort::internal::throw_error(ErrorCode::data_loss, "[data.cache] expected the cache file '",
-                                  paths_.whole, "' as it was written, got a damaged one (after ",
-                                  position, " elements); delete it: the next pass fills it again");
-  }
-
   bool read(Fields& fields) {
-    const std::uint64_t position = reader_->position();
     try {
       if (reader_->next(fields)) return true;
-    } catch (const Error& error) {
+    } catch (...) {
       end();  // the file is damaged: its rest is lost
-      if (error.code() != ErrorCode::data_loss) throw;
-      refuse_damaged(position);
+      throw;
     }
     end();
     return false;

@@ -75,12 +75,8 @@ class PlainSink final : public FileSink {
 
   [[noreturn]] void fail(std::string_view action) const {
     const int code = errno;
-    const ErrorCode kind = code == ENOENT || code == ENOTDIR ? ErrorCode::not_found
-                           : code == EACCES || code == EROFS
-                               ? ErrorCode::permission_denied
-                               : code_of_errno(code, ErrorCode::failed_precondition);
-    cohort::internal::throw_error(kind, "[data.", op_, "] expected ", action, " file '", path_,
-                                  "', got: ", text_of_errno(code));
+    cohort::internal::throw_error(code_of_file_errno(code), "[data.", op_, "] expected ", action,
+                                  " file '", path_, "', got: ", text_of_errno(code));
   }
 
   FileDescriptor file_;

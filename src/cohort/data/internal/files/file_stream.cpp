@@ -46,9 +46,7 @@ namespace cohort::data {
 namespace {
 
 [[noreturn]] void fail_to_read(const std::string& path, std::string_view op, int code) {
-  const ErrorCode kind = code == ENOENT || code == ENOTDIR ? ErrorCode::not_found
-                         : code == EACCES                  ? ErrorCode::permission_denied
-                                          : code_of_errno(code, ErrorCode::failed_precondition);
+  const ErrorCode kind = code_of_file_errno(code);
   const bool is_limit = kind == ErrorCode::resource_exhausted;  // text_of_errno() names the remedy
   internal::throw_error(
       kind, "[data.", op, "] expected to read file '", path, "', got: ", text_of_errno(code),

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 
+#include "cohort/function/detail/generator_argument.h"
 #include "cohort/function/internal/op_memory.h"
 
 namespace cohort::function {
@@ -48,8 +49,7 @@ constexpr std::array<std::string_view, 12> kFillable = {
 
 bool has_generator_argument(const c10::FunctionSchema& schema) {
   const auto& arguments = schema.arguments();
-  return std::any_of(arguments.begin(), arguments.end(),
-                     [](const c10::Argument& argument) { return argument.name() == "generator"; });
+  return std::any_of(arguments.begin(), arguments.end(), is_generator);
 }
 
 bool is_seeded(const c10::OperatorHandle& op) {
