@@ -6,6 +6,7 @@
 #include "bench/python_peer.h"
 #include "bench/report.h"
 #include "cohort/data/dataset.h"
+#include "cohort/input/detail/input_host.h"
 #include "cohort/input/distributed_dataset.h"
 
 namespace cohort::bench {
