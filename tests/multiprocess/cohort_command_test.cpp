@@ -153,12 +153,14 @@ TEST_F(CohortServer, WithTooLittleMemorySaysWhatToRaiseAndEnds) {
 }
 #endif
 
+#ifndef __SANITIZE_ADDRESS__  // as above
 TEST(CohortStatus, WithTooFewDescriptorsSaysWhatToRaise) {
   testing::RunningProgram status(
       {"/bin/sh", "-c", "ulimit -n 6; exec \"$0\" status --cluster 127.0.0.1:1", COHORT_COMMAND});
   EXPECT_EQ(status.wait().to_string(), "exit code 75");
   EXPECT_THAT(status.err(), HasSubstr("raise this process's limit of open files (ulimit -n)"));
 }
+#endif
 
 // Ends with 0 where no name server answers.
 constexpr const char* kAsksForAName =
