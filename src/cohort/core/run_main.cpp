@@ -3,11 +3,22 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 
+#include "cohort/core/detail/address_room.h"
 #include "cohort/core/error.h"
 #include "cohort/core/text/detail/spelling.h"
 
 namespace cohort {
+namespace {
+
+// Where address space is limited, threads of OpenBLAS that found too little wait for it for ever,
+// and exit() would wait for them.
+bool must_end_without_exit(const Error& error) {
+  return error.code() == ErrorCode::resource_exhausted && has_address_limit();
+}
+
+}  // namespace
 
 void prepare_process() noexcept {
   open_standard_streams();
@@ -24,6 +35,10 @@ int run_main(int argc, char** argv, const std::function<int(Arguments)>& program
   } catch (...) {
     const Error error = current_error();
     std::fprintf(stderr, "error: %s\n", error.what());
+    if (must_end_without_exit(error)) {
+      std::fflush(nullptr);
+      std::_Exit(exit_code_of(error));
+    }
     return exit_code_of(error);
   }
 }

@@ -113,6 +113,24 @@ TEST(RunMainDeathTest, ALackOfMemoryThatNobodyCatchesHasAnExitCode) {
       ::testing::ExitedWithCode(75), "not enough memory");
 }
 
+// Ends with code 11 if exit() is called.
+int lack_address_space() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_AS, &limit);
+  limit.rlim_cur = rlim_t{1} << 60;
+  ::setrlimit(RLIMIT_AS, &limit);
+  std::atexit([] { std::_Exit(11); });
+  return run([](const Arguments&) -> int {
+    throw Error(ErrorCode::resource_exhausted, "no room for products of matrices");
+  });
+}
+
+// exit() waited for ever for threads of OpenBLAS, after the error was printed.
+TEST(RunMainDeathTest, ALackOfAddressSpaceEndsTheProcessAtOnce) {
+  EXPECT_EXIT(std::exit(lack_address_space()), ::testing::ExitedWithCode(75),
+              "no room for products of matrices");
+}
+
 // Writes more than a file may have; 11 if that is an error of the write.
 int write_above_the_limit() {
   rlimit one_block{};
