@@ -216,9 +216,14 @@ void ClosureQueue::State::fail(const Ended& end, TimePoint now, Actions& actions
     // This happens only during cancel-all. The other closures of the lost worker did not fail by
     // themselves, so they are cancelled.
     lose(end.worker, error, actions);
+  } else if (const std::optional<int> ps = failed_ps(error)) {
+    const Error lost = as_ps_unavailable(error, end.worker);
+    // While callers wait until nothing runs any more, the server may come back. What it says then
+    // explains more than that nobody listened before.
+    if (table.error() && failed_ps(*table.error()) == ps) table.renew_error(lost);
+    table.failed(end.closure, lost, actions);
   } else {
-    table.failed(end.closure, failed_ps(error) ? as_ps_unavailable(error, end.worker) : error,
-                 actions);
+    table.failed(end.closure, error, actions);
   }
 }
 

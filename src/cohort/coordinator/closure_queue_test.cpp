@@ -3,6 +3,7 @@
 // failure (5.5) and worker loss (5.6). internal/closure_table_test.cpp tests the table itself.
 #include "cohort/coordinator/detail/closure_queue.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "cohort/coordinator/internal/queue_script.h"
@@ -283,6 +284,32 @@ TEST(ClosureQueueFailures, TheReasonOfARetryIsKnownUntilAClosureEndsWell) {
   EXPECT_EQ(queue.queue().last_again()->origin(), "ps:0");
   queue.ok(1, 0);
   EXPECT_FALSE(queue.queue().last_again());
+}
+
+// The error said that nobody listened, though the server was back and had lost its variables.
+TEST(ClosureQueueFailures, CallersGetTheNewestErrorOfALostServer) {
+  QueueOptions options;
+  options.max_transient_ps_failures = 1;
+  QueueScript queue(1, options);
+  queue.put_all({0, 1, 2});
+  queue.failed(0, 0, Error(ErrorCode::unavailable, "nobody listens").at("ps:0"));
+  queue.join();
+  queue.failed(1, 0, Error(ErrorCode::unavailable, "was restarted").at("ps:0"));
+  queue.failed(2, 0, Error(ErrorCode::unavailable, "of another server").at("ps:1"));
+  queue.join();
+  EXPECT_THAT(queue.verdict(), ::testing::StartsWith("raise was restarted; the variables there"));
+}
+
+// A failed step explains what follows.
+TEST(ClosureQueueFailures, AnErrorOfALostServerReplacesNoOther) {
+  QueueOptions options;
+  options.max_transient_ps_failures = 1;
+  QueueScript queue(1, options);
+  queue.put_all({0, 1});
+  queue.failed(0, 0, bad_value("of a step"));
+  queue.failed(1, 0, ps_unreachable(0));
+  queue.join();
+  EXPECT_EQ(queue.verdict(), "raise of a step");
 }
 
 TEST(ClosureQueueFailures, ATimeoutIsIgnoredBelowItsLimitOnly) {

@@ -55,8 +55,11 @@ class ClosureTable {
   // If an error is set, the closure is cancelled instead. Closures at the front are in id order,
   // before all that never ran.
   void put_back(ClosureId closure, Place place, Actions& actions);
-  // The callers get only the first error; the closure itself always gets `error`.
+  // The callers get only the first error, unless it is renewed; the closure itself always gets
+  // `error`.
   void failed(ClosureId closure, const Error& error, Actions& actions);
+  // The callers get `newer` instead of the first error, which is set.
+  void renew_error(const Error& newer) { error_ = newer; }
   // The closure stays in flight, but nothing runs: cancel-all does not wait for it.
   void hold(ClosureId closure);
   void resume(ClosureId closure);
@@ -72,6 +75,8 @@ class ClosureTable {
   bool is_withdrawn(ClosureId closure) const { return entry(closure).is_withdrawn; }
 
   bool has_error() const { return error_.has_value(); }
+  // The one that the callers get.
+  const std::optional<Error>& error() const { return error_; }
   // True from the first call that has seen the error until a call has raised it.
   bool is_cancelling() const { return is_cancelling_; }
   std::size_t queued() const { return queued_for_any() + own_count_; }

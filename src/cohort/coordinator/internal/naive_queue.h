@@ -242,9 +242,13 @@ class NaiveQueue {
     say(std::move(line));
   }
 
-  void application(ClosureId id, const Error& error) {
+  // `lost_ps`: the parameter server of the error, if it is lost; callers get its newest error.
+  void application(ClosureId id, const Error& error, const std::string& lost_ps = "") {
     finish(id, "fail " + std::to_string(id) + " " + std::string(name_of(error.code())));
-    if (!error_) error_ = error;
+    if (!error_ || (!lost_ps.empty() && lost_ps == lost_ps_)) {
+      error_ = error;
+      lost_ps_ = lost_ps;
+    }
     after();
   }
 
@@ -299,7 +303,8 @@ class NaiveQueue {
     } else if (is_worker) {
       lose(worker, error);
     } else {
-      application(id, is_ps ? as_ps_unavailable(error, worker) : error);
+      application(id, is_ps ? as_ps_unavailable(error, worker) : error,
+                  is_ps ? error.origin() : "");
     }
   }
 
@@ -383,6 +388,7 @@ class NaiveQueue {
   std::map<ClosureId, Closure> closures_;
   std::set<ClosureId> unanswered_;
   std::optional<Error> error_;
+  std::string lost_ps_;  // of error_
   bool is_cancelling_ = false;
   std::uint64_t ticks_ = 0;
   bool is_stopped_ = false;
