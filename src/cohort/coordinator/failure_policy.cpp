@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "cohort/rpc/detail/lost_server.h"
+
 namespace cohort::coordinator {
 namespace {
 
@@ -93,13 +95,7 @@ bool is_worker_away(const Error& error) {
 }
 
 Error as_ps_unavailable(const Error& error, std::size_t worker) {
-  Error unavailable = Error(ErrorCode::unavailable,
-                            error.message() + "; the variables there may be lost: see that " +
-                                error.origin() + " runs, and start the program again",
-                            error.cause())
-                          .at(error.origin(), error.incarnation());
-  for (const std::string& line : error.context()) unavailable = Error(unavailable).during(line);
-  return Error(unavailable).during("running a closure on worker:" + std::to_string(worker));
+  return rpc::as_lost_server(error).during("running a closure on worker:" + std::to_string(worker));
 }
 
 FailurePolicy::FailurePolicy(FailureOptions options, std::size_t workers) : options_(options) {

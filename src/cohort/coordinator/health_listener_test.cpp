@@ -10,7 +10,6 @@
 #include <string>
 
 #include "cohort/coordinator/cluster_coordinator.h"
-#include "cohort/core/log.h"
 #include "cohort/data/iterator.h"
 #include "cohort/rpc/detail/health_probe.h"
 #include "cohort/strategy/detail/parameter_server_home.h"
@@ -18,6 +17,7 @@
 #include "cohort/testing/fake_task.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"
+#include "cohort/testing/warnings.h"
 #include "cohort/testing/without_descriptors.h"
 
 namespace cohort {
@@ -29,29 +29,8 @@ using ::testing::HasSubstr;
 using testing::kFakeJob;
 using testing::patience;
 using testing::throws_error;
+using testing::Warnings;
 using State = rpc::ProbeResult::State;
-
-// Collects the warnings of this process.
-class Warnings {
- public:
-  Warnings() {
-    set_log_sink([this](LogLevel level, std::string_view line) {
-      const Lock lock(mutex_);
-      if (level == LogLevel::warn) text_.append(line).append("\n");
-    });
-  }
-  ~Warnings() { set_log_sink(nullptr); }
-  Warnings(const Warnings&) = delete;
-  Warnings& operator=(const Warnings&) = delete;
-  std::string text() {
-    const Lock lock(mutex_);
-    return text_;
-  }
-
- private:
-  Mutex mutex_;
-  std::string text_ COHORT_GUARDED_BY(mutex_);
-};
 
 // A coordinator with an address of its own, one worker and one parameter server.
 class CoordinatorHealthTest : public ::testing::Test {

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "cohort/core/error.h"
+#include "cohort/rpc/detail/lost_server.h"
 #include "cohort/variable/detail/eager_step.h"
 #include "cohort/variable/detail/variable_home.h"
 
@@ -25,6 +26,13 @@ std::string variables_of(const std::vector<Variable>& variables) {
 
 Error at_server(const Error& error, std::uint32_t ps) {
   return error.origin().empty() ? Error(error).at(name_of(ps)) : error;
+}
+
+// The error of an answer. If the connection broke while the answer was awaited, it says what to do.
+Error answered_by_server(const Error& error, std::uint32_t ps) {
+  const bool is_lost =
+      error.code() == ErrorCode::unavailable && error.cause() == ErrorCause::peer_lost;
+  return is_lost ? rpc::as_lost_server(at_server(error, ps)) : at_server(error, ps);
 }
 
 }  // namespace
@@ -65,8 +73,8 @@ std::vector<rpc::Frame> ParameterClient::ask(std::vector<Request> requests) cons
     if (auto* frame = std::get_if<rpc::Frame>(&*answers[i])) {
       replies.push_back(std::move(*frame));
     } else if (!first_error) {
-      first_error =
-          at_server(std::get<Error>(*answers[i]), requests[i].ps).during(requests[i].operation);
+      first_error = answered_by_server(std::get<Error>(*answers[i]), requests[i].ps)
+                        .during(requests[i].operation);
     }
   }
   if (first_error) throw Error(*first_error);

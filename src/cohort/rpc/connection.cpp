@@ -7,6 +7,7 @@
 #include <chrono>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "cohort/cluster/cluster_spec.h"
 #include "cohort/cluster/detail/address.h"
@@ -172,6 +173,7 @@ Error final_error(const Error& error, const ConnectionOptions& options,
 
 Connection connect_task(const ConnectionOptions& options) {
   std::string answered;
+  bool is_told = !options.on_retry;
   while (true) {
     try {
       return attempt(options, answered);
@@ -184,6 +186,7 @@ Connection connect_task(const ConnectionOptions& options) {
         if (!answered.empty() && options.on_data_unreachable) options.on_data_unreachable(answered);
         throw final_error(error, options, answered);
       }
+      if (!std::exchange(is_told, true)) options.on_retry(error);
     }
     std::this_thread::sleep_for(std::min<Duration>(kPause, silence_deadline(options).remaining()));
   }

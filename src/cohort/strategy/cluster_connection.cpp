@@ -356,32 +356,4 @@ ClusterConnection::WorkerLink ClusterConnection::worker(std::uint32_t worker) co
   return worker_links_.at(worker);
 }
 
-rpc::Connection ClusterConnection::ps(std::uint32_t ps) {
-  const Task& task = ps_.at(ps);
-  {
-    const Lock lock(mutex_);
-    const rpc::Connection& now = ps_connections_[ps];
-    if (now.data && now.data->is_open()) return now;
-  }
-  const Lock one(connecting_);
-  rpc::Connection old;
-  {
-    const Lock lock(mutex_);
-    const rpc::Connection& now = ps_connections_[ps];
-    if (now.data && now.data->is_open()) return now;
-    old = now;
-  }
-  rpc::Connection made = connect_to(task, options_for(task, 0, control_deadline()));
-  if (old.data && made.incarnation != old.incarnation) {
-    throw Error(ErrorCode::unavailable,
-                "[strategy.connect] " + task.name +
-                    " was restarted: its variables are lost; start the coordinator again",
-                ErrorCause::handle_lost)
-        .at(task.name, made.incarnation);
-  }
-  const Lock lock(mutex_);
-  ps_connections_[ps] = made;
-  return made;
-}
-
 }  // namespace cohort

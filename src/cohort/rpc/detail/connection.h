@@ -30,6 +30,8 @@ struct ConnectionOptions {
   std::optional<Deadline> silence_deadline{};
   std::function<void(Frame)> on_one_way = {};
   std::function<void(const Error&)> on_closed = {};
+  // Called once, when an attempt has failed and another one follows. May be empty.
+  std::function<void(const Error&)> on_retry = {};
   std::function<bool()> should_stop = {};  // polled between attempts; may be empty
   // Called before the error is thrown, if the control plane answered but the data plane, at this
   // address, did not. May be empty.
@@ -47,7 +49,6 @@ struct COHORT_API Connection {
 // Retries until the deadline while the task cannot be reached (peer_lost); throws every other error
 // at once. A task of another name, job, protocol or LibTorch version is failed_precondition; the
 // error names both sides.
-// names both sides.
 COHORT_API Connection connect_task(const ConnectionOptions& options);
 
 // The address of `endpoint` for a caller that reached the control plane of its task at `dialled`.

@@ -55,8 +55,11 @@ class COHORT_API ClusterConnection {
                               const std::function<bool()>& should_stop);
   WorkerLink worker(std::uint32_t worker) const;
   // Reconnects if the connection was lost. Throws an error with cause handle_lost if the server was
-  // restarted, since its variables are lost.
+  // restarted, since its variables are lost. Logs a warning if it has to wait for the server.
   rpc::Connection ps(std::uint32_t ps);
+  // The last connection for tensors to each parameter server, which may be closed; null before the
+  // first.
+  std::vector<std::shared_ptr<rpc::Requester>> ps_links() const;
 
  private:
   struct Task {

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The warnings of this process, for tests of what is logged.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "cohort/core/detail/mutex.h"
+#include "cohort/core/log.h"
+
+namespace cohort::testing {
+
+// Collects them while it exists. Thread-safe.
+class Warnings {
+ public:
+  Warnings() {
+    set_log_sink([this](LogLevel level, std::string_view line) {
+      const Lock lock(mutex_);
+      if (level == LogLevel::warn) text_.append(line).append("\n");
+    });
+  }
+  ~Warnings() { set_log_sink(nullptr); }
+  Warnings(const Warnings&) = delete;
+  Warnings& operator=(const Warnings&) = delete;
+  std::string text() {
+    const Lock lock(mutex_);
+    return text_;
+  }
+
+ private:
+  Mutex mutex_;
+  std::string text_ COHORT_GUARDED_BY(mutex_);
+};
+
+}  // namespace cohort::testing
