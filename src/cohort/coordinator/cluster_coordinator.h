@@ -133,9 +133,9 @@ struct CoordinatorOptions {
   // for this long. Zero: twice ClusterOptions::data_timeout, so that a worker that waits for a
   // parameter server which does not answer can report that server first.
   Duration progress_timeout = Duration::zero();
-  // After each heartbeat all workers are asked for an answer at the same time, over both of their
-  // connections. A worker that does not answer over one of them is treated as lost within two
-  // heartbeats, as if its connection had broken. Zero: no heartbeats.
+  // After each heartbeat all servers are asked for an answer at the same time, workers over both of
+  // their connections. A worker that does not answer over one of them is treated as lost within two
+  // heartbeats; a parameter server is only named in a warning. Zero: no heartbeats.
   Duration heartbeat = std::chrono::seconds(5);
   // For a debugger: steps run in this process without a trace, one at a time, on the thread that
   // calls schedule(), so that breakpoints, item() and std::cout work in them. Variables are read

@@ -3,9 +3,11 @@
 #include "cohort/coordinator/internal/worker_pool.h"
 
 #include <algorithm>
+#include <sstream>
 #include <utility>
 
 #include "cohort/coordinator/internal/coordinator_options.h"
+#include "cohort/coordinator/internal/ps_silence.h"
 #include "cohort/coordinator/internal/worker_silence.h"
 #include "cohort/core/detail/start_thread.h"
 #include "cohort/core/error.h"
@@ -17,6 +19,18 @@ namespace {
 // A pause of a half and two silences of three fifths of a heartbeat: less than two heartbeats, also
 // where a round has just begun.
 constexpr int kPausesPerHeartbeat = 2;
+
+// What the silence of a parameter server means, for the log.
+std::string consequence_of_silence(const RuntimeContext& context) {
+  const Duration data_timeout = context.connection.options().data_timeout;
+  const bool is_data = data_timeout <= context.data_timeout;
+  std::ostringstream text;
+  text << "steps and reads that need its variables wait for it, "
+       << internal::seconds_of(is_data ? data_timeout : context.data_timeout) << " s at most ("
+       << (is_data ? "ClusterOptions::data_timeout" : "CoordinatorOptions::progress_timeout")
+       << "), and then fail; see whether it or its host hangs, or the network to it";
+  return text.str();
+}
 
 }  // namespace
 
@@ -147,11 +161,13 @@ void WorkerPool::note_loss(std::uint32_t worker, const Error& reason) {
 
 // A worker that is stopped, or whose host is, keeps its connection. So does one whose data channel
 // leads through a firewall or proxy that drops its bytes, though the worker answers control calls.
-// All are asked at once, so that any number of them is noticed within two heartbeats. Runs on a
-// thread of its own.
+// All are asked at once, so that any number of them is noticed within two heartbeats. Parameter
+// servers that do not answer are only logged. Runs on a thread of its own.
 void WorkerPool::watch() {
   std::map<std::uint32_t, internal::SilenceCount> silences;
   std::map<std::uint32_t, internal::SilenceCount> channel_silences;
+  internal::PsSilence ps_silence(context_.connection.num_ps(), context_.options.heartbeat);
+  const std::string consequence = consequence_of_silence(context_);
   while (true) {
     {
       const RuntimeLock lock(context_);
@@ -167,9 +183,12 @@ void WorkerPool::watch() {
     }
     std::vector<HealthCall> calls;
     try {
+      for (const std::string& line :
+           ps_silence.look(context_.connection.ps_links(), Clock::system().now(), consequence))
+        log_warn(line);
       calls = ask_workers();
     } catch (...) {  // of too little memory
-      log_error("asking the workers for their health failed: ", current_error().what());
+      log_error("asking the tasks for their health failed: ", current_error().what());
       continue;
     }
     for (std::uint32_t i = 0; i < calls.size(); ++i) {

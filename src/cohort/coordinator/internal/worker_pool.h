@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The workers of a coordinator: their connections, and the threads that notice lost workers and
-// bring them back.
+// bring them back. The thread that watches them also logs parameter servers that do not answer.
 #pragma once
 
 #include <cstdint>
