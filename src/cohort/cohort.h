@@ -38,6 +38,7 @@
 #include "cohort/strategy/parameter_server_strategy.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/strategy/torch_optimizer.h"
 #include "cohort/variable/initializer.h"
 #include "cohort/variable/saved_values.h"
 #include "cohort/variable/variable.h"

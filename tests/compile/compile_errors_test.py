@@ -22,6 +22,7 @@ INCLUDES = """
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/data/iterator.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/strategy/torch_optimizer.h"
 using namespace cohort;
 void check(ClusterCoordinator& coordinator, OneDeviceStrategy& strategy, const Function& step,
            const PerReplica<at::Tensor>& values, const PerReplica<Nest>& elements, Iterator& it,
@@ -101,6 +102,21 @@ CASES = (
     Case("update_non_slot() with arguments of other types", """
   strategy.extended().update_non_slot({"CPU:0"}, [](const at::Tensor&) {}, 1);
 """, "StrategyExtended::update_non_slot() needs a function with one parameter for each argument"),
+    Case("an optimizer of torch::optim that needs a closure", """
+  struct LBFGS {
+    at::Tensor step(const std::function<at::Tensor()>& closure);
+    std::vector<int> param_groups();
+  };
+  (void)sizeof(TorchOptimizer<LBFGS>);
+""", "TorchOptimizer needs an optimizer of torch::optim whose step() needs no closure"),
+    Case("a closure for an optimizer of torch::optim", """
+  struct Adam {
+    at::Tensor step();
+    std::vector<int> param_groups();
+  };
+  const auto use = [](const TorchOptimizer<Adam>& optimizer) { optimizer.step([] { return at::Tensor(); }); };
+  (void)use;
+""", "TorchOptimizer::step() takes a function of the optimizer, not a closure that computes the loss"),
     Case("next() of another type", """
   it.next<double>();
 """, "takes at::Tensor, once for each field of the element"),

@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "cohort/input/distributed_dataset.h"
-#include "cohort/input/input_options.h"
 #include "cohort/strategy/strategy.h"
 #include "tests/conformance/json.h"
 #include "tests/conformance/stream.h"

@@ -4,8 +4,9 @@
 
     check_output.py PROGRAM EXPECTED [--guide FILE]
 
-EXPECTED is a text file. With --guide, each of its lines must occur in the guide, in this order. This
-checks that the expected output is the guide's, and not just an earlier output of the program.
+EXPECTED is a text file. With --guide, each of its lines must occur in the guide, in this order; some guides have lost
+the blanks at the beginning of lines. This checks that the expected output is the guide's, and not just an earlier
+output of the program.
 """
 
 import argparse
@@ -17,9 +18,9 @@ import sys
 
 def first_line_not_in(guide, lines):
     """The number of the first line that does not follow in the guide after the lines before it; None if all do."""
-    left = iter(guide)
+    left = (line.strip() for line in guide)
     for number, line in enumerate(lines, 1):
-        if line not in left:
+        if line.strip() not in left:
             return number
     return None
 

@@ -140,8 +140,8 @@ TEST_F(ReplicatedModuleTest, ALocalVariableInAStepIsNamed) {
   for (const Function& step : {reads, updates}) {
     EXPECT_THAT([&] { coordinator.schedule(step); },
                 throws_error(ErrorCode::invalid_argument,
-                             "local variable 'count', which this "
-                             "process alone has"));
+                             "local variable 'count', which does "
+                             "not belong to the strategy"));
   }
 }
 

@@ -41,7 +41,7 @@ auto StepFunction::in_strategy(const F& trace) const {
   setting.worker_index = [workers](int pass) -> Fields {
     return {function::worker_index_tensor(pass % workers)};
   };
-  setting.begin_pass = [&] { modes.restore(); };
+  setting.begin_pass = [&](const Fields&) { modes.restore(); };
   setting.check_result = [this](const at::Tensor& tensor, std::size_t number) {
     rpc::check_sendable(tensor, "coordinator.schedule", "as the result of '" + name() + "'",
                         "tensor " + std::to_string(number), "return it dense, or leave it out");

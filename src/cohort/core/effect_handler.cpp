@@ -11,6 +11,12 @@ std::vector<at::Tensor> EffectHandler::next_segment(std::span<const std::int64_t
                         "place cannot do; read it before the update");
 }
 
+std::vector<at::Tensor> EffectHandler::call(std::int64_t number, std::vector<at::Tensor>) {
+  internal::throw_error(ErrorCode::unimplemented, "[function.run] expected the process that has ",
+                        "traced the function, got another one, which cannot make its call ", number,
+                        "; give the function to the strategy that made it");
+}
+
 void EffectHandler::merge_average(std::int64_t variable, at::Tensor value, at::Tensor, double) {
   assign(AssignKind::assign, variable, std::move(value));
 }

@@ -123,11 +123,12 @@ ProgramInfo TracedFunction::trace(const TraceSetting& setting, const DrawFn& dra
                                             : draw(resource, number, pass);
   };
   options.lists_ops = true;
+  options.runs_here = setting.runs_here;
   std::vector<ResultStructure> results;
   const TracingModeScope mode(signature_.mode());
   const FlagsScope flags(frozen_.flags);
   const auto body = [&](const Tensors& inputs) {
-    setting.begin_pass();
+    setting.begin_pass(inputs);
     for (const at::Tensor& value : captured_) Trace::current()->capture_input(value);
     Tensors outputs;
     ResultStructure result(call(inputs), outputs);

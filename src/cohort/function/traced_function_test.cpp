@@ -65,7 +65,7 @@ class TracedFunctionTest : public TraceCase {
     made.variables = options_.variables;
     made.tensor_of = [this](const std::string& name) { return tensors_.at(name); };
     made.worker_index = [](int pass) -> Tensors { return {at::scalar_tensor(pass, at::kLong)}; };
-    made.begin_pass = [this] { ++passes_; };
+    made.begin_pass = [this](const std::vector<at::Tensor>&) { ++passes_; };
     return made;
   }
   Nest resource() { return std::shared_ptr<Handle>(std::make_shared<NumberPattern::Number>(0)); }

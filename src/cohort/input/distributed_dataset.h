@@ -24,7 +24,6 @@
 #include "cohort/data/dataset.h"
 #include "cohort/data/dataset_options.h"
 #include "cohort/data/element.h"
-#include "cohort/input/input_options.h"
 #include "cohort/input/per_replica.h"
 
 namespace cohort {
@@ -48,6 +47,35 @@ struct COHORT_API ValueContext {
 };
 
 using ValueFunction = std::function<Nest(const ValueContext& context)>;
+
+// How many pipelines there are for the replicas of one worker (tf.distribute.InputReplicationMode).
+enum class ReplicationMode : std::uint8_t {
+  per_worker,  // one pipeline feeds all replicas of a worker
+  // One pipeline per replica; only for distribute_datasets_from_function() with one worker.
+  per_replica,
+};
+
+// How a distributed dataset passes its elements to replicas (tf.distribute.InputOptions). A value
+// type.
+struct COHORT_API InputOptions {
+  // True or nullopt: mini-batches are copied ahead into the memory of each replica's device. False:
+  // they stay in host memory. For CPU devices nothing is copied in either case.
+  std::optional<bool> fetch_to_device = {};
+  ReplicationMode replication_mode = ReplicationMode::per_worker;
+  // For compatibility with tf, where the pipeline then runs on the replica's device. Requires
+  // per_replica and fetch_to_device = false. Cohort's pipelines always run on the host, and the
+  // values are the same.
+  bool place_dataset_on_device = false;
+  // How many mini-batches are copied ahead for each replica. 0: none; each is copied when it is
+  // requested. kAutotune: the default.
+  std::int64_t per_replica_buffer_size = 1;
+
+  // Throws invalid_argument if fields contradict each other. distribute_dataset() checks only the
+  // buffer size; the default strategy checks nothing, since it uses none of the fields.
+  void validate() const;
+  // per_replica_buffer_size, with kAutotune replaced by the default.
+  std::int64_t buffer_size() const;
+};
 
 // The spec of every component, and the number of components. A value type.
 struct COHORT_API DistributedSpec {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/input/input_options.h"
-
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
+#include "cohort/input/distributed_dataset.h"
 
 namespace cohort {
 

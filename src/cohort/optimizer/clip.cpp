@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
+#include <ATen/ops/div.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
@@ -8,6 +9,8 @@
 
 #include "cohort/core/error.h"
 #include "cohort/optimizer/optimizer.h"
+#include "cohort/variable/detail/replica_count.h"
+#include "cohort/variable/detail/variable_home.h"
 
 namespace cohort {
 
@@ -36,12 +39,18 @@ ClippedGradients clip_by_global_norm(const std::vector<at::Tensor>& gradients, d
 
 std::vector<std::pair<at::Tensor, Variable>> clip_by_global_norm(
     std::vector<std::pair<at::Tensor, Variable>> gradients, double max_norm) {
-  std::vector<at::Tensor> tensors;
-  tensors.reserve(gradients.size());
-  for (const auto& [gradient, variable] : gradients) tensors.push_back(gradient);
-  ClippedGradients clipped = clip_by_global_norm(tensors, max_norm);
-  for (std::size_t i = 0; i < gradients.size(); ++i)
-    gradients[i].first = std::move(clipped.gradients[i]);
+  std::vector<Update> own;
+  own.reserve(gradients.size());
+  for (const auto& [gradient, variable] : gradients) own.push_back({variable, gradient});
+  ClippedGradients clipped =
+      clip_by_global_norm(sum_over_replicas(own, "optimizer.clip_by_global_norm"), max_norm);
+  // apply_gradients() adds up what the replicas give it.
+  const int replicas = variable::ReplicaCount::current();
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    at::Tensor& gradient = clipped.gradients[i];
+    if (replicas > 1 && gradient.defined()) gradient = at::div(gradient, replicas);
+    gradients[i].first = std::move(gradient);
+  }
   return gradients;
 }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/optimizer/optimizer.h"
 
-#include <torch/csrc/autograd/autograd.h>
-
 #include <algorithm>
 #include <map>
 #include <span>
@@ -14,6 +12,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/text/detail/spelling.h"
 #include "cohort/function/detail/trace.h"
+#include "cohort/optimizer/detail/loss_gradients.h"
 #include "cohort/variable/detail/eager_step.h"
 #include "cohort/variable/detail/hyperparameter.h"
 #include "cohort/variable/detail/replica_count.h"
@@ -41,21 +40,6 @@ void check_variables(std::string_view rule, const std::vector<Variable>& variabl
                ", which are not trainable");
 }
 
-void check_loss(const at::Tensor& loss, const std::vector<Variable>& variables) {
-  COHORT_CHECK(
-      loss.defined(), ErrorCode::invalid_argument,
-      "[optimizer.minimize] expected a floating-point scalar as loss, got an undefined tensor");
-  COHORT_CHECK(loss.numel() == 1 && loss.is_floating_point(), ErrorCode::invalid_argument,
-               "[optimizer.minimize] expected a floating-point scalar as loss, got ",
-               TensorSpec::of(loss).to_string(), "; reduce it with mean()");
-  COHORT_CHECK(
-      loss.requires_grad(), ErrorCode::invalid_argument,
-      "[optimizer.minimize] expected a loss that depends on ", names_of(variables),
-      ", got one without a gradient; compute it in the same step from tensor() or read() of the "
-      "variables, with gradients enabled and nothing detached (outside of a step, read() of a "
-      "variable on a server gives a copy without a gradient)");
-}
-
 // A number read on the host cannot be part of a program.
 void expect_no_trace(std::string_view what, std::string_view name, std::string_view why) {
   COHORT_CHECK(function::Trace::current() == nullptr, ErrorCode::failed_precondition, "[optimizer.",
@@ -64,13 +48,20 @@ void expect_no_trace(std::string_view what, std::string_view name, std::string_v
 }
 
 void expect_settable(std::string_view name) {
+  COHORT_CHECK(variable::ReplicaCount::current() == 1, ErrorCode::failed_precondition,
+               "[optimizer.set_hyperparameter] expected a call outside of run() for '", name,
+               "', got one in a replica: its ", variable::ReplicaCount::current(),
+               " replicas share the optimizer; set it between two runs");
   expect_no_trace("set_hyperparameter", name,
                   "it would be set once and not at each call; set it between two calls of "
-                  "schedule()");
+                  "the step");
 }
 
-// In the form that update rules take.
+// In the form that update rules take. An embedding with sparse(true) gives a sparse gradient: rules
+// treat its missing rows as zeros, as TensorFlow's do.
 at::Tensor dense_gradient(const at::Tensor& gradient, const Variable& variable) {
+  const bool is_sparse = gradient.layout() == at::kSparse && function::Trace::current() == nullptr;
+  if (is_sparse) return gradient.detach().to_dense().to(variable.spec().dtype).contiguous();
   COHORT_CHECK(gradient.layout() == at::kStrided, ErrorCode::unimplemented,
                "[optimizer.minimize] expected a dense gradient, got a sparse one (variable '",
                variable.name(), "'); make the embedding without sparse(true)");
@@ -204,32 +195,29 @@ void Optimizer::minimize(const at::Tensor& loss) const {
 
 std::vector<std::pair<at::Tensor, Variable>> Optimizer::compute_gradients(
     const at::Tensor& loss) const {
-  check_loss(loss, state_->variables);
+  internal::check_loss(loss, state_->variables);
   GradientList gradients;
-  torch::autograd::variable_list inputs;
+  std::vector<at::Tensor> inputs;
+  std::vector<std::size_t> owners;  // of the inputs, which gradient they belong to
   for (const Variable& variable : state_->variables) {
     // requires_grad_(false) may freeze a parameter for a while.
     if (!variable.is_trainable() || !variable.tensor().requires_grad()) continue;
     variable.impl()->check_tensor_is_current("optimizer.minimize");
     inputs.push_back(variable.tensor());
+    owners.push_back(gradients.size());
+    // A sum of the losses of several replicas depends on the components of all.
+    for (const at::Tensor& other : variable.impl()->other_tensors()) {
+      inputs.push_back(other);
+      owners.push_back(gradients.size());
+    }
     gradients.emplace_back(at::Tensor(), variable);
   }
-  COHORT_CHECK(!inputs.empty(), ErrorCode::invalid_argument,
-               "[optimizer.minimize] expected a variable that requires ", "a gradient, got ",
-               names_of(state_->variables), ", all frozen by requires_grad_(false)");
-  // Keeps the graph, since another optimizer may have the other variables of this loss.
-  const auto results = torch::autograd::grad({loss}, inputs, {}, /*retain_graph=*/true,
-                                             /*create_graph=*/false, /*allow_unused=*/true);
-  bool is_any_defined = false;
+  std::vector<at::Tensor> results = internal::loss_gradients(loss, inputs, state_->variables);
   for (std::size_t i = 0; i < results.size(); ++i) {
-    gradients[i].first = results[i];
-    is_any_defined = is_any_defined || results[i].defined();
+    at::Tensor& sum = gradients[owners[i]].first;
+    if (!results[i].defined()) continue;
+    sum = sum.defined() ? sum.add(results[i]) : std::move(results[i]);
   }
-  COHORT_CHECK(is_any_defined, ErrorCode::invalid_argument,
-               "[optimizer.minimize] expected a loss that depends on ", names_of(state_->variables),
-               ", got one that depends on none of them; was it computed with another ",
-               "model, or from copies without a gradient, as read() of a variable on a server "
-               "gives them outside of a step?");
   return gradients;
 }
 
@@ -251,7 +239,9 @@ void Optimizer::apply_gradients(const GradientList& gradients) const {
   COHORT_CHECK(!updates.empty(), ErrorCode::invalid_argument,
                "[optimizer.apply_gradients] expected gradients, got none that is defined");
   if (auto* trace = function::Trace::current()) {
-    return apply_updates(state_->slot_key(), updates, state_->captured_by(*trace));
+    // A program that runs here reads the hyperparameters when it makes the update, and counts it.
+    return apply_updates(state_->slot_key(), updates,
+                         trace->runs_here() ? state_->hyper : state_->captured_by(*trace));
   }
   state_->learning_rate.value();  // throws its schedule's exceptions before any update
   apply_updates(state_->slot_key(), updates, state_->hyper);

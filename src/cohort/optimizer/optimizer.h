@@ -48,11 +48,15 @@ class COHORT_API Optimizer {
   void minimize(const at::Tensor& loss) const;
   // The first half of minimize(), so that you can change gradients before they are applied (tf's
   // compute_gradients): a pair of gradient and variable for each trainable variable. The gradient
-  // is undefined if loss does not depend on the variable.
+  // is undefined if loss does not depend on the variable. In a replica it is that of the replica's
+  // own loss. In cross-replica context, for example after run(), the loss may depend on the
+  // components of all replicas, such as a sum of what they returned; the gradient is with respect
+  // to all of them.
   std::vector<std::pair<at::Tensor, Variable>> compute_gradients(const at::Tensor& loss) const;
   // The second half of minimize(); skips undefined gradients. All gradients are read before the
-  // first variable changes, so a gradient may be a view of another variable's value. Throws
-  // unimplemented as minimize() does.
+  // first variable changes, so a gradient may be a view of another variable's value. A sparse one
+  // is made dense: slots and weight decay change in rows without a gradient too, as in TensorFlow.
+  // Throws unimplemented as minimize() does, and for a sparse gradient in a traced step.
   //
   // An update of variables on several parameter servers is not atomic. If one server refuses its
   // part, for example because another rule's slots have this optimizer's name, the error is thrown
@@ -84,7 +88,7 @@ class COHORT_API Optimizer {
   // A hyperparameter of the rule, by its name. Throws not_found, with the list of names, if there
   // is none. set_hyperparameter() accepts the same range as the constructor; for "learning_rate" it
   // replaces a schedule. Both throw failed_precondition inside a traced step: set the number
-  // between two calls of schedule(), or pass it to the step as an argument.
+  // between two calls of the step, or pass it to the step as an argument.
   double hyperparameter(std::string_view name) const;
   void set_hyperparameter(std::string_view name, double value);
   const std::vector<Variable>& variables() const;
@@ -119,7 +123,10 @@ struct ClippedGradients {
 COHORT_API ClippedGradients clip_by_global_norm(const std::vector<at::Tensor>& gradients,
                                                 double max_norm);
 
-// The same for the result of compute_gradients().
+// The same for the result of compute_gradients(). In a replica context of several replicas, the
+// gradients of all are added first, and the norm is that of the sums, as with one device: all
+// replicas must make this call. Each gets its share of the result, since apply_gradients() adds
+// them up. Throws unimplemented there inside a traced function.
 COHORT_API std::vector<std::pair<at::Tensor, Variable>> clip_by_global_norm(
     std::vector<std::pair<at::Tensor, Variable>> gradients, double max_norm);
 

@@ -2,7 +2,11 @@
 #include "cohort/optimizer/optimizer.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
@@ -196,12 +200,14 @@ TEST_F(OptimizerTest, AGradientThatIsAViewOfAVariableIsReadBeforeItChanges) {
   EXPECT_EQ(first(bias_), 1 - 0.5 * 1);
 }
 
-TEST_F(OptimizerTest, RefusesSparseGradients) {
-  EXPECT_THAT(
-      [&] {
-        sgd_.apply_gradients({{filled(1).to_sparse(), weight_}});
-      },
-      throws_error(ErrorCode::unimplemented, "got a sparse one (variable 'w'"));
+TEST_F(OptimizerTest, TakesTheMissingRowsOfASparseGradientForZeros) {
+  sgd_.apply_gradients({{filled(1).to_sparse(), weight_}});
+  EXPECT_EQ(first(weight_), 1 - 0.5 * 1);
+  const Variable table = local_variable("table", at::ones({4, 2}).requires_grad_());
+  const SGD sgd({table}, {.learning_rate = 0.5});
+  const at::Tensor rows = at::tensor({2, 0, 2}, at::kLong);  // row 2 counts twice
+  sgd.minimize(at::embedding(table.tensor(), rows, -1, false, /*sparse=*/true).sum());
+  EXPECT_TRUE(at::equal(table.read().sum(1), at::tensor({1.0F, 2.0F, 0.0F, 2.0F})));
 }
 
 TEST_F(OptimizerTest, RefusesListsItCannotTrain) {

@@ -5,10 +5,15 @@
 namespace cohort::testing {
 namespace {
 
-// Reading or updating it outside of a trace fails, since it has no home.
+// Reading or updating it outside of a trace fails, since there is no server.
 Variable make_remote_for_trace() {
+  static const auto kHome = std::make_shared<RemoteHome>(
+      ParameterClient::Options{.requester = [](std::uint32_t) -> std::shared_ptr<rpc::Requester> {
+                                 throw Error(ErrorCode::unavailable, "no server");
+                               },
+                               .deadline = [] { return Deadline(); }});
   return Variable(std::make_shared<RemoteVariable>("w", filled(1).requires_grad_(), true,
-                                                   RemotePlacement(), std::weak_ptr<RemoteHome>()));
+                                                   RemotePlacement(), kHome));
 }
 
 INSTANTIATE_TEST_SUITE_P(Remote, VariableInATrace, ::testing::Values(&make_remote_for_trace));

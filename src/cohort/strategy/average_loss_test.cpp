@@ -44,6 +44,25 @@ TEST_F(AverageLoss, TakesWeightsAndAGivenSize) {
   EXPECT_EQ(number(average_loss(at::tensor({1.0, 3.0}))), 2) << "of the default strategy";
 }
 
+TEST_F(AverageLoss, HasTheDivisorOfTheReduction) {
+  const auto with = [&](GradientReduction reduction) {
+    const auto losses = two_.run(
+        [&](const at::Tensor& each) { return average_loss(each, {.reduction = reduction}); },
+        uneven_);
+    return std::vector<double>{number(losses[0]), number(losses[1])};
+  };
+  EXPECT_EQ(with(GradientReduction::mean_over_global_batch), (std::vector<double>{1.5, 1.5}));
+  EXPECT_EQ(with(GradientReduction::sum), (std::vector<double>{6, 6}));
+  EXPECT_EQ(with(GradientReduction::mean_of_means), (std::vector<double>{1, 3}));
+  EXPECT_EQ(number(average_loss(at::ones({0}), {.reduction = GradientReduction::mean_of_means})),
+            0);
+  EXPECT_THAT(
+      [] {
+        average_loss(at::ones({2}), {.global_batch_size = 4, .reduction = GradientReduction::sum});
+      },
+      throws_error(ErrorCode::invalid_argument, "only with the reduction mean_over_global_batch"));
+}
+
 TEST_F(AverageLoss, CountsTheLossesOfAllWorkers) {
   InProcessWorkers workers(2);
   const auto losses = testing::on_workers<double>(2, [&](int rank) {

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <set>
 
 #include "cohort/core/detail/mutex.h"
 
@@ -33,8 +34,8 @@ void set_threads_of_this_thread(int threads) {
   if (kSet != nullptr) kSet(threads);
 }
 
-// OpenBLAS has one number for the process. Of runs at the same time, the first changes it, and the
-// last puts it back. Thread-safe.
+// OpenBLAS has one number for the process. Of the shares that exist at the same time, the smallest
+// is used; the last one puts back what was before. Thread-safe.
 class BlasThreads {
  public:
   static BlasThreads& instance() {
@@ -44,35 +45,43 @@ class BlasThreads {
   void enter(int threads) {
     if (set_ == nullptr || get_ == nullptr) return;
     const Lock lock(mutex_);
-    if (runs_++ > 0) return;
-    before_ = get_();
-    if (threads < before_) set_(threads);
+    if (shares_.empty()) before_ = get_();
+    shares_.insert(threads);
+    use_smallest();
   }
-  void leave() {
+  void leave(int threads) {
     if (set_ == nullptr || get_ == nullptr) return;
     const Lock lock(mutex_);
-    if (--runs_ == 0 && get_() != before_) set_(before_);
+    shares_.erase(shares_.find(threads));
+    use_smallest();
   }
 
  private:
+  void use_smallest() COHORT_REQUIRES(mutex_) {
+    const int wanted = shares_.empty() ? before_ : std::min(before_, *shares_.begin());
+    if (get_() != wanted) set_(wanted);
+  }
+
   const SetThreads set_ = find<SetThreads>("openblas_set_num_threads");
   const GetThreads get_ = find<GetThreads>("openblas_get_num_threads");
   Mutex mutex_;
-  int runs_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::multiset<int> shares_ COHORT_GUARDED_BY(mutex_);
   int before_ COHORT_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace
 
-ComputeShare::ComputeShare(int replicas) : threads_(std::max(1, at::get_num_threads() / replicas)) {
+ComputeShare::ComputeShare(int threads) : threads_(threads) {
   BlasThreads::instance().enter(threads_);
 }
 
-ComputeShare::~ComputeShare() { BlasThreads::instance().leave(); }
+ComputeShare::~ComputeShare() { BlasThreads::instance().leave(threads_); }
+
+int ComputeShare::of_replica(int replicas) { return std::max(1, at::get_num_threads() / replicas); }
 
 // get_num_threads() first gives a new thread LibTorch's number.
-ComputeShare::OfThread::OfThread(const ComputeShare& share) : before_(at::get_num_threads()) {
-  if (before_ != share.threads_) set_threads_of_this_thread(share.threads_);
+ComputeShare::OfThread::OfThread(int threads) : before_(at::get_num_threads()) {
+  if (before_ != threads) set_threads_of_this_thread(threads);
 }
 
 ComputeShare::OfThread::~OfThread() {

@@ -52,11 +52,15 @@ TEST_F(ComputeShareTest, OneReplicaUsesAllThreads) {
   EXPECT_THAT(threads_seen(one), Each(5));
 }
 
-TEST_F(ComputeShareTest, ARunInsideAMergeCallDividesTheShareOfItsThread) {
+// The other replicas wait meanwhile.
+TEST_F(ComputeShareTest, AMergeHasAllThreads) {
   at::set_num_threads(8);
   MirroredStrategy two({"CPU:0", "CPU:1"});
   two.run([&] {
-    get_replica_context()->merge_call([&](Strategy&) { EXPECT_THAT(threads_seen(two), Each(2)); });
+    get_replica_context()->merge_call([&](Strategy&) {
+      EXPECT_EQ(at::get_num_threads(), 8);
+      EXPECT_THAT(threads_seen(two), Each(4));
+    });
     EXPECT_EQ(at::get_num_threads(), 4);
   });
 }

@@ -3,6 +3,7 @@
 
 #include <ATen/core/TensorBody.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <utility>
@@ -35,6 +36,7 @@ void MirroredHome::check_name(const std::string& name) {
 Variable MirroredHome::create(const std::string& name, const at::Tensor& initial_value,
                               MirroredVariable::Traits traits) {
   traits.is_plain = kind_ == VariableKind::plain;
+  const c10::InferenceMode off(false);  // its tensors could not be written outside of it
   std::vector<at::Tensor> tensors;
   for (std::size_t i = 0; i < replicas_; ++i) {
     // A copy of the values in memory of its own, in row-major order; or a view of the first one,
@@ -118,13 +120,28 @@ void MirroredHome::keep_modes(ModuleModes modes) {
   has_modules_ = true;
 }
 
-MirroredHome::ModesScope::ModesScope(MirroredHome& home) : home_(home) {
-  if (!home_.has_modules_ || home_.is_in_replica()) return;
-  const Lock lock(home_.mutex_);
-  for (const ModuleModes& modes : home_.modes_) before_.push_back(modes.read());
+std::vector<std::vector<bool>> MirroredHome::module_modes() {
+  std::vector<std::vector<bool>> all;
+  if (!has_modules_) return all;
+  const Lock lock(mutex_);
+  for (const ModuleModes& modes : modes_) all.push_back(modes.read());
+  return all;
 }
 
-MirroredHome::ModesScope::~ModesScope() {
+std::vector<Variable> MirroredHome::variables() {
+  std::vector<Variable> all;
+  const Lock lock(mutex_);
+  for (const auto& [name, weak] : by_name_) {
+    if (auto impl = weak.lock()) all.emplace_back(std::move(impl));
+  }
+  return all;
+}
+
+MirroredHome::ModesScope::ModesScope(MirroredHome& home) : home_(home) {
+  if (!home_.is_in_replica()) before_ = home_.module_modes();
+}
+
+void MirroredHome::ModesScope::restore() const {
   if (before_.empty()) return;
   const Lock lock(home_.mutex_);
   for (std::size_t i = 0; i < before_.size(); ++i) {

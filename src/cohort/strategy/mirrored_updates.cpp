@@ -21,18 +21,27 @@ std::string names_text(std::span<const Update> updates) {
   return names_of(variables);
 }
 
-// The sum over the replicas, in their order and in memory of its own, since a replica may go on and
-// write into its gradient while others still read the sum; undefined if none has a gradient.
-at::Tensor sum_of(const PerReplica<std::vector<Update>>& all, std::size_t i) {
-  const Reduction reduction(ReduceOp::sum, {}, "optimizer.apply_gradients");
-  std::vector<Reduction::Parts> parts;
-  for (std::size_t replica = 0; replica < all.size(); ++replica) {
-    const at::Tensor& gradient = all[replica][i].gradient;
-    if (gradient.defined()) parts.push_back(reduction.parts(gradient.detach()));
+// The sum over the replicas, in the tree of Reduction::sum() and in memory of its own, since a
+// replica may go on and write into its gradient while others still read the sum; undefined if none
+// has a gradient.
+at::Tensor sum_of(const PerReplica<std::vector<Update>>& all, std::size_t i,
+                  std::string_view call) {
+  std::vector<at::Tensor> gradients;
+  for (std::size_t replica = 0; replica < all.size(); ++replica)
+    gradients.push_back(all[replica][i].gradient);
+  return sum_of_gradients(gradients, call);
+}
+
+void check_same_variables(const PerReplica<std::vector<Update>>& all, std::string_view call) {
+  const std::vector<Update>& first = all[0];
+  for (std::size_t r = 1; r < all.size(); ++r) {
+    const bool is_same =
+        std::equal(first.begin(), first.end(), all[r].begin(), all[r].end(),
+                   [](const Update& a, const Update& b) { return a.variable == b.variable; });
+    COHORT_CHECK(is_same, ErrorCode::invalid_argument, "[", call,
+                 "] expected the same variables in the same order in all replicas, got ",
+                 names_text(first), " in replica 0 and ", names_text(all[r]), " in replica ", r);
   }
-  if (parts.empty()) return {};
-  const at::Tensor sum = reduction.result(reduction.sum(parts));
-  return parts.size() == 1 ? sum.clone() : sum;
 }
 
 // A step of an update rule for one value of a variable.
@@ -105,21 +114,12 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
   return replica.merge_call(
       [&key](Strategy&, const PerReplica<std::vector<Update>>& all,
              const PerReplica<std::vector<double>>& numbers) {
+        check_same_variables(all, "optimizer.apply_gradients");
         const std::vector<Update>& first = all[0];
-        for (std::size_t r = 1; r < all.size(); ++r) {
-          const bool is_same =
-              std::equal(first.begin(), first.end(), all[r].begin(), all[r].end(),
-                         [](const Update& a, const Update& b) { return a.variable == b.variable; });
-          COHORT_CHECK(is_same, ErrorCode::invalid_argument,
-                       "[optimizer.apply_gradients] expected the same variables in the same order "
-                       "in all replicas, got ",
-                       names_text(first), " in replica 0 and ", names_text(all[r]), " in replica ",
-                       r);
-        }
         Reduced reduced{.updates = {}, .hyper = numbers[0]};
         const c10::NoGradGuard no_grad;
         for (std::size_t i = 0; i < first.size(); ++i) {
-          const at::Tensor sum = sum_of(all, i);
+          const at::Tensor sum = sum_of(all, i, "optimizer.apply_gradients");
           if (!sum.defined()) continue;
           reduced.updates.push_back({first[i].variable, sum});
           if (target_of(first[i].variable).variable.is_plain()) reduced.is_applied = true;
@@ -133,6 +133,22 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
       },
       std::vector<Update>(updates.begin(), updates.end()),
       std::vector<double>(hyper.begin(), hyper.end()));
+}
+
+std::vector<at::Tensor> MirroredHome::sum_over_replicas(std::span<const Update> gradients) {
+  const Place place = place_here();
+  if (place.kind != Place::Kind::replica || replicas_ == 1)
+    return VariableHome::sum_over_replicas(gradients);
+  return place.replica->merge_call(
+      [](Strategy&, const PerReplica<std::vector<Update>>& all) {
+        check_same_variables(all, "optimizer.clip_by_global_norm");
+        std::vector<at::Tensor> sums;
+        const c10::NoGradGuard no_grad;
+        for (std::size_t i = 0; i < all[0].size(); ++i)
+          sums.push_back(sum_of(all, i, "optimizer.clip_by_global_norm"));
+        return sums;
+      },
+      std::vector<Update>(gradients.begin(), gradients.end()));
 }
 
 void MirroredHome::apply(const SlotKey& key, std::span<const Update> updates,
@@ -153,6 +169,10 @@ void MirroredHome::apply(const SlotKey& key, std::span<const Update> updates,
     hyper = reduced.hyper;
   }
   const bool is_of_all = place.kind == Place::Kind::all;
+  for (const Update& update : updates) {
+    const auto [variable, own] = target_of(update.variable);
+    if (own || place.kind == Place::Kind::update) variable.allow_difference();
+  }
   apply_all(key, value_updates(updates, is_of_all ? std::nullopt : std::optional(place.component)),
             hyper);
 }

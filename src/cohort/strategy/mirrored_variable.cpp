@@ -4,8 +4,11 @@
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/div.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -30,6 +33,11 @@ std::vector<VariableState> states_of(const std::vector<at::Tensor>& tensors, boo
 
 }  // namespace
 
+std::uint32_t version_of(const at::Tensor& tensor) {
+  if (tensor.is_inference()) return 0;
+  return tensor.unsafeGetTensorImpl()->version_counter().current_version();
+}
+
 MirroredVariable::MirroredVariable(std::string name, std::vector<at::Tensor> tensors, Traits traits,
                                    std::shared_ptr<MirroredHome> home)
     : name_(std::move(name)),
@@ -45,8 +53,10 @@ MirroredVariable::MirroredVariable(std::string name, std::vector<at::Tensor> ten
                "[variable.create] expected a floating-point variable for aggregation mean, got ",
                spec_.to_string(), " (variable '", name_,
                "'), whose mean may be no whole number; use sum or only_first_replica");
-  for (const at::Tensor& tensor : tensors_)
+  for (const at::Tensor& tensor : tensors_) {
     variable::check_tensor(name_, tensor, traits_.is_trainable);
+    accumulators_.push_back(accumulator_of(tensor));
+  }
   for (std::size_t i = 0; i < size(); ++i) {
     names_.emplace_back(component(i), name_);
     components_.push_back(std::make_unique<ComponentVariable>(*this, i));
@@ -60,8 +70,56 @@ const at::Tensor& MirroredVariable::tensor() const {
     const ReplicaContext* const replica = home_->replica_here();
     if (replica != nullptr) return synchronized(*replica);
   }
-  return component(home_->component_here());
+  const MirroredHome::Place place = home_->place_here();
+  if (place.kind == MirroredHome::Place::Kind::all && size() > 1 && !is_handed_out_) {
+    known_version_ = version_of(component(0));
+    is_handed_out_ = true;
+    home_->note_handed_out();
+  }
+  return component(place.component);
 }
+
+// Autograd finds a tensor's accumulator by a weak pointer, which it assigns without a lock where it
+// makes another one: that must not happen while another replica asks for it.
+std::shared_ptr<const void> MirroredVariable::accumulator_of(const at::Tensor& tensor) {
+  if (!tensor.requires_grad()) return nullptr;
+  using Accumulator = decltype(torch::autograd::impl::grad_accumulator(tensor));
+  return std::make_shared<const Accumulator>(torch::autograd::impl::grad_accumulator(tensor));
+}
+
+std::vector<at::Tensor> MirroredVariable::other_tensors() const {
+  std::vector<at::Tensor> others;
+  const MirroredHome::Place place = home_->place_here();
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const bool is_usable = place.kind == MirroredHome::Place::Kind::all || accumulators_[i];
+    if (i != place.component && is_usable && component(i).requires_grad())
+      others.push_back(component(i));
+  }
+  return others;
+}
+
+bool MirroredVariable::agrees() const {
+  const at::Tensor first = component(0).detach().contiguous();
+  for (std::size_t i = 1; i < size(); ++i) {
+    const at::Tensor other = component(i).detach().contiguous();
+    if (std::memcmp(first.data_ptr(), other.data_ptr(), first.nbytes()) != 0) return false;
+  }
+  return true;
+}
+
+void MirroredVariable::adopt_outside_write() {
+  if (!is_handed_out_) return;
+  const bool is_written =
+      component(0).is_inference() ? !agrees() : version_of(component(0)) != known_version_;
+  if (!is_written) return;
+  const c10::InferenceMode may_write(component(0).is_inference());
+  const c10::NoGradGuard no_grad;  // after it, since InferenceMode(false) turns gradients on
+  const Lock lock(mutex_);
+  for (std::size_t i = 1; i < size(); ++i) component(i).copy_(component(0));
+  note_writes();
+}
+
+void MirroredVariable::note_writes() { known_version_ = version_of(component(0)); }
 
 std::shared_ptr<VariableHome> MirroredVariable::home() const { return home_; }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/strategy/internal/combined_writes.h"
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/reduction.h"
 #include "cohort/strategy/strategy.h"
@@ -28,58 +29,11 @@ bool is_one_value(const std::vector<const Assignment*>& of_replicas) {
   });
 }
 
-// The value that the replicas assign together.
-at::Tensor combined(const MirroredVariable& variable,
-                    const std::vector<const Assignment*>& of_replicas) {
-  const at::Tensor& first = of_replicas.front()->value;
-  const VariableAggregation aggregation = variable.traits().aggregation;
-  if (aggregation == VariableAggregation::only_first_replica) return first;
-  const bool is_one = is_one_value(of_replicas);
-  const bool is_mean = aggregation == VariableAggregation::mean;
-  if (is_one && (is_mean || is_zero(first))) return first;
-  COHORT_CHECK(!is_one, ErrorCode::invalid_argument,
-               "[variable.assign] expected a value of each replica to sum for variable '",
-               variable.name(), "', got one ", of_replicas.front()->is_number ? "number" : "tensor",
-               " that is the same in all; assign a tensor that each replica has made, or use "
-               "aggregation mean or only_first_replica");
-  const Reduction reduction(is_mean ? ReduceOp::mean : ReduceOp::sum, {}, "variable.assign");
-  std::vector<Reduction::Parts> parts;
-  for (const Assignment* each : of_replicas) parts.push_back(reduction.parts(each->value.detach()));
-  const at::Tensor value = reduction.result(reduction.sum(parts));
-  COHORT_CHECK(value.scalar_type() == variable.spec().dtype, ErrorCode::invalid_argument,
-               "[variable.assign] expected a mean of the variable's own dtype, got ",
-               TensorSpec::of(value).to_string(), " (variable '", variable.name(), "')");
-  return value;
-}
-
-// The change of rows that the replicas make together: all of theirs, one after the other.
-RowUpdate combined_rows(const MirroredVariable& variable,
-                        const std::vector<const RowUpdate*>& of_replicas) {
+bool is_one_change(const std::vector<const RowUpdate*>& of_replicas) {
   const RowUpdate& first = *of_replicas.front();
-  const VariableAggregation aggregation = variable.traits().aggregation;
-  if (aggregation == VariableAggregation::only_first_replica) return first;
-  const bool is_mean = aggregation == VariableAggregation::mean;
-  const bool is_one =
-      std::all_of(of_replicas.begin(), of_replicas.end(), [&](const RowUpdate* each) {
-        return each->indices.is_same(first.indices) && each->rows.is_same(first.rows);
-      });
-  if (is_one && is_mean) return first;
-  COHORT_CHECK(!is_one, ErrorCode::invalid_argument, "[", variable::call_name(first.kind),
-               "] expected rows of each replica to apply to variable '", variable.name(),
-               "', got tensors that are the same in all; give it tensors that each replica has "
-               "made, or use aggregation mean or only_first_replica");
-  COHORT_CHECK(!is_mean || at::isFloatingType(variable.spec().dtype), ErrorCode::invalid_argument,
-               "[", variable::call_name(first.kind),
-               "] expected floating-point rows for a mean, got ", variable.spec().to_string(),
-               " (variable '", variable.name(), "')");
-  std::vector<at::Tensor> indices, rows;
-  for (const RowUpdate* each : of_replicas) {
-    indices.push_back(each->indices.to(at::kLong));
-    rows.push_back(each->rows.detach());
-  }
-  RowUpdate all{first.variable, first.kind, at::cat(indices), at::cat(rows)};
-  if (is_mean) all.rows.div_(static_cast<std::int64_t>(of_replicas.size()));
-  return all;
+  return std::all_of(of_replicas.begin(), of_replicas.end(), [&](const RowUpdate* each) {
+    return each->indices.is_same(first.indices) && each->rows.is_same(first.rows);
+  });
 }
 
 // Throws unless all replicas make the same calls.
@@ -106,6 +60,53 @@ std::vector<const T*> of_replicas(const PerReplica<std::vector<T>>& all, std::si
 
 }  // namespace
 
+at::Tensor combined(const MirroredVariable& variable, const std::vector<at::Tensor>& values,
+                    const OneForAll& one) {
+  const at::Tensor& first = values.front();
+  const VariableAggregation aggregation = variable.traits().aggregation;
+  if (aggregation == VariableAggregation::only_first_replica) return first;
+  const bool is_mean = aggregation == VariableAggregation::mean;
+  if (one.is_one && (is_mean || is_zero(first))) return first;
+  COHORT_CHECK(!one.is_one, ErrorCode::invalid_argument,
+               "[variable.assign] expected a value of each replica to sum for variable '",
+               variable.name(), "', got one ", one.is_number ? "number" : "tensor",
+               " that is the same in all; assign a tensor that each replica has made, or use "
+               "aggregation mean or only_first_replica");
+  const Reduction reduction(is_mean ? ReduceOp::mean : ReduceOp::sum, {}, "variable.assign");
+  std::vector<Reduction::Parts> parts;
+  for (const at::Tensor& value : values) parts.push_back(reduction.parts(value.detach()));
+  const at::Tensor value = reduction.result(reduction.sum(parts));
+  COHORT_CHECK(value.scalar_type() == variable.spec().dtype, ErrorCode::invalid_argument,
+               "[variable.assign] expected a mean of the variable's own dtype, got ",
+               TensorSpec::of(value).to_string(), " (variable '", variable.name(), "')");
+  return value;
+}
+
+RowUpdate combined_rows(const MirroredVariable& variable,
+                        const std::vector<const RowUpdate*>& of_replicas, bool is_one) {
+  const RowUpdate& first = *of_replicas.front();
+  const VariableAggregation aggregation = variable.traits().aggregation;
+  if (aggregation == VariableAggregation::only_first_replica) return first;
+  const bool is_mean = aggregation == VariableAggregation::mean;
+  if (is_one && is_mean) return first;
+  COHORT_CHECK(!is_one, ErrorCode::invalid_argument, "[", variable::call_name(first.kind),
+               "] expected rows of each replica to apply to variable '", variable.name(),
+               "', got tensors that are the same in all; give it tensors that each replica has "
+               "made, or use aggregation mean or only_first_replica");
+  COHORT_CHECK(!is_mean || at::isFloatingType(variable.spec().dtype), ErrorCode::invalid_argument,
+               "[", variable::call_name(first.kind),
+               "] expected floating-point rows for a mean, got ", variable.spec().to_string(),
+               " (variable '", variable.name(), "')");
+  std::vector<at::Tensor> indices, rows;
+  for (const RowUpdate* each : of_replicas) {
+    indices.push_back(each->indices.to(at::kLong));
+    rows.push_back(each->rows.detach());
+  }
+  RowUpdate all{first.variable, first.kind, at::cat(indices), at::cat(rows)};
+  if (is_mean) all.rows.div_(static_cast<std::int64_t>(of_replicas.size()));
+  return all;
+}
+
 void MirroredHome::assign(std::span<const Assignment> assignments) {
   const Place place = place_here();
   std::vector<Reach> reaches;
@@ -122,7 +123,10 @@ void MirroredHome::assign(std::span<const Assignment> assignments) {
   for (std::size_t i = 0; i < assignments.size(); ++i) {
     MirroredVariable& variable = target_of(assignments[i].variable).variable;
     const auto& [handle, kind, value, is_number] = assignments[i];
-    if (reaches[i].kind == Reach::Kind::one) variable.assign_value(reaches[i].value, kind, value);
+    if (reaches[i].kind == Reach::Kind::one) {
+      variable.allow_difference();
+      variable.assign_value(reaches[i].value, kind, value);
+    }
     if (reaches[i].kind == Reach::Kind::all) variable.assign_all(kind, value);
   }
 }
@@ -135,7 +139,11 @@ void MirroredHome::assign_merged(const ReplicaContext& replica,
         const std::vector<Assignment>& first = all[0];
         std::vector<at::Tensor> values;
         for (std::size_t i = 0; i < first.size(); ++i) {
-          values.push_back(combined(target_of(first[i].variable).variable, of_replicas(all, i)));
+          const std::vector<const Assignment*> each = of_replicas(all, i);
+          std::vector<at::Tensor> own;
+          for (const Assignment* one : each) own.push_back(one->value);
+          values.push_back(combined(target_of(first[i].variable).variable, own,
+                                    {is_one_value(each), first[i].is_number}));
         }
         for (std::size_t i = 0; i < first.size(); ++i)
           target_of(first[i].variable).variable.assign_all(first[i].kind, values[i]);
@@ -157,7 +165,10 @@ void MirroredHome::scatter(std::span<const RowUpdate> updates) {
   if (!merged.empty()) scatter_merged(*place.replica, std::move(merged));
   for (std::size_t i = 0; i < updates.size(); ++i) {
     MirroredVariable& variable = target_of(updates[i].variable).variable;
-    if (reaches[i].kind == Reach::Kind::one) variable.scatter_value(reaches[i].value, updates[i]);
+    if (reaches[i].kind == Reach::Kind::one) {
+      variable.allow_difference();
+      variable.scatter_value(reaches[i].value, updates[i]);
+    }
     if (reaches[i].kind == Reach::Kind::all) variable.scatter_all(updates[i]);
   }
 }
@@ -168,8 +179,9 @@ void MirroredHome::scatter_merged(const ReplicaContext& replica, std::vector<Row
         check_same_calls(all, "variable.scatter");
         std::vector<RowUpdate> together;
         for (std::size_t i = 0; i < all[0].size(); ++i) {
+          const std::vector<const RowUpdate*> each = of_replicas(all, i);
           together.push_back(
-              combined_rows(target_of(all[0][i].variable).variable, of_replicas(all, i)));
+              combined_rows(target_of(all[0][i].variable).variable, each, is_one_change(each)));
         }
         for (const RowUpdate& each : together) target_of(each.variable).variable.scatter_all(each);
       },

@@ -9,6 +9,8 @@
 #include <ATen/ops/true_divide.h>
 
 #include <algorithm>
+#include <bit>
+#include <span>
 #include <string>
 
 #include "cohort/core/error.h"
@@ -30,6 +32,26 @@ std::string text_of(const Reduction::Parts& parts) {
   const std::vector<std::int64_t> sizes =
       parts.is_sparse() ? parts.sizes : parts.value.sizes().vec();
   return (parts.is_sparse() ? "sparse " : "") + TensorSpec{parts.type, sizes}.to_string();
+}
+
+struct TreeSum {
+  at::Tensor value;
+  bool is_own = false;  // in memory that nothing else uses
+};
+
+// Undefined values count as nothing.
+TreeSum tree_sum(std::span<const at::Tensor> values) {
+  if (values.size() == 1) return {values.front()};
+  const std::size_t left_size = left_of_tree(values.size());
+  TreeSum left = tree_sum(values.first(left_size));
+  TreeSum right = tree_sum(values.subspan(left_size));
+  if (!right.value.defined()) return left;
+  if (!left.value.defined()) return right;
+  if (left.is_own) {
+    left.value.add_(right.value);
+    return left;
+  }
+  return {at::add(left.value, right.value), true};
 }
 
 }  // namespace
@@ -103,34 +125,56 @@ void Reduction::check_alike(const Parts& first, const Parts& next, std::size_t r
 }
 
 Reduction::Parts Reduction::sum(const std::vector<Parts>& all) const {
-  Parts sum = all.front();
-  for (std::size_t i = 1; i < all.size(); ++i) {
-    check_alike(sum, all[i], i);
-    sum.count += all[i].count;
-  }
-  if (sum.is_sparse()) {
-    std::vector<at::Tensor> rows, indices;
-    for (const Parts& each : all) {
-      rows.push_back(each.value.to(sum.value.device()));
-      indices.push_back(each.indices.to(sum.value.device()));
+  Parts sum = {};
+  std::vector<at::Tensor> values, indices;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i].value.defined() && !sum.value.defined()) {
+      sum = all[i];
+    } else if (all[i].value.defined()) {
+      check_alike(sum, all[i], i);
+      sum.count += all[i].count;
     }
-    sum.value = at::cat(rows, 0);
-    sum.indices = at::cat(indices, 1);
+    values.push_back(all[i].value);
+    indices.push_back(all[i].indices);
+  }
+  for (std::vector<at::Tensor>* const tensors : {&values, &indices}) {
+    for (at::Tensor& tensor : *tensors) {
+      if (tensor.defined()) tensor = tensor.to(sum.value.device());
+    }
+  }
+  if (!sum.is_sparse()) {
+    sum.value = tree_sum(values).value;
     return sum;
   }
-  for (std::size_t i = 1; i < all.size(); ++i) {
-    const at::Tensor next = all[i].value.to(sum.value.device());
-    // The first sum is in memory of its own.
-    sum.value = i == 1 ? at::add(sum.value, next) : sum.value.add_(next);
-  }
+  std::erase_if(values, [](const at::Tensor& each) { return !each.defined(); });
+  std::erase_if(indices, [](const at::Tensor& each) { return !each.defined(); });
+  sum.value = at::cat(values, 0);
+  sum.indices = at::cat(indices, 1);
   return sum;
 }
+
+std::size_t left_of_tree(std::size_t count) { return std::bit_floor(count - 1); }
 
 at::Tensor Reduction::result(const Parts& sum) const {
   at::Tensor value = sum.value;
   if (op_ == ReduceOp::mean) value = at::true_divide(value, static_cast<double>(sum.count));
   if (op_ == ReduceOp::sum || at::isFloatingType(sum.type)) value = value.to(sum.type);
   return sum.is_sparse() ? at::_sparse_coo_tensor_unsafe(sum.indices, value, sum.sizes) : value;
+}
+
+at::Tensor sum_of_gradients(const std::vector<at::Tensor>& gradients, std::string_view call) {
+  const Reduction reduction(ReduceOp::sum, {}, call);
+  std::vector<Reduction::Parts> parts;
+  std::size_t count = 0;
+  for (const at::Tensor& gradient : gradients) {
+    parts.emplace_back();
+    if (!gradient.defined()) continue;
+    parts.back() = reduction.parts(gradient.detach());
+    ++count;
+  }
+  if (count == 0) return {};
+  const at::Tensor sum = reduction.result(reduction.sum(parts));
+  return count == 1 ? sum.clone() : sum;
 }
 
 }  // namespace cohort::internal

@@ -20,6 +20,7 @@
 #include "cohort/core/string_tensor.h"
 #include "cohort/input/detail/input_host.h"
 #include "cohort/strategy/internal/strategy_access.h"
+#include "cohort/strategy/internal/traced/replica_trace.h"
 #include "cohort/strategy/internal/worker_values.h"
 
 namespace cohort::internal {
@@ -102,38 +103,37 @@ void check_one_call(const std::vector<const Offer*>& offers) {
 }
 
 // The last contribution tells whether each replica enables gradients, and requires one.
-Reduction::Parts flags_of(const Offer& offer) {
-  return {.value = at::tensor({static_cast<std::int64_t>(offer.enables_grad),
-                               static_cast<std::int64_t>(offer.requires_graph)})};
+Reduction::Parts flags_of(bool enables_grad, bool requires_graph) {
+  return {.value = at::tensor({static_cast<std::int64_t>(enables_grad),
+                               static_cast<std::int64_t>(requires_graph)})};
 }
 
-bool is_graph_required(const std::vector<Reduction::Parts>& flags, const CollectiveCall& call) {
-  const auto is_set = [](std::int64_t i) {
-    return [i](const Reduction::Parts& flag) { return flag.value[i].item<std::int64_t>() != 0; };
-  };
-  const bool is_required = std::any_of(flags.begin(), flags.end(), is_set(1));
-  const auto without = std::find_if_not(flags.begin(), flags.end(), is_set(0));
+auto has_flag(std::int64_t i) {
+  return [i](const Reduction::Parts& flag) { return flag.value[i].item<std::int64_t>() != 0; };
+}
+
+bool is_graph_required(const std::vector<Reduction::Parts>& flags) {
+  return std::any_of(flags.begin(), flags.end(), has_flag(1));
+}
+
+void check_grad_modes(const std::vector<Reduction::Parts>& flags, const CollectiveCall& call) {
+  const auto without = std::find_if_not(flags.begin(), flags.end(), has_flag(0));
   COHORT_CHECK(
-      !is_required || without == flags.end(), ErrorCode::invalid_argument, "[strategy.",
-      call.name(),
+      !is_graph_required(flags) || without == flags.end(), ErrorCode::invalid_argument,
+      "[strategy.", call.name(),
       "] expected gradients to be enabled in all replicas, since the value of one requires "
       "a gradient, got a NoGradGuard in replica ",
       without - flags.begin(), "; detach() the value, or use the guard in all");
-  return is_required;
 }
 
-Contributions contributions_of(const std::vector<const Offer*>& offers, const Reduction& reduction,
-                               Kind kind) {
+Contributions contributions_of(const std::vector<const Offer*>& offers) {
   check_one_call(offers);
+  const CollectiveCall& call = offers.front()->call;
   Contributions own(offers.front()->leaves.size() + 1);
   for (const Offer* offer : offers) {
-    for (std::size_t leaf = 0; leaf < offer->leaves.size(); ++leaf) {
-      const at::Tensor& tensor = offer->leaves[leaf];
-      own[leaf].push_back(kind == Kind::reduce
-                              ? reduction.parts(tensor.defined() ? tensor.detach() : tensor)
-                              : Reduction::Parts{.value = tensor});
-    }
-    own.back().push_back(flags_of(*offer));
+    for (std::size_t leaf = 0; leaf < offer->leaves.size(); ++leaf)
+      own[leaf].push_back(call.part_of(offer->leaves[leaf]));
+    own.back().push_back(flags_of(offer->enables_grad, offer->requires_graph));
   }
   return own;
 }
@@ -141,22 +141,18 @@ Contributions contributions_of(const std::vector<const Offer*>& offers, const Re
 std::shared_ptr<const Outcome> merged(Strategy& strategy, const std::vector<const Offer*>& offers) {
   const c10::NoGradGuard no_grad;
   const CollectiveCall& call = offers.front()->call;
-  const Reduction reduction(
-      call.op, {}, call.kind == Kind::reduce ? "strategy.all_reduce" : "strategy.all_gather");
   const auto host = StrategyAccess::input_host(strategy);
   Contributions all = of_all_workers(
       *host, call.name(), [&] { return call.text() + " of " + offers.front()->value.structure(); },
-      [&] { return contributions_of(offers, reduction, call.kind); }, call.timeout);
+      [&] { return contributions_of(offers); }, call.timeout);
   const auto outcome = std::make_shared<Outcome>();
-  outcome->requires_graph = is_graph_required(all.back(), call);
+  check_grad_modes(all.back(), call);
+  outcome->requires_graph = is_graph_required(all.back());
   all.pop_back();
   Tensors results;
   for (const std::vector<Reduction::Parts>& parts : all) {
-    if (call.kind == Kind::reduce) {
-      results.push_back(reduction.result(reduction.sum(parts)));
-      continue;
-    }
-    results.push_back(concatenated(parts, call.axis, call.name()));
+    results.push_back(call.combined(parts));
+    if (call.kind == Kind::reduce) continue;
     std::vector<std::int64_t>& sizes = outcome->sizes.emplace_back();
     for (const Reduction::Parts& part : parts) sizes.push_back(part.value.size(call.axis));
   }
@@ -249,6 +245,94 @@ void set_graph(const ReplicaContext& context, const Offer& offer, const Outcome&
   for (const std::size_t leaf : outputs) torch::autograd::set_history(results[leaf], node);
 }
 
+// A call in a traced step.
+class RecordedCollective final : public StepCall {
+ public:
+  RecordedCollective(const CollectiveCall& call, const Offer& offer)
+      : text_(call.text() + " of " + offer.value.structure()),
+        call_(call),
+        enables_grad_(offer.enables_grad),
+        requires_graph_(offer.requires_graph) {
+    // Replicas whose backward passes have another order would combine gradients of different calls.
+    if (call.gradient_of) text_ += ", of call " + std::to_string(number_of(call.gradient_of));
+  }
+  // What stands for a call in CollectiveCall::gradient_of: its number among those of the replica.
+  static std::shared_ptr<const void> numbered(std::size_t number) {
+    return std::make_shared<const std::size_t>(number);
+  }
+
+  std::string text() const override { return text_; }
+
+  std::unique_ptr<const JoinedCall> join(const std::vector<const StepCall*>& all) const override {
+    std::vector<Reduction::Parts> flags;
+    bool are_alike = true;
+    for (const StepCall* each : all) {
+      const auto& one = static_cast<const RecordedCollective&>(*each);
+      flags.push_back(flags_of(one.enables_grad_, one.requires_graph_));
+      are_alike = are_alike && one.requires_graph_ == requires_graph_;
+    }
+    check_grad_modes(flags, call_);
+    COHORT_CHECK(are_alike, ErrorCode::unimplemented, "[strategy.", call_.name(),
+                 "] expected a value that requires a gradient in all replicas of a traced step, or "
+                 "in none, got both; detach() it, or call run() in place of function()");
+    return joined_collective(call_);
+  }
+
+ private:
+  static std::size_t number_of(const std::shared_ptr<const void>& call) {
+    return *static_cast<const std::size_t*>(call.get());
+  }
+
+  std::string text_;
+  const CollectiveCall call_;
+  const bool enables_grad_, requires_graph_;
+};
+
+// The tensor's first rows along the axis, and as many zeros as it has too few.
+at::Tensor resized(const at::Tensor& tensor, std::int64_t axis, std::int64_t size) {
+  std::vector<std::int64_t> sizes = tensor.sizes().vec();
+  sizes[static_cast<std::size_t>(axis)] = size;
+  const at::Tensor result = at::zeros(sizes, tensor.options().requires_grad(false));
+  const std::int64_t common = std::min(size, tensor.size(axis));
+  result.narrow(axis, 0, common).copy_(tensor.narrow(axis, 0, common));
+  return result;
+}
+
+// Results as a call will have them, of the right shapes.
+Tensors example_of(ReplicaTrace& trace, const Offer& offer,
+                   std::vector<std::vector<std::int64_t>>& sizes) {
+  const CollectiveCall& call = offer.call;
+  Tensors results;
+  for (const at::Tensor& leaf : offer.leaves) {
+    // Throws for a leaf that cannot be combined, such as one without the axis.
+    const at::Tensor of_equal_parts =
+        call.combined(std::vector(trace.replicas(), call.part_of(leaf)));
+    if (call.kind == Kind::reduce) {
+      results.push_back(of_equal_parts);
+      continue;
+    }
+    sizes.push_back(trace.next_gather(leaf.size(call.axis)));
+    std::vector<Reduction::Parts> parts;
+    for (const std::int64_t size : sizes.back())
+      parts.push_back(call.part_of(resized(leaf, call.axis, size)));
+    results.push_back(call.combined(parts));
+  }
+  return results;
+}
+
+Nest recorded(ReplicaTrace& trace, const ReplicaContext& context, const CollectiveCall& call,
+              const Nest& value) {
+  const Offer own = offer_of(call, value);
+  if (own.error) std::rethrow_exception(own.error);
+  Outcome outcome;
+  outcome.requires_graph = own.requires_graph;
+  outcome.call = RecordedCollective::numbered(trace.next_collective());
+  Tensors results = trace.record(std::make_shared<RecordedCollective>(call, own), own.leaves, {},
+                                 [&] { return example_of(trace, own, outcome.sizes); });
+  if (outcome.requires_graph) set_graph(context, own, outcome, results);
+  return packed(value, {results.begin(), results.end()});
+}
+
 // With one replica in sync.
 Nest copied(const CollectiveCall& call, const Nest& value) {
   const Offer offer = offer_of(call, value);
@@ -264,6 +348,18 @@ Nest copied(const CollectiveCall& call, const Nest& value) {
 
 }  // namespace
 
+Reduction::Parts CollectiveCall::part_of(const at::Tensor& value) const {
+  if (kind == Kind::gather) return {.value = value};
+  const Reduction reduction(op, {}, "strategy.all_reduce");
+  return reduction.parts(value.defined() ? value.detach() : value);
+}
+
+at::Tensor CollectiveCall::combined(const std::vector<Reduction::Parts>& parts) const {
+  if (kind == Kind::gather) return concatenated(parts, axis, name());
+  const Reduction reduction(op, {}, "strategy.all_reduce");
+  return reduction.result(reduction.sum(parts));
+}
+
 std::string CollectiveCall::text() const {
   std::string text = gradient_of ? "gradient of " : "";
   text += name();
@@ -274,6 +370,8 @@ std::string CollectiveCall::text() const {
 Nest call_together(const ReplicaContext& context, const CollectiveCall& call, const Nest& value) {
   StrategyAccess::check_is_current(context, call.name());
   if (context.num_replicas_in_sync() == 1) return copied(call, value);
+  if (ReplicaTrace* const trace = ReplicaTrace::current())
+    return recorded(*trace, context, call, value);
   const Offer own = offer_of(call, value);
   const auto merge = [&](const std::vector<const void*>& all) -> std::shared_ptr<const void> {
     std::vector<const Offer*> offers;

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -24,6 +25,7 @@
 
 namespace cohort {
 
+class Optimizer;
 class Strategy;
 
 namespace internal {
@@ -149,21 +151,54 @@ class COHORT_API ReplicaContext {
   std::uint64_t serial_;  // copies have the same
 };
 
+// The loss of all replicas whose gradient minimize() applies.
+enum class GradientReduction : std::uint8_t {
+  mean_over_global_batch,  // the mean loss of all examples, however many each replica has
+  sum,                     // the sum of all losses
+  // The mean over the replicas of the mean loss of each (PyTorch's DistributedDataParallel). Where
+  // batches are uneven, examples then count differently. The mean of no example is 0.
+  mean_of_means,
+};
 struct AverageLossOptions {
   at::Tensor weights = {};  // of the losses, of a shape that broadcasts to theirs; none: all are 1
-  // Not given: the number of losses in all replicas, which they add up in an all_reduce().
+  // Only for mean_over_global_batch. Not given: the number of losses in all replicas, which they
+  // add up in an all_reduce().
   std::optional<std::int64_t> global_batch_size = {};
+  GradientReduction reduction = GradientReduction::mean_over_global_batch;
 };
 // The sum of a replica's losses, divided by the size of the global batch, so that the replicas' sum
-// is the mean over all examples also if their batches are uneven (tf.nn.compute_average_loss).
-// `losses` has one floating-point loss for each example in its first dimension, as
-// Reduction::None gives them. Throws invalid_argument for a scalar and a size that is not positive;
-// failed_precondition in cross-replica context.
+// is the mean over all examples also if their batches are uneven (tf.nn.compute_average_loss); or
+// with another divisor, as options.reduction says. `losses` has one floating-point loss for each
+// example in its first dimension, as Reduction::None gives them. Throws invalid_argument for a
+// scalar, for a size that is not positive and for one with another reduction; failed_precondition
+// in cross-replica context.
 COHORT_API at::Tensor average_loss(const at::Tensor& losses,
                                    const AverageLossOptions& options = {});
 // Divides a loss that does not depend on the batch, such as a penalty of weights, by the number of
 // replicas, whose gradients are summed (tf.nn.scale_regularization_loss). Throws
 // failed_precondition in cross-replica context.
 COHORT_API at::Tensor scale_regularization_loss(const at::Tensor& loss);
+
+// The gradients of a loss that the replica computes in parts, one after the other: loss_of(i)
+// returns the loss of part i of its batch, and the result is the sum of the gradients of all
+// `parts`. Give it to apply_gradients(), which adds those of the replicas. For batches that do not
+// fit into memory at once, and for training that gives the same bits on 1, 2, 4, … devices:
+//
+//   optimizer.apply_gradients(gradients_in_parts(optimizer, parts, [&](int i) {
+//     const at::Tensor losses = losses_of(net->forward(x.chunk(parts).at(i)));
+//     return average_loss(losses, {.global_batch_size = size});
+//   }));
+//
+// Parts are computed with one thread, and gradients are added in one tree over all parts of all
+// replicas. So float32 and float64 gradients are bit for bit those of 1, 2, 4 or 8 replicas if the
+// numbers of replicas and parts are powers of two and the global batch has the same parts in the
+// same order. Random numbers and statistics of BatchNorm belong to replicas, so steps with them
+// differ. This call does not wait for other replicas.
+//
+// Throws invalid_argument for fewer than one part; failed_precondition from average_loss() inside
+// if it is not given the global_batch_size, which no part knows, and outside of a replica context;
+// unimplemented inside a traced step; what compute_gradients() throws.
+COHORT_API std::vector<std::pair<at::Tensor, Variable>> gradients_in_parts(
+    const Optimizer& optimizer, int parts, const std::function<at::Tensor(int)>& loss_of);
 
 }  // namespace cohort

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/strategy/internal/replica_run.h"
 
+#include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -8,14 +9,17 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/strategy/internal/spin_wait.h"
 
 namespace cohort::internal {
 
 ReplicaRun::ReplicaRun(int count, int first)
-    : first_(first),
-      offers_(static_cast<std::size_t>(count)),
-      errors_(static_cast<std::size_t>(count)),
-      was_released_(static_cast<std::size_t>(count)) {}
+    : count_(static_cast<std::size_t>(count)),
+      first_(first),
+      threads_(at::get_num_threads()),
+      offers_(count_),
+      errors_(count_),
+      was_released_(count_) {}
 
 std::string ReplicaRun::name_of(std::size_t replica) const {
   return "replica " + std::to_string(first_ + static_cast<int>(replica));
@@ -36,7 +40,7 @@ void ReplicaRun::throw_if_one_ended(int replica) {
       "[strategy.run] expected the same calls in which replicas meet (minimize(), average_loss(), "
       "merge_call(), all_reduce() and its backward pass, assignments that are aggregated) in all "
       "replicas, got ",
-      ended, ", which has returned after ", meetings_, " of them, and ", waiting,
+      ended, ", which has returned after ", meetings_.load(), " of them, and ", waiting,
       ", which makes one more; let no replica leave one out, also for an empty batch or a NaN");
 }
 
@@ -60,16 +64,22 @@ ReplicaRun::Outcome ReplicaRun::merged(const std::vector<const MergeOffer*>& off
 std::shared_ptr<const void> ReplicaRun::meet(int replica, const MergeOffer& offer,
                                              const Merge& merge) {
   std::vector<const MergeOffer*> offers;
+  std::uint64_t meeting = 0;
   {
     const Lock lock(mutex_);
     throw_if_one_ended(replica);
-    const std::uint64_t meeting = meetings_;
+    meeting = meetings_;
     offers_[static_cast<std::size_t>(replica)] = &offer;
     ++arrived_;
     changed_.notify_all();
-    changed_.wait(mutex_, Deadline(), [&]() COHORT_REQUIRES(mutex_) {
-      return meetings_ != meeting || first_ended_ || (replica == 0 && is_complete());
-    });
+  }
+  const auto can_go_on = [&] {
+    return meetings_ != meeting || has_one_ended_ || (replica == 0 && is_complete());
+  };
+  spin_until(can_go_on);
+  {
+    const Lock lock(mutex_);
+    changed_.wait(mutex_, Deadline(), can_go_on);
     // A replica may have gone on and ended since.
     if (meetings_ == meeting) {
       if (!is_complete()) throw_if_one_ended(replica);
@@ -94,20 +104,29 @@ void ReplicaRun::end(int replica, std::exception_ptr error) {
   const Lock lock(mutex_);
   errors_[static_cast<std::size_t>(replica)] = std::move(error);
   if (!first_ended_) first_ended_ = static_cast<std::size_t>(replica);
+  has_one_ended_ = true;
   changed_.notify_all();
 }
 
 void ReplicaRun::rethrow_error() const {
   const Lock lock(mutex_);
+  rethrow_first(errors_, was_released_, first_);
+}
+
+void rethrow_first(const std::vector<std::exception_ptr>& errors,
+                   const std::vector<bool>& was_released, int first) {
   std::optional<std::size_t> failed;
-  for (std::size_t i = errors_.size(); i-- > 0;) {
-    if (errors_[i] && (!failed || !was_released_[i] || was_released_[*failed])) failed = i;
+  for (std::size_t i = errors.size(); i-- > 0;) {
+    if (errors[i] && (!failed || !was_released[i] || was_released[*failed])) failed = i;
   }
   if (!failed) return;
-  const std::exception_ptr error = errors_[*failed];
-  const bool is_of_all = std::all_of(errors_.begin(), errors_.end(),
-                                     [&](const auto& other) { return other == error; });
-  const auto named = [&] { return current_error().during("running " + name_of(*failed)); };
+  const std::exception_ptr error = errors[*failed];
+  const bool is_of_all =
+      std::all_of(errors.begin(), errors.end(), [&](const auto& other) { return other == error; });
+  const auto named = [&] {
+    return current_error().during("running replica " +
+                                  std::to_string(first + static_cast<int>(*failed)));
+  };
   try {
     std::rethrow_exception(error);
   } catch (const Error&) {

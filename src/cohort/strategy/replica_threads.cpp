@@ -10,6 +10,7 @@
 #include "cohort/core/detail/start_thread.h"
 #include "cohort/core/log.h"
 #include "cohort/function/detail/autocast.h"
+#include "cohort/strategy/internal/spin_wait.h"
 
 namespace cohort::internal {
 namespace {
@@ -36,13 +37,6 @@ class StateScope {
   const at::ThreadLocalStateGuard libtorch_;
   const at::ScalarType dtype_before_;
 };
-
-// How often a thread looks for the other side before it sleeps: a run in a loop of steps comes
-// sooner than a thread wakes up.
-int spins() {
-  static const int kSpins = std::thread::hardware_concurrency() > 1 ? 2000 : 0;
-  return kSpins;
-}
 
 }  // namespace
 
@@ -74,12 +68,10 @@ class ReplicaThreads::Thread {
   }
   // Returns the next state.
   State wait_while(State state) const {
-    for (int i = 0; i < spins(); ++i) {
-      const State now = state_.load(std::memory_order_acquire);
-      if (now != state) return now;
-    }
-    state_.wait(state, std::memory_order_acquire);
-    return state_.load(std::memory_order_acquire);
+    const auto now = [this] { return state_.load(std::memory_order_acquire); };
+    // A run in a loop of steps comes sooner than a thread wakes up.
+    if (!spin_until([&] { return now() != state; })) state_.wait(state, std::memory_order_acquire);
+    return now();
   }
   void loop() {
     while (wait_while(State::idle) != State::ending) {

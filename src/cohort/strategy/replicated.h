@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // An ordinary torch::nn module whose parameters and buffers are variables of a strategy. With
-// several replicas in one process, each has a copy of its own.
+// several replicas in one process, each has a copy of its own. SyncBatchNorm is a layer for such
+// modules.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <ostream>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -143,6 +148,39 @@ ModuleCopy copy_of(const std::shared_ptr<Shared>& shared, std::size_t i) {
            }}};
 }
 
+// The arguments of a layer of batch normalization. The tensors but `input` may be undefined.
+struct BatchNormCall {
+  const at::Tensor& input;  // [N, channels, …], of the replica's own rows
+  const at::Tensor& weight;
+  const at::Tensor& bias;
+  const at::Tensor& running_mean;
+  const at::Tensor& running_var;
+  const at::Tensor& num_batches_tracked;
+  bool uses_batch_statistics;
+  bool updates_running_statistics;
+  std::optional<double> momentum;  // not given: running statistics are means of all batches
+  double epsilon;
+};
+// Where batch statistics are used in one of several replicas, all replicas make the call together,
+// and they are those of all rows.
+COHORT_API at::Tensor batch_normalized(const BatchNormCall& call);
+// `dimensions`: 1, 2 or 3, besides those of rows and channels.
+COHORT_API void check_batch_norm_input(const at::Tensor& input, std::size_t dimensions,
+                                       std::int64_t channels);
+
+// 1, 2 or 3 for the module of LibTorch's BatchNorm1d, 2d or 3d, else 0.
+template <class Impl, std::size_t D = 1>
+constexpr std::size_t batch_norm_dimensions() {
+  if constexpr (D > 3 || !requires { typename Impl::template BatchNormImplBase<D, Impl>; }) {
+    return 0;
+  } else if constexpr (std::is_base_of_v<typename Impl::template BatchNormImplBase<D, Impl>,
+                                         Impl>) {
+    return D;
+  } else {
+    return batch_norm_dimensions<Impl, D + 1>();
+  }
+}
+
 }  // namespace internal
 
 // A shared handle. Its module may be used only inside steps and replicas. variables(), snapshot()
@@ -204,5 +242,72 @@ class Replicated {
  private:
   std::shared_ptr<Shared> shared_;
 };
+
+// The module that SyncBatchNorm holds, with the options, parameters and buffers of the ordinary
+// one. Used only from the thread of its replica.
+template <class BatchNorm, class Ordinary = typename BatchNorm::ContainedType>
+class SyncBatchNormImpl
+    : public Ordinary::template NormImplBase<internal::batch_norm_dimensions<Ordinary>(),
+                                             SyncBatchNormImpl<BatchNorm>,
+                                             decltype(Ordinary::options)> {
+  static constexpr std::size_t kDimensions = internal::batch_norm_dimensions<Ordinary>();
+  static_assert(kDimensions > 0,
+                "SyncBatchNorm takes torch::nn::BatchNorm1d, BatchNorm2d or BatchNorm3d");
+  using Base = typename Ordinary::template NormImplBase<kDimensions, SyncBatchNormImpl<BatchNorm>,
+                                                        decltype(Ordinary::options)>;
+
+ public:
+  using Base::Base;
+
+  // input: [N, C, …], floating-point, as for the ordinary module; returns the same shape and dtype.
+  // Throws invalid_argument for another rank or number of channels, and, in every replica, if batch
+  // statistics are used and all replicas together have at most one value for each channel; the
+  // errors of ReplicaContext::all_gather().
+  at::Tensor forward(const at::Tensor& input) {
+    _check_input_dim(input);
+    const bool has_running_statistics = this->options.track_running_stats();
+    const auto momentum = this->options.momentum();  // LibTorch's optional in old versions
+    return internal::batch_normalized(
+        {.input = input,
+         .weight = this->weight,
+         .bias = this->bias,
+         .running_mean = this->running_mean,
+         .running_var = this->running_var,
+         .num_batches_tracked = this->num_batches_tracked,
+         .uses_batch_statistics = this->is_training() || !has_running_statistics,
+         .updates_running_statistics = this->is_training() && has_running_statistics,
+         .momentum = momentum ? std::optional<double>(*momentum) : std::nullopt,
+         .epsilon = this->options.eps()});
+  }
+
+  void pretty_print(std::ostream& stream) const override {
+    stream << "cohort::SyncBatchNorm<torch::nn::BatchNorm" << kDimensions << "d>("
+           << this->options.num_features() << ", eps=" << this->options.eps() << ")";
+  }
+
+ protected:
+  void _check_input_dim(const at::Tensor& input) override {  // NOLINT: the name is LibTorch's
+    internal::check_batch_norm_input(input, kDimensions, this->options.num_features());
+  }
+};
+
+// Batch normalization over the rows of all replicas (tf.keras.layers.BatchNormalization with
+// synchronized=True, torch's SyncBatchNorm). In run() with several replicas it computes what
+// BatchNorm computes in one process with the whole batch: outputs, gradients, also of gradients,
+// and running statistics. So replicas may have different numbers of rows, also 0.
+//
+//   cohort::SyncBatchNorm<torch::nn::BatchNorm2d> norm(64);   // BatchNorm1d, 2d or 3d
+//   torch::nn::Sequential net(torch::nn::Conv2d(3, 64, 3), norm, torch::nn::ReLU());
+//
+// All replicas must make the same calls, in the forward and in the backward pass: each meets the
+// others once. Where running statistics are used (after eval()), and outside of several replicas,
+// it is the ordinary module, and calls meet nobody. Statistics are combined in float64; those of
+// float16 and bfloat16 inputs are computed in float32.
+//
+// The state dict is that of the ordinary module, so torch::load() reads the file of one.
+// `BatchNorm` is the holder of the ordinary module (TORCH_MODULE), and this is a holder too. The
+// module is not an ordinary one for dynamic casts (as<torch::nn::BatchNorm2d>()), as in PyTorch.
+template <class BatchNorm>
+using SyncBatchNorm = typename BatchNorm::template ModuleHolder<SyncBatchNormImpl<BatchNorm>>;
 
 }  // namespace cohort

@@ -16,6 +16,7 @@
 #include "cohort/strategy/internal/replica_run.h"
 #include "cohort/strategy/internal/replica_threads.h"
 #include "cohort/strategy/internal/strategy_access.h"
+#include "cohort/strategy/internal/traced/replica_trace.h"
 #include "cohort/strategy/internal/variable_creators.h"
 #include "cohort/strategy/strategy_extended.h"
 #include "cohort/variable/detail/replica_count.h"
@@ -42,6 +43,7 @@ class DefaultStrategy final : public Strategy {
   void run_replicas(const std::function<void(ReplicaContext&)>& body) override {
     internal::in_replica_context(*this, 0, body);
   }
+  internal::FunctionHost function_host() override { return {}; }
   std::shared_ptr<const input::InputHost> input_host() override {
     static const auto host = std::make_shared<const input::InputHost>(input::InputHost{
         .passes_through = true, .handles_partial_batches = false, .wraps_values = false});
@@ -212,12 +214,21 @@ std::shared_ptr<const void> ReplicaContext::meet(const internal::MergeOffer& off
                                                  const internal::Merge& merge,
                                                  std::string_view call) const {
   check_is_current(call);
+  COHORT_CHECK(internal::ReplicaTrace::current() == nullptr, ErrorCode::unimplemented, "[strategy.",
+               call, "] expected a step that a trace can record, got ", call,
+               "() in one of function(), whose code for all replicas would run only once, in the "
+               "trace; use all_reduce(), all_gather() or a variable with an aggregation, or call "
+               "run() in place of function()");
   const auto in_cross_replica = [&](const std::vector<const void*>& arguments) {
     const PushedMode cross(strategy_, nullptr);
     return merge(arguments);
   };
   if (run_ == nullptr) return in_cross_replica({offer.arguments});
-  return run_->meet(local_replica_id_, offer, in_cross_replica);
+  const auto with_all_threads = [&](const std::vector<const void*>& arguments) {
+    const internal::ComputeShare::OfThread all(run_->threads());
+    return in_cross_replica(arguments);
+  };
+  return run_->meet(local_replica_id_, offer, with_all_threads);
 }
 
 Variable Strategy::variable(std::string variable, const at::Tensor& initial_value,
@@ -244,6 +255,12 @@ Variable Strategy::create(VariableRequest wanted) {
     return create_variable(std::move(request.name), request.spec, *request.initializer,
                            request.options);
   });
+}
+
+internal::FunctionHost Strategy::function_host() {
+  internal::throw_error(ErrorCode::unimplemented, "[strategy.function] expected a strategy whose ",
+                        "replicas are in this process, got '", name(),
+                        "'; give a cohort::Function to ClusterCoordinator::schedule()");
 }
 
 bool Strategy::owns(const Variable&) const { return false; }
@@ -291,23 +308,19 @@ Strategy& default_strategy() {
 
 namespace internal {
 
-namespace {
-
-void check_can_run(const Strategy& strategy) {
+void check_can_run(const Strategy& strategy, std::string_view call) {
   const Mode mode = current_mode();
   const bool is_default = mode.strategy == &default_strategy();
   if (mode.strategy != &strategy && !is_default)
-    refuse_mixing("run", strategy.name(), *mode.strategy);
-  COHORT_CHECK(mode.replica == nullptr || is_default, ErrorCode::failed_precondition,
-               "[strategy.run] run() of '", strategy.name(),
+    refuse_mixing(call, strategy.name(), *mode.strategy);
+  COHORT_CHECK(mode.replica == nullptr || is_default, ErrorCode::failed_precondition, "[strategy.",
+               call, "] ", call, "() of '", strategy.name(),
                "' inside one of its replicas: use merge_call");
 }
 
-}  // namespace
-
 void in_replica_context(Strategy& strategy, int replica_id,
                         const std::function<void(ReplicaContext&)>& body, int local_replica_id) {
-  check_can_run(strategy);
+  check_can_run(strategy, "run");
   if (&strategy == &default_strategy()) return body(default_replica());
   run_in(StrategyAccess::context(strategy, replica_id, local_replica_id, nullptr), body);
 }
@@ -315,13 +328,14 @@ void in_replica_context(Strategy& strategy, int replica_id,
 void in_replica_contexts(Strategy& strategy, ReplicaThreads& threads, int first, int count,
                          const std::function<void(ReplicaContext&)>& body) {
   if (count == 1) return in_replica_context(strategy, first, body);
-  check_can_run(strategy);
+  check_can_run(strategy, "run");
   COHORT_CHECK(function::Trace::current() == nullptr, ErrorCode::unimplemented,
                "[strategy.run] expected a run outside a traced step, got one of ", count,
                " replicas inside it");
   ReplicaRun run(count, first);
   RunSeed seed;
-  const ComputeShare share(count);
+  const int threads_of_each = ComputeShare::of_replica(count);
+  const ComputeShare share(threads_of_each);
   const int default_scopes_here = default_scopes;
   const VariableCreators creators_here = variable_creators();
   threads.run(count, [&](int replica) {
@@ -330,7 +344,7 @@ void in_replica_contexts(Strategy& strategy, ReplicaThreads& threads, int first,
     std::exception_ptr error;
     try {
       const ReplicaRandomScope random(seed, first + replica);
-      const ComputeShare::OfThread threads_here(share);
+      const ComputeShare::OfThread threads_here(threads_of_each);
       run_in(StrategyAccess::context(strategy, first + replica, replica, &run), body);
     } catch (...) {
       error = std::current_exception();

@@ -27,6 +27,7 @@
 #include "cohort/core/export.h"
 #include "cohort/core/nest.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/function/function.h"
 #include "cohort/input/distributed_dataset.h"
 #include "cohort/strategy/replica_call.h"
 #include "cohort/strategy/replica_context.h"
@@ -44,6 +45,14 @@ struct VariableRequest;
 namespace internal {
 class MirroredHome;    // strategy/internal/mirrored_home.h
 class ReplicaThreads;  // strategy/internal/replica_threads.h
+
+// Where steps of function() run: in as many replicas of this process, on these threads. `home` is
+// that of the strategy's variables; nullptr: it has none.
+struct FunctionHost {
+  std::shared_ptr<MirroredHome> home;
+  ReplicaThreads* threads = nullptr;
+  int replicas = 1;
+};
 
 // The properties that StrategyExtended tells. A value type.
 struct StrategyTraits {
@@ -230,6 +239,37 @@ class COHORT_API Strategy {
     }
   }
 
+  // A step that is called like run(step, …) and returns what that returns, but runs the LibTorch
+  // operators that a trace of `step` has recorded (tf.function), which takes less time: without
+  // autograd, and without the work of calling C++ code.
+  //
+  //   auto train = strategy.function([&](at::Tensor x, at::Tensor y) { …; return loss; });
+  //   for (const DistributedElement& batch : dataset) losses = train(batch);
+  //
+  // The first call of each signature traces `step` in every replica, one after the other, with the
+  // replica's arguments. function/function.h says what a signature is, what `step` may take and
+  // return, and what a trace freezes; modes of modules belong to the signature too, while
+  // optimizers' hyperparameters and schedules are read by each call. The fifth trace logs a
+  // warning; of each replica the 32 programs that were used last are kept. A trace changes the
+  // values of variables and puts them back. Other steps of function() wait for it; make no run(),
+  // and no other use of variables, at that time.
+  //
+  // Results have no graph. Tensors arrive in row-major order. Random numbers are those of run().
+  //
+  // Throws unimplemented for ParameterServerStrategy, several workers and GPUs, and for a step that
+  // calls merge_call(), gradients_in_parts(), a TorchOptimizer, or with several replicas
+  // clip_by_global_norm() of pairs; failed_precondition for a variable made inside, and for
+  // current_worker_index(); invalid_argument for what a trace cannot record, such as a number that
+  // `step` reads on the host, or a parameter that is no variable of this strategy: call run() for
+  // these. The strategy, and what `step` captures by reference, must outlive the last call.
+  template <class F>
+  StrategyFunction<std::decay_t<F>> function(F&& step, FunctionOptions options = {},
+                                             const char* file = __builtin_FILE(),
+                                             int line = __builtin_LINE()) {
+    return StrategyFunction<std::decay_t<F>>(internal::ReplicaFunction(
+        *this, Function(std::decay_t<F>(std::forward<F>(step)), std::move(options), file, line)));
+  }
+
   // The components of this worker's replicas; a value that is not distributed is the only one, but
   // of lists, tuples and maps each replica gets a copy.
   template <class T>
@@ -313,6 +353,8 @@ class COHORT_API Strategy {
   virtual int num_local_replicas() const { return 1; }
   // Runs body once for each of the num_local_replicas(), in any order or at the same time.
   virtual void run_replicas(const std::function<void(ReplicaContext&)>& body) = 0;
+  // Throws unimplemented where function() cannot run.
+  virtual internal::FunctionHost function_host();
   // The devices and workers that receive distributed input. Throws unimplemented for
   // ParameterServerStrategy, whose workers read their own input.
   virtual std::shared_ptr<const input::InputHost> input_host() = 0;

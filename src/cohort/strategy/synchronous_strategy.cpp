@@ -12,6 +12,7 @@
 #include "cohort/strategy/detail/contexts.h"
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/replica_threads.h"
+#include "cohort/strategy/internal/traced/replica_trace.h"
 
 namespace cohort {
 namespace {
@@ -168,6 +169,10 @@ Variable SynchronousStrategy::create_variable(std::string name, const at::Tensor
                "[strategy.variable] expected an initial value, got an undefined tensor (variable '",
                name, "')");
   check_has_variables(name, "variable");
+  COHORT_CHECK(internal::ReplicaTrace::current() == nullptr, ErrorCode::failed_precondition,
+               "[strategy.variable] expected a variable that is made before a step of function(), "
+               "got '",
+               name, "', made inside; make it once outside and capture it, or call run()");
   COHORT_CHECK(!options.colocate_with || owns(*options.colocate_with), ErrorCode::invalid_argument,
                "[strategy.variable] expected to place variable '", name,
                "' beside one of the same strategy, got '", options.colocate_with->name(),
@@ -213,10 +218,24 @@ internal::ModuleVariables SynchronousStrategy::place_module(
 
 int SynchronousStrategy::num_local_replicas() const { return host_->num_local_replicas(); }
 
+internal::FunctionHost SynchronousStrategy::function_host() {
+  COHORT_CHECK(num_workers() == 1, ErrorCode::unimplemented,
+               "[strategy.function] expected a strategy of one worker, got '", name(), "' with ",
+               num_workers(), "; call run() in place of function()");
+  for (const Device& device : devices()) {
+    COHORT_CHECK(device.type == "CPU", ErrorCode::unimplemented,
+                 "[strategy.function] expected replicas on CPUs, got ", device.to_string(),
+                 "; call run() in place of function()");
+  }
+  return {home_, threads_.get(), num_local_replicas()};
+}
+
 void SynchronousStrategy::run_replicas(const std::function<void(ReplicaContext&)>& body) {
   const int replicas = num_local_replicas();
   const internal::MirroredHome::ModesScope modes(*home_);
+  internal::MirroredHome::RunScope run(*home_);
   internal::in_replica_contexts(*this, *threads_, host_->worker() * replicas, replicas, body);
+  run.finish();
 }
 
 }  // namespace cohort

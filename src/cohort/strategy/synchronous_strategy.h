@@ -69,6 +69,7 @@ class COHORT_API SynchronousStrategy : public Strategy {
                                          std::vector<internal::ModuleCopy> copies) final;
   int num_local_replicas() const final;
   void run_replicas(const std::function<void(ReplicaContext&)>& body) final;
+  internal::FunctionHost function_host() final;
   std::shared_ptr<const input::InputHost> input_host() final { return host_; }
   bool owns(const Variable& variable) const final;
   std::vector<Variable> components_of(const Variable& variable) const final;

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "cohort/core/export.h"
 #include "cohort/core/tensor_spec.h"
@@ -48,6 +49,9 @@ class COHORT_API VariableImpl {
   // The tensor that steps compute with: the value itself, a stand-in on the coordinator, or the
   // component of the current replica. It is the same tensor at every call in one replica.
   virtual const at::Tensor& tensor() const = 0;
+  // Other tensors through which a loss may depend on the variable: the components that other
+  // replicas compute with. All have one shape and dtype.
+  virtual std::vector<at::Tensor> other_tensors() const { return {}; }
   // Throws failed_precondition, naming the call, if tensor() may not have the current value.
   virtual void check_tensor_is_current(std::string_view call) const = 0;
   // A copy of tensor() without a gradient; undefined where tensor() may not have the current value.

@@ -28,9 +28,8 @@ struct OfOneHome {
   std::vector<std::size_t> positions = {};
 };
 
-// Also checks that this thread may use every home.
 template <class T>
-std::vector<OfOneHome<T>> by_home(std::span<const T> all, std::string_view method) {
+std::vector<OfOneHome<T>> by_home(std::span<const T> all) {
   std::vector<OfOneHome<T>> groups;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::shared_ptr<VariableHome> home = variable_of(all[i]).impl()->home();
@@ -38,13 +37,18 @@ std::vector<OfOneHome<T>> by_home(std::span<const T> all, std::string_view metho
     for (OfOneHome<T>& known : groups) {
       if (known.home == home) group = &known;
     }
-    if (group == nullptr) {
-      home->check_use(method);
-      group = &groups.emplace_back(OfOneHome<T>{home});
-    }
+    if (group == nullptr) group = &groups.emplace_back(OfOneHome<T>{home});
     group->members.push_back(all[i]);
     group->positions.push_back(i);
   }
+  return groups;
+}
+
+// Also checks that this thread may use every home.
+template <class T>
+std::vector<OfOneHome<T>> by_home(std::span<const T> all, std::string_view method) {
+  std::vector<OfOneHome<T>> groups = by_home(all);
+  for (const OfOneHome<T>& group : groups) group.home->check_use(method);
   return groups;
 }
 
@@ -90,8 +94,29 @@ void VariableHome::scatter(std::span<const RowUpdate> updates) {
                         "the whole value");
 }
 
+std::vector<at::Tensor> VariableHome::sum_over_replicas(std::span<const Update> gradients) {
+  std::vector<at::Tensor> own;
+  for (const Update& update : gradients) own.push_back(update.gradient);
+  return own;
+}
+
 void check_can_update(std::span<const Variable> variables, std::string_view call) {
   check_replicas(variables, call);
+}
+
+std::vector<at::Tensor> sum_over_replicas(std::span<const Update> gradients,
+                                          std::string_view call) {
+  check_replicas(gradients, call);
+  COHORT_CHECK(variable::ReplicaCount::current() == 1 || Trace::current() == nullptr,
+               ErrorCode::unimplemented, "[", call,
+               "] expected a call outside of a traced function for gradients of ",
+               variable::ReplicaCount::current(), " replicas; call it in run()");
+  std::vector<at::Tensor> sums(gradients.size());
+  for (const OfOneHome<Update>& group : by_home(gradients, "apply")) {
+    std::vector<at::Tensor> total = group.home->sum_over_replicas(group.members);
+    for (std::size_t i = 0; i < total.size(); ++i) sums[group.positions[i]] = std::move(total[i]);
+  }
+  return sums;
 }
 
 std::vector<at::Tensor> read_values(std::span<const Variable> variables) {
@@ -109,8 +134,14 @@ void assign_values(std::span<const Assignment> assignments) {
     variable::check_assign(kind, variable.name(), variable.spec(), value);
   check_replicas(assignments, "variable.assign");
   if (Trace* trace = Trace::current()) {
-    for (const auto& [variable, kind, value, is_number] : assignments)
-      trace->assign(kind, variable.tensor(), value);
+    for (const OfOneHome<Assignment>& group : by_home(assignments)) {
+      if (UpdateRecorder* recorder = group.home->recorder()) {
+        recorder->assign(group.members);
+        continue;
+      }
+      for (const auto& [variable, kind, value, is_number] : group.members)
+        trace->assign(kind, variable.tensor(), value);
+    }
     return;
   }
   for (const OfOneHome<Assignment>& group : by_home(assignments, "assign"))
@@ -120,13 +151,21 @@ void assign_values(std::span<const Assignment> assignments) {
 void scatter_rows(std::span<const RowUpdate> updates) {
   for (const auto& [variable, kind, indices, rows] : updates) {
     const std::string call = variable::call_name(kind);
-    COHORT_CHECK(Trace::current() == nullptr, ErrorCode::unimplemented, "[", call,
+    const bool is_traced = Trace::current() != nullptr;
+    COHORT_CHECK(!is_traced || variable.impl()->home()->recorder() != nullptr,
+                 ErrorCode::unimplemented, "[", call,
                  "] expected a call outside a traced step, got one inside it (variable '",
                  variable.name(),
                  "'); index_add_() the rows to zeros and assign_add() the sum, or "
                  "assign() the whole value");
-    variable::check_rows(kind, variable.name(), variable.spec(), indices, rows);
+    // Reads the indices, which a program does at each run.
+    if (!is_traced) variable::check_rows(kind, variable.name(), variable.spec(), indices, rows);
     check_replicas(std::span(&variable, 1), call);
+  }
+  if (Trace::current() != nullptr) {
+    for (const OfOneHome<RowUpdate>& group : by_home(updates))
+      group.home->recorder()->scatter(group.members);
+    return;
   }
   for (const OfOneHome<RowUpdate>& group : by_home(updates, "scatter"))
     group.home->scatter(group.members);
@@ -143,8 +182,14 @@ void apply_updates(const SlotKey& key, std::span<const Update> updates,
   const std::vector<Update> own = with_own_gradients(updates);
   if (!own.empty()) updates = own;
   if (Trace* trace = Trace::current()) {
-    for (const auto& [variable, gradient] : updates)
-      trace->apply({key.rule.name(), key.optimizer}, variable.tensor(), gradient, hyper);
+    for (const OfOneHome<Update>& group : by_home(updates)) {
+      if (UpdateRecorder* recorder = group.home->recorder()) {
+        recorder->apply(key, group.members, hyper);
+        continue;
+      }
+      for (const auto& [variable, gradient] : group.members)
+        trace->apply({key.rule.name(), key.optimizer}, variable.tensor(), gradient, hyper);
+    }
     return;
   }
   const std::vector<double> numbers = variable::values_of(hyper);

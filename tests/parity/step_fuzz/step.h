@@ -6,7 +6,9 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "cohort/optimizer/optimizer.h"
@@ -29,6 +31,26 @@ using MakeVariable =
 // The state before the first call.
 World make_world(const Program& program, const MakeVariable& make);
 
+using GradientList = std::vector<std::pair<at::Tensor, Variable>>;
+
+// The calls in which the replicas of a step meet: by default, those of the library.
+class Updates {
+ public:
+  Updates() = default;
+  virtual ~Updates() = default;
+  Updates(const Updates&) = delete;
+  Updates& operator=(const Updates&) = delete;
+  virtual void minimize(const Optimizer& optimizer, const at::Tensor& loss) {
+    optimizer.minimize(loss);
+  }
+  virtual void apply(const Optimizer& optimizer, const GradientList& gradients) {
+    optimizer.apply_gradients(gradients);
+  }
+  virtual GradientList clip(const GradientList& gradients, double max_norm) {
+    return clip_by_global_norm(gradients, max_norm);
+  }
+};
+
 // The arguments of a call of the body.
 struct StepArguments {
   Tensors tensors;
@@ -36,6 +58,7 @@ struct StepArguments {
   double real = 0;
   at::Tensor scale;
   std::function<Tensors()> draw;
+  std::shared_ptr<Updates> updates = std::make_shared<Updates>();
 };
 
 // Called after each instruction.

@@ -12,7 +12,7 @@ namespace cohort::parity {
 namespace {
 
 using F = Feature;
-using Gradients = std::vector<std::pair<at::Tensor, Variable>>;
+using Gradients = GradientList;
 
 const Optimizer& optimizer_of(Operands& o, std::size_t i) {
   const auto& all = o.step().world().optimizers;
@@ -32,6 +32,8 @@ at::Tensor loss_for(Operands& o, const Optimizer& optimizer) {
   }
   return loss;
 }
+
+Updates& updates(Operands& o) { return *o.step().arguments().updates; }
 
 void note_updates(Operands& o, const Optimizer& optimizer) {
   for (const Variable& variable : optimizer.variables()) o.step().note_update(variable);
@@ -103,7 +105,7 @@ const StepOp kUpdates[] = {
      [](Operands& o) -> Tensors {
        const Optimizer& optimizer = optimizer_of(o, 0);
        const at::Tensor loss = loss_for(o, optimizer);
-       optimizer.minimize(loss);
+       updates(o).minimize(optimizer, loss);
        note_updates(o, optimizer);
        return {loss};
      }},
@@ -113,7 +115,7 @@ const StepOp kUpdates[] = {
      [](Operands& o) -> Tensors {
        const Optimizer& optimizer = optimizer_of(o, 0);
        const Gradients gradients = changed(o, optimizer.compute_gradients(loss_for(o, optimizer)));
-       optimizer.apply_gradients(gradients);
+       updates(o).apply(optimizer, gradients);
        note_updates(o, optimizer);
        return {gradients[0].first.defined() ? gradients[0].first : o.real(0)};
      }},
@@ -123,7 +125,7 @@ const StepOp kUpdates[] = {
      [](Operands& o) -> Tensors {
        const Optimizer& optimizer = optimizer_of(o, 0);
        const Gradients gradients = changed(o, optimizer.compute_gradients(loss_for(o, optimizer)));
-       optimizer.apply_gradients(gradients);
+       updates(o).apply(optimizer, gradients);
        note_updates(o, optimizer);
        zero(gradients);
        return {gradients[0].first.defined() ? gradients[0].first : o.real(0)};
@@ -134,12 +136,12 @@ const StepOp kUpdates[] = {
      [](Operands& o) -> Tensors {
        const Optimizer& optimizer = optimizer_of(o, 0);
        const Gradients gradients = optimizer.compute_gradients(loss_for(o, optimizer));
-       optimizer.apply_gradients(gradients);
+       updates(o).apply(optimizer, gradients);
        note_updates(o, optimizer);
        for (const auto& [gradient, variable] : gradients) {
          if (gradient.defined()) gradient.mul_(o.x());
        }
-       optimizer.apply_gradients(gradients);
+       updates(o).apply(optimizer, gradients);
        note_updates(o, optimizer);
        return {o.real(0)};
      }},
@@ -157,7 +159,7 @@ const StepOp kUpdates[] = {
          }
          gradients.emplace_back(gradient, variable);
        }
-       optimizer.apply_gradients(gradients);
+       updates(o).apply(optimizer, gradients);
        note_updates(o, optimizer);
        return {o.real(0)};
      }},
@@ -167,7 +169,7 @@ const StepOp kUpdates[] = {
      [](Operands& o) -> Tensors {
        const Optimizer& optimizer = optimizer_of(o, 0);
        const at::Tensor loss = loss_for(o, optimizer);
-       optimizer.apply_gradients(clip_by_global_norm(optimizer.compute_gradients(loss), 0.1));
+       updates(o).apply(optimizer, updates(o).clip(optimizer.compute_gradients(loss), 0.1));
        note_updates(o, optimizer);
        return {loss};
      }},
@@ -177,10 +179,10 @@ const StepOp kUpdates[] = {
      [](Operands& o) -> Tensors {
        const Optimizer& optimizer = optimizer_of(o, 0);
        loss_for(o, optimizer).backward();
-       std::vector<std::pair<at::Tensor, Variable>> gradients;
+       Gradients gradients;
        for (const Variable& variable : optimizer.variables())
          gradients.emplace_back(variable.tensor().grad(), variable);
-       optimizer.apply_gradients(gradients);
+       updates(o).apply(optimizer, gradients);
        note_updates(o, optimizer);
        at::Tensor gradient = gradients.front().first;
        if (!gradient.defined()) return {o[0]};

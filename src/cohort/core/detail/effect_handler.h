@@ -39,6 +39,10 @@ class COHORT_API EffectHandler {
   virtual at::Tensor gather(std::int64_t variable, const at::Tensor& ids) = 0;
   virtual void scatter_add(std::int64_t variable, const at::Tensor& ids,
                            const at::Tensor& rows) = 0;
+  // Makes the call that function::Trace::call_host() has recorded under this number in this
+  // process, and returns its results, to which the run may write. The handler may keep `values`: no
+  // operator writes to them afterwards. The default throws unimplemented.
+  virtual std::vector<at::Tensor> call(std::int64_t number, std::vector<at::Tensor> values);
   // Called before the step reads variables that it has updated. Applies all updates so far, reads
   // these variables again and returns their values, in this order, in memory to which the run may
   // write. The default throws unimplemented.

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -61,10 +62,12 @@ class COHORT_API PreparedProgram {
   // `inputs` and `variables` in info()'s order; a handle-only or unread variable may be undefined.
   // Wrong counts, dtypes or sizes are invalid_argument. Outputs never alias inputs or variables.
   // In-place ops on a variable's register write the given tensor: give a private copy where that
-  // matters. `seed` feeds the random ops, when there are any.
+  // matters. `seed` feeds the random ops, when there are any; without one they draw from LibTorch's
+  // default generator, as the eager function does.
   virtual std::vector<at::Tensor> run(std::span<const at::Tensor> inputs,
                                       std::span<const at::Tensor> variables,
-                                      internal::EffectHandler& host, std::uint64_t seed) const = 0;
+                                      internal::EffectHandler& host,
+                                      std::optional<std::uint64_t> seed) const = 0;
 };
 
 // 128 bits of SHA-256, as 32 hexadecimal digits.

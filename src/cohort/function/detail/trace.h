@@ -56,6 +56,8 @@ struct TraceOptions {
   // Leaves whose .grad field the body may read before any op uses them (zero_grad). The trace makes
   // it undefined at first, as it does for every leaf that an op uses.
   std::vector<at::Tensor> leaves = {};
+  // The program runs in this process, where updates read the hyperparameters themselves.
+  bool runs_here = false;
   // Errors say where the op was called; finding that takes up to a second in a program with much
   // debug information.
   bool names_call_site = true;
@@ -112,6 +114,16 @@ class COHORT_API Trace {
   // Marks `value` as read at every call. Must come before its first use in the body. Both passes
   // see its current value, because other threads may be reading it.
   virtual void capture_input(const at::Tensor& value) = 0;
+  // Whether the program will run in this process (TraceOptions::runs_here).
+  virtual bool runs_here() const = 0;
+  // Records a call of the process that runs the program, EffectHandler::call(number, values), which
+  // `name` describes. The call changes the registered variables `updated`. Returns what `example`
+  // returns: results as they will be, in memory of their own. No operator of `example` is recorded.
+  // A value that is a part of a variable is copied before the call.
+  virtual std::vector<at::Tensor> call_host(
+      std::string_view name, std::int64_t number, const std::vector<at::Tensor>& values,
+      const std::vector<at::Tensor>& updated,
+      const std::function<std::vector<at::Tensor>()>& example) = 0;
   // The number of earlier calls with this key in this pass; it numbers the updates of an optimizer.
   virtual std::size_t next_number(const void* key) = 0;
 };

@@ -37,8 +37,11 @@ struct TraceSetting {
   std::function<at::Tensor(const std::string& name)> tensor_of = {};
   // The draw of current_worker_index(): another index in each pass, if there are several workers.
   std::function<std::vector<at::Tensor>(int pass)> worker_index = {};
-  // Called before each pass.
-  std::function<void()> begin_pass = [] {};
+  // The program runs in this process, where updates read the hyperparameters themselves.
+  bool runs_here = false;
+  // Called before each pass, with the tensors among the arguments as the function gets them.
+  std::function<void(const std::vector<at::Tensor>& inputs)> begin_pass =
+      [](const std::vector<at::Tensor>&) {};
   // Throws if tensor `number` of the result cannot be returned from a call.
   std::function<void(const at::Tensor& tensor, std::size_t number)> check_result =
       [](const at::Tensor&, std::size_t) {};

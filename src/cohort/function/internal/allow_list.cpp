@@ -233,8 +233,8 @@ constexpr auto kAtenOps = std::to_array<std::string_view>({
 static_assert(std::is_sorted(kAtenOps.begin(), kAtenOps.end()));
 
 constexpr auto kCohortOps = std::to_array<std::string_view>(
-    {"apply", "assign", "assign_add", "assign_sub", "check_finite", "gather", "iterator_next",
-     "merge_average", "next_segment", "print", "scatter_add"});
+    {"apply", "assign", "assign_add", "assign_sub", "call", "check_finite", "gather",
+     "iterator_next", "merge_average", "next_segment", "print", "scatter_add"});
 static_assert(std::is_sorted(kCohortOps.begin(), kCohortOps.end()));
 
 template <std::size_t N>

@@ -88,6 +88,7 @@ struct ProgramDraw {
 //   scatter_add(int variable, Tensor ids, Tensor rows) -> ()
 //   next_segment(int[] variables) -> ()                these variables' values change here
 //   merge_average(int variable, Tensor value, Tensor old, float momentum, bool is_variance) -> ()
+//   call(str name, int number, Tensor[] values) -> Tensor[]    of the process that has traced it
 // and those that need no host (inspection.h):
 //   print | check_finite(str label, Tensor value) -> ()
 // `variable` indexes `variables`, `resource` the function's resource arguments, or it is

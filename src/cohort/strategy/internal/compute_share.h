@@ -7,19 +7,20 @@
 
 namespace cohort::internal {
 
-// Used by the thread that calls run(). While it exists, each product of matrices uses the share of
-// one replica.
+// While it exists, each product of matrices uses at most this many threads.
 class ComputeShare {
  public:
-  explicit ComputeShare(int replicas);
+  explicit ComputeShare(int threads);
+  // The share of each replica of a run that this thread begins.
+  static int of_replica(int replicas);
   ~ComputeShare();
   ComputeShare(const ComputeShare&) = delete;
   ComputeShare& operator=(const ComputeShare&) = delete;
 
-  // For a replica's thread: while it exists, operators on this thread use one share.
+  // While it exists, operators on this thread use this many.
   class OfThread {
    public:
-    explicit OfThread(const ComputeShare& share);
+    explicit OfThread(int threads);
     ~OfThread();
     OfThread(const OfThread&) = delete;
     OfThread& operator=(const OfThread&) = delete;
@@ -29,7 +30,7 @@ class ComputeShare {
   };
 
  private:
-  const int threads_;  // of each replica
+  const int threads_;
 };
 
 }  // namespace cohort::internal

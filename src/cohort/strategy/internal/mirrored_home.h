@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <shared_mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,10 +29,32 @@ namespace cohort::internal {
 // Whether each replica has a component of a variable, or all share one value.
 enum class VariableKind : std::uint8_t { mirrored, plain };
 
+// Held while traced steps run, by all of them, and alone while one is traced, which changes values
+// for a while. Unlike a std::shared_mutex, it keeps new steps out while a trace waits: steps that
+// overlap could let it wait for ever.
+class TraceMutex {
+ public:
+  void lock_shared() {
+    { const std::lock_guard gate(gate_); }
+    mutex_.lock_shared();
+  }
+  void unlock_shared() { mutex_.unlock_shared(); }
+  void lock() {
+    const std::lock_guard gate(gate_);
+    mutex_.lock();
+  }
+  void unlock() { mutex_.unlock(); }
+
+ private:
+  std::mutex gate_;
+  std::shared_mutex mutex_;
+};
+
 // What a call does depends on where its thread is. In a replica, it concerns the replica's
 // component, and an assignment may be combined with those of the other replicas. In an update of
 // one component, it concerns that one; elsewhere all. A call for a component that is given as a
-// variable of its own always concerns that one. Thread-safe.
+// variable of its own always concerns that one. Thread-safe. Many methods because a strategy, its
+// modules and its traced steps each ask other things of one set of variables.
 class MirroredHome final : public VariableHome,
                            public ModuleHome,
                            public std::enable_shared_from_this<MirroredHome> {
@@ -40,6 +64,7 @@ class MirroredHome final : public VariableHome,
       : owner_(owner), name_(std::move(name)), replicas_(replicas), kind_(kind) {}
 
   VariableKind kind() const { return kind_; }
+  std::size_t replicas() const { return replicas_; }
   // The value is copied. Throws already_exists if a variable of this name exists.
   Variable create(const std::string& name, const at::Tensor& initial_value,
                   MirroredVariable::Traits traits);
@@ -57,15 +82,33 @@ class MirroredHome final : public VariableHome,
   // The replica that runs on this thread; nullptr if none does.
   const ReplicaContext* replica_here() const { return place_here().replica; }
 
+  // The values that a write to a variable concerns: one, all, or all with what the replicas bring
+  // together.
+  struct Reach {
+    enum class Kind : std::uint8_t { one, all, merged };
+    Kind kind = Kind::all;
+    std::size_t value = 0;
+  };
+  // Returns which values a write on this thread concerns. Throws invalid_argument if replicas
+  // cannot write the variable. `call` is for the message.
+  Reach reach_here(const Variable& variable, std::string_view call) const {
+    return reach_of(variable, place_here(), call);
+  }
+  // All variables that exist.
+  std::vector<Variable> variables();
+
   // Adds a module, whose modes a run restores at its end.
   void keep_modes(ModuleModes modes);
+  // The modes of all modules, those of each replica's copies one after the other.
+  std::vector<std::vector<bool>> module_modes();
   // Restores the modes of all modules when it is destroyed. A run inside a run restores nothing.
   class ModesScope {
    public:
     explicit ModesScope(MirroredHome& home);
-    ~ModesScope();
+    ~ModesScope() { restore(); }
     ModesScope(const ModesScope&) = delete;
     ModesScope& operator=(const ModesScope&) = delete;
+    void restore() const;
 
    private:
     MirroredHome& home_;
@@ -77,13 +120,18 @@ class MirroredHome final : public VariableHome,
   std::vector<at::Tensor> read(std::span<const Variable> variables) const override;
   void assign(std::span<const Assignment> assignments) override;
   void scatter(std::span<const RowUpdate> updates) override;
+  std::vector<at::Tensor> sum_over_replicas(std::span<const Update> gradients) override;
   void apply(const SlotKey& key, std::span<const Update> updates,
              std::span<const double> hyper) override;
+  UpdateRecorder* recorder() override;
+
+  TraceMutex& trace_mutex() { return trace_mutex_; }
+  // Held while a traced step runs that writes variables.
+  Mutex& writes() { return writes_; }
 
   void check_module_use() const override;
   void check_outside_step(std::string_view call) const override;
 
- private:
   // Where this thread is, as far as it concerns these variables.
   struct Place {
     enum class Kind : std::uint8_t { all, replica, update };
@@ -92,15 +140,31 @@ class MirroredHome final : public VariableHome,
     const ReplicaContext* replica = nullptr;
   };
   Place place_here() const;
+
+  // Around a run; a run inside a run does nothing here, and of runs at the same time the first
+  // begins and the last ends. What was written in place outside, into the tensors of variables, is
+  // copied to all replicas at the beginning. finish() throws failed_precondition if replicas have
+  // become different without a call that may do so: something wrote into their tensors. It compares
+  // after the first, second, fourth, … run, which costs nothing in a long training.
+  class RunScope {
+   public:
+    explicit RunScope(MirroredHome& home);
+    ~RunScope();
+    RunScope(const RunScope&) = delete;
+    RunScope& operator=(const RunScope&) = delete;
+    void finish();
+
+   private:
+    MirroredHome& home_;
+    bool is_open_;
+  };
+  void note_handed_out() { has_handed_out_ = true; }
+
+ private:
+  // Those whose replicas must have equal values.
+  std::vector<std::shared_ptr<MirroredVariable>> agreeing() COHORT_REQUIRES(mutex_);
   // Whether the variables are plain ones of one replica, as tf's: other strategies may use them.
   bool is_of_one_value() const { return kind_ == VariableKind::plain && replicas_ == 1; }
-  // The values that a write concerns: one, all, or all with what the replicas bring together.
-  struct Reach {
-    enum class Kind : std::uint8_t { one, all, merged };
-    Kind kind = Kind::all;
-    std::size_t value = 0;
-  };
-  // Throws invalid_argument if replicas cannot write this variable. `call` is for the message.
   Reach reach_of(const Variable& variable, const Place& place, std::string_view call) const;
   void check_name(const std::string& name) COHORT_REQUIRES(mutex_);
   // These combine the values of all replicas, which make the same calls.
@@ -115,9 +179,15 @@ class MirroredHome final : public VariableHome,
   const std::size_t replicas_;
   const VariableKind kind_;
   std::atomic<bool> has_modules_ = false;
+  // Whether code outside of a run has the tensor of a variable of several replicas.
+  std::atomic<bool> has_handed_out_ = false;
+  TraceMutex trace_mutex_;
+  Mutex writes_;
   Mutex mutex_;
   std::map<std::string, std::weak_ptr<VariableImpl>> by_name_ COHORT_GUARDED_BY(mutex_);
   std::vector<ModuleModes> modes_ COHORT_GUARDED_BY(mutex_);
+  int open_runs_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::uint64_t runs_ COHORT_GUARDED_BY(mutex_) = 0;  // that have ended while no other was open
 };
 
 }  // namespace cohort::internal

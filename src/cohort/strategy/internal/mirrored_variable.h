@@ -6,6 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -29,6 +31,9 @@ namespace cohort::internal {
 
 class ComponentVariable;
 class MirroredHome;
+
+// LibTorch's count of the writes into a tensor; 0 for one of an inference mode, which has none.
+std::uint32_t version_of(const at::Tensor& tensor);
 
 // Each replica uses its own component from its own thread. Calls for several components are
 // thread-safe with each other; they must not run while a step computes with the variable. Many
@@ -60,6 +65,7 @@ class MirroredVariable final : public VariableImpl,
   // The component of the replica that runs here; the first one in cross-replica context. Inside of
   // a SyncOnReadScope, all replicas' values together if it is synchronized on read.
   const at::Tensor& tensor() const override;
+  std::vector<at::Tensor> other_tensors() const override;
   // Throws in cross-replica context if the value is only known by a reduction (on_read).
   void check_tensor_is_current(std::string_view call) const override;
   at::Tensor copy() const override;
@@ -81,6 +87,17 @@ class MirroredVariable final : public VariableImpl,
   // one value.
   Variable component_variable(std::size_t i);
 
+  // Whether the replicas must have equal values: until one of them is written alone.
+  bool must_agree() const { return size() > 1 && !is_on_read() && !may_differ_; }
+  void allow_difference() { may_differ_ = true; }
+  // Bit by bit.
+  bool agrees() const;
+  // If the first component was written in place outside of a run, through the tensor that tensor()
+  // gave there, the others get its value.
+  void adopt_outside_write();
+  // Takes what was written until now as known, so that it is no outside write.
+  void note_writes();
+
   // Throws invalid_argument if assign_all() must not be called, as for assign_add() of an on_read
   // variable that is summed. assign_all() itself does not check this.
   void check_assign_all(AssignKind kind) const;
@@ -100,6 +117,7 @@ class MirroredVariable final : public VariableImpl,
              const at::Tensor& gradient, std::span<const double> hyper);
 
  private:
+  static std::shared_ptr<const void> accumulator_of(const at::Tensor& tensor);
   at::Tensor reduced() const;
   const at::Tensor& synchronized(const ReplicaContext& replica) const;
   void write(std::size_t i, AssignKind kind, const at::Tensor& value);
@@ -109,12 +127,17 @@ class MirroredVariable final : public VariableImpl,
   const TensorSpec spec_;
   const Traits traits_;
   const std::shared_ptr<MirroredHome> home_;
-  mutable Mutex mutex_;                          // held by calls for several components
-  const std::vector<at::Tensor> tensors_;        // one for each replica
+  mutable Mutex mutex_;                                    // held by calls for several components
+  const std::vector<at::Tensor> tensors_;                  // one for each replica
+  std::vector<std::shared_ptr<const void>> accumulators_;  // autograd's, of the tensors
   std::vector<VariableState> states_;            // one for each value; never changes its size
   std::deque<function::LocalTensorName> names_;  // name it in errors of a trace
   // What tensor() has last returned to each replica inside of a SyncOnReadScope.
   mutable std::vector<at::Tensor> synchronized_;
+  std::atomic<bool> may_differ_ = false;
+  // Whether code outside of a run has the first component, and its version when it was last known.
+  mutable std::atomic<bool> is_handed_out_ = false;
+  mutable std::atomic<std::uint64_t> known_version_ = 0;
   std::vector<std::unique_ptr<ComponentVariable>> components_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -41,7 +42,8 @@ class Reduction {
   // Throws invalid_argument for strings, bool and undefined tensors, and for an axis that the
   // tensor does not have; unimplemented for a sparse tensor and an axis.
   Parts parts(const at::Tensor& component) const;
-  // Throws invalid_argument if shapes, types or layouts differ.
+  // Adds dense values in a balanced tree (left_of_tree()). Parts without a value count as nothing;
+  // at least one has a value. Throws invalid_argument if shapes, types or layouts differ.
   Parts sum(const std::vector<Parts>& all) const;
   at::Tensor result(const Parts& sum) const;
 
@@ -55,5 +57,13 @@ class Reduction {
   std::optional<Axes> axes_;
   std::string_view call_;
 };
+
+// The size of the left part when `count` >= 2 values are added in a balanced tree. So the sum of 4
+// values has the same bits if one replica has 4, two have 2 each, or four have one each.
+std::size_t left_of_tree(std::size_t count);
+
+// The sum of gradients, in that tree and in memory of its own. Undefined ones count as zero; if all
+// are, so is the sum. Throws as Reduction does; `call` is for messages.
+at::Tensor sum_of_gradients(const std::vector<at::Tensor>& gradients, std::string_view call);
 
 }  // namespace cohort::internal

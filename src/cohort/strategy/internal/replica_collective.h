@@ -13,6 +13,8 @@
 
 #include "cohort/collective/group.h"
 #include "cohort/core/nest.h"
+#include "cohort/strategy/internal/reduction.h"
+#include "cohort/strategy/internal/traced/step_call.h"
 #include "cohort/strategy/replica_context.h"
 
 namespace cohort::internal {
@@ -32,13 +34,20 @@ struct CollectiveCall {
   ReduceOp op = ReduceOp::sum;
   std::int64_t axis = 0;
   std::optional<Duration> timeout = {};
-  // Of the gradient of a call: that call, which is the same object in all replicas.
+  // Only in the gradient of a call: an object that stands for that call; in run() it is the same
+  // in all replicas.
   std::shared_ptr<const void> gradient_of = {};
 
+  // The contribution of one replica's value, and the result of all contributions.
+  Reduction::Parts part_of(const at::Tensor& value) const;
+  at::Tensor combined(const std::vector<Reduction::Parts>& parts) const;
   std::string_view name() const { return kind == Kind::reduce ? "all_reduce" : "all_gather"; }
   // "all_reduce(sum)", "gradient of all_gather(axis 0)"
   std::string text() const;
 };
+
+// The call in a traced step, which combines values as they are.
+std::unique_ptr<const JoinedCall> joined_collective(const CollectiveCall& call);
 
 // Throws as ReplicaContext::all_reduce() and all_gather() do.
 Nest call_together(const ReplicaContext& context, const CollectiveCall& call, const Nest& value);

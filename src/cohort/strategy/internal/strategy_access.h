@@ -17,6 +17,7 @@ class StrategyAccess {
     return strategy.input_host();
   }
   static int num_local_replicas(const Strategy& strategy) { return strategy.num_local_replicas(); }
+  static FunctionHost function_host(Strategy& strategy) { return strategy.function_host(); }
   static StrategyTraits traits(const Strategy& strategy) { return strategy.traits(); }
   static bool owns(const Strategy& strategy, const Variable& variable) {
     return strategy.owns(variable);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/input/per_replica.h"
 #include "cohort/strategy/internal/context_fixture.h"
 #include "cohort/strategy/internal/mirrored_variable.h"
 #include "cohort/strategy/synchronous_strategy.h"
@@ -42,6 +43,15 @@ class VariableFixture : public ContextFixture {
     for (const Variable& component : internal::component_variables(variable))
       values.push_back(number(component.tensor()));
     return values;
+  }
+  // A value of each replica.
+  static PerReplica<at::Tensor> values(double first, double second) {
+    return PerReplica<at::Tensor>({scalar(first), scalar(second)});
+  }
+  static std::vector<double> numbers_of(const PerReplica<at::Tensor>& value) {
+    std::vector<double> all;
+    for (const at::Tensor& each : value.local_results()) all.push_back(number(each));
+    return all;
   }
   static std::vector<std::string> devices(int count) {
     std::vector<std::string> names;

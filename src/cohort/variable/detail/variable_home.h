@@ -41,6 +41,18 @@ struct RowUpdate {
   at::Tensor rows;
 };
 
+// Records the calls for variables that a traced function makes, if the program will run in the
+// variables' own process. The arguments are those of VariableHome; each run reads the
+// hyperparameters. Used only from the tracing thread.
+class COHORT_API UpdateRecorder {
+ public:
+  virtual ~UpdateRecorder() = default;
+  virtual void assign(std::span<const Assignment> assignments) = 0;
+  virtual void scatter(std::span<const RowUpdate> updates) = 0;
+  virtual void apply(const SlotKey& key, std::span<const Update> updates,
+                     std::span<const at::Tensor> hyper) = 0;
+};
+
 // One for all local variables, and one for each strategy that has variables. The callers are the
 // functions below: they have checked the arguments, no trace runs on this thread, and all variables
 // of a call belong to this home. Thread-safe.
@@ -57,11 +69,17 @@ class COHORT_API VariableHome {
   virtual void assign(std::span<const Assignment> assignments) = 0;
   // In this order. The default throws unimplemented, as parameter servers have no such operation.
   virtual void scatter(std::span<const RowUpdate> updates);
+  // The sums of gradients over the replicas, which all make this call; undefined if none has one.
+  // The default returns the gradients, as there is one replica.
+  virtual std::vector<at::Tensor> sum_over_replicas(std::span<const Update> gradients);
   // One step of the rule for each variable, all with the same hyperparameters. A gradient may be
   // undefined if the home reduces over replicas: this replica has none, but others may. Then the
   // hyperparameters are those of the first replica.
   virtual void apply(const SlotKey& key, std::span<const Update> updates,
                      std::span<const double> hyper) = 0;
+  // The recorder of the trace on this thread, if its program will run in the process that has these
+  // variables; otherwise nullptr, and the trace records effect operators.
+  virtual UpdateRecorder* recorder() { return nullptr; }
 };
 
 // These group the variables by home. All arguments are checked before anything is changed or sent:
@@ -74,12 +92,18 @@ COHORT_API void check_can_update(std::span<const Variable> variables, std::strin
 // Outside a trace. Unlike Variable::read(), the values have no gradient.
 COHORT_API std::vector<at::Tensor> read_values(std::span<const Variable> variables);
 COHORT_API void assign_values(std::span<const Assignment> assignments);
-// Throws unimplemented inside a trace.
+// Throws unimplemented inside a trace whose program runs in another process.
 COHORT_API void scatter_rows(std::span<const RowUpdate> updates);
 // `hyper`: 0-dim float64 tensors in the rule's order, read once for all variables; in a trace,
 // read at every call of the traced step.
 COHORT_API void apply_updates(const SlotKey& key, std::span<const Update> updates,
                               std::span<const at::Tensor> hyper);
+
+// The sums of gradients over the replicas of a run, which all make this call; the gradients
+// themselves with one replica. Throws unimplemented inside a trace of several replicas, and as
+// check_can_update() does.
+COHORT_API std::vector<at::Tensor> sum_over_replicas(std::span<const Update> gradients,
+                                                     std::string_view call);
 
 // "'w', 'b' and 3 more"
 COHORT_API std::string names_of(std::span<const Variable> variables);

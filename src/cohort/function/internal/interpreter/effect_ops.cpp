@@ -28,6 +28,8 @@ std::vector<EffectOp> make_table() {
       {Effect::merge_average,
        parseSchema("cohort::merge_average(int variable, Tensor value, Tensor old, float momentum, "
                    "bool is_variance) -> ()")},
+      {Effect::call,
+       parseSchema("cohort::call(str name, int number, Tensor[] values) -> Tensor[]")},
       {Effect::print, parseSchema("cohort::print(str label, Tensor value) -> ()")},
       {Effect::check_finite, parseSchema("cohort::check_finite(str label, Tensor value) -> ()")},
   };
@@ -50,6 +52,7 @@ bool keeps_arguments(Effect effect) {
     case Effect::assign_sub:
     case Effect::scatter_add:
     case Effect::merge_average:
+    case Effect::call:
       return true;
   }
   return true;

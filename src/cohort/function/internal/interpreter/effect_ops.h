@@ -20,6 +20,7 @@ enum class Effect : std::uint8_t {
   scatter_add,
   next_segment,
   merge_average,
+  call,
   print,
   check_finite
 };

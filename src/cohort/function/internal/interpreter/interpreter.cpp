@@ -8,6 +8,7 @@
 #include <ATen/ops/clone.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <new>
@@ -81,9 +82,11 @@ at::Tensor statistic_of(const AverageStep& step) {
 // One execution of a plan. Used only from the thread that called run().
 class Run {
  public:
-  Run(const Plan& plan, internal::EffectHandler& host, std::uint64_t seed)
+  Run(const Plan& plan, internal::EffectHandler& host, std::optional<std::uint64_t> seed)
       : plan_(plan), host_(host), registers_(static_cast<std::size_t>(plan.value_count)) {
-    if (plan.has_generator) generator_ = at::detail::createCPUGenerator(seed);
+    if (!plan.has_generator) return;
+    generator_ =
+        seed ? at::detail::createCPUGenerator(*seed) : at::detail::getDefaultCPUGenerator();
   }
 
   std::vector<at::Tensor> execute(std::span<const at::Tensor> inputs,
@@ -279,6 +282,14 @@ class Run {
         host_.merge_average(integer(0), give(op, 1), std::move(statistic), momentum);
         break;
       }
+      case Effect::call: {
+        std::vector<at::Tensor> values = stack_[2].toTensorVector();
+        for (at::Tensor& value : values)
+          if (op.copies_arguments || value._is_zerotensor()) value = value.clone();
+        std::vector<at::Tensor> results = host_.call(integer(1), std::move(values));
+        if (!op.outs.empty()) store_list(op, op.outs[0], std::move(results));
+        break;
+      }
       case Effect::print:
         print_now(stack_[1].toTensor(), stack_[0].toStringRef());
         break;
@@ -345,7 +356,8 @@ class Run {
 
 std::vector<at::Tensor> Interpreter::run(std::span<const at::Tensor> inputs,
                                          std::span<const at::Tensor> variables,
-                                         internal::EffectHandler& host, std::uint64_t seed) const {
+                                         internal::EffectHandler& host,
+                                         std::optional<std::uint64_t> seed) const {
   COHORT_CHECK(inputs.size() == plan_.inputs.size(), ErrorCode::invalid_argument,
                "[function.run] expected ", plan_.inputs.size(), " inputs, got ", inputs.size());
   COHORT_CHECK(variables.size() == plan_.variables.size(), ErrorCode::invalid_argument,
@@ -361,6 +373,8 @@ std::vector<at::Tensor> Interpreter::run(std::span<const at::Tensor> inputs,
   // No graph is recorded, but kernels that look at the grad mode see the one they were traced with:
   // on, or off where the operator says so.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  // Autocast's casts are operators of the program, where its thread's mode had them.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const at::AutoGradMode grad_mode(true);
   return Run(plan_, host, seed).execute(inputs, variables);
 }

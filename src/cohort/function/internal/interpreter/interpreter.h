@@ -16,7 +16,7 @@ class Interpreter final : public PreparedProgram {
   const std::string& identity() const override { return plan_.identity; }
   std::vector<at::Tensor> run(std::span<const at::Tensor> inputs,
                               std::span<const at::Tensor> variables, internal::EffectHandler& host,
-                              std::uint64_t seed) const override;
+                              std::optional<std::uint64_t> seed) const override;
 
  private:
   Plan plan_;

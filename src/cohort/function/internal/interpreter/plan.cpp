@@ -292,7 +292,10 @@ class Planner {
     std::vector<int> from_host;
     for (std::size_t i = 0; i < plan_.ops.size(); ++i) {
       PlannedOp& op = plan_.ops[i];
-      if (op.effect != Effect::iterator_next && op.effect != Effect::gather) continue;
+      if (op.effect != Effect::iterator_next && op.effect != Effect::gather &&
+          op.effect != Effect::call) {
+        continue;
+      }
       for_each_given(program_.ops[i], [&](int id) {
         from_host.push_back(aliases_.class_of(id));
         if (aliases_.is_written(id)) op.copies_results = true;
@@ -315,10 +318,13 @@ class Planner {
   // it sends them.
   void plan_arguments(PlannedOp& op, std::size_t position) const {
     if (!keeps_arguments(op.effect)) return;
+    const auto is_written = [&](int id) {
+      return id != -1 && aliases_.is_written_after(id, static_cast<int>(position));
+    };
     op.copies_arguments =
         std::any_of(op.sources.begin(), op.sources.end(), [&](const Source& source) {
-          return source.kind == Source::Kind::value &&
-                 aliases_.is_written_after(source.id, static_cast<int>(position));
+          return is_written(source.id) ||
+                 std::any_of(source.ids.begin(), source.ids.end(), is_written);
         });
   }
 

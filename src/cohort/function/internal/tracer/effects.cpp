@@ -172,6 +172,47 @@ void Recorder::assign(internal::AssignKind kind, const at::Tensor& variable,
   });
 }
 
+// A value that no update of a variable changes.
+int Recorder::own_value(const at::Tensor& tensor) {
+  const int id = content_of(tensor);
+  const TracedMemory* memory = values_.memory_of(tensor);
+  if (memory == nullptr || memory->origin != Origin::variable) return id;
+  return add_op("aten::clone", "", {value_argument(id)}, values_.add_unseen());
+}
+
+std::vector<at::Tensor> Recorder::call_host(
+    std::string_view name, std::int64_t number, const std::vector<at::Tensor>& values,
+    const std::vector<at::Tensor>& updated,
+    const std::function<std::vector<at::Tensor>()>& example) {
+  if (failure_) throw *failure_;
+  Untraced untraced;
+  std::vector<at::Tensor> results = example();
+  guarded(name, [&] {
+    std::vector<int> ids;
+    for (const at::Tensor& value : values) ids.push_back(own_value(value));
+    std::vector<int> changed;
+    for (const at::Tensor& variable : updated) changed.push_back(variable_index(variable));
+    for (const int variable : changed) {
+      send_writes(variable);
+      variables_[static_cast<std::size_t>(variable)].is_updated = true;
+    }
+    Out out{.is_list = true, .ids = {}};
+    for (const at::Tensor& result : results) {
+      out.ids.push_back(values_.add(result, Origin::draw));
+      note_content(result);
+    }
+    Op op;
+    op.name = "cohort::call";
+    op.args = {text_argument(std::string(name)), integer_argument(number),
+               values_argument(std::move(ids))};
+    op.outs = {std::move(out)};
+    op.flags = Op::effect;
+    program_.ops.push_back(std::move(op));
+    for (const int variable : changed) note_update(variable);
+  });
+  return results;
+}
+
 void Recorder::inspect(std::string name, std::string_view label, const at::Tensor& value) {
   if (failure_) throw *failure_;
   Untraced untraced;
@@ -219,7 +260,7 @@ bool Recorder::leaves_gradients() {
   const auto is_derived = [&](int id) { return derived.contains(id); };
   for (const Op& op : program_.ops) {
     bool is_update = (op.flags & Op::effect) != 0 && op.name != "cohort::print" &&
-                     op.name != "cohort::check_finite";
+                     op.name != "cohort::check_finite" && op.name != "cohort::call";
     bool takes_one = std::any_of(op.args.begin(), op.args.end(), [&](const Arg& arg) {
       return is_derived(arg.id) || std::any_of(arg.ids.begin(), arg.ids.end(), is_derived);
     });

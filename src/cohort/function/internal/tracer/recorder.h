@@ -109,6 +109,11 @@ class Recorder final : public Trace {
   void print(std::string_view label, const at::Tensor& value) override;
   void check_finite(std::string_view label, const at::Tensor& value) override;
   void capture_input(const at::Tensor& value) override;
+  bool runs_here() const override { return options_.runs_here; }
+  std::vector<at::Tensor> call_host(
+      std::string_view name, std::int64_t number, const std::vector<at::Tensor>& values,
+      const std::vector<at::Tensor>& updated,
+      const std::function<std::vector<at::Tensor>()>& example) override;
   std::size_t next_number(const void* key) override { return numbers_by_key_[key]++; }
 
  private:
@@ -253,6 +258,7 @@ class Recorder final : public Trace {
   void add_effect(std::string name, int variable, std::vector<Arg> args);
   int content_of(const at::Tensor& tensor);
   int hyper_value(const at::Tensor& hyper);
+  int own_value(const at::Tensor& tensor);
   void inspect(std::string name, std::string_view label, const at::Tensor& value);
   bool leaves_gradients();
 

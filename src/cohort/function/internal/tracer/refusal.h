@@ -28,9 +28,9 @@ inline void refuse_local_variable(const at::Tensor& tensor) {
   const std::string name = local_name_of(tensor);
   if (name.empty()) return;
   refuse("it uses the local variable '", name,
-         "', which this process alone has, and other processes run the program: make it with "
-         "variable() of the ParameterServerStrategy that the coordinator has, or its module with "
-         "replicate() of that one");
+         "', which does not belong to the strategy that runs the program: make it with variable() "
+         "of that strategy, or put it into a module that you give to replicate() of that strategy "
+         "(for scheduled steps: the coordinator's ParameterServerStrategy)");
 }
 
 }  // namespace cohort::function

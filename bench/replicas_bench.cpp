@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// A training step of a small MLP in the replicas of one process, by run() and by function(), beside
+// the same step without a strategy and in a loop of LibTorch alone. Also a step with many weights,
+// whose gradients take longer to add.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/relu.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/report.h"
+#include "cohort/optimizer/optimizers.h"
+#include "cohort/strategy/synchronous_strategy.h"
+
+namespace cohort::bench {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+constexpr std::int64_t kRows = 32;  // of each replica
+constexpr double kRate = 0.001;
+
+struct Network {
+  std::string title;
+  std::vector<std::int64_t> widths;
+  int steps;  // in a round
+};
+
+Tensors weights_of(const Network& network) {
+  at::Generator generator = at::detail::createCPUGenerator(7);
+  const at::TensorOptions options(at::kFloat);
+  Tensors weights;
+  for (std::size_t i = 1; i < network.widths.size(); ++i) {
+    const std::int64_t rows = network.widths[i], columns = network.widths[i - 1];
+    weights.push_back(at::randn({rows, columns}, generator, options).mul_(0.05));
+    weights.push_back(at::randn({rows}, generator, options).mul_(0.05));
+  }
+  return weights;
+}
+
+// The arguments of replica `replica`.
+Tensors batch_of(const Network& network, int replica) {
+  at::Generator generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(replica));
+  return {at::randn({kRows, network.widths.front()}, generator, at::TensorOptions(at::kFloat)),
+          at::randint(network.widths.back(), {kRows}, generator, at::TensorOptions(at::kLong))};
+}
+
+// The mean loss of the rows.
+at::Tensor loss_of(at::Tensor x, const at::Tensor& y, const Tensors& weights) {
+  for (std::size_t i = 0; i < weights.size(); i += 2) {
+    if (i > 0) x = at::relu(x);
+    x = at::linear(x, weights[i], weights[i + 1]);
+  }
+  return at::cross_entropy_loss(x, y);
+}
+
+at::Tensor loss_of(const at::Tensor& x, const at::Tensor& y,
+                   const std::vector<Variable>& variables) {
+  Tensors weights;
+  for (const Variable& variable : variables) weights.push_back(variable.tensor());
+  return loss_of(x, y, weights);
+}
+
+// One way to train. After the same number of steps, the weights are the same.
+class Training {
+ public:
+  Training() = default;
+  virtual ~Training() = default;
+  Training(const Training&) = delete;
+  Training& operator=(const Training&) = delete;
+  virtual void step() = 0;
+  virtual Tensors weights() const = 0;
+};
+
+class Plain final : public Training {
+ public:
+  explicit Plain(const Network& network)
+      : batch_(batch_of(network, 0)), weights_(weights_of(network)) {
+    for (at::Tensor& weight : weights_) weight.requires_grad_();
+  }
+  void step() override {
+    const Tensors gradients =
+        torch::autograd::grad({loss_of(batch_[0], batch_[1], weights_)}, weights_);
+    const at::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < weights_.size(); ++i) weights_[i].sub_(gradients[i], kRate);
+  }
+  Tensors weights() const override { return weights_; }
+
+ private:
+  const Tensors batch_;
+  Tensors weights_;
+};
+
+Tensors values_of(const std::vector<Variable>& variables) {
+  Tensors values;
+  for (const Variable& variable : variables) values.push_back(variable.read().detach());
+  return values;
+}
+
+class WithoutStrategy final : public Training {
+ public:
+  explicit WithoutStrategy(const Network& network) : batch_(batch_of(network, 0)) {
+    for (const at::Tensor& weight : weights_of(network))
+      variables_.push_back(local_variable("v" + std::to_string(variables_.size()), weight));
+    sgd_ = std::make_unique<SGD>(variables_, SGDOptions{.learning_rate = kRate});
+  }
+  void step() override { sgd_->minimize(loss_of(batch_[0], batch_[1], variables_)); }
+  Tensors weights() const override { return values_of(variables_); }
+
+ private:
+  const Tensors batch_;
+  std::vector<Variable> variables_;
+  std::unique_ptr<SGD> sgd_;
+};
+
+std::vector<std::string> devices(int count) {
+  std::vector<std::string> names;
+  for (int i = 0; i < count; ++i) names.push_back("CPU:" + std::to_string(i));
+  return names;
+}
+
+class Replicas final : public Training {
+ public:
+  Replicas(const Network& network, int replicas, bool is_traced)
+      : strategy_(devices(replicas)), is_traced_(is_traced) {
+    Tensors x, y;
+    for (int i = 0; i < replicas; ++i) {
+      const Tensors own = batch_of(network, i);
+      x.push_back(own[0]);
+      y.push_back(own[1]);
+    }
+    x_ = PerReplica<at::Tensor>(x);
+    y_ = PerReplica<at::Tensor>(y);
+    for (const at::Tensor& weight : weights_of(network))
+      variables_.push_back(strategy_.variable("v" + std::to_string(variables_.size()), weight));
+    sgd_ = std::make_unique<SGD>(variables_, SGDOptions{.learning_rate = kRate});
+  }
+  void step() override {
+    if (is_traced_) {
+      traced_(x_, y_);
+    } else {
+      strategy_.run(body_, x_, y_);
+    }
+  }
+  Tensors weights() const override { return values_of(variables_); }
+
+ private:
+  using Body = std::function<void(const at::Tensor&, const at::Tensor&)>;
+
+  MirroredStrategy strategy_;
+  const bool is_traced_;
+  std::vector<Variable> variables_;
+  std::unique_ptr<SGD> sgd_;
+  PerReplica<at::Tensor> x_, y_;
+  const Body body_ = [this](const at::Tensor& x, const at::Tensor& y) {
+    sgd_->minimize(loss_of(x, y, variables_));
+  };
+  const StrategyFunction<Body> traced_ = strategy_.function(body_);
+};
+
+bool are_close(const Tensors& a, const Tensors& b, double tolerance) {
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (!at::allclose(a[i], b.at(i), tolerance, tolerance)) return false;
+  }
+  return true;
+}
+
+void compare(const Bench& bench, const Network& network) {
+  if (!bench.wants(network.title)) return;
+  Plain plain(network);
+  WithoutStrategy alone(network);
+  Replicas run_1(network, 1, false), function_1(network, 1, true);
+  Replicas run_2(network, 2, false), function_2(network, 2, true);
+  const std::vector<Training*> all = {&alone, &plain, &run_1, &function_1, &run_2, &function_2};
+  for (int i = 0; i < 20; ++i) {
+    for (Training* const training : all) training->step();
+  }
+  require(are_close(plain.weights(), alone.weights(), 1e-6), network.title + ": LibTorch alone");
+  require(are_close(run_1.weights(), alone.weights(), 0), network.title + ": run(), 1 replica");
+  require(are_close(function_1.weights(), alone.weights(), 0),
+          network.title + ": function(), 1 replica");
+  require(are_close(function_2.weights(), run_2.weights(), 0),
+          network.title + ": function(), 2 replicas");
+  const std::vector<std::string> names = {"our optimizer, no strategy", "LibTorch alone",
+                                          "1 replica, run()",           "1 replica, function()",
+                                          "2 replicas, run()",          "2 replicas, function()"};
+  std::vector<Contender> contenders;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    contenders.push_back({names[i], [&network, training = all[i]] {
+                            const double seconds = seconds_of([&] {
+                              for (int step = 0; step < network.steps; ++step) training->step();
+                            });
+                            return 1e6 * seconds / network.steps;
+                          }});
+  }
+  bench.compare(network.title, {.unit = "us"}, contenders);
+}
+
+void run(const Bench& bench) {
+  // As many as one replica of two has on two cores.
+  at::set_num_threads(1);
+  compare(bench, {"replicas: MLP 64-64-64-10", {64, 64, 64, 10}, 1000});
+  compare(bench, {"replicas: MLP 1024-2048-2048-10", {1024, 2048, 2048, 10}, 20});
+}
+
+}  // namespace
+}  // namespace cohort::bench
+
+int main(int argc, char** argv) {
+  cohort::bench::run(cohort::bench::Bench(argc, argv));
+  return 0;
+}

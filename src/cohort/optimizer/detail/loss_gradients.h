@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gradients that optimizers take of a loss.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+#include <vector>
+
+#include "cohort/core/export.h"
+#include "cohort/variable/variable.h"
+
+namespace cohort::internal {
+
+// Throws invalid_argument if loss is not a floating-point scalar with a graph. `variables`: those
+// of the optimizer, for messages.
+COHORT_API void check_loss(const at::Tensor& loss, std::span<const Variable> variables);
+
+// One gradient for each input, which are tensors of these variables; undefined if loss does not
+// depend on it. Keeps the graph, since another optimizer may have the other variables of this loss.
+// Throws invalid_argument if there are no inputs, and if loss depends on none of them.
+COHORT_API std::vector<at::Tensor> loss_gradients(const at::Tensor& loss,
+                                                  const std::vector<at::Tensor>& inputs,
+                                                  std::span<const Variable> variables);
+
+}  // namespace cohort::internal

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/optimizer/detail/loss_gradients.h"
+
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+
+#include "cohort/core/error.h"
+#include "cohort/core/tensor_spec.h"
+#include "cohort/variable/detail/variable_home.h"
+
+namespace cohort::internal {
+
+void check_loss(const at::Tensor& loss, std::span<const Variable> variables) {
+  COHORT_CHECK(
+      loss.defined(), ErrorCode::invalid_argument,
+      "[optimizer.minimize] expected a floating-point scalar as loss, got an undefined tensor");
+  COHORT_CHECK(loss.numel() == 1 && loss.is_floating_point(), ErrorCode::invalid_argument,
+               "[optimizer.minimize] expected a floating-point scalar as loss, got ",
+               TensorSpec::of(loss).to_string(), "; reduce it with mean()");
+  COHORT_CHECK(
+      loss.requires_grad(), ErrorCode::invalid_argument,
+      "[optimizer.minimize] expected a loss that depends on ", names_of(variables),
+      ", got one without a gradient; compute it in the same step from tensor() or read() of the "
+      "variables, with gradients enabled and nothing detached (outside of a step, read() of a "
+      "variable on a server gives a copy without a gradient)");
+}
+
+std::vector<at::Tensor> loss_gradients(const at::Tensor& loss,
+                                       const std::vector<at::Tensor>& inputs,
+                                       std::span<const Variable> variables) {
+  COHORT_CHECK(!inputs.empty(), ErrorCode::invalid_argument,
+               "[optimizer.minimize] expected a variable that requires a gradient, got ",
+               names_of(variables), ", all frozen by requires_grad_(false)");
+  std::vector<at::Tensor> gradients =
+      torch::autograd::grad({loss}, inputs, {}, /*retain_graph=*/true,
+                            /*create_graph=*/false, /*allow_unused=*/true);
+  const bool is_any_defined = std::any_of(gradients.begin(), gradients.end(),
+                                          [](const at::Tensor& each) { return each.defined(); });
+  COHORT_CHECK(is_any_defined, ErrorCode::invalid_argument,
+               "[optimizer.minimize] expected a loss that depends on ", names_of(variables),
+               ", got one that depends on none of them; was it computed with another "
+               "model, or from copies without a gradient, as read() of a variable on a server "
+               "gives them outside of a step?");
+  return gradients;
+}
+
+}  // namespace cohort::internal

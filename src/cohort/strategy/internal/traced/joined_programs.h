@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The programs of all replicas for one call, which are made to fit each other once.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "cohort/core/detail/mutex.h"
+#include "cohort/core/nest.h"
+#include "cohort/strategy/internal/replica_threads.h"
+#include "cohort/strategy/internal/traced/replica_program.h"
+#include "cohort/strategy/internal/traced/step_run.h"
+
+namespace cohort::internal {
+
+using ReplicaPrograms = std::vector<std::shared_ptr<const ReplicaProgram>>;
+
+// Thread-safe: each run at the same time has a state of its own.
+class JoinedPrograms {
+ public:
+  // Throws the errors of run() for steps whose replicas do not make the same calls, and
+  // unimplemented where run()'s results cannot be had.
+  explicit JoinedPrograms(ReplicaPrograms members);
+
+  // Whether no program reads a captured constant that has changed since.
+  bool are_current() const;
+  // Whether a run writes variables.
+  bool write() const;
+  // The results of each replica, for its arguments.
+  std::vector<Nest> run(ReplicaThreads* threads,
+                        const std::vector<std::vector<Nest>>& arguments) const;
+
+ private:
+  std::unique_ptr<StepRun> take() const;
+  void give_back(std::unique_ptr<StepRun> run) const;
+
+  const ReplicaPrograms members_;
+  std::vector<StepReplica::Calls> calls_;  // of each replica
+  std::size_t meetings_ = 0;
+  bool is_random_ = false;
+  mutable Mutex mutex_;
+  mutable std::vector<std::unique_ptr<StepRun>> idle_ COHORT_GUARDED_BY(mutex_);
+};
+
+// The sizes of all replicas' parts in each all_gather() of the step. Throws failed_precondition if
+// the replicas do not make as many.
+std::vector<GatherSizes> gather_sizes_of(const ReplicaPrograms& members);
+
+}  // namespace cohort::internal

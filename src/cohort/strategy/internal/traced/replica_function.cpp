@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// The programs of a step of strategy.function(): which there are, and when another one is traced.
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/core/log.h"
+#include "cohort/function/detail/trace.h"
+#include "cohort/strategy/detail/contexts.h"
+#include "cohort/strategy/internal/mirrored_home.h"
+#include "cohort/strategy/internal/strategy_access.h"
+#include "cohort/strategy/internal/traced/joined_programs.h"
+
+namespace cohort::internal {
+namespace {
+
+// After this many traces of one step its signature probably changes all the time.
+constexpr std::size_t kTracesBeforeWarning = 5;
+// Programs kept for each replica, and joined programs; a new one replaces the least recently used.
+constexpr std::size_t kProgramsMax = 32;
+// How many times the sizes in all_gather() are compared; where they differ, programs are traced
+// again.
+constexpr int kGatherRounds = 8;
+
+using Arguments = std::vector<std::vector<Nest>>;
+
+// For strategies without variables.
+TraceMutex& mutex_without_variables() {
+  static TraceMutex one;
+  return one;
+}
+
+}  // namespace
+
+class ReplicaFunction::State {
+ public:
+  State(Strategy& strategy, Function function)
+      : strategy_(strategy),
+        function_(std::move(function)),
+        host_(StrategyAccess::function_host(strategy)),
+        known_(static_cast<std::size_t>(host_.replicas)) {}
+
+  const Function& function() const { return function_; }
+  std::size_t replicas() const { return known_.size(); }
+  const Strategy& strategy() const { return strategy_; }
+  std::size_t traces() const {
+    const Lock lock(mutex_);
+    return traces_;
+  }
+
+  std::vector<Nest> call(Arguments arguments) {
+    COHORT_CHECK(function::Trace::current() == nullptr, ErrorCode::unimplemented,
+                 "[strategy.function] expected a call outside a traced step, got one of '",
+                 function_.name(), "' inside it; call its code there");
+    check_can_run(strategy_, "function");
+    for (std::vector<Nest>& own : arguments) function_.convert_numbers(own);
+    std::optional<MirroredHome::RunScope> run;
+    if (host_.home != nullptr) run.emplace(*host_.home);
+    // A trace changes modes of modules and values of variables for a while.
+    std::shared_lock no_trace(trace_mutex());
+    std::shared_ptr<const JoinedPrograms> programs = known_programs(arguments, settings());
+    if (!programs) {
+      no_trace.unlock();
+      programs = traced_programs(arguments);
+      no_trace.lock();
+    }
+    std::optional<Lock> writing;
+    if (host_.home != nullptr && programs->write()) writing.emplace(host_.home->writes());
+    std::vector<Nest> results = programs->run(host_.threads, arguments);
+    if (run) run->finish();
+    return results;
+  }
+
+ private:
+  using Program = std::shared_ptr<const ReplicaProgram>;
+  struct Joined {
+    ReplicaPrograms of;  // the programs that the arguments ask for
+    std::shared_ptr<const JoinedPrograms> programs;
+  };
+
+  TraceMutex& trace_mutex() {
+    return host_.home == nullptr ? mutex_without_variables() : host_.home->trace_mutex();
+  }
+  StepSettings settings() const { return StepSettings::current(host_.home.get()); }
+  Program known(std::size_t replica, const Arguments& arguments, const StepSettings& mode)
+      COHORT_REQUIRES(mutex_);
+  std::shared_ptr<const JoinedPrograms> known_programs(const Arguments& arguments,
+                                                       const StepSettings& mode);
+  std::shared_ptr<const JoinedPrograms> traced_programs(const Arguments& arguments);
+  Program trace(std::size_t replica, const Arguments& arguments, const StepSettings& mode,
+                const std::vector<GatherSizes>& gathers = {});
+  void count_trace(std::size_t replica, const Program& program) COHORT_REQUIRES(mutex_);
+  void count_trace(const std::string& reason) COHORT_REQUIRES(mutex_);
+  void forget(const Program& program) COHORT_REQUIRES(mutex_);
+
+  Strategy& strategy_;
+  const Function function_;
+  const FunctionHost host_;
+  Mutex tracing_;  // one trace at a time; locked before the others
+  mutable Mutex mutex_;
+  // The programs of each replica, and which of them were joined. Those used last come first.
+  std::vector<std::vector<Program>> known_ COHORT_GUARDED_BY(mutex_);
+  std::vector<Joined> joined_ COHORT_GUARDED_BY(mutex_);
+  std::size_t traces_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::string reason_ COHORT_GUARDED_BY(mutex_);  // of the next trace, if it is known
+};
+
+// Forgets a program whose captured constants have changed.
+ReplicaFunction::State::Program ReplicaFunction::State::known(std::size_t replica,
+                                                              const Arguments& arguments,
+                                                              const StepSettings& mode) {
+  std::vector<Program>& all = known_[replica];
+  for (auto one = all.begin(); one != all.end(); ++one) {
+    if (!(*one)->matches(arguments[replica], mode)) continue;
+    const function::Freshness freshness = (*one)->freshness();
+    if (freshness == function::Freshness::other_flags) continue;
+    if (freshness == function::Freshness::stale) {
+      reason_ =
+          "a tensor that it captures was written to or replaced: pass it as an argument, or make "
+          "it a variable";
+      forget(*one);
+      return nullptr;
+    }
+    std::rotate(all.begin(), one, one + 1);
+    return all.front();
+  }
+  return nullptr;
+}
+
+void ReplicaFunction::State::forget(const Program& program) {
+  const Program gone = program;  // it may be an element of a list
+  for (std::vector<Program>& all : known_) std::erase(all, gone);
+  std::erase_if(joined_, [&](const Joined& one) {
+    return std::find(one.of.begin(), one.of.end(), gone) != one.of.end();
+  });
+}
+
+std::shared_ptr<const JoinedPrograms> ReplicaFunction::State::known_programs(
+    const Arguments& arguments, const StepSettings& mode) {
+  const Lock lock(mutex_);
+  ReplicaPrograms members;
+  for (std::size_t r = 0; r < arguments.size(); ++r) {
+    members.push_back(known(r, arguments, mode));
+    if (!members.back()) return nullptr;
+  }
+  const auto found = std::find_if(joined_.begin(), joined_.end(),
+                                  [&](const Joined& one) { return one.of == members; });
+  if (found == joined_.end()) return nullptr;
+  // Programs that were traced again for other sizes have constants of their own.
+  if (!found->programs->are_current()) {
+    joined_.erase(found);
+    return nullptr;
+  }
+  std::rotate(joined_.begin(), found, found + 1);
+  return joined_.front().programs;
+}
+
+ReplicaFunction::State::Program ReplicaFunction::State::trace(
+    std::size_t replica, const Arguments& arguments, const StepSettings& mode,
+    const std::vector<GatherSizes>& gathers) {
+  const std::unique_lock alone(trace_mutex());
+  return std::make_shared<const ReplicaProgram>(strategy_, host_.home.get(), function_, replica,
+                                                arguments[replica], mode, gathers);
+}
+
+// Replicas have a program of each signature for themselves, which counts once for all of them.
+void ReplicaFunction::State::count_trace(std::size_t replica, const Program& program) {
+  for (std::size_t r = 0; r < known_.size(); ++r) {
+    for (const Program& other : known_[r]) {
+      if (r != replica && other->matches(program->signature().pattern(), program->mode()) &&
+          other->freshness() == function::Freshness::current) {
+        return;
+      }
+    }
+  }
+  std::string reason = std::exchange(reason_, {});
+  const std::vector<Program>& own = known_[replica];
+  if (reason.empty() && !own.empty())
+    reason = program->signature().difference_from(own.front()->signature());
+  count_trace(reason);
+}
+
+void ReplicaFunction::State::count_trace(const std::string& reason) {
+  if (++traces_ != kTracesBeforeWarning) return;
+  log_warn("function '", function_.name(), "' was traced ", traces_, " times, which takes time; ",
+           reason.empty() ? "its variables' requires_grad flags or its modules' modes have changed"
+                          : reason);
+}
+
+std::shared_ptr<const JoinedPrograms> ReplicaFunction::State::traced_programs(
+    const Arguments& arguments) {
+  const Lock tracing(tracing_);
+  const StepSettings mode = [&] {
+    const std::shared_lock no_trace(trace_mutex());
+    return settings();
+  }();
+  // Another thread may have traced them meanwhile.
+  if (auto programs = known_programs(arguments, mode)) return programs;
+  ReplicaPrograms members(arguments.size());
+  for (std::size_t r = 0; r < arguments.size(); ++r) {
+    {
+      const Lock lock(mutex_);
+      members[r] = known(r, arguments, mode);
+    }
+    if (members[r]) continue;
+    members[r] = trace(r, arguments, mode);
+    const Lock lock(mutex_);
+    count_trace(r, members[r]);
+    if (known_[r].size() >= kProgramsMax) forget(known_[r].back());
+    known_[r].insert(known_[r].begin(), members[r]);
+  }
+  Joined made{members, nullptr};
+  for (int round = 0; round < kGatherRounds; ++round) {
+    const std::vector<GatherSizes> sizes = gather_sizes_of(members);
+    bool is_settled = true;
+    for (std::size_t r = 0; r < members.size(); ++r) {
+      if (members[r]->assumed_gathers() == sizes) continue;
+      is_settled = false;
+      members[r] = trace(r, arguments, mode, sizes);
+    }
+    if (!is_settled && round == 0) {
+      const Lock lock(mutex_);
+      count_trace("the replicas' parts in all_gather() have other sizes: give them one size");
+    }
+    if (!is_settled) continue;
+    made.programs = std::make_shared<const JoinedPrograms>(std::move(members));
+    break;
+  }
+  COHORT_CHECK(made.programs != nullptr, ErrorCode::unimplemented,
+               "[strategy.all_gather] expected at most ", kGatherRounds,
+               " calls one after the other whose sizes depend on each other in '", function_.name(),
+               "'; call run() in place of function()");
+  const Lock lock(mutex_);
+  if (joined_.size() >= kProgramsMax) joined_.pop_back();
+  joined_.insert(joined_.begin(), made);
+  return made.programs;
+}
+
+ReplicaFunction::ReplicaFunction(Strategy& strategy, Function function)
+    : state_(std::make_shared<State>(strategy, std::move(function))) {}
+
+std::vector<Nest> ReplicaFunction::call(std::vector<std::vector<Nest>> arguments) const {
+  return state_->call(std::move(arguments));
+}
+
+const Function& ReplicaFunction::function() const { return state_->function(); }
+std::size_t ReplicaFunction::replicas() const { return state_->replicas(); }
+bool ReplicaFunction::is_only() const { return state_->strategy().num_replicas_in_sync() == 1; }
+std::size_t ReplicaFunction::traces() const { return state_->traces(); }
+
+}  // namespace cohort::internal

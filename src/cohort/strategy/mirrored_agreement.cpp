@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Detects writes into the tensors of variables that no method of Variable made: LibTorch lets any
+// code write into a tensor.
+#include <bit>
+
+#include "cohort/core/error.h"
+#include "cohort/strategy/internal/mirrored_home.h"
+
+namespace cohort::internal {
+
+std::vector<std::shared_ptr<MirroredVariable>> MirroredHome::agreeing() {
+  std::vector<std::shared_ptr<MirroredVariable>> variables;
+  for (const auto& [name, weak] : by_name_) {
+    auto variable = std::dynamic_pointer_cast<MirroredVariable>(weak.lock());
+    if (variable && variable->must_agree()) variables.push_back(std::move(variable));
+  }
+  return variables;
+}
+
+MirroredHome::RunScope::RunScope(MirroredHome& home)
+    : home_(home),
+      is_open_(home.replicas_ > 1 && home.kind_ == VariableKind::mirrored &&
+               !home.is_in_replica()) {
+  if (!is_open_) return;
+  const Lock lock(home_.mutex_);
+  if (home_.open_runs_++ > 0 || !home_.has_handed_out_) return;
+  for (const auto& variable : home_.agreeing()) variable->adopt_outside_write();
+}
+
+MirroredHome::RunScope::~RunScope() {
+  if (!is_open_) return;
+  const Lock lock(home_.mutex_);
+  --home_.open_runs_;
+}
+
+void MirroredHome::RunScope::finish() {
+  if (!is_open_) return;
+  is_open_ = false;
+  const Lock lock(home_.mutex_);
+  if (--home_.open_runs_ > 0) return;  // another one changes variables
+  const bool compares = std::has_single_bit(++home_.runs_);
+  if (!compares && !home_.has_handed_out_) return;
+  for (const auto& variable : home_.agreeing()) {
+    COHORT_CHECK(!compares || variable->agrees(), ErrorCode::failed_precondition,
+                 "[strategy.run] expected equal values of variable '", variable->name(),
+                 "' in all replicas of '", home_.name_,
+                 "' after the run, got different ones: something other than minimize() and "
+                 "assign*() has written into its tensor, such as an optimizer of LibTorch or an "
+                 "operator in place; use minimize(), a cohort::TorchOptimizer, or "
+                 "Variable::assign()");
+    variable->note_writes();
+  }
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/strategy/torch_optimizer.h"
+
+#include <ATen/core/TensorBody.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "cohort/core/error.h"
+#include "cohort/core/tensor_spec.h"
+#include "cohort/function/detail/trace.h"
+#include "cohort/optimizer/detail/loss_gradients.h"
+#include "cohort/strategy/internal/mirrored_home.h"
+#include "cohort/strategy/internal/mirrored_variable.h"
+#include "cohort/strategy/internal/reduction.h"
+#include "cohort/strategy/strategy.h"
+
+namespace cohort::internal {
+namespace {
+
+// What a replica brings to a step.
+struct OwnGradients {
+  const void* optimizer;
+  std::vector<at::Tensor> gradients;
+};
+
+std::vector<at::Tensor> sums_of(const PerReplica<OwnGradients>& all) {
+  for (std::size_t replica = 1; replica < all.size(); ++replica) {
+    const bool is_same = all[replica].optimizer == all[0].optimizer &&
+                         all[replica].gradients.size() == all[0].gradients.size();
+    COHORT_CHECK(is_same, ErrorCode::invalid_argument,
+                 "[strategy.TorchOptimizer] expected a step of the same optimizer in all replicas, "
+                 "got another one in replica ",
+                 replica, " than in replica 0; make the calls in the same order in all");
+  }
+  const c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> sums;
+  for (std::size_t i = 0; i < all[0].gradients.size(); ++i) {
+    std::vector<at::Tensor> gradients;
+    for (std::size_t replica = 0; replica < all.size(); ++replica)
+      gradients.push_back(all[replica].gradients[i]);
+    sums.push_back(sum_of_gradients(gradients, "strategy.TorchOptimizer"));
+  }
+  return sums;
+}
+
+}  // namespace
+
+OptimizedParameters::OptimizedParameters(const std::vector<Variable>& parameters)
+    : variables_(parameters) {
+  COHORT_CHECK(!parameters.empty(), ErrorCode::invalid_argument,
+               "[strategy.TorchOptimizer] expected a module with trainable parameters, got none");
+  home_ = std::dynamic_pointer_cast<MirroredHome>(parameters.front().impl()->home());
+  COHORT_CHECK(home_ != nullptr, ErrorCode::unimplemented,
+               "[strategy.TorchOptimizer] expected a module of a synchronous strategy, got '",
+               parameters.front().name(),
+               "' on parameter servers, which make the updates themselves; use cohort::Adam or "
+               "another optimizer of cohort");
+  COHORT_CHECK(
+      home_->kind() == VariableKind::mirrored || home_->replicas() == 1, ErrorCode::unimplemented,
+      "[strategy.TorchOptimizer] expected replicas that have parameters of their own, got '",
+      parameters.front().name(), "', of which ", home_->replicas(),
+      " replicas share one value; use MirroredStrategy, or cohort::Adam or another "
+      "optimizer of cohort");
+  tensors_.resize(home_->replicas());
+  for (const Variable& variable : parameters) {
+    for (std::size_t i = 0; i < tensors_.size(); ++i)
+      tensors_[i].push_back(target_of(variable).variable.component(i));
+  }
+}
+
+OptimizedParameters::Indices OptimizedParameters::indices_of(
+    std::size_t replica, const std::vector<std::vector<at::Tensor>>& groups) const {
+  const std::vector<at::Tensor>& own = tensors_.at(replica);
+  Indices found;
+  bool is_empty = true;
+  for (const std::vector<at::Tensor>& group : groups) {
+    std::vector<std::size_t>& indices = found.emplace_back();
+    for (const at::Tensor& tensor : group) {
+      const auto place = std::find_if(own.begin(), own.end(),
+                                      [&](const at::Tensor& each) { return each.is_same(tensor); });
+      COHORT_CHECK(place != own.end(), ErrorCode::invalid_argument,
+                   "[strategy.TorchOptimizer] expected an optimizer of the tensors that the "
+                   "function gets, got one of another tensor, ",
+                   TensorSpec::of(tensor).to_string(), " (replica ", replica,
+                   "); make it of the function's argument");
+      indices.push_back(static_cast<std::size_t>(place - own.begin()));
+    }
+    is_empty = is_empty && indices.empty();
+  }
+  COHORT_CHECK(!is_empty, ErrorCode::invalid_argument,
+               "[strategy.TorchOptimizer] expected an optimizer of the tensors that the function "
+               "gets, got one without parameters (replica ",
+               replica, ")");
+  return found;
+}
+
+void OptimizedParameters::use_groups(const std::vector<Groups>& all) {
+  const Indices first = indices_of(0, all.at(0));
+  for (std::size_t replica = 1; replica < all.size(); ++replica) {
+    COHORT_CHECK(
+        indices_of(replica, all[replica]) == first, ErrorCode::invalid_argument,
+        "[strategy.TorchOptimizer] expected optimizers with the same groups of parameters in "
+        "all replicas, got others in replica ",
+        replica, " than in replica 0; the function must do the same at each call");
+  }
+  used_.clear();
+  for (const std::vector<std::size_t>& group : first)
+    used_.insert(used_.end(), group.begin(), group.end());
+  are_alike_ = true;
+}
+
+std::size_t OptimizedParameters::replica_here(std::string_view call) const {
+  COHORT_CHECK(are_alike_, ErrorCode::failed_precondition,
+               "[strategy.TorchOptimizer] expected optimizers that are alike in all replicas for ",
+               call,
+               "(), got some that a for_each() may have left different when it threw; call "
+               "for_each() again with a function that does the same with each");
+  COHORT_CHECK(function::Trace::current() == nullptr, ErrorCode::unimplemented,
+               "[strategy.TorchOptimizer] expected ", call,
+               "() outside of a traced step, got one inside, where an optimizer of torch::optim "
+               "cannot keep its state; use cohort::Adam or another optimizer of cohort");
+  const ReplicaContext* const replica = home_->replica_here();
+  COHORT_CHECK(replica != nullptr, ErrorCode::failed_precondition,
+               "[strategy.TorchOptimizer] expected ", call,
+               "() in a replica of the module's strategy, got a call outside of one; call it "
+               "inside of its run()");
+  return static_cast<std::size_t>(replica->local_replica_id());
+}
+
+void OptimizedParameters::check_outside_run(std::string_view call) const {
+  COHORT_CHECK(!home_->is_in_replica(), ErrorCode::failed_precondition,
+               "[strategy.TorchOptimizer] expected ", call,
+               "() outside of run(), got a call in a replica, beside which others may be in a "
+               "step; call it between two runs");
+}
+
+void OptimizedParameters::set_gradients(std::size_t replica, const at::Tensor& loss) const {
+  check_loss(loss, variables_);
+  clear_gradients(replica);
+  std::vector<at::Tensor> inputs;
+  std::vector<std::size_t> owners;  // of the inputs, whose gradient theirs is a part of
+  for (const std::size_t i : used_) {
+    if (!of(replica)[i].requires_grad()) continue;
+    inputs.push_back(of(replica)[i]);
+    // A value that was read before the run is that of another component.
+    for (at::Tensor& other : variables_[i].impl()->other_tensors())
+      inputs.push_back(std::move(other));
+    owners.resize(inputs.size(), i);
+  }
+  const std::vector<at::Tensor> gradients = loss_gradients(loss, inputs, variables_);
+  for (std::size_t k = 0; k < inputs.size(); ++k) {
+    at::Tensor& sum = of(replica)[owners[k]].mutable_grad();
+    if (gradients[k].defined()) sum = sum.defined() ? sum.add(gradients[k]) : gradients[k];
+  }
+}
+
+void OptimizedParameters::clear_gradients(std::size_t replica) const {
+  for (const std::size_t i : used_) of(replica)[i].mutable_grad().reset();
+}
+
+void OptimizedParameters::sum_gradients(std::size_t replica, const void* optimizer) const {
+  if (replicas() == 1) return;
+  OwnGradients own{optimizer, {}};
+  for (const std::size_t i : used_) own.gradients.push_back(of(replica)[i].grad());
+  const std::vector<at::Tensor> sums = home_->replica_here()->merge_call(
+      [](Strategy&, const PerReplica<OwnGradients>& all) { return sums_of(all); }, std::move(own));
+  // An optimizer may write into its gradients, and the others still read the sums.
+  for (std::size_t k = 0; k < used_.size(); ++k) {
+    at::Tensor& gradient = of(replica)[used_[k]].mutable_grad();
+    gradient = sums[k].defined() ? sums[k].clone() : at::Tensor();
+  }
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimizers of LibTorch (torch::optim) for replicated modules, with LibTorch's formulas and state.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <memory>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "cohort/core/export.h"
+#include "cohort/strategy/replicated.h"
+#include "cohort/variable/variable.h"
+
+namespace cohort {
+
+namespace internal {
+class MirroredHome;  // strategy/internal/mirrored_home.h
+
+// The parameters of a replicated module as ordinary tensors, those of each replica. A replica's are
+// used only from its thread.
+class COHORT_API OptimizedParameters {
+ public:
+  // Throws as TorchOptimizer does.
+  explicit OptimizedParameters(const std::vector<Variable>& parameters);
+  std::size_t replicas() const { return tensors_.size(); }
+  const std::vector<at::Tensor>& of(std::size_t replica) const { return tensors_.at(replica); }
+  // Uses those that the optimizers have in their groups, which are given for each replica.
+  using Groups = std::vector<std::vector<at::Tensor>>;
+  void use_groups(const std::vector<Groups>& all);
+  // Until the next use_groups(), the optimizers are not known to be alike.
+  void begin_change() { are_alike_ = false; }
+
+  // The replica on whose thread this is called. Throws failed_precondition if there is none.
+  std::size_t replica_here(std::string_view call) const;
+  void check_outside_run(std::string_view call) const;
+  // These concern grad() of a replica's tensors.
+  void set_gradients(std::size_t replica, const at::Tensor& loss) const;
+  void clear_gradients(std::size_t replica) const;
+  // All replicas make the call; each gets the sum in memory of its own. `optimizer` tells whether
+  // they do so for the same one.
+  void sum_gradients(std::size_t replica, const void* optimizer) const;
+
+ private:
+  using Indices = std::vector<std::vector<std::size_t>>;
+  Indices indices_of(std::size_t replica, const Groups& groups) const;
+
+  std::vector<Variable> variables_;
+  std::shared_ptr<MirroredHome> home_;
+  std::vector<std::vector<at::Tensor>> tensors_;  // of each replica, in the order of the variables
+  std::vector<std::size_t> used_;                 // those that are in a group
+  bool are_alike_ = false;
+};
+
+// Clears the gradients of a replica when it is destroyed: a sum that stayed in grad() would be
+// added once for each replica in the next step.
+class ClearGradientsScope {
+ public:
+  ClearGradientsScope(const OptimizedParameters& parameters, std::size_t replica)
+      : parameters_(parameters), replica_(replica) {}
+  ~ClearGradientsScope() { parameters_.clear_gradients(replica_); }
+  ClearGradientsScope(const ClearGradientsScope&) = delete;
+  ClearGradientsScope& operator=(const ClearGradientsScope&) = delete;
+
+ private:
+  const OptimizedParameters& parameters_;
+  const std::size_t replica_;
+};
+
+// The optimizer that a function makes: it returns the optimizer, or a pointer to it.
+template <class Made>
+struct MadeOptimizer {
+  using Type = Made;
+};
+template <class Made>
+requires requires(Made& made) { *made; }
+struct MadeOptimizer<Made> {
+  using Type = std::remove_reference_t<decltype(*std::declval<Made&>())>;
+};
+}  // namespace internal
+
+// Trains the parameters of a replicated module with an optimizer of torch::optim. Each replica has
+// an optimizer of its own, for its copy of the parameters. A step adds the gradients of all
+// replicas, and then each of them makes the same update, so the copies stay equal bit by bit.
+//
+//   cohort::TorchOptimizer optimizer(net, [](std::vector<at::Tensor> parameters) {
+//     return torch::optim::Adam(std::move(parameters), torch::optim::AdamOptions(1e-3));
+//   });
+//   strategy.run(
+//       [&](const at::Tensor& x, const at::Tensor& y) {
+//         optimizer.minimize(cohort::average_loss(losses_of(net->forward(x), y)));
+//       },
+//       batch);
+//   optimizer.for_each([](torch::optim::Adam& each) {
+//     static_cast<torch::optim::AdamOptions&>(each.defaults()).lr(1e-4);
+//     for (auto& group : each.param_groups())
+//       static_cast<torch::optim::AdamOptions&>(group.options()).lr(1e-4);
+//   });
+//
+// SGD, Adam, AdamW, RMSprop and Adagrad work, and optimizers of yours. LBFGS, which computes the
+// loss several times in a step, does not compile. cohort::SGD and so on (optimizers.h) have
+// TensorFlow's formulas, and also train on parameter servers and in traced steps.
+//
+// A shared handle. minimize(), step() and zero_grad() are called in replicas, by all of them alike;
+// for_each() must not run at the same time.
+template <class Optimizer>
+class TorchOptimizer {
+  static_assert(
+      requires(Optimizer & each) {
+        each.step();
+        each.param_groups();
+      },
+      "TorchOptimizer needs an optimizer of torch::optim whose step() needs no closure: "
+      "LBFGS computes the loss several times in a step, and replicas could not add their "
+      "gradients in between; use SGD, Adam, AdamW, RMSprop or Adagrad");
+
+ public:
+  // `factory` is called once for each replica, with that replica's trainable parameters in the
+  // order of model.parameters(), which have their names. It returns an optimizer of all or some of
+  // them, or a unique_ptr or shared_ptr to one; every time with the same options and groups.
+  //
+  // Throws invalid_argument if the module has no trainable parameters, and if the optimizer has
+  // none of the given tensors, others, or not the same in each replica; unimplemented for modules
+  // on parameter servers, and for CentralStorageStrategy with several replicas, which would all
+  // update the one value that they share. Exceptions of `factory` pass unchanged.
+  template <class M, class Factory>
+  TorchOptimizer(const Replicated<M>& model, Factory&& factory)
+      : parameters_(std::make_shared<internal::OptimizedParameters>(model.parameters())) {
+    for (std::size_t i = 0; i < parameters_->replicas(); ++i)
+      copies_.push_back(made_by(factory, parameters_->of(i)));
+    use_groups();
+  }
+
+  // Computes the gradients of a scalar loss for this replica's parameters, and makes a step() with
+  // them; grad() of the parameters has no influence. Scale the loss by the size of the global
+  // batch, as average_loss() does. Throws invalid_argument if loss is not a floating-point scalar,
+  // or depends on none of the parameters; the errors of step().
+  void minimize(const at::Tensor& loss) const {
+    parameters_->set_gradients(parameters_->replica_here("minimize"), loss);
+    step();
+  }
+  // Adds grad() of all replicas, calls `change` with this replica's optimizer, then its step(), and
+  // at the end clears grad(), also if it throws. A gradient that only some replicas have is zero in
+  // the others. So several backward() before it are one reduction (no_sync() of PyTorch's DDP), and
+  // `change` sees the gradients of the whole batch; it must do the same in all replicas:
+  //
+  //   optimizer.step([](torch::optim::SGD& own) {
+  //     torch::nn::utils::clip_grad_norm_(own.parameters(), 1.0);
+  //   });
+  //
+  // Throws failed_precondition outside of a replica of the module's strategy, and if another
+  // replica returns without this call; invalid_argument, in every replica, if they make it for
+  // different optimizers, or gradients differ in shape or layout; unimplemented in a traced step.
+  template <class F>
+  void step(F&& change) const {
+    static_assert(std::is_invocable_v<F&, Optimizer&>,
+                  "TorchOptimizer::step() takes a function of the optimizer, not a closure that "
+                  "computes the loss: call backward() first, or use minimize(loss)");
+    const std::size_t replica = parameters_->replica_here("step");
+    const internal::ClearGradientsScope at_end(*parameters_, replica);
+    parameters_->sum_gradients(replica, copies_.front().get());
+    Optimizer& own = *copies_[replica];
+    change(own);
+    own.step();
+  }
+  void step() const {
+    step([](Optimizer&) {});
+  }
+  // Clears grad() of the optimizer's parameters in this replica; there is nothing to clear after
+  // step(). Throws failed_precondition outside of a replica.
+  void zero_grad() const { parameters_->clear_gradients(parameters_->replica_here("zero_grad")); }
+
+  // Calls fn(optimizer) for the optimizer of each replica, in their order: to change learning rates
+  // and groups, or to restore the state. fn must do the same with each. Throws failed_precondition
+  // in a replica; invalid_argument as the constructor does, if groups have changed. After an error
+  // here, steps throw failed_precondition until a for_each() has succeeded.
+  template <class F>
+  void for_each(F&& fn) {
+    parameters_->check_outside_run("for_each");
+    parameters_->begin_change();
+    for (const std::shared_ptr<Optimizer>& each : copies_) fn(*each);
+    use_groups();
+  }
+  // The optimizer of local replica 0 has the state of all, for saving: torch::save(). Throws
+  // std::out_of_range if there is no such replica.
+  const Optimizer& per_replica(std::size_t replica) const { return *copies_.at(replica); }
+  std::size_t size() const { return copies_.size(); }  // the number of replicas
+
+ private:
+  template <class Factory>
+  static std::shared_ptr<Optimizer> made_by(Factory& factory,
+                                            const std::vector<at::Tensor>& parameters) {
+    using Made = std::invoke_result_t<Factory&, std::vector<at::Tensor>>;
+    if constexpr (std::is_same_v<Made, Optimizer>) {
+      return std::shared_ptr<Optimizer>(new Optimizer(factory(parameters)));
+    } else {
+      return std::shared_ptr<Optimizer>(factory(parameters));
+    }
+  }
+  void use_groups() {
+    std::vector<internal::OptimizedParameters::Groups> all;
+    for (const std::shared_ptr<Optimizer>& copy : copies_) {
+      all.emplace_back();
+      for (auto& group : copy->param_groups()) all.back().push_back(group.params());
+    }
+    parameters_->use_groups(all);
+  }
+
+  // Copies of this handle share both.
+  std::shared_ptr<internal::OptimizedParameters> parameters_;
+  std::vector<std::shared_ptr<Optimizer>> copies_;
+};
+template <class M, class Factory>
+TorchOptimizer(const Replicated<M>& model, Factory&& factory)
+    -> TorchOptimizer<typename internal::MadeOptimizer<
+        std::invoke_result_t<Factory&, std::vector<at::Tensor>>>::Type>;
+
+}  // namespace cohort

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// Code that newcomers write in place of the documented way has the result of one device, or throws
+// an error.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <future>
+#include <thread>
+
+#include "cohort/optimizer/optimizers.h"
+#include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/testing/throws_error.h"
+
+namespace cohort {
+namespace {
+
+using testing::throws_error;
+
+struct UsualMistakes : ::testing::Test {
+  MirroredStrategy two{{"CPU:0", "CPU:1"}};
+  Variable w = two.variable("w", torch::tensor({1.0, -2.0}, torch::kDouble));
+  Variable b = two.variable("b", torch::tensor(0.5, torch::kDouble));
+  const at::Tensor x = torch::tensor({{1.0, 2.0}, {3.0, -1.0}, {0.5, 4.0}}, torch::kDouble);
+  // Uneven parts.
+  const PerReplica<at::Tensor> parts{{x.narrow(0, 0, 2), x.narrow(0, 2, 1)}};
+
+  static at::Tensor loss_of(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+    return (x.matmul(weight) + bias).square().sum();
+  }
+  // The weight after one step of gradient descent with the learning rate 0.01 on the whole batch.
+  at::Tensor weight_after_a_step() const {
+    const at::Tensor weight = w.read().detach().requires_grad_();
+    const at::Tensor loss = loss_of(x, weight, b.read().detach());
+    return weight.detach() - 0.01 * torch::autograd::grad({loss}, {weight})[0];
+  }
+  void expect_weight(const at::Tensor& expected) const {
+    for (const Variable& component : two.local_results(w)) {
+      EXPECT_TRUE(torch::allclose(component.read().detach(), expected, 1e-12, 1e-12))
+          << component.read() << expected;
+    }
+  }
+};
+
+// Regression: the update was that of replica 0's losses.
+TEST_F(UsualMistakes, MinimizeAfterTheRunTrainsOnTheLossesOfAllReplicas) {
+  const at::Tensor expected = weight_after_a_step();
+  const SGD sgd({w}, {.learning_rate = 0.01});
+  const auto losses =
+      two.run([&](const at::Tensor& part) { return loss_of(part, w.tensor(), b.tensor()); }, parts);
+  sgd.minimize(two.reduce(ReduceOp::sum, losses));
+  expect_weight(expected);
+}
+
+TEST_F(UsualMistakes, SoDoesMinimizeInAMergeCall) {
+  const at::Tensor expected = weight_after_a_step();
+  const SGD sgd({w}, {.learning_rate = 0.01});
+  two.run(
+      [&](const at::Tensor& part) {
+        get_replica_context()->merge_call(
+            [&](Strategy& strategy, const PerReplica<at::Tensor>& losses) {
+              sgd.minimize(strategy.reduce(ReduceOp::sum, losses));
+            },
+            loss_of(part, w.tensor(), b.tensor()));
+      },
+      parts);
+  expect_weight(expected);
+}
+
+// Regression: only replica 0 had a gradient with respect to it.
+TEST_F(UsualMistakes, AValueThatWasReadBeforeTheRunHasItsGradientInEachReplica) {
+  const at::Tensor expected = weight_after_a_step();
+  const SGD sgd({w, b}, {.learning_rate = 0.01});
+  for (const bool is_copy : {false, true}) {
+    w.assign(torch::tensor({1.0, -2.0}, torch::kDouble));
+    b.assign(0.5);
+    const at::Tensor weight = is_copy ? w.read() : w.tensor();
+    two.run([&](const at::Tensor& part) { sgd.minimize(loss_of(part, weight, b.tensor())); },
+            parts);
+    expect_weight(expected);
+  }
+}
+
+// Regression: the replicas had different values from then on.
+TEST_F(UsualMistakes, AWriteInPlaceOutsideOfARunCountsForAllReplicas) {
+  const auto values = [&] { return two.run([&] { return w.tensor().detach().clone(); }); };
+  const torch::NoGradGuard no_grad;
+  for (int round = 0; round < 3; ++round) {
+    w.tensor().fill_(round);
+    for (const at::Tensor& value : two.local_results(values()))
+      EXPECT_TRUE(torch::equal(value, torch::full({2}, round, torch::kDouble))) << round;
+    w.assign_add(torch::ones({2}, torch::kDouble));
+    w.tensor().mul_(2);
+    for (const at::Tensor& value : two.local_results(values()))
+      EXPECT_TRUE(torch::equal(value, torch::full({2}, 2 * (round + 1), torch::kDouble))) << round;
+  }
+}
+
+TEST_F(UsualMistakes, AComponentThatWasAssignedAloneKeepsItsValue) {
+  (void)w.tensor();
+  two.local_results(w)[1].assign(torch::zeros({2}, torch::kDouble));
+  two.local_results(w)[0].assign(torch::ones({2}, torch::kDouble));
+  two.run([&] {
+    EXPECT_EQ(w.tensor()[0].item<double>(), get_replica_context()->local_replica_id() == 0 ? 1 : 0);
+  });
+}
+
+TEST_F(UsualMistakes, AWriteIntoTheTensorOfOneReplicaIsNoticed) {
+  EXPECT_THAT(
+      [&] {
+        two.run([&] {
+          const torch::NoGradGuard no_grad;
+          if (get_replica_context()->local_replica_id() == 1) w.tensor().add_(1);
+        });
+      },
+      throws_error(ErrorCode::failed_precondition, "equal values of variable 'w' in all replicas"));
+}
+
+// Regression: what one run had half done looked like a difference at the end of another.
+TEST_F(UsualMistakes, ARunLeavesAloneWhatAnotherHasHalfDone) {
+  std::promise<void> half_done, others_done;
+  std::thread other([&] {
+    two.run([&] {
+      const torch::NoGradGuard no_grad;
+      const bool is_first = get_replica_context()->local_replica_id() == 0;
+      if (!is_first) others_done.get_future().wait();
+      w.tensor().add_(1);
+      if (is_first) half_done.set_value();
+    });
+  });
+  half_done.get_future().wait();
+  for (int run = 0; run < 4; ++run) EXPECT_NO_THROW(two.run([&] { (void)b.tensor(); }));
+  (void)w.tensor();
+  EXPECT_NO_THROW(two.run([&] { (void)b.tensor(); }));
+  others_done.set_value();
+  other.join();
+  expect_weight(torch::tensor({2.0, -1.0}, torch::kDouble));
+}
+
+// Regression: such a tensor has no count of writes, and the end of the run threw.
+TEST_F(UsualMistakes, AVariableMayBeMadeInInferenceMode) {
+  const Variable made = [&] {
+    const c10::InferenceMode guard;
+    return two.variable("made", torch::ones({2}), {.is_trainable = false});
+  }();
+  two.run([&] { EXPECT_EQ(made.tensor().sum().item<double>(), 2); });
+  EXPECT_EQ(made.tensor().sum().item<double>(), 2);
+  two.run([&] { EXPECT_EQ(made.tensor().sum().item<double>(), 2); });
+  {
+    const c10::InferenceMode guard;
+    made.tensor().fill_(5);
+  }
+  for (int run = 0; run < 3; ++run)
+    two.run([&] { EXPECT_EQ(made.tensor().sum().item<double>(), 10); });
+  made.assign(torch::zeros({2}));
+  two.run([&] { EXPECT_EQ(made.tensor().sum().item<double>(), 0); });
+}
+
+// Regression: a replica whose own parameters were trainable asked for the gradient of the other's.
+TEST_F(UsualMistakes, ParametersAreFrozenForAWhileInEachReplica) {
+  const SGD sgd({w}, {.learning_rate = 0.01}), other({b}, {.learning_rate = 0.01});
+  for (int step = 0; step < 20; ++step) {
+    two.run(
+        [&](const at::Tensor& part) {
+          b.tensor().requires_grad_(false);
+          sgd.minimize(loss_of(part, w.tensor(), b.tensor()));
+          b.tensor().requires_grad_(true);
+          other.minimize(loss_of(part, w.tensor().detach(), b.tensor()));
+        },
+        parts);
+  }
+}
+
+TEST_F(UsualMistakes, SoIsAnOptimizerOfLibTorchOnItsOwnGradients) {
+  const auto model = two.replicate([] { return torch::nn::Linear(2, 1); });
+  EXPECT_THAT(
+      [&] {
+        two.run(
+            [&](const at::Tensor& part) {
+              torch::optim::SGD sgd(model->parameters(), 0.1);
+              model->forward(part.to(torch::kFloat)).square().sum().backward();
+              sgd.step();
+            },
+            parts);
+      },
+      throws_error(ErrorCode::failed_precondition, "an optimizer of LibTorch"));
+}
+
+TEST_F(UsualMistakes, EqualWritesInAllReplicasAreAllowed) {
+  two.run([&] {
+    const torch::NoGradGuard no_grad;
+    w.tensor().clamp_(-1, 1);
+  });
+  expect_weight(torch::tensor({1.0, -1.0}, torch::kDouble));
+}
+
+// They are equal, although NaN is not equal to itself.
+TEST_F(UsualMistakes, ATrainingThatDivergedToNanGoesOn) {
+  const SGD sgd({w}, {.learning_rate = 0.01});
+  for (int step = 0; step < 4; ++step)
+    two.run([&] { sgd.minimize(w.tensor().sum() * std::nan("")); });
+  EXPECT_TRUE(torch::isnan(w.read()).all().item<bool>());
+}
+
+// Regression: each replica clipped its own gradient, and the sum had twice the norm.
+TEST_F(UsualMistakes, ClippingInAReplicaIsThatOfTheSum) {
+  const at::Tensor weight = w.read().detach().requires_grad_();
+  const at::Tensor gradient =
+      torch::autograd::grad({loss_of(x, weight, b.read().detach())}, {weight})[0];
+  const at::Tensor expected = w.read().detach() - 0.1 * gradient / gradient.norm();
+  const SGD sgd({w}, {.learning_rate = 0.1});
+  two.run(
+      [&](const at::Tensor& part) {
+        const auto gradients =
+            sgd.compute_gradients(loss_of(part, w.tensor(), b.tensor().detach()));
+        sgd.apply_gradients(clip_by_global_norm(gradients, 1.0));
+      },
+      parts);
+  expect_weight(expected);
+}
+
+TEST_F(UsualMistakes, AColumnOfWeightsIsTakenAsOneForEachExample) {
+  const auto average = [](const at::Tensor& losses, const at::Tensor& weights) {
+    return average_loss(losses, {.weights = weights}).item<double>();
+  };
+  const at::Tensor losses = torch::tensor({1.0, 2.0, 3.0}, torch::kDouble),
+                   weights = torch::tensor({2.0, 0.0, 1.0}, torch::kDouble);
+  const double expected = 5.0 / 3;
+  EXPECT_DOUBLE_EQ(average(losses, weights), expected);
+  EXPECT_DOUBLE_EQ(average(losses, weights.unsqueeze(1)), expected);
+  EXPECT_DOUBLE_EQ(average(losses.unsqueeze(1), weights), expected);
+  EXPECT_DOUBLE_EQ(average(losses.unsqueeze(1), weights.unsqueeze(1)), expected);
+  for (const std::vector<std::int64_t>& shape :
+       std::vector<std::vector<std::int64_t>>{{2}, {3, 3}, {1, 3}, {1, 3, 1}}) {
+    EXPECT_THAT([&] { average(losses, torch::ones(shape)); },
+                throws_error(ErrorCode::invalid_argument, "give a weight for each example"));
+  }
+}
+
+TEST_F(UsualMistakes, ALearningRateIsNotSetInAReplica) {
+  SGD sgd({w}, {.learning_rate = 0.1});
+  EXPECT_THAT([&] { two.run([&] { sgd.set_learning_rate(0.2); }); },
+              throws_error(ErrorCode::failed_precondition, "set it between two runs"));
+  EXPECT_EQ(sgd.learning_rate(), 0.1);
+}
+
+}  // namespace
+}  // namespace cohort
