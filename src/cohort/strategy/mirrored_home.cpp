@@ -15,7 +15,7 @@
 namespace cohort::internal {
 
 MirroredHome::Place MirroredHome::place_here() const {
-  if (&get_strategy() != owner_) return {};
+  if (&get_strategy() != owner_) return {.is_of_owner = false};
   if (const ReplicaContext* replica = get_replica_context()) {
     return {.kind = Place::Kind::replica,
             .component = static_cast<std::size_t>(replica->local_replica_id()),
@@ -179,6 +179,7 @@ MirroredHome::Reach MirroredHome::reach_of(const Variable& variable, const Place
 }
 
 void MirroredHome::check_module_use() const {
+  check_not_mixing(owner_, name_, "replicate");
   COHORT_CHECK(is_in_replica(), ErrorCode::failed_precondition,
                "[strategy.replicate] expected a replica of '", name_,
                "', got a use of the module outside of run(); for evaluation and saving, take an "

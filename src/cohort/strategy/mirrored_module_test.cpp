@@ -147,6 +147,16 @@ TEST(MirroredModules, AreUsedInsideRunOnly) {
               throws_error(ErrorCode::failed_precondition, "between two runs"));
 }
 
+TEST(MirroredModules, OfAnotherStrategyAreRefused) {
+  MirroredStrategy two({"CPU:0", "CPU:1"}), other({"CPU:0", "CPU:1"});
+  const auto model = two.replicate(make_net);
+  EXPECT_THAT([&] { other.run([&] { model->forward(batch(0)); }); },
+              throws_error(ErrorCode::failed_precondition, "mixing strategies"));
+  const StrategyScope scope = other.scope();
+  EXPECT_THAT([&] { model->forward(batch(0)); },
+              throws_error(ErrorCode::failed_precondition, "mixing strategies"));
+}
+
 TEST(MirroredModules, OfAFactoryThatMakesDifferentOnesAreRefused) {
   MirroredStrategy two({"CPU:0", "CPU:1"});
   int size = 3;

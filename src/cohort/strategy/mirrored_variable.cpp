@@ -71,6 +71,7 @@ const at::Tensor& MirroredVariable::tensor() const {
     if (replica != nullptr) return synchronized(*replica);
   }
   const MirroredHome::Place place = home_->place_here();
+  if (!place.is_of_owner) home_->check_use("tensor");
   if (place.kind == MirroredHome::Place::Kind::all && size() > 1 && !is_handed_out_) {
     known_version_ = version_of(component(0));
     is_handed_out_ = true;
@@ -122,6 +123,7 @@ void MirroredVariable::adopt_outside_write() {
 void MirroredVariable::note_writes() { known_version_ = version_of(component(0)); }
 
 std::shared_ptr<VariableHome> MirroredVariable::home() const { return home_; }
+void MirroredVariable::check_use(std::string_view method) const { home_->check_use(method); }
 
 void MirroredVariable::check_tensor_is_current(std::string_view call) const {
   if (!is_on_read()) return;
@@ -297,9 +299,14 @@ ComponentVariable::ComponentVariable(MirroredVariable& container, std::size_t in
       index_(index),
       name_(container.name() + (index == 0 ? "" : "/replica_" + std::to_string(index))) {}
 
+const at::Tensor& ComponentVariable::tensor() const {
+  container_.check_use("tensor");
+  return container_.component(index_);
+}
+
 at::Tensor ComponentVariable::copy() const {
-  home()->check_use("read");
-  return tensor().detach().clone();
+  container_.check_use("read");
+  return container_.component(index_).detach().clone();
 }
 
 MirroredTarget target_of(const Variable& variable) {

@@ -240,6 +240,73 @@ TEST_F(MirroredVariables, AreNotReadInsideOfAnotherStrategy) {
   EXPECT_THAT([&] { v.read(); }, throws_error(ErrorCode::failed_precondition, "mixing strategies"));
 }
 
+// It gave every replica of the other strategy the component of replica 0.
+TEST_F(MirroredVariables, HaveNoTensorInsideOfAnotherStrategy) {
+  MirroredStrategy other(devices(2));
+  const auto refused = [](const auto& call) {
+    EXPECT_THAT(call, throws_error(ErrorCode::failed_precondition, "mixing strategies"));
+  };
+  const Variable v = make(1), read = on_read(1, Aggregation::sum);
+  for (const Variable& each : {v, read, two_.local_results(v)[1]}) {
+    refused([&] { other.run([&] { return each.tensor() * 2; }); });
+    const StrategyScope scope = other.scope();
+    refused([&] { each.tensor(); });
+  }
+  refused([&] {
+    other.run([&] {
+      const SyncOnReadScope scope;
+      read.tensor();
+    });
+  });
+  EXPECT_EQ(number(v.tensor()), 1) << "no strategy is current";
+}
+
+TEST_F(MirroredVariables, AreNotChangedInsideOfAnotherStrategy) {
+  MirroredStrategy other(devices(2));
+  const Variable v = make(1);
+  const Variable rows = two_.variable("rows", row({1, 2}));
+  const SGD sgd({v}, {.learning_rate = 1});
+  const at::Tensor loss = v.tensor() * 2;
+  const auto refused = [&](const auto& call) {
+    const auto mixing = throws_error(ErrorCode::failed_precondition, "mixing strategies");
+    EXPECT_THAT([&] { other.run(call); }, mixing);
+    const StrategyScope scope = other.scope();
+    EXPECT_THAT(call, mixing);
+  };
+  refused([&] { sgd.minimize(loss); });
+  refused([&] { sgd.minimize(v.tensor() * 2); });
+  refused([&] { sgd.apply_gradients({{scalar(1), v}}); });
+  const at::Tensor first = index({0}), value = row({5});
+  refused([&] { rows.scatter_add(first, value); });
+  refused([&] { rows.scatter_sub(first, value); });
+  refused([&] { rows.scatter_mul(first, value); });
+  refused([&] { rows.scatter_div(first, value); });
+  refused([&] { rows.scatter_min(first, value); });
+  refused([&] { rows.scatter_max(first, value); });
+  refused([&] { rows.scatter_update(first, value); });
+  EXPECT_THAT(components(v), Each(1));
+  EXPECT_THAT(numbers(rows.read()), ElementsAre(1, 2));
+}
+
+TEST_F(MirroredVariables, AreNotCombinedByAnotherStrategy) {
+  MirroredStrategy other(devices(2));
+  const Variable v = make(1);
+  const auto mixing = throws_error(ErrorCode::failed_precondition, "mixing strategies");
+  EXPECT_THAT([&] { other.run([&] { get_replica_context()->all_reduce("sum", v); }); }, mixing);
+  EXPECT_THAT([&] { other.run([&] { get_replica_context()->all_gather(v, 0); }); }, mixing);
+  const auto foreign = throws_error(ErrorCode::invalid_argument, "of another strategy");
+  for (const Variable& each : {v, two_.local_results(v)[1]}) {
+    EXPECT_THAT([&] { other.reduce("mean", each); }, foreign);
+    EXPECT_THAT([&] { other.gather(each, 0); }, foreign);
+    EXPECT_THAT([&] { other.local_results(each); }, foreign);
+  }
+  OneDeviceStrategy one("CPU:0");
+  EXPECT_THAT([&] { one.reduce("mean", v); }, foreign);
+  // Plain variables are values like others.
+  EXPECT_EQ(number(other.reduce("mean", one.variable("o", scalar(3)))), 3);
+  EXPECT_EQ(number(other.reduce("mean", local_variable("p", scalar(3)))), 3);
+}
+
 // CTX-063: as tf's, they are plain variables.
 TEST_F(MirroredVariables, OfOneDeviceAreUsedInsideOfAnotherStrategy) {
   OneDeviceStrategy one("CPU:0");

@@ -279,6 +279,7 @@ class COHORT_API Strategy {
   std::vector<Nest> local_results(const PerReplica<Nest>& value) const;
   std::vector<Nest> local_results(const Nest& value) const;
   // The components of a variable, as variables of their own; assignments to one change it alone.
+  // Throws invalid_argument for a variable of another strategy.
   std::vector<Variable> local_results(const Variable& variable) const;
   // The parts of a strategy that libraries use, such as update() and reduce_to(). Include
   // strategy/strategy_extended.h.
@@ -305,15 +306,16 @@ class COHORT_API Strategy {
   // result: all workers must make the same calls in the same order, from one thread at a time. If
   // another thread is in such a call, or starts an iterator, or is in
   // distribute_datasets_from_function(), throws failed_precondition. Throws invalid_argument if
-  // shapes or dtypes differ, for bool and strings, for an axis that a value does not have, and for
-  // a sum of what is the same in all replicas; unimplemented for sparse tensors with an axis.
+  // shapes or dtypes differ, for bool and strings, for an axis that a value does not have, for a
+  // sum of what is the same in all replicas, and for a variable of another strategy; unimplemented
+  // for sparse tensors with an axis.
   at::Tensor reduce(ReduceOpOrName op, const PerReplica<at::Tensor>& value,
                     const Axes& axis = Axes::none());
   at::Tensor reduce(ReduceOpOrName op, const at::Tensor& value, const Axes& axis = Axes::none()) {
     return reduce(op, PerReplica<at::Tensor>::bare(value), axis);
   }
   at::Tensor reduce(ReduceOpOrName op, const Variable& value, const Axes& axis = Axes::none()) {
-    return reduce(op, values_of(value), axis);
+    return reduce(op, values_of(value, "reduce"), axis);
   }
   Nest reduce(ReduceOpOrName op, const PerReplica<Nest>& value, const Axes& axis = Axes::none());
   Nest reduce(ReduceOpOrName op, const Nest& value, const Axes& axis = Axes::none()) {
@@ -329,7 +331,7 @@ class COHORT_API Strategy {
     return gather(PerReplica<at::Tensor>::bare(value), axis);
   }
   at::Tensor gather(const Variable& value, std::int64_t axis) {
-    return gather(values_of(value), axis);
+    return gather(values_of(value, "gather"), axis);
   }
   Nest gather(const PerReplica<Nest>& value, std::int64_t axis);
   Nest gather(const Nest& value, std::int64_t axis) {
@@ -369,8 +371,10 @@ class COHORT_API Strategy {
  private:
   friend class internal::StrategyAccess;
   Variable create(VariableRequest wanted);
-  // The value of each component, as reduce() takes it.
-  PerReplica<at::Tensor> values_of(const Variable& variable) const;
+  // Throws invalid_argument for a variable of another strategy, unless that is a plain one.
+  void check_takes(const Variable& variable, std::string_view call) const;
+  // The value of each component, as reduce() takes it. `call` is for the message.
+  PerReplica<at::Tensor> values_of(const Variable& variable, std::string_view call) const;
 };
 
 // The current context of this thread (tf.distribute.get_strategy and related functions).

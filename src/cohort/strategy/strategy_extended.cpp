@@ -26,6 +26,12 @@ std::vector<std::string> devices_of_replicas(const Strategy& strategy) {
   return strategy.worker_devices();
 }
 
+std::vector<std::string> devices_of_own(const Strategy& strategy, const Variable& variable,
+                                        std::string_view call) {
+  StrategyAccess::check_takes(strategy, variable, call);
+  return StrategyAccess::devices_of(strategy, variable);
+}
+
 // Every CPU:n exists, as for the strategies themselves.
 void check_is_there(const std::string& name, const Strategy& strategy) {
   const Device device = Device::parse(name);
@@ -119,7 +125,7 @@ Destinations::Destinations(const at::Tensor& tensor) {
 std::vector<std::string> Destinations::of(const Strategy& strategy) const {
   std::vector<std::string> devices = devices_;
   if (variable_) {
-    devices = StrategyAccess::devices_of(strategy, *variable_);
+    devices = devices_of_own(strategy, *variable_, "reduce_to");
   } else if (components_ > 0) {
     devices = devices_of_replicas(strategy);
     COHORT_CHECK(components_ <= devices.size(), ErrorCode::invalid_argument,
@@ -150,7 +156,8 @@ Mirrored<> StrategyExtended::reduce_to(ReduceOpOrName op, const Variable& value,
                                        const Destinations& destinations,
                                        const CommunicationOptions& options) {
   internal::check_cross_replica_or_default(strategy_, "reduce_to");
-  return reduce_to(op, StrategyAccess::values_of(strategy_, value), destinations, options);
+  return reduce_to(op, StrategyAccess::values_of(strategy_, value, "reduce_to"), destinations,
+                   options);
 }
 
 std::vector<Mirrored<>> StrategyExtended::batch_reduce_to(
@@ -221,7 +228,7 @@ std::vector<std::string> StrategyExtended::non_slot_devices(
   COHORT_CHECK(smallest != variables.end(), ErrorCode::invalid_argument,
                "[strategy.non_slot_devices] expected at least one variable of '", strategy_.name(),
                "', got none");
-  return StrategyAccess::devices_of(strategy_, *smallest);
+  return devices_of_own(strategy_, *smallest, "non_slot_devices");
 }
 
 at::Tensor StrategyExtended::read_var(const Variable& variable) const {
@@ -245,7 +252,7 @@ void StrategyExtended::assign_sub(const Variable& variable,
 }
 
 std::vector<std::string> StrategyExtended::devices(const Variable& variable) const {
-  return StrategyAccess::devices_of(strategy_, variable);
+  return devices_of_own(strategy_, variable, "devices");
 }
 
 Variable StrategyExtended::value_container(const Variable& component) const {

@@ -42,8 +42,8 @@ class COHORT_API Destinations {
   Destinations(const PerReplica<T>& value)  // NOLINT
       : components_(value.is_wrapped() ? value.size() : 1) {}
 
-  // Throws invalid_argument for a device that this process does not have, and for more components
-  // than the strategy has replicas.
+  // Throws invalid_argument for a device that this process does not have, for more components than
+  // the strategy has replicas, and for a variable of another strategy.
   std::vector<std::string> of(const Strategy& strategy) const;
 
  private:
@@ -178,7 +178,8 @@ class COHORT_API StrategyExtended {
   void assign(const Variable& variable, const PerReplica<at::Tensor>& values) const;
   void assign_add(const Variable& variable, const PerReplica<at::Tensor>& values) const;
   void assign_sub(const Variable& variable, const PerReplica<at::Tensor>& values) const;
-  // The devices of a variable's components. In any context.
+  // The devices of a variable's components. Throws invalid_argument for a variable of another
+  // strategy. In any context.
   std::vector<std::string> devices(const Variable& variable) const;
   // The variable of which this is a component (Strategy::local_results()); any other one itself. In
   // any context.

@@ -116,6 +116,25 @@ TEST_F(Extended, ADestinationIsADeviceOfThisProcess) {
               throws_error(ErrorCode::invalid_argument, "bytes_per_pack"));
 }
 
+// Such a variable was taken for a plain one on the first device.
+TEST_F(Extended, VariablesOfOtherStrategiesHaveNoDevicesHere) {
+  MirroredStrategy other({"CPU:2", "CPU:3"});
+  const Variable foreign = other.variable("q", scalar(1));
+  const auto refused = throws_error(ErrorCode::invalid_argument,
+                                    "a variable of 'mirrored', got 'q' of another strategy");
+  const auto expect_refused = [&] {
+    EXPECT_THAT([&] { extended_.devices(foreign); }, refused);
+    EXPECT_THAT([&] { extended_.reduce_to("mean", foreign, "cpu:0"); }, refused);
+    EXPECT_THAT([&] { extended_.reduce_to("mean", one_and_two_, foreign); }, refused);
+    EXPECT_THAT([&] { extended_.broadcast_to(scalar(1), foreign); }, refused);
+    EXPECT_THAT(([&] { extended_.batch_reduce_to("mean", {{one_and_two_, foreign}}); }), refused);
+  };
+  expect_refused();
+  const StrategyScope scope = two_.scope();
+  expect_refused();
+  EXPECT_THAT(extended_.devices(local_variable("p", scalar(1))), ElementsAre("CPU:0"));
+}
+
 // RED-066, RED-068
 TEST_F(Extended, ReducesABatchInItsOrder) {
   const at::Tensor row =

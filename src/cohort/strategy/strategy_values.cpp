@@ -16,6 +16,7 @@
 #include "cohort/strategy/internal/reduction.h"
 #include "cohort/strategy/internal/worker_values.h"
 #include "cohort/strategy/strategy.h"
+#include "cohort/variable/detail/variable_home.h"
 
 namespace cohort {
 namespace {
@@ -140,10 +141,21 @@ std::vector<Nest> Strategy::local_results(const Nest& value) const {
 }
 
 std::vector<Variable> Strategy::local_results(const Variable& variable) const {
+  check_takes(variable, "local_results");
   return components_of(variable);
 }
 
-PerReplica<at::Tensor> Strategy::values_of(const Variable& variable) const {
+// For another strategy its variable would be a plain value on one device.
+void Strategy::check_takes(const Variable& variable, std::string_view call) const {
+  COHORT_CHECK(owns(variable) || !variable.impl()->home()->is_of_one_strategy(),
+               ErrorCode::invalid_argument, "[strategy.", call, "] expected a variable of '",
+               name(), "', got '", variable.name(),
+               "' of another strategy; make it with strategy.variable(), or call the method of the "
+               "strategy that has made it");
+}
+
+PerReplica<at::Tensor> Strategy::values_of(const Variable& variable, std::string_view call) const {
+  check_takes(variable, call);
   const std::vector<Variable> components = components_of(variable);
   if (components.size() == 1) return PerReplica<at::Tensor>::bare(variable.read());
   std::vector<at::Tensor> values;

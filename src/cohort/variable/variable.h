@@ -91,6 +91,10 @@ class COHORT_API Variable {
   // ParameterServerStrategy::variable() throw invalid_argument for it, and for what was computed
   // from it with a graph. They cannot detect what was computed without a graph, under NoGradGuard
   // or from a variable that is not trainable: v.assign(v.tensor() + 1) outside a step is wrong.
+  //
+  // Of a variable with a component for each replica: the component of the replica that runs here;
+  // in cross-replica context, and where no strategy is current, that of replica 0. Throws
+  // failed_precondition inside the scope, or a replica, of a different strategy.
   const at::Tensor& tensor() const { return impl_->tensor(); }
   // These throw invalid_argument, and send nothing, if the dtype or the shape is not the
   // variable's. In a replica context of several replicas, a variable of their strategy combines

@@ -66,6 +66,7 @@ class COHORT_API ParameterServerHome final
                             std::string_view detail = "") const;
 
   void check_use(std::string_view method) const override;
+  bool is_of_one_strategy() const override { return true; }
   void check_module_use() const override;
   void assign(std::span<const Assignment> assignments) override;
   void check_outside_step(std::string_view call) const override;

@@ -138,6 +138,7 @@ class MirroredHome final : public VariableHome,
     Kind kind = Kind::all;
     std::size_t component = 0;
     const ReplicaContext* replica = nullptr;
+    bool is_of_owner = true;  // the strategy of the variables is current
   };
   Place place_here() const;
 

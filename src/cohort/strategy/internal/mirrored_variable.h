@@ -63,13 +63,15 @@ class MirroredVariable final : public VariableImpl,
     return {traits_.synchronization, traits_.aggregation};
   }
   // The component of the replica that runs here; the first one in cross-replica context. Inside of
-  // a SyncOnReadScope, all replicas' values together if it is synchronized on read.
+  // a SyncOnReadScope, all replicas' values together if it is synchronized on read. Throws
+  // failed_precondition where another strategy is current.
   const at::Tensor& tensor() const override;
   std::vector<at::Tensor> other_tensors() const override;
   // Throws in cross-replica context if the value is only known by a reduction (on_read).
   void check_tensor_is_current(std::string_view call) const override;
   at::Tensor copy() const override;
   std::shared_ptr<VariableHome> home() const override;
+  void check_use(std::string_view method) const;  // VariableHome's
 
   const Traits& traits() const { return traits_; }
   bool is_plain() const { return traits_.is_plain; }
@@ -151,7 +153,7 @@ class ComponentVariable final : public VariableImpl {
   const TensorSpec& spec() const override { return container_.spec(); }
   bool is_trainable() const override { return container_.is_trainable(); }
   VariableReplication replication() const override { return container_.replication(); }
-  const at::Tensor& tensor() const override { return container_.component(index_); }
+  const at::Tensor& tensor() const override;
   void check_tensor_is_current(std::string_view) const override {}
   at::Tensor copy() const override;
   std::shared_ptr<VariableHome> home() const override { return container_.home(); }

@@ -22,14 +22,19 @@ class StrategyAccess {
   static bool owns(const Strategy& strategy, const Variable& variable) {
     return strategy.owns(variable);
   }
+  static void check_takes(const Strategy& strategy, const Variable& variable,
+                          std::string_view call) {
+    strategy.check_takes(variable, call);
+  }
   static std::vector<Variable> components_of(const Strategy& strategy, const Variable& variable) {
     return strategy.components_of(variable);
   }
   static std::vector<std::string> devices_of(const Strategy& strategy, const Variable& variable) {
     return strategy.devices_of(variable);
   }
-  static PerReplica<at::Tensor> values_of(const Strategy& strategy, const Variable& variable) {
-    return strategy.values_of(variable);
+  static PerReplica<at::Tensor> values_of(const Strategy& strategy, const Variable& variable,
+                                          std::string_view call) {
+    return strategy.values_of(variable, call);
   }
 
   // `run`: nullptr for the only local replica.

@@ -59,10 +59,13 @@ class COHORT_API UpdateRecorder {
 class COHORT_API VariableHome {
  public:
   virtual ~VariableHome() = default;
-  // Throws if the calling thread must not call `method`: "read", "assign", "scatter" or "apply".
+  // Throws if the calling thread must not call `method`: "read", "tensor", "assign", "scatter" or
+  // "apply".
   virtual void check_use(std::string_view method) const = 0;
   // Whether assign() and apply() in a replica context combine the values of all replicas.
   virtual bool reduces_over_replicas() const { return false; }
+  // Whether other strategies refuse the variables. Plain variables of this process are for all.
+  virtual bool is_of_one_strategy() const { return reduces_over_replicas(); }
   // The current values, in memory of their own.
   virtual std::vector<at::Tensor> read(std::span<const Variable> variables) const = 0;
   // In this order; a variable may come several times, also in apply().
