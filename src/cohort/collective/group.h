@@ -9,6 +9,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -36,6 +38,7 @@ class COHORT_API ReduceOpOrName {
   // Throws invalid_argument for any other text.
   ReduceOpOrName(std::string_view name);                                        // NOLINT
   ReduceOpOrName(const char* name) : ReduceOpOrName(std::string_view(name)) {}  // NOLINT
+  ReduceOpOrName(std::nullptr_t) = delete;                                      // NOLINT: not 0
   operator ReduceOp() const { return op_; }                                     // NOLINT
 
  private:
@@ -48,6 +51,7 @@ class COHORT_API Axes {
   Axes(std::int64_t axis) : numbers_{axis} {}                         // NOLINT
   Axes(std::initializer_list<std::int64_t> axes) : numbers_(axes) {}  // NOLINT
   explicit Axes(std::vector<std::int64_t> axes) : numbers_(std::move(axes)) {}
+  Axes(std::same_as<char> auto) = delete;  // NOLINT: 'a' is no number
   // The elements of each replica are not combined, only the replicas (tf's axis=None).
   static Axes none() {
     Axes axes{};

@@ -31,8 +31,9 @@ namespace cohort {
 class COHORT_API Destinations {
  public:
   // A device such as "CPU:1". Throws invalid_argument if the text is none.
-  Destinations(std::string_view device);                                               // NOLINT
-  Destinations(const char* device) : Destinations(std::string_view(device)) {}         // NOLINT
+  Destinations(std::string_view device);                                        // NOLINT
+  Destinations(const char* device) : Destinations(std::string_view(device)) {}  // NOLINT
+  Destinations(std::nullptr_t) = delete;                                        // NOLINT: not 0
   Destinations(const std::string& device) : Destinations(std::string_view(device)) {}  // NOLINT
   // The devices of the variable's components. The variable itself is not changed.
   Destinations(const Variable& variable) : variable_(variable) {}  // NOLINT

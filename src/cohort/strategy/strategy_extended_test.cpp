@@ -11,6 +11,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstddef>
+#include <string>
+#include <type_traits>
 #include <vector>
 
 #include "cohort/collective/group.h"
@@ -25,6 +28,25 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using testing::throws_error;
 using Values = PerReplica<at::Tensor>;
+
+template <class T>
+concept TakesZero = requires(void (*call)(T)) {
+  call(0);
+};
+template <class T>
+concept TakesAList = requires(void (*call)(T)) {
+  call({"CPU:0", "CPU:1"});
+};
+// RED-20. The number 0 was taken for a null pointer, that is for a text.
+static_assert(!TakesZero<Destinations> && !TakesZero<ReduceOpOrName>);
+static_assert(!std::is_convertible_v<int, Destinations> &&
+              !std::is_convertible_v<std::nullptr_t, Destinations>);
+static_assert(!TakesAList<Destinations> &&
+              !std::is_convertible_v<std::vector<std::string>, Destinations>);
+// RED-10
+static_assert(!std::is_convertible_v<const char*, Axes> &&
+              !std::is_convertible_v<std::string, Axes> && !std::is_convertible_v<char, Axes>);
+static_assert(TakesZero<Axes> && std::is_convertible_v<std::int64_t, Axes>);
 
 class Extended : public testing::ContextFixture {
  protected:
