@@ -71,7 +71,9 @@ enum class CommunicationImplementation : std::uint8_t { automatic, ring, nccl };
 // Of its name in any letter case, "AUTO", "RING" or "NCCL". Throws invalid_argument for any other.
 COHORT_API CommunicationImplementation communication_implementation(std::string_view name);
 
-// tf.distribute.experimental.CommunicationOptions. A value type.
+// How workers exchange values over a network (tf.distribute.experimental.CommunicationOptions).
+// Results do not depend on bytes_per_pack and implementation. Both are checked, but have no effect
+// on the replicas of one process, which share memory. A value type.
 struct COHORT_API CommunicationOptions {
   // How many bytes of several tensors travel together; 0: all of them. Must not be negative.
   std::int64_t bytes_per_pack = 0;
