@@ -66,18 +66,20 @@ std::vector<Variable> MirroredHome::create_module(
                    "one with the memory of an earlier one ('",
                    other[i].name, "'); make the module inside the factory");
     }
-    bool is_same = other.size() == first.size();
-    std::size_t i = 0;
-    for (; is_same && i < first.size(); ++i) {
-      is_same = first[i].name == other[i].name && first[i].is_trainable == other[i].is_trainable &&
-                TensorSpec::of(first[i].tensor) == TensorSpec::of(other[i].tensor);
-      if (!is_same) break;
-    }
+    const auto same = [](const NamedTensor& a, const NamedTensor& b) {
+      return a.name == b.name && a.is_trainable == b.is_trainable &&
+             TensorSpec::of(a.tensor) == TensorSpec::of(b.tensor);
+    };
+    const auto different =
+        std::mismatch(first.begin(), first.end(), other.begin(), other.end(), same).first;
+    const auto i = static_cast<std::size_t>(different - first.begin());
     const auto text = [&](const std::vector<NamedTensor>& tensors) {
       if (i >= tensors.size()) return std::to_string(tensors.size()) + " parameters and buffers";
-      return "'" + tensors[i].name + "' " + TensorSpec::of(tensors[i].tensor).to_string();
+      const bool is_frozen = !tensors[i].is_buffer && !tensors[i].is_trainable;
+      return "'" + tensors[i].name + "' " + TensorSpec::of(tensors[i].tensor).to_string() +
+             (is_frozen ? ", which is frozen," : "");
     };
-    COHORT_CHECK(is_same, ErrorCode::invalid_argument,
+    COHORT_CHECK(i == first.size() && i == other.size(), ErrorCode::invalid_argument,
                  "[strategy.replicate] expected the same module for each replica, got ",
                  text(first), " for replica 0 and ", text(other), " for replica ", replica,
                  "; the factory must not depend on how often it is called");

@@ -168,5 +168,37 @@ TEST(MirroredModules, OfAFactoryThatMakesDifferentOnesAreRefused) {
               throws_error(ErrorCode::invalid_argument, "make the module inside the factory"));
 }
 
+// The message of other numbers of tensors named the same tensor twice.
+TEST(MirroredModules, TheErrorNamesWhatDiffersBetweenReplicas) {
+  MirroredStrategy two({"CPU:0", "CPU:1"});
+  const auto refused = [&](const auto& module_of, const std::string& got) {
+    int calls = 0;
+    EXPECT_THAT([&] { two.replicate([&] { return module_of(++calls == 1); }); },
+                throws_error(ErrorCode::invalid_argument, "got " + got + "; the factory"));
+  };
+  const auto linear = [](bool has_bias) {
+    return torch::nn::Linear(torch::nn::LinearOptions(2, 3).bias(has_bias));
+  };
+  refused([&](bool is_first) { return linear(is_first); },
+          "'bias' float32[3] for replica 0 and 1 parameters and buffers for replica 1");
+  refused([&](bool is_first) { return linear(!is_first); },
+          "1 parameters and buffers for replica 0 and 'bias' float32[3] for replica 1");
+  refused(
+      [](bool is_first) {
+        torch::nn::Sequential net;
+        net->push_back(is_first ? "a" : "b", torch::nn::Linear(2, 3));
+        return net;
+      },
+      "'a.weight' float32[3, 2] for replica 0 and 'b.weight' float32[3, 2] for replica 1");
+  refused(
+      [&](bool is_first) {
+        torch::nn::Linear frozen = linear(false);
+        frozen->weight.requires_grad_(is_first);
+        return frozen;
+      },
+      "'weight' float32[3, 2] for replica 0 and 'weight' float32[3, 2], which is frozen, for "
+      "replica 1");
+}
+
 }  // namespace
 }  // namespace cohort
