@@ -22,8 +22,9 @@ bool is_any_step(const Json& steps, const std::function<bool(const Json&)>& is_i
   });
 }
 
-// Why the library cannot run the case: replicas are not compiled, so there is no graph of a nested
-// function or of a loop in which a merge_call could be refused, and no trace to count.
+// Why the runner cannot run the case. It interprets steps in run(), where a merge_call in a nested
+// function or a loop works; merge_call_test.cpp checks that a step of Strategy::function() refuses
+// it (decision 0065). For the same reason there is no trace to count.
 std::string reason_to_skip(const Json& content) {
   const auto is_merge = [](const Json& step) { return step.value("do", "") == "merge_call"; };
   const auto needs_graph = [&](const Json& step) {
@@ -33,7 +34,7 @@ std::string reason_to_skip(const Json& content) {
     return has_graph && is_any_step(step.value("body", Json::array()), is_merge);
   };
   return is_any_step(member(content, "steps"), needs_graph)
-             ? "needs functions that are compiled for replicas"
+             ? "needs compiled functions, and the runner interprets steps"
              : "";
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // merge_call() of several replicas. The comment above a test names the rows of the specification.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
@@ -9,6 +10,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "cohort/function/function.h"
 #include "cohort/strategy/internal/context_fixture.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/testing/throws_error.h"
@@ -47,6 +49,40 @@ TEST_F(MergeCall, GivesTheArgumentsOfAllReplicasAndEachItsComponentOfTheResult) 
   });
   EXPECT_THAT(results.local_results(), ElementsAre(6, 6, 6));
   EXPECT_EQ(merges, 1);
+}
+
+// 2.2
+TEST_F(MergeCall, TheFunctionOfReplicaZeroIsCalled) {
+  const auto results =
+      three_.run([&] { return here().merge_call([own = id()](Strategy&) { return own; }); });
+  EXPECT_THAT(results.local_results(), ElementsAre(0, 0, 0));
+}
+
+// RUN-11, RUN-12, RUN-13; decision 0065.
+TEST_F(MergeCall, InATracedStepAsksForRun) {
+  const auto sum = [](const at::Tensor& x) {
+    return here().merge_call(
+        [](Strategy& strategy, const PerReplica<at::Tensor>& all) {
+          return strategy.reduce(ReduceOp::sum, all);
+        },
+        x + 1);
+  };
+  const auto twice = [&](const at::Tensor& x) {
+    at::Tensor result = x;
+    for (int i = 0; i < 2; ++i) result = sum(result);
+    return result;
+  };
+  const Function inner([&](at::Tensor x) { return sum(x); });
+  const auto nested = [&](const at::Tensor& x) { return inner(x).tensor(); };
+  const at::Tensor one = at::ones({});
+  const auto check = [&](const auto& step, double expected) {
+    EXPECT_THAT([&] { three_.function(step)(one); },
+                throws_error(ErrorCode::unimplemented, "call run() in place of function()"));
+    EXPECT_EQ(three_.run(step, one)[0].template item<double>(), expected);
+  };
+  check(sum, 6);
+  check(twice, 21);
+  check(nested, 6);
 }
 
 TEST_F(MergeCall, ReducesTensors) {

@@ -34,7 +34,7 @@ class MirroredComponents : public testing::VariableFixture {
   MirroredStrategy two_{devices(2)};
 };
 
-// VAR-80
+// VAR-080
 TEST_F(MirroredComponents, HaveNamesAndAContainer) {
   const Variable v = make({.synchronization = Synchronization::on_read});
   const std::vector<Variable> components = component_variables(v);

@@ -45,8 +45,8 @@ struct EmptyModule {
 };
 
 // The comment above a test names the recorded cases (context.json) whose rules it checks, as in
-// every_strategy_context_test.cpp. The remaining cases need creator or device scopes, or update(),
-// which do not exist yet.
+// every_strategy_context_test.cpp. Tests of creator scopes and of update() are in
+// strategy_extended_test.cpp; LibTorch has no device scopes.
 class ContextTest : public testing::ContextFixture {
  protected:
   OneDeviceStrategy s;
