@@ -43,6 +43,15 @@ TEST_F(CentralStorage, HasOneParameterDevice) {
   EXPECT_EQ(two_.extended().devices(make(1)), std::vector<std::string>{"CPU:0"});
 }
 
+TEST_F(CentralStorage, DevicesThatAreNotThereAreRefused) {
+  const auto refused = throws_error(ErrorCode::invalid_argument,
+                                    "[strategy.central_storage] expected devices that this process "
+                                    "has, got GPU:77");
+  EXPECT_THAT([] { CentralStorageStrategy(std::vector<std::string>{"GPU:77"}); }, refused);
+  EXPECT_THAT([] { CentralStorageStrategy({"CPU:0", "GPU:77"}); }, refused);
+  EXPECT_THAT([] { CentralStorageStrategy(devices(2), "GPU:77"); }, refused);
+}
+
 TEST_F(CentralStorage, EachReplicaHasALeafOfItsOwnForTheOneValue) {
   const Variable v = make(3);
   two_.run([&] {
@@ -220,6 +229,43 @@ TEST_F(CentralStorage, ReducesAndGathersValues) {
   const PerReplica<at::Tensor> x({row({1}), row({2.5})});
   EXPECT_EQ(number(two_.reduce(ReduceOp::sum, x)), 3.5);
   EXPECT_THAT(numbers(two_.gather(x, 0)), ElementsAre(1, 2.5));
+}
+
+// 4.6: one pipeline, whose global batches are split.
+TEST_F(CentralStorage, DistributesDatasetsAsMirroredStrategyDoes) {
+  MirroredStrategy mirrored(devices(2));
+  const auto parts_of = [](Strategy& strategy) {
+    std::vector<std::vector<double>> all;
+    for (const DistributedElement& batch :
+         strategy.distribute_dataset(Dataset::range(7).batch(4))) {
+      const auto parts = strategy.run([](const at::Tensor& x) { return x + id(); }, batch);
+      for (const at::Tensor& part : parts.local_results()) all.push_back(numbers(part));
+    }
+    return all;
+  };
+  EXPECT_THAT(parts_of(two_),
+              ElementsAre(ElementsAre(0, 1), ElementsAre(3, 4), ElementsAre(4, 5), ElementsAre(7)));
+  EXPECT_EQ(parts_of(mirrored), parts_of(two_));
+}
+
+TEST_F(CentralStorage, CallsADatasetFunctionOnceForAllReplicas) {
+  int calls = 0;
+  const DatasetFunction fn = [&](const InputContext& context) {
+    ++calls;
+    EXPECT_EQ(context.num_input_pipelines, 1);
+    EXPECT_EQ(context.input_pipeline_id, 0);
+    EXPECT_EQ(context.num_replicas_in_sync, 2);
+    return Dataset::range(4).batch(2);
+  };
+  const auto batch = two_.distribute_datasets_from_function(fn).iterator().get_next();
+  EXPECT_EQ(calls, 1);
+  EXPECT_THAT(numbers(batch[0].tensor()), ElementsAre(0, 1));
+  EXPECT_THAT(numbers(batch[1].tensor()), ElementsAre(2, 3));
+  const InputOptions per_replica{.fetch_to_device = false,
+                                 .replication_mode = ReplicationMode::per_replica};
+  EXPECT_THAT([&] { two_.distribute_datasets_from_function(fn, per_replica); },
+              ::testing::Throws<Error>(
+                  ::testing::Property("code", &Error::code, ErrorCode::unimplemented)));
 }
 
 // CTX-073

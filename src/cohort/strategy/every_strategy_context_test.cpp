@@ -2,6 +2,7 @@
 // The context rules that hold for every strategy, with one replica and with several. The comment
 // above a test names the recorded cases (context.json).
 #include <ATen/ops/ones.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -13,6 +14,7 @@
 #include "cohort/strategy/internal/context_fixture.h"
 #include "cohort/strategy/parameter_server_strategy.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/testing/throws_error.h"
 
 namespace cohort {
 namespace {
@@ -89,6 +91,16 @@ TEST_P(EveryStrategy, ScopeAndRunInsideAReplicaAreRefused) {
   EXPECT_EQ(runs, s.num_replicas_in_sync());
 }
 
+TEST_P(EveryStrategy, AnotherStrategyInsideAReplicaIsMixing) {
+  const auto mixing = testing::throws_error(ErrorCode::failed_precondition, "mixing strategies");
+  s.run([&] {
+    EXPECT_THAT([&] { const StrategyScope scope = t.scope(); }, mixing);
+    EXPECT_THAT([&] { t.run([] {}); }, mixing);
+    EXPECT_EQ(&get_strategy(), &s);
+    EXPECT_FALSE(in_cross_replica_context());
+  });
+}
+
 // CTX-068
 TEST_P(EveryStrategy, AnErrorInsideRunRestoresTheContext) {
   EXPECT_THROW(s.run([] { throw Error(ErrorCode::aborted, "x"); }), Error);
@@ -157,6 +169,13 @@ INSTANTIATE_TEST_SUITE_P(
               return std::make_unique<MirroredStrategy>(std::vector<std::string>{"CPU:0", "CPU:1"});
             },
             {"CPU:0", "CPU:1"}},
+        Kind{"central_storage",
+             [] {
+               return std::make_unique<CentralStorageStrategy>(
+                   std::vector<std::string>{"CPU:0", "CPU:1"});
+             },
+             {"CPU:0", "CPU:1"},
+             {"CPU:0"}},
         Kind{"multi_worker_mirrored",
              [] {
                return std::make_unique<MultiWorkerMirroredStrategy>(

@@ -167,7 +167,7 @@ TEST_F(MirroredVariables, EqualNumbersOfAllReplicasAreOneValue) {
   EXPECT_THAT(components(sum), Each(3));
 }
 
-// VAR-84
+// VAR-084
 TEST_F(MirroredVariables, AFractionForIntegersIsRefusedAndChangesNothing) {
   const Variable whole =
       two_.variable("whole", scalar(4, at::kInt), {.aggregation = Aggregation::sum});
@@ -336,6 +336,15 @@ TEST_F(MirroredVariables, AssignmentsOfOneCallAreCheckedTogether) {
   EXPECT_THAT(components(none), Each(1));
 }
 
+TEST_F(MirroredVariables, AValueOfAnotherShapeInOneReplicaIsRefused) {
+  const Variable v = make(1, Aggregation::sum);
+  EXPECT_THAT([&] { two_.run([&] {
+                      v.assign(id() == 1 ? row({1, 2}) : scalar(2));
+                    }); },
+              throws_error(ErrorCode::invalid_argument, "float64[2] (variable 'v1')"));
+  EXPECT_THAT(components(v), Each(1));
+}
+
 TEST_F(MirroredVariables, OnReadIsAssignedOutsideOfRunSoThatItReadsAsAssigned) {
   const Variable sum = on_read(0, Aggregation::sum), mean = on_read(0, Aggregation::mean);
   sum.assign(scalar(7));
@@ -380,6 +389,35 @@ TEST_F(MirroredVariables, MinimizeSumsTheGradientsOfAllReplicas) {
     two_.run([&](const at::Tensor& one) { sgd.minimize(w.tensor() * one); }, x);
   EXPECT_THAT(components(w), Each(1 - 2 * 0.5 * 4));
   EXPECT_EQ(sgd.iterations(), 2) << "the replicas make one update together";
+}
+
+TEST_F(MirroredVariables, ReplicasApplyGradientsOfTheSameVariables) {
+  const Variable a = make(1), b = make(1);
+  const SGD sgd({a, b}, {.learning_rate = 1});
+  const auto refused = [&](const auto& gradients_of, const std::string& got) {
+    EXPECT_THAT(
+        [&] { two_.run([&] { sgd.apply_gradients(gradients_of(id() == 0)); }); },
+        throws_error(ErrorCode::invalid_argument,
+                     "expected the same variables in the same order in all replicas, got " + got));
+  };
+  using Gradients = std::vector<std::pair<at::Tensor, Variable>>;
+  const at::Tensor one = scalar(1);
+  refused(
+      [&](bool is_first) {
+        return Gradients{{one, is_first ? a : b}};
+      },
+      "'v1' in replica 0 and 'v2' in replica 1");
+  refused(
+      [&](bool is_first) {
+        return is_first ? Gradients{{one, a}, {one, b}} : Gradients{{one, b}, {one, a}};
+      },
+      "'v1', 'v2' in replica 0 and 'v2', 'v1' in replica 1");
+  refused(
+      [&](bool is_first) {
+        return is_first ? Gradients{{one, a}, {one, b}} : Gradients{{one, a}};
+      },
+      "'v1', 'v2' in replica 0 and 'v1' in replica 1");
+  for (const Variable& each : {a, b}) EXPECT_THAT(components(each), Each(1));
 }
 
 TEST_F(MirroredVariables, AVariableThatOneReplicaDoesNotUseCountsAsZeroThere) {

@@ -12,6 +12,7 @@
 #include <cmath>
 
 #include "cohort/collective/group.h"
+#include "cohort/strategy/strategy_extended.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/throws_error.h"
@@ -212,7 +213,7 @@ TEST_F(ReduceAlong, ASumOfHalfPrecisionIsRoundedOnce) {
   EXPECT_EQ(number(three.reduce("sum", Values({half(2048), half(1), half(1)}))), 2050);
 }
 
-// RED-17, RED-18
+// RED-17
 TEST_F(ReduceAlong, APlainValueOfEachWorkerIsReducedOverTheWorkers) {
   InProcessWorkers workers(2);
   const auto sums = testing::on_workers<std::vector<double>>(2, [&](int rank) {
@@ -227,6 +228,21 @@ TEST_F(ReduceAlong, APlainValueOfEachWorkerIsReducedOverTheWorkers) {
   });
   for (const std::vector<double>& each : sums)
     EXPECT_EQ(each, (std::vector<double>{3, 2 * 4, 3, 4})) << "once for each worker";
+}
+
+// RED-18
+TEST_F(ReduceAlong, APlainValueOfEachWorkerGoesToADevice) {
+  InProcessWorkers workers(2);
+  const auto sums = testing::on_workers<std::vector<double>>(2, [&](int rank) {
+    MultiWorkerMirroredStrategy strategy(workers.group(rank), {.devices = {"CPU:0"}});
+    const at::Tensor one = at::full({}, 1.0);
+    std::vector<double> all{number(strategy.extended().reduce_to("sum", one, "CPU:0"))};
+    for (const auto& each : strategy.extended().batch_reduce_to(
+             "sum", {{Values::bare(one), "CPU:0"}, {Values::bare(one), "CPU:0"}}))
+      all.push_back(number(each));
+    return all;
+  });
+  for (const std::vector<double>& each : sums) EXPECT_EQ(each, (std::vector<double>{2, 2, 2}));
 }
 
 }  // namespace

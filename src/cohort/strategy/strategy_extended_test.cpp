@@ -165,6 +165,9 @@ TEST_F(Extended, ReducesABatchInItsOrder) {
       "mean",
       {{one_and_two_, "cpu:0"}, {Values({row, row}), "cpu:1"}, {one_and_two_, one_and_two_}});
   EXPECT_EQ(number(results.at(0)), 1.5);
+  EXPECT_THAT(results.at(0).devices(), ElementsAre("CPU:0"));
+  EXPECT_THAT(results.at(1).devices(), ElementsAre("CPU:1"));
+  EXPECT_THAT(results.at(2).devices(), ElementsAre("CPU:0", "CPU:1"));
   EXPECT_TRUE(results.at(1).value().to_dense().equal(row.to_dense()));
   EXPECT_THAT(numbers(results.at(2)), ElementsAre(1.5, 1.5));
   EXPECT_TRUE(extended_.batch_reduce_to("sum", {}).empty());
@@ -280,6 +283,24 @@ TEST_F(Extended, UpdatesNonSlotValuesOnceForEachDevice) {
               throws_error(ErrorCode::invalid_argument, "at least one variable"));
   const auto one = plain.update_non_slot(plain.non_slot_devices({b}), [] { return 3; });
   EXPECT_EQ(one.value(), 3);
+}
+
+TEST_F(Extended, NonSlotValuesOfOneValueAreOnItsDevice) {
+  OneDeviceStrategy one("CPU:3");
+  CentralStorageStrategy central({"CPU:0", "CPU:1"}, "CPU:5");
+  const auto devices_of = [](Strategy& strategy, const std::vector<Variable>& variables) {
+    return strategy.extended().non_slot_devices(variables);
+  };
+  const auto two_of = [](Strategy& strategy) {
+    return std::vector<Variable>{strategy.variable("b", scalar(1)),
+                                 strategy.variable("a", scalar(1))};
+  };
+  EXPECT_THAT(devices_of(one, two_of(one)), ElementsAre("CPU:3"));
+  EXPECT_THAT(devices_of(one, {}), ElementsAre("CPU:3"));
+  EXPECT_THAT(devices_of(central, two_of(central)), ElementsAre("CPU:5"));
+  EXPECT_THAT([&] { devices_of(central, {}); },
+              throws_error(ErrorCode::invalid_argument, "at least one variable"));
+  EXPECT_THAT(devices_of(default_strategy(), two_of(two_)), ElementsAre("CPU:0"));
 }
 
 // RED-093

@@ -7,6 +7,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
+#include <latch>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -252,6 +255,29 @@ TEST_F(TwoReplicas, PipelinesForReplicasLeaveTheStrategyAsItWas) {
   own.iterator().get_next();
   const auto batch = strategy.distribute_dataset(Dataset::range(4).batch(2)).iterator().get_next();
   EXPECT_EQ(batch.size(), 2U);
+}
+
+// Each has threads and meetings of its own.
+TEST(MirroredStrategyTest, TwoOfDifferentSizesReduceAtTheSameTime) {
+  std::latch both(2);
+  const auto sums_of_ids = [&](const std::vector<std::string>& devices) {
+    MirroredStrategy strategy(devices);
+    std::set<double> sums;
+    both.arrive_and_wait();
+    for (int i = 0; i < 50; ++i) {
+      const auto ids = strategy.run([] {
+        const ReplicaContext& replica = *get_replica_context();
+        const at::Tensor id = at::full({}, replica.replica_id_in_sync_group() + 1.0);
+        return replica.all_reduce(ReduceOp::sum, id) + id;
+      });
+      sums.insert(strategy.reduce(ReduceOp::sum, ids).item<double>());
+    }
+    return sums;
+  };
+  auto of_three = std::async(std::launch::async, sums_of_ids,
+                             std::vector<std::string>{"CPU:0", "CPU:1", "CPU:2"});
+  EXPECT_THAT(sums_of_ids({"CPU:0", "CPU:1"}), ElementsAre(3 * 2 + 3));
+  EXPECT_THAT(of_three.get(), ElementsAre(6 * 3 + 6));
 }
 
 TEST(MirroredStrategyTest, TakesEachLocalDeviceOnce) {

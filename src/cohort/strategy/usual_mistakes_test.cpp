@@ -237,6 +237,17 @@ TEST_F(UsualMistakes, AColumnOfWeightsIsTakenAsOneForEachExample) {
   }
 }
 
+TEST_F(UsualMistakes, AValueOfEachReplicaIsNoPlainValue) {
+  const PerReplica<at::Tensor> losses =
+      two.run([](const at::Tensor& part) { return part.sum(); }, parts);
+  const SGD sgd({w}, {.learning_rate = 0.01});
+  const auto refused = throws_error(ErrorCode::failed_precondition,
+                                    "got one of 2; take local_results(), or reduce() it");
+  EXPECT_THAT([&] { b.assign(losses); }, refused);
+  EXPECT_THAT([&] { sgd.minimize(losses); }, refused);
+  EXPECT_THAT([&] { two.run([&] { average_loss(losses); }); }, refused);
+}
+
 TEST_F(UsualMistakes, ALearningRateIsNotSetInAReplica) {
   SGD sgd({w}, {.learning_rate = 0.1});
   EXPECT_THAT([&] { two.run([&] { sgd.set_learning_rate(0.2); }); },
