@@ -21,6 +21,7 @@ std::shared_ptr<rpc::Requester> ParameterLinks::get(std::uint32_t ps) {
   expect_open(ps);
   if (link.requester && link.requester->is_open()) return link.requester;
   if (std::exchange(link.requester, nullptr)) ++losses_;
+  const Duration patience = link.was_silent ? options_.connect_timeout : options_.data_timeout;
   const std::string task = "ps:" + std::to_string(ps);
   try {
     link.requester = rpc::connect_task({.address = options_.addresses[ps],
@@ -29,18 +30,24 @@ std::shared_ptr<rpc::Requester> ParameterLinks::get(std::uint32_t ps) {
                                         .coordinator_incarnation = options_.coordinator_incarnation,
                                         .payload_checksums = options_.payload_checksums,
                                         .deadline = Deadline::after(options_.connect_timeout),
-                                        .silence_deadline = Deadline::after(options_.data_timeout),
+                                        .silence_deadline = Deadline::after(patience),
                                         .should_stop = [this] { return is_closed_.load(); }})
                          .data;
+    link.was_silent = false;
   } catch (const Error& error) {
     expect_open(ps);
     if (error.code() != ErrorCode::deadline_exceeded) throw;
-    throw to_error(LateAnswer{.operation = "connect",
-                              .expected = "an answer",
-                              .ps = task,
-                              .waited = options_.data_timeout});
+    const Duration before = link.was_silent ? options_.data_timeout : Duration::zero();
+    link.was_silent = true;
+    throw to_error(LateAnswer{
+        .operation = "connect", .expected = "an answer", .ps = task, .waited = before + patience});
   }
   return link.requester;
+}
+
+void ParameterLinks::note_silence(std::uint32_t ps) {
+  const Lock lock(links_.at(ps)->mutex);
+  links_[ps]->was_silent = true;
 }
 
 void ParameterLinks::expect_open(std::uint32_t ps) const {

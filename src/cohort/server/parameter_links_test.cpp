@@ -28,6 +28,26 @@ TEST(ParameterLinks, ASilentServerIsWaitedForAsLongAsOneThatWasReached) {
                            "[server.connect] expected an answer from ps:0 within 0.2 s"));
 }
 
+// Regression: the next closure waited as long again, so the error came after twice the time.
+TEST(ParameterLinks, AServerThatHasBeenSilentIsWaitedForAShortTime) {
+  RawSocket silent;
+  ParameterLinkOptions again = options(silent.listen());
+  again.connect_timeout = std::chrono::milliseconds(100);
+  ParameterLinks links(again);
+  EXPECT_THAT([&] { links.get(0); }, throws_error(ErrorCode::deadline_exceeded, "within 0.2 s"));
+  EXPECT_THAT([&] { links.get(0); }, throws_error(ErrorCode::deadline_exceeded, "within 0.3 s"));
+}
+
+TEST(ParameterLinks, AServerThatDidNotAnswerARequestIsWaitedForAShortTime) {
+  RawSocket silent;
+  ParameterLinkOptions again = options(silent.listen());
+  again.connect_timeout = std::chrono::milliseconds(100);
+  again.data_timeout = std::chrono::hours(1);
+  ParameterLinks links(again);
+  links.note_silence(0);
+  EXPECT_THAT([&] { links.get(0); }, throws_error(ErrorCode::deadline_exceeded, "within 3600.1 s"));
+}
+
 TEST(ParameterLinks, NobodyIsNotWaitedFor) {
   ParameterLinkOptions patient = options("127.0.0.1:1");
   patient.data_timeout = std::chrono::hours(1);

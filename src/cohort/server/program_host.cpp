@@ -35,6 +35,7 @@ std::vector<rpc::Frame> ProgramHost::ask(std::vector<Question> questions) {
                                            .ps = "ps:" + std::to_string(questions[i].ps),
                                            .waited = access_.data_timeout});
     links[i]->give_up(late);
+    access_.links.note_silence(questions[i].ps);
     come[i] = late;
   }
   std::optional<Error> first_error;

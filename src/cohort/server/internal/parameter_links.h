@@ -28,8 +28,12 @@ class ParameterLinks {
  public:
   explicit ParameterLinks(ParameterLinkOptions options);
   // Connects if necessary. If it cannot, it throws with the origin "ps:i": unavailable if nobody
-  // listens, deadline_exceeded if there is no answer. After close() it throws cancelled.
+  // listens, deadline_exceeded if there is no answer within data_timeout; if there was none before,
+  // within connect_timeout, since closures would wait one after the other. After close() it throws
+  // cancelled.
   std::shared_ptr<rpc::Requester> get(std::uint32_t ps);
+  // To be called after a server gave no answer within data_timeout.
+  void note_silence(std::uint32_t ps);
   void close() noexcept;
   // The number of connections that were found broken.
   std::uint64_t losses() const { return losses_; }
@@ -38,6 +42,7 @@ class ParameterLinks {
   struct Link {
     Mutex mutex;
     std::shared_ptr<rpc::Requester> requester COHORT_GUARDED_BY(mutex);
+    bool was_silent COHORT_GUARDED_BY(mutex) = false;  // for the whole data_timeout
   };
   void expect_open(std::uint32_t ps) const;
 
