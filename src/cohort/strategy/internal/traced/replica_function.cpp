@@ -44,7 +44,7 @@ class ReplicaFunction::State {
         known_(static_cast<std::size_t>(host_.replicas)) {}
 
   const Function& function() const { return function_; }
-  std::size_t replicas() const { return known_.size(); }
+  std::size_t replicas() const { return static_cast<std::size_t>(host_.replicas); }
   const Strategy& strategy() const { return strategy_; }
   std::size_t traces() const {
     const Lock lock(mutex_);
