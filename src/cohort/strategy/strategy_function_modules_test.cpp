@@ -310,7 +310,7 @@ TEST(StrategyFunctionModules, RefuseAModuleThatIsNoneOfTheStrategy) {
       [&] {
         mixed(torch::ones({3, 6}));
       },
-      throws_error(ErrorCode::failed_precondition, "of 'one_device'"));
+      throws_error(ErrorCode::failed_precondition, "mixing strategies: expected 'one_device'"));
 }
 
 }  // namespace
