@@ -46,8 +46,9 @@ std::shared_ptr<rpc::Requester> ParameterLinks::get(std::uint32_t ps) {
 }
 
 void ParameterLinks::note_silence(std::uint32_t ps) {
-  const Lock lock(links_.at(ps)->mutex);
-  links_[ps]->was_silent = true;
+  Link& link = *links_.at(ps);
+  const Lock lock(link.mutex);
+  link.was_silent = true;
 }
 
 void ParameterLinks::expect_open(std::uint32_t ps) const {
