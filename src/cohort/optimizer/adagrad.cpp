@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/optimizer/optimizers.h"
 
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/addcdiv.h>
 #include <ATen/ops/full_like.h>
 
 #include <array>
@@ -12,7 +14,7 @@ namespace cohort {
 namespace optimizer {
 namespace {
 
-class AdagradRule final : public variable::UpdateRule {
+class AdagradRule final : public ElementRule {
  public:
   std::string_view name() const override { return "adagrad"; }
   std::span<const std::string_view> hyperparameter_names() const override {
@@ -34,8 +36,8 @@ class AdagradRule final : public variable::UpdateRule {
     return {at::full_like(variable.detach(), hyper[1])};
   }
 
-  void update(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
-              const at::Tensor& gradient, std::span<const double> hyper) const override {
+  void update_on_cpu(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
+                     const at::Tensor& gradient, std::span<const double> hyper) const override {
     with_element_type(value, name(), [&]<class T>(T) {
       const T rate = static_cast<T>(hyper[0]);
       const T* p = value.data_ptr<T>();
@@ -48,6 +50,12 @@ class AdagradRule final : public variable::UpdateRule {
         out[i] = p[i] - rate * g[i] / std::sqrt(accumulated);
       });
     });
+  }
+
+  void update_anywhere(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
+                       const at::Tensor& gradient, std::span<const double> hyper) const override {
+    slots[0].addcmul_(gradient, gradient);
+    at::addcdiv_out(new_value, value, gradient, slots[0].sqrt(), -hyper[0]);
   }
 };
 

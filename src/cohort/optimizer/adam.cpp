@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/optimizer/optimizers.h"
 
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/addcdiv.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -17,7 +19,7 @@ namespace {
 enum class WeightDecay : std::uint8_t { none, coupled, decoupled };
 
 template <WeightDecay kDecay>
-class AdamRule final : public variable::UpdateRule {
+class AdamRule final : public ElementRule {
  public:
   std::string_view name() const override {
     if constexpr (kDecay == WeightDecay::coupled) return "adam_weight_decay";
@@ -47,11 +49,9 @@ class AdamRule final : public variable::UpdateRule {
             at::zeros({}, at::TensorOptions(at::ScalarType::Long))};
   }
 
-  void update(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
-              const at::Tensor& gradient, std::span<const double> hyper) const override {
-    const double t = static_cast<double>(++*slots[2].data_ptr<std::int64_t>());
-    const double corrected =
-        hyper[0] * std::sqrt(1.0 - std::pow(hyper[2], t)) / (1.0 - std::pow(hyper[1], t));
+  void update_on_cpu(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
+                     const at::Tensor& gradient, std::span<const double> hyper) const override {
+    const double corrected = next_rate(slots[2], hyper);
     with_element_type(value, name(), [&]<class T>(T) {
       const T rate = static_cast<T>(corrected);
       const T beta_1 = static_cast<T>(hyper[1]);
@@ -79,7 +79,24 @@ class AdamRule final : public variable::UpdateRule {
     });
   }
 
+  void update_anywhere(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
+                       const at::Tensor& gradient, std::span<const double> hyper) const override {
+    const double rate = next_rate(slots[2], hyper);
+    const at::Tensor slope =
+        kDecay == WeightDecay::coupled ? gradient.add(value, hyper[4]) : gradient;
+    const at::Tensor start =
+        kDecay == WeightDecay::decoupled ? value.mul(1.0 - hyper[0] * hyper[4]) : value;
+    slots[0].mul_(hyper[1]).add_(slope, 1.0 - hyper[1]);
+    slots[1].mul_(hyper[2]).addcmul_(slope, slope, 1.0 - hyper[2]);
+    at::addcdiv_out(new_value, start, slots[0], slots[1].sqrt().add_(hyper[3]), -rate);
+  }
+
  private:
+  // Counts the step. The count is on the CPU, wherever the value is.
+  static double next_rate(const at::Tensor& step, std::span<const double> hyper) {
+    const double t = static_cast<double>(++*step.data_ptr<std::int64_t>());
+    return hyper[0] * std::sqrt(1.0 - std::pow(hyper[2], t)) / (1.0 - std::pow(hyper[1], t));
+  }
   static constexpr std::size_t kHyperparameters = kDecay == WeightDecay::none ? 4 : 5;
 };
 

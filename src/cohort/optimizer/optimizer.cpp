@@ -198,12 +198,14 @@ std::vector<std::pair<at::Tensor, Variable>> Optimizer::compute_gradients(
   internal::check_loss(loss, state_->variables);
   GradientList gradients;
   std::vector<at::Tensor> inputs;
-  std::vector<std::size_t> owners;  // of the inputs, which gradient they belong to
+  std::vector<std::size_t> owners;   // of the inputs, which gradient they belong to
+  std::vector<c10::Device> devices;  // of the gradients
   for (const Variable& variable : state_->variables) {
     // requires_grad_(false) may freeze a parameter for a while.
     if (!variable.is_trainable() || !variable.tensor().requires_grad()) continue;
     variable.impl()->check_tensor_is_current("optimizer.minimize");
     inputs.push_back(variable.tensor());
+    devices.push_back(inputs.back().device());
     owners.push_back(gradients.size());
     // A sum of the losses of several replicas depends on the components of all.
     for (const at::Tensor& other : variable.impl()->other_tensors()) {
@@ -216,6 +218,9 @@ std::vector<std::pair<at::Tensor, Variable>> Optimizer::compute_gradients(
   for (std::size_t i = 0; i < results.size(); ++i) {
     at::Tensor& sum = gradients[owners[i]].first;
     if (!results[i].defined()) continue;
+    // That of another replica's component may be on another device.
+    const c10::Device device = devices[owners[i]];
+    if (results[i].device() != device) results[i] = results[i].to(device);
     sum = sum.defined() ? sum.add(results[i]) : std::move(results[i]);
   }
   return gradients;

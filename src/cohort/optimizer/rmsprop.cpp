@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/optimizer/optimizers.h"
 
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/addcdiv.h>
 #include <ATen/ops/ones_like.h>
 
 #include <array>
@@ -12,7 +14,7 @@ namespace cohort {
 namespace optimizer {
 namespace {
 
-class RmspropRule final : public variable::UpdateRule {
+class RmspropRule final : public ElementRule {
  public:
   std::string_view name() const override { return "rmsprop"; }
   std::span<const std::string_view> hyperparameter_names() const override {
@@ -35,8 +37,8 @@ class RmspropRule final : public variable::UpdateRule {
     return {at::ones_like(variable.detach())};
   }
 
-  void update(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
-              const at::Tensor& gradient, std::span<const double> hyper) const override {
+  void update_on_cpu(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
+                     const at::Tensor& gradient, std::span<const double> hyper) const override {
     with_element_type(value, name(), [&]<class T>(T) {
       const T rate = static_cast<T>(hyper[0]);
       const T decay = static_cast<T>(hyper[1]);
@@ -52,6 +54,12 @@ class RmspropRule final : public variable::UpdateRule {
         out[i] = p[i] - rate * g[i] / std::sqrt(mean_square + epsilon);
       });
     });
+  }
+
+  void update_anywhere(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
+                       const at::Tensor& gradient, std::span<const double> hyper) const override {
+    slots[0].mul_(hyper[1]).addcmul_(gradient, gradient, 1.0 - hyper[1]);
+    at::addcdiv_out(new_value, value, gradient, slots[0].add(hyper[2]).sqrt_(), -hyper[0]);
   }
 };
 

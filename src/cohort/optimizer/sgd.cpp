@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/optimizer/optimizers.h"
 
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/sub.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <array>
@@ -19,7 +21,7 @@ T slope_of(T gradient, T value, T decay) {
 }
 
 template <bool kDecays>
-class SgdRule final : public variable::UpdateRule {
+class SgdRule final : public ElementRule {
  public:
   std::string_view name() const override { return kDecays ? "sgd_weight_decay" : "sgd"; }
   std::span<const std::string_view> hyperparameter_names() const override {
@@ -36,8 +38,8 @@ class SgdRule final : public variable::UpdateRule {
     return {};
   }
 
-  void update(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor>,
-              const at::Tensor& gradient, std::span<const double> hyper) const override {
+  void update_on_cpu(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor>,
+                     const at::Tensor& gradient, std::span<const double> hyper) const override {
     with_element_type(value, name(), [&]<class T>(T) {
       const T rate = static_cast<T>(hyper[0]);
       const T decay = kDecays ? static_cast<T>(hyper[1]) : T{};
@@ -49,11 +51,17 @@ class SgdRule final : public variable::UpdateRule {
       });
     });
   }
+
+  void update_anywhere(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor>,
+                       const at::Tensor& gradient, std::span<const double> hyper) const override {
+    const at::Tensor slope = kDecays ? gradient.add(value, hyper[1]) : gradient;
+    at::sub_out(new_value, value, slope, hyper[0]);
+  }
 };
 
 // TensorFlow's momentum: the accumulator does not include the learning rate.
 template <bool kNesterov, bool kDecays>
-class MomentumRule final : public variable::UpdateRule {
+class MomentumRule final : public ElementRule {
  public:
   std::string_view name() const override {
     if constexpr (kDecays) return kNesterov ? "nesterov_weight_decay" : "momentum_weight_decay";
@@ -81,8 +89,8 @@ class MomentumRule final : public variable::UpdateRule {
     return {at::zeros_like(variable.detach())};
   }
 
-  void update(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
-              const at::Tensor& gradient, std::span<const double> hyper) const override {
+  void update_on_cpu(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
+                     const at::Tensor& gradient, std::span<const double> hyper) const override {
     with_element_type(value, name(), [&]<class T>(T) {
       const T rate = static_cast<T>(hyper[0]);
       const T momentum = static_cast<T>(hyper[1]);
@@ -99,6 +107,14 @@ class MomentumRule final : public variable::UpdateRule {
         out[i] = p[i] - rate * step;
       });
     });
+  }
+
+  void update_anywhere(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
+                       const at::Tensor& gradient, std::span<const double> hyper) const override {
+    const at::Tensor slope = kDecays ? gradient.add(value, hyper[2]) : gradient;
+    slots[0].mul_(hyper[1]).add_(slope);
+    const at::Tensor step = kNesterov ? slope.add(slots[0], hyper[1]) : slots[0];
+    at::sub_out(new_value, value, step, hyper[0]);
   }
 };
 

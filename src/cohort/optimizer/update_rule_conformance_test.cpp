@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The contract of every row of the table of rules, in float32 and float64.
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
@@ -145,6 +146,24 @@ TEST_P(EveryUpdateRule, ALargeVariableIsUpdatedAsItsParts) {
                                 .value;
     EXPECT_TRUE(at::equal(part, whole.slice(0, first, first + 9))) << "from " << first;
   }
+}
+
+// As on a GPU.
+TEST_P(EveryUpdateRule, OperatorsComputeTheSame) {
+  const auto& rule = dynamic_cast<const optimizer::ElementRule&>(rule_);
+  const at::Tensor start = random({4, 3});
+  const std::vector<at::Tensor> gradients = random_gradients({4, 3});
+  const Updated expected = updated_in_place(start, gradients);
+  Updated it{start.clone(), slots_for(start)};
+  std::size_t used = 0;
+  for (const bool is_in_place : {false, true, false}) {
+    at::Tensor next = is_in_place ? it.value : at::empty_like(start);
+    rule.update_anywhere(next, it.value, it.slots, gradients.at(used++), hyper_);
+    it.value = next;
+  }
+  EXPECT_TRUE(at::allclose(it.value, expected.value, 1e-5, 1e-6));
+  for (std::size_t i = 0; i < expected.slots.size(); ++i)
+    EXPECT_TRUE(at::allclose(it.slots[i], expected.slots[i], 1e-5, 1e-6)) << "slot " << i;
 }
 
 TEST_P(EveryUpdateRule, AZeroGradientNeverGivesNaN) {

@@ -10,9 +10,20 @@
 
 #include "cohort/core/error.h"
 #include "cohort/strategy/detail/contexts.h"
+#include "cohort/strategy/internal/replica_devices.h"
 #include "cohort/strategy/strategy.h"
 
 namespace cohort::internal {
+
+MirroredHome::MirroredHome(const Strategy* owner, std::string name,
+                           std::vector<c10::Device> devices, VariableKind kind)
+    : owner_(owner),
+      name_(std::move(name)),
+      devices_(std::move(devices)),
+      replicas_(devices_.size()),
+      gpus_(static_cast<std::size_t>(std::count_if(devices_.begin(), devices_.end(),
+                                                   [](c10::Device d) { return !d.is_cpu(); }))),
+      kind_(kind) {}
 
 MirroredHome::Place MirroredHome::place_here() const {
   if (&get_strategy() != owner_) return {.is_of_owner = false};
@@ -41,9 +52,9 @@ Variable MirroredHome::create(const std::string& name, const at::Tensor& initial
   for (std::size_t i = 0; i < replicas_; ++i) {
     // A copy of the values in memory of its own, in row-major order; or a view of the first one,
     // with which it shares what autograd knows of writes.
-    tensors.push_back(traits.is_plain && i > 0
-                          ? tensors[0].detach()
-                          : initial_value.detach().clone(at::MemoryFormat::Contiguous));
+    const at::Tensor values = on_device(initial_value.detach(), devices_[i]);
+    tensors.push_back(traits.is_plain && i > 0 ? tensors[0].detach()
+                                               : values.clone(at::MemoryFormat::Contiguous));
     if (traits.is_trainable && initial_value.is_floating_point())
       tensors.back().requires_grad_(true);
   }
@@ -95,6 +106,10 @@ std::vector<Variable> MirroredHome::create_module(
     std::vector<at::Tensor> components;
     for (const std::vector<NamedTensor>& copy : copies) {
       components.push_back(copy[i].tensor);
+      // As torch::nn::Module::to() does.
+      const at::Tensor moved =
+          on_device(components.back().detach(), devices_[components.size() - 1]);
+      if (moved.device() != copy[i].tensor.device()) components.back().set_data(moved);
       if (components.size() == 1) continue;
       if (is_shared) {
         components.back().set_data(first[i].tensor.detach());

@@ -10,6 +10,7 @@
 #include "cohort/core/error.h"
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/reduction.h"
+#include "cohort/strategy/internal/replica_devices.h"
 #include "cohort/strategy/strategy.h"
 
 namespace cohort::internal {
@@ -48,7 +49,8 @@ void check_same_variables(const PerReplica<std::vector<Update>>& all, std::strin
 struct ValueUpdate {
   MirroredVariable& variable;
   std::size_t value;
-  at::Tensor gradient;
+  at::Tensor gradient;     // on the value's device
+  bool is_of_all = false;  // the other values are equal, and get the result of this one
 };
 
 // Whether an update of one of the variables, in any replica, would change the tensor.
@@ -70,17 +72,24 @@ at::Tensor gradient_of(const Update& update, std::span<const Update> updates) {
 
 // Of each variable the value that replica `component` uses, or all of them.
 std::vector<ValueUpdate> value_updates(std::span<const Update> updates,
-                                       std::optional<std::size_t> component) {
+                                       std::optional<std::size_t> component, bool is_mixed) {
   std::vector<ValueUpdate> wanted;
   for (const Update& update : updates) {
-    const auto [variable, own] = target_of(update.variable);
+    MirroredVariable& variable = target_of(update.variable).variable;
+    const std::optional<std::size_t> own = target_of(update.variable).component;
     const at::Tensor gradient = gradient_of(update, updates);
+    const auto add = [&](std::size_t value, bool is_of_all = false) {
+      const c10::Device device = variable.component(value).device();
+      wanted.push_back({variable, value, on_device(gradient, device), is_of_all});
+    };
     if (own) {
-      wanted.push_back({variable, *own, gradient});
+      add(*own);
     } else if (component) {
-      wanted.push_back({variable, variable.value_of(*component), gradient});
+      add(variable.value_of(*component));
+    } else if (is_mixed && variable.must_agree()) {
+      add(0, /*is_of_all=*/true);
     } else {
-      for (std::size_t i = 0; i < variable.size(); ++i) wanted.push_back({variable, i, gradient});
+      for (std::size_t i = 0; i < variable.size(); ++i) add(i);
     }
   }
   return wanted;
@@ -95,7 +104,11 @@ void apply_all(const SlotKey& key, const std::vector<ValueUpdate>& updates,
     fresh.push_back(update.variable.reserve(update.value, key, hyper));
   for (std::size_t i = 0; i < updates.size(); ++i) {
     const ValueUpdate& update = updates[i];
-    update.variable.apply(update.value, key, std::move(fresh[i]), update.gradient, hyper);
+    if (update.is_of_all) {
+      update.variable.apply_to_all(key, std::move(fresh[i]), update.gradient, hyper);
+    } else {
+      update.variable.apply(update.value, key, std::move(fresh[i]), update.gradient, hyper);
+    }
   }
 }
 
@@ -107,16 +120,17 @@ struct MirroredHome::Reduced {
   bool is_applied = false;
 };
 
-// A value that the replicas share is updated by one of them, before another reads it.
+// A value that the replicas share is updated by one of them, before another reads it. So are
+// values on CPUs and GPUs, which would round differently.
 MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const SlotKey& key,
                                            std::span<const Update> updates,
-                                           std::span<const double> hyper) {
+                                           std::span<const double> hyper) const {
   return replica.merge_call(
-      [&key](Strategy&, const PerReplica<std::vector<Update>>& all,
-             const PerReplica<std::vector<double>>& numbers) {
+      [this, &key](Strategy&, const PerReplica<std::vector<Update>>& all,
+                   const PerReplica<std::vector<double>>& numbers) {
         check_same_variables(all, "optimizer.apply_gradients");
         const std::vector<Update>& first = all[0];
-        Reduced reduced{.updates = {}, .hyper = numbers[0]};
+        Reduced reduced{.updates = {}, .hyper = numbers[0], .is_applied = is_mixed()};
         const c10::NoGradGuard no_grad;
         for (std::size_t i = 0; i < first.size(); ++i) {
           const at::Tensor sum = sum_of(all, i, "optimizer.apply_gradients");
@@ -128,7 +142,7 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
                      "[optimizer.apply_gradients] expected gradients, got none that is defined in "
                      "any replica");
         if (reduced.is_applied)
-          apply_all(key, value_updates(reduced.updates, std::nullopt), reduced.hyper);
+          apply_all(key, value_updates(reduced.updates, std::nullopt, is_mixed()), reduced.hyper);
         return reduced;
       },
       std::vector<Update>(updates.begin(), updates.end()),
@@ -173,8 +187,8 @@ void MirroredHome::apply(const SlotKey& key, std::span<const Update> updates,
     const auto [variable, own] = target_of(update.variable);
     if (own || place.kind == Place::Kind::update) variable.allow_difference();
   }
-  apply_all(key, value_updates(updates, is_of_all ? std::nullopt : std::optional(place.component)),
-            hyper);
+  const auto component = is_of_all ? std::nullopt : std::optional(place.component);
+  apply_all(key, value_updates(updates, component, is_mixed()), hyper);
 }
 
 }  // namespace cohort::internal

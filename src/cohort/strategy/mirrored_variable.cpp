@@ -15,6 +15,7 @@
 #include "cohort/core/error.h"
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/reduction.h"
+#include "cohort/strategy/internal/replica_devices.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/variable/detail/rows.h"
 #include "cohort/variable/detail/validation.h"
@@ -54,7 +55,8 @@ MirroredVariable::MirroredVariable(std::string name, std::vector<at::Tensor> ten
                spec_.to_string(), " (variable '", name_,
                "'), whose mean may be no whole number; use sum or only_first_replica");
   for (const at::Tensor& tensor : tensors_) {
-    variable::check_tensor(name_, tensor, traits_.is_trainable);
+    variable::check_tensor(name_, tensor, traits_.is_trainable,
+                           home_->devices().at(accumulators_.size()));
     accumulators_.push_back(accumulator_of(tensor));
   }
   for (std::size_t i = 0; i < size(); ++i) {
@@ -100,9 +102,9 @@ std::vector<at::Tensor> MirroredVariable::other_tensors() const {
 }
 
 bool MirroredVariable::agrees() const {
-  const at::Tensor first = component(0).detach().contiguous();
+  const at::Tensor first = component(0).detach().cpu().contiguous();
   for (std::size_t i = 1; i < size(); ++i) {
-    const at::Tensor other = component(i).detach().contiguous();
+    const at::Tensor other = component(i).detach().cpu().contiguous();
     if (std::memcmp(first.data_ptr(), other.data_ptr(), first.nbytes()) != 0) return false;
   }
   return true;
@@ -164,7 +166,8 @@ const at::Tensor& MirroredVariable::synchronized(const ReplicaContext& replica) 
     own = replica.all_reduce(is_sum ? ReduceOp::sum : ReduceOp::mean,
                              component(home_->component_here()));
   } else {
-    own = replica.merge_call([this](Strategy&) { return reduced(); }).clone();
+    const at::Tensor value = replica.merge_call([this](Strategy&) { return reduced(); });
+    own = on_device(value.clone(), component(home_->component_here()).device());
   }
   return own;
 }
@@ -197,9 +200,10 @@ void MirroredVariable::tell_autograd(std::size_t i) const {
   for (const at::Tensor& tensor : tensors_) tensor.unsafeGetTensorImpl()->bump_version();
 }
 
-void MirroredVariable::write(std::size_t i, AssignKind kind, const at::Tensor& value) {
+void MirroredVariable::write(std::size_t i, AssignKind kind, const at::Tensor& source) {
   const c10::NoGradGuard no_grad;
   const at::Tensor& own = component(i);
+  const at::Tensor value = on_device(source, own.device());
   switch (kind) {
     case AssignKind::assign:
       own.copy_(value);
@@ -292,6 +296,15 @@ void MirroredVariable::apply(std::size_t i, const SlotKey& key, VariableState::F
   states_[i].apply(key, std::move(fresh), own, gradient, hyper);
   // Autograd must detect it if a graph that saved the old value is run backwards later.
   tell_autograd(i);
+}
+
+void MirroredVariable::apply_to_all(const SlotKey& key, VariableState::Fresh fresh,
+                                    const at::Tensor& gradient, std::span<const double> hyper) {
+  apply(0, key, std::move(fresh), gradient, hyper);
+  for (std::size_t i = 1; i < size(); ++i) {
+    states_[i].follow(states_[0], key, reserve(i, key, hyper));
+    tell_autograd(i);
+  }
 }
 
 ComponentVariable::ComponentVariable(MirroredVariable& container, std::size_t index)

@@ -99,8 +99,8 @@ RowUpdate combined_rows(const MirroredVariable& variable,
                " (variable '", variable.name(), "')");
   std::vector<at::Tensor> indices, rows;
   for (const RowUpdate* each : of_replicas) {
-    indices.push_back(each->indices.to(at::kLong));
-    rows.push_back(each->rows.detach());
+    indices.push_back(each->indices.cpu().to(at::kLong));  // rows change on the CPU
+    rows.push_back(each->rows.detach().cpu());
   }
   RowUpdate all{first.variable, first.kind, at::cat(indices), at::cat(rows)};
   if (is_mean) all.rows.div_(static_cast<std::int64_t>(of_replicas.size()));

@@ -19,6 +19,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
 #include "cohort/input/detail/input_host.h"
+#include "cohort/strategy/internal/backward_context.h"
 #include "cohort/strategy/internal/strategy_access.h"
 #include "cohort/strategy/internal/traced/replica_trace.h"
 #include "cohort/strategy/internal/worker_values.h"
@@ -174,7 +175,8 @@ struct Segment {
   std::int64_t size = 0;
 };
 
-// The node that makes the backward pass of one replica meet those of the others.
+// The node that makes the backward pass of one replica meet those of the others. For tensors on a
+// GPU it runs on the thread that LibTorch has for that GPU.
 class Gradient final : public torch::autograd::Node {
  public:
   Gradient(const ReplicaContext& context, CollectiveCall backward, std::int64_t axis,
@@ -186,6 +188,7 @@ class Gradient final : public torch::autograd::Node {
   std::string name() const override { return "CohortCollectiveGradient"; }
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    if (!input_metadata(0).device().is_cpu()) check_one_run_on_gpus();
     Nest::Items items;
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       const bool is_given = gradients[i].defined();

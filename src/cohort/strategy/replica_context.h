@@ -193,7 +193,9 @@ COHORT_API at::Tensor scale_regularization_loss(const at::Tensor& loss);
 // replicas. So float32 and float64 gradients are bit for bit those of 1, 2, 4 or 8 replicas if the
 // numbers of replicas and parts are powers of two and the global batch has the same parts in the
 // same order. Random numbers and statistics of BatchNorm belong to replicas, so steps with them
-// differ. This call does not wait for other replicas.
+// differ. On GPUs the gradients are equal up to rounding, since LibTorch's kernels there may add in
+// any order (at::globalContext().setDeterministicAlgorithms()). This call does not wait for other
+// replicas.
 //
 // Throws invalid_argument for fewer than one part; failed_precondition from average_loss() inside
 // if it is not given the global_batch_size, which no part knows, and outside of a replica context;

@@ -15,27 +15,34 @@
 namespace cohort::internal {
 namespace {
 
-// What a thread of a replica takes over from the thread that calls run(). Autocast's dtype is not
+// What a thread of a replica takes over from the thread that calls run(). Autocast's dtypes are not
 // part of LibTorch's ThreadLocalState.
 struct CallerState {
   at::ThreadLocalState libtorch;
   at::ScalarType autocast_dtype = function::autocast_dtype();
+  at::ScalarType gpu_autocast_dtype = function::gpu_autocast_dtype();
 };
 
 // Sets the state while it exists.
 class StateScope {
  public:
   explicit StateScope(const CallerState& state)
-      : libtorch_(state.libtorch), dtype_before_(function::autocast_dtype()) {
+      : libtorch_(state.libtorch),
+        dtype_before_(function::autocast_dtype()),
+        gpu_dtype_before_(function::gpu_autocast_dtype()) {
     function::set_autocast_dtype(state.autocast_dtype);
+    function::set_gpu_autocast_dtype(state.gpu_autocast_dtype);
   }
-  ~StateScope() { function::set_autocast_dtype(dtype_before_); }
+  ~StateScope() {
+    function::set_autocast_dtype(dtype_before_);
+    function::set_gpu_autocast_dtype(gpu_dtype_before_);
+  }
   StateScope(const StateScope&) = delete;
   StateScope& operator=(const StateScope&) = delete;
 
  private:
   const at::ThreadLocalStateGuard libtorch_;
-  const at::ScalarType dtype_before_;
+  const at::ScalarType dtype_before_, gpu_dtype_before_;
 };
 
 }  // namespace

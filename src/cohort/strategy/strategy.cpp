@@ -4,6 +4,7 @@
 #include <atomic>
 #include <deque>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -11,6 +12,7 @@
 #include "cohort/input/detail/input_host.h"
 #include "cohort/strategy/detail/contexts.h"
 #include "cohort/strategy/internal/autocast_cache.h"
+#include "cohort/strategy/internal/backward_context.h"
 #include "cohort/strategy/internal/compute_share.h"
 #include "cohort/strategy/internal/replica_random.h"
 #include "cohort/strategy/internal/replica_run.h"
@@ -73,6 +75,8 @@ thread_local int default_scopes = 0;  // open scopes of the default strategy; ou
 
 Mode current_mode() {
   if (!mode_stack.empty()) return mode_stack.back();
+  if (ReplicaContext* const replica = internal::context_of_backward())
+    return {&replica->strategy(), replica};
   if (strategy_set != nullptr) return {strategy_set, nullptr};
   return {&default_strategy(), &default_replica()};
 }
@@ -84,6 +88,8 @@ class PushedMode {
       : count_(replica == nullptr ? 1 : strategy->num_replicas_in_sync(),
                replica == nullptr ? 0 : replica->local_replica_id()) {
     mode_stack.push_back({strategy, replica, internal::variable_creators().size()});
+    if (replica == nullptr && internal::context_of_backward() != nullptr)
+      no_backward_.emplace(replica);
   }
   ~PushedMode() { mode_stack.pop_back(); }
   PushedMode(const PushedMode&) = delete;
@@ -91,6 +97,7 @@ class PushedMode {
 
  private:
   const variable::ReplicaCount count_;
+  std::optional<internal::BackwardContextScope> no_backward_;  // outside of replicas
 };
 
 // The contexts of the replicas that run on this thread, one inside the other. The places are used
@@ -122,15 +129,6 @@ void run_in(const ReplicaContext& context, const std::function<void(ReplicaConte
                         "] mixing strategies: expected '", wanted, "' or none to be current, got ",
                         wanted == current.name() ? "another " : "", "'", current.name(),
                         "'; leave its scope first");
-}
-
-[[noreturn]] void refuse_variables(std::string_view strategy, std::string_view method,
-                                   const std::string& wanted) {
-  internal::throw_error(ErrorCode::unimplemented, "[strategy.", method, "] ", wanted,
-                        ": expected a strategy that has variables, got '", strategy,
-                        "'; call the method of the strategy that trains (MirroredStrategy, "
-                        "ParameterServerStrategy, …), or use local_variable() for one of this "
-                        "process, which a step with one replica may update");
 }
 
 }  // namespace
@@ -255,37 +253,6 @@ Variable Strategy::create(VariableRequest wanted) {
     return create_variable(std::move(request.name), request.spec, *request.initializer,
                            request.options);
   });
-}
-
-internal::FunctionHost Strategy::function_host() {
-  internal::throw_error(ErrorCode::unimplemented, "[strategy.function] expected a strategy whose ",
-                        "replicas are in this process, got '", name(),
-                        "'; give a cohort::Function to ClusterCoordinator::schedule()");
-}
-
-bool Strategy::owns(const Variable&) const { return false; }
-std::vector<Variable> Strategy::components_of(const Variable& variable) const { return {variable}; }
-std::vector<std::string> Strategy::devices_of(const Variable&) const { return {"CPU:0"}; }
-StrategyExtended Strategy::extended() { return StrategyExtended(*this); }
-
-Variable Strategy::create_variable(std::string variable, const at::Tensor& initial_value,
-                                   const VariableOptions& options) {
-  (void)initial_value, (void)options;
-  refuse_variables(name(), "variable", "variable '" + variable + "'");
-}
-
-Variable Strategy::create_variable(std::string variable, const TensorSpec& spec,
-                                   const Initializer& initializer, const VariableOptions& options) {
-  (void)spec, (void)initializer, (void)options;
-  refuse_variables(name(), "variable", "variable '" + variable + "'");
-}
-
-std::uint64_t Strategy::module_seed() const { refuse_variables(name(), "replicate", "a module"); }
-
-internal::ModuleVariables Strategy::place_module(std::string_view module,
-                                                 std::vector<internal::ModuleCopy> copies) {
-  (void)copies;
-  refuse_variables(name(), "replicate", "module '" + std::string(module) + "'");
 }
 
 Strategy& get_strategy() { return *current_mode().strategy; }

@@ -9,8 +9,10 @@
 #include "cohort/core/detail/effect_handler.h"
 #include "cohort/core/device.h"
 #include "cohort/core/error.h"
+#include "cohort/core/string_tensor.h"
 #include "cohort/strategy/detail/contexts.h"
 #include "cohort/strategy/internal/mirrored_variable.h"
+#include "cohort/strategy/internal/replica_devices.h"
 #include "cohort/strategy/internal/strategy_access.h"
 #include "cohort/strategy/internal/worker_values.h"
 #include "cohort/variable/detail/validation.h"
@@ -19,6 +21,7 @@ namespace cohort {
 namespace {
 
 using internal::AssignKind;
+using internal::DeviceScope;
 using internal::StrategyAccess;
 
 std::vector<std::string> devices_of_replicas(const Strategy& strategy) {
@@ -51,12 +54,22 @@ Nest clone_of(const Nest& value) {
   });
 }
 
+// The value itself if it is on the device.
+Nest moved_to(const std::string& device, const Nest& value) {
+  const c10::Device target = internal::torch_device(Device::parse(device));
+  return value.map_leaves([&](const Nest& leaf) {
+    const bool is_numeric =
+        leaf.is_tensor() && leaf.tensor().defined() && !StringTensor::is(leaf.tensor());
+    return is_numeric ? Nest(internal::on_device(leaf.tensor(), target)) : leaf;
+  });
+}
+
 // A host value is one, wherever it goes.
 Mirrored<Nest> copied_to(std::vector<std::string> devices, const Nest& value) {
   if (is_host_value(value)) devices.resize(1);
-  if (devices.size() == 1) return {{value}, std::move(devices)};
+  if (devices.size() == 1) return {{moved_to(devices[0], value)}, std::move(devices)};
   std::vector<Nest> copies;
-  for (std::size_t i = 0; i < devices.size(); ++i) copies.push_back(clone_of(value));
+  for (const std::string& device : devices) copies.push_back(moved_to(device, clone_of(value)));
   return {std::move(copies), std::move(devices)};
 }
 
@@ -203,8 +216,11 @@ void StrategyExtended::update_each(
   internal::check_cross_replica_or_default(strategy_, "update");
   check_is_updated_here(strategy_, variable, "update");
   const std::vector<Variable> components = StrategyAccess::components_of(strategy_, variable);
-  for (std::size_t i = 0; i < components.size(); ++i)
+  const std::vector<std::string> devices = StrategyAccess::devices_of(strategy_, variable);
+  for (std::size_t i = 0; i < components.size(); ++i) {
+    const DeviceScope device(internal::torch_device(Device::parse(devices.at(i % devices.size()))));
     internal::in_update(strategy_, static_cast<int>(i), [&] { body(components[i], i); });
+  }
 }
 
 void StrategyExtended::update_each_device(const std::vector<std::string>& devices,
@@ -215,8 +231,10 @@ void StrategyExtended::update_each_device(const std::vector<std::string>& device
                ErrorCode::invalid_argument,
                "[strategy.update_non_slot] expected the devices of non_slot_devices(), got ",
                devices.size(), devices.empty() ? "" : ", the first one " + devices.front());
-  for (std::size_t i = 0; i < (is_on_all ? devices.size() : 1); ++i)
+  for (std::size_t i = 0; i < (is_on_all ? devices.size() : 1); ++i) {
+    const DeviceScope device(internal::torch_device(Device::parse(devices[i])));
     internal::in_update(strategy_, static_cast<int>(i), [&] { body(i); });
+  }
 }
 
 std::vector<std::string> StrategyExtended::non_slot_devices(

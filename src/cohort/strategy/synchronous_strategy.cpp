@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/strategy/synchronous_strategy.h"
 
+#include <c10/core/StreamGuard.h>
 #include <torch/cuda.h>
 
 #include <algorithm>
@@ -10,7 +11,9 @@
 #include "cohort/core/error.h"
 #include "cohort/input/detail/input_host.h"
 #include "cohort/strategy/detail/contexts.h"
+#include "cohort/strategy/internal/backward_context.h"
 #include "cohort/strategy/internal/mirrored_home.h"
+#include "cohort/strategy/internal/replica_devices.h"
 #include "cohort/strategy/internal/replica_threads.h"
 #include "cohort/strategy/internal/traced/replica_trace.h"
 
@@ -102,8 +105,8 @@ SynchronousStrategy::SynchronousStrategy(input::InputHost&& host,
   host.devices = replica_devices(devices, cpus, host.strategy);
   host.check_context = check_outside_replicas;
   host_ = std::make_shared<const input::InputHost>(std::move(host));
-  home_ =
-      std::make_shared<internal::MirroredHome>(this, host_->strategy, host_->devices.size(), kind);
+  home_ = std::make_shared<internal::MirroredHome>(this, host_->strategy,
+                                                   internal::torch_devices(host_->devices), kind);
 }
 
 SynchronousStrategy::~SynchronousStrategy() = default;
@@ -153,12 +156,13 @@ void SynchronousStrategy::check_has_variables(std::string_view name,
                "] expected a strategy of one worker, got '", this->name(), "' with ", num_workers(),
                " ('", name,
                "'), whose variables nothing keeps equal yet; use ParameterServerStrategy");
+  if (!keeps_one_value()) return internal::check_can_create(this, this->name(), method);
   std::vector<Device> used = host_->devices;
   for (const std::string& device : parameter_devices()) used.push_back(Device::parse(device));
   for (const Device& device : used) {
     COHORT_CHECK(device.type == "CPU", ErrorCode::unimplemented, "[strategy.", method,
                  "] expected replicas on CPUs, got ", device.to_string(), " ('", name,
-                 "'); variables on GPUs are not supported yet");
+                 "'): replicas on GPUs cannot share one value yet; use MirroredStrategy");
   }
   internal::check_can_create(this, this->name(), method);
 }
@@ -234,7 +238,22 @@ void SynchronousStrategy::run_replicas(const std::function<void(ReplicaContext&)
   const int replicas = num_local_replicas();
   const internal::MirroredHome::ModesScope modes(*home_);
   internal::MirroredHome::RunScope run(*home_);
-  internal::in_replica_contexts(*this, *threads_, host_->worker() * replicas, replicas, body);
+  const int first = host_->worker() * replicas;
+  if (home_->gpus() == 0) {
+    internal::in_replica_contexts(*this, *threads_, first, replicas, body);
+  } else {
+    const std::vector<c10::Device>& devices = home_->devices();
+    const std::vector<c10::Stream> streams = internal::current_streams(devices);
+    const internal::SeveralGpusScope counted(home_->gpus() > 1);
+    const auto on_own_device = [&](ReplicaContext& replica) {
+      const c10::MultiStreamGuard streams_of_caller(streams);
+      const internal::DeviceScope device(
+          devices[static_cast<std::size_t>(replica.local_replica_id())]);
+      const internal::BackwardContextScope backward(&replica);
+      body(replica);
+    };
+    internal::in_replica_contexts(*this, *threads_, first, replicas, on_own_device);
+  }
   run.finish();
 }
 

@@ -34,7 +34,8 @@ namespace input {
 struct InputHost;  // input/detail/input_host.h
 }
 
-// The replicas of this worker run at the same time, each on a thread (Strategy::run()).
+// The replicas of this worker run at the same time, each on a thread (Strategy::run()). On that
+// thread the replica's GPU is the current device, and the current streams are those of the caller.
 // Thread-safe, with several workers only as MultiWorkerMirroredStrategy says.
 class COHORT_API SynchronousStrategy : public Strategy {
  public:
@@ -56,8 +57,8 @@ class COHORT_API SynchronousStrategy : public Strategy {
   SynchronousStrategy(input::InputHost&& host, const std::vector<std::string>& devices,
                       internal::VariableKind kind, int cpus = 1);
 
-  // These throw unimplemented with several workers, whose values nothing makes equal yet, and on
-  // GPUs. In a replica context, all replicas make the call; they get the same variable, with the
+  // These throw unimplemented with several workers, whose values nothing makes equal yet. In a
+  // replica context, all replicas make the call; they get the same variable, with the
   // first replica's initial value. Throws failed_precondition if they give it different names.
   Variable create_variable(std::string name, const at::Tensor& initial_value,
                            const VariableOptions& options) final;
@@ -75,6 +76,8 @@ class COHORT_API SynchronousStrategy : public Strategy {
   std::vector<Variable> components_of(const Variable& variable) const final;
   std::vector<std::string> devices_of(const Variable& variable) const final;
   internal::StrategyTraits traits() const override;
+  // Whether variables have one value on the parameter device, whatever the devices of the replicas.
+  virtual bool keeps_one_value() const { return false; }
 
  private:
   void check_has_variables(std::string_view name, std::string_view method) const;
@@ -94,7 +97,11 @@ class COHORT_API OneDeviceStrategy final : public SynchronousStrategy {
 
 // Synchronous replicas on the devices of one process (tf.distribute.MirroredStrategy).
 //
-//   MirroredStrategy strategy({"CPU:0", "CPU:1"});
+//   MirroredStrategy strategy({"GPU:0", "GPU:1"});
+//
+// Each replica's tensors are on its device. Replicas on CPUs and on GPUs may be mixed; then the
+// first one makes the updates, and the others get its values. Two runs at a time on several GPUs
+// throw unimplemented in a backward pass in which replicas meet.
 //
 // Thread-safe.
 class COHORT_API MirroredStrategy final : public SynchronousStrategy {
@@ -111,7 +118,8 @@ class COHORT_API MirroredStrategy final : public SynchronousStrategy {
 COHORT_API void set_logical_cpu_devices(int count);
 
 // Replicas on the devices of one process that share one value of each variable, on the parameter
-// device (tf.distribute.experimental.CentralStorageStrategy). With several replicas:
+// device (tf.distribute.experimental.CentralStorageStrategy). Variables throw unimplemented if one
+// of the devices is a GPU. With several replicas:
 // - each has an autograd leaf of its own for that value, and updates by all of them are applied
 //   once;
 // - a variable that replicas assign needs an aggregation, else they throw invalid_argument;
@@ -130,6 +138,7 @@ class COHORT_API CentralStorageStrategy final : public SynchronousStrategy {
 
  protected:
   internal::StrategyTraits traits() const final;
+  bool keeps_one_value() const final { return true; }
 
  private:
   std::string parameter_device_;

@@ -13,6 +13,7 @@
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/mirrored_variable.h"
 #include "cohort/strategy/internal/reduction.h"
+#include "cohort/strategy/internal/replica_devices.h"
 #include "cohort/strategy/strategy.h"
 
 namespace cohort::internal {
@@ -150,8 +151,11 @@ void OptimizedParameters::set_gradients(std::size_t replica, const at::Tensor& l
   }
   const std::vector<at::Tensor> gradients = loss_gradients(loss, inputs, variables_);
   for (std::size_t k = 0; k < inputs.size(); ++k) {
-    at::Tensor& sum = of(replica)[owners[k]].mutable_grad();
-    if (gradients[k].defined()) sum = sum.defined() ? sum.add(gradients[k]) : gradients[k];
+    const at::Tensor& own = of(replica)[owners[k]];
+    at::Tensor& sum = own.mutable_grad();
+    if (!gradients[k].defined()) continue;
+    const at::Tensor gradient = on_device(gradients[k], own.device());
+    sum = sum.defined() ? sum.add(gradient) : gradient;
   }
 }
 
@@ -167,9 +171,22 @@ void OptimizedParameters::sum_gradients(std::size_t replica, const void* optimiz
       [](Strategy&, const PerReplica<OwnGradients>& all) { return sums_of(all); }, std::move(own));
   // An optimizer may write into its gradients, and the others still read the sums.
   for (std::size_t k = 0; k < used_.size(); ++k) {
-    at::Tensor& gradient = of(replica)[used_[k]].mutable_grad();
-    gradient = sums[k].defined() ? sums[k].clone() : at::Tensor();
+    const at::Tensor& parameter = of(replica)[used_[k]];
+    at::Tensor sum = sums[k];
+    if (sum.defined())
+      sum = sum.device() == parameter.device() ? sum.clone() : sum.to(parameter.device());
+    parameter.mutable_grad() = std::move(sum);
   }
+}
+
+void OptimizedParameters::equalize() const {
+  if (!home_->is_mixed()) return;
+  home_->replica_here()->merge_call([this](Strategy&) {
+    const c10::NoGradGuard no_grad;
+    for (std::size_t replica = 1; replica < replicas(); ++replica) {
+      for (const std::size_t i : used_) of(replica)[i].copy_(of(0)[i]);
+    }
+  });
 }
 
 }  // namespace cohort::internal

@@ -43,6 +43,9 @@ class COHORT_API OptimizedParameters {
   // All replicas make the call; each gets the sum in memory of its own. `optimizer` tells whether
   // they do so for the same one.
   void sum_gradients(std::size_t replica, const void* optimizer) const;
+  // If replicas are on CPUs and on GPUs, whose optimizers round differently, all replicas make the
+  // call and get the values of the first one.
+  void equalize() const;
 
  private:
   using Indices = std::vector<std::vector<std::size_t>>;
@@ -84,7 +87,8 @@ struct MadeOptimizer<Made> {
 
 // Trains the parameters of a replicated module with an optimizer of torch::optim. Each replica has
 // an optimizer of its own, for its copy of the parameters. A step adds the gradients of all
-// replicas, and then each of them makes the same update, so the copies stay equal bit by bit.
+// replicas, and then each of them makes the same update, so the copies stay equal bit by bit. If
+// there are replicas on CPUs and on GPUs, all get the parameters of the first one after each step.
 //
 //   cohort::TorchOptimizer optimizer(net, [](std::vector<at::Tensor> parameters) {
 //     return torch::optim::Adam(std::move(parameters), torch::optim::AdamOptions(1e-3));
@@ -165,6 +169,7 @@ class TorchOptimizer {
     Optimizer& own = *copies_[replica];
     change(own);
     own.step();
+    parameters_->equalize();
   }
   void step() const {
     step([](Optimizer&) {});

@@ -3,6 +3,7 @@
 
 #include <ATen/Dispatch.h>
 #include <ATen/core/TensorBody.h>
+#include <ATen/ops/_unique.h>
 #include <c10/core/GradMode.h>
 
 #include <cstring>
@@ -34,8 +35,8 @@ std::string_view verb_of(ScatterKind kind) {
   COHORT_ASSERT(false);
 }
 
-bool is_dense_on_cpu(const at::Tensor& tensor) {
-  return tensor.layout() == at::kStrided && tensor.device().is_cpu();
+bool is_readable(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && (tensor.device().is_cpu() || tensor.is_cuda());
 }
 
 // Arithmetic of one element. Overflow of signed integers is undefined in C++, so they are added and
@@ -123,16 +124,16 @@ void check_indices(ScatterKind kind, std::string_view name, const TensorSpec& sp
                "] expected indices, got an undefined tensor (variable '", name, "')");
   const at::ScalarType type = indices.scalar_type();
   COHORT_CHECK(
-      (type == at::kInt || type == at::kLong) && indices.dim() == 1 && is_dense_on_cpu(indices),
+      (type == at::kInt || type == at::kLong) && indices.dim() == 1 && is_readable(indices),
       ErrorCode::invalid_argument, "[", call,
-      "] expected dense indices int64[n] or int32[n] on the CPU, got ",
+      "] expected dense indices int64[n] or int32[n] on the CPU or a GPU, got ",
       TensorSpec::of(indices).to_string(), " on ", indices.device().str(), " (variable '", name,
       "')");
   COHORT_CHECK(!spec.sizes->empty(), ErrorCode::invalid_argument, "[", call,
                "] expected a variable that has rows, got ", spec.to_string(), " (variable '", name,
                "'); use assign(), assign_add() or assign_sub()");
   const std::int64_t rows = spec.sizes->front();
-  const at::Tensor wide = indices.to(at::kLong).contiguous();
+  const at::Tensor wide = indices.cpu().to(at::kLong).contiguous();
   const auto* const index = wide.data_ptr<std::int64_t>();
   for (std::int64_t i = 0; i < wide.numel(); ++i) {
     COHORT_CHECK(index[i] >= 0 && index[i] < rows, ErrorCode::invalid_argument, "[", call,
@@ -153,10 +154,10 @@ void check_rows(ScatterKind kind, std::string_view name, const TensorSpec& spec,
   expected.sizes->front() = indices.numel();
   COHORT_CHECK(rows.defined(), ErrorCode::invalid_argument, "[", call, "] expected rows ",
                expected.to_string(), ", got an undefined tensor (variable '", name, "')");
-  COHORT_CHECK(
-      is_dense_on_cpu(rows) && TensorSpec::of(rows) == expected, ErrorCode::invalid_argument, "[",
-      call, "] expected dense rows ", expected.to_string(), " on the CPU, one for each index, got ",
-      TensorSpec::of(rows).to_string(), " on ", rows.device().str(), " (variable '", name, "')");
+  COHORT_CHECK(is_readable(rows) && TensorSpec::of(rows) == expected, ErrorCode::invalid_argument,
+               "[", call, "] expected dense rows ", expected.to_string(),
+               " on the CPU or a GPU, one for each index, got ", TensorSpec::of(rows).to_string(),
+               " on ", rows.device().str(), " (variable '", name, "')");
   if (kind == ScatterKind::update) return;
   COHORT_CHECK(spec.dtype != at::kBool && !at::isComplexType(spec.dtype),
                ErrorCode::invalid_argument, "[", call, "] expected real numbers, got ",
@@ -167,11 +168,28 @@ void check_rows(ScatterKind kind, std::string_view name, const TensorSpec& spec,
                "] expected integers other than 0 to divide by (variable '", name, "')");
 }
 
+namespace {
+
+// The rows of a value on a GPU are changed on the CPU. So several changes of one row have their
+// order, and the same bits everywhere.
+void apply_rows_of_gpu(ScatterKind kind, const at::Tensor& value, const at::Tensor& indices,
+                       const at::Tensor& rows) {
+  const auto [used, places] =
+      at::_unique(indices.cpu().to(at::kLong), /*sorted=*/true, /*return_inverse=*/true);
+  const at::Tensor used_there = used.to(value.device());
+  const at::Tensor few = value.detach().index_select(0, used_there).cpu();
+  apply_rows(kind, few, places, rows.detach().cpu());
+  value.index_copy_(0, used_there, few.to(value.device()));
+}
+
+}  // namespace
+
 void apply_rows(ScatterKind kind, const at::Tensor& value, const at::Tensor& indices,
                 const at::Tensor& rows) {
   const c10::NoGradGuard no_grad;
-  const at::Tensor index = indices.to(at::kLong).contiguous();
-  at::Tensor other = rows.detach().resolve_conj().resolve_neg().contiguous();
+  if (!value.is_cpu()) return apply_rows_of_gpu(kind, value, indices, rows);
+  const at::Tensor index = indices.cpu().to(at::kLong).contiguous();
+  at::Tensor other = rows.detach().cpu().resolve_conj().resolve_neg().contiguous();
   if (other.is_alias_of(value)) other = other.clone();
   if (kind == ScatterKind::update) {
     replace_rows(value, index, other);

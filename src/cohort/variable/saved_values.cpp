@@ -91,7 +91,7 @@ void save_values(const std::string& path, const std::map<std::string, Variable>&
   std::map<std::string, TensorSpec> specs;
   for (const auto& [key, variable] : variables) {
     const at::Tensor& value = read[values.size()];
-    values.emplace(key, value.detach().resolve_conj().resolve_neg().contiguous());
+    values.emplace(key, value.detach().cpu().resolve_conj().resolve_neg().contiguous());
     specs.emplace(key, TensorSpec::of(value));
   }
   const variable::NewHeader header = variable::make_header(specs);

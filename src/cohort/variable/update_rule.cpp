@@ -84,10 +84,10 @@ void check_gradient(const UpdateRule& rule, const at::Tensor& value, const at::T
                "[variable.apply] expected a gradient of ", expected.to_string(), ", got ",
                got.to_string(), " (variable '", variable_name, "', rule '", rule.name(),
                "'); a gradient has its variable's dtype and shape");
-  COHORT_CHECK(gradient.device().is_cpu(), ErrorCode::unimplemented,
-               "[variable.apply] expected a gradient on the CPU, got one on ",
-               gradient.device().str(), " (variable '", variable_name,
-               "'); move it with to(at::kCPU)");
+  COHORT_CHECK(gradient.device() == value.device(), ErrorCode::unimplemented,
+               "[variable.apply] expected a gradient on ", value.device().str(),
+               " as the variable's value, got one on ", gradient.device().str(), " (variable '",
+               variable_name, "'); move it with to()");
 }
 
 void check_hyperparameters(const UpdateRule& rule, std::span<const double> hyper,

@@ -6,17 +6,19 @@
 
 namespace cohort::variable {
 
-void check_tensor(std::string_view name, const at::Tensor& tensor, bool is_trainable) {
+void check_tensor(std::string_view name, const at::Tensor& tensor, bool is_trainable,
+                  c10::Device device) {
   COHORT_CHECK(!name.empty(), ErrorCode::invalid_argument,
                "[variable.create] expected a name, got an empty one");
   COHORT_CHECK(tensor.defined(), ErrorCode::invalid_argument,
                "[variable.create] expected a tensor, got an undefined one (variable '", name, "')");
+  const std::string expected = device.is_cpu() ? "the CPU" : device.str();
   COHORT_CHECK(
-      tensor.layout() == at::kStrided && tensor.is_contiguous() && tensor.device().is_cpu(),
-      ErrorCode::invalid_argument,
-      "[variable.create] expected a dense contiguous tensor on the CPU, got ",
-      TensorSpec::of(tensor).to_string(), " on ", tensor.device().str(), " (variable '", name,
-      "'); call contiguous() and to(at::kCPU) first");
+      tensor.layout() == at::kStrided && tensor.is_contiguous() && tensor.device() == device,
+      ErrorCode::invalid_argument, "[variable.create] expected a dense contiguous tensor on ",
+      expected, ", got ", TensorSpec::of(tensor).to_string(), " on ", tensor.device().str(),
+      " (variable '", name, "'); call contiguous() and to(",
+      device.is_cpu() ? "at::kCPU" : "\"" + device.str() + "\"", ") first");
   if (!is_trainable) return;
   COHORT_CHECK(tensor.is_floating_point(), ErrorCode::invalid_argument,
                "[variable.create] expected a floating-point tensor, got ",

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variable/detail/variable_state.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/TensorBody.h>
+
 #include "cohort/core/error.h"
 
 namespace cohort {
@@ -23,9 +26,20 @@ VariableState::Fresh VariableState::reserve(const SlotKey& key, std::span<const 
 
 void VariableState::apply(const SlotKey& key, Fresh fresh, at::Tensor& new_value,
                           const at::Tensor& gradient, std::span<const double> hyper) {
-  RuleSlots* slots = find(key);
-  if (slots == nullptr) slots = &slots_.insert(std::move(fresh))->second;
-  key.rule.update(new_value, value_, slots->tensors, gradient, hyper);
+  key.rule.update(new_value, value_, made(key, std::move(fresh)).tensors, gradient, hyper);
+}
+
+void VariableState::follow(const VariableState& first, const SlotKey& key, Fresh fresh) {
+  const at::AutoDispatchBelowADInplaceOrView raw;  // as an update: autograd knows nothing of it
+  value_.copy_(first.value_);
+  const auto source = first.slots_.find(key.optimizer);
+  std::vector<at::Tensor>& slots = made(key, std::move(fresh)).tensors;
+  for (std::size_t i = 0; i < slots.size(); ++i) slots[i].copy_(source->second.tensors[i]);
+}
+
+VariableState::RuleSlots& VariableState::made(const SlotKey& key, Fresh fresh) {
+  RuleSlots* const known = find(key);
+  return known != nullptr ? *known : slots_.insert(std::move(fresh))->second;
 }
 
 // Two updates of one push, which were reserved together, may have different rules.

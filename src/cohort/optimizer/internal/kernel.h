@@ -3,13 +3,16 @@
 #pragma once
 
 #include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/variable/update_rule.h"
 
 namespace cohort::optimizer {
 
@@ -30,6 +33,25 @@ void for_each_element(std::int64_t count, const Fn& fn) {
     for (std::int64_t i = begin; i < end; ++i) element(i);
   });
 }
+
+// A rule with two implementations. On the CPU it is one loop, which this file helps to write. For
+// values on other devices it is a few operators of LibTorch: the same formula in the same order,
+// though a GPU may round a product and its sum once instead of twice.
+class ElementRule : public variable::UpdateRule {
+ public:
+  void update(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
+              const at::Tensor& gradient, std::span<const double> hyper) const final {
+    if (value.is_cpu()) return update_on_cpu(new_value, value, slots, gradient, hyper);
+    const at::AutoDispatchBelowADInplaceOrView raw;  // as the loop: autograd knows nothing of it
+    update_anywhere(new_value, value, slots, gradient, hyper);
+  }
+  virtual void update_on_cpu(at::Tensor& new_value, const at::Tensor& value,
+                             std::span<at::Tensor> slots, const at::Tensor& gradient,
+                             std::span<const double> hyper) const = 0;
+  virtual void update_anywhere(at::Tensor& new_value, const at::Tensor& value,
+                               std::span<at::Tensor> slots, const at::Tensor& gradient,
+                               std::span<const double> hyper) const = 0;
+};
 
 // fn(T{}) with the C type of `value`'s dtype.
 template <class Fn>

@@ -22,8 +22,8 @@ class AutocastCacheScope {
  private:
   static void forget() {
     // A trace records each conversion, and ends with its guard.
-    if (function::is_autocast_enabled() && function::Trace::current() == nullptr)
-      at::autocast::clear_cache();
+    const bool is_enabled = function::is_autocast_enabled() || function::is_gpu_autocast_enabled();
+    if (is_enabled && function::Trace::current() == nullptr) at::autocast::clear_cache();
   }
 };
 

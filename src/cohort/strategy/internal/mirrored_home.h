@@ -2,6 +2,8 @@
 // The variables and modules of a strategy whose replicas are in this process.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -60,17 +62,23 @@ class MirroredHome final : public VariableHome,
                            public std::enable_shared_from_this<MirroredHome> {
  public:
   // `owner` is compared, and named in messages; the variables may outlive it.
-  MirroredHome(const Strategy* owner, std::string name, std::size_t replicas, VariableKind kind)
-      : owner_(owner), name_(std::move(name)), replicas_(replicas), kind_(kind) {}
+  MirroredHome(const Strategy* owner, std::string name, std::vector<c10::Device> devices,
+               VariableKind kind);
 
   VariableKind kind() const { return kind_; }
   std::size_t replicas() const { return replicas_; }
+  // Of the replicas.
+  const std::vector<c10::Device>& devices() const { return devices_; }
+  std::size_t gpus() const { return gpus_; }  // how many of them are GPUs
+  // Whether the replicas are on CPUs and on GPUs, which round differently. Then what all of them
+  // compute alike is computed by the first one and copied to the others.
+  bool is_mixed() const { return gpus_ > 0 && gpus_ < replicas_; }
   // The value is copied. Throws already_exists if a variable of this name exists.
   Variable create(const std::string& name, const at::Tensor& initial_value,
                   MirroredVariable::Traits traits);
   // All or none of the variables "<module>/<name of the tensor>". `copies`: the tensors of each
   // replica's module. Throws invalid_argument if they differ in names, dtypes or shapes. The
-  // components get the values of the first copy. If all replicas share one value, the parameters of
+  // components get the values of the first copy, and each its replica's device. If all replicas share one value, the parameters of
   // all modules get one memory; but each keeps its own buffers, into which its layers write without
   // a meeting.
   std::vector<Variable> create_module(std::string_view module,
@@ -172,12 +180,14 @@ class MirroredHome final : public VariableHome,
   static void assign_merged(const ReplicaContext& replica, std::vector<Assignment> assignments);
   static void scatter_merged(const ReplicaContext& replica, std::vector<RowUpdate> updates);
   struct Reduced;
-  static Reduced reduce(const ReplicaContext& replica, const SlotKey& key,
-                        std::span<const Update> updates, std::span<const double> hyper);
+  Reduced reduce(const ReplicaContext& replica, const SlotKey& key, std::span<const Update> updates,
+                 std::span<const double> hyper) const;
 
   const Strategy* const owner_;
   const std::string name_;
+  const std::vector<c10::Device> devices_;
   const std::size_t replicas_;
+  const std::size_t gpus_;
   const VariableKind kind_;
   std::atomic<bool> has_modules_ = false;
   // Whether code outside of a run has the tensor of a variable of several replicas.

@@ -48,7 +48,7 @@ class MirroredVariable final : public VariableImpl,
     // There is one value. Then no synchronization is needed, and any is accepted.
     bool is_plain = false;
   };
-  // One tensor for each replica, of one dtype and shape. Those of a plain variable share their
+  // One tensor for each replica, on its device, of one dtype and shape. Those of a plain variable share their
   // memory, so that each replica has an autograd leaf of its own for the one value. Throws
   // invalid_argument for tensors that cannot be a variable's, and for traits that do not fit each
   // other.
@@ -117,12 +117,15 @@ class MirroredVariable final : public VariableImpl,
                                std::span<const double> hyper) const;
   void apply(std::size_t i, const SlotKey& key, VariableState::Fresh fresh,
              const at::Tensor& gradient, std::span<const double> hyper);
+  // The same for all values, which are equal: updates the first one and copies it to the others.
+  void apply_to_all(const SlotKey& key, VariableState::Fresh fresh, const at::Tensor& gradient,
+                    std::span<const double> hyper);
 
  private:
   static std::shared_ptr<const void> accumulator_of(const at::Tensor& tensor);
   at::Tensor reduced() const;
   const at::Tensor& synchronized(const ReplicaContext& replica) const;
-  void write(std::size_t i, AssignKind kind, const at::Tensor& value);
+  void write(std::size_t i, AssignKind kind, const at::Tensor& source);
   void tell_autograd(std::size_t i) const;
 
   const std::string name_;

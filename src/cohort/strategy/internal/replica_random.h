@@ -3,13 +3,17 @@
 //
 // With LibTorch's default generator, which replica gets which numbers would depend on the timing of
 // their threads. So each replica has a generator of its own: operators that are called without a
-// generator (dropout, rand, normal_, …) take that one.
+// generator (dropout, rand, normal_, …) take that one. On a GPU they take another one of the
+// replica; only cuDNN's layers (LSTM with dropout) and its fused attention draw from the GPU's
+// default generator, since they take no other.
 #pragma once
 
 #include <ATen/core/Generator.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "cohort/core/detail/mutex.h"
 
@@ -54,6 +58,8 @@ class ReplicaRandomScope {
   static ReplicaRandomScope* current();
   // Made at the first call.
   const at::Generator& generator();
+  // That of the device; a GPU has one of its own, with the same seed.
+  const at::Generator& generator(c10::Device device);
 
  private:
   RunSeed& seed_;
@@ -61,6 +67,7 @@ class ReplicaRandomScope {
   ReplicaRandomScope* const outer_;
   const bool had_key_;
   at::Generator generator_;
+  std::vector<at::Generator> of_gpus_;
 };
 
 }  // namespace cohort::internal

@@ -14,9 +14,10 @@
 
 namespace cohort::variable {
 
-// Checks the tensor that a variable is made with: dense, contiguous, on the CPU, and for a
+// Checks the tensor that a variable is made with: dense, contiguous, on the device, and for a
 // trainable one a floating-point leaf that requires a gradient.
-void check_tensor(std::string_view name, const at::Tensor& tensor, bool is_trainable);
+void check_tensor(std::string_view name, const at::Tensor& tensor, bool is_trainable,
+                  c10::Device device = at::kCPU);
 void check_assign(internal::AssignKind kind, std::string_view name, const TensorSpec& expected,
                   const at::Tensor& value);
 std::vector<double> values_of(std::span<const at::Tensor> hyper);

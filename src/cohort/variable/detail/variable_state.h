@@ -50,9 +50,13 @@ class COHORT_API VariableState {
   // two updates were reserved together, the second uses the slots of the first.
   void apply(const SlotKey& key, Fresh fresh, at::Tensor& new_value, const at::Tensor& gradient,
              std::span<const double> hyper);
+  // Copies the value and these slots of `first`, which may be on another device. `fresh`: as for
+  // apply().
+  void follow(const VariableState& first, const SlotKey& key, Fresh fresh);
 
  private:
   RuleSlots* find(const SlotKey& key);
+  RuleSlots& made(const SlotKey& key, Fresh fresh);
 
   at::Tensor value_;
   Slots slots_;
