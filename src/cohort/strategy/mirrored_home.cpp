@@ -10,7 +10,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/strategy/detail/contexts.h"
-#include "cohort/strategy/internal/replica_devices.h"
+#include "cohort/strategy/internal/gpu/replica_devices.h"
 #include "cohort/strategy/strategy.h"
 
 namespace cohort::internal {

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/strategy/internal/gpu/replica_devices.h"
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/reduction.h"
-#include "cohort/strategy/internal/replica_devices.h"
 #include "cohort/strategy/strategy.h"
 
 namespace cohort::internal {
@@ -153,16 +153,20 @@ std::vector<at::Tensor> MirroredHome::sum_over_replicas(std::span<const Update> 
   const Place place = place_here();
   if (place.kind != Place::Kind::replica || replicas_ == 1)
     return VariableHome::sum_over_replicas(gradients);
-  return place.replica->merge_call(
+  std::vector<at::Tensor> sums = place.replica->merge_call(
       [](Strategy&, const PerReplica<std::vector<Update>>& all) {
         check_same_variables(all, "optimizer.clip_by_global_norm");
-        std::vector<at::Tensor> sums;
+        std::vector<at::Tensor> of_all;
         const c10::NoGradGuard no_grad;
         for (std::size_t i = 0; i < all[0].size(); ++i)
-          sums.push_back(sum_of(all, i, "optimizer.clip_by_global_norm"));
-        return sums;
+          of_all.push_back(sum_of(all, i, "optimizer.clip_by_global_norm"));
+        return of_all;
       },
       std::vector<Update>(gradients.begin(), gradients.end()));
+  for (at::Tensor& sum : sums) {
+    if (sum.defined()) sum = on_device(sum, devices_[place.component]);
+  }
+  return sums;
 }
 
 void MirroredHome::apply(const SlotKey& key, std::span<const Update> updates,

@@ -13,9 +13,9 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/strategy/internal/gpu/replica_devices.h"
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/reduction.h"
-#include "cohort/strategy/internal/replica_devices.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/variable/detail/rows.h"
 #include "cohort/variable/detail/validation.h"

@@ -19,7 +19,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
 #include "cohort/input/detail/input_host.h"
-#include "cohort/strategy/internal/backward_context.h"
+#include "cohort/strategy/internal/gpu/backward_context.h"
 #include "cohort/strategy/internal/strategy_access.h"
 #include "cohort/strategy/internal/traced/replica_trace.h"
 #include "cohort/strategy/internal/worker_values.h"

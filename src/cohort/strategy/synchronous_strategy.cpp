@@ -11,9 +11,9 @@
 #include "cohort/core/error.h"
 #include "cohort/input/detail/input_host.h"
 #include "cohort/strategy/detail/contexts.h"
-#include "cohort/strategy/internal/backward_context.h"
+#include "cohort/strategy/internal/gpu/backward_context.h"
+#include "cohort/strategy/internal/gpu/replica_devices.h"
 #include "cohort/strategy/internal/mirrored_home.h"
-#include "cohort/strategy/internal/replica_devices.h"
 #include "cohort/strategy/internal/replica_threads.h"
 #include "cohort/strategy/internal/traced/replica_trace.h"
 

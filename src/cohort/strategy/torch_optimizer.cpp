@@ -10,10 +10,10 @@
 #include "cohort/core/tensor_spec.h"
 #include "cohort/function/detail/trace.h"
 #include "cohort/optimizer/detail/loss_gradients.h"
+#include "cohort/strategy/internal/gpu/replica_devices.h"
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/mirrored_variable.h"
 #include "cohort/strategy/internal/reduction.h"
-#include "cohort/strategy/internal/replica_devices.h"
 #include "cohort/strategy/strategy.h"
 
 namespace cohort::internal {

@@ -36,7 +36,8 @@ void for_each_element(std::int64_t count, const Fn& fn) {
 
 // A rule with two implementations. On the CPU it is one loop, which this file helps to write. For
 // values on other devices it is a few operators of LibTorch: the same formula in the same order,
-// though a GPU may round a product and its sum once instead of twice.
+// though a GPU may round a product and its sum once instead of twice. Those need memory of the
+// value's size; if the GPU has too little, the update throws.
 class ElementRule : public variable::UpdateRule {
  public:
   void update(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,

@@ -78,9 +78,9 @@ class MirroredHome final : public VariableHome,
                   MirroredVariable::Traits traits);
   // All or none of the variables "<module>/<name of the tensor>". `copies`: the tensors of each
   // replica's module. Throws invalid_argument if they differ in names, dtypes or shapes. The
-  // components get the values of the first copy, and each its replica's device. If all replicas share one value, the parameters of
-  // all modules get one memory; but each keeps its own buffers, into which its layers write without
-  // a meeting.
+  // components get the values of the first copy, and each its replica's device. If all replicas
+  // share one value, the parameters of all modules get one memory; but each keeps its own buffers,
+  // into which its layers write without a meeting.
   std::vector<Variable> create_module(std::string_view module,
                                       const std::vector<std::vector<NamedTensor>>& copies);
 

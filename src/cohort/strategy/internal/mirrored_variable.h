@@ -48,10 +48,10 @@ class MirroredVariable final : public VariableImpl,
     // There is one value. Then no synchronization is needed, and any is accepted.
     bool is_plain = false;
   };
-  // One tensor for each replica, on its device, of one dtype and shape. Those of a plain variable share their
-  // memory, so that each replica has an autograd leaf of its own for the one value. Throws
-  // invalid_argument for tensors that cannot be a variable's, and for traits that do not fit each
-  // other.
+  // One tensor for each replica, on its device, of one dtype and shape. Those of a plain variable
+  // share their memory, so that each replica has an autograd leaf of its own for the one value.
+  // Throws invalid_argument for tensors that cannot be a variable's, and for traits that do not fit
+  // each other.
   MirroredVariable(std::string name, std::vector<at::Tensor> tensors, Traits traits,
                    std::shared_ptr<MirroredHome> home);
   ~MirroredVariable() override;

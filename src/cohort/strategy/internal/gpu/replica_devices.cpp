@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/strategy/internal/replica_devices.h"
+#include "cohort/strategy/internal/gpu/replica_devices.h"
 
 #include <ATen/core/TensorBody.h>
 #include <c10/core/impl/VirtualGuardImpl.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/strategy/internal/backward_context.h"
+#include "cohort/strategy/internal/gpu/backward_context.h"
 
 #include <atomic>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The replica context on LibTorch's own threads, which get its ThreadLocalState.
-#include "cohort/strategy/internal/backward_context.h"
+#include "cohort/strategy/internal/gpu/backward_context.h"
 
 #include <ATen/ThreadLocalState.h>
 #include <gtest/gtest.h>
