@@ -66,6 +66,16 @@ class COHORT_API Axes {
   bool is_none_ = false;
 };
 
+// Where values of replicas on several GPUs of one process are added (the cross_device_ops of
+// tf.distribute.MirroredStrategy). Both have the same results, to the bit.
+enum class CrossDeviceOps : std::uint8_t {
+  // On one device, to which all values are copied (tf.distribute.ReductionToOneDevice).
+  reduction_to_one_device,
+  // Pairs of devices add their values at the same time, then pairs of pairs do
+  // (tf.distribute.HierarchicalCopyAllReduce).
+  hierarchical_copy,
+};
+
 // tf.distribute.experimental.CommunicationImplementation.
 enum class CommunicationImplementation : std::uint8_t { automatic, ring, nccl };
 // Of its name in any letter case, "AUTO", "RING" or "NCCL". Throws invalid_argument for any other.

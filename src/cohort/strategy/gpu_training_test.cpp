@@ -181,6 +181,17 @@ TEST_P(GpuTraining, OneDeviceStrategyTrainsThere) {
   expect_close(values(gpu), values(cpu));
 }
 
+TEST_P(GpuTraining, DevicesThatAddInPairsGiveTheSameBits) {
+  const auto values = [&](CrossDeviceOps ops) {
+    MirroredStrategy on(GetParam(), {.cross_device_ops = ops});
+    return trained<Mlp>(
+        on, [] { return Mlp(); }, [&](int i) { return parts(on, words(i)); },
+        [](const auto& m) { return SGD(m.parameters(), {.learning_rate = 0.1}); });
+  };
+  expect_close(values(CrossDeviceOps::hierarchical_copy),
+               values(CrossDeviceOps::reduction_to_one_device), 0);
+}
+
 TEST_P(GpuTraining, AllRunsUseTheStreamOfTheCaller) {
   const auto make = [](const auto& m) { return SGD(m.parameters(), {.learning_rate = 0.1}); };
   const auto values = [&](Strategy& on) {

@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the gradients of replicas become one: each reduction, and several passes in one step, give
 // the numbers of one process.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
+
+#include <algorithm>
+#include <random>
 
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/internal/whole_batch_fixture.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/testing/test_seed.h"
+#include "cohort/testing/throws_error.h"
 
 namespace cohort {
 namespace {
@@ -71,6 +77,65 @@ class GradientReductions : public ::testing::Test {
 TEST_F(GradientReductions, MeanOverGlobalBatchCountsAllRowsEqually) {
   expect_that_of_one_process(with(GradientReduction::mean_over_global_batch),
                              [](const at::Tensor& all, const Sizes&) { return all.mean(); });
+}
+
+// The parts of `rows` rows that some random cuts make, empty ones among them.
+Sizes random_partition(std::int64_t rows, std::mt19937& random) {
+  const int replicas = std::uniform_int_distribution<int>(2, 4)(random);
+  Sizes cuts = {0, rows};
+  for (int i = 1; i < replicas; ++i)
+    cuts.push_back(std::uniform_int_distribution<std::int64_t>(0, rows)(random));
+  std::sort(cuts.begin(), cuts.end());
+  Sizes sizes;
+  for (std::size_t i = 1; i < cuts.size(); ++i) sizes.push_back(cuts[i] - cuts[i - 1]);
+  return sizes;
+}
+
+// Each step has other sizes.
+TEST_F(GradientReductions, RandomSizesGiveTheGradientOfOneProcess) {
+  const testing::TestSeed seed;
+  std::mt19937 random(seed.value());
+  for (int trial = 0; trial < 40; ++trial) {
+    const Sizes sizes = random_partition(12, random);
+    SCOPED_TRACE("sizes " + c10::str(at::IntArrayRef(sizes)));
+    const at::Tensor x = layer_batch(trial);
+    const auto gradients = [&](const Sizes& parts) {
+      MirroredStrategy strategy(testing::devices_for(parts));
+      const auto model = strategy.replicate(make_layer);
+      const SGD sgd(model.parameters(), {.learning_rate = 1});
+      const Tensors before = testing::values_of(model.variables());
+      strategy.run(
+          [&](const at::Tensor& own) { sgd.minimize(average_loss(losses_of(*model, own))); },
+          testing::parts(x, parts));
+      Tensors after = testing::values_of(model.variables());
+      for (std::size_t i = 0; i < after.size(); ++i) after[i] = before[i] - after[i];
+      return after;
+    };
+    testing::expect_close(gradients(sizes), gradients({12}), 1e-12);
+  }
+}
+
+// Replicas of one CPU share its memory.
+TEST_F(GradientReductions, EachWayToAddOverDevicesGivesTheSameBits) {
+  const auto with_ops = [](CrossDeviceOps ops) {
+    MirroredStrategy strategy({"CPU:0", "CPU:1", "CPU:2"}, {.cross_device_ops = ops});
+    const auto model = strategy.replicate(make_layer);
+    const SGD sgd(model.parameters(), {.learning_rate = 0.1});
+    const auto sums = strategy.run(
+        [&](const at::Tensor& x) {
+          sgd.minimize(average_loss(losses_of(*model, x)));
+          return get_replica_context()->all_reduce(ReduceOp::sum, x.sum(0));
+        },
+        testing::parts(layer_batch(0), {3, 2, 7}));
+    Tensors values = testing::values_of(model.variables());
+    values.push_back(sums[0]);
+    values.push_back(strategy.reduce(ReduceOp::mean, sums, Axes::none()));
+    return values;
+  };
+  const Tensors expected = with_ops(CrossDeviceOps::reduction_to_one_device);
+  testing::expect_close(with_ops(CrossDeviceOps::hierarchical_copy), expected, 0);
+  EXPECT_THAT([&] { with_ops(static_cast<CrossDeviceOps>(2)); },
+              testing::throws_error(ErrorCode::invalid_argument, "got the number 2"));
 }
 
 TEST_F(GradientReductions, SumAddsTheLossesOfAllRows) {

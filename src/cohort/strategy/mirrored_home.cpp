@@ -16,14 +16,16 @@
 namespace cohort::internal {
 
 MirroredHome::MirroredHome(const Strategy* owner, std::string name,
-                           std::vector<c10::Device> devices, VariableKind kind)
+                           std::vector<c10::Device> devices, VariableKind kind,
+                           CrossDeviceOps cross_device_ops)
     : owner_(owner),
       name_(std::move(name)),
       devices_(std::move(devices)),
       replicas_(devices_.size()),
       gpus_(static_cast<std::size_t>(std::count_if(devices_.begin(), devices_.end(),
                                                    [](c10::Device d) { return !d.is_cpu(); }))),
-      kind_(kind) {}
+      kind_(kind),
+      cross_device_ops_(cross_device_ops) {}
 
 MirroredHome::Place MirroredHome::place_here() const {
   if (&get_strategy() != owner_) return {.is_of_owner = false};

@@ -25,12 +25,12 @@ std::string names_text(std::span<const Update> updates) {
 // The sum over the replicas, in the tree of Reduction::sum() and in memory of its own, since a
 // replica may go on and write into its gradient while others still read the sum; undefined if none
 // has a gradient.
-at::Tensor sum_of(const PerReplica<std::vector<Update>>& all, std::size_t i,
-                  std::string_view call) {
+at::Tensor sum_of(const PerReplica<std::vector<Update>>& all, std::size_t i, std::string_view call,
+                  CrossDeviceOps cross_device_ops) {
   std::vector<at::Tensor> gradients;
   for (std::size_t replica = 0; replica < all.size(); ++replica)
     gradients.push_back(all[replica][i].gradient);
-  return sum_of_gradients(gradients, call);
+  return sum_of_gradients(gradients, call, cross_device_ops);
 }
 
 void check_same_variables(const PerReplica<std::vector<Update>>& all, std::string_view call) {
@@ -133,7 +133,7 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
         Reduced reduced{.updates = {}, .hyper = numbers[0], .is_applied = is_mixed()};
         const c10::NoGradGuard no_grad;
         for (std::size_t i = 0; i < first.size(); ++i) {
-          const at::Tensor sum = sum_of(all, i, "optimizer.apply_gradients");
+          const at::Tensor sum = sum_of(all, i, "optimizer.apply_gradients", cross_device_ops_);
           if (!sum.defined()) continue;
           reduced.updates.push_back({first[i].variable, sum});
           if (target_of(first[i].variable).variable.is_plain()) reduced.is_applied = true;
@@ -154,12 +154,12 @@ std::vector<at::Tensor> MirroredHome::sum_over_replicas(std::span<const Update> 
   if (place.kind != Place::Kind::replica || replicas_ == 1)
     return VariableHome::sum_over_replicas(gradients);
   std::vector<at::Tensor> sums = place.replica->merge_call(
-      [](Strategy&, const PerReplica<std::vector<Update>>& all) {
+      [this](Strategy&, const PerReplica<std::vector<Update>>& all) {
         check_same_variables(all, "optimizer.clip_by_global_norm");
         std::vector<at::Tensor> of_all;
         const c10::NoGradGuard no_grad;
         for (std::size_t i = 0; i < all[0].size(); ++i)
-          of_all.push_back(sum_of(all, i, "optimizer.clip_by_global_norm"));
+          of_all.push_back(sum_of(all, i, "optimizer.clip_by_global_norm", cross_device_ops_));
         return of_all;
       },
       std::vector<Update>(gradients.begin(), gradients.end()));

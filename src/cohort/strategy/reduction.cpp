@@ -47,6 +47,7 @@ TreeSum tree_sum(std::span<const at::Tensor> values) {
   TreeSum right = tree_sum(values.subspan(left_size));
   if (!right.value.defined()) return left;
   if (!left.value.defined()) return right;
+  right.value = right.value.to(left.value.device());
   if (left.is_own) {
     left.value.add_(right.value);
     return left;
@@ -137,9 +138,12 @@ Reduction::Parts Reduction::sum(const std::vector<Parts>& all) const {
     values.push_back(all[i].value);
     indices.push_back(all[i].indices);
   }
-  for (std::vector<at::Tensor>* const tensors : {&values, &indices}) {
-    for (at::Tensor& tensor : *tensors) {
-      if (tensor.defined()) tensor = tensor.to(sum.value.device());
+  // Otherwise tree_sum() copies.
+  if (cross_device_ops_ == CrossDeviceOps::reduction_to_one_device || sum.is_sparse()) {
+    for (std::vector<at::Tensor>* const tensors : {&values, &indices}) {
+      for (at::Tensor& tensor : *tensors) {
+        if (tensor.defined()) tensor = tensor.to(sum.value.device());
+      }
     }
   }
   if (!sum.is_sparse()) {
@@ -162,8 +166,9 @@ at::Tensor Reduction::result(const Parts& sum) const {
   return sum.is_sparse() ? at::_sparse_coo_tensor_unsafe(sum.indices, value, sum.sizes) : value;
 }
 
-at::Tensor sum_of_gradients(const std::vector<at::Tensor>& gradients, std::string_view call) {
-  const Reduction reduction(ReduceOp::sum, {}, call);
+at::Tensor sum_of_gradients(const std::vector<at::Tensor>& gradients, std::string_view call,
+                            CrossDeviceOps cross_device_ops) {
+  const Reduction reduction(ReduceOp::sum, {}, call, cross_device_ops);
   std::vector<Reduction::Parts> parts;
   std::size_t count = 0;
   for (const at::Tensor& gradient : gradients) {

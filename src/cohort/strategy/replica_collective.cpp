@@ -152,7 +152,7 @@ std::shared_ptr<const Outcome> merged(Strategy& strategy, const std::vector<cons
   all.pop_back();
   Tensors results;
   for (const std::vector<Reduction::Parts>& parts : all) {
-    results.push_back(call.combined(parts));
+    results.push_back(call.combined(parts, StrategyAccess::traits(strategy).cross_device_ops));
     if (call.kind == Kind::reduce) continue;
     std::vector<std::int64_t>& sizes = outcome->sizes.emplace_back();
     for (const Reduction::Parts& part : parts) sizes.push_back(part.value.size(call.axis));
@@ -357,9 +357,10 @@ Reduction::Parts CollectiveCall::part_of(const at::Tensor& value) const {
   return reduction.parts(value.defined() ? value.detach() : value);
 }
 
-at::Tensor CollectiveCall::combined(const std::vector<Reduction::Parts>& parts) const {
+at::Tensor CollectiveCall::combined(const std::vector<Reduction::Parts>& parts,
+                                    CrossDeviceOps cross_device_ops) const {
   if (kind == Kind::gather) return concatenated(parts, axis, name());
-  const Reduction reduction(op, {}, "strategy.all_reduce");
+  const Reduction reduction(op, {}, "strategy.all_reduce", cross_device_ops);
   return reduction.result(reduction.sum(parts));
 }
 

@@ -61,6 +61,7 @@ struct StrategyTraits {
   std::optional<bool> is_between_graph = true;  // nullopt: it has no such property
   bool updates_only_own_variables = false;
   bool runs_on_all_devices = false;  // update_non_slot() runs once on each device
+  CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device;
 };
 }  // namespace internal
 

@@ -169,7 +169,7 @@ PerReplica<at::Tensor> Strategy::values_of(const Variable& variable, std::string
 
 Nest Strategy::reduce(ReduceOpOrName op, const PerReplica<Nest>& value, const Axes& axis) {
   internal::check_cross_replica_or_default(*this, "reduce");
-  const Reduction reduction(op, axis);
+  const Reduction reduction(op, axis, "strategy.reduce", traits().cross_device_ops);
   if (num_replicas_in_sync() == 1) {
     const Nest& only = only_component(value, "reduce");
     if (axis.is_none()) return only;

@@ -35,6 +35,13 @@ void check_is_there(const Device& device, std::string_view strategy) {
 
 std::atomic<int> logical_cpus = 1;
 
+CrossDeviceOps checked(CrossDeviceOps ops) {
+  COHORT_CHECK(ops <= CrossDeviceOps::hierarchical_copy, ErrorCode::invalid_argument,
+               "[strategy.mirrored] expected a CrossDeviceOps, got the number ",
+               static_cast<int>(ops));
+  return ops;
+}
+
 Device local_device(const std::string& name, std::string_view strategy) {
   const Device device = Device::parse(name);
   COHORT_CHECK(device.is_local(), ErrorCode::invalid_argument, "[strategy.", strategy,
@@ -100,13 +107,14 @@ void check_outside_replicas(std::string_view method) {
 
 SynchronousStrategy::SynchronousStrategy(input::InputHost&& host,
                                          const std::vector<std::string>& devices,
-                                         internal::VariableKind kind, int cpus)
+                                         internal::VariableKind kind, int cpus,
+                                         CrossDeviceOps cross_device_ops)
     : threads_(std::make_unique<internal::ReplicaThreads>()) {
   host.devices = replica_devices(devices, cpus, host.strategy);
   host.check_context = check_outside_replicas;
   host_ = std::make_shared<const input::InputHost>(std::move(host));
-  home_ = std::make_shared<internal::MirroredHome>(this, host_->strategy,
-                                                   internal::torch_devices(host_->devices), kind);
+  home_ = std::make_shared<internal::MirroredHome>(
+      this, host_->strategy, internal::torch_devices(host_->devices), kind, cross_device_ops);
 }
 
 SynchronousStrategy::~SynchronousStrategy() = default;
@@ -122,9 +130,11 @@ OneDeviceStrategy::OneDeviceStrategy(const std::string& device)
           {.strategy = "one_device", .handles_partial_batches = false, .wraps_values = false},
           {device}, internal::VariableKind::plain) {}
 
-MirroredStrategy::MirroredStrategy(const std::vector<std::string>& devices)
+MirroredStrategy::MirroredStrategy(const std::vector<std::string>& devices,
+                                   const MirroredOptions& options)
     : SynchronousStrategy({.strategy = "mirrored", .allows_per_replica = true}, devices,
-                          internal::VariableKind::mirrored, logical_cpus) {}
+                          internal::VariableKind::mirrored, logical_cpus,
+                          checked(options.cross_device_ops)) {}
 
 void set_logical_cpu_devices(int count) {
   COHORT_CHECK(count > 0, ErrorCode::invalid_argument,

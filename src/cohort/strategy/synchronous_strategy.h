@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cohort/collective/group.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/device.h"
 #include "cohort/core/export.h"
@@ -26,9 +27,6 @@ namespace cohort {
 class ClusterResolver;  // cluster/cluster_resolver.h
 namespace internal {
 enum class VariableKind : std::uint8_t;  // strategy/internal/mirrored_home.h
-}
-namespace collective {
-class Group;  // collective/group.h
 }
 namespace input {
 struct InputHost;  // input/detail/input_host.h
@@ -55,7 +53,8 @@ class COHORT_API SynchronousStrategy : public Strategy {
   // means all GPUs, or `cpus` CPUs if there are none. Throws invalid_argument if a device is listed
   // twice, belongs to a different task or does not exist (GPU:7 with two GPUs).
   SynchronousStrategy(input::InputHost&& host, const std::vector<std::string>& devices,
-                      internal::VariableKind kind, int cpus = 1);
+                      internal::VariableKind kind, int cpus = 1,
+                      CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device);
 
   // These throw unimplemented with several workers, whose values nothing makes equal yet. In a
   // replica context, all replicas make the call; they get the same variable, with the
@@ -95,6 +94,11 @@ class COHORT_API OneDeviceStrategy final : public SynchronousStrategy {
   explicit OneDeviceStrategy(const std::string& device = "CPU:0");
 };
 
+struct MirroredOptions {
+  // Of gradients, reduce() and all_reduce(). On CPUs, which share memory, both are the same.
+  CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device;
+};
+
 // Synchronous replicas on the devices of one process (tf.distribute.MirroredStrategy).
 //
 //   MirroredStrategy strategy({"GPU:0", "GPU:1"});
@@ -108,8 +112,10 @@ class COHORT_API MirroredStrategy final : public SynchronousStrategy {
  public:
   // An empty list means all GPUs, or the logical CPUs if there are none: CPU:0, unless
   // set_logical_cpu_devices() said otherwise. Throws invalid_argument if a device is listed twice,
-  // belongs to a different task or does not exist (GPU:7 with two GPUs).
-  explicit MirroredStrategy(const std::vector<std::string>& devices = {});
+  // belongs to a different task or does not exist (GPU:7 with two GPUs), and for a number that is
+  // no CrossDeviceOps.
+  explicit MirroredStrategy(const std::vector<std::string>& devices = {},
+                            const MirroredOptions& options = {});
 };
 
 // How many CPU devices a MirroredStrategy uses that gets no list, if this process has no GPU

@@ -35,7 +35,8 @@ internal::StrategyTraits SynchronousStrategy::traits() const {
           .is_first_worker = worker() == 0,
           .is_between_graph = host_->group != nullptr,
           .updates_only_own_variables = host_->wraps_values,
-          .runs_on_all_devices = true};
+          .runs_on_all_devices = true,
+          .cross_device_ops = home_->cross_device_ops()};
 }
 
 internal::StrategyTraits CentralStorageStrategy::traits() const {

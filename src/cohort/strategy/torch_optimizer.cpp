@@ -25,7 +25,8 @@ struct OwnGradients {
   std::vector<at::Tensor> gradients;
 };
 
-std::vector<at::Tensor> sums_of(const PerReplica<OwnGradients>& all) {
+std::vector<at::Tensor> sums_of(const PerReplica<OwnGradients>& all,
+                                CrossDeviceOps cross_device_ops) {
   for (std::size_t replica = 1; replica < all.size(); ++replica) {
     const bool is_same = all[replica].optimizer == all[0].optimizer &&
                          all[replica].gradients.size() == all[0].gradients.size();
@@ -40,7 +41,7 @@ std::vector<at::Tensor> sums_of(const PerReplica<OwnGradients>& all) {
     std::vector<at::Tensor> gradients;
     for (std::size_t replica = 0; replica < all.size(); ++replica)
       gradients.push_back(all[replica].gradients[i]);
-    sums.push_back(sum_of_gradients(gradients, "strategy.TorchOptimizer"));
+    sums.push_back(sum_of_gradients(gradients, "strategy.TorchOptimizer", cross_device_ops));
   }
   return sums;
 }
@@ -168,7 +169,10 @@ void OptimizedParameters::sum_gradients(std::size_t replica, const void* optimiz
   OwnGradients own{optimizer, {}};
   for (const std::size_t i : used_) own.gradients.push_back(of(replica)[i].grad());
   const std::vector<at::Tensor> sums = home_->replica_here()->merge_call(
-      [](Strategy&, const PerReplica<OwnGradients>& all) { return sums_of(all); }, std::move(own));
+      [this](Strategy&, const PerReplica<OwnGradients>& all) {
+        return sums_of(all, home_->cross_device_ops());
+      },
+      std::move(own));
   // An optimizer may write into its gradients, and the others still read the sums.
   for (std::size_t k = 0; k < used_.size(); ++k) {
     const at::Tensor& parameter = of(replica)[used_[k]];

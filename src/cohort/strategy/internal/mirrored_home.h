@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cohort/collective/group.h"
 #include "cohort/core/detail/mutex.h"
 #include "cohort/strategy/internal/mirrored_variable.h"
 #include "cohort/strategy/replicated.h"
@@ -63,10 +64,12 @@ class MirroredHome final : public VariableHome,
  public:
   // `owner` is compared, and named in messages; the variables may outlive it.
   MirroredHome(const Strategy* owner, std::string name, std::vector<c10::Device> devices,
-               VariableKind kind);
+               VariableKind kind,
+               CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device);
 
   VariableKind kind() const { return kind_; }
   std::size_t replicas() const { return replicas_; }
+  CrossDeviceOps cross_device_ops() const { return cross_device_ops_; }
   // Of the replicas.
   const std::vector<c10::Device>& devices() const { return devices_; }
   std::size_t gpus() const { return gpus_; }  // how many of them are GPUs
@@ -189,6 +192,7 @@ class MirroredHome final : public VariableHome,
   const std::size_t replicas_;
   const std::size_t gpus_;
   const VariableKind kind_;
+  const CrossDeviceOps cross_device_ops_;
   std::atomic<bool> has_modules_ = false;
   // Whether code outside of a run has the tensor of a variable of several replicas.
   std::atomic<bool> has_handed_out_ = false;

@@ -24,8 +24,9 @@ namespace cohort::internal {
 class Reduction {
  public:
   // `call` is for messages: "strategy.reduce".
-  Reduction(ReduceOp op, std::optional<Axes> axes, std::string_view call = "strategy.reduce")
-      : op_(op), axes_(std::move(axes)), call_(call) {
+  Reduction(ReduceOp op, std::optional<Axes> axes, std::string_view call = "strategy.reduce",
+            CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device)
+      : op_(op), axes_(std::move(axes)), call_(call), cross_device_ops_(cross_device_ops) {
     if (axes_ && axes_->is_none()) axes_.reset();
   }
 
@@ -42,7 +43,8 @@ class Reduction {
   // Throws invalid_argument for strings, bool and undefined tensors, and for an axis that the
   // tensor does not have; unimplemented for a sparse tensor and an axis.
   Parts parts(const at::Tensor& component) const;
-  // Adds dense values in a balanced tree (left_of_tree()). Parts without a value count as nothing;
+  // Adds dense values in a balanced tree (left_of_tree()). The sum is on the device of the first
+  // one. Parts without a value count as nothing;
   // at least one has a value. Throws invalid_argument if shapes, types or layouts differ.
   Parts sum(const std::vector<Parts>& all) const;
   at::Tensor result(const Parts& sum) const;
@@ -56,6 +58,7 @@ class Reduction {
   ReduceOp op_;
   std::optional<Axes> axes_;
   std::string_view call_;
+  CrossDeviceOps cross_device_ops_;
 };
 
 // The size of the left part when `count` >= 2 values are added in a balanced tree. So the sum of 4
@@ -64,6 +67,8 @@ std::size_t left_of_tree(std::size_t count);
 
 // The sum of gradients, in that tree and in memory of its own. Undefined ones count as zero; if all
 // are, so is the sum. Throws as Reduction does; `call` is for messages.
-at::Tensor sum_of_gradients(const std::vector<at::Tensor>& gradients, std::string_view call);
+at::Tensor sum_of_gradients(
+    const std::vector<at::Tensor>& gradients, std::string_view call,
+    CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device);
 
 }  // namespace cohort::internal

@@ -40,7 +40,9 @@ struct CollectiveCall {
 
   // The contribution of one replica's value, and the result of all contributions.
   Reduction::Parts part_of(const at::Tensor& value) const;
-  at::Tensor combined(const std::vector<Reduction::Parts>& parts) const;
+  at::Tensor combined(
+      const std::vector<Reduction::Parts>& parts,
+      CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device) const;
   std::string_view name() const { return kind == Kind::reduce ? "all_reduce" : "all_gather"; }
   // "all_reduce(sum)", "gradient of all_gather(axis 0)"
   std::string text() const;
