@@ -9,9 +9,9 @@
 #include "cohort/core/error.h"
 #include "cohort/function/detail/trace.h"
 #include "cohort/optimizer/optimizer.h"
-#include "cohort/strategy/internal/compute_share.h"
 #include "cohort/strategy/internal/gradient_parts.h"
 #include "cohort/strategy/internal/reduction.h"
+#include "cohort/strategy/internal/threads/compute_share.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategy.h"
 

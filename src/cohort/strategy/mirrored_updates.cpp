@@ -12,6 +12,7 @@
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/reduction.h"
 #include "cohort/strategy/strategy.h"
+#include "cohort/variable/detail/variable_state.h"
 
 namespace cohort::internal {
 namespace {
@@ -64,7 +65,7 @@ bool shares_memory(const at::Tensor& tensor, std::span<const Update> updates) {
 
 // The gradient of one of the updates, as rules take it.
 at::Tensor gradient_of(const Update& update, std::span<const Update> updates) {
-  const at::Tensor dense = update.gradient.detach().resolve_conj().resolve_neg().contiguous();
+  const at::Tensor dense = plain_gradient(update.gradient);
   return shares_memory(update.gradient, updates) && dense.is_alias_of(update.gradient)
              ? dense.clone()
              : dense;

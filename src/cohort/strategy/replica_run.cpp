@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/strategy/internal/spin_wait.h"
+#include "cohort/strategy/internal/threads/spin_wait.h"
 
 namespace cohort::internal {
 

@@ -44,7 +44,7 @@ struct VariableRequest;
 
 namespace internal {
 class MirroredHome;    // strategy/internal/mirrored_home.h
-class ReplicaThreads;  // strategy/internal/replica_threads.h
+class ReplicaThreads;  // strategy/internal/threads/replica_threads.h
 
 // Where steps of function() run: in as many replicas of this process, on these threads. `home` is
 // that of the strategy's variables; nullptr: it has none.

@@ -14,7 +14,7 @@
 #include "cohort/strategy/internal/gpu/backward_context.h"
 #include "cohort/strategy/internal/gpu/replica_devices.h"
 #include "cohort/strategy/internal/mirrored_home.h"
-#include "cohort/strategy/internal/replica_threads.h"
+#include "cohort/strategy/internal/threads/replica_threads.h"
 #include "cohort/strategy/internal/traced/replica_trace.h"
 
 namespace cohort {

@@ -10,6 +10,7 @@
 #include "cohort/function/detail/trace.h"
 #include "cohort/function/detail/variable_read.h"
 #include "cohort/variable/detail/validation.h"
+#include "cohort/variable/detail/variable_state.h"
 
 namespace cohort {
 namespace variable {
@@ -60,7 +61,7 @@ void LocalVariable::scatter(const RowUpdate& update) {
 
 LocalVariable::Reserve LocalVariable::reserve(const SlotKey& key, const at::Tensor& gradient,
                                               std::span<const double> hyper) const {
-  at::Tensor dense = gradient.detach().resolve_conj().resolve_neg().contiguous();
+  at::Tensor dense = plain_gradient(gradient);
   const Lock lock(mutex_);
   return {.gradient = std::move(dense), .slots = state_.reserve(key, hyper, name_)};
 }

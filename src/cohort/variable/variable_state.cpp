@@ -8,6 +8,15 @@
 
 namespace cohort {
 
+// Most gradients come from autograd as they must be, and each operator costs about as much as a
+// small update.
+at::Tensor plain_gradient(const at::Tensor& gradient) {
+  if (gradient.is_contiguous() && !gradient.requires_grad() && !gradient.is_conj() &&
+      !gradient.is_neg())
+    return gradient;
+  return gradient.detach().resolve_conj().resolve_neg().contiguous();
+}
+
 VariableState::Fresh VariableState::reserve(const SlotKey& key, std::span<const double> hyper,
                                             std::string_view variable_name) const {
   const auto known = slots_.find(key.optimizer);

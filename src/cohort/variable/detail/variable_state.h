@@ -22,6 +22,10 @@ struct SlotKey {
   std::string_view optimizer;
 };
 
+// The values of a gradient as rules take them: row-major, and without a graph. The tensor itself if
+// it is like that, else a copy or a view.
+COHORT_API at::Tensor plain_gradient(const at::Tensor& gradient);
+
 // An update has two steps, so that several can be made together or not at all: reserve() checks and
 // allocates what the update needs, but changes nothing; then apply() cannot fail.
 // Thread-compatible: the owner locks.

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/strategy/internal/compute_share.h"
 #include "cohort/strategy/internal/replica_random.h"
+#include "cohort/strategy/internal/threads/compute_share.h"
 
 namespace cohort::internal {
 namespace {

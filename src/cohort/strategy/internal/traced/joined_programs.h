@@ -8,7 +8,7 @@
 
 #include "cohort/core/detail/mutex.h"
 #include "cohort/core/nest.h"
-#include "cohort/strategy/internal/replica_threads.h"
+#include "cohort/strategy/internal/threads/replica_threads.h"
 #include "cohort/strategy/internal/traced/replica_program.h"
 #include "cohort/strategy/internal/traced/step_run.h"
 

@@ -5,7 +5,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/strategy/internal/replica_run.h"
-#include "cohort/strategy/internal/spin_wait.h"
+#include "cohort/strategy/internal/threads/spin_wait.h"
 
 namespace cohort::internal {
 

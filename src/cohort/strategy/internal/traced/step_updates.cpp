@@ -16,6 +16,7 @@
 #include "cohort/strategy/internal/traced/replica_trace.h"
 #include "cohort/strategy/internal/traced/step_run.h"
 #include "cohort/variable/detail/hyperparameter.h"
+#include "cohort/variable/detail/variable_state.h"
 
 namespace cohort::internal {
 namespace {
@@ -82,12 +83,6 @@ const at::Tensor* only(const Gradients& all) {
   return found;
 }
 
-// As rules take it.
-at::Tensor as_gradient(at::Tensor value) {
-  if (value.is_contiguous() && !value.is_conj() && !value.is_neg()) return value;
-  return value.resolve_conj().resolve_neg().contiguous();
-}
-
 class JoinedApply final : public JoinedCall {
  public:
   JoinedApply(const variable::UpdateRule& rule, std::string optimizer,
@@ -103,7 +98,7 @@ class JoinedApply final : public JoinedCall {
   }
 
   std::vector<at::Tensor> run(StepReplica& replica, std::vector<at::Tensor> values) const override {
-    for (at::Tensor& value : values) value = as_gradient(std::move(value));
+    for (at::Tensor& value : values) value = plain_gradient(value);
     CountedUpdates counted;
     StepOffer& own = replica.own_offer();
     own.values = std::move(values);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/strategy/internal/compute_share.h"
+#include "cohort/strategy/internal/threads/compute_share.h"
 
 #include <ATen/Parallel.h>
 #include <dlfcn.h>

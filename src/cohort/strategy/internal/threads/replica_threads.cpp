@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/strategy/internal/replica_threads.h"
+#include "cohort/strategy/internal/threads/replica_threads.h"
 
 #include <ATen/ThreadLocalState.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include "cohort/core/detail/start_thread.h"
 #include "cohort/core/log.h"
 #include "cohort/function/detail/autocast.h"
-#include "cohort/strategy/internal/spin_wait.h"
+#include "cohort/strategy/internal/threads/spin_wait.h"
 
 namespace cohort::internal {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/strategy/internal/replica_threads.h"
+#include "cohort/strategy/internal/threads/replica_threads.h"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
