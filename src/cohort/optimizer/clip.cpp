@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/sum.h>
@@ -13,18 +15,36 @@
 #include "cohort/variable/detail/variable_home.h"
 
 namespace cohort {
+namespace {
+
+// Of a sparse gradient: its rows.
+at::Tensor elements_of(const at::Tensor& gradient) {
+  return gradient.is_sparse() ? gradient._values() : gradient;
+}
+
+at::Tensor scaled(const at::Tensor& gradient, const at::Tensor& scale) {
+  const at::Tensor elements = at::mul(elements_of(gradient), scale);
+  if (!gradient.is_sparse()) return elements;
+  return at::_sparse_coo_tensor_unsafe(gradient._indices(), elements, gradient.sizes())
+      ._coalesced_(true);
+}
+
+}  // namespace
 
 ClippedGradients clip_by_global_norm(const std::vector<at::Tensor>& gradients, double max_norm) {
   COHORT_CHECK(std::isfinite(max_norm) && max_norm > 0.0, ErrorCode::invalid_argument,
                "[optimizer.clip] expected a finite max_norm > 0, got ", max_norm);
-  at::Tensor squares;
-  for (const at::Tensor& gradient : gradients) {
-    if (!gradient.defined()) continue;
-    const at::Tensor square = at::sum(at::mul(gradient, gradient));
-    squares = squares.defined() ? squares.add(square) : square;
-  }
   ClippedGradients result;
   result.gradients = gradients;
+  at::Tensor squares;
+  for (at::Tensor& gradient : result.gradients) {
+    if (!gradient.defined()) continue;
+    // A row that is there several times counts once, as the sum.
+    if (gradient.is_sparse()) gradient = gradient.coalesce();
+    const at::Tensor elements = elements_of(gradient);
+    const at::Tensor square = at::sum(at::mul(elements, elements));
+    squares = squares.defined() ? squares.add(square) : square;
+  }
   if (!squares.defined()) {
     result.global_norm = at::zeros({});
     return result;
@@ -32,7 +52,7 @@ ClippedGradients clip_by_global_norm(const std::vector<at::Tensor>& gradients, d
   result.global_norm = squares.sqrt();
   const at::Tensor scale = result.global_norm.clamp_min(max_norm).reciprocal().mul(max_norm);
   for (at::Tensor& gradient : result.gradients) {
-    if (gradient.defined()) gradient = at::mul(gradient, scale);
+    if (gradient.defined()) gradient = scaled(gradient, scale);
   }
   return result;
 }

@@ -115,7 +115,7 @@ class COHORT_API Optimizer {
 //
 // Each gradient g becomes g * max_norm / max(global_norm, max_norm), where global_norm is the norm
 // of all gradients together, a 0-dim tensor (tf.clip_by_global_norm). Undefined gradients stay
-// undefined; if the norm is not finite, the result is NaN.
+// undefined, and sparse ones sparse; if the norm is not finite, the result is NaN.
 struct ClippedGradients {
   std::vector<at::Tensor> gradients;
   at::Tensor global_norm;

@@ -29,6 +29,7 @@ MirroredHome::RunScope::RunScope(MirroredHome& home)
 
 MirroredHome::RunScope::~RunScope() {
   if (!is_open_) return;
+  ++home_.failed_runs_;
   const Lock lock(home_.mutex_);
   --home_.open_runs_;
 }

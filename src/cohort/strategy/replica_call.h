@@ -71,6 +71,23 @@ decltype(auto) component_of(A& argument, std::size_t i) {
   }
 }
 
+// Throws invalid_argument if the numbers differ: values would be lost. `what`: "argument 0".
+COHORT_API void check_components(std::size_t components, std::size_t replicas,
+                                 std::string_view call, const std::string& what);
+
+template <class... A>
+void check_arguments(std::string_view call, std::size_t replicas, const A&... arguments) {
+  [[maybe_unused]] std::size_t index = 0;
+  [[maybe_unused]] const auto check = [&](const auto& argument) {
+    if constexpr (kIsPerReplica<decltype(argument)>) {
+      if (argument.is_wrapped() && argument.size() != replicas)
+        check_components(argument.size(), replicas, call, "argument " + std::to_string(index));
+    }
+    ++index;
+  };
+  (check(arguments), ...);
+}
+
 template <class A>
 using ComponentOf = decltype(component_of(std::declval<A&>(), 0));
 template <class A>
@@ -239,8 +256,13 @@ std::shared_ptr<const void> merge_all(F& merge_fn, Strategy& strategy, bool is_o
       merge_fn(strategy, argument(std::integral_constant<std::size_t, I>{})...);
       return nullptr;
     } else {
-      return std::make_shared<const Result>(
+      auto result = std::make_shared<const Result>(
           merge_fn(strategy, argument(std::integral_constant<std::size_t, I>{})...));
+      if constexpr (kIsPerReplica<Result> && !std::is_same_v<Result, PerReplica<void>>) {
+        if (result->is_wrapped())
+          check_components(result->size(), all.size(), "merge_call", "a result");
+      }
+      return result;
     }
   }
   (std::make_index_sequence<std::tuple_size_v<Arguments>>{});
@@ -347,6 +369,7 @@ class StrategyFunction {
                   "cohort::Nest, and PerReplicas of them; capture variables in place of passing "
                   "them");
     if constexpr (kProblem == internal::CallProblem::none && kAreArguments) {
+      internal::check_arguments("function", function_.replicas(), arguments...);
       std::vector<std::vector<Nest>> all;
       all.reserve(function_.replicas());
       for (std::size_t i = 0; i < function_.replicas(); ++i)

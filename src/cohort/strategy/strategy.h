@@ -205,7 +205,10 @@ class COHORT_API Strategy {
   // variable.
   //
   // Variables of the strategy may be assigned inside fn, as their VariableAggregation says; updates
-  // of others throw unimplemented with several replicas.
+  // of others throw unimplemented with several replicas. Runs may be made at the same time on
+  // several threads, but not if one changes a variable that another one uses: nothing orders what
+  // they do. Throws invalid_argument for a distributed argument that has not one component for each
+  // replica of this process.
   template <class F, class... A>
   auto run(F&& fn, A&&... arguments) {
     constexpr internal::CallProblem kProblem = internal::call_problem<F, A...>();
@@ -219,6 +222,8 @@ class COHORT_API Strategy {
                   "Strategy::run() cannot call the function with these arguments: write one for "
                   "each parameter, of its type (a PerReplica<T> argument gives each replica a T)");
     if constexpr (kProblem == internal::CallProblem::none) {
+      internal::check_arguments("run", static_cast<std::size_t>(num_local_replicas()),
+                                arguments...);
       using Result = internal::ReplicaResult<F, A...>;
       if constexpr (std::is_void_v<Result>) {
         run_replicas([&](ReplicaContext& context) {

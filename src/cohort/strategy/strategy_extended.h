@@ -220,6 +220,9 @@ class COHORT_API StrategyExtended {
   // fn of each component, in cross-replica context.
   template <class Result, class F, class... A>
   auto update_all(const Variable& variable, F& fn, A&... arguments) const {
+    // A variable with one value for all replicas takes the first one's.
+    const std::size_t components = strategy_.local_results(variable).size();
+    if (components > 1) internal::check_arguments("extended.update", components, arguments...);
     if constexpr (std::is_void_v<Result>) {
       update_each(variable, [&](const Variable& component, std::size_t i) {
         internal::call_for(fn, i, component, arguments...);

@@ -290,6 +290,17 @@ bool is_one_object(const std::vector<Nest>& values) {
                      [&](const Nest& value) { return is_one_object(values.front(), value); });
 }
 
+void check_components(std::size_t components, std::size_t replicas, std::string_view call,
+                      const std::string& what) {
+  COHORT_CHECK(components == replicas, ErrorCode::invalid_argument, "[strategy.", call,
+               "] expected ", what,
+               " with a component for each replica of this process, of which "
+               "there ",
+               replicas == 1 ? "is " : "are ", replicas, ", got one with ", components,
+               "; pass an element of a dataset that this strategy has distributed, or a result of "
+               "its run()");
+}
+
 void check_is_numeric(const Nest& component, std::size_t index) {
   COHORT_CHECK(!component.is_tensor() || !StringTensor::is(component.tensor()),
                ErrorCode::invalid_argument,

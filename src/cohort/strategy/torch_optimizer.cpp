@@ -65,6 +65,7 @@ OptimizedParameters::OptimizedParameters(const std::vector<Variable>& parameters
       " replicas share one value; use MirroredStrategy, or cohort::Adam or another "
       "optimizer of cohort");
   tensors_.resize(home_->replicas());
+  failed_runs_.resize(home_->replicas(), home_->failed_runs());
   for (const Variable& variable : parameters) {
     for (std::size_t i = 0; i < tensors_.size(); ++i)
       tensors_[i].push_back(target_of(variable).variable.component(i));
@@ -160,7 +161,15 @@ void OptimizedParameters::set_gradients(std::size_t replica, const at::Tensor& l
   }
 }
 
+void OptimizedParameters::check_gradients(std::size_t replica) const {
+  COHORT_CHECK(failed_runs_[replica] == home_->failed_runs(), ErrorCode::failed_precondition,
+               "[strategy.TorchOptimizer] expected gradients of whole steps, got some of a run() "
+               "that has failed, which may have left them in only some replicas; call zero_grad() "
+               "in all replicas at the beginning of a step, before backward()");
+}
+
 void OptimizedParameters::clear_gradients(std::size_t replica) const {
+  failed_runs_[replica] = home_->failed_runs();
   for (const std::size_t i : used_) of(replica)[i].mutable_grad().reset();
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <type_traits>
@@ -40,6 +41,8 @@ class COHORT_API OptimizedParameters {
   // These concern grad() of a replica's tensors.
   void set_gradients(std::size_t replica, const at::Tensor& loss) const;
   void clear_gradients(std::size_t replica) const;
+  // Throws failed_precondition if a run has failed since they were cleared.
+  void check_gradients(std::size_t replica) const;
   // All replicas make the call; each gets the sum in memory of its own. `optimizer` tells whether
   // they do so for the same one.
   void sum_gradients(std::size_t replica, const void* optimizer) const;
@@ -55,6 +58,8 @@ class COHORT_API OptimizedParameters {
   std::shared_ptr<MirroredHome> home_;
   std::vector<std::vector<at::Tensor>> tensors_;  // of each replica, in the order of the variables
   std::vector<std::size_t> used_;                 // those that are in a group
+  // Of each replica: how many runs had failed when its gradients were cleared.
+  mutable std::vector<std::uint64_t> failed_runs_;
   bool are_alike_ = false;
 };
 
@@ -155,8 +160,9 @@ class TorchOptimizer {
   //     torch::nn::utils::clip_grad_norm_(own.parameters(), 1.0);
   //   });
   //
-  // Throws failed_precondition outside of a replica of the module's strategy, and if another
-  // replica returns without this call; invalid_argument, in every replica, if they make it for
+  // Throws failed_precondition outside of a replica of the module's strategy, if another replica
+  // returns without this call, and after a run that failed, which may have left gradients in some
+  // replicas, until zero_grad(); invalid_argument, in every replica, if they make it for
   // different optimizers, or gradients differ in shape or layout; unimplemented in a traced step.
   template <class F>
   void step(F&& change) const {
@@ -164,6 +170,7 @@ class TorchOptimizer {
                   "TorchOptimizer::step() takes a function of the optimizer, not a closure that "
                   "computes the loss: call backward() first, or use minimize(loss)");
     const std::size_t replica = parameters_->replica_here("step");
+    parameters_->check_gradients(replica);
     const internal::ClearGradientsScope at_end(*parameters_, replica);
     parameters_->sum_gradients(replica, copies_.front().get());
     Optimizer& own = *copies_[replica];

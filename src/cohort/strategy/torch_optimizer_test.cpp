@@ -55,6 +55,47 @@ void expect_equal_copies(Strategy& strategy, const Replicated<M>& model) {
   for (std::size_t i = 1; i < copies.size(); ++i) EXPECT_TRUE(copies[i].equal(copies[0])) << i;
 }
 
+// Regression: the replica that had failed kept its gradients, and the other one lost them.
+TEST(TorchOptimizerTraining, DoesNotUseGradientsOfAFailedRun) {
+  MirroredStrategy strategy({"CPU:0", "CPU:1"});
+  const auto model = strategy.replicate(make_partly_used);
+  const TorchOptimizer optimizer(model, [](Tensors parameters) {
+    return torch::optim::SGD(std::move(parameters), torch::optim::SGDOptions(0.1));
+  });
+  PartlyUsed alone = model.snapshot();
+  const auto train = [&](int number, bool clears, bool fails) {
+    strategy.run(
+        [&](const at::Tensor& x) {
+          if (clears) optimizer.zero_grad();
+          average_loss(losses_of(*model, x)).backward();
+          if (fails && get_replica_context()->local_replica_id() == 1)
+            throw std::runtime_error("bad rows");
+          optimizer.step();
+        },
+        parts(mlp_batch(number), {6, 6}));
+  };
+  EXPECT_THROW(train(0, false, true), std::runtime_error);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT([&] { train(1, false, false); },
+                throws_error(ErrorCode::failed_precondition, "call zero_grad() in all replicas"));
+  }
+  for (const bool clears : {true, false}) {
+    train(1, clears, false);
+    losses_of(*alone, mlp_batch(1)).mean().backward();
+    torch::optim::SGD theirs(alone->parameters(), torch::optim::SGDOptions(0.1));
+    theirs.step();
+    theirs.zero_grad();
+    expect_close(values_of(model.variables()), alone->parameters());
+  }
+  EXPECT_THROW(train(0, false, true), std::runtime_error);
+  strategy.run([&](const at::Tensor& x) { optimizer.minimize(average_loss(losses_of(*model, x))); },
+               parts(mlp_batch(2), {6, 6}));
+  losses_of(*alone, mlp_batch(2)).mean().backward();
+  torch::optim::SGD theirs(alone->parameters(), torch::optim::SGDOptions(0.1));
+  theirs.step();
+  expect_close(values_of(model.variables()), alone->parameters());
+}
+
 // 20 steps with a factory, on several replicas and in a loop of LibTorch alone.
 template <class Factory>
 void expect_that_of_one_process(Factory factory) {

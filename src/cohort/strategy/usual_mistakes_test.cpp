@@ -248,6 +248,72 @@ TEST_F(UsualMistakes, AValueOfEachReplicaIsNoPlainValue) {
   EXPECT_THAT([&] { two.run([&] { average_loss(losses); }); }, refused);
 }
 
+// Regression: the components that no replica had were lost.
+TEST_F(UsualMistakes, ADistributedValueHasOneComponentForEachReplica) {
+  const auto traced = two.function([](at::Tensor part) { return part * 1; });
+  for (const std::size_t count : {1, 3}) {
+    const PerReplica<at::Tensor> values(std::vector<at::Tensor>(count, x));
+    const auto refused = [&](const auto& call) {
+      EXPECT_THAT(call, throws_error(ErrorCode::invalid_argument,
+                                     "with a component for each replica of this process, of which "
+                                     "there are 2, got one with " +
+                                         std::to_string(count)));
+    };
+    bool has_run = false;
+    refused([&] { two.run([&](const at::Tensor&) { has_run = true; }, values); });
+    refused([&] { two.run([&](const at::Tensor&, int) { has_run = true; }, values, 1); });
+    EXPECT_FALSE(has_run);
+    refused([&] { traced(values); });
+    refused([&] {
+      two.extended().update(
+          w, [](const Variable& component, const at::Tensor& own) { component.assign_add(own[0]); },
+          values);
+    });
+    refused([&] {
+      two.run([&] { return get_replica_context()->merge_call([&](Strategy&) { return values; }); });
+    });
+  }
+}
+
+TEST_F(UsualMistakes, AGradientThatOneReplicaDoesNotWantIsExplained) {
+  w.tensor().requires_grad_(false);  // of replica 0 alone
+  const SGD sgd({w, b}, {.learning_rate = 0.01});
+  const auto step = [&](const at::Tensor& part) {
+    sgd.minimize(loss_of(part, w.tensor(), b.tensor()));
+  };
+  EXPECT_THAT([&] { two.run(step, parts); },
+              throws_error(ErrorCode::invalid_argument, "call it inside of run()"));
+  two.run([&] { w.tensor().requires_grad_(false); });
+  const at::Tensor before = w.read().detach().clone();
+  two.run(step, parts);
+  expect_weight(before);
+}
+
+TEST_F(UsualMistakes, ASparseGradientIsClippedAsADenseOne) {
+  const auto clipped = [&](bool is_sparse, const std::string& name) {
+    const Variable table = two.variable(name, torch::ones({5, 2}, torch::kDouble));
+    const SGD sgd({table, b}, {.learning_rate = 1});
+    two.run(
+        [&](const at::Tensor& rows) {
+          const at::Tensor used =
+              at::embedding(table.tensor(), rows, -1, /*scale_grad_by_freq=*/false, is_sparse);
+          sgd.apply_gradients(clip_by_global_norm(
+              sgd.compute_gradients(used.square().sum() + 3 * b.tensor()), 0.5));
+        },
+        PerReplica<at::Tensor>({torch::tensor({1, 3, 1}), torch::tensor({3})}));
+    return table.read().detach();
+  };
+  EXPECT_TRUE(torch::allclose(clipped(true, "sparse"), clipped(false, "dense"), 1e-12, 1e-12));
+}
+
+TEST_F(UsualMistakes, AStepOfAFunctionNeedsDenseTensors) {
+  const auto step = two.function([](at::Tensor part) { return part + 1; });
+  EXPECT_THAT([&] { step(at::Tensor()); },
+              throws_error(ErrorCode::invalid_argument, "an undefined one as argument 0"));
+  EXPECT_THAT([&] { step(x.to_sparse()); },
+              throws_error(ErrorCode::invalid_argument, "a sparse one as argument 0"));
+}
+
 TEST_F(UsualMistakes, ALearningRateIsNotSetInAReplica) {
   SGD sgd({w}, {.learning_rate = 0.1});
   EXPECT_THAT([&] { two.run([&] { sgd.set_learning_rate(0.2); }); },

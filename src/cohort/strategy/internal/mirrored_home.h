@@ -171,6 +171,9 @@ class MirroredHome final : public VariableHome,
     bool is_open_;
   };
   void note_handed_out() { has_handed_out_ = true; }
+  // How many runs of several replicas have ended with an error. Some replicas of such a run may
+  // have gone further than others.
+  std::uint64_t failed_runs() const { return failed_runs_; }
 
  private:
   // Those whose replicas must have equal values.
@@ -196,6 +199,7 @@ class MirroredHome final : public VariableHome,
   std::atomic<bool> has_modules_ = false;
   // Whether code outside of a run has the tensor of a variable of several replicas.
   std::atomic<bool> has_handed_out_ = false;
+  std::atomic<std::uint64_t> failed_runs_ = 0;
   TraceMutex trace_mutex_;
   Mutex writes_;
   Mutex mutex_;

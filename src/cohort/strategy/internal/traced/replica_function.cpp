@@ -8,6 +8,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/core/string_tensor.h"
 #include "cohort/function/detail/trace.h"
 #include "cohort/strategy/detail/contexts.h"
 #include "cohort/strategy/internal/mirrored_home.h"
@@ -56,7 +57,10 @@ class ReplicaFunction::State {
                  "[strategy.function] expected a call outside a traced step, got one of '",
                  function_.name(), "' inside it; call its code there");
     check_can_run(strategy_, "function");
-    for (std::vector<Nest>& own : arguments) function_.convert_numbers(own);
+    for (std::vector<Nest>& own : arguments) {
+      function_.convert_numbers(own);
+      check_tensors(own);
+    }
     std::optional<MirroredHome::RunScope> run;
     if (host_.home != nullptr) run.emplace(*host_.home);
     // A trace changes modes of modules and values of variables for a while.
@@ -75,6 +79,8 @@ class ReplicaFunction::State {
   }
 
  private:
+  void check_tensors(const std::vector<Nest>& arguments) const;
+
   using Program = std::shared_ptr<const ReplicaProgram>;
   struct Joined {
     ReplicaPrograms of;  // the programs that the arguments ask for
@@ -107,6 +113,21 @@ class ReplicaFunction::State {
   std::size_t traces_ COHORT_GUARDED_BY(mutex_) = 0;
   std::string reason_ COHORT_GUARDED_BY(mutex_);  // of the next trace, if it is known
 };
+
+void ReplicaFunction::State::check_tensors(const std::vector<Nest>& arguments) const {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (!arguments[i].is_tensor()) continue;
+    const at::Tensor& tensor = arguments[i].tensor();
+    const bool is_dense =
+        tensor.defined() && (StringTensor::is(tensor) || tensor.layout() == at::kStrided);
+    COHORT_CHECK(is_dense, ErrorCode::invalid_argument,
+                 "[strategy.function] expected dense tensors, got ",
+                 tensor.defined() ? "a sparse one" : "an undefined one", " as argument ", i,
+                 " of '", function_.name(), "'; ",
+                 tensor.defined() ? "pass to_dense() of it, or call run() in place of function()"
+                                  : "pass a tensor with zeros, or one without rows");
+  }
+}
 
 // Forgets a program whose captured constants have changed.
 ReplicaFunction::State::Program ReplicaFunction::State::known(std::size_t replica,
