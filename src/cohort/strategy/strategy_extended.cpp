@@ -67,9 +67,10 @@ Nest moved_to(const std::string& device, const Nest& value) {
 // A host value is one, wherever it goes.
 Mirrored<Nest> copied_to(std::vector<std::string> devices, const Nest& value) {
   if (is_host_value(value)) devices.resize(1);
-  if (devices.size() == 1) return {{moved_to(devices[0], value)}, std::move(devices)};
+  const bool is_one = devices.size() == 1;
   std::vector<Nest> copies;
-  for (const std::string& device : devices) copies.push_back(moved_to(device, clone_of(value)));
+  for (const std::string& device : devices)
+    copies.push_back(moved_to(device, is_one ? value : clone_of(value)));
   return {std::move(copies), std::move(devices)};
 }
 
