@@ -16,27 +16,14 @@ namespace cohort::gpu_training {
 namespace {
 
 using testing::Devices;
+using testing::expect_close_on_host;
 using testing::expect_equal_copies;
 using testing::images;
 using testing::kRows;
 using testing::losses_of;
+using testing::Mlp;
 using testing::Tensors;
 using testing::words;
-
-void expect_close(const Tensors& got, const Tensors& expected,
-                  double tolerance = testing::kTolerance) {
-  testing::expect_close_on_host(got, expected, tolerance);
-}
-
-struct MlpImpl : torch::nn::Module {
-  at::Tensor forward(const at::Tensor& words) {
-    return last->forward(first->forward(table->forward(words).flatten(1)).tanh());
-  }
-  torch::nn::Embedding table{register_module("table", torch::nn::Embedding(10, 4))};
-  torch::nn::Linear first{register_module("first", torch::nn::Linear(12, 8))};
-  torch::nn::Linear last{register_module("last", torch::nn::Linear(8, 3))};
-};
-TORCH_MODULE(Mlp);
 
 class GpuTraining : public testing::OnGpus {};
 
@@ -82,7 +69,7 @@ TEST_P(GpuTraining, EachOptimizerTrainsAsOnCpus) {
           on, [] { return Mlp(); }, [&](int i) { return parts(on, words(i)); }, make);
     };
     MirroredStrategy cpus({"CPU:0", "CPU:1"});
-    expect_close(values(strategy()), values(cpus));
+    expect_close_on_host(values(strategy()), values(cpus));
   };
   each("SGD", [](const auto& m) { return SGD(m.parameters(), {.learning_rate = 0.1}); });
   each("SGD with decay", [](const auto& m) {
@@ -118,7 +105,7 @@ TEST_P(GpuTraining, OptimizersOfLibTorchTrainAsOnCpus) {
           [&](const auto& model) { return TorchOptimizer(model, factory); });
     };
     MirroredStrategy cpus({"CPU:0", "CPU:1"});
-    expect_close(values(strategy()), values(cpus));
+    expect_close_on_host(values(strategy()), values(cpus));
   };
   each([](Tensors parameters) {
     return torch::optim::SGD(std::move(parameters), torch::optim::SGDOptions(0.1).momentum(0.9));
@@ -136,7 +123,7 @@ TEST_P(GpuTraining, SyncBatchNormIsThatOfTheWholeBatch) {
         on, [] { return Net(); }, [&](int i) { return parts(on, images(i)); }, make);
   };
   MirroredStrategy cpus({"CPU:0", "CPU:1"});
-  expect_close(values(strategy()), values(cpus));
+  expect_close_on_host(values(strategy()), values(cpus));
 }
 
 TEST_P(GpuTraining, BatchNormIsThatOfTheReplicasRows) {
@@ -147,7 +134,7 @@ TEST_P(GpuTraining, BatchNormIsThatOfTheReplicasRows) {
         on, [] { return Net(); }, [&](int i) { return parts(on, images(i)); }, make);
   };
   MirroredStrategy cpus = on_cpus();
-  expect_close(values(strategy()), values(cpus));
+  expect_close_on_host(values(strategy()), values(cpus));
 }
 
 struct RecurrentImpl : torch::nn::Module {
@@ -167,7 +154,7 @@ TEST_P(GpuTraining, ALayerOfCudnnTrainsAsOnCpus) {
         on, [] { return Recurrent(); }, [&](int i) { return parts(on, images(i)); }, make);
   };
   MirroredStrategy cpus({"CPU:0", "CPU:1"});
-  expect_close(values(strategy()), values(cpus));
+  expect_close_on_host(values(strategy()), values(cpus));
 }
 
 TEST_P(GpuTraining, OneDeviceStrategyTrainsThere) {
@@ -178,7 +165,7 @@ TEST_P(GpuTraining, OneDeviceStrategyTrainsThere) {
         on, [] { return Mlp(); }, [&](int i) { return parts(on, words(i)); }, make);
   };
   OneDeviceStrategy gpu("GPU:0"), cpu("CPU:0");
-  expect_close(values(gpu), values(cpu));
+  expect_close_on_host(values(gpu), values(cpu));
 }
 
 TEST_P(GpuTraining, DevicesThatAddInPairsGiveTheSameBits) {
@@ -188,8 +175,8 @@ TEST_P(GpuTraining, DevicesThatAddInPairsGiveTheSameBits) {
         on, [] { return Mlp(); }, [&](int i) { return parts(on, words(i)); },
         [](const auto& m) { return SGD(m.parameters(), {.learning_rate = 0.1}); });
   };
-  expect_close(values(CrossDeviceOps::hierarchical_copy),
-               values(CrossDeviceOps::reduction_to_one_device), 0);
+  expect_close_on_host(values(CrossDeviceOps::hierarchical_copy),
+                       values(CrossDeviceOps::reduction_to_one_device), 0);
 }
 
 TEST_P(GpuTraining, AllRunsUseTheStreamOfTheCaller) {
@@ -207,7 +194,7 @@ TEST_P(GpuTraining, AllRunsUseTheStreamOfTheCaller) {
   EXPECT_NE(here, guard.getDefaultStream(gpu));
   const auto same = strategy().run([&] { return at::scalar_tensor(guard.getStream(gpu) == here); });
   for (std::size_t i = 0; i < same.size(); ++i) EXPECT_TRUE(same[i].item<bool>()) << i;
-  expect_close(values(strategy()), expected);
+  expect_close_on_host(values(strategy()), expected);
 }
 
 TEST_P(GpuTraining, GradientsOfCollectivesAreThoseOnCpus) {
@@ -230,7 +217,7 @@ TEST_P(GpuTraining, GradientsOfCollectivesAreThoseOnCpus) {
     return Tensors{v.read(), sums[0]};
   };
   MirroredStrategy cpus = on_cpus();
-  expect_close(gradient_and_value(strategy()), gradient_and_value(cpus));
+  expect_close_on_host(gradient_and_value(strategy()), gradient_and_value(cpus));
 }
 
 TEST_P(GpuTraining, AValueThatWasReadBeforeTheRunHasItsGradient) {
@@ -247,7 +234,7 @@ TEST_P(GpuTraining, AValueThatWasReadBeforeTheRunHasItsGradient) {
     return Tensors{v.read()};
   };
   MirroredStrategy cpus = on_cpus();
-  expect_close(values(strategy()), values(cpus));
+  expect_close_on_host(values(strategy()), values(cpus));
 }
 
 TEST_P(GpuTraining, RunsOfTwoThreadsAtATimeDoNotDisturbEachOther) {
@@ -269,7 +256,7 @@ TEST_P(GpuTraining, RunsOfTwoThreadsAtATimeDoNotDisturbEachOther) {
   other.join();
   MirroredStrategy cpus = on_cpus();
   const at::Tensor expected = values(cpus, "v");
-  expect_close(got, {expected, expected});
+  expect_close_on_host(got, {expected, expected});
 }
 
 TEST_P(GpuTraining, ClippedGradientsAndThoseOfPartsAreThoseOnCpus) {
@@ -293,7 +280,7 @@ TEST_P(GpuTraining, ClippedGradientsAndThoseOfPartsAreThoseOnCpus) {
     return testing::values_of(model.variables());
   };
   MirroredStrategy cpus({"CPU:0", "CPU:1"});
-  expect_close(values(strategy()), values(cpus));
+  expect_close_on_host(values(strategy()), values(cpus));
 }
 
 }  // namespace

@@ -20,25 +20,12 @@ namespace cohort::gpu_values {
 namespace {
 
 using testing::Devices;
+using testing::expect_close_on_host;
 using testing::expect_equal_copies;
+using testing::Mlp;
 using testing::Tensors;
 using testing::throws_error;
 using testing::words;
-
-void expect_close(const Tensors& got, const Tensors& expected,
-                  double tolerance = testing::kTolerance) {
-  testing::expect_close_on_host(got, expected, tolerance);
-}
-
-struct MlpImpl : torch::nn::Module {
-  at::Tensor forward(const at::Tensor& words) {
-    return last->forward(first->forward(table->forward(words).flatten(1)).tanh());
-  }
-  torch::nn::Embedding table{register_module("table", torch::nn::Embedding(10, 4))};
-  torch::nn::Linear first{register_module("first", torch::nn::Linear(12, 8))};
-  torch::nn::Linear last{register_module("last", torch::nn::Linear(8, 3))};
-};
-TORCH_MODULE(Mlp);
 
 class GpuValues : public testing::OnGpus {};
 
@@ -61,7 +48,7 @@ TEST_P(GpuValues, AReplicasDeviceIsTheCurrentOne) {
     }
     component.assign_add(at::ones({2}));
   });
-  expect_close({v.read()}, {at::ones({2})});
+  expect_close_on_host({v.read()}, {at::ones({2})});
 }
 
 // The graph of the value that was read is that of the first component, for all replicas.
@@ -148,7 +135,7 @@ TEST_P(GpuValues, ResultsAreReducedAndGatheredAsOnCpus) {
                    on.reduce(ReduceOp::mean, own, 0).to(at::kFloat), merged[0]};
   };
   MirroredStrategy cpus = on_cpus();
-  expect_close(results(strategy()), results(cpus));
+  expect_close_on_host(results(strategy()), results(cpus));
 }
 
 TEST_P(GpuValues, DestinationsAreDevices) {
@@ -199,7 +186,7 @@ TEST_P(GpuValues, VariablesAreAssignedAsOnCpus) {
     return Tensors{plain.read(), mean.read(), sum.read(), step.read().to(at::kFloat)};
   };
   MirroredStrategy cpus = on_cpus();
-  expect_close(results(strategy()), results(cpus));
+  expect_close_on_host(results(strategy()), results(cpus));
 }
 
 TEST_P(GpuValues, ASyncOnReadScopeReadsOnTheReplicasDevice) {
@@ -227,15 +214,15 @@ TEST_P(GpuValues, ValuesAreSavedRestoredAndCopiedToModules) {
   Mlp copy = model.snapshot();
   const Tensors before = testing::on_host(testing::values_of(model.variables()));
   EXPECT_TRUE(copy->parameters().front().is_cpu());
-  expect_close(copy->parameters(), before, 0);
+  expect_close_on_host(copy->parameters(), before, 0);
   for (const Variable& variable : model.variables())
     variable.assign(at::zeros_like(variable.read()));
   restore_values(folder.file("values"), named);
-  expect_close(testing::values_of(model.variables()), before, 0);
+  expect_close_on_host(testing::values_of(model.variables()), before, 0);
   for (const Variable& variable : model.variables())
     variable.assign(at::zeros_like(variable.read()));
   model.load(copy);
-  expect_close(testing::values_of(model.variables()), before, 0);
+  expect_close_on_host(testing::values_of(model.variables()), before, 0);
   expect_equal_copies(strategy(), model.variables());
 }
 
@@ -291,7 +278,7 @@ TEST_P(GpuValues, AutocastComputesWithTheWeightsOfTheStep) {
   at::autocast::decrement_nesting();
   at::autocast::clear_cache();
   enable(false);
-  expect_close({after}, {before + 4}, 1e-2);
+  expect_close_on_host({after}, {before + 4}, 1e-2);
 }
 
 TEST_P(GpuValues, WhatDoesNotWorkIsRefused) {

@@ -9,6 +9,8 @@
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 #include <torch/cuda.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
 
 #include <memory>
 #include <string>
@@ -91,6 +93,17 @@ inline std::string name_of_devices(const ::testing::TestParamInfo<Devices>& test
   for (const std::string& device : test.param) name += device.substr(0, 3) + device.substr(4);
   return name;
 }
+
+// Takes words().
+struct MlpImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) {
+    return last->forward(first->forward(table->forward(x).flatten(1)).tanh());
+  }
+  torch::nn::Embedding table{register_module("table", torch::nn::Embedding(10, 4))};
+  torch::nn::Linear first{register_module("first", torch::nn::Linear(12, 8))};
+  torch::nn::Linear last{register_module("last", torch::nn::Linear(8, 3))};
+};
+TORCH_MODULE(Mlp);
 
 // Batches of each step.
 inline at::Tensor words(int step) {
