@@ -23,13 +23,28 @@ MirroredHome::RunScope::RunScope(MirroredHome& home)
                !home.is_in_replica()) {
   if (!is_open_) return;
   const Lock lock(home_.mutex_);
-  if (home_.open_runs_++ > 0 || !home_.has_handed_out_) return;
-  for (const auto& variable : home_.agreeing()) variable->adopt_outside_write();
+  if (home_.open_runs_ == 0 && home_.has_handed_out_) {
+    for (const auto& variable : home_.agreeing()) variable->adopt_outside_write();
+  }
+  if (home_.open_runs_ == 0 && home_.may_have_diverged_) home_.check_after_failure();
+  ++home_.open_runs_;
+}
+
+void MirroredHome::check_after_failure() {
+  for (const auto& variable : agreeing()) {
+    COHORT_CHECK(variable->agrees(), ErrorCode::failed_precondition,
+                 "[strategy.run] expected equal values of variable '", variable->name(),
+                 "' in all replicas of '", name_,
+                 "', got different ones: a run that has failed updated only some of them; assign "
+                 "the variable, or restore_values() of the last saved ones");
+  }
+  may_have_diverged_ = false;
 }
 
 MirroredHome::RunScope::~RunScope() {
   if (!is_open_) return;
   ++home_.failed_runs_;
+  home_.may_have_diverged_ = true;
   const Lock lock(home_.mutex_);
   --home_.open_runs_;
 }

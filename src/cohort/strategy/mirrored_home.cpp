@@ -134,8 +134,8 @@ std::vector<Variable> MirroredHome::create_module(
 
 void MirroredHome::keep_modes(ModuleModes modes) {
   const Lock lock(mutex_);
-  std::erase_if(modes_, [](const ModuleModes& each) { return each.read().empty(); });  // destroyed
-  modes_.push_back(std::move(modes));
+  std::erase_if(modes_, [](const auto& each) { return each->read().empty(); });  // destroyed
+  modes_.push_back(std::make_shared<const ModuleModes>(std::move(modes)));
   has_modules_ = true;
 }
 
@@ -143,7 +143,7 @@ std::vector<std::vector<bool>> MirroredHome::module_modes() {
   std::vector<std::vector<bool>> all;
   if (!has_modules_) return all;
   const Lock lock(mutex_);
-  for (const ModuleModes& modes : modes_) all.push_back(modes.read());
+  for (const auto& modes : modes_) all.push_back(modes->read());
   return all;
 }
 
@@ -156,15 +156,30 @@ std::vector<Variable> MirroredHome::variables() {
   return all;
 }
 
-MirroredHome::ModesScope::ModesScope(MirroredHome& home) : home_(home) {
-  if (!home_.is_in_replica()) before_ = home_.module_modes();
+MirroredHome::ModesScope::ModesScope(MirroredHome& home)
+    : home_(home), is_open_(home.has_modules_ && !home.is_in_replica()) {
+  if (!is_open_) return;
+  const Lock lock(home_.mutex_);
+  if (home_.open_modes_++ > 0) return;
+  home_.saved_modes_.clear();
+  for (const auto& modes : home_.modes_) home_.saved_modes_.push_back({modes, modes->read()});
+}
+
+MirroredHome::ModesScope::~ModesScope() {
+  if (!is_open_) return;
+  const Lock lock(home_.mutex_);
+  if (--home_.open_modes_ == 0) home_.restore_modes();
 }
 
 void MirroredHome::ModesScope::restore() const {
-  if (before_.empty()) return;
+  if (!is_open_) return;
   const Lock lock(home_.mutex_);
-  for (std::size_t i = 0; i < before_.size(); ++i) {
-    if (!before_[i].empty()) home_.modes_[i].write(before_[i]);
+  home_.restore_modes();
+}
+
+void MirroredHome::restore_modes() const {
+  for (const SavedModes& saved : saved_modes_) {
+    if (!saved.before.empty()) saved.modes->write(saved.before);
   }
 }
 

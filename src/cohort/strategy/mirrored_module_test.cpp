@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <latch>
+#include <optional>
+#include <thread>
+
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/testing/throws_error.h"
@@ -121,6 +125,61 @@ TEST(MirroredModules, ModesEndWithTheRun) {
   const auto model = two.replicate(make_net);
   two.run([&] { model->eval(); });
   two.run([&] { EXPECT_TRUE(model->is_training()); });
+}
+
+// Regression: the run that ended first set the modes back for the other one.
+TEST(MirroredModules, ModesOfRunsAtTheSameTimeEndWithTheLast) {
+  MirroredStrategy two({"CPU:0", "CPU:1"});
+  const auto model = two.replicate(make_net);
+  std::latch has_begun(2), has_ended(1);
+  std::thread other([&] {
+    has_begun.wait();
+    two.run([&] { model->eval(); });
+    has_ended.count_down();
+  });
+  two.run([&] {
+    model->eval();
+    has_begun.count_down();
+    has_ended.wait();
+    EXPECT_FALSE(model->is_training());
+  });
+  other.join();
+  two.run([&] { EXPECT_TRUE(model->is_training()); });
+}
+
+// Regression: modes were found by the place of their module in a list.
+TEST(MirroredModules, ModesEndWithTheRunAlsoIfAModuleIsMadeInIt) {
+  MirroredStrategy two({"CPU:0", "CPU:1"});
+  std::optional first(two.replicate(make_net, {.name = "first"}));
+  const auto second = two.replicate(make_net, {.name = "second"});
+  std::latch has_begun(2), is_made(1);
+  std::thread other([&] {
+    has_begun.wait();
+    first.reset();
+    two.replicate(make_net, {.name = "third"});
+    is_made.count_down();
+  });
+  two.run([&] {
+    second->eval();
+    has_begun.count_down();
+    is_made.wait();
+  });
+  other.join();
+  two.run([&] { EXPECT_TRUE(second->is_training()); });
+}
+
+// Regression: the next strategy at the address of the first one was taken for it.
+TEST(MirroredModules, OfAStrategyThatHasEndedAreRefused) {
+  std::optional<MirroredStrategy> strategy;
+  strategy.emplace(std::vector<std::string>{"CPU:0", "CPU:1"});
+  const auto model = strategy->replicate(make_net);
+  const Variable variable = strategy->variable("v", at::zeros({}));
+  strategy.emplace(std::vector<std::string>{"CPU:0", "CPU:1", "CPU:2"});
+  EXPECT_THAT([&] { strategy->run([&] { model->forward(batch(0)); }); },
+              throws_error(ErrorCode::failed_precondition, ""));
+  EXPECT_THAT([&] { strategy->run([&] { variable.tensor(); }); },
+              throws_error(ErrorCode::failed_precondition, "variable.tensor"));
+  EXPECT_EQ(variable.read().item<float>(), 0) << "outside, the variable stays usable";
 }
 
 TEST(MirroredModules, LoadGivesEveryReplicaTheValues) {

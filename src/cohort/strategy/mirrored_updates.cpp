@@ -43,8 +43,7 @@ void check_same_variables(const PerReplica<std::vector<Update>>& all, std::strin
     COHORT_CHECK(is_same, ErrorCode::invalid_argument, "[", call,
                  "] expected the same variables in the same order in all replicas, got ",
                  names_text(first), " in replica 0 and ", names_text(all[r]), " in replica ", r,
-                 "; if requires_grad_() was called outside of run(), it changed replica 0's "
-                 "component alone: call it inside of run()");
+                 kRequiresGradRemedy);
   }
 }
 

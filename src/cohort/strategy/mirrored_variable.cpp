@@ -46,8 +46,7 @@ MirroredVariable::MirroredVariable(std::string name, std::vector<at::Tensor> ten
       traits_(traits),
       home_(std::move(home)),
       tensors_(std::move(tensors)),
-      states_(states_of(tensors_, traits.is_plain)),
-      synchronized_(tensors_.size()) {
+      states_(states_of(tensors_, traits.is_plain)) {
   COHORT_CHECK(is_plain() || traits_.aggregation != VariableAggregation::mean ||
                    at::isFloatingType(spec_.dtype),
                ErrorCode::invalid_argument,
@@ -160,16 +159,14 @@ at::Tensor MirroredVariable::reduced() const {
 
 // All replicas make the call.
 const at::Tensor& MirroredVariable::synchronized(const ReplicaContext& replica) const {
-  at::Tensor& own = synchronized_[static_cast<std::size_t>(replica.local_replica_id())];
   const bool is_sum = traits_.aggregation == VariableAggregation::sum;
   if (is_sum || traits_.aggregation == VariableAggregation::mean) {
-    own = replica.all_reduce(is_sum ? ReduceOp::sum : ReduceOp::mean,
-                             component(home_->component_here()));
-  } else {
-    const at::Tensor value = replica.merge_call([this](Strategy&) { return reduced(); });
-    own = on_device(value.clone(), component(home_->component_here()).device());
+    return SyncOnReadScope::kept(*this, replica.all_reduce(is_sum ? ReduceOp::sum : ReduceOp::mean,
+                                                           component(home_->component_here())));
   }
-  return own;
+  const at::Tensor value = replica.merge_call([this](Strategy&) { return reduced(); });
+  return SyncOnReadScope::kept(
+      *this, on_device(value.clone(), component(home_->component_here()).device()));
 }
 
 at::Tensor MirroredVariable::copy() const {

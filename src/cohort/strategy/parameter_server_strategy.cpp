@@ -40,7 +40,9 @@ ParameterServerStrategy::ParameterServerStrategy(const ClusterResolver& resolver
   warn_of_slow_blas();
 }
 
-ParameterServerStrategy::~ParameterServerStrategy() = default;
+ParameterServerStrategy::~ParameterServerStrategy() {
+  if (home_) home_->forget_owner();
+}
 
 Variable ParameterServerStrategy::create_variable(std::string name, const at::Tensor& initial_value,
                                                   const VariableOptions& options) {

@@ -9,14 +9,16 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/core/log.h"
 #include "cohort/strategy/internal/threads/spin_wait.h"
 
 namespace cohort::internal {
 
-ReplicaRun::ReplicaRun(int count, int first)
+ReplicaRun::ReplicaRun(int count, int first, Duration patience)
     : count_(static_cast<std::size_t>(count)),
       first_(first),
       threads_(at::get_num_threads()),
+      patience_(patience),
       offers_(count_),
       errors_(count_),
       was_released_(count_) {}
@@ -79,7 +81,10 @@ std::shared_ptr<const void> ReplicaRun::meet(int replica, const MergeOffer& offe
   spin_until(can_go_on);
   {
     const Lock lock(mutex_);
-    changed_.wait(mutex_, Deadline(), can_go_on);
+    if (!changed_.wait(mutex_, Deadline::after(patience_), can_go_on)) {
+      log_waiting(static_cast<std::size_t>(replica));
+      changed_.wait(mutex_, Deadline(), can_go_on);
+    }
     // A replica may have gone on and ended since.
     if (meetings_ == meeting) {
       if (!is_complete()) throw_if_one_ended(replica);
@@ -93,11 +98,25 @@ std::shared_ptr<const void> ReplicaRun::meet(int replica, const MergeOffer& offe
   Outcome outcome = merged(offers, merge);
   const Lock lock(mutex_);
   arrived_ = 0;
+  std::fill(offers_.begin(), offers_.end(), nullptr);
   ++meetings_;
   last_ = outcome;
   changed_.notify_all();
   if (outcome.error) std::rethrow_exception(outcome.error);
   return outcome.result;
+}
+
+void ReplicaRun::log_waiting(std::size_t replica) const {
+  std::string missing;
+  for (std::size_t i = 0; i < count_; ++i) {
+    if (offers_[i] != nullptr && i < replica) return;
+    if (offers_[i] == nullptr) missing += (missing.empty() ? "" : ", ") + name_of(i);
+  }
+  if (missing.empty()) return;  // the merge takes long
+  log_warn(name_of(replica),
+           " waits in a call in which replicas meet (minimize(), average_loss(), ",
+           "all_reduce(), …) for ", missing,
+           "; does it compute for so long, or wait for a lock that another one holds?");
 }
 
 void ReplicaRun::end(int replica, std::exception_ptr error) {

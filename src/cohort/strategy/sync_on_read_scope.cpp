@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ATen/core/TensorBody.h>
+
 #include <utility>
 
 #include "cohort/strategy/internal/strategy_access.h"
@@ -16,6 +18,10 @@ SyncOnReadScope::SyncOnReadScope() : outer_(std::exchange(innermost_scope, this)
 }
 
 SyncOnReadScope::~SyncOnReadScope() { innermost_scope = outer_; }
+
+const at::Tensor& SyncOnReadScope::kept(const VariableImpl& variable, at::Tensor value) {
+  return innermost_scope->values_.insert_or_assign(&variable, std::move(value)).first->second;
+}
 
 // A run's first replica is on its caller's thread, the others are not: what the caller has opened
 // concerns none of them.

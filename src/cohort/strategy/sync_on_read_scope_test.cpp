@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <latch>
+#include <thread>
+
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/internal/variable_fixture.h"
 #include "cohort/testing/throws_error.h"
@@ -44,6 +47,30 @@ TEST_F(SyncOnRead, TheTensorIsTheValueOfAllReplicas) {
     EXPECT_EQ(add_ten(sum), 12 + id());
   });
   EXPECT_THAT(components(sum), ElementsAre(2, 3));
+}
+
+// Regression: the tensor was replaced by that of another run.
+TEST_F(SyncOnRead, RunsAtTheSameTimeHaveTensorsOfTheirOwn) {
+  const Variable mean = on_read(1, Aggregation::mean);
+  std::latch has_read(2), has_ended(1);
+  std::thread other([&] {
+    has_read.wait();
+    two_.run([&] {
+      const SyncOnReadScope scope;
+      EXPECT_EQ(number(mean.tensor()), 1);
+    });
+    has_ended.count_down();
+  });
+  two_.run([&] {
+    const SyncOnReadScope scope;
+    const at::Tensor& tensor = mean.tensor();
+    const at::TensorImpl* const before = tensor.unsafeGetTensorImpl();
+    has_read.count_down();
+    has_ended.wait();
+    EXPECT_EQ(tensor.unsafeGetTensorImpl(), before);
+    EXPECT_EQ(number(tensor), 1);
+  });
+  other.join();
 }
 
 TEST_F(SyncOnRead, OtherVariablesStayAsTheyAre) {

@@ -117,7 +117,9 @@ SynchronousStrategy::SynchronousStrategy(input::InputHost&& host,
       this, host_->strategy, internal::torch_devices(host_->devices), kind, cross_device_ops);
 }
 
-SynchronousStrategy::~SynchronousStrategy() = default;
+SynchronousStrategy::~SynchronousStrategy() {
+  if (home_) home_->forget_owner();
+}
 
 std::string_view SynchronousStrategy::name() const { return host_->strategy; }
 int SynchronousStrategy::num_replicas_in_sync() const { return host_->num_replicas_in_sync(); }

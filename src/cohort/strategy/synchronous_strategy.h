@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -153,7 +154,7 @@ class COHORT_API CentralStorageStrategy final : public SynchronousStrategy {
 // While it exists, tensor() of a variable that is synchronized on read is, in the replica that made
 // the scope, the value of all replicas together (tf.distribute's variable_sync_on_read_context).
 // All replicas must read the same variables in the same order; the tensor that is returned is valid
-// until the replica's next call. If the variable is trainable, gradients flow to its components. In
+// until the replica reads the variable again, or the scope ends. If the variable is trainable, gradients flow to its components. In
 // cross-replica context the scope changes no tensor(). In the context that made the scope, read()
 // of such a variable throws unimplemented. Used only from the thread that made it.
 class COHORT_API SyncOnReadScope {
@@ -164,10 +165,14 @@ class COHORT_API SyncOnReadScope {
   SyncOnReadScope& operator=(const SyncOnReadScope&) = delete;
   // Whether the innermost scope of this thread was made in the current context.
   static bool is_here();
+  // Keeps the value of a variable until its next one or the end of the innermost scope of this
+  // thread.
+  static const at::Tensor& kept(const VariableImpl& variable, at::Tensor value);
 
  private:
   SyncOnReadScope* outer_;
-  std::optional<ReplicaContext> replica_;  // in which it was made
+  std::optional<ReplicaContext> replica_;             // in which it was made
+  std::map<const VariableImpl*, at::Tensor> values_;  // what tensor() has returned
 };
 
 struct MultiWorkerMirroredOptions {

@@ -23,9 +23,12 @@ namespace {
 struct OwnGradients {
   const void* optimizer;
   std::vector<at::Tensor> gradients;
+  std::vector<bool> are_trained;  // whether each parameter requires a gradient in this replica
 };
 
 std::vector<at::Tensor> sums_of(const PerReplica<OwnGradients>& all,
+                                const std::vector<Variable>& variables,
+                                const std::vector<std::size_t>& used,
                                 CrossDeviceOps cross_device_ops) {
   for (std::size_t replica = 1; replica < all.size(); ++replica) {
     const bool is_same = all[replica].optimizer == all[0].optimizer &&
@@ -34,6 +37,16 @@ std::vector<at::Tensor> sums_of(const PerReplica<OwnGradients>& all,
                  "[strategy.TorchOptimizer] expected a step of the same optimizer in all replicas, "
                  "got another one in replica ",
                  replica, " than in replica 0; make the calls in the same order in all");
+    const std::vector<bool>& first = all[0].are_trained;
+    const auto different =
+        std::mismatch(first.begin(), first.end(), all[replica].are_trained.begin()).first;
+    COHORT_CHECK(different == first.end(), ErrorCode::invalid_argument,
+                 "[strategy.TorchOptimizer] expected parameters that require a gradient in all "
+                 "replicas or in none, got '",
+                 variables[used[static_cast<std::size_t>(different - first.begin())]].name(),
+                 "', which ", *different ? "requires" : "does not require",
+                 " one in replica 0 and ", *different ? "not" : "does", " in replica ", replica,
+                 kRequiresGradRemedy);
   }
   const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> sums;
@@ -175,11 +188,14 @@ void OptimizedParameters::clear_gradients(std::size_t replica) const {
 
 void OptimizedParameters::sum_gradients(std::size_t replica, const void* optimizer) const {
   if (replicas() == 1) return;
-  OwnGradients own{optimizer, {}};
-  for (const std::size_t i : used_) own.gradients.push_back(of(replica)[i].grad());
+  OwnGradients own{optimizer, {}, {}};
+  for (const std::size_t i : used_) {
+    own.gradients.push_back(of(replica)[i].grad());
+    own.are_trained.push_back(of(replica)[i].requires_grad());
+  }
   const std::vector<at::Tensor> sums = home_->replica_here()->merge_call(
       [this](Strategy&, const PerReplica<OwnGradients>& all) {
-        return sums_of(all, home_->cross_device_ops());
+        return sums_of(all, variables_, used_, home_->cross_device_ops());
       },
       std::move(own));
   // An optimizer may write into its gradients, and the others still read the sums.

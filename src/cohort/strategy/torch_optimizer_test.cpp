@@ -421,6 +421,54 @@ TEST_F(TorchOptimizers, RefuseStepsThatReplicasDoNotMakeAlike) {
   expect_close(values_of(model_.parameters()), before);
 }
 
+// Regression: the gradients of the other replicas alone trained the parameter.
+TEST_F(TorchOptimizers, RefuseAParameterThatIsFrozenInOneReplicaAlone) {
+  const TorchOptimizer optimizer(model_, sgd);
+  const Tensors before = values_of(model_.parameters());
+  const auto loss = [&] { return losses_of(*model_, torch::ones({2, 5})).sum(); };
+  const auto minimize = [&] { two_.run([&] { optimizer.minimize(loss()); }); };
+  model_.parameters()[0].tensor().requires_grad_(false);
+  EXPECT_THAT(minimize, throws_error(ErrorCode::invalid_argument,
+                                     "'model/first.weight', which does not require one in replica "
+                                     "0 and does in replica 1; if requires_grad_()"));
+  EXPECT_THAT(
+      [&] {
+        two_.run([&] {
+          optimizer.zero_grad();
+          loss().backward();
+          optimizer.step();
+        });
+      },
+      throws_error(ErrorCode::invalid_argument, "'model/first.weight'"));
+  expect_close(values_of(model_.parameters()), before);
+  two_.run([&] { model_->first->weight.requires_grad_(false); });
+  minimize();
+  EXPECT_TRUE(values_of(model_.parameters())[0].equal(before[0])) << "frozen in both";
+}
+
+// Regression: training went on with different copies.
+TEST_F(TorchOptimizers, ReplicasThatAFailedStepLeftDifferentAreRefused) {
+  const TorchOptimizer optimizer(model_, sgd);
+  const Tensors before = values_of(model_.parameters());
+  const auto minimize = [&] {
+    two_.run([&] { optimizer.minimize(losses_of(*model_, torch::ones({2, 5})).sum()); });
+  };
+  EXPECT_THROW(two_.run([&] {
+    losses_of(*model_, torch::ones({2, 5})).sum().backward();
+    optimizer.step([](torch::optim::SGD&) {
+      if (get_replica_context()->local_replica_id() == 1) throw std::runtime_error("no");
+    });
+  }),
+               std::runtime_error);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(minimize, throws_error(ErrorCode::failed_precondition,
+                                       "a run that has failed updated only some of them"));
+  }
+  for (std::size_t i = 0; i < before.size(); ++i) model_.parameters()[i].assign(before[i]);
+  minimize();
+  expect_equal_copies(two_, model_);
+}
+
 TEST_F(TorchOptimizers, ForgetGradientsOfAStepThatFails) {
   const TorchOptimizer optimizer(model_, sgd);
   EXPECT_THROW(two_.run([&] {

@@ -84,6 +84,8 @@ class COHORT_API ParameterServerHome final
                           const std::function<void()>& body);
   // Adds a replicated module, whose modes are train() or eval(). Takes lock_stand_ins().
   void keep_modes(internal::ModuleModes modes);
+  // Another strategy may get its address.
+  void forget_owner() { owner_ = nullptr; }
   // Get and set the modes of all replicated modules. The caller holds lock_stand_ins().
   std::vector<std::vector<bool>> module_modes() const;
   void set_module_modes(const std::vector<std::vector<bool>>& modes) const;
@@ -102,7 +104,7 @@ class COHORT_API ParameterServerHome final
   void write_back_stand_ins(std::string_view where) const;
   void drop_graphs() const;
 
-  const ParameterServerStrategy* const owner_;
+  std::atomic<const ParameterServerStrategy*> owner_;  // nullptr after its end
   const ParameterServerOptions options_;
   mutable ClusterConnection connection_;
   const std::string own_address_;

@@ -67,6 +67,8 @@ class MirroredHome final : public VariableHome,
                VariableKind kind,
                CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device);
 
+  // Another strategy may get its address.
+  void forget_owner() { owner_ = nullptr; }
   VariableKind kind() const { return kind_; }
   std::size_t replicas() const { return replicas_; }
   CrossDeviceOps cross_device_ops() const { return cross_device_ops_; }
@@ -112,18 +114,21 @@ class MirroredHome final : public VariableHome,
   void keep_modes(ModuleModes modes);
   // The modes of all modules, those of each replica's copies one after the other.
   std::vector<std::vector<bool>> module_modes();
-  // Restores the modes of all modules when it is destroyed. A run inside a run restores nothing.
+  // Of scopes at the same time, the last to be destroyed restores the modes that all modules had
+  // when the first began: others still compute with those that their steps have set. A scope in a
+  // replica does nothing.
   class ModesScope {
    public:
     explicit ModesScope(MirroredHome& home);
-    ~ModesScope() { restore(); }
+    ~ModesScope();
     ModesScope(const ModesScope&) = delete;
     ModesScope& operator=(const ModesScope&) = delete;
+    // Restores them now.
     void restore() const;
 
    private:
     MirroredHome& home_;
-    std::vector<std::vector<bool>> before_;
+    const bool is_open_;
   };
 
   void check_use(std::string_view method) const override;
@@ -157,7 +162,8 @@ class MirroredHome final : public VariableHome,
   // begins and the last ends. What was written in place outside, into the tensors of variables, is
   // copied to all replicas at the beginning. finish() throws failed_precondition if replicas have
   // become different without a call that may do so: something wrote into their tensors. It compares
-  // after the first, second, fourth, … run, which costs nothing in a long training.
+  // after the first, second, fourth, … run, which costs nothing in a long training. The constructor
+  // compares after a run that has failed, and throws until the values were made equal.
   class RunScope {
    public:
     explicit RunScope(MirroredHome& home);
@@ -178,6 +184,9 @@ class MirroredHome final : public VariableHome,
  private:
   // Those whose replicas must have equal values.
   std::vector<std::shared_ptr<MirroredVariable>> agreeing() COHORT_REQUIRES(mutex_);
+  void restore_modes() const COHORT_REQUIRES(mutex_);
+  // Throws if a run that failed has left different values in the replicas.
+  void check_after_failure() COHORT_REQUIRES(mutex_);
   // Whether the variables are plain ones of one replica, as tf's: other strategies may use them.
   bool is_of_one_value() const { return kind_ == VariableKind::plain && replicas_ == 1; }
   Reach reach_of(const Variable& variable, const Place& place, std::string_view call) const;
@@ -189,7 +198,7 @@ class MirroredHome final : public VariableHome,
   Reduced reduce(const ReplicaContext& replica, const SlotKey& key, std::span<const Update> updates,
                  std::span<const double> hyper) const;
 
-  const Strategy* const owner_;
+  std::atomic<const Strategy*> owner_;  // nullptr after its end
   const std::string name_;
   const std::vector<c10::Device> devices_;
   const std::size_t replicas_;
@@ -204,7 +213,15 @@ class MirroredHome final : public VariableHome,
   Mutex writes_;
   Mutex mutex_;
   std::map<std::string, std::weak_ptr<VariableImpl>> by_name_ COHORT_GUARDED_BY(mutex_);
-  std::vector<ModuleModes> modes_ COHORT_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<const ModuleModes>> modes_ COHORT_GUARDED_BY(mutex_);
+  struct SavedModes {
+    std::shared_ptr<const ModuleModes> modes;
+    std::vector<bool> before;
+  };
+  std::vector<SavedModes> saved_modes_ COHORT_GUARDED_BY(mutex_);  // by the open ModesScopes
+  int open_modes_ COHORT_GUARDED_BY(mutex_) = 0;
+  // A run has failed since the values of the replicas were compared.
+  std::atomic<bool> may_have_diverged_ = false;
   int open_runs_ COHORT_GUARDED_BY(mutex_) = 0;
   std::uint64_t runs_ COHORT_GUARDED_BY(mutex_) = 0;  // that have ended while no other was open
 };

@@ -137,8 +137,6 @@ class MirroredVariable final : public VariableImpl,
   std::vector<std::shared_ptr<const void>> accumulators_;  // autograd's, of the tensors
   std::vector<VariableState> states_;            // one for each value; never changes its size
   std::deque<function::LocalTensorName> names_;  // name it in errors of a trace
-  // What tensor() has last returned to each replica inside of a SyncOnReadScope.
-  mutable std::vector<at::Tensor> synchronized_;
   std::atomic<bool> may_differ_ = false;
   // Whether code outside of a run has the first component, and its version when it was last known.
   mutable std::atomic<bool> is_handed_out_ = false;

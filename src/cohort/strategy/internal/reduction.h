@@ -65,6 +65,11 @@ class Reduction {
 // values has the same bits if one replica has 4, two have 2 each, or four have one each.
 std::size_t left_of_tree(std::size_t count);
 
+// What to do if replicas have gradients of other variables; for messages.
+inline constexpr std::string_view kRequiresGradRemedy =
+    "; if requires_grad_() was called outside of run(), it changed replica 0's component alone: "
+    "call it inside of run()";
+
 // The sum of gradients, in that tree and in memory of its own. Undefined ones count as zero; if all
 // are, so is the sum. Throws as Reduction does; `call` is for messages.
 at::Tensor sum_of_gradients(

@@ -3,14 +3,17 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "cohort/core/clock.h"
 #include "cohort/core/detail/mutex.h"
 #include "cohort/strategy/replica_call.h"
 
@@ -26,8 +29,9 @@ void rethrow_first(const std::vector<std::exception_ptr>& errors,
 // Thread-safe; each replica is one thread.
 class ReplicaRun {
  public:
-  // The replicas are numbered from 0 here; `first` is the id of the first one, for messages.
-  ReplicaRun(int count, int first);
+  // The replicas are numbered from 0 here; `first` is the id of the first one, for messages. A
+  // meeting that lasts longer than `patience` is logged.
+  ReplicaRun(int count, int first, Duration patience = std::chrono::seconds(30));
   // The number of OpenMP threads with which operators computed where the run began. A merge has
   // them all, since the replicas wait for it; but products of matrices (OpenBLAS) keep the share.
   int threads() const { return threads_; }
@@ -53,10 +57,13 @@ class ReplicaRun {
   void throw_if_one_ended(int replica) COHORT_REQUIRES(mutex_);
   Outcome merged(const std::vector<const MergeOffer*>& offers, const Merge& merge) const;
   std::string name_of(std::size_t replica) const;
+  // Logs whom the replica waits for, if none before it does so.
+  void log_waiting(std::size_t replica) const COHORT_REQUIRES(mutex_);
 
   const std::size_t count_;
   const int first_;
   const int threads_;
+  const Duration patience_;
   mutable Mutex mutex_;
   Condition changed_;
   std::vector<const MergeOffer*> offers_ COHORT_GUARDED_BY(mutex_);  // of the current meeting

@@ -257,9 +257,7 @@ class ApplyCall final : public StepCall {
                  "[optimizer.apply_gradients] expected the same variables in the same order in all "
                  "replicas, got ",
                  names_of(variables_), " in replica 0 and ", names_of(other.variables_),
-                 " in replica ", replica,
-                 "; if requires_grad_() was called outside of run(), it changed replica 0's "
-                 "component alone: call it inside of run()");
+                 " in replica ", replica, kRequiresGradRemedy);
   }
 
   const variable::UpdateRule& rule_;
