@@ -87,7 +87,8 @@ COHORT_API CommunicationImplementation communication_implementation(std::string_
 struct COHORT_API CommunicationOptions {
   // How many bytes of several tensors travel together; 0: all of them. Must not be negative.
   std::int64_t bytes_per_pack = 0;
-  // For each wait; not given: that of the strategy.
+  // For each wait for other workers; not given: that of the strategy. Replicas of one process wait
+  // for each other without one.
   std::optional<Duration> timeout = {};
   CommunicationImplementation implementation = CommunicationImplementation::automatic;
 

@@ -98,6 +98,8 @@ TEST(MirroredModules, BeginWithEqualWeightsAndEndEqual) {
     });
     EXPECT_TRUE(weights[0].equal(weights[1])) << "step " << step;
   }
+  const auto weights = two.run([&] { return model->last->weight.detach().clone(); });
+  EXPECT_TRUE(weights[0].equal(weights[1]));
 }
 
 TEST(MirroredModules, BuffersAreTheMeanOfTheReplicas) {

@@ -97,7 +97,7 @@ std::vector<ValueUpdate> value_updates(std::span<const Update> updates,
   return wanted;
 }
 
-// An error in one value must leave all of them unchanged.
+// An error in one value leaves all of them unchanged, unless a GPU has no memory for an update.
 void apply_all(const SlotKey& key, const std::vector<ValueUpdate>& updates,
                std::span<const double> hyper) {
   std::vector<VariableState::Fresh> fresh;

@@ -22,11 +22,14 @@ struct Remedies : ::testing::Test {
 TEST_F(Remedies, AStringFieldAsATensorNamesTheFunctionsThatMakeNumbers) {
   const Dataset words =
       Dataset::from_tensor_slices(Nest(StringTensor({4}, {"a", "b", "c", "d"}))).batch(4);
+  int batches = 0;
   for (const auto& batch : strategy.distribute_dataset(words)) {
+    ++batches;
     EXPECT_THAT([&] { strategy.run([](const at::Tensor& x) { return x; }, batch); },
                 throws_error(ErrorCode::invalid_argument, "data::lookup()"));
     strategy.run([](const StringTensor& x) { EXPECT_EQ(x.sizes().at(0), 2); }, batch);
   }
+  EXPECT_EQ(batches, 1);
 }
 
 TEST_F(Remedies, TwoStrategiesOfOneKindAreToldApart) {

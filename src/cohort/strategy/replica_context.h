@@ -62,8 +62,9 @@ class COHORT_API ReplicaContext {
   //
   // Throws failed_precondition if this is not the current context, or if a replica returns without
   // making the call; invalid_argument if the types of the arguments differ between replicas, or
-  // the structures of nests; cancelled if another replica fails. With several workers, each merges
-  // its own replicas.
+  // the structures of nests; cancelled if another replica fails; unimplemented in a step of
+  // function(), whose merge_fn would run in the trace alone. With several workers, each merges its
+  // own replicas.
   template <class F, class... A>
   auto merge_call(F&& merge_fn, A&&... arguments) const {
     constexpr internal::CallProblem kProblem = internal::merge_problem<F, A...>();
@@ -195,7 +196,7 @@ COHORT_API at::Tensor scale_regularization_loss(const at::Tensor& loss);
 // same order. Random numbers and statistics of BatchNorm belong to replicas, so steps with them
 // differ. On GPUs the gradients are equal up to rounding, since LibTorch's kernels there may add in
 // any order (at::globalContext().setDeterministicAlgorithms()). This call does not wait for other
-// replicas.
+// replicas, unless loss_of does.
 //
 // Throws invalid_argument for fewer than one part; failed_precondition from average_loss() inside
 // if it is not given the global_batch_size, which no part knows, and outside of a replica context;

@@ -208,10 +208,11 @@ class Replicated {
   const std::vector<Variable>& variables() const { return shared_->variables; }
 
   // Returns a new ordinary module with the current values, for evaluation and saving. Runs the
-  // factory again, then reads from each server, each time under ClusterOptions::data_timeout. Call
-  // join() first: while steps run, the values may be those of different moments. Throws unavailable
-  // or deadline_exceeded, naming the server; failed_precondition inside a step, and inside a
-  // different strategy's scope.
+  // factory again. With replicas in this process, a buffer has the mean of the replicas, or the
+  // first one's integers; no run may be in progress. On parameter servers, reads from each server,
+  // each time under ClusterOptions::data_timeout. Call join() first: while steps run, the values
+  // may be those of different moments. Throws unavailable or deadline_exceeded, naming the server;
+  // failed_precondition inside a step, and inside a different strategy's scope.
   M snapshot() const {
     shared_->home->check_outside_step("snapshot");
     M copy = [this] {
@@ -227,8 +228,9 @@ class Replicated {
     return copy;
   }
   // The inverse of snapshot(): assigns the values of an ordinary module of the same kind, for
-  // example one that torch::load() has filled (a state dict). Optimizers keep their slots. Writes
-  // to each server; updates of running steps take effect before or after that. Throws
+  // example one that torch::load() has filled (a state dict). All replicas get them. Optimizers
+  // keep their slots. No run may be in progress. On parameter servers, writes to each server;
+  // updates of running steps take effect before or after that. Throws
   // invalid_argument, and sends nothing, if names, dtypes or shapes differ; also throws the errors
   // of snapshot().
   void load(const M& module) const {

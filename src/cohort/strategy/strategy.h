@@ -201,14 +201,14 @@ class COHORT_API Strategy {
   // number if it is an Error. Variables are passed whole. A tensor or variable that is the same in
   // all replicas is returned as a value that is not wrapped, and so is a Nest of which every leaf
   // is: the same tensor, or an equal host value. Throws invalid_argument, naming the place, if the
-  // replicas return nests of different structure. The components of a variable come back as the
-  // variable.
+  // replicas return nests of different structure. Components of a variable come back as a whole.
   //
   // Variables of the strategy may be assigned inside fn, as their VariableAggregation says; updates
   // of others throw unimplemented with several replicas. Runs may be made at the same time on
-  // several threads, but not if one changes a variable that another one uses: nothing orders what
-  // they do. Throws invalid_argument for a distributed argument that has not one component for each
-  // replica of this process.
+  // several threads, but not if one changes a variable that another one uses; they share the modes
+  // of modules. Throws invalid_argument for a distributed argument that has not one component for
+  // each replica of this process; failed_precondition in a replica, in the scope of another
+  // strategy, and while replicas have different values since a run failed.
   template <class F, class... A>
   auto run(F&& fn, A&&... arguments) {
     constexpr internal::CallProblem kProblem = internal::call_problem<F, A...>();

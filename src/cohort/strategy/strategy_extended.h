@@ -80,7 +80,8 @@ struct VariableRequest {
 // Until the object is destroyed, Strategy::variable() on this thread, and in the replicas of its
 // runs, calls `creator` in place of creating the variable (tf.variable_creator_scope). It may
 // change the request, and calls next(request), which creates the variable or calls the creator of
-// the scope around this one. Used only from the thread that made it.
+// the scope around this one. Replicas that make a variable call it at the same time. Used only from
+// the thread that made it.
 //
 //   VariableCreatorScope scope([](VariableRequest request, const auto& next) {
 //     request.name = "encoder/" + request.name;

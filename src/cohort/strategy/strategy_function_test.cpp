@@ -78,10 +78,13 @@ TEST_F(StrategyFunctionTest, TakesTheElementsOfADataset) {
       Dataset::from_tensor_slices(Nest::tuple({at::ones({4}), at::full({4}, 2.0)})).batch(4);
   const auto step = [](const at::Tensor& x, const at::Tensor& y) { return (x * y).sum(); };
   const auto traced = two_.function(step);
+  int batches = 0;
   for (const auto& batch : two_.distribute_dataset(data)) {
     EXPECT_THAT(numbers_of(traced(batch)), ElementsAre(4, 4));
     EXPECT_THAT(numbers_of(two_.run(step, batch)), ElementsAre(4, 4));
+    ++batches;
   }
+  EXPECT_EQ(batches, 1);
 }
 
 TEST_F(StrategyFunctionTest, RegroupsAsRunDoes) {
@@ -496,7 +499,7 @@ TEST_F(StrategyFunctionTest, RefusesSizesThatDependOnEachOtherTooOften) {
       throws_error(ErrorCode::unimplemented, "calls one after the other"));
 }
 
-TEST_F(StrategyFunctionTest, NeedsReplicasInThisProcess) {
+TEST_F(StrategyFunctionTest, HasNoWorkerIndex) {
   EXPECT_THAT(
       [] {
         const auto step = default_strategy().function([] { return current_worker_index(); });
@@ -548,6 +551,29 @@ TEST_F(StrategyFunctionTest, RunsOnSeveralThreadsAtOnce) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
+}
+
+TEST_F(StrategyFunctionTest, RunsThatWriteComeOneAfterTheOther) {
+  const Variable v = make(0, Aggregation::sum);
+  const auto step = two_.function([&](const at::Tensor& x) {
+    const at::Tensor before = v.read();
+    v.assign_add(x);
+    return v.read() - before;
+  });
+  step(scalar(0));
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&] {
+      const at::NoGradGuard no_grad;
+      for (int i = 0; i < 100; ++i) {
+        for (const double added : numbers_of(step(values(1, 2)))) wrong += added == 3 ? 0 : 1;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(number(v.read()), 900);
 }
 
 }  // namespace

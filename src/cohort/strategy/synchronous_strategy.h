@@ -154,9 +154,10 @@ class COHORT_API CentralStorageStrategy final : public SynchronousStrategy {
 // While it exists, tensor() of a variable that is synchronized on read is, in the replica that made
 // the scope, the value of all replicas together (tf.distribute's variable_sync_on_read_context).
 // All replicas must read the same variables in the same order; the tensor that is returned is valid
-// until the replica reads the variable again, or the scope ends. If the variable is trainable, gradients flow to its components. In
-// cross-replica context the scope changes no tensor(). In the context that made the scope, read()
-// of such a variable throws unimplemented. Used only from the thread that made it.
+// until the replica reads the variable again, or the scope ends. If the variable is trainable,
+// gradients flow to its components. In cross-replica context the scope changes no tensor(). In the
+// context that made the scope, read() of such a variable throws unimplemented. Used only from the
+// thread that made it.
 class COHORT_API SyncOnReadScope {
  public:
   SyncOnReadScope();

@@ -159,7 +159,9 @@ TEST_F(UsualMistakes, AVariableMayBeMadeInInferenceMode) {
 // Regression: a replica whose own parameters were trainable asked for the gradient of the other's.
 TEST_F(UsualMistakes, ParametersAreFrozenForAWhileInEachReplica) {
   const SGD sgd({w}, {.learning_rate = 0.01}), other({b}, {.learning_rate = 0.01});
+  const at::Tensor first = b.read().detach();
   for (int step = 0; step < 20; ++step) {
+    const at::Tensor expected = weight_after_a_step();
     two.run(
         [&](const at::Tensor& part) {
           b.tensor().requires_grad_(false);
@@ -168,7 +170,9 @@ TEST_F(UsualMistakes, ParametersAreFrozenForAWhileInEachReplica) {
           other.minimize(loss_of(part, w.tensor().detach(), b.tensor()));
         },
         parts);
+    expect_weight(expected);
   }
+  EXPECT_FALSE(torch::equal(b.read(), first));
 }
 
 TEST_F(UsualMistakes, SoIsAnOptimizerOfLibTorchOnItsOwnGradients) {

@@ -40,9 +40,10 @@ class COHORT_API UpdateRule {
                                                std::span<const double> hyper) const = 0;
   // Sets new_value = rule(value, slots, gradient) and changes the slots in place. `new_value` has
   // the dtype and sizes of `value`, and is `value` itself or shares no memory with it. All tensors
-  // are contiguous and were checked with check_update(). Must not throw, so that all updates of a
-  // push are applied or none: everything that can fail is checked before. Elements are independent:
-  // updating only some rows, with their rows of the slots, gives the same bits as updating all.
+  // are contiguous and were checked with check_update(). Must not throw on the CPU, so that all
+  // updates of a push are applied or none: everything that can fail is checked before. Elements are
+  // independent: updating only some rows, with their rows of the slots, gives the same bits as
+  // updating all.
   virtual void update(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
                       const at::Tensor& gradient, std::span<const double> hyper) const = 0;
 };

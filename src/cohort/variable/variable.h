@@ -115,8 +115,8 @@ class COHORT_API Variable {
   // [n, the other dimensions]. In a replica context of several replicas the rows of all of them
   // are applied, of a mean divided by their number first; min, max and update need aggregation none
   // or only_first_replica, in every context. Throw as assign() does; invalid_argument for a row
-  // that does not exist; unimplemented inside a traced step, for variables that are synchronized on
-  // read, and for those on parameter servers.
+  // that does not exist; unimplemented inside a step that schedule() sends to workers, for
+  // variables that are synchronized on read, and for those on parameter servers.
   void scatter_add(const at::Tensor& indices, const at::Tensor& values) const;
   void scatter_sub(const at::Tensor& indices, const at::Tensor& values) const;
   void scatter_mul(const at::Tensor& indices, const at::Tensor& values) const;
