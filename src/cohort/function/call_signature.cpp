@@ -172,8 +172,9 @@ std::string CallSignature::difference_from(const CallSignature& earlier) const {
       if (before[leaf].is_tensor() || before[leaf].kind() != now[leaf].kind()) break;
       return argument + " was " + text_of_value(before[leaf]) + " and is now " +
              text_of_value(now[leaf]) +
-             ": declare it at::Tensor, so that a number becomes a tensor and its value no part of "
-             "the program";
+             ": declare it at::Tensor, so that its value is no part of the program "
+             "(strategy.function() "
+             "takes a tensor then, schedule() also a number)";
     }
     return argument + difference_of_leaves(before, now);
   }

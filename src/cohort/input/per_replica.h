@@ -48,22 +48,25 @@ class PerReplica {
   bool is_mirrored() const { return is_mirrored_; }
   std::size_t size() const { return components_.size(); }
   // The component of local replica i. Throws invalid_argument if there is no such replica.
-  Reference operator[](std::size_t i) const {
+  Reference operator[](std::size_t i) const& {
     COHORT_CHECK(i < components_.size(), ErrorCode::invalid_argument,
                  "[input.per_replica] expected a replica below ", components_.size(), ", got ",
                  static_cast<std::int64_t>(i), "; local replicas are counted from 0");
     return components_[i];
   }
+  // By value, so that a reference to a component of a temporary, such as run(…)[0], is safe.
+  T operator[](std::size_t i) && { return std::as_const(*this)[i]; }
   const Components& local_results() const& { return components_; }
   // By value, so that a loop over the results of a temporary, such as run(…), is safe.
   Components local_results() && { return std::move(components_); }
   // The only component. Throws failed_precondition if there are several.
-  Reference value() const {
+  Reference value() const& {
     COHORT_CHECK(components_.size() == 1, ErrorCode::failed_precondition,
                  "[input.per_replica] expected a value of one replica, got one of ",
                  components_.size(), "; take local_results(), or reduce() it");
     return components_.front();
   }
+  T value() && { return std::as_const(*this).value(); }
   operator T() const { return value(); }  // NOLINT: a value of one replica is that value
 
  private:

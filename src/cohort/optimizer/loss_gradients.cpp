@@ -7,6 +7,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/variable/detail/replica_count.h"
 #include "cohort/variable/detail/variable_home.h"
 
 namespace cohort::internal {
@@ -17,7 +18,10 @@ void check_loss(const at::Tensor& loss, std::span<const Variable> variables) {
       "[optimizer.minimize] expected a floating-point scalar as loss, got an undefined tensor");
   COHORT_CHECK(loss.numel() == 1 && loss.is_floating_point(), ErrorCode::invalid_argument,
                "[optimizer.minimize] expected a floating-point scalar as loss, got ",
-               TensorSpec::of(loss).to_string(), "; reduce it with mean()");
+               TensorSpec::of(loss).to_string(),
+               variable::ReplicaCount::current() > 1
+                   ? "; reduce it with average_loss(), since the gradients of replicas are added"
+                   : "; reduce it with mean()");
   COHORT_CHECK(
       loss.requires_grad(), ErrorCode::invalid_argument,
       "[optimizer.minimize] expected a loss that depends on ", names_of(variables),

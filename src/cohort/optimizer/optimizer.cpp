@@ -17,6 +17,7 @@
 #include "cohort/variable/detail/hyperparameter.h"
 #include "cohort/variable/detail/replica_count.h"
 #include "cohort/variable/detail/variable_home.h"
+#include "cohort/variable/detail/variable_state.h"
 
 namespace cohort {
 namespace {
@@ -61,7 +62,7 @@ void expect_settable(std::string_view name) {
 // treat its missing rows as zeros, as TensorFlow's do.
 at::Tensor dense_gradient(const at::Tensor& gradient, const Variable& variable) {
   const bool is_sparse = gradient.layout() == at::kSparse && function::Trace::current() == nullptr;
-  if (is_sparse) return gradient.detach().to_dense().to(variable.spec().dtype).contiguous();
+  if (is_sparse) return dense_of(gradient).to(variable.spec().dtype).contiguous();
   COHORT_CHECK(gradient.layout() == at::kStrided, ErrorCode::unimplemented,
                "[optimizer.minimize] expected a dense gradient, got a sparse one (variable '",
                variable.name(), "'); make the embedding without sparse(true)");
@@ -177,6 +178,11 @@ Optimizer::Optimizer(std::vector<Variable> variables, const variable::UpdateRule
       ErrorCode::failed_precondition, "[optimizer.", rule.name(),
       "] expected an optimizer made before the step, got one made inside it, whose learning "
       "rate would be frozen; make it once outside and capture it");
+  COHORT_CHECK(
+      variable::ReplicaCount::current() == 1, ErrorCode::failed_precondition, "[optimizer.",
+      rule.name(),
+      "] expected an optimizer made outside of run(), got one of each replica, which would "
+      "begin with new slots in each run; make it once outside and capture it");
   check_variables(rule.name(), variables);
   const std::string where = "optimizer." + std::string(rule.name());
   variable::check_hyperparameter_range(rule, 0, where, learning_rate(0));

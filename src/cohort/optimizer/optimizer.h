@@ -115,7 +115,8 @@ class COHORT_API Optimizer {
 //
 // Each gradient g becomes g * max_norm / max(global_norm, max_norm), where global_norm is the norm
 // of all gradients together, a 0-dim tensor (tf.clip_by_global_norm). Undefined gradients stay
-// undefined, and sparse ones sparse; if the norm is not finite, the result is NaN.
+// undefined, and sparse ones sparse; if the norm is not finite, the result is NaN. In a replica,
+// these are the replica's own gradients, whose sum may be larger: clip pairs there.
 struct ClippedGradients {
   std::vector<at::Tensor> gradients;
   at::Tensor global_norm;

@@ -210,6 +210,15 @@ TEST_F(OptimizerTest, TakesTheMissingRowsOfASparseGradientForZeros) {
   EXPECT_TRUE(at::equal(table.read().sum(1), at::tensor({1.0F, 2.0F, 0.0F, 2.0F})));
 }
 
+// Regression: LibTorch's to_dense() lost a gradient of one number.
+TEST_F(OptimizerTest, ASparseGradientOfOneNumberIsApplied) {
+  const Variable table = local_variable("table", at::ones({3, 1}).requires_grad_());
+  const SGD sgd({table}, {.learning_rate = 1.0});
+  const at::Tensor rows = at::tensor({1}, at::kLong);
+  sgd.minimize(at::embedding(table.tensor(), rows, -1, false, /*sparse=*/true).sum() * 5);
+  EXPECT_TRUE(at::equal(table.read().sum(1), at::tensor({1.0F, -4.0F, 1.0F})));
+}
+
 TEST_F(OptimizerTest, RefusesListsItCannotTrain) {
   EXPECT_THAT([] { SGD({}); },
               throws_error(ErrorCode::invalid_argument, "got an empty list; give it the model's"));

@@ -14,6 +14,7 @@
 #include "cohort/strategy/internal/threads/compute_share.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategy.h"
+#include "cohort/variable/detail/variable_state.h"
 
 namespace cohort {
 namespace {
@@ -40,6 +41,11 @@ using Gradients = std::vector<std::pair<at::Tensor, Variable>>;
 class TreeAdder {
  public:
   void add(Gradients next) {
+    // The rows of sparse gradients would be added in the order of the parts.
+    const c10::NoGradGuard no_grad;
+    for (auto& [gradient, variable] : next) {
+      if (gradient.defined() && gradient.layout() != at::kStrided) gradient = dense_of(gradient);
+    }
     std::size_t count = 1;
     while (!sums_.empty() && sums_.back().count == count) {
       next = sum(std::move(sums_.back().gradients), next);

@@ -104,6 +104,27 @@ TEST(GradientParts, AreAddedInOneTree) {
   EXPECT_EQ(total(7, 1), ((1e8F + 1) + (-1e8F + 1)) + ((3 + 1e8F) + 5));
 }
 
+// Regression: rows were added in the order of the parts.
+TEST(GradientParts, AddSparseGradientsInTheSameTree) {
+  const std::vector<float> values = {1e8F, 1, -1e8F, 1, 3, 1e8F, 5, -1e8F};
+  const auto total = [&](int replicas, int parts) {
+    MirroredStrategy strategy(
+        testing::devices_for(testing::Sizes(static_cast<std::size_t>(replicas))));
+    const Variable v = strategy.variable("v", torch::zeros({2, 1}));
+    const SGD sgd({v}, {.learning_rate = 1.0});
+    strategy.run([&] {
+      const int first = get_replica_context()->replica_id_in_sync_group() * parts;
+      sgd.apply_gradients(gradients_in_parts(sgd, parts, [&](int part) {
+        return torch::embedding(v.tensor(), torch::tensor({1}), -1, false, /*sparse=*/true).sum() *
+               values.at(static_cast<std::size_t>(first + part));
+      }));
+    });
+    return -v.read()[1].item<float>();
+  };
+  const float expected = ((1e8F + 1) + (-1e8F + 1)) + ((3 + 1e8F) + (5 + -1e8F));
+  for (const int replicas : {1, 2, 4, 8}) EXPECT_EQ(total(replicas, 8 / replicas), expected);
+}
+
 TEST(GradientParts, MayLackVariables) {
   MirroredStrategy two({"CPU:0", "CPU:1"});
   const Variable v = two.variable("v", torch::zeros({}));

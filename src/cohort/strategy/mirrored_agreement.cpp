@@ -2,11 +2,20 @@
 // Detects writes into the tensors of variables that no method of Variable made: LibTorch lets any
 // code write into a tensor.
 #include <bit>
+#include <string_view>
 
 #include "cohort/core/error.h"
 #include "cohort/strategy/internal/mirrored_home.h"
 
 namespace cohort::internal {
+namespace {
+
+constexpr std::string_view kOutsideWriters =
+    ": something other than minimize() and assign*() has written into its tensor, such as an "
+    "optimizer of LibTorch or an operator in place; use minimize(), a cohort::TorchOptimizer, or "
+    "Variable::assign()";
+
+}  // namespace
 
 std::vector<std::shared_ptr<MirroredVariable>> MirroredHome::agreeing() {
   std::vector<std::shared_ptr<MirroredVariable>> variables;
@@ -17,8 +26,9 @@ std::vector<std::shared_ptr<MirroredVariable>> MirroredHome::agreeing() {
   return variables;
 }
 
-MirroredHome::RunScope::RunScope(MirroredHome& home)
+MirroredHome::RunScope::RunScope(MirroredHome& home, bool may_leave_gradients)
     : home_(home),
+      counts_failure_(may_leave_gradients && !home.is_in_replica()),
       is_open_(home.replicas_ > 1 && home.kind_ == VariableKind::mirrored &&
                !home.is_in_replica()) {
   if (!is_open_) return;
@@ -28,6 +38,20 @@ MirroredHome::RunScope::RunScope(MirroredHome& home)
   }
   if (home_.open_runs_ == 0 && home_.may_have_diverged_) home_.check_after_failure();
   ++home_.open_runs_;
+}
+
+void MirroredHome::check_agreement(std::span<const Variable> variables) const {
+  if (replicas_ == 1 || kind_ != VariableKind::mirrored || is_in_replica()) return;
+  const Lock lock(mutex_);
+  if (open_runs_ > 0) return;
+  for (const Variable& each : variables) {
+    const auto [variable, component] = target_of(each);
+    if (component || !variable.must_agree()) continue;
+    variable.adopt_outside_write();
+    COHORT_CHECK(variable.agrees(), ErrorCode::failed_precondition,
+                 "[variable.read] expected equal values of variable '", variable.name(),
+                 "' in all replicas of '", name_, "', got different ones", kOutsideWriters);
+  }
 }
 
 void MirroredHome::check_after_failure() {
@@ -42,14 +66,15 @@ void MirroredHome::check_after_failure() {
 }
 
 MirroredHome::RunScope::~RunScope() {
+  if (counts_failure_) ++home_.failed_runs_;
   if (!is_open_) return;
-  ++home_.failed_runs_;
   home_.may_have_diverged_ = true;
   const Lock lock(home_.mutex_);
   --home_.open_runs_;
 }
 
 void MirroredHome::RunScope::finish() {
+  counts_failure_ = false;
   if (!is_open_) return;
   is_open_ = false;
   const Lock lock(home_.mutex_);
@@ -59,11 +84,8 @@ void MirroredHome::RunScope::finish() {
   for (const auto& variable : home_.agreeing()) {
     COHORT_CHECK(!compares || variable->agrees(), ErrorCode::failed_precondition,
                  "[strategy.run] expected equal values of variable '", variable->name(),
-                 "' in all replicas of '", home_.name_,
-                 "' after the run, got different ones: something other than minimize() and "
-                 "assign*() has written into its tensor, such as an optimizer of LibTorch or an "
-                 "operator in place; use minimize(), a cohort::TorchOptimizer, or "
-                 "Variable::assign()");
+                 "' in all replicas of '", home_.name_, "' after the run, got different ones",
+                 kOutsideWriters);
     variable->note_writes();
   }
 }

@@ -188,6 +188,7 @@ void MirroredHome::check_use(std::string_view method) const {
 }
 
 std::vector<at::Tensor> MirroredHome::read(std::span<const Variable> variables) const {
+  check_agreement(variables);
   std::vector<at::Tensor> values;
   for (const Variable& variable : variables) values.push_back(variable.impl()->copy());
   return values;

@@ -170,6 +170,21 @@ TEST(MirroredModules, ModesEndWithTheRunAlsoIfAModuleIsMadeInIt) {
   two.run([&] { EXPECT_TRUE(second->is_training()); });
 }
 
+// Regression: the weights of replica 0 were returned.
+TEST(MirroredModules, OfDifferentWeightsHaveNoSnapshot) {
+  MirroredStrategy two({"CPU:0", "CPU:1"});
+  const auto model = two.replicate(make_net);
+  for (int i = 0; i < 2; ++i) two.run([] {});
+  two.run([&] {
+    const torch::NoGradGuard no_grad;
+    if (get_replica_context()->local_replica_id() == 1) model->last->weight.mul_(2);
+  });
+  EXPECT_THAT([&] { model.snapshot(); },
+              throws_error(ErrorCode::failed_precondition, "'model/last.weight' in all replicas"));
+  model.load(make_net());
+  model.snapshot();
+}
+
 // Regression: the next strategy at the address of the first one was taken for it.
 TEST(MirroredModules, OfAStrategyThatHasEndedAreRefused) {
   std::optional<MirroredStrategy> strategy;

@@ -360,9 +360,9 @@ class StrategyFunction {
         "one element with as many parts");
     static_assert(
         kProblem == internal::CallProblem::none || kProblem == internal::CallProblem::count,
-        "a step of Strategy::function() cannot be called with these arguments: write one "
-        "for each parameter, of its type (a PerReplica<T> argument gives each replica a "
-        "T)");
+        "a step of Strategy::function() cannot be called with these arguments: write one for each "
+        "parameter, of its type, such as torch::tensor(0.5) for an at::Tensor (a PerReplica<T> "
+        "argument gives each replica a T)");
     constexpr bool kAreArguments = (internal::kIsStepArgument<internal::ComponentOf<A>> && ...);
     static_assert(kAreArguments || kProblem != internal::CallProblem::none,
                   "a step of Strategy::function() takes at::Tensor, numbers, bool, std::string and "

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "cohort/core/detail/thread_value.h"
 #include "cohort/core/error.h"
 #include "cohort/function/detail/trace.h"
 #include "cohort/input/detail/input_host.h"
@@ -68,13 +69,16 @@ ReplicaContext& default_replica() {
   return context;
 }
 
-thread_local std::vector<Mode> mode_stack;
+std::vector<Mode>& mode_stack() {
+  return internal::ThreadValue<std::vector<Mode>, struct ModeStack>::get();
+}
 thread_local Strategy* strategy_set = nullptr;  // current while the stack is empty
 thread_local int updated = -1;                  // the component that an update() changes here
 thread_local int default_scopes = 0;  // open scopes of the default strategy; outside all others
 
 Mode current_mode() {
-  if (!mode_stack.empty()) return mode_stack.back();
+  const std::vector<Mode>& modes = mode_stack();
+  if (!modes.empty()) return modes.back();
   if (ReplicaContext* const replica = internal::context_of_backward())
     return {&replica->strategy(), replica};
   if (strategy_set != nullptr) return {strategy_set, nullptr};
@@ -87,11 +91,11 @@ class PushedMode {
   PushedMode(Strategy* strategy, ReplicaContext* replica)
       : count_(replica == nullptr ? 1 : strategy->num_replicas_in_sync(),
                replica == nullptr ? 0 : replica->local_replica_id()) {
-    mode_stack.push_back({strategy, replica, internal::variable_creators().size()});
+    mode_stack().push_back({strategy, replica, internal::variable_creators().size()});
     if (replica == nullptr && internal::context_of_backward() != nullptr)
       no_backward_.emplace(replica);
   }
-  ~PushedMode() { mode_stack.pop_back(); }
+  ~PushedMode() { mode_stack().pop_back(); }
   PushedMode(const PushedMode&) = delete;
   PushedMode& operator=(const PushedMode&) = delete;
 
@@ -102,11 +106,14 @@ class PushedMode {
 
 // The contexts of the replicas that run on this thread, one inside the other. The places are used
 // again, so that a pointer to a context that has ended still points to one.
-thread_local std::deque<ReplicaContext> replica_contexts;
+std::deque<ReplicaContext>& contexts_of_thread() {
+  return internal::ThreadValue<std::deque<ReplicaContext>, struct ReplicaContexts>::get();
+}
 thread_local std::size_t replica_depth = 0;
 
 // Runs body in a context, on this thread.
 void run_in(const ReplicaContext& context, const std::function<void(ReplicaContext&)>& body) {
+  std::deque<ReplicaContext>& replica_contexts = contexts_of_thread();
   if (replica_contexts.size() == replica_depth) {
     replica_contexts.push_back(context);
   } else {
@@ -138,7 +145,7 @@ StrategyScope::StrategyScope(Strategy& strategy)
   const Mode mode = current_mode();
   const bool is_default = mode.strategy == &default_strategy();
   if (!has_pushed_) {
-    COHORT_CHECK(mode_stack.empty() && is_default, ErrorCode::failed_precondition,
+    COHORT_CHECK(mode_stack().empty() && is_default, ErrorCode::failed_precondition,
                  "[strategy.scope] mixing strategies: the default strategy's scope cannot be "
                  "entered inside that of '",
                  mode.strategy->name(), "'");
@@ -150,7 +157,7 @@ StrategyScope::StrategyScope(Strategy& strategy)
   COHORT_CHECK(mode.replica == nullptr || is_default, ErrorCode::failed_precondition,
                "[strategy.scope] '", strategy.name(),
                "' is in a replica context; its scope needs cross-replica context: use merge_call");
-  mode_stack.push_back({&strategy, nullptr, internal::variable_creators().size()});
+  mode_stack().push_back({&strategy, nullptr, internal::variable_creators().size()});
 }
 
 StrategyScope::~StrategyScope() {
@@ -174,7 +181,7 @@ void StrategyScope::exit() {
 void StrategyScope::leave() {
   is_open_ = false;
   if (has_pushed_) {
-    mode_stack.pop_back();
+    mode_stack().pop_back();
   } else {
     --default_scopes;
   }
@@ -262,7 +269,7 @@ ReplicaContext* get_replica_context() { return current_mode().replica; }
 
 void set_strategy(Strategy* strategy) {
   COHORT_CHECK(
-      mode_stack.empty(), ErrorCode::failed_precondition,
+      mode_stack().empty(), ErrorCode::failed_precondition,
       "[strategy.set_strategy] expected no scope and no replica on this thread, got one of '",
       get_strategy().name(), "'; leave its scope first");
   strategy_set = strategy == &default_strategy() ? nullptr : strategy;
@@ -294,7 +301,13 @@ void in_replica_context(Strategy& strategy, int replica_id,
 
 void in_replica_contexts(Strategy& strategy, ReplicaThreads& threads, int first, int count,
                          const std::function<void(ReplicaContext&)>& body) {
-  if (count == 1) return in_replica_context(strategy, first, body);
+  if (count == 1) {
+    try {
+      return in_replica_context(strategy, first, body);
+    } catch (const c10::Error&) {  // its what() would have a page of stack frames
+      throw current_error().during("running replica " + std::to_string(first));
+    }
+  }
   check_can_run(strategy, "run");
   COHORT_CHECK(function::Trace::current() == nullptr, ErrorCode::unimplemented,
                "[strategy.run] expected a run outside a traced step, got one of ", count,

@@ -101,9 +101,13 @@ void assign_each(Strategy& strategy, const Variable& variable, AssignKind kind,
   internal::check_cross_replica_or_default(strategy, call);
   check_is_updated_here(strategy, variable, call);
   const std::size_t components = StrategyAccess::components_of(strategy, variable).size();
-  COHORT_CHECK(!values.is_wrapped() || components == 1 || values.size() == components,
-               ErrorCode::invalid_argument, "[strategy.assign] expected ", components,
-               " values, one for each component of variable '", variable.name(), "', got ",
+  // Where a variable has one value, it takes that of the first replica.
+  const std::size_t expected =
+      components > 1 ? components
+                     : static_cast<std::size_t>(StrategyAccess::num_local_replicas(strategy));
+  COHORT_CHECK(!values.is_wrapped() || values.size() == expected, ErrorCode::invalid_argument,
+               "[strategy.assign] expected ", expected,
+               " values, one for each replica, of variable '", variable.name(), "', got ",
                values.size());
   const auto* const mirrored =
       dynamic_cast<const internal::MirroredVariable*>(variable.impl().get());
@@ -194,6 +198,10 @@ Mirrored<Nest> StrategyExtended::broadcast_to(const Nest& value, const Destinati
 Mirrored<> StrategyExtended::broadcast_to(const at::Tensor& value,
                                           const Destinations& destinations) {
   return tensors_of(broadcast_to(Nest(value), destinations));
+}
+
+std::size_t StrategyExtended::local_replicas() const {
+  return static_cast<std::size_t>(StrategyAccess::num_local_replicas(strategy_));
 }
 
 const ReplicaContext* StrategyExtended::replica_here() const {

@@ -303,6 +303,29 @@ TEST_F(Extended, NonSlotValuesOfOneValueAreOnItsDevice) {
   EXPECT_THAT(devices_of(default_strategy(), two_of(two_)), ElementsAre("CPU:0"));
 }
 
+// Regression: components that no replica has were dropped without a word.
+TEST_F(Extended, ArgumentsHaveAComponentForEachReplica) {
+  const Values three({scalar(1), scalar(2), scalar(3)});
+  const Variable v = two_.variable("v", scalar(5));
+  const auto add = [](const Variable& self, const at::Tensor& x) { self.assign_add(x); };
+  const auto refused = throws_error(ErrorCode::invalid_argument, "extended.update");
+  EXPECT_THAT([&] { extended_.update(v, add, three); }, refused);
+  EXPECT_THAT([&] { two_.run([&] { extended_.update(v, add, three); }); }, refused);
+  EXPECT_THAT(
+      [&] {
+        extended_.update_non_slot(
+            {"CPU:0", "CPU:1"}, [](const at::Tensor&) {}, three);
+      },
+      refused);
+  OneDeviceStrategy one("CPU:0");
+  const Variable w = one.variable("w", scalar(5));
+  EXPECT_THAT([&] { one.extended().update(w, add, three); }, refused);
+  EXPECT_THAT([&] { one.extended().assign(w, three); },
+              throws_error(ErrorCode::invalid_argument, "expected 1 values"));
+  EXPECT_EQ(number(v.read()), 5);
+  EXPECT_EQ(number(w.read()), 5);
+}
+
 // RED-093
 TEST_F(Extended, ReadsWhatAVariablesComponentsAreTogether) {
   EXPECT_EQ(number(extended_.read_var(two_.variable("v", scalar(5)))), 5);

@@ -19,6 +19,28 @@ using ::testing::ElementsAre;
 using testing::throws_error;
 using StrategyFunctionObjects = testing::TwoReplicas<MirroredStrategy>;
 
+// Regression: a replica changed the argument while another one read it.
+TEST_F(StrategyFunctionObjects, RefusesArgumentsOfTheMemoryThatItChanges) {
+  const Variable v = make(3, Aggregation::mean), other = make(4);
+  const auto step = two_.function([&](const at::Tensor& x) { v.assign_add(x); });
+  const auto of_replica = [](const Variable& variable, int i) {
+    return internal::component_variables(variable)[static_cast<std::size_t>(i)].tensor();
+  };
+  const PerReplica<at::Tensor> own({of_replica(v, 0), of_replica(v, 1)});
+  EXPECT_THAT([&] { step(own); }, throws_error(ErrorCode::invalid_argument,
+                                               "got the tensor of variable '" + v.name() +
+                                                   "', which the step changes, as argument 0"));
+  const auto nested = two_.function([&](const Nest& x) { v.assign_add(x.items()[1].tensor()); });
+  EXPECT_THAT(
+      [&] {
+        nested(Nest::list({scalar(1), of_replica(v, 1).detach()}));
+      },
+      throws_error(ErrorCode::invalid_argument, "pass clone() of it"));
+  EXPECT_EQ(number(v.read()), 3);
+  step(PerReplica<at::Tensor>({of_replica(other, 0), of_replica(other, 1)}));
+  EXPECT_EQ(number(v.read()), 7);
+}
+
 // Regression: it was the transposed argument itself.
 TEST_F(StrategyFunctionObjects, ARowMajorCopyOfAnArgumentIsNotTheArgument) {
   const at::Tensor x = at::ones({2, 3}).t();

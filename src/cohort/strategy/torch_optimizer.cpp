@@ -78,10 +78,16 @@ OptimizedParameters::OptimizedParameters(const std::vector<Variable>& parameters
       " replicas share one value; use MirroredStrategy, or cohort::Adam or another "
       "optimizer of cohort");
   tensors_.resize(home_->replicas());
-  failed_runs_.resize(home_->replicas(), home_->failed_runs());
   for (const Variable& variable : parameters) {
     for (std::size_t i = 0; i < tensors_.size(); ++i)
       tensors_[i].push_back(target_of(variable).variable.component(i));
+  }
+  // Gradients that are there already may be those of a run that has failed.
+  const std::uint64_t failed = home_->failed_runs();
+  for (const std::vector<at::Tensor>& own : tensors_) {
+    const bool has_gradients = std::any_of(
+        own.begin(), own.end(), [](const at::Tensor& each) { return each.grad().defined(); });
+    failed_runs_.push_back(failed > 0 && has_gradients ? failed - 1 : failed);
   }
 }
 
@@ -130,8 +136,9 @@ std::size_t OptimizedParameters::replica_here(std::string_view call) const {
   COHORT_CHECK(are_alike_, ErrorCode::failed_precondition,
                "[strategy.TorchOptimizer] expected optimizers that are alike in all replicas for ",
                call,
-               "(), got some that a for_each() may have left different when it threw; call "
-               "for_each() again with a function that does the same with each");
+               "(), got some that a for_each() or a step may have left different when it threw; "
+               "call for_each() with a function that does the same with each, after a step one "
+               "that restores the state");
   COHORT_CHECK(function::Trace::current() == nullptr, ErrorCode::unimplemented,
                "[strategy.TorchOptimizer] expected ", call,
                "() outside of a traced step, got one inside, where an optimizer of torch::optim "
@@ -206,6 +213,10 @@ void OptimizedParameters::sum_gradients(std::size_t replica, const void* optimiz
       sum = sum.device() == parameter.device() ? sum.clone() : sum.to(parameter.device());
     parameter.mutable_grad() = std::move(sum);
   }
+}
+
+void OptimizedParameters::meet() const {
+  if (replicas() > 1) home_->replica_here()->merge_call([](Strategy&) {});
 }
 
 void OptimizedParameters::equalize() const {

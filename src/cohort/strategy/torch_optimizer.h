@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -33,7 +34,7 @@ class COHORT_API OptimizedParameters {
   using Groups = std::vector<std::vector<at::Tensor>>;
   void use_groups(const std::vector<Groups>& all);
   // Until the next use_groups(), the optimizers are not known to be alike.
-  void begin_change() { are_alike_ = false; }
+  void begin_change() const { are_alike_ = false; }
 
   // The replica on whose thread this is called. Throws failed_precondition if there is none.
   std::size_t replica_here(std::string_view call) const;
@@ -46,6 +47,8 @@ class COHORT_API OptimizedParameters {
   // All replicas make the call; each gets the sum in memory of its own. `optimizer` tells whether
   // they do so for the same one.
   void sum_gradients(std::size_t replica, const void* optimizer) const;
+  // All replicas make the call, and none returns if one has failed.
+  void meet() const;
   // If replicas are on CPUs and on GPUs, whose optimizers round differently, all replicas make the
   // call and get the values of the first one.
   void equalize() const;
@@ -60,7 +63,7 @@ class COHORT_API OptimizedParameters {
   std::vector<std::size_t> used_;                 // those that are in a group
   // Of each replica: how many runs had failed when its gradients were cleared.
   mutable std::vector<std::uint64_t> failed_runs_;
-  bool are_alike_ = false;
+  mutable std::atomic<bool> are_alike_ = false;
 };
 
 // Clears the gradients of a replica when it is destroyed: a sum that stayed in grad() would be
@@ -154,18 +157,21 @@ class TorchOptimizer {
   // Adds grad() of all replicas, calls `change` with this replica's optimizer, then its step(), and
   // at the end clears grad(), also if it throws. A gradient that only some replicas have is zero in
   // the others. So several backward() before it are one reduction (no_sync() of PyTorch's DDP), and
-  // `change` sees the gradients of the whole batch; it must do the same in all replicas:
+  // `change` sees the gradients of the whole batch; it must do the same in all replicas. If it
+  // throws in one, no replica makes the step:
   //
   //   optimizer.step([](torch::optim::SGD& own) {
   //     torch::nn::utils::clip_grad_norm_(own.parameters(), 1.0);
   //   });
   //
   // Throws failed_precondition outside of a replica of the module's strategy, if another replica
-  // returns without this call, and after a run that failed, which may have left gradients in some
-  // replicas, until zero_grad(); invalid_argument, in every replica, if they make it for
+  // returns without this call; after a run that failed, which may have left gradients in some
+  // replicas, until zero_grad(); after an error of Optimizer::step() itself, until a for_each() has
+  // restored the state. Throws invalid_argument, in every replica, if they make it for
   // different optimizers, or gradients differ in shape or layout; unimplemented in a traced step.
   template <class F>
   void step(F&& change) const {
+    constexpr bool kChanges = !std::is_same_v<std::remove_cvref_t<F>, NoChange>;
     static_assert(std::is_invocable_v<F&, Optimizer&>,
                   "TorchOptimizer::step() takes a function of the optimizer, not a closure that "
                   "computes the loss: call backward() first, or use minimize(loss)");
@@ -175,12 +181,16 @@ class TorchOptimizer {
     parameters_->sum_gradients(replica, copies_.front().get());
     Optimizer& own = *copies_[replica];
     change(own);
-    own.step();
+    if constexpr (kChanges) parameters_->meet();
+    try {
+      own.step();
+    } catch (...) {
+      parameters_->begin_change();  // the optimizers of other replicas may have made their step
+      throw;
+    }
     parameters_->equalize();
   }
-  void step() const {
-    step([](Optimizer&) {});
-  }
+  void step() const { step(NoChange{}); }
   // Clears grad() of the optimizer's parameters in this replica; there is nothing to clear after
   // step(). Throws failed_precondition outside of a replica.
   void zero_grad() const { parameters_->clear_gradients(parameters_->replica_here("zero_grad")); }
@@ -202,6 +212,9 @@ class TorchOptimizer {
   std::size_t size() const { return copies_.size(); }  // the number of replicas
 
  private:
+  struct NoChange {
+    void operator()(Optimizer&) const {}
+  };
   template <class Factory>
   static std::shared_ptr<Optimizer> made_by(Factory& factory,
                                             const std::vector<at::Tensor>& parameters) {

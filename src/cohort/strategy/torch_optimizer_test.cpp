@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <atomic>
+#include <memory>
 #include <sstream>
 #include <stdexcept>
 
@@ -254,7 +256,8 @@ TEST_F(TorchOptimizers, MakeNoStepAfterAForEachThatFailed) {
     two_.run([&](const at::Tensor& x) { optimizer.minimize(losses_of(*model_, x).sum()); },
              parts(mlp_batch(0), {6, 6}));
   };
-  EXPECT_THAT(step, throws_error(ErrorCode::failed_precondition, "call for_each() again"));
+  EXPECT_THAT(step, throws_error(ErrorCode::failed_precondition,
+                                 "call for_each() with a function that does the same"));
   optimizer.for_each([](torch::optim::SGD&) {});
   step();
 }
@@ -448,11 +451,41 @@ TEST_F(TorchOptimizers, RefuseAParameterThatIsFrozenInOneReplicaAlone) {
 
 // Regression: training went on with different copies.
 TEST_F(TorchOptimizers, ReplicasThatAFailedStepLeftDifferentAreRefused) {
-  const TorchOptimizer optimizer(model_, sgd);
+  std::atomic<bool> is_failing = false;
+  struct Unlucky : torch::optim::SGD {
+    Unlucky(Tensors parameters, const std::atomic<bool>& fails)
+        : SGD(std::move(parameters), torch::optim::SGDOptions(0.1)), is_failing(fails) {}
+    at::Tensor step(LossClosure closure = nullptr) override {
+      if (is_failing && get_replica_context()->local_replica_id() == 1)
+        throw std::runtime_error("no");
+      return SGD::step(std::move(closure));
+    }
+    const std::atomic<bool>& is_failing;
+  };
+  TorchOptimizer optimizer(model_, [&](Tensors parameters) {
+    return std::make_unique<Unlucky>(std::move(parameters), is_failing);
+  });
   const Tensors before = values_of(model_.parameters());
   const auto minimize = [&] {
     two_.run([&] { optimizer.minimize(losses_of(*model_, torch::ones({2, 5})).sum()); });
   };
+  is_failing = true;
+  EXPECT_THROW(minimize(), std::runtime_error);
+  is_failing = false;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(minimize, throws_error(ErrorCode::failed_precondition,
+                                       "a run that has failed updated only some of them"));
+  }
+  for (std::size_t i = 0; i < before.size(); ++i) model_.parameters()[i].assign(before[i]);
+  EXPECT_THAT(minimize, throws_error(ErrorCode::failed_precondition, "restores the state"));
+  optimizer.for_each([](Unlucky&) {});
+  minimize();
+  expect_equal_copies(two_, model_);
+}
+
+TEST_F(TorchOptimizers, NoReplicaMakesAStepWhoseChangeFailsInOne) {
+  const TorchOptimizer optimizer(model_, sgd);
+  const Tensors before = values_of(model_.parameters());
   EXPECT_THROW(two_.run([&] {
     losses_of(*model_, torch::ones({2, 5})).sum().backward();
     optimizer.step([](torch::optim::SGD&) {
@@ -460,13 +493,47 @@ TEST_F(TorchOptimizers, ReplicasThatAFailedStepLeftDifferentAreRefused) {
     });
   }),
                std::runtime_error);
-  for (int i = 0; i < 2; ++i) {
-    EXPECT_THAT(minimize, throws_error(ErrorCode::failed_precondition,
-                                       "a run that has failed updated only some of them"));
-  }
-  for (std::size_t i = 0; i < before.size(); ++i) model_.parameters()[i].assign(before[i]);
-  minimize();
+  expect_close(values_of(model_.parameters()), before);
   expect_equal_copies(two_, model_);
+}
+
+// Regression: the gradients of the failed run were added to those of the next step.
+TEST_F(TorchOptimizers, ANewOneDoesNotUseGradientsOfAFailedRun) {
+  const auto backward = [&] { losses_of(*model_, torch::ones({2, 5})).sum().backward(); };
+  EXPECT_THROW(two_.run([&] {
+    backward();
+    if (get_replica_context()->local_replica_id() == 1) throw std::runtime_error("no");
+  }),
+               std::runtime_error);
+  const TorchOptimizer next(model_, sgd);
+  const auto step = [&] {
+    two_.run([&] {
+      backward();
+      next.step();
+    });
+  };
+  EXPECT_THAT(step, throws_error(ErrorCode::failed_precondition, "call zero_grad()"));
+  two_.run([&] { next.zero_grad(); });
+  step();
+  OneDeviceStrategy one;
+  const auto alone = one.replicate(make_partly_used);
+  const TorchOptimizer of_one(alone, sgd);
+  EXPECT_THROW(one.run([&] {
+    losses_of(*alone, torch::ones({2, 5})).sum().backward();
+    throw std::runtime_error("no");
+  }),
+               std::runtime_error);
+  EXPECT_THAT([&] { one.run([&] { of_one.step(); }); },
+              throws_error(ErrorCode::failed_precondition, "call zero_grad()"));
+}
+
+// Steps of function() have no tensors with gradients.
+TEST_F(TorchOptimizers, KeepGradientsBesideAFailedStepOfFunction) {
+  const TorchOptimizer optimizer(model_, sgd);
+  two_.run([&] { losses_of(*model_, torch::ones({2, 5})).sum().backward(); });
+  const auto failing = two_.function([](const at::Tensor& x) { return x.matmul(x); });
+  EXPECT_THROW(failing(torch::ones({2, 3})), Error);
+  two_.run([&] { optimizer.step(); });
 }
 
 TEST_F(TorchOptimizers, ForgetGradientsOfAStepThatFails) {

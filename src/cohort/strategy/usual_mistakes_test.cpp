@@ -175,6 +175,40 @@ TEST_F(UsualMistakes, ParametersAreFrozenForAWhileInEachReplica) {
   EXPECT_FALSE(torch::equal(b.read(), first));
 }
 
+// Regression: the remedy, mean(), gives gradients that are too large.
+TEST_F(UsualMistakes, ALossOfSeveralNumbersIsToBeAveraged) {
+  const SGD sgd({w}, {.learning_rate = 0.01});
+  EXPECT_THAT(
+      [&] {
+        two.run([&](const at::Tensor& part) { sgd.minimize(part.matmul(w.tensor())); }, parts);
+      },
+      throws_error(ErrorCode::invalid_argument, "reduce it with average_loss()"));
+}
+
+// Regression: it began with new slots in each run, and the old ones stayed.
+TEST_F(UsualMistakes, AnOptimizerIsMadeOutsideOfRun) {
+  EXPECT_THAT([&] { two.run([&] { const SGD sgd({w}, {.learning_rate = 0.01}); }); },
+              throws_error(ErrorCode::failed_precondition, "make it once outside"));
+}
+
+// Regression: the exception of LibTorch passed with a page of stack frames.
+TEST_F(UsualMistakes, AnErrorOfLibTorchIsAnErrorAlsoWithOneReplica) {
+  OneDeviceStrategy one;
+  EXPECT_THAT([&] { one.run([] {
+                      torch::ones({2, 3}).matmul(torch::ones({2, 3}));
+                    }); },
+              throws_error(ErrorCode::unknown, ""));
+}
+
+// Regression: it was a reference into freed memory.
+TEST_F(UsualMistakes, AComponentOfATemporaryIsAValue) {
+  static_assert(std::is_same_v<decltype(two.run([] { return at::Tensor(); })[0]), at::Tensor>);
+  static_assert(
+      std::is_same_v<decltype(std::declval<PerReplica<at::Tensor>>().value()), at::Tensor>);
+  const at::Tensor& first = two.run([&] { return w.read(); })[0];
+  EXPECT_EQ(first.sum().item<double>(), -1);
+}
+
 TEST_F(UsualMistakes, SoIsAnOptimizerOfLibTorchOnItsOwnGradients) {
   const auto model = two.replicate([] { return torch::nn::Linear(2, 1); });
   EXPECT_THAT(

@@ -4,13 +4,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "cohort/core/detail/thread_value.h"
 #include "cohort/core/error.h"
 #include "cohort/strategy/internal/strategy_access.h"
 
 namespace cohort {
 namespace {
 
-thread_local internal::VariableCreators creators;
+internal::VariableCreators& creators() {
+  return internal::ThreadValue<internal::VariableCreators, struct CreatorsOfThread>::get();
+}
 
 // The options with which variables of a ColocationScope are created.
 VariableCreatorScope::Creator colocating(const Strategy& strategy, const Variable& variable) {
@@ -31,25 +34,25 @@ VariableCreatorScope::Creator colocating(const Strategy& strategy, const Variabl
 VariableCreatorScope::VariableCreatorScope(Creator creator) : creator_(std::move(creator)) {
   COHORT_CHECK(creator_ != nullptr, ErrorCode::invalid_argument,
                "[strategy.variable_creator_scope] expected a function, got none");
-  creators.push_back(this);
+  creators().push_back(this);
 }
 
-VariableCreatorScope::~VariableCreatorScope() { std::erase(creators, this); }
+VariableCreatorScope::~VariableCreatorScope() { std::erase(creators(), this); }
 
 ColocationScope::ColocationScope(const Strategy& strategy, const Variable& variable)
     : creator_(colocating(strategy, variable)) {}
 
 namespace internal {
 
-const VariableCreators& variable_creators() { return creators; }
+const VariableCreators& variable_creators() { return creators(); }
 
 VariableCreators exchange_variable_creators(VariableCreators others) {
-  return std::exchange(creators, std::move(others));
+  return std::exchange(creators(), std::move(others));
 }
 
 Variable created(VariableRequest request, const VariableCreatorScope::Next& create) {
   VariableCreatorScope::Next next = create;
-  for (const VariableCreatorScope* scope : creators) {
+  for (const VariableCreatorScope* scope : creators()) {
     next = [scope, outer = std::move(next)](VariableRequest inner) {
       return scope->creator()(std::move(inner), outer);
     };

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -16,6 +18,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kMetadata = "__metadata__";
+// In the metadata, before the key of a tensor: the CRC-32C of its bytes, as a decimal number.
+constexpr std::string_view kChecksum = "crc32c:";
 constexpr std::size_t kDimensionsMax = 64;  // of LibTorch's loops
 constexpr std::size_t kAlignment = 8;
 
@@ -161,6 +165,21 @@ void check_metadata(const Json& json, const Damage& damage) {
   damage.check(is_text, "__metadata__ that is no map of texts");
 }
 
+// Takes the checksums out of the metadata.
+void read_checksums(const Json& metadata, SavedTensors& tensors, const Damage& damage) {
+  for (const auto& [name, value] : metadata.items()) {
+    if (!name.starts_with(kChecksum)) continue;
+    const auto tensor = tensors.find(name.substr(kChecksum.size()));
+    const std::string& text = value.get_ref<const std::string&>();
+    std::uint32_t checksum = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), checksum);
+    damage.check(
+        tensor != tensors.end() && error == std::errc() && end == text.data() + text.size(),
+        "a checksum '", name, "' of nothing or that is no number");
+    tensor->second.checksum = checksum;
+  }
+}
+
 const SavedType& saved_type_of(const std::string& key, const TensorSpec& spec) {
   const auto* const type = std::find_if(
       kTypes.begin(), kTypes.end(), [&](const SavedType& each) { return each.type == spec.dtype; });
@@ -185,10 +204,12 @@ SavedTensors parse_header(std::string_view text, std::uint64_t data_bytes,
     }
   }
   check_covers(tensors, data_bytes, damage);
+  if (json.contains(kMetadata)) read_checksums(json[std::string(kMetadata)], tensors, damage);
   return tensors;
 }
 
-NewHeader make_header(const std::map<std::string, TensorSpec>& tensors) {
+NewHeader make_header(const std::map<std::string, TensorSpec>& tensors,
+                      const std::map<std::string, std::uint32_t>& checksums) {
   NewHeader header;
   std::map<std::string, SavedType> types;
   for (const auto& [key, spec] : tensors) {
@@ -204,6 +225,8 @@ NewHeader make_header(const std::map<std::string, TensorSpec>& tensors) {
                      return types.at(a).bytes > types.at(b).bytes;
                    });
   Json json = {{kMetadata, {{"format", "pt"}}}};
+  for (const auto& [key, checksum] : checksums)
+    json[std::string(kMetadata)][std::string(kChecksum) + key] = std::to_string(checksum);
   std::uint64_t offset = 0;
   for (const std::string& key : header.order) {
     const TensorSpec& spec = tensors.at(key);

@@ -7,10 +7,12 @@
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstring>
 #include <random>
 
+#include "cohort/core/detail/crc32c.h"
 #include "cohort/function/detail/trace.h"
 #include "cohort/testing/temporary_folder.h"
 #include "cohort/testing/test_seed.h"
@@ -79,11 +81,14 @@ TEST_F(SavedValuesTest, WritesWhatTheFormatSays) {
   const std::string path = folder_.file("file");
   save_values(path, {{"byte", make("b", at::full({3}, 7, at::TensorOptions(at::kByte)))},
                      {"double", make("d", at::full({2}, 0.5, at::TensorOptions(at::kDouble)))}});
+  const std::string bytes = "\x07\x07\x07", doubles = bytes_of<double>({0.5, 0.5});
   std::string header =
-      R"({"__metadata__":{"format":"pt"},"byte":{"data_offsets":[16,19],"dtype":"U8","shape":[3]},)"
+      R"({"__metadata__":{"crc32c:byte":")" + std::to_string(crc32c(bytes)) +
+      R"(","crc32c:double":")" + std::to_string(crc32c(doubles)) +
+      R"(","format":"pt"},"byte":{"data_offsets":[16,19],"dtype":"U8","shape":[3]},)"
       R"("double":{"data_offsets":[0,16],"dtype":"F64","shape":[2]}})";
   header.append((8 - header.size() % 8) % 8, ' ');
-  EXPECT_EQ(folder_.read("file"), file_of(header, bytes_of<double>({0.5, 0.5}) + "\x07\x07\x07"));
+  EXPECT_EQ(folder_.read("file"), file_of(header, doubles + bytes));
   EXPECT_THAT(folder_.names(), ElementsAre("file"));
 }
 
@@ -177,7 +182,24 @@ TEST_F(SavedValuesTest, StepsAndReplicasAreRefused) {
                   {});
 }
 
+TEST_F(SavedValuesTest, AChangedBitIsDataLoss) {
+  const std::string path = folder_.file("file");
+  save_values(path, {{"v", make("v", at::full({4}, 1.0))}});
+  const std::string good = folder_.read("file");
+  for (std::size_t bit = 0; bit < 16 * 8; bit += 5) {
+    std::string bytes = good;
+    bytes[bytes.size() - 1 - bit / 8] ^= static_cast<char>(1U << bit % 8);
+    const SavedValues values(folder_.write("changed", bytes));
+    EXPECT_THAT([&] { values.value("v"); },
+                throws_error(ErrorCode::data_loss, "the file is damaged"));
+  }
+}
+
 TEST_F(SavedValuesTest, AMissingFileAndAFolderAreErrors) {
+  // Regression: it was read for ever.
+  ASSERT_EQ(::mkfifo(folder_.file("pipe").c_str(), 0600), 0);
+  EXPECT_THAT([&] { SavedValues(folder_.file("pipe")); },
+              throws_error(ErrorCode::invalid_argument, "which is none"));
   EXPECT_THAT([&] { SavedValues(folder_.file("none")); },
               throws_error(ErrorCode::not_found, "No such file"));
   EXPECT_THAT([&] { SavedValues(folder_.file(".")); },
@@ -199,6 +221,13 @@ TEST_F(SavedValuesTest, DamagedFilesAreRefused) {
   damaged_header(std::string(100'000, '['), "no JSON object");
   damaged_header("{}", "8 bytes of data, but tensors with 0");
   damaged_header(R"({"__metadata__":{"a":1}})", "no map of texts");
+  damaged_header(R"({"__metadata__":{"crc32c:a":"1"}})", "tensors with 0");
+  damaged_header(
+      R"({"__metadata__":{"crc32c:b":"1"},"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}})",
+      "a checksum 'crc32c:b' of nothing");
+  damaged_header(
+      R"({"__metadata__":{"crc32c:a":"x"},"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}})",
+      "a checksum 'crc32c:a'");
   damaged_header(R"({"a":1})", "no dtype, shape and data_offsets");
 }
 

@@ -17,6 +17,7 @@
 #include <span>
 #include <utility>
 
+#include "cohort/core/detail/crc32c.h"
 #include "cohort/core/detail/file_descriptor.h"
 #include "cohort/core/detail/system_error.h"
 #include "cohort/core/error.h"
@@ -46,7 +47,8 @@ std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
 }
 
 FileDescriptor opened(const std::string& path) {
-  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  FileDescriptor file(
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe has no end
   if (file.is_open()) return file;
   const int code = errno;
   internal::throw_error(code_of_file_errno(code), "[variable.saved_values] expected to read file '",
@@ -94,7 +96,9 @@ void save_values(const std::string& path, const std::map<std::string, Variable>&
     values.emplace(key, value.detach().cpu().resolve_conj().resolve_neg().contiguous());
     specs.emplace(key, TensorSpec::of(value));
   }
-  const variable::NewHeader header = variable::make_header(specs);
+  std::map<std::string, std::uint32_t> checksums;
+  for (const auto& [key, value] : values) checksums.emplace(key, crc32c(bytes_of(value)));
+  const variable::NewHeader header = variable::make_header(specs, checksums);
   const std::uint64_t size = header.text.size();
   AtomicFile file(path, "variable.save_values");
   file.write(std::as_bytes(std::span(&size, 1)));
@@ -141,6 +145,9 @@ class SavedValues::Impl {
         at::empty(saved.sizes, at::TensorOptions(is_bool ? at::kByte : *saved.dtype));
     read_at(file_, data_ + saved.begin, {static_cast<std::byte*>(value.data_ptr()), value.nbytes()},
             path_);
+    COHORT_CHECK(!saved.checksum || *saved.checksum == crc32c(bytes_of(value)),
+                 ErrorCode::data_loss, "[variable.saved_values] expected the bytes of '", key,
+                 "' in file '", path_, "' that were saved, got others; the file is damaged");
     return is_bool ? value.to(at::kBool) : value;
   }
 

@@ -28,7 +28,8 @@ class COHORT_API SavedValues {
   // Throws not_found if there is no such file; data_loss if it is not a safetensors file.
   explicit SavedValues(const std::string& path);
   std::vector<std::string> keys() const;
-  // Throws not_found, with the list of keys, for another key.
+  // Throws not_found, with the list of keys, for another key; data_loss if save_values() has
+  // written the file and the bytes of the value have changed since.
   at::Tensor value(const std::string& key) const;
   // Assigns the value, as Variable::assign() does in cross-replica context: each component of a
   // variable whose components are summed gets its share. Throws invalid_argument if dtype or shape

@@ -3,6 +3,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/TensorBody.h>
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 
 #include "cohort/core/error.h"
 
@@ -15,6 +16,14 @@ at::Tensor plain_gradient(const at::Tensor& gradient) {
       !gradient.is_neg())
     return gradient;
   return gradient.detach().resolve_conj().resolve_neg().contiguous();
+}
+
+at::Tensor dense_of(const at::Tensor& gradient) {
+  const at::Tensor own = gradient.detach();
+  if (own._values().numel() != 1) return own.to_dense();
+  // Its strides may be 0.
+  const at::Tensor values = own._values().clone(at::MemoryFormat::Contiguous);
+  return at::_sparse_coo_tensor_unsafe(own._indices(), values, own.sizes()).to_dense();
 }
 
 VariableState::Fresh VariableState::reserve(const SlotKey& key, std::span<const double> hyper,

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "cohort/core/detail/system_error.h"
@@ -27,6 +29,22 @@ ErrorCode code_of_write_error(int code) {
   return code == EPERM ? ErrorCode::permission_denied : code_of_file_errno(code);
 }
 
+// The file that the path names, after links. Throws unless it can be replaced.
+std::string target_of(const std::string& path, std::string_view call) {
+  std::error_code error;
+  const bool is_link = std::filesystem::is_symlink(path, error);
+  const std::string target =
+      is_link ? std::filesystem::weakly_canonical(path, error).string() : path;
+  // A link in a circle has no target.
+  if (error) return path;
+  const auto status = std::filesystem::status(target, error);
+  COHORT_CHECK(!std::filesystem::exists(status) || std::filesystem::is_regular_file(status) ||
+                   std::filesystem::is_directory(status),
+               ErrorCode::invalid_argument, "[", call, "] expected to write a file, got '", path,
+               "', which is a device, a pipe or a socket");
+  return target;
+}
+
 // After that the new name survives a loss of power. Not every file system can do it.
 void sync_folder_of(const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
@@ -38,7 +56,7 @@ void sync_folder_of(const std::string& path) {
 }  // namespace
 
 AtomicFile::AtomicFile(std::string path, std::string call)
-    : path_(std::move(path)),
+    : path_(target_of(path, call)),
       call_(std::move(call)),
       partial_path_(partial_name_of(path_)),
       file_(::open(partial_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {

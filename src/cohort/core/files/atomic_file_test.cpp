@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <string_view>
@@ -55,6 +56,25 @@ TEST_F(AtomicFileTest, TwoOfOneNameDoNotMix) {
   EXPECT_EQ(folder_.read("file"), "second");
   first.commit();
   EXPECT_EQ(folder_.read("file"), "first");
+}
+
+TEST_F(AtomicFileTest, ALinkIsFollowed) {
+  std::filesystem::create_directory(folder_.file("run"));
+  folder_.write("run/5", "before");
+  std::filesystem::create_symlink("run/5", folder_.file("latest"));
+  AtomicFile file(folder_.file("latest"), "test.write");
+  file.write(bytes_of("after"));
+  file.commit();
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_.file("latest")));
+  EXPECT_EQ(folder_.read("run/5"), "after");
+}
+
+// Regression: a device was replaced by a file.
+TEST_F(AtomicFileTest, WhatIsNoFileIsRefused) {
+  ASSERT_EQ(::mkfifo(folder_.file("pipe").c_str(), 0600), 0);
+  EXPECT_THAT([&] { AtomicFile(folder_.file("pipe"), "test.write"); },
+              throws_error(ErrorCode::invalid_argument, "which is a device, a pipe or a socket"));
+  EXPECT_TRUE(std::filesystem::is_fifo(folder_.file("pipe")));
 }
 
 TEST_F(AtomicFileTest, ErrorsNameTheCallAndTheFile) {

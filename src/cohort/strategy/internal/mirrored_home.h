@@ -166,7 +166,8 @@ class MirroredHome final : public VariableHome,
   // compares after a run that has failed, and throws until the values were made equal.
   class RunScope {
    public:
-    explicit RunScope(MirroredHome& home);
+    // `may_leave_gradients`: not a traced step, which has no tensors with grad().
+    explicit RunScope(MirroredHome& home, bool may_leave_gradients = true);
     ~RunScope();
     RunScope(const RunScope&) = delete;
     RunScope& operator=(const RunScope&) = delete;
@@ -174,17 +175,20 @@ class MirroredHome final : public VariableHome,
 
    private:
     MirroredHome& home_;
+    bool counts_failure_;
     bool is_open_;
   };
   void note_handed_out() { has_handed_out_ = true; }
-  // How many runs of several replicas have ended with an error. Some replicas of such a run may
-  // have gone further than others.
+  // How many runs have ended with an error, and may have left gradients in some replicas.
   std::uint64_t failed_runs() const { return failed_runs_; }
 
  private:
   // Those whose replicas must have equal values.
   std::vector<std::shared_ptr<MirroredVariable>> agreeing() COHORT_REQUIRES(mutex_);
   void restore_modes() const COHORT_REQUIRES(mutex_);
+  // In cross-replica context, while no run is open: throws if the replicas have different values of
+  // a variable that must not differ.
+  void check_agreement(std::span<const Variable> variables) const;
   // Throws if a run that failed has left different values in the replicas.
   void check_after_failure() COHORT_REQUIRES(mutex_);
   // Whether the variables are plain ones of one replica, as tf's: other strategies may use them.
@@ -211,7 +215,7 @@ class MirroredHome final : public VariableHome,
   std::atomic<std::uint64_t> failed_runs_ = 0;
   TraceMutex trace_mutex_;
   Mutex writes_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::map<std::string, std::weak_ptr<VariableImpl>> by_name_ COHORT_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<const ModuleModes>> modes_ COHORT_GUARDED_BY(mutex_);
   struct SavedModes {

@@ -23,6 +23,7 @@ struct SavedTensor {
   std::vector<std::int64_t> sizes;
   std::uint64_t begin = 0;  // after the header
   std::uint64_t end = 0;
+  std::optional<std::uint32_t> checksum = {};  // CRC-32C of its bytes, if the file has it
 };
 using SavedTensors = std::map<std::string, SavedTensor>;
 
@@ -41,6 +42,8 @@ struct NewHeader {
   std::vector<std::string> order;
   std::string text;
 };
-NewHeader make_header(const std::map<std::string, TensorSpec>& tensors);
+// `checksums`: of the bytes of each tensor.
+NewHeader make_header(const std::map<std::string, TensorSpec>& tensors,
+                      const std::map<std::string, std::uint32_t>& checksums = {});
 
 }  // namespace cohort::variable

@@ -20,8 +20,10 @@ namespace cohort {
 // that has the name already stays as it is until then. Thread-compatible.
 class COHORT_API AtomicFile {
  public:
-  // `call` is for messages. This and the other calls throw not_found, permission_denied,
-  // resource_exhausted (a full disk) or failed_precondition, naming the file.
+  // A link is followed, so that its target gets the bytes. `call` is for messages. This and the
+  // other calls throw not_found, permission_denied, resource_exhausted (a full disk) or
+  // failed_precondition, naming the file; this one invalid_argument for what exists but is no file,
+  // such as a device.
   AtomicFile(std::string path, std::string call);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/core/string_tensor.h"
+#include "cohort/strategy/internal/mirrored_variable.h"
 #include "cohort/strategy/internal/replica_random.h"
 #include "cohort/strategy/internal/threads/compute_share.h"
 
@@ -87,6 +89,37 @@ JoinedPrograms::JoinedPrograms(ReplicaPrograms members)
     const std::shared_ptr<const JoinedCall> joined = all.front()->join(all);
     for (std::size_t r = 0; r < members_.size(); ++r) calls_[r][numbers[r][i]] = joined;
   }
+  if (members_.size() == 1) return;
+  for (const auto& member : members_) {
+    for (const Variable& variable : member->written_variables()) {
+      const MirroredVariable& mirrored = target_of(variable).variable;
+      for (std::size_t i = 0; i < members_.size(); ++i)
+        written_.emplace(mirrored.component(i).storage().unsafeGetStorageImpl(), variable.name());
+    }
+  }
+}
+
+void JoinedPrograms::check_arguments(const std::vector<std::vector<Nest>>& arguments) const {
+  if (written_.empty()) return;
+  const auto check = [&](const at::Tensor& tensor, std::size_t number) {
+    if (StringTensor::is(tensor) || !tensor.has_storage()) return;
+    const auto found = written_.find(tensor.storage().unsafeGetStorageImpl());
+    COHORT_CHECK(found == written_.end(), ErrorCode::invalid_argument,
+                 "[strategy.function] expected arguments with memory of their own, got the tensor "
+                 "of variable '",
+                 found->second, "', which the step changes, as argument ", number,
+                 ": a replica would change it while another one reads; call tensor() in the step, "
+                 "or pass clone() of it");
+  };
+  for (const std::vector<Nest>& own : arguments) {
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      if (own[i].is_tensor()) {
+        check(own[i].tensor(), i);
+      } else {
+        for (const at::Tensor& tensor : own[i].flatten_tensors()) check(tensor, i);
+      }
+    }
+  }
 }
 
 bool JoinedPrograms::are_current() const {
@@ -120,6 +153,7 @@ void JoinedPrograms::give_back(std::unique_ptr<StepRun> run) const {
 
 std::vector<Nest> JoinedPrograms::run(ReplicaThreads* threads,
                                       const std::vector<std::vector<Nest>>& arguments) const {
+  check_arguments(arguments);
   std::unique_ptr<StepRun> run = take();
   run->begin();
   std::vector<Nest> results(members_.size());

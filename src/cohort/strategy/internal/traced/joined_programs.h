@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "cohort/core/detail/mutex.h"
@@ -32,6 +34,9 @@ class JoinedPrograms {
                         const std::vector<std::vector<Nest>>& arguments) const;
 
  private:
+  // Throws if an argument shares memory with a variable that the step writes: other replicas may
+  // write it while this one reads the argument.
+  void check_arguments(const std::vector<std::vector<Nest>>& arguments) const;
   std::unique_ptr<StepRun> take() const;
   void give_back(std::unique_ptr<StepRun> run) const;
 
@@ -39,6 +44,8 @@ class JoinedPrograms {
   std::vector<StepReplica::Calls> calls_;  // of each replica
   std::size_t meetings_ = 0;
   bool is_random_ = false;
+  // The memory of all components of variables that the step writes, if there are several replicas.
+  std::unordered_map<const void*, std::string> written_;
   mutable Mutex mutex_;
   mutable std::vector<std::unique_ptr<StepRun>> idle_ COHORT_GUARDED_BY(mutex_);
 };

@@ -62,7 +62,7 @@ class ReplicaFunction::State {
       check_tensors(own);
     }
     std::optional<MirroredHome::RunScope> run;
-    if (host_.home != nullptr) run.emplace(*host_.home);
+    if (host_.home != nullptr) run.emplace(*host_.home, /*may_leave_gradients=*/false);
     // A trace changes modes of modules and values of variables for a while.
     std::shared_lock no_trace(trace_mutex());
     std::shared_ptr<const JoinedPrograms> programs = known_programs(arguments, settings());

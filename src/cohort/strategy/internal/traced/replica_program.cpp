@@ -165,6 +165,17 @@ Nest ReplicaProgram::run(StepRun& run, std::size_t replica, const StepReplica::C
   return result_of(std::move(outputs), host.inputs());
 }
 
+std::vector<Variable> ReplicaProgram::written_variables() const {
+  std::vector<Variable> written;
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    const bool is_written =
+        std::any_of(written_.begin(), written_.end(),
+                    [&](const at::Tensor& each) { return each.is_same(variables_[i]); });
+    if (is_written) written.push_back(handles_[i]);
+  }
+  return written;
+}
+
 // Programs run below the part of LibTorch that counts writes. Autograd must detect it if a graph
 // that saved an old value is run backwards later.
 void ReplicaProgram::note_writes() const {
