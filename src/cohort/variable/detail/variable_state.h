@@ -26,7 +26,7 @@ struct SlotKey {
 // it is like that, else a copy or a view.
 COHORT_API at::Tensor plain_gradient(const at::Tensor& gradient);
 // The values of a sparse COO gradient, whose rows may come several times: the sum of each. Use this
-// in place of to_dense(), with which LibTorch 1.13 loses a single number that autograd has expanded.
+// in place of to_dense(), with which LibTorch 1.13 loses one number that autograd has expanded.
 COHORT_API at::Tensor dense_of(const at::Tensor& gradient);
 
 // An update has two steps, so that several can be made together or not at all: reserve() checks and
