@@ -8,8 +8,8 @@
 namespace cohort::internal {
 namespace {
 
-// A kind without a meaning of its own.
-constexpr c10::DebugInfoKind kDebugKind = c10::DebugInfoKind::TEST_INFO;
+// A kind without a meaning of its own. It is a number or an object, by the version of LibTorch.
+c10::DebugInfoKind debug_kind() { return c10::DebugInfoKind::TEST_INFO; }
 
 std::atomic<int> runs_on_several_gpus = 0;
 
@@ -22,13 +22,13 @@ struct BackwardContextScope::Info final : c10::DebugInfoBase {
 };
 
 BackwardContextScope::BackwardContextScope(ReplicaContext* replica)
-    : info_(std::make_shared<Info>(replica)), guard_(kDebugKind, info_) {}
+    : info_(std::make_shared<Info>(replica)), guard_(debug_kind(), info_) {}
 
 BackwardContextScope::~BackwardContextScope() { info_->replica = nullptr; }
 
 ReplicaContext* context_of_backward() {
   const auto* const info =
-      dynamic_cast<const BackwardContextScope::Info*>(c10::ThreadLocalDebugInfo::get(kDebugKind));
+      dynamic_cast<const BackwardContextScope::Info*>(c10::ThreadLocalDebugInfo::get(debug_kind()));
   return info == nullptr ? nullptr : info->replica.load();
 }
 
