@@ -81,6 +81,13 @@ enum class CommunicationImplementation : std::uint8_t { automatic, ring, nccl };
 // Of its name in any letter case, "AUTO", "RING" or "NCCL". Throws invalid_argument for any other.
 COHORT_API CommunicationImplementation communication_implementation(std::string_view name);
 
+// What carries the values of workers that are processes. All have the same results, to the bit.
+enum class GroupBackend : std::uint8_t {
+  automatic,      // shared_memory among processes of one host, tcp between hosts
+  shared_memory,  // refused if the workers are on several hosts
+  tcp,
+};
+
 // How workers exchange values over a network (tf.distribute.experimental.CommunicationOptions).
 // Results do not depend on bytes_per_pack and implementation. Both are checked, but have no effect
 // on the replicas of one process, which share memory. A value type.

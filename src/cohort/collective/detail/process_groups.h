@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The groups of a process that is one of the workers of a cluster: the first one, of all workers,
+// and after losses new ones, of those that are left or have come back.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/collective/group.h"
+#include "cohort/core/clock.h"
+#include "cohort/core/export.h"
+
+namespace cohort::collective {
+
+struct WorkerTask {
+  std::string name = {};     // "worker:1", for messages
+  std::string address = {};  // "host:port"
+};
+
+struct ProcessGroupOptions {
+  // All workers, in the order of their ids; equal in all processes.
+  std::vector<WorkerTask> tasks = {};
+  int self = 0;  // this process among them
+  GroupBackend backend = GroupBackend::automatic;
+  // Processes of other jobs, and of other programs, are refused. Equal in all processes.
+  std::string job = {};
+};
+
+// A group, and how this process came into it.
+struct Membership {
+  std::shared_ptr<Group> group = {};
+  std::uint64_t number = 0;     // of the group; later groups have larger ones
+  std::vector<int> tasks = {};  // the members, in the order of their ranks: indices of all workers
+  // The rank of the first member that was in the last group, so that it has the values that all
+  // start from; nullopt in the first group.
+  std::optional<int> survivor = {};
+  // Whether each member comes anew: it was not in the last group, or is another process than then.
+  std::vector<bool> is_new = {};
+};
+
+// Owns the socket that listens at the address of this task, and a thread that accepts. Thread-safe,
+// but form() runs once at a time.
+class COHORT_API ProcessGroups {
+ public:
+  // Listens from now on. Throws invalid_argument for bad options, already_exists if the address is
+  // in use.
+  explicit ProcessGroups(ProcessGroupOptions options);
+  ~ProcessGroups();
+  ProcessGroups(const ProcessGroups&) = delete;
+  ProcessGroups& operator=(const ProcessGroups&) = delete;
+
+  // Forms a group. The first time, of all workers: throws deadline_exceeded, naming the missing. A
+  // process that starts again while the others train waits until they form the next group. Later
+  // times (a rebuild), the last group is ended, and the new one has all workers that call this
+  // before those of the last group have done so which the last group does not miss. Members that
+  // have not come by the deadline are left out, with a warning that names them. Group::rank() is the
+  // order of the tasks.
+  Membership form(Deadline deadline);
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace cohort::collective
