@@ -33,8 +33,7 @@ class Links {
   // member itself are empty. Returns when the other members have opened theirs. All members must
   // pass the same number of lanes. Throws deadline_exceeded, naming the members that have not;
   // unavailable, naming a member whose process has ended; aborted after the group has been ended.
-  virtual std::vector<FileDescriptor> open(const SplitPath& path, int lanes,
-                                            Deadline deadline) = 0;
+  virtual std::vector<FileDescriptor> open(const SplitPath& path, int lanes, Deadline deadline) = 0;
   // A member did not answer in time, or its connection broke: the next formation does not wait for
   // it.
   virtual void missed(int rank, std::string_view why) = 0;

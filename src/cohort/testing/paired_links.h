@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Links between threads of one process, over pairs of sockets; for tests of backends.
+#pragma once
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cohort/collective/internal/links.h"
+#include "cohort/core/clock.h"
+#include "cohort/core/detail/file_descriptor.h"
+#include "cohort/core/detail/mutex.h"
+#include "cohort/core/error.h"
+
+namespace cohort::testing {
+
+// The sockets of all members. Thread-safe.
+class PairedSockets {
+ public:
+  explicit PairedSockets(int size) : size_(size) {}
+  int size() const { return size_; }
+
+  std::vector<FileDescriptor> open(const collective::SplitPath& path, int rank, int lanes,
+                                   Deadline deadline) {
+    const Lock lock(mutex_);
+    Opening& opening = openings_[path];
+    if (opening.of_members.empty()) opening = make(lanes);
+    opening.arrived.insert(rank);
+    changed_.notify_all();
+    const auto are_all_here = [&] { return static_cast<int>(opening.arrived.size()) == size_; };
+    if (!changed_.wait(mutex_, deadline, are_all_here)) {
+      std::string missing;
+      for (int other = 0; other < size_; ++other) {
+        if (!opening.arrived.contains(other)) missing += " worker:" + std::to_string(other);
+      }
+      internal::throw_error(ErrorCode::deadline_exceeded, "[collective.open] waited for", missing);
+    }
+    return std::move(opening.of_members[static_cast<std::size_t>(rank)]);
+  }
+  void missed(int by, int rank) {
+    const Lock lock(mutex_);
+    missed_.insert({by, rank});
+  }
+  // Who missed whom.
+  std::set<std::pair<int, int>> missed() {
+    const Lock lock(mutex_);
+    return missed_;
+  }
+
+ private:
+  struct Opening {
+    std::vector<std::vector<FileDescriptor>> of_members = {};
+    std::set<int> arrived = {};
+  };
+
+  Opening make(int lanes) const {
+    Opening opening;
+    const auto count = static_cast<std::size_t>(size_) * static_cast<std::size_t>(lanes);
+    for (int rank = 0; rank < size_; ++rank) opening.of_members.emplace_back(count);
+    const auto at = [&](int a, int b, int lane) -> FileDescriptor& {
+      return opening
+          .of_members[static_cast<std::size_t>(a)][static_cast<std::size_t>(b * lanes + lane)];
+    };
+    for (int a = 0; a < size_; ++a) {
+      for (int b = a + 1; b < size_; ++b) {
+        for (int lane = 0; lane < lanes; ++lane) {
+          int pair[2] = {-1, -1};
+          COHORT_CHECK(
+              ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0,
+              ErrorCode::internal, "[testing.paired_links] no pair of sockets");
+          at(a, b, lane) = FileDescriptor(pair[0]);
+          at(b, a, lane) = FileDescriptor(pair[1]);
+        }
+      }
+    }
+    return opening;
+  }
+
+  const int size_;
+  Mutex mutex_;
+  Condition changed_;
+  std::map<collective::SplitPath, Opening> openings_ COHORT_GUARDED_BY(mutex_);
+  std::set<std::pair<int, int>> missed_ COHORT_GUARDED_BY(mutex_);
+};
+
+// One member's. `hosts`: the name of each member's host; empty: all are on one. Thread-safe.
+class PairedLinks final : public collective::Links {
+ public:
+  PairedLinks(std::shared_ptr<PairedSockets> sockets, int rank, std::vector<std::string> hosts = {})
+      : sockets_(std::move(sockets)), rank_(rank), hosts_(std::move(hosts)) {
+    hosts_.resize(static_cast<std::size_t>(sockets_->size()), "here");
+    for (int i = 0; i < sockets_->size(); ++i) names_.push_back("worker:" + std::to_string(i));
+  }
+  int rank() const override { return rank_; }
+  int size() const override { return sockets_->size(); }
+  const std::string& member_name(int rank) const override {
+    return names_[static_cast<std::size_t>(rank)];
+  }
+  const std::string& host(int rank) const override {
+    return hosts_[static_cast<std::size_t>(rank)];
+  }
+  std::int64_t process(int) const override { return ::getpid(); }
+  std::vector<FileDescriptor> open(const collective::SplitPath& path, int lanes,
+                                   Deadline deadline) override {
+    return sockets_->open(path, rank_, lanes, deadline);
+  }
+  void missed(int rank, std::string_view) override { sockets_->missed(rank_, rank); }
+
+ private:
+  const std::shared_ptr<PairedSockets> sockets_;
+  const int rank_;
+  std::vector<std::string> hosts_;
+  std::vector<std::string> names_;
+};
+
+}  // namespace cohort::testing
