@@ -156,8 +156,9 @@ class COHORT_API Group {
   virtual std::shared_ptr<Group> split() = 0;
 
   // Replaces the values of each tensor by their sum or mean over the members. Elements are added in
-  // the order of ranks (float16 and bfloat16 as float32, which is rounded once at the end; integers
-  // wrap), so every member, every run and every backend gets the same bits. All tensors together
+  // a balanced tree over the ranks, ((0+1)+(2+3))+4 (float16 and bfloat16 as float32, which is
+  // rounded once at the end; integers wrap), so every member, every run and every backend gets the
+  // same bits. All tensors together
   // are one call, and much faster than one call for each. A mean of integers is refused, since
   // their tensor cannot hold it: convert them first. bool is refused. The tensors must not overlap.
   void all_reduce(std::span<const at::Tensor> tensors, ReduceOp op, Deadline deadline);

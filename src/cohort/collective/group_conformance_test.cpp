@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every backend of Group does, with 1 to 4 members. A new backend adds a row to backends().
+// What every backend of Group does, with 1 to 7 members. A new backend adds a row to backends().
 #include "cohort/collective/group.h"
 
 #include <ATen/ops/arange.h>
@@ -15,10 +15,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -74,11 +76,16 @@ constexpr at::ScalarType kNumbers[] = {
 
 bool is_low(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16; }
 
-// What all_reduce() promises: additions in the order of ranks, rounded once.
+at::Tensor tree_sum(std::span<const at::Tensor> all) {
+  if (all.size() == 1) return is_low(all[0].scalar_type()) ? all[0].to(at::kFloat) : all[0].clone();
+  const std::size_t left = std::bit_floor(all.size() - 1);
+  return tree_sum(all.first(left)) += tree_sum(all.subspan(left));
+}
+
+// What all_reduce() promises: additions in a balanced tree, rounded once.
 at::Tensor reduced(const std::vector<at::Tensor>& all, ReduceOp op) {
   const at::ScalarType dtype = all[0].scalar_type();
-  at::Tensor sum = is_low(dtype) ? all[0].to(at::kFloat) : all[0].clone();
-  for (std::size_t i = 1; i < all.size(); ++i) sum += all[i].to(sum.scalar_type());
+  at::Tensor sum = tree_sum(all);
   // ATen's division of complex numbers rounds several times.
   at::Tensor parts = sum.is_complex() ? at::view_as_real(sum) : sum;
   if (op == ReduceOp::mean) parts /= static_cast<double>(all.size());
@@ -412,7 +419,7 @@ const std::vector<std::pair<std::function<void(Group&, Deadline)>, std::string>>
          group.reduce_scatter(at::ones({}), ReduceOp::sum, deadline);
        },
        "[collective.reduce_scatter] expected a tensor that has axis 0, got float32[]"},
-      {[](Group& group, Deadline deadline) { group.broadcast(at::ones({2}), 4, deadline); },
+      {[](Group& group, Deadline deadline) { group.broadcast(at::ones({2}), 9, deadline); },
        "[collective.broadcast] expected a root in [0, "},
       {[](Group& group, Deadline deadline) {
          group.reduce(at::ones({2}), ReduceOp::sum, -1, deadline);
@@ -529,7 +536,7 @@ TEST_P(EveryGroup, RandomCallsGiveWhatATenGives) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, EveryGroup,
                          ::testing::Combine(::testing::ValuesIn(backends()),
-                                            ::testing::Values(1, 2, 3, 4)),
+                                            ::testing::Values(1, 2, 3, 4, 7)),
                          [](const auto& instance) {
                            return std::get<0>(instance.param).name + "_" +
                                   std::to_string(std::get<1>(instance.param));

@@ -5,6 +5,7 @@
 #include <c10/util/Half.h>
 
 #include <algorithm>
+#include <bit>
 #include <type_traits>
 
 namespace cohort::collective {
@@ -40,6 +41,39 @@ bool is_pair_in_place(const Reduction& reduction) {
          reduction.inputs[0] == reduction.outputs[0] && reduction.inputs[1] == reduction.outputs[1];
 }
 
+// The sums of subtrees, of which there is one for each bit of the number of inputs.
+constexpr int kLevels = 32;
+template <class Sum>
+using Levels = Sum[kLevels][kBlockElements];
+
+template <class Sum>
+[[gnu::always_inline]] inline void add_level(Sum* __restrict to, const Sum* __restrict from,
+                                             std::int64_t length) noexcept {
+  for (std::int64_t i = 0; i < length; ++i) to[i] = static_cast<Sum>(to[i] + from[i]);
+}
+
+// Adds a block of all inputs into levels[0], in a balanced tree. The sums of subtrees wait in the
+// levels until their right neighbour, of the same size, is complete.
+template <class T, class Sum>
+[[gnu::always_inline]] inline void add_block(const Reduction& reduction, std::int64_t first,
+                                             std::int64_t length, Levels<Sum>& levels) noexcept {
+  int depth = 0;
+  for (std::size_t rank = 0; rank < reduction.inputs.size(); ++rank) {
+    const T* input = values<T>(reduction.inputs[rank]) + first;
+    if (rank % 2 == 0) {
+      Sum* const level = levels[depth++];
+      for (std::int64_t i = 0; i < length; ++i) level[i] = static_cast<Sum>(input[i]);
+      continue;
+    }
+    Sum* const level = levels[depth - 1];
+    for (std::int64_t i = 0; i < length; ++i)
+      level[i] = static_cast<Sum>(level[i] + static_cast<Sum>(input[i]));
+    for (int merges = std::countr_one(rank) - 1; merges > 0; --merges, --depth)
+      add_level(levels[depth - 2], levels[depth - 1], length);
+  }
+  for (; depth > 1; --depth) add_level(levels[depth - 2], levels[depth - 1], length);
+}
+
 // T: the type in memory; Sum: the type in which it is added.
 template <class T, class Sum>
 [[gnu::always_inline]] inline void reduce_loop(const Reduction& reduction) noexcept {
@@ -52,16 +86,11 @@ template <class T, class Sum>
       return;
     }
   }
-  Sum sums[kBlockElements];
+  Levels<Sum> levels;
+  Sum* const sums = levels[0];
   for (std::int64_t first = 0; first < reduction.count; first += kBlockElements) {
     const std::int64_t length = std::min(kBlockElements, reduction.count - first);
-    const T* input = values<T>(reduction.inputs[0]) + first;
-    for (std::int64_t i = 0; i < length; ++i) sums[i] = static_cast<Sum>(input[i]);
-    for (std::size_t rank = 1; rank < reduction.inputs.size(); ++rank) {
-      input = values<T>(reduction.inputs[rank]) + first;
-      for (std::int64_t i = 0; i < length; ++i)
-        sums[i] = static_cast<Sum>(sums[i] + static_cast<Sum>(input[i]));
-    }
+    add_block<T, Sum>(reduction, first, length, levels);
     if (divisor != Sum(1)) {
       for (std::int64_t i = 0; i < length; ++i) sums[i] = static_cast<Sum>(sums[i] / divisor);
     }

@@ -26,7 +26,9 @@ struct Reduction {
   std::int64_t count = 0;                         // elements
 };
 
-// Reduces the elements of all inputs, in their order, into each output.
+// Reduces the elements of all inputs into each output. They are added in a balanced tree: the left
+// part of n inputs is the largest power of two below n. So the sum over 4 members has the same bits
+// as that over 2 members, each of which has added the values of two.
 void reduce_elements(const Reduction& reduction) noexcept;
 
 }  // namespace cohort::collective
