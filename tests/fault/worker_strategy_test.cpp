@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Three processes train together, and one of them is killed or stopped at a random step. The others
+// name it, form a new group and end with the weights of one process.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cohort/rpc/detail/reserved_port.h"
+#include "cohort/testing/running_program.h"
+#include "cohort/testing/test_seed.h"
+
+namespace cohort {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::RunningProgram;
+
+constexpr int kWorkers = 3;
+constexpr int kSteps = 300;
+
+// The workers of one job, which are the processes of a list.
+class Job {
+ public:
+  explicit Job(std::string backend) : backend_(std::move(backend)), ports_(kWorkers) {
+    for (int i = 0; i < kWorkers; ++i) workers_.push_back(start(i));
+  }
+  RunningProgram& worker(int i) { return *workers_[static_cast<std::size_t>(i)]; }
+  void restart(int i) { workers_[static_cast<std::size_t>(i)] = start(i); }
+
+ private:
+  std::unique_ptr<RunningProgram> start(int i) {
+    std::string addresses;
+    for (const rpc::ReservedPort& port : ports_)
+      addresses += (addresses.empty() ? "\"127.0.0.1:" : ", \"127.0.0.1:") +
+                   std::to_string(port.number()) + "\"";
+    const std::string config =
+        "{\"cluster\": {\"worker\": [" + addresses +
+        "]}, \"task\": {\"type\": \"worker\", \"index\": " + std::to_string(i) + "}}";
+    return std::make_unique<RunningProgram>(
+        std::vector<std::string>{TRAINING_WORKER, std::to_string(kSteps), "3000", backend_},
+        std::vector<std::pair<std::string, std::string>>{{"TF_CONFIG", config},
+                                                         {"OMP_NUM_THREADS", "1"}});
+  }
+
+  const std::string backend_;
+  std::vector<rpc::ReservedPort> ports_;
+  std::vector<std::unique_ptr<RunningProgram>> workers_;
+};
+
+// The number at the end of the line that begins so.
+double number_after(const std::string& text, const std::string& words) {
+  const std::size_t at = text.rfind(words);
+  return at == std::string::npos ? -1 : std::atof(text.c_str() + at + words.size());
+}
+
+class LostWorker : public testing::LeavesNoProcess,
+                   public ::testing::WithParamInterface<std::string> {
+ protected:
+  // A third of the victims is the chief.
+  struct Loss {
+    int victim = 0;
+    int step = 1;
+  };
+  Loss random_loss() {
+    std::mt19937 random(testing::test_seed());
+    return {.victim = static_cast<int>(random() % kWorkers),
+            .step = 1 + static_cast<int>(random() % (kSteps - 100))};
+  }
+  void expect_survivors(Job& job, const Loss& loss) {
+    const std::string victim = "worker:" + std::to_string(loss.victim);
+    for (int i = 0; i < kWorkers; ++i) {
+      if (i == loss.victim) continue;
+      RunningProgram& worker = job.worker(i);
+      EXPECT_EQ(worker.wait().to_string(), "exit code 0") << worker.err();
+      const std::size_t lost = worker.out().find("lost: ");
+      ASSERT_NE(lost, std::string::npos) << worker.out();
+      const std::string line = worker.out().substr(lost, worker.out().find('\n', lost) - lost);
+      EXPECT_THAT(line, HasSubstr(victim));
+      EXPECT_THAT(worker.out(), HasSubstr(" of 2 at step "));
+      const double distance = number_after(worker.out(), "ends with distance ");
+      EXPECT_GE(distance, 0) << worker.out();
+      EXPECT_LT(distance, 1e-6);
+    }
+  }
+};
+
+TEST_P(LostWorker, IsKilledAndTheOthersGoOn) {
+  Job job(GetParam());
+  const Loss loss = random_loss();
+  SCOPED_TRACE("worker " + std::to_string(loss.victim) + " at step " + std::to_string(loss.step));
+  ASSERT_TRUE(job.worker(loss.victim).await("step " + std::to_string(loss.step) + "\n"))
+      << job.worker(loss.victim).err();
+  job.worker(loss.victim).signal(SIGKILL);
+  expect_survivors(job, loss);
+}
+
+TEST_P(LostWorker, IsStoppedAndChangesNothingWhenItWakesUp) {
+  Job job(GetParam());
+  const Loss loss = random_loss();
+  SCOPED_TRACE("worker " + std::to_string(loss.victim) + " at step " + std::to_string(loss.step));
+  RunningProgram& victim = job.worker(loss.victim);
+  ASSERT_TRUE(victim.await("step " + std::to_string(loss.step) + "\n")) << victim.err();
+  victim.signal(SIGSTOP);
+  RunningProgram& other = job.worker((loss.victim + 1) % kWorkers);
+  ASSERT_TRUE(other.await("rebuilt: ")) << other.out() << other.err();
+  victim.signal(SIGCONT);
+  expect_survivors(job, loss);
+  // It trains alone after them, or finds nobody.
+  EXPECT_TRUE(victim.await("lost: ")) << victim.out() << victim.err();
+  victim.signal(SIGKILL);
+}
+
+TEST_P(LostWorker, ThatStartsAgainJoinsWhenTheOthersRebuild) {
+  Job job(GetParam());
+  const Loss loss = random_loss();
+  SCOPED_TRACE("worker " + std::to_string(loss.victim) + " at step " + std::to_string(loss.step));
+  ASSERT_TRUE(job.worker(loss.victim).await("step " + std::to_string(loss.step) + "\n"));
+  // While the others are stopped they cannot go on without it.
+  for (int i = 0; i < kWorkers; ++i) {
+    if (i != loss.victim) job.worker(i).signal(SIGSTOP);
+  }
+  job.worker(loss.victim).signal(SIGKILL);
+  job.worker(loss.victim).wait();
+  job.restart(loss.victim);
+  for (int i = 0; i < kWorkers; ++i) {
+    if (i != loss.victim) job.worker(i).signal(SIGCONT);
+  }
+  for (int i = 0; i < kWorkers; ++i) {
+    RunningProgram& worker = job.worker(i);
+    EXPECT_EQ(worker.wait().to_string(), "exit code 0") << worker.err();
+    const double distance = number_after(worker.out(), "ends with distance ");
+    EXPECT_GE(distance, 0) << worker.out();
+    EXPECT_LT(distance, 1e-6);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, LostWorker, ::testing::Values("shared_memory", "tcp"));
+
+}  // namespace
+}  // namespace cohort
