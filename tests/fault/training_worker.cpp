@@ -2,7 +2,8 @@
 // A worker of the tests in which workers are lost: trains two layers on batches that depend on the
 // number of the step alone, so that any number of workers computes the same up to rounding. After
 // the loss of a worker it goes on with the others.
-//   training_worker STEPS TIMEOUT_MS BACKEND
+//   training_worker STEPS TIMEOUT_MS BACKEND [REBUILD_EVERY]
+// With REBUILD_EVERY, workers that have lost one look each so many steps whether it has come back.
 // It writes a line for each step, error and rebuild, and at the end how far its weights are from
 // those of one process.
 #include <ATen/ops/arange.h>
@@ -84,20 +85,28 @@ std::int64_t step_of(const Model& model) { return model.num_steps.read().item<st
 int train(const Arguments& arguments) {
   const std::int64_t steps = std::stoll(arguments.values.at(0));
   const std::chrono::milliseconds timeout(std::stoll(arguments.values.at(1)));
+  const std::int64_t rebuild_every =
+      arguments.values.size() > 3 ? std::stoll(arguments.values[3]) : steps + 1;
   MultiWorkerMirroredStrategy strategy(
       TfConfigResolver(), {.timeout = timeout, .backend = backend_of(arguments.values.at(2))});
   Model model(strategy);
   say("begins at step " + std::to_string(step_of(model)));
+  const int all_workers = strategy.num_workers();
+  const auto rebuild = [&] {
+    strategy.rebuild(std::chrono::seconds(20));
+    say("rebuilt: worker " + std::to_string(strategy.worker()) + " of " +
+        std::to_string(strategy.num_workers()) + " at step " + std::to_string(step_of(model)));
+  };
   while (step_of(model) < steps) {
     try {
       model.step(strategy, strategy.worker(), strategy.num_workers());
-      say("step " + std::to_string(step_of(model)));
+      const std::int64_t step = step_of(model);
+      say("step " + std::to_string(step));
+      if (strategy.num_workers() < all_workers && step % rebuild_every == 0) rebuild();
     } catch (const Error& error) {
       say("lost: " + std::string(name_of(error.code())) + " " + error.origin() + " " +
           error.what());
-      strategy.rebuild(std::chrono::seconds(20));
-      say("rebuilt: worker " + std::to_string(strategy.worker()) + " of " +
-          std::to_string(strategy.num_workers()) + " at step " + std::to_string(step_of(model)));
+      rebuild();
     }
   }
   say("ends with distance " + std::to_string(distance_from_one_process(model, steps)));
