@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several processes that train together have the weights of one process.
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/rpc/detail/reserved_port.h"
+#include "cohort/testing/running_program.h"
+#include "cohort/testing/temporary_folder.h"
+#include "cohort/variable/saved_values.h"
+
+namespace cohort {
+namespace {
+
+using testing::RunningProgram;
+
+class DigitsOnWorkers : public testing::LeavesNoProcess,
+                        public ::testing::WithParamInterface<std::string> {
+ protected:
+  SavedValues trained(int workers, const std::string& backend, const std::string& mode) const {
+    const std::string file =
+        folder_.path() / (backend + std::to_string(workers) + mode + ".safetensors");
+    const std::vector<rpc::ReservedPort> ports(static_cast<std::size_t>(workers));
+    std::string addresses;
+    for (const rpc::ReservedPort& port : ports) {
+      addresses += addresses.empty() ? "" : ", ";
+      addresses += "\"127.0.0.1:" + std::to_string(port.number()) + "\"";
+    }
+    std::vector<std::unique_ptr<RunningProgram>> programs;
+    for (int i = 0; i < workers; ++i) {
+      const std::string config =
+          "{\"cluster\": {\"worker\": [" + addresses +
+          "]}, \"task\": {\"type\": \"worker\", \"index\": " + std::to_string(i) + "}}";
+      programs.push_back(std::make_unique<RunningProgram>(
+          std::vector<std::string>{DIGITS_WORKER, backend, mode, file},
+          std::vector<std::pair<std::string, std::string>>{{"TF_CONFIG", config},
+                                                           {"OMP_NUM_THREADS", "1"}}));
+    }
+    for (const auto& program : programs)
+      EXPECT_EQ(program->wait().to_string(), "exit code 0") << program->err();
+    return SavedValues(file);
+  }
+
+  // The largest difference of a weight.
+  static double distance(const SavedValues& a, const SavedValues& b) {
+    double largest = 0;
+    for (const std::string& key : a.keys()) {
+      const at::Tensor difference = (a.value(key) - b.value(key)).abs().max();
+      largest = std::max(largest, difference.item<double>());
+    }
+    return largest;
+  }
+
+ private:
+  testing::TemporaryFolder folder_;
+};
+
+TEST_P(DigitsOnWorkers, AreThoseOfOneProcess) {
+  const SavedValues alone = trained(1, GetParam(), "mean");
+  for (const int workers : {2, 3})
+    EXPECT_LT(distance(alone, trained(workers, GetParam(), "mean")), 1e-5) << workers;
+}
+
+TEST_P(DigitsOnWorkers, InPartsAreThoseOfOneProcessToTheBit) {
+  const SavedValues alone = trained(1, GetParam(), "parts");
+  for (const int workers : {2, 4}) {
+    const SavedValues together = trained(workers, GetParam(), "parts");
+    for (const std::string& key : alone.keys())
+      EXPECT_TRUE(at::equal(alone.value(key), together.value(key))) << key << ", " << workers;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, DigitsOnWorkers, ::testing::Values("shared_memory", "tcp"));
+
+}  // namespace
+}  // namespace cohort
