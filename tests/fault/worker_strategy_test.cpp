@@ -72,8 +72,10 @@ class LostWorker : public testing::LeavesNoProcess,
     int victim = 0;
     int step = 1;
   };
+  const testing::TestSeed seed_;
+
   Loss random_loss() {
-    std::mt19937 random(testing::test_seed());
+    std::mt19937 random(static_cast<unsigned>(seed_.value()));
     return {.victim = static_cast<int>(random() % kWorkers),
             .step = 1 + static_cast<int>(random() % (kSteps - 100))};
   }
